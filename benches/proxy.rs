@@ -89,7 +89,7 @@ async fn main() {
             tls: Tls { ca_file: authorities.first().map(PathBuf::from), ..Tls::default() },
             proxy: Proxy::Direct,
             connect_timeout: Duration::from_secs(5),
-            answer_timeout: Duration::from_secs(10),
+            response_timeout: Duration::from_secs(10),
         },
         login_timeout: Duration::from_secs(90),
     };

@@ -62,7 +62,7 @@ async fn run(templates: usize, changes: usize) {
             tls: client::Tls::default(),
             proxy: client::Proxy::Direct,
             connect_timeout: Duration::from_secs(5),
-            answer_timeout: Duration::from_secs(10),
+            response_timeout: Duration::from_secs(10),
         },
         login_timeout: Duration::from_secs(10),
     })

@@ -1,4 +1,4 @@
-//! The access-control service, opened from its options and joined to its sockets.
+//! The ACL server, opened from its options and joined to its sockets.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::http::tls::ServerTls;
 
 /// The service, its store open and its sockets bound, answering nobody yet.
 #[derive(Debug)]
-pub(super) struct BuiltAccess {
+pub(super) struct BuiltAclServer {
     service: AclServer,
     endpoints: Vec<Endpoint>,
     sockets: Vec<Listener>,
@@ -26,13 +26,13 @@ pub(super) struct BuiltAccess {
     observed: Observed,
 }
 
-impl BuiltAccess {
+impl BuiltAclServer {
     /// Opens the store and binds the sockets.
     ///
     /// # Errors
     /// The store, the certificate or an address cannot be used, or the process may not have that many connections.
     pub(super) async fn build(
-        options: &config::Access,
+        options: &config::AclServer,
         inherited: &Inherited,
         shared: &Shared,
     ) -> anyhow::Result<Self> {
@@ -42,7 +42,7 @@ impl BuiltAccess {
         let mut sockets = Vec::new();
         for endpoint in &options.endpoints {
             let socket = Listener::open(endpoint, inherited);
-            sockets.push(socket.with_context(|| format!("the access-control service cannot listen on {endpoint}"))?);
+            sockets.push(socket.with_context(|| format!("the ACL server cannot listen on {endpoint}"))?);
         }
         let health = shared.health.register("listener/acl", true, "not serving yet");
         let observed = Observed { metrics: shared.metrics.clone(), listener: "acl".to_owned() };

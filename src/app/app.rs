@@ -5,7 +5,7 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 #[cfg(feature = "acl")]
-use super::acl::BuiltAccess;
+use super::acl::BuiltAclServer;
 use super::certificate_files::{self, CertificateFiles};
 use super::certificates;
 use super::logging::{self, LogLevel};
@@ -31,7 +31,7 @@ pub struct App {
     /// What starts when it runs.
     plan: Plan,
     #[cfg(feature = "acl")]
-    access: Option<BuiltAccess>,
+    acl: Option<BuiltAclServer>,
 }
 
 /// What is said to a running [`App`] from outside.
@@ -62,8 +62,8 @@ impl App {
         let shared = Shared::default();
         let plan = Agent::default().plan(&config, &inherited, &shared)?;
         #[cfg(feature = "acl")]
-        let access = match &config.access {
-            Some(options) => Some(BuiltAccess::build(options, &inherited, &shared).await?),
+        let acl = match &config.acl {
+            Some(options) => Some(BuiltAclServer::build(options, &inherited, &shared).await?),
             None => None,
         };
         Ok(Self {
@@ -73,7 +73,7 @@ impl App {
             inherited,
             plan,
             #[cfg(feature = "acl")]
-            access,
+            acl,
         })
     }
 
@@ -87,10 +87,10 @@ impl App {
         &self.shared.status_registry
     }
 
-    /// Where the access-control service listens, if there is one.
+    /// Where the ACL server listens, if there is one.
     #[cfg(feature = "acl")]
-    pub fn access_endpoints(&self) -> Vec<Endpoint> {
-        self.access.as_ref().map(BuiltAccess::endpoints).unwrap_or_default()
+    pub fn acl_endpoints(&self) -> Vec<Endpoint> {
+        self.acl.as_ref().map(BuiltAclServer::endpoints).unwrap_or_default()
     }
 
     /// Where the gateway listens, if there is one.
@@ -108,8 +108,8 @@ impl App {
         let mut services = TaskGroup::new(CancellationToken::new());
         let grace = self.config.agent.stop_grace;
         #[cfg(feature = "acl")]
-        if let Some(access) = self.access {
-            services.start("acl", access.run(grace, services.stop_token()));
+        if let Some(acl) = self.acl {
+            services.start("acl", acl.run(grace, services.stop_token()));
         }
         let told = systemd::Told::default();
         let tell = systemd::tell(
@@ -194,11 +194,11 @@ impl Reloading {
                 tracing::info!(event = "config.reload.ok", "the new configuration is in force");
                 "ok"
             }
-            Err(mistakes) => {
-                for mistake in &mistakes {
-                    tracing::error!(event = "config.reload.failed", %mistake, "the old configuration stays");
+            Err(errors) => {
+                for error in &errors {
+                    tracing::error!(event = "config.reload.failed", %error, "the old configuration stays");
                 }
-                self.shared.status_registry.record_reload(Some(mistakes.join("\n")));
+                self.shared.status_registry.record_reload(Some(errors.join("\n")));
                 "failed"
             }
         };
@@ -208,7 +208,7 @@ impl Reloading {
 
     fn take(&mut self, agent: &mut Agent, new: Config) -> anyhow::Result<()> {
         #[cfg(feature = "acl")]
-        anyhow::ensure!(new.access == self.config.access, "[access] has changed, which takes a restart");
+        anyhow::ensure!(new.acl == self.config.acl, "[acl] has changed, which takes a restart");
         anyhow::ensure!(new.log.format == self.config.log.format, "log.format has changed, which takes a restart");
         anyhow::ensure!(new.agent.ready == self.config.agent.ready, "agent.ready has changed, which takes a restart");
         let plan = agent.plan(&new, &self.inherited, &self.shared)?;

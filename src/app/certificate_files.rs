@@ -49,15 +49,15 @@ pub(super) fn files(config: &Config) -> CertificateFiles {
         found.insert("gateway.ca_file".to_owned(), Files::Authorities(path));
     }
     #[cfg(feature = "acl")]
-    if let Some(access) = &config.access {
+    if let Some(server) = &config.acl {
         use crate::acl::service::issuer_keys::Authorities;
-        if let Some(pair) = &access.tls {
+        if let Some(pair) = &server.tls {
             let (certificate, key) = (pair.certificate.clone(), pair.key.clone());
-            found.insert("access.tls_cert".to_owned(), Files::Pair { certificate, key });
+            found.insert("acl.tls_cert".to_owned(), Files::Pair { certificate, key });
         }
-        for (name, method) in &access.service.methods {
+        for (name, method) in &server.service.methods {
             if let Authorities::File(path) = &method.keys.authorities {
-                found.insert(format!("access.method.{name}.ca_file"), Files::Authorities(path.clone()));
+                found.insert(format!("acl.method.{name}.ca_file"), Files::Authorities(path.clone()));
             }
         }
     }

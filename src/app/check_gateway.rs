@@ -33,7 +33,7 @@ pub async fn check_gateway(gateway: &Gateway, sessions: &[Session]) -> Vec<Step>
         tls: Tls { ca_file: gateway.proxy.ca_file.clone(), ..Tls::default() },
         proxy: gateway.proxy.proxy.clone(),
         connect_timeout: gateway.proxy.connect_timeout,
-        answer_timeout: gateway.proxy.answer_timeout.min(ANSWERS_WITHIN),
+        response_timeout: gateway.proxy.response_timeout.min(ANSWERS_WITHIN),
     };
     if !note("dns", resolve(&options).await) {
         return steps;

@@ -62,7 +62,7 @@ impl Children {
         shared: &Shared,
     ) -> anyhow::Result<(Self, BTreeMap<String, SessionHandle>)> {
         let mut children = Self::default();
-        let Some(child) = &listener.child else { return Ok((children, sources)) };
+        let Some(child) = &listener.derived_token else { return Ok((children, sources)) };
         let mut replaced = BTreeMap::new();
         for (name, source) in sources {
             let session = sessions.iter().find(|its| its.name == name).context("the listener has no such session")?;

@@ -57,7 +57,7 @@ fn room(asked: Option<usize>, sockets: usize, limit: Rlimit) -> anyhow::Result<R
     let needed = connections.saturating_mul(sockets).saturating_add(OTHERS);
     anyhow::ensure!(
         asked.is_none() || connections <= most,
-        "access.connections = {connections} takes {needed} open files, and this process may have {hard}: raise its limit \
+        "acl.connections = {connections} takes {needed} open files, and this process may have {hard}: raise its limit \
          (LimitNOFILE= of the unit, or ulimit -n), or write {most} or less"
     );
     let needed = u64::try_from(needed).unwrap_or(u64::MAX);

@@ -107,7 +107,7 @@ impl BuiltGateway {
                 Ok(TokenSource::Local(accepted.clone(), format!("http://{}", address.context(none)?)))
             }
         };
-        let child = match options.child.zip(options.child_reads.as_ref()) {
+        let child = match options.process_token.zip(options.process_files.as_ref()) {
             None => None,
             Some((token_kind, reads)) => {
                 let platform = options.proxy.upstream.as_str().trim_end_matches('/').to_owned();
@@ -117,7 +117,7 @@ impl BuiltGateway {
                 Some(ChildEnv::new(content(token_kind)?, options.host.clone(), platform, terraform, clock))
             }
         };
-        let tfrc_file = match &options.drop_in {
+        let tfrc_file = match &options.terraform_config_file {
             None => None,
             Some(tfrc_file) => {
                 let content = content(tfrc_file.token_kind)?;

@@ -147,7 +147,7 @@ impl BoundListener {
                     upstream: session.upstream.clone(),
                     namespace: session.login.namespace.clone(),
                     observed: Observed { metrics: shared.metrics.clone(), listener: options.name.clone() },
-                    derived_token: options.child.clone(),
+                    derived_token: options.derived_token.clone(),
                     bound_to: bound_to(session),
                 };
                 let proxy = ApiProxy::build(proxied.as_ref().clone(), deps);

@@ -40,7 +40,7 @@ impl Reader {
             proxy: Proxy::Direct,
             connect_timeout: Duration::from_secs(5),
             // The agent's own time for it comes first.
-            answer_timeout: session.upstream.client.answer_timeout + Duration::from_secs(30),
+            response_timeout: session.upstream.client.response_timeout + Duration::from_secs(30),
         };
         let options = server_client::Options { client, ..session.upstream.clone() };
         let token = key.map(|key| ClientToken::parse(key).context("the listener's key could stand in no header"));

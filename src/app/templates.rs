@@ -139,8 +139,8 @@ impl Rendering {
     ) -> anyhow::Result<RenderingPlan> {
         let mut plan =
             RenderingPlan { stores: Vec::new(), templates: Vec::new(), kept: Vec::new(), inputs: beside, child: None };
-        // Variables are for the child alone.
-        let variables: &[config::Template] = if new.child.is_some() { &new.env_templates } else { &[] };
+        // EnvVars are for the child alone.
+        let variables: &[config::Template] = if new.process.is_some() { &new.env_templates } else { &[] };
         let all = new.templates.iter().map(|its| ("template", its));
         for (kind, options) in all.chain(variables.iter().map(|its| ("env_template", its))) {
             let name = format!("{kind}/{}", options.options.text.name);
@@ -166,8 +166,8 @@ impl Rendering {
             plan.awaits(built.name.clone(), options, &built.watch);
             plan.templates.push(built);
         }
-        let same = self.child.as_ref().map(|child| &child.options) == new.child.as_ref();
-        plan.child = new.child.as_ref().filter(|_| !same).map(|options| {
+        let same = self.child.as_ref().map(|child| &child.options) == new.process.as_ref();
+        plan.child = new.process.as_ref().filter(|_| !same).map(|options| {
             let (inputs, awaited) = watch::channel(plan.inputs.clone());
             let (signals, passed) = mpsc::channel(16);
             let parts = SupervisorDeps {
@@ -228,7 +228,7 @@ impl Rendering {
         }
         let used = |session: &String| self.templates.values().any(|running| running.options.session == *session);
         self.stores.extract_if(.., |session, _| !used(session)).for_each(|(_, store)| store.stop.cancel());
-        self.commit_child(plan.child, plan.inputs, config.child.is_some());
+        self.commit_child(plan.child, plan.inputs, config.process.is_some());
     }
 
     fn commit_child(&mut self, new: Option<BuiltChild>, inputs: ProcessInputs, wanted: bool) {
@@ -290,11 +290,11 @@ const WITHIN: Duration = Duration::from_secs(3);
 
 impl Built {
     fn build(name: String, options: &config::Template, store: SecretRegistry, shared: &Shared) -> anyhow::Result<Self> {
-        let mistakes = |wrong: Vec<_>| {
+        let errors = |wrong: Vec<_>| {
             let all: Vec<_> = wrong.iter().map(crate::agent::templates::TemplateError::to_string).collect();
             anyhow::anyhow!("{name}: {}", all.join("; "))
         };
-        let template = Template::compile(options.options.text.clone()).map_err(mistakes)?;
+        let template = Template::compile(options.options.text.clone()).map_err(errors)?;
         let (publisher, watch) = credential_channel("it is not rendered yet");
         let parts = TemplateDeps {
             publisher,

@@ -84,7 +84,7 @@ impl Agent {
             tls: Tls::default(),
             proxy: Proxy::Direct,
             connect_timeout: Duration::from_secs(2),
-            answer_timeout: ASK_TIME,
+            response_timeout: ASK_TIME,
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let built = runtime.map_err(anyhow::Error::from).and_then(|runtime| {
@@ -192,11 +192,11 @@ fn find(outcome: &Outcome, asks: Asks) -> Result<(Address, Option<&Listener>), E
         });
     }
     let (address, listener) = found.unwrap_or_else(|| (Address::Unix(PathBuf::from(DEFAULT_SOCKET)), None));
-    let more = match outcome.mistakes.len() {
+    let more = match outcome.errors.len() {
         0 | 1 => String::new(),
         count => format!(" (and {} more)", count - 1),
     };
-    let first = outcome.mistakes.first().map(ToString::to_string).unwrap_or_default();
+    let first = outcome.errors.first().map(ToString::to_string).unwrap_or_default();
     let at = match &address {
         Address::Unix(path) => format!("unix://{}", path.display()),
         Address::Url(url) => url.to_string(),
@@ -237,7 +237,7 @@ impl Through {
         };
         let mut fit: Vec<_> =
             listeners.filter(serves).filter_map(|listener| Some((listener, address(&listener.endpoint)?))).collect();
-        fit.sort_by_key(|(listener, address)| (listener.child.is_some(), !matches!(address, Address::Unix(_))));
+        fit.sort_by_key(|(listener, address)| (listener.derived_token.is_some(), !matches!(address, Address::Unix(_))));
         let Some((listener, address)) = fit.into_iter().next() else {
             say_error(&format!(
                 "the configuration has no API proxy for session {session}, through which the running agent could be asked; \

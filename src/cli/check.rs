@@ -38,11 +38,11 @@ impl Check {
                 say(&serde_json::to_string_pretty(&report)?);
             }
             Format::Text => {
-                for (kind, remarks) in
-                    [("error", &outcome.mistakes), ("warning", &outcome.warnings), ("note", &outcome.notes)]
+                for (kind, diagnostics) in
+                    [("error", &outcome.errors), ("warning", &outcome.warnings), ("note", &outcome.notes)]
                 {
-                    for remark in remarks {
-                        say(&format!("{remark} ({kind})"));
+                    for diagnostic in diagnostics {
+                        say(&format!("{diagnostic} ({kind})"));
                     }
                 }
                 if let Some(description) = outcome.description() {

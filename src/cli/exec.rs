@@ -20,10 +20,10 @@ use crate::gateway::client_setup::UserConfigFiles;
 pub(super) struct Exec {
     #[command(flatten)]
     files: ConfigFiles,
-    /// A variable that the program gets beside PATH, HOME and the like, and those that `[child]` passes; may end in `*`, and be given
+    /// A variable that the program gets beside PATH, HOME and the like, and those of `process.pass_env`; may end in `*`, and be given
     /// more than once
     #[arg(long, value_name = "NAME")]
-    pass: Vec<String>,
+    pass_env: Vec<String>,
     /// The program and its arguments
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<String>,
@@ -35,14 +35,14 @@ impl Exec {
         let environment = Environment::of_this_process();
         let outcome = config::load(&self.files.config, &environment, Purpose::Check);
         let Some(config) = &outcome.config else {
-            for mistake in &outcome.mistakes {
-                say_error(&mistake.to_string());
+            for error in &outcome.errors {
+                say_error(&error.to_string());
             }
             return Ok(Exit::ConfigInvalid);
         };
         if config.env_templates.is_empty() && !brings(config) {
             say_error(
-                "the configuration has no [env_template.NAME], and no [gateway] with child: there is no variable to run a \
+                "the configuration has no [env_template.NAME], and no [gateway] with process_token: there is no variable to run a \
                  program with",
             );
             return Ok(Exit::Failed);
@@ -51,8 +51,8 @@ impl Exec {
             Ok(rendered) => rendered,
             Err(exit) => return Ok(exit),
         };
-        let passed = config.child.as_ref().map(|child| child.variables.clone()).unwrap_or_default();
-        let variables = EnvVars::allowed(&environment.variables, &self.pass).with(&passed);
+        let passed = config.process.as_ref().map(|child| child.variables.clone()).unwrap_or_default();
+        let variables = EnvVars::allowed(&environment.variables, &self.pass_env).with(&passed);
         let variables = match led(config, variables, &self.command, &environment) {
             Ok(variables) => variables.with(&rendered),
             Err(exit) => return Ok(exit),
@@ -68,7 +68,7 @@ impl Exec {
 /// Whether the gateway brings a program variables.
 #[cfg(feature = "gateway")]
 fn brings(config: &Config) -> bool {
-    config.gateway.as_ref().is_some_and(|gateway| gateway.child.is_some())
+    config.gateway.as_ref().is_some_and(|gateway| gateway.process_token.is_some())
 }
 
 #[cfg(not(feature = "gateway"))]

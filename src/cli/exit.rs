@@ -9,7 +9,7 @@ pub enum Exit {
     Failed,
     /// The identity source or the server refused or failed.
     Remote,
-    /// `check` found mistakes in the configuration.
+    /// `check` found errors in the configuration.
     ConfigInvalid,
     /// The agent answers and is not ready, or has no token.
     NotReady,
@@ -27,7 +27,7 @@ pub enum Exit {
     ActionRequired,
     /// It may work later, as it is.
     TryLater,
-    /// `run` was given a configuration with mistakes; a restart changes nothing.
+    /// `run` was given a configuration with errors; a restart changes nothing.
     Config,
     /// What a program that it ran ended with.
     OfProgram(u8),

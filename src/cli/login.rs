@@ -31,8 +31,8 @@ impl LoginOnce {
         crate::os::forbid_core_dumps()?;
         let outcome = config::load(&self.files.config, &Environment::of_this_process(), Purpose::Run);
         let Some(config) = outcome.config else {
-            for mistake in outcome.mistakes {
-                say_error(&mistake.to_string());
+            for error in outcome.errors {
+                say_error(&error.to_string());
             }
             return Ok(Exit::ConfigInvalid);
         };

@@ -56,14 +56,14 @@ impl Migrate {
 
         let name = self.out.clone().unwrap_or_else(|| "(what was written)".into());
         let outcome = config::of_text(&name, &migrated.toml, &Environment::of_this_process(), Purpose::Check);
-        for remark in &outcome.mistakes {
-            tell(&format!("{remark} (error)"));
+        for diagnostic in &outcome.errors {
+            tell(&format!("{diagnostic} (error)"));
         }
-        for remark in &outcome.warnings {
-            tell(&format!("{remark} (warning)"));
+        for diagnostic in &outcome.warnings {
+            tell(&format!("{diagnostic} (warning)"));
         }
         Ok(match () {
-            () if !outcome.mistakes.is_empty() => Exit::ConfigInvalid,
+            () if !outcome.errors.is_empty() => Exit::ConfigInvalid,
             () if actions > 0 && !self.accept => {
                 tell("take these actions, or run it again with --accept");
                 Exit::ActionRequired

@@ -20,10 +20,6 @@ mod template;
 mod credential;
 #[cfg(feature = "acl")]
 mod acl;
-#[cfg(feature = "acl")]
-mod snapshot;
-#[cfg(feature = "acl")]
-mod acl_server;
 #[cfg(feature = "gateway")]
 mod changes;
 #[cfg(feature = "gateway")]
@@ -38,6 +34,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::OnceLock;
 
+use clap::error::{ContextKind, ContextValue};
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 
 pub use exit::Exit;
@@ -100,16 +97,9 @@ enum Command {
     /// Exit with 0 if the running agent is ready, for probes that run a command
     #[command(after_help = "Example:\n  keyward healthcheck --config /etc/keyward/keyward.toml --live")]
     Healthcheck(agent::Healthcheck),
-    /// Run the access-control service with nothing else configured, and look after it
+    /// Run keyward's Consul-compatible ACL server, and manage its tokens, roles, policies, namespaces and auth methods
     #[cfg(feature = "acl")]
-    #[command(subcommand, after_help = "Example:\n  keyward access serve --dir /var/lib/keyward/access")]
-    Access(acl_server::Access),
-    /// Ask the access-control service, and change what it keeps: tokens, roles, policies, namespaces, logins
-    #[cfg(feature = "acl")]
-    #[command(
-        after_help = "Example:\n  keyward acl token list --address https://access.example.com:8500 --token-file ops.token"
-    )]
-    Acl(Box<acl::Acl>),
+    Acl(acl::Acl),
     /// Search the dated history of the provisioning platform's API
     #[cfg(feature = "gateway")]
     #[command(after_help = "Example:\n  keyward changes --resource registry-modules --kind deprecated")]
@@ -167,6 +157,10 @@ pub fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
+            if let Some(renamed) = renamed(&error) {
+                say_error(&renamed);
+                return Exit::Failed.into();
+            }
             let printed = error.print();
             if error.use_stderr() {
                 return Exit::Failed.into();
@@ -197,9 +191,7 @@ pub fn main() -> ExitCode {
         Command::Wait(wait) => Ok(wait.run()),
         Command::Healthcheck(healthcheck) => Ok(healthcheck.run()),
         #[cfg(feature = "acl")]
-        Command::Access(access) => access.run(&log),
-        #[cfg(feature = "acl")]
-        Command::Acl(acl) => acl.run(),
+        Command::Acl(acl) => acl.run(&log),
         #[cfg(feature = "gateway")]
         Command::Changes(changes) => changes.run(),
         #[cfg(feature = "gateway")]
@@ -217,6 +209,15 @@ pub fn main() -> ExitCode {
         Exit::Failed
     });
     finish_output(exit).into()
+}
+
+/// The error for a command or a flag that has another name today.
+fn renamed(error: &clap::Error) -> Option<String> {
+    [ContextKind::InvalidSubcommand, ContextKind::InvalidArg].into_iter().find_map(|kind| {
+        let Some(ContextValue::String(old)) = error.get(kind) else { return None };
+        let new = config::renamed::argument(old)?;
+        Some(format!("{old} is an old name; write {new}"))
+    })
 }
 
 /// Prints a line of a command's own output.
@@ -264,8 +265,8 @@ fn say_error(line: &str) {
 }
 
 const EXIT_CODES: &str = "Exit codes: 0 done; 1 wrong command line or local failure; 2 identity source or server refused or failed; \
-3 configuration has mistakes; 4 agent not ready; 5 timed out; 6 refused by the agent, or the token may not; 7 no agent or \
-server answers; 8 what was named is not there; 9 the name or id is taken; 10 actions are open (migrate); 75 try later; 78 configuration has mistakes (run); run with [child], and exec, end with the program's code";
+3 configuration has errors; 4 agent not ready; 5 timed out; 6 refused by the agent, or the token may not; 7 no agent or \
+server answers; 8 what was named is not there; 9 the name or id is taken; 10 actions are open (migrate); 75 try later; 78 configuration has errors (run); run with [process], and exec, end with the program's code";
 
 #[cfg(test)]
 mod tests {

@@ -20,10 +20,10 @@ pub(super) fn outputs_alone(mut config: Config) -> Result<Config, String> {
     }
     config.listeners.clear();
     config.env_templates.clear();
-    config.child = None;
+    config.process = None;
     #[cfg(feature = "acl")]
     {
-        config.access = None;
+        config.acl = None;
     }
     #[cfg(feature = "gateway")]
     {

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::{ConfigFiles, Exit, LogChoice, once, say_error};
 use crate::app::logging::{self, LogLevel, Logging};
 use crate::app::{App, Signals};
-use crate::config::{self, Config, Environment, Purpose, Remark};
+use crate::config::{self, Config, Diagnostic, Environment, Purpose};
 use crate::http::server::Inherited;
 
 /// Run the agent until it is told to stop.
@@ -25,7 +25,7 @@ pub(super) struct Run {
     /// served and no program is run
     #[arg(long)]
     exit_after_auth: bool,
-    /// Begin a new store for the section `access` where the old one is gone and its key file is left
+    /// Begin a new store for `[acl]` where the old one is gone and its key file is left
     #[cfg(feature = "acl")]
     #[arg(long)]
     new_store: bool,
@@ -36,9 +36,9 @@ pub(super) fn run(run: &Run, choice: &LogChoice) -> anyhow::Result<Exit> {
     let environment = Environment::of_this_process();
     let (config, warnings) = match load(run, &environment) {
         Ok(loaded) => loaded,
-        Err(mistakes) => {
-            for mistake in mistakes {
-                say_error(&mistake);
+        Err(errors) => {
+            for error in errors {
+                say_error(&error);
             }
             return Ok(Exit::Config);
         }
@@ -98,14 +98,14 @@ pub(super) fn run(run: &Run, choice: &LogChoice) -> anyhow::Result<Exit> {
     })
 }
 
-/// Begins a new store for `[access]`.
+/// Begins a new store for `[acl]`.
 ///
 /// # Errors
 /// The configuration has no such section, or there is a store.
 #[cfg(feature = "acl")]
 pub(super) async fn begin_store(config: &Config) -> anyhow::Result<()> {
-    let access = config.access.as_ref().context("--new-store is given, and the configuration has no [access]")?;
-    Ok(crate::acl::begin_store(&access.service).await?)
+    let server = config.acl.as_ref().context("--new-store is given, and the configuration has no [acl]")?;
+    Ok(crate::acl::begin_store(&server.service).await?)
 }
 
 /// The sockets that the service manager passed.
@@ -114,14 +114,11 @@ pub(super) fn inherited(environment: &Environment) -> std::io::Result<Inherited>
     Inherited::take(variable("LISTEN_PID"), variable("LISTEN_FDS"), variable("LISTEN_FDNAMES"))
 }
 
-/// One thread serves an agent best; the access-control service signs and stores beside, which takes more.
-#[cfg_attr(
-    not(feature = "acl"),
-    expect(unused_variables, reason = "only the access-control service makes a difference")
-)]
+/// One thread serves an agent best; the ACL server signs and stores beside, which takes more.
+#[cfg_attr(not(feature = "acl"), expect(unused_variables, reason = "only the ACL server makes a difference"))]
 pub(super) fn runtime(config: &Config) -> std::io::Result<tokio::runtime::Runtime> {
     #[cfg(feature = "acl")]
-    if config.access.is_some() {
+    if config.acl.is_some() {
         return tokio::runtime::Builder::new_multi_thread().enable_all().build();
     }
     tokio::runtime::Builder::new_current_thread().enable_all().build()
@@ -136,18 +133,18 @@ pub(super) fn start_log(choice: &LogChoice, log: &config::Log) -> anyhow::Result
     Ok((logging, level))
 }
 
-/// Reads the configuration for a run, with what is probably not meant in it; or its mistakes.
-fn load(run: &Run, environment: &Environment) -> Result<(Config, Vec<Remark>), Vec<String>> {
+/// Reads the configuration for a run, with what is probably not meant in it; or its errors.
+fn load(run: &Run, environment: &Environment) -> Result<(Config, Vec<Diagnostic>), Vec<String>> {
     let outcome = config::load(&run.files.config, environment, Purpose::Run);
-    let mistakes: Vec<String> = outcome.mistakes.iter().map(ToString::to_string).collect();
-    let mut config = outcome.config.ok_or(mistakes)?;
+    let errors: Vec<String> = outcome.errors.iter().map(ToString::to_string).collect();
+    let mut config = outcome.config.ok_or(errors)?;
     if run.exit_after_auth {
         config = once::outputs_alone(config).map_err(|error| vec![error])?;
     }
     Ok((config, outcome.warnings))
 }
 
-fn tell(warnings: &[Remark]) {
+fn tell(warnings: &[Diagnostic]) {
     for warning in warnings {
         tracing::warn!(event = "config.warning", "{warning}");
     }

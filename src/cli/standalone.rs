@@ -19,8 +19,8 @@ pub(super) fn configuration(
     environment: &Environment,
 ) -> Result<Config, Exit> {
     let outcome = config::alone(section, settings, environment);
-    for mistake in &outcome.mistakes {
-        say_error(&mistake.to_string());
+    for error in &outcome.errors {
+        say_error(&error.to_string());
     }
     outcome.config.ok_or(Exit::Failed)
 }

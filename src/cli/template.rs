@@ -41,7 +41,7 @@ pub(super) struct Try {
     login: bool,
     /// A variable that `env` may read beside PATH, HOME and the like; may end in `*`, and be given more than once
     #[arg(long, value_name = "NAME")]
-    pass: Vec<String>,
+    pass_env: Vec<String>,
     /// A folder that `file` may read below; may be given more than once
     #[arg(long, value_name = "FOLDER")]
     read_folder: Vec<PathBuf>,
@@ -68,8 +68,8 @@ impl Try {
         let purpose = if self.login { Purpose::Run } else { Purpose::Check };
         let outcome = config::load(&self.files.config, &environment, purpose);
         let Some(config) = &outcome.config else {
-            for mistake in &outcome.mistakes {
-                say_error(&mistake.to_string());
+            for error in &outcome.errors {
+                say_error(&error.to_string());
             }
             return Ok(Exit::ConfigInvalid);
         };
@@ -91,7 +91,7 @@ impl Try {
             file: Some(self.file.clone()),
             left: self.left_delimiter.clone(),
             right: self.right_delimiter.clone(),
-            variables: EnvVars::allowed(&environment.variables, &self.pass),
+            variables: EnvVars::allowed(&environment.variables, &self.pass_env),
             folders: self.read_folder.clone(),
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

@@ -1,4 +1,4 @@
-//! `[access]`: the access-control service.
+//! `[acl]`: the ACL server.
 
 use std::time::Duration;
 
@@ -22,9 +22,9 @@ use crate::acl::store::StoreOptions;
 use crate::http::server::Endpoint;
 use crate::http::tls::Certificate;
 
-/// The access-control service and the sockets that it is served on.
+/// The ACL server and the sockets that it is served on.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Access {
+pub struct AclServer {
     /// Where it listens: at one place at least.
     pub endpoints: Vec<Endpoint>,
     /// What it speaks TLS with on TCP, where it does.
@@ -42,7 +42,7 @@ const DATACENTER: &str = "dc1";
 const TTL: Duration = Duration::from_hours(1);
 
 /// Reads the section; `None` where it says too little, which is then said.
-pub(super) fn read(mut reader: Reader<'_>) -> Option<Access> {
+pub(super) fn read(mut reader: Reader<'_>) -> Option<AclServer> {
     let tls = tls(&mut reader);
     let endpoints = endpoints(&mut reader, tls.is_some());
     let connections = reader.number("connections", 16..=1_000_000);
@@ -74,7 +74,7 @@ pub(super) fn read(mut reader: Reader<'_>) -> Option<Access> {
     reader.finish();
     let methods = methods.into_iter().collect::<Option<_>>()?;
     let service = AclOptions { store: store?, key_file, datacenter, default_policy, api, methods };
-    (!endpoints.is_empty()).then_some(Access { endpoints, tls, connections, service })
+    (!endpoints.is_empty()).then_some(AclServer { endpoints, tls, connections, service })
 }
 
 /// Where it listens. Beyond loopback it has to speak TLS.
@@ -90,10 +90,10 @@ fn endpoints(reader: &mut Reader<'_>, tls: bool) -> Vec<Endpoint> {
             && !address.ip().is_loopback()
         {
             let advice = "write tls_cert and tls_key, or listen on loopback or a unix socket";
-            reader.scope.remarks.mistake(text.at, &text.key, "would take and give tokens in the clear", advice);
+            reader.scope.diagnostics.error(text.at, &text.key, "would take and give tokens in the clear", advice);
         }
         if endpoints.contains(&endpoint) {
-            reader.scope.remarks.mistake(text.at, &text.key, "an address given twice", "name each once");
+            reader.scope.diagnostics.error(text.at, &text.key, "an address given twice", "name each once");
         } else {
             endpoints.push(endpoint);
         }
@@ -127,7 +127,7 @@ fn etcd(reader: &mut Reader<'_>, _: At) -> Option<StoreOptions> {
 #[cfg(not(feature = "etcd"))]
 fn etcd(reader: &mut Reader<'_>, at: At) -> Option<StoreOptions> {
     let advice = "keep the records in data_dir, or take a build that has it";
-    reader.scope.remarks.mistake(at, &reader.key("etcd"), "this build has no etcd part", advice);
+    reader.scope.diagnostics.error(at, &reader.key("etcd"), "this build has no etcd part", advice);
     None
 }
 
@@ -145,7 +145,7 @@ fn tls(reader: &mut Reader<'_>) -> Option<Certificate> {
 fn method(name: &str, mut reader: Reader<'_>) -> Option<login::MethodOptions> {
     if name == "token" {
         let found = "the name token, which the tokens' own calls have in their path";
-        reader.scope.remarks.mistake(reader.at, &reader.path, found, "take another name");
+        reader.scope.diagnostics.error(reader.at, &reader.path, found, "take another name");
     }
     let issuer = reader.required("issuer", "who makes the tokens, such as \"https://sts.windows.net/TENANT/\"");
     let audience = reader.required("audience", "whom they are for: the agent's resource, byte for byte");
@@ -163,7 +163,7 @@ fn method(name: &str, mut reader: Reader<'_>) -> Option<login::MethodOptions> {
     }
     if roles.is_empty() && reader.place_of("role").is_none() {
         let advice = format!("write [{}.role.NAME], or nobody can log in", reader.path);
-        reader.scope.remarks.warning(reader.at, &reader.key("role"), "no role", advice);
+        reader.scope.diagnostics.warning(reader.at, &reader.key("role"), "no role", advice);
     }
     reader.finish();
     let source = discovery.map(Source::Discovery).or_else(|| jwks.map(Source::Jwks))?;
@@ -188,7 +188,7 @@ fn role(mut reader: Reader<'_>) -> LoginRoleOptions {
     };
     if let Some(mistake) = bounds.validation_error() {
         let (found, advice) = mistake.split_once("; ").unwrap_or((mistake, ""));
-        reader.scope.remarks.mistake(reader.at, &reader.path, found, advice);
+        reader.scope.diagnostics.error(reader.at, &reader.path, found, advice);
     }
     let policies = reader.list("policies").unwrap_or_default();
     let policies = policies.iter().filter_map(|text| reader.parse(text, name)).collect();
@@ -228,12 +228,12 @@ fn parse_jwks_url(text: &str) -> Result<Url, Wrong> {
 }
 
 /// What the service would do, a clause each.
-pub(super) fn words(access: &Access) -> Vec<String> {
-    let Access { endpoints, tls, connections: _, service } = access;
+pub(super) fn words(server: &AclServer) -> Vec<String> {
+    let AclServer { endpoints, tls, connections: _, service } = server;
     let mut does = Vec::new();
     for endpoint in endpoints {
         let secured = if tls.is_some() && !matches!(endpoint, Endpoint::Unix(_)) { ", over TLS" } else { "" };
-        does.push(format!("serves the access-control API on {endpoint}{secured}"));
+        does.push(format!("serves the ACL API on {endpoint}{secured}"));
     }
     does.push(format!("keeps the tokens of datacenter {} in {}", service.datacenter, service.store));
     for (name, method) in &service.methods {

@@ -23,13 +23,13 @@ const TOKEN_MODES: [(&str, TokenMode); 2] = [("always", TokenMode::Always), ("wh
 /// The keys that only such a listener has.
 pub(super) const KEYS: [&str; 10] = [
     "allow",
-    "answer_timeout",
     "connections",
     "deny",
-    "lift",
+    "exempt",
     "logins",
     "namespaces",
     "require_request_header",
+    "response_timeout",
     "session",
     "token",
 ];
@@ -40,7 +40,7 @@ pub(super) fn read(reader: &mut Reader<'_>, sessions: &Sessions) -> (ApiProxyOpt
     if let Some(name) = session.as_ref().filter(|name| sessions.is_wrapped(name)) {
         let at = reader.place_of("session").unwrap_or(reader.at);
         let found = format!("session {name} has a wrap_ttl, and its token is for one reader");
-        reader.scope.remarks.missing(at, &reader.key("session"), found, "name a session without one");
+        reader.scope.diagnostics.missing(at, &reader.key("session"), found, "name a session without one");
     }
     let rules = Rules { allow: rules(reader, "allow"), deny: rules(reader, "deny"), exempt: exempt(reader) };
     let options = ApiProxyOptions {
@@ -50,7 +50,7 @@ pub(super) fn read(reader: &mut Reader<'_>, sessions: &Sessions) -> (ApiProxyOpt
         logins: reader.flag("logins", true),
         request_header: reader.flag("require_request_header", true),
         connections: reader.number("connections", 1..=10_000).unwrap_or(CONNECTIONS),
-        response_timeout: reader.duration("answer_timeout", Duration::from_secs(30), TENTH..=Duration::from_hours(1)),
+        response_timeout: reader.duration("response_timeout", Duration::from_secs(30), TENTH..=Duration::from_hours(1)),
         cache: cache(reader, sessions, session.as_deref()),
     };
     (options, session)
@@ -97,7 +97,7 @@ fn rules(reader: &mut Reader<'_>, name: &'static str) -> Vec<Rule> {
         Ok(rule) => Some(rule),
         Err(_) if text.unknown => None,
         Err(why) => {
-            reader.scope.remarks.mistake(text.at, &text.key, format!("{} {why}", text.shown()), advice);
+            reader.scope.diagnostics.error(text.at, &text.key, format!("{} {why}", text.shown()), advice);
             None
         }
     };
@@ -111,7 +111,7 @@ fn namespaces(reader: &mut Reader<'_>) -> AllowedNamespaces {
         Ok(pattern) => Some(pattern),
         Err(_) if text.unknown => None,
         Err(why) => {
-            reader.scope.remarks.mistake(text.at, &text.key, format!("{} {why}", text.shown()), advice);
+            reader.scope.diagnostics.error(text.at, &text.key, format!("{} {why}", text.shown()), advice);
             None
         }
     };
@@ -119,13 +119,13 @@ fn namespaces(reader: &mut Reader<'_>) -> AllowedNamespaces {
 }
 
 fn exempt(reader: &mut Reader<'_>) -> Vec<Exemption> {
-    let texts = reader.list("lift").unwrap_or_default();
+    let texts = reader.list("exempt").unwrap_or_default();
     let read = |text: super::references::Text| {
         let lift = Exemption::parse(&text.value);
         if lift.is_none() && !text.unknown {
             let names: Vec<_> = Exemption::names().map(quoted).collect();
             let found = format!("{} is nothing that is refused by itself", text.shown());
-            reader.scope.remarks.mistake(text.at, &text.key, found, format!("write {}", either(&names)));
+            reader.scope.diagnostics.error(text.at, &text.key, found, format!("write {}", either(&names)));
         }
         lift
     };
@@ -154,7 +154,7 @@ pub(super) fn words(options: &ApiProxyOptions, session: &str) -> Vec<String> {
         does.push(format!("does not do with that token: {}", kept.join(", ")));
     }
     if !lifted.is_empty() {
-        does.push(format!("does with that token, as it is lifted: {}", lifted.join(", ")));
+        does.push(format!("does with that token, as it is exempt: {}", lifted.join(", ")));
     }
     if let Some(namespaces) = options.namespaces.describe() {
         does.push(format!("lets callers name the namespaces {namespaces} alone"));

@@ -34,12 +34,12 @@ pub(super) fn read(mut reader: Reader<'_>, wants_role: bool) -> (String, Options
     {
         let found = "ignored: the instance's identity is asked for the resource";
         let advice = "leave it out, or set authenticate_from_environment = true";
-        reader.scope.remarks.warning(scope.at, &scope.key, found, advice);
+        reader.scope.diagnostics.warning(scope.at, &scope.key, found, advice);
     }
     options.scope = scope.map(|scope| scope.value);
     if let Err(error) = options.build(Clock::System) {
         let advice = "see to it on the machine that the agent runs on";
-        reader.scope.remarks.lacking(reader.at, &reader.path, error.to_string(), advice);
+        reader.scope.diagnostics.lacking(reader.at, &reader.path, error.to_string(), advice);
     }
     reader.finish();
     (role, options)
@@ -53,7 +53,7 @@ pub(super) fn role(reader: &mut Reader<'_>, wanted: bool) -> String {
     }
     if let Some(at) = reader.place_of("role") {
         let found = "given for a server of the kind consul, whose binding rules say what a login gets";
-        reader.scope.remarks.mistake(at, &reader.key("role"), found, "leave it out");
+        reader.scope.diagnostics.error(at, &reader.key("role"), found, "leave it out");
     }
     String::new()
 }
@@ -64,13 +64,13 @@ fn identity(reader: &mut Reader<'_>, from_environment: bool) -> From {
     if let (Some(object), Some(client)) = (&object_id, &client_id) {
         let second = if object.at > client.at { object } else { client };
         let found = "given beside the other: only one of object_id and client_id may be";
-        reader.scope.remarks.mistake(second.at, &second.key, found, "keep the one that names the managed identity");
+        reader.scope.diagnostics.error(second.at, &second.key, found, "keep the one that names the managed identity");
     }
     if from_environment {
         for ignored in [&object_id, &client_id].into_iter().flatten() {
             let found = "ignored, because authenticate_from_environment is true";
             let advice = "leave it out, or name the identity by the variable AZURE_CLIENT_ID";
-            reader.scope.remarks.warning(ignored.at, &ignored.key, found, advice);
+            reader.scope.diagnostics.warning(ignored.at, &ignored.key, found, advice);
         }
         return From::Environment;
     }

@@ -31,9 +31,9 @@ fn read(
     for text in reader.list("hosts").unwrap_or_default() {
         let Some(host) = reader.parse(&text, host) else { continue };
         if let Some((first, other)) = taken.insert(host.clone(), (text.at, name.clone())) {
-            let remarks = reader.scope.remarks;
-            let found = format!("a host of credential {other} too, at {}", remarks.name(first));
-            remarks.mistake(text.at, &text.key, found, "a host has one credential");
+            let diagnostics = reader.scope.diagnostics;
+            let found = format!("a host of credential {other} too, at {}", diagnostics.name(first));
+            diagnostics.error(text.at, &text.key, found, "a host has one credential");
         }
         hosts.push(host);
     }

@@ -11,8 +11,8 @@ use super::api_proxy;
 #[cfg(feature = "gateway")]
 use super::gateway;
 use super::method;
-use super::{Agent, Config, Listener, Log, LogFormat, Outcome, Ready, Remark, Serves, Session, Sink, Template};
-use super::{child, child_token, credential, server, template};
+use super::{Agent, Config, Diagnostic, Listener, Log, LogFormat, Outcome, Ready, Serves, Session, Sink, Template};
+use super::{credential, derived_token, process, server, template};
 use crate::agent::identity::Method;
 use crate::agent::secrets::DerivedTokenKind;
 use crate::agent::server_client::Kind;
@@ -24,20 +24,20 @@ use crate::http::server::Endpoint;
 /// What reading a configuration gave, for machines.
 #[derive(Debug, serde::Serialize)]
 pub struct Report {
-    /// Whether there was no mistake.
+    /// Whether there was no error.
     pub ok: bool,
     /// What must be mended.
-    pub mistakes: Vec<Remark>,
+    pub errors: Vec<Diagnostic>,
     /// What is probably not meant.
-    pub warnings: Vec<Remark>,
+    pub warnings: Vec<Diagnostic>,
     /// What this machine lacks.
-    pub notes: Vec<Remark>,
+    pub notes: Vec<Diagnostic>,
     /// What the agent would do.
     pub does: Option<Description>,
 }
 
 impl Outcome {
-    /// What was read, in words; `None` if there was a mistake.
+    /// What was read, in words; `None` if there was an error.
     pub fn description(&self) -> Option<Description> {
         self.config.as_ref().map(|config| Description::of(config, &self.references))
     }
@@ -45,8 +45,8 @@ impl Outcome {
     /// All of it, for machines.
     pub fn report(&self) -> Report {
         Report {
-            ok: self.mistakes.is_empty(),
-            mistakes: self.mistakes.clone(),
+            ok: self.errors.is_empty(),
+            errors: self.errors.clone(),
             warnings: self.warnings.clone(),
             notes: self.notes.clone(),
             does: self.description(),
@@ -64,7 +64,7 @@ pub struct Description {
 /// What one part would do.
 #[derive(Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Part {
-    /// `session`, `sink`, `template`, `env_template`, `child`, `listener`, `credential`, `access`, `gateway` or `agent`.
+    /// `session`, `sink`, `template`, `env_template`, `process`, `listener`, `credential`, `acl`, `gateway` or `agent`.
     pub part: &'static str,
     /// Its name.
     #[serde(skip_serializing_if = "str::is_empty")]
@@ -93,18 +93,18 @@ impl Description {
         let sinks = config.sinks.iter().map(|sink| words.sink(sink));
         let templates = config.templates.iter().map(|its| words.template("template", its));
         let variables = config.env_templates.iter().map(|its| words.template("env_template", its));
-        let child = config.child.iter().map(|its| Part { part: "child", name: String::new(), does: child::words(its) });
-        let rendered = templates.chain(variables).chain(child);
+        let process =
+            config.process.iter().map(|its| Part { part: "process", name: String::new(), does: process::words(its) });
+        let rendered = templates.chain(variables).chain(process);
         let listeners = config.listeners.iter().map(|listener| words.listener(listener));
         let credentials = config.credentials.iter();
         let credentials =
             credentials.map(|its| Part { part: "credential", name: its.name.clone(), does: credential::words(its) });
         let agent = words.agent(&config.agent, &config.log);
         #[cfg(feature = "acl")]
-        let access =
-            config.access.iter().map(|its| Part { part: "access", name: String::new(), does: acl::words(its) });
+        let acl = config.acl.iter().map(|its| Part { part: "acl", name: String::new(), does: acl::words(its) });
         #[cfg(not(feature = "acl"))]
-        let access = std::iter::empty();
+        let acl = std::iter::empty();
         #[cfg(feature = "gateway")]
         let gateway = config.gateway.iter().map(|its| Part {
             part: "gateway",
@@ -113,7 +113,7 @@ impl Description {
         });
         #[cfg(not(feature = "gateway"))]
         let gateway = std::iter::empty();
-        let services = access.chain(gateway);
+        let services = acl.chain(gateway);
         Self {
             parts: sessions
                 .chain(sinks)
@@ -141,8 +141,8 @@ impl Words<'_> {
         let mut does = vec![self.login(session)];
         does.extend(self.way(&upstream.name, &upstream.client.proxy));
         does.extend(method::words(session, self.references));
-        if !life.first_login_splay.is_zero() {
-            does.push(format!("waits up to {} before the first login", format_duration(life.first_login_splay)));
+        if !life.login_jitter.is_zero() {
+            does.push(format!("waits up to {} before the first login", format_duration(life.login_jitter)));
         }
         if let Some(ttl) = login.wrap_ttl {
             does.push(format!("hands on a wrapped token that can be unwrapped once, within {}", format_duration(ttl)));
@@ -233,7 +233,7 @@ impl Words<'_> {
         )];
         does.extend(sink.derive.as_ref().map(|derive| match derive {
             DerivedTokenKind::Wrapped(ttl) => format!("it is the token, wrapped for {}", format_duration(*ttl)),
-            DerivedTokenKind::Child(child) => format!("it is a child of the token {}", child_token::words(child)),
+            DerivedTokenKind::Child(child) => format!("it is a child of the token {}", derived_token::words(child)),
         }));
         does.extend(options.encrypt.as_ref().map(|encrypt| {
             let path = encrypt.public_key_file.display().to_string();
@@ -275,8 +275,8 @@ impl Words<'_> {
                 does.push(format!("serves the local API on {address}{mode}"));
                 does.push(format!("gives out the token of {}", its.sessions.join(", ")));
             }
-            does.extend(its.child.as_ref().map(|child| {
-                format!("uses no token of a session itself, but a child of it {}", child_token::words(child))
+            does.extend(its.derived_token.as_ref().map(|child| {
+                format!("uses no token of a session itself, but a child of it {}", derived_token::words(child))
             }));
             does.push(match &its.guard.admit {
                 Admit::SocketPeers => "lets in root, the agent's user, and members of the socket's group".to_owned(),

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use super::Purpose;
 
-/// A mistake, a warning or a note. Shown as `FILE:LINE:COLUMN: KEY: FOUND; ADVICE`; never holds a value that could be
+/// An error, a warning or a note. Shown as `FILE:LINE:COLUMN: KEY: FOUND; ADVICE`; never holds a value that could be
 /// a secret.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
-pub struct Remark {
+pub struct Diagnostic {
     /// The file, as it was named.
     pub file: PathBuf,
     /// Where in the file; `None` where it is about the file as a whole.
@@ -32,14 +32,14 @@ pub struct Place {
     pub column: usize,
 }
 
-impl Remark {
-    /// A remark about a file as a whole.
+impl Diagnostic {
+    /// A diagnostic about a file as a whole.
     pub fn of_file(file: &Path, found: impl Into<String>, advice: impl Into<String>) -> Self {
         Self { file: file.to_owned(), place: None, key: String::new(), found: found.into(), advice: advice.into() }
     }
 }
 
-impl std::fmt::Display for Remark {
+impl std::fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}", self.file.display())?;
         if let Some(Place { line, column }) = self.place {
@@ -65,17 +65,17 @@ pub(super) struct At {
     pub(super) place: Option<Place>,
 }
 
-/// What kind of remark.
+/// What kind of diagnostic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Weight {
-    Mistake,
+pub(super) enum Severity {
+    Error,
     Warning,
     Note,
 }
 
 /// All that was said so far. Readers share it.
 #[derive(Debug)]
-pub(super) struct Remarks {
+pub(super) struct Diagnostics {
     purpose: Purpose,
     files: Vec<PathBuf>,
     /// Lines whose syntax is broken: what else is said about them is a guess.
@@ -84,16 +84,16 @@ pub(super) struct Remarks {
     partial: bool,
     /// Keys whose value is not known here.
     unknown: RefCell<BTreeSet<String>>,
-    said: RefCell<Vec<(At, Weight, Remark)>>,
+    said: RefCell<Vec<(At, Severity, Diagnostic)>>,
 }
 
-impl Remarks {
+impl Diagnostics {
     pub(super) fn new(purpose: Purpose) -> Self {
         let (unknown, said) = (RefCell::new(BTreeSet::new()), RefCell::new(Vec::new()));
         Self { purpose, files: Vec::new(), broken: BTreeSet::new(), partial: false, unknown, said }
     }
 
-    /// Takes a file into the list; its number is its place in the order of remarks.
+    /// Takes a file into the list; its number is its place in the order of diagnostics.
     pub(super) fn file(&mut self, path: &Path) -> At {
         self.files.push(path.to_owned());
         At { file: self.files.len() - 1, place: None }
@@ -103,52 +103,52 @@ impl Remarks {
     pub(super) fn unreadable(&mut self, at: At, key: &str, found: impl Into<String>, advice: impl Into<String>) {
         self.partial = true;
         self.broken.extend(at.place.map(|place| (at.file, place.line)));
-        self.say(Weight::Mistake, at, key, found.into(), advice.into());
+        self.say(Severity::Error, at, key, found.into(), advice.into());
     }
 
-    pub(super) fn mistake(&self, at: At, key: &str, found: impl Into<String>, advice: impl Into<String>) {
+    pub(super) fn error(&self, at: At, key: &str, found: impl Into<String>, advice: impl Into<String>) {
         if !at.place.is_some_and(|place| self.broken.contains(&(at.file, place.line))) {
-            self.say(Weight::Mistake, at, key, found.into(), advice.into());
+            self.say(Severity::Error, at, key, found.into(), advice.into());
         }
     }
 
     /// Something should be there and is not.
     pub(super) fn missing(&self, at: At, key: &str, found: impl Into<String>, advice: impl Into<String>) {
         if !self.partial {
-            self.mistake(at, key, found, advice);
+            self.error(at, key, found, advice);
         }
     }
 
     /// This machine lacks something: a note where the file is only looked at.
     pub(super) fn lacking(&self, at: At, key: &str, found: impl Into<String>, advice: impl Into<String>) {
         match self.purpose {
-            Purpose::Run => self.mistake(at, key, found, advice),
-            Purpose::Check => self.say(Weight::Note, at, key, found.into(), advice.into()),
+            Purpose::Run => self.error(at, key, found, advice),
+            Purpose::Check => self.say(Severity::Note, at, key, found.into(), advice.into()),
         }
     }
 
-    /// The same of what a value comes from: the configuration holds a stand-in for it.
+    /// The same of what a value comes from: the configuration holds a placeholder for it.
     pub(super) fn unknown(&self, at: At, key: &str, found: impl Into<String>, advice: impl Into<String>) {
         self.unknown.borrow_mut().insert(key.to_owned());
         self.lacking(at, key, found, advice);
     }
 
     /// Keys whose value is not known here.
-    pub(super) fn stand_ins(&self) -> BTreeSet<String> {
+    pub(super) fn placeholders(&self) -> BTreeSet<String> {
         self.unknown.borrow().clone()
     }
 
     /// This machine lacks something that the agent can do without.
     pub(super) fn done_without(&self, at: At, key: &str, found: impl Into<String>, advice: impl Into<String>) {
-        let weight = if self.purpose == Purpose::Run { Weight::Warning } else { Weight::Note };
+        let weight = if self.purpose == Purpose::Run { Severity::Warning } else { Severity::Note };
         self.say(weight, at, key, found.into(), advice.into());
     }
 
     pub(super) fn warning(&self, at: At, key: &str, found: impl Into<String>, advice: impl Into<String>) {
-        self.say(Weight::Warning, at, key, found.into(), advice.into());
+        self.say(Severity::Warning, at, key, found.into(), advice.into());
     }
 
-    /// `FILE:LINE:COLUMN` of a place, to name it in another's remark.
+    /// `FILE:LINE:COLUMN` of a place, to name it in another's diagnostic.
     pub(super) fn name(&self, at: At) -> String {
         let file = self.path(at).display().to_string();
         at.place.map_or_else(|| file.clone(), |place| format!("{file}:{}:{}", place.line, place.column))
@@ -159,16 +159,16 @@ impl Remarks {
         self.files.get(at.file).map_or(Path::new(""), PathBuf::as_path)
     }
 
-    fn say(&self, weight: Weight, at: At, key: &str, found: String, advice: String) {
+    fn say(&self, weight: Severity, at: At, key: &str, found: String, advice: String) {
         let file = self.path(at).to_owned();
-        let remark = Remark { file, place: at.place, key: key.to_owned(), found, advice };
-        self.said.borrow_mut().push((at, weight, remark));
+        let diagnostic = Diagnostic { file, place: at.place, key: key.to_owned(), found, advice };
+        self.said.borrow_mut().push((at, weight, diagnostic));
     }
 
     /// Everything of one weight, in the order of files and lines.
-    pub(super) fn all(&self, weight: Weight) -> Vec<Remark> {
+    pub(super) fn all(&self, weight: Severity) -> Vec<Diagnostic> {
         let mut said: Vec<_> = self.said.borrow().iter().filter(|(_, its, _)| *its == weight).cloned().collect();
         said.sort_by_key(|(at, ..)| *at);
-        said.into_iter().map(|(.., remark)| remark).collect()
+        said.into_iter().map(|(.., diagnostic)| diagnostic).collect()
     }
 }

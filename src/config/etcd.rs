@@ -1,4 +1,4 @@
-//! `[access.etcd]`: the cluster that the access-control service keeps its records on.
+//! `[acl.etcd]`: the cluster that the access-control service keeps its records on.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ pub(super) fn read(mut reader: Reader<'_>) -> Option<Options> {
     let https = endpoints.iter().filter(|url| url.scheme() == "https").count();
     if let (Some(text), true) = (texts.first(), https != 0 && https != endpoints.len()) {
         let found = "https:// beside http://: all members of a cluster speak TLS, or none";
-        reader.scope.remarks.mistake(text.at, &text.key, found, "write https:// for all");
+        reader.scope.diagnostics.error(text.at, &text.key, found, "write https:// for all");
     }
     let secured = https != 0;
     let keys = ["ca_file", "client_cert", "client_key"];
@@ -32,7 +32,7 @@ pub(super) fn read(mut reader: Reader<'_>) -> Option<Options> {
         && let Some((key, at)) = keys.into_iter().find_map(|key| Some((key, reader.place_of(key)?)))
     {
         let key = reader.key(key);
-        reader.scope.remarks.mistake(at, &key, "given where no TLS is spoken", "leave it out, or use https://");
+        reader.scope.diagnostics.error(at, &key, "given where no TLS is spoken", "leave it out, or use https://");
     }
     let ca_file = reader.file("ca_file");
     let certificate = (reader.place_of("client_cert"), reader.file("client_cert"));

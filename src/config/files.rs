@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Mode, OFlags};
 
 use super::Environment;
-use super::diagnostic::{At, Remarks};
+use super::diagnostic::{At, Diagnostics};
 use super::tree::{self, Entry, Table, Value, quoted};
 use super::trust;
 
@@ -19,7 +19,7 @@ const LARGEST: u64 = 1024 * 1024;
 /// What is gathered.
 struct Gathering<'a> {
     environment: &'a Environment,
-    remarks: &'a mut Remarks,
+    diagnostics: &'a mut Diagnostics,
     tree: Table,
     /// Files read so far, by device and number: one that is named twice is read once.
     files: BTreeSet<(u64, u64)>,
@@ -28,13 +28,13 @@ struct Gathering<'a> {
 }
 
 /// Reads files, and folders of files in name order, then the drop-in folder that they name.
-pub(super) fn gather(paths: &[PathBuf], environment: &Environment, remarks: &mut Remarks) -> Table {
+pub(super) fn gather(paths: &[PathBuf], environment: &Environment, diagnostics: &mut Diagnostics) -> Table {
     let (files, folders) = (BTreeSet::new(), BTreeSet::new());
-    let mut gathering = Gathering { environment, remarks, tree: Table::new(), files, folders };
+    let mut gathering = Gathering { environment, diagnostics, tree: Table::new(), files, folders };
     for path in paths {
         gathering.path(path);
     }
-    if let Some((at, folder)) = drop_in(&gathering.tree, gathering.remarks) {
+    if let Some((at, folder)) = drop_in(&gathering.tree, gathering.diagnostics) {
         gathering.drop_in(at, &folder);
     }
     gathering.tree
@@ -45,13 +45,13 @@ impl Gathering<'_> {
         if !path.is_dir() {
             return self.file(path);
         }
-        let at = self.remarks.file(path);
+        let at = self.diagnostics.file(path);
         match toml_files(path) {
             Ok(files) if files.is_empty() => {
-                self.remarks.unreadable(at, "", "a folder without a *.toml file", "name a file, or put one there");
+                self.diagnostics.unreadable(at, "", "a folder without a *.toml file", "name a file, or put one there");
             }
             Ok(files) => files.iter().for_each(|file| self.file(file)),
-            Err(error) => self.remarks.unreadable(at, "", format!("cannot be read: {error}"), ""),
+            Err(error) => self.diagnostics.unreadable(at, "", format!("cannot be read: {error}"), ""),
         }
     }
 
@@ -61,7 +61,7 @@ impl Gathering<'_> {
             Ok(files) => files,
             Err(error) => {
                 let found = format!("the folder {} cannot be read: {error}", folder.display());
-                return self.remarks.lacking(at, key, found, "make it before the agent starts");
+                return self.diagnostics.lacking(at, key, found, "make it before the agent starts");
             }
         };
         for file in files {
@@ -72,25 +72,25 @@ impl Gathering<'_> {
                 _ => None,
             };
             if let Some(at) = nested {
-                self.remarks.mistake(at, key, "given in a drop-in file", "write it in the main file only");
+                self.diagnostics.error(at, key, "given in a drop-in file", "write it in the main file only");
                 if let Some(Entry { value: Value::Table(agent), .. }) = self.tree.get_mut("agent") {
                     agent.remove("drop_in");
                 }
             }
-            tree::merge(&mut own, std::mem::take(&mut self.tree), "", self.remarks);
+            tree::merge(&mut own, std::mem::take(&mut self.tree), "", self.diagnostics);
             self.tree = own;
         }
     }
 
     fn file(&mut self, path: &Path) {
-        let at = self.remarks.file(path);
+        let at = self.diagnostics.file(path);
         match self.read(path, at) {
             Ok(None) => {}
             Ok(Some(text)) => {
-                let tree = tree::parse(&text, at, self.remarks);
-                tree::merge(&mut self.tree, tree, "", self.remarks);
+                let tree = tree::parse(&text, at, self.diagnostics);
+                tree::merge(&mut self.tree, tree, "", self.diagnostics);
             }
-            Err(why) => self.remarks.unreadable(at, "", why, ""),
+            Err(why) => self.diagnostics.unreadable(at, "", why, ""),
         }
     }
 
@@ -109,7 +109,7 @@ impl Gathering<'_> {
             return Ok(None);
         }
         for (found, advice) in trust::doubts(path, &file, &metadata, self.environment.user, &mut self.folders) {
-            self.remarks.lacking(at, "", found, advice);
+            self.diagnostics.lacking(at, "", found, advice);
         }
         let mut bytes = Vec::new();
         file.by_ref().take(LARGEST + 1).read_to_end(&mut bytes).map_err(cannot)?;
@@ -135,22 +135,22 @@ fn toml_files(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
 }
 
 /// The folder that `agent.drop_in` names, from the folder of the file where it stands.
-fn drop_in(tree: &Table, remarks: &Remarks) -> Option<(At, PathBuf)> {
+fn drop_in(tree: &Table, diagnostics: &Diagnostics) -> Option<(At, PathBuf)> {
     let Value::Table(agent) = &tree.get("agent")?.value else { return None };
     let entry = agent.get("drop_in")?;
     match &entry.value {
         Value::Text(text) if !text.is_empty() && !text.contains("${") => {
-            let base = remarks.path(entry.at).parent().map(Path::to_owned).unwrap_or_default();
+            let base = diagnostics.path(entry.at).parent().map(Path::to_owned).unwrap_or_default();
             Some((entry.at, base.join(text)))
         }
         Value::Text(text) => {
             let found = format!("{} is no folder's path", quoted(text));
-            remarks.mistake(entry.at, "agent.drop_in", found, "write it in full, or from this file's folder");
+            diagnostics.error(entry.at, "agent.drop_in", found, "write it in full, or from this file's folder");
             None
         }
         other => {
             let found = format!("{} instead of a string", other.kind());
-            remarks.mistake(entry.at, "agent.drop_in", found, "put it in quotes");
+            diagnostics.error(entry.at, "agent.drop_in", found, "put it in quotes");
             None
         }
     }

@@ -40,11 +40,11 @@ pub struct Gateway {
     /// The host by which configurations of Terraform and OpenTofu name the platform.
     pub host: ServiceHost,
     /// The file of Terraform's and OpenTofu's that leads that host here, if one is kept.
-    pub drop_in: Option<TfrcFileOptions>,
+    pub terraform_config_file: Option<TfrcFileOptions>,
     /// What a program that keyward runs finds of it in its environment, if anything.
-    pub child: Option<TokenKind>,
+    pub process_token: Option<TokenKind>,
     /// Where the child's Terraform or OpenTofu would look for its configuration; `None` where no child runs.
-    pub child_reads: Option<UserConfigFiles>,
+    pub process_files: Option<UserConfigFiles>,
     /// Whether the agent is not ready without it.
     pub required: bool,
 }
@@ -66,7 +66,7 @@ pub(super) fn read(
     mut reader: Reader<'_>,
     sessions: &Sessions,
     state_dir: Option<&Path>,
-    child_reads: Option<UserConfigFiles>,
+    process_files: Option<UserConfigFiles>,
 ) -> Option<Gateway> {
     let text = reader.required("upstream", "the platform's address, such as \"https://app.terraform.io\"");
     let upstream = text.and_then(|text| stand_in(&text, reader.parse(&text, upstream), unknown_upstream));
@@ -76,7 +76,7 @@ pub(super) fn read(
         && url.scheme() == "http"
     {
         let key = reader.key("ca_file");
-        reader.scope.remarks.mistake(at, &key, "given where no TLS is spoken", "leave it out, or use https://");
+        reader.scope.diagnostics.error(at, &key, "given where no TLS is spoken", "leave it out, or use https://");
     }
     let way = reader.parsed("proxy", server::proxy).unwrap_or(Proxy::Environment);
     if matches!((&way, &upstream), (Proxy::Through(_), Some(url)) if url.scheme() == "http") {
@@ -92,7 +92,7 @@ pub(super) fn read(
     };
     let connections = reader.number("connections", 1..=10_000).unwrap_or(CONNECTIONS);
     let connect_timeout = reader.duration("connect_timeout", Duration::from_secs(10), TENTH..=Duration::from_mins(5));
-    let answer_timeout = reader.duration("answer_timeout", Duration::from_mins(2), TENTH..=Duration::from_hours(1));
+    let response_timeout = reader.duration("response_timeout", Duration::from_mins(2), TENTH..=Duration::from_hours(1));
     let token_wait = reader.duration("token_wait", TOKEN_WAIT, Duration::ZERO..=Duration::from_mins(10));
     let token = platform_token::read(&mut reader, sessions);
     let owner = upstream
@@ -103,8 +103,8 @@ pub(super) fn read(
     let local_token = local_token(&mut reader, state_dir, owner.join(" "));
     let named = reader.parsed("host", service_host);
     let host = named.or_else(|| upstream.as_ref().and_then(|url| ServiceHost::parse(url.authority()).ok()));
-    let drop_in = drop_in(&mut reader, host.as_ref(), &endpoints);
-    let child = child(&mut reader, &endpoints);
+    let terraform_config_file = terraform_config_file(&mut reader, host.as_ref(), &endpoints);
+    let process_token = process_token(&mut reader, &endpoints);
     let actions = actions(&mut reader);
     let required = reader.flag("required", true);
     reader.finish();
@@ -119,7 +119,7 @@ pub(super) fn read(
         proxy: way,
         connections,
         connect_timeout,
-        answer_timeout,
+        response_timeout,
         token_wait,
         limit,
         actions,
@@ -132,9 +132,9 @@ pub(super) fn read(
         token: token?,
         local_token: local_token?,
         host: host?,
-        drop_in,
-        child,
-        child_reads,
+        terraform_config_file,
+        process_token,
+        process_files,
         required,
     };
     (!gateway.endpoints.is_empty()).then_some(gateway)
@@ -153,7 +153,7 @@ fn exempt(reader: &mut Reader<'_>) -> BTreeSet<Exemption> {
             None => {
                 let names: Vec<_> = Exemption::names().map(quoted).collect();
                 let found = format!("{} is nothing that is refused by default", text.shown());
-                reader.scope.remarks.mistake(text.at, &text.key, found, format!("write {}", either(&names)));
+                reader.scope.diagnostics.error(text.at, &text.key, found, format!("write {}", either(&names)));
             }
         }
     }
@@ -186,13 +186,13 @@ const MODES: [(&str, DeprecatedCallMode); 4] = [
 ];
 
 /// What a program finds of the gateway.
-fn child(reader: &mut Reader<'_>, endpoints: &[Endpoint]) -> Option<TokenKind> {
-    let at = reader.place_of("child")?;
-    let token_kind = reader.choice("child", &BRINGS);
-    let (remarks, key) = (reader.scope.remarks, reader.key("child"));
+fn process_token(reader: &mut Reader<'_>, endpoints: &[Endpoint]) -> Option<TokenKind> {
+    let at = reader.place_of("process_token")?;
+    let token_kind = reader.choice("process_token", &TOKEN_KINDS);
+    let (diagnostics, key) = (reader.scope.diagnostics, reader.key("process_token"));
     if token_kind == Some(TokenKind::LocalToken) && only_on_unix_sockets(endpoints) {
         let advice = "add a place on 127.0.0.1 to gateway.listen";
-        remarks.mistake(at, &key, "given where the child's clients cannot call: a unix socket", advice);
+        diagnostics.error(at, &key, "given where the program's clients cannot call: a unix socket", advice);
     }
     token_kind
 }
@@ -201,12 +201,16 @@ fn only_on_unix_sockets(endpoints: &[Endpoint]) -> bool {
     !endpoints.is_empty() && endpoints.iter().all(|endpoint| matches!(endpoint, Endpoint::Unix(_)))
 }
 
-fn drop_in(reader: &mut Reader<'_>, host: Option<&ServiceHost>, endpoints: &[Endpoint]) -> Option<TfrcFileOptions> {
-    let mut table = reader.table("drop_in")?;
-    let token_kind = table.choice("brings", &BRINGS).unwrap_or_default();
+fn terraform_config_file(
+    reader: &mut Reader<'_>,
+    host: Option<&ServiceHost>,
+    endpoints: &[Endpoint],
+) -> Option<TfrcFileOptions> {
+    let mut table = reader.table("terraform_config_file")?;
+    let token_kind = table.choice("token_kind", &TOKEN_KINDS).unwrap_or_default();
     if token_kind == TokenKind::LocalToken && only_on_unix_sockets(endpoints) {
         let advice = "add a place on 127.0.0.1 to gateway.listen";
-        table.scope.remarks.mistake(
+        table.scope.diagnostics.error(
             table.at,
             &table.path,
             "given where Terraform and OpenTofu cannot call: a unix socket",
@@ -228,7 +232,7 @@ fn drop_in(reader: &mut Reader<'_>, host: Option<&ServiceHost>, endpoints: &[End
     Some(TfrcFileOptions { file: path?, attributes, host: host?.clone(), token_kind })
 }
 
-const BRINGS: [(&str, TokenKind); 2] =
+const TOKEN_KINDS: [(&str, TokenKind); 2] =
     [("local_token", TokenKind::LocalToken), ("platform_token", TokenKind::PlatformToken)];
 
 /// A file in the folder of Terraform or OpenTofu that is read beside the user's own: those are not written.
@@ -277,13 +281,13 @@ fn endpoints(reader: &mut Reader<'_>) -> Vec<Endpoint> {
             Endpoint::Tcp(address) if !address.ip().is_loopback() => {
                 let found = format!("the gateway on {}, which is not loopback", address.ip());
                 let advice = "use 127.0.0.1 or [::1]: callers of this machine alone are served";
-                reader.scope.remarks.mistake(text.at, &text.key, found, advice);
+                reader.scope.diagnostics.error(text.at, &text.key, found, advice);
             }
             Endpoint::Unix(socket) => reader.folder_of(&text, &socket.path),
             _ => {}
         }
         if endpoints.contains(&endpoint) {
-            reader.scope.remarks.mistake(text.at, &text.key, "an address given twice", "name each once");
+            reader.scope.diagnostics.error(text.at, &text.key, "an address given twice", "name each once");
         } else {
             endpoints.push(endpoint);
         }

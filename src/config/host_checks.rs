@@ -1,5 +1,5 @@
 //! What a configuration needs of the machine: files, folders, users. Its lack is a note where the file is only looked
-//! at, and a mistake where it is to run.
+//! at, and an error where it is to run.
 
 use std::error::Error as _;
 use std::os::unix::fs::MetadataExt as _;
@@ -42,7 +42,12 @@ impl Reader<'_> {
         }
         if !text.unknown && path.is_dir() {
             let shown = if text.written.is_some() { text.shown() } else { path.display().to_string() };
-            self.scope.remarks.done_without(text.at, &text.key, format!("{shown} is a folder"), "name a file in it");
+            self.scope.diagnostics.done_without(
+                text.at,
+                &text.key,
+                format!("{shown} is a folder"),
+                "name a file in it",
+            );
         }
     }
 
@@ -58,7 +63,7 @@ impl Reader<'_> {
         if let Some((found, advice)) = doubt("its folder", &shown, &metadata, self.scope.environment.user) {
             let advice =
                 format!("{advice}, or write shared_folder = true where all who write there may replace the file");
-            self.scope.remarks.lacking(text.at, &text.key, found, advice);
+            self.scope.diagnostics.lacking(text.at, &text.key, found, advice);
         }
     }
 
@@ -70,7 +75,7 @@ impl Reader<'_> {
             let mode = metadata.mode() & 0o7777;
             if mode & OTHERS != 0 {
                 let found = format!("{name} in that folder is open to others than its owner (mode {mode:04o})");
-                self.scope.remarks.warning(text.at, &text.key, found, "give it 0600");
+                self.scope.diagnostics.warning(text.at, &text.key, found, "give it 0600");
             }
         }
     }
@@ -99,10 +104,10 @@ impl Reader<'_> {
             Err(error) => format!("the {kind} {shown} cannot be looked at: {error}"),
         };
         let advice = if folder { "make it before the agent starts" } else { "put it there before the agent starts" };
-        self.scope.remarks.lacking(text.at, &text.key, found, advice);
+        self.scope.diagnostics.lacking(text.at, &text.key, found, advice);
     }
 
-    /// The secret in the file that a key names, of at least so many bytes. A stand-in that nobody can send, where this
+    /// The secret in the file that a key names, of at least so many bytes. A placeholder that nobody can send, where this
     /// machine lacks the file.
     pub(super) fn secret(&mut self, name: &'static str, least: usize) -> Option<SecretString> {
         use secrecy::ExposeSecret as _;
@@ -122,7 +127,7 @@ impl Reader<'_> {
                 format!("no secret can be read from that file: {why}")
             }
         };
-        self.scope.remarks.unknown(text.at, &text.key, found, "make one with: openssl rand -hex 32");
+        self.scope.diagnostics.unknown(text.at, &text.key, found, "make one with: openssl rand -hex 32");
         Some(SecretString::from("\0"))
     }
 
@@ -145,7 +150,7 @@ impl Reader<'_> {
         }
         let found = format!("that file is open to others than its owner (mode {mode:04o})");
         let advice = "give it 0600, or 0640 where root owns it and the agent is in its group";
-        self.scope.remarks.warning(text.at, &text.key, found, advice);
+        self.scope.diagnostics.warning(text.at, &text.key, found, advice);
     }
 
     /// The id of the user that a key names.
@@ -172,7 +177,7 @@ impl Reader<'_> {
         let (found, advice) = match look_up(&text.value) {
             // The kernel takes the last id as "leave it".
             Ok(Some(u32::MAX)) => {
-                self.scope.remarks.mistake(
+                self.scope.diagnostics.error(
                     text.at,
                     &text.key,
                     format!("{shown} is no id"),
@@ -184,7 +189,7 @@ impl Reader<'_> {
             Ok(None) => (format!("this machine has no {kind} {shown}"), format!("make the {kind}, or write its id")),
             Err(error) => (format!("the {kind} {shown} cannot be looked up: {error}"), "write its id".to_owned()),
         };
-        self.scope.remarks.unknown(text.at, &text.key, found, advice);
+        self.scope.diagnostics.unknown(text.at, &text.key, found, advice);
         None
     }
 }

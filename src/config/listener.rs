@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use url::Host;
 
 use super::api_proxy;
-use super::child_token;
+use super::derived_token;
 use super::diagnostic::At;
 use super::reader::Reader;
 use super::sink::Sessions;
@@ -37,12 +37,12 @@ pub(super) fn read_all(tables: Vec<(String, Reader<'_>)>, sessions: &Sessions) -
     let mut listeners = Vec::new();
     for (name, mut reader) in tables {
         let at = reader.place_of("address").unwrap_or(reader.at);
-        let (remarks, path) = (reader.scope.remarks, reader.path.clone());
+        let (diagnostics, path) = (reader.scope.diagnostics, reader.path.clone());
         let Some(listener) = read(name.clone(), reader, sessions) else { continue };
         let free = matches!(listener.endpoint, Endpoint::Tcp(address) if address.port() == 0);
         if !free && let Some((first, other)) = taken.insert(listener.endpoint.to_string(), (at, name)) {
-            let found = format!("the address of listener {other} too, at {}", remarks.name(first));
-            remarks.mistake(at, &format!("{path}.address"), found, "give each listener its own address");
+            let found = format!("the address of listener {other} too, at {}", diagnostics.name(first));
+            diagnostics.error(at, &format!("{path}.address"), found, "give each listener its own address");
         }
         listeners.push(listener);
     }
@@ -63,7 +63,7 @@ fn read(name: String, mut reader: Reader<'_>, known: &Sessions) -> Option<Listen
     let admit = match (&endpoint, kind) {
         (Some(endpoint), Kind::LocalApi | Kind::ApiProxy) => admit(&mut reader, endpoint, at),
         (_, Kind::Health) => {
-            for key in ["key_file", "any_local_user", "sessions", "child"] {
+            for key in ["key_file", "any_local_user", "sessions", "derived_token"] {
                 refuse(
                     &mut reader,
                     key,
@@ -91,7 +91,7 @@ fn read(name: String, mut reader: Reader<'_>, known: &Sessions) -> Option<Listen
                 let found =
                     "false beside any_local_user = true: nothing that a web page cannot send is asked of callers";
                 let advice = "name a key_file, or leave require_request_header at true";
-                reader.scope.remarks.warning(at, &reader.key("require_request_header"), found, advice);
+                reader.scope.diagnostics.warning(at, &reader.key("require_request_header"), found, advice);
             }
             (Serves::ApiProxy(Box::new(options)), session.into_iter().collect())
         }
@@ -101,14 +101,14 @@ fn read(name: String, mut reader: Reader<'_>, known: &Sessions) -> Option<Listen
             refuse(&mut reader, key, "given for a listener that is none of kind = \"api_proxy\"");
         }
     }
-    let child = if kind == Kind::Health { None } else { child_token::read(&mut reader, false) };
-    for session in sessions.iter().filter(|_| child.is_some()) {
-        known.refuse_made_of(&mut reader, "child", session);
+    let derived_token = if kind == Kind::Health { None } else { derived_token::read(&mut reader, false) };
+    for session in sessions.iter().filter(|_| derived_token.is_some()) {
+        known.refuse_made_of(&mut reader, "derived_token", session);
     }
     let required = reader.flag("required", true);
     reader.finish();
     let guard = Guard { allowed_hosts, admit };
-    Some(Listener { name, serves, endpoint: endpoint?, guard, sessions, child, required })
+    Some(Listener { name, serves, endpoint: endpoint?, guard, sessions, derived_token, required })
 }
 
 fn served(reader: &mut Reader<'_>, sessions: &Sessions) -> Vec<String> {
@@ -118,14 +118,14 @@ fn served(reader: &mut Reader<'_>, sessions: &Sessions) -> Vec<String> {
         if sessions.is_wrapped(&text.value) {
             let found =
                 format!("session {} has a wrap_ttl, and many callers would be given a token for one", text.value);
-            reader.scope.remarks.mistake(text.at, &text.key, found, "write it to a sink");
+            reader.scope.diagnostics.error(text.at, &text.key, found, "write it to a sink");
         }
         names.insert(text.value);
     }
     names.into_iter().collect()
 }
 
-/// Puts mode, owner and group on a unix socket; elsewhere they are mistakes.
+/// Puts mode, owner and group on a unix socket; elsewhere they are errors.
 pub(super) fn socket_owner(reader: &mut Reader<'_>, endpoint: Option<Endpoint>) -> Option<Endpoint> {
     match endpoint {
         Some(Endpoint::Tcp(_)) => {
@@ -152,7 +152,7 @@ pub(super) fn socket_owner(reader: &mut Reader<'_>, endpoint: Option<Endpoint>) 
 
 fn refuse(reader: &mut Reader<'_>, key: &'static str, why: &str) {
     if let Some(at) = reader.place_of(key) {
-        reader.scope.remarks.mistake(at, &reader.key(key), why, "leave it out");
+        reader.scope.diagnostics.error(at, &reader.key(key), why, "leave it out");
     }
 }
 
@@ -169,16 +169,16 @@ fn admit(reader: &mut Reader<'_>, endpoint: &Endpoint, address: At) -> Admit {
     if key_given && any {
         reader.conflict("any_local_user", "key_file", "a caller brings the key, or needs none");
     }
-    let remarks = reader.scope.remarks;
+    let diagnostics = reader.scope.diagnostics;
     if let Endpoint::Tcp(socket) = endpoint {
         if !socket.ip().is_loopback() {
             let advice = "use 127.0.0.1 or [::1]; only a health listener may be reached from elsewhere";
             let found = format!("tokens served on {}, which is not loopback", socket.ip());
-            remarks.mistake(address, &reader.key("address"), found, advice);
+            diagnostics.error(address, &reader.key("address"), found, advice);
         }
         if !key_given && !any {
             let advice = "name the file of a key that callers bring, or write any_local_user = true";
-            remarks.missing(
+            diagnostics.missing(
                 reader.at,
                 &reader.key("key_file"),
                 "missing, and any user can connect to a TCP address",

@@ -8,7 +8,7 @@ use url::Host;
 #[cfg(feature = "acl")]
 use super::acl;
 use super::agent::STATE_DIR;
-use super::diagnostic::{At, Remarks, Weight};
+use super::diagnostic::{At, Diagnostics, Severity};
 use super::files::gather;
 #[cfg(feature = "gateway")]
 use super::gateway;
@@ -19,7 +19,7 @@ use super::tree::{self, Table, join};
 #[cfg(any(feature = "acl", feature = "gateway"))]
 use super::tree::{Entry, Value};
 use super::{Agent, Config, Environment, Listener, Log, Outcome, Purpose, Serves};
-use super::{agent, child, credential, listener, server, session, sink, template};
+use super::{agent, credential, listener, process, server, session, sink, template};
 use crate::agent::server_client::Kind;
 #[cfg(feature = "gateway")]
 use crate::gateway::client_setup::UserConfigFiles;
@@ -28,29 +28,29 @@ use crate::http::server::Endpoint;
 
 /// Reads configuration files, and folders of `*.toml` files in name order, as one.
 pub fn load(paths: &[PathBuf], environment: &Environment, purpose: Purpose) -> Outcome {
-    let mut remarks = Remarks::new(purpose);
+    let mut diagnostics = Diagnostics::new(purpose);
     if paths.is_empty() {
-        let none = remarks.file(Path::new("(no file)"));
-        remarks.unreadable(none, "", "no configuration is named", "name a file or a folder");
+        let none = diagnostics.file(Path::new("(no file)"));
+        diagnostics.unreadable(none, "", "no configuration is named", "name a file or a folder");
     }
-    let tree = gather(paths, environment, &mut remarks);
-    judge(&remarks, environment, &tree)
+    let tree = gather(paths, environment, &mut diagnostics);
+    judge(&diagnostics, environment, &tree)
 }
 
 /// Reads a text as if it were a file of that name.
 pub fn of_text(name: &Path, text: &str, environment: &Environment, purpose: Purpose) -> Outcome {
-    let mut remarks = Remarks::new(purpose);
-    let at = remarks.file(name);
-    let tree = tree::parse(text, at, &mut remarks);
-    judge(&remarks, environment, &tree)
+    let mut diagnostics = Diagnostics::new(purpose);
+    let at = diagnostics.file(name);
+    let tree = tree::parse(text, at, &mut diagnostics);
+    judge(&diagnostics, environment, &tree)
 }
 
 /// Reads one section alone, as a command line gives it: its settings by name, with the texts of each. Where there is a
-/// mistake, it is told of `the command line`.
+/// error, it is told of `the command line`.
 #[cfg(any(feature = "acl", feature = "gateway"))]
 pub fn alone(section: &str, settings: &[(&str, Vec<String>)], environment: &Environment) -> Outcome {
-    let mut remarks = Remarks::new(Purpose::Run);
-    let at = remarks.file(Path::new("the command line"));
+    let mut diagnostics = Diagnostics::new(Purpose::Run);
+    let at = diagnostics.file(Path::new("the command line"));
     let entry = |value| Entry { key: at, at, value };
     let value = |texts: &Vec<String>| match texts.as_slice() {
         [text] => Value::Text(text.clone()),
@@ -58,22 +58,22 @@ pub fn alone(section: &str, settings: &[(&str, Vec<String>)], environment: &Envi
     };
     let table = settings.iter().map(|(name, texts)| ((*name).to_owned(), entry(value(texts))));
     let tree = [(section.to_owned(), entry(Value::Table(table.collect())))].into();
-    judge(&remarks, environment, &tree)
+    judge(&diagnostics, environment, &tree)
 }
 
-fn judge(remarks: &Remarks, environment: &Environment, tree: &Table) -> Outcome {
-    let scope = Scope { remarks, environment, references: RefCell::default(), expanded: Cell::default() };
+fn judge(diagnostics: &Diagnostics, environment: &Environment, tree: &Table) -> Outcome {
+    let scope = Scope { diagnostics, environment, references: RefCell::default(), expanded: Cell::default() };
     let mut listeners = Vec::new();
     let config = read(Reader::new(&scope, At { file: 0, place: None }, tree), &mut listeners);
     let references = scope.references.take();
-    let mistakes = remarks.all(Weight::Mistake);
+    let errors = diagnostics.all(Severity::Error);
     Outcome {
-        config: config.filter(|_| mistakes.is_empty()),
-        mistakes,
-        warnings: remarks.all(Weight::Warning),
-        notes: remarks.all(Weight::Note),
+        config: config.filter(|_| errors.is_empty()),
+        errors,
+        warnings: diagnostics.all(Severity::Warning),
+        notes: diagnostics.all(Severity::Note),
         listeners,
-        stand_ins: remarks.stand_ins(),
+        placeholders: diagnostics.placeholders(),
         references,
     }
 }
@@ -92,7 +92,7 @@ fn read(mut top: Reader<'_>, found: &mut Vec<Listener>) -> Option<Config> {
     let names: Vec<_> = session_places.iter().map(|(name, _)| name.clone()).collect();
     if agent.state_dir.is_none() && !named && !names.is_empty() {
         let found = format!("{STATE_DIR} is not there, and no session outlives a restart without it");
-        top.scope.remarks.done_without(top.at, "agent.state_dir", found, "make it, or name another folder");
+        top.scope.diagnostics.done_without(top.at, "agent.state_dir", found, "make it, or name another folder");
     }
     let state_dir = agent.state_dir.as_deref();
     let read = |(name, table)| session::read(name, table, &servers, state_dir);
@@ -104,36 +104,36 @@ fn read(mut top: Reader<'_>, found: &mut Vec<Listener>) -> Option<Config> {
     let beside = template::Beside { sessions: &known, sinks: &sinks, shared };
     let templates = template::read_files(top.tables("template"), beside);
     let env_templates = template::read_variables(top.tables("env_template"), beside, &templates);
-    let child = top.table("child").map(child::read);
+    let process = top.table("process").map(process::read);
     let tables = top.tables("listener");
     let listener_places = places(&tables);
     let listeners = listener::read_all(tables, &known);
     found.clone_from(&listeners);
     let credentials = credential::read_all(top.tables("credential"), &known);
     #[cfg(feature = "acl")]
-    let access = top.table("access").map(acl::read);
+    let acl = top.table("acl").map(acl::read);
     #[cfg(not(feature = "acl"))]
-    refuse(&mut top, "access");
+    refuse(&mut top, "acl");
     #[cfg(feature = "gateway")]
     let gateway = top.table("gateway").map(|table| {
         let config_home = top.scope.environment.variables.get("XDG_CONFIG_HOME").map(PathBuf::from);
-        let child = child.as_ref().and_then(Option::as_ref);
-        let reads = child.map(|child| UserConfigFiles::new(&child.variables, &child.command, config_home));
+        let process = process.as_ref().and_then(Option::as_ref);
+        let reads = process.map(|process| UserConfigFiles::new(&process.variables, &process.command, config_home));
         gateway::read(table, &known, state_dir, reads)
     });
     #[cfg(not(feature = "gateway"))]
     refuse(&mut top, "gateway");
-    let others = ["session", "access", "gateway"];
-    if names.is_empty() && others.into_iter().all(|part| top.place_of(part).is_none()) {
+    let others = ["session", "acl", "gateway"];
+    if names.is_empty() && others.into_iter().all(|part| top.place_of(part).is_none()) && !top.has("access") {
         let advice = "write [session.NAME] with [session.NAME.cloud], and the server that it logs in to";
-        top.scope.remarks.missing(top.at, "", "no session: there is nothing to do", advice);
+        top.scope.diagnostics.missing(top.at, "", "no session: there is nothing to do", advice);
     }
-    let remarks = top.scope.remarks;
+    let diagnostics = top.scope.diagnostics;
     top.finish();
     let sessions = sessions.into_iter().collect::<Option<_>>()?;
     #[cfg(feature = "acl")]
-    let access = match access {
-        Some(access) => Some(access?),
+    let acl = match acl {
+        Some(acl) => Some(acl?),
         None => None,
     };
     #[cfg(feature = "gateway")]
@@ -141,8 +141,8 @@ fn read(mut top: Reader<'_>, found: &mut Vec<Listener>) -> Option<Config> {
         Some(gateway) => Some(gateway?),
         None => None,
     };
-    let child = match child {
-        Some(child) => Some(child?),
+    let process = match process {
+        Some(process) => Some(process?),
         None => None,
     };
     let config = Config {
@@ -150,18 +150,18 @@ fn read(mut top: Reader<'_>, found: &mut Vec<Listener>) -> Option<Config> {
         sinks,
         templates,
         env_templates,
-        child,
+        process,
         listeners,
         credentials,
         #[cfg(feature = "acl")]
-        access,
+        acl,
         #[cfg(feature = "gateway")]
         gateway,
         log,
         agent,
     };
-    unused(remarks, &config, &server_places, &session_places);
-    loops(remarks, &config, &listener_places);
+    unused(diagnostics, &config, &server_places, &session_places);
+    loops(diagnostics, &config, &listener_places);
     Some(config)
 }
 
@@ -177,12 +177,12 @@ fn places(tables: &[(String, Reader<'_>)]) -> Places {
 fn refuse(top: &mut Reader<'_>, part: &'static str) {
     if let Some(at) = top.place_of(part) {
         let advice = format!("leave [{part}] out, or take a build that has it");
-        top.scope.remarks.mistake(at, part, format!("this build has no {part} part"), advice);
+        top.scope.diagnostics.error(at, part, format!("this build has no {part} part"), advice);
     }
 }
 
 /// Says which listener would pass requests on to itself, or keep what is not to be kept.
-fn loops(remarks: &Remarks, config: &Config, listeners: &Places) {
+fn loops(diagnostics: &Diagnostics, config: &Config, listeners: &Places) {
     for listener in config.listeners.iter().filter(|listener| matches!(listener.serves, Serves::ApiProxy(_))) {
         let theirs = config.sessions.iter().find(|session| listener.sessions.contains(&session.name));
         let at = listeners.iter().find(|(name, _)| *name == listener.name).map(|(_, at)| *at);
@@ -193,14 +193,14 @@ fn loops(remarks: &Remarks, config: &Config, listeners: &Places) {
             let kind = server::kind(kind);
             let found = format!("given where session {} has a server of kind \"{kind}\"", session.name);
             let key = format!("listener.{}.cache", listener.name);
-            remarks.mistake(at, &key, found, "leave it out: its answers are never kept");
+            diagnostics.error(at, &key, found, "leave it out: its answers are never kept");
         }
         if let (Some(session), Some(at)) = (theirs, at)
             && is_at(&session.upstream.client.address, &listener.endpoint)
         {
             let found = format!("where session {} has its server: it would call itself", session.name);
             let key = format!("listener.{}.address", listener.name);
-            remarks.mistake(at, &key, found, "listen elsewhere, or name the address of the real server");
+            diagnostics.error(at, &key, found, "listen elsewhere, or name the address of the real server");
         }
     }
 }
@@ -222,10 +222,10 @@ fn is_at(server: &Address, endpoint: &Endpoint) -> bool {
 }
 
 /// Says what is there and used by nothing.
-fn unused(remarks: &Remarks, config: &Config, servers: &Places, sessions: &Places) {
+fn unused(diagnostics: &Diagnostics, config: &Config, servers: &Places, sessions: &Places) {
     for (name, at) in servers {
         if !config.sessions.iter().any(|session| session.upstream.name == *name) {
-            remarks.warning(
+            diagnostics.warning(
                 *at,
                 &join("server", name),
                 "no session logs in there",
@@ -241,7 +241,7 @@ fn unused(remarks: &Remarks, config: &Config, servers: &Places, sessions: &Place
         let mut templates = config.templates.iter().chain(&config.env_templates);
         if !taken && !templates.any(|template| template.session == *name) {
             let advice = "write a [sink.NAME] or a [listener.NAME] for it";
-            remarks.warning(*at, &join("session", name), "nobody is given its token", advice);
+            diagnostics.warning(*at, &join("session", name), "nobody is given its token", advice);
         }
     }
 }

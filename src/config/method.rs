@@ -39,7 +39,7 @@ pub(super) fn read(reader: &mut Reader<'_>, server: Option<&Server>) -> Read {
     };
     for (at, other) in given.iter().skip(1) {
         let found = format!("given beside {}: a session has one method", reader.key(name));
-        reader.scope.remarks.mistake(*at, &reader.key(other), found, "keep one, or write another session");
+        reader.scope.diagnostics.error(*at, &reader.key(other), found, "keep one, or write another session");
         let _ = reader.table(other);
     }
     let own_wire = server.is_some_and(|server| server.kind == Kind::Consul);
@@ -47,7 +47,7 @@ pub(super) fn read(reader: &mut Reader<'_>, server: Option<&Server>) -> Read {
     if own_wire && !matches!(name, "cloud" | "jwt" | "kubernetes") {
         let found = "a method that a server of the kind consul does not have";
         let advice = "its own login takes a signed token: write cloud, jwt or kubernetes";
-        reader.scope.remarks.mistake(table.at, &table.path, found, advice);
+        reader.scope.diagnostics.error(table.at, &table.path, found, advice);
     }
     match name {
         "cloud" => {
@@ -97,7 +97,7 @@ fn approle(mut table: Reader<'_>) -> Read {
         for key in ["remove_secret_id_after_reading", "secret_id_wrapping_path"] {
             if let Some(at) = table.place_of(key) {
                 let advice = "give secret_id_file, or leave this out";
-                table.scope.remarks.mistake(at, &table.key(key), "given without secret_id_file", advice);
+                table.scope.diagnostics.error(at, &table.key(key), "given without secret_id_file", advice);
             }
         }
     }
@@ -126,7 +126,7 @@ fn cert(mut table: Reader<'_>, server: Option<&Server>) -> Read {
     {
         let found = "no certificate is shown where no TLS is spoken";
         let advice = "log in to an https:// address, or by another method";
-        table.scope.remarks.mistake(table.at, &table.path, found, advice);
+        table.scope.diagnostics.error(table.at, &table.path, found, advice);
     }
     table.finish();
     let certificate = certificate.map(|(certificate, key)| Identity { certificate, key });
@@ -147,7 +147,7 @@ fn wrapping_path(text: &str) -> Result<String, Wrong> {
     Ok(path.to_owned())
 }
 
-/// The stand-in where the method is missing.
+/// The placeholder where the method is missing.
 fn nobody() -> Read {
     let method = Method::Cloud(Box::new(Cloud {
         resource: String::new(),

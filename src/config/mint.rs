@@ -52,7 +52,7 @@ pub(super) fn read(mut table: Reader<'_>) -> Option<MintOptions> {
     if grace > ttl / 4 {
         let at = table.place_of("grace").or_else(|| table.place_of("ttl")).unwrap_or(table.at);
         let found = "longer than a quarter of ttl: a token that was replaced ends before it";
-        table.scope.remarks.mistake(at, &table.key("grace"), found, "shorten it, or lengthen ttl");
+        table.scope.diagnostics.error(at, &table.key("grace"), found, "shorten it, or lengthen ttl");
     }
     let acknowledged = single_slot(&mut table, kind);
     table.finish();
@@ -74,7 +74,7 @@ fn organization(table: &mut Reader<'_>, kind: Option<Kind>) -> Option<String> {
     }
     if let (Some(at), Some(_)) = (table.place_of("organization"), kind) {
         let found = "given for a kind that needs none";
-        table.scope.remarks.mistake(at, &table.key("organization"), found, "leave it out: it is for kind = \"team\"");
+        table.scope.diagnostics.error(at, &table.key("organization"), found, "leave it out: it is for kind = \"team\"");
     }
     None
 }
@@ -96,13 +96,13 @@ fn single_slot(table: &mut Reader<'_>, kind: Option<Kind>) -> bool {
                 "missing: {what} has one token of this kind, and making another ends it at once, wherever it is in use"
             );
             let advice = format!("{other}; or write single_slot = \"acknowledged\" if nobody else uses or makes it");
-            table.scope.remarks.mistake(at, &key, found, advice);
+            table.scope.diagnostics.error(at, &key, found, advice);
             false
         }
         Some(Kind::Team | Kind::AgentPool | Kind::User) if at.is_some() => {
             let at = at.unwrap_or(table.at);
             let found = "given for a kind of which there is any number";
-            table.scope.remarks.mistake(at, &key, found, "leave it out");
+            table.scope.diagnostics.error(at, &key, found, "leave it out");
             false
         }
         Some(Kind::Organization | Kind::TeamLegacy) => given,

@@ -1,6 +1,6 @@
 //! The file: its shape, what is wrong with it, and the `Options` that it turns into.
 //!
-//! [`load()`] reads files and folders into one tree, walks it with readers that record each mistake and go on, and
+//! [`load()`] reads files and folders into one tree, walks it with readers that record each error and go on, and
 //! gives a [`Config`] where there was none.
 
 // 0: what is said about a file, the file as a tree, single values
@@ -9,6 +9,7 @@ mod tree;
 mod values;
 pub mod migrate;
 pub mod references;
+pub mod renamed;
 
 // 1: tables, and what the machine must have for them; the files
 mod reader;
@@ -22,11 +23,11 @@ pub mod server;
 mod cloud;
 mod method;
 mod session;
-mod child_token;
+mod derived_token;
 mod sink;
 mod api_proxy;
 mod template;
-mod child;
+mod process;
 mod listener;
 mod credential;
 #[cfg(feature = "etcd")]
@@ -63,8 +64,8 @@ use crate::http::guard;
 use crate::http::server::Endpoint;
 
 #[cfg(feature = "acl")]
-pub use self::acl::Access;
-pub use self::diagnostic::{Place, Remark};
+pub use self::acl::AclServer;
+pub use self::diagnostic::{Diagnostic, Place};
 #[cfg(feature = "gateway")]
 pub use self::gateway::Gateway;
 #[cfg(any(feature = "acl", feature = "gateway"))]
@@ -84,15 +85,15 @@ pub struct Config {
     pub templates: Vec<Template>,
     /// The variables that are rendered for the child, by name.
     pub env_templates: Vec<Template>,
-    /// The program that runs with them.
-    pub child: Option<ProcessOptions>,
+    /// The program that runs with those variables.
+    pub process: Option<ProcessOptions>,
     /// The sockets that are served, by name.
     pub listeners: Vec<Listener>,
     /// What Docker and git are given, by name.
     pub credentials: Vec<Credential>,
-    /// The access-control service.
+    /// The ACL server.
     #[cfg(feature = "acl")]
-    pub access: Option<Access>,
+    pub acl: Option<AclServer>,
     /// The gateway in front of the provisioning platform.
     #[cfg(feature = "gateway")]
     pub gateway: Option<Gateway>,
@@ -173,7 +174,7 @@ pub struct Listener {
     /// Names of the sessions that it may serve.
     pub sessions: Vec<String>,
     /// What is made of each session's token and served in its place, if anything is.
-    pub child: Option<ChildOptions>,
+    pub derived_token: Option<ChildOptions>,
     /// Whether the agent is not ready without it.
     pub required: bool,
 }
@@ -262,27 +263,27 @@ impl std::fmt::Debug for Environment {
 pub enum Purpose {
     /// To look at it, perhaps on another machine: what only this machine lacks is a note.
     Check,
-    /// To run it here: what this machine lacks is a mistake.
+    /// To run it here: what this machine lacks is an error.
     Run,
 }
 
 /// What reading gave.
 #[derive(Debug)]
 pub struct Outcome {
-    /// The configuration, if there was no mistake. One that was read for [`Purpose::Check`] may hold the stand-ins that
-    /// `stand_ins` lists, and is not fit to run.
+    /// The configuration, if there was no error. One that was read for [`Purpose::Check`] may hold the placeholder that
+    /// `placeholders` lists, and is not fit to run.
     pub config: Option<Config>,
     /// What must be mended, in the order of the files.
-    pub mistakes: Vec<Remark>,
+    pub errors: Vec<Diagnostic>,
     /// What is allowed and probably not meant.
-    pub warnings: Vec<Remark>,
+    pub warnings: Vec<Diagnostic>,
     /// What this machine lacks, under [`Purpose::Check`].
-    pub notes: Vec<Remark>,
+    pub notes: Vec<Diagnostic>,
     /// Listeners that could be read, also where the configuration has errors: a running agent may serve them.
     pub listeners: Vec<Listener>,
     /// Keys whose value this machine lacks (a variable, a secret's file, a user): in their place the configuration has
     /// what means nothing. Who uses one of those values looks here first.
-    pub stand_ins: BTreeSet<String>,
+    pub placeholders: BTreeSet<String>,
     /// What was written in place of values that came from a variable or a file, by key: what is told instead of them.
     pub references: BTreeMap<String, String>,
 }

@@ -74,11 +74,11 @@ pub(super) fn read(reader: &mut Reader<'_>, sessions: &Sessions) -> Option<Token
         (None, None, Some(table)) => mint::read(table).map(TokenSource::Mint),
         (Some(text), secret, _) => {
             let other = if secret.is_some() { "[gateway.secret]" } else { "[gateway.mint]" };
-            reader.scope.remarks.mistake(text.at, &text.key, format!("given beside {other}"), advice);
+            reader.scope.diagnostics.error(text.at, &text.key, format!("given beside {other}"), advice);
             None
         }
         (None, Some(_), Some(mint)) => {
-            reader.scope.remarks.mistake(mint.at, &mint.path, "given beside [gateway.secret]", advice);
+            reader.scope.diagnostics.error(mint.at, &mint.path, "given beside [gateway.secret]", advice);
             None
         }
         (None, None, None) => {
@@ -95,7 +95,7 @@ fn secret(mut table: Reader<'_>, sessions: &Sessions) -> Option<SecretToken> {
     if let Some(session) = session.as_deref().filter(|session| sessions.is_wrapped(session)) {
         let at = table.place_of("session").unwrap_or(table.at);
         let found = format!("session {session} has a wrap_ttl: its token is for one sink");
-        table.scope.remarks.mistake(at, &table.key("session"), found, "name a session without one");
+        table.scope.diagnostics.error(at, &table.key("session"), found, "name a session without one");
     }
     let path = table.required("path", "the secret's path, such as \"terraform/creds/deploy\"");
     let path = path.and_then(|text| table.parse(&text, secret_path));

@@ -1,4 +1,4 @@
-//! Takes a table apart key by key. A getter that finds a mistake records it and goes on with a stand-in; what no getter
+//! Takes a table apart key by key. A getter that finds an error records it and goes on with a placeholder; what no getter
 //! asked for is an unknown key.
 
 use std::ops::RangeInclusive;
@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::diagnostic::At;
 use super::references::{Scope, Text};
+use super::renamed;
 use super::tree::{self, Entry, Table, Value, quoted};
 use super::values;
 
@@ -57,7 +58,7 @@ impl<'a> Reader<'a> {
         if let Value::Text(text) = &entry.value {
             return Some((entry.at, text.clone()));
         }
-        self.scope.remarks.mistake(
+        self.scope.diagnostics.error(
             entry.at,
             &self.key(name),
             format!("{} instead of a string", entry.value.kind()),
@@ -68,20 +69,25 @@ impl<'a> Reader<'a> {
 
     fn text_of(&self, key: &str, pattern: &str, at: At, value: &Value) -> Option<Text> {
         let Value::Text(written) = value else {
-            self.scope.remarks.mistake(at, key, format!("{} instead of a string", value.kind()), "put it in quotes");
+            self.scope.diagnostics.error(at, key, format!("{} instead of a string", value.kind()), "put it in quotes");
             return None;
         };
         if written.is_empty() {
-            self.scope.remarks.mistake(at, key, "an empty string", "give a value, or leave the key out");
+            self.scope.diagnostics.error(at, key, "an empty string", "give a value, or leave the key out");
             return None;
         }
         let text = self.scope.resolve(at, key, pattern, written);
         if text.value.chars().any(char::is_control) {
             let found = format!("{} holds a control character", text.shown());
-            self.scope.remarks.mistake(at, key, found, "write it on one line");
+            self.scope.diagnostics.error(at, key, found, "write it on one line");
             return None;
         }
         Some(text)
+    }
+
+    /// Tells if a key is there, and does not count it as known.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.items.contains_key(name)
     }
 
     /// Whether a key holds an integer.
@@ -100,14 +106,14 @@ impl<'a> Reader<'a> {
     /// Says that a key must be there.
     pub(super) fn missing(&mut self, name: &'static str, meaning: &str) {
         self.entry(name);
-        self.scope.remarks.missing(self.at, &self.key(name), "missing", meaning);
+        self.scope.diagnostics.missing(self.at, &self.key(name), "missing", meaning);
     }
 
     /// Says that two keys do not go together.
     pub(super) fn conflict(&mut self, name: &'static str, other: &str, why: &str) {
         let at = self.place_of(name).unwrap_or(self.at);
         let found = format!("given beside {other}: {why}");
-        self.scope.remarks.mistake(at, &self.key(name), found, "keep one of the two");
+        self.scope.diagnostics.error(at, &self.key(name), found, "keep one of the two");
     }
 
     /// A string's value, where nothing more is asked of it.
@@ -132,7 +138,7 @@ impl<'a> Reader<'a> {
             Err(_) if text.unknown => None,
             Err(wrong) => {
                 let shown = if wrong.secret && text.written.is_none() { "the value".to_owned() } else { text.shown() };
-                self.scope.remarks.mistake(text.at, &text.key, format!("{shown} {}", wrong.found), wrong.advice);
+                self.scope.diagnostics.error(text.at, &text.key, format!("{shown} {}", wrong.found), wrong.advice);
                 None
             }
         }
@@ -145,7 +151,7 @@ impl<'a> Reader<'a> {
             Some(Entry { value: Value::Flag(flag), .. }) => *flag,
             Some(entry) => {
                 let found = format!("{} instead of a boolean", entry.value.kind());
-                self.scope.remarks.mistake(entry.at, &self.key(name), found, "write true or false, without quotes");
+                self.scope.diagnostics.error(entry.at, &self.key(name), found, "write true or false, without quotes");
                 default
             }
         }
@@ -163,7 +169,7 @@ impl<'a> Reader<'a> {
             other => format!("{} instead of a number", other.kind()),
         };
         let advice = format!("write {least} to {most}, without quotes");
-        self.scope.remarks.mistake(entry.at, &self.key(name), found, advice);
+        self.scope.diagnostics.error(entry.at, &self.key(name), found, advice);
         None
     }
 
@@ -185,7 +191,7 @@ impl<'a> Reader<'a> {
     ) -> Option<Duration> {
         if let Some(Entry { value: Value::Integer(number), at, .. }) = self.entry(name) {
             let found = format!("the integer {number}, which has no unit");
-            self.scope.remarks.mistake(
+            self.scope.diagnostics.error(
                 *at,
                 &self.key(name),
                 found,
@@ -206,7 +212,7 @@ impl<'a> Reader<'a> {
         if let Some(Entry { value: Value::Integer(number), at, .. }) = self.entry(name) {
             let found = format!("the integer {number}, and a mode is octal");
             let advice = format!("write a string, such as {name} = \"{default:04o}\"");
-            self.scope.remarks.mistake(*at, &self.key(name), found, advice);
+            self.scope.diagnostics.error(*at, &self.key(name), found, advice);
             return default;
         }
         self.parsed(name, values::mode).unwrap_or(default)
@@ -218,11 +224,11 @@ impl<'a> Reader<'a> {
         let (key, pattern) = (self.key(name), tree::join(&self.pattern, name));
         let Value::List(items) = &entry.value else {
             let found = format!("{} instead of an array", entry.value.kind());
-            self.scope.remarks.mistake(entry.at, &key, found, format!("write {name} = [\"...\"]"));
+            self.scope.diagnostics.error(entry.at, &key, found, format!("write {name} = [\"...\"]"));
             return None;
         };
         if items.is_empty() {
-            self.scope.remarks.mistake(entry.at, &key, "an empty array", "name something, or leave the key out");
+            self.scope.diagnostics.error(entry.at, &key, "an empty array", "name something, or leave the key out");
         }
         Some(items.iter().filter_map(|(at, value)| self.text_of(&key, &pattern, *at, value)).collect())
     }
@@ -241,20 +247,20 @@ impl<'a> Reader<'a> {
         let (path, pattern) = (self.key(name), tree::join(&self.pattern, name));
         let Value::Table(items) = &entry.value else {
             let found = format!("{} instead of a table", entry.value.kind());
-            self.scope.remarks.mistake(entry.at, &path, found, format!("write [{path}] and its keys below"));
+            self.scope.diagnostics.error(entry.at, &path, found, format!("write [{path}] and its keys below"));
             return None;
         };
         Some(Self { scope: self.scope, at: entry.key, path, pattern, items, known: Vec::new() })
     }
 
-    /// The tables of `[name.NAME]`, by name. A name that could not be a file's is a mistake.
+    /// The tables of `[name.NAME]`, by name. A name that could not be a file's is an error.
     pub(super) fn tables(&mut self, name: &'static str) -> Vec<(String, Self)> {
         let Some(entry) = self.entry(name) else { return Vec::new() };
         let above = self.key(name);
         let Value::Table(items) = &entry.value else {
             let found = format!("{} instead of tables with names", entry.value.kind());
             let advice = format!("write [{above}.NAME], with a name of your choice");
-            self.scope.remarks.mistake(entry.at, &above, found, advice);
+            self.scope.diagnostics.error(entry.at, &above, found, advice);
             return Vec::new();
         };
         let pattern = format!("{}.*", tree::join(&self.pattern, name));
@@ -263,12 +269,12 @@ impl<'a> Reader<'a> {
             let Value::Table(items) = &entry.value else {
                 let found = format!("{} instead of a table with a name", entry.value.kind());
                 let advice = format!("write [{above}.NAME], with a name of your choice, and the keys below it");
-                self.scope.remarks.mistake(entry.key, &path, found, advice);
+                self.scope.diagnostics.error(entry.key, &path, found, advice);
                 return None;
             };
             if !values::is_name(its) {
                 let advice = "a name has letters, digits, - and _, at most 64";
-                self.scope.remarks.mistake(entry.key, &path, format!("the name {} does not do", quoted(its)), advice);
+                self.scope.diagnostics.error(entry.key, &path, format!("the name {} does not do", quoted(its)), advice);
             }
             let pattern = pattern.clone();
             Some((its.clone(), Self { scope: self.scope, at: entry.key, path, pattern, items, known: Vec::new() }))
@@ -279,11 +285,15 @@ impl<'a> Reader<'a> {
     /// Says which keys nobody asked for.
     pub(super) fn finish(self) {
         for (name, entry) in self.items.iter().filter(|(name, _)| !self.known.contains(&name.as_str())) {
+            if let Some(new) = renamed::key(&tree::join(&self.pattern, name)) {
+                self.scope.diagnostics.error(entry.key, &self.key(name), "an old name", format!("write {new}"));
+                continue;
+            }
             let advice = values::did_you_mean(name, &self.known).unwrap_or_else(|| match self.known.as_slice() {
                 [] => "nothing stands here".to_owned(),
                 known => format!("known here: {}", known.join(", ")),
             });
-            self.scope.remarks.mistake(entry.key, &self.key(name), "an unknown key", advice);
+            self.scope.diagnostics.error(entry.key, &self.key(name), "an unknown key", advice);
         }
     }
 }

@@ -8,30 +8,30 @@ use std::path::Path;
 use secrecy::ExposeSecret as _;
 
 use super::Environment;
-use super::diagnostic::{At, Remarks};
+use super::diagnostic::{At, Diagnostics};
 use super::tree::quoted;
 use crate::secret;
 
 /// The keys that may hold references, anywhere in their text; `*` stands for a name.
 pub const REFERENCE_KEYS: [&str; 64] = [
-    "access.data_dir",
-    "access.etcd.ca_file",
-    "access.etcd.client_cert",
-    "access.etcd.client_key",
-    "access.etcd.endpoints",
-    "access.etcd.password_file",
-    "access.etcd.user",
-    "access.key_file",
-    "access.listen",
-    "access.method.*.audience",
-    "access.method.*.ca_file",
-    "access.method.*.discovery_url",
-    "access.method.*.issuer",
-    "access.method.*.jwks_url",
-    "access.method.*.role.*.principals",
-    "access.method.*.role.*.subscriptions",
-    "access.tls_cert",
-    "access.tls_key",
+    "acl.data_dir",
+    "acl.etcd.ca_file",
+    "acl.etcd.client_cert",
+    "acl.etcd.client_key",
+    "acl.etcd.endpoints",
+    "acl.etcd.password_file",
+    "acl.etcd.user",
+    "acl.key_file",
+    "acl.listen",
+    "acl.method.*.audience",
+    "acl.method.*.ca_file",
+    "acl.method.*.discovery_url",
+    "acl.method.*.issuer",
+    "acl.method.*.jwks_url",
+    "acl.method.*.role.*.principals",
+    "acl.method.*.role.*.subscriptions",
+    "acl.tls_cert",
+    "acl.tls_key",
     "agent.state_dir",
     "gateway.ca_file",
     "gateway.listen",
@@ -92,7 +92,7 @@ const FORMS: &str = "write ${env:NAME} or ${file:/PATH}";
 /// What readers share.
 #[derive(Debug)]
 pub(super) struct Scope<'a> {
-    pub(super) remarks: &'a Remarks,
+    pub(super) diagnostics: &'a Diagnostics,
     pub(super) environment: &'a Environment,
     /// What was written where a value came from elsewhere, by key.
     pub(super) references: RefCell<BTreeMap<String, String>>,
@@ -136,7 +136,7 @@ impl Scope<'_> {
         if REFERENCE_KEYS.binary_search(&pattern).is_err() {
             text.unknown = true;
             let advice = format!("only these take one: {}", REFERENCE_KEYS.join(", "));
-            self.remarks.mistake(at, key, "a reference, which this key does not take", advice);
+            self.diagnostics.error(at, key, "a reference, which this key does not take", advice);
             return text;
         }
         self.references.borrow_mut().insert(key.to_owned(), written.to_owned());
@@ -146,7 +146,7 @@ impl Scope<'_> {
             text.value.push_str(before);
             let Some((inside, after)) = after.split_once('}') else {
                 let found = format!("{} has no end", quoted(&format!("${{{after}")));
-                self.remarks.mistake(at, key, found, FORMS);
+                self.diagnostics.error(at, key, found, FORMS);
                 text.unknown = true;
                 break;
             };
@@ -177,7 +177,7 @@ impl Scope<'_> {
             return true;
         };
         let found = format!("{} expands to more than {most}", text.shown());
-        self.remarks.mistake(text.at, &text.key, found, "refer to shorter variables and files");
+        self.diagnostics.error(text.at, &text.key, found, "refer to shorter variables and files");
         text.value.clear();
         text.unknown = true;
         false
@@ -191,17 +191,17 @@ impl Scope<'_> {
                 Some(_) => format!("{shown}: the variable is empty"),
                 None => format!("{shown}: the variable is not set"),
             };
-            self.remarks.unknown(at, key, found, "set it for the agent");
+            self.diagnostics.unknown(at, key, found, "set it for the agent");
         } else if let Some(path) = reference.strip_prefix("file:").filter(|path| path.starts_with('/')) {
             match secret::read_file(Path::new(path)) {
                 Ok(value) => return Some(value.expose_secret().to_owned()),
                 Err(error) => {
                     let why = error.source().map(ToString::to_string).unwrap_or_default();
-                    self.remarks.unknown(at, key, format!("{shown}: {why}"), "a file of one line is read");
+                    self.diagnostics.unknown(at, key, format!("{shown}: {why}"), "a file of one line is read");
                 }
             }
         } else {
-            self.remarks.mistake(at, key, format!("{shown} is no reference"), FORMS);
+            self.diagnostics.error(at, key, format!("{shown} is no reference"), FORMS);
         }
         None
     }

@@ -41,7 +41,7 @@ pub(super) fn read(name: String, mut reader: Reader<'_>) -> Options {
         tls,
         proxy,
         connect_timeout: reader.duration("connect_timeout", Duration::from_secs(5), TENTH..=Duration::from_mins(5)),
-        answer_timeout: reader.duration("answer_timeout", Duration::from_secs(10), TENTH..=Duration::from_mins(10)),
+        response_timeout: reader.duration("response_timeout", Duration::from_secs(10), TENTH..=Duration::from_mins(10)),
     };
     let login_timeout = reader.duration("login_timeout", Duration::from_secs(90), TENTH..=Duration::from_mins(10));
     reader.finish();
@@ -57,7 +57,7 @@ fn tls(reader: &mut Reader<'_>, address: Option<&Address>) -> Tls {
     };
     if plain && let Some((key, at)) = keys.into_iter().find_map(|key| Some((key, reader.place_of(key)?))) {
         let key = reader.key(key);
-        reader.scope.remarks.mistake(at, &key, "given where no TLS is spoken", "leave it out, or use https://");
+        reader.scope.diagnostics.error(at, &key, "given where no TLS is spoken", "leave it out, or use https://");
     }
     let certificate = (reader.place_of("client_cert"), reader.file("client_cert"));
     let key = (reader.place_of("client_key"), reader.key_file("client_key"));

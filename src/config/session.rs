@@ -38,12 +38,17 @@ pub(super) fn read(
     // Each login at such a server leaves a token that may never end.
     let revoke_on_exit = reader.flag("revoke_on_exit", own_wire && !seal_given && wrap_ttl.is_none());
     let check_interval = check_interval(&mut reader);
-    let splay = reader.duration("first_login_splay", Duration::ZERO, Duration::ZERO..=Duration::from_hours(1));
+    let splay = reader.duration("login_jitter", Duration::ZERO, Duration::ZERO..=Duration::from_hours(1));
     let seal = reader.secret("seal_key_file", SEAL_KEY);
     if seal_given && state_dir.is_none() {
         let (at, key) = (reader.place_of("seal_key_file").unwrap_or(reader.at), reader.key("seal_key_file"));
         let found = "given, and there is no folder to keep the sealed token in";
-        reader.scope.remarks.lacking(at, &key, found, format!("make {STATE_DIR}, or name another as agent.state_dir"));
+        reader.scope.diagnostics.lacking(
+            at,
+            &key,
+            found,
+            format!("make {STATE_DIR}, or name another as agent.state_dir"),
+        );
     }
     if seal_given && revoke_on_exit {
         reader.conflict("seal_key_file", "revoke_on_exit", "a revoked token cannot be resumed");
@@ -73,7 +78,7 @@ pub(super) fn read(
         lifecycle: token_lifecycle::Options {
             name: name.clone(),
             check_interval,
-            first_login_splay: splay,
+            login_jitter: splay,
             revoke_on_exit,
             state,
         },
@@ -100,7 +105,12 @@ fn server(reader: &mut Reader<'_>, servers: &[Server]) -> Option<Server> {
             [] => "define it with [server.NAME]".to_owned(),
             names => format!("there are: {}", names.join(", ")),
         });
-        reader.scope.remarks.missing(text.at, &text.key, format!("there is no server {}", quoted(&text.value)), advice);
+        reader.scope.diagnostics.missing(
+            text.at,
+            &text.key,
+            format!("there is no server {}", quoted(&text.value)),
+            advice,
+        );
     }
     found.cloned()
 }
@@ -109,7 +119,7 @@ fn server(reader: &mut Reader<'_>, servers: &[Server]) -> Option<Server> {
 fn mount_of(reader: &mut Reader<'_>, usual: Option<&'static str>) -> String {
     if let Some(at) = reader.place_of("auth_method") {
         let found = "given for a server that is not of the kind consul";
-        reader.scope.remarks.mistake(at, &reader.key("auth_method"), found, "write mount, or leave it out");
+        reader.scope.diagnostics.error(at, &reader.key("auth_method"), found, "write mount, or leave it out");
     }
     if let Some(usual) = usual {
         return reader.parsed("mount", mount).unwrap_or_else(|| usual.to_owned());
@@ -130,7 +140,7 @@ fn auth_method(reader: &mut Reader<'_>) -> String {
     if name.contains(|letter: char| !(letter.is_ascii_alphanumeric() || "-_".contains(letter))) {
         let at = reader.place_of("auth_method").unwrap_or(reader.at);
         let advice = "a name has letters, digits, - and _";
-        reader.scope.remarks.mistake(at, &reader.key("auth_method"), "no name of a method", advice);
+        reader.scope.diagnostics.error(at, &reader.key("auth_method"), "no name of a method", advice);
     }
     name
 }

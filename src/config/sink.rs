@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::agent::STATE_DIR;
-use super::child_token;
+use super::derived_token;
 use super::diagnostic::At;
 use super::reader::Reader;
 use super::tree::quoted;
@@ -28,19 +28,19 @@ pub(super) fn read_all(tables: Vec<(String, Reader<'_>)>, sessions: &Sessions) -
     let mut sinks = Vec::new();
     for (name, mut reader) in tables {
         let at = reader.place_of("path").unwrap_or(reader.at);
-        let (remarks, path, table) = (reader.scope.remarks, reader.path.clone(), reader.at);
+        let (diagnostics, path, table) = (reader.scope.diagnostics, reader.path.clone(), reader.at);
         let sink = read(name.clone(), reader, sessions);
         if !sink.options.path.as_os_str().is_empty()
             && let Some((first, other)) = files.insert(sink.options.path.clone(), (at, name.clone()))
         {
-            let found = format!("the file of sink {other} too, at {}", remarks.name(first));
-            remarks.mistake(at, &format!("{path}.path"), found, "give each sink its own file");
+            let found = format!("the file of sink {other} too, at {}", diagnostics.name(first));
+            diagnostics.error(at, &format!("{path}.path"), found, "give each sink its own file");
         }
         if sessions.is_wrapped(&sink.session)
             && let Some(other) = takers.insert(sink.session.clone(), name)
         {
             let found = format!("takes the wrapped token of session {}, as sink {other} does", sink.session);
-            remarks.mistake(table, &path, found, "keep one: a wrapped token can be unwrapped once");
+            diagnostics.error(table, &path, found, "keep one: a wrapped token can be unwrapped once");
         }
         sinks.push(sink);
     }
@@ -69,7 +69,7 @@ fn read(name: String, mut reader: Reader<'_>, sessions: &Sessions) -> Sink {
         let at = reader.place_of("format").unwrap_or(reader.at);
         let whose = if sessions.is_wrapped(&session) { format!("session {session}") } else { "it".to_owned() };
         let found = format!("{whose} has a wrap_ttl, and a raw file does not tell a wrapped token from another");
-        reader.scope.remarks.missing(at, &reader.key("format"), found, "write format = \"json\"");
+        reader.scope.diagnostics.missing(at, &reader.key("format"), found, "write format = \"json\"");
     }
     let encrypt = encrypt(&mut reader);
     if encrypt.is_some() && matches!(format, SinkFormat::Env(_)) {
@@ -79,14 +79,19 @@ fn read(name: String, mut reader: Reader<'_>, sessions: &Sessions) -> Sink {
         encrypt.is_some() || sessions.is_wrapped(&session) || matches!(derive, Some(DerivedTokenKind::Wrapped(_)));
     if is_made_anew && let Some(at) = reader.place_of("on_missing") {
         let found = "given for a sink whose content is made anew each time";
-        reader.scope.remarks.mistake(at, &reader.key("on_missing"), found, "leave it out: such a file is not watched");
+        reader.scope.diagnostics.error(
+            at,
+            &reader.key("on_missing"),
+            found,
+            "leave it out: such a file is not watched",
+        );
     }
     let on_missing = Some(on_missing(&mut reader)).filter(|_| !is_made_anew);
     let mode = reader.mode("mode", MODE);
     if mode & 0o007 != 0 && encrypt.is_none() {
         let at = reader.place_of("mode").unwrap_or(reader.at);
         let found = format!("{mode:04o} lets every user of this machine at the token");
-        reader.scope.remarks.warning(at, &reader.key("mode"), found, "end it with 0, and name a group");
+        reader.scope.diagnostics.warning(at, &reader.key("mode"), found, "end it with 0, and name a group");
     }
     let on_expiry = [("keep", OnExpiry::Keep), ("truncate", OnExpiry::Truncate), ("remove", OnExpiry::Remove)];
     let options = SinkOptions {
@@ -127,15 +132,15 @@ fn encrypt(reader: &mut Reader<'_>) -> Option<SinkEncryption> {
 fn derive(reader: &mut Reader<'_>, sessions: &Sessions, session: &str) -> Option<DerivedTokenKind> {
     let (second, day) = (Duration::from_secs(1), Duration::from_hours(24));
     let wrap = reader.duration_if_given("wrap_ttl", 10 * second..=32 * day);
-    let given = ["wrap_ttl", "child"].map(|key| reader.place_of(key).is_some());
-    let child = child_token::read(reader, true);
+    let given = ["wrap_ttl", "derived_token"].map(|key| reader.place_of(key).is_some());
+    let derived = derived_token::read(reader, true);
     if given == [true, true] {
-        reader.conflict("child", "wrap_ttl", "a file holds one token");
+        reader.conflict("derived_token", "wrap_ttl", "a file holds one token");
     }
-    for key in ["wrap_ttl", "child"].into_iter().zip(given).filter_map(|(key, given)| given.then_some(key)) {
+    for key in ["wrap_ttl", "derived_token"].into_iter().zip(given).filter_map(|(key, given)| given.then_some(key)) {
         sessions.refuse_made_of(reader, key, session);
     }
-    wrap.map(DerivedTokenKind::Wrapped).or(child.map(DerivedTokenKind::Child))
+    wrap.map(DerivedTokenKind::Wrapped).or(derived.map(DerivedTokenKind::Child))
 }
 
 /// The path of a file.
@@ -150,11 +155,11 @@ pub(super) fn file_path(text: &str) -> Result<PathBuf, Wrong> {
 /// The sessions that outputs may name.
 #[derive(Debug, Default)]
 pub(super) struct Sessions {
-    /// Every session's name, those with mistakes too, and whether its token is wrapped.
+    /// Every session's name, those with errors too, and whether its token is wrapped.
     wrapped: BTreeMap<String, bool>,
     /// Those that log in to a server of the kind consul.
     own_wire: BTreeSet<String>,
-    /// The state of those without mistakes.
+    /// The state of those without errors.
     states: BTreeMap<String, Option<token_lifecycle::State>>,
     /// What was said of those that lack something, once for each key that asks for it.
     said: RefCell<BTreeSet<String>>,
@@ -188,19 +193,19 @@ impl Sessions {
         session: &str,
         file: &str,
     ) -> Option<PersistOptions> {
-        let (remarks, (at, key)) = (reader.scope.remarks, asked);
+        let (diagnostics, (at, key)) = (reader.scope.diagnostics, asked);
         let lacks = self.states.get(session)?.as_ref().is_none_or(|state| state.seal.is_none());
         if lacks && !self.said.borrow_mut().insert(format!("{key} {session}")) {
             return None;
         }
         let Some(state) = self.states.get(session)? else {
             let found = "given, and there is no folder to keep it in";
-            remarks.lacking(at, key, found, format!("make {STATE_DIR}, or name another as agent.state_dir"));
+            diagnostics.lacking(at, key, found, format!("make {STATE_DIR}, or name another as agent.state_dir"));
             return None;
         };
         let Some(seal) = state.seal.clone() else {
             let found = format!("given where session {session} has no seal_key_file, which seals what is kept");
-            remarks.missing(at, key, found, "give the session one (openssl rand -hex 32), or leave persist out");
+            diagnostics.missing(at, key, found, "give the session one (openssl rand -hex 32), or leave persist out");
             return None;
         };
         Some(PersistOptions { file: state.file.with_file_name(file), seal })
@@ -265,7 +270,7 @@ impl Sessions {
                 names => format!("there are: {}", names.join(", ")),
             });
             let found = format!("there is no session {}", quoted(&text.value));
-            reader.scope.remarks.missing(text.at, &text.key, found, advice);
+            reader.scope.diagnostics.missing(text.at, &text.key, found, advice);
         }
         there
     }

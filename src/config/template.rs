@@ -45,7 +45,12 @@ pub(super) fn read_shared(mut reader: Reader<'_>) -> Shared {
     let at = reader.place_of("persist").unwrap_or(reader.at);
     if !persist && let Some(at) = reader.place_of("stale_if_error") {
         let found = "given where nothing is kept over a restart";
-        reader.scope.remarks.mistake(at, &reader.key("stale_if_error"), found, "write persist = true, or leave it out");
+        reader.scope.diagnostics.error(
+            at,
+            &reader.key("stale_if_error"),
+            found,
+            "write persist = true, or leave it out",
+        );
     }
     reader.finish();
     Shared { interval, persist: persist.then_some((at, stale)) }
@@ -76,13 +81,13 @@ pub(super) fn read_files(tables: Vec<(String, Reader<'_>)>, beside: Beside<'_>) 
     let mut read = Vec::new();
     for (name, mut reader) in tables {
         let at = reader.place_of("destination").unwrap_or(reader.at);
-        let (remarks, key) = (reader.scope.remarks, reader.key("destination"));
+        let (diagnostics, key) = (reader.scope.diagnostics, reader.key("destination"));
         let template = file(&name, reader, beside);
         let destination = template.options.file.as_ref().map(|file| file.destination.clone()).unwrap_or_default();
         if !destination.as_os_str().is_empty()
             && let Some(other) = files.insert(destination, format!("template {name}"))
         {
-            remarks.mistake(at, &key, format!("the file of {other} too"), "give each its own file");
+            diagnostics.error(at, &key, format!("the file of {other} too"), "give each its own file");
         }
         read.push(template);
     }
@@ -97,7 +102,7 @@ pub(super) fn read_variables(
 ) -> Vec<Template> {
     let variable = |(name, mut reader): (String, Reader<'_>)| {
         let (at, path) = (reader.at, reader.path.clone());
-        let refuse = |found: String, advice: &str| reader.scope.remarks.mistake(at, &path, found, advice);
+        let refuse = |found: String, advice: &str| reader.scope.diagnostics.error(at, &path, found, advice);
         if !is_variable(&name) {
             refuse(format!("{} names no variable", quoted(&name)), "write letters, digits and _, no digit first");
         } else if is_reserved(&name) {
@@ -133,7 +138,7 @@ fn file(name: &str, mut reader: Reader<'_>, beside: Beside<'_>) -> Template {
         && source == written
     {
         let advice = "write another destination: this one would be lost at the first rendering";
-        reader.scope.remarks.mistake(at, &reader.key("destination"), "the template's own source", advice);
+        reader.scope.diagnostics.error(at, &reader.key("destination"), "the template's own source", advice);
     }
     let timeout = reader.duration(
         "command_timeout",
@@ -145,7 +150,7 @@ fn file(name: &str, mut reader: Reader<'_>, beside: Beside<'_>) -> Template {
     if mode & 0o007 != 0 {
         let at = reader.place_of("mode").unwrap_or(reader.at);
         let found = format!("{mode:04o} lets every user of this machine at what is rendered");
-        reader.scope.remarks.warning(at, &reader.key("mode"), found, "end it with 0, and name a group");
+        reader.scope.diagnostics.warning(at, &reader.key("mode"), found, "end it with 0, and name a group");
     }
     let file = TemplateFile {
         destination: destination.unwrap_or_default(),
@@ -179,7 +184,7 @@ fn session(reader: &mut Reader<'_>, sessions: &Sessions) -> String {
     if sessions.is_wrapped(&session) {
         let at = reader.place_of("session").unwrap_or(reader.at);
         let found = format!("session {session} has a wrap_ttl: its token is for one sink");
-        reader.scope.remarks.mistake(at, &reader.key("session"), found, "name a session without one");
+        reader.scope.diagnostics.error(at, &reader.key("session"), found, "name a session without one");
     }
     session
 }
@@ -190,7 +195,7 @@ fn command(reader: &mut Reader<'_>) -> Option<Vec<String>> {
     let Some(at) = reader.place_of("command") else {
         for name in ["shell", "command_timeout"] {
             if let Some(at) = reader.place_of(name) {
-                reader.scope.remarks.mistake(at, &reader.key(name), "given without a command", "write command too");
+                reader.scope.diagnostics.error(at, &reader.key(name), "given without a command", "write command too");
             }
         }
         return None;
@@ -204,13 +209,13 @@ fn command(reader: &mut Reader<'_>) -> Option<Vec<String>> {
         (true, [line]) => Some(CommandSpec::shell_argv(line)),
         (true, _) => {
             let advice = "write the line as one string, or leave shell out";
-            reader.scope.remarks.mistake(at, &reader.key("command"), "several strings for a shell", advice);
+            reader.scope.diagnostics.error(at, &reader.key("command"), "several strings for a shell", advice);
             None
         }
         (false, [line]) if line.contains(' ') && !Path::new(line).exists() => {
             let found = format!("{} as the name of a program", quoted(line));
             let advice = "write the program and each argument as a string of its own, or shell = true";
-            reader.scope.remarks.mistake(at, &reader.key("command"), found, advice);
+            reader.scope.diagnostics.error(at, &reader.key("command"), found, advice);
             None
         }
         (false, []) => None,
@@ -222,14 +227,14 @@ fn command(reader: &mut Reader<'_>) -> Option<Vec<String>> {
 pub(super) fn absent(reader: &Reader<'_>, at: At, program: &str) {
     if Path::new(program).is_absolute() && !program.contains(' ') && !Path::new(program).exists() {
         let found = format!("the program {program} is not there");
-        reader.scope.remarks.done_without(at, &reader.key("command"), found, "put it there, or name another");
+        reader.scope.diagnostics.done_without(at, &reader.key("command"), found, "put it there, or name another");
     }
 }
 
-/// The variables that a program may have, by the names that `pass` adds to those that all may.
+/// The variables that a program may have, by the names that `pass_env` adds to those that all may.
 pub(super) fn variables(reader: &mut Reader<'_>) -> EnvVars {
-    let at = reader.place_of("pass").unwrap_or(reader.at);
-    let pass: Vec<String> = reader.list("pass").unwrap_or_default().into_iter().map(|text| text.value).collect();
+    let at = reader.place_of("pass_env").unwrap_or(reader.at);
+    let pass: Vec<String> = reader.list("pass_env").unwrap_or_default().into_iter().map(|text| text.value).collect();
     for name in &pass {
         let found = if is_reserved(name.trim_end_matches('*')) {
             format!("{name} is never given to a program")
@@ -239,7 +244,7 @@ pub(super) fn variables(reader: &mut Reader<'_>) -> EnvVars {
             format!("{} names no variable", quoted(name))
         };
         let advice = "write the name of a variable; it may end in *";
-        reader.scope.remarks.mistake(at, &reader.key("pass"), found, advice);
+        reader.scope.diagnostics.error(at, &reader.key("pass_env"), found, advice);
     }
     EnvVars::allowed(&reader.scope.environment.variables, &pass)
 }
@@ -264,10 +269,10 @@ fn text(name: &str, reader: &mut Reader<'_>, (session, sessions): (&str, &Sessio
             server::kind(kind)
         );
         let advice = "name a session of a secrets server (kind = \"vault\" or \"openbao\")";
-        reader.scope.remarks.missing(at, &key, found, advice);
+        reader.scope.diagnostics.missing(at, &key, found, advice);
     }
-    if let Err(mistakes) = compiled {
-        for wrong in mistakes {
+    if let Err(errors) = compiled {
+        for wrong in errors {
             let found = match &its.file {
                 Some(file) if wrong.line > 0 => {
                     format!("{}:{}:{}: {}", file.display(), wrong.line, wrong.column, wrong.message)
@@ -275,7 +280,7 @@ fn text(name: &str, reader: &mut Reader<'_>, (session, sessions): (&str, &Sessio
                 Some(file) => format!("{}: {}", file.display(), wrong.message),
                 None => wrong.to_string(),
             };
-            reader.scope.remarks.mistake(at, &key, found, "docs/templates.md has the language");
+            reader.scope.diagnostics.error(at, &key, found, "docs/templates.md has the language");
         }
     }
     its
@@ -295,7 +300,7 @@ fn contents(reader: &mut Reader<'_>) -> (At, Option<PathBuf>, Option<String>) {
                 }
                 Err(error) => {
                     let found = crate::error_chain::format_chain(&error).replace("a secret", "a template");
-                    reader.scope.remarks.lacking(source.at, &source.key, found, "put the template there");
+                    reader.scope.diagnostics.lacking(source.at, &source.key, found, "put the template there");
                     None
                 }
             });
@@ -322,7 +327,7 @@ fn writable(reader: &Reader<'_>, at: At, path: &Path) {
     if mode & 0o022 != 0 {
         let found =
             format!("others than its owner may write that file (mode {mode:04o}), and so have the session's secrets");
-        reader.scope.remarks.warning(at, &reader.key("source"), found, "take g and o the right to write");
+        reader.scope.diagnostics.warning(at, &reader.key("source"), found, "take g and o the right to write");
     }
 }
 
@@ -338,7 +343,10 @@ pub(super) fn words(template: &Template, tell: impl Fn(&str, &str) -> String) ->
     let from = text.file.as_ref().map_or("its contents".to_owned(), |file| tell("source", &file.display().to_string()));
     let secrets = format!("with secrets read by session {}", template.session);
     let Some(file) = file else {
-        return vec![format!("renders {from}, {secrets}, for the variable {} of [child] and keyward exec", text.name)];
+        return vec![format!(
+            "renders {from}, {secrets}, for the variable {} of [process] and keyward exec",
+            text.name
+        )];
     };
     let id = |what: &str, id: Option<u32>| id.map_or(String::new(), |id| format!(", {what} {id}"));
     let mut does = vec![format!(

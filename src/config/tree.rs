@@ -5,7 +5,7 @@ use std::collections::btree_map;
 
 use toml::de::{DeTable, DeValue};
 
-use super::diagnostic::{At, Place, Remarks};
+use super::diagnostic::{At, Diagnostics, Place};
 
 /// A table's keys.
 pub(super) type Table = BTreeMap<String, Entry>;
@@ -49,14 +49,14 @@ impl Value {
 }
 
 /// Reads one file's text; says every syntax error and gives what could be read.
-pub(super) fn parse(text: &str, file: At, remarks: &mut Remarks) -> Table {
+pub(super) fn parse(text: &str, file: At, diagnostics: &mut Diagnostics) -> Table {
     let lines = Lines::of(text);
     let (table, errors) = DeTable::parse_recoverable(text);
     for error in errors {
         let place = lines.place(error.span().map_or(0, |span| span.start));
-        remarks.unreadable(At { place: Some(place), ..file }, "", error.message(), "");
+        diagnostics.unreadable(At { place: Some(place), ..file }, "", error.message(), "");
     }
-    Conversion { file, lines, remarks }.table(table.get_ref(), 0)
+    Conversion { file, lines, diagnostics }.table(table.get_ref(), 0)
 }
 
 /// The deepest that a value may stand: none of ours is deeper than five. Every walk of the tree recurses once a level.
@@ -65,7 +65,7 @@ const DEEPEST: usize = 16;
 struct Conversion<'a> {
     file: At,
     lines: Lines<'a>,
-    remarks: &'a Remarks,
+    diagnostics: &'a Diagnostics,
 }
 
 impl Conversion<'_> {
@@ -90,7 +90,7 @@ impl Conversion<'_> {
             DeValue::Boolean(flag) => Value::Flag(*flag),
             DeValue::Datetime(_) => Value::Datetime,
             DeValue::Array(_) | DeValue::Table(_) if depth > DEEPEST => {
-                self.remarks.mistake(
+                self.diagnostics.error(
                     self.at(value),
                     "",
                     format!("nested deeper than {DEEPEST}"),
@@ -106,8 +106,8 @@ impl Conversion<'_> {
     }
 }
 
-/// Adds a later file's keys. Tables grow together; any other key that is there already is a mistake that names both.
-pub(super) fn merge(into: &mut Table, from: Table, path: &str, remarks: &Remarks) {
+/// Adds a later file's keys. Tables grow together; any other key that is there already is an error that names both.
+pub(super) fn merge(into: &mut Table, from: Table, path: &str, diagnostics: &Diagnostics) {
     for (name, entry) in from {
         let key = join(path, &name);
         match into.entry(name) {
@@ -115,11 +115,11 @@ pub(super) fn merge(into: &mut Table, from: Table, path: &str, remarks: &Remarks
                 place.insert(entry);
             }
             btree_map::Entry::Occupied(mut place) => match (&mut place.get_mut().value, entry.value) {
-                (Value::Table(into), Value::Table(from)) => merge(into, from, &key, remarks),
-                _ => remarks.mistake(
+                (Value::Table(into), Value::Table(from)) => merge(into, from, &key, diagnostics),
+                _ => diagnostics.error(
                     entry.key,
                     &key,
-                    format!("given here and at {}", remarks.name(place.get().key)),
+                    format!("given here and at {}", diagnostics.name(place.get().key)),
                     "keep one of the two",
                 ),
             },

@@ -1,7 +1,7 @@
 //! Configuration files: the examples are clean, and every kind of mistake is told in the words that stand here.
 
 #[cfg(feature = "acl")]
-mod access;
+mod acl;
 #[cfg(feature = "etcd")]
 mod etcd;
 #[cfg(feature = "gateway")]
@@ -57,9 +57,9 @@ impl Folder {
     }
 
     /// Messages without the folder's name.
-    fn short(&self, remarks: &[keyward::config::Remark]) -> Vec<String> {
+    fn short(&self, diagnostics: &[keyward::config::Diagnostic]) -> Vec<String> {
         let folder = format!("{}/", self.0.path().display());
-        remarks.iter().map(|remark| remark.to_string().replace(&folder, "")).collect()
+        diagnostics.iter().map(|diagnostic| diagnostic.to_string().replace(&folder, "")).collect()
     }
 }
 
@@ -83,6 +83,6 @@ fn check(text: &str) -> (Folder, Outcome) {
 /// The same of a text that has no mistake.
 fn clean(text: &str) -> Config {
     let (folder, outcome) = check(text);
-    assert_eq!(folder.short(&outcome.mistakes), [""; 0], "{text}");
+    assert_eq!(folder.short(&outcome.errors), [""; 0], "{text}");
     outcome.config.unwrap()
 }

@@ -33,7 +33,7 @@ impl AclClientOptions {
             tls: Tls::default(),
             proxy: Proxy::Environment,
             connect_timeout: Duration::from_secs(5),
-            answer_timeout: Duration::from_secs(30),
+            response_timeout: Duration::from_secs(30),
         };
         Self { http, token: None, namespace: None }
     }
@@ -43,7 +43,7 @@ impl AclClientOptions {
 #[derive(Debug, Clone)]
 pub struct AclClient {
     http: client::Client,
-    answer_timeout: Duration,
+    response_timeout: Duration,
     token: Option<SecretString>,
     namespace: Option<String>,
 }
@@ -66,7 +66,7 @@ impl AclClient {
     pub fn new(options: &AclClientOptions) -> Result<Self, BuildError> {
         Ok(Self {
             http: options.http.build()?,
-            answer_timeout: options.http.answer_timeout,
+            response_timeout: options.http.response_timeout,
             token: options.token.clone(),
             namespace: options.namespace.clone(),
         })
@@ -99,8 +99,8 @@ impl AclClient {
         &self.http
     }
 
-    pub(super) fn answer_timeout(&self) -> Duration {
-        self.answer_timeout
+    pub(super) fn response_timeout(&self) -> Duration {
+        self.response_timeout
     }
 
     pub(super) fn token(&self) -> Option<&SecretString> {
@@ -195,7 +195,7 @@ impl AclClient {
         endpoint: &Endpoint<'_>,
         server_wait: Duration,
     ) -> Result<Answer, AclClientError> {
-        let response = self.http.send_bounded(request, self.answer_timeout + server_wait, MAX_RESPONSE_BYTES).await?;
+        let response = self.http.send_bounded(request, self.response_timeout + server_wait, MAX_RESPONSE_BYTES).await?;
         if response.status == StatusCode::OK {
             return Ok(response);
         }

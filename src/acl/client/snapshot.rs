@@ -46,7 +46,7 @@ impl AclClient {
     /// # Errors
     /// See [`AclClientError`].
     pub async fn snapshot(&self) -> Result<SnapshotDownload, AclClientError> {
-        let response = self.http().open(self.request(Method::GET, &ENDPOINT)?, self.answer_timeout()).await?;
+        let response = self.http().open(self.request(Method::GET, &ENDPOINT)?, self.response_timeout()).await?;
         if response.status() == StatusCode::OK {
             return Ok(SnapshotDownload { response, reader: SnapshotReader::default() });
         }
@@ -62,13 +62,13 @@ impl AclClient {
         let request = self.request(Method::PUT, &ENDPOINT)?.body(snapshot);
         let response = self.http().open(request, RESTORE_TIMEOUT).await?;
         if response.status() == StatusCode::OK {
-            return parse(&response.whole(self.answer_timeout(), MAX_RESPONSE_BYTES).await?);
+            return parse(&response.whole(self.response_timeout(), MAX_RESPONSE_BYTES).await?);
         }
         Err(self.refused(response).await?)
     }
 
     async fn refused(&self, response: Coming) -> Result<AclClientError, TransportError> {
-        let response = response.whole(self.answer_timeout(), MAX_RESPONSE_BYTES).await?;
+        let response = response.whole(self.response_timeout(), MAX_RESPONSE_BYTES).await?;
         let sent = self.token().map_or("", |token| token.expose_secret());
         Ok(parse_error((response.status, &response.headers, &response.body), ENDPOINT.name, ENDPOINT.since, sent))
     }

@@ -32,7 +32,7 @@ pub struct Options {
     /// Interval of the light check that notices a dead token; `None` turns it off.
     pub check_interval: Option<Duration>,
     /// The first login waits a random share of this.
-    pub first_login_splay: Duration,
+    pub login_jitter: Duration,
     /// Whether to revoke the token at the end, and those that it replaced and that live.
     pub revoke_on_exit: bool,
     /// Where the state that outlives a restart is kept: the backoff always, the token if sealed.

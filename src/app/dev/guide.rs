@@ -30,17 +30,17 @@ pub(super) fn config_file(places: &Places, cloud: &Cloud) -> String {
         r#"# Written at each start of `keyward dev`: everything here is emulated, or a trial on this machine alone.
 
 # The access-control service. It trusts the emulated cloud's signatures.
-[access]
+[acl]
 listen = "{access}"
 data_dir = "{dir}/access"
 
-[access.method.cloud]
+[acl.method.cloud]
 issuer = "{issuer}"
 discovery_url = "{discovery}"
 ca_file = "{ca}"
 audience = "{INSTANCE_RESOURCE}"
 
-[access.method.cloud.role.machine]
+[acl.method.cloud.role.machine]
 principals = ["{principal}"]
 subscriptions = ["{subscription}"]
 resource_groups = ["{group}"]
@@ -129,7 +129,7 @@ listen = "tcp://{gateway}"
 token_file = "{platform_token}"
 host = "platform.example.test"
 
-[gateway.drop_in]
+[gateway.terraform_config_file]
 path = "{terraform}"
 
 [agent]

@@ -182,8 +182,8 @@ fn load(places: &Places, cloud: &Cloud) -> anyhow::Result<Config> {
     let user = rustix::process::geteuid().as_raw();
     let environment = Environment { variables: variables.clone(), user };
     let outcome = config::load(std::slice::from_ref(&places.config), &environment, Purpose::Run);
-    let mistakes: Vec<String> = outcome.mistakes.iter().map(ToString::to_string).collect();
-    let mut config = outcome.config.with_context(|| mistakes.join("\n"))?;
+    let errors: Vec<String> = outcome.errors.iter().map(ToString::to_string).collect();
+    let mut config = outcome.config.with_context(|| errors.join("\n"))?;
     for session in &mut config.sessions {
         let Method::Cloud(identity) = &mut session.identity else { continue };
         let endpoints = &mut identity.endpoints;

@@ -77,7 +77,7 @@ fn client(address: Address) -> anyhow::Result<Client> {
         tls: Tls::default(),
         proxy: Proxy::Direct,
         connect_timeout: Duration::from_secs(5),
-        answer_timeout: Duration::from_secs(40),
+        response_timeout: Duration::from_secs(40),
     };
     Ok(options.build()?)
 }

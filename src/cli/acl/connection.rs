@@ -19,7 +19,7 @@ use crate::http::client::{self, Address, Identity, Proxy, Tls};
 /// Where the service is, and who asks.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "The service")]
-pub(in crate::cli) struct Connection {
+pub(super) struct Connection {
     /// Where it is: `https://HOST:PORT`, `http://` on loopback, with a base path if it has one, or `unix:///PATH` [or
     /// `KEYWARD_ACL_ADDR`; default: `http://127.0.0.1:8500`]
     #[arg(long, global = true, value_name = "ADDRESS", value_parser = address)]
@@ -45,8 +45,8 @@ pub(in crate::cli) struct Connection {
 }
 
 /// The service, as a command asks it.
-pub(in crate::cli) struct Service {
-    pub(in crate::cli) client: AclClient,
+pub(super) struct Service {
+    pub(super) client: AclClient,
     format: Format,
     /// The arguments that lead another command to the same place, without the token.
     flags: String,
@@ -101,7 +101,7 @@ impl Connection {
             },
             proxy: Proxy::Environment,
             connect_timeout: Duration::from_secs(5),
-            answer_timeout: Duration::from_secs(30),
+            response_timeout: Duration::from_secs(30),
         };
         let client =
             AclClient::new(&AclClientOptions { http, token, namespace }).map_err(|error| Failure::local(&error))?;
@@ -120,7 +120,7 @@ const DEFAULT: &str = "http://127.0.0.1:8500";
 
 impl Service {
     /// Prints what was asked for: as JSON, or as `text` does.
-    pub(in crate::cli) fn show(&self, value: &impl Serialize, text: impl FnOnce()) {
+    pub(super) fn show(&self, value: &impl Serialize, text: impl FnOnce()) {
         match self.format {
             Format::Json => show::json(value),
             Format::Text => text(),

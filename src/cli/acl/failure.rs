@@ -7,7 +7,7 @@ use crate::http::client::TransportError;
 
 /// Why a command was not done.
 #[derive(Debug)]
-pub(in crate::cli) struct Failure {
+pub(super) struct Failure {
     pub(super) exit: Exit,
     pub(super) text: String,
     /// Whether a token, or another one, might help.
@@ -15,17 +15,17 @@ pub(in crate::cli) struct Failure {
 }
 
 impl Failure {
-    pub(in crate::cli) fn new(exit: Exit, text: impl Into<String>) -> Self {
+    pub(super) fn new(exit: Exit, text: impl Into<String>) -> Self {
         Self { exit, text: text.into(), unknown_token: false }
     }
 
     /// A failure on this machine, with its causes.
-    pub(in crate::cli) fn local(error: &(dyn std::error::Error + 'static)) -> Self {
+    pub(super) fn local(error: &(dyn std::error::Error + 'static)) -> Self {
         Self::new(Exit::Failed, format_chain(error))
     }
 
     /// The same, with what it means put after it.
-    pub(in crate::cli) fn and(self, meaning: &str) -> Self {
+    pub(super) fn and(self, meaning: &str) -> Self {
         Self { text: format!("{}; {meaning}", self.text), ..self }
     }
 }

@@ -1,4 +1,4 @@
-//! `keyward acl`: the access-control service, for people. One file a group of commands.
+//! `keyward acl`: runs the ACL server and manages what it keeps. One file per group of commands.
 
 // 0: what goes in and out
 mod secret_input;
@@ -26,109 +26,147 @@ mod binding_rule;
 mod template;
 mod verify;
 mod session;
+mod snapshot;
+mod rekey;
+mod serve;
 
 use clap::{Args, Subcommand};
 
-use self::connection::TokenUse;
-pub(super) use self::connection::{Connection, Service};
-pub(super) use self::failure::Failure;
-use super::{Exit, say_error};
+use self::connection::{Connection, Service, TokenUse};
+use self::failure::Failure;
+use super::{Exit, LogChoice, say_error};
 
-/// Ask the access-control service, and change what it keeps.
+/// Run keyward's ACL server, look after it, and change what it keeps.
 #[derive(Debug, Args)]
 pub(super) struct Acl {
-    #[command(flatten)]
-    connection: Connection,
     #[command(subcommand)]
-    group: Group,
+    command: Command,
 }
 
 #[derive(Debug, Subcommand)]
-enum Group {
-    /// Tokens: who may do what
-    #[command(subcommand)]
-    Token(token::Command),
-    /// Roles: what many tokens may do
-    #[command(subcommand)]
-    Role(role::Command),
-    /// Policies: rules that tokens and roles link
-    #[command(subcommand)]
-    Policy(policy::Command),
-    /// Namespaces: rooms of their own for tokens, roles and policies
-    #[command(subcommand)]
-    Namespace(namespace::Command),
-    /// Auth methods: who may log in
-    #[command(subcommand)]
-    AuthMethod(auth_method::Command),
-    /// Binding rules: what a login gives
-    #[command(subcommand)]
-    BindingRule(binding_rule::Command),
-    /// Templates of policies
-    #[command(subcommand)]
-    TemplatedPolicy(template::Command),
-    /// Look whether all records of the service are there and whole
-    #[command(after_help = "Example:\n  keyward acl verify --token-file ops.token\n  \
-                            keyward acl verify --dir /var/lib/keyward/access")]
-    Verify(verify::Verify),
-    /// Make the first token of a new service, which may do all
-    #[command(after_help = "Example:\n  keyward acl bootstrap --out root.token")]
-    Bootstrap(session::Bootstrap),
-    /// Log in by an auth method, and be given a token
+enum Command {
+    /// Serve the ACL API until told to stop, with nothing else configured
     #[command(
+        display_order = 1,
+        after_help = "Example:\n  keyward acl serve --dir /var/lib/keyward/access --listen 127.0.0.1:8500"
+    )]
+    Serve(serve::Serve),
+    /// Write everything that a running server keeps into a file
+    #[command(
+        display_order = 2,
+        after_help = "Example:\n  keyward acl backup --out acl.snapshot --token-file ops.token"
+    )]
+    Backup(Box<Request<snapshot::Backup>>),
+    /// Replace everything that a running server keeps by what is in such a file
+    #[command(display_order = 3, after_help = "Example:\n  keyward acl restore acl.snapshot --token-file ops.token")]
+    Restore(Box<Request<snapshot::Restore>>),
+    /// Move all tokens to the first key of the server's key file, while it serves
+    #[command(
+        display_order = 4,
+        after_help = "Example:\n  keyward acl rekey --generate --address https://acl.example.com:8500 --token-file ops.token"
+    )]
+    Rekey(Box<Request<rekey::Rekey>>),
+    /// Check that no record of the server is missing or damaged
+    #[command(
+        display_order = 5,
+        after_help = "Example:\n  keyward acl verify --token-file ops.token\n  \
+                            keyward acl verify --dir /var/lib/keyward/access"
+    )]
+    Verify(Box<Request<verify::Verify>>),
+    /// Make the first token of a new server, which may do everything
+    #[command(display_order = 6, after_help = "Example:\n  keyward acl bootstrap --out root.token")]
+    Bootstrap(Box<Request<session::Bootstrap>>),
+    /// Log in by an auth method and get a token
+    #[command(
+        display_order = 7,
         after_help = "Example:\n  keyward acl login --method cloud --bearer-token-file proof.jwt --out web.token"
     )]
-    Login(session::Login),
+    Login(Box<Request<session::Login>>),
     /// Delete the token that the command is run with, which a login must have made
-    #[command(after_help = "Example:\n  keyward acl logout --token-file web.token")]
-    Logout,
-    /// Say whose token the command is run with, what it links and how long it lives
-    #[command(after_help = "Example:\n  keyward acl whoami --token-file web.token")]
-    Whoami,
+    #[command(display_order = 8, after_help = "Example:\n  keyward acl logout --token-file web.token")]
+    Logout(Box<Request<session::NoArguments>>),
+    /// Show the token that the command is run with: its owner, links and life
+    #[command(display_order = 9, after_help = "Example:\n  keyward acl whoami --token-file web.token")]
+    Whoami(Box<Request<session::NoArguments>>),
+    /// Manage tokens
+    #[command(display_order = 10)]
+    Token(Box<Group<token::Command>>),
+    /// Manage roles: policies that many tokens share
+    #[command(display_order = 11)]
+    Role(Box<Group<role::Command>>),
+    /// Manage policies: rules that tokens and roles link
+    #[command(display_order = 12)]
+    Policy(Box<Group<policy::Command>>),
+    /// Manage namespaces
+    #[command(display_order = 13)]
+    Namespace(Box<Group<namespace::Command>>),
+    /// Manage auth methods: the identities that may log in
+    #[command(display_order = 14)]
+    AuthMethod(Box<Group<auth_method::Command>>),
+    /// Manage binding rules: the rights that a login gets
+    #[command(display_order = 15)]
+    BindingRule(Box<Group<binding_rule::Command>>),
+    /// Show the templated policies
+    #[command(display_order = 16)]
+    TemplatedPolicy(Box<Group<template::Command>>),
+}
+
+/// A command that calls a server, with the connection's flags. `acl serve` has none of them, so they are not `acl`'s own.
+#[derive(Debug, Args)]
+struct Request<T: Args> {
+    #[command(flatten)]
+    connection: Connection,
+    #[command(flatten)]
+    command: T,
+}
+
+/// A group of commands that call a server, with the connection's flags.
+#[derive(Debug, Args)]
+struct Group<T: Subcommand> {
+    #[command(flatten)]
+    connection: Connection,
+    #[command(subcommand)]
+    command: T,
 }
 
 impl Acl {
-    pub(super) fn run(self) -> anyhow::Result<Exit> {
-        let Self { connection, group } = self;
-        let token_use = match &group {
-            Group::Bootstrap(_) | Group::Login(_) => TokenUse::FlagOnly,
-            Group::Verify(verify) if verify.is_offline() => TokenUse::FlagOnly,
-            _ => TokenUse::Given,
-        };
-        asking_with(connection, token_use, async |service| match group {
-            Group::Token(command) => command.run(service).await,
-            Group::Role(command) => command.run(service).await,
-            Group::Policy(command) => command.run(service).await,
-            Group::Namespace(command) => command.run(service).await,
-            Group::AuthMethod(command) => command.run(service).await,
-            Group::BindingRule(command) => command.run(service).await,
-            Group::TemplatedPolicy(command) => command.run(service).await,
-            Group::Verify(verify) => verify.run(service).await,
-            Group::Bootstrap(bootstrap) => bootstrap.run(service).await,
-            Group::Login(login) => login.run(service).await,
-            Group::Logout => session::logout(service).await,
-            Group::Whoami => session::whoami(service).await,
-        })
+    pub(super) fn run(self, log: &LogChoice) -> anyhow::Result<Exit> {
+        match self.command {
+            Command::Serve(serve) => serve.run(log),
+            Command::Backup(it) => call(it.connection, TokenUse::Given, it.command, snapshot::Backup::run),
+            Command::Restore(it) => call(it.connection, TokenUse::Given, it.command, snapshot::Restore::run),
+            Command::Rekey(it) => call(it.connection, TokenUse::Given, it.command, rekey::Rekey::run),
+            Command::Verify(it) => {
+                let token_use = if it.command.is_offline() { TokenUse::FlagOnly } else { TokenUse::Given };
+                call(it.connection, token_use, it.command, verify::Verify::run)
+            }
+            Command::Bootstrap(it) => call(it.connection, TokenUse::FlagOnly, it.command, session::Bootstrap::run),
+            Command::Login(it) => call(it.connection, TokenUse::FlagOnly, it.command, session::Login::run),
+            Command::Logout(it) => call(it.connection, TokenUse::Given, it.command, session::logout),
+            Command::Whoami(it) => call(it.connection, TokenUse::Given, it.command, session::whoami),
+            Command::Token(it) => call(it.connection, TokenUse::Given, it.command, token::Command::run),
+            Command::Role(it) => call(it.connection, TokenUse::Given, it.command, role::Command::run),
+            Command::Policy(it) => call(it.connection, TokenUse::Given, it.command, policy::Command::run),
+            Command::Namespace(it) => call(it.connection, TokenUse::Given, it.command, namespace::Command::run),
+            Command::AuthMethod(it) => call(it.connection, TokenUse::Given, it.command, auth_method::Command::run),
+            Command::BindingRule(it) => call(it.connection, TokenUse::Given, it.command, binding_rule::Command::run),
+            Command::TemplatedPolicy(it) => call(it.connection, TokenUse::Given, it.command, template::Command::run),
+        }
     }
 }
 
-/// Does something with the service, and tells how it ended.
-pub(super) fn asking(
-    connection: Connection,
-    work: impl AsyncFnOnce(&Service) -> Result<(), Failure>,
-) -> anyhow::Result<Exit> {
-    asking_with(connection, TokenUse::Given, work)
-}
-
-fn asking_with(
+/// Connects to the server, runs `command` on it and prints its failure, if any.
+fn call<T>(
     connection: Connection,
     token_use: TokenUse,
-    work: impl AsyncFnOnce(&Service) -> Result<(), Failure>,
+    command: T,
+    run: impl AsyncFnOnce(T, &Service) -> Result<(), Failure>,
 ) -> anyhow::Result<Exit> {
     crate::os::forbid_core_dumps()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let ended = runtime.block_on(async {
         let service = connection.open(token_use)?;
-        work(&service).await.map_err(|failure| service.explain(failure))
+        run(command, &service).await.map_err(|failure| service.explain(failure))
     });
     Ok(ended.map_or_else(
         |failure| {

@@ -95,13 +95,19 @@ impl Login {
     }
 }
 
-pub(super) async fn logout(service: &Service) -> Result<(), Failure> {
+/// The arguments of a command that has none of its own.
+#[derive(Debug, Args)]
+pub(super) struct NoArguments {}
+
+/// Deletes the token that the command is run with.
+pub(super) async fn logout(_: NoArguments, service: &Service) -> Result<(), Failure> {
     service.client.logout().await?;
     say("logged out: the token is deleted");
     Ok(())
 }
 
-pub(super) async fn whoami(service: &Service) -> Result<(), Failure> {
+/// Shows the token that the command is run with.
+pub(super) async fn whoami(_: NoArguments, service: &Service) -> Result<(), Failure> {
     let read = service.client.read_self(&QueryOptions::default()).await?;
     let token = &read.value;
     let defaults = namespace_defaults(service, token).await?;

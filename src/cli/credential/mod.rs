@@ -92,8 +92,8 @@ impl Asked {
         };
         let outcome = config::load(&files, &environment, Purpose::Check);
         if outcome.config.is_none() {
-            for mistake in &outcome.mistakes {
-                say_error(&mistake.to_string());
+            for error in &outcome.errors {
+                say_error(&error.to_string());
             }
             return Err(Exit::ConfigInvalid);
         }

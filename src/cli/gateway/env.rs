@@ -34,7 +34,7 @@ impl Env {
         let token = variables.kept.read(&host)?;
         if host.variable().is_none() {
             note(&format!(
-                "the token of Terraform and OpenTofu for {host} is left to [gateway.drop_in] or the helper: {NO_VARIABLE_REASON}"
+                "the token of Terraform and OpenTofu for {host} is left to [gateway.terraform_config_file] or the helper: {NO_VARIABLE_REASON}"
             ));
         }
         for (name, value) in client_variables(&host, url.as_str().trim_end_matches('/'), &token) {

@@ -13,10 +13,10 @@ use crate::gateway::client_setup::{CliConfig, TokenKind, UserConfigFiles, client
 use crate::http::server::Endpoint;
 use crate::secret;
 
-/// The variables that `gateway.child` asks for, for a program whose Terraform or OpenTofu would read `files`; none where it asks
+/// The variables that `gateway.process_token` asks for, for a program whose Terraform or OpenTofu would read `files`; none where it asks
 /// for nothing. Has said why not, where they cannot be had.
 pub(in crate::cli) fn for_program(gateway: &Gateway, files: UserConfigFiles) -> Result<EnvVars, Exit> {
-    let variables = match gateway.child {
+    let variables = match gateway.process_token {
         None => Ok(EnvVars::default()),
         Some(TokenKind::LocalToken) => to_the_gateway(gateway, files),
         Some(TokenKind::PlatformToken) => to_the_platform(gateway),
@@ -42,14 +42,14 @@ fn to_the_gateway(gateway: &Gateway, files: UserConfigFiles) -> Result<EnvVars, 
 }
 
 fn to_the_platform(gateway: &Gateway) -> Result<EnvVars, String> {
-    let token: SecretString = match (&gateway.drop_in, &gateway.token) {
+    let token: SecretString = match (&gateway.terraform_config_file, &gateway.token) {
         (Some(drop_in), _) if drop_in.token_kind == TokenKind::PlatformToken => {
             ClientTokenFile::Platform(drop_in.file.clone()).read(&gateway.host).map_err(|error| format_chain(&error))?
         }
         (_, TokenSource::File(file)) => secret::read_file(file).map_err(|error| format_chain(&error))?,
         _ => {
             return Err("the platform's own token is in no file that this command could read; \
-                        give gateway.child = \"local_token\", or [gateway.drop_in] with brings = \"platform_token\""
+                        give gateway.process_token = \"local_token\", or [gateway.terraform_config_file] with token_kind = \"platform_token\""
                 .to_owned());
         }
     };

@@ -58,8 +58,8 @@ impl Where {
         }
         let outcome = config::load(&self.files.config, &Environment::of_this_process(), Purpose::Check);
         let Some(config) = outcome.config else {
-            for mistake in &outcome.mistakes {
-                say_error(&mistake.to_string());
+            for error in &outcome.errors {
+                say_error(&error.to_string());
             }
             return Err(Exit::ConfigInvalid);
         };
@@ -85,7 +85,7 @@ impl Where {
             return Err(Exit::Failed);
         };
         let file = self.local_token_file.clone().unwrap_or(gateway.local_token.file);
-        let platform = gateway.drop_in.filter(|drop_in| drop_in.token_kind == TokenKind::PlatformToken);
+        let platform = gateway.terraform_config_file.filter(|drop_in| drop_in.token_kind == TokenKind::PlatformToken);
         let (kept, clients_call) = match platform {
             Some(drop_in) => (ClientTokenFile::Platform(drop_in.file), Address::Url(gateway.proxy.upstream)),
             None => (ClientTokenFile::Local(file.clone()), address.clone()),
@@ -109,7 +109,7 @@ impl Found {
             tls: Tls::default(),
             proxy: Proxy::Direct,
             connect_timeout: Duration::from_secs(2),
-            answer_timeout: Duration::from_secs(30),
+            response_timeout: Duration::from_secs(30),
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let answer = runtime.block_on(async {

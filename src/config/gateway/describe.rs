@@ -14,7 +14,17 @@ use crate::http::client::Proxy;
 
 /// What the gateway would do, a clause each; `references` says what was written for values that came from elsewhere.
 pub(in crate::config) fn words(gateway: &Gateway, references: &BTreeMap<String, String>) -> Vec<String> {
-    let Gateway { endpoints, proxy, token, local_token, host, drop_in, child, child_reads, required } = gateway;
+    let Gateway {
+        endpoints,
+        proxy,
+        token,
+        local_token,
+        host,
+        terraform_config_file,
+        process_token,
+        process_files,
+        required,
+    } = gateway;
     let tell =
         |key: &str, value: &str| references.get(&format!("gateway.{key}")).map_or(value, String::as_str).to_owned();
     let upstream = tell("upstream", proxy.upstream.as_str().trim_end_matches('/'));
@@ -89,9 +99,9 @@ pub(in crate::config) fn words(gateway: &Gateway, references: &BTreeMap<String, 
     }
     let has_variable = host.variable().is_some();
     let host = shown_host(host, &proxy.upstream, references);
-    if let Some(drop_in) = drop_in {
-        let file = tell("drop_in.path", &drop_in.file.display().to_string());
-        does.push(match drop_in.token_kind {
+    if let Some(terraform_file) = terraform_config_file {
+        let file = tell("terraform_config_file.path", &terraform_file.file.display().to_string());
+        does.push(match terraform_file.token_kind {
             TokenKind::LocalToken => {
                 format!("leads the host {host} of Terraform and OpenTofu here, by the file {file}")
             }
@@ -101,15 +111,15 @@ pub(in crate::config) fn words(gateway: &Gateway, references: &BTreeMap<String, 
         });
         does.push(PROVIDER.to_owned());
     }
-    let whom = if child_reads.is_some() { "the child" } else { "programs of keyward exec" };
-    does.extend(child.map(|token_kind| match token_kind {
+    let whom = if process_files.is_some() { "the program of [process]" } else { "programs of keyward exec" };
+    does.extend(process_token.map(|token_kind| match token_kind {
         TokenKind::LocalToken => format!("gives {whom} variables that lead clients here, with the local token"),
         TokenKind::PlatformToken => format!("gives {whom} variables with the platform's address and own token"),
     }));
-    if let Some(token_kind) = child.filter(|_| !has_variable) {
+    if let Some(token_kind) = process_token.filter(|_| !has_variable) {
         let file = match token_kind {
             TokenKind::LocalToken => "the file of TF_CLI_CONFIG_FILE",
-            TokenKind::PlatformToken => "[gateway.drop_in]",
+            TokenKind::PlatformToken => "[gateway.terraform_config_file]",
         };
         does.push(format!("leaves the token of Terraform and OpenTofu for {host} to {file}: {NO_VARIABLE_REASON}"));
     }

@@ -161,13 +161,13 @@ pub(super) fn program(exec: &mut Block<'_>, section: &mut Section) -> Vec<(Strin
         && let Some(text) = signal.required_text()
     {
         section.text("stop_signal", text);
-        signal.kept("child.stop_signal");
+        signal.kept("process.stop_signal");
     }
     if let Some(timeout) = exec.take("kill_timeout") {
         match timeout.span() {
             Some(span) => {
                 section.text("stop_timeout", &written(span));
-                timeout.kept("child.stop_timeout");
+                timeout.kept("process.stop_timeout");
             }
             None => timeout.not_supported("no duration"),
         }
@@ -177,7 +177,7 @@ pub(super) fn program(exec: &mut Block<'_>, section: &mut Section) -> Vec<(Strin
             Some(text) => {
                 section.text("on_change", "signal").text("change_signal", text);
                 signal.changed(
-                    "child.change_signal: a signal where a variable has changed; a file's template has its own command",
+                    "process.change_signal: a signal where a variable has changed; a file's template has its own command",
                 );
             }
             None => signal.kept("empty, which is as without it"),
@@ -192,8 +192,8 @@ pub(super) fn program(exec: &mut Block<'_>, section: &mut Section) -> Vec<(Strin
             let Some(taken) = env.take(key) else { continue };
             match taken.texts() {
                 Some(names) => {
-                    section.texts("pass", &names);
-                    taken.kept("child.pass");
+                    section.texts("pass_env", &names);
+                    taken.kept("process.pass_env");
                 }
                 None => taken.not_supported("no list of names"),
             }
@@ -214,7 +214,7 @@ pub(super) fn program(exec: &mut Block<'_>, section: &mut Section) -> Vec<(Strin
         }
         env.drop_keys(
             &["pristine", "denylist", "blacklist"],
-            "the program has few variables, and those that pass names",
+            "the program has few variables, and those that pass_env names",
         );
         env.finish();
     }

@@ -207,7 +207,7 @@ fn token(listener: &Block<'_>, section: &mut Section, put: &Put) {
             listener.tell(Outcome::Action, words);
         }
     }
-    let words = "what could show, end or outlive the session's token is refused with it unless `lift` names it: \
+    let words = "what could show, end or outlive the session's token is refused with it unless `exempt` names it: \
                  auth/token/create, revoke-self, renew-self, sys/seal, sys/raw, sys/rotate, sys/wrapping";
     listener.tell(Outcome::Changed, words);
 }

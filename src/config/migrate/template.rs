@@ -51,8 +51,8 @@ pub(super) fn read(top: &mut Block<'_>, document: &mut Document) {
         variables(block, document);
     }
     if let Some(mut exec) = top.block("exec") {
-        child(&mut exec, document.section("child"));
-        for (name, value) in consul_template::program(&mut exec, document.section("child")) {
+        child(&mut exec, document.section("process"));
+        for (name, value) in consul_template::program(&mut exec, document.section("process")) {
             let section = format!("env_template.{name}");
             if !document.has(&section) {
                 // What opens an action stands for itself nowhere else.
@@ -162,7 +162,7 @@ fn file(template: &mut Block<'_>, section: &mut Section) {
             "a command is run once a change",
         );
         if let Some(env) = exec.block("env") {
-            env.drop_all("name the variables that the command needs as pass = [\"NAME\"]");
+            env.drop_all("name the variables that the command needs as pass_env = [\"NAME\"]");
         }
         exec.finish();
         taken
@@ -252,7 +252,7 @@ const FILE_KEYS: [&str; 7] =
     ["destination", "create_dest_dirs", "perms", "backup", "command", "command_timeout", "wait"];
 
 fn child(exec: &mut Block<'_>, section: &mut Section) {
-    exec.tell(Outcome::Kept, "[child]");
+    exec.tell(Outcome::Kept, "[process]");
     if let Some(command) = exec.take("command") {
         match command.texts().as_deref() {
             Some([line]) if line.contains(' ') => {
@@ -261,7 +261,7 @@ fn child(exec: &mut Block<'_>, section: &mut Section) {
             }
             Some(words) if !words.is_empty() => {
                 section.texts("command", words);
-                command.kept("child.command");
+                command.kept("process.command");
             }
             _ => command.not_supported("no command"),
         }
@@ -270,11 +270,11 @@ fn child(exec: &mut Block<'_>, section: &mut Section) {
         match restart.text() {
             Some("always") => {
                 section.text("on_change", "restart");
-                restart.kept("child.on_change = \"restart\"");
+                restart.kept("process.on_change = \"restart\"");
             }
             Some("never") => {
                 section.text("on_change", "ignore");
-                restart.kept("child.on_change = \"ignore\"");
+                restart.kept("process.on_change = \"ignore\"");
             }
             _ => restart.not_supported("neither \"always\" nor \"never\""),
         }
@@ -283,13 +283,13 @@ fn child(exec: &mut Block<'_>, section: &mut Section) {
         && let Some(text) = signal.required_text()
     {
         section.text("stop_signal", text);
-        signal.kept("child.stop_signal");
+        signal.kept("process.stop_signal");
     }
     exec.drop_keys(
         &["child_process_stdout", "child_process_stderr"],
         "the program has the agent's own; it is not touched",
     );
-    let words = "the program has few variables of the agent's own environment: name others with pass = [\"NAME\"]";
-    section.comment("Variables of the agent's environment that the program needs: pass = [\"NAME\"]");
+    let words = "the program has few variables of the agent's own environment: name others with pass_env = [\"NAME\"]";
+    section.comment("Variables of the agent's environment that the program needs: pass_env = [\"NAME\"]");
     exec.tell(Outcome::Changed, words);
 }

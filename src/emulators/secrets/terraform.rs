@@ -71,7 +71,7 @@ impl Engine {
                     tls: client::Tls::default(),
                     proxy: client::Proxy::Direct,
                     connect_timeout: Duration::from_secs(5),
-                    answer_timeout: Duration::from_secs(10),
+                    response_timeout: Duration::from_secs(10),
                 };
                 Some((platform.clone(), options.build()?))
             }

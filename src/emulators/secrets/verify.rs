@@ -44,7 +44,7 @@ impl Verifier {
             tls: client::Tls { ca_file: Some(ca_file), ..client::Tls::default() },
             proxy: client::Proxy::Direct,
             connect_timeout: Duration::from_secs(5),
-            answer_timeout: Duration::from_secs(10),
+            response_timeout: Duration::from_secs(10),
         };
         let (discovery, audience) = (discovery.clone(), audience.to_owned());
         Ok(Self { client: options.build()?, discovery, audience, issuer: Mutex::new(None) })

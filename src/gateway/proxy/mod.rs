@@ -79,7 +79,7 @@ pub struct GatewayOptions {
     /// Time to get a connection, TLS included.
     pub connect_timeout: Duration,
     /// Time from sending a request to the head of its answer, and that its body may bring nothing.
-    pub answer_timeout: Duration,
+    pub response_timeout: Duration,
     /// How long a call waits for another token where the platform refuses the one that there is.
     pub token_wait: Duration,
     /// How many requests a second it takes.
@@ -154,7 +154,7 @@ impl Gateway {
             tls: Tls { ca_file: options.ca_file.clone(), ..Tls::default() },
             proxy: options.proxy.clone(),
             connect_timeout: options.connect_timeout,
-            answer_timeout: options.answer_timeout,
+            response_timeout: options.response_timeout,
         };
         let Reach { target, tls, host, .. } = Reach::of(&client_options)?;
         let forwarder = Forwarder::new(reverse_proxy::Options {
@@ -163,7 +163,7 @@ impl Gateway {
             connections: options.connections,
             idle: IDLE_TIMEOUT,
             connect_timeout: options.connect_timeout,
-            body_idle: Some(options.answer_timeout),
+            body_idle: Some(options.response_timeout),
         });
         let origin = upstream.origin().ascii_serialization();
         let link_prefixes = Arc::new(LinkPrefixes::new(std::iter::once(upstream).chain(&options.aliases)));

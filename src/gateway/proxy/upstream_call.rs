@@ -115,7 +115,7 @@ impl Inner {
             ))
         })?;
         let head = call.head(self, token, &body);
-        match self.forwarder.send(call.caller, &head, body, self.options.answer_timeout).await {
+        match self.forwarder.send(call.caller, &head, body, self.options.response_timeout).await {
             Ok(response) => {
                 self.record_response(&response);
                 Ok(response)

@@ -81,7 +81,7 @@ impl Minter {
             tls: Tls { ca_file, ..Tls::default() },
             proxy,
             connect_timeout: CONNECT_TIMEOUT,
-            answer_timeout: RESPONSE_TIMEOUT,
+            response_timeout: RESPONSE_TIMEOUT,
         };
         let (owner, clock_offset) = (options.owner.clone(), Mutex::default());
         let calls = Arc::new(TokenApi { client: client.build()?, owner, clock: clock.clone(), clock_offset });

@@ -29,7 +29,7 @@ impl Options {
         };
         let options = self.clone();
         let http = FollowedFiles::new(self.tls.files(), move || options.build_http())?;
-        Ok(Client::new(http, base, name, self.answer_timeout.max(self.connect_timeout)))
+        Ok(Client::new(http, base, name, self.response_timeout.max(self.connect_timeout)))
     }
 
     fn build_http(&self) -> Result<reqwest::Client, BuildError> {

@@ -28,7 +28,7 @@ pub struct Options {
     /// Time to connect, TLS included.
     pub connect_timeout: Duration,
     /// Time for a whole call: connecting, sending, and the answer to its last byte.
-    pub answer_timeout: Duration,
+    pub response_timeout: Duration,
 }
 
 /// Where a server is.

@@ -136,9 +136,9 @@ mod tests {
     fn a_server_is_reached_as_its_client_reaches_it() {
         let check = |address: &str, server_name: Option<&str>, proxy: Proxy, wanted: (&str, &str, &str)| {
             let tls = Tls { server_name: server_name.map(str::to_owned), ..Tls::default() };
-            let (connect_timeout, answer_timeout) = (Duration::from_secs(1), Duration::from_secs(1));
+            let (connect_timeout, response_timeout) = (Duration::from_secs(1), Duration::from_secs(1));
             let address = Address::Url(address.parse().unwrap());
-            let reach = Reach::of(&Options { address, tls, proxy, connect_timeout, answer_timeout }).unwrap();
+            let reach = Reach::of(&Options { address, tls, proxy, connect_timeout, response_timeout }).unwrap();
             let target = match &reach.target {
                 Target::Tcp(address) => address.to_string(),
                 Target::Host(host, port) => format!("host {host} {port}"),

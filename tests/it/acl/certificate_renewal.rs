@@ -55,7 +55,7 @@ async fn a_renewed_certificate_is_loaded_and_an_expiring_one_reported() {
     put(&folder.path().join("cert.pem"), &first.certificate);
     put(&folder.path().join("key.pem"), &first.key);
     let config = format!(
-        "[access]\nlisten = \"tcp://{address}\"\ntls_cert = \"{}\"\ntls_key = \"{}\"\ndata_dir = \"{}\"\n\
+        "[acl]\nlisten = \"tcp://{address}\"\ntls_cert = \"{}\"\ntls_key = \"{}\"\ndata_dir = \"{}\"\n\
          [listener.probes]\nkind = \"health\"\naddress = \"unix://{}\"\n",
         at("cert.pem"),
         at("key.pem"),
@@ -66,7 +66,7 @@ async fn a_renewed_certificate_is_loaded_and_an_expiring_one_reported() {
     let server = Binary::start(&["run", "--config", &at("keyward.toml")], &[], folder.path());
     let metric = |name: &str| {
         let (_, text) = ask(&folder.path().join("probes.sock"), "GET", "/metrics")?;
-        let name = format!("keyward_certificate_{name}{{certificate=\"access.tls_cert\"}} ");
+        let name = format!("keyward_certificate_{name}{{certificate=\"acl.tls_cert\"}} ");
         let value = text.lines().find_map(|line| line.strip_prefix(&name)?.parse::<i64>().ok());
         value.ok_or_else(|| format!("no {name} in {text}"))
     };

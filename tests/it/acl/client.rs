@@ -212,7 +212,7 @@ async fn blocking_reads_extend_the_timeout_by_the_wait_and_others_do_not() {
     Mock::given(any()).respond_with(slow).mount(&server).await;
     let mut options = options(&server, "");
     options.http.connect_timeout = Duration::from_millis(200);
-    options.http.answer_timeout = Duration::from_millis(200);
+    options.http.response_timeout = Duration::from_millis(200);
     let client = AclClient::new(&options).unwrap();
     let waiting = QueryOptions { index: 1, wait: Some(Duration::from_millis(500)), ..QueryOptions::default() };
     client.list_policies(&waiting).await.unwrap();

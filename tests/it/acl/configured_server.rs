@@ -25,7 +25,7 @@ fn certificates(folder: &std::path::Path) {
 /// Serves with the certificate and `key.pem` of the folder; returns the error of a client that trusts `ca`.
 fn told_of_certificate(folder: &std::path::Path, certificate: &str, ca: &std::path::Path) -> String {
     let at = |name: &str| folder.join(name).display().to_string();
-    let args = ["access", "serve", "--dir", &at("access"), "--listen", "127.0.0.1:0"];
+    let args = ["acl", "serve", "--dir", &at("access"), "--listen", "127.0.0.1:0"];
     let tls = ["--tls-cert-file", &at(certificate), "--tls-key-file", &at("key.pem")];
     let server = Binary::start(&[&args[..], &tls].concat(), &[], folder);
     let address = eventually(Duration::from_secs(30), || {
@@ -70,7 +70,7 @@ async fn the_server_uses_tls_on_its_port_and_not_on_its_socket() {
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let at = |name: &str| folder.path().join(name).display().to_string();
     let config = format!(
-        "[access]\nlisten = [\"tcp://127.0.0.1:{port}\", \"unix://{}\"]\ntls_cert = \"{}\"\ntls_key = \"{}\"\n\
+        "[acl]\nlisten = [\"tcp://127.0.0.1:{port}\", \"unix://{}\"]\ntls_cert = \"{}\"\ntls_key = \"{}\"\n\
          data_dir = \"{}\"\nbase_path = \"/acl-server\"\n",
         at("acl.sock"),
         at("cert.pem"),
@@ -111,7 +111,7 @@ fn more_connections_than_files_may_be_open_are_refused_at_the_start() {
     let folder = tempfile::tempdir().unwrap();
     let (config, data) = (folder.path().join("keyward.toml"), folder.path().join("access"));
     let text = format!(
-        "[access]\nlisten = \"unix://{}\"\ndata_dir = \"{}\"\nconnections = 5000\n",
+        "[acl]\nlisten = \"unix://{}\"\ndata_dir = \"{}\"\nconnections = 5000\n",
         folder.path().join("acl.sock").display(),
         data.display()
     );
@@ -123,7 +123,7 @@ fn more_connections_than_files_may_be_open_are_refused_at_the_start() {
         .unwrap();
     let told = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{told}");
-    let wanted = "access.connections = 5000 takes 5256 open files, and this process may have 4000: raise its limit";
+    let wanted = "acl.connections = 5000 takes 5256 open files, and this process may have 4000: raise its limit";
     assert!(told.contains(wanted), "{told}");
     assert!(!data.exists(), "it looked after it had begun");
 }

@@ -20,7 +20,7 @@ fn used(folder: &Path) {
 /// Starts a server that must fail, and returns its error.
 fn refused(folder: &Path, more: &[&str]) -> String {
     let dir = folder.join("access").display().to_string();
-    let (code, _, error) = run(&[&["access", "serve", "--dir", &dir, "--listen", "127.0.0.1:0"], more].concat(), &[]);
+    let (code, _, error) = run(&[&["acl", "serve", "--dir", &dir, "--listen", "127.0.0.1:0"], more].concat(), &[]);
     assert_eq!(code, 1, "{error}");
     error
 }
@@ -62,7 +62,7 @@ fn a_key_file_elsewhere_may_exist_before_the_first_start_only() {
     std::fs::write(at("seal.key"), "5a".repeat(32)).unwrap();
     std::fs::set_permissions(at("seal.key"), std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
     let config = format!(
-        "[access]\nlisten = \"unix://{}\"\ndata_dir = \"{}\"\nkey_file = \"{}\"\n",
+        "[acl]\nlisten = \"unix://{}\"\ndata_dir = \"{}\"\nkey_file = \"{}\"\n",
         at("acl.sock"),
         at("access"),
         at("seal.key"),
@@ -88,14 +88,14 @@ fn new_store_creates_a_store_that_accepts_a_snapshot_of_the_old_one() {
     let at = |name: &str| folder.path().join(name).display().to_string();
     let (root, snapshot) = (at("root.token"), at("snapshot"));
     let by = ["--address", &address, "--token-file", &root];
-    let (code, _, error) = run(&[&["access", "backup", "--out", &snapshot], &by[..]].concat(), &[]);
+    let (code, _, error) = run(&[&["acl", "backup", "--out", &snapshot], &by[..]].concat(), &[]);
     assert_eq!(code, 0, "{error}");
     assert_eq!(service.stop().0.code(), Some(0));
     std::fs::remove_file(folder.path().join("access/access.redb")).unwrap();
 
     // By a configuration file, as the packaged unit starts it.
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let config = format!("[access]\nlisten = \"tcp://127.0.0.1:{port}\"\ndata_dir = \"{}\"\n", at("access"));
+    let config = format!("[acl]\nlisten = \"tcp://127.0.0.1:{port}\"\ndata_dir = \"{}\"\n", at("access"));
     std::fs::write(folder.path().join("keyward.toml"), config).unwrap();
     let (code, _, error) = run(&["run", "--config", &at("keyward.toml")], &[]);
     assert!(code == 1 && error.contains("--new-store"), "{error}");
@@ -108,7 +108,7 @@ fn new_store_creates_a_store_that_accepts_a_snapshot_of_the_old_one() {
     let second = at("second.token");
     let (code, _, error) = run(&["acl", "bootstrap", "--address", &address, "--out", &second], &[]);
     assert_eq!(code, 0, "{error}");
-    let args = ["access", "restore", &snapshot, "--address", &address, "--token-file", &second];
+    let args = ["acl", "restore", &snapshot, "--address", &address, "--token-file", &second];
     let (code, _, error) = run(&args, &[]);
     assert_eq!(code, 0, "{error}");
     let (code, _, error) = run(&["acl", "whoami", "--address", &address, "--token-file", &root], &[]);

@@ -1,4 +1,4 @@
-//! `keyward access serve` and its operator commands, as processes.
+//! `keyward acl serve` and its operator commands, as processes.
 
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::harness::world::in_a_network_of_its_own;
 /// Starts a server; returns it with the address that it printed.
 pub(crate) fn serve(folder: &Path, listen: &str, variables: &[(&str, &str)]) -> (Binary, String) {
     let dir = folder.join("access").display().to_string();
-    let service = Binary::start(&["access", "serve", "--dir", &dir, "--listen", listen], variables, folder);
+    let service = Binary::start(&["acl", "serve", "--dir", &dir, "--listen", listen], variables, folder);
     let address = eventually(Duration::from_secs(30), || {
         let output = service.output();
         let told = output.split_once("keyward acl bootstrap --address ");
@@ -89,7 +89,7 @@ fn serve_listens_in_plain_text_on_loopback_and_unix_sockets_only() {
 
     let dir = folder.path().join("access").display().to_string();
     let check = |args: &[&str], wanted: &str| {
-        let (code, _, error) = run(&[&["access", "serve"], args].concat(), &[]);
+        let (code, _, error) = run(&[&["acl", "serve"], args].concat(), &[]);
         assert!(code == 1 && error.contains(wanted), "{args:?}: {error}");
     };
     check(&["--dir", &dir, "--listen", "0.0.0.0:8500"], "would take and give tokens in the clear");
@@ -107,7 +107,7 @@ fn rekey_moves_tokens_and_the_old_key_can_be_removed() {
     let (code, _, error) = run(&["acl", "bootstrap", "--address", &address, "--out", &root], &[]);
     assert_eq!(code, 0, "{error}");
     let rekey = |more: &[&str]| {
-        let to = ["access", "rekey", "--address", &address, "--token-file", &root];
+        let to = ["acl", "rekey", "--address", &address, "--token-file", &root];
         run(&[&to[..], more].concat(), &[])
     };
     let (code, out, error) = rekey(&["--generate"]);
@@ -116,7 +116,7 @@ fn rekey_moves_tokens_and_the_old_key_can_be_removed() {
     let (code, out, _) = rekey(&["--format", "json"]);
     let told: Value = serde_json::from_str(&out).unwrap();
     assert_eq!((code, &told["Rewritten"], &told["Done"]), (0, &0.into(), &true.into()), "{out}");
-    let (code, _, error) = run(&["access", "rekey", "--address", &address], &[]);
+    let (code, _, error) = run(&["acl", "rekey", "--address", &address], &[]);
     assert!(code == 6 && error.contains("operator:write"), "{error}");
     assert_eq!(service.stop().0.code(), Some(0));
 
@@ -130,7 +130,7 @@ fn rekey_moves_tokens_and_the_old_key_can_be_removed() {
     assert_eq!(service.stop().0.code(), Some(0));
     std::fs::write(&file, old).unwrap();
     let dir = folder.path().join("access").display().to_string();
-    let (code, _, error) = run(&["access", "serve", "--dir", &dir, "--listen", "127.0.0.1:0"], &[]);
+    let (code, _, error) = run(&["acl", "serve", "--dir", &dir, "--listen", "127.0.0.1:0"], &[]);
     assert!(code == 1 && error.contains("and the store was written with"), "{error}");
 }
 
@@ -151,7 +151,7 @@ async fn rekey_repeats_calls_until_all_tokens_are_moved() {
     let rekey = async |generate: bool| {
         let uri = server.uri();
         let args = move || {
-            let words: &[&str] = if generate { &["access", "rekey", "--generate"] } else { &["access", "rekey"] };
+            let words: &[&str] = if generate { &["acl", "rekey", "--generate"] } else { &["acl", "rekey"] };
             run(words, &[("KEYWARD_ACL_ADDR", &uri), ("KEYWARD_ACL_TOKEN", "secret")])
         };
         tokio::task::spawn_blocking(args).await.unwrap()

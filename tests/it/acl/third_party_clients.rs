@@ -26,12 +26,12 @@ struct Server {
 }
 
 impl Server {
-    /// Starts it; `store` gives the rest of the section `[access]`.
+    /// Starts it; `store` gives the rest of the section `[acl]`.
     fn start(store: impl FnOnce(&Path) -> String) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let config = folder.path().join("keyward.toml");
-        let text = format!("[access]\nlisten = \"tcp://127.0.0.1:{port}\"\n{}", store(folder.path()));
+        let text = format!("[acl]\nlisten = \"tcp://127.0.0.1:{port}\"\n{}", store(folder.path()));
         std::fs::write(&config, text).unwrap();
         let binary = Binary::start(&["run", "--config", config.to_str().unwrap()], &[], folder.path());
         eventually(Duration::from_secs(30), || {
@@ -60,7 +60,7 @@ impl Server {
             std::fs::set_permissions(&key, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
             let endpoint = options.endpoints[0].as_str().trim_end_matches('/');
             let (key, prefix) = (key.display(), &options.prefix);
-            format!("key_file = \"{key}\"\n[access.etcd]\nendpoints = [\"{endpoint}\"]\nprefix = \"{prefix}\"\n")
+            format!("key_file = \"{key}\"\n[acl.etcd]\nendpoints = [\"{endpoint}\"]\nprefix = \"{prefix}\"\n")
         });
         Self { _etcd: Some(etcd), ..server }
     }

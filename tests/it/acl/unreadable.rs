@@ -147,8 +147,7 @@ fn damage_is_reported_by_verify_and_in_list_headers() {
     let (code, out, _) = by(&address, &["verify"]);
     assert!(code == 1 && out.contains("damaged: policy/default/"), "{out}");
     let kept = folder.path().join("snapshot").display().to_string();
-    let (code, _, error) =
-        run(&["access", "backup", "--out", &kept, "--address", &address, "--token-file", &root], &[]);
+    let (code, _, error) = run(&["acl", "backup", "--out", &kept, "--address", &address, "--token-file", &root], &[]);
     assert!(
         code != 0 && !std::path::Path::new(&kept).exists(),
         "a snapshot of damage would be taken for whole: {error}"

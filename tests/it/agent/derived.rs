@@ -68,7 +68,7 @@ async fn a_sink_may_hold_a_child_a_wrapping_or_a_line_for_an_environment() {
     let (mut tasks, folder) = (TaskGroup::default(), tempfile::tempdir().unwrap());
     let secrets = server(&mut tasks);
     let sinks = "[sink.env]\npath = \"FOLDER/env\"\nformat = \"env\"\n\
-        [sink.child]\npath = \"FOLDER/child\"\n[sink.child.child]\npolicies = [\"web\"]\nttl = \"1h\"\n\
+        [sink.child]\npath = \"FOLDER/child\"\n[sink.child.derived_token]\npolicies = [\"web\"]\nttl = \"1h\"\n\
         [sink.wrapped]\npath = \"FOLDER/wrapped\"\nformat = \"json\"\nwrap_ttl = \"5m\"\n";
     let agent = start(&secrets, folder.path(), sinks);
     let file = |name: &str| folder.path().join(name);
@@ -106,7 +106,7 @@ async fn a_child_is_replaced_before_its_end_while_its_parent_lives_on() {
     let agent = start(
         &secrets,
         folder.path(),
-        "[sink.child]\npath = \"FOLDER/child\"\n[sink.child.child]\nttl = \"10s\"\nnum_uses = 5\n",
+        "[sink.child]\npath = \"FOLDER/child\"\n[sink.child.derived_token]\nttl = \"10s\"\nnum_uses = 5\n",
     );
     let file = |name: &str| folder.path().join(name);
     let raw = sink(&agent, &file("raw"), "");

@@ -264,7 +264,7 @@ async fn a_suspend_past_the_end_stops_serving_at_once_and_logs_in() {
 #[tokio::test(start_paused = true)]
 async fn the_first_login_waits_a_share_of_the_splay() {
     let mut world = World::new(hour());
-    world.options.first_login_splay = Duration::from_hours(1);
+    world.options.login_jitter = Duration::from_hours(1);
     let start = world.clock.now();
     let mut session = world.start();
     session.serving().await;

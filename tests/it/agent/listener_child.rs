@@ -15,8 +15,8 @@ use super::derived::{call, server, sink, start};
 use crate::harness::binary::{Binary, ask, eventually};
 
 const LISTENERS: &str = "[listener.proxy]\nkind = \"api_proxy\"\naddress = \"unix://FOLDER/proxy.sock\"\n\
-    [listener.proxy.child]\npolicies = [\"web\"]\nttl = \"1h\"\n\
-    [listener.api]\naddress = \"unix://FOLDER/api.sock\"\n[listener.api.child]\nttl = \"10m\"\n";
+    [listener.proxy.derived_token]\npolicies = [\"web\"]\nttl = \"1h\"\n\
+    [listener.api]\naddress = \"unix://FOLDER/api.sock\"\n[listener.api.derived_token]\nttl = \"10m\"\n";
 
 fn get(folder: &Path, socket: &str, path: &str) -> (u16, Value) {
     let (status, body) = ask(&folder.join(socket), "GET", path).unwrap();

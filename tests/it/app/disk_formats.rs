@@ -173,7 +173,7 @@ fn an_acl_server_opens_the_store_and_restores_the_snapshot_of_earlier_versions()
     };
     check_records();
     look(&["acl", "policy", "delete", "web-read"]);
-    look(&["access", "restore", &file("snapshot")]);
+    look(&["acl", "restore", &file("snapshot")]);
     check_records();
     let (status, output) = service.stop();
     assert_eq!(status.code(), Some(0), "{output}");

@@ -250,7 +250,7 @@ fn a_session_that_is_kept_otherwise_keeps_its_token_and_another_server_takes_a_l
         let agent = Agent::ready(&world, &[], |text| text);
         let token = agent.sink("token");
         let load = Load::start(&agent.socket(), 2);
-        for kept in ["check_interval = \"20s\"", "check_interval = \"off\"", "first_login_splay = \"1h\""] {
+        for kept in ["check_interval = \"20s\"", "check_interval = \"off\"", "login_jitter = \"1h\""] {
             agent.edit(|text| text.replace("mount = \"azure\"\n", &format!("mount = \"azure\"\n{kept}\n")));
             agent.reload(OK);
             agent.edit(|text| text.replace(&format!("{kept}\n"), ""));

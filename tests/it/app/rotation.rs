@@ -117,7 +117,7 @@ fn start(world: &World) -> Agent {
              [templates]\ninterval = \"10s\"\n\
              [template.conf]\ncontents = {value}\ndestination = \"FOLDER/conf\"\n\
              [env_template.PASSWORD]\ncontents = {value}\n\
-             [child]\ncommand = [\"{}\"]\n",
+             [process]\ncommand = [\"{}\"]\n",
             script.display()
         )
     });

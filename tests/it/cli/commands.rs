@@ -12,8 +12,8 @@ use crate::harness::agent::Agent;
 use crate::harness::binary::{Binary, ask, eventually, run};
 use crate::harness::world::{World, in_a_network_of_its_own};
 
-const COMMANDS: [&str; 11] =
-    ["run", "dev", "check", "login", "status", "token", "wait", "healthcheck", "access", "acl", "completions"];
+const COMMANDS: [&str; 10] =
+    ["run", "dev", "check", "login", "status", "token", "wait", "healthcheck", "acl", "completions"];
 
 /// Writes a configuration of a server that nobody answers for; gives its path.
 fn config(folder: &Path, text: &str) -> String {
@@ -101,7 +101,7 @@ fn a_configuration_with_mistakes_is_told_in_full_by_every_command() {
     let report: Value = serde_json::from_str(&output).unwrap();
     assert_eq!((code, &report["ok"]), (3, &Value::Bool(false)));
     let places: Vec<_> =
-        report["mistakes"].as_array().unwrap().iter().map(|it| (it["line"].as_u64(), &it["key"])).collect();
+        report["errors"].as_array().unwrap().iter().map(|it| (it["line"].as_u64(), &it["key"])).collect();
     assert_eq!(places.len(), 4, "{places:?}");
     assert_eq!(places[1], (Some(3), &Value::from("server.main.adress")));
 
@@ -119,8 +119,7 @@ fn a_log_level_that_is_none_is_a_wrong_command_line() {
         for level in ["loud", "info,,", "5"] {
             // Groups say which commands they have, whatever else is wrong.
             let words: &[&str] = match command {
-                "access" => &["access", "serve", "--dir", "x"],
-                "acl" => &["acl", "whoami"],
+                "acl" => &["acl", "serve", "--dir", "x"],
                 _ => &[command],
             };
             let (code, _, error) = run(&[&["--log-level", level], words].concat(), &[]);

@@ -15,7 +15,7 @@ fn fixture(name: &str) -> PathBuf {
 fn migrated(name: &str) -> (Migrated, Config) {
     let migrated = migrate(&std::fs::read_to_string(fixture(name)).unwrap(), false).unwrap();
     let outcome = of_text(Path::new("ours.toml"), &migrated.toml, &Environment::default(), Purpose::Check);
-    assert!(outcome.mistakes.is_empty(), "{name}: {:?}\n{}", outcome.mistakes, migrated.toml);
+    assert!(outcome.errors.is_empty(), "{name}: {:?}\n{}", outcome.errors, migrated.toml);
     (migrated, outcome.config.unwrap())
 }
 
@@ -173,7 +173,7 @@ fn what_has_no_like_here_is_told_and_found_by_the_check() {
     says(&migrated, "auto_auth.method.aws", Outcome::Action, "\"aws\" is no method here");
     says(&migrated, "auto_auth.method.aws.config", Outcome::NotSupported, "with its method");
     let outcome = of_text(Path::new("ours.toml"), &migrated.toml, &Environment::default(), Purpose::Check);
-    let told: Vec<_> = outcome.mistakes.iter().map(ToString::to_string).collect();
+    let told: Vec<_> = outcome.errors.iter().map(ToString::to_string).collect();
     assert!(told.iter().any(|line| line.contains("would send tokens in the clear")), "{told:?}");
     assert!(told.iter().any(|line| line.contains("a session has one method")), "{told:?}");
 }
@@ -238,7 +238,7 @@ fn templates_and_the_program_that_runs_with_them_move() {
     assert!(text.contains("backup = true\ncommand = [\"/usr/bin/app\", \"reload\"]\n"), "{text}");
     says(&migrated, "template.error_on_missing_key", Outcome::Kept, "always an error");
     says(&migrated, "template_config.exit_on_retry_failure", Outcome::NotSupported, "readiness");
-    says(&migrated, "exec", Outcome::Changed, "pass = [");
+    says(&migrated, "exec", Outcome::Changed, "pass_env = [");
     assert_eq!(config.sessions[0].name, "main");
 }
 
@@ -249,7 +249,7 @@ fn moved(more: &str) -> Migrated {
     );
     let migrated = migrate(&text, false).unwrap();
     let outcome = of_text(Path::new("ours.toml"), &migrated.toml, &Environment::default(), Purpose::Check);
-    assert!(outcome.mistakes.is_empty(), "{more}: {:?}\n{}", outcome.mistakes, migrated.toml);
+    assert!(outcome.errors.is_empty(), "{more}: {:?}\n{}", outcome.errors, migrated.toml);
     migrated
 }
 
@@ -314,7 +314,7 @@ fn what_is_given_twice_or_beside_a_part_that_is_left_out_is_told_key_by_key() {
     says(&migrated, "auto_auth.method.aws.config.role", Outcome::NotSupported, "with it");
     let odd = migrate("env_template \"A B\" { contents = \"x\" }\n", false).unwrap();
     let outcome = of_text(Path::new("ours.toml"), &odd.toml, &Environment::default(), Purpose::Check);
-    let told: Vec<_> = outcome.mistakes.iter().map(ToString::to_string).collect();
+    let told: Vec<_> = outcome.errors.iter().map(ToString::to_string).collect();
     assert!(told.iter().any(|line| line.contains("\"A B\" names no variable")), "{told:?}");
 }
 

@@ -18,7 +18,7 @@ fn it_ends_with_0_once_every_required_output_is_written() {
         let more = format!(
             "[template.conf]\ncontents = '{{{{ with secret \"secret/data/app\" }}}}{{{{ .Data.data.password }}}}{{{{ end }}}}'\n\
              destination = \"{0}/conf\"\n[env_template.NEVER]\ncontents = \"x\"\n\
-             [child]\ncommand = [\"/bin/sh\", \"-c\", \"touch {0}/child\"]\n",
+             [process]\ncommand = [\"/bin/sh\", \"-c\", \"touch {0}/child\"]\n",
             folder.path().display()
         );
         let config = world.config(folder.path(), &more);

@@ -81,7 +81,7 @@ fn a_program_is_run_with_the_rendered_variables_and_its_code_is_kept() {
         let exec = |more: &[&str], command: &[&str]| {
             run(&[&["exec", "--config", &config], more, &["--"], command].concat(), &variables)
         };
-        let (code, output, errors) = exec(&["--pass", "APP_*"], &["/usr/bin/env"]);
+        let (code, output, errors) = exec(&["--pass-env", "APP_*"], &["/usr/bin/env"]);
         assert_eq!(code, 0, "{errors}");
         let mut lines: Vec<_> = output.lines().collect();
         lines.sort_unstable();

@@ -10,7 +10,7 @@ fn mistakes_are_told_with_what_would_do() {
     let check = |text: &str, wanted: &[&str]| {
         let folder = Folder::with(&[("a.toml", text), ("base.toml", BASE)]);
         let outcome = load(&[folder.path("a.toml"), folder.path("base.toml")], &environment(&[]), Purpose::Check);
-        assert_eq!(folder.short(&outcome.mistakes), wanted, "{text}");
+        assert_eq!(folder.short(&outcome.errors), wanted, "{text}");
     };
     let rule = "write \"[METHOD,...] PATH\" without /v1/, such as \"GET,LIST secret/data/web/*\"; + is one segment";
     check(
@@ -25,13 +25,13 @@ fn mistakes_are_told_with_what_would_do() {
         ],
     );
     check(
-        "[listener.a]\nkind = \"api_proxy\"\naddress = \"tcp://0.0.0.0:8200\"\nlift = [\"sys/mounts\"]\nsessions = [\"main\"]\n",
+        "[listener.a]\nkind = \"api_proxy\"\naddress = \"tcp://0.0.0.0:8200\"\nexempt = [\"sys/mounts\"]\nsessions = [\"main\"]\n",
         &[
             "a.toml:1:11: listener.a.key_file: missing, and any user can connect to a TCP address; name the file of a key \
              that callers bring, or write any_local_user = true",
             "a.toml:3:11: listener.a.address: tokens served on 0.0.0.0, which is not loopback; use 127.0.0.1 or [::1]; only a \
              health listener may be reached from elsewhere",
-            "a.toml:4:9: listener.a.lift: \"sys/mounts\" is nothing that is refused by itself; write \"acl/logout\", \
+            "a.toml:4:11: listener.a.exempt: \"sys/mounts\" is nothing that is refused by itself; write \"acl/logout\", \
              \"acl/token\", \"auth/token/create\", \"auth/token/renew-self\", \"auth/token/revoke-self\", \"snapshot\", \
              \"sys/raw\", \"sys/rotate\", \"sys/seal\" or \"sys/wrapping\"",
             "a.toml:5:1: listener.a.sessions: given for an api_proxy listener, which has one: session; leave it out",
@@ -102,7 +102,7 @@ fn mistakes_are_told_with_what_would_do() {
 #[test]
 fn it_says_in_plain_words_what_it_lets_through() {
     let text = "[listener.a]\nkind = \"api_proxy\"\naddress = \"unix:///tmp/a\"\ntoken = \"always\"\nallow = [\"secret/*\"]\n\
-                deny = [\"a\", \"b\"]\nnamespaces = [\"team/*\", \"root\"]\nlift = [\"sys/wrapping\"]\nlogins = false\nrequire_request_header = false\n\
+                deny = [\"a\", \"b\"]\nnamespaces = [\"team/*\", \"root\"]\nexempt = [\"sys/wrapping\"]\nlogins = false\nrequire_request_header = false\n\
                 [listener.a.cache]\nstale_if_error = \"1h\"\n";
     let folder = Folder::with(&[("a.toml", text), ("base.toml", BASE)]);
     let outcome = load(&[folder.path("a.toml"), folder.path("base.toml")], &environment(&[]), Purpose::Check);

@@ -1,4 +1,4 @@
-//! `[access.etcd]`: where the access-control service's records are, when they are on etcd.
+//! `[acl.etcd]`: where the access-control service's records are, when they are on etcd.
 
 use std::path::Path;
 use std::time::Duration;
@@ -9,16 +9,16 @@ use keyward::config::{Environment, Purpose, load};
 
 use super::{check, clean};
 
-const SERVICE: &str = r#"[access]
+const SERVICE: &str = r#"[acl]
 listen = "tcp://127.0.0.1:8500"
 key_file = "/tmp/seal.key"
-[access.method.cloud]
+[acl.method.cloud]
 issuer = "https://sts.example/t/"
 audience = "https://management.example/"
 jwks_url = "http://127.0.0.1:8000/keys"
-[access.method.cloud.role.web]
+[acl.method.cloud.role.web]
 principals = ["p"]
-[access.etcd]
+[acl.etcd]
 "#;
 
 const FULL: &str = r#"endpoints = ["https://a:2379", "https://b:2379"]
@@ -33,7 +33,7 @@ request_timeout = "10s"
 "#;
 
 fn read(section: &str) -> Options {
-    let service = clean(&format!("{SERVICE}{section}")).access.unwrap().service;
+    let service = clean(&format!("{SERVICE}{section}")).acl.unwrap().service;
     assert_eq!(service.validation_errors(), []);
     match service.store {
         StoreOptions::Etcd(options) => options,
@@ -58,7 +58,7 @@ fn a_store_on_etcd_is_read_with_its_defaults() {
 
 #[test]
 fn the_example_says_where_it_keeps_the_tokens() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/access-etcd.toml");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/acl-etcd.toml");
     let description = load(&[path], &Environment::default(), Purpose::Check).description().unwrap().to_string();
     let wanted = concat!(
         "  keeps the tokens of datacenter dc1 in etcd at https://etcd-1.example:2379, ",
@@ -71,7 +71,7 @@ fn the_example_says_where_it_keeps_the_tokens() {
 fn every_mistake_is_told_with_what_would_do() {
     let told = |text: &str, wanted: &[&str]| {
         let (folder, outcome) = check(text);
-        assert_eq!(folder.short(&outcome.mistakes), wanted, "{text}");
+        assert_eq!(folder.short(&outcome.errors), wanted, "{text}");
     };
     let changed = |from: &str, to: &str, wanted: &[&str]| {
         assert!(FULL.contains(from), "{from}");
@@ -80,21 +80,21 @@ fn every_mistake_is_told_with_what_would_do() {
     told(
         &format!("{SERVICE}{FULL}").replace("key_file = \"/tmp/seal.key\"", "data_dir = \"/tmp/a\""),
         &[
-            "a.toml:1:2: access.key_file: missing; what tokens are sealed with; the same on every server of the cluster",
-            "a.toml:3:1: access.data_dir: given beside etcd: the records are kept in one place; keep one of the two",
+            "a.toml:1:2: acl.key_file: missing; what tokens are sealed with; the same on every server of the cluster",
+            "a.toml:3:1: acl.data_dir: given beside etcd: the records are kept in one place; keep one of the two",
         ],
     );
     told(
         SERVICE,
         &[
-            "a.toml:10:9: access.etcd.endpoints: missing; the members of the cluster, such as [\"https://etcd-1.example:2379\"]",
+            "a.toml:10:9: acl.etcd.endpoints: missing; the members of the cluster, such as [\"https://etcd-1.example:2379\"]",
         ],
     );
     changed(
         "https://b:2379",
         "http://127.0.0.1:2379",
         &[concat!(
-            "a.toml:11:14: access.etcd.endpoints: https:// beside http://: all members of a cluster speak TLS, or none; ",
+            "a.toml:11:14: acl.etcd.endpoints: https:// beside http://: all members of a cluster speak TLS, or none; ",
             "write https:// for all"
         )],
     );
@@ -102,7 +102,7 @@ fn every_mistake_is_told_with_what_would_do() {
         "https://b:2379",
         "http://b:2379",
         &[concat!(
-            "a.toml:11:32: access.etcd.endpoints: \"http://b:2379\" would send records in the clear; ",
+            "a.toml:11:32: acl.etcd.endpoints: \"http://b:2379\" would send records in the clear; ",
             "use https://; http:// is for loopback only"
         )],
     );
@@ -110,37 +110,33 @@ fn every_mistake_is_told_with_what_would_do() {
         "https://b:2379",
         "https://me:hush@b:2379",
         &[
-            "a.toml:11:32: access.etcd.endpoints: the value is no address; a user has keys of its own; write \"https://HOST:2379\"",
+            "a.toml:11:32: acl.etcd.endpoints: the value is no address; a user has keys of its own; write \"https://HOST:2379\"",
         ],
     );
     changed(
         "https://b:2379",
         "b:2379/v3",
-        &["a.toml:11:32: access.etcd.endpoints: \"b:2379/v3\" is no address of a member; write \"https://HOST:2379\""],
+        &["a.toml:11:32: acl.etcd.endpoints: \"b:2379/v3\" is no address of a member; write \"https://HOST:2379\""],
     );
     changed(
         "ca_file = \"/tmp/ca.pem\"\n",
         "",
-        &["a.toml:10:9: access.etcd.ca_file: missing; the PEM file of the authorities that the cluster is trusted by"],
+        &["a.toml:10:9: acl.etcd.ca_file: missing; the PEM file of the authorities that the cluster is trusted by"],
     );
     changed(
         "[\"https://a:2379\", \"https://b:2379\"]",
         "[\"http://127.0.0.1:2379\"]",
-        &["a.toml:12:1: access.etcd.ca_file: given where no TLS is spoken; leave it out, or use https://"],
+        &["a.toml:12:1: acl.etcd.ca_file: given where no TLS is spoken; leave it out, or use https://"],
     );
-    changed(
-        "client_key = \"/tmp/client.key\"\n",
-        "",
-        &["a.toml:10:9: access.etcd.client_key: missing; its private key"],
-    );
-    changed("user = \"keyward\"\n", "", &["a.toml:10:9: access.etcd.user: missing; whose password it is"]);
+    changed("client_key = \"/tmp/client.key\"\n", "", &["a.toml:10:9: acl.etcd.client_key: missing; its private key"]);
+    changed("user = \"keyward\"\n", "", &["a.toml:10:9: acl.etcd.user: missing; whose password it is"]);
     changed(
         "somewhere/else/",
         "somewhere",
         &[concat!(
-            "a.toml:17:10: access.etcd.prefix: \"somewhere\" does not do as the start of keys; ",
+            "a.toml:17:10: acl.etcd.prefix: \"somewhere\" does not do as the start of keys; ",
             "write 2 to 128 letters, digits and -_./, one slash at the end"
         )],
     );
-    changed("prefix", "prefiks", &["a.toml:17:1: access.etcd.prefiks: an unknown key; did you mean prefix?"]);
+    changed("prefix", "prefiks", &["a.toml:17:1: acl.etcd.prefiks: an unknown key; did you mean prefix?"]);
 }

@@ -18,11 +18,11 @@ fn every_example_is_clean() {
     for name in names {
         let name = if name == "drop-in" { "drop-in/keyward.toml".to_owned() } else { name };
         let outcome = example(&name);
-        if cfg!(not(feature = "etcd")) && name == "access-etcd.toml" {
-            assert!(outcome.mistakes[0].to_string().contains("this build has no etcd part"), "{:?}", outcome.mistakes);
+        if cfg!(not(feature = "etcd")) && name == "acl-etcd.toml" {
+            assert!(outcome.errors[0].to_string().contains("this build has no etcd part"), "{:?}", outcome.errors);
             continue;
         }
-        assert_eq!((outcome.mistakes, outcome.warnings), (vec![], vec![]), "{name}");
+        assert_eq!((outcome.errors, outcome.warnings), (vec![], vec![]), "{name}");
         assert!(outcome.config.is_some(), "{name}");
         read += 1;
     }

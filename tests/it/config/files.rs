@@ -24,11 +24,11 @@ fn all_mistakes_of_all_files_are_told_at_once_in_the_order_of_the_files() {
         "b.toml:4:8: sink.x.mode: \"9\" is no mode; write three or four octal digits, such as \"0640\"",
         "a.toml:2:8: sink.y.path: \"y\" is no absolute path; begin it with /",
         "a.toml:3:1: sink.y.colour: an unknown key; \
-         known here: path, session, shared_folder, format, wrap_ttl, child, encrypt, on_missing, mode, owner, group, on_expiry, required",
+         known here: path, session, shared_folder, format, wrap_ttl, derived_token, encrypt, on_missing, mode, owner, group, on_expiry, required",
         "a.toml:4:10: unclosed table, expected `]`",
         "c.toml: cannot be read: No such file or directory (os error 2)",
     ];
-    assert_eq!(folder.short(&outcome.mistakes), wanted);
+    assert_eq!(folder.short(&outcome.errors), wanted);
 }
 
 #[test]
@@ -45,7 +45,7 @@ fn a_folder_is_read_in_name_order_without_what_is_hidden_or_of_another_kind() {
         "conf/20.toml:2:1: log.level: given here and at conf/10.toml:10:1; keep one of the two",
         "conf/20.toml:3:6: log.x: an unknown key; known here: level, format",
     ];
-    let short: Vec<_> = folder.short(&outcome.mistakes);
+    let short: Vec<_> = folder.short(&outcome.errors);
     assert_eq!(short, wanted.map(|line| line.replace("at conf/", &format!("at {}", "conf/"))));
 }
 
@@ -61,7 +61,7 @@ fn a_drop_in_adds_to_tables_and_a_key_in_two_files_is_an_error_that_names_both_l
         ),
     ]);
     let outcome = run(&[folder.path("keyward.toml")]);
-    assert_eq!(folder.short(&outcome.mistakes), [""; 0]);
+    assert_eq!(folder.short(&outcome.errors), [""; 0]);
     let config = outcome.config.unwrap();
     let names: Vec<_> = config.sessions.iter().map(|session| session.name.as_str()).collect();
     assert_eq!(names, ["b", "main"]);
@@ -78,7 +78,7 @@ fn a_drop_in_adds_to_tables_and_a_key_in_two_files_is_an_error_that_names_both_l
         "conf.d/30-more.toml:4:1: session.main.cloud.role: given here and at keyward.toml:7:1; keep one of the two",
         "conf.d/30-more.toml:6:1: agent.drop_in: given in a drop-in file; write it in the main file only",
     ];
-    assert_eq!(folder.short(&outcome.mistakes), wanted);
+    assert_eq!(folder.short(&outcome.errors), wanted);
 
     folder.put("keyward.toml", &main.replace("conf.d", "none.d"));
     let outcome = run(&[folder.path("keyward.toml")]);
@@ -86,20 +86,20 @@ fn a_drop_in_adds_to_tables_and_a_key_in_two_files_is_an_error_that_names_both_l
         "keyward.toml:10:11: agent.drop_in: the folder none.d cannot be read: No such file or directory (os error 2); \
          make it before the agent starts",
     ];
-    assert_eq!(folder.short(&outcome.mistakes), wanted);
+    assert_eq!(folder.short(&outcome.errors), wanted);
 }
 
 #[test]
 fn a_file_that_is_named_twice_is_read_once() {
     let folder = Folder::with(&[("a.toml", BASE)]);
     let outcome = run(&[folder.path("a.toml"), folder.path(""), folder.path("./a.toml")]);
-    assert_eq!(folder.short(&outcome.mistakes), [""; 0]);
+    assert_eq!(folder.short(&outcome.errors), [""; 0]);
 }
 
 #[test]
 fn no_file_at_all_is_told() {
     let wanted = "(no file): no configuration is named; name a file or a folder";
-    assert_eq!(run(&[]).mistakes.iter().map(ToString::to_string).collect::<Vec<_>>(), [wanted]);
+    assert_eq!(run(&[]).errors.iter().map(ToString::to_string).collect::<Vec<_>>(), [wanted]);
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn what_is_no_file_of_text_is_told() {
         "bytes.toml: is not UTF-8 text",
         "fifo.toml: is no regular file",
     ];
-    assert_eq!(folder.short(&run(&paths).mistakes), wanted);
+    assert_eq!(folder.short(&run(&paths).errors), wanted);
 }
 
 /// What is said about who can write, for `run`; `check` must say the same as notes.
@@ -130,11 +130,11 @@ fn doubts(folder: &Folder, name: &str, user: Option<u32>) -> Vec<String> {
     environment.user = user.unwrap_or(environment.user);
     let run = load(&[folder.path(name)], &environment, Purpose::Run);
     let check = load(&[folder.path(name)], &environment, Purpose::Check);
-    assert_eq!(check.mistakes, []);
+    assert_eq!(check.errors, []);
     let notes: Vec<_> = check.notes.into_iter().filter(|note| note.key.is_empty()).collect();
-    assert_eq!(notes, run.mistakes);
-    assert_eq!(run.config.is_some(), run.mistakes.is_empty());
-    folder.short(&run.mistakes)
+    assert_eq!(notes, run.errors);
+    assert_eq!(run.config.is_some(), run.errors.is_empty());
+    folder.short(&run.errors)
 }
 
 #[test]
@@ -239,7 +239,7 @@ fn piece() -> impl Strategy<Value = String> {
         "listener",
         "log",
         "agent",
-        "access",
+        "acl",
         "main",
         "cloud",
         "role",
@@ -275,17 +275,17 @@ proptest! {
     #[test]
     fn no_text_makes_reading_panic(pieces in proptest::collection::vec(piece(), 0..40)) {
         let (_, outcome) = check(&pieces.concat());
-        prop_assert_eq!(outcome.config.is_some(), outcome.mistakes.is_empty());
-        for remark in outcome.mistakes.iter().chain(&outcome.warnings).chain(&outcome.notes) {
-            let control = remark.to_string().contains(char::is_control);
-            prop_assert!(!control, "{remark:?}");
+        prop_assert_eq!(outcome.config.is_some(), outcome.errors.is_empty());
+        for diagnostic in outcome.errors.iter().chain(&outcome.warnings).chain(&outcome.notes) {
+            let control = diagnostic.to_string().contains(char::is_control);
+            prop_assert!(!control, "{diagnostic:?}");
         }
     }
 
     #[test]
     fn a_good_file_with_a_piece_too_many_never_panics(piece in piece(), at in 0..BASE.len()) {
         let (_, outcome) = check(&format!("{}{piece}{}", &BASE[..at], &BASE[at..]));
-        prop_assert_eq!(outcome.config.is_some(), outcome.mistakes.is_empty());
+        prop_assert_eq!(outcome.config.is_some(), outcome.errors.is_empty());
     }
 }
 
@@ -337,7 +337,7 @@ fn files_of_secrets_that_others_may_read_are_warnings() {
     }
     #[cfg(feature = "acl")]
     for name in ["access.redb", "seal.key"] {
-        let text = format!("[access]\nlisten = \"unix:///tmp/a.sock\"\ndata_dir = \"{}\"\n", at("access"));
+        let text = format!("[acl]\nlisten = \"unix:///tmp/a.sock\"\ndata_dir = \"{}\"\n", at("access"));
         chmod(&folder.path("access/access.redb"), 0o600);
         chmod(&folder.path("access/seal.key"), 0o600);
         let open = warned(&text, &folder.path("access").join(name), 0o640);
@@ -355,7 +355,7 @@ fn an_api_proxy_that_asks_nothing_of_local_callers_is_a_warning() {
     let check = |more: &str, wanted: bool| {
         let text = format!("{BASE}[listener.a]\nkind = \"api_proxy\"\naddress = \"tcp://127.0.0.1:8200\"\n{more}");
         let (folder, outcome) = check(&text);
-        assert_eq!(folder.short(&outcome.mistakes), [""; 0], "{text}");
+        assert_eq!(folder.short(&outcome.errors), [""; 0], "{text}");
         let warned = folder.short(&outcome.warnings);
         assert_eq!(
             warned.iter().any(|text| text.contains("nothing that a web page cannot send")),

@@ -20,12 +20,11 @@ fn a_gateway_is_read_with_its_defaults_and_needs_no_session() {
     assert_eq!((gateway.host.to_string().as_str(), gateway.required), ("tfe.example.com:8443", true));
     assert_eq!((gateway.proxy.limit, gateway.proxy.connections), (RateLimit::FromServer, 256));
     assert_eq!((gateway.local_token.max_age, gateway.local_token.grace), (None, Duration::from_hours(24)));
-    assert!(gateway.drop_in.is_none() && gateway.proxy.ca_file.is_none());
-    let more =
-        "requests_per_second = 0\nhost = \"App.Terraform.io\"\n[gateway.drop_in]\npath = \"/tmp/zz.tfrc.json\"\n";
+    assert!(gateway.terraform_config_file.is_none() && gateway.proxy.ca_file.is_none());
+    let more = "requests_per_second = 0\nhost = \"App.Terraform.io\"\n[gateway.terraform_config_file]\npath = \"/tmp/zz.tfrc.json\"\n";
     let gateway = clean(&format!("{SOUND}{more}")).gateway.unwrap();
     assert_eq!(gateway.proxy.limit, RateLimit::None);
-    let drop_in = gateway.drop_in.unwrap();
+    let drop_in = gateway.terraform_config_file.unwrap();
     assert_eq!((drop_in.host.to_string().as_str(), drop_in.attributes.mode), ("app.terraform.io", 0o600));
 }
 
@@ -52,11 +51,11 @@ fn a_host_with_a_port_is_said_to_have_no_variable() {
         ),
         (
             "platform_token",
-            "leaves the token of Terraform and OpenTofu for tfe.example.com:8443 to [gateway.drop_in]: no variable",
+            "leaves the token of Terraform and OpenTofu for tfe.example.com:8443 to [gateway.terraform_config_file]: no variable",
         ),
     ] {
         for (host, told) in [("", true), ("host = \"tfe.example.com\"\n", false)] {
-            let (_folder, outcome) = check(&format!("{SOUND}child = \"{child}\"\n{host}"));
+            let (_folder, outcome) = check(&format!("{SOUND}process_token = \"{child}\"\n{host}"));
             let words = outcome.description().unwrap().to_string();
             assert_eq!(words.contains(wanted), told, "{words}");
         }
@@ -68,11 +67,13 @@ fn what_came_from_a_variable_is_told_as_it_was_written() {
     let text = SOUND.replace("https://tfe.example.com:8443", "https://${env:TFE}");
     let folder = super::Folder::with(&[("a.toml", &text)]);
     let outcome = load(&[folder.path("a.toml")], &environment(&[("TFE", "secret.example")]), Purpose::Run);
-    assert_eq!(folder.short(&outcome.mistakes), [""; 0]);
+    assert_eq!(folder.short(&outcome.errors), [""; 0]);
     let words = outcome.description().unwrap().to_string();
     assert!(words.contains("API of https://${env:TFE} on") && !words.contains("secret.example"), "{words}");
     assert_eq!(outcome.config.unwrap().gateway.unwrap().proxy.upstream.as_str(), "https://secret.example/");
-    let more = format!("{text}child = \"local_token\"\n[gateway.drop_in]\npath = \"/tmp/zz.tfrc.json\"\n");
+    let more = format!(
+        "{text}process_token = \"local_token\"\n[gateway.terraform_config_file]\npath = \"/tmp/zz.tfrc.json\"\n"
+    );
     let folder = super::Folder::with(&[("a.toml", &more)]);
     let outcome = load(&[folder.path("a.toml")], &environment(&[("TFE", "secret.example:8443")]), Purpose::Run);
     let words = outcome.description().unwrap().to_string();
@@ -80,14 +81,14 @@ fn what_came_from_a_variable_is_told_as_it_was_written() {
     assert!(words.contains(leads) && !words.contains("secret.example"), "{words}");
     assert!(words.contains("does not reach the tfe provider by that file"), "{words}");
     let outcome = load(&[folder.path("a.toml")], &environment(&[]), Purpose::Check);
-    assert!(outcome.config.is_some() && outcome.mistakes.is_empty(), "what this machine lacks is a note");
+    assert!(outcome.config.is_some() && outcome.errors.is_empty(), "what this machine lacks is a note");
 }
 
 #[test]
 fn every_mistake_is_told_with_what_would_do() {
     let told = |text: &str, wanted: &[&str]| {
         let (folder, outcome) = check(text);
-        assert_eq!(folder.short(&outcome.mistakes), wanted, "{text}");
+        assert_eq!(folder.short(&outcome.errors), wanted, "{text}");
     };
     told(
         "[gateway]\nlisten = []\nmoed = \"x\"\n[agent]\nstate_dir = \"/tmp\"\n",
@@ -146,9 +147,9 @@ fn every_mistake_is_told_with_what_would_do() {
     );
     changed(
         "local_token_file = \"/tmp/l\"\n",
-        "local_token_file = \"/tmp/l\"\n[gateway.drop_in]\npath = \"/tmp/credentials.tfrc.json\"\n",
+        "local_token_file = \"/tmp/l\"\n[gateway.terraform_config_file]\npath = \"/tmp/credentials.tfrc.json\"\n",
         concat!(
-            "a.toml:7:8: gateway.drop_in.path: \"/tmp/credentials.tfrc.json\" is the user's own file; ",
+            "a.toml:7:8: gateway.terraform_config_file.path: \"/tmp/credentials.tfrc.json\" is the user's own file; ",
             "take another name, such as zz-keyward.tfrc.json: the last by name wins"
         ),
     );
@@ -171,19 +172,19 @@ fn what_a_program_finds_of_it_is_told_and_needs_a_place_that_can_be_called() {
     }
     let mistake = |text: &str, wanted: &str| {
         let (folder, outcome) = check(text);
-        assert_eq!(folder.short(&outcome.mistakes), [wanted], "{text}");
+        assert_eq!(folder.short(&outcome.errors), [wanted], "{text}");
     };
-    let words = check(&format!("{SOUND}child = \"local_token\"\n")).1.description().unwrap().to_string();
+    let words = check(&format!("{SOUND}process_token = \"local_token\"\n")).1.description().unwrap().to_string();
     assert!(words.contains("gives programs of keyward exec variables that lead clients here"), "{words}");
-    let text = format!("{SOUND}child = \"local_token\"\n{run}");
+    let text = format!("{SOUND}process_token = \"local_token\"\n{run}");
     mistake(
         &text.replace("tcp://127.0.0.1:8800", "unix:///tmp/g.sock"),
-        "a.toml:6:1: gateway.child: given where the child's clients cannot call: a unix socket; add a place on 127.0.0.1 to \
+        "a.toml:6:1: gateway.process_token: given where the program's clients cannot call: a unix socket; add a place on 127.0.0.1 to \
          gateway.listen",
     );
     mistake(
         &text.replace("\"local_token\"", "\"both\""),
-        "a.toml:6:9: gateway.child: \"both\" is not known here; write \"local_token\" or \"platform_token\"",
+        "a.toml:6:9: gateway.process_token: \"both\" is not known here; write \"local_token\" or \"platform_token\"",
     );
 }
 
@@ -201,7 +202,7 @@ fn the_platform_token_comes_from_a_secret_of_a_session_that_needs_no_other_outpu
     );
     let wrong = |text: &str, wanted: &[&str]| {
         let (folder, outcome) = check(text);
-        assert_eq!(folder.short(&outcome.mistakes), wanted, "{text}");
+        assert_eq!(folder.short(&outcome.errors), wanted, "{text}");
     };
     let told = |secret: &str, wanted: &[&str]| wrong(&format!("{SESSION}{gateway}[gateway.secret]\n{secret}"), wanted);
     told("", &["a.toml:11:10: gateway.secret.path: missing; the secret's path, such as \"terraform/creds/deploy\""]);
@@ -241,7 +242,7 @@ fn a_gateway_makes_its_own_tokens_where_it_is_told_so() {
 
     let told = |text: &str, wanted: &[&str]| {
         let (folder, outcome) = check(text);
-        assert_eq!(folder.short(&outcome.mistakes), wanted, "{text}");
+        assert_eq!(folder.short(&outcome.errors), wanted, "{text}");
     };
     let mint = |text: &str, wanted: &str| told(&format!("{without}{text}"), &[wanted]);
     mint(

@@ -24,7 +24,7 @@ fn role_is_required() {
     let (folder, outcome) = check(&with("resource = \"r\"\n"));
     let wanted =
         "a.toml:6:15: session.main.cloud.role: missing; the role to authenticate against on the secrets server";
-    assert_eq!(folder.short(&outcome.mistakes), [wanted]);
+    assert_eq!(folder.short(&outcome.errors), [wanted]);
     let config = clean(&with("role = \"web\"\nresource = \"r\"\n"));
     assert_eq!(config.sessions[0].login.role, "web");
 }
@@ -37,7 +37,7 @@ fn resource_is_required() {
         "a.toml:6:15: session.main.cloud.resource: missing; the resource that identity information is asked for, ",
         "such as \"https://management.azure.com/\""
     );
-    assert_eq!(folder.short(&outcome.mistakes), [wanted]);
+    assert_eq!(folder.short(&outcome.errors), [wanted]);
     let config = clean(&with("role = \"web\"\nresource = \"https://management.azure.com/\"\n"));
     assert_eq!(identity(&config).resource, "https://management.azure.com/");
 }
@@ -80,7 +80,7 @@ fn object_id_and_client_id_exclude_each_other_in_either_mode() {
             "a.toml:10:13: session.main.cloud.object_id: given beside the other: ",
             "only one of object_id and client_id may be; keep the one that names the managed identity"
         );
-        assert_eq!(folder.short(&outcome.mistakes), [wanted]);
+        assert_eq!(folder.short(&outcome.errors), [wanted]);
     }
 }
 
@@ -149,9 +149,9 @@ fn variables_of_which_some_are_missing_are_told_before_anything_starts() {
     let environment = environment(&[("AZURE_CLIENT_ID", "c"), ("AZURE_CLIENT_SECRET", "canary-7f3a91")]);
     let check = load(&[folder.path("a.toml")], &environment, Purpose::Check);
     let run = load(&[folder.path("a.toml")], &environment, Purpose::Run);
-    assert_eq!(check.mistakes, []);
-    assert_eq!(check.notes.last(), run.mistakes.first());
-    let said = folder.short(&run.mistakes).concat();
+    assert_eq!(check.errors, []);
+    assert_eq!(check.notes.last(), run.errors.first());
+    let said = folder.short(&run.errors).concat();
     assert!(said.starts_with("a.toml:6:15: session.main.cloud: ") && said.contains("AZURE_TENANT_ID"), "{said}");
     assert!(!said.contains("canary"), "{said}");
 }

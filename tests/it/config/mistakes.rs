@@ -7,7 +7,7 @@ use keyward::config::{Purpose, load};
 fn check(text: &str, wanted: &[&str]) {
     let folder = Folder::with(&[("a.toml", text), ("base.toml", BASE)]);
     let outcome = load(&[folder.path("a.toml"), folder.path("base.toml")], &environment(&[]), Purpose::Check);
-    assert_eq!(folder.short(&outcome.mistakes), wanted, "{text}");
+    assert_eq!(folder.short(&outcome.errors), wanted, "{text}");
     assert!(outcome.config.is_none());
 }
 
@@ -54,7 +54,7 @@ fn unknown_keys_come_with_the_near_one_or_all_that_are_known() {
         "\"\\u001b[31m\" = 1\n",
         &[concat!(
             "a.toml:1:1: \"\\u{1b}[31m\": an unknown key; ",
-            "known here: agent, log, server, session, sink, templates, template, env_template, child, listener, credential, access, gateway"
+            "known here: agent, log, server, session, sink, templates, template, env_template, process, listener, credential, acl, gateway"
         )],
     );
 }
@@ -122,11 +122,11 @@ fn durations_have_units_and_bounds() {
                 "write check_interval = \"300s\" for seconds"
             ),
             "a.toml:3:12: session.main.wrap_ttl: \"5\" has no unit; write one such as 500ms, 30s, 5m or 1h",
-            "a.toml:4:21: session.main.first_login_splay: \"-1s\" is negative; write one from 0s to 1h",
+            "a.toml:4:21: session.main.login_jitter: \"-1s\" is negative; write one from 0s to 1h",
             "a.toml:6:14: agent.stop_grace: \"20m\" is out of bounds; write one from 0s to 10m",
             "a.toml:10:19: server.b.connect_timeout: \"0s\" is out of bounds; write one from 100ms to 5m",
             concat!(
-                "a.toml:11:18: server.b.answer_timeout: \"5 sek\" has the unit \"sek\", which is none; ",
+                "a.toml:11:18: server.b.response_timeout: \"5 sek\" has the unit \"sek\", which is none; ",
                 "units are ms, s, m, h and d"
             ),
             "a.toml:12:17: server.b.login_timeout: \"soon\" is no duration; write one such as 500ms, 30s, 5m or 1h",
@@ -214,7 +214,7 @@ fn a_session_names_its_server_and_one_method() {
             concat!(
                 "a.toml:10:12: session.c.azure: an unknown key; known here: server, cloud, jwt, kubernetes, approle, ",
                 "cert, token_file, auth_method, mount, namespace, wrap_ttl, seal_key_file, revoke_on_exit, ",
-                "check_interval, first_login_splay"
+                "check_interval, login_jitter"
             ),
         ],
     );
@@ -367,8 +367,8 @@ fn the_agent_and_its_log_know_few_words() {
 #[test]
 fn a_part_that_is_not_built_in_is_no_unknown_key() {
     check(
-        "[access]\nnothing = 1\n",
-        &["a.toml:1:2: access: this build has no access part; leave [access] out, or take a build that has it"],
+        "[acl]\nnothing = 1\n",
+        &["a.toml:1:2: acl: this build has no acl part; leave [acl] out, or take a build that has it"],
     );
 }
 
@@ -380,5 +380,18 @@ fn a_file_without_a_session_has_nothing_to_do() {
         "a.toml: no session: there is nothing to do; ",
         "write [session.NAME] with [session.NAME.cloud], and the server that it logs in to"
     );
-    assert_eq!(folder.short(&outcome.mistakes), [wanted]);
+    assert_eq!(folder.short(&outcome.errors), [wanted]);
+}
+
+#[test]
+fn an_old_name_is_an_error_that_tells_the_new_one() {
+    check(
+        "[session.main]\nfirst_login_splay = \"1s\"\n[sink.a]\npath = \"/tmp/a\"\n[sink.a.child]\nttl = \"1h\"\n\
+         [child]\ncommand = [\"/bin/true\"]\n",
+        &[
+            "a.toml:2:1: session.main.first_login_splay: an old name; write login_jitter",
+            "a.toml:5:9: sink.a.child: an old name; write derived_token",
+            "a.toml:7:2: child: an old name; write [process]",
+        ],
+    );
 }

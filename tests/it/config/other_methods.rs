@@ -9,13 +9,13 @@ const SERVERS: &str = "[server.main]\nkind = \"vault\"\naddress = \"https://secr
 /// Mistakes of the session `a`, without their places.
 fn mistakes(text: &str) -> Vec<String> {
     let (folder, outcome) = check(&format!("{SERVERS}{text}"));
-    let told = folder.short(&outcome.mistakes).into_iter();
+    let told = folder.short(&outcome.errors).into_iter();
     told.map(|line| line.split_once("session.a").unwrap_or_else(|| panic!("{line}")).1.to_owned()).collect()
 }
 
 fn words(text: &str) -> String {
     let (_folder, outcome) = check(&format!("{SERVERS}{text}"));
-    assert!(outcome.mistakes.is_empty(), "{:?}", outcome.mistakes);
+    assert!(outcome.errors.is_empty(), "{:?}", outcome.errors);
     outcome.description().unwrap().to_string()
 }
 
@@ -141,6 +141,6 @@ fn no_answer_of_such_a_server_is_kept() {
          [listener.p]\nkind = \"api_proxy\"\naddress = \"unix:///tmp/p.sock\"\n[listener.p.cache]\n"
     );
     let (folder, outcome) = check(&text);
-    let told = folder.short(&outcome.mistakes);
+    let told = folder.short(&outcome.errors);
     assert!(told.len() == 1 && told[0].contains("has a server of kind \"consul\"; leave it out"), "{told:?}");
 }

@@ -16,7 +16,7 @@ fn variables_and_files_are_put_in_where_they_are_named() {
     let path = folder.put("a.toml", &text);
     let environment = environment(&[("HOST", "secrets.example.com"), ("PORT", "8200"), ("ROLE", "web")]);
     let outcome = load(&[path], &environment, Purpose::Run);
-    assert_eq!(folder.short(&outcome.mistakes), [""; 0]);
+    assert_eq!(folder.short(&outcome.errors), [""; 0]);
     // What is told is what was written.
     let words = outcome.description().unwrap().to_string();
     assert!(words.contains("at https://${env:HOST}:${env:PORT}, as role ${env:ROLE}"), "{words}");
@@ -32,7 +32,7 @@ fn check(text: &str, purpose: Purpose, mistakes: &[&str], notes: &[&str]) {
     let folder = Folder::with(&[("a.toml", text), ("base.toml", BASE)]);
     let environment = environment(&[("EMPTY", ""), ("CANARY", CANARY)]);
     let outcome = load(&[folder.path("a.toml"), folder.path("base.toml")], &environment, purpose);
-    assert_eq!(folder.short(&outcome.mistakes), mistakes, "{text}");
+    assert_eq!(folder.short(&outcome.errors), mistakes, "{text}");
     let noted: Vec<_> = folder.short(&outcome.notes).into_iter().filter(|note| !note.contains("state_dir")).collect();
     assert_eq!(noted, notes, "{text}");
     assert_eq!(outcome.config.is_some(), mistakes.is_empty());
@@ -142,9 +142,9 @@ fn keys_that_a_looked_at_configuration_has_stand_ins_for_are_listed() {
          [sink.a]\npath = \"${{env:NOWHERE}}\"\nowner = \"no-such-user\"\n",
     ));
     assert!(outcome.config.is_some());
-    assert_eq!(Vec::from_iter(&outcome.stand_ins), ["listener.a.key_file", "sink.a.owner", "sink.a.path"]);
+    assert_eq!(Vec::from_iter(&outcome.placeholders), ["listener.a.key_file", "sink.a.owner", "sink.a.path"]);
     let (_, outcome) = super::check(BASE);
-    assert!(outcome.stand_ins.is_empty());
+    assert!(outcome.placeholders.is_empty());
 }
 
 #[test]
@@ -195,7 +195,7 @@ fn no_message_shows_a_value_that_came_by_a_reference() {
             let folder = Folder::with(&[("a.toml", &text), ("base.toml", BASE)]);
             let paths = [folder.path("a.toml"), folder.path("base.toml")];
             let outcome = load(&paths, &environment(&[("CANARY", CANARY)]), Purpose::Run);
-            assert!(!outcome.mistakes.is_empty(), "{text}");
+            assert!(!outcome.errors.is_empty(), "{text}");
             let said = format!("{} {outcome:?}", serde_json::to_string(&outcome.report()).unwrap());
             assert!(!said.contains(CANARY), "{said}");
         }
@@ -215,7 +215,7 @@ fn nothing_that_is_read_prints_a_secret() {
     let path = folder.put("a.toml", &text);
     let environment = environment(&[("CANARY", CANARY), ("AZURE_CLIENT_SECRET", CANARY)]);
     let outcome = load(&[path], &environment, Purpose::Run);
-    assert_eq!(folder.short(&outcome.mistakes), [""; 0]);
+    assert_eq!(folder.short(&outcome.errors), [""; 0]);
     let said = format!("{} {environment:?} {outcome:?}", serde_json::to_string(&outcome.report()).unwrap());
     assert!(!said.contains(CANARY), "{said}");
     let words = outcome.description().unwrap().to_string();
@@ -230,8 +230,8 @@ fn what_references_expand_to_is_bounded_in_each_value_and_in_all() {
     let read = |text: &str| {
         let path = folder.put("a.toml", text);
         let outcome = load(&[path], &environment(&[]), Purpose::Run);
-        assert!(outcome.mistakes.iter().all(|mistake| !mistake.to_string().contains("xxxxxxxx")), "it is not shown");
-        folder.short(&outcome.mistakes).into_iter().filter(|text| text.contains("expands")).collect::<Vec<_>>()
+        assert!(outcome.errors.iter().all(|mistake| !mistake.to_string().contains("xxxxxxxx")), "it is not shown");
+        folder.short(&outcome.errors).into_iter().filter(|text| text.contains("expands")).collect::<Vec<_>>()
     };
     let one = |value: &str| format!("{BASE}namespace = \"a\"\n[agent]\nstate_dir = \"/{value}\"\n");
     assert_eq!(read(&one(&refer("large"))), [""; 0]);

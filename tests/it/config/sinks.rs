@@ -21,12 +21,7 @@ fn a_sink_for_one_reader_is_read_with_its_defaults_and_told_in_words() {
     let variables = [("AAD".to_owned(), "canary".to_owned())].into();
     let environment = Environment { variables, ..Environment::of_this_process() };
     let outcome = of_text(Path::new("a.toml"), &text, &environment, Purpose::Check);
-    assert!(
-        outcome.mistakes.is_empty() && outcome.warnings.is_empty(),
-        "{:?} {:?}",
-        outcome.mistakes,
-        outcome.warnings
-    );
+    assert!(outcome.errors.is_empty() && outcome.warnings.is_empty(), "{:?} {:?}", outcome.errors, outcome.warnings);
     let words = outcome.description().unwrap().to_string();
     let sinks = outcome.config.unwrap().sinks;
     assert_eq!(sinks[0].options.encrypt, Some(encrypt("/run/a/key.json", true, "")));
@@ -40,7 +35,7 @@ fn a_sink_for_one_reader_is_read_with_its_defaults_and_told_in_words() {
 fn mistakes_of_sinks_that_hold_something_else_are_told_with_their_places() {
     let check = |text: &str, wanted: &[&str]| {
         let (folder, outcome) = check(&format!("{text}{BASE}"));
-        assert_eq!(folder.short(&outcome.mistakes), wanted, "{text}");
+        assert_eq!(folder.short(&outcome.errors), wanted, "{text}");
     };
     check(
         "[sink.a]\npath = \"/tmp/a\"\nformat = \"env\"\n[sink.a.encrypt]\nderive = true\n",
@@ -60,8 +55,8 @@ fn mistakes_of_sinks_that_hold_something_else_are_told_with_their_places() {
         ],
     );
     check(
-        "[sink.a]\npath = \"/tmp/a\"\nformat = \"json\"\nwrap_ttl = \"5m\"\n[sink.a.child]\nttl = \"1h\"\n",
-        &["a.toml:5:9: sink.a.child: given beside wrap_ttl: a file holds one token; keep one of the two"],
+        "[sink.a]\npath = \"/tmp/a\"\nformat = \"json\"\nwrap_ttl = \"5m\"\n[sink.a.derived_token]\nttl = \"1h\"\n",
+        &["a.toml:5:9: sink.a.derived_token: given beside wrap_ttl: a file holds one token; keep one of the two"],
     );
     check(
         "[sink.a]\npath = \"/tmp/a\"\n[sink.a.encrypt]\npublic_key_file = \"key.json\"\naad = \"\"\n",
@@ -79,35 +74,35 @@ fn mistakes_of_sinks_that_hold_something_else_are_told_with_their_places() {
 #[test]
 fn a_listener_with_a_child_is_told_in_words_and_its_mistakes_with_their_places() {
     let text = format!(
-        "{BASE}[listener.a]\naddress = \"unix:///tmp/a.sock\"\n[listener.a.child]\npolicies = [\"web\"]\nttl = \"1h\"\n"
+        "{BASE}[listener.a]\naddress = \"unix:///tmp/a.sock\"\n[listener.a.derived_token]\npolicies = [\"web\"]\nttl = \"1h\"\n"
     );
     let words = check(&text).1.description().unwrap().to_string();
     let clause = "uses no token of a session itself, but a child of it with the policies web, for 1h\n";
     assert!(words.contains(clause), "{words}");
     let check = |text: &str, wanted: &[&str]| {
         let (folder, outcome) = check(&format!("{text}{BASE}"));
-        assert_eq!(folder.short(&outcome.mistakes), wanted, "{text}");
+        assert_eq!(folder.short(&outcome.errors), wanted, "{text}");
     };
     check(
-        "[listener.a]\naddress = \"unix:///tmp/a.sock\"\n[listener.a.child]\nnum_uses = 5\n",
+        "[listener.a]\naddress = \"unix:///tmp/a.sock\"\n[listener.a.derived_token]\nnum_uses = 5\n",
         &[
-            "a.toml:3:13: listener.a.child.ttl: missing; how long the token lives, such as \"1h\"; another is made before it ends",
-            "a.toml:4:1: listener.a.child.num_uses: an unknown key; known here: policies, ttl",
+            "a.toml:3:13: listener.a.derived_token.ttl: missing; how long the token lives, such as \"1h\"; another is made before it ends",
+            "a.toml:4:1: listener.a.derived_token.num_uses: an unknown key; known here: policies, ttl",
         ],
     );
     check(
-        "[listener.a]\nkind = \"health\"\naddress = \"unix:///tmp/a.sock\"\n[listener.a.child]\nttl = \"1h\"\n",
+        "[listener.a]\nkind = \"health\"\naddress = \"unix:///tmp/a.sock\"\n[listener.a.derived_token]\nttl = \"1h\"\n",
         &[
-            "a.toml:4:13: listener.a.child: given for a health listener, which tells of all sessions and serves no token; \
+            "a.toml:4:13: listener.a.derived_token: given for a health listener, which tells of all sessions and serves no token; \
            leave it out",
         ],
     );
     check(
         "[server.acl]\nkind = \"consul\"\naddress = \"https://acl.example.com\"\n[session.mesh]\nserver = \"acl\"\n\
          auth_method = \"pods\"\n[session.mesh.kubernetes]\n\
-         [listener.a]\naddress = \"unix:///tmp/a.sock\"\nsessions = [\"mesh\"]\n[listener.a.child]\nttl = \"1h\"\n",
+         [listener.a]\naddress = \"unix:///tmp/a.sock\"\nsessions = [\"mesh\"]\n[listener.a.derived_token]\nttl = \"1h\"\n",
         &[
-            "a.toml:11:13: listener.a.child: given beside a server of the kind consul: it makes no such token; keep one of \
+            "a.toml:11:13: listener.a.derived_token: given beside a server of the kind consul: it makes no such token; keep one of \
            the two",
         ],
     );
@@ -125,7 +120,7 @@ fn a_credential_is_told_in_words_and_its_mistakes_with_their_places() {
          [credential.b]\nhosts = [\"A\"]\npath = \"x\"\n[credential.c]\n{BASE}"
     ));
     assert_eq!(
-        folder.short(&outcome.mistakes),
+        folder.short(&outcome.errors),
         [
             "a.toml:2:15: credential.a.hosts: \"https://b\" is no host; write its name, and :PORT behind it where it has one, \
              with no scheme and no path",
@@ -149,11 +144,11 @@ fn a_sinks_folder_that_others_own_or_may_write_is_a_note_in_check_and_a_mistake_
         std::fs::set_permissions(&inner, std::fs::Permissions::from_mode(mode)).unwrap();
         let text = format!("{BASE}[sink.a]\npath = \"{}/token\"\n{more}", inner.display());
         let outcome = of_text(&file, &text, &Environment { user, ..Environment::of_this_process() }, purpose);
-        let told = |remarks: &[keyward::config::Remark]| {
-            let texts = remarks.iter().map(ToString::to_string);
+        let told = |diagnostics: &[keyward::config::Diagnostic]| {
+            let texts = diagnostics.iter().map(ToString::to_string);
             texts.filter(|text| text.contains("sink.a.path") && text.contains("its folder")).collect::<Vec<_>>()
         };
-        (told(&outcome.mistakes), told(&outcome.notes))
+        (told(&outcome.errors), told(&outcome.notes))
     };
     let user = Environment::of_this_process().user;
     for mode in [0o700, 0o711, 0o755, 0o750] {

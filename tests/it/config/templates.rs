@@ -1,4 +1,4 @@
-//! `[template.NAME]`, `[env_template.NAME]` and `[child]`.
+//! `[template.NAME]`, `[env_template.NAME]` and `[process]`.
 
 use std::time::Duration;
 
@@ -12,8 +12,8 @@ use super::{BASE, Folder, environment};
 fn said(text: &str) -> Vec<String> {
     let folder = Folder::with(&[("a.toml", text), ("base.toml", BASE)]);
     let outcome = load(&[folder.path("a.toml"), folder.path("base.toml")], &environment(&[]), Purpose::Check);
-    assert_eq!(outcome.config.is_none(), !outcome.mistakes.is_empty());
-    let mut said = folder.short(&outcome.mistakes);
+    assert_eq!(outcome.config.is_none(), !outcome.errors.is_empty());
+    let mut said = folder.short(&outcome.errors);
     said.extend(folder.short(&outcome.warnings));
     said
 }
@@ -21,12 +21,12 @@ fn said(text: &str) -> Vec<String> {
 #[test]
 fn templates_and_a_child_are_read_with_their_defaults_and_told_in_words() {
     let text = "[template.conf]\ncontents = '''\n{{ \"x\" }}\n'''\ndestination = \"/tmp/conf\"\ncommand = [\"reload it\"]\nshell = true\n\
-                [env_template.URL]\ncontents = 'y'\npass = [\"APP_*\"]\n\
-                [child]\ncommand = [\"/usr/bin/app\", \"--serve\"]\non_change = \"signal\"\nchange_signal = \"SIGUSR1\"\n";
+                [env_template.URL]\ncontents = 'y'\npass_env = [\"APP_*\"]\n\
+                [process]\ncommand = [\"/usr/bin/app\", \"--serve\"]\non_change = \"signal\"\nchange_signal = \"SIGUSR1\"\n";
     let folder = Folder::with(&[("a.toml", text), ("base.toml", BASE)]);
     let variables = environment(&[("APP_MODE", "blue"), ("OTHER", "x"), ("AZURE_X", "x"), ("PATH", "/bin")]);
     let outcome = load(&[folder.path("a.toml"), folder.path("base.toml")], &variables, Purpose::Check);
-    assert_eq!(folder.short(&outcome.mistakes), [""; 0]);
+    assert_eq!(folder.short(&outcome.errors), [""; 0]);
     assert_eq!(folder.short(&outcome.warnings), [""; 0], "the session is of use");
     let config = outcome.config.as_ref().unwrap();
     let conf = &config.templates[0].options;
@@ -37,7 +37,7 @@ fn templates_and_a_child_are_read_with_their_defaults_and_told_in_words() {
     assert_eq!((command.command.join(" ").as_str(), command.timeout.as_secs()), ("/bin/sh -c reload it", 30));
     let url = &config.env_templates[0].options;
     assert_eq!(url.text.variables.names().collect::<Vec<_>>(), ["APP_MODE", "PATH"]);
-    let child = config.child.as_ref().unwrap();
+    let child = config.process.as_ref().unwrap();
     assert_eq!((child.on_change, child.restart), (OnChange::Signal(Signal::USR1), RestartMode::Never));
     assert_eq!((child.stop_signal, child.stop_timeout.as_secs()), (Signal::TERM, 30));
     assert_eq!(child.variables.names().collect::<Vec<_>>(), ["PATH"]);
@@ -46,7 +46,7 @@ fn templates_and_a_child_are_read_with_their_defaults_and_told_in_words() {
         "template conf\n  renders its contents to /tmp/conf, mode 0640, with secrets read by session main\n  after a change runs \
          /bin/sh -c reload it, for 30s at most\n",
         "env_template URL\n  renders its contents, with secrets read by session main, for the variable URL",
-        "child\n  runs /usr/bin/app --serve once all templates are rendered\n  sends it SIGUSR1 when a variable has changed\n",
+        "process\n  runs /usr/bin/app --serve once all templates are rendered\n  sends it SIGUSR1 when a variable has changed\n",
     ] {
         assert!(words.contains(clause), "{words}");
     }
@@ -93,13 +93,13 @@ fn mistakes_of_templates_and_of_a_child_are_told_with_their_places() {
         ],
     );
     check(
-        "[env_template.AZURE_X]\ncontents = \"x\"\n[env_template.a-b]\ncontents = \"x\"\npass = [\"LISTEN_FDS\", \"a b\"]\n",
+        "[env_template.AZURE_X]\ncontents = \"x\"\n[env_template.a-b]\ncontents = \"x\"\npass_env = [\"LISTEN_FDS\", \"a b\"]\n",
         &[
             "a.toml:1:15: env_template.AZURE_X: AZURE_X is never given to a program; take another name",
             "a.toml:3:15: env_template.a-b: \"a-b\" names no variable; write letters, digits and _, no digit first",
-            "a.toml:5:1: env_template.a-b.pass: LISTEN_FDS is never given to a program; write the name of a variable; it may \
+            "a.toml:5:1: env_template.a-b.pass_env: LISTEN_FDS is never given to a program; write the name of a variable; it may \
              end in *",
-            "a.toml:5:1: env_template.a-b.pass: \"a b\" names no variable; write the name of a variable; it may end in *",
+            "a.toml:5:1: env_template.a-b.pass_env: \"a b\" names no variable; write the name of a variable; it may end in *",
         ],
     );
     let both = "[template.a]\ncontents = \"x\"\ndestination = \"/tmp/a\"\n\
@@ -119,15 +119,15 @@ fn mistakes_of_templates_and_of_a_child_are_told_with_their_places() {
         ],
     );
     check(
-        "[child]\nchange_signal = \"SIGHUPS\"\nrestart = \"allways\"\nsink = 1\n",
+        "[process]\nchange_signal = \"SIGHUPS\"\nrestart = \"allways\"\nsink = 1\n",
         &[
-            "a.toml:1:2: child.command: missing; write the program and each of its arguments, such as [\"/usr/bin/app\", \
+            "a.toml:1:2: process.command: missing; write the program and each of its arguments, such as [\"/usr/bin/app\", \
              \"--serve\"]",
-            "a.toml:2:1: child.change_signal: given where on_change is not \"signal\"; write on_change = \"signal\" too",
-            "a.toml:2:17: child.change_signal: \"SIGHUPS\" is no signal that is known here; write SIGTERM, SIGHUP, SIGINT, \
+            "a.toml:2:1: process.change_signal: given where on_change is not \"signal\"; write on_change = \"signal\" too",
+            "a.toml:2:17: process.change_signal: \"SIGHUPS\" is no signal that is known here; write SIGTERM, SIGHUP, SIGINT, \
              SIGQUIT, SIGUSR1, SIGUSR2 or SIGKILL",
-            "a.toml:3:11: child.restart: \"allways\" is not known here; write \"never\", \"on_failure\" or \"always\"",
-            "a.toml:4:1: child.sink: an unknown key; known here: command, on_change, change_signal, pass, restart, \
+            "a.toml:3:11: process.restart: \"allways\" is not known here; write \"never\", \"on_failure\" or \"always\"",
+            "a.toml:4:1: process.sink: an unknown key; known here: command, on_change, change_signal, pass_env, restart, \
              stop_signal, stop_timeout, debounce",
         ],
     );
@@ -137,16 +137,16 @@ fn mistakes_of_templates_and_of_a_child_are_told_with_their_places() {
 fn what_this_machine_lacks_for_templates_and_a_child_is_a_note() {
     let text = "[template.a]\ncontents = \"x\"\ndestination = \"/tmp\"\ncommand = [\"/no/such/program\"]\n\
                 [template.b]\ncontents = \"x\"\ndestination = \"/tmp/b\"\ncommand = \"touch /tmp/c\"\nshell = true\n\
-                [child]\ncommand = [\"/no/such/app\"]\n";
+                [process]\ncommand = [\"/no/such/app\"]\n";
     let folder = Folder::with(&[("a.toml", text), ("base.toml", BASE)]);
     let files = [folder.path("a.toml"), folder.path("base.toml")];
     let outcome = load(&files, &environment(&[]), Purpose::Check);
-    assert_eq!(folder.short(&outcome.mistakes), [""; 0]);
+    assert_eq!(folder.short(&outcome.errors), [""; 0]);
     let notes = folder.short(&outcome.notes);
     for wanted in [
         "a.toml:3:15: template.a.destination: /tmp is a folder; name a file in it",
         "a.toml:4:1: template.a.command: the program /no/such/program is not there; put it there, or name another",
-        "a.toml:11:1: child.command: the program /no/such/app is not there; put it there, or name another",
+        "a.toml:11:1: process.command: the program /no/such/app is not there; put it there, or name another",
     ] {
         assert!(notes.iter().any(|note| note == wanted), "{notes:?}");
     }
@@ -166,7 +166,7 @@ fn what_outlives_a_restart_is_in_the_state_folder_under_the_key_of_its_session()
     let base = BASE.replace("[session.main]\n", "").replace("server = \"main\"\n", "");
     let folder = Folder::with(&[("a.toml", &text.replace("STATE", &place)), ("base.toml", &base)]);
     let outcome = load(&[folder.path("a.toml"), folder.path("base.toml")], &environment(&[]), Purpose::Run);
-    assert_eq!(folder.short(&outcome.mistakes), [""; 0]);
+    assert_eq!(folder.short(&outcome.errors), [""; 0]);
     let config = outcome.config.as_ref().unwrap();
     let offline = config.templates[0].offline.as_ref().unwrap();
     assert_eq!((&offline.persist.file, offline.stale), (&state.path().join("main.secrets"), Duration::from_hours(2)));

@@ -50,7 +50,7 @@ impl World {
         let text = format!(
             "[agent]\nstate_dir = \"FOLDER\"\n[gateway]\nupstream = \"{}\"\nlisten = \"tcp://127.0.0.1:0\"\n\
              token_file = \"FOLDER/platform.token\"\nhost = \"app.terraform.io\"\n{gateway}\n\
-             [child]\ncommand = [\"/bin/sh\", \"-c\", \"cd FOLDER && exec ./child.sh\"]\ndebounce = \"100ms\"\n{child}\n",
+             [process]\ncommand = [\"/bin/sh\", \"-c\", \"cd FOLDER && exec ./child.sh\"]\ndebounce = \"100ms\"\n{child}\n",
             self.upstream
         );
         self.put("keyward.toml", &text.replace("FOLDER", &self.folder.path().display().to_string()));
@@ -89,7 +89,7 @@ async fn stop(agent: Binary, secrets: &[&str]) {
 #[tokio::test]
 async fn a_child_is_led_to_the_gateway_and_feels_no_rotation_of_the_platforms_token() {
     let world = World::start(&["canary-one", "canary-two"]);
-    world.configure("child = \"local_token\"", "");
+    world.configure("process_token = \"local_token\"", "");
     let agent = world.run();
     let found = world.found(&agent, &BTreeMap::new()).await;
     let local = std::fs::read_to_string(world.folder.path().join("gateway.token")).unwrap().trim().to_owned();
@@ -114,7 +114,7 @@ async fn a_child_is_led_to_the_gateway_and_feels_no_rotation_of_the_platforms_to
     }
     assert_eq!(last(), "canary-two");
     // A reload that builds the gateway anew changes nothing for it either.
-    world.configure("child = \"local_token\"\nconnections = 100", "");
+    world.configure("process_token = \"local_token\"\nconnections = 100", "");
     agent.signal(Signal::HUP);
     let reloaded = || agent.output().contains("config.reload");
     for _ in 0..2000 {
@@ -132,7 +132,7 @@ async fn a_child_is_led_to_the_gateway_and_feels_no_rotation_of_the_platforms_to
 #[tokio::test]
 async fn a_child_that_has_the_platforms_own_token_is_restarted_or_told_when_that_is_replaced() {
     let world = World::start(&["canary-one"]);
-    world.configure("child = \"platform_token\"", "");
+    world.configure("process_token = \"platform_token\"", "");
     let agent = world.run();
     let first = world.found(&agent, &BTreeMap::new()).await;
     assert_eq!((first["TFE_TOKEN"].as_str(), &first["TFE_ADDRESS"]), ("canary-one", &world.upstream));
@@ -142,7 +142,7 @@ async fn a_child_that_has_the_platforms_own_token_is_restarted_or_told_when_that
     assert_ne!(second["PID"], first["PID"]);
 
     // As the child's section says now: it is told, and keeps the environment that it was started with.
-    world.configure("child = \"platform_token\"", "on_change = \"signal\"");
+    world.configure("process_token = \"platform_token\"", "on_change = \"signal\"");
     agent.signal(Signal::HUP);
     let third = world.found(&agent, &second).await;
     assert_eq!(third["TFE_TOKEN"], "canary-two");
@@ -161,7 +161,7 @@ async fn a_child_that_has_the_platforms_own_token_is_restarted_or_told_when_that
 async fn a_child_whose_terraform_could_not_be_led_here_starts_once_it_can_be() {
     let world = World::start(&["canary-one"]);
     world.put("mine.tfrc", "{");
-    world.configure("child = \"local_token\"", "pass = [\"TF_CLI_CONFIG_FILE\"]");
+    world.configure("process_token = \"local_token\"", "pass_env = [\"TF_CLI_CONFIG_FILE\"]");
     let config = world.folder.path().join("keyward.toml").display().to_string();
     let mine = world.folder.path().join("mine.tfrc").display().to_string();
     let variables = [("PATH", "/usr/bin:/bin"), ("TF_CLI_CONFIG_FILE", &*mine)];

@@ -347,7 +347,7 @@ fn config_that_brings(world: &World, listen: &str, more: &str, token_kind: &str)
     std::fs::create_dir_all(&state).unwrap();
     let text = format!(
         "[agent]\nstate_dir = \"{}\"\n[gateway]\nupstream = \"{}\"\nlisten = \"{listen}\"\ntoken_file = \"{}\"\nhost = \"app.terraform.io\"\n{more}\n\
-         [gateway.drop_in]\npath = \"{}/zz-keyward.tfrc.json\"\n{token_kind}\n",
+         [gateway.terraform_config_file]\npath = \"{}/zz-keyward.tfrc.json\"\n{token_kind}\n",
         state.display(),
         world.upstream,
         world.path("platform.token"),
@@ -376,7 +376,7 @@ async fn head(stream: &mut tokio::net::TcpStream) -> String {
     }
 }
 
-fn drop_in(folder: &Path) -> Value {
+fn terraform_config_file(folder: &Path) -> Value {
     let file = folder.join("terraform.d/zz-keyward.tfrc.json");
     eventually(Duration::from_secs(30), || {
         let text = std::fs::read_to_string(&file).map_err(|error| error.to_string())?;
@@ -394,7 +394,7 @@ async fn a_reload_keeps_the_listener_and_the_local_token_and_the_users_own_files
     std::fs::write(&own, "{\"credentials\":{\"other.example.com\":{\"token\":\"mine\"}}}\n").unwrap();
     let before = (std::fs::read(&own).unwrap(), std::fs::metadata(&own).unwrap().modified().unwrap());
     let agent = Binary::start(&["run", "--config", &path], &[], folder);
-    let written = drop_in(folder);
+    let written = terraform_config_file(folder);
     let local = written["credentials"]["app.terraform.io"]["token"].as_str().unwrap().to_owned();
     let services = &written["host"]["app.terraform.io"]["services"];
     assert_eq!(services["tfe.v2"], format!("http://{free}/api/v2/"));
@@ -441,7 +441,7 @@ async fn a_reload_keeps_the_listener_and_the_local_token_and_the_users_own_files
     let calls = out.lines().find(|line| line.contains("unknown  ")).unwrap();
     let count: u64 = calls.split_whitespace().nth(1).unwrap().parse().unwrap();
     assert!(count > 5, "the counts outlive a reload: {out}");
-    assert_eq!(drop_in(folder), written);
+    assert_eq!(terraform_config_file(folder), written);
     assert_eq!((std::fs::read(&own).unwrap(), std::fs::metadata(&own).unwrap().modified().unwrap()), before);
     let (status, output) = beside(move || agent.stop()).await;
     assert_eq!(status.code(), Some(0), "{output}");
@@ -469,11 +469,11 @@ async fn a_file_that_could_not_be_written_is_written_once_it_can_be() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn where_it_is_asked_for_clients_are_given_the_platforms_own_token_until_it_ends() {
     let world = World::start();
-    let path = config_that_brings(&world, "tcp://127.0.0.1:0", "", "brings = \"platform_token\"");
+    let path = config_that_brings(&world, "tcp://127.0.0.1:0", "", "token_kind = \"platform_token\"");
     let folder = world.folder.path();
     let agent = Binary::start(&["run", "--config", &path], &[], folder);
     let token = |written: &Value| written["credentials"]["app.terraform.io"]["token"].as_str().unwrap().to_owned();
-    let written = drop_in(folder);
+    let written = terraform_config_file(folder);
     let platform = std::fs::read_to_string(world.path("platform.token")).unwrap();
     assert_eq!((token(&written).as_str(), &written["host"]), (platform.trim(), &Value::Null));
 
@@ -492,7 +492,7 @@ async fn where_it_is_asked_for_clients_are_given_the_platforms_own_token_until_i
 
     std::fs::write(world.path("platform.token"), "the-next-token-of-the-platform\n").unwrap();
     eventually(Duration::from_secs(30), || {
-        let now = token(&drop_in(folder));
+        let now = token(&terraform_config_file(folder));
         if now == "the-next-token-of-the-platform" { Ok(()) } else { Err(now) }
     });
     let (status, output) = beside(move || agent.stop()).await;

@@ -87,7 +87,7 @@ fn value<'a>(output: &'a str, name: &str) -> &'a str {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_program_that_is_run_by_hand_is_led_to_the_gateway_and_the_users_files_stay() {
-    let world = World::start("child = \"local_token\"", "");
+    let world = World::start("process_token = \"local_token\"", "");
     let local = world.local();
     let (code, output, error) = world.exec(&[], &[("TFE_TOKEN", "stale")], &["/usr/bin/env"]);
     assert_eq!((code, error.as_str()), (0, ""));
@@ -105,7 +105,7 @@ async fn a_program_that_is_run_by_hand_is_led_to_the_gateway_and_the_users_files
     let own = world.folder.path().join("own.tfrc").display().to_string();
     std::fs::write(&own, "plugin_cache_may_break_dependency_lock_file = true\n").unwrap();
     let named = [("TF_CLI_CONFIG_FILE", own.as_str())];
-    let (_, output, _) = world.exec(&["--pass", "TF_*"], &named, &["/usr/bin/env"]);
+    let (_, output, _) = world.exec(&["--pass-env", "TF_*"], &named, &["/usr/bin/env"]);
     let other = value(&output, "TF_CLI_CONFIG_FILE");
     assert!(other != file && other != own && !output.contains("theirs"), "{output}");
     let text = std::fs::read_to_string(other).unwrap();
@@ -114,13 +114,13 @@ async fn a_program_that_is_run_by_hand_is_led_to_the_gateway_and_the_users_files
 
     // What cannot be put together is told, and nothing runs.
     std::fs::write(&own, "{ no document").unwrap();
-    let (code, output, error) = world.exec(&["--pass", "TF_*"], &named, &["/usr/bin/env"]);
+    let (code, output, error) = world.exec(&["--pass-env", "TF_*"], &named, &["/usr/bin/env"]);
     assert!(code == 1 && output.is_empty() && error.contains("own.tfrc"), "{code} {output} {error}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_program_is_given_the_platforms_own_token_where_that_is_asked_for_and_nothing_without() {
-    let world = World::start("child = \"platform_token\"", "");
+    let world = World::start("process_token = \"platform_token\"", "");
     let (code, output, error) = world.exec(&[], &[], &["/usr/bin/env"]);
     assert_eq!((code, error.as_str()), (0, ""));
     let found = ["TFE_ADDRESS", "TFE_TOKEN", "TF_CLI_CONFIG_FILE"].map(|name| value(&output, name));
@@ -143,8 +143,8 @@ async fn terraform_goes_to_the_gateway_by_exec_and_as_a_child_whatever_the_users
          exec sleep 600",
         run.folder.path().display()
     );
-    let child = format!("[child]\ncommand = [\"/bin/sh\", \"-c\", \"{script}\"]");
-    let world = World::start("child = \"local_token\"", &child);
+    let child = format!("[process]\ncommand = [\"/bin/sh\", \"-c\", \"{script}\"]");
+    let world = World::start("process_token = \"local_token\"", &child);
     let agent = world.agent.as_ref().unwrap();
     eventually(Duration::from_mins(2), || {
         run.folder.path().join("done").exists().then_some(()).ok_or_else(|| agent.output())
@@ -162,7 +162,7 @@ async fn terraform_goes_to_the_gateway_by_exec_and_as_a_child_whatever_the_users
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn opentofu_finds_its_own_files_before_the_gateway_and_terraform_its_own() {
-    let world = World::start("child = \"local_token\"", "");
+    let world = World::start("process_token = \"local_token\"", "");
     let home = world.folder.path().join("home");
     std::fs::write(home.join(".tofurc"), "disable_checkpoint = true\n# of OpenTofu\n").unwrap();
     let config_home = world.folder.path().join("config").display().to_string();

@@ -99,7 +99,7 @@ async fn terraform_refuses_a_login_to_the_host_that_the_drop_in_file_owns() {
     let Some(terraform) = Terraform::find("terraform_refuses_a_login_to_the_host_that_the_drop_in_file_owns") else {
         return;
     };
-    let drop_in = "[gateway.drop_in]\npath = \"FOLDER/home/.terraform.d/zz-keyward.tfrc.json\"";
+    let drop_in = "[gateway.terraform_config_file]\npath = \"FOLDER/home/.terraform.d/zz-keyward.tfrc.json\"";
     let world = World::start("", drop_in);
     let written = Path::new(&world.home()).join(".terraform.d/zz-keyward.tfrc.json");
     eventually(Duration::from_secs(30), || written.exists().then_some(()).ok_or_else(|| "no file".to_owned()));

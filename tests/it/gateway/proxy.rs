@@ -345,7 +345,7 @@ async fn an_upstream_that_is_gone_is_told_in_the_platforms_form_and_comes_back()
     let upstream = format!("http://{}", silent.local_addr().unwrap());
     let front = Front::with(|options, _| {
         options.upstream = upstream.parse().unwrap();
-        options.answer_timeout = Duration::from_millis(200);
+        options.response_timeout = Duration::from_millis(200);
     });
     let answer = front.get("/api/v2/ping").await;
     assert_eq!(answer.status(), 504);

@@ -144,7 +144,7 @@ impl Front {
             proxy: keyward::http::client::Proxy::Direct,
             connections: 256,
             connect_timeout: Duration::from_secs(5),
-            answer_timeout: Duration::from_secs(20),
+            response_timeout: Duration::from_secs(20),
             token_wait: Duration::from_mins(1),
             limit: RateLimit::FromServer,
             exempt: BTreeSet::new(),

@@ -50,7 +50,7 @@ pub(crate) fn at(address: client::Address) -> server_client::Options {
             tls: client::Tls::default(),
             proxy: client::Proxy::Environment,
             connect_timeout: Duration::from_secs(5),
-            answer_timeout: Duration::from_secs(10),
+            response_timeout: Duration::from_secs(10),
         },
         login_timeout: Duration::from_secs(90),
     }

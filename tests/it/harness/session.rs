@@ -154,7 +154,7 @@ impl World {
                 tls: client::Tls::default(),
                 proxy: client::Proxy::Direct,
                 connect_timeout: Duration::from_secs(5),
-                answer_timeout: Duration::from_secs(10),
+                response_timeout: Duration::from_secs(10),
             },
             login_timeout: Duration::from_secs(90),
         })
@@ -174,7 +174,7 @@ impl World {
             options: Options {
                 name: "web".to_owned(),
                 check_interval: Some(Duration::from_mins(5)),
-                first_login_splay: Duration::ZERO,
+                login_jitter: Duration::ZERO,
                 revoke_on_exit: false,
                 state: None,
             },

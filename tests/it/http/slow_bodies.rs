@@ -23,7 +23,7 @@ async fn an_answer_of_the_platforms_that_stops_in_its_body_does_not_hold_a_conne
     });
     let front = Front::with(|options, _| {
         options.upstream = upstream.parse().unwrap();
-        options.answer_timeout = Duration::from_secs(2);
+        options.response_timeout = Duration::from_secs(2);
     });
     let mut caller = Raw::tcp(front.address).await;
     let local = front.local();

@@ -25,8 +25,14 @@ fn certificates(folder: &Path) {
 }
 
 fn options(url: &str, tls: Tls) -> Options {
-    let (connect_timeout, answer_timeout) = (Duration::from_secs(20), Duration::from_secs(20));
-    Options { address: Address::Url(url.parse().unwrap()), tls, proxy: Proxy::Direct, connect_timeout, answer_timeout }
+    let (connect_timeout, response_timeout) = (Duration::from_secs(20), Duration::from_secs(20));
+    Options {
+        address: Address::Url(url.parse().unwrap()),
+        tls,
+        proxy: Proxy::Direct,
+        connect_timeout,
+        response_timeout,
+    }
 }
 
 fn chain(error: impl std::error::Error + Send + Sync + 'static) -> String {

@@ -41,7 +41,7 @@ impl IssuerKeyOptions {
             tls,
             proxy: client::Proxy::Environment,
             connect_timeout: Duration::from_secs(5),
-            answer_timeout: Duration::from_secs(10),
+            response_timeout: Duration::from_secs(10),
         };
         // A new client for each fetch: at most one a minute, and the CA file may have been replaced.
         let client = client.build()?;

@@ -38,7 +38,7 @@ impl TokenKeeper {
         self.plan(self.last());
         if self.held.is_none() {
             self.tell_of_a_wait();
-            let splayed = now + self.options.first_login_splay.mul_f64(random_unit());
+            let splayed = now + self.options.login_jitter.mul_f64(random_unit());
             if let Step::LoginAt(at) = self.next
                 && splayed.boot > at.boot
             {

@@ -1,4 +1,4 @@
-//! `keyward access backup` and `restore` with a service as a process, which is killed in the middle.
+//! `keyward acl backup` and `restore` with a service as a process, which is killed in the middle.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -34,32 +34,32 @@ fn a_backup_can_be_restored() {
         (code, error)
     };
 
-    let told = as_root(&["access", "backup", "--out", text(&file)]);
+    let told = as_root(&["acl", "backup", "--out", text(&file)]);
     assert!(told.contains(" records are in "), "{told}");
     assert_eq!(file.metadata().unwrap().permissions().mode() & 0o7777, 0o600);
     let snapshot = std::fs::read(&file).unwrap();
     let records = read(&snapshot).1.len();
     let mut to_stdout = std::process::Command::new(env!("CARGO_BIN_EXE_keyward"));
-    let to_stdout = to_stdout.args(["access", "backup", "--out", "-"]).args(by).output().unwrap();
+    let to_stdout = to_stdout.args(["acl", "backup", "--out", "-"]).args(by).output().unwrap();
     assert_eq!(String::from_utf8(to_stdout.stderr).unwrap(), format!("note: {records} records\n"));
     assert!(to_stdout.status.success() && read(&to_stdout.stdout).1 == read(&snapshot).1);
 
     as_root(&["acl", "role", "create", "late"]);
-    let told = as_root(&["access", "restore", text(&file), "--format", "json"]);
+    let told = as_root(&["acl", "restore", text(&file), "--format", "json"]);
     assert!(told.contains(&format!("\"Records\": {records}")), "{told}");
     let (code, error) = refused(&["acl", "role", "read", "late"], &by);
     assert_eq!(code, 8, "{error}");
 
     // A file that is there stays whole where no backup comes.
     let none = ["--address", address.as_str()];
-    let (code, error) = refused(&["access", "backup", "--out", text(&file)], &none);
+    let (code, error) = refused(&["acl", "backup", "--out", text(&file)], &none);
     assert!(code == 6 && error.contains("operator:write"), "{error}");
     assert_eq!(std::fs::read(&file).unwrap(), snapshot);
     let damaged = folder.path().join("damaged");
     std::fs::write(&damaged, &snapshot[..snapshot.len() / 2]).unwrap();
-    let (code, error) = refused(&["access", "restore", text(&damaged)], &by);
+    let (code, error) = refused(&["acl", "restore", text(&damaged)], &by);
     assert!(code == 2 && error.contains("truncated"), "{error}");
-    let (code, error) = refused(&["access", "restore", "/no/such/file"], &by);
+    let (code, error) = refused(&["acl", "restore", "/no/such/file"], &by);
     assert!(code == 1 && error.contains("/no/such/file"), "{error}");
     let (status, output) = service.stop();
     assert_eq!(status.code(), Some(0));
@@ -83,7 +83,7 @@ fn a_service_killed_during_a_restore_stays_locked_until_the_next_restore() {
     let (service, address) = serve(folder.path(), "127.0.0.1:0", &[]);
     let (root, file) = (folder.path().join("root.token"), folder.path().join("all.snapshot"));
     ok(&["acl", "bootstrap", "--address", &address, "--out", text(&root)]);
-    ok(&["access", "backup", "--out", text(&file), "--address", &address, "--token-file", text(&root)]);
+    ok(&["acl", "backup", "--out", text(&file), "--address", &address, "--token-file", text(&root)]);
     std::fs::write(&file, grown(&std::fs::read(&file).unwrap(), 20_000, 200)).unwrap();
     drop(service);
 
@@ -93,7 +93,7 @@ fn a_service_killed_during_a_restore_stays_locked_until_the_next_restore() {
         let (mut service, address) = serve(folder.path(), "127.0.0.1:0", &[]);
         let by = ["--address", address.as_str(), "--token-file", text(&root)];
         std::thread::scope(|threads| {
-            let restore = threads.spawn(|| run(&[&["access", "restore", text(&file)][..], &by].concat(), &[]));
+            let restore = threads.spawn(|| run(&[&["acl", "restore", text(&file)][..], &by].concat(), &[]));
             eventually(Duration::from_secs(30), || {
                 let output = service.output();
                 if output.contains("acl.restore.started") { Ok(()) } else { Err(output) }
@@ -115,10 +115,10 @@ fn a_service_killed_during_a_restore_stays_locked_until_the_next_restore() {
         }
         if millis != 900 {
             // Once a new restore begins where one broke off, else this one has to end it.
-            ok(&[&["access", "restore", text(&file)][..], &by].concat());
+            ok(&[&["acl", "restore", text(&file)][..], &by].concat());
             ok(&[&["acl", "whoami"][..], &by].concat());
             let (taken, wanted) = (folder.path().join("again"), std::fs::read(&file).unwrap());
-            ok(&[&["access", "backup", "--out", text(&taken)][..], &by].concat());
+            ok(&[&["acl", "backup", "--out", text(&taken)][..], &by].concat());
             assert!(read(&std::fs::read(&taken).unwrap()).1 == read(&wanted).1);
         }
     }
@@ -135,7 +135,7 @@ fn a_large_snapshot_is_exported_and_restored_in_bounded_memory() {
     let (root, file) = (folder.path().join("root.token"), folder.path().join("all.snapshot"));
     ok(&["acl", "bootstrap", "--address", &address, "--out", text(&root)]);
     let by = ["--address", address.as_str(), "--token-file", text(&root)];
-    ok(&[&["access", "backup", "--out", text(&file)][..], &by].concat());
+    ok(&[&["acl", "backup", "--out", text(&file)][..], &by].concat());
     std::fs::write(&file, grown(&std::fs::read(&file).unwrap(), RECORDS, LENGTH)).unwrap();
     let peak = || {
         let status = std::fs::read_to_string(format!("/proc/{}/status", service.id())).unwrap();
@@ -143,10 +143,10 @@ fn a_large_snapshot_is_exported_and_restored_in_bounded_memory() {
         line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() * 1024
     };
     let before = peak();
-    ok(&[&["access", "restore", text(&file)][..], &by].concat());
+    ok(&[&["acl", "restore", text(&file)][..], &by].concat());
     let restored = peak();
     let taken = folder.path().join("again");
-    ok(&[&["access", "backup", "--out", text(&taken)][..], &by].concat());
+    ok(&[&["acl", "backup", "--out", text(&taken)][..], &by].concat());
     let length = |path: &Path| std::fs::metadata(path).unwrap().len();
     assert!(length(&taken).abs_diff(length(&file)) < 100, "the same, but for digits of its header");
     let (grew, grew_more) = (restored - before, peak() - restored);

@@ -66,7 +66,7 @@ impl Joined {
                 tls: Tls::default(),
                 proxy: Proxy::Direct,
                 connect_timeout: Duration::from_secs(5),
-                answer_timeout: Duration::from_secs(10),
+                response_timeout: Duration::from_secs(10),
             },
             login_timeout: Duration::from_secs(30),
         })

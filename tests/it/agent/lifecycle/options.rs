@@ -19,7 +19,7 @@ async fn other_options_cost_no_login_and_the_token_stays() {
     let first = session.serving().await;
     minutes(1).await;
     world.options.check_interval = Some(Duration::from_secs(30));
-    world.options.first_login_splay = Duration::from_hours(1);
+    world.options.login_jitter = Duration::from_hours(1);
     session.options.send_replace(world.options.clone());
     let looks = world.count(Operation::Lookup);
     session.serves_for(Duration::from_mins(5)).await;

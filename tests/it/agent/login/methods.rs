@@ -105,7 +105,7 @@ impl Scene {
         let file = self.path("keyward.toml");
         std::fs::write(&file, text.replace("FOLDER", &self.folder.path().display().to_string())).unwrap();
         let outcome = load(&[file], &Environment::default(), Purpose::Check);
-        outcome.config.unwrap_or_else(|| panic!("{:?}", outcome.mistakes))
+        outcome.config.unwrap_or_else(|| panic!("{:?}", outcome.errors))
     }
 
     /// What wraps a secret id.

@@ -101,7 +101,7 @@ fn a_template_that_fails_half_way_shows_nothing_of_what_it_read() {
             "'{{ with secret \"secret/data/app\" }}{{ .Data.data.password }}{{ .Data.data.port | parseInt }}{{ end }}'";
         let agent = Agent::start(&world, &[("PATH", "/usr/bin:/bin")], |text| {
             format!(
-                "{text}[env_template.PORT]\ncontents = {contents}\n[child]\ncommand = [\"/bin/sleep\", \"600\"]\n\
+                "{text}[env_template.PORT]\ncontents = {contents}\n[process]\ncommand = [\"/bin/sleep\", \"600\"]\n\
                  [template.file]\ncontents = {contents}\ndestination = \"FOLDER/file\"\n[log]\nlevel = \"trace\"\n"
             )
         });

@@ -1,4 +1,4 @@
-//! `keyward access backup` and `restore`: everything that a running service keeps, to a file and back.
+//! `keyward acl backup` and `restore`: everything that a running service keeps, to a file and back.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -7,10 +7,11 @@ use clap::{Args, ValueHint};
 use serde_json::json;
 use tokio::sync::mpsc;
 
-use super::acl::{Connection, Failure, Service, asking};
-use super::{Exit, note, say};
+use super::connection::Service;
+use super::failure::Failure;
 use crate::acl::client::{self, SnapshotDownload};
 use crate::atomic_file::{self, Attributes};
+use crate::cli::{Exit, note, say};
 
 /// Write everything that a running service keeps into a file.
 #[derive(Debug, Args)]
@@ -18,8 +19,6 @@ pub(super) struct Backup {
     /// The file to write, as a whole and with mode 0600, or - for standard output
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     out: PathBuf,
-    #[command(flatten)]
-    connection: Connection,
 }
 
 /// Replace everything that a running service keeps.
@@ -28,33 +27,26 @@ pub(super) struct Restore {
     /// The file that a backup wrote
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     file: PathBuf,
-    #[command(flatten)]
-    connection: Connection,
 }
 
 impl Backup {
-    pub(super) fn run(self) -> anyhow::Result<Exit> {
-        let Self { out, connection } = self;
-        asking(connection, async |service| {
-            let mut snapshot = service.client.snapshot().await?;
-            if out == Path::new("-") {
-                while let Some(bytes) = snapshot.chunk().await? {
-                    std::io::stdout().write_all(&bytes).map_err(|error| Failure::local(&error))?;
-                }
-                std::io::stdout().flush().map_err(|error| Failure::local(&error))?;
-                note(&format!("{} records", snapshot.records()));
-                return Ok(());
+    pub(super) async fn run(self, service: &Service) -> Result<(), Failure> {
+        let Self { out } = self;
+        let mut snapshot = service.client.snapshot().await?;
+        if out == Path::new("-") {
+            while let Some(bytes) = snapshot.chunk().await? {
+                std::io::stdout().write_all(&bytes).map_err(|error| Failure::local(&error))?;
             }
-            into_file(&mut snapshot, &out).await?;
-            let records = snapshot.records();
-            service.show(&json!({"Records": records, "File": out}), || {
-                say(&format!(
-                    "{records} records are in {}; keep the server's key file too, apart from it",
-                    out.display()
-                ));
-            });
-            Ok(())
-        })
+            std::io::stdout().flush().map_err(|error| Failure::local(&error))?;
+            note(&format!("{} records", snapshot.records()));
+            return Ok(());
+        }
+        into_file(&mut snapshot, &out).await?;
+        let records = snapshot.records();
+        service.show(&json!({"Records": records, "File": out}), || {
+            say(&format!("{records} records are in {}; keep the server's key file too, apart from it", out.display()));
+        });
+        Ok(())
     }
 }
 
@@ -92,9 +84,8 @@ async fn into_file(snapshot: &mut SnapshotDownload, path: &Path) -> Result<(), F
 }
 
 impl Restore {
-    pub(super) fn run(self) -> anyhow::Result<Exit> {
-        let Self { file, connection } = self;
-        asking(connection, async |service| restore(service, &file).await)
+    pub(super) async fn run(self, service: &Service) -> Result<(), Failure> {
+        restore(service, &self.file).await
     }
 }
 

@@ -1,4 +1,4 @@
-//! `[sink.NAME.child]`, `[listener.NAME.child]`: a child of a session's token, for one output.
+//! `[sink.NAME.derived_token]`, `[listener.NAME.derived_token]`: a child of a session's token, for one output.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::agent::secrets::ChildOptions;
 
 /// Reads the table of that name. `ends_by_use` says whether its child may have a number of uses.
 pub(super) fn read(reader: &mut Reader<'_>, ends_by_use: bool) -> Option<ChildOptions> {
-    let mut table = reader.table("child")?;
+    let mut table = reader.table("derived_token")?;
     let policies = table.list("policies").unwrap_or_default().into_iter().map(|text| text.value).collect();
     let (second, day) = (Duration::from_secs(1), Duration::from_hours(24));
     let ttl = table.duration_if_given("ttl", 10 * second..=32 * day);

@@ -1,4 +1,4 @@
-//! `[access]`: the access-control service.
+//! `[acl]`: the access-control service.
 
 use std::time::Duration;
 
@@ -10,24 +10,24 @@ use keyward::http::server::Endpoint;
 use super::{check, clean, environment};
 
 const METHOD: &str = r#"
-[access.method.cloud]
+[acl.method.cloud]
 issuer = "https://sts.example/t/"
 audience = "https://management.example/"
 jwks_url = "http://127.0.0.1:8000/keys"
 
-[access.method.cloud.role.web]
+[acl.method.cloud.role.web]
 principals = ["p"]
 policies = ["a", "b"]
 "#;
 
 fn with(section: &str) -> String {
-    format!("[access]\n{section}{METHOD}")
+    format!("[acl]\n{section}{METHOD}")
 }
 
 #[test]
 fn a_service_of_one_method_is_read_with_its_defaults() {
     let config = clean(&with("listen = \"tcp://127.0.0.1:8500\"\ndata_dir = \"/tmp/access\"\n"));
-    let access = config.access.unwrap();
+    let access = config.acl.unwrap();
     assert_eq!(access.endpoints, [Endpoint::Tcp("127.0.0.1:8500".parse().unwrap())]);
     assert_eq!((&access.tls, &access.service.key_file), (&None, &None));
     assert_eq!(access.service.datacenter, "dc1");
@@ -49,8 +49,8 @@ fn the_folder_of_the_store_may_be_there_already() {
     let warnings = |data_dir: &str| {
         let text = with(&format!("listen = \"tcp://127.0.0.1:8500\"\ndata_dir = {data_dir:?}\n"));
         let (_, outcome) = check(&text);
-        let remarks = outcome.mistakes.iter().chain(&outcome.warnings).chain(&outcome.notes);
-        remarks.map(ToString::to_string).collect::<Vec<_>>().join("\n")
+        let diagnostics = outcome.errors.iter().chain(&outcome.warnings).chain(&outcome.notes);
+        diagnostics.map(ToString::to_string).collect::<Vec<_>>().join("\n")
     };
     assert_eq!(warnings(&path("access")), "");
     assert_eq!(warnings(&path("new")), "");
@@ -62,7 +62,7 @@ fn the_folder_of_the_store_may_be_there_already() {
 fn a_service_listens_at_several_places_and_speaks_as_it_is_told() {
     let keys = "listen = [\"tcp://127.0.0.1:8500\", \"unix:///tmp/a.sock\"]\ndata_dir = \"/tmp/a\"\n\
                 base_path = \"/acl-server/x\"\ntoken_in_query = false\nlogin_burst = 7\ndefault_policy = \"allow\"\nconnections = 20_000\n";
-    let access = clean(&with(keys)).access.unwrap();
+    let access = clean(&with(keys)).acl.unwrap();
     assert_eq!((access.endpoints.len(), access.connections), (2, Some(20_000)));
     let api = &access.service.api;
     assert_eq!((api.base_path.as_str(), api.token_in_query), ("/acl-server/x", false));
@@ -70,15 +70,15 @@ fn a_service_listens_at_several_places_and_speaks_as_it_is_told() {
     assert_eq!(access.service.default_policy, DefaultPolicy::Allow);
     for wrong in ["acl", "/acl/", "/", "/a/../b", "/a b"] {
         let (_, outcome) = check(&with(&keys.replace("/acl-server/x", wrong)));
-        assert!(outcome.mistakes[0].to_string().contains("is no base path"), "{wrong} {:?}", outcome.mistakes);
+        assert!(outcome.errors[0].to_string().contains("is no base path"), "{wrong} {:?}", outcome.errors);
     }
     let (_, outcome) = check(&with(&keys.replace("unix:///tmp/a.sock", "tcp://127.0.0.1:8500")));
-    assert!(outcome.mistakes[0].to_string().contains("an address given twice"), "{:?}", outcome.mistakes);
+    assert!(outcome.errors[0].to_string().contains("an address given twice"), "{:?}", outcome.errors);
 }
 
 #[test]
 fn the_example_says_what_it_would_do() {
-    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("config/access.toml");
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("config/acl.toml");
     let outcome = load(&[path], &Environment::default(), Purpose::Check);
     let description = outcome.description().unwrap().to_string();
     for wanted in [
@@ -96,7 +96,7 @@ fn a_reference_may_stand_for_who_is_let_in() {
     let text = with("listen = \"unix:///tmp/a\"\ndata_dir = \"/tmp/a\"\n").replace("\"p\"", "\"${env:PRINCIPAL}\"");
     let folder = super::Folder::with(&[("a.toml", &text)]);
     let outcome = load(&[folder.path("a.toml")], &environment(&[("PRINCIPAL", "x")]), Purpose::Check);
-    let access = outcome.config.unwrap().access.unwrap();
+    let access = outcome.config.unwrap().acl.unwrap();
     assert_eq!(access.service.methods["cloud"].roles["web"].bounds.principals, ["x"]);
 }
 
@@ -105,51 +105,51 @@ fn every_mistake_is_told_with_what_would_do() {
     let sound = with("listen = \"tcp://127.0.0.1:8500\"\ndata_dir = \"/tmp/access\"\n");
     let told = |text: &str, wanted: &[&str]| {
         let (folder, outcome) = check(text);
-        assert_eq!(folder.short(&outcome.mistakes), wanted, "{text}");
+        assert_eq!(folder.short(&outcome.errors), wanted, "{text}");
     };
     let changed = |from: &str, to: &str, wanted: &[&str]| {
         assert!(sound.contains(from), "{from}");
         told(&sound.replace(from, to), wanted);
     };
     told(
-        "[access]\n",
+        "[acl]\n",
         &[
-            "a.toml:1:2: access.listen: missing; where to listen, such as \"tcp://127.0.0.1:8500\", or a list of places",
-            "a.toml:1:2: access.data_dir: missing; the folder of its store, such as \"/var/lib/keyward/access\"",
+            "a.toml:1:2: acl.listen: missing; where to listen, such as \"tcp://127.0.0.1:8500\", or a list of places",
+            "a.toml:1:2: acl.data_dir: missing; the folder of its store, such as \"/var/lib/keyward/access\"",
         ],
     );
     changed(
         "127.0.0.1:8500",
         "0.0.0.0:8500",
         &[concat!(
-            "a.toml:2:10: access.listen: would take and give tokens in the clear; ",
+            "a.toml:2:10: acl.listen: would take and give tokens in the clear; ",
             "write tls_cert and tls_key, or listen on loopback or a unix socket"
         )],
     );
     changed(
         "data_dir",
         "connections = 8\ndata_dir",
-        &["a.toml:3:15: access.connections: 8, which is out of range; write 16 to 1000000, without quotes"],
+        &["a.toml:3:15: acl.connections: 8, which is out of range; write 16 to 1000000, without quotes"],
     );
     changed(
         "data_dir",
         "connections = \"many\"\ndata_dir",
-        &["a.toml:3:15: access.connections: a string instead of a number; write 16 to 1000000, without quotes"],
+        &["a.toml:3:15: acl.connections: a string instead of a number; write 16 to 1000000, without quotes"],
     );
     changed(
         "data_dir",
         "tls_cert = \"/tmp/a.pem\"\ndata_dri",
         &[
-            "a.toml:1:2: access.tls_key: missing; the private key that belongs to tls_cert",
-            "a.toml:1:2: access.data_dir: missing; the folder of its store, such as \"/var/lib/keyward/access\"",
-            "a.toml:4:1: access.data_dri: an unknown key; did you mean data_dir?",
+            "a.toml:1:2: acl.tls_key: missing; the private key that belongs to tls_cert",
+            "a.toml:1:2: acl.data_dir: missing; the folder of its store, such as \"/var/lib/keyward/access\"",
+            "a.toml:4:1: acl.data_dri: an unknown key; did you mean data_dir?",
         ],
     );
     changed(
         "principals = [\"p\"]",
         "",
         &[concat!(
-            "a.toml:10:27: access.method.cloud.role.web: it has no bound and would let in every identity of the tenant; ",
+            "a.toml:10:27: acl.method.cloud.role.web: it has no bound and would let in every identity of the tenant; ",
             "name principals or subscriptions"
         )],
     );
@@ -157,7 +157,7 @@ fn every_mistake_is_told_with_what_would_do() {
         "principals",
         "virtual_machines",
         &[concat!(
-            "a.toml:10:27: access.method.cloud.role.web: names of groups and machines say nothing outside of their ",
+            "a.toml:10:27: acl.method.cloud.role.web: names of groups and machines say nothing outside of their ",
             "subscription; name subscriptions too"
         )],
     );
@@ -165,19 +165,19 @@ fn every_mistake_is_told_with_what_would_do() {
         "\"a\", \"b\"",
         "\"a b\"",
         &[
-            "a.toml:12:13: access.method.cloud.role.web.policies: \"a b\" is no name; write 1 to 128 letters, digits, - and _",
+            "a.toml:12:13: acl.method.cloud.role.web.policies: \"a b\" is no name; write 1 to 128 letters, digits, - and _",
         ],
     );
     changed(
         "policies",
         "ttl = \"30s\"\npolicies",
-        &["a.toml:12:7: access.method.cloud.role.web.ttl: \"30s\" is out of bounds; write one from 1m to 1day"],
+        &["a.toml:12:7: acl.method.cloud.role.web.ttl: \"30s\" is out of bounds; write one from 1m to 1day"],
     );
     changed(
         "http://127.0.0.1:8000/keys",
         "http://keys.example/",
         &[concat!(
-            "a.toml:8:12: access.method.cloud.jwks_url: \"http://keys.example/\" could be answered by anyone on the way; ",
+            "a.toml:8:12: acl.method.cloud.jwks_url: \"http://keys.example/\" could be answered by anyone on the way; ",
             "use https://; http:// is for loopback only"
         )],
     );
@@ -185,7 +185,7 @@ fn every_mistake_is_told_with_what_would_do() {
         "http://127.0.0.1:8000/keys",
         "https://me:hush@keys.example/",
         &[concat!(
-            "a.toml:8:12: access.method.cloud.jwks_url: the value holds a user, a query or a ",
+            "a.toml:8:12: acl.method.cloud.jwks_url: the value holds a user, a query or a ",
             "fragment; write \"https://HOST/PATH\""
         )],
     );
@@ -193,7 +193,7 @@ fn every_mistake_is_told_with_what_would_do() {
         "jwks_url",
         "discovery_url = \"https://a\"\njwks_url",
         &[concat!(
-            "a.toml:9:1: access.method.cloud.jwks_url: given beside discovery_url: the keys have one source; ",
+            "a.toml:9:1: acl.method.cloud.jwks_url: given beside discovery_url: the keys have one source; ",
             "keep one of the two"
         )],
     );

@@ -1,4 +1,4 @@
-//! `[child]`: the program that runs with the rendered variables.
+//! `[process]`: the program that runs with the rendered variables.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ pub(super) fn read(mut reader: Reader<'_>) -> Option<ProcessOptions> {
         (other, None) => other,
         (other, Some(at)) => {
             let found = "given where on_change is not \"signal\"";
-            reader.scope.remarks.mistake(at, &reader.key("change_signal"), found, "write on_change = \"signal\" too");
+            reader.scope.diagnostics.error(at, &reader.key("change_signal"), found, "write on_change = \"signal\" too");
             other
         }
     };
@@ -64,21 +64,25 @@ fn signal(text: &str) -> Result<Signal, Wrong> {
     }
 }
 
-/// What the child does, in words.
-pub(super) fn words(child: &ProcessOptions) -> Vec<String> {
+/// What the program does, in words.
+pub(super) fn words(process: &ProcessOptions) -> Vec<String> {
     let time = humantime::format_duration;
     vec![
-        format!("runs {} once all templates are rendered", child.command.join(" ")),
-        match child.on_change {
+        format!("runs {} once all templates are rendered", process.command.join(" ")),
+        match process.on_change {
             OnChange::RestartMode => "restarts it when a variable has changed".to_owned(),
             OnChange::Signal(signal) => format!("sends it SIG{} when a variable has changed", signal_name(signal)),
             OnChange::Ignore => "leaves it alone when a variable has changed".to_owned(),
         },
-        match child.restart {
+        match process.restart {
             RestartMode::Never => "ends, with its exit code, when it ends".to_owned(),
             RestartMode::OnFailure => "starts it again when it fails, and ends when it ends well".to_owned(),
             RestartMode::Always => "starts it again whenever it ends".to_owned(),
         },
-        format!("stops it by SIG{}, and by force after {}", signal_name(child.stop_signal), time(child.stop_timeout)),
+        format!(
+            "stops it by SIG{}, and by force after {}",
+            signal_name(process.stop_signal),
+            time(process.stop_timeout)
+        ),
     ]
 }

@@ -1,0 +1,76 @@
+//! `keyward acl serve`: the ACL server with nothing else configured.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+
+use crate::cli::{Exit, LogChoice, run, standalone};
+use crate::config::Environment;
+use crate::http::server::Endpoint;
+
+/// Serve the ACL API.
+#[derive(Debug, Args)]
+pub(super) struct Serve {
+    /// The folder of its store, made with mode 0700 if it is not there
+    #[arg(long, value_name = "FOLDER")]
+    dir: PathBuf,
+    /// Where to listen: `ADDRESS:PORT`, `unix:///PATH`, or `systemd:NAME`; may be given more than once. Beyond loopback it
+    /// takes TLS
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8500")]
+    listen: Vec<String>,
+    /// PEM file of the certificate to speak TLS with
+    #[arg(long, value_name = "FILE", requires = "tls_key_file")]
+    tls_cert_file: Option<PathBuf>,
+    /// PEM file of its private key
+    #[arg(long, value_name = "FILE", requires = "tls_cert_file")]
+    tls_key_file: Option<PathBuf>,
+    /// Begin a new store where the old one is gone and its key file is left
+    #[arg(long)]
+    new_store: bool,
+}
+
+impl Serve {
+    pub(super) fn run(self, log: &LogChoice) -> anyhow::Result<Exit> {
+        crate::os::forbid_core_dumps()?;
+        let environment = Environment::of_this_process();
+        let config = match standalone::configuration("acl", &self.settings()?, &environment) {
+            Ok(config) => config,
+            Err(exit) => return Ok(exit),
+        };
+        let scheme = if self.tls_cert_file.is_some() { "https" } else { "http" };
+        if self.new_store {
+            // The store is closed again before it is served.
+            run::runtime(&config)?.block_on(run::begin_store(&config))?;
+        }
+        standalone::serve(config, &environment, log, |app| introduction(&app.acl_endpoints(), scheme, &self.dir))
+    }
+
+    /// Converts the flags to settings of `[acl]`.
+    fn settings(&self) -> anyhow::Result<Vec<(&'static str, Vec<String>)>> {
+        let listen = self.listen.iter().map(|text| standalone::place(text)).collect();
+        let mut settings = vec![("listen", listen), ("data_dir", vec![standalone::path(&self.dir)?])];
+        if let (Some(certificate), Some(key)) = (&self.tls_cert_file, &self.tls_key_file) {
+            settings.extend([
+                ("tls_cert", vec![standalone::path(certificate)?]),
+                ("tls_key", vec![standalone::path(key)?]),
+            ]);
+        }
+        Ok(settings)
+    }
+}
+
+/// The server's addresses and the first commands to run, a line each.
+fn introduction(endpoints: &[Endpoint], scheme: &str, folder: &Path) -> Vec<String> {
+    let address = |endpoint: &Endpoint| match endpoint {
+        Endpoint::Tcp(address) => format!("{scheme}://{address}"),
+        other => other.to_string(),
+    };
+    let addresses: Vec<String> = endpoints.iter().map(address).collect();
+    let first = addresses.first().map_or("", String::as_str);
+    let (all, folder) = (addresses.join(", "), folder.display());
+    vec![
+        format!("the ACL server answers on {all} and keeps its records in {folder}"),
+        format!("a new one has no token yet; make the first: keyward acl bootstrap --address {first} --out root.token"),
+        format!("then: keyward acl whoami --address {first} --token-file root.token"),
+    ]
+}
