@@ -12,7 +12,7 @@ use keyward::agent::api_proxy::{
 };
 use keyward::agent::secrets::cache;
 use keyward::agent::server_client;
-use keyward::agent::token::{ClientToken, Generation, Kind, Lease, Token};
+use keyward::agent::token::{ClientToken, Generation, Lease, Token, TokenKind};
 use keyward::clock::Clock;
 use keyward::credential_watch::{Availability, RefreshSignal, credential_channel};
 use keyward::http::client::{self, Address, Proxy, Tls};
@@ -50,7 +50,7 @@ async fn main() {
         secret: ClientToken::parse(SecretString::from(format!("hvs.{}", "x".repeat(91)))).unwrap(),
         accessor: Some("x".repeat(24)),
         lease: Lease { ttl: Duration::from_hours(1), renewable: true },
-        kind: Kind::Service,
+        kind: TokenKind::Service,
         policies: vec!["default".to_owned()],
         obtained: now,
         expires: Some(now + Duration::from_hours(24)),
@@ -81,9 +81,9 @@ async fn main() {
             persist: None,
         }),
     };
-    let upstream = server_client::Options {
+    let upstream = server_client::ServerClientOptions {
         name: "bench".to_owned(),
-        kind: server_client::Kind::Vault,
+        kind: server_client::ServerKind::Vault,
         client: client::Options {
             address: Address::Url(server.parse().unwrap()),
             tls: Tls { ca_file: authorities.first().map(PathBuf::from), ..Tls::default() },

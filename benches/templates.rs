@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 
 use keyward::agent::output_watch::{OnMissing, OutputWatch};
 use keyward::agent::secrets::{SecretRegistry, SecretRegistryDeps};
-use keyward::agent::server_client::{self, Upstream};
+use keyward::agent::server_client::{self, ServerClient};
 use keyward::agent::templates::{Template, TemplateDeps, TemplateFile, TemplateOptions, TemplateSource, TemplateTask};
-use keyward::agent::token::{ClientToken, Generation, Kind, Lease, Token};
+use keyward::agent::token::{ClientToken, Generation, Lease, Token, TokenKind};
 use keyward::atomic_file::{self, Attributes};
 use keyward::clock::Clock;
 use keyward::command::EnvVars;
@@ -34,7 +34,7 @@ const TEXT: &str = "{{ with secret \"secret/data/NAME\" -}}\n# of the secrets se
 
 struct World {
     secrets: Secrets,
-    upstream: Upstream,
+    upstream: ServerClient,
     token: SecretString,
     metrics: Metrics,
     health: Health,
@@ -54,9 +54,9 @@ async fn run(templates: usize, changes: usize) {
     let mut tasks = TaskGroup::default();
     let options = secrets::Options::for_anyone(Clock::System, "bench", Role::default());
     let secrets = Secrets::start(options, &mut tasks).unwrap();
-    let upstream = Upstream::build(&server_client::Options {
+    let upstream = ServerClient::build(&server_client::ServerClientOptions {
         name: "bench".to_owned(),
-        kind: server_client::Kind::Vault,
+        kind: server_client::ServerKind::Vault,
         client: client::Options {
             address: client::Address::Url(secrets.url().parse().unwrap()),
             tls: client::Tls::default(),
@@ -150,7 +150,7 @@ impl World {
             secret: ClientToken::parse(self.token.clone()).unwrap(),
             accessor: None,
             lease: Lease { ttl: Duration::from_hours(1), renewable: true },
-            kind: Kind::Service,
+            kind: TokenKind::Service,
             policies: Vec::new(),
             obtained: now,
             expires: Some(now + Duration::from_hours(1)),

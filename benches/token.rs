@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use keyward::agent::local_api::{self, ListenerKind, LocalApiDeps, LocalApiOptions, SessionHandle};
-use keyward::agent::token::{ClientToken, Generation, Kind, Lease, Token};
+use keyward::agent::token::{ClientToken, Generation, Lease, Token, TokenKind};
 use keyward::clock::Clock;
 use keyward::credential_watch::{Availability, RefreshSignal, credential_channel};
 use keyward::health::Health;
@@ -44,7 +44,7 @@ async fn main() {
         secret: ClientToken::parse(SecretString::from(format!("hvs.{}", "x".repeat(91)))).unwrap(),
         accessor: Some("x".repeat(24)),
         lease: Lease { ttl: Duration::from_hours(1), renewable: true },
-        kind: Kind::Service,
+        kind: TokenKind::Service,
         policies: vec!["default".to_owned()],
         obtained: now,
         expires: Some(now + Duration::from_hours(24)),

@@ -1,23 +1,23 @@
 //! The agent: cloud identity -> login -> token kept alive -> outputs.
 //!
-//! A module names only modules above it in this list; outputs know nothing of each other.
+//! A module imports only modules above it in this list; outputs do not import each other.
 
-// 0: the token, the server it comes from, the files of the state folder, and outputs that others change
+// 0: tokens, the client of the server, state files, and the watch of output files
 pub mod token;
 pub mod server_client;
 mod state_file;
 pub mod output_watch;
 
-// 1: who we are
+// 1: identity sources
 pub mod identity;
 
-// 2: identity -> login -> token
+// 2: logins
 pub mod login;
 
-// 3: how we stay in
+// 3: renewal and replacement of tokens
 pub mod token_lifecycle;
 
-// 4: what is got with the token
+// 4: secrets that are read with the token
 pub mod secrets;
 
 // 5: outputs, strangers to each other

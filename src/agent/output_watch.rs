@@ -1,4 +1,4 @@
-//! Notices when somebody else deletes or changes a file that the agent has written (inotify(7)).
+//! Detects that another process deleted or changed a file that the agent has written (inotify(7)).
 //!
 //! One descriptor serves all outputs of the process: a user may have few of them (`fs.inotify.max_user_instances`, 128).
 
@@ -21,28 +21,28 @@ use tokio_util::sync::CancellationToken;
 use crate::clock::{Clock, ClockReading};
 use crate::os;
 
-/// Reaction to an output that somebody else has deleted or changed.
+/// Reaction to an output that another process deleted or changed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum OnMissing {
-    /// It is written again.
+    /// Write it again.
     #[default]
     Restore,
-    /// It stays so until there is something new to write.
+    /// Leave it until there is new content.
     Leave,
 }
 
-/// Watches the folders of outputs. Clones share it.
+/// Watches the folders of outputs. Clones share one inotify descriptor.
 #[derive(Debug, Clone)]
 pub struct OutputWatch(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    /// `None` where the system has no descriptor to give.
+    /// `None` if inotify is unavailable.
     events: Option<OwnedFd>,
     folders: Mutex<BTreeMap<i32, Folder>>,
 }
 
-/// The files of one folder, each with those who wait for a change of it.
+/// Watched files of one folder, each with the notification of its watcher.
 type Folder = Vec<(OsString, Arc<Notify>)>;
 
 impl Default for OutputWatch {
@@ -52,7 +52,7 @@ impl Default for OutputWatch {
             tracing::warn!(
                 event = "output.watch.failed",
                 %error,
-                "outputs that others delete or change are not noticed; raise fs.inotify.max_user_instances"
+                "outputs that other processes delete or change are not detected; raise fs.inotify.max_user_instances"
             );
         }
         Self(Arc::new(Inner { events: events.ok(), folders: Mutex::default() }))
@@ -60,27 +60,27 @@ impl Default for OutputWatch {
 }
 
 impl OutputWatch {
-    /// One that never notices anything.
+    /// Creates a watch that never reports a change.
     pub fn none() -> Self {
         Self(Arc::new(Inner { events: None, folders: Mutex::default() }))
     }
 
-    /// Tells those who wait of what happens in the folders, until `stop` is cancelled.
+    /// Notifies watchers of changes in the folders, until `stop` is cancelled.
     pub async fn run(self, stop: CancellationToken) {
         let events = self.0.events.as_ref().map(|events| events.try_clone().and_then(os::readable));
         let Some(Ok(events)) = events else { return stop.cancelled().await };
         let read = async {
-            // The closure never returns a value, so that this ends with an error of the descriptor alone.
+            // The closure never returns a value, so this ends only with an error of the descriptor.
             let result: io::Result<()> = events.async_io(Interest::READABLE, |events| self.0.read(events)).await;
             if let Err(error) = result {
-                tracing::warn!(event = "output.watch.failed", %error, "outputs that others delete or change are not noticed");
+                tracing::warn!(event = "output.watch.failed", %error, "outputs that other processes delete or change are not detected");
             }
             std::future::pending::<()>().await;
         };
         let _: Option<()> = stop.run_until_cancelled(read).await;
     }
 
-    /// Watches a file. Nothing is noticed before [`WatchedOutput::renew`].
+    /// Creates a watch of a file, which reports nothing before [`WatchedOutput::renew`].
     pub fn file(&self, path: &Path) -> WatchedOutput {
         let changed = Arc::new(Notify::new());
         WatchedOutput { watch: self.clone(), path: path.to_owned(), changed, folder: None, stamp: None }
@@ -92,7 +92,7 @@ impl Inner {
         self.folders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Watches the folder of a file for who waits for changes of it; gives the watch.
+    /// Adds a file's folder and its watcher; returns the inotify watch.
     fn add(&self, path: &Path, changed: &Arc<Notify>) -> Option<i32> {
         let (events, folder, name) = (self.events.as_ref()?, path.parent()?, path.file_name()?);
         let mut folders = self.folders();
@@ -104,7 +104,7 @@ impl Inner {
         Some(found)
     }
 
-    /// Reads events until there are none, which is the error that it ends with.
+    /// Reads events until none are left, which is the error that it returns.
     fn read(&self, events: &OwnedFd) -> io::Result<()> {
         let mut buffer = [MaybeUninit::uninit(); 4096];
         let mut reader = inotify::Reader::new(events, &mut buffer);
@@ -120,10 +120,10 @@ impl Inner {
         if events.contains(ReadFlags::QUEUE_OVERFLOW) {
             folders.values().flatten().for_each(|(_, changed)| changed.notify_one());
         } else if events.contains(ReadFlags::IGNORED) {
-            // The folder is gone, and its watch with it.
+            // The folder was deleted, and its watch with it.
             folders.remove(&folder).into_iter().flatten().for_each(|(_, changed)| changed.notify_one());
         } else if let Some(files) = folders.get(&folder) {
-            // An event without a name is one of the folder itself.
+            // An event without a name concerns the folder itself.
             let told = files.iter().filter(|(its, _)| name.is_none_or(|name| name == its));
             told.for_each(|(_, changed)| changed.notify_one());
         }
@@ -142,18 +142,18 @@ impl Inner {
     }
 }
 
-/// One output, watched.
+/// A watched output.
 #[derive(Debug)]
 pub struct WatchedOutput {
     watch: OutputWatch,
     path: PathBuf,
     changed: Arc<Notify>,
     folder: Option<i32>,
-    /// The file as it stood when it was written; `None` where it was gone again at once.
+    /// State of the file after the last write; `None` if it was deleted at once.
     stamp: Option<Stamp>,
 }
 
-/// Identity of a file's state: device, inode, size, and time of the last change.
+/// Fingerprint of a file's state: device, inode, size, and ctime.
 type Stamp = (u64, u64, u64, i64, i64);
 
 fn stamp(path: &Path) -> Option<Stamp> {
@@ -162,11 +162,11 @@ fn stamp(path: &Path) -> Option<Stamp> {
 }
 
 impl WatchedOutput {
-    /// Watches the file as it stands now, in the folder of that name. To be called each time that it was written.
+    /// Watches the file's current state and folder. Call it after each write.
     pub async fn renew(&mut self) {
         let (watch, path, changed) = (self.watch.clone(), self.path.clone(), Arc::clone(&self.changed));
         let look = move || (watch.0.add(&path, &changed), stamp(&path));
-        // A disk that hangs holds up nobody else.
+        // A disk that hangs must not block the runtime.
         let Ok((folder, stamp)) = tokio::task::spawn_blocking(look).await else { return };
         self.stamp = stamp;
         if let (Some(folder), Some(before)) = (folder, self.folder)
@@ -177,12 +177,12 @@ impl WatchedOutput {
         self.folder = folder.or(self.folder);
     }
 
-    /// Returns after something has happened to the file, by us or others.
+    /// Waits for a change of the file, by this or another process.
     pub async fn noticed(&self) {
         self.changed.notified().await;
     }
 
-    /// True if the file is another one than was written, or was changed since.
+    /// Returns true if the file was replaced, changed or deleted since the last write.
     pub async fn is_changed(&self) -> bool {
         let path = self.path.clone();
         let now = tokio::task::spawn_blocking(move || stamp(&path)).await.ok().flatten();
@@ -207,7 +207,7 @@ const WATCHED: WatchFlags = WatchFlags::CLOSE_WRITE
     .union(WatchFlags::MOVE_SELF)
     .union(WatchFlags::ONLYDIR);
 
-/// When a file that was restored may be restored again: somebody who always changes it must not make a loop.
+/// Backoff of restorations, so that a process that always changes a file cannot make a loop.
 #[derive(Debug, Default)]
 pub struct RestorePace {
     restored: u32,
@@ -215,8 +215,8 @@ pub struct RestorePace {
 }
 
 impl RestorePace {
-    /// The time at which a change that is noticed now is looked at: at once, after restorations in the last ten minutes within
-    /// 1 s, 2 s, 4 s ... 1 min.
+    /// Returns the time to check a change that was detected now: at once, or 1 s, 2 s, 4 s ... 1 min after the last
+    /// restoration if there were any in the last ten minutes.
     pub fn check_at(&mut self, clock: &Clock) -> ClockReading {
         let now = clock.now();
         let Some(last) = self.last.filter(|last| now.since(*last) < QUIET) else {

@@ -1,4 +1,4 @@
-//! Files of the state folder: read without trust, replaced as a whole, what is secret in them sealed.
+//! Files of the state folder: read without trust, replaced as a whole, with secrets encrypted.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use zeroize::Zeroizing;
 use crate::aead;
 use crate::atomic_file::{Attributes, replace, sweep_at_start};
 
-/// One file. Its writes keep their order.
+/// A file of the state folder. Its writes keep their order.
 #[derive(Debug)]
 pub(super) struct StateFile {
     path: PathBuf,
@@ -30,8 +30,9 @@ impl StateFile {
         &self.path
     }
 
-    /// Reads at most so many bytes of a regular file, following no link; nothing if there is none. Removes what an interrupted
-    /// write has left beside it. Blocks.
+    /// Reads at most `largest` bytes of a regular file, following no symlink; returns `None` if there is no file.
+    ///
+    /// Removes temporary files of interrupted writes beside it. Blocks.
     pub(super) fn read(&self, largest: u64) -> std::io::Result<Option<Zeroizing<Vec<u8>>>> {
         sweep_at_start(&self.path);
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -41,7 +42,7 @@ impl StateFile {
         };
         let metadata = file.metadata()?;
         if !metadata.is_file() {
-            return Err(std::io::Error::other("it is not a regular file"));
+            return Err(std::io::Error::other("not a regular file"));
         }
         let size = usize::try_from(metadata.len().min(largest)).unwrap_or_default();
         let mut bytes = Zeroizing::new(Vec::with_capacity(size));
@@ -49,7 +50,7 @@ impl StateFile {
         Ok(Some(bytes))
     }
 
-    /// Replaces the file, its mode 0600, unless a later order has done so already.
+    /// Replaces the file with mode 0600, unless a write with a later `order` has done so.
     pub(super) async fn write(
         self: Arc<Self>,
         order: u64,
@@ -66,7 +67,7 @@ impl StateFile {
         Ok(())
     }
 
-    /// Moves what stands there out of the way, over what was moved before. Gives where it is now. Blocks.
+    /// Renames the file to `FILE.refused`, replacing an earlier one, and returns the new path. Blocks.
     pub(super) fn set_aside(&self) -> std::io::Result<PathBuf> {
         let mut aside = self.path.clone().into_os_string();
         aside.push(".refused");
@@ -76,16 +77,16 @@ impl StateFile {
     }
 }
 
-/// A key, and what it is bound to.
+/// Encryption key of a state file, with the names that it is bound to.
 #[derive(Debug)]
-pub(super) struct Seal {
-    seal: aead::AeadKey,
+pub(super) struct SealingKey {
+    key: aead::AeadKey,
     bound_to: Vec<u8>,
 }
 
-impl Seal {
-    /// Derives the key for one use from `text`, which should be random: this is no password hash. What was sealed for other
-    /// names in `bound_to` does not open.
+impl SealingKey {
+    /// Derives the key for one purpose from `text`, which should be random: this is no password hash. Data that was encrypted
+    /// for other names in `bound_to` does not open.
     pub(super) fn new(text: &SecretString, used_for: KeyPurpose, bound_to: &[&str]) -> Result<Self, Unspecified> {
         let mut key = Zeroizing::new([0_u8; 32]);
         let derived = Salt::new(HKDF_SHA256, used_for.salt()).extract(text.expose_secret().as_bytes());
@@ -95,33 +96,33 @@ impl Seal {
             bound.extend_from_slice(&(name.len() as u64).to_be_bytes());
             bound.extend_from_slice(name.as_bytes());
         }
-        Ok(Self { seal: aead::AeadKey::new(&key)?, bound_to: bound })
+        Ok(Self { key: aead::AeadKey::new(&key)?, bound_to: bound })
     }
 
-    /// The sealed form of `plain`.
-    pub(super) fn close(&self, plain: &[u8]) -> Result<Vec<u8>, Unspecified> {
-        self.seal.seal(plain, &self.bound_to)
+    /// Encrypts `plain`.
+    pub(super) fn seal(&self, plain: &[u8]) -> Result<Vec<u8>, Unspecified> {
+        self.key.seal(plain, &self.bound_to)
     }
 
-    /// The plain form of what [`Seal::close`] gave.
+    /// Decrypts the output of [`SealingKey::seal`].
     pub(super) fn open(&self, sealed: &[u8]) -> Result<Zeroizing<Vec<u8>>, Unspecified> {
-        self.seal.open(sealed, &self.bound_to)
+        self.key.open(sealed, &self.bound_to)
     }
 
-    /// What it is bound to, in bytes that differ where that does.
+    /// Returns the additional data: an unambiguous encoding of the names that the key is bound to.
     pub(super) fn bound_to(&self) -> &[u8] {
         &self.bound_to
     }
 }
 
-/// What is sealed: for each there is a key of its own.
+/// Purpose of a key; each has a key derivation of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum KeyPurpose {
-    /// A session's token.
+    /// Token of a session.
     Token,
-    /// Answers that the API proxy gives again.
+    /// Cached responses of the API proxy.
     Answers,
-    /// Secrets that templates use.
+    /// Secrets of templates.
     Secrets,
 }
 
@@ -147,14 +148,14 @@ impl KeyType for KeyLength {
 mod tests {
     use super::*;
 
-    fn seal(key: &str, used_for: KeyPurpose, bound_to: &[&str]) -> Seal {
-        Seal::new(&SecretString::from(key), used_for, bound_to).unwrap()
+    fn seal(key: &str, used_for: KeyPurpose, bound_to: &[&str]) -> SealingKey {
+        SealingKey::new(&SecretString::from(key), used_for, bound_to).unwrap()
     }
 
     #[test]
     fn only_the_same_key_the_same_use_and_the_same_names_open_what_was_sealed() {
         let names = ["web", "https://vault:8200", "role"];
-        let sealed = seal("key", KeyPurpose::Token, &names).close(b"hvs.canary").unwrap();
+        let sealed = seal("key", KeyPurpose::Token, &names).seal(b"hvs.canary").unwrap();
         assert_eq!(&**seal("key", KeyPurpose::Token, &names).open(&sealed).unwrap(), b"hvs.canary");
         assert!(seal("other", KeyPurpose::Token, &names).open(&sealed).is_err());
         assert!(seal("key", KeyPurpose::Secrets, &names).open(&sealed).is_err());

@@ -1,4 +1,4 @@
-//! What the agent holds and hands out.
+//! Tokens of Vault, OpenBao and Consul-compatible servers.
 
 use std::time::Duration;
 
@@ -7,39 +7,39 @@ use secrecy::SecretString;
 use crate::clock::ClockReading;
 use crate::credential_watch::{CredentialPublisher, CredentialWatch};
 
-/// A token of the secrets server, with what the server said about it.
+/// A token of a server, with its accessor, lease and policies.
 #[derive(Debug)]
 pub struct Token {
-    /// What a client sends.
+    /// Secret text that clients send.
     pub secret: ClientToken,
-    /// The server's name for the token, which cannot be used in its place.
+    /// The server's accessor of the token, which is no credential.
     pub accessor: Option<String>,
-    /// How long it lives.
+    /// Lease as of the login or the last renewal.
     pub lease: Lease,
-    /// What kind of token it is.
-    pub kind: Kind,
-    /// Names of the policies that the server gave it.
+    /// Service, batch or wrapping token.
+    pub kind: TokenKind,
+    /// Names of its policies.
     pub policies: Vec<String>,
-    /// When the login (or the last renewal) was answered.
+    /// Time of the response to the login or the last renewal.
     pub obtained: ClockReading,
-    /// When it ends; `None` for one that never does.
+    /// Expiry; `None` for a token without one.
     pub expires: Option<ClockReading>,
-    /// Groups what was got with this token; a renewal keeps it, a login makes a new one.
+    /// Identifies the login; secrets that were read with the token are grouped by it. Renewals keep it.
     pub generation: Generation,
 }
 
-/// The write half of a token's watch; its maker alone has it.
+/// Write half of a session's token; the token manager alone has it.
 pub type TokenPublisher = CredentialPublisher<Token>;
 
-/// The read half of a token's watch, one clone an output.
+/// Read half of a session's token, one clone per output.
 pub type TokenWatch = CredentialWatch<Token>;
 
-/// The secret text of a token: 1 to 4096 visible ASCII characters, so that it fits a header and a line protocol.
+/// Secret text of a token: 1 to 4096 visible ASCII characters, so that it fits a header and a line protocol.
 #[derive(Debug, Clone)]
 pub struct ClientToken(SecretString);
 
 impl ClientToken {
-    /// Takes a token's text, or nothing if it could not stand in a header.
+    /// Parses a token; returns `None` if the text does not fit a header.
     pub fn parse(text: SecretString) -> Option<Self> {
         use secrecy::ExposeSecret as _;
         let bytes = text.expose_secret().as_bytes();
@@ -47,46 +47,46 @@ impl ClientToken {
         fits.then_some(Self(text))
     }
 
-    /// The secret, to be sent or written on purpose.
+    /// Returns the secret, to be sent or written on purpose.
     pub const fn secret(&self) -> &SecretString {
         &self.0
     }
 }
 
-/// How long a token lives, as the server said at the login or the last renewal.
+/// Lease of a token or secret, as granted by the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lease {
-    /// Time from the answer to the end; zero means that the token never ends.
+    /// Time from the response to the expiry; zero means no expiry.
     pub ttl: Duration,
-    /// Whether the server will renew it.
+    /// True if the server allows renewals.
     pub renewable: bool,
 }
 
-/// What kind of token a login gave.
+/// Kind of a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Kind {
-    /// Kept by the server: can be looked up and revoked.
+pub enum TokenKind {
+    /// Stored by the server: can be looked up and revoked.
     Service,
-    /// Not kept by the server: lives to its end, cannot be renewed or revoked.
+    /// Not stored by the server: lives to its end, and cannot be renewed or revoked.
     Batch,
-    /// A single-use token that unwraps to the login's answer; never renewed or looked up.
+    /// A single-use token that unwraps to the login's response; it is never renewed or looked up.
     Wrapping {
-        /// When the server made it, RFC 3339.
+        /// Creation time by the server, RFC 3339.
         creation_time: String,
-        /// The path that was wrapped.
+        /// API path whose response is wrapped.
         creation_path: String,
     },
 }
 
-/// Names the login that a token came from. Opaque: equal or not, no order.
+/// Identifier of the login that a token came from. Opaque, without order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Generation(u64);
 
 impl Generation {
-    /// A new generation, unlike any before it.
+    /// Creates a random generation, unlike any before it.
     pub fn new() -> Self {
         let mut bytes = [0_u8; 8];
-        // A failing system generator leaves the address-space seed of the standard library's hasher.
+        // If the system's random generator fails, the random seed of the standard library's hasher remains.
         if aws_lc_rs::rand::fill(&mut bytes).is_err() {
             use std::hash::{BuildHasher as _, RandomState};
             bytes = RandomState::new().hash_one(()).to_le_bytes();

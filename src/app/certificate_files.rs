@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use rustls::pki_types::CertificateDer;
 
-use crate::agent::identity::Method;
+use crate::agent::identity::IdentityMethod;
 use crate::config::Config;
 use crate::http::tls::{self, CertificateError, Tls};
 
@@ -37,7 +37,7 @@ pub(super) fn files(config: &Config) -> CertificateFiles {
         }
         if let Some(identity) = identity {
             let key = match session.identity {
-                Method::Certificate => format!("session.{}.cert.client_cert", session.name),
+                IdentityMethod::Certificate => format!("session.{}.cert.client_cert", session.name),
                 _ => format!("{server}.client_cert"),
             };
             let (certificate, private) = (identity.certificate.clone(), identity.key.clone());

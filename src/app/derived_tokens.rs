@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use super::session::Shared;
 use crate::agent::local_api::SessionHandle;
 use crate::agent::secrets::{DerivedTokenDeps, DerivedTokenKind, DerivedTokenManager};
-use crate::agent::server_client::Upstream;
+use crate::agent::server_client::ServerClient;
 use crate::agent::token::TokenWatch;
 use crate::config;
 use crate::credential_watch::{Availability, RefreshSignal, credential_channel};
@@ -31,7 +31,7 @@ pub(super) fn keeper(
     let refresh_signal = RefreshSignal::with_demand(shared.clock.clone(), source.refresh_signal.demand().clone());
     let parts = DerivedTokenDeps {
         publisher,
-        upstream: Upstream::build(&session.upstream).with_context(|| output.clone())?,
+        upstream: ServerClient::build(&session.upstream).with_context(|| output.clone())?,
         namespace: session.login.namespace.clone(),
         tokens: source.watch.clone(),
         session: source.refresh_signal.clone(),

@@ -7,7 +7,7 @@ use aws_lc_rs::digest::{SHA256, digest};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
-use crate::agent::identity::Method;
+use crate::agent::identity::IdentityMethod;
 use crate::config;
 
 /// The digest of a session's server, login and identity, of the certificates that they name, and of the provider's variables.
@@ -26,7 +26,7 @@ pub(super) fn fingerprint(session: &config::Session) -> String {
         let _ = writeln!(text, "{} {}", file.display(), content(&file, WHOLE));
     }
     match &session.identity {
-        Method::Cloud(options) => {
+        IdentityMethod::Cloud(options) => {
             for (name, value) in options.variables.pairs() {
                 // The host gives each process of its own another one.
                 if name.contains("HEADER") || name == "MSI_SECRET" {
@@ -40,14 +40,14 @@ pub(super) fn fingerprint(session: &config::Session) -> String {
                 text.push_str(&content(Path::new(certificate), HINT));
             }
         }
-        Method::AppRole(options) => {
+        IdentityMethod::AppRole(options) => {
             text.push_str(&content(&options.role_id_file, WHOLE));
             if let Some(secret) = &options.secret_id_file {
                 text.push_str(&content(secret, HINT));
             }
         }
-        Method::TokenFile(file) => text.push_str(&content(file, HINT)),
-        Method::Jwt(_) | Method::Certificate => {}
+        IdentityMethod::TokenFile(file) => text.push_str(&content(file, HINT)),
+        IdentityMethod::Jwt(_) | IdentityMethod::Certificate => {}
     }
     encoded(text.as_bytes(), WHOLE)
 }

@@ -8,7 +8,7 @@ use url::Url;
 
 use crate::agent::identity;
 use crate::agent::login::{Login, LoginError};
-use crate::agent::server_client::Upstream;
+use crate::agent::server_client::ServerClient;
 use crate::agent::token::Token;
 use crate::clock::Clock;
 use crate::config::Session;
@@ -21,7 +21,7 @@ pub struct LoggedIn {
     pub identity: String,
     /// The token.
     pub token: Token,
-    upstream: Upstream,
+    upstream: ServerClient,
     namespace: Option<String>,
     /// Whether the login made the token.
     ours: bool,
@@ -32,35 +32,37 @@ pub struct LoggedIn {
 /// # Errors
 /// The source gave no proof, or the server no token.
 pub async fn login(session: &Session) -> Result<LoggedIn, OnceError> {
-    let upstream = Upstream::build(&session.upstream).map_err(|error| OnceError::Local(error.into()))?;
+    let upstream = ServerClient::build(&session.upstream).map_err(|error| OnceError::Local(error.into()))?;
     let namespace = session.login.namespace.as_deref();
     let method = sparing(&session.identity).map_err(OnceError::Local)?;
     let source = method.build(Clock::System, &upstream, namespace).map_err(LoginError::NoProof)?;
     let proof = source.prove().await.map_err(LoginError::NoProof)?;
     let login = Login::new(upstream.clone(), session.login.clone());
     let token = login.login(&proof, &Clock::System).await?;
-    let ours = !matches!(method, identity::Method::TokenFile(_));
+    let ours = !matches!(method, identity::IdentityMethod::TokenFile(_));
     let namespace = session.login.namespace.clone();
     Ok(LoggedIn { identity: source.describe(), token, upstream, namespace, ours })
 }
 
 /// The same method, without what happens only once.
-fn sparing(method: &identity::Method) -> anyhow::Result<identity::Method> {
+fn sparing(method: &identity::IdentityMethod) -> anyhow::Result<identity::IdentityMethod> {
     let mut method = method.clone();
     match &mut method {
-        identity::Method::Jwt(options) => options.remove = false,
-        identity::Method::AppRole(options) if options.wrapping_path.is_some() => {
+        identity::IdentityMethod::Jwt(options) => options.remove = false,
+        identity::IdentityMethod::AppRole(options) if options.wrapping_path.is_some() => {
             anyhow::bail!("no login is tried: it would open the wrapping of the secret id, which opens once")
         }
-        identity::Method::AppRole(options) => options.remove_secret_id = false,
-        identity::Method::Cloud(_) | identity::Method::Certificate | identity::Method::TokenFile(_) => {}
+        identity::IdentityMethod::AppRole(options) => options.remove_secret_id = false,
+        identity::IdentityMethod::Cloud(_)
+        | identity::IdentityMethod::Certificate
+        | identity::IdentityMethod::TokenFile(_) => {}
     }
     Ok(method)
 }
 
 impl LoggedIn {
     /// The server, as it was logged in to.
-    pub(super) const fn upstream(&self) -> &Upstream {
+    pub(super) const fn upstream(&self) -> &ServerClient {
         &self.upstream
     }
 

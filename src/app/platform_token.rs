@@ -5,9 +5,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::session::{Sessions, Shared};
 use crate::agent::secrets::{
-    RetryBudget, SecretAnswer, SecretOptions, SecretRenewer, SecretRenewerDeps, SecretRequest,
+    RetryBudget, SecretOptions, SecretRenewer, SecretRenewerDeps, SecretRequest, SecretResponse,
 };
-use crate::agent::server_client::Upstream;
+use crate::agent::server_client::ServerClient;
 use crate::clock::ClockReading;
 use crate::config;
 use crate::config::TokenSource;
@@ -72,7 +72,7 @@ impl TokenMaker {
         let parts = SecretRenewerDeps {
             publisher,
             view: platform_token,
-            upstream: Upstream::build(&session.upstream).with_context(|| format!("session {}", session.name))?,
+            upstream: ServerClient::build(&session.upstream).with_context(|| format!("session {}", session.name))?,
             tokens: tokens.watch.clone(),
             session: tokens.refresh_signal.clone(),
             refresh_signal,
@@ -95,7 +95,11 @@ impl TokenMaker {
     }
 }
 
-fn platform_token(options: &SecretOptions, answer: &SecretAnswer, read: ClockReading) -> Result<PlatformToken, String> {
+fn platform_token(
+    options: &SecretOptions,
+    answer: &SecretResponse,
+    read: ClockReading,
+) -> Result<PlatformToken, String> {
     let Some(secret) = answer.data.text(&options.field) else {
         return Err(format!("{} has no text in the field {:?}", options.request.path, options.field));
     };

@@ -56,7 +56,7 @@ pub(super) struct RunningSink {
 pub(super) struct RunningSession {
     origin: Origin,
     source: SessionHandle,
-    lifecycle: watch::Sender<token_lifecycle::Options>,
+    lifecycle: watch::Sender<token_lifecycle::TokenLifecycleOptions>,
     orders: SessionOrders,
 }
 

@@ -9,8 +9,8 @@ use secrecy::SecretString;
 use zeroize::Zeroizing;
 
 use super::one_shot::LoggedIn;
-use crate::agent::secrets::{SecretAnswer, SecretRequest};
-use crate::agent::server_client::{self, CallError, Upstream, Verdict};
+use crate::agent::secrets::{SecretRequest, SecretResponse};
+use crate::agent::server_client::{self, CallError, ServerClient, TokenVerdict};
 use crate::agent::templates::{Dependency, Rendered, Resolved, Template, TemplateError, TemplateSource};
 use crate::agent::token::ClientToken;
 use crate::clock::Clock;
@@ -22,7 +22,7 @@ use crate::secret;
 /// Where the secrets of a rendering come from.
 #[derive(Debug)]
 pub struct Reader {
-    upstream: Upstream,
+    upstream: ServerClient,
     token: Option<ClientToken>,
     namespace: Option<String>,
 }
@@ -42,9 +42,9 @@ impl Reader {
             // The agent's own time for it comes first.
             response_timeout: session.upstream.client.response_timeout + Duration::from_secs(30),
         };
-        let options = server_client::Options { client, ..session.upstream.clone() };
+        let options = server_client::ServerClientOptions { client, ..session.upstream.clone() };
         let token = key.map(|key| ClientToken::parse(key).context("the listener's key could stand in no header"));
-        Ok(Self { upstream: Upstream::build(&options)?, token: token.transpose()?, namespace: None })
+        Ok(Self { upstream: ServerClient::build(&options)?, token: token.transpose()?, namespace: None })
     }
 
     /// With the token of a login of its own.
@@ -57,7 +57,7 @@ impl Reader {
     ///
     /// # Errors
     /// There was no answer, the server or the agent refused, or it made no sense.
-    pub async fn read(&self, path: &str) -> Result<SecretAnswer, CallError> {
+    pub async fn read(&self, path: &str) -> Result<SecretResponse, CallError> {
         self.upstream.ask(self.token.as_ref(), &SecretRequest::read(path), self.namespace.as_deref()).await
     }
 
@@ -93,7 +93,7 @@ impl Reader {
         match self.upstream.ask(self.token.as_ref(), request, self.namespace.as_deref()).await {
             Ok(answer) => Ok(Resolved::Secret(Arc::new(answer))),
             Err(error @ CallError::Unreachable { .. }) => Err(RenderError::Nobody(error)),
-            Err(error) if error.verdict() == Verdict::Unavailable => Err(RenderError::Unavailable(error)),
+            Err(error) if error.verdict() == TokenVerdict::Unavailable => Err(RenderError::Unavailable(error)),
             Err(error) => {
                 let gone = matches!(error, CallError::Status { status: 404, .. });
                 let what = if gone { "is not there" } else { "cannot be had" };

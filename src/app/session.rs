@@ -10,12 +10,12 @@ use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::fingerprint::fingerprint;
-use crate::agent::identity::Method;
+use crate::agent::identity::IdentityMethod;
 use crate::agent::local_api::SessionHandle;
 use crate::agent::login::Login;
 use crate::agent::output_watch::OutputWatch;
-use crate::agent::server_client::Upstream;
-use crate::agent::token_lifecycle::{self, Farewell, Parts, TokenKeeper};
+use crate::agent::server_client::ServerClient;
+use crate::agent::token_lifecycle::{self, SessionShutdown, TokenManager, TokenManagerDeps};
 use crate::clock::Clock;
 use crate::config;
 use crate::credential_watch::{RefreshSignal, credential_channel};
@@ -46,10 +46,12 @@ pub(super) fn bound_to(session: &config::Session) -> Vec<String> {
     let how = &session.login;
     // A method without roles is told by where its proof comes from.
     let proof = match &session.identity {
-        Method::AppRole(options) => Some(&options.role_id_file),
-        Method::TokenFile(file) => Some(file),
-        Method::Certificate => session.upstream.client.tls.identity.as_ref().map(|identity| &identity.certificate),
-        Method::Cloud(_) | Method::Jwt(_) => None,
+        IdentityMethod::AppRole(options) => Some(&options.role_id_file),
+        IdentityMethod::TokenFile(file) => Some(file),
+        IdentityMethod::Certificate => {
+            session.upstream.client.tls.identity.as_ref().map(|identity| &identity.certificate)
+        }
+        IdentityMethod::Cloud(_) | IdentityMethod::Jwt(_) => None,
     };
     let proof = proof.map(|path| path.display().to_string()).unwrap_or_default();
     let namespace = how.namespace.clone().unwrap_or_default();
@@ -106,18 +108,18 @@ pub(super) struct SessionOrders {
     /// Cancelled by the session once it keeps nothing any more; it may still revoke.
     pub(super) ended: CancellationToken,
     /// Where it hands its token over at its end, where another session takes it.
-    pub(super) heir: Arc<Mutex<Option<oneshot::Sender<Farewell>>>>,
+    pub(super) heir: Arc<Mutex<Option<oneshot::Sender<SessionShutdown>>>>,
 }
 
 impl SessionOrders {
     /// The token is handed over at the end, and nothing is revoked then. To be called before the session is stopped.
-    pub(super) fn hand_over(&self) -> oneshot::Receiver<Farewell> {
+    pub(super) fn hand_over(&self) -> oneshot::Receiver<SessionShutdown> {
         let (sender, receiver) = oneshot::channel();
         *self.heir.lock().unwrap_or_else(PoisonError::into_inner) = Some(sender);
         receiver
     }
 
-    fn heir(&self) -> Option<oneshot::Sender<Farewell>> {
+    fn heir(&self) -> Option<oneshot::Sender<SessionShutdown>> {
         self.heir.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
@@ -128,7 +130,7 @@ pub(super) struct Predecessor {
     /// Cancelled once it keeps nothing any more.
     pub(super) ended: CancellationToken,
     /// Its token, where it hands that over.
-    pub(super) token: Option<oneshot::Receiver<Farewell>>,
+    pub(super) token: Option<oneshot::Receiver<SessionShutdown>>,
 }
 
 /// A session that is built and has not started: nothing has been sent.
@@ -137,10 +139,10 @@ pub(super) struct Session {
     pub(super) origin: Origin,
     pub(super) source: SessionHandle,
     /// Tells the session, once it runs, to keep its token by other options.
-    pub(super) lifecycle: watch::Sender<token_lifecycle::Options>,
+    pub(super) lifecycle: watch::Sender<token_lifecycle::TokenLifecycleOptions>,
     /// True if it takes over the token of the session that it follows.
     pub(super) inherits: bool,
-    keeper: TokenKeeper,
+    keeper: TokenManager,
 }
 
 impl Session {
@@ -151,13 +153,13 @@ impl Session {
     pub(super) fn build(origin: Origin, shared: &Shared) -> anyhow::Result<Self> {
         let options = &origin.options;
         let named = || format!("session {}", options.name);
-        let upstream = Upstream::build(&options.upstream).with_context(named)?;
+        let upstream = ServerClient::build(&options.upstream).with_context(named)?;
         let namespace = options.login.namespace.as_deref();
         let identity = options.identity.build(shared.clock.clone(), &upstream, namespace).with_context(named)?;
         let login = Login::new(upstream, options.login.clone());
         let (publisher, watch) = credential_channel("no login has succeeded yet");
         let refresh_signal = RefreshSignal::new(shared.clock.clone());
-        let parts = Parts {
+        let parts = TokenManagerDeps {
             publisher,
             identity,
             login,
@@ -168,7 +170,7 @@ impl Session {
             metrics: shared.metrics.clone(),
             fingerprint: fingerprint(options),
         };
-        let keeper = TokenKeeper::new(options.lifecycle.clone(), parts);
+        let keeper = TokenManager::new(options.lifecycle.clone(), parts);
         Ok(Self {
             source: SessionHandle { watch, refresh_signal },
             lifecycle: keeper.options_sender(),
@@ -211,7 +213,7 @@ impl Session {
     pub(super) fn follow(&mut self, before: &Origin, source: &SessionHandle) {
         self.inherits = self.origin.keeps_token_of(before);
         if self.inherits {
-            self.keeper.serve_meanwhile(source.watch.peek());
+            self.keeper.publish_previous(source.watch.peek());
         }
     }
 }

@@ -12,7 +12,7 @@ use super::fd_limits;
 use super::session::{Sessions, Shared, bound_to};
 use crate::agent::process::{ProcessInputs, ProcessOptions, Supervisor, SupervisorDeps};
 use crate::agent::secrets::{OfflineOptions, RegistryWorker, SecretRegistry, SecretRegistryDeps};
-use crate::agent::server_client::Upstream;
+use crate::agent::server_client::ServerClient;
 use crate::agent::templates::{Template, TemplateDeps, TemplateTask};
 use crate::command::ProvidedEnv;
 use crate::config;
@@ -319,7 +319,7 @@ fn store(
     let (session, source) = session.with_context(|| format!("there is no session {name}"))?;
     let (interval, offline) = keeping.clone();
     let made = SecretRegistry::new(SecretRegistryDeps {
-        upstream: Upstream::build(&session.upstream).with_context(|| format!("session {name}"))?,
+        upstream: ServerClient::build(&session.upstream).with_context(|| format!("session {name}"))?,
         tokens: source.watch.clone(),
         session: source.refresh_signal.clone(),
         namespace: session.login.namespace.clone(),

@@ -1,11 +1,13 @@
 //! `[session.NAME.cloud]`: the `cloud` method, with the parameters and rules of its specification.
 
 use super::reader::Reader;
-use crate::agent::identity::{Endpoints, From, LoginFields, ManagedIdentity, Options, Variables};
+use crate::agent::identity::{
+    AzureEnv, CloudEndpoints, CloudIdentityOptions, IdentityOrigin, LoginFields, ManagedIdentity,
+};
 use crate::clock::Clock;
 
 /// Reads the method's parameters; gives the role to log in as, if there is to be one, and the identity to prove.
-pub(super) fn read(mut reader: Reader<'_>, wants_role: bool) -> (String, Options) {
+pub(super) fn read(mut reader: Reader<'_>, wants_role: bool) -> (String, CloudIdentityOptions) {
     let role = role(&mut reader, wants_role);
     let meaning = "the resource that identity information is asked for, such as \"https://management.azure.com/\"";
     let resource = reader.required("resource", meaning).map(|text| text.value).unwrap_or_default();
@@ -19,13 +21,13 @@ pub(super) fn read(mut reader: Reader<'_>, wants_role: bool) -> (String, Options
         vmss_name: reader.value("vmss_name"),
         resource_id: reader.value("resource_id"),
     };
-    let mut options = Options {
+    let mut options = CloudIdentityOptions {
         resource,
         scope: None,
         from,
         overrides,
-        variables: Variables::of(reader.scope.environment.variables.clone()),
-        endpoints: Endpoints::provider(),
+        variables: AzureEnv::from_vars(reader.scope.environment.variables.clone()),
+        endpoints: CloudEndpoints::provider(),
     };
     if let Some(scope) = scope.as_ref().filter(|scope| !scope.unknown)
         && !from_environment
@@ -58,7 +60,7 @@ pub(super) fn role(reader: &mut Reader<'_>, wanted: bool) -> String {
     String::new()
 }
 
-fn identity(reader: &mut Reader<'_>, from_environment: bool) -> From {
+fn identity(reader: &mut Reader<'_>, from_environment: bool) -> IdentityOrigin {
     let object_id = reader.text("object_id");
     let client_id = reader.text("client_id");
     if let (Some(object), Some(client)) = (&object_id, &client_id) {
@@ -72,9 +74,9 @@ fn identity(reader: &mut Reader<'_>, from_environment: bool) -> From {
             let advice = "leave it out, or name the identity by the variable AZURE_CLIENT_ID";
             reader.scope.diagnostics.warning(ignored.at, &ignored.key, found, advice);
         }
-        return From::Environment;
+        return IdentityOrigin::Environment;
     }
-    From::Instance(match (object_id, client_id) {
+    IdentityOrigin::Instance(match (object_id, client_id) {
         (Some(id), _) => ManagedIdentity::ObjectId(id.value),
         (None, Some(id)) => ManagedIdentity::ClientId(id.value),
         (None, None) => ManagedIdentity::System,

@@ -5,10 +5,10 @@ use std::time::Duration;
 use humantime::format_duration;
 
 use super::reader::Reader;
-use crate::agent::secrets::ChildOptions;
+use crate::agent::secrets::DerivedTokenOptions;
 
 /// Reads the table of that name. `ends_by_use` says whether its child may have a number of uses.
-pub(super) fn read(reader: &mut Reader<'_>, ends_by_use: bool) -> Option<ChildOptions> {
+pub(super) fn read(reader: &mut Reader<'_>, ends_by_use: bool) -> Option<DerivedTokenOptions> {
     let mut table = reader.table("derived_token")?;
     let policies = table.list("policies").unwrap_or_default().into_iter().map(|text| text.value).collect();
     let (second, day) = (Duration::from_secs(1), Duration::from_hours(24));
@@ -18,11 +18,11 @@ pub(super) fn read(reader: &mut Reader<'_>, ends_by_use: bool) -> Option<ChildOp
     }
     let num_uses = if ends_by_use { table.number("num_uses", 1..=1_000_000) } else { None };
     table.finish();
-    Some(ChildOptions { policies, ttl: ttl.unwrap_or(day), num_uses: num_uses.unwrap_or(0) as u64 })
+    Some(DerivedTokenOptions { policies, ttl: ttl.unwrap_or(day), num_uses: num_uses.unwrap_or(0) as u64 })
 }
 
 /// What such a token may do and for how long, in words that follow `a child of the token`.
-pub(super) fn words(child: &ChildOptions) -> String {
+pub(super) fn words(child: &DerivedTokenOptions) -> String {
     let policies = match child.policies.as_slice() {
         [] => "the same policies".to_owned(),
         policies => format!("the policies {}", policies.join(", ")),

@@ -13,9 +13,9 @@ use super::gateway;
 use super::method;
 use super::{Agent, Config, Diagnostic, Listener, Log, LogFormat, Outcome, Ready, Serves, Session, Sink, Template};
 use super::{credential, derived_token, process, server, template};
-use crate::agent::identity::Method;
+use crate::agent::identity::IdentityMethod;
 use crate::agent::secrets::DerivedTokenKind;
-use crate::agent::server_client::Kind;
+use crate::agent::server_client::ServerKind;
 use crate::agent::sinks::{OnExpiry, SinkFormat};
 use crate::http::client::{Address, Proxy};
 use crate::http::guard::Admit;
@@ -159,7 +159,7 @@ impl Words<'_> {
                 .map(|state| format!("keeps the token over a restart, sealed in {}", state.file.display())),
         );
         let end = match (life.revoke_on_exit, upstream.kind) {
-            (true, Kind::Consul) => "logs out",
+            (true, ServerKind::Consul) => "logs out",
             (true, _) => "revokes the token",
             (false, _) => "leaves the token to its own end",
         };
@@ -179,11 +179,11 @@ impl Words<'_> {
         let namespace = login.namespace.as_ref();
         let namespace =
             namespace.map_or(String::new(), |its| format!(", in namespace {}", self.tell(&key("namespace"), its)));
-        if upstream.kind == Kind::Consul {
+        if upstream.kind == ServerKind::Consul {
             let method = self.tell(&key("auth_method"), &login.mount);
             return format!("logs in to {at}, by its auth method {method}{namespace}");
         }
-        if matches!(session.identity, Method::TokenFile(_)) {
+        if matches!(session.identity, IdentityMethod::TokenFile(_)) {
             return format!("uses a token that it is given, at {at}{namespace}");
         }
         let role = match login.role.as_str() {

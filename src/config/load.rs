@@ -20,7 +20,7 @@ use super::tree::{self, Table, join};
 use super::tree::{Entry, Value};
 use super::{Agent, Config, Environment, Listener, Log, Outcome, Purpose, Serves};
 use super::{agent, credential, listener, process, server, session, sink, template};
-use crate::agent::server_client::Kind;
+use crate::agent::server_client::ServerKind;
 #[cfg(feature = "gateway")]
 use crate::gateway::client_setup::UserConfigFiles;
 use crate::http::client::Address;
@@ -188,7 +188,7 @@ fn loops(diagnostics: &Diagnostics, config: &Config, listeners: &Places) {
         let at = listeners.iter().find(|(name, _)| *name == listener.name).map(|(_, at)| *at);
         if let (Serves::ApiProxy(options), Some(session), Some(at)) = (&listener.serves, theirs, at)
             && options.cache.is_some()
-            && let kind @ (Kind::Keyward | Kind::Consul) = session.upstream.kind
+            && let kind @ (ServerKind::Keyward | ServerKind::Consul) = session.upstream.kind
         {
             let kind = server::kind(kind);
             let found = format!("given where session {} has a server of kind \"{kind}\"", session.name);

@@ -8,16 +8,17 @@ use super::cloud;
 use super::reader::Reader;
 use super::values::{self, Wrong, wrong};
 use crate::agent::identity::{
-    AppRole, Endpoints, From, JwtFile, LoginFields, ManagedIdentity, Method, Options as Cloud, Variables,
+    AppRoleOptions, AzureEnv, CloudEndpoints, CloudIdentityOptions, IdentityMethod, IdentityOrigin, JwtFileOptions,
+    LoginFields, ManagedIdentity,
 };
-use crate::agent::server_client::{Kind, Options as Server};
+use crate::agent::server_client::{ServerClientOptions, ServerKind};
 use crate::http::client::{Address, Identity};
 
 /// What was read.
 pub(super) struct Read {
     /// The role to log in as; empty where the method has none.
     pub(super) role: String,
-    pub(super) method: Method,
+    pub(super) method: IdentityMethod,
     /// The mount that the method has unless the server's operator chose another; `None` where there is no login.
     pub(super) mount: Option<&'static str>,
     /// The client certificate to show in place of the server's.
@@ -30,7 +31,7 @@ const METHODS: [&str; 6] = ["cloud", "jwt", "kubernetes", "approle", "cert", "to
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
 
 /// Reads the method of a session that logs in to `server`, if that is known.
-pub(super) fn read(reader: &mut Reader<'_>, server: Option<&Server>) -> Read {
+pub(super) fn read(reader: &mut Reader<'_>, server: Option<&ServerClientOptions>) -> Read {
     let given: Vec<_> = METHODS.into_iter().filter_map(|name| Some((reader.place_of(name)?, name))).collect();
     let Some((_, name)) = given.first().copied() else {
         let advice = format!("a session has one method: write [{}] with role and resource", reader.key("cloud"));
@@ -42,7 +43,7 @@ pub(super) fn read(reader: &mut Reader<'_>, server: Option<&Server>) -> Read {
         reader.scope.diagnostics.error(*at, &reader.key(other), found, "keep one, or write another session");
         let _ = reader.table(other);
     }
-    let own_wire = server.is_some_and(|server| server.kind == Kind::Consul);
+    let own_wire = server.is_some_and(|server| server.kind == ServerKind::Consul);
     let Some(table) = reader.table(name) else { return nobody() };
     if own_wire && !matches!(name, "cloud" | "jwt" | "kubernetes") {
         let found = "a method that a server of the kind consul does not have";
@@ -52,7 +53,7 @@ pub(super) fn read(reader: &mut Reader<'_>, server: Option<&Server>) -> Read {
     match name {
         "cloud" => {
             let (role, options) = cloud::read(table, !own_wire);
-            Read { role, method: Method::Cloud(Box::new(options)), mount: Some("azure"), certificate: None }
+            Read { role, method: IdentityMethod::Cloud(Box::new(options)), mount: Some("azure"), certificate: None }
         }
         "jwt" => signed(table, "jwt", None, own_wire),
         "kubernetes" => signed(table, "kubernetes", Some(SERVICE_ACCOUNT), own_wire),
@@ -68,7 +69,7 @@ pub(super) fn read(reader: &mut Reader<'_>, server: Option<&Server>) -> Read {
             });
             let file = file.unwrap_or_default();
             table.finish();
-            Read { role: String::new(), method: Method::TokenFile(file), mount: None, certificate: None }
+            Read { role: String::new(), method: IdentityMethod::TokenFile(file), mount: None, certificate: None }
         }
     }
 }
@@ -81,7 +82,7 @@ fn signed(mut table: Reader<'_>, mount: &'static str, usual: Option<&str>, own_w
     };
     let remove = table.flag("remove_after_reading", false);
     table.finish();
-    Read { role, method: Method::Jwt(JwtFile { file, remove }), mount: Some(mount), certificate: None }
+    Read { role, method: IdentityMethod::Jwt(JwtFileOptions { file, remove }), mount: Some(mount), certificate: None }
 }
 
 fn approle(mut table: Reader<'_>) -> Read {
@@ -102,11 +103,11 @@ fn approle(mut table: Reader<'_>) -> Read {
         }
     }
     table.finish();
-    let options = AppRole { role_id_file, secret_id_file, remove_secret_id, wrapping_path };
-    Read { role: String::new(), method: Method::AppRole(options), mount: Some("approle"), certificate: None }
+    let options = AppRoleOptions { role_id_file, secret_id_file, remove_secret_id, wrapping_path };
+    Read { role: String::new(), method: IdentityMethod::AppRole(options), mount: Some("approle"), certificate: None }
 }
 
-fn cert(mut table: Reader<'_>, server: Option<&Server>) -> Read {
+fn cert(mut table: Reader<'_>, server: Option<&ServerClientOptions>) -> Read {
     let role = table.value("role").unwrap_or_default();
     let pair = (table.place_of("client_cert"), table.place_of("client_key"));
     let certificate = table.file("client_cert").zip(table.key_file("client_key"));
@@ -130,7 +131,7 @@ fn cert(mut table: Reader<'_>, server: Option<&Server>) -> Read {
     }
     table.finish();
     let certificate = certificate.map(|(certificate, key)| Identity { certificate, key });
-    Read { role, method: Method::Certificate, mount: Some("cert"), certificate }
+    Read { role, method: IdentityMethod::Certificate, mount: Some("cert"), certificate }
 }
 
 /// A file that may come after the agent has started: the session waits for it.
@@ -149,13 +150,13 @@ fn wrapping_path(text: &str) -> Result<String, Wrong> {
 
 /// The placeholder where the method is missing.
 fn nobody() -> Read {
-    let method = Method::Cloud(Box::new(Cloud {
+    let method = IdentityMethod::Cloud(Box::new(CloudIdentityOptions {
         resource: String::new(),
         scope: None,
-        from: From::Instance(ManagedIdentity::System),
+        from: IdentityOrigin::Instance(ManagedIdentity::System),
         overrides: LoginFields::default(),
-        variables: Variables::default(),
-        endpoints: Endpoints::provider(),
+        variables: AzureEnv::default(),
+        endpoints: CloudEndpoints::provider(),
     }));
     Read { role: String::new(), method, mount: Some("azure"), certificate: None }
 }
@@ -171,12 +172,12 @@ pub(super) fn words(session: &Session, references: &BTreeMap<String, String>) ->
     let tell = |key: &str, value: &str| told(session, key, value, references);
     let file = |key: &str, path: &Path| tell(key, &path.display().to_string());
     match &session.identity {
-        Method::Cloud(options) => cloud_words(options, &tell),
-        Method::Jwt(JwtFile { file: path, remove }) => {
+        IdentityMethod::Cloud(options) => cloud_words(options, &tell),
+        IdentityMethod::Jwt(JwtFileOptions { file: path, remove }) => {
             let gone = if *remove { ", which it removes once it has read it" } else { "" };
             vec![format!("proves itself with the signed token in {}{gone}", file("file", path))]
         }
-        Method::AppRole(options) => {
+        IdentityMethod::AppRole(options) => {
             let role_id = file("role_id_file", &options.role_id_file);
             let mut does = vec![format!("proves itself with the role id in {role_id}")];
             if let Some(path) = &options.secret_id_file {
@@ -186,24 +187,26 @@ pub(super) fn words(session: &Session, references: &BTreeMap<String, String>) ->
             }
             does
         }
-        Method::Certificate => {
+        IdentityMethod::Certificate => {
             let identity = session.upstream.client.tls.identity.as_ref();
             let certificate = identity.map(|identity| identity.certificate.display().to_string()).unwrap_or_default();
             vec![format!("proves itself with the client certificate {}", tell("client_cert", &certificate))]
         }
-        Method::TokenFile(path) => vec![format!("takes the token in {}, and never revokes it", file("file", path))],
+        IdentityMethod::TokenFile(path) => {
+            vec![format!("takes the token in {}, and never revokes it", file("file", path))]
+        }
     }
 }
 
-fn cloud_words(options: &Cloud, tell: &impl Fn(&str, &str) -> String) -> Vec<String> {
+fn cloud_words(options: &CloudIdentityOptions, tell: &impl Fn(&str, &str) -> String) -> Vec<String> {
     let resource = tell("resource", &options.resource);
     let whose = match &options.from {
-        From::Environment => None,
-        From::Instance(ManagedIdentity::System) => Some("this machine's identity".to_owned()),
-        From::Instance(ManagedIdentity::ObjectId(id)) => {
+        IdentityOrigin::Environment => None,
+        IdentityOrigin::Instance(ManagedIdentity::System) => Some("this machine's identity".to_owned()),
+        IdentityOrigin::Instance(ManagedIdentity::ObjectId(id)) => {
             Some(format!("this machine's identity with the object id {}", tell("object_id", id)))
         }
-        From::Instance(ManagedIdentity::ClientId(id)) => {
+        IdentityOrigin::Instance(ManagedIdentity::ClientId(id)) => {
             Some(format!("this machine's identity with the client id {}", tell("client_id", id)))
         }
     };
@@ -211,7 +214,7 @@ fn cloud_words(options: &Cloud, tell: &impl Fn(&str, &str) -> String) -> Vec<Str
         format!("proves {whose}, for the resource {resource}")
     } else {
         let scope = options.scope.as_ref().map(|scope| tell("scope", scope));
-        let scope = Cloud { resource, scope, ..options.clone() }.environment_scope();
+        let scope = CloudIdentityOptions { resource, scope, ..options.clone() }.environment_scope();
         format!("proves the identity that the environment's variables name, for the scope {scope}")
     }];
     let fields = &options.overrides;

@@ -55,7 +55,7 @@ use crate::agent::api_proxy::ApiProxyOptions;
 use crate::agent::identity;
 use crate::agent::login;
 use crate::agent::process::ProcessOptions;
-use crate::agent::secrets::{ChildOptions, DerivedTokenKind, OfflineOptions};
+use crate::agent::secrets::{DerivedTokenKind, DerivedTokenOptions, OfflineOptions};
 use crate::agent::server_client;
 use crate::agent::sinks::SinkOptions;
 use crate::agent::templates::TemplateOptions;
@@ -109,13 +109,13 @@ pub struct Session {
     /// Its name: letters, digits, `-` and `_`.
     pub name: String,
     /// The server that it logs in to.
-    pub upstream: server_client::Options,
+    pub upstream: server_client::ServerClientOptions,
     /// How it logs in.
-    pub login: login::Options,
+    pub login: login::LoginOptions,
     /// Who it says that we are.
-    pub identity: identity::Method,
+    pub identity: identity::IdentityMethod,
     /// How its token is kept.
-    pub lifecycle: token_lifecycle::Options,
+    pub lifecycle: token_lifecycle::TokenLifecycleOptions,
 }
 
 /// A user's name and a password in a secret, for the programs that Docker and git ask. The running agent has no part in it but
@@ -174,7 +174,7 @@ pub struct Listener {
     /// Names of the sessions that it may serve.
     pub sessions: Vec<String>,
     /// What is made of each session's token and served in its place, if anything is.
-    pub derived_token: Option<ChildOptions>,
+    pub derived_token: Option<DerivedTokenOptions>,
     /// Whether the agent is not ready without it.
     pub required: bool,
 }

@@ -6,25 +6,29 @@ use url::{Host, Url};
 
 use super::reader::Reader;
 use super::values::{self, Wrong, wrong, wrong_and_secret};
-use crate::agent::server_client::{Kind, Options};
+use crate::agent::server_client::{ServerClientOptions, ServerKind};
 use crate::http::client;
 use crate::http::client::{Address, Identity, Proxy, Tls, is_loopback};
 
-const KINDS: [(&str, Kind); 4] =
-    [("vault", Kind::Vault), ("openbao", Kind::OpenBao), ("keyward", Kind::Keyward), ("consul", Kind::Consul)];
+const KINDS: [(&str, ServerKind); 4] = [
+    ("vault", ServerKind::Vault),
+    ("openbao", ServerKind::OpenBao),
+    ("keyward", ServerKind::Keyward),
+    ("consul", ServerKind::Consul),
+];
 const TENTH: Duration = Duration::from_millis(100);
 
 /// The word for a kind of server.
-pub(super) fn kind(kind: Kind) -> &'static str {
+pub(super) fn kind(kind: ServerKind) -> &'static str {
     KINDS.iter().find(|(_, its)| *its == kind).map_or("", |(word, _)| *word)
 }
 
 /// Reads one server.
-pub(super) fn read(name: String, mut reader: Reader<'_>) -> Options {
+pub(super) fn read(name: String, mut reader: Reader<'_>) -> ServerClientOptions {
     if reader.place_of("kind").is_none() {
         reader.missing("kind", "write kind = \"vault\", \"openbao\", \"keyward\" or \"consul\"");
     }
-    let kind = reader.choice("kind", &KINDS).unwrap_or(Kind::Vault);
+    let kind = reader.choice("kind", &KINDS).unwrap_or(ServerKind::Vault);
     let address = reader.required("address", "where the server is, such as \"https://secrets.example.com:8200\"");
     let address = address.and_then(|text| reader.parse(&text, server_address));
     let tls = tls(&mut reader, address.as_ref());
@@ -45,7 +49,7 @@ pub(super) fn read(name: String, mut reader: Reader<'_>) -> Options {
     };
     let login_timeout = reader.duration("login_timeout", Duration::from_secs(90), TENTH..=Duration::from_mins(10));
     reader.finish();
-    Options { name, kind, client, login_timeout }
+    ServerClientOptions { name, kind, client, login_timeout }
 }
 
 fn tls(reader: &mut Reader<'_>, address: Option<&Address>) -> Tls {

@@ -9,9 +9,9 @@ use super::method;
 use super::reader::Reader;
 use super::tree::quoted;
 use super::values::{self, Wrong, did_you_mean, wrong};
-use crate::agent::identity::Method;
+use crate::agent::identity::IdentityMethod;
 use crate::agent::login;
-use crate::agent::server_client::{Kind, Options as Server};
+use crate::agent::server_client::{ServerClientOptions, ServerKind};
 use crate::agent::token_lifecycle;
 
 /// The least length of a key that seals a token into a file, in bytes: a 128-bit key in hex.
@@ -21,11 +21,11 @@ const SEAL_KEY: usize = 32;
 pub(super) fn read(
     name: String,
     mut reader: Reader<'_>,
-    servers: &[Server],
+    servers: &[ServerClientOptions],
     state_dir: Option<&Path>,
 ) -> Option<Session> {
     let mut upstream = server(&mut reader, servers);
-    let own_wire = upstream.as_ref().is_some_and(|server| server.kind == Kind::Consul);
+    let own_wire = upstream.as_ref().is_some_and(|server| server.kind == ServerKind::Consul);
     let method = method::read(&mut reader, upstream.as_ref());
     if let (Some(upstream), Some(certificate)) = (&mut upstream, method.certificate) {
         upstream.client.tls.identity = Some(certificate);
@@ -62,20 +62,21 @@ pub(super) fn read(
     if own_wire && wrap_ttl.is_some() {
         reader.conflict("wrap_ttl", "a server of the kind consul", "its login wraps nothing");
     }
-    if matches!(method.method, Method::TokenFile(_)) {
+    if matches!(method.method, IdentityMethod::TokenFile(_)) {
         for key in ["revoke_on_exit", "wrap_ttl", "seal_key_file"] {
             if reader.place_of(key).is_some() {
                 reader.conflict(key, "token_file", "the token is not the session's own");
             }
         }
     }
-    let state = state_dir.map(|folder| token_lifecycle::State { file: folder.join(format!("{name}.state")), seal });
+    let state = state_dir
+        .map(|folder| token_lifecycle::SessionStateOptions { file: folder.join(format!("{name}.state")), seal });
     reader.finish();
     Some(Session {
         upstream: upstream?,
-        login: login::Options { role: method.role, mount, namespace, wrap_ttl },
+        login: login::LoginOptions { role: method.role, mount, namespace, wrap_ttl },
         identity: method.method,
-        lifecycle: token_lifecycle::Options {
+        lifecycle: token_lifecycle::TokenLifecycleOptions {
             name: name.clone(),
             check_interval,
             login_jitter: splay,
@@ -86,7 +87,7 @@ pub(super) fn read(
     })
 }
 
-fn server(reader: &mut Reader<'_>, servers: &[Server]) -> Option<Server> {
+fn server(reader: &mut Reader<'_>, servers: &[ServerClientOptions]) -> Option<ServerClientOptions> {
     let names: Vec<_> = servers.iter().map(|server| server.name.as_str()).collect();
     if reader.place_of("server").is_none() {
         match servers {

@@ -14,7 +14,7 @@ use super::values::{self, Wrong, did_you_mean, wrong};
 use super::{Session, Sink};
 use crate::agent::output_watch::OnMissing;
 use crate::agent::secrets::{DerivedTokenKind, PersistOptions};
-use crate::agent::server_client::Kind;
+use crate::agent::server_client::ServerKind;
 use crate::agent::sinks::{OnExpiry, SinkEncryption, SinkFormat, SinkOptions};
 use crate::agent::token_lifecycle;
 
@@ -160,20 +160,21 @@ pub(super) struct Sessions {
     /// Those that log in to a server of the kind consul.
     own_wire: BTreeSet<String>,
     /// The state of those without errors.
-    states: BTreeMap<String, Option<token_lifecycle::State>>,
+    states: BTreeMap<String, Option<token_lifecycle::SessionStateOptions>>,
     /// What was said of those that lack something, once for each key that asks for it.
     said: RefCell<BTreeSet<String>>,
     /// Those whose server keeps no secrets, and its kind.
-    without_secrets: BTreeMap<String, Kind>,
+    without_secrets: BTreeMap<String, ServerKind>,
 }
 
 impl Sessions {
     pub(super) fn new(names: &[String], sessions: &[Session]) -> Self {
         let is_wrapped = |name: &String| sessions.iter().any(|its| its.name == *name && its.login.wrap_ttl.is_some());
-        let own_wire = sessions.iter().filter(|its| its.upstream.kind == Kind::Consul);
+        let own_wire = sessions.iter().filter(|its| its.upstream.kind == ServerKind::Consul);
         let own_wire = own_wire.map(|its| its.name.clone()).collect();
         let without = sessions.iter().map(|its| (its.name.clone(), its.upstream.kind));
-        let without_secrets = without.filter(|(_, kind)| matches!(kind, Kind::Consul | Kind::Keyward)).collect();
+        let without_secrets =
+            without.filter(|(_, kind)| matches!(kind, ServerKind::Consul | ServerKind::Keyward)).collect();
         let states = sessions.iter().map(|its| (its.name.clone(), its.lifecycle.state.clone())).collect();
         Self {
             wrapped: names.iter().map(|name| (name.clone(), is_wrapped(name))).collect(),
@@ -221,7 +222,7 @@ impl Sessions {
     }
 
     /// The kind of a session's server, where that is one that keeps no secrets.
-    pub(super) fn keeps_no_secrets(&self, session: &str) -> Option<Kind> {
+    pub(super) fn keeps_no_secrets(&self, session: &str) -> Option<ServerKind> {
         self.without_secrets.get(session).copied()
     }
 

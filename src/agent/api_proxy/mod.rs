@@ -39,8 +39,8 @@ pub use response_cache::CacheOptions;
 pub use rules::{Exemption, Rule, Rules};
 
 use crate::agent::secrets::cache::{self, Cache, LeaseRenewer};
-use crate::agent::secrets::{ChildOptions, EncryptedFileError};
-use crate::agent::server_client::{self, Upstream};
+use crate::agent::secrets::{DerivedTokenOptions, EncryptedFileError};
+use crate::agent::server_client::{self, ServerClient};
 use crate::agent::token::TokenWatch;
 use crate::clock::Clock;
 use crate::credential_watch::RefreshSignal;
@@ -97,13 +97,13 @@ pub struct ApiProxyDeps {
     /// Rung where the server refuses the token.
     pub refresh_signal: RefreshSignal,
     /// The server that the session logs in to.
-    pub upstream: server_client::Options,
+    pub upstream: server_client::ServerClientOptions,
     /// The namespace that the session logs in to.
     pub namespace: Option<String>,
     /// Where a cache counts, and under which name.
     pub observed: Observed,
     /// What the token is in place of the session's own: another at each start.
-    pub derived_token: Option<ChildOptions>,
+    pub derived_token: Option<DerivedTokenOptions>,
     /// The session, and how it logs in: what was kept over a restart is given again for the same alone.
     pub bound_to: Vec<String>,
 }
@@ -161,7 +161,7 @@ impl ApiProxy {
             None => None,
             Some(policy) => {
                 let (tokens, session, namespace) = (watch.clone(), refresh_signal.clone(), namespace.clone());
-                let upstream = Upstream::build(&upstream)?;
+                let upstream = ServerClient::build(&upstream)?;
                 let rules = format!("{:?} {:?} {derived_token:?}", policy.options.values, policy.options.leases);
                 let mut bound: Vec<&str> = bound_to.iter().map(String::as_str).collect();
                 bound.extend([upstream.address(), &observed.listener, &rules]);

@@ -3,7 +3,7 @@
 use http::header::{AUTHORIZATION, CACHE_CONTROL};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use crate::agent::server_client::Kind;
+use crate::agent::server_client::ServerKind;
 
 /// What headers bring. Of those that come twice the first counts.
 #[derive(Debug, Clone, Copy, Default)]
@@ -26,7 +26,7 @@ pub(super) struct RequestHeaders<'a> {
 
 impl<'a> RequestHeaders<'a> {
     /// By what a server of this kind looks at.
-    pub(super) fn parse(kind: Kind, headers: &'a HeaderMap) -> Self {
+    pub(super) fn parse(kind: ServerKind, headers: &'a HeaderMap) -> Self {
         let (tokens, namespaces) = (token_headers(kind), namespace_headers(kind));
         let mut request_headers = Self::default();
         for (name, value) in headers {
@@ -70,29 +70,29 @@ impl<'a> RequestHeaders<'a> {
 }
 
 /// The headers that a server of the kind takes a token from. The first is the one that it is put in.
-pub(super) fn token_headers(kind: Kind) -> &'static [HeaderName] {
+pub(super) fn token_headers(kind: ServerKind) -> &'static [HeaderName] {
     static VAULT: [HeaderName; 1] = [VAULT_TOKEN];
     static ACCESS: [HeaderName; 3] =
         [HeaderName::from_static("x-service-token"), HeaderName::from_static("x-consul-token"), VAULT_TOKEN];
     static CONSUL: [HeaderName; 3] =
         [HeaderName::from_static("x-consul-token"), HeaderName::from_static("x-service-token"), VAULT_TOKEN];
     match kind {
-        Kind::Vault | Kind::OpenBao => &VAULT,
-        Kind::Keyward => &ACCESS,
-        Kind::Consul => &CONSUL,
+        ServerKind::Vault | ServerKind::OpenBao => &VAULT,
+        ServerKind::Keyward => &ACCESS,
+        ServerKind::Consul => &CONSUL,
     }
 }
 
-pub(super) fn namespace_headers(kind: Kind) -> &'static [HeaderName] {
+pub(super) fn namespace_headers(kind: ServerKind) -> &'static [HeaderName] {
     static VAULT: [HeaderName; 1] = [HeaderName::from_static("x-vault-namespace")];
     static ACCESS: [HeaderName; 2] =
         [HeaderName::from_static("x-service-namespace"), HeaderName::from_static("x-consul-namespace")];
     static CONSUL: [HeaderName; 2] =
         [HeaderName::from_static("x-consul-namespace"), HeaderName::from_static("x-service-namespace")];
     match kind {
-        Kind::Vault | Kind::OpenBao => &VAULT,
-        Kind::Keyward => &ACCESS,
-        Kind::Consul => &CONSUL,
+        ServerKind::Vault | ServerKind::OpenBao => &VAULT,
+        ServerKind::Keyward => &ACCESS,
+        ServerKind::Consul => &CONSUL,
     }
 }
 

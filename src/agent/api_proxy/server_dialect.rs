@@ -8,14 +8,14 @@ use super::namespace;
 use super::query::Query;
 use super::request_headers::{RequestHeaders, VAULT_TOKEN, namespace_headers, token_headers};
 use super::session_token::TokenHeader;
-use crate::agent::server_client::Kind;
+use crate::agent::server_client::ServerKind;
 use crate::http::reverse_proxy::{Head, Line, Upstream};
 use crate::http::server::Caller;
 
 /// What differs between servers, and what is the same on every request to one.
 #[derive(Debug)]
 pub(super) struct ServerDialect {
-    pub(super) kind: Kind,
+    pub(super) kind: ServerKind,
     /// The name that the configuration gives the server.
     pub(super) name: String,
     host: HeaderValue,
@@ -39,7 +39,13 @@ pub(super) struct Call {
 const VAULT_REQUEST: HeaderName = HeaderName::from_static("x-vault-request");
 
 impl ServerDialect {
-    pub(super) fn new(kind: Kind, name: String, host: HeaderValue, prefix: String, namespace: Option<&str>) -> Self {
+    pub(super) fn new(
+        kind: ServerKind,
+        name: String,
+        host: HeaderValue,
+        prefix: String,
+        namespace: Option<&str>,
+    ) -> Self {
         // A namespace is visible ASCII, which every header takes.
         let namespace = namespace.and_then(|namespace| HeaderValue::from_str(namespace).ok());
         Self { kind, name, host, prefix, namespace }
@@ -47,7 +53,7 @@ impl ServerDialect {
 
     /// Whether the server speaks the access-control service's API.
     fn is_consul_compatible(&self) -> bool {
-        matches!(self.kind, Kind::Keyward | Kind::Consul)
+        matches!(self.kind, ServerKind::Keyward | ServerKind::Consul)
     }
 
     /// Whether the query holds a token, which an access-control service takes there.
@@ -158,8 +164,8 @@ mod tests {
     use secrecy::SecretString;
 
     use super::*;
-    use crate::agent::server_client::Kind::{Consul, Keyward, Vault};
-    use crate::agent::token::{ClientToken, Generation, Kind as TokenKind, Lease, Token};
+    use crate::agent::server_client::ServerKind::{Consul, Keyward, Vault};
+    use crate::agent::token::{ClientToken, Generation, Lease, Token, TokenKind};
     use crate::clock::Clock;
 
     fn token() -> TokenHeader {
@@ -176,7 +182,7 @@ mod tests {
         TokenHeader { token: Arc::new(token), value: HeaderValue::from_static("ours") }
     }
 
-    fn dressed(kind: Kind, given: &str, with_session: bool, keyed: bool) -> String {
+    fn dressed(kind: ServerKind, given: &str, with_session: bool, keyed: bool) -> String {
         let mut request = Request::get("/v1/a");
         for line in given.split('|').filter(|line| !line.is_empty()) {
             let (name, value) = line.split_once(": ").unwrap();

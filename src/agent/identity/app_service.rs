@@ -6,31 +6,31 @@ use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
 
 use super::ManagedIdentity;
-use super::failure::Failure;
-use super::managed_identity_host::Form;
+use super::error::AttemptError;
+use super::managed_identity_host::AppServiceApi;
 use super::transport::Transport;
 
-/// Asks for a token for `resource`, as written.
+/// Requests a token for `resource`, byte for byte.
 pub(super) async fn token(
     transport: &Transport,
-    (endpoint, header, form): (&Url, &SecretString, Form),
+    (endpoint, header, form): (&Url, &SecretString, AppServiceApi),
     which: &ManagedIdentity,
     resource: &str,
-) -> Result<SecretString, Failure> {
+) -> Result<SecretString, AttemptError> {
     let (version, key) = match form {
-        Form::Current => ("2019-08-01", "x-identity-header"),
-        Form::Old => ("2017-09-01", "secret"),
+        AppServiceApi::Current => ("2019-08-01", "x-identity-header"),
+        AppServiceApi::Old => ("2017-09-01", "secret"),
     };
     let named = match (which, form) {
         (ManagedIdentity::System, _) => None,
         (ManagedIdentity::ObjectId(id), _) => Some(("principal_id", id)),
-        (ManagedIdentity::ClientId(id), Form::Current) => Some(("client_id", id)),
-        (ManagedIdentity::ClientId(id), Form::Old) => Some(("clientid", id)),
+        (ManagedIdentity::ClientId(id), AppServiceApi::Current) => Some(("client_id", id)),
+        (ManagedIdentity::ClientId(id), AppServiceApi::Old) => Some(("clientid", id)),
     };
     let mut url = endpoint.clone();
     url.query_pairs_mut().append_pair("api-version", version).append_pair("resource", resource).extend_pairs(named);
     let mut value = HeaderValue::from_str(header.expose_secret())
-        .map_err(|_| Failure::setting("IDENTITY_HEADER (or MSI_SECRET) does not fit a header"))?;
+        .map_err(|_| AttemptError::setting("IDENTITY_HEADER (or MSI_SECRET) does not fit a header"))?;
     value.set_sensitive(true);
     transport.hiding(header.clone()).token(transport.http.get(url).header(key, value)).await
 }

@@ -1,4 +1,4 @@
-//! The id of a role and its secret id, from files; the secret id may come in a wrapping that opens once.
+//! AppRole: a role id and a secret id from files. The secret id may be wrapped in a single-use token.
 
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
@@ -6,41 +6,41 @@ use std::sync::{Mutex, PoisonError};
 use async_trait::async_trait;
 use secrecy::{ExposeSecret as _, SecretString};
 
-use super::consumable_file::{KeptFile, unreadable};
-use super::{Class, IdentityError, IdentityProof, IdentitySource};
-use crate::agent::server_client::{CallError, Upstream, Verdict};
+use super::consumable_file::{ConsumableFile, unreadable};
+use super::{IdentityError, IdentityErrorKind, IdentityProof, IdentitySource};
+use crate::agent::server_client::{CallError, ServerClient, TokenVerdict};
 use crate::agent::token::ClientToken;
 use crate::secret;
 
-/// Where they are.
+/// Files of a role id and its secret id.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AppRole {
-    /// File with the role's id. It is read anew at each login.
+pub struct AppRoleOptions {
+    /// File of the role id, read at each login.
     pub role_id_file: PathBuf,
-    /// File with the secret id, where the role wants one. It is read anew at each login.
+    /// File of the secret id, if the role requires one; read at each login.
     pub secret_id_file: Option<PathBuf>,
-    /// Whether that file is removed once it is read.
+    /// True if the secret id's file is deleted after it is read.
     pub remove_secret_id: bool,
-    /// The file holds a token that unwraps to the secret id; this path must have been wrapped.
+    /// Set if the file holds a wrapping token: the API path that must have created it.
     pub wrapping_path: Option<String>,
 }
 
-/// The source.
+/// Identity source of the AppRole method.
 #[derive(Debug)]
-pub(super) struct Source {
-    options: AppRole,
-    secret_id: Option<KeptFile>,
-    upstream: Upstream,
+pub(super) struct AppRoleSource {
+    options: AppRoleOptions,
+    secret_id: Option<ConsumableFile>,
+    upstream: ServerClient,
     namespace: Option<String>,
-    /// The wrapping that was opened last, and what was in it: it opens once.
+    /// Last wrapping token and its secret id, since it can be unwrapped only once.
     opened: Mutex<Option<(SecretString, SecretString)>>,
 }
 
 const NAME: &str = "approle";
 
-impl Source {
-    pub(super) fn new(options: AppRole, upstream: &Upstream, namespace: Option<&str>) -> Self {
-        let secret_id = options.secret_id_file.clone().map(|file| KeptFile::new(file, options.remove_secret_id));
+impl AppRoleSource {
+    pub(super) fn new(options: AppRoleOptions, upstream: &ServerClient, namespace: Option<&str>) -> Self {
+        let secret_id = options.secret_id_file.clone().map(|file| ConsumableFile::new(file, options.remove_secret_id));
         let namespace = namespace.map(str::to_owned);
         Self { options, secret_id, upstream: upstream.clone(), namespace, opened: Mutex::default() }
     }
@@ -62,7 +62,7 @@ impl Source {
             return Ok(inside);
         }
         let denied = |message: String, hint| IdentityError {
-            class: Class::Denied,
+            kind: IdentityErrorKind::Denied,
             source_name: NAME,
             message,
             hint: Some(hint),
@@ -72,8 +72,8 @@ impl Source {
             .ok_or_else(|| denied("the secret id's file holds no wrapping token".to_owned(), NOT_WRAPPED))?;
         let namespace = self.namespace.as_deref();
         let failed = |error: CallError| match error.verdict() {
-            Verdict::Unavailable => IdentityError {
-                class: Class::Transient,
+            TokenVerdict::Unavailable => IdentityError {
+                kind: IdentityErrorKind::Transient,
                 source_name: NAME,
                 message: format!("the secret id cannot be unwrapped: {error}"),
                 hint: None,
@@ -81,9 +81,9 @@ impl Source {
             },
             _ => denied(format!("the secret id cannot be unwrapped: {error}"), OPENED),
         };
-        let made_by = self.upstream.wrapped_path(&token, namespace).await.map_err(failed)?;
-        if made_by.trim_matches('/') != path.trim_matches('/') {
-            return Err(denied(format!("what is wrapped was made by {made_by:?}, not by {path:?}"), FOREIGN));
+        let creation_path = self.upstream.wrapping_creation_path(&token, namespace).await.map_err(failed)?;
+        if creation_path.trim_matches('/') != path.trim_matches('/') {
+            return Err(denied(format!("what is wrapped was made by {creation_path:?}, not by {path:?}"), FOREIGN));
         }
         let inside = self.upstream.unwrap(&token, "secret_id", namespace).await.map_err(failed)?;
         let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
@@ -97,7 +97,7 @@ const OPENED: &str = "it has ended, or somebody else opened it: find out who, th
 const FOREIGN: &str = "somebody may have put another one in its place; secret_id_wrapping_path says what is expected";
 
 #[async_trait]
-impl IdentitySource for Source {
+impl IdentitySource for AppRoleSource {
     async fn prove(&self) -> Result<IdentityProof, IdentityError> {
         let role_id = secret::read_file(&self.options.role_id_file).map_err(|error| unreadable(NAME, &error))?;
         Ok(IdentityProof::AppRole { role_id, secret_id: self.secret_id().await? })

@@ -1,4 +1,4 @@
-//! The agent of an Arc machine: it asks its caller to read a file that only its group can
+//! The agent of an Arc machine, which challenges its caller to read a file of the agent's group
 //! (learn.microsoft.com, "Authenticate against Azure resources with Azure Arc-enabled servers").
 
 use std::io::Read as _;
@@ -10,48 +10,49 @@ use secrecy::SecretString;
 use url::Url;
 use zeroize::Zeroizing;
 
-use super::failure::{Failure, Refusal};
+use super::error::{AttemptError, ErrorResponse};
 use super::transport::Transport;
 
-/// Asks for a token for `resource`, as written.
+/// Requests a token for `resource`, byte for byte.
 pub(super) async fn token(
     transport: &Transport,
     endpoint: &Url,
     folder: &Path,
     resource: &str,
-) -> Result<SecretString, Failure> {
+) -> Result<SecretString, AttemptError> {
     let mut url = endpoint.clone();
     url.query_pairs_mut().append_pair("api-version", "2020-06-01").append_pair("resource", resource);
     let ask = || transport.http.get(url.clone()).header("metadata", "true");
     let challenge = match transport.send(ask()).await {
-        Err(Failure::Refused(Refusal { status: 401, challenge: Some(challenge), .. })) => challenge,
-        Err(Failure::Refused(Refusal { status: 401, .. })) | Ok(_) => {
-            return Err(Failure::setting("the Arc agent asked for no proof of its group, which it always does"));
+        Err(AttemptError::Refused(ErrorResponse { status: 401, challenge: Some(challenge), .. })) => challenge,
+        Err(AttemptError::Refused(ErrorResponse { status: 401, .. })) | Ok(_) => {
+            return Err(AttemptError::setting("the Arc agent asked for no proof of its group, which it always does"));
         }
         Err(failure) => return Err(failure),
     };
     let key = read_key(&challenged_path(&challenge)?, folder)?;
     let mut value = HeaderValue::from_str(&format!("Basic {}", key.as_str()))
-        .map_err(|_| Failure::setting("the Arc agent's key file holds what does not fit a header"))?;
+        .map_err(|_| AttemptError::setting("the Arc agent's key file holds what does not fit a header"))?;
     value.set_sensitive(true);
     transport.hiding(key.as_str().into()).token(ask().header("authorization", value)).await
 }
 
-/// The path in `Basic realm=PATH`.
-fn challenged_path(challenge: &str) -> Result<PathBuf, Failure> {
-    let unknown = || Failure::setting("the Arc agent's challenge is not of the form Basic realm=PATH");
+/// Parses the path in `Basic realm=PATH`.
+fn challenged_path(challenge: &str) -> Result<PathBuf, AttemptError> {
+    let unknown = || AttemptError::setting("the Arc agent's challenge is not of the form Basic realm=PATH");
     let realm = challenge.split_once("realm=").ok_or_else(unknown)?.1.trim().trim_matches('"');
     if realm.is_empty() { Err(unknown()) } else { Ok(realm.into()) }
 }
 
-/// Reads the key: a file of the agent's folder and no other, so that whoever answers in the agent's place cannot
-/// have any file of this machine sent to it.
-fn read_key(path: &Path, folder: &Path) -> Result<Zeroizing<String>, Failure> {
-    let refuse = |why: &str| Failure::setting(format!("the Arc agent named {}, which {why}", path.display()));
+/// Reads the key file, which has to be in the agent's folder.
+///
+/// Otherwise an impostor of the agent could have any file of this machine sent to it.
+fn read_key(path: &Path, folder: &Path) -> Result<Zeroizing<String>, AttemptError> {
+    let refuse = |why: &str| AttemptError::setting(format!("the Arc agent named {}, which {why}", path.display()));
     if path.extension().is_none_or(|extension| extension != "key") {
         return Err(refuse("is no .key file"));
     }
-    let cannot = |what: &Path, error: &std::io::Error| Failure::Setting {
+    let cannot = |what: &Path, error: &std::io::Error| AttemptError::Setting {
         message: format!("cannot read {}: {error}", what.display()),
         hint: Some("run as root or in the group himds"),
     };

@@ -1,7 +1,6 @@
-//! The provider's library over our transport.
+//! Azure's SDK over our transport.
 //!
-//! Its own retries (up to 100 s with the cause lost) are off: they start only on answers with a status that it knows
-//! and on errors of two kinds, and it sees neither. Every failure of ours passes through it whole.
+//! The SDK's own retries (up to 100 s, without the cause) are off. Every error of our transport passes through it unchanged.
 
 use std::sync::Arc;
 
@@ -14,14 +13,14 @@ use azure_core::http::{AsyncRawResponse, Body, ClientOptions, HttpClient, Method
 use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
 
-use super::failure::{Failure, quoted};
+use super::error::{AttemptError, quoted};
 use super::token_proxy::TokenProxy;
 use super::transport::Transport;
 use crate::error_chain::format_chain;
 
-/// Options for a credential of the library: our transport, the authority where it asks one, no retries.
-pub(super) fn options(client: Client, authority: Option<&Url>) -> ClientOptions {
-    // Without this it would read AZURE_AUTHORITY_HOST from the process, which may differ from our value.
+/// Returns options for a credential of the SDK: our transport, the authority if it uses one, no retries.
+pub(super) fn options(client: SdkHttpClient, authority: Option<&Url>) -> ClientOptions {
+    // Otherwise the SDK would read AZURE_AUTHORITY_HOST from the process, which may differ from our value.
     let cloud = authority.map(|authority| {
         let mut cloud = CustomConfiguration::default();
         cloud.authority_host = authority.to_string();
@@ -31,72 +30,72 @@ pub(super) fn options(client: Client, authority: Option<&Url>) -> ClientOptions 
     ClientOptions { transport: Some(transport), retry: RetryOptions::none(), cloud, ..ClientOptions::default() }
 }
 
-/// Asks a credential for a token, or says what our transport (or an assertion) failed with.
-pub(super) async fn token(credential: &dyn TokenCredential, scope: &str) -> Result<SecretString, Failure> {
+/// Requests a token from a credential; errors are those of our transport or assertion.
+pub(super) async fn token(credential: &dyn TokenCredential, scope: &str) -> Result<SecretString, AttemptError> {
     match credential.get_token(&[scope], None).await {
         Ok(AccessToken { token, .. }) => Ok(token.secret().to_owned().into()),
         Err(error) => Err(failure(&error)),
     }
 }
 
-/// The failure inside an error of the library; its own errors are about settings.
-pub(super) fn failure(error: &Error) -> Failure {
+/// Extracts our error from an error of the SDK, whose own errors are about settings.
+pub(super) fn failure(error: &Error) -> AttemptError {
     let first: &(dyn std::error::Error + 'static) = error;
     let found = std::iter::successors(Some(first), |error| error.source()).find_map(|error| error.downcast_ref());
-    found.cloned().unwrap_or_else(|| Failure::setting(quoted(&format_chain(first), 300)))
+    found.cloned().unwrap_or_else(|| AttemptError::setting(quoted(&format_chain(first), 300)))
 }
 
-/// A failure of ours as an error that the library passes on without trying again.
-pub(super) fn error(failure: Failure) -> Error {
+/// Wraps our error in one that the SDK passes on without a retry.
+pub(super) fn error(failure: AttemptError) -> Error {
     Error::new(ErrorKind::Other, failure)
 }
 
-/// What the library sends with.
+/// HTTP client of the SDK.
 #[derive(Debug)]
-pub(super) struct Client {
+pub(super) struct SdkHttpClient {
     transport: Transport,
-    target: Target,
+    target: RequestTarget,
 }
 
-/// Destination of the library's requests.
+/// Destination of the SDK's requests.
 #[derive(Debug)]
-enum Target {
-    /// Where it says.
-    AsAsked,
-    /// To this URL, with its query.
-    Instead(Url),
-    /// To its path below this proxy.
-    Below(TokenProxy),
+enum RequestTarget {
+    /// The URL of the SDK's request.
+    AsRequested,
+    /// This URL, with the request's query.
+    Fixed(Url),
+    /// The request's path below this token proxy.
+    TokenProxy(TokenProxy),
 }
 
-impl Client {
-    /// Sends where the library says.
+impl SdkHttpClient {
+    /// Creates a client that sends to the SDK's URL.
     pub(super) const fn new(transport: Transport) -> Self {
-        Self { transport, target: Target::AsAsked }
+        Self { transport, target: RequestTarget::AsRequested }
     }
 
-    /// Sends to this URL, with the library's query. It looks at variables of the process to choose a URL.
+    /// Creates a client that sends to this URL, since the SDK would choose one by variables of the process.
     pub(super) const fn sending_to(transport: Transport, instead: Url) -> Self {
-        Self { transport, target: Target::Instead(instead) }
+        Self { transport, target: RequestTarget::Fixed(instead) }
     }
 
-    /// Sends to the token proxy, with the library's path.
+    /// Creates a client that sends to the token proxy.
     pub(super) const fn through(transport: Transport, proxy: TokenProxy) -> Self {
-        Self { transport, target: Target::Below(proxy) }
+        Self { transport, target: RequestTarget::TokenProxy(proxy) }
     }
 }
 
 #[async_trait]
-impl HttpClient for Client {
+impl HttpClient for SdkHttpClient {
     async fn execute_request(&self, request: &Request) -> azure_core::Result<AsyncRawResponse> {
         let url = match &self.target {
-            Target::AsAsked => request.url().clone(),
-            Target::Instead(instead) => {
+            RequestTarget::AsRequested => request.url().clone(),
+            RequestTarget::Fixed(instead) => {
                 let mut url = instead.clone();
                 url.set_query(request.url().query());
                 url
             }
-            Target::Below(proxy) => {
+            RequestTarget::TokenProxy(proxy) => {
                 let mut url = proxy.url_for(request.url().path());
                 url.set_query(request.url().query());
                 url
@@ -105,15 +104,15 @@ impl HttpClient for Client {
         let method = match request.method() {
             Method::Get => http::Method::GET,
             Method::Post => http::Method::POST,
-            other => return Err(error(Failure::setting(format!("the library sent an unexpected {other:?}")))),
+            other => return Err(error(AttemptError::setting(format!("the library sent an unexpected {other:?}")))),
         };
         let mut ours = self.transport.http.request(method, url);
-        if let Target::Below(proxy) = &self.target {
-            // The URL's host may be another name, that of the certificate.
+        if let RequestTarget::TokenProxy(proxy) = &self.target {
+            // The URL's host may be the certificate's name, which differs from the proxy's.
             ours = ours.header(http::header::HOST, proxy.address());
         }
         for (name, value) in request.headers().iter() {
-            // The library adds the value of IDENTITY_HEADER, a secret of another service, where it stands.
+            // The SDK adds the value of IDENTITY_HEADER, a secret of another service, if it is set.
             if name.as_str() != "x-identity-header" {
                 ours = ours.header(name.as_str(), value.as_str());
             }
@@ -122,13 +121,14 @@ impl HttpClient for Client {
             ours = ours.body(body.clone());
         }
         let token = self.transport.token(ours).await.map_err(error)?;
-        Ok(AsyncRawResponse::from_bytes(StatusCode::Ok, Headers::new(), rewritten(&token)))
+        Ok(AsyncRawResponse::from_bytes(StatusCode::Ok, Headers::new(), to_sdk_response(&token)))
     }
 }
 
-/// An answer as the library reads it: it takes `expires_on` as text alone, and adds any `expires_in` to its clock.
-/// Both matter only to its cache, which ends with this credential.
-fn rewritten(token: &SecretString) -> String {
+/// Converts a token to the response form that the SDK reads: `expires_on` has to be a string.
+///
+/// Both times matter only to the SDK's cache, which is dropped with the credential.
+fn to_sdk_response(token: &SecretString) -> String {
     serde_json::json!({
         "access_token": token.expose_secret(), "expires_on": "0", "expires_in": 0, "ext_expires_in": 0,
         "token_type": "Bearer", "resource": "",

@@ -1,4 +1,4 @@
-//! A service principal by its certificate: an assertion signed with its key
+//! A service principal by its certificate: an assertion signed with the certificate's key
 //! (learn.microsoft.com, "Application authentication certificate credentials").
 
 use std::ffi::{CStr, CString};
@@ -21,8 +21,8 @@ use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
 use super::azure_sdk;
-use super::failure::Failure;
-use super::source_selection::{Certificate, Principal};
+use super::error::AttemptError;
+use super::source_selection::{Certificate, ServicePrincipal};
 use super::transport::Transport;
 use super::workload;
 use crate::jwt;
@@ -31,18 +31,19 @@ use crate::os::{self, KeyFileError};
 /// Reads the certificate, signs an assertion at the time `now`, and exchanges it for a token of this scope.
 pub(super) async fn token(
     transport: &Transport,
-    who: &Principal,
+    who: &ServicePrincipal,
     certificate: &Certificate,
     scope: &str,
     now: SystemTime,
-) -> Result<SecretString, Failure> {
+) -> Result<SecretString, AttemptError> {
     let file = certificate.clone();
-    // Opening an encrypted key takes up to a second of work by design.
+    // Decrypting a key takes up to a second of CPU time by design.
     let reading = tokio::task::spawn_blocking(move || Signer::read(&file)).await;
     let signer =
-        reading.map_err(|_| Failure::setting("the client certificate was not read: keyward is stopping"))??;
+        reading.map_err(|_| AttemptError::setting("the client certificate was not read: keyward is stopping"))??;
     let assertion = signer.assertion(who, certificate.send_chain, now)?;
-    workload::exchange(azure_sdk::Client::new(transport.clone()), who, Signed(assertion.to_string()), scope).await
+    workload::exchange(azure_sdk::SdkHttpClient::new(transport.clone()), who, Signed(assertion.to_string()), scope)
+        .await
 }
 
 struct Signed(String);
@@ -67,12 +68,12 @@ struct Signer {
 }
 
 impl Signer {
-    fn read(certificate: &Certificate) -> Result<Self, Failure> {
+    fn read(certificate: &Certificate) -> Result<Self, AttemptError> {
         let name = certificate.path.display();
         let content = std::fs::read(&certificate.path)
-            .map_err(|error| Failure::setting(format!("cannot read {name}: {error}")))?;
+            .map_err(|error| AttemptError::setting(format!("cannot read {name}: {error}")))?;
         let password = certificate.password.as_ref().map_or("", ExposeSecret::expose_secret);
-        Self::parse(&Zeroizing::new(content), password).map_err(|why| Failure::Setting {
+        Self::parse(&Zeroizing::new(content), password).map_err(|why| AttemptError::Setting {
             message: format!("{name} {why}"),
             hint: Some(
                 "give a PEM or PKCS#12 file with the certificate and its RSA key, and the password of an encrypted one in \
@@ -87,7 +88,7 @@ impl Signer {
         let password = Zeroizing::new(c_password.into_bytes_with_nul());
         let password = CStr::from_bytes_with_nul(&password).map_err(|_| "cannot have a password with a NUL byte")?;
         let wrong_password = if password.is_empty() { "needs a password" } else { "does not open with its password" };
-        // A DER sequence, which no PEM text begins with.
+        // A DER sequence; no PEM text begins with this byte.
         if content.first() == Some(&0x30) {
             let (key, chain) = os::read_pkcs12(content, password).map_err(|error| match error {
                 KeyFileError::WrongPassword => wrong_password,
@@ -115,9 +116,14 @@ impl Signer {
         Ok(Self { key: key.map_err(|_| NOT_RSA)?, chain })
     }
 
-    /// An assertion of who asks, good for ten minutes.
-    fn assertion(&self, who: &Principal, send_chain: bool, now: SystemTime) -> Result<Zeroizing<String>, Failure> {
-        let no_random = |_| Failure::setting("the system gives no random numbers");
+    /// Signs a client assertion that is valid for ten minutes.
+    fn assertion(
+        &self,
+        who: &ServicePrincipal,
+        send_chain: bool,
+        now: SystemTime,
+    ) -> Result<Zeroizing<String>, AttemptError> {
+        let no_random = |_| AttemptError::setting("the system gives no random numbers");
         let mut id = [0_u8; 16];
         rand::fill(&mut id).map_err(no_random)?;
         let leaf = self.chain.first().map(AsRef::as_ref).unwrap_or_default();
@@ -136,12 +142,12 @@ impl Signer {
         let mut signature = vec![0; self.key.public_modulus_len()];
         self.key
             .sign(&RSA_PSS_SHA256, &SystemRandom::new(), text.as_bytes(), &mut signature)
-            .map_err(|_| Failure::setting("the certificate's key cannot sign"))?;
+            .map_err(|_| AttemptError::setting("the certificate's key cannot sign"))?;
         Ok(Zeroizing::new(format!("{text}.{}", URL_SAFE_NO_PAD.encode(signature))))
     }
 }
 
-/// The certificate blocks of a PEM text. They are cut out because the PEM reader stops at the head lines of an encrypted key.
+/// Returns the certificate blocks of a PEM text, since the PEM reader stops at the header lines of an encrypted key.
 fn certificate_blocks(pem: &[u8]) -> impl Iterator<Item = &[u8]> {
     const END: &[u8] = b"-----END CERTIFICATE-----";
     memmem::find_iter(pem, b"-----BEGIN CERTIFICATE-----").map(|start| {
@@ -150,5 +156,5 @@ fn certificate_blocks(pem: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// Marks of an encrypted key in PEM: PKCS#8 (RFC 7468 11), and the older form of RFC 1421 4.6.1.1.
+/// Markers of an encrypted key in PEM: PKCS#8 (RFC 7468 11), and the older form of RFC 1421 4.6.1.1.
 const ENCRYPTED: [&[u8]; 2] = [b"-----BEGIN ENCRYPTED PRIVATE KEY-----", b"Proc-Type: 4,ENCRYPTED"];

@@ -1,21 +1,21 @@
-//! A service principal by its secret, by the provider's library.
+//! A service principal by its client secret, by Azure's SDK.
 
 use azure_identity::{ClientSecretCredential, ClientSecretCredentialOptions};
 use secrecy::{ExposeSecret as _, SecretString};
 
 use super::azure_sdk;
-use super::failure::Failure;
-use super::source_selection::Principal;
+use super::error::AttemptError;
+use super::source_selection::ServicePrincipal;
 use super::transport::Transport;
 
-/// Asks the token endpoint for a token of this scope.
+/// Requests a token of this scope from the token endpoint.
 pub(super) async fn token(
     transport: &Transport,
-    who: &Principal,
+    who: &ServicePrincipal,
     secret: &SecretString,
     scope: &str,
-) -> Result<SecretString, Failure> {
-    let client = azure_sdk::Client::new(transport.hiding(secret.clone()));
+) -> Result<SecretString, AttemptError> {
+    let client = azure_sdk::SdkHttpClient::new(transport.hiding(secret.clone()));
     let client_options = azure_sdk::options(client, Some(&who.authority));
     let options = ClientSecretCredentialOptions { client_options };
     let secret = secret.expose_secret().to_owned();

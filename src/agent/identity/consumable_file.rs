@@ -1,23 +1,23 @@
-//! A secret's file that may be removed once it is read; then what was read last is kept in memory.
+//! A secret file that may be deleted after it is read; its last content is then kept in memory.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use secrecy::SecretString;
 
-use super::{Class, IdentityError};
+use super::{IdentityError, IdentityErrorKind};
 use crate::error_chain::format_chain;
 use crate::secret;
 
-/// The file.
+/// A secret file that may be deleted after each read.
 #[derive(Debug)]
-pub(super) struct KeptFile {
+pub(super) struct ConsumableFile {
     path: PathBuf,
     remove: bool,
     last: Mutex<Option<SecretString>>,
 }
 
-impl KeptFile {
+impl ConsumableFile {
     pub(super) fn new(path: PathBuf, remove: bool) -> Self {
         Self { path, remove, last: Mutex::default() }
     }
@@ -26,7 +26,7 @@ impl KeptFile {
         &self.path
     }
 
-    /// What the file holds now; if it was removed after it was read, what it held then.
+    /// Returns the file's content; if it was deleted after an earlier read, the content of that read.
     pub(super) fn read(&self, source_name: &'static str) -> Result<SecretString, IdentityError> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         match secret::read_file(&self.path) {
@@ -34,7 +34,7 @@ impl KeptFile {
                 if self.remove {
                     if let Err(error) = std::fs::remove_file(&self.path) {
                         let path = self.path.display();
-                        tracing::warn!(event = "identity.file.left", %path, %error, "a file could not be removed");
+                        tracing::warn!(event = "identity.file.cleanup_failed", %path, %error, "a file could not be removed");
                     }
                     *last = Some(read.clone());
                 }
@@ -48,7 +48,13 @@ impl KeptFile {
     }
 }
 
-/// The error where a file gives nothing: it may be on its way.
+/// Creates the error for an unreadable file, which may still be mounted or written.
 pub(super) fn unreadable(source_name: &'static str, error: &secret::SecretFileError) -> IdentityError {
-    IdentityError { class: Class::NotReady, source_name, message: format_chain(error), hint: None, retry_after: None }
+    IdentityError {
+        kind: IdentityErrorKind::NotReady,
+        source_name,
+        message: format_chain(error),
+        hint: None,
+        retry_after: None,
+    }
 }

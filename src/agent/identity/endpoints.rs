@@ -1,28 +1,28 @@
-//! Where the cloud's services are.
+//! URLs and paths of Azure's services.
 
 use std::path::PathBuf;
 
 use url::Url;
 
-/// Where the cloud's services are. Fixed by the provider; only the emulated cloud and tests set others.
+/// URLs and paths of Azure's services. Fixed by Azure; only emulators and tests set others.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Endpoints {
+pub struct CloudEndpoints {
     /// The instance metadata service.
     pub metadata: Url,
-    /// Where an Arc machine's agent listens when no variable says so.
+    /// Address of an Arc machine's agent, if no variable sets it.
     pub arc: Url,
-    /// Folder that an Arc challenge file must stand in.
+    /// Folder that has to contain an Arc challenge's key file.
     pub arc_tokens: PathBuf,
-    /// The program whose presence tells an Arc machine.
+    /// Program whose presence identifies an Arc machine.
     pub arc_agent: PathBuf,
     /// PEM file to trust for the token endpoint in place of the system's certificates.
     pub authority_ca: Option<PathBuf>,
-    /// Whether the token endpoint stands on this machine, so that no proxy leads to it.
+    /// True if the token endpoint runs on this machine, so that no proxy is used.
     pub authority_is_here: bool,
 }
 
-impl Endpoints {
-    /// The provider's own.
+impl CloudEndpoints {
+    /// Returns Azure's own endpoints.
     pub fn provider() -> Self {
         Self {
             metadata: METADATA_SERVICE.clone(),
@@ -40,7 +40,7 @@ impl Endpoints {
 static METADATA_SERVICE: std::sync::LazyLock<Url> =
     std::sync::LazyLock::new(|| Url::parse("http://169.254.169.254/").expect("a constant that parses"));
 
-/// The agent's own port (learn.microsoft.com, "Authenticate against Azure resources with Azure Arc-enabled servers").
+/// Default port of the Arc agent (learn.microsoft.com, "Authenticate against Azure resources with Azure Arc-enabled servers").
 #[expect(clippy::expect_used, reason = "a constant that parses")]
 static ARC_AGENT: std::sync::LazyLock<Url> =
     std::sync::LazyLock::new(|| Url::parse("http://localhost:40342/").expect("a constant that parses"));

@@ -1,37 +1,187 @@
-//! Why there is no proof of identity.
+//! Errors of identity sources: of one attempt at a token, and of all attempts of a login.
 
-/// Why there is no proof.
+use std::time::Duration;
+
+use secrecy::{ExposeSecret, SecretString};
+
+/// Error of an identity source after all attempts.
 #[derive(Debug, thiserror::Error)]
 #[error("{source_name}: {message}{}", hint.map(|hint| format!(" ({hint})")).unwrap_or_default())]
 pub struct IdentityError {
-    /// What to expect of trying again.
-    pub class: Class,
-    /// Which source was asked, such as `metadata service`.
+    /// Class of the error, which decides on retries.
+    pub kind: IdentityErrorKind,
+    /// Name of the source, such as `metadata service`.
     pub source_name: &'static str,
-    /// What went wrong, the whole chain in one line, without any secret.
+    /// Chain of causes in one line, without secrets.
     pub message: String,
-    /// What may mend it.
+    /// Advice for the operator.
     pub hint: Option<&'static str>,
-    /// How long the source asked us to wait.
-    pub retry_after: Option<std::time::Duration>,
+    /// `Retry-After` of the source.
+    pub retry_after: Option<Duration>,
 }
 
-/// What to expect of trying again for a proof.
+/// Class of an identity error: what a retry can achieve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Class {
-    /// Nothing until someone changes a setting.
+pub enum IdentityErrorKind {
+    /// A retry fails until someone changes a setting.
     Config,
-    /// Nothing soon: the identity is not there, or not allowed (it may be on its way).
+    /// The identity is missing or not allowed; a new one may take minutes to appear.
     Denied,
     /// The source is starting, or cannot be reached.
     NotReady,
-    /// The source asked us to slow down.
+    /// The source limits the rate of requests.
     Throttled,
     /// A failure that may pass.
     Transient,
 }
 
-/// A mistake in the environment's variables.
-pub(super) fn mistake(message: String, hint: Option<&'static str>) -> IdentityError {
-    IdentityError { class: Class::Config, source_name: "environment", message, hint, retry_after: None }
+/// Creates an error about the environment variables.
+pub(super) fn config_error(message: String, hint: Option<&'static str>) -> IdentityError {
+    IdentityError { kind: IdentityErrorKind::Config, source_name: "environment", message, hint, retry_after: None }
+}
+
+/// Error of one attempt at a token. Its text holds no query, no request body and no secret.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(super) enum AttemptError {
+    /// Connection refused, no route, or an unknown host name.
+    #[error("cannot connect to {0}")]
+    Unreachable(String),
+    /// The connection was not established in time, as when packets are dropped.
+    #[error("no connection to {0} within the time allowed")]
+    ConnectTimedOut(String),
+    /// The TLS handshake failed, such as for an untrusted certificate.
+    #[error("TLS failed: {0}")]
+    Untrusted(String),
+    /// The connection ended, or the time limit passed, before the response was complete.
+    #[error("incomplete response: {0}")]
+    Broken(String),
+    /// The response exceeds [`MAX_RESPONSE`].
+    #[error("the response is larger than {} bytes", MAX_RESPONSE)]
+    TooLarge,
+    /// A redirect, which is never followed.
+    #[error("the response is a redirect ({0}), which is not followed")]
+    Redirected(u16),
+    /// An error response.
+    #[error("{0}")]
+    Refused(ErrorResponse),
+    /// A successful response without a token.
+    #[error("the response holds no token: {0}")]
+    Unreadable(String),
+    /// The file of the federated token is missing or unreadable.
+    #[error("{0}")]
+    NoAssertion(String),
+    /// The token has expired or is about to.
+    #[error("the token expires in less than a minute")]
+    Stale,
+    /// A problem that only a change of settings can solve.
+    #[error("{message}")]
+    Setting {
+        /// Description of the problem.
+        message: String,
+        /// Advice for the operator.
+        hint: Option<&'static str>,
+    },
+}
+
+/// Largest response that is read, in bytes.
+pub(super) const MAX_RESPONSE: usize = 64 * 1024;
+
+/// An error response of an Azure service.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct ErrorResponse {
+    pub(super) status: u16,
+    /// The `error` code of the body.
+    pub(super) error: String,
+    /// Description in the body, at most 300 characters; of a body that is not JSON the first 200.
+    pub(super) text: String,
+    /// Azure's error numbers (`AADSTS...`).
+    pub(super) codes: Vec<u32>,
+    /// `Retry-After` header.
+    pub(super) retry_after: Option<Duration>,
+    /// `WWW-Authenticate` header.
+    pub(super) challenge: Option<String>,
+}
+
+impl std::fmt::Display for ErrorResponse {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "answered {}", self.status)?;
+        if !self.error.is_empty() {
+            write!(f, " {}", self.error)?;
+        }
+        if !self.text.is_empty() {
+            write!(f, ": {}", self.text)?;
+        }
+        Ok(())
+    }
+}
+
+impl AttemptError {
+    pub(super) fn setting(message: impl Into<String>) -> Self {
+        Self::Setting { message: message.into(), hint: None }
+    }
+}
+
+/// Redacts secrets that a response may echo, in plain and in form encoding.
+///
+/// Call it before the text is truncated, which could leave half of a secret.
+pub(super) fn hide(text: &str, secrets: &[SecretString]) -> String {
+    let mut text = text.to_owned();
+    for secret in secrets.iter().map(ExposeSecret::expose_secret).filter(|secret| !secret.is_empty()) {
+        let encoded: String = url::form_urlencoded::byte_serialize(secret.as_bytes()).collect();
+        text = text.replace(secret, HIDDEN).replace(&encoded, HIDDEN);
+    }
+    text
+}
+
+/// Quotes untrusted text on one line: at most `most` printable characters, with tokens redacted.
+pub(super) fn quoted(text: &str, most: usize) -> String {
+    // The truncated text may end in the start of a token, which is redacted too.
+    let start: String = text.chars().take(most.saturating_mul(4)).collect();
+    let line = start.split_whitespace().map(hide_tokens).collect::<Vec<_>>().join(" ");
+    line.chars().filter(|letter| !letter.is_control()).take(most).collect()
+}
+
+/// Redacts JWTs, which start as base64url of `{"`.
+fn hide_tokens(word: &str) -> String {
+    let is_token = |letter: char| letter.is_ascii_alphanumeric() || "-_.%=".contains(letter);
+    let mut shown = String::new();
+    let mut rest = word;
+    while let Some(at) = rest.find("eyJ") {
+        let (before, token) = rest.split_at(at);
+        shown.push_str(before);
+        shown.push_str(HIDDEN);
+        rest = token.trim_start_matches(is_token);
+    }
+    shown + rest
+}
+
+const HIDDEN: &str = "[hidden]";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn quoted_text_is_short_plain_and_without_tokens() {
+        let check = |text: &str, wanted: &str| assert_eq!(quoted(text, 40), wanted);
+        check("<html>\n  <body>\u{7}no", "<html> <body>no");
+        check("got eyJhbGciOi.eyJhdWQi.c2ln, sorry", "got [hidden], sorry");
+        check("a=eyJhbGci&b=eyJhdWQi.x", "a=[hidden]&b=[hidden]");
+        check(&"x".repeat(50), &"x".repeat(40));
+    }
+
+    #[test]
+    fn a_secret_that_was_echoed_is_hidden_in_both_its_forms() {
+        let secrets = [SecretString::from("s3cr=t"), SecretString::from("")];
+        assert_eq!(hide("s3cr=t and s3cr%3Dt", &secrets), "[hidden] and [hidden]");
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_breaks_the_quoting(text in "(eyJ|[a-z.,é \\n\u{7}]){0,500}") {
+            let line = quoted(&text, 100);
+            prop_assert!(line.chars().count() <= 100 && !line.contains("eyJ") && !line.contains('\n'));
+        }
+    }
 }

@@ -1,35 +1,35 @@
-//! A signed token that something else on the machine keeps in a file: a Kubernetes service account's, a CI job's.
+//! A signed token in a file, such as a Kubernetes service account's or a CI job's.
 
 use std::path::PathBuf;
 
 use async_trait::async_trait;
 use secrecy::ExposeSecret as _;
 
-use super::consumable_file::KeptFile;
+use super::consumable_file::ConsumableFile;
 use super::{IdentityError, IdentityProof, IdentitySource, LoginFields, SignedToken};
 use crate::jwt::UnverifiedClaims;
 
-/// Where it is.
+/// File of a signed token.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct JwtFile {
-    /// The file. It is read anew at each login.
+pub struct JwtFileOptions {
+    /// Path of the file, read at each login.
     pub file: PathBuf,
-    /// Whether it is removed once it is read.
+    /// True if the file is deleted after it is read.
     pub remove: bool,
 }
 
-/// The source.
+/// Identity source of the JWT method.
 #[derive(Debug)]
-pub(super) struct Source(KeptFile);
+pub(super) struct JwtFileSource(ConsumableFile);
 
-impl Source {
-    pub(super) fn new(options: &JwtFile) -> Self {
-        Self(KeptFile::new(options.file.clone(), options.remove))
+impl JwtFileSource {
+    pub(super) fn new(options: &JwtFileOptions) -> Self {
+        Self(ConsumableFile::new(options.file.clone(), options.remove))
     }
 }
 
 #[async_trait]
-impl IdentitySource for Source {
+impl IdentitySource for JwtFileSource {
     async fn prove(&self) -> Result<IdentityProof, IdentityError> {
         let jwt = self.0.read("token file")?;
         let claims = UnverifiedClaims::decode(jwt.expose_secret()).ok();

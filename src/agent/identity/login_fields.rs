@@ -1,11 +1,11 @@
-//! What a login says beside the token: read from the token's own claims, so that it never contradicts them.
+//! Login fields beside the token, read from the token's own claims so that they never contradict it.
 
 use super::LoginFields;
 use crate::jwt::UnverifiedClaims;
 
-/// The part of the metadata service's instance document that a login may name.
+/// Part of the metadata service's instance document that a login may name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Instance {
+pub(super) struct InstanceMetadata {
     pub(super) name: String,
     pub(super) subscription: String,
     pub(super) resource_group: String,
@@ -13,21 +13,22 @@ pub(super) struct Instance {
     pub(super) resource_id: String,
 }
 
-/// Whether the claims tell on which resource the identity was used.
-pub(super) fn named_by(claims: &UnverifiedClaims) -> bool {
+/// Returns true if the claims name the resource that used the identity.
+pub(super) fn names_resource(claims: &UnverifiedClaims) -> bool {
     resource(claims).is_some()
 }
 
-/// The fields of a login: from the claims where they tell, else from the instance document; `overrides` win.
+/// Returns the fields of a login: from the claims, else from the instance document; `overrides` win.
+///
 /// Names that the server's rules would refuse are left out, unless the configuration sets them.
-pub(super) fn of(
+pub(super) fn login_fields(
     claims: Option<&UnverifiedClaims>,
-    instance: Option<&Instance>,
+    instance: Option<&InstanceMetadata>,
     overrides: &LoginFields,
 ) -> LoginFields {
     let found = match (claims.and_then(resource), instance) {
-        (Some(id), _) => of_resource(id),
-        (None, Some(instance)) => of_instance(instance),
+        (Some(id), _) => fields_from_resource_id(id),
+        (None, Some(instance)) => fields_from_instance(instance),
         (None, None) => LoginFields::default(),
     };
     let found = LoginFields {
@@ -47,12 +48,12 @@ pub(super) fn of(
     }
 }
 
-/// The resource that has the identity: `xms_az_rid` for a user-assigned one, `xms_mirid` for the resource's own.
+/// Returns the resource that used the identity: `xms_az_rid` for a user-assigned one, `xms_mirid` for a system-assigned.
 fn resource(claims: &UnverifiedClaims) -> Option<&str> {
     claims.xms_az_rid.as_deref().or(claims.xms_mirid.as_deref()).filter(|id| parts(id).is_some())
 }
 
-/// `/subscriptions/S/resourcegroups/G/providers/P/T/N...`, whatever the case of the fixed words.
+/// Splits `/subscriptions/S/resourcegroups/G/providers/P/T/N...`; the fixed segments are case-insensitive.
 fn parts(id: &str) -> Option<(&str, &str, &str, &str)> {
     let mut parts = id.strip_prefix('/')?.splitn(6, '/');
     let mut after = |word: &str| {
@@ -65,7 +66,7 @@ fn parts(id: &str) -> Option<(&str, &str, &str, &str)> {
     Some((subscription, group, provider, rest))
 }
 
-fn of_resource(id: &str) -> LoginFields {
+fn fields_from_resource_id(id: &str) -> LoginFields {
     let Some((subscription, group, provider, rest)) = parts(id) else { return LoginFields::default() };
     let mut fields = LoginFields {
         subscription_id: Some(subscription.to_owned()),
@@ -80,28 +81,28 @@ fn of_resource(id: &str) -> LoginFields {
         [kind, name, ..] if compute && kind.eq_ignore_ascii_case("virtualMachineScaleSets") => {
             fields.vmss_name = Some((*name).to_owned());
         }
-        // The identity itself: where it is used (a pod), nothing tells; the server wants no resource that lacks one.
+        // The identity itself, as in a pod: the resource is unknown, and the server refuses one without an identity.
         _ if provider.eq_ignore_ascii_case("Microsoft.ManagedIdentity") => {}
         _ => fields.resource_id = Some(id.to_owned()),
     }
     fields
 }
 
-fn of_instance(instance: &Instance) -> LoginFields {
+fn fields_from_instance(instance: &InstanceMetadata) -> LoginFields {
     let some = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
     let (vm, set) = (some(&instance.name), some(&instance.scale_set));
     let resource = some(&instance.resource_id).filter(|_| vm.is_none() && set.is_none());
     LoginFields {
         subscription_id: some(&instance.subscription),
         resource_group_name: some(&instance.resource_group),
-        // Beside a scale set the server ignores the machine's name, but refuses one whose form it dislikes.
+        // With a scale set the server ignores the machine's name, but refuses one that its rule forbids.
         vm_name: if set.is_some() { None } else { vm },
         vmss_name: set,
         resource_id: resource,
     }
 }
 
-/// A GUID in its usual form.
+/// Returns true for a GUID in its usual form.
 fn is_guid(text: &str) -> bool {
     let groups: Vec<&str> = text.split('-').collect();
     groups.iter().map(|group| group.len()).eq([8, 4, 4, 4, 12])
@@ -128,7 +129,7 @@ mod tests {
 
     const SUBSCRIPTION: &str = "11111111-2222-3333-4444-555555555555";
 
-    /// `subscription group vm vmss resource`, with `-` for what is missing.
+    /// Formats fields as `subscription group vm vmss resource`, with `-` for a missing one.
     fn line(fields: &LoginFields) -> String {
         let LoginFields { subscription_id, resource_group_name, vm_name, vmss_name, resource_id } = fields;
         [subscription_id, resource_group_name, vm_name, vmss_name, resource_id]
@@ -145,7 +146,7 @@ mod tests {
     fn claims_give_the_fields_of_a_login() {
         let check = |mirid: Option<&str>, az_rid: Option<&str>, wanted: &str| {
             let claims = claims(mirid, az_rid);
-            assert_eq!(line(&of(Some(&claims), None, &LoginFields::default())), wanted, "{claims:?}");
+            assert_eq!(line(&login_fields(Some(&claims), None, &LoginFields::default())), wanted, "{claims:?}");
         };
         let vm = "/subscriptions/{S}/resourcegroups/Rg-1/providers/Microsoft.Compute/virtualMachines/vm1";
         let set = "/subscriptions/{S}/resourceGroups/rg/providers/microsoft.compute/virtualMachineScaleSets/set1";
@@ -171,22 +172,22 @@ mod tests {
 
     #[test]
     fn the_instance_document_helps_only_where_claims_do_not_tell() {
-        let document = Instance {
+        let document = InstanceMetadata {
             name: "set_0".to_owned(),
             subscription: SUBSCRIPTION.to_owned(),
             resource_group: "rg".to_owned(),
             scale_set: "set".to_owned(),
             resource_id: "/ignored".to_owned(),
         };
-        let check = |claims: Option<&UnverifiedClaims>, document: &Instance, wanted: &str| {
-            assert_eq!(line(&of(claims, Some(document), &LoginFields::default())), wanted);
+        let check = |claims: Option<&UnverifiedClaims>, document: &InstanceMetadata, wanted: &str| {
+            assert_eq!(line(&login_fields(claims, Some(document), &LoginFields::default())), wanted);
         };
-        let alone = Instance { scale_set: String::new(), name: "vm".to_owned(), ..document.clone() };
-        let nameless = Instance { name: String::new(), ..alone.clone() };
+        let alone = InstanceMetadata { scale_set: String::new(), name: "vm".to_owned(), ..document.clone() };
+        let nameless = InstanceMetadata { name: String::new(), ..alone.clone() };
         check(None, &document, "S rg - set -");
         check(None, &alone, "S rg vm - -");
         check(None, &nameless, "S rg - - /ignored");
-        check(None, &Instance::default(), "- - - - -");
+        check(None, &InstanceMetadata::default(), "- - - - -");
         let vm = "/subscriptions/{S}/resourcegroups/own/providers/Microsoft.Compute/virtualMachines/vm1";
         check(Some(&claims(Some(vm), None)), &document, "S own vm1 - -");
     }
@@ -195,7 +196,7 @@ mod tests {
     fn the_configuration_wins_over_both() {
         let set = LoginFields { vm_name: Some("1st".to_owned()), ..LoginFields::default() };
         let vm = "/subscriptions/{S}/resourcegroups/rg/providers/Microsoft.Compute/virtualMachines/vm1";
-        assert_eq!(line(&of(Some(&claims(Some(vm), None)), None, &set)), "S rg 1st - -");
+        assert_eq!(line(&login_fields(Some(&claims(Some(vm), None)), None, &set)), "S rg 1st - -");
     }
 
     #[test]

@@ -1,61 +1,65 @@
-//! What kind of host this is, by the variables that each kind sets.
+//! Detects the kind of Azure host by the environment variables that each kind sets.
 
 use secrecy::SecretString;
 use url::Url;
 
-use super::error::{Class, IdentityError, mistake};
-use super::{Endpoints, ManagedIdentity, Variables};
+use super::error::{IdentityError, IdentityErrorKind, config_error};
+use super::{AzureEnv, CloudEndpoints, ManagedIdentity};
 
-/// Where this machine's identity tokens come from.
+/// Kind of host, which decides where managed identity tokens come from.
 #[derive(Debug)]
-pub(super) enum Host {
+pub(super) enum ManagedIdentityHost {
     /// The metadata service of a virtual machine.
     Metadata,
     /// App Service, Functions, Container Apps.
-    AppService { endpoint: Url, header: SecretString, form: Form },
+    AppService { endpoint: Url, header: SecretString, form: AppServiceApi },
     /// An Arc machine.
     Arc { endpoint: Url },
 }
 
-/// Which form of App Service's endpoint.
+/// Version of App Service's identity endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Form {
+pub(super) enum AppServiceApi {
     /// `IDENTITY_ENDPOINT`, version 2019-08-01.
     Current,
     /// `MSI_ENDPOINT`, version 2017-09-01: Functions on Linux in a consumption plan.
     Old,
 }
 
-/// Tells the kind of host. `arc_agent` is whether the Arc agent's program is there.
-pub(super) fn detect(variables: &Variables, endpoints: &Endpoints, arc_agent: bool) -> Result<Host, IdentityError> {
+/// Detects the kind of host. `arc_agent` is true if the Arc agent's program is installed.
+pub(super) fn detect(
+    variables: &AzureEnv,
+    endpoints: &CloudEndpoints,
+    arc_agent: bool,
+) -> Result<ManagedIdentityHost, IdentityError> {
     let get = |name| variables.get(name);
     let url = |name: &str, written: &str| {
         let url = Url::parse(written).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
-        url.ok_or_else(|| mistake(format!("{name} is no http URL"), None))
+        url.ok_or_else(|| config_error(format!("{name} is no http URL"), None))
     };
     let partial = |set: &str, missing: &str| {
         let message = format!("{set} is set, but {missing} is missing");
-        Err(mistake(message, Some("the platform sets both; pass both on to the agent, or none")))
+        Err(config_error(message, Some("the platform sets both; pass both on to the agent, or none")))
     };
     match (get("IDENTITY_ENDPOINT"), get("IDENTITY_HEADER"), get("IMDS_ENDPOINT")) {
         (Some(_), Some(_), _) if get("IDENTITY_SERVER_THUMBPRINT").is_some() => {
-            Err(mistake("managed identities of Service Fabric are not supported".to_owned(), None))
+            Err(config_error("managed identities of Service Fabric are not supported".to_owned(), None))
         }
-        (Some(endpoint), Some(header), _) => Ok(Host::AppService {
+        (Some(endpoint), Some(header), _) => Ok(ManagedIdentityHost::AppService {
             endpoint: url("IDENTITY_ENDPOINT", endpoint)?,
             header: header.into(),
-            form: Form::Current,
+            form: AppServiceApi::Current,
         }),
         (Some(endpoint), None, Some(_)) => arc(url("IDENTITY_ENDPOINT", endpoint)?),
         (Some(_), None, None) => partial("IDENTITY_ENDPOINT", "IDENTITY_HEADER (App Service) or IMDS_ENDPOINT (Arc)"),
         (None, Some(_), _) => partial("IDENTITY_HEADER", "IDENTITY_ENDPOINT"),
         (None, None, _) => match (get("MSI_ENDPOINT"), get("MSI_SECRET")) {
-            (Some(endpoint), Some(secret)) => Ok(Host::AppService {
+            (Some(endpoint), Some(secret)) => Ok(ManagedIdentityHost::AppService {
                 endpoint: url("MSI_ENDPOINT", endpoint)?,
                 header: secret.into(),
-                form: Form::Old,
+                form: AppServiceApi::Old,
             }),
-            (Some(_), None) => Err(mistake(
+            (Some(_), None) => Err(config_error(
                 "MSI_ENDPOINT is set, but MSI_SECRET is missing: Cloud Shell, whose identity is a person's, is not \
                  supported"
                     .to_owned(),
@@ -67,21 +71,21 @@ pub(super) fn detect(variables: &Variables, endpoints: &Endpoints, arc_agent: bo
                 endpoint.set_path("/metadata/identity/oauth2/token");
                 arc(endpoint)
             }
-            (None, None) => Ok(Host::Metadata),
+            (None, None) => Ok(ManagedIdentityHost::Metadata),
         },
     }
 }
 
-/// An Arc machine's agent listens on loopback; what answers its challenge is sent nowhere else.
-fn arc(endpoint: Url) -> Result<Host, IdentityError> {
+/// Checks that an Arc agent listens on loopback, since the key of its challenge is sent there.
+fn arc(endpoint: Url) -> Result<ManagedIdentityHost, IdentityError> {
     if crate::http::client::is_loopback(&endpoint) {
-        Ok(Host::Arc { endpoint })
+        Ok(ManagedIdentityHost::Arc { endpoint })
     } else {
-        Err(mistake("IDENTITY_ENDPOINT of an Arc machine is not on loopback".to_owned(), None))
+        Err(config_error("IDENTITY_ENDPOINT of an Arc machine is not on loopback".to_owned(), None))
     }
 }
 
-impl Host {
+impl ManagedIdentityHost {
     pub(super) const fn name(&self) -> &'static str {
         match self {
             Self::Metadata => "metadata service",
@@ -90,7 +94,7 @@ impl Host {
         }
     }
 
-    /// Refuses an identity that this host cannot give: another one must never come in its place.
+    /// Returns an error for an identity that this host cannot provide, so that another one never takes its place.
     pub(super) fn accepts(&self, which: &ManagedIdentity) -> Result<(), IdentityError> {
         let given = match which {
             ManagedIdentity::System => return Ok(()),
@@ -99,12 +103,18 @@ impl Host {
         };
         let message = match self {
             Self::Arc { .. } => format!("an Arc machine has its own identity only, {given} cannot be used"),
-            Self::AppService { form: Form::Old, .. } if given == "object_id" => {
+            Self::AppService { form: AppServiceApi::Old, .. } if given == "object_id" => {
                 "this host's endpoint (MSI_ENDPOINT) knows client ids only, object_id cannot be used".to_owned()
             }
             Self::Metadata | Self::AppService { .. } => return Ok(()),
         };
         let hint = Some("give no identity, or run where it is assigned");
-        Err(IdentityError { class: Class::Config, source_name: self.name(), message, hint, retry_after: None })
+        Err(IdentityError {
+            kind: IdentityErrorKind::Config,
+            source_name: self.name(),
+            message,
+            hint,
+            retry_after: None,
+        })
     }
 }

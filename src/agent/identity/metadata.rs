@@ -1,4 +1,4 @@
-//! The instance metadata service: identity tokens by the provider's library, and the machine's document.
+//! Azure's instance metadata service: identity tokens by Azure's SDK, and the instance document.
 
 use std::time::Duration;
 
@@ -9,41 +9,42 @@ use url::Url;
 
 use super::ManagedIdentity;
 use super::azure_sdk;
-use super::failure::{Failure, Refusal};
-use super::login_fields::Instance;
+use super::error::{AttemptError, ErrorResponse};
+use super::login_fields::InstanceMetadata;
 use super::transport::Transport;
 
-/// Asks for a token for `resource`, as written.
+/// Requests a token for `resource`, byte for byte.
 pub(super) async fn token(
     transport: &Transport,
     base: &Url,
     which: &ManagedIdentity,
     resource: &str,
-) -> Result<SecretString, Failure> {
+) -> Result<SecretString, AttemptError> {
     let url = below(base, "/metadata/identity/oauth2/token");
     let mut options = ManagedIdentityCredentialOptions::default();
-    options.client_options = azure_sdk::options(azure_sdk::Client::sending_to(transport.clone(), url.clone()), None);
+    options.client_options =
+        azure_sdk::options(azure_sdk::SdkHttpClient::sending_to(transport.clone(), url.clone()), None);
     options.user_assigned_id = match which {
         ManagedIdentity::System => None,
         ManagedIdentity::ObjectId(id) => Some(UserAssignedId::ObjectId(id.clone())),
         ManagedIdentity::ClientId(id) => Some(UserAssignedId::ClientId(id.clone())),
     };
     match ManagedIdentityCredential::new(Some(options)) {
-        // The library takes one such ending off again.
+        // The SDK removes this suffix again.
         Ok(credential) => azure_sdk::token(credential.as_ref(), &format!("{resource}/.default")).await,
-        // It looks at the process's own variables, cannot be given others, and refuses some kinds of host that they
-        // tell of. Ours say that this is none of those.
+        // The SDK reads the process's own variables and refuses some kinds of host by them. Ours have already shown that
+        // this is none of those.
         Err(_) => by_hand(transport, url, which, resource).await,
     }
 }
 
-/// The library's request, without the library.
+/// Sends the SDK's request without the SDK.
 async fn by_hand(
     transport: &Transport,
     mut url: Url,
     which: &ManagedIdentity,
     resource: &str,
-) -> Result<SecretString, Failure> {
+) -> Result<SecretString, AttemptError> {
     let named = match which {
         ManagedIdentity::System => None,
         ManagedIdentity::ObjectId(id) => Some(("object_id", id)),
@@ -56,26 +57,26 @@ async fn by_hand(
     transport.token(transport.http.get(url).header("metadata", "true")).await
 }
 
-/// The machine's document, if it comes within 2 s; asked for once more if the service is only busy.
-pub(super) async fn instance(transport: &Transport, base: &Url) -> Result<Instance, Failure> {
+/// Requests the instance document within 2 s, with one retry if the service is busy.
+pub(super) async fn instance(transport: &Transport, base: &Url) -> Result<InstanceMetadata, AttemptError> {
     let mut url = below(base, "/metadata/instance/compute");
     url.set_query(Some("api-version=2021-02-01"));
     let ask = || transport.send(transport.http.get(url.clone()).header("metadata", "true"));
     let asking = async {
         match ask().await {
-            Err(Failure::Refused(Refusal { status: 410 | 429 | 500.., .. })) => {
+            Err(AttemptError::Refused(ErrorResponse { status: 410 | 429 | 500.., .. })) => {
                 tokio::time::sleep(Duration::from_millis(500)).await;
                 ask().await
             }
             answer => answer,
         }
     };
-    let late = |_| Err(Failure::Broken(format!("the time was up after {} s", INSTANCE.as_secs())));
+    let late = |_| Err(AttemptError::Broken(format!("the time was up after {} s", INSTANCE.as_secs())));
     let body = tokio::time::timeout(INSTANCE, asking).await.unwrap_or_else(late)?;
     let document: Map<String, Value> = serde_json::from_slice(&body)
-        .map_err(|_| Failure::Unreadable(format!("{} bytes that are no JSON object", body.len())))?;
+        .map_err(|_| AttemptError::Unreadable(format!("{} bytes that are no JSON object", body.len())))?;
     let text = |name: &str| document.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
-    Ok(Instance {
+    Ok(InstanceMetadata {
         name: text("name"),
         subscription: text("subscriptionId"),
         resource_group: text("resourceGroupName"),
@@ -90,5 +91,5 @@ fn below(base: &Url, path: &str) -> Url {
     url
 }
 
-/// The document is a help, not a need: nobody waits longer for it.
+/// Time limit of the instance document, which logins can do without.
 const INSTANCE: Duration = Duration::from_secs(2);

@@ -1,57 +1,60 @@
-//! The ways to prove an identity, and the source of each.
+//! Authentication methods of sessions, and the identity source of each.
 
 use std::path::PathBuf;
 
 use async_trait::async_trait;
 
 use super::consumable_file::unreadable;
-use super::{AppRole, Class, IdentityError, IdentityProof, IdentitySource, JwtFile, Options, approle, jwt_file};
-use crate::agent::server_client::Upstream;
+use super::{
+    AppRoleOptions, CloudIdentityOptions, IdentityError, IdentityErrorKind, IdentityProof, IdentitySource,
+    JwtFileOptions, approle, jwt_file,
+};
+use crate::agent::server_client::ServerClient;
 use crate::agent::token::ClientToken;
 use crate::clock::Clock;
 use crate::secret;
 
-/// How a session proves who it is.
+/// Authentication method of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Method {
-    /// By the cloud's identity of this machine or pod.
-    Cloud(Box<Options>),
-    /// By a signed token in a file.
-    Jwt(JwtFile),
-    /// By a role's id and its secret id.
-    AppRole(AppRole),
-    /// By the client certificate that connections to the server show.
+pub enum IdentityMethod {
+    /// The Azure identity of this machine or pod.
+    Cloud(Box<CloudIdentityOptions>),
+    /// A signed token in a file.
+    Jwt(JwtFileOptions),
+    /// A role id and its secret id.
+    AppRole(AppRoleOptions),
+    /// The client certificate of the connections to the server.
     Certificate,
-    /// By a token of the server that someone else got, in this file. There is no login, and it is never revoked.
+    /// A token of the server in this file, which is used without a login and never revoked.
     TokenFile(PathBuf),
 }
 
-impl Method {
-    /// A source of proofs for logins at a server. Nothing is asked yet.
+impl IdentityMethod {
+    /// Creates the identity source for logins at a server, without any request.
     ///
     /// # Errors
-    /// What the cloud's method lacks; the others lack nothing before they are asked.
+    /// The environment variables of an Azure identity are incomplete. Other methods fail only at the first proof.
     pub fn build(
         &self,
         clock: Clock,
-        upstream: &Upstream,
+        upstream: &ServerClient,
         namespace: Option<&str>,
     ) -> Result<Box<dyn IdentitySource>, IdentityError> {
         Ok(match self {
             Self::Cloud(options) => options.build(clock)?,
-            Self::Jwt(options) => Box::new(jwt_file::Source::new(options)),
-            Self::AppRole(options) => Box::new(approle::Source::new(options.clone(), upstream, namespace)),
-            Self::Certificate => Box::new(Certificate),
-            Self::TokenFile(file) => Box::new(TokenFile(file.clone())),
+            Self::Jwt(options) => Box::new(jwt_file::JwtFileSource::new(options)),
+            Self::AppRole(options) => Box::new(approle::AppRoleSource::new(options.clone(), upstream, namespace)),
+            Self::Certificate => Box::new(CertificateSource),
+            Self::TokenFile(file) => Box::new(TokenFileSource(file.clone())),
         })
     }
 }
 
 #[derive(Debug)]
-struct Certificate;
+struct CertificateSource;
 
 #[async_trait]
-impl IdentitySource for Certificate {
+impl IdentitySource for CertificateSource {
     async fn prove(&self) -> Result<IdentityProof, IdentityError> {
         Ok(IdentityProof::Certificate)
     }
@@ -62,14 +65,14 @@ impl IdentitySource for Certificate {
 }
 
 #[derive(Debug)]
-struct TokenFile(PathBuf);
+struct TokenFileSource(PathBuf);
 
 #[async_trait]
-impl IdentitySource for TokenFile {
+impl IdentitySource for TokenFileSource {
     async fn prove(&self) -> Result<IdentityProof, IdentityError> {
         let text = secret::read_file(&self.0).map_err(|error| unreadable("token file", &error))?;
         ClientToken::parse(text).map(IdentityProof::Token).ok_or_else(|| IdentityError {
-            class: Class::Denied,
+            kind: IdentityErrorKind::Denied,
             source_name: "token file",
             message: format!("{} holds no token: it must be 1 to 4096 visible ASCII characters", self.0.display()),
             hint: None,

@@ -1,14 +1,14 @@
-//! Who this machine is: sources of what a login proves it with. The cloud's signed token first; files and a client
-//! certificate for machines that have no cloud.
+//! Identity sources: they get the proof that a login sends.
+//!
+//! The first is Azure's signed token; files and a client certificate serve machines outside of Azure.
 
-// Layer 0: words
+// Layer 0: values and errors
 mod endpoints;
 mod error;
-mod failure;
 mod preflight;
 mod env;
 
-// Layer 1: what all sources stand on
+// Layer 1: shared by all sources
 mod token_response;
 mod login_fields;
 mod managed_identity_host;
@@ -17,7 +17,7 @@ mod transport;
 mod token_proxy;
 mod azure_sdk;
 
-// Layer 2: one source each, and which one
+// Layer 2: one source each, and the choice between them
 mod app_service;
 mod arc;
 mod source_selection;
@@ -29,7 +29,7 @@ mod consumable_file;
 mod approle;
 mod jwt_file;
 
-// Layer 3: the whole
+// Layer 3: the source of a session
 mod source;
 mod method;
 
@@ -39,107 +39,106 @@ use secrecy::SecretString;
 use crate::agent::token::ClientToken;
 use crate::jwt::UnverifiedClaims;
 
-pub use approle::AppRole;
-pub use endpoints::Endpoints;
-pub use env::Variables;
-pub use error::{Class, IdentityError};
-pub use jwt_file::JwtFile;
-pub use method::Method;
-pub use preflight::{Look, Verdict, preflight};
+pub use approle::AppRoleOptions;
+pub use endpoints::CloudEndpoints;
+pub use env::AzureEnv;
+pub use error::{IdentityError, IdentityErrorKind};
+pub use jwt_file::JwtFileOptions;
+pub use method::IdentityMethod;
+pub use preflight::{PreflightReport, PreflightVerdict, preflight};
 
-/// The parameters of the `cloud` method.
+/// Options of the `cloud` method: an Azure identity.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Options {
-    /// The resource that the identity token is asked for, as written.
+pub struct CloudIdentityOptions {
+    /// Resource (audience) of the identity token, byte for byte.
     pub resource: String,
-    /// The scope that environment sources ask for; `None` means the resource followed by `/.default`.
+    /// Scope that environment sources request; `None` means the resource followed by `/.default`.
     pub scope: Option<String>,
-    /// Where the identity comes from.
-    pub from: From,
-    /// Login fields that the configuration sets, in place of what the token or the machine says.
+    /// Origin of the identity.
+    pub from: IdentityOrigin,
+    /// Login fields that override those of the token or the machine.
     pub overrides: LoginFields,
-    /// The provider's variables, read from the environment once.
-    pub variables: Variables,
-    /// Where the cloud's services are.
-    pub endpoints: Endpoints,
+    /// Azure's environment variables, read once.
+    pub variables: AzureEnv,
+    /// URLs and paths of Azure's services.
+    pub endpoints: CloudEndpoints,
 }
 
-/// Where the identity comes from.
+/// Origin of an Azure identity.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum From {
-    /// The machine itself: metadata service, App Service, Arc.
+pub enum IdentityOrigin {
+    /// A managed identity of the machine: metadata service, App Service, Arc.
     Instance(ManagedIdentity),
-    /// The provider's environment variables, in the provider's order.
+    /// Azure's environment variables, in the order of Azure's SDKs.
     Environment,
 }
 
-/// Which of the machine's identities.
+/// One of the machine's managed identities.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ManagedIdentity {
-    /// The machine's own, or its only one.
+    /// The system-assigned identity, or the only one.
     System,
-    /// The user-assigned one with this object id.
+    /// The user-assigned identity with this object id.
     ObjectId(String),
-    /// The user-assigned one with this client id.
+    /// The user-assigned identity with this client id.
     ClientId(String),
 }
 
-/// Fields that a login may carry beside the proof. None of them is secret.
+/// Fields of a login beside the proof. None of them is secret.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LoginFields {
-    /// Subscription of the machine.
+    /// Azure subscription of the machine.
     pub subscription_id: Option<String>,
-    /// Its resource group.
+    /// Resource group of the machine.
     pub resource_group_name: Option<String>,
     /// Name of the virtual machine.
     pub vm_name: Option<String>,
     /// Name of the scale set.
     pub vmss_name: Option<String>,
-    /// Full id of another kind of resource that has the identity.
+    /// Resource id of another kind of resource that has the identity.
     pub resource_id: Option<String>,
 }
 
-/// A source of proofs.
+/// A source of identity proofs.
 #[async_trait]
 pub trait IdentitySource: std::fmt::Debug + Send + Sync {
-    /// Gets a fresh proof of who this machine is. Retries what is worth retrying at once; gives up within about 90 s.
-    /// Dropping the future cancels it.
+    /// Gets a fresh proof. Retries temporary failures and gives up within about 90 s. Dropping the future cancels it.
     ///
     /// # Errors
-    /// Says what kind of trouble it is, with its cause and often with advice.
+    /// The error has a kind, its cause, and often advice for the operator.
     async fn prove(&self) -> Result<IdentityProof, IdentityError>;
 
-    /// The source in a few words for logs and status, such as `metadata service (client_id 1234...)`.
+    /// Describes the source for logs and status, such as `metadata service (client_id 1234...)`.
     fn describe(&self) -> String;
 }
 
-/// What a login proves an identity with.
+/// Proof of an identity, which a login sends.
 #[derive(Debug)]
 pub enum IdentityProof {
-    /// A token that someone signed whom the server believes.
+    /// A token whose issuer the server trusts.
     Signed(Box<SignedToken>),
-    /// An id of a role and, where the role wants one, the secret that goes with it.
+    /// A role id and, if the role requires one, a secret id.
     AppRole {
-        /// The role's id.
+        /// Role id.
         role_id: SecretString,
-        /// Its secret id.
+        /// Secret id.
         secret_id: Option<SecretString>,
     },
-    /// The client certificate of the connection, which the server has seen already.
+    /// The client certificate of the connection, which the TLS handshake has shown.
     Certificate,
-    /// A token of the server itself, which needs no login.
+    /// A token of the server itself, which is used without a login.
     Token(ClientToken),
 }
 
-/// A signed statement of who this machine is, and what else a login may want to say.
+/// A signed identity token, and the login fields that go with it.
 #[derive(Debug)]
 pub struct SignedToken {
-    /// The signed token; it is a credential.
+    /// Signed token, which is a credential.
     pub jwt: SecretString,
-    /// What the login sends beside it.
+    /// Login fields beside the token.
     pub fields: LoginFields,
-    /// What the token says of itself, where it can be read.
+    /// Claims of the token, unverified; `None` if it cannot be decoded.
     pub claims: Option<UnverifiedClaims>,
-    /// What the token was asked for from the cloud: the audience that it should carry. `None` if nobody here asked.
+    /// Audience that was requested from Azure; `None` for a token that was not requested here.
     pub audience: Option<String>,
 }

@@ -1,53 +1,54 @@
-//! A look at a token before it is sent: what would make the server refuse it, in words.
+//! Checks an identity token's claims before it is sent, for what would make the server refuse it.
 
 use std::time::{Duration, SystemTime};
 
 use crate::jwt::UnverifiedClaims;
 
-/// What a look at a token's claims found.
+/// Result of the check of a token's claims.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Look {
-    /// What looks wrong; the login is sent all the same, since the server may see it otherwise.
+pub struct PreflightReport {
+    /// Suspicious claims; the login is sent all the same, since the server may accept them.
     pub warnings: Vec<String>,
-    /// Whether to send the login.
-    pub verdict: Verdict,
+    /// Decision about the login.
+    pub verdict: PreflightVerdict,
 }
 
-/// Whether a token is worth sending.
+/// Decision about a login, by the token's validity period.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
+pub enum PreflightVerdict {
     /// Send it.
     Send,
-    /// It is not valid yet: send it at this time by our clock. Servers allow no leeway, hence a second after `nbf`.
-    Hold {
-        /// When to send it.
+    /// The token is not valid yet: send it later. Servers allow no leeway, hence a second after `nbf`.
+    Wait {
+        /// Time to send it, by our clock.
         until: SystemTime,
-        /// Why, in words.
+        /// Reason for operators.
         reason: String,
     },
-    /// It has ended; another one is needed.
+    /// The token has expired; a new one is needed.
     Expired {
-        /// How long ago by our clock.
+        /// Time since the expiry, by our clock.
         since: Duration,
-        /// What that means, in words.
+        /// Reason for operators.
         reason: String,
     },
 }
 
-/// Looks at claims, unverified as they are, at the time `now`. What the cloud gave is also looked at for the audience that
-/// it was asked for, and for the cloud's own issuer.
-pub fn preflight(claims: &UnverifiedClaims, audience: Option<&str>, now: SystemTime) -> Look {
+/// Checks unverified claims at the time `now`.
+///
+/// With `audience`, which a token from Azure was requested for, audience and issuer are checked too.
+pub fn preflight(claims: &UnverifiedClaims, audience: Option<&str>, now: SystemTime) -> PreflightReport {
     let warnings = audience.map(|audience| [wrong_audience(claims, audience), wrong_issuer(claims)]);
-    Look { warnings: warnings.into_iter().flatten().flatten().collect(), verdict: verdict(claims, now) }
+    PreflightReport { warnings: warnings.into_iter().flatten().flatten().collect(), verdict: verdict(claims, now) }
 }
 
-fn verdict(claims: &UnverifiedClaims, now: SystemTime) -> Verdict {
+fn verdict(claims: &UnverifiedClaims, now: SystemTime) -> PreflightVerdict {
     if let Some(since) = claims.exp.and_then(|end| now.duration_since(end).ok()) {
         let reason = format!(
             "the identity token ended {} s ago: this machine's clock is ahead, or the cloud gave an old token",
             since.as_secs()
         );
-        return Verdict::Expired { since, reason };
+        return PreflightVerdict::Expired { since, reason };
     }
     if let Some((start, ahead)) = claims.nbf.and_then(|start| Some((start, start.duration_since(now).ok()?)))
         && !ahead.is_zero()
@@ -56,9 +57,9 @@ fn verdict(claims: &UnverifiedClaims, now: SystemTime) -> Verdict {
             "the identity token starts in {} s: this machine's clock is behind the cloud's",
             ahead.as_secs().max(1)
         );
-        return Verdict::Hold { until: start.checked_add(Duration::from_secs(1)).unwrap_or(start), reason };
+        return PreflightVerdict::Wait { until: start.checked_add(Duration::from_secs(1)).unwrap_or(start), reason };
     }
-    Verdict::Send
+    PreflightVerdict::Send
 }
 
 fn wrong_audience(claims: &UnverifiedClaims, audience: &str) -> Option<String> {
@@ -80,7 +81,7 @@ fn wrong_audience(claims: &UnverifiedClaims, audience: &str) -> Option<String> {
     Some(format!("the identity token is for {found}, {audience:?} was asked for ({advice})"))
 }
 
-/// Servers know tokens of version 1.0, whose issuer is `https://sts.HOST/TENANT/` (in every cloud of the provider).
+/// Servers accept tokens of version 1.0, whose issuer is `https://sts.HOST/TENANT/` in every Azure cloud.
 fn wrong_issuer(claims: &UnverifiedClaims) -> Option<String> {
     let issuer = claims.iss.as_deref()?;
     let second = claims.ver.as_deref() == Some("2.0") || issuer.trim_end_matches('/').ends_with("/v2.0");
@@ -106,7 +107,7 @@ mod tests {
     use super::*;
 
     const NOW: u64 = 1_800_000_000;
-    /// The last second that a `SystemTime` holds.
+    /// The last second that a `SystemTime` can hold.
     const END: u64 = i64::MAX as u64;
 
     fn at(seconds: u64) -> SystemTime {
@@ -130,10 +131,10 @@ mod tests {
         let check = |change: &dyn Fn(&mut UnverifiedClaims), wanted: &[&str]| {
             let mut claims = good();
             change(&mut claims);
-            let look = preflight(&claims, Some("https://management.azure.com/"), at(NOW));
-            assert_eq!(look.verdict, Verdict::Send);
-            assert_eq!(look.warnings.len(), wanted.len(), "{:?}", look.warnings);
-            for (warning, wanted) in look.warnings.iter().zip(wanted) {
+            let report = preflight(&claims, Some("https://management.azure.com/"), at(NOW));
+            assert_eq!(report.verdict, PreflightVerdict::Send);
+            assert_eq!(report.warnings.len(), wanted.len(), "{:?}", report.warnings);
+            for (warning, wanted) in report.warnings.iter().zip(wanted) {
                 assert!(warning.contains(wanted), "{warning}");
             }
         };
@@ -154,12 +155,12 @@ mod tests {
         let check = |nbf: u64, exp: u64, wanted: &str| {
             let claims = UnverifiedClaims { nbf: Some(at(nbf)), exp: Some(at(exp)), ..good() };
             let found = match preflight(&claims, Some("https://management.azure.com/"), at(NOW)).verdict {
-                Verdict::Send => "send".to_owned(),
-                Verdict::Hold { until, reason } => {
+                PreflightVerdict::Send => "send".to_owned(),
+                PreflightVerdict::Wait { until, reason } => {
                     assert!(reason.contains("clock is behind"), "{reason}");
                     format!("hold {}", until.duration_since(at(NOW)).unwrap().as_secs())
                 }
-                Verdict::Expired { since, reason } => {
+                PreflightVerdict::Expired { since, reason } => {
                     assert!(reason.contains("clock is ahead"), "{reason}");
                     format!("expired {}", since.as_secs())
                 }

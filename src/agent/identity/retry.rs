@@ -1,24 +1,24 @@
-//! When to try again for a token, and what to tell when it was in vain: a pure table.
+//! Retry rules for identity tokens, and the errors after the last attempt: a pure table.
 
 use std::time::Duration;
 
-use super::error::{Class, IdentityError};
-use super::failure::{Failure, Refusal};
+use super::error::{AttemptError, ErrorResponse};
+use super::error::{IdentityError, IdentityErrorKind};
 
-/// Whom was asked; the same status means different things.
+/// Kind of endpoint; the same status has different meanings by it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Asked {
+pub(super) enum Endpoint {
     /// The metadata service.
     Metadata,
-    /// Another service of this machine: App Service, Arc.
-    Host,
-    /// The token endpoint.
+    /// Another local service: App Service, Arc.
+    ManagedIdentityHost,
+    /// Azure's token endpoint.
     Authority,
 }
 
-/// What a failure means.
+/// Meaning of a failed attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Condition {
+pub(super) enum FailureKind {
     Unreachable,
     ConnectTimedOut,
     IdentityNotFound,
@@ -34,55 +34,68 @@ pub(super) enum Condition {
     Rejected,
 }
 
-/// What to do about a condition.
-struct Row {
-    /// Seconds to wait before each further attempt.
+/// Waits and error of a failure kind.
+struct RetryRule {
+    /// Seconds before each further attempt.
     waits: &'static [u64],
-    class: Class,
+    kind: IdentityErrorKind,
     hint: Option<&'static str>,
 }
 
-/// How long all attempts of one login may take. A metadata service that updates itself answers 410 for up to 70 s.
+/// Time limit of all attempts of one login. A metadata service that updates itself answers 410 for up to 70 s.
 pub(super) const BUDGET: Duration = Duration::from_secs(90);
-/// The longest wait that is made here when a service asks for one.
+/// Longest `Retry-After` that is waited for here.
 const LONGEST_ASKED: Duration = Duration::from_mins(1);
 
-/// Counts the attempts of one login.
+/// Retry policy of one login: counts its failed attempts by kind.
 #[derive(Debug, Default)]
-pub(super) struct Patience {
-    seen: Vec<Condition>,
+pub(super) struct RetryPolicy {
+    seen: Vec<FailureKind>,
 }
 
-impl Patience {
-    /// How long to wait before the next attempt, `elapsed` after the first; `None` to give up. `unit`, a random number
-    /// in `0.0..1.0`, spreads machines that ask the same token endpoint.
-    pub(super) fn next(&mut self, failure: &Failure, asked: Asked, elapsed: Duration, unit: f64) -> Option<Duration> {
-        let condition = condition(failure, asked);
-        let before = self.seen.iter().filter(|seen| **seen == condition).count();
-        self.seen.push(condition);
-        let wait = Duration::from_secs(*row(condition, asked).waits.get(before)?);
+impl RetryPolicy {
+    /// Returns the wait before the next attempt, `elapsed` after the first; `None` to give up.
+    ///
+    /// `unit`, a random number in `0.0..1.0`, spreads machines that use the same token endpoint.
+    pub(super) fn next(
+        &mut self,
+        failure: &AttemptError,
+        endpoint: Endpoint,
+        elapsed: Duration,
+        unit: f64,
+    ) -> Option<Duration> {
+        let failure_kind = failure_kind(failure, endpoint);
+        let before = self.seen.iter().filter(|seen| **seen == failure_kind).count();
+        self.seen.push(failure_kind);
+        let wait = Duration::from_secs(*rule(failure_kind, endpoint).waits.get(before)?);
         let wait = match retry_after(failure) {
-            // The caller is told of a longer one, and keeps it.
+            // A longer one is returned to the session, which waits for it.
             Some(asked_for) if asked_for > LONGEST_ASKED => return None,
             Some(asked_for) => asked_for,
-            None if asked == Asked::Authority => wait.mul_f64(0.5 + 0.5 * unit),
+            None if endpoint == Endpoint::Authority => wait.mul_f64(0.5 + 0.5 * unit),
             None => wait,
         };
         (elapsed.saturating_add(wait) <= BUDGET).then_some(wait)
     }
 }
 
-/// The failure as the caller is told it.
-pub(super) fn told(failure: &Failure, asked: Asked, source_name: &'static str) -> IdentityError {
-    let row = row(condition(failure, asked), asked);
+/// Converts the last attempt's error.
+pub(super) fn to_identity_error(
+    failure: &AttemptError,
+    endpoint: Endpoint,
+    source_name: &'static str,
+) -> IdentityError {
+    let rule = rule(failure_kind(failure, endpoint), endpoint);
     let hint = match failure {
-        Failure::Setting { hint, .. } => *hint,
-        Failure::Untrusted(_) => Some("the token endpoint's certificate is not trusted here: a proxy that opens TLS?"),
-        Failure::Redirected(_) => Some("a proxy or a portal answers in place of the service"),
-        _ => row.hint,
+        AttemptError::Setting { hint, .. } => *hint,
+        AttemptError::Untrusted(_) => {
+            Some("the token endpoint's certificate is not trusted here: does a proxy intercept TLS?")
+        }
+        AttemptError::Redirected(_) => Some("a proxy or a portal answers in place of the service"),
+        _ => rule.hint,
     };
     IdentityError {
-        class: row.class,
+        kind: rule.kind,
         source_name,
         message: failure.to_string(),
         hint,
@@ -90,50 +103,51 @@ pub(super) fn told(failure: &Failure, asked: Asked, source_name: &'static str) -
     }
 }
 
-fn retry_after(failure: &Failure) -> Option<Duration> {
+fn retry_after(failure: &AttemptError) -> Option<Duration> {
     match failure {
-        Failure::Refused(Refusal { retry_after, status: 429 | 503, .. }) => *retry_after,
+        AttemptError::Refused(ErrorResponse { retry_after, status: 429 | 503, .. }) => *retry_after,
         _ => None,
     }
 }
 
-/// What a failure means, by whom was asked.
-pub(super) fn condition(failure: &Failure, asked: Asked) -> Condition {
+/// Classifies a failed attempt.
+pub(super) fn failure_kind(failure: &AttemptError, endpoint: Endpoint) -> FailureKind {
     match failure {
-        Failure::Unreachable(_) => Condition::Unreachable,
-        Failure::ConnectTimedOut(_) => Condition::ConnectTimedOut,
-        Failure::Broken(_) | Failure::Unreadable(_) => Condition::Trouble,
-        Failure::NoAssertion(_) => Condition::AssertionMissing,
-        Failure::Stale => Condition::Stale,
-        Failure::Untrusted(_) | Failure::TooLarge | Failure::Redirected(_) | Failure::Setting { .. } => {
-            Condition::Rejected
-        }
-        Failure::Refused(refusal) => refused(refusal, asked),
+        AttemptError::Unreachable(_) => FailureKind::Unreachable,
+        AttemptError::ConnectTimedOut(_) => FailureKind::ConnectTimedOut,
+        AttemptError::Broken(_) | AttemptError::Unreadable(_) => FailureKind::Trouble,
+        AttemptError::NoAssertion(_) => FailureKind::AssertionMissing,
+        AttemptError::Stale => FailureKind::Stale,
+        AttemptError::Untrusted(_)
+        | AttemptError::TooLarge
+        | AttemptError::Redirected(_)
+        | AttemptError::Setting { .. } => FailureKind::Rejected,
+        AttemptError::Refused(refusal) => refused(refusal, endpoint),
     }
 }
 
 /// `learn.microsoft.com`, "Use managed identities on a virtual machine" (errors) and "Entra authentication error codes".
-fn refused(refusal: &Refusal, asked: Asked) -> Condition {
+fn refused(refusal: &ErrorResponse, endpoint: Endpoint) -> FailureKind {
     let any = |codes: &[u32]| refusal.codes.iter().any(|code| codes.contains(code));
-    if asked == Asked::Authority {
+    if endpoint == Endpoint::Authority {
         if any(&[700_024]) {
-            return Condition::AssertionExpired;
+            return FailureKind::AssertionExpired;
         }
         if any(&[70_021, 700_211, 700_212, 700_213]) {
-            return Condition::NotReplicated;
+            return FailureKind::NotReplicated;
         }
         if any(&[90_061, 50_196, 90_033]) || refusal.error == "temporarily_unavailable" {
-            return Condition::Trouble;
+            return FailureKind::Trouble;
         }
     }
     match refusal.status {
-        400 if asked != Asked::Authority && says_no_identity(&refusal.text) => Condition::IdentityNotFound,
-        404 if asked != Asked::Authority => Condition::NotThere,
-        410 if asked != Asked::Authority => Condition::Updating,
-        429 => Condition::Throttled,
-        502 | 504 => Condition::Gateway,
-        408 | 500..=599 => Condition::Trouble,
-        _ => Condition::Rejected,
+        400 if endpoint != Endpoint::Authority && says_no_identity(&refusal.text) => FailureKind::IdentityNotFound,
+        404 if endpoint != Endpoint::Authority => FailureKind::NotThere,
+        410 if endpoint != Endpoint::Authority => FailureKind::Updating,
+        429 => FailureKind::Throttled,
+        502 | 504 => FailureKind::Gateway,
+        408 | 500..=599 => FailureKind::Trouble,
+        _ => FailureKind::Rejected,
     }
 }
 
@@ -143,63 +157,71 @@ fn says_no_identity(text: &str) -> bool {
     text.contains("identity not found") || text.contains("managed identity found")
 }
 
-const fn row(condition: Condition, asked: Asked) -> Row {
-    let metadata = matches!(asked, Asked::Metadata);
-    let (waits, class, hint): (&[u64], _, _) = match condition {
-        Condition::Unreachable if metadata => (
+const fn rule(failure_kind: FailureKind, endpoint: Endpoint) -> RetryRule {
+    let metadata = matches!(endpoint, Endpoint::Metadata);
+    let (waits, kind, hint): (&[u64], _, _) = match failure_kind {
+        FailureKind::Unreachable if metadata => (
             &[1, 2, 4],
-            Class::NotReady,
+            IdentityErrorKind::NotReady,
             Some(
                 "is this a machine of that cloud? where its metadata service is blocked, as for pods, use workload \
                  identity",
             ),
         ),
-        Condition::Unreachable => (&[1, 2, 4], Class::NotReady, None),
-        Condition::ConnectTimedOut => (
+        FailureKind::Unreachable => (&[1, 2, 4], IdentityErrorKind::NotReady, None),
+        FailureKind::ConnectTimedOut => (
             &[2, 4, 8],
-            Class::NotReady,
+            IdentityErrorKind::NotReady,
             Some("a firewall or a network policy drops the packets: pods that may not reach it use workload identity"),
         ),
-        Condition::IdentityNotFound => (
+        FailureKind::IdentityNotFound => (
             &[2, 4, 8],
-            Class::Denied,
+            IdentityErrorKind::Denied,
             Some(
                 "assign the identity to this machine and name it, if it has several; a new one takes minutes to show, \
                  one that was deleted and made again a restart of the machine",
             ),
         ),
-        Condition::NotThere => {
-            (&[1, 2, 4, 8], Class::NotReady, Some("the service is being updated, or this host has no managed identity"))
-        }
-        Condition::Updating => (&[10; 8], Class::NotReady, Some("the metadata service is being updated")),
-        Condition::Throttled => (&[2, 4, 8, 16], Class::Throttled, None),
-        Condition::Gateway if metadata => {
-            (&[1, 2, 4, 8, 16], Class::Transient, Some("a proxy seems to answer in place of the metadata service"))
-        }
-        Condition::Trouble | Condition::Gateway => (&[1, 2, 4, 8, 16], Class::Transient, None),
-        Condition::AssertionMissing => (
+        FailureKind::NotThere => (
+            &[1, 2, 4, 8],
+            IdentityErrorKind::NotReady,
+            Some("the service is being updated, or this host has no managed identity"),
+        ),
+        FailureKind::Updating => (&[10; 8], IdentityErrorKind::NotReady, Some("the metadata service is being updated")),
+        FailureKind::Throttled => (&[2, 4, 8, 16], IdentityErrorKind::Throttled, None),
+        FailureKind::Gateway if metadata => (
+            &[1, 2, 4, 8, 16],
+            IdentityErrorKind::Transient,
+            Some("a proxy seems to answer in place of the metadata service"),
+        ),
+        FailureKind::Trouble | FailureKind::Gateway => (&[1, 2, 4, 8, 16], IdentityErrorKind::Transient, None),
+        FailureKind::AssertionMissing => (
             &[1, 1, 1, 1, 1],
-            Class::NotReady,
+            IdentityErrorKind::NotReady,
             Some("is the token volume mounted? the pod needs the label azure.workload.identity/use: \"true\""),
         ),
-        // At once: the file may have been replaced since it was read.
-        Condition::AssertionExpired => {
-            (&[0, 5], Class::Transient, Some("the federated token is too old, or this machine's clock is wrong"))
-        }
-        Condition::NotReplicated => (
+        // The first retry is immediate: the file may have been replaced since it was read.
+        FailureKind::AssertionExpired => (
+            &[0, 5],
+            IdentityErrorKind::Transient,
+            Some("the federated token is too old, or this machine's clock is wrong"),
+        ),
+        FailureKind::NotReplicated => (
             &[10, 20, 40],
-            Class::Denied,
+            IdentityErrorKind::Denied,
             Some(
                 "compare issuer, subject and audience of the federated credential, every byte; a new one takes minutes \
                  to work",
             ),
         ),
-        Condition::Stale => {
-            (&[5, 5, 5], Class::NotReady, Some("the service gave an old token again, or this machine's clock is ahead"))
-        }
-        Condition::Rejected => (&[], Class::Config, None),
+        FailureKind::Stale => (
+            &[5, 5, 5],
+            IdentityErrorKind::NotReady,
+            Some("the service gave an old token again, or this machine's clock is ahead"),
+        ),
+        FailureKind::Rejected => (&[], IdentityErrorKind::Config, None),
     };
-    Row { waits, class, hint }
+    RetryRule { waits, kind, hint }
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Proving who this machine is: choose the source, ask it with patience, read what the token says.
+//! The Azure identity source: selects where the token comes from, retries, and reads the token's claims.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -7,26 +7,28 @@ use std::time::Duration;
 use async_trait::async_trait;
 use secrecy::{ExposeSecret as _, SecretString};
 
-use super::failure::Failure;
-use super::login_fields::{self, Instance};
-use super::managed_identity_host::Host;
-use super::retry::{Asked, Patience, told};
-use super::source_selection::{Choice, Selected, choose};
+use super::error::AttemptError;
+use super::login_fields::{self, InstanceMetadata};
+use super::managed_identity_host::ManagedIdentityHost;
+use super::retry::{Endpoint, RetryPolicy, to_identity_error};
+use super::source_selection::{SelectedSource, Selection, choose};
 use super::transport::Transport;
-use super::{Endpoints, IdentityError, IdentityProof, IdentitySource, Options, SignedToken, app_service, arc};
+use super::{
+    CloudEndpoints, CloudIdentityOptions, IdentityError, IdentityProof, IdentitySource, SignedToken, app_service, arc,
+};
 use super::{azure_sdk, client_certificate, client_secret, metadata, workload};
 use crate::backoff::random_unit;
 use crate::clock::Clock;
 use crate::jwt::UnverifiedClaims;
 
-impl Options {
-    /// A source of proofs. Nothing is asked yet; the variables are looked at.
+impl CloudIdentityOptions {
+    /// Creates the source and checks the variables, without any request.
     ///
     /// # Errors
-    /// The variables name no source, or only part of one; or the host cannot give the identity that is named.
+    /// The variables of the source are incomplete, or the host cannot provide the configured identity.
     pub fn build(&self, clock: Clock) -> Result<Box<dyn IdentitySource>, IdentityError> {
         choose(self)?;
-        Ok(Box::new(Cloud {
+        Ok(Box::new(CloudSource {
             options: self.clone(),
             clock,
             machine: OnceLock::new(),
@@ -38,17 +40,18 @@ impl Options {
         }))
     }
 
-    /// What environment sources ask for: the scope as set, else the resource with `/.default` after it. Two slashes in
-    /// a row are right: the first belongs to the audience.
+    /// Returns the scope of environment sources: as configured, else the resource followed by `/.default`.
+    ///
+    /// Two consecutive slashes are correct: the first belongs to the audience.
     pub fn environment_scope(&self) -> String {
         self.scope.clone().unwrap_or_else(|| format!("{}{DEFAULT}", self.resource))
     }
 
-    /// What a managed identity is asked for: the resource as written, or in environment mode what the scope means.
+    /// Returns the resource of a managed identity: as configured, or in environment mode the scope's.
     fn managed_resource(&self) -> String {
         match self.from {
-            super::From::Instance(_) => self.resource.clone(),
-            super::From::Environment => {
+            super::IdentityOrigin::Instance(_) => self.resource.clone(),
+            super::IdentityOrigin::Environment => {
                 let scope = self.environment_scope();
                 scope.strip_suffix(DEFAULT).unwrap_or(&scope).to_owned()
             }
@@ -56,28 +59,28 @@ impl Options {
     }
 }
 
-/// The suffix of a scope that means all of a resource.
+/// Suffix of a scope for all permissions of a resource.
 const DEFAULT: &str = "/.default";
 
-/// The cloud's identity of this machine or pod.
+/// The Azure identity of this machine or pod.
 #[derive(Debug)]
-struct Cloud {
-    options: Options,
+struct CloudSource {
+    options: CloudIdentityOptions,
     clock: Clock,
     machine: OnceLock<Transport>,
     authority: OnceLock<Transport>,
-    /// The source that was told last in the log.
+    /// The source that was logged last.
     announced: Mutex<Option<String>>,
-    /// Whether the last proof was in vain. Then one attempt is made at a time: the caller's backoff is the patience.
+    /// True if the last proof failed. Then a single attempt is made per proof: the session has a backoff of its own.
     failing: AtomicBool,
-    /// The machine's document, once it came.
-    instance: Mutex<Option<Instance>>,
-    /// The last content of the token proxy's file of authorities.
+    /// Cached instance metadata.
+    instance: Mutex<Option<InstanceMetadata>>,
+    /// Last content of the token proxy's CA file.
     proxy_ca: Mutex<Option<Vec<u8>>>,
 }
 
 #[async_trait]
-impl IdentitySource for Cloud {
+impl IdentitySource for CloudSource {
     async fn prove(&self) -> Result<IdentityProof, IdentityError> {
         let proof = self.attempt_all().await;
         self.failing.store(proof.is_err(), Ordering::Relaxed);
@@ -89,24 +92,26 @@ impl IdentitySource for Cloud {
     }
 }
 
-impl Cloud {
+impl CloudSource {
     async fn attempt_all(&self) -> Result<IdentityProof, IdentityError> {
         let choice = choose(&self.options)?;
         self.announce(&choice);
-        let selected = &choice.selected;
-        let asked = match selected {
-            Selected::Managed(Host::Metadata, _) => Asked::Metadata,
-            Selected::Managed(..) => Asked::Host,
-            _ => Asked::Authority,
+        let source = &choice.selected;
+        let endpoint = match source {
+            SelectedSource::Managed(ManagedIdentityHost::Metadata, _) => Endpoint::Metadata,
+            SelectedSource::Managed(..) => Endpoint::ManagedIdentityHost,
+            _ => Endpoint::Authority,
         };
-        let (jwt, claims) = self.token(selected, asked).await?;
-        let instance = match (asked, &claims) {
-            (Asked::Metadata, claims) if !claims.as_ref().is_some_and(login_fields::named_by) => self.instance().await,
+        let (jwt, claims) = self.token(source, endpoint).await?;
+        let instance = match (endpoint, &claims) {
+            (Endpoint::Metadata, claims) if !claims.as_ref().is_some_and(login_fields::names_resource) => {
+                self.instance().await
+            }
             _ => None,
         };
-        let fields = login_fields::of(claims.as_ref(), instance.as_ref(), &self.options.overrides);
-        let audience = match asked {
-            Asked::Authority => {
+        let fields = login_fields::login_fields(claims.as_ref(), instance.as_ref(), &self.options.overrides);
+        let audience = match endpoint {
+            Endpoint::Authority => {
                 let scope = self.options.environment_scope();
                 scope.strip_suffix(DEFAULT).unwrap_or(&scope).to_owned()
             }
@@ -115,54 +120,54 @@ impl Cloud {
         Ok(IdentityProof::Signed(Box::new(SignedToken { jwt, fields, claims, audience: Some(audience) })))
     }
 
-    /// Tells the choice once, and again when it has changed.
-    fn announce(&self, choice: &Choice) {
+    /// Logs the selection once, and again when it changes.
+    fn announce(&self, choice: &Selection) {
         let source = choice.selected.describe();
         let mut announced = self.announced.lock().unwrap_or_else(PoisonError::into_inner);
         if announced.as_ref() == Some(&source) {
             return;
         }
-        for (name, reason) in &choice.passed_over {
-            tracing::info!(event = "identity.source.passed_over", source = name, reason, "a source was passed over");
+        for (name, reason) in &choice.skipped {
+            tracing::info!(event = "identity.source.skipped", source = name, reason, "an identity source was skipped");
         }
-        tracing::info!(event = "identity.source.chosen", source, "this source gives the identity");
+        tracing::info!(event = "identity.source.chosen", source, "identity source selected");
         *announced = Some(source);
     }
 
-    /// A token that lives for another minute, after as many attempts as it is worth.
+    /// Gets a token that is valid for another minute, with retries.
     async fn token(
         &self,
-        selected: &Selected,
-        asked: Asked,
+        source: &SelectedSource,
+        endpoint: Endpoint,
     ) -> Result<(SecretString, Option<UnverifiedClaims>), IdentityError> {
         let start = self.clock.now();
-        let mut patience = Patience::default();
+        let mut retry_policy = RetryPolicy::default();
         loop {
-            let (failure, last) = match self.ask(selected).await {
+            let (failure, last) = match self.ask(source).await {
                 Ok(jwt) => {
                     let claims = UnverifiedClaims::decode(jwt.expose_secret()).ok();
                     match self.remaining(claims.as_ref()) {
-                        Some(left) if left <= LEAST => (Failure::Stale, Some((jwt, claims, left))),
+                        Some(left) if left <= LEAST => (AttemptError::Stale, Some((jwt, claims, left))),
                         _ => return Ok((jwt, claims)),
                     }
                 }
                 Err(failure) => (failure, None),
             };
             let now = self.clock.now();
-            let wait = patience.next(&failure, asked, now.since(start), random_unit());
-            // Reading a file again costs nobody anything.
+            let wait = retry_policy.next(&failure, endpoint, now.since(start), random_unit());
+            // A retry without a wait only reads a file again, which costs no call.
             let patient = !self.failing.load(Ordering::Relaxed) || wait == Some(Duration::ZERO);
             match (wait.filter(|_| patient), last) {
                 (Some(wait), _) => {
                     tracing::info!(
-                        event = "identity.token.retry", source = selected.name(), cause = %failure,
+                        event = "identity.token.retry", source = source.name(), cause = %failure,
                         wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX), "no identity token yet"
                     );
                     self.clock.sleep(wait).await;
                 }
-                // It is short of life, but alive.
+                // It expires soon, but is valid.
                 (None, Some((jwt, claims, left))) if !left.is_zero() => return Ok((jwt, claims)),
-                (None, _) => return Err(told(&failure, asked, selected.name())),
+                (None, _) => return Err(to_identity_error(&failure, endpoint, source.name())),
             }
         }
     }
@@ -171,37 +176,39 @@ impl Cloud {
         Some(claims?.exp?.duration_since(self.clock.now().wall).unwrap_or(Duration::ZERO))
     }
 
-    async fn ask(&self, selected: &Selected) -> Result<SecretString, Failure> {
+    async fn ask(&self, source: &SelectedSource) -> Result<SecretString, AttemptError> {
         let now = self.clock.now().wall;
         let (resource, scope) = (self.options.managed_resource(), self.options.environment_scope());
-        match selected {
-            Selected::Managed(Host::Metadata, which) => {
+        match source {
+            SelectedSource::Managed(ManagedIdentityHost::Metadata, which) => {
                 metadata::token(self.machine()?, &self.options.endpoints.metadata, which, &resource).await
             }
-            Selected::Managed(Host::AppService { endpoint, header, form }, which) => {
+            SelectedSource::Managed(ManagedIdentityHost::AppService { endpoint, header, form }, which) => {
                 app_service::token(self.machine()?, (endpoint, header, *form), which, &resource).await
             }
-            Selected::Managed(Host::Arc { endpoint }, _) => {
+            SelectedSource::Managed(ManagedIdentityHost::Arc { endpoint }, _) => {
                 arc::token(self.machine()?, endpoint, &self.options.endpoints.arc_tokens, &resource).await
             }
-            Selected::ClientSecret(who, secret) => client_secret::token(self.authority()?, who, secret, &scope).await,
-            Selected::ClientCertificate(who, certificate) => {
+            SelectedSource::ClientSecret(who, secret) => {
+                client_secret::token(self.authority()?, who, secret, &scope).await
+            }
+            SelectedSource::ClientCertificate(who, certificate) => {
                 client_certificate::token(self.authority()?, who, certificate, &scope, now).await
             }
-            Selected::Workload(who, file, None) => {
-                let client = azure_sdk::Client::new(self.authority()?.clone());
+            SelectedSource::Workload(who, file, None) => {
+                let client = azure_sdk::SdkHttpClient::new(self.authority()?.clone());
                 workload::token(client, who, file, &scope, now).await
             }
-            Selected::Workload(who, file, Some(proxy)) => {
-                // Made anew each time: the authorities to trust may have changed.
-                let client = azure_sdk::Client::through(proxy.transport(&self.proxy_ca)?, proxy.clone());
+            SelectedSource::Workload(who, file, Some(proxy)) => {
+                // Built for each exchange: the trusted authorities may have changed.
+                let client = azure_sdk::SdkHttpClient::through(proxy.transport(&self.proxy_ca)?, proxy.clone());
                 workload::token(client, who, file, &scope, now).await
             }
         }
     }
 
-    /// The machine's document, kept once it came; `None` is no trouble.
-    async fn instance(&self) -> Option<Instance> {
+    /// Returns the instance metadata, cached after the first response; the login works without it.
+    async fn instance(&self) -> Option<InstanceMetadata> {
         let kept = self.instance.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if kept.is_some() {
             return kept;
@@ -218,17 +225,20 @@ impl Cloud {
         }
     }
 
-    fn machine(&self) -> Result<&Transport, Failure> {
+    fn machine(&self) -> Result<&Transport, AttemptError> {
         kept(&self.machine, Transport::machine)
     }
 
-    fn authority(&self) -> Result<&Transport, Failure> {
-        let Endpoints { authority_ca, authority_is_here, .. } = &self.options.endpoints;
+    fn authority(&self) -> Result<&Transport, AttemptError> {
+        let CloudEndpoints { authority_ca, authority_is_here, .. } = &self.options.endpoints;
         kept(&self.authority, || Transport::authority(authority_ca.as_deref(), *authority_is_here))
     }
 }
 
-fn kept(cell: &OnceLock<Transport>, make: impl FnOnce() -> Result<Transport, Failure>) -> Result<&Transport, Failure> {
+fn kept(
+    cell: &OnceLock<Transport>,
+    make: impl FnOnce() -> Result<Transport, AttemptError>,
+) -> Result<&Transport, AttemptError> {
     if let Some(transport) = cell.get() {
         return Ok(transport);
     }
@@ -236,5 +246,5 @@ fn kept(cell: &OnceLock<Transport>, make: impl FnOnce() -> Result<Transport, Fai
     Ok(cell.get_or_init(|| made))
 }
 
-/// The life that a token must have left to be worth a login.
+/// Shortest rest of a token's validity for a login.
 const LEAST: Duration = Duration::from_mins(1);

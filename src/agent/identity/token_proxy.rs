@@ -1,34 +1,34 @@
-//! The token proxy of AKS identity bindings: a pod's workload identity is exchanged there, not at the authority.
+//! The token proxy of AKS identity bindings, which exchanges a pod's federated token in place of the authority.
 //!
-//! The variables and their rules are those of Azure's own libraries (azidentity for Go, "identity binding").
+//! The variables and their rules are those of Azure's SDKs (azidentity for Go, "identity binding").
 
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
 use url::Url;
 
-use super::Variables;
-use super::error::{IdentityError, mistake};
-use super::failure::Failure;
+use super::AzureEnv;
+use super::error::AttemptError;
+use super::error::{IdentityError, config_error};
 use super::transport::Transport;
 
-/// The place where tokens are exchanged, and the authorities to trust there.
+/// URL of the token proxy, and the certificate authorities to trust there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct TokenProxy {
     url: Url,
-    /// The name to send as SNI and to verify, in place of the URL's host.
+    /// Name to send as SNI and to verify, in place of the URL's host.
     server_name: Option<String>,
     trusted: Trusted,
 }
 
-/// The authorities to trust at the proxy.
+/// Certificate authorities of the proxy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Trusted {
-    /// Those that the system trusts.
+    /// The system's authorities.
     System,
-    /// The authorities in this PEM file alone; it is read at each exchange.
+    /// Only the authorities in this PEM file, read at each exchange.
     File(PathBuf),
-    /// The authorities in this PEM text alone.
+    /// Only the authorities in this PEM text.
     Pem(String),
 }
 
@@ -38,14 +38,16 @@ const CA_FILE: &str = "AZURE_KUBERNETES_CA_FILE";
 const CA_DATA: &str = "AZURE_KUBERNETES_CA_DATA";
 
 impl TokenProxy {
-    /// The proxy that the variables name, if they do.
+    /// Returns the proxy of the variables, if they name one.
     ///
     /// # Errors
-    /// They name it in part, or in a way that cannot be used.
-    pub(super) fn from_variables(variables: &Variables) -> Result<Option<Self>, IdentityError> {
+    /// The variables are incomplete or invalid.
+    pub(super) fn from_variables(variables: &AzureEnv) -> Result<Option<Self>, IdentityError> {
         let Some(text) = variables.get(URL) else {
             return match [SERVER_NAME, CA_FILE, CA_DATA].into_iter().find(|name| variables.get(name).is_some()) {
-                Some(name) => Err(mistake(format!("{name} is set, but {URL} is missing"), Some("set both, or none"))),
+                Some(name) => {
+                    Err(config_error(format!("{name} is set, but {URL} is missing"), Some("set both, or none")))
+                }
                 None => Ok(None),
             };
         };
@@ -59,15 +61,15 @@ impl TokenProxy {
         };
         let Some(url) = Url::parse(text).ok().filter(bare) else {
             let hint = "it has no user, query or fragment, such as https://10.0.0.1:6443/token";
-            return Err(mistake(format!("{URL} is no https URL of a host, port and path alone"), Some(hint)));
+            return Err(config_error(format!("{URL} is no https URL of a host, port and path alone"), Some(hint)));
         };
         let server_name = variables.get(SERVER_NAME).map(str::to_owned);
         if server_name.as_deref().is_some_and(|name| url.clone().set_host(Some(name)).is_err()) {
-            return Err(mistake(format!("{SERVER_NAME} is no host name"), None));
+            return Err(config_error(format!("{SERVER_NAME} is no host name"), None));
         }
         let trusted = match (variables.get(CA_FILE), variables.get(CA_DATA)) {
             (Some(_), Some(_)) => {
-                return Err(mistake(format!("{CA_FILE} and {CA_DATA} are both set"), Some("set one")));
+                return Err(config_error(format!("{CA_FILE} and {CA_DATA} are both set"), Some("set one")));
             }
             (Some(file), None) => Trusted::File(file.into()),
             (None, Some(pem)) => Trusted::Pem(pem.to_owned()),
@@ -76,17 +78,17 @@ impl TokenProxy {
         Ok(Some(Self { url, server_name, trusted }))
     }
 
-    /// The proxy's host and port, for messages.
+    /// Returns the proxy's host and port, for messages.
     pub(super) fn address(&self) -> String {
         let port = self.url.port().map(|port| format!(":{port}")).unwrap_or_default();
         format!("{}{port}", self.url.host_str().unwrap_or_default())
     }
 
-    /// The URL for a path of the authority: that path stands below the proxy's own.
+    /// Returns the URL of an authority's path, below the proxy's own path.
     pub(super) fn url_for(&self, path: &str) -> Url {
         let mut url = self.url.clone();
         if let Some(name) = &self.server_name {
-            // It was checked where the variables were read.
+            // `from_variables` has checked the name.
             let _ = url.set_host(Some(name));
         }
         let below = format!("{}{path}", url.path().trim_end_matches('/'));
@@ -94,22 +96,23 @@ impl TokenProxy {
         url
     }
 
-    /// A client for one exchange. `last` keeps what the file of authorities held, for the moment in which it is empty because
-    /// somebody writes it anew.
-    pub(super) fn transport(&self, last: &Mutex<Option<Vec<u8>>>) -> Result<Transport, Failure> {
+    /// Builds a client for one exchange.
+    ///
+    /// `last` holds the last content of the CA file, which is used while the file is empty because it is being rewritten.
+    pub(super) fn transport(&self, last: &Mutex<Option<Vec<u8>>>) -> Result<Transport, AttemptError> {
         let pem = match &self.trusted {
             Trusted::System => None,
             Trusted::Pem(pem) => Some((pem.clone().into_bytes(), CA_DATA.to_owned())),
             Trusted::File(file) => {
                 let name = file.display();
                 let read = std::fs::read(file)
-                    .map_err(|error| Failure::setting(format!("cannot read {name} ({CA_FILE}): {error}")))?;
+                    .map_err(|error| AttemptError::setting(format!("cannot read {name} ({CA_FILE}): {error}")))?;
                 let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
                 if !read.is_empty() {
                     *last = Some(read);
                 }
                 let Some(pem) = last.clone() else {
-                    return Err(Failure::Broken(format!("{name} ({CA_FILE}) is empty")));
+                    return Err(AttemptError::Broken(format!("{name} ({CA_FILE}) is empty")));
                 };
                 Some((pem, format!("{name} ({CA_FILE})")))
             }

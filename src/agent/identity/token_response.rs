@@ -1,4 +1,4 @@
-//! What the cloud's services write: token answers, which differ by host, and refusals.
+//! Parses responses of Azure's services: token responses, which differ by host, and error responses.
 
 use std::time::Duration;
 
@@ -6,17 +6,16 @@ use http::{HeaderMap, StatusCode, header};
 use secrecy::SecretString;
 use serde_json::{Map, Value};
 
-use super::failure::{Failure, Refusal, hide, quoted};
+use super::error::{AttemptError, ErrorResponse, hide, quoted};
 
-/// Reads a token answer. Only the token counts: `expires_on` comes as text, as a number, as a date or not at all, and
-/// the token tells its own end.
-pub(super) fn token(body: &[u8], secrets: &[SecretString]) -> Result<SecretString, Failure> {
+/// Parses a token response. `expires_on` is ignored: its type differs by host, and the token has an `exp` claim.
+pub(super) fn token(body: &[u8], secrets: &[SecretString]) -> Result<SecretString, AttemptError> {
     let mut answer: Map<String, Value> =
-        serde_json::from_slice(body).map_err(|_| Failure::Unreadable(undisclosed(body, secrets)))?;
+        serde_json::from_slice(body).map_err(|_| AttemptError::Unreadable(undisclosed(body, secrets)))?;
     match answer.remove("access_token") {
         Some(Value::String(token)) if fits_a_header(&token) => Ok(token.into()),
-        Some(_) => Err(Failure::Unreadable("access_token is no token".to_owned())),
-        None => Err(Failure::Unreadable("access_token is missing".to_owned())),
+        Some(_) => Err(AttemptError::Unreadable("access_token is no token".to_owned())),
+        None => Err(AttemptError::Unreadable("access_token is missing".to_owned())),
     }
 }
 
@@ -24,17 +23,17 @@ fn fits_a_header(token: &str) -> bool {
     !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
-/// Reads an answer that is not 2xx.
-pub(super) fn refusal(status: StatusCode, headers: &HeaderMap, body: &[u8], secrets: &[SecretString]) -> Refusal {
+/// Parses a response that is not 2xx.
+pub(super) fn refusal(status: StatusCode, headers: &HeaderMap, body: &[u8], secrets: &[SecretString]) -> ErrorResponse {
     let header = |name| headers.get(name).and_then(|value| value.to_str().ok());
     let retry_after = header(header::RETRY_AFTER).and_then(|value| value.trim().parse().ok()).map(Duration::from_secs);
     let challenge = header(header::WWW_AUTHENTICATE).map(str::to_owned);
-    let mut refusal = Refusal { status: status.as_u16(), retry_after, challenge, ..Refusal::default() };
+    let mut refusal = ErrorResponse { status: status.as_u16(), retry_after, challenge, ..ErrorResponse::default() };
     let Ok(Value::Object(said)) = serde_json::from_slice(body) else {
         refusal.text = if body.is_empty() { String::new() } else { described(body, secrets) };
         return refusal;
     };
-    // Some hosts put both into an object of that name.
+    // Some hosts nest code and message in an `error` object.
     let inner = said.get("error").and_then(Value::as_object);
     let text = |names: &[&str]| {
         let found = names.iter().find_map(|name| said.get(*name).or_else(|| inner?.get(*name))?.as_str());
@@ -47,7 +46,7 @@ pub(super) fn refusal(status: StatusCode, headers: &HeaderMap, body: &[u8], secr
     refusal
 }
 
-/// The provider's error numbers: listed, or in the text as `AADSTS` and digits.
+/// Returns Azure's error numbers: listed, or in the text as `AADSTS` and digits.
 fn codes(said: &Map<String, Value>, description: &str) -> Vec<u32> {
     let listed = said.get("error_codes").and_then(Value::as_array).into_iter().flatten();
     let listed = listed.filter_map(|code| u32::try_from(code.as_u64()?).ok());
@@ -65,7 +64,7 @@ fn described(body: &[u8], secrets: &[SecretString]) -> String {
     format!("{} bytes that are no JSON object: {}", body.len(), quoted(&text, 200))
 }
 
-/// What came in place of a token. A page is shown; what may be a token answer, broken off, is not.
+/// Describes a body without a token. An HTML page is quoted; a truncated token response, which may be a secret, is not.
 fn undisclosed(body: &[u8], secrets: &[SecretString]) -> String {
     if body.trim_ascii_start().starts_with(b"<") {
         described(body, secrets)

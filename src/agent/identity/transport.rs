@@ -1,4 +1,4 @@
-//! Our way to the cloud's services: no redirect, a bounded wait, a bounded answer, a failure that says what happened.
+//! HTTP transport to Azure's services: no redirects, bounded time and response size, and errors with their cause.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -10,137 +10,139 @@ use secrecy::SecretString;
 use url::Url;
 use zeroize::Zeroizing;
 
-use super::failure::{Failure, MAX_ANSWER};
+use super::error::{AttemptError, MAX_RESPONSE};
 use super::token_response;
 use crate::error_chain::format_chain;
 use crate::http::client::Renamed;
 use crate::http::tls::{Tls, client_config};
 
-/// A client for one kind of service. Clones share it.
+/// HTTP client of one kind of service. Clones share it.
 #[derive(Debug, Clone)]
 pub(super) struct Transport {
     pub(super) http: reqwest::Client,
-    whole: Duration,
-    /// What no message may show, should an answer repeat it.
+    limit: Duration,
+    /// Secrets to redact from messages, in case a response echoes them.
     hidden: Vec<SecretString>,
 }
 
 impl Transport {
-    /// Toward services of this machine: never through a proxy, which would answer for another machine.
-    pub(super) fn machine() -> Result<Self, Failure> {
-        // None of these services speaks TLS with a public certificate, so the system's are not even loaded.
+    /// Creates a client of local services: never through a proxy, which would answer for another machine.
+    pub(super) fn machine() -> Result<Self, AttemptError> {
+        // None of these services uses TLS with a public certificate, so the system's authorities are not loaded.
         let builder = reqwest::Client::builder().no_proxy().tls_certs_only([]).connect_timeout(MACHINE_CONNECT);
-        Self::build(builder, MACHINE_WHOLE)
+        Self::build(builder, MACHINE_LIMIT)
     }
 
-    /// Toward the token endpoint, through the environment's proxy where there is one, unless it `is_here`.
-    pub(super) fn authority(ca: Option<&Path>, is_here: bool) -> Result<Self, Failure> {
+    /// Creates a client of the token endpoint, through the environment's proxy if there is one, unless it `is_here`.
+    pub(super) fn authority(ca: Option<&Path>, is_here: bool) -> Result<Self, AttemptError> {
         let mut builder = reqwest::Client::builder().https_only(true).connect_timeout(AUTHORITY_CONNECT);
         if is_here {
             builder = builder.no_proxy();
         }
         if let Some(path) = ca {
             let tls = Tls { ca_file: Some(path.to_owned()), ..Tls::default() };
-            let config = client_config(&tls).map_err(|error| Failure::setting(format_chain(&error)))?;
+            let config = client_config(&tls).map_err(|error| AttemptError::setting(format_chain(&error)))?;
             builder = builder.tls_backend_preconfigured(config);
         }
-        Self::build(builder, AUTHORITY_WHOLE)
+        Self::build(builder, AUTHORITY_LIMIT)
     }
 
-    /// Toward a token proxy: through no other proxy, trusting the certificates in `ca` (PEM text and its name) alone where they are
-    /// given. With `connect_to`, whatever name a request's URL holds is verified at that URL's host.
-    pub(super) fn token_proxy(ca: Option<(&[u8], &str)>, connect_to: Option<&Url>) -> Result<Self, Failure> {
+    /// Creates a client of a token proxy, through no other proxy.
+    ///
+    /// With `ca` (PEM text and its name) only those certificates are trusted. With `connect_to` all connections go to that URL's
+    /// host, and the name in a request's URL is verified there.
+    pub(super) fn token_proxy(ca: Option<(&[u8], &str)>, connect_to: Option<&Url>) -> Result<Self, AttemptError> {
         let mut builder =
             reqwest::Client::builder().https_only(true).no_proxy().http1_only().connect_timeout(AUTHORITY_CONNECT);
         if let Some((pem, name)) = ca {
             let certificates = reqwest::Certificate::from_pem_bundle(pem).ok().filter(|found| !found.is_empty());
             let certificates =
-                certificates.ok_or_else(|| Failure::setting(format!("{name} holds no PEM certificate")))?;
+                certificates.ok_or_else(|| AttemptError::setting(format!("{name} holds no PEM certificate")))?;
             builder = builder.tls_certs_only(certificates);
         }
         if let Some(url) = connect_to {
-            let resolver = Renamed::new(url).map_err(|error| Failure::setting(error.to_string()))?;
+            let resolver = Renamed::new(url).map_err(|error| AttemptError::setting(error.to_string()))?;
             builder = builder.dns_resolver(Arc::new(resolver));
         }
-        Self::build(builder, AUTHORITY_WHOLE)
+        Self::build(builder, AUTHORITY_LIMIT)
     }
 
-    fn build(builder: reqwest::ClientBuilder, whole: Duration) -> Result<Self, Failure> {
+    fn build(builder: reqwest::ClientBuilder, limit: Duration) -> Result<Self, AttemptError> {
         let http = builder
             .redirect(reqwest::redirect::Policy::none())
             .retry(reqwest::retry::never())
             .referer(false)
-            // Logins are hours apart; an idle connection would only be found dead.
+            // Logins are hours apart: an idle connection would be dead by then.
             .pool_max_idle_per_host(0)
             .build()
-            .map_err(|error| Failure::setting(format!("cannot set up TLS: {}", format_chain(&error))))?;
-        Ok(Self { http, whole, hidden: Vec::new() })
+            .map_err(|error| AttemptError::setting(format!("cannot set up TLS: {}", format_chain(&error))))?;
+        Ok(Self { http, limit, hidden: Vec::new() })
     }
 
-    /// The same, for requests that carry this secret.
+    /// Returns a client that redacts this secret, for requests that carry it.
     pub(super) fn hiding(&self, secret: SecretString) -> Self {
         Self { hidden: vec![secret], ..self.clone() }
     }
 
-    /// Sends a request and gives the token in its answer.
-    pub(super) async fn token(&self, request: RequestBuilder) -> Result<SecretString, Failure> {
+    /// Sends a request and returns the token of the response.
+    pub(super) async fn token(&self, request: RequestBuilder) -> Result<SecretString, AttemptError> {
         token_response::token(&self.send(request).await?, &self.hidden)
     }
 
-    /// Sends a request and gives the body of a 2xx answer.
-    pub(super) async fn send(&self, request: RequestBuilder) -> Result<Zeroizing<Vec<u8>>, Failure> {
-        let late = |_| Err(Failure::Broken(format!("the time was up after {} s", self.whole.as_secs())));
-        tokio::time::timeout(self.whole, self.exchange(request)).await.unwrap_or_else(late)
+    /// Sends a request and returns the body of a 2xx response.
+    pub(super) async fn send(&self, request: RequestBuilder) -> Result<Zeroizing<Vec<u8>>, AttemptError> {
+        let late = |_| Err(AttemptError::Broken(format!("the time was up after {} s", self.limit.as_secs())));
+        tokio::time::timeout(self.limit, self.exchange(request)).await.unwrap_or_else(late)
     }
 
-    async fn exchange(&self, request: RequestBuilder) -> Result<Zeroizing<Vec<u8>>, Failure> {
-        let mut response = request.send().await.map_err(told)?;
+    async fn exchange(&self, request: RequestBuilder) -> Result<Zeroizing<Vec<u8>>, AttemptError> {
+        let mut response = request.send().await.map_err(to_attempt_error)?;
         let status = response.status();
         if status.is_redirection() {
-            return Err(Failure::Redirected(status.as_u16()));
+            return Err(AttemptError::Redirected(status.as_u16()));
         }
         let mut body = Zeroizing::new(Vec::new());
-        while let Some(chunk) = response.chunk().await.map_err(told)? {
-            if body.len() + chunk.len() > MAX_ANSWER {
-                return Err(Failure::TooLarge);
+        while let Some(chunk) = response.chunk().await.map_err(to_attempt_error)? {
+            if body.len() + chunk.len() > MAX_RESPONSE {
+                return Err(AttemptError::TooLarge);
             }
             body.extend_from_slice(&chunk);
         }
         if status.is_success() {
             return Ok(body);
         }
-        Err(Failure::Refused(token_response::refusal(status, response.headers(), &body, &self.hidden)))
+        Err(AttemptError::Refused(token_response::refusal(status, response.headers(), &body, &self.hidden)))
     }
 }
 
-fn told(error: reqwest::Error) -> Failure {
-    // The origin alone: the query holds what was asked for.
+fn to_attempt_error(error: reqwest::Error) -> AttemptError {
+    // Only the origin: the query holds parameters of the request.
     let there = error.url().map_or_else(|| "the service".to_owned(), |url| url.origin().ascii_serialization());
     let error = error.without_url();
     let connecting = error.is_connect() || error.is_builder();
     if connecting && error.is_timeout() {
-        return Failure::ConnectTimedOut(there);
+        return AttemptError::ConnectTimedOut(there);
     }
     let text = format_chain(&error);
-    if is_certificate_trouble(&error) {
-        return Failure::Untrusted(text);
+    if is_tls_error(&error) {
+        return AttemptError::Untrusted(text);
     }
     let timed_out = causes(&error).filter_map(|cause| cause.downcast_ref::<std::io::Error>());
     match timed_out.map(std::io::Error::kind).find(|kind| *kind == ErrorKind::TimedOut) {
-        Some(_) if connecting => Failure::ConnectTimedOut(there),
-        _ if connecting => Failure::Unreachable(format!("{there}: {text}")),
-        _ => Failure::Broken(text),
+        Some(_) if connecting => AttemptError::ConnectTimedOut(there),
+        _ if connecting => AttemptError::Unreachable(format!("{there}: {text}")),
+        _ => AttemptError::Broken(text),
     }
 }
 
-/// Whether TLS itself failed, which trying again does not mend; a connection that broke during it may.
-fn is_certificate_trouble(error: &reqwest::Error) -> bool {
+/// Returns true if TLS itself failed, which a retry does not solve, unlike a connection that broke.
+fn is_tls_error(error: &reqwest::Error) -> bool {
     causes(error).any(<dyn std::error::Error>::is::<rustls::Error>)
 }
 
 fn causes<'a>(error: &'a reqwest::Error) -> impl Iterator<Item = &'a (dyn std::error::Error + 'static)> {
     std::iter::successors(Some(error as &'a (dyn std::error::Error + 'static)), |error| {
-        // An error of input and output that wraps another one names that one's cause as its own, not the wrapped one.
+        // An `io::Error` that wraps an error returns that error's source as its own, and so skips the wrapped one.
         match error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref) {
             Some(wrapped) => Some(wrapped),
             None => error.source(),
@@ -149,7 +151,7 @@ fn causes<'a>(error: &'a reqwest::Error) -> impl Iterator<Item = &'a (dyn std::e
 }
 
 const MACHINE_CONNECT: Duration = Duration::from_secs(2);
-/// The metadata service may itself have to ask the token endpoint.
-const MACHINE_WHOLE: Duration = Duration::from_secs(10);
+/// The metadata service may itself have to call the token endpoint.
+const MACHINE_LIMIT: Duration = Duration::from_secs(10);
 const AUTHORITY_CONNECT: Duration = Duration::from_secs(5);
-const AUTHORITY_WHOLE: Duration = Duration::from_secs(20);
+const AUTHORITY_LIMIT: Duration = Duration::from_secs(20);

@@ -1,7 +1,7 @@
-//! A federated token from a file, exchanged by the provider's library.
+//! Workload identity: a federated token from a file, exchanged by Azure's SDK.
 //!
-//! The library's own credential for it keeps what it read for ten minutes, whatever the token endpoint says, and
-//! sends the line's end along; so the file is read here, at each exchange.
+//! The SDK's own credential caches the file for ten minutes, whatever the token endpoint answers, and sends its trailing
+//! newline. So the file is read here, at each exchange.
 
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -12,30 +12,30 @@ use azure_identity::{ClientAssertion, ClientAssertionCredential, ClientAssertion
 use secrecy::{ExposeSecret as _, SecretString};
 
 use super::azure_sdk;
-use super::failure::{Failure, Refusal};
-use super::source_selection::Principal;
+use super::error::{AttemptError, ErrorResponse};
+use super::source_selection::ServicePrincipal;
 use crate::error_chain::format_chain;
 use crate::jwt::UnverifiedClaims;
 
-/// Exchanges the file's token for one of this scope, by the client that is given. `now` is for the words of a failure alone.
+/// Exchanges the file's token for one of this scope. `now` is used in error texts only.
 pub(super) async fn token(
-    client: azure_sdk::Client,
-    who: &Principal,
+    client: azure_sdk::SdkHttpClient,
+    who: &ServicePrincipal,
     file: &Path,
     scope: &str,
     now: SystemTime,
-) -> Result<SecretString, Failure> {
+) -> Result<SecretString, AttemptError> {
     let exchanged = exchange(client, who, File(file.to_owned()), scope).await;
     exchanged.map_err(|failure| with_age(failure, file, now))
 }
 
 /// Exchanges an assertion for a token of this scope.
 pub(super) async fn exchange(
-    client: azure_sdk::Client,
-    who: &Principal,
+    client: azure_sdk::SdkHttpClient,
+    who: &ServicePrincipal,
     assertion: impl ClientAssertion + 'static,
     scope: &str,
-) -> Result<SecretString, Failure> {
+) -> Result<SecretString, AttemptError> {
     let client_options = azure_sdk::options(client, Some(&who.authority));
     let options = Some(ClientAssertionCredentialOptions { client_options });
     let credential = ClientAssertionCredential::new(who.tenant.clone(), who.client_id.clone(), assertion, options)
@@ -54,20 +54,20 @@ impl ClientAssertion for File {
     }
 }
 
-fn read(file: &Path) -> Result<SecretString, Failure> {
-    crate::secret::read_file(file).map_err(|error| Failure::NoAssertion(format_chain(&error)))
+fn read(file: &Path) -> Result<SecretString, AttemptError> {
+    crate::secret::read_file(file).map_err(|error| AttemptError::NoAssertion(format_chain(&error)))
 }
 
-/// Adds what the file's token says of its own time to a refusal that is about it.
-fn with_age(failure: Failure, file: &Path, now: SystemTime) -> Failure {
-    let Failure::Refused(refusal) = failure else { return failure };
+/// Adds the age of the file's token to an error response about its expiry.
+fn with_age(failure: AttemptError, file: &Path, now: SystemTime) -> AttemptError {
+    let AttemptError::Refused(refusal) = failure else { return failure };
     let claims = read(file).ok().and_then(|token| UnverifiedClaims::decode(token.expose_secret()).ok());
     let expired = claims.and_then(|claims| now.duration_since(claims.exp?).ok());
     match expired {
         Some(since) if refusal.codes.contains(&700_024) => {
             let age = format!("the token in {} ended {} s ago; ", file.display(), since.as_secs());
-            Failure::Refused(Refusal { text: age + &refusal.text, ..refusal })
+            AttemptError::Refused(ErrorResponse { text: age + &refusal.text, ..refusal })
         }
-        _ => Failure::Refused(refusal),
+        _ => AttemptError::Refused(refusal),
     }
 }

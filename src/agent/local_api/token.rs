@@ -11,7 +11,7 @@ use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 use zeroize::Zeroizing;
 
-use crate::agent::token::{Kind, Token, TokenWatch};
+use crate::agent::token::{Token, TokenKind, TokenWatch};
 use crate::clock::{Clock, ClockReading};
 use crate::credential_watch::{Availability, CredentialState};
 use crate::http::answer::{Errors, in_json, later};
@@ -164,9 +164,9 @@ struct TokenResponse<'a> {
 fn write(session: &str, token: &Token) -> Bytes {
     let wall = |moment: ClockReading| format_rfc3339(moment.wall);
     let (kind, creation) = match &token.kind {
-        Kind::Service => ("service", None),
-        Kind::Batch => ("batch", None),
-        Kind::Wrapping { creation_time, creation_path } => ("wrapping", Some((creation_path, creation_time))),
+        TokenKind::Service => ("service", None),
+        TokenKind::Batch => ("batch", None),
+        TokenKind::Wrapping { creation_time, creation_path } => ("wrapping", Some((creation_path, creation_time))),
     };
     let wire = TokenResponse {
         session,

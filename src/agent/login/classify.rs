@@ -1,16 +1,18 @@
-//! What a failed login means. Auth methods answer most refusals with HTTP 500 (their SDK makes one of every plain
-//! error), so the text decides first and the status where the text is unknown.
+//! Classifies failed logins by text and status.
+//!
+//! Auth methods answer most refusals with HTTP 500 (Vault's SDK makes one of every plain error), so the text decides first,
+//! and the status only if the text is unknown.
 
 use crate::agent::server_client::{CallError, is_outage};
 
-/// What a failed login means.
+/// Class of a failed login.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Class {
-    /// Someone must change a setting or a right first.
+pub enum LoginFailureKind {
+    /// An operator has to change a setting or a right first.
     Refused,
-    /// It may pass by itself.
+    /// The failure may pass by itself.
     Unavailable,
-    /// The request was wrong or lacked something.
+    /// The request was malformed or lacked a field.
     Bug,
     /// The proof is expired.
     Expired,
@@ -18,40 +20,41 @@ pub enum Class {
     NotYet,
 }
 
-/// The class of a failed login, and what may mend it.
-pub fn classify(error: &CallError) -> (Class, Option<&'static str>) {
+/// Returns the class of a failed login and advice for the operator.
+pub fn classify(error: &CallError) -> (LoginFailureKind, Option<&'static str>) {
     match error {
         CallError::Status { status, errors, .. } => by_status(*status, &errors.join("\n")),
-        CallError::LimitedUse { .. } | CallError::NoSecret { .. } => (Class::Refused, None),
-        CallError::Unreachable { .. } | CallError::TimedOut { .. } | CallError::Garbage { .. } => {
-            (Class::Unavailable, None)
+        CallError::LimitedUse { .. } | CallError::NoSecret { .. } => (LoginFailureKind::Refused, None),
+        CallError::Unreachable { .. } | CallError::TimedOut { .. } | CallError::InvalidResponse { .. } => {
+            (LoginFailureKind::Unavailable, None)
         }
     }
 }
 
-fn by_status(status: u16, text: &str) -> (Class, Option<&'static str>) {
+fn by_status(status: u16, text: &str) -> (LoginFailureKind, Option<&'static str>) {
     if is_outage(status) && status != 500 {
-        return (Class::Unavailable, None);
+        return (LoginFailureKind::Unavailable, None);
     }
-    // What the server met on its way to the cloud comes inside other texts, so it is looked for first.
+    // Errors between the server and Azure are quoted inside other texts, so they are checked first.
     if status == 500 && PASSING.iter().any(|words| text.contains(words)) {
-        return (Class::Unavailable, Some("the server could not ask the cloud"));
+        return (LoginFailureKind::Unavailable, Some("the server could not ask the cloud"));
     }
     if let Some((_, class, hint)) = TEXTS.iter().find(|(words, ..)| text.contains(words)) {
         return (*class, (!hint.is_empty()).then_some(hint));
     }
     match status {
-        // The servers' own words; an auth method has others.
-        403 if text.is_empty() || text.contains("permission denied") => {
-            (Class::Refused, Some("the mount path or namespace may be wrong, or the role bound to other addresses"))
-        }
-        404 | 405 => (Class::Refused, Some("the mount path or the namespace may be wrong")),
-        500 => (Class::Unavailable, None),
-        _ => (Class::Refused, None),
+        // Texts of the servers' core; auth methods use others.
+        403 if text.is_empty() || text.contains("permission denied") => (
+            LoginFailureKind::Refused,
+            Some("the mount path or namespace may be wrong, or the role bound to other addresses"),
+        ),
+        404 | 405 => (LoginFailureKind::Refused, Some("the mount path or the namespace may be wrong")),
+        500 => (LoginFailureKind::Unavailable, None),
+        _ => (LoginFailureKind::Refused, None),
     }
 }
 
-/// Trouble between the server and the cloud that may pass.
+/// Texts of temporary failures between the server and Azure.
 const PASSING: &[&str] = &[
     "fetching keys",
     "dial tcp",
@@ -96,66 +99,74 @@ const BAD_FIELD: &str = "the server takes no such name; leave the field out if t
 
 /// Texts of the cloud auth method of Vault and OpenBao and of the access-control service, in no order that matters: what
 /// they hold, and what it means.
-const TEXTS: &[(&str, Class, &str)] = &[
-    ("jwt is required", Class::Bug, ""),
-    ("role is required", Class::Bug, ""),
-    ("malformed jwt", Class::Bug, "what the identity source gave is not a signed token"),
-    ("subscription_id and resource_group_name are required", Class::Bug, FIELDS),
-    ("token is expired", Class::Expired, SKEW),
-    ("before the nbf (not before) time", Class::NotYet, SKEW),
-    ("token is not yet valid", Class::NotYet, SKEW),
-    ("invalid role name", Class::Refused, "the server has no role of this name"),
-    ("invalid subscription id", Class::Refused, BAD_FIELD),
-    ("invalid resource group name", Class::Refused, BAD_FIELD),
-    ("invalid vmss_name", Class::Refused, BAD_FIELD),
-    ("invalid vm name", Class::Refused, BAD_FIELD),
-    ("tenant_id is required", Class::Refused, SERVER_SETTINGS),
-    ("resource is required", Class::Refused, SERVER_SETTINGS),
-    ("no cloud configuration matching", Class::Refused, SERVER_SETTINGS),
-    ("id token issued by a different provider", Class::Refused, ISSUER),
-    ("expected audience", Class::Refused, AUDIENCE),
-    ("unsupported algorithm", Class::Refused, "the token may come from another cloud"),
-    ("failed to verify signature", Class::Refused, "the token may come from another cloud or tenant"),
+const TEXTS: &[(&str, LoginFailureKind, &str)] = &[
+    ("jwt is required", LoginFailureKind::Bug, ""),
+    ("role is required", LoginFailureKind::Bug, ""),
+    ("malformed jwt", LoginFailureKind::Bug, "what the identity source gave is not a signed token"),
+    ("subscription_id and resource_group_name are required", LoginFailureKind::Bug, FIELDS),
+    ("token is expired", LoginFailureKind::Expired, SKEW),
+    ("before the nbf (not before) time", LoginFailureKind::NotYet, SKEW),
+    ("token is not yet valid", LoginFailureKind::NotYet, SKEW),
+    ("invalid role name", LoginFailureKind::Refused, "the server has no role of this name"),
+    ("invalid subscription id", LoginFailureKind::Refused, BAD_FIELD),
+    ("invalid resource group name", LoginFailureKind::Refused, BAD_FIELD),
+    ("invalid vmss_name", LoginFailureKind::Refused, BAD_FIELD),
+    ("invalid vm name", LoginFailureKind::Refused, BAD_FIELD),
+    ("tenant_id is required", LoginFailureKind::Refused, SERVER_SETTINGS),
+    ("resource is required", LoginFailureKind::Refused, SERVER_SETTINGS),
+    ("no cloud configuration matching", LoginFailureKind::Refused, SERVER_SETTINGS),
+    ("id token issued by a different provider", LoginFailureKind::Refused, ISSUER),
+    ("expected audience", LoginFailureKind::Refused, AUDIENCE),
+    ("unsupported algorithm", LoginFailureKind::Refused, "the token may come from another cloud"),
+    ("failed to verify signature", LoginFailureKind::Refused, "the token may come from another cloud or tenant"),
     (
         "both cannot be empty or '*'",
-        Class::Refused,
+        LoginFailureKind::Refused,
         "the role must bind service principals or groups; this server wants that",
     ),
-    ("both cannot be '*'", Class::Refused, "the role must bind service principals or groups"),
-    ("service principal not authorized", Class::Refused, PRINCIPAL),
-    ("groups not authorized", Class::Refused, PRINCIPAL),
-    ("xms_az_rid and xms_mirid claims are missing", Class::Refused, NO_MACHINE),
-    ("token claim does not match", Class::Refused, FOREIGN),
-    ("failed to verify flexible vmss claim", Class::Refused, FOREIGN),
-    ("failed to verify uniform vmss claim", Class::Refused, FOREIGN),
-    ("provided resource_id does not match", Class::Refused, "resource_id must lie in resource_group_name"),
-    ("unable to retrieve", Class::Refused, SERVER_RIGHTS),
-    ("unable to get the provider", Class::Refused, SERVER_RIGHTS),
-    ("unable to parse the resource ID", Class::Refused, "resource_id is not the full id of a resource"),
-    ("failed to create", Class::Refused, SERVER_RIGHTS),
-    ("did not return identity information", Class::Refused, "the machine has no managed identity"),
-    ("this vm isn't in a scale set", Class::Refused, ROLE_BOUNDS),
-    ("scale set requires the vmss_name field", Class::Refused, FIELDS),
-    ("differs from what the token says", Class::Refused, FOREIGN),
-    ("virtual machine not authorized", Class::Refused, ROLE_BOUNDS),
-    ("scale set not authorized", Class::Refused, ROLE_BOUNDS),
-    ("subscription not authorized", Class::Refused, ROLE_BOUNDS),
-    ("resource group not authorized", Class::Refused, ROLE_BOUNDS),
-    ("location is empty", Class::Refused, "a role bound to locations takes virtual machines and scale sets alone"),
-    ("location not authorized", Class::Refused, ROLE_BOUNDS),
-    ("one of vm_name, vmss_name, resource_id", Class::Refused, FIELDS),
-    ("token object id does not match", Class::Refused, FOREIGN),
-    ("neither token object id nor token app id", Class::Refused, FOREIGN),
+    ("both cannot be '*'", LoginFailureKind::Refused, "the role must bind service principals or groups"),
+    ("service principal not authorized", LoginFailureKind::Refused, PRINCIPAL),
+    ("groups not authorized", LoginFailureKind::Refused, PRINCIPAL),
+    ("xms_az_rid and xms_mirid claims are missing", LoginFailureKind::Refused, NO_MACHINE),
+    ("token claim does not match", LoginFailureKind::Refused, FOREIGN),
+    ("failed to verify flexible vmss claim", LoginFailureKind::Refused, FOREIGN),
+    ("failed to verify uniform vmss claim", LoginFailureKind::Refused, FOREIGN),
+    ("provided resource_id does not match", LoginFailureKind::Refused, "resource_id must lie in resource_group_name"),
+    ("unable to retrieve", LoginFailureKind::Refused, SERVER_RIGHTS),
+    ("unable to get the provider", LoginFailureKind::Refused, SERVER_RIGHTS),
+    ("unable to parse the resource ID", LoginFailureKind::Refused, "resource_id is not the full id of a resource"),
+    ("failed to create", LoginFailureKind::Refused, SERVER_RIGHTS),
+    ("did not return identity information", LoginFailureKind::Refused, "the machine has no managed identity"),
+    ("this vm isn't in a scale set", LoginFailureKind::Refused, ROLE_BOUNDS),
+    ("scale set requires the vmss_name field", LoginFailureKind::Refused, FIELDS),
+    ("differs from what the token says", LoginFailureKind::Refused, FOREIGN),
+    ("virtual machine not authorized", LoginFailureKind::Refused, ROLE_BOUNDS),
+    ("scale set not authorized", LoginFailureKind::Refused, ROLE_BOUNDS),
+    ("subscription not authorized", LoginFailureKind::Refused, ROLE_BOUNDS),
+    ("resource group not authorized", LoginFailureKind::Refused, ROLE_BOUNDS),
+    (
+        "location is empty",
+        LoginFailureKind::Refused,
+        "a role bound to locations takes virtual machines and scale sets alone",
+    ),
+    ("location not authorized", LoginFailureKind::Refused, ROLE_BOUNDS),
+    ("one of vm_name, vmss_name, resource_id", LoginFailureKind::Refused, FIELDS),
+    ("token object id does not match", LoginFailureKind::Refused, FOREIGN),
+    ("neither token object id nor token app id", LoginFailureKind::Refused, FOREIGN),
     // Of the methods for machines without a cloud.
-    ("invalid role or secret ID", Class::Refused, SECRET_ID),
-    ("invalid secret id", Class::Refused, SECRET_ID),
-    ("invalid role ID", Class::Refused, "the server has no role of this id"),
-    ("missing secret_id", Class::Refused, "the role wants a secret id: give its file as secret_id_file"),
-    ("could not be found", Class::Refused, "the server has no role of this name"),
-    ("no client certificate", Class::Refused, "the certificate did not reach the server: something before it ends TLS"),
-    ("failed to match all constraints", Class::Refused, "the role allows other names or another authority"),
-    ("bad token", Class::Refused, DEAD),
-    ("invalid token", Class::Refused, DEAD),
+    ("invalid role or secret ID", LoginFailureKind::Refused, SECRET_ID),
+    ("invalid secret id", LoginFailureKind::Refused, SECRET_ID),
+    ("invalid role ID", LoginFailureKind::Refused, "the server has no role of this id"),
+    ("missing secret_id", LoginFailureKind::Refused, "the role wants a secret id: give its file as secret_id_file"),
+    ("could not be found", LoginFailureKind::Refused, "the server has no role of this name"),
+    (
+        "no client certificate",
+        LoginFailureKind::Refused,
+        "the certificate did not reach the server: something before it ends TLS",
+    ),
+    ("failed to match all constraints", LoginFailureKind::Refused, "the role allows other names or another authority"),
+    ("bad token", LoginFailureKind::Refused, DEAD),
+    ("invalid token", LoginFailureKind::Refused, DEAD),
 ];
 
 const SECRET_ID: &str = "it may have ended, been used up, or belong to another role";

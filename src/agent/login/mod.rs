@@ -1,67 +1,66 @@
-//! Proof -> login request -> token.
+//! Logs a session in: identity proof -> login request -> token.
 
 mod classify;
 
 use std::time::{Duration, SystemTime};
 
-use crate::agent::identity::{IdentityError, IdentityProof, SignedToken, Verdict, preflight};
-use crate::agent::server_client::{CallError, Kind, LoginAnswer, LoginBody, Upstream};
+use crate::agent::identity::{IdentityError, IdentityProof, PreflightVerdict, SignedToken, preflight};
+use crate::agent::server_client::{CallError, LoginRequest, LoginResponse, ServerClient, ServerKind};
 use crate::agent::token::{self, Generation, Token};
 use crate::clock::{Clock, ClockReading};
 use crate::jwt::UnverifiedClaims;
 
-pub use classify::{Class, classify};
+pub use classify::{LoginFailureKind, classify};
 
-/// How a session logs in.
+/// Options of a session's login.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Options {
-    /// The role to authenticate against; empty where the method has none.
+pub struct LoginOptions {
+    /// Role on the server; empty for methods without roles.
     pub role: String,
-    /// Path of the auth method on the server, such as `azure`; no `auth/` before it, no slash around it. On an
-    /// access-control service the method's name.
+    /// Path of the auth method without `auth/` and slashes, such as `azure`; for Consul the method's name.
     pub mount: String,
-    /// The server's namespace, where it has them.
+    /// Namespace on the server.
     pub namespace: Option<String>,
-    /// Ask for a wrapped answer that lives this long.
+    /// Time to live of a wrapped response; `None` for a login that is not wrapped.
     pub wrap_ttl: Option<Duration>,
 }
 
 /// Logs one session in to its server.
 #[derive(Debug, Clone)]
 pub struct Login {
-    upstream: Upstream,
-    options: Options,
+    upstream: ServerClient,
+    options: LoginOptions,
 }
 
 impl Login {
-    /// A login of the role and mount in `options` at `upstream`.
-    pub const fn new(upstream: Upstream, options: Options) -> Self {
+    /// Creates a login at a server.
+    pub const fn new(upstream: ServerClient, options: LoginOptions) -> Self {
         Self { upstream, options }
     }
 
-    /// How it logs in.
-    pub const fn options(&self) -> &Options {
+    /// Returns the login's options.
+    pub const fn options(&self) -> &LoginOptions {
         &self.options
     }
 
-    /// The server that it logs in to.
-    pub const fn upstream(&self) -> &Upstream {
+    /// Returns the client of the server.
+    pub const fn upstream(&self) -> &ServerClient {
         &self.upstream
     }
 
-    /// Looks at the proof and sends one login, never a second. A token's life counts from the answer.
+    /// Checks the proof and sends one login. The lease of the token starts at the response.
     ///
     /// A proof that is a token of the server itself is only looked up.
     ///
     /// # Errors
-    /// Says what to expect of trying again, in words and hints for an operator. Never holds the proof.
+    /// The variant says whether a retry may help, with a text and a hint for operators. It never holds the proof.
     pub async fn login(&self, proof: &IdentityProof, clock: &Clock) -> Result<Token, LoginError> {
         let signed = match proof {
             IdentityProof::Signed(signed) => Some(&**signed),
             _ => None,
         };
         let claims = signed.and_then(|signed| signed.claims.as_ref());
-        let warnings = signed.map_or_else(|| Ok(Vec::new()), |signed| inspect(signed, clock.now()))?;
+        let warnings = signed.map_or_else(|| Ok(Vec::new()), |signed| check_proof(signed, clock.now()))?;
         for warning in &warnings {
             tracing::warn!(event = "login.proof.suspect", server = self.upstream.name(), "{warning}");
         }
@@ -69,7 +68,7 @@ impl Login {
         let obtained = clock.now();
         let answer = answer.map_err(|error| match (proof, self.explain(&error, claims, &warnings, obtained)) {
             (IdentityProof::Token(_), LoginError::Refused { message, retry_after, .. })
-                if error.verdict().doubts_token() =>
+                if error.verdict().suspects_token() =>
             {
                 LoginError::Refused { message, hint: Some(classify::DEAD), retry_after }
             }
@@ -88,16 +87,16 @@ impl Login {
         })
     }
 
-    async fn send(&self, proof: &IdentityProof) -> Result<LoginAnswer, CallError> {
-        let Options { role, mount, namespace, wrap_ttl } = &self.options;
+    async fn send(&self, proof: &IdentityProof) -> Result<LoginResponse, CallError> {
+        let LoginOptions { role, mount, namespace, wrap_ttl } = &self.options;
         let (namespace, wrap_ttl) = (namespace.as_deref(), *wrap_ttl);
         match proof {
-            IdentityProof::Signed(signed) if self.upstream.kind() == Kind::Consul => {
-                self.upstream.acl_login(mount, namespace, &signed.jwt).await
+            IdentityProof::Signed(signed) if self.upstream.kind() == ServerKind::Consul => {
+                self.upstream.consul_login(mount, namespace, &signed.jwt).await
             }
             IdentityProof::Signed(signed) => {
                 let fields = &signed.fields;
-                let body = LoginBody {
+                let body = LoginRequest {
                     role,
                     jwt: &signed.jwt,
                     subscription_id: fields.subscription_id.as_deref(),
@@ -117,11 +116,11 @@ impl Login {
             }
             IdentityProof::Token(token) => {
                 let found = self.upstream.lookup_self(token, namespace).await?;
-                Ok(LoginAnswer {
+                Ok(LoginResponse {
                     secret: token.clone(),
                     accessor: found.accessor,
                     lease: found.lease,
-                    kind: if found.batch { token::Kind::Batch } else { token::Kind::Service },
+                    kind: if found.batch { token::TokenKind::Batch } else { token::TokenKind::Service },
                     policies: found.policies,
                 })
             }
@@ -145,57 +144,61 @@ impl Login {
         }
         let retry_after = error.retry_after();
         match class {
-            Class::Refused => LoginError::Refused { message, hint, retry_after },
-            Class::Unavailable => LoginError::Unavailable { message, hint, retry_after },
-            Class::Bug => LoginError::Bug { message, hint },
-            Class::Expired => {
-                message.extend(skew(error, now));
-                LoginError::Clock { message, hint, cure: Cure::Refetch }
+            LoginFailureKind::Refused => LoginError::Refused { message, hint, retry_after },
+            LoginFailureKind::Unavailable => LoginError::Unavailable { message, hint, retry_after },
+            LoginFailureKind::Bug => LoginError::Bug { message, hint },
+            LoginFailureKind::Expired => {
+                message.extend(describe_skew(error, now));
+                LoginError::Clock { message, hint, remedy: Remedy::Refetch }
             }
-            Class::NotYet => {
-                message.extend(skew(error, now));
+            LoginFailureKind::NotYet => {
+                message.extend(describe_skew(error, now));
                 let start = claims.and_then(|claims| claims.nbf);
                 LoginError::Clock {
                     message,
                     hint,
-                    cure: Cure::Wait(start.and_then(|start| opening(error, start, now))),
+                    remedy: Remedy::Wait(start.and_then(|start| retry_time(error, start, now))),
                 }
             }
         }
     }
 }
 
-/// Warnings about a proof that is worth sending; an error for one that no server would take now.
-fn inspect(signed: &SignedToken, now: ClockReading) -> Result<Vec<String>, LoginError> {
+/// Returns warnings about a proof; an error for a proof that no server would accept now.
+fn check_proof(signed: &SignedToken, now: ClockReading) -> Result<Vec<String>, LoginError> {
     let Some(claims) = &signed.claims else { return Ok(Vec::new()) };
-    let look = preflight(claims, signed.audience.as_deref(), now.wall);
-    match look.verdict {
-        Verdict::Send => Ok(look.warnings),
-        Verdict::Hold { until, reason } => {
-            Err(LoginError::Clock { message: reason, hint: None, cure: Cure::Wait(Some(until)) })
+    let report = preflight(claims, signed.audience.as_deref(), now.wall);
+    match report.verdict {
+        PreflightVerdict::Send => Ok(report.warnings),
+        PreflightVerdict::Wait { until, reason } => {
+            Err(LoginError::Clock { message: reason, hint: None, remedy: Remedy::Wait(Some(until)) })
         }
-        Verdict::Expired { reason, .. } => Err(LoginError::Clock { message: reason, hint: None, cure: Cure::Refetch }),
+        PreflightVerdict::Expired { reason, .. } => {
+            Err(LoginError::Clock { message: reason, hint: None, remedy: Remedy::Refetch })
+        }
     }
 }
 
-/// When the server will take a proof that starts at `start`, by our clock: a second later by its own, which its answer
-/// told. Nothing if that is far away: then a clock is wrong, and waiting does not mend it.
-fn opening(error: &CallError, start: SystemTime, now: ClockReading) -> Option<SystemTime> {
+/// Returns the time, by our clock, at which the server accepts a proof that is valid from `start`.
+///
+/// It is a second after `start` by the server's clock, as its `Date` header shows it. Returns `None` if that is far away:
+/// then a clock is wrong, and a wait does not help.
+fn retry_time(error: &CallError, start: SystemTime, now: ClockReading) -> Option<SystemTime> {
     let theirs = server_time(error).unwrap_or(now.wall);
     let wait = start.duration_since(theirs).ok()?.saturating_add(Duration::from_secs(1));
-    now.wall.checked_add(wait).filter(|_| wait <= LONGEST_HOLD)
+    now.wall.checked_add(wait).filter(|_| wait <= MAX_WAIT)
 }
 
-const LONGEST_HOLD: Duration = Duration::from_mins(10);
+const MAX_WAIT: Duration = Duration::from_mins(10);
 
-/// How far the server's clock is from ours, in words, if that is worth a word.
-fn skew(error: &CallError, now: ClockReading) -> Option<String> {
+/// Describes the difference between the server's clock and ours, if it is 3 s or more.
+fn describe_skew(error: &CallError, now: ClockReading) -> Option<String> {
     let theirs = server_time(error)?;
     let (apart, word) = match theirs.duration_since(now.wall) {
         Ok(ahead) => (ahead, "ahead of"),
         Err(behind) => (behind.duration(), "behind"),
     };
-    // `Date` has whole seconds and is as old as the answer's way here.
+    // `Date` has whole seconds and is as old as the response's time in transit.
     (apart >= Duration::from_secs(3)).then(|| format!("; its clock is {} s {word} ours", apart.as_secs()))
 }
 
@@ -206,63 +209,63 @@ const fn server_time(error: &CallError) -> Option<SystemTime> {
     }
 }
 
-/// Why a login gave no token.
+/// Error of a login.
 #[derive(Debug, thiserror::Error)]
 pub enum LoginError {
-    /// The server looked at the proof and said no. Try again slowly: a role or a right may be on its way.
-    #[error("the login was refused: {message}{}", aside(*hint))]
+    /// The server refused the proof. Retry slowly: a role or a right may be about to be granted.
+    #[error("the login was refused: {message}{}", hint_suffix(*hint))]
     Refused {
-        /// What the server said.
+        /// Error text of the server.
         message: String,
-        /// What may mend it.
+        /// Advice for the operator.
         hint: Option<&'static str>,
-        /// How long the server asks us to wait.
+        /// The server's `Retry-After`.
         retry_after: Option<Duration>,
     },
-    /// The server, or what it asks in turn, is in trouble. Try again with backoff.
-    #[error("the login could not be made: {message}{}", aside(*hint))]
+    /// The server, or Azure behind it, is in trouble. Retry with backoff.
+    #[error("the login could not be made: {message}{}", hint_suffix(*hint))]
     Unavailable {
-        /// What went wrong.
+        /// Description of the failure.
         message: String,
-        /// What may mend it.
+        /// Advice for the operator.
         hint: Option<&'static str>,
-        /// How long the server asks us to wait.
+        /// The server's `Retry-After`.
         retry_after: Option<Duration>,
     },
-    /// The server's clock, or ours, says that the proof is expired or not valid yet.
-    #[error("the proof's time does not fit the server's clock: {message}{}", aside(*hint))]
+    /// The proof is expired or not valid yet, by the server's clock or ours.
+    #[error("the identity token's validity period does not fit the clock: {message}{}", hint_suffix(*hint))]
     Clock {
-        /// What the server, or a look at the proof, said.
+        /// Error text of the server or the preflight check.
         message: String,
-        /// What may mend it.
+        /// Advice for the operator.
         hint: Option<&'static str>,
-        /// What to do before the next try.
-        cure: Cure,
+        /// Action before the next attempt.
+        remedy: Remedy,
     },
-    /// The request was not what the server wants: a fault of ours, or a field that it needs and nothing gave.
-    #[error("the login request was not understood: {message}{}", aside(*hint))]
+    /// The server rejected the request itself: a bug of ours, or a required field is missing.
+    #[error("the server rejected the login request as malformed: {message}{}", hint_suffix(*hint))]
     Bug {
-        /// What the server said.
+        /// Error text of the server.
         message: String,
-        /// What may mend it.
+        /// Advice for the operator.
         hint: Option<&'static str>,
     },
-    /// There is nothing to log in with.
+    /// The identity source gave no proof.
     #[error("there is no proof of identity")]
     NoProof(#[source] IdentityError),
 }
 
-/// What to do about a proof whose time does not fit, before the next try.
+/// Action before the next login, after a proof was expired or not valid yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cure {
-    /// Get a new proof and try once more at once; if that is expired too, a clock is wrong: try again slowly.
+pub enum Remedy {
+    /// Get a new proof and retry at once; if that is expired too, a clock is wrong: retry slowly.
     Refetch,
-    /// Try again at this time of our clock, or slowly where it is not known or far away.
+    /// Retry at this time of our clock, or slowly if it is unknown or far away.
     Wait(Option<SystemTime>),
 }
 
 impl LoginError {
-    /// A short fixed word for metrics and logs.
+    /// Returns a fixed label for metrics and logs.
     pub const fn reason(&self) -> &'static str {
         match self {
             Self::Refused { .. } => "refused",
@@ -273,7 +276,7 @@ impl LoginError {
         }
     }
 
-    /// How long the server or the identity's source asks us to wait.
+    /// Returns the `Retry-After` of the server or the identity source.
     pub const fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Refused { retry_after, .. } | Self::Unavailable { retry_after, .. } => *retry_after,
@@ -289,6 +292,6 @@ impl From<IdentityError> for LoginError {
     }
 }
 
-fn aside(hint: Option<&'static str>) -> String {
+fn hint_suffix(hint: Option<&'static str>) -> String {
     hint.map(|hint| format!(" ({hint})")).unwrap_or_default()
 }

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::agent::server_client::{CallError, ChildOptions, LoginAnswer, Upstream, Verdict};
+use crate::agent::server_client::{CallError, DerivedTokenOptions, LoginResponse, ServerClient, TokenVerdict};
 use crate::agent::token::{Generation, Token, TokenPublisher, TokenWatch};
-use crate::agent::token_lifecycle::retry_budget::{Failure, Pace};
+use crate::agent::token_lifecycle::retry_budget::{FailureCause, RetryBudget};
 use crate::backoff::random_unit;
 use crate::clock::{Clock, ClockReading};
 use crate::credential_watch::{Availability, RefreshSignal};
@@ -19,7 +19,7 @@ use crate::health::HealthHandle;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DerivedTokenKind {
     /// A child of it.
-    Child(ChildOptions),
+    Child(DerivedTokenOptions),
     /// The token in a wrapping that lives this long.
     Wrapped(Duration),
 }
@@ -30,7 +30,7 @@ pub struct DerivedTokenDeps {
     /// The watch's write half.
     pub publisher: TokenPublisher,
     /// The server.
-    pub upstream: Upstream,
+    pub upstream: ServerClient,
     /// The session's namespace there.
     pub namespace: Option<String>,
     /// The session's token.
@@ -51,7 +51,7 @@ pub struct DerivedTokenManager {
     output: String,
     derive: DerivedTokenKind,
     parts: DerivedTokenDeps,
-    pace: Pace,
+    pace: RetryBudget,
     parent: Option<Arc<Token>>,
     /// What is published, and the login that it was made from.
     held: Option<(Generation, Arc<Token>)>,
@@ -68,7 +68,7 @@ enum Event {
 impl DerivedTokenManager {
     /// A keeper for the output of that name.
     pub fn new(output: String, derive: DerivedTokenKind, parts: DerivedTokenDeps) -> Self {
-        let pace = Pace::new(parts.clock.now());
+        let pace = RetryBudget::new(parts.clock.now());
         Self { output, derive, parts, pace, parent: None, held: None, next: None }
     }
 
@@ -134,7 +134,7 @@ impl DerivedTokenManager {
         let looked = self.parts.upstream.lookup_self(&token.secret, self.parts.namespace.as_deref()).await;
         match looked {
             Ok(_) => self.parts.publisher.record_check(self.parts.clock.now()),
-            Err(error) if error.verdict().doubts_token() => {
+            Err(error) if error.verdict().suspects_token() => {
                 tracing::warn!(
                     event = "token.derived.dead",
                     output = self.output,
@@ -147,7 +147,7 @@ impl DerivedTokenManager {
                     self.next = Some(earliest);
                     return self.absent("the token that was made for it is dead");
                 }
-                self.pace.take(now);
+                self.pace.take_login(now);
                 self.held = None;
                 self.make().await;
             }
@@ -161,7 +161,7 @@ impl DerivedTokenManager {
         let DerivedTokenDeps { upstream, namespace, clock, .. } = &self.parts;
         let namespace = namespace.as_deref();
         let made = match &self.derive {
-            DerivedTokenKind::Child(options) => upstream.create_child(&parent.secret, namespace, options).await,
+            DerivedTokenKind::Child(options) => upstream.create_derived_token(&parent.secret, namespace, options).await,
             DerivedTokenKind::Wrapped(ttl) => upstream.wrap(&parent.secret, namespace, *ttl).await,
         };
         let now = clock.now();
@@ -171,8 +171,8 @@ impl DerivedTokenManager {
         }
     }
 
-    fn made(&mut self, answer: LoginAnswer, parent: Generation, now: ClockReading) {
-        self.pace.succeeded(now);
+    fn made(&mut self, answer: LoginResponse, parent: Generation, now: ClockReading) {
+        self.pace.record_success(now);
         let ttl = answer.lease.ttl;
         let expires = (!ttl.is_zero()).then(|| now + ttl);
         tracing::info!(
@@ -203,11 +203,14 @@ impl DerivedTokenManager {
 
     fn failed(&mut self, error: &CallError, now: ClockReading) {
         let verdict = error.verdict();
-        let failure =
-            if verdict == Verdict::Unavailable || verdict.doubts_token() { Failure::Passing } else { Failure::Refused };
-        self.pace.failed(now, failure, error.retry_after(), random_unit());
+        let failure = if verdict == TokenVerdict::Unavailable || verdict.suspects_token() {
+            FailureCause::Transient
+        } else {
+            FailureCause::Refused
+        };
+        self.pace.record_failure(now, failure, error.retry_after(), random_unit());
         self.next = Some(self.pace.not_before());
-        if verdict.doubts_token() {
+        if verdict.suspects_token() {
             // The session looks for itself; its next token brings us back.
             self.parts.session.request();
         }

@@ -12,7 +12,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use tokio::task::JoinSet;
 use zeroize::Zeroizing;
 
-use crate::agent::state_file::{KeyPurpose, Seal, StateFile};
+use crate::agent::state_file::{KeyPurpose, SealingKey, StateFile};
 use crate::clock::{Clock, ClockReading};
 use crate::secret;
 
@@ -39,7 +39,7 @@ impl Eq for PersistOptions {}
 pub(super) struct EncryptedFile {
     what: &'static str,
     file: Arc<StateFile>,
-    seal: Arc<Seal>,
+    seal: Arc<SealingKey>,
     head: Arc<str>,
     order: Arc<AtomicU64>,
 }
@@ -54,7 +54,7 @@ impl EncryptedFile {
         used_for: KeyPurpose,
         bound_to: &[&str],
     ) -> Result<Self, EncryptedFileError> {
-        let seal = Seal::new(&persist.seal, used_for, bound_to).map_err(|_| EncryptedFileError)?;
+        let seal = SealingKey::new(&persist.seal, used_for, bound_to).map_err(|_| EncryptedFileError)?;
         let what = if used_for == KeyPurpose::Answers { "kept answers" } else { "kept secrets" };
         let bound = digest(&SHA256, seal.bound_to());
         let bound = STANDARD.encode(bound);
@@ -113,7 +113,7 @@ impl EncryptedFile {
         let order = self.order.fetch_add(1, Ordering::Relaxed) + 1;
         let this = self.clone();
         let sealed = tokio::task::spawn_blocking(move || {
-            let sealed = this.seal.close(&plain()?).ok()?;
+            let sealed = this.seal.seal(&plain()?).ok()?;
             Some([this.head.as_bytes(), &sealed].concat())
         });
         let bytes = sealed.await.ok()??;

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 
-use crate::agent::server_client::{How, SecretFields, SecretRequest};
+use crate::agent::server_client::{SecretFields, SecretOp, SecretRequest};
 use crate::agent::token::Lease;
 use crate::clock::ClockReading;
 
@@ -98,7 +98,7 @@ pub(super) fn reread_interval(
     if let (Some(left), Some(_)) = (number("ttl"), number("rotation_period")) {
         return Duration::from_secs(left.saturating_add(1)).min(interval);
     }
-    if matches!(request.how, How::Write(_)) { ONCE } else { interval }
+    if matches!(request.how, SecretOp::Write(_)) { ONCE } else { interval }
 }
 
 /// When a certificate ends.
@@ -122,7 +122,7 @@ pub(super) fn rewrite_after(
     now: ClockReading,
 ) -> Option<Duration> {
     let ended = ends(data).is_some_and(|end| end <= now.wall);
-    (matches!(request.how, How::Write(_)) && !ended).then(|| reread_interval(request, data, interval, now))
+    (matches!(request.how, SecretOp::Write(_)) && !ended).then(|| reread_interval(request, data, interval, now))
 }
 
 /// What is left of a lease that leaves no time to be planned in.
@@ -193,7 +193,7 @@ mod tests {
     #[test]
     fn what_has_no_lease_is_looked_at_at_its_own_pace() {
         let now = Clock::Test(TestClock::starting_at(SystemTime::UNIX_EPOCH + Duration::from_secs(1000))).now();
-        let written = SecretRequest { path: "pki/issue/web".to_owned(), how: How::Write(BTreeMap::new()) };
+        let written = SecretRequest { path: "pki/issue/web".to_owned(), how: SecretOp::Write(BTreeMap::new()) };
         let check = |request: &SecretRequest, data: Value, wanted: u64| {
             let data = SecretFields::from(data.as_object().unwrap().clone());
             let found = reread_interval(request, &data, Duration::from_mins(5), now).as_secs();

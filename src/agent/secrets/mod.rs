@@ -31,7 +31,7 @@ pub use self::registry::{RegistryWorker, SecretRegistry, SecretRegistryDeps, Sub
 pub use self::renewer::{Projection, SecretRenewer, SecretRenewerDeps};
 pub use self::retry::RetryBudget;
 pub(in crate::agent) use crate::agent::server_client::wipe;
-pub use crate::agent::server_client::{ChildOptions, How, SecretAnswer, SecretFields, SecretRequest};
+pub use crate::agent::server_client::{DerivedTokenOptions, SecretFields, SecretOp, SecretRequest, SecretResponse};
 
 /// A secret to keep.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -13,8 +13,8 @@ use super::encrypted_file::EncryptedFileError;
 use super::persisted_secrets::{OfflineOptions, PersistedSecrets};
 use super::renewer::{SecretRenewer, SecretRenewerDeps};
 use super::retry::RetryBudget;
-use super::{SecretAnswer, SecretOptions, SecretRequest};
-use crate::agent::server_client::Upstream;
+use super::{SecretOptions, SecretRequest, SecretResponse};
+use crate::agent::server_client::ServerClient;
 use crate::agent::token::TokenWatch;
 use crate::clock::Clock;
 use crate::credential_watch::{CredentialWatch, RefreshSignal, credential_channel};
@@ -24,7 +24,7 @@ use crate::metrics::Metrics;
 #[derive(Debug, Clone)]
 pub struct SecretRegistryDeps {
     /// The server.
-    pub upstream: Upstream,
+    pub upstream: ServerClient,
     /// The session's token.
     pub tokens: TokenWatch,
     /// Rings the session: the server says that its token is dead.
@@ -57,14 +57,14 @@ struct Inner {
 /// A secret that is kept, or was used until just now.
 #[derive(Debug)]
 struct Kept {
-    watch: CredentialWatch<SecretAnswer>,
+    watch: CredentialWatch<SecretResponse>,
     uses: usize,
     stop: CancellationToken,
 }
 
 #[derive(Debug)]
 enum Order {
-    Keep(Box<SecretRenewer<SecretAnswer>>, CancellationToken),
+    Keep(Box<SecretRenewer<SecretResponse>>, CancellationToken),
     Unused(SecretRequest),
 }
 
@@ -82,7 +82,7 @@ pub struct RegistryWorker {
 #[derive(Debug)]
 pub struct Subscription {
     /// The secret.
-    pub watch: CredentialWatch<SecretAnswer>,
+    pub watch: CredentialWatch<SecretResponse>,
     request: SecretRequest,
     store: SecretRegistry,
 }

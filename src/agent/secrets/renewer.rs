@@ -13,8 +13,8 @@ use super::lease::{LeaseState, Step, next_step, reread_interval};
 use super::persisted_secrets::{PersistedSecrets, Record};
 use super::retry::{ReadFailure, RetryBudget, RetrySchedule};
 use super::snapshot_format::TokenFingerprint;
-use super::{SecretAnswer, SecretFields, SecretOptions};
-use crate::agent::server_client::{CallError, SecretLease, Upstream, Verdict};
+use super::{SecretFields, SecretOptions, SecretResponse};
+use crate::agent::server_client::{CallError, SecretLease, ServerClient, TokenVerdict};
 use crate::agent::token::{Generation, Token, TokenWatch};
 use crate::backoff::random_unit;
 use crate::clock::{Clock, ClockReading};
@@ -23,7 +23,7 @@ use crate::health;
 use crate::metrics::{Metrics, SecretCallLabels};
 
 /// Makes of a secret what its readers want; or says what the secret lacks for it, without its content.
-pub type Projection<T> = fn(&SecretOptions, &SecretAnswer, ClockReading) -> Result<T, String>;
+pub type Projection<T> = fn(&SecretOptions, &SecretResponse, ClockReading) -> Result<T, String>;
 
 /// What a keeper works with.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ pub struct SecretRenewerDeps<T> {
     /// What is published of the secret.
     pub view: Projection<T>,
     /// The server.
-    pub upstream: Upstream,
+    pub upstream: ServerClient,
     /// The session's token.
     pub tokens: TokenWatch,
     /// Rings the session: the server says that its token is dead.
@@ -238,7 +238,7 @@ impl<T> SecretRenewer<T> {
         };
         let now = clock.now();
         if let Some(pass) = pass {
-            pass.leave(!done.as_ref().is_err_and(|error| error.verdict() == Verdict::Unavailable));
+            pass.leave(!done.as_ref().is_err_and(|error| error.verdict() == TokenVerdict::Unavailable));
         }
         self.count(renewed.is_some(), &done);
         match done {
@@ -256,11 +256,11 @@ impl<T> SecretRenewer<T> {
         }
     }
 
-    fn was_read(&mut self, answer: SecretAnswer, generation: Generation, now: ClockReading) {
+    fn was_read(&mut self, answer: SecretResponse, generation: Generation, now: ClockReading) {
         let changed = self.held.as_ref().is_none_or(|before| !before.shown || before.data != answer.data);
         let view = if changed { (self.deps.view)(&self.options, &answer, now).map(Some) } else { Ok(None) };
         let look_after = reread_interval(&self.options.request, &answer.data, self.options.interval, now);
-        let SecretAnswer { data, lease } = answer;
+        let SecretResponse { data, lease } = answer;
         let view = match view {
             Ok(view) => view,
             Err(lacks) => {
@@ -321,12 +321,12 @@ impl<T> SecretRenewer<T> {
         let verdict = error.verdict();
         let name = &self.options.name;
         tracing::warn!(event = "agent.secret.failed", secret = name, renewal, %error, "a secret could not be had");
-        let suspect = verdict == Verdict::Denied && self.deps.retry_budget.may_suspect_token(now);
-        if verdict.doubts_token() || suspect {
+        let suspect = verdict == TokenVerdict::Denied && self.deps.retry_budget.may_suspect_token(now);
+        if verdict.suspects_token() || suspect {
             // The session checks its token; a new one brings this secret back at once.
             self.deps.session.request();
         }
-        let passing = verdict == Verdict::Unavailable;
+        let passing = verdict == TokenVerdict::Unavailable;
         let failure = match error {
             _ if passing => ReadFailure::Outage,
             CallError::NoSecret { .. } => ReadFailure::Unusable,
@@ -343,7 +343,7 @@ impl<T> SecretRenewer<T> {
         }
         if passing {
             self.show();
-        } else if !verdict.doubts_token() {
+        } else if !verdict.suspects_token() {
             self.drop_unshown();
         }
         self.retry_after(now, failure, error.retry_after());
@@ -384,6 +384,6 @@ impl<T> SecretRenewer<T> {
 }
 
 enum Done {
-    Read(SecretAnswer),
+    Read(SecretResponse),
     Renewed(crate::agent::token::Lease),
 }

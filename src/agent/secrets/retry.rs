@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::agent::token::Generation;
-use crate::agent::token_lifecycle::retry_budget::MOST;
+use crate::agent::token_lifecycle::retry_budget::MAX_WAIT;
 use crate::backoff::Backoff;
 use crate::clock::ClockReading;
 
@@ -67,7 +67,7 @@ impl RetrySchedule {
             }
         };
         self.failures = self.failures.saturating_add(1);
-        let asked = retry_after.map(|asked| asked.clamp(Duration::from_secs(1), MOST).mul_f64(1.0 + unit / 2.0));
+        let asked = retry_after.map(|asked| asked.clamp(Duration::from_secs(1), MAX_WAIT).mul_f64(1.0 + unit / 2.0));
         self.not_before = now + asked.map_or(own, |asked| asked.max(own));
     }
 

@@ -1,4 +1,4 @@
-//! The access-control service's own wire: `/v1/acl/login`, `/v1/acl/token/self`, `/v1/acl/logout`.
+//! Login, look-up and logout by Consul's API: `/v1/acl/login`, `/v1/acl/token/self`, `/v1/acl/logout`.
 
 use std::time::{Duration, SystemTime};
 
@@ -11,23 +11,23 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use super::parse_response::{self, LONGEST_LEASE};
-use super::{CallError, LoginAnswer, LookedUp, Upstream};
+use super::{CallError, LoginResponse, LookupResponse, ServerClient};
 use crate::agent::token::{self, ClientToken, Lease};
 use crate::http::client::Answer;
 use crate::http::client::sanitize::{date, tame};
 
-impl Upstream {
-    /// `POST acl/login`: logs in by the auth method of that name with a signed token.
+impl ServerClient {
+    /// Logs in by an auth method with a signed token (`POST acl/login`).
     ///
     /// # Errors
-    /// There was no answer, the server refused, or it answered with something else than a usable token.
-    pub async fn acl_login(
+    /// No response, a refusal, or a response without a usable token.
+    pub async fn consul_login(
         &self,
         method: &str,
         namespace: Option<&str>,
         bearer: &SecretString,
-    ) -> Result<LoginAnswer, CallError> {
-        let body = WireLogin { method, bearer: bearer.expose_secret() };
+    ) -> Result<LoginResponse, CallError> {
+        let body = LoginBody { method, bearer: bearer.expose_secret() };
         let request = self.acl(Method::POST, "v1/acl/login", None, namespace).json(&body);
         let answer = self.client.send_within(request, self.login_timeout).await?;
         let mut made = ok(&answer, bearer)?;
@@ -35,24 +35,28 @@ impl Upstream {
             Some(Value::String(text)) => ClientToken::parse(SecretString::from(text)),
             _ => None,
         };
-        let secret = secret.ok_or_else(|| garbage("SecretID is not 1 to 4096 visible ASCII characters"))?;
+        let secret = secret.ok_or_else(|| invalid("SecretID is not 1 to 4096 visible ASCII characters"))?;
         let (accessor, policies) = (accessor(&made), policies(&made));
-        // Both times are the server's, so no difference of clocks plays a part.
+        // Both times are the server's, so clock skew has no effect.
         let lease = lease(&made, time(&made, "CreateTime")?.unwrap_or_else(|| now(&answer)))?;
-        Ok(LoginAnswer { secret, accessor, lease, kind: token::Kind::Service, policies })
+        Ok(LoginResponse { secret, accessor, lease, kind: token::TokenKind::Service, policies })
     }
 
-    /// `GET acl/token/self`.
-    pub(super) async fn acl_lookup(&self, token: &ClientToken, namespace: Option<&str>) -> Result<LookedUp, CallError> {
+    /// Looks a token up (`GET acl/token/self`).
+    pub(super) async fn consul_lookup(
+        &self,
+        token: &ClientToken,
+        namespace: Option<&str>,
+    ) -> Result<LookupResponse, CallError> {
         let request = self.acl(Method::GET, "v1/acl/token/self", Some(token), namespace);
         let answer = self.client.send(request).await?;
         let found = ok(&answer, token.secret())?;
         let lease = lease(&found, now(&answer))?;
-        Ok(LookedUp { lease, accessor: accessor(&found), batch: false, policies: policies(&found) })
+        Ok(LookupResponse { lease, accessor: accessor(&found), batch: false, policies: policies(&found) })
     }
 
-    /// `POST acl/logout`.
-    pub(super) async fn acl_logout(&self, token: &ClientToken, namespace: Option<&str>) -> Result<(), CallError> {
+    /// Revokes a token (`POST acl/logout`).
+    pub(super) async fn consul_logout(&self, token: &ClientToken, namespace: Option<&str>) -> Result<(), CallError> {
         let request = self.acl(Method::POST, "v1/acl/logout", Some(token), namespace);
         let answer = self.client.send(request).await?;
         parse_response::accepted(&answer, token.secret()).map_err(|error| with_text(error, &answer, token.secret()))
@@ -63,7 +67,7 @@ impl Upstream {
         if let Some(namespace) = namespace {
             request = request.header("x-consul-namespace", namespace);
         }
-        // A client token is visible ASCII, which every header takes.
+        // A client token is visible ASCII, so it always fits a header.
         if let Some(Ok(mut value)) = token.map(|token| HeaderValue::from_str(token.secret().expose_secret())) {
             value.set_sensitive(true);
             request = request.header("x-consul-token", value);
@@ -73,7 +77,7 @@ impl Upstream {
 }
 
 #[derive(Serialize)]
-struct WireLogin<'a> {
+struct LoginBody<'a> {
     #[serde(rename = "AuthMethod")]
     method: &'a str,
     #[serde(rename = "BearerToken")]
@@ -84,7 +88,7 @@ fn ok(answer: &Answer, sent: &SecretString) -> Result<Value, CallError> {
     parse_response::ok(answer, sent).map_err(|error| with_text(error, answer, sent))
 }
 
-/// These servers refuse in plain text.
+/// Adds the response's text to an error, since Consul's errors are plain text.
 fn with_text(error: CallError, answer: &Answer, sent: &SecretString) -> CallError {
     match error {
         CallError::Status { status, errors, retry_after, date } if errors.is_empty() => {
@@ -97,16 +101,16 @@ fn with_text(error: CallError, answer: &Answer, sent: &SecretString) -> CallErro
     }
 }
 
-/// The server's time.
+/// Returns the server's time by the `Date` header, else ours.
 fn now(answer: &Answer) -> SystemTime {
     date(&answer.headers).unwrap_or_else(SystemTime::now)
 }
 
-/// What is left at a time; a token without an end has a lease of zero.
+/// Returns the rest of the lease at a time; zero means no expiry.
 fn lease(token: &Value, at: SystemTime) -> Result<Lease, CallError> {
     let ttl = match time(token, "ExpirationTime")? {
         None => Duration::ZERO,
-        // One that is over lives a moment longer rather than for ever.
+        // Zero would mean no expiry, so an expired token keeps a millisecond.
         Some(end) => end.duration_since(at).unwrap_or_default().clamp(Duration::from_millis(1), LONGEST_LEASE),
     };
     Ok(Lease { ttl, renewable: false })
@@ -117,9 +121,9 @@ fn time(token: &Value, field: &str) -> Result<Option<SystemTime>, CallError> {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(text)) => match OffsetDateTime::parse(text, &Rfc3339) {
             Ok(time) => Ok(Some(time.into())),
-            Err(_) => Err(garbage(&format!("{field} is no time"))),
+            Err(_) => Err(invalid(&format!("{field} is not an RFC 3339 time"))),
         },
-        Some(_) => Err(garbage(&format!("{field} is no time"))),
+        Some(_) => Err(invalid(&format!("{field} is not an RFC 3339 time"))),
     }
 }
 
@@ -128,14 +132,14 @@ fn accessor(token: &Value) -> Option<String> {
     ((1..=256).contains(&text.len()) && !text.chars().any(char::is_control)).then(|| text.to_owned())
 }
 
-/// Names of its policies and of its roles.
+/// Returns the names of a token's policies and roles.
 fn policies(token: &Value) -> Vec<String> {
     let names = ["Policies", "Roles"].into_iter().filter_map(|list| token.get(list)?.as_array()).flatten();
     names.filter_map(|link| link.get("Name")?.as_str()).take(256).map(|name| tame(name, "")).collect()
 }
 
-fn garbage(what: &str) -> CallError {
-    CallError::Garbage { what: what.to_owned() }
+fn invalid(what: &str) -> CallError {
+    CallError::InvalidResponse { what: what.to_owned() }
 }
 
 #[cfg(test)]
@@ -157,7 +161,7 @@ mod tests {
         check(json!("soon"), None);
         check(json!(7), None);
         let over = lease(&json!({ "ExpirationTime": "2020-01-01T00:00:00Z" }), at).unwrap();
-        assert!(!over.ttl.is_zero(), "zero would mean that it never ends");
+        assert!(!over.ttl.is_zero(), "zero would mean no expiry");
         assert!(lease(&json!({}), at).unwrap().ttl.is_zero());
     }
 }

@@ -1,4 +1,4 @@
-//! Logins, each in its own words, and what comes wrapped.
+//! Logins of Vault's auth methods, derived tokens, and response wrapping.
 
 use std::time::Duration;
 
@@ -8,14 +8,14 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::parse_response;
-use super::{CallError, LoginAnswer, Upstream};
+use super::{CallError, LoginResponse, ServerClient};
 use crate::agent::token::ClientToken;
 
-impl Upstream {
-    /// `POST auth/MOUNT/login` with the id of a role and, where it wants one, its secret id.
+impl ServerClient {
+    /// Logs in by a role id and, if the role requires one, a secret id (`POST auth/MOUNT/login`).
     ///
     /// # Errors
-    /// There was no answer, the server refused, or it answered with something else than a usable token.
+    /// No response, a refusal, or a response without a usable token.
     pub async fn login_by_approle(
         &self,
         mount: &str,
@@ -23,81 +23,87 @@ impl Upstream {
         wrap_ttl: Option<Duration>,
         role_id: &SecretString,
         secret_id: Option<&SecretString>,
-    ) -> Result<LoginAnswer, CallError> {
-        let body = WireAppRole {
+    ) -> Result<LoginResponse, CallError> {
+        let body = AppRoleBody {
             role_id: role_id.expose_secret(),
             secret_id: secret_id.map(secrecy::ExposeSecret::expose_secret),
         };
         self.log_in(mount, namespace, wrap_ttl, &body, secret_id.unwrap_or(role_id)).await
     }
 
-    /// `POST auth/MOUNT/login` on a connection that shows a client certificate. Without a role the server looks for one that
-    /// the certificate fits.
+    /// Logs in by the connection's client certificate (`POST auth/MOUNT/login`).
+    ///
+    /// Without a role the server selects one that the certificate fits.
     ///
     /// # Errors
-    /// There was no answer, the server refused, or it answered with something else than a usable token.
+    /// No response, a refusal, or a response without a usable token.
     pub async fn login_by_certificate(
         &self,
         mount: &str,
         namespace: Option<&str>,
         wrap_ttl: Option<Duration>,
         role: Option<&str>,
-    ) -> Result<LoginAnswer, CallError> {
+    ) -> Result<LoginResponse, CallError> {
         let body = role.map_or_else(|| json!({}), |role| json!({ "name": role }));
         self.log_in(mount, namespace, wrap_ttl, &body, &SecretString::default()).await
     }
 
-    /// `POST auth/token/create`: a token below the one that asks, which ends with it.
+    /// Creates a child token of `parent`, which is revoked with it (`POST auth/token/create`).
     ///
     /// # Errors
-    /// There was no answer, the server refused, or it answered with something else than a token.
-    pub async fn create_child(
+    /// No response, a refusal, or a response without a token.
+    pub async fn create_derived_token(
         &self,
         parent: &ClientToken,
         namespace: Option<&str>,
-        options: &ChildOptions,
-    ) -> Result<LoginAnswer, CallError> {
+        options: &DerivedTokenOptions,
+    ) -> Result<LoginResponse, CallError> {
         let mut body = json!({ "ttl": format!("{}s", options.ttl.as_secs()), "num_uses": options.num_uses });
         if !options.policies.is_empty() {
             body["policies"] = json!(options.policies);
         }
         let request = self.with_token(Method::POST, "v1/auth/token/create", parent, namespace).json(&body);
         let answer = self.client.send(request).await?;
-        // Its uses are for whoever it is made for.
+        // A limit of uses is allowed here: it applies to the consumer of the token.
         parse_response::login(parse_response::ok(&answer, parent.secret())?, false).map(|(answer, _)| answer)
     }
 
-    /// `POST sys/wrapping/wrap`: a token in a wrapping, as the field `token`.
+    /// Wraps a token as the field `token` (`POST sys/wrapping/wrap`).
     ///
     /// # Errors
-    /// There was no answer, the server refused, or it answered with something else than a wrapping.
+    /// No response, a refusal, or a response without a wrapping token.
     pub async fn wrap(
         &self,
         token: &ClientToken,
         namespace: Option<&str>,
         ttl: Duration,
-    ) -> Result<LoginAnswer, CallError> {
+    ) -> Result<LoginResponse, CallError> {
         let request = self.with_token(Method::POST, "v1/sys/wrapping/wrap", token, namespace);
         let request = request.header("x-vault-wrap-ttl", ttl.as_secs().max(1));
-        let request = request.json(&WireWrapping { token: token.secret().expose_secret() });
+        let request = request.json(&WrappingBody { token: token.secret().expose_secret() });
         let answer = self.client.send(request).await?;
         parse_response::login(parse_response::ok(&answer, token.secret())?, true).map(|(answer, _)| answer)
     }
 
-    /// Which path's answer is in a wrapping, without opening it.
+    /// Returns the API path whose response a wrapping token holds, without unwrapping it.
     ///
     /// # Errors
-    /// There was no answer, the wrapping is not there (any more), or the answer made no sense.
-    pub async fn wrapped_path(&self, wrapping: &ClientToken, namespace: Option<&str>) -> Result<String, CallError> {
+    /// No response, an unknown or used wrapping token, or an invalid response.
+    pub async fn wrapping_creation_path(
+        &self,
+        wrapping: &ClientToken,
+        namespace: Option<&str>,
+    ) -> Result<String, CallError> {
         let found = self.wrapping("lookup", wrapping, namespace).await?;
         let path = found.pointer("/data/creation_path").and_then(Value::as_str);
-        path.map(str::to_owned).ok_or_else(|| CallError::Garbage { what: "data.creation_path is missing".to_owned() })
+        path.map(str::to_owned)
+            .ok_or_else(|| CallError::InvalidResponse { what: "data.creation_path is missing".to_owned() })
     }
 
-    /// Opens a wrapping, which can be done once, and takes one field of what is inside.
+    /// Unwraps a wrapping token, which works once, and returns one field of its data.
     ///
     /// # Errors
-    /// There was no answer, the wrapping is not there (any more), or it holds no such field.
+    /// No response, an unknown or used wrapping token, or no such field.
     pub async fn unwrap(
         &self,
         wrapping: &ClientToken,
@@ -107,18 +113,18 @@ impl Upstream {
         let mut found = self.wrapping("unwrap", wrapping, namespace).await?;
         match found.get_mut("data").and_then(|data| data.get_mut(field)).map(Value::take) {
             Some(Value::String(text)) if !text.is_empty() => Ok(SecretString::from(text)),
-            _ => Err(CallError::Garbage { what: format!("there is no {field} in what was wrapped") }),
+            _ => Err(CallError::InvalidResponse { what: format!("there is no {field} in what was wrapped") }),
         }
     }
 
     async fn wrapping(&self, what: &str, wrapping: &ClientToken, namespace: Option<&str>) -> Result<Value, CallError> {
         let request = self.request(Method::POST, &format!("v1/sys/wrapping/{what}"), namespace);
-        let request = request.json(&WireWrapping { token: wrapping.secret().expose_secret() });
+        let request = request.json(&WrappingBody { token: wrapping.secret().expose_secret() });
         let answer = self.client.send(request).await?;
         parse_response::ok(&answer, wrapping.secret())
     }
 
-    /// Sends a login. `sent` is the credential in it, which a server might echo.
+    /// Sends a login. `sent` is its credential, which is redacted from errors that echo it.
     pub(super) async fn log_in(
         &self,
         mount: &str,
@@ -126,7 +132,7 @@ impl Upstream {
         wrap_ttl: Option<Duration>,
         body: &impl Serialize,
         sent: &SecretString,
-    ) -> Result<LoginAnswer, CallError> {
+    ) -> Result<LoginResponse, CallError> {
         let mut request = self.request(Method::POST, &format!("v1/auth/{mount}/login"), namespace);
         if let Some(ttl) = wrap_ttl {
             request = request.header("x-vault-wrap-ttl", ttl.as_secs().max(1));
@@ -136,7 +142,7 @@ impl Upstream {
         match parse_response::login(answer, wrap_ttl.is_some())? {
             (answer, None) => Ok(answer),
             (answer, Some(uses)) => {
-                // Nobody else will: each try would leave one more on the server.
+                // Revoked, since each attempt would leave one more token on the server.
                 let _ = self.revoke_self(&answer.secret, namespace).await;
                 Err(CallError::LimitedUse { uses })
             }
@@ -144,25 +150,25 @@ impl Upstream {
     }
 }
 
-/// What a child token may do, and for how long.
+/// Options of a derived token.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ChildOptions {
-    /// Its policies, which its parent must have; none for those of its parent.
+pub struct DerivedTokenOptions {
+    /// Policies, a subset of the parent's; empty for those of the parent.
     pub policies: Vec<String>,
-    /// How long it lives.
+    /// Time to live.
     pub ttl: Duration,
-    /// Number of uses after which it ends; 0 for no such end.
+    /// Number of uses; 0 for no limit.
     pub num_uses: u64,
 }
 
 #[derive(Serialize)]
-struct WireAppRole<'a> {
+struct AppRoleBody<'a> {
     role_id: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     secret_id: Option<&'a str>,
 }
 
 #[derive(Serialize)]
-struct WireWrapping<'a> {
+struct WrappingBody<'a> {
     token: &'a str,
 }

@@ -1,4 +1,4 @@
-//! The secrets server as the agent calls it: login, look-up, renewal, revocation; reads of secrets and their leases.
+//! Client of Vault, OpenBao and Consul-compatible servers: logins, tokens, secrets and leases.
 
 mod consul_login;
 mod parse_response;
@@ -18,172 +18,172 @@ use crate::agent::token::{ClientToken, Lease};
 use crate::http::client;
 
 pub(in crate::agent) use error::is_bare_denial;
-pub use error::{CallError, Verdict, is_outage};
-pub use login::ChildOptions;
+pub use error::{CallError, TokenVerdict, is_outage};
+pub use login::DerivedTokenOptions;
 pub(in crate::agent) use secret::wipe;
-pub use secret::{How, SecretAnswer, SecretFields, SecretLease, SecretRequest};
+pub use secret::{SecretFields, SecretLease, SecretOp, SecretRequest, SecretResponse};
 
-/// What a client of one secrets server is built from.
+/// Options of a client of one server.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Options {
-    /// The name that the configuration gives the server.
+pub struct ServerClientOptions {
+    /// Name of the server in the configuration.
     pub name: String,
-    /// Which server it is, where the wire differs.
-    pub kind: Kind,
-    /// Where it is and how to reach it.
+    /// Product of the server, which decides its API.
+    pub kind: ServerKind,
+    /// Address and TLS options of the server.
     pub client: client::Options,
-    /// Time to wait for a login's answer: a server that checks the machine asks the cloud meanwhile.
+    /// Time limit of a login, during which the server may query Azure about the machine.
     pub login_timeout: Duration,
 }
 
-/// Which secrets server answers.
+/// Product of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum ServerKind {
     /// HashiCorp Vault.
     Vault,
     /// OpenBao.
     OpenBao,
-    /// keyward's own access-control service, by its doors in Vault's wire.
+    /// keyward's ACL server, by its Vault-compatible API.
     Keyward,
-    /// An access-control service, keyward's or another, by its own wire: `/v1/acl/login`.
+    /// Consul or keyward's ACL server, by the Consul API (`/v1/acl/login`).
     Consul,
 }
 
-/// A client of one secrets server. Clones share its connections.
+/// A client of one server. Clones share its connections.
 #[derive(Debug, Clone)]
-pub struct Upstream {
+pub struct ServerClient {
     name: String,
-    kind: Kind,
+    kind: ServerKind,
     client: client::Client,
     login_timeout: Duration,
 }
 
-/// What a login sends. All but the first two are left out where they are `None`.
+/// Request of a login by a signed token. Fields that are `None` are left out.
 #[derive(Debug, Clone, Copy)]
-pub struct LoginBody<'a> {
-    /// The role to log in to.
+pub struct LoginRequest<'a> {
+    /// Role on the server.
     pub role: &'a str,
-    /// The proof of identity.
+    /// Signed identity token.
     pub jwt: &'a SecretString,
-    /// Subscription of the machine.
+    /// Azure subscription of the machine.
     pub subscription_id: Option<&'a str>,
-    /// Its resource group.
+    /// Azure resource group of the machine.
     pub resource_group_name: Option<&'a str>,
-    /// Its name.
+    /// Name of the virtual machine.
     pub vm_name: Option<&'a str>,
-    /// Name of its scale set.
+    /// Name of the scale set.
     pub vmss_name: Option<&'a str>,
-    /// Full id of another kind of resource.
+    /// Resource id of another kind of Azure resource.
     pub resource_id: Option<&'a str>,
 }
 
-/// What a login gave.
+/// Response to a login.
 #[derive(Debug)]
-pub struct LoginAnswer {
-    /// The token; for a wrapped login, the one that unwraps it.
+pub struct LoginResponse {
+    /// Token, or the wrapping token of a wrapped login.
     pub secret: ClientToken,
-    /// The server's name for the token.
+    /// Accessor of the token.
     pub accessor: Option<String>,
-    /// How long it lives from the answer on.
+    /// Lease from the response on.
     pub lease: Lease,
-    /// What kind it is.
-    pub kind: token::Kind,
-    /// Names of its policies, cut short if there are very many.
+    /// Kind of the token.
+    pub kind: token::TokenKind,
+    /// Names of its policies, 256 at most.
     pub policies: Vec<String>,
 }
 
-/// What a look-up of our own token gave.
+/// Response to the look-up of a token by itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LookedUp {
-    /// What is left of its life; `ttl` zero means that it never ends.
+pub struct LookupResponse {
+    /// Rest of the lease; a `ttl` of zero means no expiry.
     pub lease: Lease,
-    /// The server's name for the token.
+    /// Accessor of the token.
     pub accessor: Option<String>,
-    /// Whether it is a batch token.
+    /// True for a batch token.
     pub batch: bool,
     /// Names of its policies.
     pub policies: Vec<String>,
 }
 
-/// What a renewal gave.
+/// Response to a renewal.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Renewed {
-    /// How long the token lives from the answer on, and whether it can be renewed again.
+pub struct RenewResponse {
+    /// Lease from the response on, and whether it can be renewed again.
     pub lease: Lease,
     /// Names of its policies.
     pub policies: Vec<String>,
 }
 
-impl Upstream {
-    /// Makes a client. Nothing is sent yet.
+impl ServerClient {
+    /// Builds a client without sending anything.
     ///
     /// # Errors
-    /// The HTTP client's options name a file that cannot be used, or do not go together.
-    pub fn build(options: &Options) -> Result<Self, client::BuildError> {
+    /// The HTTP client's options name an unusable file, or conflict.
+    pub fn build(options: &ServerClientOptions) -> Result<Self, client::BuildError> {
         let client = options.client.build()?;
         let name = options.name.clone();
         Ok(Self { name, kind: options.kind, client, login_timeout: options.login_timeout })
     }
 
-    /// The name that the configuration gives the server.
+    /// Returns the server's name in the configuration.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Which server it is.
-    pub const fn kind(&self) -> Kind {
+    /// Returns the server's product.
+    pub const fn kind(&self) -> ServerKind {
         self.kind
     }
 
-    /// The server's address in words: its origin, or its socket's path.
+    /// Returns the server's origin, or the path of its socket, for messages.
     pub fn address(&self) -> &str {
         self.client.server()
     }
 
-    /// `POST auth/MOUNT/login`, waiting for the answer as long as logins may take.
+    /// Logs in by a signed token (`POST auth/MOUNT/login`), within the time limit of logins.
     ///
     /// # Errors
-    /// There was no answer, the server refused, or it answered with something else than a usable token.
+    /// No response, a refusal, or a response without a usable token.
     pub async fn login(
         &self,
         mount: &str,
         namespace: Option<&str>,
         wrap_ttl: Option<Duration>,
-        body: &LoginBody<'_>,
-    ) -> Result<LoginAnswer, CallError> {
-        self.log_in(mount, namespace, wrap_ttl, &WireLogin::of(body), body.jwt).await
+        body: &LoginRequest<'_>,
+    ) -> Result<LoginResponse, CallError> {
+        self.log_in(mount, namespace, wrap_ttl, &LoginBody::new(body), body.jwt).await
     }
 
-    /// `GET auth/token/lookup-self`; on an access-control service `GET acl/token/self`.
+    /// Looks a token up by itself (`GET auth/token/lookup-self`, for Consul `GET acl/token/self`).
     ///
     /// # Errors
-    /// There was no answer, the server refused ([`CallError::verdict`] says what that means), or it made no sense.
-    pub async fn lookup_self(&self, token: &ClientToken, namespace: Option<&str>) -> Result<LookedUp, CallError> {
-        if self.kind == Kind::Consul {
-            return self.acl_lookup(token, namespace).await;
+    /// No response, a refusal ([`CallError::verdict`] interprets it), or an invalid response.
+    pub async fn lookup_self(&self, token: &ClientToken, namespace: Option<&str>) -> Result<LookupResponse, CallError> {
+        if self.kind == ServerKind::Consul {
+            return self.consul_lookup(token, namespace).await;
         }
         let request = self.with_token(Method::GET, "v1/auth/token/lookup-self", token, namespace);
         let answer = self.client.send(request).await?;
         parse_response::lookup(&parse_response::ok(&answer, token.secret())?)
     }
 
-    /// `POST auth/token/renew-self`, for as long as the server gives.
+    /// Renews a token (`POST auth/token/renew-self`) for the server's default increment.
     ///
     /// # Errors
-    /// There was no answer, the server refused ([`CallError::verdict`] says what that means), or it made no sense.
-    pub async fn renew_self(&self, token: &ClientToken, namespace: Option<&str>) -> Result<Renewed, CallError> {
+    /// No response, a refusal ([`CallError::verdict`] interprets it), or an invalid response.
+    pub async fn renew_self(&self, token: &ClientToken, namespace: Option<&str>) -> Result<RenewResponse, CallError> {
         let request = self.with_token(Method::POST, "v1/auth/token/renew-self", token, namespace);
         let answer = self.client.send(request.json(&serde_json::Map::new())).await?;
         parse_response::renewal(&parse_response::ok(&answer, token.secret())?)
     }
 
-    /// `POST auth/token/revoke-self`; on an access-control service `POST acl/logout`.
+    /// Revokes a token (`POST auth/token/revoke-self`, for Consul `POST acl/logout`).
     ///
     /// # Errors
-    /// There was no answer, or the server refused.
+    /// No response, or a refusal.
     pub async fn revoke_self(&self, token: &ClientToken, namespace: Option<&str>) -> Result<(), CallError> {
-        if self.kind == Kind::Consul {
-            return self.acl_logout(token, namespace).await;
+        if self.kind == ServerKind::Consul {
+            return self.consul_logout(token, namespace).await;
         }
         let request = self.with_token(Method::POST, "v1/auth/token/revoke-self", token, namespace);
         let answer = self.client.send(request.json(&serde_json::Map::new())).await?;
@@ -200,7 +200,7 @@ impl Upstream {
 
     fn with_token(&self, method: Method, path: &str, token: &ClientToken, namespace: Option<&str>) -> RequestBuilder {
         let request = self.request(method, path, namespace);
-        // A client token is visible ASCII, which every header takes.
+        // A client token is visible ASCII, so it always fits a header.
         match HeaderValue::from_str(token.secret().expose_secret()) {
             Ok(mut value) => {
                 value.set_sensitive(true);
@@ -213,9 +213,9 @@ impl Upstream {
 
 const TOKEN_HEADER: HeaderName = HeaderName::from_static("x-vault-token");
 
-/// A login as it goes over the wire.
+/// JSON body of a login.
 #[derive(Serialize)]
-struct WireLogin<'a> {
+struct LoginBody<'a> {
     role: &'a str,
     jwt: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -230,8 +230,8 @@ struct WireLogin<'a> {
     resource_id: Option<&'a str>,
 }
 
-impl<'a> WireLogin<'a> {
-    fn of(body: &LoginBody<'a>) -> Self {
+impl<'a> LoginBody<'a> {
+    fn new(body: &LoginRequest<'a>) -> Self {
         Self {
             role: body.role,
             jwt: body.jwt.expose_secret(),

@@ -1,4 +1,4 @@
-//! What the server's answers say. Every field is checked; an error names the field and never holds its value.
+//! Parses responses of the server. Every field is checked; errors name the field and never hold its value.
 
 use std::time::{Duration, SystemTime};
 
@@ -6,35 +6,35 @@ use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::Value;
 
 use super::error::CallError;
-use super::{LoginAnswer, LookedUp, Renewed};
+use super::{LoginResponse, LookupResponse, RenewResponse};
 use crate::agent::token;
 use crate::agent::token::{ClientToken, Lease};
 use crate::http::client::Answer;
 use crate::http::client::sanitize::{date, retry_after, tame};
 
-/// The longest lease that is taken at its word; a longer one is renewed earlier than it had to be.
+/// Longest lease that is accepted; a longer one is renewed earlier than necessary.
 pub(super) const LONGEST_LEASE: Duration = Duration::from_hours(32 * 24);
 
 const MOST_POLICIES: usize = 256;
 const MOST_ERRORS: usize = 4;
 
-/// Takes the JSON of a good answer.
+/// Parses a successful response as a JSON object.
 pub(super) fn ok(answer: &Answer, sent: &SecretString) -> Result<Value, CallError> {
     accepted(answer, sent)?;
     serde_json::from_slice(&answer.body)
         .ok()
         .filter(Value::is_object)
-        .ok_or_else(|| garbage("it is not a JSON object", ""))
+        .ok_or_else(|| invalid("it is not a JSON object", ""))
 }
 
-/// Takes any good answer, with or without a body. `sent` is the credential of the call.
+/// Returns an error for a response that is not successful. `sent` is the credential of the call.
 pub(super) fn accepted(answer: &Answer, sent: &SecretString) -> Result<(), CallError> {
     if answer.status.is_success() {
         return Ok(());
     }
     let date = date(&answer.headers);
     let errors = if answer.status.is_redirection() {
-        vec!["it redirects, which is never followed; give the address of the server that answers".to_owned()]
+        vec!["the server redirects, which is never followed: configure the address of the active server".to_owned()]
     } else {
         errors(&answer.body, sent)
     };
@@ -49,68 +49,68 @@ fn errors(body: &[u8], sent: &SecretString) -> Vec<String> {
     texts.map(|text| tame(text, sent.expose_secret())).filter(|text| !text.is_empty()).collect()
 }
 
-/// Reads the answer of a login, and how many uses the token is limited to, if it is.
-pub(super) fn login(mut answer: Value, wrapped: bool) -> Result<(LoginAnswer, Option<u64>), CallError> {
+/// Parses the response to a login, and the limit of uses of its token, if there is one.
+pub(super) fn login(mut answer: Value, wrapped: bool) -> Result<(LoginResponse, Option<u64>), CallError> {
     if wrapped {
         let wrap = section(&answer, "wrap_info")?;
         let ttl = seconds(wrap, "wrap_info", "ttl")?;
         if ttl.is_zero() {
-            return Err(garbage("wrap_info.ttl", " is zero"));
+            return Err(invalid("wrap_info.ttl", " is zero"));
         }
-        let kind = token::Kind::Wrapping {
+        let kind = token::TokenKind::Wrapping {
             creation_time: text(wrap, "creation_time").unwrap_or_default(),
             creation_path: text(wrap, "creation_path").unwrap_or_default(),
         };
         let accessor = text(wrap, "accessor");
         let lease = Lease { ttl, renewable: false };
         let secret = secret(&mut answer, "wrap_info", "token")?;
-        return Ok((LoginAnswer { secret, accessor, lease, kind, policies: Vec::new() }, None));
+        return Ok((LoginResponse { secret, accessor, lease, kind, policies: Vec::new() }, None));
     }
     let auth = section(&answer, "auth")?;
     let uses = limited_use(auth, "auth")?;
     let batch = auth.get("token_type").and_then(Value::as_str) == Some("batch");
     let mut lease = lease(auth, "auth", "lease_duration")?;
     lease.renewable &= !batch;
-    let kind = if batch { token::Kind::Batch } else { token::Kind::Service };
+    let kind = if batch { token::TokenKind::Batch } else { token::TokenKind::Service };
     let (accessor, policies) = (text(auth, "accessor"), policies(auth));
     let secret = secret(&mut answer, "auth", "client_token")?;
-    Ok((LoginAnswer { secret, accessor, lease, kind, policies }, uses))
+    Ok((LoginResponse { secret, accessor, lease, kind, policies }, uses))
 }
 
-/// Reads the answer of a look-up.
-pub(super) fn lookup(answer: &Value) -> Result<LookedUp, CallError> {
+/// Parses the response to a look-up.
+pub(super) fn lookup(answer: &Value) -> Result<LookupResponse, CallError> {
     let found = section(answer, "data")?;
     let batch = found.get("type").and_then(Value::as_str) == Some("batch");
     let lease = lease(found, "data", "ttl")?;
-    Ok(LookedUp { lease, accessor: text(found, "accessor"), batch, policies: policies(found) })
+    Ok(LookupResponse { lease, accessor: text(found, "accessor"), batch, policies: policies(found) })
 }
 
-/// Reads the answer of a renewal.
-pub(super) fn renewal(answer: &Value) -> Result<Renewed, CallError> {
+/// Parses the response to a renewal.
+pub(super) fn renewal(answer: &Value) -> Result<RenewResponse, CallError> {
     let auth = section(answer, "auth")?;
-    Ok(Renewed { lease: lease(auth, "auth", "lease_duration")?, policies: policies(auth) })
+    Ok(RenewResponse { lease: lease(auth, "auth", "lease_duration")?, policies: policies(auth) })
 }
 
 type Section = serde_json::Map<String, Value>;
 
 fn section<'a>(answer: &'a Value, name: &str) -> Result<&'a Section, CallError> {
-    answer.get(name).and_then(Value::as_object).ok_or_else(|| garbage(name, " is missing"))
+    answer.get(name).and_then(Value::as_object).ok_or_else(|| invalid(name, " is missing"))
 }
 
 fn lease(section: &Section, name: &str, key: &str) -> Result<Lease, CallError> {
     let renewable = match section.get("renewable") {
         None | Some(Value::Null) => false,
         Some(Value::Bool(renewable)) => *renewable,
-        Some(_) => return Err(garbage(&format!("{name}.renewable"), " is neither true nor false")),
+        Some(_) => return Err(invalid(&format!("{name}.renewable"), " is neither true nor false")),
     };
     Ok(Lease { ttl: seconds(section, name, key)?, renewable })
 }
 
-/// A whole number of seconds, at most [`LONGEST_LEASE`].
+/// Parses a whole number of seconds and caps it to [`LONGEST_LEASE`].
 fn seconds(section: &Section, name: &str, key: &str) -> Result<Duration, CallError> {
     match section.get(key).and_then(Value::as_u64) {
         Some(seconds) => Ok(Duration::from_secs(seconds).min(LONGEST_LEASE)),
-        None => Err(garbage(&format!("{name}.{key}"), " is not a whole number of seconds")),
+        None => Err(invalid(&format!("{name}.{key}"), " is not a whole number of seconds")),
     }
 }
 
@@ -120,7 +120,7 @@ fn limited_use(section: &Section, name: &str) -> Result<Option<u64>, CallError> 
         Some(uses) => match uses.as_u64() {
             Some(0) => Ok(None),
             Some(uses) => Ok(Some(uses)),
-            None => Err(garbage(&format!("{name}.num_uses"), " is not a count")),
+            None => Err(invalid(&format!("{name}.num_uses"), " is not a count")),
         },
     }
 }
@@ -129,12 +129,12 @@ fn secret(answer: &mut Value, name: &str, key: &str) -> Result<ClientToken, Call
     let found = answer.get_mut(name).and_then(|section| section.get_mut(key)).map(Value::take);
     match found {
         Some(Value::String(text)) => ClientToken::parse(SecretString::from(text))
-            .ok_or_else(|| garbage(&format!("{name}.{key}"), " is not 1 to 4096 visible ASCII characters")),
-        _ => Err(garbage(&format!("{name}.{key}"), " is missing")),
+            .ok_or_else(|| invalid(&format!("{name}.{key}"), " is not 1 to 4096 visible ASCII characters")),
+        _ => Err(invalid(&format!("{name}.{key}"), " is missing")),
     }
 }
 
-/// A text without secrets, such as an accessor; nothing if it is empty or too long.
+/// Returns a text that is no secret, such as an accessor; `None` if it is empty or too long.
 fn text(section: &Section, key: &str) -> Option<String> {
     let text = section.get(key)?.as_str()?;
     ((1..=256).contains(&text.len()) && !text.chars().any(char::is_control)).then(|| text.to_owned())
@@ -146,8 +146,8 @@ fn policies(section: &Section) -> Vec<String> {
     names.map(|name| tame(name, "")).collect()
 }
 
-fn garbage(what: &str, wrong: &str) -> CallError {
-    CallError::Garbage { what: format!("{what}{wrong}") }
+fn invalid(what: &str, wrong: &str) -> CallError {
+    CallError::InvalidResponse { what: format!("{what}{wrong}") }
 }
 
 #[cfg(test)]
@@ -171,7 +171,7 @@ mod tests {
             let found = found.map(|(found, _)| (found.lease.ttl.as_secs(), found.lease.renewable));
             assert_eq!(found.map_err(|error| error.to_string()), wanted.map_err(str::to_owned));
         };
-        let nonsense = |what: &str| format!("the server's answer makes no sense: {what}");
+        let nonsense = |what: &str| format!("invalid response from the server: {what}");
         let good = json!({ "client_token": "t", "lease_duration": 60, "renewable": true });
         let with = |key: &str, value: Value| {
             let mut auth = good.clone();
@@ -223,7 +223,7 @@ mod tests {
     fn an_answer_that_is_no_json_object_is_refused() {
         let deep = "[".repeat(100_000);
         for body in ["", " ", "null", "1", "\"x\"", "[]", "{", "{\"auth\":", "<html></html>", "\u{feff}{}", &deep] {
-            assert!(matches!(answered(body.as_bytes()), Err(CallError::Garbage { .. })), "{body:.20}");
+            assert!(matches!(answered(body.as_bytes()), Err(CallError::InvalidResponse { .. })), "{body:.20}");
         }
         assert!(answered(&[0xff, 0xfe]).is_err());
         assert!(answered(b"{}").is_ok());

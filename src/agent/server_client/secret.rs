@@ -1,4 +1,4 @@
-//! Secrets of the server: read at a path, their leases renewed and given back.
+//! Reads secrets, and renews and revokes their leases.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,10 +12,10 @@ use serde_json::{Map, Value, json};
 use zeroize::Zeroize as _;
 
 use super::parse_response::{self, LONGEST_LEASE};
-use super::{CallError, Upstream};
+use super::{CallError, ServerClient};
 use crate::agent::token::{ClientToken, Lease};
 
-/// The content of a secret: texts, numbers and whatever else the server keeps there. Zeroed on drop; shown by nothing.
+/// JSON fields of a secret. Zeroed on drop; Debug prints none of them.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct SecretFields(Map<String, Value>);
@@ -38,7 +38,7 @@ impl From<Map<String, Value>> for SecretFields {
     }
 }
 
-/// Overwrites every text in a value. Numbers and names of fields stay.
+/// Zeroes every string of a JSON value. Numbers and field names stay.
 pub(in crate::agent) fn wipe(value: &mut Value) {
     match value {
         Value::String(text) => text.zeroize(),
@@ -49,12 +49,12 @@ pub(in crate::agent) fn wipe(value: &mut Value) {
 }
 
 impl SecretFields {
-    /// All that the answer held as `data`.
+    /// Returns the response's `data`.
     pub const fn whole(&self) -> &Map<String, Value> {
         &self.0
     }
 
-    /// The fields themselves. A key-value store of version 2 wraps them once more, beside their `metadata`.
+    /// Returns the fields, without the envelope of a key-value store of version 2 (`data` beside `metadata`).
     fn inner(&self) -> &Map<String, Value> {
         let versioned = self.0.get("metadata").and_then(|metadata| metadata.get("version")).is_some_and(Value::is_u64);
         match self.0.get("data") {
@@ -63,51 +63,51 @@ impl SecretFields {
         }
     }
 
-    /// A field that is a text and not empty.
+    /// Returns a field that is a string and not empty.
     pub fn text(&self, field: &str) -> Option<SecretString> {
         self.inner().get(field)?.as_str().filter(|text| !text.is_empty()).map(SecretString::from)
     }
 }
 
-/// What is asked of the server: at which path, and how.
+/// A request for a secret: the path and the operation.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct SecretRequest {
-    /// The path as it reads, without `/v1/`: `terraform/creds/ROLE`, `secret/data/PATH`, `secret/data/PATH?version=2`.
+    /// Path without `/v1/`: `terraform/creds/ROLE`, `secret/data/PATH`, `secret/data/PATH?version=2`.
     pub path: String,
-    /// How it is asked for.
-    pub how: How,
+    /// Operation on the path.
+    pub how: SecretOp,
 }
 
-/// How something is asked for.
+/// Operation of a request for a secret.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum How {
-    /// What is kept there, or made there for whoever reads.
+pub enum SecretOp {
+    /// Read a stored secret, or have a dynamic one created.
     Read,
-    /// The names below the path, as `keys`.
+    /// List the names below the path, as `keys`.
     List,
-    /// What the server answers to these fields, which may be secrets.
+    /// Send these fields, which may be secrets, and read the response.
     Write(BTreeMap<String, String>),
 }
 
 impl SecretRequest {
-    /// A read.
+    /// Creates a read of a path.
     pub fn read(path: impl Into<String>) -> Self {
-        Self { path: path.into(), how: How::Read }
+        Self { path: path.into(), how: SecretOp::Read }
     }
 }
 
 impl fmt::Debug for SecretRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let how = match self.how {
-            How::Read => "read",
-            How::List => "list",
-            How::Write(_) => "write",
+            SecretOp::Read => "read",
+            SecretOp::List => "list",
+            SecretOp::Write(_) => "write",
         };
         write!(f, "{how} {}", self.path)
     }
 }
 
-impl fmt::Debug for How {
+impl fmt::Debug for SecretOp {
     /// The fields of a write may be secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -118,37 +118,38 @@ impl fmt::Debug for How {
     }
 }
 
-/// What a request for a secret gave.
+/// Response to a request for a secret.
 #[derive(Debug, Clone)]
-pub struct SecretAnswer {
-    /// Its content.
+pub struct SecretResponse {
+    /// Fields of the secret.
     pub data: Arc<SecretFields>,
-    /// Its lease; `None` for a secret that stays until someone changes it.
+    /// Lease; `None` for a static secret.
     pub lease: Option<SecretLease>,
 }
 
-/// A lease of a secret, as the server keeps it.
+/// Lease of a secret on the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SecretLease {
-    /// The server's name for it.
+    /// Lease id.
     pub id: String,
-    /// How long it lasts from the answer on, and whether it can be renewed.
+    /// Duration from the response on, and whether it can be renewed.
     pub lease: Lease,
 }
 
-impl Upstream {
-    /// Reads what a path holds (`GET PATH`), lists what is below it (`GET PATH?list=true`), or has an answer made of fields
-    /// (`POST PATH`). Nothing below a path is an empty list.
+impl ServerClient {
+    /// Reads a path (`GET PATH`), lists it (`GET PATH?list=true`), or posts fields to it (`POST PATH`).
+    ///
+    /// A list of a path with nothing below it is empty.
     ///
     /// # Errors
-    /// There was no answer, the server refused, or it made no sense.
+    /// No response, a refusal, or an invalid response.
     pub async fn ask(
         &self,
         token: Option<&ClientToken>,
         asked: &SecretRequest,
         namespace: Option<&str>,
-    ) -> Result<SecretAnswer, CallError> {
-        // What follows a `?` is a query, such as the version of a value; the rest is encoded, segment by segment.
+    ) -> Result<SecretResponse, CallError> {
+        // The text after a `?` is a query, such as the version of a value; the path before it is encoded by segment.
         let (path, query) = asked.path.split_once('?').unwrap_or((&asked.path, ""));
         let path = format!("v1/{path}");
         let query: Vec<_> = url::form_urlencoded::parse(query.as_bytes()).collect();
@@ -160,20 +161,20 @@ impl Upstream {
             if query.is_empty() { request } else { request.query(&query) }
         };
         let request = match &asked.how {
-            How::Read => request(Method::GET),
-            How::List => request(Method::GET).query(&[("list", "true")]),
-            How::Write(fields) => request(Method::POST).json(fields),
+            SecretOp::Read => request(Method::GET),
+            SecretOp::List => request(Method::GET).query(&[("list", "true")]),
+            SecretOp::Write(fields) => request(Method::POST).json(fields),
         };
         let answer = self.client.send(request).await?;
         let none = SecretString::default();
         if answer.status == StatusCode::NO_CONTENT {
-            return Err(CallError::NoSecret { what: "it answers with nothing" });
+            return Err(CallError::NoSecret { what: "the response is empty" });
         }
         match parse_response::ok(&answer, token.map_or(&none, ClientToken::secret)) {
-            Err(CallError::Status { status: 404, errors, .. }) if asked.how == How::List && errors.is_empty() => {
+            Err(CallError::Status { status: 404, errors, .. }) if asked.how == SecretOp::List && errors.is_empty() => {
                 let none = json!({ "keys": [] });
                 let data = none.as_object().cloned().unwrap_or_default();
-                Ok(SecretAnswer { data: Arc::new(SecretFields(data)), lease: None })
+                Ok(SecretResponse { data: Arc::new(SecretFields(data)), lease: None })
             }
             Err(CallError::Status { status: 404, errors, retry_after, date }) if errors.is_empty() => {
                 Err(CallError::Status { status: 404, errors: vec![nothing_at(&asked.path)], retry_after, date })
@@ -182,10 +183,10 @@ impl Upstream {
         }
     }
 
-    /// `PUT sys/leases/renew`, for as long as the secret was first given. Gives what is left of the lease from now on.
+    /// Renews a lease by its first duration (`PUT sys/leases/renew`), and returns the rest of it from now on.
     ///
     /// # Errors
-    /// There was no answer, the server refused, or it made no sense.
+    /// No response, a refusal, or an invalid response.
     pub async fn renew_lease(
         &self,
         token: &ClientToken,
@@ -198,10 +199,10 @@ impl Upstream {
         leased(&parse_response::ok(&answer, token.secret())?)
     }
 
-    /// `PUT sys/leases/revoke`.
+    /// Revokes a lease (`PUT sys/leases/revoke`).
     ///
     /// # Errors
-    /// There was no answer, or the server refused.
+    /// No response, or a refusal.
     pub async fn revoke_lease(
         &self,
         token: &ClientToken,
@@ -214,7 +215,7 @@ impl Upstream {
     }
 }
 
-/// What an answer without `data` holds.
+/// Describes a response without `data`.
 fn instead(answer: &Value) -> &'static str {
     let holds = |name: &str| answer.get(name).is_some_and(Value::is_object);
     if holds("auth") {
@@ -226,7 +227,7 @@ fn instead(answer: &Value) -> &'static str {
     }
 }
 
-/// What a 404 without a word means. People of version 2 of key-value leave `data` out, as some clients put it in for them.
+/// Describes a 404 without a text. A common cause is a path without `data/`, which some clients of key-value version 2 add.
 fn nothing_at(path: &str) -> String {
     match path.split_once('/') {
         Some((mount, below)) if !below.starts_with("data/") && !below.starts_with("metadata/") => {
@@ -236,30 +237,30 @@ fn nothing_at(path: &str) -> String {
     }
 }
 
-fn secret(mut answer: Value) -> Result<SecretAnswer, CallError> {
+fn secret(mut answer: Value) -> Result<SecretResponse, CallError> {
     let id = match answer.get("lease_id") {
         None | Some(Value::Null) => String::new(),
         Some(Value::String(id)) if id.len() <= 1024 && id.bytes().all(|byte| byte.is_ascii_graphic()) => id.clone(),
-        Some(_) => return Err(garbage("lease_id is no visible text of at most 1024 characters")),
+        Some(_) => return Err(invalid("lease_id is no visible text of at most 1024 characters")),
     };
     let lease = if id.is_empty() { None } else { Some(SecretLease { id, lease: leased(&answer)? }) };
     match answer.get_mut("data").map(Value::take) {
-        Some(Value::Object(data)) => Ok(SecretAnswer { data: Arc::new(SecretFields(data)), lease }),
+        Some(Value::Object(data)) => Ok(SecretResponse { data: Arc::new(SecretFields(data)), lease }),
         _ => Err(CallError::NoSecret { what: instead(&answer) }),
     }
 }
 
-/// `lease_duration` and `renewable`, which stand at the top of an answer about a secret.
+/// Parses `lease_duration` and `renewable` at the top level of a response.
 fn leased(answer: &Value) -> Result<Lease, CallError> {
     let Some(seconds) = answer.get("lease_duration").and_then(Value::as_u64) else {
-        return Err(garbage("lease_duration is not a whole number of seconds"));
+        return Err(invalid("lease_duration is not a whole number of seconds"));
     };
     let renewable = answer.get("renewable").and_then(Value::as_bool).unwrap_or_default();
     Ok(Lease { ttl: Duration::from_secs(seconds).min(LONGEST_LEASE), renewable })
 }
 
-fn garbage(what: &str) -> CallError {
-    CallError::Garbage { what: what.to_owned() }
+fn invalid(what: &str) -> CallError {
+    CallError::InvalidResponse { what: what.to_owned() }
 }
 
 #[cfg(test)]
@@ -267,7 +268,7 @@ mod tests {
     use secrecy::ExposeSecret as _;
 
     use super::*;
-    use crate::agent::server_client::Verdict;
+    use crate::agent::server_client::TokenVerdict;
 
     #[test]
     fn a_secret_is_read_with_its_lease_and_out_of_a_versioned_store() {
@@ -282,7 +283,7 @@ mod tests {
         check(leased, "token", Some("t"), Some(("a/b/c", 60, true)));
         let versioned = json!({ "data": { "data": { "token": "t" }, "metadata": { "version": 3 } } });
         check(versioned, "token", Some("t"), None);
-        // A secret of version 1 that only looks a little like it.
+        // A secret of version 1 that resembles the envelope of version 2.
         check(json!({ "data": { "data": "t", "metadata": "m" } }), "data", Some("t"), None);
         check(json!({ "data": { "token": "", "count": 3 } }), "token", None, None);
         check(json!({ "data": { "count": 3 } }), "count", None, None);
@@ -305,10 +306,10 @@ mod tests {
             (json!({ "data": null, "wrap_info": { "token": "canary" } }), "it answers with a wrapping"),
         ] {
             let error = secret(answer).unwrap_err();
-            assert_eq!(error.verdict(), Verdict::Refused, "asking again does not help");
+            assert_eq!(error.verdict(), TokenVerdict::Refused, "asking again does not help");
             let error = error.to_string();
             assert!(
-                error.starts_with(&format!("the path gives no secret: {wanted}")) && !error.contains("ary"),
+                error.starts_with(&format!("the path holds no secret: {wanted}")) && !error.contains("ary"),
                 "{error}"
             );
         }
@@ -318,7 +319,7 @@ mod tests {
             json!({ "lease_id": 7, "data": {} }),
         ] {
             let error = secret(answer).unwrap_err().to_string();
-            assert!(error.starts_with("the server's answer makes no sense: ") && !error.contains("ary"), "{error}");
+            assert!(error.starts_with("invalid response from the server: ") && !error.contains("ary"), "{error}");
         }
         let data = SecretFields(json!({ "token": "canary" }).as_object().unwrap().clone());
         assert_eq!(format!("{data:?}"), "SecretFields");

@@ -5,7 +5,7 @@ use serde::Serialize;
 use zeroize::Zeroizing;
 
 use super::SinkFormat;
-use crate::agent::token::{Kind, Token};
+use crate::agent::token::{Token, TokenKind};
 use crate::time_format::format_rfc3339;
 
 /// The bytes of a sink that holds `token`. No newline ends them, but that of a line for an environment.
@@ -35,14 +35,14 @@ pub(super) fn render(token: &Token, format: SinkFormat) -> Zeroizing<Vec<u8>> {
             Zeroizing::new(line.as_bytes().to_vec())
         }
         SinkFormat::Json => match &token.kind {
-            Kind::Wrapping { creation_time, creation_path, .. } => json(&Wrapped {
+            TokenKind::Wrapping { creation_time, creation_path, .. } => json(&Wrapped {
                 token: secret,
                 accessor: token.accessor.as_deref().unwrap_or_default(),
                 ttl: token.lease.ttl.as_secs(),
                 creation_time,
                 creation_path,
             }),
-            Kind::Service | Kind::Batch => json(&Plain {
+            TokenKind::Service | TokenKind::Batch => json(&Plain {
                 token: secret,
                 accessor: token.accessor.as_deref(),
                 expires_at: token.expires.map(|end| format_rfc3339(end.wall)),
@@ -92,7 +92,7 @@ mod tests {
     use crate::agent::token::{ClientToken, Generation, Lease};
     use crate::clock::ClockReading;
 
-    fn token(kind: Kind, expires: Option<u64>) -> Token {
+    fn token(kind: TokenKind, expires: Option<u64>) -> Token {
         let at = |seconds| ClockReading {
             boot: Duration::from_secs(seconds),
             wall: SystemTime::UNIX_EPOCH + Duration::from_millis(1_700_000_000_250 + seconds * 1000),
@@ -114,21 +114,21 @@ mod tests {
         let check = |token: &Token, format, wanted: &str| {
             assert_eq!(String::from_utf8_lossy(&render(token, format)), wanted);
         };
-        check(&token(Kind::Service, Some(60)), SinkFormat::Raw, "hvs.abc");
-        check(&token(Kind::Service, Some(60)), SinkFormat::Env("VAULT_TOKEN"), "VAULT_TOKEN=hvs.abc\n");
+        check(&token(TokenKind::Service, Some(60)), SinkFormat::Raw, "hvs.abc");
+        check(&token(TokenKind::Service, Some(60)), SinkFormat::Env("VAULT_TOKEN"), "VAULT_TOKEN=hvs.abc\n");
         let odd = ClientToken::parse(SecretString::from("a'$b")).unwrap();
-        check(&Token { secret: odd, ..token(Kind::Service, None) }, SinkFormat::Env("T"), "T='a'\\''$b'\n");
+        check(&Token { secret: odd, ..token(TokenKind::Service, None) }, SinkFormat::Env("T"), "T='a'\\''$b'\n");
         check(
-            &token(Kind::Service, Some(60)),
+            &token(TokenKind::Service, Some(60)),
             SinkFormat::Json,
             r#"{"token":"hvs.abc","accessor":"acc","expires_at":"2023-11-14T22:14:20Z","renewable":true,"policies":["default","web"]}"#,
         );
         check(
-            &Token { accessor: None, ..token(Kind::Batch, None) },
+            &Token { accessor: None, ..token(TokenKind::Batch, None) },
             SinkFormat::Json,
             r#"{"token":"hvs.abc","accessor":null,"expires_at":null,"renewable":true,"policies":["default","web"]}"#,
         );
-        let wrapping = Kind::Wrapping {
+        let wrapping = TokenKind::Wrapping {
             creation_time: "2023-11-14T22:13:20.5Z".to_owned(),
             creation_path: "auth/azure/login".to_owned(),
         };

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::evaluation::{Dependency, Resolved};
-use crate::agent::secrets::{SecretAnswer, SecretRegistry, Subscription};
+use crate::agent::secrets::{SecretRegistry, SecretResponse, Subscription};
 use crate::credential_watch::{Availability, any_changed};
 use crate::secret;
 
@@ -23,7 +23,7 @@ pub(super) struct Dependencies {
 #[derive(Debug)]
 struct SecretUse {
     subscription: Subscription,
-    seen: Option<Arc<SecretAnswer>>,
+    seen: Option<Arc<SecretResponse>>,
 }
 
 impl Dependencies {

@@ -8,7 +8,7 @@ use std::time::SystemTime;
 use gotmpl::TemplateError as EngineError;
 use secrecy::SecretString;
 
-use crate::agent::secrets::{SecretAnswer, SecretRequest};
+use crate::agent::secrets::{SecretRequest, SecretResponse};
 
 /// What a template asks for while it is rendered.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -23,7 +23,7 @@ pub enum Dependency {
 #[derive(Debug, Clone)]
 pub enum Resolved {
     /// The secret.
-    Secret(Arc<SecretAnswer>),
+    Secret(Arc<SecretResponse>),
     /// The file's text.
     Text(Arc<SecretString>),
     /// It is not there; why, without any secret.

@@ -9,7 +9,7 @@ use secrecy::SecretString;
 use serde_json::{Value, json};
 
 use super::{Dependency, Rendered, Resolved, Template, TemplateError, TemplateSource};
-use crate::agent::secrets::{How, SecretAnswer, SecretFields, SecretRequest};
+use crate::agent::secrets::{SecretFields, SecretOp, SecretRequest, SecretResponse};
 use crate::command::EnvVars;
 
 const CANARY: &str = "canary-5ecret";
@@ -29,14 +29,14 @@ fn text(contents: &str) -> TemplateSource {
 
 fn answer(data: &Value) -> Resolved {
     let data = SecretFields::from(data.as_object().unwrap().clone());
-    Resolved::Secret(Arc::new(SecretAnswer { data: Arc::new(data), lease: None }))
+    Resolved::Secret(Arc::new(SecretResponse { data: Arc::new(data), lease: None }))
 }
 
 fn known() -> Arc<BTreeMap<Dependency, Resolved>> {
     let read = |path: &str| Dependency::Secret(SecretRequest::read(path));
     let write = |path: &str, fields: &[(&str, &str)]| {
         let fields = fields.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        Dependency::Secret(SecretRequest { path: path.to_owned(), how: How::Write(fields) })
+        Dependency::Secret(SecretRequest { path: path.to_owned(), how: SecretOp::Write(fields) })
     };
     let app = json!({
         "data": {
@@ -55,7 +55,7 @@ fn known() -> Arc<BTreeMap<Dependency, Resolved>> {
         (write("pki/issue/web", &[("common_name", "web")]), answer(&certificate)),
         (write("transit/decrypt/k", &[("ciphertext", "c=1")]), answer(&json!({ "plaintext": "cGxhaW4=" }))),
         (
-            Dependency::Secret(SecretRequest { path: "secret/metadata".to_owned(), how: How::List }),
+            Dependency::Secret(SecretRequest { path: "secret/metadata".to_owned(), how: SecretOp::List }),
             answer(&json!({ "keys": ["app", "folder/"] })),
         ),
         (Dependency::File("/etc/app/motd".into()), Resolved::Text(Arc::new(SecretString::from("hello")))),

@@ -1,101 +1,102 @@
-//! The token that a session has now, and what was learned about it.
+//! The current token of a session with its lease, health and look-up results.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::schedule::{Life, still_grows};
-use crate::agent::server_client::{LookedUp, Renewed};
-use crate::agent::token::{Kind, Lease, Token};
+use super::schedule::{TokenLifetime, still_grows};
+use crate::agent::server_client::{LookupResponse, RenewResponse};
+use crate::agent::token::{Lease, Token, TokenKind};
 use crate::clock::{Clock, ClockReading};
 
-/// A token in hand.
+/// The current token of a session.
 #[derive(Debug, Clone)]
-pub(super) struct Held {
+pub(super) struct CurrentToken {
     pub(super) token: Arc<Token>,
-    pub(super) life: Life,
-    /// The longest lease that it was given.
+    pub(super) life: TokenLifetime,
+    /// Longest lease that it was granted.
     pub(super) granted: Duration,
-    /// Whether it was renewed since its login.
+    /// True if it was renewed since its login.
     pub(super) renewed: bool,
-    pub(super) looks: Looks,
-    pub(super) standing: Standing,
-    /// It was got by other settings than those of now: a login is to replace it.
+    pub(super) lookup_status: LookupStatus,
+    pub(super) health: TokenHealth,
+    /// True if it was obtained with earlier settings, so that a login has to replace it.
     pub(super) outdated: bool,
 }
 
-/// Where a token stands that the server refuses without a reason.
+/// Health of a token that the server may refuse without a reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Standing {
-    /// It is good as far as anyone knows.
+pub(super) enum TokenHealth {
+    /// Nothing speaks against it.
     Good,
-    /// It may be dead: a login is to replace it, and it is served meanwhile.
+    /// It may be dead: a login replaces it, and it is served meanwhile.
     Suspect,
-    /// So was the one before it, and a login changed nothing: it is served, and looked at now and then.
+    /// The server refuses it like the token before it: it is served, and looked up from time to time.
     Refused,
 }
 
-/// What look-ups of a token have shown, which tells what a denied one means.
+/// Results of earlier look-ups of a token, which decide the meaning of a denied one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Looks {
-    /// None since the login: if the first is denied, the policies do it.
+pub(super) enum LookupStatus {
+    /// No look-up since the login: if the first is denied, the policies forbid it.
     Untried,
-    /// One went well, or it is not known: a denied one means a dead token or other policies than before.
+    /// A look-up succeeded, or it is not known: a denied one means a dead token or changed policies.
     Allowed,
-    /// The policies forbid them: a denied one means nothing.
+    /// The policies forbid look-ups: a denied one means nothing.
     Forbidden,
-    /// One went well and then one was denied: a login is to replace the token, which is served meanwhile.
-    Doubted,
+    /// A look-up succeeded and a later one was denied: a login replaces the token, which is served meanwhile.
+    #[serde(rename = "Doubted")]
+    Suspect,
 }
 
-/// A lease below this is too short to live by: it counts as a failure, so that it cannot make a fast loop.
-pub(super) const SHORTEST_LEASE: Duration = Duration::from_secs(5);
+/// Shortest usable lease. A shorter one is a failure, so that it cannot make a fast loop.
+pub(super) const MIN_LEASE: Duration = Duration::from_secs(5);
 
-/// How far a look-up's whole seconds and its way here may be off without telling anything new.
+/// Tolerated difference of a look-up's expiry: it has whole seconds, and its response takes time.
 const LOOKUP_SLACK: Duration = Duration::from_secs(3);
 
-/// An end that is later by less than this part of what is left is no news either: the token is only renewed a little early.
-/// The end of a lease that is cut to the longest that is believed would else move with each look.
+/// An expiry that is later by less than this part of the rest is ignored: the token is only renewed a little early.
+/// Otherwise the end of a lease that is capped to the maximum would move with each look-up.
 const LATER_SLACK: u32 = 100;
 
-impl Held {
-    /// Takes a token that a login gave.
+impl CurrentToken {
+    /// Creates the current token from a login's token.
     pub(super) fn new(token: Token) -> Self {
-        let life = Life {
+        let life = TokenLifetime {
             obtained: token.obtained,
             ends: token.expires,
             ttl: token.lease.ttl,
-            renewable: token.lease.renewable && token.kind == Kind::Service,
+            renewable: token.lease.renewable && token.kind == TokenKind::Service,
         };
         Self {
             granted: token.lease.ttl,
             token: Arc::new(token),
             life,
             renewed: false,
-            looks: Looks::Untried,
-            standing: Standing::Good,
+            lookup_status: LookupStatus::Untried,
+            health: TokenHealth::Good,
             outdated: false,
         }
     }
 
-    /// What is left of its life; `None` if it never ends.
+    /// Returns the rest of the lease; `None` for a token without expiry.
     pub(super) fn left(&self, now: ClockReading) -> Option<Duration> {
         self.life.ends.map(|ends| now.until(ends))
     }
 
-    /// Whether it ends before it could be lived by.
-    pub(super) fn too_short(&self, now: ClockReading) -> bool {
-        self.left(now).is_some_and(|left| left < SHORTEST_LEASE)
+    /// Returns true if the rest of the lease is shorter than [`MIN_LEASE`].
+    pub(super) fn is_too_short(&self, now: ClockReading) -> bool {
+        self.left(now).is_some_and(|left| left < MIN_LEASE)
     }
 
-    /// Whether the server knows the token by name, so that a look-up tells whether it is alive.
-    pub(super) fn can_be_looked_up(&self) -> bool {
-        !matches!(self.token.kind, Kind::Wrapping { .. })
+    /// Returns true if a look-up says whether the token is alive; a wrapping token has none.
+    pub(super) fn supports_lookup(&self) -> bool {
+        !matches!(self.token.kind, TokenKind::Wrapping { .. })
     }
 
-    /// Takes what a renewal gave.
-    pub(super) fn renew(&mut self, renewed: Renewed, now: ClockReading) {
+    /// Applies a renewal's response.
+    pub(super) fn renew(&mut self, renewed: RenewResponse, now: ClockReading) {
         let ttl = renewed.lease.ttl;
         let ends = (!ttl.is_zero()).then(|| now + ttl);
         self.change(|token| {
@@ -106,23 +107,23 @@ impl Held {
                 token.policies = renewed.policies;
             }
         });
-        let renewable = renewed.lease.renewable && still_grows(self.granted, ttl) && ttl >= SHORTEST_LEASE;
-        self.life = Life { obtained: now, ends, ttl, renewable };
+        let renewable = renewed.lease.renewable && still_grows(self.granted, ttl) && ttl >= MIN_LEASE;
+        self.life = TokenLifetime { obtained: now, ends, ttl, renewable };
         self.granted = self.granted.max(ttl);
         self.renewed = true;
-        self.standing = Standing::Good;
-        if self.looks == Looks::Doubted {
-            // It lives, so it was its policies that changed.
-            self.looks = Looks::Forbidden;
+        self.health = TokenHealth::Good;
+        if self.lookup_status == LookupStatus::Suspect {
+            // The token is alive, so its policies have changed.
+            self.lookup_status = LookupStatus::Forbidden;
         }
     }
 
-    /// Takes what a look-up told. Says whether the token's end is another than was thought.
-    pub(super) fn looked_up(&mut self, found: &LookedUp, now: ClockReading) -> bool {
-        self.looks = Looks::Allowed;
-        self.standing = Standing::Good;
+    /// Applies a look-up's response; returns true if it changed the token's expiry.
+    pub(super) fn apply_lookup(&mut self, found: &LookupResponse, now: ClockReading) -> bool {
+        self.lookup_status = LookupStatus::Allowed;
+        self.health = TokenHealth::Good;
         let ttl = found.lease.ttl;
-        // Zero tells of a token that never ends, and of one in its last second.
+        // Zero means no expiry, or the last second.
         if ttl.is_zero() {
             return false;
         }
@@ -147,8 +148,8 @@ impl Held {
         true
     }
 
-    /// Tells the end by the wall clock anew, after that was set. Time that has passed is BOOTTIME's.
-    pub(super) fn follow_wall_clock(&mut self, clock: &Clock) {
+    /// Recomputes the wall-clock times after the clock was set. BOOTTIME measures the time that has passed.
+    pub(super) fn apply_wall_clock_change(&mut self, clock: &Clock) {
         let now = clock.now();
         let obtained_ago = now.since(self.life.obtained);
         let obtained =

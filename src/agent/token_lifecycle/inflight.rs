@@ -1,4 +1,4 @@
-//! The three things that a keeper asks of the world, each with a bound on its time.
+//! The three upstream calls of a token manager (login, renewal, look-up), each with a time limit.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -6,40 +6,40 @@ use std::time::Duration;
 
 use crate::agent::identity::{IdentityProof, IdentitySource};
 use crate::agent::login::{Login, LoginError};
-use crate::agent::server_client::{CallError, LookedUp, Renewed};
+use crate::agent::server_client::{CallError, LookupResponse, RenewResponse};
 use crate::agent::token::{Generation, Token};
 use crate::clock::Clock;
 
-/// A call under way.
+/// A call in flight.
 pub(super) type Call<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// What a login or a renewal gave.
+/// Result of a login or a renewal.
 #[derive(Debug)]
-pub(super) enum Done {
-    /// With the proof that it was made with, where there was one.
+pub(super) enum Completed {
+    /// The token or an error, and the proof that was used, if there was one.
     Login(Result<Token, LoginError>, Option<Arc<IdentityProof>>),
-    Renewal(Result<Renewed, CallError>),
+    Renewal(Result<RenewResponse, CallError>),
 }
 
-/// What a look at a token gave, and which token that was.
-pub(super) type Look = (Generation, Result<LookedUp, CallError>);
+/// Result of a look-up, and the token's generation.
+pub(super) type LookupResult = (Generation, Result<LookupResponse, CallError>);
 
-/// Waits for a call that may not be there.
-pub(super) async fn of<T>(slot: &mut Option<Call<T>>) -> T {
+/// Waits for a call; never returns if there is none.
+pub(super) async fn wait_for<T>(slot: &mut Option<Call<T>>) -> T {
     match slot {
         Some(call) => call.as_mut().await,
         None => std::future::pending().await,
     }
 }
 
-/// Logs in, after `first` is done, with the proof that is given or else with a new one.
+/// Logs in after `first` is done, with `proof` or else with a new one.
 pub(super) fn login(
     identity: Arc<dyn IdentitySource>,
     login: Login,
     clock: Clock,
     first: impl Future<Output = ()> + Send + 'static,
     proof: Option<Arc<IdentityProof>>,
-) -> Call<Done> {
+) -> Call<Completed> {
     let server = login.upstream().address().to_owned();
     let attempt = async move {
         first.await;
@@ -57,20 +57,20 @@ pub(super) fn login(
             let message = format!("no end of it within {} s, at {server}", LOGIN_LIMIT.as_secs());
             (Err(LoginError::Unavailable { message, hint: None, retry_after: None }), None)
         });
-        Done::Login(result, proof)
+        Completed::Login(result, proof)
     })
 }
 
-/// Asks the server to renew a token.
-pub(super) fn renew(login: Login, token: Arc<Token>) -> Call<Done> {
+/// Renews a token.
+pub(super) fn renew(login: Login, token: Arc<Token>) -> Call<Completed> {
     Box::pin(async move {
         let call = login.upstream().renew_self(&token.secret, login.options().namespace.as_deref());
-        Done::Renewal(bounded(&login, call).await)
+        Completed::Renewal(bounded(&login, call).await)
     })
 }
 
-/// Asks the server about a token.
-pub(super) fn look(login: Login, token: Arc<Token>) -> Call<Look> {
+/// Looks a token up.
+pub(super) fn lookup(login: Login, token: Arc<Token>) -> Call<LookupResult> {
     Box::pin(async move {
         let call = login.upstream().lookup_self(&token.secret, login.options().namespace.as_deref());
         (token.generation, bounded(&login, call).await)
@@ -83,6 +83,6 @@ async fn bounded<T>(login: &Login, call: impl Future<Output = Result<T, CallErro
     tokio::time::timeout(CALL_LIMIT, call).await.unwrap_or_else(late)
 }
 
-/// Bounds above those that identity sources (90 s), logins (90 s) and calls (15 s) keep by themselves.
+// Above the limits of identity sources (90 s), logins (90 s) and calls (15 s) themselves.
 const LOGIN_LIMIT: Duration = Duration::from_mins(4);
 const CALL_LIMIT: Duration = Duration::from_secs(30);

@@ -1,9 +1,9 @@
-//! How a session stays in: when to renew, when to log in again, what to do when neither works.
+//! Keeps a session logged in: renews its token, logs in again, and retries when neither works.
 //!
-//! `schedule` and `pace` decide and are pure; `keeper` acts on what they say; `resume` keeps what outlives a restart.
+//! `schedule` and `retry_budget` decide and are pure; `token_manager` acts; `session_state` keeps what outlives a restart.
 
 mod inflight;
-mod caller_tries;
+mod caller_retries;
 mod shutdown;
 mod current_token;
 mod token_manager;
@@ -12,7 +12,7 @@ mod status_reporter;
 pub mod session_state;
 pub mod schedule;
 mod state_encryption;
-mod suspicion;
+mod replacement_limit;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -21,34 +21,34 @@ use secrecy::SecretString;
 
 use crate::secret;
 
-pub use shutdown::Farewell;
-pub use token_manager::{Parts, TokenKeeper};
+pub use shutdown::SessionShutdown;
+pub use token_manager::{TokenManager, TokenManagerDeps};
 
-/// How a token is kept.
+/// Options of one session's token lifecycle.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Options {
-    /// The session's name.
+pub struct TokenLifecycleOptions {
+    /// Name of the session in the configuration.
     pub name: String,
-    /// Interval of the light check that notices a dead token; `None` turns it off.
+    /// Interval of the look-ups that detect a dead token; `None` turns them off.
     pub check_interval: Option<Duration>,
-    /// The first login waits a random share of this.
+    /// Upper bound of the random wait before the first login.
     pub login_jitter: Duration,
-    /// Whether to revoke the token at the end, and those that it replaced and that live.
+    /// True if the token, and the replaced tokens that are still alive, are revoked at shutdown.
     pub revoke_on_exit: bool,
-    /// Where the state that outlives a restart is kept: the backoff always, the token if sealed.
-    pub state: Option<State>,
+    /// State file that outlives a restart; it holds the backoff, and the token if there is a key.
+    pub state: Option<SessionStateOptions>,
 }
 
-/// The state that outlives a restart.
+/// State file of a session, and the key that encrypts the token in it.
 #[derive(Debug, Clone)]
-pub struct State {
-    /// The session's file.
+pub struct SessionStateOptions {
+    /// Path of the session's state file.
     pub file: PathBuf,
-    /// Key that seals the token into the file; without one the token is not kept.
+    /// Key that encrypts the token in the file; without one the token is not saved.
     pub seal: Option<SecretString>,
 }
 
-impl PartialEq for State {
+impl PartialEq for SessionStateOptions {
     /// The key is compared in constant time.
     fn eq(&self, other: &Self) -> bool {
         self.file == other.file && secret::same_or_none(self.seal.as_ref(), other.seal.as_ref())

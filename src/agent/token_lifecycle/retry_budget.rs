@@ -1,60 +1,59 @@
-//! How fast a session may try: its backoff, and a bucket of logins, both of which outlive a restart.
+//! Limits a session's attempts by a backoff and a token bucket of logins, both of which outlive a restart.
 
 use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
-use super::caller_tries::{CallerTries, spacing};
+use super::caller_retries::{CallerRetries, spacing};
 use crate::backoff::Backoff;
 use crate::clock::ClockReading;
 
-pub use super::caller_tries::CallerTriesRecord;
+pub use super::caller_retries::CallerRetriesRecord;
 
-/// Decides when the next try may be. Knows failures in a row and the logins that nothing had planned.
+/// Decides when the next attempt is allowed, by consecutive failures and by a token bucket of unplanned logins.
 ///
 /// A login is planned when it replaces a token that lived most of its time. All others (the first of a process, after a
-/// failure, after a token that died early) come from the bucket, so that no loop of restarts or deaths is a fast one.
+/// failure, after a token that died early) take from the bucket, so that restarts or dead tokens cannot make a fast loop.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Pace {
+pub struct RetryBudget {
     failures: u32,
     clock_failures: u32,
     not_before: ClockReading,
     logins: u32,
     refilled: ClockReading,
-    /// Failed renewals in a row: they keep no login waiting.
+    /// Consecutive failed renewals; they do not delay logins.
     renewal_failures: u32,
     renewal_not_before: ClockReading,
-    /// The other side has asked for no login before this.
+    /// No login before this, by the `Retry-After` of the server or the identity source.
     asked_until: ClockReading,
-    /// The last failed login, since when logins fail, and what a try for a caller costs; nothing where only someone who changes a
-    /// setting mends it.
+    /// Time of the last failed login.
     failed: Option<ClockReading>,
     failing_since: Option<ClockReading>,
     cost: Option<u32>,
-    callers: CallerTries,
+    callers: CallerRetries,
 }
 
-/// What to expect of trying again.
+/// Cause of a failed login, which decides how soon the next one is allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Failure {
-    /// It may pass at any time.
-    Passing,
-    /// The identity source gave up after tries of its own, each of which was a call.
+pub enum FailureCause {
+    /// The server cannot be reached or is in trouble: retry with backoff.
+    Transient,
+    /// The identity source failed after its own retries, each of which was a call.
     Identity,
-    /// Nothing changes until someone changes a setting.
+    /// The server refused the login: it fails until someone changes a setting.
     Refused,
-    /// The proof was held back or refused for its times; it is good after this wait.
+    /// The proof is not valid yet, or was refused for its times; it is valid after this wait.
     Clock(Duration),
 }
 
-impl Pace {
-    /// No failure yet, a full bucket.
+impl RetryBudget {
+    /// Creates a budget without failures and with a full bucket.
     pub const fn new(now: ClockReading) -> Self {
         Self {
             failures: 0,
             clock_failures: 0,
             not_before: now,
-            logins: LOGINS,
+            logins: BUCKET_SIZE,
             refilled: now,
             renewal_failures: 0,
             renewal_not_before: now,
@@ -62,68 +61,74 @@ impl Pace {
             failed: None,
             failing_since: None,
             cost: None,
-            callers: CallerTries::new(now),
+            callers: CallerRetries::new(now),
         }
     }
 
-    /// Failures since the last success, of renewals apart.
+    /// Returns the failed logins since the last success.
     pub const fn failures(&self) -> u32 {
         self.failures
     }
 
-    /// Failed renewals since the last success.
+    /// Returns the failed renewals since the last success.
     pub const fn renewal_failures(&self) -> u32 {
         self.renewal_failures
     }
 
-    /// Notes a failure, with the wait that the other side asked for. `unit` is a random number in `0.0..1.0`.
-    pub fn failed(&mut self, now: ClockReading, failure: Failure, retry_after: Option<Duration>, unit: f64) {
+    /// Records a failed login and the `Retry-After` of the other side. `unit` is a random number in `0.0..1.0`.
+    pub fn record_failure(
+        &mut self,
+        now: ClockReading,
+        failure: FailureCause,
+        retry_after: Option<Duration>,
+        unit: f64,
+    ) {
         let mut backoff = Backoff::UPSTREAM.after(self.failures);
         let slow = Duration::from_secs(150).mul_f64(1.0 + unit);
         let own = match failure {
-            Failure::Passing => backoff.next(unit),
-            Failure::Identity => Backoff::new(Duration::from_secs(10), Duration::from_mins(5))
+            FailureCause::Transient => backoff.next(unit),
+            FailureCause::Identity => Backoff::new(Duration::from_secs(10), Duration::from_mins(5))
                 .after(self.failures)
                 .next(0.5 + unit / 2.0),
-            Failure::Clock(wait) if self.clock_failures == 0 => wait.clamp(Duration::from_secs(1), MOST),
-            Failure::Clock(wait) => wait.clamp(slow, MOST),
-            Failure::Refused => slow,
+            FailureCause::Clock(wait) if self.clock_failures == 0 => wait.clamp(Duration::from_secs(1), MAX_WAIT),
+            FailureCause::Clock(wait) => wait.clamp(slow, MAX_WAIT),
+            FailureCause::Refused => slow,
         };
-        let asked = retry_after.map(|asked| asked.clamp(Duration::from_secs(1), MOST).mul_f64(1.0 + unit / 2.0));
+        let asked = retry_after.map(|asked| asked.clamp(Duration::from_secs(1), MAX_WAIT).mul_f64(1.0 + unit / 2.0));
         self.clock_failures =
-            if matches!(failure, Failure::Clock(_)) { self.clock_failures.saturating_add(1) } else { 0 };
+            if matches!(failure, FailureCause::Clock(_)) { self.clock_failures.saturating_add(1) } else { 0 };
         self.failures = self.failures.saturating_add(1);
         self.not_before = now + asked.map_or(own, |asked| asked.max(own));
         self.asked_until = now + asked.unwrap_or_default();
         self.failed = Some(now);
         self.failing_since.get_or_insert(now);
         self.cost = match failure {
-            Failure::Passing => Some(1),
-            Failure::Identity => Some(IDENTITY_COST),
-            Failure::Refused | Failure::Clock(_) => None,
+            FailureCause::Transient => Some(1),
+            FailureCause::Identity => Some(IDENTITY_COST),
+            FailureCause::Refused | FailureCause::Clock(_) => None,
         };
     }
 
-    /// Notes a failed renewal, which says nothing about logins.
-    pub fn renewal_failed(&mut self, now: ClockReading, retry_after: Option<Duration>, unit: f64) {
+    /// Records a failed renewal, which does not delay logins.
+    pub fn record_renewal_failure(&mut self, now: ClockReading, retry_after: Option<Duration>, unit: f64) {
         let own = Backoff::UPSTREAM.after(self.renewal_failures).next(unit);
-        let asked = retry_after.map(|asked| asked.clamp(Duration::from_secs(1), MOST).mul_f64(1.0 + unit / 2.0));
+        let asked = retry_after.map(|asked| asked.clamp(Duration::from_secs(1), MAX_WAIT).mul_f64(1.0 + unit / 2.0));
         self.renewal_failures = self.renewal_failures.saturating_add(1);
         self.renewal_not_before = now + asked.map_or(own, |asked| asked.max(own));
     }
 
-    /// Notes a renewal that went well, which says nothing about logins.
-    pub const fn renewal_succeeded(&mut self, now: ClockReading) {
+    /// Records a renewal that succeeded, which changes nothing for logins.
+    pub const fn record_renewal_success(&mut self, now: ClockReading) {
         self.renewal_failures = 0;
         self.renewal_not_before = now;
     }
 
-    /// When the next renewal may be.
+    /// Returns the earliest time of the next renewal.
     pub const fn renewal_not_before(&self) -> ClockReading {
         self.renewal_not_before
     }
 
-    /// When a login may be tried because a caller waits; `None` where logins do not fail, or fail for a setting.
+    /// Returns the earliest login for a waiting caller; `None` if logins do not fail, or fail for a setting.
     pub fn next_for_caller(&mut self, now: ClockReading, unit: f64) -> Option<ClockReading> {
         let (failed, since, cost) = (self.failed?, self.failing_since?, self.cost?);
         let age = now.since(since);
@@ -131,76 +136,76 @@ impl Pace {
         Some(latest([now, spaced, self.asked_until, self.callers.earliest(now, age, cost)]))
     }
 
-    /// When a login may be tried because somebody asks for it: whatever it failed for.
+    /// Returns the earliest login on an operator's request, whatever the last login failed for.
     pub fn next_on_demand(&mut self, now: ClockReading) -> ClockReading {
         let age = self.failing_since.map(|since| now.since(since)).unwrap_or_default();
         latest([now, self.asked_until, self.callers.earliest(now, age, self.cost.unwrap_or(1))])
     }
 
-    /// Takes such a try out of its bucket.
+    /// Takes a login for a caller or an operator out of their bucket.
     pub fn take_for_caller(&mut self, now: ClockReading) {
         let age = self.failing_since.map(|since| now.since(since)).unwrap_or_default();
         self.callers.take(now, age, self.cost.unwrap_or(1));
     }
 
-    /// Notes a success: the next failure starts at the beginning again.
-    pub const fn succeeded(&mut self, now: ClockReading) {
+    /// Records a success, which resets all backoff.
+    pub const fn record_success(&mut self, now: ClockReading) {
         self.failures = 0;
         self.clock_failures = 0;
         self.not_before = now;
-        self.renewal_succeeded(now);
+        self.record_renewal_success(now);
         self.asked_until = now;
         self.failed = None;
         self.failing_since = None;
         self.cost = None;
     }
 
-    /// Forgets the failures: they were of other settings. What was taken from the bucket stays taken.
-    pub const fn forget_failures(&mut self, now: ClockReading) {
-        self.succeeded(now);
+    /// Forgets failures that belong to other settings. The bucket is not refilled.
+    pub const fn reset_failures(&mut self, now: ClockReading) {
+        self.record_success(now);
     }
 
-    /// Takes a login out of the bucket.
-    pub fn take(&mut self, now: ClockReading) {
+    /// Takes an unplanned login out of the bucket.
+    pub fn take_login(&mut self, now: ClockReading) {
         self.refill(now);
-        if self.logins == LOGINS {
+        if self.logins == BUCKET_SIZE {
             self.refilled = now;
         }
         self.logins = self.logins.saturating_sub(1);
     }
 
-    /// Takes one out of the bucket for a call that can be done without, if enough is left for logins.
-    pub fn spare(&mut self, now: ClockReading) -> bool {
+    /// Takes an optional call out of the bucket; returns false if too little is left for logins.
+    pub fn try_take_optional(&mut self, now: ClockReading) -> bool {
         self.refill(now);
-        let enough = self.logins > LOGINS / 2;
+        let enough = self.logins > BUCKET_SIZE / 2;
         if enough {
-            self.take(now);
+            self.take_login(now);
         }
         enough
     }
 
-    /// When the next try may be, if it is no login from the bucket.
+    /// Returns the earliest time of a login that does not take from the bucket.
     pub const fn not_before(&self) -> ClockReading {
         self.not_before
     }
 
-    /// When the next login from the bucket may be; a moment that has passed means now.
+    /// Returns the earliest time of a login from the bucket; a time in the past means now.
     pub fn earliest_login(&mut self, now: ClockReading) -> ClockReading {
         self.refill(now);
-        let refilled = if self.logins == 0 { self.refilled + REFILL } else { now };
+        let refilled = if self.logins == 0 { self.refilled + REFILL_INTERVAL } else { now };
         if refilled.boot > self.not_before.boot { refilled } else { self.not_before }
     }
 
     fn refill(&mut self, now: ClockReading) {
-        while self.logins < LOGINS && now.since(self.refilled) >= REFILL {
+        while self.logins < BUCKET_SIZE && now.since(self.refilled) >= REFILL_INTERVAL {
             self.logins += 1;
-            self.refilled = self.refilled + REFILL;
+            self.refilled = self.refilled + REFILL_INTERVAL;
         }
     }
 
-    /// What to keep across a restart.
-    pub fn record(&self) -> Record {
-        Record {
+    /// Returns the record for the state file.
+    pub fn to_record(&self) -> RetryBudgetRecord {
+        RetryBudgetRecord {
             failures: self.failures,
             not_before: seconds(self.not_before.wall),
             logins: self.logins,
@@ -210,14 +215,14 @@ impl Pace {
             asked_until: Some(seconds(self.asked_until.wall)).filter(|_| self.failures > 0),
             failing_since: self.failing_since.map(|since| seconds(since.wall)),
             cost: self.cost,
-            callers: self.failing_since.map(|_| self.callers.record(|moment| seconds(moment.wall))),
+            callers: self.failing_since.map(|_| self.callers.to_record(|moment| seconds(moment.wall))),
         }
     }
 
-    /// The pace as it was kept. A wall clock that was set meanwhile costs at most [`MOST`].
-    pub fn resume(record: &Record, now: ClockReading) -> Self {
+    /// Restores the budget from its record. A wall clock that was set meanwhile adds at most [`MAX_WAIT`].
+    pub fn restore(record: &RetryBudgetRecord, now: ClockReading) -> Self {
         let wall = seconds(now.wall);
-        let ahead = |at: u64| now + Duration::from_secs(at.saturating_sub(wall)).min(MOST);
+        let ahead = |at: u64| now + Duration::from_secs(at.saturating_sub(wall)).min(MAX_WAIT);
         let ago = |at: u64| {
             let passed = Duration::from_secs(wall.saturating_sub(at));
             ClockReading {
@@ -229,7 +234,7 @@ impl Pace {
             failures: record.failures,
             clock_failures: 0,
             not_before: ahead(record.not_before),
-            logins: record.logins.min(LOGINS),
+            logins: record.logins.min(BUCKET_SIZE),
             refilled: ago(record.refilled),
             renewal_failures: record.renewal_failures,
             renewal_not_before: record.renewal_not_before.map_or(now, ahead),
@@ -238,57 +243,57 @@ impl Pace {
             failing_since: record.failing_since.map(ago),
             cost: record.cost.map(|cost| cost.clamp(1, IDENTITY_COST)),
             callers: match &record.callers {
-                Some(callers) => CallerTries::resume(callers, ago),
-                None => CallerTries::new(now),
+                Some(callers) => CallerRetries::restore(callers, ago),
+                None => CallerRetries::new(now),
             },
         }
     }
 }
 
-/// The longest wait that a server, a clock or a record can impose.
-pub const MOST: Duration = Duration::from_mins(15);
+/// Longest wait that a server, a clock or a record can impose.
+pub const MAX_WAIT: Duration = Duration::from_mins(15);
 
-/// Logins that nothing had planned: so many at once, then one each [`REFILL`].
-const LOGINS: u32 = 8;
-const REFILL: Duration = Duration::from_mins(2);
+/// Unplanned logins that are allowed at once; after them one each [`REFILL_INTERVAL`].
+const BUCKET_SIZE: u32 = 8;
+const REFILL_INTERVAL: Duration = Duration::from_mins(2);
 
-/// The cost of a try for a caller where the identity fails: that makes more calls than a login.
+/// Cost of an attempt for a caller while the identity source fails, which makes more calls than a login.
 const IDENTITY_COST: u32 = 2;
 
 fn latest<const N: usize>(moments: [ClockReading; N]) -> ClockReading {
     moments.into_iter().reduce(|one, other| if other.boot > one.boot { other } else { one }).unwrap_or(moments[0])
 }
 
-/// A pace as a state file keeps it. Times are seconds since 1970 by the wall clock.
+/// A retry budget in the state file. Times are seconds since 1970 by the wall clock.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Record {
-    /// Failures in a row.
+pub struct RetryBudgetRecord {
+    /// Consecutive failed logins.
     pub failures: u32,
-    /// No try before this.
+    /// No login before this.
     pub not_before: u64,
     /// Logins left in the bucket.
     pub logins: u32,
-    /// When the bucket was last filled up.
+    /// Time of the last refill.
     pub refilled: u64,
-    /// Failed renewals in a row.
+    /// Consecutive failed renewals.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub renewal_failures: u32,
     /// No renewal before this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub renewal_not_before: Option<u64>,
-    /// The server, or the identity's source, has asked for no login before this.
+    /// No login before this, by `Retry-After`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked_until: Option<u64>,
-    /// Since when logins fail.
+    /// Time of the first of the consecutive failures.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failing_since: Option<u64>,
-    /// The cost of a try for a caller.
+    /// Cost of an attempt for a caller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<u32>,
-    /// Tries for callers.
+    /// Bucket of attempts for callers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub callers: Option<CallerTriesRecord>,
+    pub callers: Option<CallerRetriesRecord>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
@@ -296,7 +301,7 @@ const fn is_zero(count: &u32) -> bool {
     *count == 0
 }
 
-/// Whole seconds since 1970, rounded up so that a wait never shrinks by being kept.
+/// Returns whole seconds since 1970, rounded up so that a saved wait never shrinks.
 fn seconds(wall: SystemTime) -> u64 {
     wall.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |it| it.as_secs() + u64::from(it.subsec_nanos() > 0))
 }

@@ -1,104 +1,114 @@
-//! What to do next about a token, and when. Pure: time and chance are passed in.
+//! Decides the next renewal or login of a token. Pure: time and randomness are passed in.
 
 use std::time::Duration;
 
 use crate::clock::ClockReading;
 
-/// What is known of the token that is held.
+/// Lease of the current token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Life {
-    /// When the lease began: the login, or the last renewal.
+pub struct TokenLifetime {
+    /// Start of the lease: the login, or the last renewal.
     pub obtained: ClockReading,
-    /// When it ends; `None` for a token that never does.
+    /// End of the lease; `None` for a token without expiry.
     pub ends: Option<ClockReading>,
-    /// The whole of the lease, as it was given at `obtained`.
+    /// Full duration of the lease, as granted at `obtained`.
     pub ttl: Duration,
-    /// Whether asking for a renewal makes sense.
+    /// True if the server may renew the token.
     pub renewable: bool,
 }
 
-/// How the last thing went that was tried.
+/// Outcome of the last login or renewal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Last {
-    /// A login or a renewal went well.
-    Well,
-    /// The server will not renew the token, which is good until its end.
+pub enum LastOutcome {
+    /// A login or a renewal succeeded.
+    Succeeded,
+    /// The server refused the renewal; the token is valid until its end.
     NotRenewed,
-    /// A renewal or a login failed; the next try may be at the earliest moment that is passed in.
+    /// A renewal or a login failed; the caller passes in when the next one is allowed.
     Failed,
 }
 
-/// When tries may follow failures, or a new process.
+/// Earliest times of the next attempts, after failures or a restart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Earliest {
-    /// For a renewal.
+pub struct NotBefore {
+    /// No renewal is sent before this.
     pub renewal: ClockReading,
-    /// For a login.
+    /// No login is sent before this.
     pub login: ClockReading,
 }
 
-/// What comes next.
+/// The next action of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
-    /// Ask for a renewal.
+pub enum NextStep {
+    /// Renew the token.
     RenewAt(ClockReading),
-    /// Log in, while the old token (if there is one) is served to its end.
+    /// Log in; the old token, if there is one, is served to its end meanwhile.
     LoginAt(ClockReading),
-    /// Nothing is due: the token never ends.
-    Rest,
+    /// Do nothing: the token has no expiry.
+    Idle,
 }
 
-impl Step {
-    /// When it is due, if ever.
+impl NextStep {
+    /// Returns the time of the action; `None` for [`NextStep::Idle`].
     pub const fn at(&self) -> Option<ClockReading> {
         match self {
             Self::RenewAt(at) | Self::LoginAt(at) => Some(*at),
-            Self::Rest => None,
+            Self::Idle => None,
         }
     }
 }
 
-/// The next step for the token that is held, or for none.
+/// Returns the next step for the current token, or for a session without one.
 ///
 /// `unit` is a random number in `0.0..1.0`.
-pub fn next_step(held: Option<&Life>, last: Last, earliest: Earliest, now: ClockReading, unit: f64) -> Step {
-    let Some(life) = held else { return Step::LoginAt(later(earliest.login, now)) };
-    let Some(ends) = life.ends else { return Step::Rest };
+pub fn next_step(
+    held: Option<&TokenLifetime>,
+    last: LastOutcome,
+    earliest: NotBefore,
+    now: ClockReading,
+    unit: f64,
+) -> NextStep {
+    let Some(life) = held else { return NextStep::LoginAt(later(earliest.login, now)) };
+    let Some(ends) = life.ends else { return NextStep::Idle };
     match last {
-        Last::Well => {
+        LastOutcome::Succeeded => {
             let due = later(life.obtained + share_of(life.ttl, unit), now);
-            // A lease that was cut short after it was given still leaves room for a try.
+            // A look-up may have shortened the lease since it was granted: one attempt must still fit into it.
             let due = if due.until(ends).is_zero() { now + now.until(ends).mul_f64(RENEW_FROM) } else { due };
-            if life.renewable { Step::RenewAt(due) } else { Step::LoginAt(due) }
+            if life.renewable { NextStep::RenewAt(due) } else { NextStep::LoginAt(due) }
         }
-        Last::NotRenewed => Step::LoginAt(now + now.until(ends).mul_f64(unit * SPREAD)),
-        Last::Failed => {
+        LastOutcome::NotRenewed => NextStep::LoginAt(now + now.until(ends).mul_f64(unit * SPREAD)),
+        LastOutcome::Failed => {
             let due = later(earliest.renewal, now);
-            // While renewals fail, a login may still go well: the last tenth of the lease is for that.
+            // While renewals fail, a login may still succeed: the last tenth of the lease is reserved for logins.
             let time_to_renew = due.until(ends) > life.ttl / 10;
-            if life.renewable && time_to_renew { Step::RenewAt(due) } else { Step::LoginAt(later(earliest.login, now)) }
+            if life.renewable && time_to_renew {
+                NextStep::RenewAt(due)
+            } else {
+                NextStep::LoginAt(later(earliest.login, now))
+            }
         }
     }
 }
 
-/// Whether a renewal that gave `ttl`, on a token that was once given `granted`, moved its end as far as it can move.
+/// Returns true if a renewal granted the full lease again: `ttl` is at least nine tenths of `granted`.
 ///
-/// A shorter lease means that the token's maximum lies ahead: asking again gives ever less.
+/// A shorter lease means that the token nears its maximum TTL, so that each further renewal grants less.
 pub fn still_grows(granted: Duration, ttl: Duration) -> bool {
     ttl.saturating_mul(10) >= granted.saturating_mul(9)
 }
 
-/// When a light check is due: an interval later, a tenth more or less.
+/// Returns the time of the next look-up: `interval` from now, a tenth more or less.
 pub fn next_check(now: ClockReading, interval: Duration, unit: f64) -> ClockReading {
     now + interval.mul_f64(0.9 + 0.2 * unit)
 }
 
 const RENEW_FROM: f64 = 0.63;
 const RENEW_WITHIN: f64 = 0.07;
-/// The part of the remaining life that logins are spread over; the rest is for trying again.
+/// Share of the remaining lease that logins are spread over; the rest is left for retries.
 const SPREAD: f64 = 2.0 / 3.0;
 
-/// Near two thirds of the lease.
+/// Returns about two thirds of the lease.
 fn share_of(ttl: Duration, unit: f64) -> Duration {
     ttl.mul_f64(RENEW_FROM + RENEW_WITHIN * unit)
 }
@@ -117,13 +127,13 @@ mod tests {
         ClockReading { boot: Duration::from_secs(seconds), wall: SystemTime::UNIX_EPOCH + Duration::from_secs(seconds) }
     }
 
-    fn life(obtained: u64, ttl: u64, renewable: bool) -> Life {
+    fn life(obtained: u64, ttl: u64, renewable: bool) -> TokenLifetime {
         let ends = (ttl > 0).then(|| at(obtained + ttl));
-        Life { obtained: at(obtained), ends, ttl: Duration::from_secs(ttl), renewable }
+        TokenLifetime { obtained: at(obtained), ends, ttl: Duration::from_secs(ttl), renewable }
     }
 
-    fn check(held: Option<Life>, last: Last, earliest: u64, now: u64, unit: f64, wanted: Step) {
-        let earliest = Earliest { renewal: at(earliest), login: at(earliest) };
+    fn check(held: Option<TokenLifetime>, last: LastOutcome, earliest: u64, now: u64, unit: f64, wanted: NextStep) {
+        let earliest = NotBefore { renewal: at(earliest), login: at(earliest) };
         let found = next_step(held.as_ref(), last, earliest, at(now), unit);
         assert_eq!(found, wanted, "{held:?} {last:?} {earliest:?} now {now} unit {unit}");
     }
@@ -131,58 +141,58 @@ mod tests {
     #[test]
     fn a_good_token_is_renewed_or_replaced_near_two_thirds_of_its_lease() {
         let renewable = Some(life(1000, 3600, true));
-        check(renewable, Last::Well, 0, 1000, 0.0, Step::RenewAt(at(1000 + 2268)));
-        check(renewable, Last::Well, 0, 1000, 1.0, Step::RenewAt(at(1000 + 2520)));
-        check(renewable, Last::Well, 0, 4000, 0.0, Step::RenewAt(at(4000)));
-        check(Some(life(1000, 3600, false)), Last::Well, 0, 1000, 0.0, Step::LoginAt(at(1000 + 2268)));
+        check(renewable, LastOutcome::Succeeded, 0, 1000, 0.0, NextStep::RenewAt(at(1000 + 2268)));
+        check(renewable, LastOutcome::Succeeded, 0, 1000, 1.0, NextStep::RenewAt(at(1000 + 2520)));
+        check(renewable, LastOutcome::Succeeded, 0, 4000, 0.0, NextStep::RenewAt(at(4000)));
+        check(Some(life(1000, 3600, false)), LastOutcome::Succeeded, 0, 1000, 0.0, NextStep::LoginAt(at(1000 + 2268)));
     }
 
     #[test]
     fn a_lease_that_was_cut_short_still_gets_its_try() {
         let mut cut = life(1000, 3600, true);
         cut.ends = Some(at(1100));
-        check(Some(cut), Last::Well, 0, 1000, 0.5, Step::RenewAt(at(1063)));
+        check(Some(cut), LastOutcome::Succeeded, 0, 1000, 0.5, NextStep::RenewAt(at(1063)));
     }
 
     #[test]
     fn a_refused_renewal_leads_to_a_login_spread_over_what_is_left() {
         let held = Some(life(0, 3600, false));
-        check(held, Last::NotRenewed, 0, 2400, 0.0, Step::LoginAt(at(2400)));
-        check(held, Last::NotRenewed, 0, 2400, 0.75, Step::LoginAt(at(3000)));
-        check(held, Last::NotRenewed, 0, 2400, 1.0, Step::LoginAt(at(3200)));
-        check(held, Last::NotRenewed, 0, 3600, 1.0, Step::LoginAt(at(3600)));
+        check(held, LastOutcome::NotRenewed, 0, 2400, 0.0, NextStep::LoginAt(at(2400)));
+        check(held, LastOutcome::NotRenewed, 0, 2400, 0.75, NextStep::LoginAt(at(3000)));
+        check(held, LastOutcome::NotRenewed, 0, 2400, 1.0, NextStep::LoginAt(at(3200)));
+        check(held, LastOutcome::NotRenewed, 0, 3600, 1.0, NextStep::LoginAt(at(3600)));
     }
 
     #[test]
     fn a_failure_waits_and_the_last_tenth_of_the_lease_is_for_logins() {
         let held = Some(life(0, 3600, true));
-        check(held, Last::Failed, 2500, 2400, 0.5, Step::RenewAt(at(2500)));
-        check(held, Last::Failed, 2300, 2400, 0.5, Step::RenewAt(at(2400)));
-        check(held, Last::Failed, 3239, 2400, 0.5, Step::RenewAt(at(3239)));
-        check(held, Last::Failed, 3240, 2400, 0.5, Step::LoginAt(at(3240)));
-        check(held, Last::Failed, 4000, 3500, 0.5, Step::LoginAt(at(4000)));
-        check(Some(life(0, 3600, false)), Last::Failed, 2500, 2400, 0.5, Step::LoginAt(at(2500)));
+        check(held, LastOutcome::Failed, 2500, 2400, 0.5, NextStep::RenewAt(at(2500)));
+        check(held, LastOutcome::Failed, 2300, 2400, 0.5, NextStep::RenewAt(at(2400)));
+        check(held, LastOutcome::Failed, 3239, 2400, 0.5, NextStep::RenewAt(at(3239)));
+        check(held, LastOutcome::Failed, 3240, 2400, 0.5, NextStep::LoginAt(at(3240)));
+        check(held, LastOutcome::Failed, 4000, 3500, 0.5, NextStep::LoginAt(at(4000)));
+        check(Some(life(0, 3600, false)), LastOutcome::Failed, 2500, 2400, 0.5, NextStep::LoginAt(at(2500)));
     }
 
     #[test]
     fn failed_renewals_keep_no_login_waiting() {
         let held = life(0, 3600, true);
-        let earliest = Earliest { renewal: at(3300), login: at(0) };
-        assert_eq!(next_step(Some(&held), Last::Failed, earliest, at(3200), 0.5), Step::LoginAt(at(3200)));
+        let earliest = NotBefore { renewal: at(3300), login: at(0) };
+        assert_eq!(next_step(Some(&held), LastOutcome::Failed, earliest, at(3200), 0.5), NextStep::LoginAt(at(3200)));
     }
 
     #[test]
     fn without_a_token_the_login_is_due_as_soon_as_allowed() {
-        for last in [Last::Well, Last::NotRenewed, Last::Failed] {
-            check(None, last, 50, 100, 0.5, Step::LoginAt(at(100)));
-            check(None, last, 150, 100, 0.5, Step::LoginAt(at(150)));
+        for last in [LastOutcome::Succeeded, LastOutcome::NotRenewed, LastOutcome::Failed] {
+            check(None, last, 50, 100, 0.5, NextStep::LoginAt(at(100)));
+            check(None, last, 150, 100, 0.5, NextStep::LoginAt(at(150)));
         }
     }
 
     #[test]
     fn a_token_that_never_ends_is_left_alone() {
-        for last in [Last::Well, Last::NotRenewed, Last::Failed] {
-            check(Some(life(0, 0, true)), last, 0, 100, 0.5, Step::Rest);
+        for last in [LastOutcome::Succeeded, LastOutcome::NotRenewed, LastOutcome::Failed] {
+            check(Some(life(0, 0, true)), last, 0, 100, 0.5, NextStep::Idle);
         }
     }
 

@@ -1,4 +1,4 @@
-//! What outlives a restart: the pace always, the token if there is a key to seal it with.
+//! State file of a session: the retry budget, and the encrypted token if there is a key.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -7,47 +7,47 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 
-use super::State;
-use super::current_token::{Held, Looks};
-use super::retry_budget::Record;
-use super::state_encryption::{Why, held, plain};
-use crate::agent::state_file::{KeyPurpose, Seal, StateFile};
+use super::SessionStateOptions;
+use super::current_token::{CurrentToken, LookupStatus};
+use super::retry_budget::RetryBudgetRecord;
+use super::state_encryption::{StateRejected, deserialize_token, serialize_token};
+use crate::agent::state_file::{KeyPurpose, SealingKey, StateFile};
 use crate::agent::token::Generation;
 use crate::clock::{ClockReading, millis};
 
-/// A session's state file.
+/// The state file of one session.
 #[derive(Debug)]
-pub(super) struct Archive {
+pub(super) struct SessionStateFile {
     session: String,
-    seal: Option<Seal>,
-    /// Digest of the session's settings ([`super::Parts::fingerprint`]).
+    seal: Option<SealingKey>,
+    /// Digest of the session's settings ([`super::TokenManagerDeps::fingerprint`]).
     fingerprint: String,
     file: Arc<StateFile>,
-    /// What was saved last.
-    last: Option<Mark>,
+    /// Fingerprint of the last write.
+    last: Option<SavedFingerprint>,
     order: u64,
 }
 
-/// What a state file held.
+/// Content of a state file.
 #[derive(Debug, Default)]
-pub(super) struct Kept {
-    pub(super) pace: Option<Record>,
-    pub(super) held: Option<Held>,
-    /// Why the last login failed.
+pub(super) struct LoadedState {
+    pub(super) retry_budget: Option<RetryBudgetRecord>,
+    pub(super) held: Option<CurrentToken>,
+    /// Error of the last login.
     pub(super) last_error: Option<String>,
-    /// True if the pace was saved by a session with other settings.
+    /// True if a session with other settings saved the retry budget.
     pub(super) changed: bool,
-    /// Why the file, or the token in it, was not taken.
-    pub(super) refused: Option<RefusedState>,
+    /// Error of the file, or of the token in it.
+    pub(super) refused: Option<StateFileError>,
 }
 
-/// The shape of the file.
+/// JSON document in the file.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Shape {
+struct OnDisk {
     version: u8,
     session: String,
-    pace: Record,
+    pace: RetryBudgetRecord,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     token: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -56,16 +56,16 @@ struct Shape {
     last_error: Option<String>,
 }
 
-impl Archive {
-    /// The state file of a session. A sealed token opens only for the same session and the same `bound_to`.
-    pub(super) fn new(state: &State, session: &str, bound_to: &[&str], fingerprint: &str) -> Self {
+impl SessionStateFile {
+    /// Opens the state file of a session. An encrypted token opens only for the same session and the same `bound_to`.
+    pub(super) fn new(state: &SessionStateOptions, session: &str, bound_to: &[&str], fingerprint: &str) -> Self {
         let names: Vec<&str> = [session].into_iter().chain(bound_to.iter().copied()).collect();
-        let seal = state.seal.as_ref().and_then(|key| Seal::new(key, KeyPurpose::Token, &names).ok());
+        let seal = state.seal.as_ref().and_then(|key| SealingKey::new(key, KeyPurpose::Token, &names).ok());
         let (file, fingerprint) = (StateFile::new(state.file.clone()), fingerprint.to_owned());
         Self { session: session.to_owned(), seal, fingerprint, file, last: None, order: 0 }
     }
 
-    /// Takes the place of `old`: writes of both to one file keep their order.
+    /// Continues the write order of `old` if both use the same file.
     pub(super) fn after(mut self, old: Option<&Self>) -> Self {
         if let Some(old) = old.filter(|old| old.file.path() == self.file.path()) {
             (self.file, self.order) = (Arc::clone(&old.file), old.order);
@@ -74,51 +74,63 @@ impl Archive {
     }
 
     /// Reads the file. Blocks.
-    pub(super) fn load(&self, now: ClockReading) -> Kept {
-        let refuse =
-            |why| Kept { refused: Some(RefusedState { file: self.file.path().to_owned(), why }), ..Kept::default() };
-        let text = match self.file.read(LARGEST) {
-            Ok(None) => return Kept::default(),
-            Ok(Some(text)) => text,
-            Err(error) => return refuse(Why::Unreadable(error)),
+    pub(super) fn load(&self, now: ClockReading) -> LoadedState {
+        let refuse = |why| LoadedState {
+            refused: Some(StateFileError { file: self.file.path().to_owned(), why }),
+            ..LoadedState::default()
         };
-        let shape: Shape = match serde_json::from_slice(&text) {
+        let text = match self.file.read(MAX_FILE_SIZE) {
+            Ok(None) => return LoadedState::default(),
+            Ok(Some(text)) => text,
+            Err(error) => return refuse(StateRejected::Unreadable(error)),
+        };
+        let shape: OnDisk = match serde_json::from_slice(&text) {
             Ok(shape) => shape,
-            // The parser's words may quote the file.
-            Err(_) => return refuse(Why::Shape),
+            // The parser's error may quote the file.
+            Err(_) => return refuse(StateRejected::Malformed),
         };
         if shape.version != VERSION || shape.session != self.session {
-            return refuse(Why::Foreign);
+            return refuse(StateRejected::Foreign);
         }
-        // A file without a fingerprint is of a process before this one: nothing is known to have changed.
+        // Older releases wrote no fingerprint: nothing is known to have changed.
         let changed = shape.fingerprint.is_some_and(|its| its != self.fingerprint);
-        let kept = Kept { pace: Some(shape.pace), last_error: shape.last_error, changed, ..Kept::default() };
+        let kept = LoadedState {
+            retry_budget: Some(shape.pace),
+            last_error: shape.last_error,
+            changed,
+            ..LoadedState::default()
+        };
         let Some((seal, sealed)) = self.seal.as_ref().zip(shape.token) else { return kept };
-        match STANDARD.decode(sealed).ok().and_then(|sealed| seal.open(&sealed).ok()).map(|plain| held(&plain, now)) {
-            Some(Ok(held)) => Kept { held, ..kept },
-            Some(Err(why)) => Kept { refused: refuse(why).refused, ..kept },
-            None => Kept { refused: refuse(Why::Seal).refused, ..kept },
+        match STANDARD
+            .decode(sealed)
+            .ok()
+            .and_then(|sealed| seal.open(&sealed).ok())
+            .map(|plain| deserialize_token(&plain, now))
+        {
+            Some(Ok(held)) => LoadedState { held, ..kept },
+            Some(Err(why)) => LoadedState { refused: refuse(why).refused, ..kept },
+            None => LoadedState { refused: refuse(StateRejected::WrongKey).refused, ..kept },
         }
     }
 
-    /// Writes the file if it would change. Of writes at the same time the newest wins; a failure is logged.
+    /// Returns the write of the file if its content changes. Of concurrent writes the newest wins; failures are logged.
     pub(super) fn save(
         &mut self,
-        pace: &Record,
-        held: Option<&Held>,
+        pace: &RetryBudgetRecord,
+        held: Option<&CurrentToken>,
         last_error: Option<&str>,
     ) -> Option<impl Future<Output = ()> + Send + use<>> {
         let token = self.seal.as_ref().zip(held).and_then(|(seal, held)| {
-            let sealed = seal.close(&plain(held)?).ok()?;
+            let sealed = seal.seal(&serialize_token(held)?).ok()?;
             Some(STANDARD.encode(sealed))
         });
-        let last_error = last_error.map(shortened);
-        let mark = mark(pace, held, last_error.as_deref());
-        if self.last.as_ref() == Some(&mark) {
+        let last_error = last_error.map(truncate_error);
+        let saved_fingerprint = saved_fingerprint(pace, held, last_error.as_deref());
+        if self.last.as_ref() == Some(&saved_fingerprint) {
             return None;
         }
-        self.last = Some(mark);
-        let shape = Shape {
+        self.last = Some(saved_fingerprint);
+        let shape = OnDisk {
             version: VERSION,
             session: self.session.clone(),
             pace: pace.clone(),
@@ -144,31 +156,35 @@ impl Archive {
     }
 }
 
-/// Tells whether something has changed: sealed bytes differ each time.
-type Mark = (Record, Option<(Generation, bool, Looks, Option<u64>)>, Option<String>);
+/// Content of a write without its encryption, since encrypted bytes differ each time.
+type SavedFingerprint = (RetryBudgetRecord, Option<(Generation, bool, LookupStatus, Option<u64>)>, Option<String>);
 
-fn mark(pace: &Record, held: Option<&Held>, last_error: Option<&str>) -> Mark {
+fn saved_fingerprint(
+    pace: &RetryBudgetRecord,
+    held: Option<&CurrentToken>,
+    last_error: Option<&str>,
+) -> SavedFingerprint {
     let held = held.map(|held| {
         let ends = held.life.ends.map(|ends| millis(ends.wall));
-        (held.token.generation, held.life.renewable, held.looks, ends)
+        (held.token.generation, held.life.renewable, held.lookup_status, ends)
     });
     (pace.clone(), held, last_error.map(str::to_owned))
 }
 
-/// An error as it is kept: cut short, so that no server fills the file.
-fn shortened(error: &str) -> String {
-    error.chars().take(LONGEST_ERROR).collect()
+/// Truncates an error, so that no server can fill the file.
+fn truncate_error(error: &str) -> String {
+    error.chars().take(MAX_ERROR_CHARS).collect()
 }
 
-const LONGEST_ERROR: usize = 1000;
+const MAX_ERROR_CHARS: usize = 1000;
 const VERSION: u8 = 1;
-const LARGEST: u64 = 256 * 1024;
+const MAX_FILE_SIZE: u64 = 256 * 1024;
 
-/// A state file that was not taken. The session logs in instead.
+/// A state file that cannot be used. The session logs in instead.
 #[derive(Debug, thiserror::Error)]
-#[error("the state in {} is not taken", file.display())]
-pub struct RefusedState {
+#[error("ignoring the state in {}", file.display())]
+pub struct StateFileError {
     file: PathBuf,
     #[source]
-    why: Why,
+    why: StateRejected,
 }

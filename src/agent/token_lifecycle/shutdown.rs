@@ -1,35 +1,33 @@
-//! A session's last act, after the outputs have let its token go.
+//! Shutdown of a session: its tokens are revoked after all outputs have stopped.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::current_token::Held;
+use super::current_token::CurrentToken;
 use crate::agent::login::Login;
-use crate::agent::token::{Kind, Token, TokenPublisher};
+use crate::agent::token::{Token, TokenKind, TokenPublisher};
 use crate::credential_watch::Availability;
 use crate::error_chain::format_chain;
 
-/// What is left of a keeper that was stopped. Readers keep what was published last until this is dropped.
+/// State of a stopped token manager. Readers keep the last published token until this is dropped.
 #[derive(Debug)]
-#[must_use = "a session that revokes its token at the end does so here"]
-pub struct Farewell {
+#[must_use = "a session that revokes its token at shutdown does so here"]
+pub struct SessionShutdown {
     pub(super) session: String,
     pub(super) publisher: TokenPublisher,
     pub(super) login: Login,
-    pub(super) held: Option<Held>,
-    /// Tokens that logins replaced and that may live on.
+    pub(super) held: Option<CurrentToken>,
+    /// Tokens that logins replaced and that may still be alive.
     pub(super) replaced: Vec<Arc<Token>>,
     pub(super) revoke: bool,
 }
 
-impl Farewell {
-    /// Revokes the token if the session is to do so, and those that it replaced and that have not ended, in at most 5 s
-    /// together. Call it when the outputs have let the token go.
+impl SessionShutdown {
+    /// Revokes the token and the replaced tokens that are alive, if the session is configured so, in at most 5 s together.
     ///
-    /// A token that a login replaced is not revoked before this, since what its holders got with it (a database's login, say)
-    /// is leased under it and would go with it. Those of a process before this one live to their end.
-    ///
-    /// Batch and wrapping tokens are not kept by the server in a way that could be revoked; they live to their end.
+    /// Call it after the outputs have stopped. Replaced tokens are not revoked earlier, since secrets that were read with
+    /// them (such as a database login) are leased under them and would be revoked too. Tokens of earlier processes live to
+    /// their end, as do batch and wrapping tokens, which the server cannot revoke.
     pub async fn revoke(self) {
         if !self.revoke {
             return;
@@ -40,7 +38,7 @@ impl Farewell {
         }
         let end = tokio::time::Instant::now() + LIMIT;
         let own = self.held.as_ref().map(|held| &held.token);
-        for token in own.into_iter().chain(&self.replaced).filter(|token| token.kind == Kind::Service) {
+        for token in own.into_iter().chain(&self.replaced).filter(|token| token.kind == TokenKind::Service) {
             self.revoke_one(token, end).await;
         }
     }
@@ -50,7 +48,7 @@ impl Farewell {
         let call = self.login.upstream().revoke_self(&token.secret, namespace);
         let (session, accessor) = (&self.session, token.accessor.as_deref());
         let error = match tokio::time::timeout_at(end, call).await {
-            Ok(Err(error)) if !error.verdict().doubts_token() => format_chain(&error),
+            Ok(Err(error)) if !error.verdict().suspects_token() => format_chain(&error),
             Ok(_) => {
                 tracing::info!(event = "token.revoke.ok", session, accessor, "a token of the session is revoked");
                 return;

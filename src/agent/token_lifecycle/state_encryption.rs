@@ -1,4 +1,4 @@
-//! A token as the state file holds it under its seal.
+//! Serialized form of a token, which the state file holds encrypted.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -8,14 +8,14 @@ use secrecy::{ExposeSecret as _, SecretString};
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
-use super::current_token::{Held, Looks, Standing};
-use super::schedule::Life;
-use crate::agent::token::{ClientToken, Generation, Kind, Lease, Token};
+use super::current_token::{CurrentToken, LookupStatus, TokenHealth};
+use super::schedule::TokenLifetime;
+use crate::agent::token::{ClientToken, Generation, Lease, Token, TokenKind};
 use crate::clock::{ClockReading, millis};
 
-/// The shape of what is sealed. Spans are in seconds, times in milliseconds since 1970 by the wall clock.
+/// JSON document that is encrypted. Spans are in seconds, times in milliseconds since 1970 by the wall clock.
 #[derive(Serialize, Deserialize)]
-struct Sealed<'a> {
+struct SealedToken<'a> {
     secret: Cow<'a, str>,
     accessor: Option<String>,
     batch: bool,
@@ -28,21 +28,21 @@ struct Sealed<'a> {
     granted: u64,
     obtained: u64,
     expires: Option<u64>,
-    #[serde(default)]
-    looks: Option<Looks>,
+    #[serde(default, rename = "looks")]
+    lookup_status: Option<LookupStatus>,
 }
 
-/// A token as it is sealed; nothing if that cannot be written.
-pub(super) fn plain(held: &Held) -> Option<Zeroizing<Vec<u8>>> {
+/// Serializes a token; returns `None` if that fails.
+pub(super) fn serialize_token(held: &CurrentToken) -> Option<Zeroizing<Vec<u8>>> {
     let token = &held.token;
     let wrapping = match &token.kind {
-        Kind::Wrapping { creation_time, creation_path } => Some((creation_time.clone(), creation_path.clone())),
-        Kind::Service | Kind::Batch => None,
+        TokenKind::Wrapping { creation_time, creation_path } => Some((creation_time.clone(), creation_path.clone())),
+        TokenKind::Service | TokenKind::Batch => None,
     };
-    let sealed = Sealed {
+    let sealed = SealedToken {
         secret: token.secret.secret().expose_secret().into(),
         accessor: token.accessor.clone(),
-        batch: token.kind == Kind::Batch,
+        batch: token.kind == TokenKind::Batch,
         wrapping,
         policies: token.policies.clone(),
         renewable: token.lease.renewable,
@@ -52,37 +52,39 @@ pub(super) fn plain(held: &Held) -> Option<Zeroizing<Vec<u8>>> {
         granted: held.granted.as_secs(),
         obtained: millis(held.life.obtained.wall),
         expires: held.life.ends.map(|ends| millis(ends.wall)),
-        looks: Some(held.looks),
+        lookup_status: Some(held.lookup_status),
     };
     let mut bytes = Zeroizing::new(Vec::with_capacity(16 * 1024));
     serde_json::to_writer(&mut *bytes, &sealed).ok()?;
     Some(bytes)
 }
 
-/// The token as it was sealed; nothing if its end has passed.
-pub(super) fn held(plain: &[u8], now: ClockReading) -> Result<Option<Held>, Why> {
-    let sealed: Sealed<'_> = serde_json::from_slice(plain).map_err(|_| Why::Shape)?;
+/// Reads a serialized token; returns `None` if it has expired.
+pub(super) fn deserialize_token(plain: &[u8], now: ClockReading) -> Result<Option<CurrentToken>, StateRejected> {
+    let sealed: SealedToken<'_> = serde_json::from_slice(plain).map_err(|_| StateRejected::Malformed)?;
     let secret = SecretString::from(sealed.secret.into_owned());
-    let secret = ClientToken::parse(secret).ok_or(Why::Shape)?;
+    let secret = ClientToken::parse(secret).ok_or(StateRejected::Malformed)?;
     let wall = millis(now.wall);
-    // Without the time since the login nobody knows how much of the token's life is left.
-    let Some(age) = wall.saturating_add(CLOCK_SLACK).checked_sub(sealed.obtained) else { return Err(Why::Clock) };
+    // A clock behind the login hides how much of the token's lease is left.
+    let Some(age) = wall.saturating_add(CLOCK_SLACK).checked_sub(sealed.obtained) else {
+        return Err(StateRejected::Clock);
+    };
     let age = Duration::from_millis(age.saturating_sub(CLOCK_SLACK));
     let (ttl, granted) = (Duration::from_secs(sealed.ttl), Duration::from_secs(sealed.granted));
     let left = sealed.expires.map(|ends| Duration::from_millis(ends.saturating_sub(wall)).min(granted.max(ttl)));
     if left.is_some_and(|left| left.is_zero()) {
         return Ok(None);
     }
-    // A machine that was started since then has no BOOTTIME for the login: the lease begins now, with what is left.
+    // After a reboot no BOOTTIME exists for the login: the lease begins now, with the time that is left.
     let (obtained, ttl) = match (now.boot.checked_sub(age), now.wall.checked_sub(age)) {
         (Some(boot), Some(wall)) => (ClockReading { boot, wall }, ttl),
         _ => (now, left.unwrap_or(ttl)),
     };
     let ends = left.map(|left| now + left);
     let kind = match sealed.wrapping {
-        Some((creation_time, creation_path)) => Kind::Wrapping { creation_time, creation_path },
-        None if sealed.batch => Kind::Batch,
-        None => Kind::Service,
+        Some((creation_time, creation_path)) => TokenKind::Wrapping { creation_time, creation_path },
+        None if sealed.batch => TokenKind::Batch,
+        None => TokenKind::Service,
     };
     let token = Token {
         secret,
@@ -94,33 +96,44 @@ pub(super) fn held(plain: &[u8], now: ClockReading) -> Result<Option<Held>, Why>
         expires: ends,
         generation: Generation::new(),
     };
-    let life = Life { obtained, ends, ttl, renewable: sealed.may_renew };
-    // What happened to the token since it was saved is not known, so that a denied look-up is a reason to doubt.
-    let looks = sealed.looks.filter(|looks| *looks == Looks::Forbidden).unwrap_or(Looks::Allowed);
+    let life = TokenLifetime { obtained, ends, ttl, renewable: sealed.may_renew };
+    // The token may have been revoked since it was saved, so a denied look-up makes it suspect.
+    let lookup_status = sealed
+        .lookup_status
+        .filter(|lookup_status| *lookup_status == LookupStatus::Forbidden)
+        .unwrap_or(LookupStatus::Allowed);
     let renewed = sealed.renewed;
-    Ok(Some(Held { token: Arc::new(token), life, granted, renewed, looks, standing: Standing::Good, outdated: false }))
+    Ok(Some(CurrentToken {
+        token: Arc::new(token),
+        life,
+        granted,
+        renewed,
+        lookup_status,
+        health: TokenHealth::Good,
+        outdated: false,
+    }))
 }
 
-/// How far the wall clock may be behind the login, in milliseconds.
+/// Tolerated difference of a wall clock that is behind the login, in milliseconds.
 const CLOCK_SLACK: u64 = 60_000;
 
-/// Why a state file was not taken.
+/// Reason for which a state file is ignored.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Why {
-    /// It cannot be read.
-    #[error("it cannot be read")]
+pub(super) enum StateRejected {
+    /// The file cannot be read.
+    #[error("cannot read it")]
     Unreadable(#[source] std::io::Error),
-    /// It is not what this program writes.
+    /// The content is not what this program writes.
     #[error("its content is damaged")]
-    Shape,
-    /// It belongs to another session, or another version of the program wrote it.
-    #[error("it is another session's, or of another version")]
+    Malformed,
+    /// The file belongs to another session, or to another version of the program.
+    #[error("it belongs to another session or another version of keyward")]
     Foreign,
-    /// The sealed token does not open.
-    #[error("its token was sealed with another key or for another server or role, or was changed")]
-    Seal,
-    /// The wall clock is behind the time of the login.
-    #[error("the clock is behind the time of the login that it tells of")]
+    /// The encrypted token does not open.
+    #[error("its token was encrypted with another key or for another server or role, or was modified")]
+    WrongKey,
+    /// The wall clock is behind the login.
+    #[error("the clock is behind the login that it records")]
     Clock,
 }
 
@@ -134,13 +147,13 @@ mod tests {
         ClockReading { boot: Duration::from_secs(boot), wall: SystemTime::UNIX_EPOCH + Duration::from_secs(wall) }
     }
 
-    fn token(obtained: ClockReading) -> Held {
+    fn token(obtained: ClockReading) -> CurrentToken {
         let ttl = Duration::from_hours(1);
-        Held::new(Token {
+        CurrentToken::new(Token {
             secret: ClientToken::parse(SecretString::from("hvs.a")).unwrap(),
             accessor: None,
             lease: Lease { ttl, renewable: true },
-            kind: Kind::Service,
+            kind: TokenKind::Service,
             policies: Vec::new(),
             obtained,
             expires: Some(obtained + ttl),
@@ -150,9 +163,9 @@ mod tests {
 
     #[test]
     fn a_token_is_taken_up_with_what_is_left_of_it() {
-        let kept = plain(&token(at(5000, 100_000))).unwrap();
+        let kept = serialize_token(&token(at(5000, 100_000))).unwrap();
         let check = |now: ClockReading, wanted: Option<(u64, u64)>| {
-            let found = held(&kept, now).unwrap().map(|held| held.life);
+            let found = deserialize_token(&kept, now).unwrap().map(|held| held.life);
             let found = found.map(|life| (life.obtained.boot.as_secs(), life.ends.unwrap().boot.as_secs()));
             assert_eq!(found, wanted, "{now:?}");
         };
@@ -162,7 +175,7 @@ mod tests {
         check(at(8600, 103_600), None);
         check(at(30, 200_000), None);
         check(at(5000, 99_970), Some((5000, 8600)));
-        assert!(matches!(held(&kept, at(5000, 99_000)), Err(Why::Clock)));
-        assert!(matches!(held(b"{}", at(5000, 100_000)), Err(Why::Shape)));
+        assert!(matches!(deserialize_token(&kept, at(5000, 99_000)), Err(StateRejected::Clock)));
+        assert!(matches!(deserialize_token(b"{}", at(5000, 100_000)), Err(StateRejected::Malformed)));
     }
 }

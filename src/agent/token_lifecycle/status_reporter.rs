@@ -1,9 +1,9 @@
-//! What a session tells the world: status, metrics, health.
+//! Reports a session's status, metrics and health.
 
 use std::time::{Duration, SystemTime};
 
-use super::current_token::Held;
-use super::schedule::Step;
+use super::current_token::CurrentToken;
+use super::schedule::NextStep;
 use crate::agent::login::Login;
 use crate::clock::ClockReading;
 use crate::health;
@@ -13,9 +13,9 @@ use crate::status;
 use crate::status::StatusHandle;
 use crate::time_format::format_rfc3339;
 
-/// Tells how one session is.
+/// Reports one session's status, metrics and health.
 #[derive(Debug)]
-pub(super) struct Report {
+pub(super) struct StatusReporter {
     pub(super) session: String,
     pub(super) identity: String,
     pub(super) status_handle: StatusHandle,
@@ -23,20 +23,20 @@ pub(super) struct Report {
     pub(super) metrics: Metrics,
 }
 
-/// What is told.
+/// State of a session that is reported.
 #[derive(Debug)]
-pub(super) struct Told<'a> {
-    pub(super) held: Option<&'a Held>,
+pub(super) struct SessionSnapshot<'a> {
+    pub(super) held: Option<&'a CurrentToken>,
     pub(super) now: ClockReading,
-    pub(super) next: Step,
+    pub(super) next: NextStep,
     pub(super) last_checked: Option<ClockReading>,
     pub(super) failures: u32,
     pub(super) last_error: Option<&'a str>,
-    /// Why there is no token, or none that the server takes, in words for a caller; empty where all is well.
+    /// Reason for which there is no usable token, as a caller sees it; empty if there is one.
     pub(super) reason: &'a str,
 }
 
-/// The kinds of upstream attempts that are counted.
+/// Kinds of upstream calls that are counted.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Attempt {
     Login,
@@ -44,14 +44,14 @@ pub(super) enum Attempt {
     Check,
 }
 
-impl Report {
-    /// Tells how the session is now.
-    pub(super) fn tell(&self, login: &Login, told: &Told<'_>) {
-        let held = told.held;
-        let step = match told.next {
-            Step::RenewAt(_) => "renew",
-            Step::LoginAt(_) => "login",
-            Step::Rest => "wait",
+impl StatusReporter {
+    /// Updates status, health and gauges.
+    pub(super) fn update(&self, login: &Login, snapshot: &SessionSnapshot<'_>) {
+        let held = snapshot.held;
+        let step = match snapshot.next {
+            NextStep::RenewAt(_) => "renew",
+            NextStep::LoginAt(_) => "login",
+            NextStep::Idle => "wait",
         };
         let session = status::SessionStatus {
             identity: self.identity.clone(),
@@ -62,31 +62,31 @@ impl Report {
             renewable: held.is_some_and(|held| held.life.renewable),
             expires: held.and_then(|held| Some(format_rfc3339(held.life.ends?.wall))),
             next_step: step.to_owned(),
-            next_step_at: told.next.at().map(|at| format_rfc3339((told.now + told.now.until(at)).wall)),
-            last_checked: told.last_checked.map(|at| format_rfc3339(at.wall)),
-            failures: told.failures,
-            last_error: told.last_error.map(str::to_owned),
+            next_step_at: snapshot.next.at().map(|at| format_rfc3339((snapshot.now + snapshot.now.until(at)).wall)),
+            last_checked: snapshot.last_checked.map(|at| format_rfc3339(at.wall)),
+            failures: snapshot.failures,
+            last_error: snapshot.last_error.map(str::to_owned),
         };
-        if told.reason.is_empty() {
+        if snapshot.reason.is_empty() {
             self.health.ready();
         } else {
-            self.health.not_ready(told.reason);
+            self.health.not_ready(snapshot.reason);
         }
-        // The gauges are the new session's where one has taken this one's place.
+        // A session of the same name that replaced this one owns the gauges.
         if !self.status_handle.update(session) {
             return;
         }
         let expiry = match held.map(|held| held.life.ends) {
             None => 0,
-            Some(None) => NEVER,
+            Some(None) => NO_EXPIRY,
             Some(Some(ends)) => unix(ends.wall),
         };
         self.metrics.token_expiry.get_or_create(&self.label()).set(expiry);
-        self.metrics.session_failures.get_or_create(&self.label()).set(told.failures.into());
+        self.metrics.session_failures.get_or_create(&self.label()).set(snapshot.failures.into());
     }
 
-    /// Counts an attempt; no reason means that it went well.
-    pub(super) fn count(&self, attempt: Attempt, failure: Option<&'static str>) {
+    /// Counts an attempt; `None` is a success.
+    pub(super) fn count_attempt(&self, attempt: Attempt, failure: Option<&'static str>) {
         let outcome = if failure.is_none() { "ok" } else { "failed" };
         let label =
             metrics::AttemptLabels { session: self.session.clone(), outcome, reason: failure.unwrap_or_default() };
@@ -98,7 +98,7 @@ impl Report {
         family.get_or_create(&label).inc();
     }
 
-    /// The session has ended. What another of its name tells stays.
+    /// Removes the session's status and gauges, unless another session of its name has replaced it.
     pub(super) fn ended(&self) {
         if self.status_handle.remove() {
             self.metrics.token_expiry.remove(&self.label());
@@ -111,11 +111,11 @@ impl Report {
     }
 }
 
-/// The expiry that is told for a token that never ends: the end of the year 9999, so that alerts stay quiet.
-const NEVER: i64 = 253_402_300_799;
+/// Reported expiry of a token without one: the end of the year 9999, so that alerts stay quiet.
+const NO_EXPIRY: i64 = 253_402_300_799;
 
-/// A span in words for logs: whole seconds.
-pub(super) fn words(span: Duration) -> String {
+/// Formats a wait for logs, in whole seconds.
+pub(super) fn format_wait(span: Duration) -> String {
     humantime::format_duration(Duration::from_secs(span.as_secs())).to_string()
 }
 

@@ -17,7 +17,7 @@ use secrecy::SecretString;
 use tokio_util::sync::CancellationToken;
 
 use super::App;
-use crate::agent::identity::{Method, Variables};
+use crate::agent::identity::{AzureEnv, IdentityMethod};
 use crate::atomic_file;
 use crate::atomic_file::Attributes;
 use crate::config::{self, Config, Environment, Purpose};
@@ -185,13 +185,13 @@ fn load(places: &Places, cloud: &Cloud) -> anyhow::Result<Config> {
     let errors: Vec<String> = outcome.errors.iter().map(ToString::to_string).collect();
     let mut config = outcome.config.with_context(|| errors.join("\n"))?;
     for session in &mut config.sessions {
-        let Method::Cloud(identity) = &mut session.identity else { continue };
+        let IdentityMethod::Cloud(identity) = &mut session.identity else { continue };
         let endpoints = &mut identity.endpoints;
         endpoints.metadata = cloud.metadata_url().clone();
         endpoints.arc_agent = places.dir.join("no-arc-agent-here");
         endpoints.authority_ca = Some(cloud.ca_file());
         endpoints.authority_is_here = true;
-        identity.variables = Variables::of(variables.clone());
+        identity.variables = AzureEnv::from_vars(variables.clone());
     }
     Ok(config)
 }

@@ -15,7 +15,7 @@ use zeroize::Zeroizing;
 
 use super::agent_client::Through;
 use super::{Exit, say_error};
-use crate::agent::server_client::{CallError, Verdict};
+use crate::agent::server_client::{CallError, TokenVerdict};
 use crate::app::rendered_once::Reader;
 use crate::config::{self, Config, Credential, Environment, Outcome, Purpose};
 
@@ -137,7 +137,7 @@ impl Known {
             Err(error) => {
                 let exit = match (&error, error.verdict()) {
                     (CallError::Unreachable { .. }, _) => Exit::NotRunning,
-                    (_, Verdict::Unavailable) => Exit::TryLater,
+                    (_, TokenVerdict::Unavailable) => Exit::TryLater,
                     _ => Exit::Failed,
                 };
                 failed(format!("the secret {} cannot be read: {error}", its.path));

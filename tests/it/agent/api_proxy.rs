@@ -19,7 +19,7 @@ mod unresponsive;
 use std::time::Duration;
 
 use keyward::agent::api_proxy::TokenMode;
-use keyward::agent::server_client::Kind;
+use keyward::agent::server_client::ServerKind;
 use keyward::http::client::{self, Address};
 use keyward::http::guard::Admit;
 use secrecy::SecretString;
@@ -110,7 +110,7 @@ async fn the_request_header_can_be_lifted_and_nothing_else_of_the_guard() {
 
 #[tokio::test]
 async fn the_kind_of_the_server_decides_the_header() {
-    let proxied = Proxied::with(|_, upstream| upstream.kind = Kind::Keyward);
+    let proxied = Proxied::with(|_, upstream| upstream.kind = ServerKind::Keyward);
     proxied.get("acl/policies").await;
     let seen = proxied.vault.last();
     assert_eq!((seen.header("x-service-token"), seen.token()), ("tok1", ""));

@@ -8,7 +8,8 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use keyward::agent::identity::{
-    Class, Endpoints, From, IdentityError, IdentityProof, LoginFields, ManagedIdentity, Options, SignedToken, Variables,
+    AzureEnv, CloudEndpoints, CloudIdentityOptions, IdentityError, IdentityErrorKind, IdentityOrigin, IdentityProof,
+    LoginFields, ManagedIdentity, SignedToken,
 };
 use keyward::clock::{Clock, TestClock};
 use keyward::emulators::cloud::{self, Cloud, Door, Failure, Machine, Names};
@@ -23,7 +24,7 @@ pub(crate) struct Scene {
     pub(crate) cloud: Cloud,
     pub(crate) clock: Clock,
     pub(crate) driven: TestClock,
-    pub(crate) options: Options,
+    pub(crate) options: CloudIdentityOptions,
     _tasks: TaskGroup,
     pub(crate) folder: tempfile::TempDir,
 }
@@ -43,13 +44,13 @@ impl Scene {
         change(&mut options);
         let mut tasks = TaskGroup::default();
         let cloud = Cloud::start(options, &mut tasks).unwrap();
-        let options = Options {
+        let options = CloudIdentityOptions {
             resource: ARM.to_owned(),
             scope: None,
-            from: From::Instance(ManagedIdentity::System),
+            from: IdentityOrigin::Instance(ManagedIdentity::System),
             overrides: LoginFields::default(),
-            variables: Variables::default(),
-            endpoints: Endpoints {
+            variables: AzureEnv::default(),
+            endpoints: CloudEndpoints {
                 metadata: cloud.metadata_url().clone(),
                 arc: cloud.metadata_url().clone(),
                 arc_tokens: cloud.arc_tokens().to_owned(),
@@ -62,8 +63,8 @@ impl Scene {
     }
 
     pub(crate) fn environment(mut self, variables: impl FnOnce(&Cloud) -> BTreeMap<String, String>) -> Self {
-        self.options.from = From::Environment;
-        self.options.variables = Variables::of(variables(&self.cloud));
+        self.options.from = IdentityOrigin::Environment;
+        self.options.variables = AzureEnv::from_vars(variables(&self.cloud));
         self
     }
 
@@ -114,9 +115,9 @@ async fn the_instances_credentials_prove_it_and_no_secret_is_configured() {
     let proof = scene.prove().await.unwrap();
     assert_eq!(oid(&proof), scene.cloud.names().system.object_id);
     // All that a configuration gives is here, and none of it is secret.
-    let Options { resource, scope, from, overrides, variables, endpoints: _ } = &scene.options;
-    assert_eq!((resource.as_str(), scope, from), (ARM, &None, &From::Instance(ManagedIdentity::System)));
-    assert_eq!((overrides, variables), (&LoginFields::default(), &Variables::default()));
+    let CloudIdentityOptions { resource, scope, from, overrides, variables, endpoints: _ } = &scene.options;
+    assert_eq!((resource.as_str(), scope, from), (ARM, &None, &IdentityOrigin::Instance(ManagedIdentity::System)));
+    assert_eq!((overrides, variables), (&LoginFields::default(), &AzureEnv::default()));
     let debug = format!("{:?} {proof:?}", scene.options);
     assert!(!debug.contains(proof.jwt.expose_secret()));
 }
@@ -141,7 +142,7 @@ async fn a_named_identity_of_the_machine_is_asked_for_by_its_id() {
     for which in [ManagedIdentity::ClientId(user.client_id.clone()), ManagedIdentity::ObjectId(user.object_id.clone())]
     {
         let mut options = scene.options.clone();
-        options.from = From::Instance(which);
+        options.from = IdentityOrigin::Instance(which);
         let proof = signed(options.build(scene.clock.clone()).unwrap().prove().await.unwrap());
         assert_eq!(oid(&proof), user.object_id);
         assert_eq!(proof.fields.vm_name.as_deref(), Some(Names::VM));
@@ -200,7 +201,7 @@ async fn a_client_certificate_logs_in() {
     let check = async |content: &str, wanted: &str| {
         std::fs::write(&path, content).unwrap();
         let error = scene.prove().await.unwrap_err();
-        assert_eq!(error.class, Class::Config);
+        assert_eq!(error.kind, IdentityErrorKind::Config);
         assert!(error.to_string().contains(wanted), "{error}");
     };
     check("", "no PEM certificate").await;
@@ -228,7 +229,7 @@ async fn encrypted_keys_and_pkcs12_files_of_openssl_log_in_with_their_password_a
         variables.insert("AZURE_CLIENT_CERTIFICATE_PATH".to_owned(), file.to_owned());
         variables
             .extend(password.map(|password| ("AZURE_CLIENT_CERTIFICATE_PASSWORD".to_owned(), password.to_owned())));
-        let options = Options { variables: Variables::of(variables), ..scene.options.clone() };
+        let options = CloudIdentityOptions { variables: AzureEnv::from_vars(variables), ..scene.options.clone() };
         options.build(scene.clock.clone()).unwrap().prove().await
     };
 
@@ -257,7 +258,7 @@ async fn encrypted_keys_and_pkcs12_files_of_openssl_log_in_with_their_password_a
         assert_eq!(&oid(&signed(prove(file, Some(PASSWORD)).await.unwrap())), application, "{file}");
         for (password, reason) in [(Some("another"), "does not open with its password"), (None, "needs a password")] {
             let error = prove(file, password).await.unwrap_err();
-            assert_eq!(error.class, Class::Config);
+            assert_eq!(error.kind, IdentityErrorKind::Config);
             assert!(error.to_string().contains(reason), "{error}");
         }
     }
@@ -271,7 +272,7 @@ async fn encrypted_keys_and_pkcs12_files_of_openssl_log_in_with_their_password_a
         for content in [&damaged[..], &whole[..place]] {
             std::fs::write(at("damaged.p12"), content).unwrap();
             let error = prove(&at("damaged.p12"), Some(PASSWORD)).await.unwrap_err();
-            assert_eq!(error.class, Class::Config, "{place}: {error}");
+            assert_eq!(error.kind, IdentityErrorKind::Config, "{place}: {error}");
             assert!(!error.to_string().contains(PASSWORD));
         }
     }
@@ -305,10 +306,10 @@ async fn a_pod_whose_metadata_service_is_blocked_logs_in() {
 #[tokio::test]
 async fn app_service_gives_its_identity() {
     let mut scene = Scene::new();
-    scene.options.variables = Variables::of(scene.cloud.variables_for_app_service());
+    scene.options.variables = AzureEnv::from_vars(scene.cloud.variables_for_app_service());
     assert_eq!(oid(&scene.prove().await.unwrap()), scene.cloud.names().system.object_id);
     let object_id = scene.cloud.names().user.object_id.clone();
-    scene.options.from = From::Instance(ManagedIdentity::ObjectId(object_id.clone()));
+    scene.options.from = IdentityOrigin::Instance(ManagedIdentity::ObjectId(object_id.clone()));
     assert_eq!(oid(&scene.prove().await.unwrap()), object_id);
     assert_eq!(scene.cloud.dials().requests(Door::AppService), 2);
     assert_eq!(scene.cloud.dials().requests(Door::Metadata), 0);
@@ -317,7 +318,7 @@ async fn app_service_gives_its_identity() {
 #[tokio::test]
 async fn an_arc_machine_answers_its_agents_challenge() {
     let mut scene = Scene::new();
-    scene.options.variables = Variables::of(scene.cloud.variables_for_arc());
+    scene.options.variables = AzureEnv::from_vars(scene.cloud.variables_for_arc());
     assert_eq!(oid(&scene.prove().await.unwrap()), scene.cloud.names().system.object_id);
     assert_eq!(scene.cloud.dials().requests(Door::Arc), 2);
 
@@ -325,7 +326,7 @@ async fn an_arc_machine_answers_its_agents_challenge() {
     std::fs::create_dir(&elsewhere).unwrap();
     scene.options.endpoints.arc_tokens = elsewhere;
     let error = scene.prove().await.unwrap_err();
-    assert_eq!(error.class, Class::Config);
+    assert_eq!(error.kind, IdentityErrorKind::Config);
     assert!(error.message.contains("not in its own folder"), "{error}");
 }
 
@@ -337,7 +338,7 @@ async fn partial_variables_are_told_before_anything_is_asked() {
         variables
     });
     let error = scene.options.build(scene.clock.clone()).unwrap_err();
-    assert_eq!(error.class, Class::Config);
+    assert_eq!(error.kind, IdentityErrorKind::Config);
     assert!(error.message.contains("AZURE_FEDERATED_TOKEN_FILE is set, but AZURE_TENANT_ID is missing"), "{error}");
     assert!(scene.cloud.dials().counts().is_empty());
 }
@@ -362,22 +363,22 @@ async fn the_clouds_troubles_are_waited_out() {
 
 #[tokio::test(start_paused = true)]
 async fn what_does_not_pass_is_told_within_the_budget_with_its_cause() {
-    let check = async |status: u16, class: Class, most: u64, cause: &str| {
+    let check = async |status: u16, kind: IdentityErrorKind, most: u64, cause: &str| {
         let scene = Scene::new();
         scene.cloud.dials().fail_next_tokens(100, status);
         let (error, seconds) = scene.failure().await;
-        assert_eq!(error.class, class);
+        assert_eq!(error.kind, kind);
         assert!(seconds <= most, "{seconds} s");
         assert!(error.to_string().contains(cause), "{error}");
         assert_eq!(error.source_name, "metadata service");
     };
-    check(400, Class::Denied, 14, "400 invalid_request: Identity not found").await;
-    check(401, Class::Config, 0, "401 unauthorized_client").await;
-    check(404, Class::NotReady, 15, "404 not_found").await;
-    check(410, Class::NotReady, 80, "410 gone").await;
-    check(429, Class::Throttled, 30, "429 too_many_requests").await;
-    check(500, Class::Transient, 31, "Failed to retrieve token from the Active directory").await;
-    check(502, Class::Transient, 31, "a proxy seems to answer").await;
+    check(400, IdentityErrorKind::Denied, 14, "400 invalid_request: Identity not found").await;
+    check(401, IdentityErrorKind::Config, 0, "401 unauthorized_client").await;
+    check(404, IdentityErrorKind::NotReady, 15, "404 not_found").await;
+    check(410, IdentityErrorKind::NotReady, 80, "410 gone").await;
+    check(429, IdentityErrorKind::Throttled, 30, "429 too_many_requests").await;
+    check(500, IdentityErrorKind::Transient, 31, "Failed to retrieve token from the Active directory").await;
+    check(502, IdentityErrorKind::Transient, 31, "a proxy seems to answer").await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -401,7 +402,7 @@ async fn nobody_listening_is_told_in_seconds() {
     let mut scene = Scene::new();
     scene.options.endpoints.metadata = "http://127.0.0.1:9/".parse().unwrap();
     let (error, seconds) = scene.failure().await;
-    assert_eq!((error.class, seconds), (Class::NotReady, 7));
+    assert_eq!((error.kind, seconds), (IdentityErrorKind::NotReady, 7));
     assert!(error.message.contains("cannot connect to http://127.0.0.1:9: "), "{error}");
     assert!(error.message.contains("refused"), "{error}");
     assert!(error.hint.unwrap().contains("workload identity"));
@@ -412,7 +413,7 @@ async fn a_service_that_answers_too_late_is_given_up() {
     let scene = Scene::new();
     scene.cloud.dials().delay(Duration::from_mins(10));
     let (error, seconds) = scene.failure().await;
-    assert_eq!(error.class, Class::Transient);
+    assert_eq!(error.kind, IdentityErrorKind::Transient);
     assert!(error.message.contains("the time was up after 10 s"), "{error}");
     assert!(seconds <= 91, "{seconds}");
 }
@@ -425,7 +426,7 @@ async fn a_refused_secret_is_told_without_it() {
         variables
     });
     let error = scene.prove().await.unwrap_err();
-    assert_eq!(error.class, Class::Config);
+    assert_eq!(error.kind, IdentityErrorKind::Config);
     assert!(error.message.contains("AADSTS7000215"), "{error}");
     assert!(!format!("{error:?} {:?}", scene.options).contains("canary"));
 }
@@ -437,7 +438,7 @@ async fn an_authority_with_a_foreign_certificate_is_told_at_once() {
     let other = Cloud::start(cloud::Options::in_folder(other), &mut TaskGroup::default()).unwrap();
     scene.options.endpoints.authority_ca = Some(other.ca_file());
     let error = scene.prove().await.unwrap_err();
-    assert_eq!(error.class, Class::Config);
+    assert_eq!(error.kind, IdentityErrorKind::Config);
     assert!(error.message.contains("TLS failed") && error.hint.unwrap().contains("not trusted"), "{error}");
     assert_eq!(scene.cloud.dials().requests(Door::Authority), 0);
 }
@@ -449,7 +450,7 @@ async fn an_old_federated_token_is_read_again_at_once_and_its_age_told() {
     source.prove().await.unwrap();
     scene.driven.set_wall_by(7200);
     let error = source.prove().await.unwrap_err();
-    assert_eq!(error.class, Class::Transient);
+    assert_eq!(error.kind, IdentityErrorKind::Transient);
     assert!(error.message.contains("azure-identity-token ended 360"), "{error}");
     assert_eq!(scene.cloud.dials().requests(Door::Authority), 1 + 3);
 
@@ -496,7 +497,7 @@ async fn a_federated_token_that_is_not_mounted_yet_is_waited_for() {
         variables
     });
     let (error, seconds) = scene.failure().await;
-    assert_eq!(error.class, Class::NotReady);
+    assert_eq!(error.kind, IdentityErrorKind::NotReady);
     assert!(error.message.contains("/nonexistent/token"), "{error}");
     assert!((2..=5).contains(&seconds), "{seconds}");
     assert_eq!(scene.cloud.dials().requests(Door::Authority), 0);
@@ -511,28 +512,28 @@ async fn a_token_that_is_about_to_end_is_asked_for_again() {
     assert_eq!(scene.clock.now().since(start).as_secs(), 15, "it is alive, and used after three more");
     scene.cloud.dials().skew(-3600);
     let (error, _) = scene.failure().await;
-    assert_eq!(error.class, Class::NotReady);
+    assert_eq!(error.kind, IdentityErrorKind::NotReady);
     assert!(error.hint.unwrap().contains("clock is ahead"), "{error}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_authoritys_refusals_are_retried_by_their_number() {
-    let check = async |code: u32, class: Class, attempts: u64, (least, most): (u64, u64)| {
+    let check = async |code: u32, kind: IdentityErrorKind, attempts: u64, (least, most): (u64, u64)| {
         let scene = Scene::new().environment(Cloud::variables_for_workload_identity);
         let text = format!("AADSTS{code}: no.");
         let body = json!({"error": "invalid_request", "error_description": text, "error_codes": [code]});
         scene.cloud.dials().fail_next_tokens_with(100, &Failure { status: 400, body: Some(body), retry_after: None });
         let (error, seconds) = scene.failure().await;
-        assert_eq!((error.class, scene.cloud.dials().requests(Door::Authority)), (class, attempts), "{error}");
+        assert_eq!((error.kind, scene.cloud.dials().requests(Door::Authority)), (kind, attempts), "{error}");
         assert!((least..=most).contains(&seconds), "{code}: {seconds} s");
         assert!(error.message.contains(&format!("AADSTS{code}")), "{error}");
     };
-    check(700_024, Class::Transient, 3, (2, 5)).await;
-    check(70_021, Class::Denied, 4, (35, 70)).await;
-    check(700_213, Class::Denied, 4, (35, 70)).await;
-    check(90_061, Class::Transient, 6, (15, 31)).await;
-    check(700_016, Class::Config, 1, (0, 0)).await;
-    check(500_011, Class::Config, 1, (0, 0)).await;
+    check(700_024, IdentityErrorKind::Transient, 3, (2, 5)).await;
+    check(70_021, IdentityErrorKind::Denied, 4, (35, 70)).await;
+    check(700_213, IdentityErrorKind::Denied, 4, (35, 70)).await;
+    check(90_061, IdentityErrorKind::Transient, 6, (15, 31)).await;
+    check(700_016, IdentityErrorKind::Config, 1, (0, 0)).await;
+    check(500_011, IdentityErrorKind::Config, 1, (0, 0)).await;
 }
 
 /// Collects what is logged on this thread.
@@ -569,7 +570,7 @@ async fn the_choice_and_what_was_passed_over_are_logged_once_and_no_secret_is() 
     let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
     let count = |wanted: &str| text.matches(wanted).count();
     assert_eq!(count("identity.source.chosen"), 1, "{text}");
-    assert_eq!(count("identity.source.passed_over"), 3);
+    assert_eq!(count("identity.source.skipped"), 3);
     assert_eq!(count("AZURE_CLIENT_SECRET is not set"), 1);
     let assertion = &scene.cloud.variables_for_workload_identity()["AZURE_FEDERATED_TOKEN_FILE"];
     let assertion = std::fs::read_to_string(assertion).unwrap();

@@ -11,7 +11,7 @@ mod suspect;
 
 use std::time::Duration;
 
-use keyward::agent::token::Kind;
+use keyward::agent::token::TokenKind;
 use keyward::emulators::secrets::{Canned, Operation, Role, TokenType};
 
 use crate::harness::session::{World, minutes};
@@ -124,7 +124,7 @@ async fn batch_tokens_are_replaced_before_they_end_and_never_renewed() {
     let ten = Duration::from_mins(10);
     let world = World::new(Role { ttl: ten, token_type: TokenType::Batch, ..Role::default() });
     let mut session = world.start();
-    assert_eq!(session.serving().await.kind, Kind::Batch);
+    assert_eq!(session.serving().await.kind, TokenKind::Batch);
     session.serves_for(Duration::from_hours(1)).await;
     assert_eq!(world.count(Operation::Renew), 0);
     assert!((9..=10).contains(&world.count(Operation::Login)), "{:?}", world.dials().counts());
@@ -135,7 +135,7 @@ async fn wrapped_logins_are_replaced_before_they_end_and_never_looked_up() {
     let mut world = World::new(hour());
     world.wrap_ttl = Some(Duration::from_mins(10));
     let mut session = world.start();
-    assert!(matches!(session.serving().await.kind, Kind::Wrapping { .. }));
+    assert!(matches!(session.serving().await.kind, TokenKind::Wrapping { .. }));
     assert!(session.ring().await.is_some());
     session.serves_for(Duration::from_hours(1)).await;
     assert_eq!(world.count(Operation::Lookup) + world.count(Operation::Renew), 0);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use keyward::agent::local_api::{self, ListenerKind, LocalApiDeps, LocalApiOptions, SessionHandle};
-use keyward::agent::token::{ClientToken, Generation, Kind, Lease, Token, TokenPublisher};
+use keyward::agent::token::{ClientToken, Generation, Lease, Token, TokenKind, TokenPublisher};
 use keyward::clock::{Clock, TestClock};
 use keyward::credential_watch::{Availability, RefreshSignal, credential_channel};
 use keyward::health::Health;
@@ -98,7 +98,7 @@ fn token(secret: &str, generation: Generation, lease: Lease, now: keyward::clock
         secret: ClientToken::parse(SecretString::from(secret)).unwrap(),
         accessor: Some("accessor-1".to_owned()),
         lease,
-        kind: Kind::Service,
+        kind: TokenKind::Service,
         policies: vec!["default".to_owned(), "web".to_owned()],
         obtained: now,
         expires: (!lease.ttl.is_zero()).then(|| now + lease.ttl),

@@ -5,7 +5,7 @@ mod methods;
 use std::time::{Duration, SystemTime};
 
 use keyward::agent::identity::{IdentityProof, SignedToken};
-use keyward::agent::login::{Cure, LoginError};
+use keyward::agent::login::{LoginError, Remedy};
 use keyward::emulators::secrets::{Canned, Operation, Role};
 use keyward::jwt::UnverifiedClaims;
 
@@ -123,8 +123,8 @@ const ANSWERS: &[(u16, &str, &str)] = &[
 
 fn class(error: &LoginError) -> String {
     match error {
-        LoginError::Clock { cure: Cure::Refetch, .. } => "clock refetch".to_owned(),
-        LoginError::Clock { cure: Cure::Wait(_), .. } => "clock wait".to_owned(),
+        LoginError::Clock { remedy: Remedy::Refetch, .. } => "clock refetch".to_owned(),
+        LoginError::Clock { remedy: Remedy::Wait(_), .. } => "clock wait".to_owned(),
         error => error.reason().to_owned(),
     }
 }
@@ -194,7 +194,7 @@ async fn a_proof_outside_its_time_is_not_sent() {
 
     let start = now + Duration::from_secs(30);
     let error = login.login(&dated(start, now + hour), &bench.clock).await.unwrap_err();
-    let LoginError::Clock { cure: Cure::Wait(Some(until)), .. } = error else { panic!("{error}") };
+    let LoginError::Clock { remedy: Remedy::Wait(Some(until)), .. } = error else { panic!("{error}") };
     assert_eq!(until, start + Duration::from_secs(1));
     assert_eq!(bench.secrets.dials().counts().total(), 0);
 
@@ -211,13 +211,13 @@ async fn a_server_whose_clock_is_behind_is_waited_for_by_its_own_clock() {
     bench.secrets.dials().skew(-60);
     let error = bench.login().login(&proof, &bench.clock).await.unwrap_err();
     assert!(error.to_string().contains("its clock is 60 s behind ours"), "{error}");
-    let LoginError::Clock { cure: Cure::Wait(Some(until)), .. } = error else { panic!("{error}") };
+    let LoginError::Clock { remedy: Remedy::Wait(Some(until)), .. } = error else { panic!("{error}") };
     assert_eq!(until, now + Duration::from_secs(56));
 
     bench.secrets.dials().answer_next(Operation::Login, behind);
     bench.secrets.dials().skew(-86_400);
     let error = bench.login().login(&proof, &bench.clock).await.unwrap_err();
-    assert!(matches!(error, LoginError::Clock { cure: Cure::Wait(None), .. }), "a day is no wait: {error}");
+    assert!(matches!(error, LoginError::Clock { remedy: Remedy::Wait(None), .. }), "a day is no wait: {error}");
 }
 
 #[tokio::test(start_paused = true)]

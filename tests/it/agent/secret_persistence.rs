@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use keyward::agent::secrets::{
-    RetryBudget, SecretAnswer, SecretOptions, SecretRenewer, SecretRenewerDeps, SecretRequest,
+    RetryBudget, SecretOptions, SecretRenewer, SecretRenewerDeps, SecretRequest, SecretResponse,
 };
 use keyward::clock::ClockReading;
 use keyward::credential_watch::{Availability, CredentialWatch, RefreshRequest, RefreshSignal, credential_channel};
@@ -77,7 +77,7 @@ impl Kept {
     }
 }
 
-fn text(options: &SecretOptions, answer: &SecretAnswer, _: ClockReading) -> Result<String, String> {
+fn text(options: &SecretOptions, answer: &SecretResponse, _: ClockReading) -> Result<String, String> {
     let text = answer.data.text(&options.field).ok_or("it has no such field")?;
     Ok(text.expose_secret().to_owned())
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use keyward::agent::output_watch::OnMissing;
 use keyward::agent::sinks::{FileSink, OnExpiry, SinkFormat, SinkOptions};
-use keyward::agent::token::{ClientToken, Generation, Kind, Lease, Token, TokenPublisher, TokenWatch};
+use keyward::agent::token::{ClientToken, Generation, Lease, Token, TokenKind, TokenPublisher, TokenWatch};
 use keyward::clock::{Clock, TestClock};
 use keyward::credential_watch::{Availability, credential_channel};
 use keyward::health::Health;
@@ -77,7 +77,7 @@ impl Scene {
             secret: ClientToken::parse(SecretString::from(secret)).unwrap(),
             accessor: None,
             lease: Lease { ttl, renewable: true },
-            kind: Kind::Service,
+            kind: TokenKind::Service,
             policies: Vec::new(),
             obtained: now,
             expires: Some(now + ttl),

@@ -11,7 +11,7 @@ use axum::Router;
 use axum::http::{HeaderMap, StatusCode};
 use keyward::agent::login::{Login, LoginError};
 use keyward::agent::server_client;
-use keyward::agent::server_client::{CallError, Upstream};
+use keyward::agent::server_client::{CallError, ServerClient};
 use keyward::agent::token::ClientToken;
 use keyward::clock::Clock;
 use keyward::emulators::secrets::{Options, Role, Secrets};
@@ -57,7 +57,7 @@ async fn a_redirect_is_refused_and_the_other_host_sees_nothing() {
         let to = format!("http://{evil}/v1/auth/azure/login?jwt=canary");
         let status = StatusCode::from_u16(code).unwrap();
         let routes = Router::new().fallback(async move || (status, [("location", to)]));
-        let upstream = Upstream::build(&options(&format!("http://{}", serve(routes, &mut tasks)))).unwrap();
+        let upstream = ServerClient::build(&options(&format!("http://{}", serve(routes, &mut tasks)))).unwrap();
         let error = login(&upstream).login(&proof("canary-proof"), &Clock::System).await.unwrap_err();
         assert!(matches!(error, LoginError::Unavailable { .. }), "{error}");
         assert!(error.to_string().contains("never followed"), "{error}");
@@ -82,7 +82,7 @@ async fn a_call_carries_the_headers_that_the_server_knows() {
         let text = names.map(header).join(" ");
         (StatusCode::IM_A_TEAPOT, axum::Json(serde_json::json!({ "errors": [text] })))
     });
-    let upstream = Upstream::build(&options(&format!("http://{}", serve(routes, &mut tasks)))).unwrap();
+    let upstream = ServerClient::build(&options(&format!("http://{}", serve(routes, &mut tasks)))).unwrap();
     let told = |error: CallError| match error {
         CallError::Status { status: 418, errors, .. } => errors.join(""),
         error => panic!("{error}"),
@@ -92,7 +92,7 @@ async fn a_call_carries_the_headers_that_the_server_knows() {
     assert_eq!(told(upstream.lookup_self(&plain, Some("team/a")).await.unwrap_err()), "[redacted] team/a true -");
     assert_eq!(told(upstream.renew_self(&plain, None).await.unwrap_err()), "[redacted] - true -");
     let jwt = SecretString::from("a.b.c");
-    let body = server_client::LoginBody {
+    let body = server_client::LoginRequest {
         role: "r",
         jwt: &jwt,
         subscription_id: None,
@@ -118,9 +118,9 @@ async fn a_unix_socket_is_an_address() {
         listener.serve(router(routes), Limits::default(), stop).await;
         Ok(())
     });
-    let upstream = Upstream::build(&at(client::Address::Unix(path))).unwrap();
+    let upstream = ServerClient::build(&at(client::Address::Unix(path))).unwrap();
     assert_eq!(upstream.lookup_self(&token(), None).await.unwrap().lease.ttl, Duration::from_mins(1));
-    let gone = Upstream::build(&at(client::Address::Unix(folder.path().join("gone.sock")))).unwrap();
+    let gone = ServerClient::build(&at(client::Address::Unix(folder.path().join("gone.sock")))).unwrap();
     let error = gone.lookup_self(&token(), None).await.unwrap_err();
     assert!(matches!(&error, CallError::Unreachable { cause } if cause.contains("gone.sock")), "{error}");
 }
@@ -147,7 +147,7 @@ async fn an_answer_that_breaks_off_or_never_ends_is_a_failure_of_its_kind() {
     let whole = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len());
     let check = async |bytes: &[u8], wanted: &str| {
         let (address, _tasks) = answering(bytes.to_vec()).await;
-        let upstream = Upstream::build(&options(&format!("http://{address}"))).unwrap();
+        let upstream = ServerClient::build(&options(&format!("http://{address}"))).unwrap();
         let found = match login(&upstream).login(&proof("canary-proof"), &Clock::System).await {
             Ok(_) => "ok".to_owned(),
             Err(error) => {
@@ -200,7 +200,7 @@ async fn a_given_proxy_sees_a_tunnel_and_nothing_inside_it() {
     let mut options = options("https://vault.example:8200");
     options.client.tls = trusting(&ours.ca_file());
     options.client.proxy = client::Proxy::Through(format!("http://{address}").parse().unwrap());
-    let upstream = Upstream::build(&options).unwrap();
+    let upstream = ServerClient::build(&options).unwrap();
     login(&upstream).login(&proof("a.b.c"), &Clock::System).await.unwrap();
     assert_eq!(asked.recv().await.unwrap(), "CONNECT vault.example:8200 HTTP/1.1");
 }
@@ -266,7 +266,7 @@ async fn log_in_over(tls: Arc<rustls::ServerConfig>, trust: client::Tls) -> Resu
     let secrets = Secrets::start(settings, &mut tasks).unwrap();
     let mut options = options(secrets.url());
     options.client.tls = trust;
-    let upstream = Upstream::build(&options).map_err(|error| error.to_string())?;
+    let upstream = ServerClient::build(&options).map_err(|error| error.to_string())?;
     let login = Login::new(upstream, login_options());
     login.login(&proof("canary"), &Clock::System).await.map(|_| ()).map_err(|error| error.to_string())
 }

@@ -1,6 +1,6 @@
 //! The `cloud` method's parameters: each row of the table of its specification, by name.
 
-use keyward::agent::identity::{From, LoginFields, ManagedIdentity, Method};
+use keyward::agent::identity::{IdentityMethod, IdentityOrigin, LoginFields, ManagedIdentity};
 
 use super::{Folder, check, clean, environment};
 use keyward::config::{Config, Purpose, load};
@@ -11,9 +11,9 @@ fn with(parameters: &str) -> String {
     format!("{SERVER}{parameters}")
 }
 
-fn identity(config: &Config) -> &keyward::agent::identity::Options {
+fn identity(config: &Config) -> &keyward::agent::identity::CloudIdentityOptions {
     match &config.sessions[0].identity {
-        Method::Cloud(options) => options,
+        IdentityMethod::Cloud(options) => options,
         other => panic!("{other:?}"),
     }
 }
@@ -88,25 +88,25 @@ fn object_id_and_client_id_exclude_each_other_in_either_mode() {
 #[test]
 fn object_id_names_the_managed_identity() {
     let config = clean(&with("role = \"web\"\nresource = \"r\"\nobject_id = \"o\"\n"));
-    assert_eq!(identity(&config).from, From::Instance(ManagedIdentity::ObjectId("o".to_owned())));
+    assert_eq!(identity(&config).from, IdentityOrigin::Instance(ManagedIdentity::ObjectId("o".to_owned())));
 }
 
 /// Spec, method cloud, row client_id: a string; the user-assigned managed identity that gives the token.
 #[test]
 fn client_id_names_the_managed_identity() {
     let config = clean(&with("role = \"web\"\nresource = \"r\"\nclient_id = \"c\"\n"));
-    assert_eq!(identity(&config).from, From::Instance(ManagedIdentity::ClientId("c".to_owned())));
+    assert_eq!(identity(&config).from, IdentityOrigin::Instance(ManagedIdentity::ClientId("c".to_owned())));
 }
 
 /// Spec, method cloud, row authenticate_from_environment: a boolean, false by default.
 #[test]
 fn authenticate_from_environment_is_false_unless_given() {
     let config = clean(&with("role = \"web\"\nresource = \"r\"\n"));
-    assert_eq!(identity(&config).from, From::Instance(ManagedIdentity::System));
+    assert_eq!(identity(&config).from, IdentityOrigin::Instance(ManagedIdentity::System));
     let config = clean(&with("role = \"web\"\nresource = \"r\"\nauthenticate_from_environment = false\n"));
-    assert_eq!(identity(&config).from, From::Instance(ManagedIdentity::System));
+    assert_eq!(identity(&config).from, IdentityOrigin::Instance(ManagedIdentity::System));
     let config = clean(&with("role = \"web\"\nresource = \"r\"\nauthenticate_from_environment = true\n"));
-    assert_eq!(identity(&config).from, From::Environment);
+    assert_eq!(identity(&config).from, IdentityOrigin::Environment);
 }
 
 /// Spec, method cloud, row authenticate_from_environment: when true, object_id and client_id are ignored.
@@ -116,7 +116,7 @@ fn authenticate_from_environment_ignores_an_id_and_says_so() {
         let parameters =
             format!("role = \"web\"\nresource = \"r\"\n{id} = \"x\"\nauthenticate_from_environment = true\n");
         let (folder, outcome) = check(&with(&parameters));
-        assert_eq!(identity(outcome.config.as_ref().unwrap()).from, From::Environment);
+        assert_eq!(identity(outcome.config.as_ref().unwrap()).from, IdentityOrigin::Environment);
         let wanted = format!(
             "a.toml:9:{}: session.main.cloud.{id}: ignored, because authenticate_from_environment is true; \
              leave it out, or name the identity by the variable AZURE_CLIENT_ID",

@@ -7,8 +7,8 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use keyward::agent::identity::LoginFields;
 use keyward::agent::login;
 use keyward::agent::login::{Login, LoginError};
-use keyward::agent::server_client::{CallError, LoginBody, Upstream, Verdict};
-use keyward::agent::token::Kind;
+use keyward::agent::server_client::{CallError, LoginRequest, ServerClient, TokenVerdict};
+use keyward::agent::token::TokenKind;
 use keyward::clock::Clock;
 use keyward::emulators::cloud;
 use keyward::emulators::cloud::Cloud;
@@ -26,7 +26,10 @@ async fn a_token_is_got_looked_up_renewed_up_to_its_maximum_and_revoked() {
     let role = Role { ttl: Duration::from_mins(10), max_ttl: Some(Duration::from_mins(15)), ..Role::default() };
     let bench = Bench::new(role);
     let token = bench.login().login(&proof("a.b.c"), &bench.clock).await.unwrap();
-    assert_eq!((token.lease.ttl, token.lease.renewable, token.kind), (Duration::from_mins(10), true, Kind::Service));
+    assert_eq!(
+        (token.lease.ttl, token.lease.renewable, token.kind),
+        (Duration::from_mins(10), true, TokenKind::Service)
+    );
     tokio::time::advance(Duration::from_mins(8)).await;
     let seen = bench.upstream.lookup_self(&token.secret, None).await.unwrap();
     assert_eq!((seen.lease.ttl, seen.accessor), (Duration::from_mins(2), token.accessor));
@@ -34,7 +37,7 @@ async fn a_token_is_got_looked_up_renewed_up_to_its_maximum_and_revoked() {
     assert_eq!(renewed.lease.ttl, Duration::from_mins(7), "the maximum of fifteen minutes shortens the lease");
     bench.upstream.revoke_self(&token.secret, None).await.unwrap();
     let error = bench.upstream.lookup_self(&token.secret, None).await.unwrap_err();
-    assert_eq!(error.verdict(), Verdict::Dead, "{error}");
+    assert_eq!(error.verdict(), TokenVerdict::Dead, "{error}");
     let counts = bench.secrets.dials().counts();
     assert_eq!((counts.of(Operation::Login), counts.of(Operation::Lookup), counts.total()), (1, 2, 5));
 }
@@ -51,9 +54,9 @@ async fn a_token_ends_when_its_lease_does() {
 async fn a_role_says_what_kind_of_token_it_gives() {
     let batch = Bench::new(Role { token_type: TokenType::Batch, ..Role::default() });
     let token = batch.login().login(&proof("a.b.c"), &batch.clock).await.unwrap();
-    assert_eq!((&token.kind, token.lease.renewable), (&Kind::Batch, false));
+    assert_eq!((&token.kind, token.lease.renewable), (&TokenKind::Batch, false));
     assert!(batch.upstream.lookup_self(&token.secret, None).await.unwrap().batch);
-    assert_eq!(batch.upstream.renew_self(&token.secret, None).await.unwrap_err().verdict(), Verdict::Refused);
+    assert_eq!(batch.upstream.renew_self(&token.secret, None).await.unwrap_err().verdict(), TokenVerdict::Refused);
 
     let limited = Bench::new(Role { num_uses: 3, ..Role::default() });
     let error = limited.login().login(&proof("a.b.c"), &limited.clock).await.unwrap_err();
@@ -64,9 +67,9 @@ async fn a_role_says_what_kind_of_token_it_gives() {
 #[tokio::test(start_paused = true)]
 async fn a_wrapped_login_gives_a_token_that_unwraps_once() {
     let bench = Bench::new(Role::default());
-    let options = login::Options { wrap_ttl: Some(Duration::from_mins(2)), ..login_options() };
+    let options = login::LoginOptions { wrap_ttl: Some(Duration::from_mins(2)), ..login_options() };
     let token = Login::new(bench.upstream.clone(), options).login(&proof("a.b.c"), &bench.clock).await.unwrap();
-    let Kind::Wrapping { creation_path, creation_time } = &token.kind else { panic!("{token:?}") };
+    let TokenKind::Wrapping { creation_path, creation_time } = &token.kind else { panic!("{token:?}") };
     assert_eq!(creation_path, "auth/azure/login");
     assert!(creation_time.starts_with("2027-"), "{creation_time}");
     assert_eq!((token.lease.ttl, token.lease.renewable), (Duration::from_mins(2), false));
@@ -101,11 +104,11 @@ async fn dials_make_it_fail_in_every_way() {
     dials.hang(false);
 
     dials.garbage(true);
-    assert!(matches!(bench.upstream.lookup_self(&token.secret, None).await, Err(CallError::Garbage { .. })));
+    assert!(matches!(bench.upstream.lookup_self(&token.secret, None).await, Err(CallError::InvalidResponse { .. })));
     dials.garbage(false);
 
     dials.refuse_renewals(true);
-    assert_eq!(bench.upstream.renew_self(&token.secret, None).await.unwrap_err().verdict(), Verdict::Denied);
+    assert_eq!(bench.upstream.renew_self(&token.secret, None).await.unwrap_err().verdict(), TokenVerdict::Denied);
     bench.upstream.lookup_self(&token.secret, None).await.unwrap();
     dials.lose_state();
     assert!(bench.upstream.lookup_self(&token.secret, None).await.unwrap_err().is_token_dead());
@@ -115,7 +118,7 @@ async fn dials_make_it_fail_in_every_way() {
 struct Pair {
     cloud: Cloud,
     secrets: Secrets,
-    upstream: Upstream,
+    upstream: ServerClient,
     _folder: tempfile::TempDir,
     _tasks: TaskGroup,
 }
@@ -149,7 +152,7 @@ impl Pair {
         let roles = roles.into_iter().collect();
         let options = Options { verification, roles, ..Options::for_anyone(Clock::System, "dev", Role::default()) };
         let secrets = Secrets::start(options, &mut tasks).unwrap();
-        let upstream = Upstream::build(&options_of(secrets.url())).unwrap();
+        let upstream = ServerClient::build(&options_of(secrets.url())).unwrap();
         Self { cloud, secrets, upstream, _folder: folder, _tasks: tasks }
     }
 
@@ -165,7 +168,7 @@ impl Pair {
     /// Logs in with a proof and fields; gives the server's own words if it refuses.
     async fn try_with(&self, role: &str, jwt: &str, fields: LoginFields) -> Result<(), String> {
         let jwt = SecretString::from(jwt);
-        let body = LoginBody {
+        let body = LoginRequest {
             role,
             jwt: &jwt,
             subscription_id: fields.subscription_id.as_deref(),

@@ -6,7 +6,7 @@ use keyward::agent::identity::{IdentityProof, LoginFields, SignedToken};
 use keyward::agent::login;
 use keyward::agent::login::Login;
 use keyward::agent::server_client;
-use keyward::agent::server_client::Upstream;
+use keyward::agent::server_client::ServerClient;
 use keyward::clock::{Clock, TestClock};
 use keyward::emulators::secrets::{Options, Role, Secrets};
 use keyward::http::client;
@@ -16,7 +16,7 @@ use secrecy::SecretString;
 /// An emulated secrets server that lets anyone in as `dev`, by a driven clock, and a client of it.
 pub(crate) struct Bench {
     pub(crate) secrets: Secrets,
-    pub(crate) upstream: Upstream,
+    pub(crate) upstream: ServerClient,
     pub(crate) clock: Clock,
     _tasks: TaskGroup,
 }
@@ -27,7 +27,7 @@ impl Bench {
             Clock::Test(TestClock::starting_at(std::time::SystemTime::UNIX_EPOCH + Duration::from_hours(500_000)));
         let mut tasks = TaskGroup::default();
         let secrets = Secrets::start(Options::for_anyone(clock.clone(), "dev", role), &mut tasks).unwrap();
-        let upstream = Upstream::build(&options(secrets.url())).unwrap();
+        let upstream = ServerClient::build(&options(secrets.url())).unwrap();
         Self { secrets, upstream, clock, _tasks: tasks }
     }
 
@@ -37,14 +37,14 @@ impl Bench {
 }
 
 /// Options for a server at a URL, with the time-outs that the configuration has by default.
-pub(crate) fn options(url: &str) -> server_client::Options {
+pub(crate) fn options(url: &str) -> server_client::ServerClientOptions {
     at(client::Address::Url(url.parse().unwrap()))
 }
 
-pub(crate) fn at(address: client::Address) -> server_client::Options {
-    server_client::Options {
+pub(crate) fn at(address: client::Address) -> server_client::ServerClientOptions {
+    server_client::ServerClientOptions {
         name: "test".to_owned(),
-        kind: server_client::Kind::Vault,
+        kind: server_client::ServerKind::Vault,
         client: client::Options {
             address,
             tls: client::Tls::default(),
@@ -56,12 +56,12 @@ pub(crate) fn at(address: client::Address) -> server_client::Options {
     }
 }
 
-pub(crate) fn login(upstream: &Upstream) -> Login {
+pub(crate) fn login(upstream: &ServerClient) -> Login {
     Login::new(upstream.clone(), login_options())
 }
 
-pub(crate) fn login_options() -> login::Options {
-    login::Options { role: "dev".to_owned(), mount: "azure".to_owned(), namespace: None, wrap_ttl: None }
+pub(crate) fn login_options() -> login::LoginOptions {
+    login::LoginOptions { role: "dev".to_owned(), mount: "azure".to_owned(), namespace: None, wrap_ttl: None }
 }
 
 /// A proof that says nothing, for servers that let anyone in.

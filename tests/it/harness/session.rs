@@ -6,14 +6,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
-use keyward::agent::identity::{Class, IdentityError, IdentityProof, IdentitySource, LoginFields, SignedToken};
+use keyward::agent::identity::{
+    IdentityError, IdentityErrorKind, IdentityProof, IdentitySource, LoginFields, SignedToken,
+};
 use keyward::agent::login;
 use keyward::agent::login::Login;
 use keyward::agent::server_client;
-use keyward::agent::server_client::Upstream;
+use keyward::agent::server_client::ServerClient;
 use keyward::agent::token::{Token, TokenWatch};
 use keyward::agent::token_lifecycle;
-use keyward::agent::token_lifecycle::{Farewell, Options, Parts, TokenKeeper};
+use keyward::agent::token_lifecycle::{SessionShutdown, TokenLifecycleOptions, TokenManager, TokenManagerDeps};
 use keyward::clock::{Clock, ClockReading, TestClock};
 use keyward::credential_watch::{Availability, RefreshRequest, RefreshSignal, credential_channel};
 use keyward::emulators::secrets;
@@ -92,7 +94,7 @@ impl IdentitySource for FakeIdentity {
         }
         if self.0.gone.load(Ordering::Relaxed) {
             return Err(IdentityError {
-                class: Class::NotReady,
+                kind: IdentityErrorKind::NotReady,
                 source_name: "fake",
                 message: "nobody answers".to_owned(),
                 hint: None,
@@ -118,7 +120,7 @@ pub(crate) struct World {
     pub(crate) driven: TestClock,
     pub(crate) clock: Clock,
     /// Made once: reading the system's certificates for each client takes long.
-    upstream: Upstream,
+    upstream: ServerClient,
     pub(crate) secrets: Secrets,
     pub(crate) identity: FakeIdentity,
     pub(crate) metrics: Metrics,
@@ -127,7 +129,7 @@ pub(crate) struct World {
     pub(crate) wrap_ttl: Option<Duration>,
     pub(crate) role: String,
     pub(crate) fingerprint: String,
-    pub(crate) options: Options,
+    pub(crate) options: TokenLifecycleOptions,
     _tasks: TaskGroup,
 }
 
@@ -146,9 +148,9 @@ impl World {
         let terms = Terms { ttl: Duration::from_mins(10), max_ttl: Duration::from_hours(2), renewable: true };
         options.database.insert("dev".to_owned(), terms);
         let secrets = Secrets::start(options, &mut tasks).unwrap();
-        let upstream = Upstream::build(&server_client::Options {
+        let upstream = ServerClient::build(&server_client::ServerClientOptions {
             name: "test".to_owned(),
-            kind: server_client::Kind::Vault,
+            kind: server_client::ServerKind::Vault,
             client: client::Options {
                 address: client::Address::Url(secrets.url().parse().unwrap()),
                 tls: client::Tls::default(),
@@ -171,7 +173,7 @@ impl World {
             wrap_ttl: None,
             role: "dev".to_owned(),
             fingerprint: "one".to_owned(),
-            options: Options {
+            options: TokenLifecycleOptions {
                 name: "web".to_owned(),
                 check_interval: Some(Duration::from_mins(5)),
                 login_jitter: Duration::ZERO,
@@ -185,7 +187,7 @@ impl World {
     /// Keeps what outlives a restart in a folder, the token if it is sealed.
     pub(crate) fn keep_state(&mut self, folder: &Path, sealed: bool) {
         let seal = sealed.then(|| SecretString::from("a key"));
-        self.options.state = Some(token_lifecycle::State { file: folder.join("web.json"), seal });
+        self.options.state = Some(token_lifecycle::SessionStateOptions { file: folder.join("web.json"), seal });
     }
 
     pub(crate) fn seal_with(&mut self, key: &str) {
@@ -196,7 +198,7 @@ impl World {
         self.secrets.dials()
     }
 
-    pub(crate) const fn upstream(&self) -> &Upstream {
+    pub(crate) const fn upstream(&self) -> &ServerClient {
         &self.upstream
     }
 
@@ -215,7 +217,7 @@ impl World {
     }
 
     pub(crate) fn login(&self) -> Login {
-        let options = login::Options {
+        let options = login::LoginOptions {
             role: self.role.clone(),
             mount: "azure".to_owned(),
             namespace: None,
@@ -229,10 +231,10 @@ impl World {
     }
 
     /// A session that takes the place of another one, and its token.
-    pub(crate) fn start_after(&self, before: Option<Farewell>) -> Session {
+    pub(crate) fn start_after(&self, before: Option<SessionShutdown>) -> Session {
         let (publisher, watch) = credential_channel("starting");
         let refresh_signal = RefreshSignal::new(self.clock.clone());
-        let parts = Parts {
+        let parts = TokenManagerDeps {
             publisher,
             identity: Box::new(self.identity.clone()),
             login: self.login(),
@@ -244,7 +246,7 @@ impl World {
             fingerprint: self.fingerprint.clone(),
         };
         let stop = CancellationToken::new();
-        let mut keeper = TokenKeeper::new(self.options.clone(), parts);
+        let mut keeper = TokenManager::new(self.options.clone(), parts);
         if let Some(before) = before {
             keeper.inherit(before);
         }
@@ -261,10 +263,10 @@ pub(crate) struct Session {
     pub(crate) watch: TokenWatch,
     pub(crate) refresh_signal: RefreshSignal,
     /// Other options for the running session.
-    pub(crate) options: watch::Sender<Options>,
+    pub(crate) options: watch::Sender<TokenLifecycleOptions>,
     pub(crate) clock: Clock,
     stop: CancellationToken,
-    running: JoinSet<Farewell>,
+    running: JoinSet<SessionShutdown>,
 }
 
 impl Session {
@@ -328,7 +330,7 @@ impl Session {
         }
     }
 
-    pub(crate) async fn stop(mut self) -> Farewell {
+    pub(crate) async fn stop(mut self) -> SessionShutdown {
         self.stop.cancel();
         self.running.join_next().await.unwrap().unwrap()
     }

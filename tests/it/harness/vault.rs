@@ -18,9 +18,9 @@ use hyper::body::{Frame, Incoming};
 use keyward::agent::api_proxy::{
     AllowedNamespaces, ApiProxy, ApiProxyDeps, ApiProxyOptions, CacheOptions, Exemption, Rule, Rules, TokenMode,
 };
-use keyward::agent::secrets::ChildOptions;
+use keyward::agent::secrets::DerivedTokenOptions;
 use keyward::agent::server_client;
-use keyward::agent::token::{ClientToken, Generation, Kind, Lease, Token, TokenPublisher, TokenWatch};
+use keyward::agent::token::{ClientToken, Generation, Lease, Token, TokenKind, TokenPublisher, TokenWatch};
 use keyward::clock::Clock;
 use keyward::credential_watch::{Availability, RefreshSignal, credential_channel};
 use keyward::http::guard::{self, Admit};
@@ -157,7 +157,7 @@ pub(crate) fn token(text: &str) -> Token {
         secret: ClientToken::parse(SecretString::from(text)).unwrap(),
         accessor: Some(format!("accessor-of-{text}")),
         lease: Lease { ttl: Duration::from_hours(1), renewable: true },
-        kind: Kind::Service,
+        kind: TokenKind::Service,
         policies: vec!["default".to_owned()],
         obtained: now,
         expires: Some(now + Duration::from_hours(1)),
@@ -219,13 +219,13 @@ impl Proxied {
     }
 
     /// The same with other options, and a server at another place.
-    pub(crate) fn with(change: impl FnOnce(&mut ApiProxyOptions, &mut server_client::Options)) -> Self {
+    pub(crate) fn with(change: impl FnOnce(&mut ApiProxyOptions, &mut server_client::ServerClientOptions)) -> Self {
         Self::admitting(Admit::AnyLocalUser, change)
     }
 
     pub(crate) fn admitting(
         admit: Admit,
-        change: impl FnOnce(&mut ApiProxyOptions, &mut server_client::Options),
+        change: impl FnOnce(&mut ApiProxyOptions, &mut server_client::ServerClientOptions),
     ) -> Self {
         Self::in_namespace(None, admit, change)
     }
@@ -234,7 +234,7 @@ impl Proxied {
     pub(crate) fn in_namespace(
         namespace: Option<&str>,
         admit: Admit,
-        change: impl FnOnce(&mut ApiProxyOptions, &mut server_client::Options),
+        change: impl FnOnce(&mut ApiProxyOptions, &mut server_client::ServerClientOptions),
     ) -> Self {
         let (vault, mut servers) = (Vault::default(), JoinSet::new());
         let server = vault.serve(Limits::default(), &mut servers);
@@ -266,7 +266,7 @@ impl Proxied {
         world: &World,
         session: &Session,
         options: ApiProxyOptions,
-        child: Option<ChildOptions>,
+        child: Option<DerivedTokenOptions>,
     ) -> Self {
         let upstream = super::secrets::options(world.secrets.url());
         let parts = parts(upstream, session.watch.clone(), session.refresh_signal.clone(), world.clock.clone());
@@ -339,7 +339,7 @@ impl Proxied {
 }
 
 fn parts(
-    upstream: server_client::Options,
+    upstream: server_client::ServerClientOptions,
     watch: TokenWatch,
     refresh_signal: RefreshSignal,
     clock: Clock,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use keyward::agent::local_api::{self, ListenerKind, LocalApiDeps, LocalApiOptions, SessionHandle};
-use keyward::agent::token::{ClientToken, Generation, Kind, Lease, Token};
+use keyward::agent::token::{ClientToken, Generation, Lease, Token, TokenKind};
 use keyward::clock::Clock;
 use keyward::credential_watch::{Availability, RefreshSignal, credential_channel};
 use keyward::health::Health;
@@ -42,7 +42,7 @@ impl Scene {
             secret: ClientToken::parse(SecretString::from(CANARY)).unwrap(),
             accessor: None,
             lease: Lease { ttl: Duration::from_hours(1), renewable: true },
-            kind: Kind::Service,
+            kind: TokenKind::Service,
             policies: Vec::new(),
             obtained: now,
             expires: Some(now + Duration::from_hours(1)),

@@ -1,31 +1,31 @@
 //! Which variables choose which source.
 
 use super::*;
-use crate::agent::identity::Class;
-use crate::agent::identity::{Endpoints, LoginFields};
+use crate::agent::identity::IdentityErrorKind;
+use crate::agent::identity::{CloudEndpoints, LoginFields};
 
-fn options(from: From, variables: &str) -> Options {
+fn options(from: IdentityOrigin, variables: &str) -> CloudIdentityOptions {
     let variables = variables.split_whitespace().map(|pair| {
         let (name, value) = pair.split_once('=').unwrap_or((pair, "x"));
         (name.to_owned(), value.to_owned())
     });
-    let mut endpoints = Endpoints::provider();
+    let mut endpoints = CloudEndpoints::provider();
     endpoints.arc_agent = "/nonexistent".into();
-    Options {
+    CloudIdentityOptions {
         resource: "https://management.azure.com/".to_owned(),
         scope: None,
         from,
         overrides: LoginFields::default(),
-        variables: Variables::of(variables),
+        variables: AzureEnv::from_vars(variables),
         endpoints,
     }
 }
 
-fn told(from: From, variables: &str) -> String {
+fn described(from: IdentityOrigin, variables: &str) -> String {
     match choose(&options(from, variables)) {
         Ok(choice) => choice.selected.describe(),
         Err(error) => {
-            assert_eq!(error.class, Class::Config);
+            assert_eq!(error.kind, IdentityErrorKind::Config);
             format!("error: {}", error.message)
         }
     }
@@ -35,8 +35,8 @@ fn told(from: From, variables: &str) -> String {
 #[test]
 fn the_environments_variables_choose_in_the_providers_order() {
     let check = |variables: &str, wanted: &str| {
-        let told = told(From::Environment, variables);
-        assert!(told.starts_with(wanted), "{variables}: {told}");
+        let described = described(IdentityOrigin::Environment, variables);
+        assert!(described.starts_with(wanted), "{variables}: {described}");
     };
     let who = "AZURE_TENANT_ID=t AZURE_CLIENT_ID=c";
     let at = "(client_id c in tenant t at login.microsoftonline.com)";
@@ -65,8 +65,8 @@ fn the_environments_variables_choose_in_the_providers_order() {
 #[test]
 fn a_partial_set_of_variables_is_an_error_that_names_what_is_missing() {
     let check = |variables: &str, wanted: &str| {
-        let told = told(From::Environment, variables);
-        assert!(told.starts_with("error: ") && told.contains(wanted), "{variables}: {told}");
+        let described = described(IdentityOrigin::Environment, variables);
+        assert!(described.starts_with("error: ") && described.contains(wanted), "{variables}: {described}");
     };
     check("AZURE_CLIENT_SECRET", "AZURE_TENANT_ID and AZURE_CLIENT_ID is missing");
     check("AZURE_CLIENT_SECRET AZURE_CLIENT_ID", "AZURE_TENANT_ID is missing");
@@ -89,9 +89,9 @@ fn a_partial_set_of_variables_is_an_error_that_names_what_is_missing() {
 #[test]
 fn the_kind_of_host_is_told_by_its_variables_in_both_modes() {
     let check = |variables: &str, wanted: &str| {
-        for from in [From::Instance(ManagedIdentity::System), From::Environment] {
-            let told = told(from, variables);
-            assert!(told.contains(wanted), "{variables}: {told}");
+        for from in [IdentityOrigin::Instance(ManagedIdentity::System), IdentityOrigin::Environment] {
+            let described = described(from, variables);
+            assert!(described.contains(wanted), "{variables}: {described}");
         }
     };
     check("IDENTITY_ENDPOINT=http://localhost:1/x IDENTITY_HEADER", "App Service");
@@ -110,38 +110,41 @@ fn the_kind_of_host_is_told_by_its_variables_in_both_modes() {
 fn instance_mode_reads_none_of_the_providers_login_variables() {
     let all = "AZURE_TENANT_ID AZURE_CLIENT_ID=other AZURE_CLIENT_SECRET AZURE_FEDERATED_TOKEN_FILE \
                AZURE_TOKEN_CREDENTIALS=dev AZURE_AUTHORITY_HOST=nonsense";
-    assert_eq!(told(From::Instance(ManagedIdentity::System), all), "metadata service");
-    let named = From::Instance(ManagedIdentity::ObjectId("mine".to_owned()));
-    assert_eq!(told(named, all), "metadata service (object_id mine)");
+    assert_eq!(described(IdentityOrigin::Instance(ManagedIdentity::System), all), "metadata service");
+    let named = IdentityOrigin::Instance(ManagedIdentity::ObjectId("mine".to_owned()));
+    assert_eq!(described(named, all), "metadata service (object_id mine)");
 }
 
 #[test]
 fn an_identity_that_the_host_cannot_give_is_an_error() {
     let arc = "IDENTITY_ENDPOINT=http://localhost:1/x IMDS_ENDPOINT";
-    let client = || From::Instance(ManagedIdentity::ClientId("c".to_owned()));
-    let object = || From::Instance(ManagedIdentity::ObjectId("o".to_owned()));
-    assert!(told(client(), arc).contains("client_id cannot be used"));
-    assert!(told(object(), arc).contains("object_id cannot be used"));
-    assert!(told(From::Environment, &format!("{arc} AZURE_CLIENT_ID=c")).contains("client_id cannot be used"));
+    let client = || IdentityOrigin::Instance(ManagedIdentity::ClientId("c".to_owned()));
+    let object = || IdentityOrigin::Instance(ManagedIdentity::ObjectId("o".to_owned()));
+    assert!(described(client(), arc).contains("client_id cannot be used"));
+    assert!(described(object(), arc).contains("object_id cannot be used"));
+    assert!(
+        described(IdentityOrigin::Environment, &format!("{arc} AZURE_CLIENT_ID=c"))
+            .contains("client_id cannot be used")
+    );
     let old = "MSI_ENDPOINT=http://localhost:1/x MSI_SECRET";
-    assert!(told(object(), old).contains("object_id cannot be used"));
-    assert!(told(client(), old).contains("client_id c"));
+    assert!(described(object(), old).contains("object_id cannot be used"));
+    assert!(described(client(), old).contains("client_id c"));
 }
 
 #[test]
 fn the_arc_agents_program_tells_an_arc_machine() {
-    let mut options = options(From::Instance(ManagedIdentity::System), "");
+    let mut options = options(IdentityOrigin::Instance(ManagedIdentity::System), "");
     options.endpoints.arc_agent = "/proc/self/exe".into();
     assert_eq!(choose(&options).unwrap().selected.describe(), "Arc agent");
 }
 
 #[test]
 fn each_source_passed_over_is_told_with_its_reason() {
-    let options = options(From::Environment, "AZURE_TENANT_ID AZURE_CLIENT_ID AZURE_FEDERATED_TOKEN_FILE");
-    let passed_over = choose(&options).unwrap().passed_over;
-    let told: Vec<String> = passed_over.iter().map(|(name, reason)| format!("{name}: {reason}")).collect();
+    let options = options(IdentityOrigin::Environment, "AZURE_TENANT_ID AZURE_CLIENT_ID AZURE_FEDERATED_TOKEN_FILE");
+    let skipped = choose(&options).unwrap().skipped;
+    let described: Vec<String> = skipped.iter().map(|(name, reason)| format!("{name}: {reason}")).collect();
     assert_eq!(
-        told,
+        described,
         [
             "client secret: AZURE_CLIENT_SECRET is not set",
             "client certificate: AZURE_CLIENT_CERTIFICATE_PATH is not set",
@@ -155,8 +158,8 @@ fn each_source_passed_over_is_told_with_its_reason() {
 fn the_token_proxys_variables_are_whole_or_an_error_by_name() {
     let who = "AZURE_TENANT_ID=t AZURE_CLIENT_ID=c AZURE_FEDERATED_TOKEN_FILE=/f";
     let check = |variables: &str, wanted: &str| {
-        let told = told(From::Environment, &format!("{who} {variables}"));
-        assert!(told.contains(wanted), "{variables}: {told}");
+        let described = described(IdentityOrigin::Environment, &format!("{who} {variables}"));
+        assert!(described.contains(wanted), "{variables}: {described}");
     };
     let proxy = "AZURE_KUBERNETES_TOKEN_PROXY=https://10.0.0.1:6443/token";
     check(
@@ -181,11 +184,11 @@ fn the_token_proxys_variables_are_whole_or_an_error_by_name() {
             "error: AZURE_KUBERNETES_TOKEN_PROXY is no https URL of a host, port and path alone",
         );
     }
-    let told = |variables: &str| told(From::Environment, variables);
+    let described = |variables: &str| described(IdentityOrigin::Environment, variables);
     assert!(
-        told(proxy).contains("but AZURE_FEDERATED_TOKEN_FILE is missing"),
+        described(proxy).contains("but AZURE_FEDERATED_TOKEN_FILE is missing"),
         "another identity must not take its place"
     );
     let secret = format!("{who} AZURE_CLIENT_SECRET=s AZURE_KUBERNETES_CA_FILE=/ca");
-    assert!(told(&secret).starts_with("client secret"), "no exchange is made");
+    assert!(described(&secret).starts_with("client secret"), "no exchange is made");
 }

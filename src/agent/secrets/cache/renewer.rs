@@ -16,10 +16,10 @@ use crate::agent::secrets::encrypted_file::{
     BackgroundWriter, ChangeLevel, EncryptedFile, EncryptedFileError, LARGEST, PersistOptions,
 };
 use crate::agent::secrets::snapshot_format::TokenFingerprint;
-use crate::agent::server_client::{CallError, Upstream, Verdict};
+use crate::agent::server_client::{CallError, ServerClient, TokenVerdict};
 use crate::agent::state_file::KeyPurpose;
 use crate::agent::token::{Lease, Token, TokenWatch};
-use crate::agent::token_lifecycle::retry_budget::{Failure, Pace};
+use crate::agent::token_lifecycle::retry_budget::{FailureCause, RetryBudget};
 use crate::backoff::random_unit;
 use crate::credential_watch::{Availability, RefreshSignal};
 
@@ -33,7 +33,7 @@ pub struct LeaseRenewerDeps {
     /// Rung where the server says that the token is dead.
     pub session: RefreshSignal,
     /// The server.
-    pub upstream: Upstream,
+    pub upstream: ServerClient,
     /// The namespace that the session logs in to.
     pub namespace: Option<String>,
 }
@@ -45,7 +45,7 @@ pub struct LeaseRenewer {
     inner: Arc<Inner>,
     parts: LeaseRenewerDeps,
     token: Option<Arc<Token>>,
-    pace: Pace,
+    pace: RetryBudget,
     /// The flag says whether it was asked with the issued token itself, not the session's.
     renewing: JoinSet<(CacheKey, bool, Result<Lease, CallError>)>,
     /// Leases of the last process that were not renewed yet.
@@ -59,7 +59,7 @@ impl LeaseRenewer {
     /// One that has done nothing yet.
     pub fn new(cache: &Cache, parts: LeaseRenewerDeps) -> Self {
         let inner = Arc::clone(&cache.0);
-        let pace = Pace::new(inner.clock.now());
+        let pace = RetryBudget::new(inner.clock.now());
         Self {
             cache: cache.clone(),
             inner,
@@ -203,22 +203,22 @@ impl LeaseRenewer {
         let unproven = self.unproven.iter().position(|its| its == key);
         match outcome {
             Ok(lease) => {
-                self.pace.succeeded(now);
+                self.pace.record_success(now);
                 lru.renewed(key, Some(lease), now, random_unit());
                 unproven.map(|at| self.unproven.swap_remove(at));
             }
             Err(error) => {
                 let verdict = error.verdict();
                 tracing::warn!(event = "cache.renewal.failed", %error, "a lease that is kept could not be renewed");
-                let doubts_session = verdict.doubts_token() && !own;
+                let doubts_session = verdict.suspects_token() && !own;
                 if doubts_session {
                     self.parts.session.request();
                 }
-                if verdict.doubts_token() && own {
+                if verdict.suspects_token() && own {
                     self.unproven.retain(|its| its != key);
                     lru.drop_one(key);
-                } else if verdict == Verdict::Unavailable || doubts_session {
-                    self.pace.failed(now, Failure::Passing, error.retry_after(), random_unit());
+                } else if verdict == TokenVerdict::Unavailable || doubts_session {
+                    self.pace.record_failure(now, FailureCause::Transient, error.retry_after(), random_unit());
                     lru.again(key, self.pace.not_before());
                 } else if let Some(at) = unproven {
                     // It was ended while nobody looked.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{Held, SecretRenewer};
 use crate::agent::secrets::lease::{Step, rewrite_after};
 use crate::agent::secrets::persisted_secrets::{PersistedSecrets, Record};
-use crate::agent::secrets::{SecretAnswer, SecretOptions};
+use crate::agent::secrets::{SecretOptions, SecretResponse};
 use crate::agent::token::{Generation, Token};
 use crate::credential_watch::Availability;
 
@@ -71,7 +71,7 @@ impl<T> SecretRenewer<T> {
         let now = self.deps.clock.now();
         let Some(held) = self.held.as_mut().filter(|held| !held.shown) else { return };
         let lease = held.lease.as_ref().map(|(lease, _)| lease.clone());
-        let answer = SecretAnswer { data: Arc::clone(&held.data), lease };
+        let answer = SecretResponse { data: Arc::clone(&held.data), lease };
         if let Ok(view) = (self.deps.view)(&self.options, &answer, now) {
             held.shown = true;
             let age = (held.before + now.since(held.read)).as_secs();

@@ -11,7 +11,7 @@ use serde_json::Value as Json;
 use super::FunctionResult;
 use super::arguments::Arguments;
 use super::go_time::by_layout;
-use crate::agent::secrets::{How, SecretAnswer, SecretRequest};
+use crate::agent::secrets::{SecretOp, SecretRequest, SecretResponse};
 use crate::agent::templates::TemplateSource;
 use crate::agent::templates::evaluation::{Dependency, Resolved, SharedEvaluation};
 use crate::agent::templates::value::{from_json, list, map, text};
@@ -40,7 +40,7 @@ pub(super) fn add(all: &mut FuncMap, source: &TemplateSource, evaluation: &Share
         "secrets",
         Box::new(move |args| {
             let args = Arguments::exactly("secrets", args, 1)?;
-            let request = SecretRequest { path: path(&args)?, how: How::List };
+            let request = SecretRequest { path: path(&args)?, how: SecretOp::List };
             let answer = known(&shared, request)?;
             let names = answer.as_ref().and_then(|answer| answer.data.whole().get("keys").map(from_json));
             Ok(names.unwrap_or_else(|| list([])))
@@ -51,8 +51,8 @@ pub(super) fn add(all: &mut FuncMap, source: &TemplateSource, evaluation: &Share
         "pkiCert",
         Box::new(move |args| {
             let mut request = request("pkiCert", args)?;
-            if request.how == How::Read {
-                request.how = How::Write(BTreeMap::new());
+            if request.how == SecretOp::Read {
+                request.how = SecretOp::Write(BTreeMap::new());
             }
             Ok(known(&shared, request)?.map_or(Value::Nil, |answer| certificate(&answer)))
         }),
@@ -118,7 +118,7 @@ fn request(name: &str, args: &[Value]) -> Result<SecretRequest, EngineError> {
         let (field, value) = field.split_once('=').ok_or_else(|| args.wrong(at, "a text NAME=VALUE"))?;
         fields.insert(field.to_owned(), value.to_owned());
     }
-    let how = if fields.is_empty() { How::Read } else { How::Write(fields) };
+    let how = if fields.is_empty() { SecretOp::Read } else { SecretOp::Write(fields) };
     Ok(SecretRequest { path: path(&args)?, how })
 }
 
@@ -140,7 +140,7 @@ fn path(args: &Arguments<'_>) -> Result<String, EngineError> {
     Err(args.fail(wrong))
 }
 
-fn known(evaluation: &SharedEvaluation, request: SecretRequest) -> Result<Option<Arc<SecretAnswer>>, EngineError> {
+fn known(evaluation: &SharedEvaluation, request: SecretRequest) -> Result<Option<Arc<SecretResponse>>, EngineError> {
     match evaluation.known(Dependency::Secret(request))? {
         Some(Resolved::Secret(answer)) => Ok(Some(answer)),
         _ => Ok(None),
@@ -148,7 +148,7 @@ fn known(evaluation: &SharedEvaluation, request: SecretRequest) -> Result<Option
 }
 
 /// The whole answer, named as Go's client names it.
-fn whole(answer: &SecretAnswer) -> Value {
+fn whole(answer: &SecretResponse) -> Value {
     let data = map(answer.data.whole().iter().map(|(name, value)| (name, from_json(value))));
     let lease = answer.lease.as_ref();
     let seconds = lease.map_or(0, |lease| lease.lease.ttl.as_secs());
@@ -161,7 +161,7 @@ fn whole(answer: &SecretAnswer) -> Value {
 }
 
 /// A certificate with its key, named as consul-template names them.
-fn certificate(answer: &SecretAnswer) -> Value {
+fn certificate(answer: &SecretResponse) -> Value {
     let data = answer.data.whole();
     let field = |name: &str| data.get(name).and_then(Json::as_str).map_or(Value::Nil, text);
     let ca = match field("issuing_ca") {

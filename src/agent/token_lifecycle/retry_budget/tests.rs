@@ -9,93 +9,93 @@ fn at(seconds: u64) -> ClockReading {
 #[test]
 fn the_wait_fits_the_failure() {
     let check = |before: u32, failure, asked: Option<u64>, unit: f64, wanted: u64| {
-        let mut pace = Pace::new(at(1000));
-        pace.failures = before;
-        pace.failed(at(1000), failure, asked.map(Duration::from_secs), unit);
-        assert_eq!(pace.not_before(), at(1000 + wanted), "{before} {failure:?} {asked:?} {unit}");
-        assert_eq!(pace.failures(), before + 1);
+        let mut budget = RetryBudget::new(at(1000));
+        budget.failures = before;
+        budget.record_failure(at(1000), failure, asked.map(Duration::from_secs), unit);
+        assert_eq!(budget.not_before(), at(1000 + wanted), "{before} {failure:?} {asked:?} {unit}");
+        assert_eq!(budget.failures(), before + 1);
     };
-    check(0, Failure::Passing, None, 1.0, 1);
-    check(4, Failure::Passing, None, 0.5, 8);
-    check(40, Failure::Passing, None, 1.0, 300);
-    check(0, Failure::Passing, Some(7), 0.0, 7);
-    check(0, Failure::Passing, Some(8), 1.0, 12);
-    check(0, Failure::Passing, Some(999_999), 0.0, 900);
-    check(40, Failure::Passing, Some(1), 1.0, 300);
-    check(0, Failure::Identity, None, 0.0, 5);
-    check(40, Failure::Identity, None, 0.0, 150);
-    check(0, Failure::Refused, None, 0.0, 150);
-    check(9, Failure::Refused, None, 1.0, 300);
-    check(0, Failure::Refused, Some(600), 0.0, 600);
-    check(0, Failure::Clock(Duration::from_secs(40)), None, 0.0, 40);
-    check(0, Failure::Clock(Duration::ZERO), None, 0.0, 1);
-    check(0, Failure::Clock(Duration::from_hours(9)), None, 0.0, 900);
+    check(0, FailureCause::Transient, None, 1.0, 1);
+    check(4, FailureCause::Transient, None, 0.5, 8);
+    check(40, FailureCause::Transient, None, 1.0, 300);
+    check(0, FailureCause::Transient, Some(7), 0.0, 7);
+    check(0, FailureCause::Transient, Some(8), 1.0, 12);
+    check(0, FailureCause::Transient, Some(999_999), 0.0, 900);
+    check(40, FailureCause::Transient, Some(1), 1.0, 300);
+    check(0, FailureCause::Identity, None, 0.0, 5);
+    check(40, FailureCause::Identity, None, 0.0, 150);
+    check(0, FailureCause::Refused, None, 0.0, 150);
+    check(9, FailureCause::Refused, None, 1.0, 300);
+    check(0, FailureCause::Refused, Some(600), 0.0, 600);
+    check(0, FailureCause::Clock(Duration::from_secs(40)), None, 0.0, 40);
+    check(0, FailureCause::Clock(Duration::ZERO), None, 0.0, 1);
+    check(0, FailureCause::Clock(Duration::from_hours(9)), None, 0.0, 900);
 }
 
 #[test]
 fn a_clock_that_stays_wrong_is_tried_slowly_after_one_fetch() {
-    let mut pace = Pace::new(at(0));
-    pace.failed(at(0), Failure::Clock(Duration::ZERO), None, 0.0);
-    assert_eq!(pace.not_before(), at(1));
-    pace.failed(at(1), Failure::Clock(Duration::ZERO), None, 0.0);
-    assert_eq!(pace.not_before(), at(151));
+    let mut budget = RetryBudget::new(at(0));
+    budget.record_failure(at(0), FailureCause::Clock(Duration::ZERO), None, 0.0);
+    assert_eq!(budget.not_before(), at(1));
+    budget.record_failure(at(1), FailureCause::Clock(Duration::ZERO), None, 0.0);
+    assert_eq!(budget.not_before(), at(151));
 }
 
 #[test]
 fn failed_renewals_keep_no_login_waiting() {
-    let mut pace = Pace::new(at(0));
+    let mut budget = RetryBudget::new(at(0));
     for _ in 0..20 {
-        pace.renewal_failed(at(10), None, 1.0);
+        budget.record_renewal_failure(at(10), None, 1.0);
     }
-    assert_eq!((pace.renewal_not_before(), pace.earliest_login(at(10))), (at(310), at(10)));
-    assert_eq!(Pace::resume(&pace.record(), at(100)).renewal_not_before(), at(310));
-    pace.renewal_failed(at(10), Some(Duration::from_mins(10)), 0.0);
-    assert_eq!(pace.renewal_not_before(), at(610));
-    pace.succeeded(at(20));
-    assert_eq!((pace.renewal_failures(), pace.renewal_not_before()), (0, at(20)));
+    assert_eq!((budget.renewal_not_before(), budget.earliest_login(at(10))), (at(310), at(10)));
+    assert_eq!(RetryBudget::restore(&budget.to_record(), at(100)).renewal_not_before(), at(310));
+    budget.record_renewal_failure(at(10), Some(Duration::from_mins(10)), 0.0);
+    assert_eq!(budget.renewal_not_before(), at(610));
+    budget.record_success(at(20));
+    assert_eq!((budget.renewal_failures(), budget.renewal_not_before()), (0, at(20)));
 }
 
 #[test]
 fn a_caller_that_waits_is_tried_for_soon_and_never_before_a_retry_after() {
-    let mut pace = Pace::new(at(0));
-    assert_eq!(pace.next_for_caller(at(0), 0.0), None, "nothing fails");
+    let mut budget = RetryBudget::new(at(0));
+    assert_eq!(budget.next_for_caller(at(0), 0.0), None, "nothing fails");
     for _ in 0..20 {
-        pace.failed(at(0), Failure::Passing, None, 1.0);
+        budget.record_failure(at(0), FailureCause::Transient, None, 1.0);
     }
-    assert_eq!(pace.next_for_caller(at(1), 0.0), Some(at(4)));
-    assert_eq!(pace.next_for_caller(at(200), 0.0), Some(at(200)));
-    pace.failed(at(200), Failure::Passing, Some(Duration::from_mins(1)), 0.0);
-    assert_eq!(pace.next_for_caller(at(201), 0.0), Some(at(260)));
-    assert_eq!(pace.next_on_demand(at(201)), at(260));
-    let mut resumed = Pace::resume(&pace.record(), at(210));
+    assert_eq!(budget.next_for_caller(at(1), 0.0), Some(at(4)));
+    assert_eq!(budget.next_for_caller(at(200), 0.0), Some(at(200)));
+    budget.record_failure(at(200), FailureCause::Transient, Some(Duration::from_mins(1)), 0.0);
+    assert_eq!(budget.next_for_caller(at(201), 0.0), Some(at(260)));
+    assert_eq!(budget.next_on_demand(at(201)), at(260));
+    let mut resumed = RetryBudget::restore(&budget.to_record(), at(210));
     assert_eq!(resumed.next_for_caller(at(211), 0.0), Some(at(260)));
-    pace.failed(at(300), Failure::Refused, None, 0.0);
-    assert_eq!(pace.next_for_caller(at(301), 0.0), None, "someone has to change a setting");
-    assert_eq!(pace.next_on_demand(at(301)), at(301), "and may have done so");
+    budget.record_failure(at(300), FailureCause::Refused, None, 0.0);
+    assert_eq!(budget.next_for_caller(at(301), 0.0), None, "someone has to change a setting");
+    assert_eq!(budget.next_on_demand(at(301)), at(301), "and may have done so");
 }
 
 #[test]
 fn logins_that_nothing_planned_come_from_a_bucket() {
-    let mut pace = Pace::new(at(0));
-    for _ in 0..LOGINS {
-        assert_eq!(pace.earliest_login(at(10)), at(10));
-        pace.take(at(10));
+    let mut budget = RetryBudget::new(at(0));
+    for _ in 0..BUCKET_SIZE {
+        assert_eq!(budget.earliest_login(at(10)), at(10));
+        budget.take_login(at(10));
     }
-    assert_eq!(pace.earliest_login(at(10)), at(130));
-    assert_eq!(pace.earliest_login(at(130)), at(130));
-    pace.take(at(130));
-    assert_eq!(pace.earliest_login(at(131)), at(250));
-    let resumed = Pace::resume(&pace.record(), at(200)).earliest_login(at(200));
+    assert_eq!(budget.earliest_login(at(10)), at(130));
+    assert_eq!(budget.earliest_login(at(130)), at(130));
+    budget.take_login(at(130));
+    assert_eq!(budget.earliest_login(at(131)), at(250));
+    let resumed = RetryBudget::restore(&budget.to_record(), at(200)).earliest_login(at(200));
     assert_eq!(resumed, at(250), "a restart refills nothing");
 }
 
 #[test]
 fn a_restart_keeps_the_wait_and_a_clock_set_meanwhile_cannot_make_it_long() {
-    let mut pace = Pace::new(at(1000));
-    pace.failed(at(1000), Failure::Refused, None, 0.0);
-    let record = pace.record();
-    assert_eq!(Pace::resume(&record, at(1050)).not_before(), at(1150));
-    assert_eq!(Pace::resume(&record, at(1050)).failures(), 1);
-    assert_eq!(Pace::resume(&record, at(5000)).not_before(), at(5000));
-    assert_eq!(Pace::resume(&record, at(10)).not_before(), at(910));
+    let mut budget = RetryBudget::new(at(1000));
+    budget.record_failure(at(1000), FailureCause::Refused, None, 0.0);
+    let record = budget.to_record();
+    assert_eq!(RetryBudget::restore(&record, at(1050)).not_before(), at(1150));
+    assert_eq!(RetryBudget::restore(&record, at(1050)).failures(), 1);
+    assert_eq!(RetryBudget::restore(&record, at(5000)).not_before(), at(5000));
+    assert_eq!(RetryBudget::restore(&record, at(10)).not_before(), at(910));
 }

@@ -1,8 +1,8 @@
-//! Keeps one session's token: one loop that waits for everything at once and asks `schedule` what comes next.
+//! Keeps one session's token alive: one event loop, which asks `schedule` for the next step.
 
 mod reconfigure;
-mod hurry;
-mod inherit;
+mod on_demand;
+mod handover;
 mod results;
 mod restore;
 mod suspect;
@@ -15,14 +15,14 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::current_token::{Held, Looks, Standing};
-use super::inflight::{Call, Done, Look};
-use super::retry_budget::Pace;
-use super::schedule::{Earliest, Last, Step, next_step};
-use super::session_state::Archive;
-use super::status_reporter::Report;
-use super::suspicion::SuspicionLimit;
-use super::{Farewell, Options, inflight};
+use super::current_token::{CurrentToken, LookupStatus, TokenHealth};
+use super::inflight::{Call, Completed, LookupResult};
+use super::replacement_limit::ReplacementLimiter;
+use super::retry_budget::RetryBudget;
+use super::schedule::{LastOutcome, NextStep, NotBefore, next_step};
+use super::session_state::SessionStateFile;
+use super::status_reporter::StatusReporter;
+use super::{SessionShutdown, TokenLifecycleOptions, inflight};
 use crate::agent::identity::{IdentityProof, IdentitySource};
 use crate::agent::login::Login;
 use crate::agent::token::{Token, TokenPublisher};
@@ -34,103 +34,117 @@ use crate::health;
 use crate::metrics::Metrics;
 use crate::status::StatusRegistry;
 
-/// What a keeper works with.
+/// Dependencies of a token manager.
 #[derive(Debug)]
-pub struct Parts {
-    /// The watch's write half.
+pub struct TokenManagerDeps {
+    /// Publisher of the session's token.
     pub publisher: TokenPublisher,
-    /// Who the machine is.
+    /// Source of identity proofs.
     pub identity: Box<dyn IdentitySource>,
-    /// Where and how to log in.
+    /// Login to the server.
     pub login: Login,
-    /// What callers ring.
+    /// Signal by which callers request a look-up.
     pub refresh_signal: RefreshSignal,
-    /// Where the time comes from.
+    /// Clock of all deadlines.
     pub clock: Clock,
-    /// Where to post what the session is doing.
+    /// Registry of the session's status.
     pub status_registry: StatusRegistry,
-    /// Where to say whether there is a token.
+    /// Readiness of the session: there is a usable token.
     pub health: health::HealthHandle,
-    /// Where attempts are counted.
+    /// Metrics of attempts and expiry.
     pub metrics: Metrics,
-    /// Digest of what the session logs in with: a session does not inherit the refusals and the backoff of other settings.
+    /// Digest of the login settings: a session does not inherit failures and backoff of other settings.
     pub fingerprint: String,
 }
 
-/// Keeps one session's token and publishes it.
-pub struct TokenKeeper {
-    options: Options,
-    sent: watch::Sender<Options>,
-    received: watch::Receiver<Options>,
+/// Logs one session in, keeps its token alive by renewals and look-ups, and publishes it.
+pub struct TokenManager {
+    options: TokenLifecycleOptions,
+    sent: watch::Sender<TokenLifecycleOptions>,
+    received: watch::Receiver<TokenLifecycleOptions>,
     publisher: TokenPublisher,
     identity: Arc<dyn IdentitySource>,
     login: Login,
     refresh_signal: RefreshSignal,
     clock: Clock,
-    report: Report,
+    report: StatusReporter,
     fingerprint: String,
-    archive: Option<Archive>,
-    pace: Pace,
-    held: Option<Held>,
-    next: Step,
-    /// Whether the login that comes next replaces a token in its time, so that the bucket is not asked.
+    state_file: Option<SessionStateFile>,
+    retry_budget: RetryBudget,
+    held: Option<CurrentToken>,
+    next: NextStep,
+    /// True if the next login replaces a token on schedule, so that it takes nothing from the bucket.
     planned: bool,
-    /// True if the next login is made because callers wait, or because someone asked for it.
+    /// True if the next login is made because callers wait, or because an operator requested it.
     for_caller: bool,
-    retries: Vec<oneshot::Sender<Retried>>,
-    /// The proof of a login that the server did not judge.
+    retry_requests: Vec<oneshot::Sender<Retried>>,
+    /// Proof of a login that the server neither accepted nor refused, and when it was obtained.
     proof: Option<(Arc<IdentityProof>, ClockReading)>,
-    work: Option<Call<Done>>,
-    /// Whether `work` is a renewal, which is of no use once its token has ended.
+    in_flight: Option<Call<Completed>>,
+    /// True if `in_flight` is a renewal, which is dropped when its token ends.
     renewing: bool,
-    look: Option<Call<Look>>,
+    lookup: Option<Call<LookupResult>>,
     next_check: Option<ClockReading>,
     last_checked: Option<ClockReading>,
-    /// Someone has rung and is not answered yet.
-    ringing: bool,
-    jump_looked: Option<ClockReading>,
-    suspicions: SuspicionLimit,
-    /// The server would not renew a fresh token: until then others like it are not tried either.
+    /// True while a requested look-up is not complete.
+    refresh_requested: bool,
+    clock_change_checked: Option<ClockReading>,
+    suspicions: ReplacementLimiter,
+    /// Set when the server refused to renew a fresh token: no renewal is attempted before this.
     no_renewal_until: Option<ClockReading>,
-    /// Why there is no token, when there is none.
-    absence: &'static str,
+    /// Reason for which there is no token.
+    unavailability: &'static str,
     last_error: Option<String>,
-    saves: JoinSet<()>,
-    /// Tokens that were replaced and may live, for the end.
+    pending_writes: JoinSet<()>,
+    /// Replaced tokens that may still be alive; shutdown revokes them.
     replaced: Vec<Arc<Token>>,
 }
 
-impl std::fmt::Debug for TokenKeeper {
+impl std::fmt::Debug for TokenManager {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("TokenKeeper").field("session", &self.options.name).finish_non_exhaustive()
+        f.debug_struct("TokenManager").field("session", &self.options.name).finish_non_exhaustive()
     }
 }
 
-/// What the loop woke up for.
+/// Event that woke the loop.
 enum Event {
-    End,
-    Done(Done),
-    Looked(Look),
+    Expired,
+    Completed(Completed),
+    Lookup(LookupResult),
     RefreshRequest,
     Demand,
-    Jump,
+    ClockChange,
     Check,
-    Step,
+    StepDue,
     Saved,
     Options,
 }
 
-impl TokenKeeper {
-    /// A keeper that has done nothing yet.
-    pub fn new(options: Options, parts: Parts) -> Self {
-        let Parts { publisher, identity, login, refresh_signal, clock, status_registry, health, metrics, fingerprint } =
-            parts;
+impl TokenManager {
+    /// Creates a manager, which does nothing before it runs.
+    pub fn new(options: TokenLifecycleOptions, parts: TokenManagerDeps) -> Self {
+        let TokenManagerDeps {
+            publisher,
+            identity,
+            login,
+            refresh_signal,
+            clock,
+            status_registry,
+            health,
+            metrics,
+            fingerprint,
+        } = parts;
         let status_handle = status_registry.register(options.name.clone());
-        let report =
-            Report { session: options.name.clone(), identity: identity.describe(), status_handle, health, metrics };
+        let report = StatusReporter {
+            session: options.name.clone(),
+            identity: identity.describe(),
+            status_handle,
+            health,
+            metrics,
+        };
         let now = clock.now();
         let (sent, received) = watch::channel(options.clone());
-        let mut keeper = Self {
+        let mut manager = Self {
             options,
             sent,
             received,
@@ -141,146 +155,147 @@ impl TokenKeeper {
             clock,
             report,
             fingerprint,
-            archive: None,
-            pace: Pace::new(now),
+            state_file: None,
+            retry_budget: RetryBudget::new(now),
             held: None,
-            next: Step::LoginAt(now),
+            next: NextStep::LoginAt(now),
             planned: false,
             for_caller: false,
-            retries: Vec::new(),
+            retry_requests: Vec::new(),
             proof: None,
-            work: None,
+            in_flight: None,
             renewing: false,
-            look: None,
+            lookup: None,
             next_check: None,
             last_checked: None,
-            ringing: false,
-            jump_looked: None,
-            suspicions: SuspicionLimit::default(),
+            refresh_requested: false,
+            clock_change_checked: None,
+            suspicions: ReplacementLimiter::default(),
             no_renewal_until: None,
-            absence: "there is no token yet",
+            unavailability: "there is no token yet",
             last_error: None,
-            saves: JoinSet::new(),
+            pending_writes: JoinSet::new(),
             replaced: Vec::new(),
         };
-        keeper.archive = keeper.new_archive();
-        keeper
+        manager.state_file = manager.open_state_file();
+        manager
     }
 
-    /// Keeps the token until `stop` is cancelled. Ends at once then, whatever is under way.
+    /// Runs until `stop` is cancelled, and then stops at once, dropping calls in flight.
     ///
-    /// Publishes a token while there is one that has not ended, and within a second after its end that there is none.
-    pub async fn run(mut self, stop: CancellationToken) -> Farewell {
+    /// Publishes the token while it is alive, and within a second after its end that there is none.
+    pub async fn run(mut self, stop: CancellationToken) -> SessionShutdown {
         let mut jumps = self.clock.changes();
-        let started = stop.run_until_cancelled(self.start()).await;
+        let started = stop.run_until_cancelled(self.restore()).await;
         if started.is_some() {
-            self.tell();
+            self.report_status();
             while let Some(event) = stop.run_until_cancelled(self.wait(&mut jumps)).await {
                 self.handle(event);
-                self.tell();
+                self.report_status();
             }
         }
-        self.end().await
+        self.shut_down().await
     }
 
     async fn wait(&mut self, jumps: &mut ClockChanges) -> Event {
         let ends = self.held.as_ref().and_then(|held| held.life.ends);
-        let step = self.next.at().filter(|_| self.work.is_none());
-        let check = self.next_check.filter(|_| self.look.is_none());
+        let step = self.next.at().filter(|_| self.in_flight.is_none());
+        let check = self.next_check.filter(|_| self.lookup.is_none());
         let clock = &self.clock;
         tokio::select! {
             biased;
-            () = clock.sleep_until_some(ends) => Event::End,
-            done = inflight::of(&mut self.work) => Event::Done(done),
-            look = inflight::of(&mut self.look) => Event::Looked(look),
-            () = jumps.next() => Event::Jump,
+            () = clock.sleep_until_some(ends) => Event::Expired,
+            done = inflight::wait_for(&mut self.in_flight) => Event::Completed(done),
+            look = inflight::wait_for(&mut self.lookup) => Event::Lookup(look),
+            () = jumps.next() => Event::ClockChange,
             () = self.refresh_signal.requested() => Event::RefreshRequest,
             () = self.refresh_signal.demand().changed() => Event::Demand,
             () = clock.sleep_until_some(check) => Event::Check,
-            () = clock.sleep_until_some(step) => Event::Step,
-            // Never an error: the keeper holds a sender itself.
+            () = clock.sleep_until_some(step) => Event::StepDue,
+            // Never an error: the manager holds a sender itself.
             Ok(()) = self.received.changed() => Event::Options,
-            Some(_) = self.saves.join_next() => Event::Saved,
+            Some(_) = self.pending_writes.join_next() => Event::Saved,
         }
     }
 
     fn handle(&mut self, event: Event) {
         match event {
-            Event::End => self.expire(),
-            Event::Done(Done::Login(result, proof)) => {
-                self.work = None;
-                self.keep_proof(&result, proof);
-                self.login_done(result);
-                self.answer_retries(Retried::Tried);
+            Event::Expired => self.on_expired(),
+            Event::Completed(Completed::Login(result, proof)) => {
+                self.in_flight = None;
+                self.cache_proof(&result, proof);
+                self.on_login(result);
+                self.answer_retry_requests(Retried::Tried);
             }
-            Event::Done(Done::Renewal(result)) => {
-                self.work = None;
+            Event::Completed(Completed::Renewal(result)) => {
+                self.in_flight = None;
                 self.renewing = false;
-                self.renewal_done(result);
-                self.answer_retries(Retried::Tried);
+                self.on_renewal(result);
+                self.answer_retry_requests(Retried::Tried);
             }
-            Event::Looked((generation, result)) => {
-                self.look = None;
-                self.look_done(generation, result);
+            Event::Lookup((generation, result)) => {
+                self.lookup = None;
+                self.on_lookup(generation, result);
             }
             Event::RefreshRequest => {
-                self.ringing = true;
+                self.refresh_requested = true;
                 if !self.awaits_replacement() {
-                    self.start_look();
+                    self.start_lookup();
                 }
-                self.answer_ring();
+                self.complete_refresh();
             }
-            Event::Demand => self.demanded(),
-            Event::Jump => self.clock_jumped(),
+            Event::Demand => self.on_demand(),
+            Event::ClockChange => self.on_clock_change(),
             Event::Check => {
                 self.next_check = None;
-                self.start_look();
+                self.start_lookup();
             }
-            Event::Step => self.take_step(),
-            Event::Options => self.follow(),
+            Event::StepDue => self.run_next_step(),
+            Event::Options => self.apply_options(),
             Event::Saved => {}
         }
     }
 
-    /// Does what is due.
-    fn take_step(&mut self) {
+    /// Starts the renewal or login that is due.
+    fn run_next_step(&mut self) {
         let now = self.clock.now();
         match (self.next, &self.held) {
-            (Step::RenewAt(_), Some(held)) => {
+            (NextStep::RenewAt(_), Some(held)) => {
                 self.renewing = true;
-                self.work = Some(inflight::renew(self.login.clone(), Arc::clone(&held.token)));
+                self.in_flight = Some(inflight::renew(self.login.clone(), Arc::clone(&held.token)));
             }
-            (Step::LoginAt(_), _) => {
+            (NextStep::LoginAt(_), _) => {
                 if self.for_caller {
-                    self.pace.take_for_caller(now);
+                    self.retry_budget.take_for_caller(now);
                 } else if !self.planned {
-                    self.pace.take(now);
+                    self.retry_budget.take_login(now);
                 }
                 self.for_caller = false;
-                let save = self.saving();
-                // A crash during the login must not refill the bucket. A disk that hangs must not hold the login up.
+                let save = self.state_write();
+                // A crash during the login must not refill the bucket; a disk that hangs must not delay the login.
                 let first = async {
                     if let Some(save) = save {
                         let _ = tokio::time::timeout(SAVE_LIMIT, save).await;
                     }
                 };
                 let (identity, login) = (Arc::clone(&self.identity), self.login.clone());
-                self.work = Some(inflight::login(identity, login, self.clock.clone(), first, self.usable_proof(now)));
+                self.in_flight =
+                    Some(inflight::login(identity, login, self.clock.clone(), first, self.cached_proof(now)));
             }
-            (Step::RenewAt(_) | Step::Rest, _) => self.next = Step::Rest,
+            (NextStep::RenewAt(_) | NextStep::Idle, _) => self.next = NextStep::Idle,
         }
     }
 
-    /// Asks the server about the token, unless it is being asked, or cannot be.
-    fn start_look(&mut self) {
-        let held = self.held.as_ref().filter(|held| held.can_be_looked_up());
-        if let Some(held) = held.filter(|_| self.look.is_none() && !self.renewing) {
-            self.look = Some(inflight::look(self.login.clone(), Arc::clone(&held.token)));
+    /// Starts a look-up of the token, unless one or a renewal is in flight, or the token supports none.
+    fn start_lookup(&mut self) {
+        let held = self.held.as_ref().filter(|held| held.supports_lookup());
+        if let Some(held) = held.filter(|_| self.lookup.is_none() && !self.renewing) {
+            self.lookup = Some(inflight::lookup(self.login.clone(), Arc::clone(&held.token)));
         }
     }
 
-    /// Decides what comes next.
-    fn plan(&mut self, last: Last) {
+    /// Plans the next step after `last`.
+    fn plan(&mut self, last: LastOutcome) {
         self.for_caller = false;
         let now = self.clock.now();
         let life = self.held.as_ref().map(|held| &held.life);
@@ -288,54 +303,59 @@ impl TokenKeeper {
             return self.plan_replacement(last);
         }
         let held = self.held.as_ref();
-        // After a failed login a doubted token is renewed, if it can be, or waits for the next login like any other. A suspect one
-        // is not renewed: that would be refused, too.
+        // After a failed login a token with a denied look-up is renewed, or waits for the next login like any other. A token of
+        // suspect health is not renewed: the server would refuse that too.
         let doubted = held.is_some_and(|held| {
-            held.standing == Standing::Suspect || (last != Last::Failed && held.looks == Looks::Doubted)
+            held.health == TokenHealth::Suspect
+                || (last != LastOutcome::Failed && held.lookup_status == LookupStatus::Suspect)
         });
         self.next =
-            if doubted { Step::LoginAt(now) } else { next_step(life, last, self.earliest(), now, random_unit()) };
-        self.planned = life.is_some() && last != Last::Failed && !doubted;
-        if let (Step::LoginAt(at), false) = (self.next, self.planned) {
-            let earliest = self.pace.earliest_login(now);
+            if doubted { NextStep::LoginAt(now) } else { next_step(life, last, self.earliest(), now, random_unit()) };
+        self.planned = life.is_some() && last != LastOutcome::Failed && !doubted;
+        if let (NextStep::LoginAt(at), false) = (self.next, self.planned) {
+            let earliest = self.retry_budget.earliest_login(now);
             if earliest.boot > at.boot {
-                self.next = Step::LoginAt(earliest);
+                self.next = NextStep::LoginAt(earliest);
             }
         }
-        self.hurry();
+        self.advance_login();
     }
 
-    /// When tries may follow failures. A renewal waits for the backoff of logins, too, but no login for that of renewals.
-    fn earliest(&self) -> Earliest {
-        let (renewal, login) = (self.pace.renewal_not_before(), self.pace.not_before());
-        Earliest { renewal: if renewal.boot > login.boot { renewal } else { login }, login }
+    /// Returns the earliest next attempts. Renewals also wait for the backoff of logins, but not the reverse.
+    fn earliest(&self) -> NotBefore {
+        let (renewal, login) = (self.retry_budget.renewal_not_before(), self.retry_budget.not_before());
+        NotBefore { renewal: if renewal.boot > login.boot { renewal } else { login }, login }
     }
 
-    /// How the last thing went, as far as the pace knows.
-    pub(super) const fn last(&self) -> Last {
-        if self.pace.failures() + self.pace.renewal_failures() > 0 { Last::Failed } else { Last::Well }
-    }
-
-    /// Writing what outlives a restart, if that has changed.
-    fn saving(&mut self) -> Option<impl Future<Output = ()> + Send + use<>> {
-        let last_error = self.last_error.as_deref().filter(|_| self.pace.failures() > 0);
-        self.archive.as_mut()?.save(&self.pace.record(), self.held.as_ref(), last_error)
-    }
-
-    fn save(&mut self) {
-        if let Some(save) = self.saving() {
-            self.saves.spawn(save);
+    /// Returns the last outcome as the retry budget has it.
+    pub(super) const fn last(&self) -> LastOutcome {
+        if self.retry_budget.failures() + self.retry_budget.renewal_failures() > 0 {
+            LastOutcome::Failed
+        } else {
+            LastOutcome::Succeeded
         }
     }
 
-    async fn end(mut self) -> Farewell {
-        self.follow();
-        self.save();
-        let saved = async { while self.saves.join_next().await.is_some() {} };
+    /// Returns the write of the state file, if its content has changed.
+    fn state_write(&mut self) -> Option<impl Future<Output = ()> + Send + use<>> {
+        let last_error = self.last_error.as_deref().filter(|_| self.retry_budget.failures() > 0);
+        self.state_file.as_mut()?.save(&self.retry_budget.to_record(), self.held.as_ref(), last_error)
+    }
+
+    fn save_state(&mut self) {
+        if let Some(save) = self.state_write() {
+            self.pending_writes.spawn(save);
+        }
+    }
+
+    async fn shut_down(mut self) -> SessionShutdown {
+        self.apply_options();
+        self.save_state();
+        let saved = async { while self.pending_writes.join_next().await.is_some() {} };
         let _ = tokio::time::timeout(SAVE_LIMIT, saved).await;
         self.report.ended();
-        self.forget_ended();
-        Farewell {
+        self.prune_replaced();
+        SessionShutdown {
             session: self.options.name,
             publisher: self.publisher,
             login: self.login,

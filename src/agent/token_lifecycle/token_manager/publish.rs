@@ -1,26 +1,28 @@
-//! What a keeper tells: readers of the watch, who has rung, and operators.
+//! What a manager tells: readers of the watch, who has rung, and operators.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::TokenKeeper;
-use crate::agent::token_lifecycle::status_reporter::Told;
+use super::TokenManager;
+use crate::agent::token_lifecycle::status_reporter::SessionSnapshot;
 use crate::credential_watch::Availability;
 
-impl TokenKeeper {
-    /// Publishes what there is.
+impl TokenManager {
+    /// Publishes the token, or the reason for which there is none.
     pub(super) fn publish(&self) {
         let state = match &self.held {
             Some(held) => Availability::Available(Arc::clone(&held.token)),
-            None => Availability::Unavailable { reason: self.reason().into(), retry_after: self.retry_after() },
+            None => {
+                Availability::Unavailable { reason: self.unavailable_reason().into(), retry_after: self.retry_after() }
+            }
         };
         self.publisher.publish(state, self.last_checked);
     }
 
-    pub(super) fn reason(&self) -> String {
+    pub(super) fn unavailable_reason(&self) -> String {
         match &self.last_error {
-            Some(error) => format!("{}; {error}", self.absence),
-            None => self.absence.to_owned(),
+            Some(error) => format!("{}; {error}", self.unavailability),
+            None => self.unavailability.to_owned(),
         }
     }
 
@@ -29,35 +31,35 @@ impl TokenKeeper {
         wait.max(Duration::from_secs(1))
     }
 
-    pub(super) fn tell(&self) {
-        let reason = match (&self.held, self.refusal()) {
-            (None, _) => self.reason(),
+    pub(super) fn report_status(&self) {
+        let reason = match (&self.held, self.health_problem()) {
+            (None, _) => self.unavailable_reason(),
             (Some(_), Some(refusal)) => refusal.to_owned(),
             (Some(_), None) => String::new(),
         };
-        let told = Told {
+        let told = SessionSnapshot {
             held: self.held.as_ref(),
             now: self.clock.now(),
             next: self.next,
             last_checked: self.last_checked,
-            failures: self.pace.failures().max(self.pace.renewal_failures()),
+            failures: self.retry_budget.failures().max(self.retry_budget.renewal_failures()),
             last_error: self.last_error.as_deref(),
             reason: &reason,
         };
-        self.report.tell(&self.login, &told);
+        self.report.update(&self.login, &told);
     }
 
-    /// Answers who has rung, unless the server is being asked about the token just now. Where it could not be asked, as
-    /// about no token or a wrapped one, the answer comes at once and marks nothing as checked.
-    pub(super) fn answer_ring(&mut self) {
-        if self.ringing && self.look.is_none() && !self.renewing && !self.awaits_replacement() {
-            self.ringing = false;
+    /// Completes a requested look-up, unless a call about the token is in flight. Without a token, or for a wrapping token, it
+    /// completes at once and records no check.
+    pub(super) fn complete_refresh(&mut self) {
+        if self.refresh_requested && self.lookup.is_none() && !self.renewing && !self.awaits_replacement() {
+            self.refresh_requested = false;
             self.publish_checked();
             self.refresh_signal.complete();
         }
     }
 
-    /// Notes that the server was asked just now. The mark always moves, though a clock may not have.
+    /// Records that the server was just asked. The time always advances, even if the clock has not.
     pub(super) fn mark_checked(&mut self) {
         let now = self.clock.now();
         self.last_checked = match self.last_checked {

@@ -1,23 +1,22 @@
-//! How a running keeper takes other options: its token stays, and nothing is asked of the server.
+//! Applies changed options to a running manager, without a login or any other call.
 
 use tokio::sync::watch;
 
-use super::TokenKeeper;
-use crate::agent::token_lifecycle::Options;
-use crate::agent::token_lifecycle::session_state::Archive;
+use super::TokenManager;
+use crate::agent::token_lifecycle::TokenLifecycleOptions;
+use crate::agent::token_lifecycle::session_state::SessionStateFile;
 
-impl TokenKeeper {
-    /// The way to other options for this keeper once it runs: what is sent replaces all of them, without a login. Keep it
-    /// for the session's time and use `send_replace`. It may outlive the keeper; what is sent then is lost.
+impl TokenManager {
+    /// Returns a sender that replaces the options of the running manager, without a login.
     ///
-    /// A name other than the session's own is not taken: it would be another session. The splay is for the first login, and
-    /// of no use once that is planned.
-    pub fn options_sender(&self) -> watch::Sender<Options> {
+    /// Use `send_replace`. The sender may outlive the manager; later values are lost. The name and, once the first login is
+    /// planned, its jitter cannot be changed.
+    pub fn options_sender(&self) -> watch::Sender<TokenLifecycleOptions> {
         self.sent.clone()
     }
 
-    /// Takes the options that were sent last.
-    pub(super) fn follow(&mut self) {
+    /// Applies the latest options.
+    pub(super) fn apply_options(&mut self) {
         let mut new = self.received.borrow_and_update().clone();
         new.name.clone_from(&self.options.name);
         let old = std::mem::replace(&mut self.options, new);
@@ -25,22 +24,25 @@ impl TokenKeeper {
             return;
         }
         if old.state != self.options.state {
-            self.archive = self.new_archive();
+            self.state_file = self.open_state_file();
         }
         if old.check_interval != self.options.check_interval && self.held.is_some() {
-            self.check_later(self.clock.now());
+            self.schedule_check(self.clock.now());
         }
         let session = &self.options.name;
         tracing::info!(event = "session.options", session, "the session goes on with other options");
-        self.save();
+        self.save_state();
     }
 
-    pub(super) fn new_archive(&self) -> Option<Archive> {
+    pub(super) fn open_state_file(&self) -> Option<SessionStateFile> {
         let (upstream, how) = (self.login.upstream(), self.login.options());
-        // A method without roles is told by where its proof comes from.
+        // Methods without a role are told apart by their identity source.
         let who = if how.role.is_empty() { &self.report.identity } else { &how.role };
         let bound_to = [upstream.address(), how.namespace.as_deref().unwrap_or_default(), &how.mount, who];
         let state = self.options.state.as_ref()?;
-        Some(Archive::new(state, &self.options.name, &bound_to, &self.fingerprint).after(self.archive.as_ref()))
+        Some(
+            SessionStateFile::new(state, &self.options.name, &bound_to, &self.fingerprint)
+                .after(self.state_file.as_ref()),
+        )
     }
 }

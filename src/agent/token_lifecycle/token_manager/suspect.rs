@@ -1,24 +1,24 @@
-//! A token that the server refuses without a reason: it may be dead, or be used from an address that it is not bound to.
+//! Handles a token that the server refuses without a reason: it is dead, or used from an address that it is not bound to.
 
 use std::time::Duration;
 
-use super::TokenKeeper;
-use crate::agent::token_lifecycle::current_token::Standing;
-use crate::agent::token_lifecycle::schedule::{Last, Step};
+use super::TokenManager;
+use crate::agent::token_lifecycle::current_token::TokenHealth;
+use crate::agent::token_lifecycle::schedule::{LastOutcome, NextStep};
 
-impl TokenKeeper {
-    /// Has a login replace the token, unless the last such login changed nothing and was not long ago.
-    pub(super) fn suspect(&mut self, message: &str) {
+impl TokenManager {
+    /// Plans a login that replaces the token, unless a recent login of this kind changed nothing.
+    pub(super) fn on_token_suspect(&mut self, message: &str) {
         let now = self.clock.now();
         let session = &self.options.name;
-        let Some(held) = self.held.as_mut().filter(|held| held.standing != Standing::Suspect) else {
+        let Some(held) = self.held.as_mut().filter(|held| held.health != TokenHealth::Suspect) else {
             tracing::debug!(event = "token.suspect", session, "{message}");
             return;
         };
         self.last_error = Some(message.to_owned());
         if !self.suspicions.allow(now) {
-            if held.standing != Standing::Refused {
-                held.standing = Standing::Refused;
+            if held.health != TokenHealth::Refused {
+                held.health = TokenHealth::Refused;
                 tracing::warn!(
                     event = "token.refused",
                     session,
@@ -27,36 +27,36 @@ impl TokenKeeper {
             }
             return;
         }
-        held.standing = Standing::Suspect;
+        held.health = TokenHealth::Suspect;
         tracing::warn!(
             event = "token.suspect",
             session,
-            "the server may no longer know the token: a login is to replace it; {message}"
+            "the server may no longer know the token: a login will replace it; {message}"
         );
-        if self.work.is_none() {
-            self.plan(Last::Well);
+        if self.in_flight.is_none() {
+            self.plan(LastOutcome::Succeeded);
         }
     }
 
-    /// True while a login that replaces a suspect token is under way, or about to be. A ringer waits for it.
+    /// Returns true while a login that replaces a suspect token is in flight or about to start. Requested look-ups wait for it.
     pub(super) fn awaits_replacement(&self) -> bool {
         let about_to = match self.next {
-            Step::LoginAt(at) => self.clock.now().until(at) <= SOON,
-            Step::RenewAt(_) | Step::Rest => false,
+            NextStep::LoginAt(at) => self.clock.now().until(at) <= SOON,
+            NextStep::RenewAt(_) | NextStep::Idle => false,
         };
-        self.held.as_ref().is_some_and(|held| held.standing == Standing::Suspect)
+        self.held.as_ref().is_some_and(|held| held.health == TokenHealth::Suspect)
             && !self.renewing
-            && (self.work.is_some() || about_to)
+            && (self.in_flight.is_some() || about_to)
     }
 
-    /// Why callers are refused though there is a token; `None` where they are not.
-    pub(super) fn refusal(&self) -> Option<&'static str> {
-        match self.held.as_ref()?.standing {
-            Standing::Good => None,
-            // A login takes a moment, which is no news.
-            Standing::Suspect if self.pace.failures() == 0 => None,
-            Standing::Suspect => Some("the server may no longer know the token, and nothing could replace it yet"),
-            Standing::Refused => Some("the server refuses the token"),
+    /// Returns the reason for which the token is unusable; `None` if it is usable.
+    pub(super) fn health_problem(&self) -> Option<&'static str> {
+        match self.held.as_ref()?.health {
+            TokenHealth::Good => None,
+            // The replacing login takes a moment, which is not worth reporting.
+            TokenHealth::Suspect if self.retry_budget.failures() == 0 => None,
+            TokenHealth::Suspect => Some("the server may no longer know the token, and nothing could replace it yet"),
+            TokenHealth::Refused => Some("the server refuses the token"),
         }
     }
 }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use keyward::acl::service::issuer_keys::{Authorities, Source};
-use keyward::agent::login::{Class, classify};
-use keyward::agent::server_client::{self, CallError, Kind, LoginBody, Upstream, Verdict};
+use keyward::agent::login::{LoginFailureKind, classify};
+use keyward::agent::server_client::{self, CallError, LoginRequest, ServerClient, ServerKind, TokenVerdict};
 use keyward::agent::token::ClientToken;
 use keyward::clock::{Clock, TestClock};
 use keyward::emulators::cloud::{Cloud, Machine};
@@ -22,7 +22,7 @@ struct Joined {
     cloud: Cloud,
     _tasks: TaskGroup,
     _server: Server,
-    agent: Upstream,
+    agent: ServerClient,
     clock: TestClock,
     _folder: tempfile::TempDir,
 }
@@ -58,9 +58,9 @@ impl Joined {
             }
         }
         let server = Server::start(&options, Clock::Test(clock.clone())).await;
-        let agent = Upstream::build(&server_client::Options {
+        let agent = ServerClient::build(&server_client::ServerClientOptions {
             name: "access".into(),
-            kind: Kind::Keyward,
+            kind: ServerKind::Keyward,
             client: client::Options {
                 address: Address::Url(server.url.parse().unwrap()),
                 tls: Tls::default(),
@@ -93,7 +93,7 @@ impl Joined {
     }
 
     async fn login(&self, role: &str, jwt: &SecretString) -> Result<ClientToken, CallError> {
-        let body = LoginBody {
+        let body = LoginRequest {
             role,
             jwt,
             subscription_id: Some(&self.cloud.names().subscription),
@@ -117,22 +117,22 @@ async fn the_agents_client_logs_in_looks_up_and_revokes_with_emulated_azure_toke
     let found = joined.agent.lookup_self(&token, None).await.unwrap();
     assert!(!found.lease.renewable && !found.lease.ttl.is_zero());
     let refused = joined.agent.renew_self(&token, None).await.unwrap_err();
-    assert_eq!(refused.verdict(), Verdict::Refused, "{refused}");
+    assert_eq!(refused.verdict(), TokenVerdict::Refused, "{refused}");
     joined.agent.revoke_self(&token, None).await.unwrap();
     assert!(joined.agent.lookup_self(&token, None).await.unwrap_err().is_token_dead());
 
     let user = joined.jwt(&format!("&client_id={}", joined.cloud.names().user.client_id)).await;
     joined.login("group", &user).await.unwrap();
     let refused = joined.login("principal", &user).await.unwrap_err();
-    assert_eq!(classify(&refused).0, Class::Refused, "{refused}");
+    assert_eq!(classify(&refused).0, LoginFailureKind::Refused, "{refused}");
 
     // The agent recognizes a clock skew by the text.
     joined.clock.set_wall_by(-3600);
     let refused = joined.login("principal", &jwt).await.unwrap_err();
-    assert_eq!(classify(&refused).0, Class::NotYet, "{refused}");
+    assert_eq!(classify(&refused).0, LoginFailureKind::NotYet, "{refused}");
     joined.clock.set_wall_by(3600 * 26);
     let refused = joined.login("principal", &jwt).await.unwrap_err();
-    assert_eq!(classify(&refused).0, Class::Expired, "{refused}");
+    assert_eq!(classify(&refused).0, LoginFailureKind::Expired, "{refused}");
 }
 
 #[tokio::test]
@@ -148,7 +148,7 @@ async fn the_agent_treats_an_issuer_outage_as_temporary() {
     let jwt = joined.jwt("").await;
     joined.close_the_cloud(true).await;
     let refused = joined.login("principal", &jwt).await.unwrap_err();
-    assert_eq!(classify(&refused).0, Class::Unavailable, "{refused}");
+    assert_eq!(classify(&refused).0, LoginFailureKind::Unavailable, "{refused}");
     joined.close_the_cloud(false).await;
     joined.clock.suspend(Duration::from_secs(6));
     joined.login("principal", &jwt).await.unwrap();

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use keyward::agent::api_proxy::ApiProxyOptions;
-use keyward::agent::secrets::{ChildOptions, PersistOptions};
+use keyward::agent::secrets::{DerivedTokenOptions, PersistOptions};
 use keyward::emulators::secrets::{Operation, Role};
 use secrecy::SecretString;
 
@@ -20,7 +20,7 @@ struct Kept {
     folder: tempfile::TempDir,
     key: &'static str,
     values: Option<&'static str>,
-    child: Option<ChildOptions>,
+    child: Option<DerivedTokenOptions>,
 }
 
 /// What runs of it.
@@ -170,7 +170,7 @@ async fn what_a_token_has_got_that_was_revoked_while_the_agent_was_off_is_droppe
 #[tokio::test(start_paused = true)]
 async fn a_listener_with_a_child_token_keeps_values_and_not_those_of_another_child() {
     let child = |policy: &str| {
-        Some(ChildOptions { policies: vec![policy.to_owned()], ttl: Duration::from_mins(10), num_uses: 0 })
+        Some(DerivedTokenOptions { policies: vec![policy.to_owned()], ttl: Duration::from_mins(10), num_uses: 0 })
     };
     let kept = Kept { child: child("read"), ..Kept::new(hour()) };
     let (lease, _) = kept.filled().await;

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use keyward::agent::identity::{
-    Class, Endpoints, From, IdentityError, LoginFields, ManagedIdentity, Options, SignedToken, Variables,
+    AzureEnv, CloudEndpoints, CloudIdentityOptions, IdentityError, IdentityErrorKind, IdentityOrigin, LoginFields,
+    ManagedIdentity, SignedToken,
 };
 use keyward::clock::Clock;
 use secrecy::ExposeSecret as _;
@@ -20,14 +21,14 @@ use crate::agent::identity::signed;
 
 const RESOURCE: &str = "api://secrets/";
 
-fn options(server: &MockServer) -> Options {
-    Options {
+fn options(server: &MockServer) -> CloudIdentityOptions {
+    CloudIdentityOptions {
         resource: RESOURCE.to_owned(),
         scope: None,
-        from: From::Instance(ManagedIdentity::System),
+        from: IdentityOrigin::Instance(ManagedIdentity::System),
         overrides: LoginFields::default(),
-        variables: Variables::default(),
-        endpoints: Endpoints {
+        variables: AzureEnv::default(),
+        endpoints: CloudEndpoints {
             metadata: server.uri().parse().unwrap(),
             arc: server.uri().parse().unwrap(),
             arc_tokens: "/nonexistent".into(),
@@ -38,11 +39,11 @@ fn options(server: &MockServer) -> Options {
     }
 }
 
-fn variables(pairs: &[(&str, &str)]) -> Variables {
-    Variables::of(pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())))
+fn variables(pairs: &[(&str, &str)]) -> AzureEnv {
+    AzureEnv::from_vars(pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())))
 }
 
-async fn prove(options: &Options) -> Result<SignedToken, IdentityError> {
+async fn prove(options: &CloudIdentityOptions) -> Result<SignedToken, IdentityError> {
     options.build(Clock::System)?.prove().await.map(signed)
 }
 
@@ -73,7 +74,7 @@ async fn the_metadata_service_is_asked_for_the_resource_as_written() {
     let check = async |which: ManagedIdentity, named: Option<(&str, &str)>| {
         let server = serve(token(json!({"access_token": "a.b.c", "expires_on": "9"}))).await;
         let mut options = options(&server);
-        options.from = From::Instance(which);
+        options.from = IdentityOrigin::Instance(which);
         // Neither is for an instance's identity.
         options.scope = Some("other/.default".to_owned());
         options.variables = variables(&[("AZURE_CLIENT_ID", "other"), ("AZURE_AUTHORITY_HOST", "https://other")]);
@@ -98,7 +99,7 @@ async fn the_metadata_service_is_asked_for_the_resource_as_written() {
 async fn the_environments_managed_identity_is_asked_for_the_scope_without_its_ending() {
     let server = serve(token(json!({"access_token": "a.b.c"}))).await;
     let mut options = options(&server);
-    options.from = From::Environment;
+    options.from = IdentityOrigin::Environment;
     options.variables = variables(&[("AZURE_CLIENT_ID", "c")]);
     options.scope = Some("https://other//.default".to_owned());
     prove(&options).await.unwrap();
@@ -130,7 +131,7 @@ async fn app_service_is_sent_its_header_and_the_identity_by_its_own_names() {
         let endpoint = format!("{}/msi/token", server.uri());
         let names = if old { ["MSI_ENDPOINT", "MSI_SECRET"] } else { ["IDENTITY_ENDPOINT", "IDENTITY_HEADER"] };
         let mut options = options(&server);
-        options.from = From::Instance(which);
+        options.from = IdentityOrigin::Instance(which);
         options.variables = variables(&[(names[0], endpoint.as_str()), (names[1], "canary")]);
         prove(&options).await.unwrap();
         let requests = server.received_requests().await.unwrap();
@@ -179,14 +180,14 @@ async fn an_arc_agents_challenge_is_answered_with_its_own_key_files_alone() {
     for escape in [tokens.join("../x.key"), folder.path().join("x.key"), "/etc/shadow".into()] {
         let (proof, requests) = ask(&escape).await;
         let error = proof.unwrap_err();
-        assert_eq!((error.class, requests.len()), (Class::Config, 1), "{error}");
+        assert_eq!((error.kind, requests.len()), (IdentityErrorKind::Config, 1), "{error}");
         assert!(!error.to_string().contains("canary"));
     }
 }
 
 #[tokio::test]
 async fn odd_answers_of_a_service_give_a_token_or_say_what_is_odd() {
-    let check = async |template: ResponseTemplate, wanted: Result<(), (Class, &str)>| {
+    let check = async |template: ResponseTemplate, wanted: Result<(), (IdentityErrorKind, &str)>| {
         let server = MockServer::start().await;
         Mock::given(path("/metadata/identity/oauth2/token")).respond_with(template).mount(&server).await;
         let mut options = options(&server);
@@ -195,8 +196,8 @@ async fn odd_answers_of_a_service_give_a_token_or_say_what_is_odd() {
         let proof = source.unwrap().prove().await.map(signed);
         match (proof, wanted) {
             (Ok(proof), Ok(())) => assert_eq!(proof.fields.vm_name.as_deref(), Some("vm")),
-            (Err(error), Err((class, text))) => {
-                assert_eq!(error.class, class, "{error}");
+            (Err(error), Err((kind, text))) => {
+                assert_eq!(error.kind, kind, "{error}");
                 assert!(error.to_string().contains(text), "{error}");
             }
             (proof, wanted) => panic!("{proof:?} instead of {wanted:?}"),
@@ -206,10 +207,10 @@ async fn odd_answers_of_a_service_give_a_token_or_say_what_is_odd() {
     check(token(json!({"access_token": "t", "expires_on": "1506484173"})), Ok(())).await;
     check(token(json!({"access_token": "t", "expires_in": "many"})), Ok(())).await;
     let large = ResponseTemplate::new(200).set_body_bytes(vec![b' '; 65 * 1024]);
-    check(large, Err((Class::Config, "larger than 65536 bytes"))).await;
+    check(large, Err((IdentityErrorKind::Config, "larger than 65536 bytes"))).await;
     for status in [301, 302, 307, 308] {
         let elsewhere = ResponseTemplate::new(status).insert_header("location", "http://127.0.0.1:9/");
-        check(elsewhere, Err((Class::Config, "a redirect"))).await;
+        check(elsewhere, Err((IdentityErrorKind::Config, "a redirect"))).await;
     }
 }
 
@@ -222,7 +223,7 @@ async fn a_page_in_place_of_a_token_is_told_with_its_first_words() {
     let source = options(&server).build(Clock::Test(clock.clone())).unwrap();
     let proving = async {
         let error = source.prove().await.unwrap_err();
-        assert_eq!(error.class, Class::Transient);
+        assert_eq!(error.kind, IdentityErrorKind::Transient);
         assert!(error.message.contains("<html>Sign in, [hidden]</html>"), "{error}");
     };
     let passing = async {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use keyward::agent::identity::Class;
+use keyward::agent::identity::IdentityErrorKind;
 use keyward::emulators::cloud::Door;
 
 use super::Scene;
@@ -78,7 +78,7 @@ async fn the_name_that_is_given_is_the_one_that_the_certificate_must_have() {
     assert_eq!(right.asked(), (0, 1));
     let wrong = with("other.example");
     let error = wrong.pod.prove().await.unwrap_err();
-    assert!(error.class == Class::Config && error.message.contains("TLS"), "{error}");
+    assert!(error.kind == IdentityErrorKind::Config && error.message.contains("TLS"), "{error}");
     assert_eq!(wrong.asked(), (0, 0));
 }
 
@@ -91,7 +91,7 @@ async fn nobody_but_the_named_authorities_is_trusted_and_without_any_the_system_
             }
         });
         let error = bound.pod.prove().await.unwrap_err();
-        assert!(error.class == Class::Config && error.message.contains("TLS"), "{error}");
+        assert!(error.kind == IdentityErrorKind::Config && error.message.contains("TLS"), "{error}");
         assert_eq!(bound.asked(), (0, 0), "the token is not shown to an impostor");
     }
 }
@@ -105,10 +105,10 @@ async fn authorities_that_are_swapped_on_disk_count_at_the_next_login_and_an_emp
     let right = std::fs::read(bound.pod.cloud.ca_file()).unwrap();
     let source = bound.pod.options.build(bound.pod.clock.clone()).unwrap();
     let error = source.prove().await.unwrap_err();
-    assert!(error.class == Class::Transient && error.message.contains("is empty"), "{error}");
+    assert!(error.kind == IdentityErrorKind::Transient && error.message.contains("is empty"), "{error}");
 
     std::fs::write(&file, other_ca()).unwrap();
-    assert_eq!(source.prove().await.unwrap_err().class, Class::Config);
+    assert_eq!(source.prove().await.unwrap_err().kind, IdentityErrorKind::Config);
     std::fs::write(&file, &right).unwrap();
     source.prove().await.unwrap();
     std::fs::write(&file, "").unwrap();

@@ -5,8 +5,8 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::time::{Duration, SystemTime};
 
-use keyward::agent::token_lifecycle::retry_budget::{Failure, Pace};
-use keyward::agent::token_lifecycle::schedule::{Earliest, Last, Life, Step, next_step};
+use keyward::agent::token_lifecycle::retry_budget::{FailureCause, RetryBudget};
+use keyward::agent::token_lifecycle::schedule::{LastOutcome, NextStep, NotBefore, TokenLifetime, next_step};
 use keyward::clock::ClockReading;
 
 const AGENTS: usize = 10_000;
@@ -28,13 +28,13 @@ impl Chance {
 }
 
 /// When the next login is tried: by the session's own backoff, or sooner where a caller waits.
-fn next_login(pace: &mut Pace, now: ClockReading, waits: bool, chance: &mut Chance) -> ClockReading {
+fn next_login(pace: &mut RetryBudget, now: ClockReading, waits: bool, chance: &mut Chance) -> ClockReading {
     let own = pace.earliest_login(now);
     if let Some(sooner) = pace.next_for_caller(now, chance.unit()).filter(|sooner| waits && sooner.boot < own.boot) {
         pace.take_for_caller(now);
         sooner
     } else {
-        pace.take(now);
+        pace.take_login(now);
         own
     }
 }
@@ -44,9 +44,9 @@ fn recovery(outage: Duration, chance: &mut Chance) -> Duration {
     let mut took: Vec<_> = (0..AGENTS)
         .map(|_| {
             let ends = at(outage + Duration::from_secs(30).mul_f64(chance.unit()));
-            let (mut pace, mut now) = (Pace::new(at(Duration::ZERO)), at(Duration::ZERO));
+            let (mut pace, mut now) = (RetryBudget::new(at(Duration::ZERO)), at(Duration::ZERO));
             while !now.until(ends).is_zero() {
-                pace.failed(now, Failure::Passing, None, chance.unit());
+                pace.record_failure(now, FailureCause::Transient, None, chance.unit());
                 now = next_login(&mut pace, now, true, chance);
             }
             now.since(ends)
@@ -66,26 +66,26 @@ fn of_a_hundred_agents_with_a_caller_that_waits_99_are_back_in_time() {
 }
 
 struct Agent {
-    life: Option<Life>,
-    pace: Pace,
-    step: Step,
+    life: Option<TokenLifetime>,
+    pace: RetryBudget,
+    step: NextStep,
     /// True if a caller waits whenever there is no token.
     waits: bool,
 }
 
 const LEASE: Duration = Duration::from_hours(1);
 
-fn life(now: ClockReading) -> Life {
-    Life { obtained: now, ends: Some(now + LEASE), ttl: LEASE, renewable: true }
+fn life(now: ClockReading) -> TokenLifetime {
+    TokenLifetime { obtained: now, ends: Some(now + LEASE), ttl: LEASE, renewable: true }
 }
 
 impl Agent {
-    fn plan(&mut self, last: Last, now: ClockReading, chance: &mut Chance) {
-        let earliest = Earliest { renewal: self.pace.renewal_not_before(), login: self.pace.not_before() };
+    fn plan(&mut self, last: LastOutcome, now: ClockReading, chance: &mut Chance) {
+        let earliest = NotBefore { renewal: self.pace.renewal_not_before(), login: self.pace.not_before() };
         self.step = next_step(self.life.as_ref(), last, earliest, now, chance.unit());
-        if let (Step::LoginAt(_), Last::Failed) = (self.step, last) {
+        if let (NextStep::LoginAt(_), LastOutcome::Failed) = (self.step, last) {
             let waits = self.waits && self.life.is_none();
-            self.step = Step::LoginAt(next_login(&mut self.pace, now, waits, chance));
+            self.step = NextStep::LoginAt(next_login(&mut self.pace, now, waits, chance));
         }
     }
 
@@ -99,20 +99,20 @@ impl Agent {
     fn wake(&mut self, now: ClockReading, away: bool, chance: &mut Chance) -> bool {
         if self.life.as_ref().and_then(|life| life.ends).is_some_and(|ends| now.until(ends).is_zero()) {
             self.life = None;
-            self.plan(Last::Failed, now, chance);
+            self.plan(LastOutcome::Failed, now, chance);
             return false;
         }
-        let login = matches!(self.step, Step::LoginAt(_));
+        let login = matches!(self.step, NextStep::LoginAt(_));
         let last = if !away {
-            self.pace.succeeded(now);
+            self.pace.record_success(now);
             self.life = Some(life(now));
-            Last::Well
+            LastOutcome::Succeeded
         } else if login {
-            self.pace.failed(now, Failure::Passing, None, chance.unit());
-            Last::Failed
+            self.pace.record_failure(now, FailureCause::Transient, None, chance.unit());
+            LastOutcome::Failed
         } else {
-            self.pace.renewal_failed(now, None, chance.unit());
-            Last::Failed
+            self.pace.record_renewal_failure(now, None, chance.unit());
+            LastOutcome::Failed
         };
         self.plan(last, now, chance);
         login
@@ -126,9 +126,13 @@ fn peak(outage: Duration, chance: &mut Chance) -> u32 {
     let mut agents: Vec<_> = (0..AGENTS)
         .map(|number| {
             let now = at(LEASE.mul_f64(chance.unit()));
-            let mut agent =
-                Agent { life: Some(life(now)), pace: Pace::new(now), step: Step::Rest, waits: number % 3 == 0 };
-            agent.plan(Last::Well, now, chance);
+            let mut agent = Agent {
+                life: Some(life(now)),
+                pace: RetryBudget::new(now),
+                step: NextStep::Idle,
+                waits: number % 3 == 0,
+            };
+            agent.plan(LastOutcome::Succeeded, now, chance);
             agent
         })
         .collect();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use keyward::agent::token_lifecycle::State;
+use keyward::agent::token_lifecycle::SessionStateOptions;
 use keyward::emulators::secrets::{Canned, Operation, Role};
 use secrecy::SecretString;
 
@@ -39,7 +39,7 @@ async fn a_state_file_and_a_key_that_come_while_it_runs_are_used_at_once() {
     let mut session = world.start();
     session.serving().await;
     for name in ["one", "other"] {
-        world.options.state = Some(State {
+        world.options.state = Some(SessionStateOptions {
             file: folder.path().join(name),
             seal: Some(SecretString::from(format!("the key of {name}"))),
         });

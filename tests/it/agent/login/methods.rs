@@ -9,7 +9,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use keyward::agent::identity::{IdentityProof, IdentitySource};
 use keyward::agent::login::{Login, LoginError};
-use keyward::agent::server_client::Upstream;
+use keyward::agent::server_client::ServerClient;
 use keyward::agent::token::Token;
 use keyward::app::one_shot;
 use keyward::clock::Clock;
@@ -96,7 +96,7 @@ impl Scene {
         let text = format!("[server.main]\nkind = \"vault\"\naddress = \"{url}\"\n{server}\n[session.web]\n{text}\n");
         let config = self.read(&text);
         let session = &config.sessions[0];
-        let upstream = Upstream::build(&session.upstream).unwrap();
+        let upstream = ServerClient::build(&session.upstream).unwrap();
         let source = session.identity.build(Clock::System, &upstream, session.login.namespace.as_deref()).unwrap();
         Session { source, login: Login::new(upstream, session.login.clone()), config }
     }

@@ -1,36 +1,36 @@
-//! How often a login may replace a token that is only suspect.
+//! Limits how often a login replaces a token that is only suspect.
 
 use std::time::Duration;
 
 use crate::clock::ClockReading;
 
-/// Limits the logins that suspect tokens lead to. Pure: time is passed in.
+/// Limits the logins that suspect tokens cause. Pure: time is passed in.
 ///
-/// A token that is bound to another address is refused in the same words as a dead one, and so is the next token of the same
-/// role. So a login that changed nothing makes the next one wait; a token that was seen alive ends that.
+/// The server refuses a token that is bound to another address with the error of a dead one, and so it does the next token
+/// of the role. So a login that changed nothing delays the next one, until a token was seen alive.
 #[derive(Debug, Default)]
-pub(super) struct SuspicionLimit {
+pub(super) struct ReplacementLimiter {
     /// Logins since a token was last seen alive.
-    in_vain: u32,
+    unsuccessful: u32,
     last: Option<ClockReading>,
 }
 
-impl SuspicionLimit {
-    /// The server knows the token.
+impl ReplacementLimiter {
+    /// Records that the server knows the token.
     pub(super) const fn confirm(&mut self) {
-        self.in_vain = 0;
+        self.unsuccessful = 0;
     }
 
-    /// Returns true if a login may replace the token now, and counts it.
+    /// Returns true, and counts a login, if one may replace the token now.
     pub(super) fn allow(&mut self, now: ClockReading) -> bool {
-        let wait = match self.in_vain {
+        let wait = match self.unsuccessful {
             0 => Duration::ZERO,
             times => (SHORTEST * 4_u32.saturating_pow(times - 1)).min(LONGEST),
         };
         let allowed = self.last.is_none_or(|last| now.since(last) >= wait);
         if allowed {
             self.last = Some(now);
-            self.in_vain = self.in_vain.saturating_add(1).min(MOST_COUNTED);
+            self.unsuccessful = self.unsuccessful.saturating_add(1).min(MOST_COUNTED);
         }
         allowed
     }
@@ -53,14 +53,14 @@ mod tests {
 
     #[test]
     fn logins_that_change_nothing_are_further_and_further_apart() {
-        let mut limit = SuspicionLimit::default();
+        let mut limit = ReplacementLimiter::default();
         let allowed: Vec<_> = (0..3600).filter(|second| limit.allow(at(*second))).collect();
         assert_eq!(allowed, [0, 60, 300, 1200, 2100, 3000]);
     }
 
     #[test]
     fn a_token_that_was_seen_alive_may_be_suspected_at_once() {
-        let mut limit = SuspicionLimit::default();
+        let mut limit = ReplacementLimiter::default();
         for second in 0..100 {
             assert!(limit.allow(at(second)));
             assert!(!limit.allow(at(second)));

@@ -1,4 +1,4 @@
-//! Tries that a session makes because callers wait: sooner than its own backoff, from a bucket of their own.
+//! Limits the logins that a session makes for waiting callers, sooner than its own backoff and from a bucket of their own.
 
 use std::time::Duration;
 
@@ -6,27 +6,30 @@ use serde::{Deserialize, Serialize};
 
 use crate::clock::ClockReading;
 
-/// The bucket: [`MOST`] tries at once and one each 21 s, so with a session's own tries at most 120 in half an hour; after 32 minutes one each 45 s, so that an
-/// hour stays within the request budget. Pure: time and chance are passed in.
+/// Token bucket of attempts for callers. Pure: time and randomness are passed in.
+///
+/// It allows [`BUCKET_SIZE`] attempts at once and one each 21 s: with a session's own attempts at most 120 in half an hour.
+/// After 32 minutes it allows one each 45 s, so that an hour stays within the request budget.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct CallerTries {
+pub(super) struct CallerRetries {
     left: u32,
     refilled: ClockReading,
 }
 
-/// The bucket as a state file keeps it.
+/// The bucket in the state file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CallerTriesRecord {
+pub struct CallerRetriesRecord {
     left: u32,
     refilled: u64,
 }
 
-const MOST: u32 = 12;
+const BUCKET_SIZE: u32 = 12;
 const SOON: Duration = Duration::from_mins(2);
 const LONG: Duration = Duration::from_mins(32);
 
-/// The wait between two tries, `age` after the first failure: 4 to 9 s, 5 to 30 s after two minutes, 30 to 60 s after 32
-/// minutes. `unit` is a random number in `0.0..1.0`.
+/// Returns the wait between two attempts, `age` after the first failure.
+///
+/// It is 4 to 9 s, 5 to 30 s after two minutes, and 30 to 60 s after 32 minutes. `unit` is a random number in `0.0..1.0`.
 pub(super) fn spacing(age: Duration, unit: f64) -> Duration {
     let (least, more) = if age < SOON {
         (4.0, 5.0)
@@ -42,13 +45,13 @@ const fn refill_every(age: Duration) -> Duration {
     if age.as_secs() < LONG.as_secs() { Duration::from_secs(21) } else { Duration::from_secs(45) }
 }
 
-impl CallerTries {
-    /// A full bucket.
+impl CallerRetries {
+    /// Creates a full bucket.
     pub(super) const fn new(now: ClockReading) -> Self {
-        Self { left: MOST, refilled: now }
+        Self { left: BUCKET_SIZE, refilled: now }
     }
 
-    /// When there are `cost` tries in it.
+    /// Returns the time at which the bucket holds `cost` attempts.
     pub(super) fn earliest(&mut self, now: ClockReading, age: Duration, cost: u32) -> ClockReading {
         self.refill(now, age);
         match cost.saturating_sub(self.left) {
@@ -57,10 +60,10 @@ impl CallerTries {
         }
     }
 
-    /// Takes `cost` tries.
+    /// Takes `cost` attempts.
     pub(super) fn take(&mut self, now: ClockReading, age: Duration, cost: u32) {
         self.refill(now, age);
-        if self.left == MOST {
+        if self.left == BUCKET_SIZE {
             self.refilled = now;
         }
         self.left = self.left.saturating_sub(cost);
@@ -68,20 +71,20 @@ impl CallerTries {
 
     fn refill(&mut self, now: ClockReading, age: Duration) {
         let every = refill_every(age);
-        while self.left < MOST && now.since(self.refilled) >= every {
+        while self.left < BUCKET_SIZE && now.since(self.refilled) >= every {
             self.left += 1;
             self.refilled = self.refilled + every;
         }
     }
 
-    /// As a state file keeps it.
-    pub(super) fn record(&self, seconds: impl Fn(ClockReading) -> u64) -> CallerTriesRecord {
-        CallerTriesRecord { left: self.left, refilled: seconds(self.refilled) }
+    /// Returns the record for the state file.
+    pub(super) fn to_record(&self, seconds: impl Fn(ClockReading) -> u64) -> CallerRetriesRecord {
+        CallerRetriesRecord { left: self.left, refilled: seconds(self.refilled) }
     }
 
-    /// As it was kept.
-    pub(super) fn resume(record: &CallerTriesRecord, moment: impl Fn(u64) -> ClockReading) -> Self {
-        Self { left: record.left.min(MOST), refilled: moment(record.refilled) }
+    /// Restores the bucket from its record.
+    pub(super) fn restore(record: &CallerRetriesRecord, moment: impl Fn(u64) -> ClockReading) -> Self {
+        Self { left: record.left.min(BUCKET_SIZE), refilled: moment(record.refilled) }
     }
 }
 
@@ -98,7 +101,7 @@ mod tests {
     #[test]
     fn at_most_100_tries_are_made_in_half_an_hour_and_145_in_an_hour() {
         for cost in [1, 2] {
-            let mut tries = CallerTries::new(at(0));
+            let mut tries = CallerRetries::new(at(0));
             let (mut made, mut now) = (Vec::new(), 0);
             while now < 3600 {
                 made.push(now);
@@ -110,7 +113,7 @@ mod tests {
             let early = made.iter().filter(|second| **second < 1800).count() * cost;
             assert!((90..=100).contains(&early), "{early}");
             assert!((130..=145).contains(&(made.len() * cost)), "{}", made.len());
-            let kept = CallerTries::resume(&tries.record(|moment| moment.boot.as_secs()), at);
+            let kept = CallerRetries::restore(&tries.to_record(|moment| moment.boot.as_secs()), at);
             assert_eq!(kept, tries, "a restart refills nothing");
         }
     }

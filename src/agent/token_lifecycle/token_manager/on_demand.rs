@@ -1,0 +1,90 @@
+//! Logins that come sooner than the backoff: callers wait for a token, or an operator requests a retry.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::TokenManager;
+use crate::agent::identity::IdentityProof;
+use crate::agent::login::LoginError;
+use crate::agent::token::Token;
+use crate::agent::token_lifecycle::current_token::TokenHealth;
+use crate::agent::token_lifecycle::schedule::NextStep;
+use crate::backoff::random_unit;
+use crate::clock::ClockReading;
+use crate::demand::Retried;
+
+impl TokenManager {
+    /// Handles waiting callers and requested retries.
+    pub(super) fn on_demand(&mut self) {
+        self.retry_requests.extend(self.refresh_signal.demand().take_retries());
+        if !self.retry_requests.is_empty() {
+            self.retry_on_demand();
+        }
+        self.advance_login();
+    }
+
+    /// Moves the planned login forward if there is no token and callers wait for one.
+    pub(super) fn advance_login(&mut self) {
+        let idle = self.held.is_none() && self.in_flight.is_none() && !self.for_caller;
+        if !idle || !self.refresh_signal.demand().is_waited_for() {
+            return;
+        }
+        let sooner = self.retry_budget.next_for_caller(self.clock.now(), random_unit());
+        if let (NextStep::LoginAt(at), Some(sooner)) = (self.next, sooner)
+            && sooner.boot < at.boot
+        {
+            self.next = NextStep::LoginAt(sooner);
+            self.for_caller = true;
+            // Callers that are refused get the new Retry-After.
+            self.publish();
+        }
+    }
+
+    fn retry_on_demand(&mut self) {
+        let now = self.clock.now();
+        let fails = self.retry_budget.failures() + self.retry_budget.renewal_failures() > 0;
+        let good = self.held.as_ref().is_some_and(|held| held.health == TokenHealth::Good && !held.outdated);
+        if good && !fails {
+            return self.answer_retry_requests(Retried::NotNeeded);
+        }
+        if self.in_flight.is_some() {
+            return;
+        }
+        let at = self.retry_budget.next_on_demand(now);
+        let after = now.until(at);
+        if !after.is_zero() {
+            return self.answer_retry_requests(Retried::Later { after });
+        }
+        tracing::info!(event = "session.retry", session = self.options.name, "a login is tried, as somebody has asked");
+        (self.next, self.for_caller) = (NextStep::LoginAt(now), true);
+    }
+
+    pub(super) fn answer_retry_requests(&mut self, answer: Retried) {
+        for retry in self.retry_requests.drain(..) {
+            // Send only fails if the requester has gone.
+            let _ = retry.send(answer);
+        }
+    }
+
+    /// Caches the proof of a login that the server neither accepted nor refused, for the next attempt.
+    pub(super) fn cache_proof(&mut self, result: &Result<Token, LoginError>, proof: Option<Arc<IdentityProof>>) {
+        let unjudged = matches!(result, Err(LoginError::Unavailable { .. }));
+        let got = self.proof.take().map(|(_, got)| got);
+        self.proof = proof.filter(|_| unjudged).map(|proof| (proof, got.unwrap_or_else(|| self.clock.now())));
+    }
+
+    /// Returns the cached proof if it is at most ten minutes old and valid for another minute.
+    pub(super) fn cached_proof(&mut self, now: ClockReading) -> Option<Arc<IdentityProof>> {
+        let usable = |(proof, got): &(Arc<IdentityProof>, ClockReading)| {
+            let IdentityProof::Signed(signed) = &**proof else { return false };
+            let ends = signed.claims.as_ref().and_then(|claims| claims.exp);
+            let lives = ends.is_some_and(|ends| ends.duration_since(now.wall).is_ok_and(|left| left > PROOF_MIN_LIFE));
+            lives && now.since(*got) < PROOF_MAX_AGE
+        };
+        self.proof = self.proof.take().filter(usable);
+        self.proof.as_ref().map(|(proof, _)| Arc::clone(proof))
+    }
+}
+
+const PROOF_MIN_LIFE: Duration = Duration::from_mins(1);
+const PROOF_MAX_AGE: Duration = Duration::from_mins(10);
