@@ -39,7 +39,7 @@ use keyward::acl::store::{
 };
 use keyward::acl::{AclOptions, AclServer, api};
 use keyward::clock::Clock;
-use keyward::http::server::{Endpoint, Limits, Listener};
+use keyward::http::server::{Endpoint, Listener, ListenerLimits};
 use keyward::metrics::Metrics;
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
@@ -86,7 +86,7 @@ async fn creates(folder: &Path) {
     let listener = Listener::bind(&Endpoint::Tcp("127.0.0.1:0".parse().unwrap())).unwrap();
     let address = listener.tcp_address().unwrap().to_string();
     let handler = service.handler(listener.tcp_address());
-    tokio::spawn(listener.serve(handler, Limits::default(), CancellationToken::new()));
+    tokio::spawn(listener.serve(handler, ListenerLimits::default(), CancellationToken::new()));
     let first = ask(&address, "/v1/acl/bootstrap", "", "").await;
     let secret = serde_json::from_slice::<serde_json::Value>(&first).unwrap()["SecretID"].as_str().unwrap().to_owned();
 

@@ -15,9 +15,9 @@ use keyward::agent::server_client;
 use keyward::agent::token::{ClientToken, Generation, Lease, Token, TokenKind};
 use keyward::clock::Clock;
 use keyward::credential_watch::{Availability, RefreshSignal, credential_channel};
-use keyward::http::client::{self, Address, Proxy, Tls};
-use keyward::http::guard::{self, Admit};
-use keyward::http::server::{Endpoint, Limits, Listener, Observed, UnixSocket};
+use keyward::http::client::{self, ProxyMode, ServerAddress, TlsOptions};
+use keyward::http::guard::{self, AccessMode};
+use keyward::http::server::{Endpoint, Listener, ListenerLimits, ListenerMetrics, UnixSocket};
 use keyward::metrics::Metrics;
 use secrecy::SecretString;
 use tokio::signal::unix::{SignalKind, signal};
@@ -38,9 +38,9 @@ async fn main() {
     };
     let (endpoint, admit) = if kind == "unix" {
         let socket = UnixSocket { path: PathBuf::from(place), mode: 0o600, owner: None, group: None };
-        (Endpoint::Unix(socket), Admit::SocketPeers)
+        (Endpoint::Unix(socket), AccessMode::SocketPeers)
     } else {
-        (Endpoint::Tcp(place.parse().unwrap()), Admit::AnyLocalUser)
+        (Endpoint::Tcp(place.parse().unwrap()), AccessMode::AnyLocalUser)
     };
     let listener = Listener::bind(&endpoint).unwrap();
     let address = listener.tcp_address();
@@ -84,34 +84,35 @@ async fn main() {
     let upstream = server_client::ServerClientOptions {
         name: "bench".to_owned(),
         kind: server_client::ServerKind::Vault,
-        client: client::Options {
-            address: Address::Url(server.parse().unwrap()),
-            tls: Tls { ca_file: authorities.first().map(PathBuf::from), ..Tls::default() },
-            proxy: Proxy::Direct,
+        client: client::ClientOptions {
+            address: ServerAddress::Url(server.parse().unwrap()),
+            tls: TlsOptions { ca_file: authorities.first().map(PathBuf::from), ..TlsOptions::default() },
+            proxy: ProxyMode::Direct,
             connect_timeout: Duration::from_secs(5),
             response_timeout: Duration::from_secs(10),
         },
         login_timeout: Duration::from_secs(90),
     };
     let refresh_signal = RefreshSignal::new(Clock::System);
-    let observed = Observed { metrics: Metrics::default(), listener: "bench".to_owned() };
+    let listener_metrics = ListenerMetrics { metrics: Metrics::default(), listener: "bench".to_owned() };
     let parts = ApiProxyDeps {
         clock: Clock::System,
         watch,
         refresh_signal,
         upstream,
         namespace: None,
-        observed: observed.clone(),
+        listener_metrics: listener_metrics.clone(),
         derived_token: None,
         bound_to: vec![],
     };
     let proxy = ApiProxy::build(options, parts).unwrap();
-    let limits = Limits { observed: Some(observed.clone()), ..Limits::default() };
+    let limits = ListenerLimits { listener_metrics: Some(listener_metrics.clone()), ..ListenerLimits::default() };
     match address {
         Some(address) => println!("{address}"),
         None => println!("{place}"),
     }
-    let service = proxy.service(guard::Options { admit, ..guard::Options::default() }, address, observed);
+    let service =
+        proxy.service(guard::GuardOptions { admit, ..guard::GuardOptions::default() }, address, listener_metrics);
     let mut terminate = signal(SignalKind::terminate()).unwrap();
     let serving = async {
         tokio::join!(listener.serve(service, limits, CancellationToken::new()), proxy.tend(CancellationToken::new()))

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use keyward::clock::Clock;
 use keyward::emulators::cloud::{self, Cloud};
 use keyward::emulators::secrets::{self, Bounds, Role, Secrets, Verification};
-use keyward::http::tls::Certificate;
+use keyward::http::tls::ServerCertificate;
 use keyward::tasks::TaskGroup;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use tokio_util::sync::CancellationToken;
@@ -124,7 +124,7 @@ fn servers(folder: &Path, tasks: &mut TaskGroup) -> String {
     Secrets::start(options, tasks).unwrap().url().to_owned()
 }
 
-fn certificate(folder: &Path) -> Certificate {
+fn certificate(folder: &Path) -> ServerCertificate {
     let key = KeyPair::generate().unwrap();
     let mut ca = CertificateParams::new(Vec::new()).unwrap();
     ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -133,7 +133,7 @@ fn certificate(folder: &Path) -> Certificate {
     let issuer = Issuer::new(ca, key);
     let key = KeyPair::generate().unwrap();
     let leaf = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap().signed_by(&key, &issuer).unwrap();
-    let files = Certificate { certificate: folder.join("server.pem"), key: folder.join("server.key") };
+    let files = ServerCertificate { certificate: folder.join("server.pem"), key: folder.join("server.key") };
     std::fs::write(&files.certificate, leaf.pem()).unwrap();
     std::fs::write(&files.key, key.serialize_pem()).unwrap();
     files

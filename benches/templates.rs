@@ -57,10 +57,10 @@ async fn run(templates: usize, changes: usize) {
     let upstream = ServerClient::build(&server_client::ServerClientOptions {
         name: "bench".to_owned(),
         kind: server_client::ServerKind::Vault,
-        client: client::Options {
-            address: client::Address::Url(secrets.url().parse().unwrap()),
-            tls: client::Tls::default(),
-            proxy: client::Proxy::Direct,
+        client: client::ClientOptions {
+            address: client::ServerAddress::Url(secrets.url().parse().unwrap()),
+            tls: client::TlsOptions::default(),
+            proxy: client::ProxyMode::Direct,
             connect_timeout: Duration::from_secs(5),
             response_timeout: Duration::from_secs(10),
         },

@@ -12,8 +12,8 @@ use keyward::agent::token::{ClientToken, Generation, Lease, Token, TokenKind};
 use keyward::clock::Clock;
 use keyward::credential_watch::{Availability, RefreshSignal, credential_channel};
 use keyward::health::Health;
-use keyward::http::guard::{self, Admit};
-use keyward::http::server::{Endpoint, Limits, Listener, Observed, UnixSocket};
+use keyward::http::guard::{self, AccessMode};
+use keyward::http::server::{Endpoint, Listener, ListenerLimits, ListenerMetrics, UnixSocket};
 use keyward::metrics::Metrics;
 use keyward::status::StatusRegistry;
 use secrecy::SecretString;
@@ -31,10 +31,10 @@ async fn main() {
     let (endpoint, admit) = match kind.as_str() {
         "unix" => {
             let socket = UnixSocket { path: PathBuf::from(place), mode: 0o600, owner: None, group: None };
-            (Endpoint::Unix(socket), Admit::SocketPeers)
+            (Endpoint::Unix(socket), AccessMode::SocketPeers)
         }
-        "key" => (Endpoint::Tcp(place.parse().unwrap()), Admit::Key(SecretString::from("k".repeat(43)))),
-        _ => (Endpoint::Tcp(place.parse().unwrap()), Admit::AnyLocalUser),
+        "key" => (Endpoint::Tcp(place.parse().unwrap()), AccessMode::Key(SecretString::from("k".repeat(43)))),
+        _ => (Endpoint::Tcp(place.parse().unwrap()), AccessMode::AnyLocalUser),
     };
     let listener = Listener::bind(&endpoint).unwrap();
     let address = listener.tcp_address();
@@ -62,11 +62,14 @@ async fn main() {
         metrics: metrics.clone(),
         health: Health::default(),
         status_registry: StatusRegistry::default(),
-        guard: guard::Options { admit, ..guard::Options::default() },
+        guard: guard::GuardOptions { admit, ..guard::GuardOptions::default() },
         address,
         stop: stop.clone(),
     };
-    let limits = Limits { observed: Some(Observed { metrics, listener: "bench".to_owned() }), ..Limits::default() };
+    let limits = ListenerLimits {
+        listener_metrics: Some(ListenerMetrics { metrics, listener: "bench".to_owned() }),
+        ..ListenerLimits::default()
+    };
     match address {
         Some(address) => println!("{address}"),
         None => println!("{place}"),

@@ -21,7 +21,7 @@ use super::service::seal::{SealKeyError, Sealer};
 use super::service::snapshot::RestoreRunner;
 use super::store::{self, Store};
 use crate::clock::Clock;
-use crate::http::server::{Answering, Peer};
+use crate::http::server::{Peer, ResponseFuture};
 use crate::metrics::Metrics;
 use crate::tasks::{TaskError, TaskGroup};
 
@@ -90,7 +90,7 @@ impl AclServer {
     pub fn handler(
         &self,
         address: Option<SocketAddr>,
-    ) -> impl Fn(Peer, Request<Incoming>) -> Answering<api::ResponseBody> + Clone + Send + 'static {
+    ) -> impl Fn(Peer, Request<Incoming>) -> ResponseFuture<api::ResponseBody> + Clone + Send + 'static {
         api::handler(self.state.clone(), address)
     }
 

@@ -4,6 +4,7 @@
 
 // 0: tokens, the client of the server, state files, and the watch of output files
 pub mod token;
+mod json_response;
 pub mod server_client;
 mod state_file;
 pub mod output_watch;

@@ -11,7 +11,7 @@ use super::session::Shared;
 use crate::acl::AclServer;
 use crate::config;
 use crate::health::HealthHandle;
-use crate::http::server::{Endpoint, Inherited, Limits, Listener, Observed};
+use crate::http::server::{ActivatedSockets, Endpoint, Listener, ListenerLimits, ListenerMetrics};
 use crate::http::tls::ServerTls;
 
 /// The service, its store open and its sockets bound, answering nobody yet.
@@ -23,7 +23,7 @@ pub(super) struct BuiltAclServer {
     connections: usize,
     tls: Option<ServerTls>,
     health: HealthHandle,
-    observed: Observed,
+    listener_metrics: ListenerMetrics,
 }
 
 impl BuiltAclServer {
@@ -33,7 +33,7 @@ impl BuiltAclServer {
     /// The store, the certificate or an address cannot be used, or the process may not have that many connections.
     pub(super) async fn build(
         options: &config::AclServer,
-        inherited: &Inherited,
+        inherited: &ActivatedSockets,
         shared: &Shared,
     ) -> anyhow::Result<Self> {
         let tls = options.tls.as_ref().map(ServerTls::new).transpose()?;
@@ -45,8 +45,8 @@ impl BuiltAclServer {
             sockets.push(socket.with_context(|| format!("the ACL server cannot listen on {endpoint}"))?);
         }
         let health = shared.health.register("listener/acl", true, "not serving yet");
-        let observed = Observed { metrics: shared.metrics.clone(), listener: "acl".to_owned() };
-        Ok(Self { service, endpoints: options.endpoints.clone(), sockets, connections, tls, health, observed })
+        let listener_metrics = ListenerMetrics { metrics: shared.metrics.clone(), listener: "acl".to_owned() };
+        Ok(Self { service, endpoints: options.endpoints.clone(), sockets, connections, tls, health, listener_metrics })
     }
 
     /// Where it listens: with the port that was taken, where any would do.
@@ -63,13 +63,13 @@ impl BuiltAclServer {
         for socket in self.sockets {
             // Who reads along a unix socket can read the process.
             let tls = self.tls.clone().filter(|_| socket.tcp_address().is_some());
-            let limits = Limits {
+            let limits = ListenerLimits {
                 connections: self.connections,
                 per_user: (self.connections / 4).max(1),
                 drain,
                 tls,
-                observed: Some(self.observed.clone()),
-                ..Limits::default()
+                listener_metrics: Some(self.listener_metrics.clone()),
+                ..ListenerLimits::default()
             };
             let answering = self.service.handler(socket.tcp_address());
             serving.spawn(socket.serve(answering, limits, stop.clone()));

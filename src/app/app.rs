@@ -14,9 +14,9 @@ use super::session::Shared;
 use super::systemd;
 use crate::config::Config;
 use crate::health::Health;
+use crate::http::server::ActivatedSockets;
 #[cfg(any(feature = "acl", feature = "gateway"))]
 use crate::http::server::Endpoint;
-use crate::http::server::Inherited;
 use crate::metrics::OutcomeLabels;
 use crate::status::StatusRegistry;
 use crate::tasks::TaskGroup;
@@ -27,7 +27,7 @@ pub struct App {
     shared: Shared,
     config: Config,
     log: Option<LogLevel>,
-    inherited: Inherited,
+    inherited: ActivatedSockets,
     /// What starts when it runs.
     plan: Plan,
     #[cfg(feature = "acl")]
@@ -58,7 +58,7 @@ impl App {
     /// # Errors
     /// A file cannot be used, or an address cannot be bound.
     #[cfg_attr(not(feature = "acl"), expect(clippy::unused_async, reason = "what waits here is the service's store"))]
-    pub async fn build(config: Config, log: Option<LogLevel>, inherited: Inherited) -> anyhow::Result<Self> {
+    pub async fn build(config: Config, log: Option<LogLevel>, inherited: ActivatedSockets) -> anyhow::Result<Self> {
         let shared = Shared::default();
         let plan = Agent::default().plan(&config, &inherited, &shared)?;
         #[cfg(feature = "acl")]
@@ -179,7 +179,7 @@ struct Reloading {
     shared: Shared,
     config: Config,
     log: Option<LogLevel>,
-    inherited: Inherited,
+    inherited: ActivatedSockets,
     told: systemd::Told,
     certificates: watch::Sender<CertificateFiles>,
 }

@@ -7,7 +7,7 @@ use rustls::pki_types::CertificateDer;
 
 use crate::agent::identity::IdentityMethod;
 use crate::config::Config;
-use crate::http::tls::{self, CertificateError, Tls};
+use crate::http::tls::{self, CertificateError, TlsOptions};
 
 /// The certificate files of a configuration by the key that names them, such as `server.main.ca_file`.
 pub(super) type CertificateFiles = BTreeMap<String, Files>;
@@ -27,7 +27,7 @@ pub(super) enum Files {
 pub(super) fn files(config: &Config) -> CertificateFiles {
     let mut found = CertificateFiles::new();
     for session in &config.sessions {
-        let Tls { ca_file, ca_dir, identity, .. } = &session.upstream.client.tls;
+        let TlsOptions { ca_file, ca_dir, identity, .. } = &session.upstream.client.tls;
         let server = format!("server.{}", session.upstream.name);
         if let Some(path) = ca_file {
             found.insert(format!("{server}.ca_file"), Files::Authorities(path.clone()));

@@ -11,8 +11,8 @@ use super::rendered_once::Reader;
 use crate::config::{Gateway, Session, TokenSource};
 use crate::error_chain::format_chain;
 use crate::gateway::availability::{Product, ServerInfo};
-use crate::http::client::sanitize::tame;
-use crate::http::client::{self, Address, Answer, Client, Tls};
+use crate::http::client::sanitize::sanitize;
+use crate::http::client::{self, Client, ClientResponse, ServerAddress, TlsOptions};
 use crate::secret;
 
 /// Time for one answer of the platform.
@@ -28,9 +28,9 @@ pub async fn check_gateway(gateway: &Gateway, sessions: &[Session]) -> Vec<Step>
         steps.push(Step { part: "gateway", session: None, step, ok, found });
         ok
     };
-    let options = client::Options {
-        address: Address::Url(gateway.proxy.upstream.clone()),
-        tls: Tls { ca_file: gateway.proxy.ca_file.clone(), ..Tls::default() },
+    let options = client::ClientOptions {
+        address: ServerAddress::Url(gateway.proxy.upstream.clone()),
+        tls: TlsOptions { ca_file: gateway.proxy.ca_file.clone(), ..TlsOptions::default() },
         proxy: gateway.proxy.proxy.clone(),
         connect_timeout: gateway.proxy.connect_timeout,
         response_timeout: gateway.proxy.response_timeout.min(ANSWERS_WITHIN),
@@ -81,7 +81,8 @@ fn describe(server: &ServerInfo) -> String {
         None => "it does not say which product it is",
     };
     let release = server.release.map(|release| format!(", release {release}")).unwrap_or_default();
-    let api = server.api_version.as_deref().map(|version| format!(", API {}", tame(version, ""))).unwrap_or_default();
+    let api =
+        server.api_version.as_deref().map(|version| format!(", API {}", sanitize(version, ""))).unwrap_or_default();
     format!("{product}{release}{api}")
 }
 
@@ -148,9 +149,9 @@ async fn whose(client: &Client, token: &SecretString, server: &ServerInfo) -> Re
     owner(client, &answer, token).map(|owner| format!("{owner}{told}"))
 }
 
-fn owner(client: &Client, answer: &Answer, token: &SecretString) -> Result<String, String> {
+fn owner(client: &Client, answer: &ClientResponse, token: &SecretString) -> Result<String, String> {
     // No text of the answer is shown with the token in it.
-    let tame = |text: &str| tame(text, token.expose_secret());
+    let sanitize = |text: &str| sanitize(text, token.expose_secret());
     match answer.status {
         StatusCode::OK => {}
         StatusCode::UNAUTHORIZED => return Err(format!("{} refuses the token: replace it", client.server())),
@@ -161,9 +162,9 @@ fn owner(client: &Client, answer: &Answer, token: &SecretString) -> Result<Strin
     let document: Value = serde_json::from_slice(&answer.body)
         .map_err(|_| format!("{} answers /api/v2/account/details without a JSON document", client.server()))?;
     let data = &document["data"];
-    let name = tame(data["attributes"]["username"].as_str().unwrap_or("without a name"));
+    let name = sanitize(data["attributes"]["username"].as_str().unwrap_or("without a name"));
     let resource = &data["relationships"]["authenticated-resource"]["data"];
-    let text = |name: &str| resource[name].as_str().map(&tame);
+    let text = |name: &str| resource[name].as_str().map(&sanitize);
     Ok(match (text("type"), text("id")) {
         (Some(kind), Some(id)) if kind != "users" => {
             let kind = kind.strip_suffix('s').unwrap_or(&kind);

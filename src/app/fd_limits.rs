@@ -5,7 +5,7 @@ use anyhow::Context as _;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 #[cfg(feature = "acl")]
-use crate::http::server::Limits;
+use crate::http::server::ListenerLimits;
 
 /// Files that are no connections of the service: its store, the log, the agent's own sockets.
 const OTHERS: usize = 256;
@@ -53,7 +53,7 @@ fn room(asked: Option<usize>, sockets: usize, limit: Rlimit) -> anyhow::Result<R
     let hard = limit.maximum.map_or(usize::MAX, |hard| usize::try_from(hard).unwrap_or(usize::MAX));
     let sockets = sockets.max(1);
     let most = hard.saturating_sub(OTHERS) / sockets;
-    let connections = asked.unwrap_or_else(|| Limits::default().connections.min(most.max(16)));
+    let connections = asked.unwrap_or_else(|| ListenerLimits::default().connections.min(most.max(16)));
     let needed = connections.saturating_mul(sockets).saturating_add(OTHERS);
     anyhow::ensure!(
         asked.is_none() || connections <= most,

@@ -16,7 +16,7 @@ use crate::gateway::client_setup::{ChildEnv, CliConfig, TfrcFile, TokenKind, Tok
 use crate::gateway::local_token::LocalTokenManager;
 use crate::gateway::proxy::{Gateway, GatewayDependencies, UsageStats};
 use crate::health::HealthHandle;
-use crate::http::server::{Endpoint, Inherited, Limits, Listener, Observed};
+use crate::http::server::{ActivatedSockets, Endpoint, Listener, ListenerLimits, ListenerMetrics};
 use crate::status::StatusRegistry;
 use crate::tasks::TaskGroup;
 
@@ -33,7 +33,7 @@ pub(super) struct BuiltGateway {
     child: Option<(ChildEnv, CredentialWatch<ProvidedEnv>)>,
     health: HealthHandle,
     status_registry: StatusRegistry,
-    observed: Observed,
+    listener_metrics: ListenerMetrics,
 }
 
 /// The gateway that runs, if one does, and what it was built from.
@@ -67,7 +67,7 @@ impl BuiltGateway {
     fn build(
         options: &config::Gateway,
         running: Option<&Running>,
-        inherited: &Inherited,
+        inherited: &ActivatedSockets,
         sessions: Sessions<'_>,
         shared: &Shared,
     ) -> anyhow::Result<Self> {
@@ -126,7 +126,7 @@ impl BuiltGateway {
             }
         };
         let health = shared.health.register("listener/gateway", options.required, "not serving yet");
-        let observed = Observed { metrics: shared.metrics.clone(), listener: "gateway".to_owned() };
+        let listener_metrics = ListenerMetrics { metrics: shared.metrics.clone(), listener: "gateway".to_owned() };
         Ok(Self {
             options: options.clone(),
             sockets,
@@ -138,7 +138,7 @@ impl BuiltGateway {
             child,
             health,
             status_registry: shared.status_registry.clone(),
-            observed,
+            listener_metrics,
         })
     }
 
@@ -167,14 +167,14 @@ impl BuiltGateway {
         }
         let mut serving = JoinSet::new();
         for socket in self.sockets {
-            let limits = Limits {
+            let limits = ListenerLimits {
                 idle_timeout: KEPT,
                 drain,
                 replaced_until: Some(gone.clone()),
-                observed: Some(self.observed.clone()),
-                ..Limits::default()
+                listener_metrics: Some(self.listener_metrics.clone()),
+                ..ListenerLimits::default()
             };
-            let service = self.gateway.service(socket.tcp_address(), self.observed.clone());
+            let service = self.gateway.service(socket.tcp_address(), self.listener_metrics.clone());
             serving.spawn(socket.serve(service, limits, stop.clone()));
         }
         self.health.ready();
@@ -197,7 +197,7 @@ impl RunningGateway {
     pub(super) fn plan(
         &self,
         new: Option<&config::Gateway>,
-        inherited: &Inherited,
+        inherited: &ActivatedSockets,
         sessions: Sessions<'_>,
         rebuilt: impl Fn(&String) -> bool,
         shared: &Shared,

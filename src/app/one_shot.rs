@@ -12,7 +12,7 @@ use crate::agent::server_client::ServerClient;
 use crate::agent::token::Token;
 use crate::clock::Clock;
 use crate::config::Session;
-use crate::http::client::{self, Address, Proxy, TransportError};
+use crate::http::client::{self, ProxyMode, ServerAddress, TransportError};
 
 /// What one login gave.
 #[derive(Debug)]
@@ -141,8 +141,8 @@ pub async fn check_online(session: &Session) -> Vec<Step> {
 }
 
 /// Looks up whom we connect to: behind a proxy that is the proxy, which looks the server's name up itself.
-pub(super) async fn resolve(client: &client::Options) -> Result<String, String> {
-    let Address::Url(url) = &client.address else { return Ok("a unix socket needs no name".to_owned()) };
+pub(super) async fn resolve(client: &client::ClientOptions) -> Result<String, String> {
+    let ServerAddress::Url(url) = &client.address else { return Ok("a unix socket needs no name".to_owned()) };
     if let Some((host, port)) = proxy(client, url) {
         let found = look_up(&host, port).await.map_err(|error| format!("the proxy {error}"))?;
         return Ok(format!("the proxy {host} is {found}; it looks the server's name up itself"));
@@ -160,12 +160,12 @@ async fn look_up(host: &str, port: u16) -> Result<String, String> {
 }
 
 /// Host and port of the proxy on the way, chosen as the client chooses it.
-fn proxy(client: &client::Options, server: &Url) -> Option<(String, u16)> {
+fn proxy(client: &client::ClientOptions, server: &Url) -> Option<(String, u16)> {
     match &client.proxy {
-        Proxy::Direct => None,
-        Proxy::Through(proxy) => Some((proxy.host_str()?.to_owned(), proxy.port_or_known_default()?)),
-        Proxy::Environment if client.tls.server_name.is_some() || client::is_loopback(server) => None,
-        Proxy::Environment => {
+        ProxyMode::Direct => None,
+        ProxyMode::Through(proxy) => Some((proxy.host_str()?.to_owned(), proxy.port_or_known_default()?)),
+        ProxyMode::Environment if client.tls.server_name.is_some() || client::is_loopback(server) => None,
+        ProxyMode::Environment => {
             let proxy = Matcher::from_env().intercept(&server.as_str().parse().ok()?)?;
             let usual = if proxy.uri().scheme_str() == Some("https") { 443 } else { 80 };
             Some((proxy.uri().host()?.to_owned(), proxy.uri().port_u16().unwrap_or(usual)))

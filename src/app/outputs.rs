@@ -17,7 +17,7 @@ use crate::agent::token::TokenWatch;
 use crate::config;
 use crate::config::Serves;
 use crate::health::HealthHandle;
-use crate::http::server::{Inherited, Limits, Listener, Observed};
+use crate::http::server::{ActivatedSockets, Listener, ListenerLimits, ListenerMetrics};
 
 /// A sink that has written nothing yet.
 #[derive(Debug)]
@@ -124,7 +124,7 @@ impl BoundListener {
         sources: BTreeMap<String, SessionHandle>,
         sessions: &[config::Session],
         running: Option<&Listener>,
-        inherited: &Inherited,
+        inherited: &ActivatedSockets,
         shared: &Shared,
     ) -> anyhow::Result<Self> {
         let socket = match running {
@@ -146,7 +146,10 @@ impl BoundListener {
                     refresh_signal: source.refresh_signal.clone(),
                     upstream: session.upstream.clone(),
                     namespace: session.login.namespace.clone(),
-                    observed: Observed { metrics: shared.metrics.clone(), listener: options.name.clone() },
+                    listener_metrics: ListenerMetrics {
+                        metrics: shared.metrics.clone(),
+                        listener: options.name.clone(),
+                    },
                     derived_token: options.derived_token.clone(),
                     bound_to: bound_to(session),
                 };
@@ -177,8 +180,9 @@ impl BoundListener {
             let _ = tokio::time::timeout(WRITTEN_WITHIN, other.cancelled()).await;
         }
         let Self { options, socket, serving, children, health, shared } = self;
-        let observed = Observed { metrics: shared.metrics.clone(), listener: options.name.clone() };
-        let limits = Limits { drain, observed: Some(observed.clone()), ..Limits::default() };
+        let listener_metrics = ListenerMetrics { metrics: shared.metrics.clone(), listener: options.name.clone() };
+        let limits =
+            ListenerLimits { drain, listener_metrics: Some(listener_metrics.clone()), ..ListenerLimits::default() };
         health.ready();
         let (ends, stop) = (stop.clone(), stop);
         let serving = async {
@@ -198,8 +202,8 @@ impl BoundListener {
                 }
                 Serving::Proxied(proxy) => {
                     proxy.resume().await;
-                    let service = proxy.service(options.guard, socket.tcp_address(), observed);
-                    let serving = socket.serve(service, Limits { idle_timeout: KEPT, ..limits }, stop.clone());
+                    let service = proxy.service(options.guard, socket.tcp_address(), listener_metrics);
+                    let serving = socket.serve(service, ListenerLimits { idle_timeout: KEPT, ..limits }, stop.clone());
                     let tending = async {
                         proxy.tend(stop).await;
                         drop(written);

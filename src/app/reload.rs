@@ -17,7 +17,7 @@ use crate::config;
 use crate::config::{Config, Serves};
 #[cfg(feature = "gateway")]
 use crate::http::server::Endpoint;
-use crate::http::server::{Inherited, Listener};
+use crate::http::server::{ActivatedSockets, Listener};
 use crate::tasks::{TaskError, TaskGroup};
 
 /// What runs of a configuration: sessions, and the outputs that drink from them.
@@ -98,7 +98,7 @@ impl Agent {
     ///
     /// # Errors
     /// A file cannot be used, or an address cannot be bound. Nothing has changed then.
-    pub(super) fn plan(&self, new: &Config, inherited: &Inherited, shared: &Shared) -> anyhow::Result<Plan> {
+    pub(super) fn plan(&self, new: &Config, inherited: &ActivatedSockets, shared: &Shared) -> anyhow::Result<Plan> {
         let (mut sessions, mut following) = (Vec::new(), Vec::new());
         let mut sources = BTreeMap::new();
         for options in &new.sessions {

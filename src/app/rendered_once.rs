@@ -16,7 +16,7 @@ use crate::agent::token::ClientToken;
 use crate::clock::Clock;
 use crate::config::Session;
 use crate::error_chain::format_chain;
-use crate::http::client::{self, Address, Proxy, Tls};
+use crate::http::client::{self, ProxyMode, ServerAddress, TlsOptions};
 use crate::secret;
 
 /// Where the secrets of a rendering come from.
@@ -33,11 +33,11 @@ impl Reader {
     ///
     /// # Errors
     /// No client can be made, or the key could not stand in a header.
-    pub fn through(session: &Session, proxy: Address, key: Option<SecretString>) -> anyhow::Result<Self> {
-        let client = client::Options {
+    pub fn through(session: &Session, proxy: ServerAddress, key: Option<SecretString>) -> anyhow::Result<Self> {
+        let client = client::ClientOptions {
             address: proxy,
-            tls: Tls::default(),
-            proxy: Proxy::Direct,
+            tls: TlsOptions::default(),
+            proxy: ProxyMode::Direct,
             connect_timeout: Duration::from_secs(5),
             // The agent's own time for it comes first.
             response_timeout: session.upstream.client.response_timeout + Duration::from_secs(30),

@@ -15,8 +15,8 @@ use url::Url;
 
 use super::{ConfigFiles, Exit, say_error};
 use crate::config::{self, Environment, Listener, Outcome, Purpose, Serves};
-use crate::http::client::{self, Address, Client, Proxy, Tls, TransportError};
-use crate::http::guard::Admit;
+use crate::http::client::{self, Client, ProxyMode, ServerAddress, TlsOptions, TransportError};
+use crate::http::guard::AccessMode;
 use crate::http::server::Endpoint;
 use crate::os;
 
@@ -27,7 +27,7 @@ pub(super) struct Where {
     files: ConfigFiles,
     /// Ask there, whatever the configuration says: `unix:///PATH` or `http://127.0.0.1:PORT` [or `KEYWARD_ADDR`]
     #[arg(long, value_name = "ADDRESS", value_parser = given)]
-    address: Option<Address>,
+    address: Option<ServerAddress>,
 }
 
 #[cfg(feature = "gateway")]
@@ -76,13 +76,13 @@ impl Agent {
             None => None,
         };
         let socket = match &address {
-            Address::Unix(path) => Some(path.clone()),
-            Address::Url(_) => None,
+            ServerAddress::Unix(path) => Some(path.clone()),
+            ServerAddress::Url(_) => None,
         };
-        let options = client::Options {
+        let options = client::ClientOptions {
             address,
-            tls: Tls::default(),
-            proxy: Proxy::Direct,
+            tls: TlsOptions::default(),
+            proxy: ProxyMode::Direct,
             connect_timeout: Duration::from_secs(2),
             response_timeout: ASK_TIME,
         };
@@ -166,7 +166,7 @@ impl Agent {
 
 impl Where {
     /// The address that the command line gives, else the variable.
-    fn given(&self, environment: &Environment) -> Result<Option<Address>, Exit> {
+    fn given(&self, environment: &Environment) -> Result<Option<ServerAddress>, Exit> {
         let variable = environment.variables.get(VARIABLE).filter(|text| !text.is_empty());
         match (&self.address, variable) {
             (Some(address), _) => Ok(Some(address.clone())),
@@ -180,7 +180,7 @@ impl Where {
 }
 
 /// The listener to ask. The file may be edited, or broken, while the agent goes on with what it read before.
-fn find(outcome: &Outcome, asks: Asks) -> Result<(Address, Option<&Listener>), Exit> {
+fn find(outcome: &Outcome, asks: Asks) -> Result<(ServerAddress, Option<&Listener>), Exit> {
     let found = reachable(&outcome.listeners, asks).map(|(listener, address)| (address, Some(listener)));
     if outcome.config.is_some() {
         return found.ok_or_else(|| {
@@ -191,15 +191,15 @@ fn find(outcome: &Outcome, asks: Asks) -> Result<(Address, Option<&Listener>), E
             Exit::Failed
         });
     }
-    let (address, listener) = found.unwrap_or_else(|| (Address::Unix(PathBuf::from(DEFAULT_SOCKET)), None));
+    let (address, listener) = found.unwrap_or_else(|| (ServerAddress::Unix(PathBuf::from(DEFAULT_SOCKET)), None));
     let more = match outcome.errors.len() {
         0 | 1 => String::new(),
         count => format!(" (and {} more)", count - 1),
     };
     let first = outcome.errors.first().map(ToString::to_string).unwrap_or_default();
     let at = match &address {
-        Address::Unix(path) => format!("unix://{}", path.display()),
-        Address::Url(url) => url.to_string(),
+        ServerAddress::Unix(path) => format!("unix://{}", path.display()),
+        ServerAddress::Url(url) => url.to_string(),
     };
     let line = format!("the configuration has errors: {first}{more}; asking the agent at {at} all the same");
     let _ = writeln!(std::io::stderr(), "warning: {line}");
@@ -224,7 +224,7 @@ fn refusal(socket: &Path) -> Option<String> {
 
 /// The API proxy of the running agent that serves a session.
 pub(super) struct Through {
-    pub(super) address: Address,
+    pub(super) address: ServerAddress,
     pub(super) key: Option<SecretString>,
 }
 
@@ -237,7 +237,9 @@ impl Through {
         };
         let mut fit: Vec<_> =
             listeners.filter(serves).filter_map(|listener| Some((listener, address(&listener.endpoint)?))).collect();
-        fit.sort_by_key(|(listener, address)| (listener.derived_token.is_some(), !matches!(address, Address::Unix(_))));
+        fit.sort_by_key(|(listener, address)| {
+            (listener.derived_token.is_some(), !matches!(address, ServerAddress::Unix(_)))
+        });
         let Some((listener, address)) = fit.into_iter().next() else {
             say_error(&format!(
                 "the configuration has no API proxy for session {session}, through which the running agent could be asked; \
@@ -258,19 +260,19 @@ const DEFAULT_SOCKET: &str = "/run/keyward/api.sock";
 /// The time for an answer that waits for nothing.
 pub(super) const ASK_TIME: Duration = Duration::from_secs(10);
 
-fn given(text: &str) -> Result<Address, String> {
+fn given(text: &str) -> Result<ServerAddress, String> {
     let wrong = || "write unix:///PATH or http://127.0.0.1:PORT".to_owned();
     if let Some(path) = text.strip_prefix("unix://") {
-        return if path.starts_with('/') { Ok(Address::Unix(PathBuf::from(path))) } else { Err(wrong()) };
+        return if path.starts_with('/') { Ok(ServerAddress::Unix(PathBuf::from(path))) } else { Err(wrong()) };
     }
     let url = Url::parse(text).map_err(|_| wrong())?;
     let fits = url.scheme() == "http" && url.path() == "/" && client::is_loopback(&url);
-    if fits { Ok(Address::Url(url)) } else { Err(wrong()) }
+    if fits { Ok(ServerAddress::Url(url)) } else { Err(wrong()) }
 }
 
 /// The key that a listener asks for, if it does.
 fn key(listener: &Listener, outcome: &Outcome) -> Result<Option<SecretString>, Exit> {
-    let Admit::Key(key) = &listener.guard.admit else { return Ok(None) };
+    let AccessMode::Key(key) = &listener.guard.admit else { return Ok(None) };
     if key.expose_secret() != NOT_READ {
         return Ok(Some(key.clone()));
     }
@@ -285,7 +287,7 @@ fn key(listener: &Listener, outcome: &Outcome) -> Result<Option<SecretString>, E
 const NOT_READ: &str = "\0";
 
 /// The listener that fits best, and where it is: unix sockets first, a local API before a health listener.
-fn reachable(listeners: &[Listener], asks: Asks) -> Option<(&Listener, Address)> {
+fn reachable(listeners: &[Listener], asks: Asks) -> Option<(&Listener, ServerAddress)> {
     let mut fit: Vec<_> = listeners
         .iter()
         .filter(|listener| match listener.serves {
@@ -295,31 +297,34 @@ fn reachable(listeners: &[Listener], asks: Asks) -> Option<(&Listener, Address)>
         })
         .filter_map(|listener| Some((listener, address(&listener.endpoint)?)))
         .collect();
-    fit.sort_by_key(|(listener, address)| (listener.serves != Serves::LocalApi, !matches!(address, Address::Unix(_))));
+    fit.sort_by_key(|(listener, address)| {
+        (listener.serves != Serves::LocalApi, !matches!(address, ServerAddress::Unix(_)))
+    });
     fit.into_iter().next()
 }
 
 /// The listener at this address; else one whose address only the service manager knows.
-fn listens_at<'a>(listeners: &'a [Listener], at: &Address) -> Option<&'a Listener> {
+fn listens_at<'a>(listeners: &'a [Listener], at: &ServerAddress) -> Option<&'a Listener> {
     let there = listeners.iter().find(|listener| address(&listener.endpoint).as_ref() == Some(at));
     let unknown = || {
-        let mut passed = listeners.iter().filter(|listener| matches!(listener.endpoint, Endpoint::Inherited(_)));
+        let mut passed = listeners.iter().filter(|listener| matches!(listener.endpoint, Endpoint::Activated(_)));
         // A unix socket asks for no key, and a socket of another kind for one that is not to be sent to it.
-        passed.find(|listener| matches!(at, Address::Url(_)) && matches!(listener.guard.admit, Admit::Key(_)))
+        passed
+            .find(|listener| matches!(at, ServerAddress::Url(_)) && matches!(listener.guard.admit, AccessMode::Key(_)))
     };
     there.or_else(unknown)
 }
 
-fn address(endpoint: &Endpoint) -> Option<Address> {
+fn address(endpoint: &Endpoint) -> Option<ServerAddress> {
     match endpoint {
-        Endpoint::Unix(socket) => Some(Address::Unix(socket.path.clone())),
+        Endpoint::Unix(socket) => Some(ServerAddress::Unix(socket.path.clone())),
         Endpoint::Tcp(address) => {
             let mut address = *address;
             if address.ip().is_unspecified() {
                 address.set_ip(IpAddr::V4(Ipv4Addr::LOCALHOST));
             }
-            Url::parse(&format!("http://{address}/")).ok().map(Address::Url)
+            Url::parse(&format!("http://{address}/")).ok().map(ServerAddress::Url)
         }
-        Endpoint::Inherited(_) => None,
+        Endpoint::Activated(_) => None,
     }
 }

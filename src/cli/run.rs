@@ -14,7 +14,7 @@ use super::{ConfigFiles, Exit, LogChoice, once, say_error};
 use crate::app::logging::{self, LogLevel, Logging};
 use crate::app::{App, Signals};
 use crate::config::{self, Config, Diagnostic, Environment, Purpose};
-use crate::http::server::Inherited;
+use crate::http::server::ActivatedSockets;
 
 /// Run the agent until it is told to stop.
 #[derive(Debug, Clone, Args)]
@@ -109,9 +109,9 @@ pub(super) async fn begin_store(config: &Config) -> anyhow::Result<()> {
 }
 
 /// The sockets that the service manager passed.
-pub(super) fn inherited(environment: &Environment) -> std::io::Result<Inherited> {
+pub(super) fn inherited(environment: &Environment) -> std::io::Result<ActivatedSockets> {
     let variable = |name: &str| environment.variables.get(name).map(String::as_str);
-    Inherited::take(variable("LISTEN_PID"), variable("LISTEN_FDS"), variable("LISTEN_FDNAMES"))
+    ActivatedSockets::take(variable("LISTEN_PID"), variable("LISTEN_FDS"), variable("LISTEN_FDNAMES"))
 }
 
 /// One thread serves an agent best; the ACL server signs and stores beside, which takes more.

@@ -20,7 +20,7 @@ use crate::acl::service::issuer_keys::{self as keys, Authorities, Source};
 use crate::acl::service::login::{self, LoginRoleOptions};
 use crate::acl::store::StoreOptions;
 use crate::http::server::Endpoint;
-use crate::http::tls::Certificate;
+use crate::http::tls::ServerCertificate;
 
 /// The ACL server and the sockets that it is served on.
 #[derive(Debug, Clone, PartialEq)]
@@ -28,7 +28,7 @@ pub struct AclServer {
     /// Where it listens: at one place at least.
     pub endpoints: Vec<Endpoint>,
     /// What it speaks TLS with on TCP, where it does.
-    pub tls: Option<Certificate>,
+    pub tls: Option<ServerCertificate>,
     /// Connections at once in each of these places. Where it is not said, as many as a listener has of itself, or fewer
     /// where the process may not open so many files.
     pub connections: Option<usize>,
@@ -131,7 +131,7 @@ fn etcd(reader: &mut Reader<'_>, at: At) -> Option<StoreOptions> {
     None
 }
 
-fn tls(reader: &mut Reader<'_>) -> Option<Certificate> {
+fn tls(reader: &mut Reader<'_>) -> Option<ServerCertificate> {
     let certificate = (reader.place_of("tls_cert"), reader.file("tls_cert"));
     let key = (reader.place_of("tls_key"), reader.key_file("tls_key"));
     match (certificate.0, key.0) {
@@ -139,7 +139,7 @@ fn tls(reader: &mut Reader<'_>) -> Option<Certificate> {
         (None, Some(_)) => reader.missing("tls_cert", "the certificate that belongs to tls_key"),
         _ => {}
     }
-    certificate.1.zip(key.1).map(|(certificate, key)| Certificate { certificate, key })
+    certificate.1.zip(key.1).map(|(certificate, key)| ServerCertificate { certificate, key })
 }
 
 fn method(name: &str, mut reader: Reader<'_>) -> Option<login::MethodOptions> {

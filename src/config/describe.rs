@@ -17,8 +17,8 @@ use crate::agent::identity::IdentityMethod;
 use crate::agent::secrets::DerivedTokenKind;
 use crate::agent::server_client::ServerKind;
 use crate::agent::sinks::{OnExpiry, SinkFormat};
-use crate::http::client::{Address, Proxy};
-use crate::http::guard::Admit;
+use crate::http::client::{ProxyMode, ServerAddress};
+use crate::http::guard::AccessMode;
 use crate::http::server::Endpoint;
 
 /// What reading a configuration gave, for machines.
@@ -193,19 +193,19 @@ impl Words<'_> {
         format!("logs in to {at}{role} by auth/{}{namespace}", self.tell(&key("mount"), &login.mount))
     }
 
-    fn server_address(&self, name: &str, address: &Address) -> String {
+    fn server_address(&self, name: &str, address: &ServerAddress) -> String {
         let written = match address {
-            Address::Url(url) => url.as_str().trim_end_matches('/').to_owned(),
-            Address::Unix(path) => format!("unix://{}", path.display()),
+            ServerAddress::Url(url) => url.as_str().trim_end_matches('/').to_owned(),
+            ServerAddress::Unix(path) => format!("unix://{}", path.display()),
         };
         self.tell(&format!("server.{name}.address"), &written)
     }
 
-    fn way(&self, server: &str, proxy: &Proxy) -> Option<String> {
+    fn way(&self, server: &str, proxy: &ProxyMode) -> Option<String> {
         match proxy {
-            Proxy::Environment => None,
-            Proxy::Direct => Some("goes there directly, whatever the proxy variables say".to_owned()),
-            Proxy::Through(url) => {
+            ProxyMode::Environment => None,
+            ProxyMode::Direct => Some("goes there directly, whatever the proxy variables say".to_owned()),
+            ProxyMode::Through(url) => {
                 let host =
                     format!("{}:{}", url.host_str().unwrap_or_default(), url.port_or_known_default().unwrap_or(80));
                 Some(format!("goes there through the proxy {}", self.tell(&format!("server.{server}.proxy"), &host)))
@@ -279,9 +279,11 @@ impl Words<'_> {
                 format!("uses no token of a session itself, but a child of it {}", derived_token::words(child))
             }));
             does.push(match &its.guard.admit {
-                Admit::SocketPeers => "lets in root, the agent's user, and members of the socket's group".to_owned(),
-                Admit::Key(_) => "lets in callers of this machine that bring the key".to_owned(),
-                Admit::AnyLocalUser => "lets in every user of this machine".to_owned(),
+                AccessMode::SocketPeers => {
+                    "lets in root, the agent's user, and members of the socket's group".to_owned()
+                }
+                AccessMode::Key(_) => "lets in callers of this machine that bring the key".to_owned(),
+                AccessMode::AnyLocalUser => "lets in every user of this machine".to_owned(),
             });
         }
         if !its.required {

@@ -7,7 +7,7 @@ use url::Url;
 use super::reader::Reader;
 use super::values::{Wrong, wrong, wrong_and_secret};
 use crate::acl::store::etcd::{Login, Options, is_address, is_prefix};
-use crate::http::client::{Identity, is_loopback};
+use crate::http::client::{ClientCertificate, is_loopback};
 
 const TENTH: Duration = Duration::from_millis(100);
 
@@ -41,7 +41,7 @@ pub(super) fn read(mut reader: Reader<'_>) -> Option<Options> {
         &mut reader,
         [("client_cert", "the certificate that belongs to client_key"), ("client_key", "its private key")],
     );
-    let identity = certificate.1.zip(key.1).map(|(certificate, key)| Identity { certificate, key });
+    let identity = certificate.1.zip(key.1).map(|(certificate, key)| ClientCertificate { certificate, key });
     let user = reader.value("user");
     let password_file = reader.key_file("password_file");
     pair(&mut reader, [("user", "whose password it is"), ("password_file", "the file of the user's password")]);

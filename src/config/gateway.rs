@@ -21,7 +21,7 @@ use crate::gateway::actions::{self, DeprecatedCallMode};
 use crate::gateway::client_setup::{ServiceHost, TfrcFileOptions, TokenKind, UserConfigFiles};
 use crate::gateway::local_token;
 use crate::gateway::proxy::{Exemption, GatewayOptions, RateLimit};
-use crate::http::client::{Proxy, is_loopback};
+use crate::http::client::{ProxyMode, is_loopback};
 use crate::http::server::Endpoint;
 
 pub(super) use describe::words;
@@ -78,8 +78,8 @@ pub(super) fn read(
         let key = reader.key("ca_file");
         reader.scope.diagnostics.error(at, &key, "given where no TLS is spoken", "leave it out, or use https://");
     }
-    let way = reader.parsed("proxy", server::proxy).unwrap_or(Proxy::Environment);
-    if matches!((&way, &upstream), (Proxy::Through(_), Some(url)) if url.scheme() == "http") {
+    let way = reader.parsed("proxy", server::proxy).unwrap_or(ProxyMode::Environment);
+    if matches!((&way, &upstream), (ProxyMode::Through(_), Some(url)) if url.scheme() == "http") {
         reader.conflict("proxy", "an http:// upstream", "tokens would leave this machine in the clear");
     }
     let hosts = reader.list("allowed_hosts").unwrap_or_default();
@@ -274,7 +274,7 @@ fn endpoints(reader: &mut Reader<'_>) -> Vec<Endpoint> {
     let mut endpoints = Vec::new();
     for text in reader.one_or_more("listen") {
         let read = reader.parse(&text, endpoint);
-        let Some(endpoint) = stand_in(&text, read, || Some(Endpoint::Inherited("gateway".to_owned()))) else {
+        let Some(endpoint) = stand_in(&text, read, || Some(Endpoint::Activated("gateway".to_owned()))) else {
             continue;
         };
         match &endpoint {

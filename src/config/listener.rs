@@ -12,7 +12,7 @@ use super::reader::Reader;
 use super::sink::Sessions;
 use super::values::{self, Wrong, wrong};
 use super::{Listener, Serves};
-use crate::http::guard::{Admit, Options as Guard};
+use crate::http::guard::{AccessMode, GuardOptions as Guard};
 use crate::http::server::{Endpoint, UnixSocket};
 
 /// The mode of a socket where none is given: its owner and its group may connect.
@@ -55,7 +55,7 @@ fn read(name: String, mut reader: Reader<'_>, known: &Sessions) -> Option<Listen
     let at = text.as_ref().map_or(reader.at, |text| text.at);
     let unknown = text.as_ref().is_some_and(|text| text.unknown);
     let endpoint = text.as_ref().and_then(|text| reader.parse(text, endpoint));
-    let endpoint = if unknown { endpoint.or_else(|| Some(Endpoint::Inherited(name.clone()))) } else { endpoint };
+    let endpoint = if unknown { endpoint.or_else(|| Some(Endpoint::Activated(name.clone()))) } else { endpoint };
     let endpoint = socket_owner(&mut reader, endpoint);
     if let (Some(Endpoint::Unix(socket)), Some(text)) = (&endpoint, &text) {
         reader.folder_of(text, &socket.path);
@@ -70,12 +70,12 @@ fn read(name: String, mut reader: Reader<'_>, known: &Sessions) -> Option<Listen
                     "given for a health listener, which tells of all sessions and serves no token",
                 );
             }
-            Admit::AnyLocalUser
+            AccessMode::AnyLocalUser
         }
         (None, Kind::LocalApi | Kind::ApiProxy) => {
             reader.secret("key_file", KEY);
             reader.flag("any_local_user", false);
-            Admit::SocketPeers
+            AccessMode::SocketPeers
         }
     };
     let hosts = reader.list("allowed_hosts").unwrap_or_default();
@@ -86,7 +86,7 @@ fn read(name: String, mut reader: Reader<'_>, known: &Sessions) -> Option<Listen
         Kind::ApiProxy => {
             refuse(&mut reader, "sessions", "given for an api_proxy listener, which has one: session");
             let (options, session) = api_proxy::read(&mut reader, known);
-            if admit == Admit::AnyLocalUser && !options.request_header {
+            if admit == AccessMode::AnyLocalUser && !options.request_header {
                 let at = reader.place_of("require_request_header").unwrap_or(reader.at);
                 let found =
                     "false beside any_local_user = true: nothing that a web page cannot send is asked of callers";
@@ -134,7 +134,7 @@ pub(super) fn socket_owner(reader: &mut Reader<'_>, endpoint: Option<Endpoint>) 
             }
             endpoint
         }
-        Some(Endpoint::Inherited(_)) => {
+        Some(Endpoint::Activated(_)) => {
             for key in ["mode", "owner", "group"] {
                 refuse(reader, key, "given for a socket that the service manager opens: the socket unit says it");
             }
@@ -156,12 +156,12 @@ fn refuse(reader: &mut Reader<'_>, key: &'static str, why: &str) {
     }
 }
 
-fn admit(reader: &mut Reader<'_>, endpoint: &Endpoint, address: At) -> Admit {
+fn admit(reader: &mut Reader<'_>, endpoint: &Endpoint, address: At) -> AccessMode {
     if let Endpoint::Unix(_) = endpoint {
         for key in ["key_file", "any_local_user"] {
             refuse(reader, key, "given for a unix socket, where mode, owner and group say who may connect");
         }
-        return Admit::SocketPeers;
+        return AccessMode::SocketPeers;
     }
     let key = reader.secret("key_file", KEY);
     let key_given = reader.place_of("key_file").is_some();
@@ -187,9 +187,9 @@ fn admit(reader: &mut Reader<'_>, endpoint: &Endpoint, address: At) -> Admit {
         }
     }
     match key {
-        Some(key) => Admit::Key(key),
-        None if any => Admit::AnyLocalUser,
-        None => Admit::SocketPeers,
+        Some(key) => AccessMode::Key(key),
+        None if any => AccessMode::AnyLocalUser,
+        None => AccessMode::SocketPeers,
     }
 }
 
@@ -213,7 +213,7 @@ pub(super) fn endpoint(text: &str) -> Result<Endpoint, Wrong> {
     match text.strip_prefix("systemd:") {
         // FileDescriptorName= takes up to 255 characters without a colon (systemd.socket(5)).
         Some(name) if (1..=255).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_graphic() && b != b':') => {
-            Ok(Endpoint::Inherited(name.to_owned()))
+            Ok(Endpoint::Activated(name.to_owned()))
         }
         _ => wrong("is no address to listen on", forms),
     }

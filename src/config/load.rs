@@ -23,7 +23,7 @@ use super::{agent, credential, listener, process, server, session, sink, templat
 use crate::agent::server_client::ServerKind;
 #[cfg(feature = "gateway")]
 use crate::gateway::client_setup::UserConfigFiles;
-use crate::http::client::Address;
+use crate::http::client::ServerAddress;
 use crate::http::server::Endpoint;
 
 /// Reads configuration files, and folders of `*.toml` files in name order, as one.
@@ -205,10 +205,10 @@ fn loops(diagnostics: &Diagnostics, config: &Config, listeners: &Places) {
     }
 }
 
-fn is_at(server: &Address, endpoint: &Endpoint) -> bool {
+fn is_at(server: &ServerAddress, endpoint: &Endpoint) -> bool {
     match (server, endpoint) {
-        (Address::Unix(path), Endpoint::Unix(socket)) => *path == socket.path,
-        (Address::Url(url), Endpoint::Tcp(listens)) => {
+        (ServerAddress::Unix(path), Endpoint::Unix(socket)) => *path == socket.path,
+        (ServerAddress::Url(url), Endpoint::Tcp(listens)) => {
             let here = match url.host() {
                 Some(Host::Domain(name)) => name.eq_ignore_ascii_case("localhost"),
                 Some(Host::Ipv4(address)) => address == listens.ip(),

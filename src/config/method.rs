@@ -12,7 +12,7 @@ use crate::agent::identity::{
     LoginFields, ManagedIdentity,
 };
 use crate::agent::server_client::{ServerClientOptions, ServerKind};
-use crate::http::client::{Address, Identity};
+use crate::http::client::{ClientCertificate, ServerAddress};
 
 /// What was read.
 pub(super) struct Read {
@@ -22,7 +22,7 @@ pub(super) struct Read {
     /// The mount that the method has unless the server's operator chose another; `None` where there is no login.
     pub(super) mount: Option<&'static str>,
     /// The client certificate to show in place of the server's.
-    pub(super) certificate: Option<Identity>,
+    pub(super) certificate: Option<ClientCertificate>,
 }
 
 const METHODS: [&str; 6] = ["cloud", "jwt", "kubernetes", "approle", "cert", "token_file"];
@@ -123,14 +123,14 @@ fn cert(mut table: Reader<'_>, server: Option<&ServerClientOptions>) -> Read {
         _ => {}
     }
     if let Some(server) = server
-        && !matches!(&server.client.address, Address::Url(url) if url.scheme() == "https")
+        && !matches!(&server.client.address, ServerAddress::Url(url) if url.scheme() == "https")
     {
         let found = "no certificate is shown where no TLS is spoken";
         let advice = "log in to an https:// address, or by another method";
         table.scope.diagnostics.error(table.at, &table.path, found, advice);
     }
     table.finish();
-    let certificate = certificate.map(|(certificate, key)| Identity { certificate, key });
+    let certificate = certificate.map(|(certificate, key)| ClientCertificate { certificate, key });
     Read { role, method: IdentityMethod::Certificate, mount: Some("cert"), certificate }
 }
 

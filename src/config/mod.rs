@@ -170,7 +170,7 @@ pub struct Listener {
     /// Where it listens.
     pub endpoint: Endpoint,
     /// Whom it lets in.
-    pub guard: guard::Options,
+    pub guard: guard::GuardOptions,
     /// Names of the sessions that it may serve.
     pub sessions: Vec<String>,
     /// What is made of each session's token and served in its place, if anything is.

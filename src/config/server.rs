@@ -8,7 +8,7 @@ use super::reader::Reader;
 use super::values::{self, Wrong, wrong, wrong_and_secret};
 use crate::agent::server_client::{ServerClientOptions, ServerKind};
 use crate::http::client;
-use crate::http::client::{Address, Identity, Proxy, Tls, is_loopback};
+use crate::http::client::{ClientCertificate, ProxyMode, ServerAddress, TlsOptions, is_loopback};
 
 const KINDS: [(&str, ServerKind); 4] = [
     ("vault", ServerKind::Vault),
@@ -32,16 +32,16 @@ pub(super) fn read(name: String, mut reader: Reader<'_>) -> ServerClientOptions 
     let address = reader.required("address", "where the server is, such as \"https://secrets.example.com:8200\"");
     let address = address.and_then(|text| reader.parse(&text, server_address));
     let tls = tls(&mut reader, address.as_ref());
-    let proxy = reader.parsed("proxy", proxy).unwrap_or(Proxy::Environment);
-    if let (Proxy::Through(_), Some(Address::Url(url))) = (&proxy, &address) {
+    let proxy = reader.parsed("proxy", proxy).unwrap_or(ProxyMode::Environment);
+    if let (ProxyMode::Through(_), Some(ServerAddress::Url(url))) = (&proxy, &address) {
         if url.scheme() == "http" {
             reader.conflict("proxy", "an http:// address", "tokens would leave this machine in the clear");
         } else if tls.server_name.is_some() {
             reader.conflict("server_name", "proxy", "a proxy looks up the address's host itself");
         }
     }
-    let client = client::Options {
-        address: address.unwrap_or_else(|| Address::Unix("/".into())),
+    let client = client::ClientOptions {
+        address: address.unwrap_or_else(|| ServerAddress::Unix("/".into())),
         tls,
         proxy,
         connect_timeout: reader.duration("connect_timeout", Duration::from_secs(5), TENTH..=Duration::from_mins(5)),
@@ -52,11 +52,11 @@ pub(super) fn read(name: String, mut reader: Reader<'_>) -> ServerClientOptions 
     ServerClientOptions { name, kind, client, login_timeout }
 }
 
-fn tls(reader: &mut Reader<'_>, address: Option<&Address>) -> Tls {
+fn tls(reader: &mut Reader<'_>, address: Option<&ServerAddress>) -> TlsOptions {
     let keys = ["ca_file", "ca_dir", "client_cert", "client_key", "server_name"];
     let plain = match address {
-        Some(Address::Url(url)) => url.scheme() == "http",
-        Some(Address::Unix(_)) => true,
+        Some(ServerAddress::Url(url)) => url.scheme() == "http",
+        Some(ServerAddress::Unix(_)) => true,
         None => false,
     };
     if plain && let Some((key, at)) = keys.into_iter().find_map(|key| Some((key, reader.place_of(key)?))) {
@@ -70,8 +70,8 @@ fn tls(reader: &mut Reader<'_>, address: Option<&Address>) -> Tls {
         (None, Some(_)) => reader.missing("client_cert", "the certificate that belongs to client_key"),
         _ => {}
     }
-    let identity = certificate.1.zip(key.1).map(|(certificate, key)| Identity { certificate, key });
-    Tls {
+    let identity = certificate.1.zip(key.1).map(|(certificate, key)| ClientCertificate { certificate, key });
+    TlsOptions {
         ca_file: reader.file("ca_file"),
         ca_pem: None,
         ca_dir: reader.folder("ca_dir"),
@@ -91,15 +91,15 @@ fn server_name(text: &str) -> Result<String, Wrong> {
 ///
 /// # Errors
 /// What is wrong with it, and what would do.
-pub fn address(text: &str) -> Result<Address, String> {
+pub fn address(text: &str) -> Result<ServerAddress, String> {
     server_address(text).map_err(|wrong| format!("it {}: {}", wrong.found, wrong.advice))
 }
 
 /// A server's address: `https://`, `http://` on loopback, or `unix:///path`.
-fn server_address(text: &str) -> Result<Address, Wrong> {
+fn server_address(text: &str) -> Result<ServerAddress, Wrong> {
     let forms = "write \"https://HOST:PORT\", or \"unix:///PATH\" for a socket on this machine";
     if let Some(path) = text.strip_prefix("unix://") {
-        return values::path(path).map(Address::Unix);
+        return values::path(path).map(ServerAddress::Unix);
     }
     let url = match Url::parse(text) {
         Ok(url) if text.contains("://") => url,
@@ -120,22 +120,22 @@ fn server_address(text: &str) -> Result<Address, Wrong> {
         return wrong("ends with /v1", "leave that off: it is put before every path");
     }
     match url.scheme() {
-        "https" => Ok(Address::Url(url)),
-        "http" if is_loopback(&url) => Ok(Address::Url(url)),
+        "https" => Ok(ServerAddress::Url(url)),
+        "http" if is_loopback(&url) => Ok(ServerAddress::Url(url)),
         "http" => wrong("would send tokens in the clear", "use https://; http:// is for loopback only"),
         _ => wrong("is no address", forms),
     }
 }
 
 /// `environment`, `direct`, or the URL of a proxy.
-pub(super) fn proxy(text: &str) -> Result<Proxy, Wrong> {
+pub(super) fn proxy(text: &str) -> Result<ProxyMode, Wrong> {
     match text {
-        "environment" => return Ok(Proxy::Environment),
-        "direct" => return Ok(Proxy::Direct),
+        "environment" => return Ok(ProxyMode::Environment),
+        "direct" => return Ok(ProxyMode::Direct),
         _ => {}
     }
     match Url::parse(text) {
-        Ok(url) if matches!(url.scheme(), "http" | "https") && url.has_host() => Ok(Proxy::Through(url)),
+        Ok(url) if matches!(url.scheme(), "http" | "https") && url.has_host() => Ok(ProxyMode::Through(url)),
         _ => wrong_and_secret("is no proxy", "write \"environment\", \"direct\" or the proxy's \"http://HOST:PORT\""),
     }
 }
@@ -148,8 +148,8 @@ mod tests {
     fn tokens_go_in_the_clear_over_loopback_and_sockets_only() {
         let check = |text: &str, wanted: Result<&str, &str>| {
             let found = server_address(text).map(|address| match address {
-                Address::Url(url) => url.to_string(),
-                Address::Unix(path) => path.display().to_string(),
+                ServerAddress::Url(url) => url.to_string(),
+                ServerAddress::Unix(path) => path.display().to_string(),
             });
             let found = found.as_ref().map(String::as_str).map_err(|wrong| wrong.found.as_str());
             assert_eq!(found, wanted, "{text}");

@@ -14,7 +14,7 @@ use serde::Deserialize;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use crate::http::server::{Endpoint, Limits, Listener, router};
+use crate::http::server::{Endpoint, Listener, ListenerLimits, router};
 use crate::secret;
 
 /// `?on=true`.
@@ -92,7 +92,7 @@ pub enum BindError {
 
 /// Serves until `stop`, whatever the dials say.
 pub(super) async fn serve(listener: Listener, routes: Router, stop: CancellationToken) -> anyhow::Result<()> {
-    let limits = Limits { drain: Duration::from_secs(1), ..Limits::default() };
+    let limits = ListenerLimits { drain: Duration::from_secs(1), ..ListenerLimits::default() };
     listener.serve(router(routes), limits, stop).await;
     Ok(())
 }

@@ -1,17 +1,17 @@
 //! From characters to words, for both forms of the language.
 
-use super::{HclError, Place, shown};
+use super::{HclError, Position, quote};
 
 /// A text that is being read, and how far.
 #[derive(Debug, Clone)]
-pub(super) struct Scan<'a> {
+pub(super) struct Lexer<'a> {
     rest: &'a str,
-    place: Place,
+    position: Position,
 }
 
 /// A word of the language.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Word {
+pub(super) enum Lexeme {
     /// A bare name; `true` and `false` are names too.
     Name(String),
     /// A string or a heredoc.
@@ -24,25 +24,25 @@ pub(super) enum Word {
     End,
 }
 
-impl Word {
+impl Lexeme {
     /// How a message shows it.
-    pub(super) fn shown(&self) -> String {
+    pub(super) fn describe(&self) -> String {
         match self {
-            Self::Name(text) | Self::Number(text) => shown(text).replace('"', "`"),
-            Self::Text(text) => shown(text),
+            Self::Name(text) | Self::Number(text) => quote(text).replace('"', "`"),
+            Self::Text(text) => quote(text),
             Self::Mark(mark) => format!("`{mark}`"),
             Self::End => "the end".to_owned(),
         }
     }
 }
 
-impl<'a> Scan<'a> {
+impl<'a> Lexer<'a> {
     pub(super) fn new(text: &'a str) -> Self {
-        Self { rest: text, place: Place { line: 1, column: 1 } }
+        Self { rest: text, position: Position { line: 1, column: 1 } }
     }
 
-    pub(super) fn place(&self) -> Place {
-        self.place
+    pub(super) fn position(&self) -> Position {
+        self.position
     }
 
     pub(super) fn peek(&self) -> Option<char> {
@@ -54,9 +54,9 @@ impl<'a> Scan<'a> {
         let next = chars.next()?;
         self.rest = chars.as_str();
         if next == '\n' {
-            self.place = Place { line: self.place.line + 1, column: 1 };
+            self.position = Position { line: self.position.line + 1, column: 1 };
         } else {
-            self.place.column += 1;
+            self.position.column += 1;
         }
         Some(next)
     }
@@ -90,15 +90,15 @@ impl<'a> Scan<'a> {
 
     /// What stands here, to say so.
     pub(super) fn unexpected(&self, advice: &str) -> HclError {
-        let found = self.peek().map_or_else(|| "the end".to_owned(), |next| shown(&next.to_string()));
-        HclError::new(self.place, found, advice)
+        let found = self.peek().map_or_else(|| "the end".to_owned(), |next| quote(&next.to_string()));
+        HclError::new(self.position, found, advice)
     }
 
     /// Goes past spaces and comments: `#` and `//` to the end of the line, `/* */`.
     pub(super) fn skip_comments(&mut self) -> Result<(), HclError> {
         loop {
             self.take_while(char::is_whitespace);
-            let start = self.place;
+            let start = self.position;
             if self.rest.starts_with('#') || self.rest.starts_with("//") {
                 self.line();
             } else if self.take("/*") {
@@ -115,7 +115,7 @@ impl<'a> Scan<'a> {
 
     /// A number as HCL writes it: decimal, `0x` and hexadecimal, `0` and octal, or with a fraction or an exponent.
     pub(super) fn number(&mut self) -> Result<String, HclError> {
-        let (start, mut last) = (self.place, ' ');
+        let (start, mut last) = (self.position, ' ');
         let text = self.take_while(|next| {
             let exponent = matches!(last, 'e' | 'E') && matches!(next, '+' | '-');
             let goes_on = next.is_alphanumeric() || next == '.' || exponent || (last == ' ' && next == '-');
@@ -130,12 +130,12 @@ impl<'a> Scan<'a> {
             None if all(digits, 10) => !digits.starts_with('0') || all(digits, 8),
             None => digits.bytes().all(|byte| byte.is_ascii_digit() || b".eE+-".contains(&byte)) && is_float(digits),
         };
-        if good { Ok(text.to_owned()) } else { Err(HclError::new(start, shown(text), "that is no number")) }
+        if good { Ok(text.to_owned()) } else { Err(HclError::new(start, quote(text), "that is no number")) }
     }
 
     /// The rest of a heredoc, after its `<<`: whole lines, up to the one that has only the anchor on it. With `<<-` the
     /// lines lose the indentation of that last one, if all of them have it.
-    pub(super) fn heredoc(&mut self, start: Place) -> Result<String, HclError> {
+    pub(super) fn heredoc(&mut self, start: Position) -> Result<String, HclError> {
         let indented = self.take("-");
         let anchor = self.take_while(|next| next.is_alphanumeric() || next == '_').to_owned();
         if anchor.is_empty() || self.peek() != Some('\n') {

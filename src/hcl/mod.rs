@@ -18,14 +18,14 @@ pub const MAX_DEPTH: usize = 32;
 
 /// A place in a text. Both numbers start at 1; the column counts characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct Position {
     /// The line.
     pub line: usize,
     /// The column.
     pub column: usize,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Position {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "line {}, column {}", self.line, self.column)
     }
@@ -35,7 +35,7 @@ impl fmt::Display for Place {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Object {
     /// Them.
-    pub items: Vec<Item>,
+    pub attributes: Vec<Attribute>,
 }
 
 /// A key and its value: `key = value` or `key { ... }`.
@@ -43,11 +43,11 @@ pub struct Object {
 /// A label is an object of one key: `service "web" { policy = "read" }`, `service { web { policy = "read" } }` and
 /// `{"service": {"web": {"policy": "read"}}}` are one and the same, as the language has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Item {
+pub struct Attribute {
     /// The key, without its quotes.
     pub key: String,
     /// Where the key stands.
-    pub at: Place,
+    pub at: Position,
     /// The value.
     pub value: Node,
 }
@@ -56,7 +56,7 @@ pub struct Item {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Node {
     /// Where it begins.
-    pub at: Place,
+    pub at: Position,
     /// What it is.
     pub value: Value,
 }
@@ -69,7 +69,7 @@ pub enum Value {
     /// A number as it is written: `0640` and `0x1A0` are told from `416` by whoever must.
     Number(String),
     /// `true` or `false`.
-    Flag(bool),
+    Bool(bool),
     /// JSON's `null`.
     Null,
     /// A list.
@@ -84,7 +84,7 @@ impl Value {
         match self {
             Self::Text(_) => "a string",
             Self::Number(_) => "a number",
-            Self::Flag(_) => "a boolean",
+            Self::Bool(_) => "a boolean",
             Self::Null => "null",
             Self::List(_) => "a list",
             Self::Object(_) => "an object",
@@ -94,10 +94,10 @@ impl Value {
 
 /// Why a text cannot be read. Its text is one line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{place}: found {found}; {advice}")]
+#[error("{position}: found {found}; {advice}")]
 pub struct HclError {
     /// Where.
-    pub place: Place,
+    pub position: Position,
     /// What stands there.
     pub found: String,
     /// What would do.
@@ -105,8 +105,8 @@ pub struct HclError {
 }
 
 impl HclError {
-    fn new(place: Place, found: impl Into<String>, advice: impl Into<String>) -> Self {
-        Self { place, found: found.into(), advice: advice.into() }
+    fn new(position: Position, found: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self { position, found: found.into(), advice: advice.into() }
     }
 }
 
@@ -117,14 +117,14 @@ impl HclError {
 pub fn read(text: &str) -> Result<Object, HclError> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     if text.len() > MAX_SIZE {
-        let start = Place { line: 1, column: 1 };
+        let start = Position { line: 1, column: 1 };
         return Err(HclError::new(start, format!("{} bytes", text.len()), format!("at most {MAX_SIZE} are read")));
     }
     if text.trim_start().starts_with('{') { json::read(text) } else { parser::read(text) }
 }
 
 /// A piece of a text as a message may show it: in quotes, in one line and not too long.
-pub fn shown(text: &str) -> String {
+pub fn quote(text: &str) -> String {
     match text.char_indices().nth(40) {
         None => format!("{text:?}"),
         Some((end, _)) => format!("{:?}...", &text[..end]),

@@ -8,8 +8,11 @@ fn found(text: &str) -> String {
 }
 
 fn told(object: &Object) -> String {
-    let items: Vec<_> =
-        object.items.iter().map(|item| format!("{}={}", item.key, told_value(&item.value.value))).collect();
+    let items: Vec<_> = object
+        .attributes
+        .iter()
+        .map(|attribute| format!("{}={}", attribute.key, told_value(&attribute.value.value)))
+        .collect();
     format!("{{{}}}", items.join(" "))
 }
 
@@ -17,10 +20,10 @@ fn told_value(value: &Value) -> String {
     match value {
         Value::Text(text) => format!("{text:?}"),
         Value::Number(number) => number.clone(),
-        Value::Flag(flag) => flag.to_string(),
+        Value::Bool(flag) => flag.to_string(),
         Value::Null => "null".into(),
         Value::List(items) => {
-            format!("[{}]", items.iter().map(|item| told_value(&item.value)).collect::<Vec<_>>().join(" "))
+            format!("[{}]", items.iter().map(|attribute| told_value(&attribute.value)).collect::<Vec<_>>().join(" "))
         }
         Value::Object(object) => told(object),
     }
@@ -159,9 +162,9 @@ fn size_and_depth_have_limits() {
 
 /// A tree as HCL writes it, objects of one key as labels where that is asked for.
 fn written(object: &Object, labels: bool) -> String {
-    let item = |item: &Item| {
-        let mut keys = vec![quoted(&item.key)];
-        let mut value = &item.value.value;
+    let attribute = |attribute: &Attribute| {
+        let mut keys = vec![quoted(&attribute.key)];
+        let mut value = &attribute.value.value;
         while let Value::Object(inner) = value
             && let [label] = inner.items.as_slice()
             && let Value::Object(_) = label.value.value
@@ -173,17 +176,20 @@ fn written(object: &Object, labels: bool) -> String {
         let block = labels && matches!(value, Value::Object(_));
         format!("{} {}{}\n", keys.join(" "), if block { "" } else { "= " }, written_value(value, labels))
     };
-    object.items.iter().map(item).collect()
+    object.attributes.iter().map(attribute).collect()
 }
 
 fn written_value(value: &Value, labels: bool) -> String {
     match value {
         Value::Text(text) => quoted(text),
         Value::Number(number) => number.clone(),
-        Value::Flag(flag) => flag.to_string(),
+        Value::Bool(flag) => flag.to_string(),
         Value::Null => "null".into(),
         Value::List(items) => {
-            format!("[{}]", items.iter().map(|item| written_value(&item.value, labels)).collect::<Vec<_>>().join(", "))
+            format!(
+                "[{}]",
+                items.iter().map(|attribute| written_value(&attribute.value, labels)).collect::<Vec<_>>().join(", ")
+            )
         }
         Value::Object(object) => format!("{{\n{}}}", written(object, labels)),
     }
@@ -201,14 +207,14 @@ fn quoted(text: &str) -> String {
 }
 
 fn any_object() -> impl Strategy<Value = Object> {
-    let at = Place { line: 1, column: 1 };
+    let at = Position { line: 1, column: 1 };
     let leaf = prop_oneof![
         ".{0,6}".prop_map(Value::Text),
         "0[0-7]{0,3}|-?[1-9][0-9]{0,5}|0x[0-9a-f]{1,4}|[0-9]\\.[0-9]{1,3}(e-?[0-9])?".prop_map(Value::Number),
-        any::<bool>().prop_map(Value::Flag),
+        any::<bool>().prop_map(Value::Bool),
     ];
     let object = move |items: Vec<(String, Value)>| Object {
-        items: items.into_iter().map(|(key, value)| Item { key, at, value: Node { at, value } }).collect(),
+        items: items.into_iter().map(|(key, value)| Attribute { key, at, value: Node { at, value } }).collect(),
     };
     let value = leaf.prop_recursive(4, 24, 4, move |inner| {
         prop_oneof![
@@ -239,8 +245,8 @@ proptest! {
     fn any_text_is_parsed_without_a_panic(text in "\\PC{0,40}|[a\"{}\\[\\]=,<$\\\\\n 0-9/*#:-]{0,60}") {
         if let Err(error) = read(&text) {
             let lines: Vec<_> = text.split('\n').collect();
-            let line = lines.get(error.place.line - 1).copied().unwrap_or_default();
-            prop_assert!(error.place.line <= lines.len() && error.place.column <= line.chars().count() + 1, "{}", error);
+            let line = lines.get(error.position.line - 1).copied().unwrap_or_default();
+            prop_assert!(error.position.line <= lines.len() && error.position.column <= line.chars().count() + 1, "{}", error);
             prop_assert!(!error.to_string().contains('\n') && error.to_string().len() < 300, "{}", error);
         }
     }
@@ -252,14 +258,15 @@ fn json_of(value: &Value) -> String {
         Value::Text(text) => serde_json::to_string(text).unwrap(),
         Value::Number(number) if serde_json::from_str::<serde_json::Value>(number).is_ok() => number.clone(),
         Value::Number(_) | Value::Null => "null".into(),
-        Value::Flag(flag) => flag.to_string(),
+        Value::Bool(flag) => flag.to_string(),
         Value::List(items) => {
-            format!("[{}]", items.iter().map(|item| json_of(&item.value)).collect::<Vec<_>>().join(","))
+            format!("[{}]", items.iter().map(|attribute| json_of(&attribute.value)).collect::<Vec<_>>().join(","))
         }
         Value::Object(object) => {
-            let item =
-                |item: &Item| format!("{}:{}", serde_json::to_string(&item.key).unwrap(), json_of(&item.value.value));
-            format!("{{{}}}", object.items.iter().map(item).collect::<Vec<_>>().join(","))
+            let attribute = |attribute: &Attribute| {
+                format!("{}:{}", serde_json::to_string(&attribute.key).unwrap(), json_of(&attribute.value.value))
+            };
+            format!("{{{}}}", object.attributes.iter().map(attribute).collect::<Vec<_>>().join(","))
         }
     }
 }

@@ -6,5 +6,4 @@ pub mod tls;
 pub mod client;
 pub mod server;
 pub mod guard;
-pub mod answer;
 pub mod reverse_proxy;

@@ -17,14 +17,14 @@ use super::state::ApiState;
 use super::{blocking_query, dispatch, vault};
 use crate::acl::service::error::ServiceError;
 use crate::acl::store::Freshness;
-use crate::http::server::{Answering, Peer};
+use crate::http::server::{Peer, ResponseFuture};
 use crate::metrics::AclRequestLabels;
 
 /// Builds the request handler of a socket bound to `address` (`None` for a unix socket), for [`crate::http::server`].
 pub fn handler(
     state: ApiState,
     address: Option<SocketAddr>,
-) -> impl Fn(Peer, Request<Incoming>) -> Answering<ResponseBody> + Clone + Send + 'static {
+) -> impl Fn(Peer, Request<Incoming>) -> ResponseFuture<ResponseBody> + Clone + Send + 'static {
     let browser_guard = BrowserGuard::new(&state.options.allowed_hosts, address, state.metrics.clone());
     let ok_counters = [const { OnceLock::new() }; Operation::COUNT];
     let router = Arc::new(Router { state, browser_guard, ok_counters });
@@ -42,7 +42,7 @@ struct Router {
 impl Router {
     /// Routes by the head alone, before there is a future. Each kind of request has a future of its own size, and the head
     /// is freed before it starts: ten thousand may wait at once.
-    fn route(self: &Arc<Self>, peer: &Peer, request: Request<Incoming>) -> Answering<ResponseBody> {
+    fn route(self: &Arc<Self>, peer: &Peer, request: Request<Incoming>) -> ResponseFuture<ResponseBody> {
         let state = &self.state;
         let (dialect, mut found) = find_operation(&state.options.base_path, &request);
         if let Err(error) = self.browser_guard.verify(&request) {
@@ -55,18 +55,20 @@ impl Router {
             Ok(found) => found,
             Err(mut response) => {
                 set_policy_header(state, dialect, &mut response);
-                return Answering::now(response);
+                return ResponseFuture::ready(response);
             }
         };
         let ctx = RouteCtx { router: Arc::clone(self), dialect, operation };
         if operation.is_login()
             && let Err(wait) = state.login_limiter.admit(peer, state.service.moment())
         {
-            return Answering::now(ctx.finish(Err(ApiError::LoginRateLimited { wait })));
+            return ResponseFuture::ready(ctx.finish(Err(ApiError::LoginRateLimited { wait })));
         }
         match dialect {
             Dialect::Vault => {
-                Answering::later(async move { ctx.finish(vault(ctx.state(), operation, subject, request).await) })
+                ResponseFuture::waiting(
+                    async move { ctx.finish(vault(ctx.state(), operation, subject, request).await) },
+                )
             }
             Dialect::Consul => consul(ctx, subject, request),
         }
@@ -134,16 +136,16 @@ impl RouteCtx {
     }
 }
 
-fn consul(ctx: RouteCtx, subject: String, request: Request<Incoming>) -> Answering<ResponseBody> {
+fn consul(ctx: RouteCtx, subject: String, request: Request<Incoming>) -> ResponseFuture<ResponseBody> {
     let (head, body) = request.into_parts();
     let token_in_query = ctx.state().options.token_in_query;
     let parsed = ApiRequest::parse(ctx.operation, subject, head.uri.query(), &head.headers, body, token_in_query);
     let mut request = match parsed {
         Ok(request) => request,
-        Err(error) => return Answering::now(ctx.finish(Err(error))),
+        Err(error) => return ResponseFuture::ready(ctx.finish(Err(error))),
     };
     if !ctx.operation.is_read() {
-        return Answering::later(async move {
+        return ResponseFuture::waiting(async move {
             let mut result = write(ctx.state(), &mut request).await;
             if let Ok(response) = &mut result {
                 set_policy_header(ctx.state(), ctx.dialect, response);
@@ -153,11 +155,11 @@ fn consul(ctx: RouteCtx, subject: String, request: Request<Incoming>) -> Answeri
     }
     let cache_control = head.headers.get(header::CACHE_CONTROL).and_then(|value| value.to_str().ok());
     match request.query.take_blocking(cache_control) {
-        Ok(blocking) => Answering::later(async move {
+        Ok(blocking) => ResponseFuture::waiting(async move {
             let result = blocking_query::read(ctx.state(), &request, blocking).await;
             ctx.finish(result)
         }),
-        Err(error) => Answering::now(ctx.finish(Err(error.into()))),
+        Err(error) => ResponseFuture::ready(ctx.finish(Err(error.into()))),
     }
 }
 

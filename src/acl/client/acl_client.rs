@@ -12,13 +12,13 @@ use super::error::{AclClientError, parse_error};
 use super::query::{QueryOptions, ReadResponse};
 use crate::backoff::{Backoff, random_unit};
 use crate::http::client;
-use crate::http::client::{Address, Answer, BuildError, Proxy, Tls, TransportError};
+use crate::http::client::{BuildError, ClientResponse, ProxyMode, ServerAddress, TlsOptions, TransportError};
 
 /// Options of the client.
 #[derive(Debug, Clone)]
 pub struct AclClientOptions {
     /// HTTP options. A path of the URL is the prefix of `/v1`.
-    pub http: client::Options,
+    pub http: client::ClientOptions,
     /// Secret of the token; `None` for anonymous calls.
     pub token: Option<SecretString>,
     /// Namespace of the calls; `None` for the token's own. `*` lists all namespaces.
@@ -28,10 +28,10 @@ pub struct AclClientOptions {
 impl AclClientOptions {
     /// Creates options for a URL: the system's CA certificates, 5 s to connect, 30 s for a response.
     pub fn for_url(url: url::Url) -> Self {
-        let http = client::Options {
-            address: Address::Url(url),
-            tls: Tls::default(),
-            proxy: Proxy::Environment,
+        let http = client::ClientOptions {
+            address: ServerAddress::Url(url),
+            tls: TlsOptions::default(),
+            proxy: ProxyMode::Environment,
             connect_timeout: Duration::from_secs(5),
             response_timeout: Duration::from_secs(30),
         };
@@ -130,7 +130,7 @@ impl AclClient {
         endpoint: &Endpoint<'_>,
         parameters: &[(&str, &str)],
         query: &QueryOptions,
-    ) -> Result<Answer, AclClientError> {
+    ) -> Result<ClientResponse, AclClientError> {
         let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(1));
         loop {
             let request = self.request(Method::GET, endpoint)?.query(&query.parameters()).query(parameters);
@@ -194,7 +194,7 @@ impl AclClient {
         request: RequestBuilder,
         endpoint: &Endpoint<'_>,
         server_wait: Duration,
-    ) -> Result<Answer, AclClientError> {
+    ) -> Result<ClientResponse, AclClientError> {
         let response = self.http.send_bounded(request, self.response_timeout + server_wait, MAX_RESPONSE_BYTES).await?;
         if response.status == StatusCode::OK {
             return Ok(response);
@@ -210,7 +210,7 @@ const READ_RETRIES: u32 = 2;
 /// Largest response in bytes, the size of a list of half a million tokens.
 const MAX_RESPONSE_BYTES: usize = 256 * 1024 * 1024;
 
-pub(super) fn parse<T: DeserializeOwned>(response: &Answer) -> Result<T, AclClientError> {
+pub(super) fn parse<T: DeserializeOwned>(response: &ClientResponse) -> Result<T, AclClientError> {
     serde_json::from_slice(&response.body).map_err(|error| {
         // serde_json's own text may quote the response.
         let (line, column) = (error.line(), error.column());

@@ -150,9 +150,9 @@ pub(super) fn parse_error(
     since: Option<&'static str>,
     sent: &str,
 ) -> AclClientError {
-    let message = sanitize::tame(String::from_utf8_lossy(body).trim(), sent);
-    let now = || sanitize::date(headers).unwrap_or_else(SystemTime::now);
-    let retry_after = || sanitize::retry_after(headers, now());
+    let message = sanitize::sanitize(String::from_utf8_lossy(body).trim(), sent);
+    let now = || sanitize::parse_date_header(headers).unwrap_or_else(SystemTime::now);
+    let retry_after = || sanitize::parse_retry_after(headers, now());
     let text = || if message.is_empty() { status.to_string() } else { message.clone() };
     if let Some(error) = not_supported(status, &message, call, since) {
         return error;

@@ -91,7 +91,7 @@ impl ReadResponse<()> {
             last_contact: Duration::from_millis(number("x-service-lastcontact").unwrap_or_default()),
             filtered_by_acls: is_true("x-service-results-filtered-by-acls"),
             unreadable: is_true("x-service-results-unreadable"),
-            date: sanitize::date(headers),
+            date: sanitize::parse_date_header(headers),
         }
     }
 }

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use super::acl_client::{AclClient, Endpoint, parse};
 use super::error::{AclClientError, parse_error};
 use crate::acl::model::snapshot::{SnapshotError, SnapshotReader};
-use crate::http::client::{Coming, TransportError};
+use crate::http::client::{StreamingResponse, TransportError};
 
 const ENDPOINT: Endpoint<'static> = Endpoint { path: &["snapshot"], name: "the calls for snapshots", since: None };
 
@@ -26,7 +26,7 @@ const MAX_RESPONSE_BYTES: usize = 1024 * 1024;
 /// Snapshot that is being received. It is verified on the way: after the last bytes it is complete and undamaged.
 #[derive(Debug)]
 pub struct SnapshotDownload {
-    response: Coming,
+    response: StreamingResponse,
     reader: SnapshotReader,
 }
 
@@ -62,13 +62,13 @@ impl AclClient {
         let request = self.request(Method::PUT, &ENDPOINT)?.body(snapshot);
         let response = self.http().open(request, RESTORE_TIMEOUT).await?;
         if response.status() == StatusCode::OK {
-            return parse(&response.whole(self.response_timeout(), MAX_RESPONSE_BYTES).await?);
+            return parse(&response.read_all(self.response_timeout(), MAX_RESPONSE_BYTES).await?);
         }
         Err(self.refused(response).await?)
     }
 
-    async fn refused(&self, response: Coming) -> Result<AclClientError, TransportError> {
-        let response = response.whole(self.response_timeout(), MAX_RESPONSE_BYTES).await?;
+    async fn refused(&self, response: StreamingResponse) -> Result<AclClientError, TransportError> {
+        let response = response.read_all(self.response_timeout(), MAX_RESPONSE_BYTES).await?;
         let sent = self.token().map_or("", |token| token.expose_secret());
         Ok(parse_error((response.status, &response.headers, &response.body), ENDPOINT.name, ENDPOINT.since, sent))
     }

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::content_hash::content_hash;
-use crate::hcl::shown;
+use crate::hcl::quote;
 use crate::hex::encode_hex;
 
 /// Policy template: rules with a placeholder for a name.
@@ -135,7 +135,7 @@ const MAX_NAME: usize = 256;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TemplateError {
     /// The template does not exist.
-    #[error("acl templated policy does not exist: {}", shown(.0))]
+    #[error("acl templated policy does not exist: {}", quote(.0))]
     Unknown(String),
     /// The required `name` is missing or not a string.
     #[error("validation error for templated policy: \"{template}\": name is required, as a string that is not empty")]
@@ -146,7 +146,7 @@ pub enum TemplateError {
     /// A variable is neither a string nor a map of such, or nested too deep.
     #[error(
         "validation error for templated policy: \"{template}\": the variable {} is neither a string nor a map of such, nested at most 16 deep",
-        shown(.name)
+        quote(.name)
     )]
     BadVariable {
         /// Name of the template.
@@ -166,7 +166,7 @@ pub enum TemplateError {
     #[error(
         "validation error for templated policy: \"{template}\": the name {} is longer than {MAX_NAME} bytes or holds a \
          quote, a backslash, a control character or \"${{\"",
-        shown(.name)
+        quote(.name)
     )]
     BadName {
         /// Name of the template.

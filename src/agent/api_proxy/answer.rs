@@ -8,7 +8,7 @@ use http_body_util::{Either, Full};
 
 use super::screen::FilteredBody;
 use super::session_token::TokenUnavailable;
-use crate::http::answer::{Errors, error, later};
+use crate::agent::json_response::{Errors, error, retry_later};
 
 /// The body of an answer.
 pub type ProxyBody = Either<FilteredBody, Full<Bytes>>;
@@ -25,7 +25,7 @@ pub(super) fn refuse(status: StatusCode, why: &str) -> Response<ProxyBody> {
 
 /// A refusal that may pass.
 pub(super) fn wait(status: StatusCode, why: &str, retry_after: Duration) -> Response<ProxyBody> {
-    own(later(status, &Errors { errors: [why] }, retry_after))
+    own(retry_later(status, &Errors { errors: [why] }, retry_after))
 }
 
 /// The session has no token.

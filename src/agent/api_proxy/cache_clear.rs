@@ -12,8 +12,8 @@ use zeroize::Zeroizing;
 
 use super::answer::{ProxyBody, own, refuse};
 use super::response_cache::CachePolicy;
+use crate::agent::json_response::{json, method_not_allowed};
 use crate::agent::secrets::cache::Invalidate;
-use crate::http::answer::{json, method_not_allowed};
 use crate::http::body_buffer::collect;
 
 #[derive(Deserialize)]

@@ -7,7 +7,7 @@ use prometheus_client::metrics::counter::Counter;
 
 use super::answer::ProxyBody;
 use crate::http::guard::Guard;
-use crate::http::server::{Answers, Observed};
+use crate::http::server::{ListenerMetrics, ResponseCounter};
 use crate::metrics::{CacheRequestLabels, LatencyHistogram, ListenerLabel};
 
 /// One listener's guard and counts, each looked up once.
@@ -15,7 +15,7 @@ pub(super) struct ProxyListener {
     pub(super) guard: Guard,
     /// The listener's address, over TCP.
     pub(super) local: Option<SocketAddr>,
-    pub(super) answers: Answers,
+    pub(super) answers: ResponseCounter,
     /// Time to the head of the server's answer.
     pub(super) spent: LatencyHistogram,
     pub(super) replays: Counter,
@@ -25,16 +25,16 @@ pub(super) struct ProxyListener {
 }
 
 impl ProxyListener {
-    pub(super) fn new(guard: Guard, local: Option<SocketAddr>, observed: Observed) -> Self {
-        let label = ListenerLabel { listener: observed.listener.clone() };
-        let spent = observed.metrics.proxy_seconds.get_or_create(&label).clone();
-        let replays = observed.metrics.proxy_replays.get_or_create(&label).clone();
+    pub(super) fn new(guard: Guard, local: Option<SocketAddr>, listener_metrics: ListenerMetrics) -> Self {
+        let label = ListenerLabel { listener: listener_metrics.listener.clone() };
+        let spent = listener_metrics.metrics.proxy_seconds.get_or_create(&label).clone();
+        let replays = listener_metrics.metrics.proxy_replays.get_or_create(&label).clone();
         let cached = |outcome| {
-            let label = CacheRequestLabels { listener: observed.listener.clone(), outcome };
-            observed.metrics.cache_requests.get_or_create(&label).clone()
+            let label = CacheRequestLabels { listener: listener_metrics.listener.clone(), outcome };
+            listener_metrics.metrics.cache_requests.get_or_create(&label).clone()
         };
         let (hits, misses, stale) = (cached("hit"), cached("miss"), cached("stale"));
-        Self { guard, local, answers: Answers::of(observed), spent, replays, hits, misses, stale }
+        Self { guard, local, answers: ResponseCounter::new(listener_metrics), spent, replays, hits, misses, stale }
     }
 
     /// Counts an answer.

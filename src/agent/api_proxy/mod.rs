@@ -47,8 +47,8 @@ use crate::credential_watch::RefreshSignal;
 use crate::http::body_buffer::BufferBudget;
 use crate::http::client;
 use crate::http::guard;
-use crate::http::reverse_proxy::{self, Forwarder, Reach, ReachError};
-use crate::http::server::Observed;
+use crate::http::reverse_proxy::{self, Forwarder, UpstreamTarget, UpstreamTargetError};
+use crate::http::server::ListenerMetrics;
 use crate::metrics;
 use probe::Probe;
 use response_cache::CachePolicy;
@@ -101,7 +101,7 @@ pub struct ApiProxyDeps {
     /// The namespace that the session logs in to.
     pub namespace: Option<String>,
     /// Where a cache counts, and under which name.
-    pub observed: Observed,
+    pub listener_metrics: ListenerMetrics,
     /// What the token is in place of the session's own: another at each start.
     pub derived_token: Option<DerivedTokenOptions>,
     /// The session, and how it logs in: what was kept over a restart is given again for the same alone.
@@ -149,12 +149,20 @@ impl ApiProxy {
     /// # Errors
     /// A file cannot be used, or the server has no host that could be called.
     pub fn build(options: ApiProxyOptions, parts: ApiProxyDeps) -> Result<Self, BuildError> {
-        let ApiProxyDeps { clock, watch, refresh_signal, upstream, namespace, observed, derived_token, bound_to } =
-            parts;
-        let Reach { target, tls, host, prefix } = Reach::of(&upstream.client)?;
-        let label = metrics::ListenerLabel { listener: observed.listener.clone() };
+        let ApiProxyDeps {
+            clock,
+            watch,
+            refresh_signal,
+            upstream,
+            namespace,
+            listener_metrics,
+            derived_token,
+            bound_to,
+        } = parts;
+        let UpstreamTarget { target, tls, host, prefix } = UpstreamTarget::resolve(&upstream.client)?;
+        let label = metrics::ListenerLabel { listener: listener_metrics.listener.clone() };
         let policy = options.cache.clone().map(|cached| {
-            let bytes = observed.metrics.cache_bytes.get_or_create(&label).clone();
+            let bytes = listener_metrics.metrics.cache_bytes.get_or_create(&label).clone();
             Arc::new(CachePolicy { cache: Cache::new(cached.limits, clock.clone(), Some(bytes)), options: cached })
         });
         let cache_tasks = match &policy {
@@ -164,7 +172,7 @@ impl ApiProxy {
                 let upstream = ServerClient::build(&upstream)?;
                 let rules = format!("{:?} {:?} {derived_token:?}", policy.options.values, policy.options.leases);
                 let mut bound: Vec<&str> = bound_to.iter().map(String::as_str).collect();
-                bound.extend([upstream.address(), &observed.listener, &rules]);
+                bound.extend([upstream.address(), &listener_metrics.listener, &rules]);
                 let parts = cache::LeaseRenewerDeps {
                     tokens,
                     outlives_restarts: derived_token.is_none(),
@@ -179,7 +187,7 @@ impl ApiProxy {
                 })
             }
         };
-        let forwarder = Forwarder::new(reverse_proxy::Options {
+        let forwarder = Forwarder::new(reverse_proxy::ForwarderOptions {
             target,
             tls,
             connections: options.connections,
@@ -187,7 +195,7 @@ impl ApiProxy {
             connect_timeout: upstream.client.connect_timeout,
             body_idle: None,
         });
-        let leaks = observed.metrics.proxy_leaks.get_or_create(&label).clone();
+        let leaks = listener_metrics.metrics.proxy_leaks.get_or_create(&label).clone();
         let leak_filter = Arc::new(LeakFilter::new(upstream.name.clone(), leaks));
         let dialect = ServerDialect::new(upstream.kind, upstream.name, host, prefix, namespace.as_deref());
         let session_token = SessionToken::new(watch, clock.clone());
@@ -233,8 +241,13 @@ impl ApiProxy {
     }
 
     /// What a listener bound to `address` (`None` for a unix socket) is guarded by.
-    fn guard(&self, admit: guard::Options, address: Option<SocketAddr>, observed: Observed) -> guard::Guard {
-        let guard = guard::Guard::new(admit, address, Some(observed)).with_bodies(u64::MAX);
+    fn guard(
+        &self,
+        admit: guard::GuardOptions,
+        address: Option<SocketAddr>,
+        listener_metrics: ListenerMetrics,
+    ) -> guard::Guard {
+        let guard = guard::Guard::new(admit, address, Some(listener_metrics)).with_bodies(u64::MAX);
         if self.0.options.request_header { guard } else { guard.without_request_header() }
     }
 }
@@ -244,7 +257,7 @@ impl ApiProxy {
 pub enum BuildError {
     /// Nothing can be forwarded to the server.
     #[error(transparent)]
-    Reach(#[from] ReachError),
+    UpstreamTarget(#[from] UpstreamTargetError),
     /// No client of it can be made, which the cache needs.
     #[error(transparent)]
     Client(#[from] client::BuildError),

@@ -24,7 +24,7 @@ use crate::agent::secrets::cache::{
     told,
 };
 use crate::agent::server_client::is_outage;
-use crate::http::reverse_proxy::Buffered;
+use crate::http::reverse_proxy::BufferedBody;
 
 /// Which answers are kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -210,9 +210,9 @@ impl Inner {
             match body {
                 Either::Left(incoming) => match incoming.buffer(MAX_RESPONSE_BODY, self.options.response_timeout).await
                 {
-                    Buffered::Complete(bytes) => return Ok(whole(parts, bytes)),
-                    Buffered::TooLong(incoming) => return Err(Response::from_parts(parts, Either::Left(incoming))),
-                    Buffered::Failed => (parts, body) = truncated_response().into_parts(),
+                    BufferedBody::Complete(bytes) => return Ok(whole(parts, bytes)),
+                    BufferedBody::TooLong(incoming) => return Err(Response::from_parts(parts, Either::Left(incoming))),
+                    BufferedBody::Failed => (parts, body) = truncated_response().into_parts(),
                 },
                 // One of the agent's own, which cannot fail.
                 Either::Right(own) => {

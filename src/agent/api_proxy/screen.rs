@@ -19,7 +19,7 @@ use secrecy::ExposeSecret as _;
 
 use super::needle::TokenFinder;
 use crate::agent::token::Token;
-use crate::http::reverse_proxy::{Broken, Buffered, Downstream};
+use crate::http::reverse_proxy::{BufferedBody, ConnectionError, ResponseBody};
 
 /// Screens the answers to requests that carry the session's token.
 #[derive(Debug)]
@@ -51,7 +51,7 @@ impl LeakFilter {
     /// The answer with its body screened as it streams, or the reason not to pass it on.
     pub(super) fn screened(
         self: &Arc<Self>,
-        answer: Response<Downstream>,
+        answer: Response<ResponseBody>,
         token: &Arc<Token>,
     ) -> Result<Response<FilteredBody>, Leak> {
         if !is_searched_for(token) {
@@ -99,7 +99,7 @@ const MIN_TOKEN_LEN: usize = 16;
 
 /// An answer's body, in which the session's token does not stand.
 pub struct FilteredBody {
-    body: Downstream,
+    body: ResponseBody,
     /// In a box, where it streams: most bodies are here as a whole.
     streamed: Option<Box<Streamed>>,
 }
@@ -121,23 +121,23 @@ enum Last {
 
 impl FilteredBody {
     /// A body that is passed on as it is.
-    pub(super) const fn unscreened(body: Downstream) -> Self {
+    pub(super) const fn unscreened(body: ResponseBody) -> Self {
         Self { body, streamed: None }
     }
 
-    /// Reads the body as [`Downstream::buffer`] does. It fails where the token stands in it.
-    pub(super) async fn buffer(self, limit: usize, idle: Duration) -> Buffered<Self> {
+    /// Reads the body as [`ResponseBody::buffer`] does. It fails where the token stands in it.
+    pub(super) async fn buffer(self, limit: usize, idle: Duration) -> BufferedBody<Self> {
         let Self { body, streamed } = self;
         match body.buffer(limit, idle).await {
-            Buffered::Complete(bytes) => match &streamed {
+            BufferedBody::Complete(bytes) => match &streamed {
                 Some(streamed) if TokenFinder::new(&streamed.token).is_in(&bytes) => {
                     streamed.screen.leak();
-                    Buffered::Failed
+                    BufferedBody::Failed
                 }
-                _ => Buffered::Complete(bytes),
+                _ => BufferedBody::Complete(bytes),
             },
-            Buffered::TooLong(body) => Buffered::TooLong(Self { body, streamed }),
-            Buffered::Failed => Buffered::Failed,
+            BufferedBody::TooLong(body) => BufferedBody::TooLong(Self { body, streamed }),
+            BufferedBody::Failed => BufferedBody::Failed,
         }
     }
 }
@@ -153,7 +153,7 @@ impl fmt::Debug for FilteredBody {
 pub enum FilteredBodyError {
     /// The server's answer broke off.
     #[error(transparent)]
-    Broken(#[from] Broken),
+    Broken(#[from] ConnectionError),
     /// The session's token stands in it.
     #[error("the server's answer repeats the session's token")]
     Token,

@@ -21,13 +21,15 @@ use super::session_token::{TokenHeader, TokenUnavailable};
 use super::token_recovery::{Recovery, Refusal};
 use crate::agent::token::{Generation, Token};
 use crate::error_chain::format_chain;
-use crate::http::reverse_proxy::{Copied, Copying, ForwardError, Head, Upstream, is_direct, remove_all};
+use crate::http::reverse_proxy::{
+    ForwardError, ReplayBuffer, RequestBody, RequestHead, TeeBody, is_direct, remove_all,
+};
 
 /// A request that is ready to be sent.
 pub(super) struct PreparedRequest {
     call: Call,
-    head: Head,
-    body: Upstream,
+    head: RequestHead,
+    body: RequestBody,
     /// What there is of its body for another time.
     copy: ReplayBody,
     /// The session's token, where it is put on.
@@ -135,22 +137,22 @@ impl Inner {
         .await
     }
 
-    fn tee_body(&self, body: CallerBody) -> (Upstream, ReplayBody) {
+    fn tee_body(&self, body: CallerBody) -> (RequestBody, ReplayBody) {
         let body = match body {
             CallerBody::Buffered(bytes) => {
-                return (Upstream::Whole(Full::new(bytes.clone())), ReplayBody::Buffered(bytes));
+                return (RequestBody::Buffered(Full::new(bytes.clone())), ReplayBody::Buffered(bytes));
             }
-            CallerBody::Partial(bytes, rest) => return (Upstream::Begun(bytes, rest), ReplayBody::None),
+            CallerBody::Partial(bytes, rest) => return (RequestBody::Prefixed(bytes, rest), ReplayBody::None),
             CallerBody::Streaming(body) => body,
         };
         if body.is_end_stream() {
-            return (Upstream::empty(), ReplayBody::Buffered(Bytes::new()));
+            return (RequestBody::empty(), ReplayBody::Buffered(Bytes::new()));
         }
         if body.size_hint().lower() > MAX_REPLAY_BODY as u64 {
-            return (Upstream::Streamed(body), ReplayBody::None);
+            return (RequestBody::Streamed(body), ReplayBody::None);
         }
-        let (body, teed) = Copying::new(body, MAX_REPLAY_BODY, &self.buffers);
-        (Upstream::Copied(body), ReplayBody::Teed(teed))
+        let (body, teed) = TeeBody::new(body, MAX_REPLAY_BODY, &self.buffers);
+        (RequestBody::Teed(body), ReplayBody::Teed(teed))
     }
 
     /// Sends a request and gives the server's answer, or what the caller is told in its place. An answer that repeats `token`
@@ -159,8 +161,8 @@ impl Inner {
         &self,
         listener: &ProxyListener,
         call: Call,
-        head: &Head,
-        body: Upstream,
+        head: &RequestHead,
+        body: RequestBody,
         limit: Duration,
         token: Option<&Arc<Token>>,
     ) -> Result<Response<FilteredBody>, Box<Response<ProxyBody>>> {
@@ -201,10 +203,10 @@ impl Inner {
 
     fn failed(&self, error: &ForwardError) -> Response<ProxyBody> {
         let cause = format_chain(error);
-        if matches!(error, ForwardError::Asked(_)) {
+        if matches!(error, ForwardError::RequestBody(_)) {
             return refuse(error.status(), &cause);
         }
-        if matches!(error, ForwardError::AnswerTimeout(_) | ForwardError::ConnectTimeout { .. }) {
+        if matches!(error, ForwardError::ResponseTimeout(_) | ForwardError::ConnectTimeout { .. }) {
             self.unresponsive.store(true, Ordering::Relaxed);
         }
         if !self.failing.swap(true, Ordering::Relaxed) {
@@ -231,11 +233,11 @@ pub(super) enum CallerBody {
 }
 
 impl CallerBody {
-    fn once(self) -> Upstream {
+    fn once(self) -> RequestBody {
         match self {
-            Self::Streaming(body) => Upstream::Streamed(body),
-            Self::Buffered(bytes) => Upstream::Whole(Full::new(bytes)),
-            Self::Partial(bytes, rest) => Upstream::Begun(bytes, rest),
+            Self::Streaming(body) => RequestBody::Streamed(body),
+            Self::Buffered(bytes) => RequestBody::Buffered(Full::new(bytes)),
+            Self::Partial(bytes, rest) => RequestBody::Prefixed(bytes, rest),
         }
     }
 }
@@ -246,7 +248,7 @@ enum ReplayBody {
     Buffered(Bytes),
     /// It is not kept.
     None,
-    Teed(Copied),
+    Teed(ReplayBuffer),
 }
 
 impl ReplayBody {
@@ -258,11 +260,11 @@ impl ReplayBody {
         }
     }
 
-    fn again(self) -> Option<Upstream> {
+    fn again(self) -> Option<RequestBody> {
         match self {
-            Self::Buffered(bytes) => Some(Upstream::Whole(Full::new(bytes))),
+            Self::Buffered(bytes) => Some(RequestBody::Buffered(Full::new(bytes))),
             Self::None => None,
-            Self::Teed(body) => body.into_whole().map(|bytes| Upstream::Whole(Full::new(bytes))),
+            Self::Teed(body) => body.into_whole().map(|bytes| RequestBody::Buffered(Full::new(bytes))),
         }
     }
 }

@@ -17,22 +17,22 @@ use super::rules::{Operation, OperationError, RuleViolation};
 use super::send::CallerBody;
 use super::server_dialect::Call;
 use super::{ApiProxy, Inner, TokenMode, cache_clear, response_cache};
+use crate::agent::json_response;
 use crate::agent::secrets::cache::EntryKind;
-use crate::http::answer;
 use crate::http::guard;
-use crate::http::server::{Answering, Caller, Observed, Peer};
+use crate::http::server::{Caller, ListenerMetrics, Peer, ResponseFuture};
 
 impl ApiProxy {
     /// The service of one listener, bound to `address` (`None` for a unix socket), for
     /// [`crate::http::server::Listener::serve`].
     pub fn service(
         &self,
-        admit: guard::Options,
+        admit: guard::GuardOptions,
         address: Option<SocketAddr>,
-        observed: Observed,
-    ) -> impl Fn(Peer, Request<Incoming>) -> Answering<ProxyBody> + Clone + Send + 'static {
-        let guard = self.guard(admit, address, observed.clone());
-        let listener = Arc::new(ProxyListener::new(guard, address, observed));
+        listener_metrics: ListenerMetrics,
+    ) -> impl Fn(Peer, Request<Incoming>) -> ResponseFuture<ProxyBody> + Clone + Send + 'static {
+        let guard = self.guard(admit, address, listener_metrics.clone());
+        let listener = Arc::new(ProxyListener::new(guard, address, listener_metrics));
         let inner = Arc::clone(&self.0);
         move |peer, request| inner.answer(&listener, &peer, request)
     }
@@ -58,16 +58,16 @@ impl Inner {
         listener: &Arc<ProxyListener>,
         peer: &Peer,
         request: Request<Incoming>,
-    ) -> Answering<ProxyBody> {
+    ) -> ResponseFuture<ProxyBody> {
         let way = match self.way(listener, peer, &request) {
             Ok(way) => way,
-            Err(answer) => return Answering::now(listener.counted(*answer)),
+            Err(answer) => return ResponseFuture::ready(listener.counted(*answer)),
         };
         if let ProxyRoute::Cached(call, policy, _, path, request_headers) = &way
             && let Some(answer) =
                 self.lookup_cached(listener, *call, policy, (path.without_trailing_slash(), request_headers), &request)
         {
-            return Answering::now(listener.counted(answer));
+            return ResponseFuture::ready(listener.counted(answer));
         }
         let (inner, listener) = (Arc::clone(self), Arc::clone(listener));
         match way {
@@ -76,21 +76,23 @@ impl Inner {
                 let body = CallerBody::Streaming(body);
                 let Ok(token) = inner.current_header(call) else {
                     // A login is waited for.
-                    return Answering::later(async move {
+                    return ResponseFuture::waiting(async move {
                         listener.counted(inner.prepare_and_forward(&listener, call, parts, body).await.0)
                     });
                 };
                 match inner.prepare(call, &parts, body, token) {
                     Ok(ready) => {
-                        Answering::later(async move { listener.counted(inner.forward(&listener, ready).await.0) })
+                        ResponseFuture::waiting(
+                            async move { listener.counted(inner.forward(&listener, ready).await.0) },
+                        )
                     }
-                    Err(answer) => Answering::now(listener.counted(*answer)),
+                    Err(answer) => ResponseFuture::ready(listener.counted(*answer)),
                 }
             }
             ProxyRoute::Cached(call, policy, kind, path, _) => {
                 let (policy, path) = (Arc::clone(policy), path.into_owned());
                 let (parts, body) = request.into_parts();
-                Answering::later(async move {
+                ResponseFuture::waiting(async move {
                     let policy = (&policy, kind);
                     listener.counted(
                         inner.cached(&listener, call, policy, path.without_trailing_slash(), parts, body).await,
@@ -100,7 +102,7 @@ impl Inner {
             ProxyRoute::Write(call, policy, path) => {
                 let (policy, path) = (Arc::clone(policy), path.into_owned());
                 let (parts, body) = request.into_parts();
-                Answering::later(async move {
+                ResponseFuture::waiting(async move {
                     let request_headers = RequestHeaders::parse(inner.dialect.kind, &parts.headers);
                     let namespace = inner.dialect.namespace(&request_headers, call.with_session).to_owned();
                     let answer = if CachePolicy::is_revocation(&path) {
@@ -116,7 +118,9 @@ impl Inner {
             ProxyRoute::ClearCache(policy) => {
                 let policy = Arc::clone(policy);
                 let (parts, body) = request.into_parts();
-                Answering::later(async move { listener.counted(cache_clear::clear(&policy, &parts, body).await) })
+                ResponseFuture::waiting(
+                    async move { listener.counted(cache_clear::clear(&policy, &parts, body).await) },
+                )
             }
         }
     }
@@ -134,7 +138,7 @@ impl Inner {
         let refused = |status, why: &str| Err(Box::new(refuse(status, why)));
         let caller = match listener.guard.admit(peer, request) {
             Ok(caller) => caller,
-            Err(refusal) => return Err(Box::new(own(answer::refused(&refusal)))),
+            Err(refusal) => return Err(Box::new(own(json_response::rejected(&refusal)))),
         };
         let query = request.uri().query();
         if let Some(policy) = &self.policy

@@ -9,7 +9,7 @@ use super::query::Query;
 use super::request_headers::{RequestHeaders, VAULT_TOKEN, namespace_headers, token_headers};
 use super::session_token::TokenHeader;
 use crate::agent::server_client::ServerKind;
-use crate::http::reverse_proxy::{Head, Line, Upstream};
+use crate::http::reverse_proxy::{RequestBody, RequestHead, RequestLine};
 use crate::http::server::Caller;
 
 /// What differs between servers, and what is the same on every request to one.
@@ -73,8 +73,8 @@ impl ServerDialect {
         parts: &request::Parts,
         call: Call,
         session: Option<&TokenHeader>,
-        body: &Upstream,
-    ) -> Option<Head> {
+        body: &RequestBody,
+    ) -> Option<RequestHead> {
         let (target, headers, tokens) = (parts.uri.path_and_query()?, &parts.headers, token_headers(self.kind));
         let ours = session.is_some();
         let keeps = |name: &HeaderName| {
@@ -85,8 +85,8 @@ impl ServerDialect {
                 || (ours && *name == ACCEPT_ENCODING)
                 || (ours && tokens.contains(name)))
         };
-        let line = Line { method: &parts.method, prefix: &self.prefix, target, host: &self.host };
-        let mut head = Head::new(line, headers, keeps, body);
+        let line = RequestLine { method: &parts.method, prefix: &self.prefix, target, host: &self.host };
+        let mut head = RequestHead::new(line, headers, keeps, body);
         head.put(&VAULT_REQUEST, &HeaderValue::from_static("true"));
         if let Some(token) = session {
             // What is compressed cannot be searched for the token.
@@ -136,9 +136,9 @@ impl ServerDialect {
     }
 
     /// Puts a token on, in the place of the one that it carries.
-    pub(super) fn set_token(&self, head: &mut Head, token: &TokenHeader) {
+    pub(super) fn set_token(&self, head: &mut RequestHead, token: &TokenHeader) {
         if let Some(first) = token_headers(self.kind).first() {
-            head.wear(first, &token.value);
+            head.set_auth_header(first, &token.value);
         }
     }
 
@@ -198,7 +198,7 @@ mod tests {
         );
         let call = Call { caller: Caller::ourselves(), with_session, returns_token: false, keyed };
         let token = token();
-        let head = dialect.head(&parts, call, with_session.then_some(&token), &Upstream::empty()).unwrap();
+        let head = dialect.head(&parts, call, with_session.then_some(&token), &RequestBody::empty()).unwrap();
         let mut lines = head.lines().split_off(1);
         lines.retain(|line| {
             !["host: vault:8200", "x-vault-request: true", "accept-encoding: identity"].contains(&line.as_str())

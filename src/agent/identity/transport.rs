@@ -13,8 +13,8 @@ use zeroize::Zeroizing;
 use super::error::{AttemptError, MAX_RESPONSE};
 use super::token_response;
 use crate::error_chain::format_chain;
-use crate::http::client::Renamed;
-use crate::http::tls::{Tls, client_config};
+use crate::http::client::FixedResolver;
+use crate::http::tls::{TlsOptions, client_config};
 
 /// HTTP client of one kind of service. Clones share it.
 #[derive(Debug, Clone)]
@@ -40,7 +40,7 @@ impl Transport {
             builder = builder.no_proxy();
         }
         if let Some(path) = ca {
-            let tls = Tls { ca_file: Some(path.to_owned()), ..Tls::default() };
+            let tls = TlsOptions { ca_file: Some(path.to_owned()), ..TlsOptions::default() };
             let config = client_config(&tls).map_err(|error| AttemptError::setting(format_chain(&error)))?;
             builder = builder.tls_backend_preconfigured(config);
         }
@@ -61,7 +61,7 @@ impl Transport {
             builder = builder.tls_certs_only(certificates);
         }
         if let Some(url) = connect_to {
-            let resolver = Renamed::new(url).map_err(|error| AttemptError::setting(error.to_string()))?;
+            let resolver = FixedResolver::new(url).map_err(|error| AttemptError::setting(error.to_string()))?;
             builder = builder.dns_resolver(Arc::new(resolver));
         }
         Self::build(builder, AUTHORITY_LIMIT)

@@ -10,10 +10,10 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 use super::token::{TokenLookup, TokenReader};
+use crate::agent::json_response::{json, retry_later};
 use crate::agent::token::{Token, TokenWatch};
 use crate::clock::{Clock, ClockReading};
 use crate::credential_watch::{CredentialState, RefreshRequest, RefreshSignal};
-use crate::http::answer::{json, later};
 use crate::time_format::format_rfc3339;
 
 /// How long a caller waits for the keeper's look. A login that follows may take longer; the token's waiters wait for it.
@@ -51,7 +51,7 @@ pub(super) async fn check(
     let before = watch.current();
     if let RefreshRequest::RateLimited { retry_after } = refresh_signal.request() {
         let report = report(&reader, &before, &clock, Some("asked too often; this is the last result"));
-        return later(StatusCode::TOO_MANY_REQUESTS, &report, retry_after);
+        return retry_later(StatusCode::TOO_MANY_REQUESTS, &report, retry_after);
     }
     let looked = async {
         tokio::select! {
@@ -67,7 +67,7 @@ pub(super) async fn check(
     let after = watch.current();
     if after.last_checked == before.last_checked {
         let report = report(&reader, &after, &clock, Some("the server gave no answer about the token yet"));
-        return later(StatusCode::SERVICE_UNAVAILABLE, &report, Duration::from_secs(1));
+        return retry_later(StatusCode::SERVICE_UNAVAILABLE, &report, Duration::from_secs(1));
     }
     json(StatusCode::OK, &report(&reader, &after, &clock, None))
 }

@@ -9,8 +9,8 @@ use serde::Serialize;
 
 use super::LocalApiDeps;
 
+use crate::agent::json_response::{error, json, with_body};
 use crate::health::Component;
-use crate::http::answer::{error, json, with_body};
 use crate::metrics::CONTENT_TYPE;
 use crate::status::Status;
 

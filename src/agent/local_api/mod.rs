@@ -76,7 +76,7 @@ pub struct LocalApiDeps {
     /// ServedSession by `/agent/v1/status`.
     pub status_registry: StatusRegistry,
     /// Whom to let in; a listener of [`ListenerKind::Health`] lets everyone in but browsers.
-    pub guard: guard::Options,
+    pub guard: guard::GuardOptions,
     /// The address that the listener is bound to ([`crate::http::server::Listener::tcp_address`]).
     pub address: Option<SocketAddr>,
     /// Cancelled when the listener stops: those who wait for a token are answered then.

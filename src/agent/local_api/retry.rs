@@ -11,9 +11,9 @@ use tokio_util::sync::CancellationToken;
 use super::SessionHandle;
 use super::check::report;
 use super::token::{TokenLookup, TokenReader};
+use crate::agent::json_response::{json, retry_later};
 use crate::clock::Clock;
 use crate::demand::Retried;
-use crate::http::answer::{json, later};
 
 /// How long a caller waits for the login. It goes on after that.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -39,11 +39,13 @@ pub(super) async fn retry(
     let reading = watch.current();
     let tell = |error| report(&reader, &reading, &clock, error);
     match (retried, reader.look(&reading)) {
-        (Some(Retried::Later { after }), _) => later(StatusCode::TOO_MANY_REQUESTS, &tell(Some(TOO_OFTEN)), after),
+        (Some(Retried::Later { after }), _) => {
+            retry_later(StatusCode::TOO_MANY_REQUESTS, &tell(Some(TOO_OFTEN)), after)
+        }
         (Some(Retried::Tried | Retried::NotNeeded), TokenLookup::Token(_)) => json(StatusCode::OK, &tell(None)),
         (Some(Retried::Tried | Retried::NotNeeded), TokenLookup::None { retry_after, .. }) => {
-            later(StatusCode::SERVICE_UNAVAILABLE, &tell(Some(IN_VAIN)), retry_after)
+            retry_later(StatusCode::SERVICE_UNAVAILABLE, &tell(Some(IN_VAIN)), retry_after)
         }
-        (None, _) => later(StatusCode::SERVICE_UNAVAILABLE, &tell(Some(UNDER_WAY)), Duration::from_secs(5)),
+        (None, _) => retry_later(StatusCode::SERVICE_UNAVAILABLE, &tell(Some(UNDER_WAY)), Duration::from_secs(5)),
     }
 }

@@ -13,18 +13,18 @@ use super::query::{self, Query};
 use super::token::TokenReader;
 use super::wait_slots::WaitSlots;
 use super::{ListenerKind, LocalApiDeps, LocalApiOptions, SessionHandle, check, health_endpoints, retry};
-use crate::http::answer::{error, method_not_allowed, refused};
+use crate::agent::json_response::{error, method_not_allowed, rejected};
 use crate::http::guard::{Guard, LocalCaller};
-use crate::http::server::{self, Limits, Observed, Peer};
+use crate::http::server::{self, ListenerLimits, ListenerMetrics, Peer};
 use crate::metrics;
 
-type Answering = server::Answering<Full<Bytes>>;
+type Answering = server::ResponseFuture<Full<Bytes>>;
 
 /// The service of one listener, for [`crate::http::server::Listener::serve`].
 pub fn service(
     options: LocalApiOptions,
     deps: LocalApiDeps,
-) -> impl Fn(Peer, Request<Incoming>) -> server::Answering<Full<Bytes>> + Clone + Send + 'static {
+) -> impl Fn(Peer, Request<Incoming>) -> server::ResponseFuture<Full<Bytes>> + Clone + Send + 'static {
     let api = Arc::new(Api::new(options, deps));
     move |peer, request| Api::answer(&api, &peer, &request)
 }
@@ -54,10 +54,10 @@ impl Api {
     fn new(options: LocalApiOptions, deps: LocalApiDeps) -> Self {
         let LocalApiOptions { name, kind, sessions } = options;
         let sessions = if kind == ListenerKind::Health { BTreeMap::new() } else { sessions };
-        let observed = Some(Observed { metrics: deps.metrics.clone(), listener: name.clone() });
+        let listener_metrics = Some(ListenerMetrics { metrics: deps.metrics.clone(), listener: name.clone() });
         let guard = match kind {
-            ListenerKind::LocalApi => Guard::new(deps.guard.clone(), deps.address, observed),
-            ListenerKind::Health => Guard::for_probes(observed),
+            ListenerKind::LocalApi => Guard::new(deps.guard.clone(), deps.address, listener_metrics),
+            ListenerKind::Health => Guard::for_probes(listener_metrics),
         };
         let names = sessions.keys().cloned().collect();
         let serve = |(name, source): (String, SessionHandle)| {
@@ -69,17 +69,17 @@ impl Api {
         let only = all.next().filter(|_| sessions.len() == 1);
         let answered_ok = counter(&deps, &name, StatusCode::OK);
         // A quarter of the connections is left to those who wait for nothing.
-        let connections = Limits::default().connections;
+        let connections = ListenerLimits::default().connections;
         let (waiting, checking) = (WaitSlots::new(connections / 2), WaitSlots::new(connections / 4));
         Self { name, kind, sessions, names, only, guard, deps, waiting, checking, answered_ok }
     }
 
     fn answer<B>(this: &Arc<Self>, peer: &Peer, request: &Request<B>) -> Answering {
         let answering = match this.guard.admit(peer, request) {
-            Ok(caller) => {
-                this.route(&caller, request).unwrap_or_else(|fault| Answering::now(error(fault.status, &fault.message)))
-            }
-            Err(refusal) => Answering::now(refused(&refusal)),
+            Ok(caller) => this
+                .route(&caller, request)
+                .unwrap_or_else(|fault| Answering::ready(error(fault.status, &fault.message))),
+            Err(refusal) => Answering::ready(rejected(&refusal)),
         };
         // Looked at in place: an answer is large enough for each move of it to show.
         if let Answering::Ready(answer) = &answering {
@@ -87,7 +87,7 @@ impl Api {
             return answering;
         }
         let this = Arc::clone(this);
-        Answering::later(async move {
+        Answering::waiting(async move {
             let answer = answering.await;
             this.count(answer.status());
             answer
@@ -125,31 +125,31 @@ impl Api {
             _ => false,
         };
         if !fits {
-            return Ok(Answering::now(method_not_allowed(allowed)));
+            return Ok(Answering::ready(method_not_allowed(allowed)));
         }
         Ok(match route {
             Route::Token => return self.token(caller, request.uri().query()),
             Route::Check => return self.check(caller, request.uri().query()),
             Route::Retry => return self.retry(caller, request.uri().query()),
-            Route::Status => Answering::now(health_endpoints::status(&self.deps, &self.names)),
-            Route::Live => Answering::now(health_endpoints::live()),
-            Route::Ready => Answering::now(health_endpoints::ready(&self.deps)),
-            Route::Component(name) => Answering::now(health_endpoints::component(&self.deps, name)),
-            Route::Started => Answering::now(health_endpoints::started(&self.deps)),
-            Route::Metrics => Answering::now(health_endpoints::metrics(&self.deps)),
+            Route::Status => Answering::ready(health_endpoints::status(&self.deps, &self.names)),
+            Route::Live => Answering::ready(health_endpoints::live()),
+            Route::Ready => Answering::ready(health_endpoints::ready(&self.deps)),
+            Route::Component(name) => Answering::ready(health_endpoints::component(&self.deps, name)),
+            Route::Started => Answering::ready(health_endpoints::started(&self.deps)),
+            Route::Metrics => Answering::ready(health_endpoints::metrics(&self.deps)),
         })
     }
 
     fn token(&self, caller: &LocalCaller, query: Option<&str>) -> Result<Answering, ApiError> {
         if let (None, Some((name, served))) = (query, &self.only) {
             self.log_grant(caller, "token", name);
-            return Ok(Answering::now(served.reader.now()));
+            return Ok(Answering::ready(served.reader.now()));
         }
         let query = Query::parse(query, &["session", "wait", "after"])?;
         let (name, served) = self.session(query.session.as_deref())?;
         self.log_grant(caller, "token", name);
         if query.wait.is_zero() || served.reader.has_news(query.after.as_deref()) {
-            return Ok(Answering::now(served.reader.now()));
+            return Ok(Answering::ready(served.reader.now()));
         }
         let after = query.after.map(std::borrow::Cow::into_owned);
         let answer = Arc::clone(&served.reader).wait(after, query.wait, self.deps.stop.clone());

@@ -11,10 +11,10 @@ use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 use zeroize::Zeroizing;
 
+use crate::agent::json_response::{Errors, json_bytes, retry_later};
 use crate::agent::token::{Token, TokenKind, TokenWatch};
 use crate::clock::{Clock, ClockReading};
 use crate::credential_watch::{Availability, CredentialState};
-use crate::http::answer::{Errors, in_json, later};
 use crate::time_format::format_rfc3339;
 
 /// ListenerKind one session's token.
@@ -114,18 +114,18 @@ impl TokenReader {
             && Arc::ptr_eq(token, &written.token)
             && !self.has_ended(token)
         {
-            return in_json(StatusCode::OK, written.body.clone());
+            return json_bytes(StatusCode::OK, written.body.clone());
         }
         match self.look(reading) {
             TokenLookup::Token(token) => {
                 let body = write(&self.session, &token);
                 let written = CachedResponse { token, body: body.clone() };
                 *self.written.write().unwrap_or_else(PoisonError::into_inner) = Some(written);
-                in_json(StatusCode::OK, body)
+                json_bytes(StatusCode::OK, body)
             }
             TokenLookup::None { reason, retry_after } => {
                 *self.written.write().unwrap_or_else(PoisonError::into_inner) = None;
-                later(StatusCode::SERVICE_UNAVAILABLE, &Errors { errors: [&reason] }, retry_after)
+                retry_later(StatusCode::SERVICE_UNAVAILABLE, &Errors { errors: [&reason] }, retry_after)
             }
         }
     }

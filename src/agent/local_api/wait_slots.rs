@@ -8,8 +8,8 @@ use http::{Response, StatusCode};
 use http_body_util::Full;
 use tokio::sync::Semaphore;
 
-use crate::http::answer::{Errors, later};
-use crate::http::server::Answering;
+use crate::agent::json_response::{Errors, retry_later};
+use crate::http::server::ResponseFuture;
 
 /// WaitSlots of one kind, one for each caller that waits.
 #[derive(Debug)]
@@ -24,12 +24,12 @@ impl WaitSlots {
     pub(super) fn wait(
         &self,
         answer: impl Future<Output = Response<Full<Bytes>>> + Send + 'static,
-    ) -> Answering<Full<Bytes>> {
+    ) -> ResponseFuture<Full<Bytes>> {
         let Ok(place) = Arc::clone(&self.0).try_acquire_owned() else {
             let errors = Errors { errors: ["too many callers wait here; ask again later, or without \"wait\""] };
-            return Answering::now(later(StatusCode::TOO_MANY_REQUESTS, &errors, RETRY_AFTER));
+            return ResponseFuture::ready(retry_later(StatusCode::TOO_MANY_REQUESTS, &errors, RETRY_AFTER));
         };
-        Answering::later(async move {
+        ResponseFuture::waiting(async move {
             let _place = place;
             answer.await
         })

@@ -13,8 +13,8 @@ use time::format_description::well_known::Rfc3339;
 use super::parse_response::{self, LONGEST_LEASE};
 use super::{CallError, LoginResponse, LookupResponse, ServerClient};
 use crate::agent::token::{self, ClientToken, Lease};
-use crate::http::client::Answer;
-use crate::http::client::sanitize::{date, tame};
+use crate::http::client::ClientResponse;
+use crate::http::client::sanitize::{parse_date_header, sanitize};
 
 impl ServerClient {
     /// Logs in by an auth method with a signed token (`POST acl/login`).
@@ -84,16 +84,16 @@ struct LoginBody<'a> {
     bearer: &'a str,
 }
 
-fn ok(answer: &Answer, sent: &SecretString) -> Result<Value, CallError> {
+fn ok(answer: &ClientResponse, sent: &SecretString) -> Result<Value, CallError> {
     parse_response::ok(answer, sent).map_err(|error| with_text(error, answer, sent))
 }
 
 /// Adds the response's text to an error, since Consul's errors are plain text.
-fn with_text(error: CallError, answer: &Answer, sent: &SecretString) -> CallError {
+fn with_text(error: CallError, answer: &ClientResponse, sent: &SecretString) -> CallError {
     match error {
         CallError::Status { status, errors, retry_after, date } if errors.is_empty() => {
             let text = String::from_utf8_lossy(&answer.body);
-            let text = tame(text.trim(), sent.expose_secret());
+            let text = sanitize(text.trim(), sent.expose_secret());
             let errors = if text.is_empty() { Vec::new() } else { vec![text] };
             CallError::Status { status, errors, retry_after, date }
         }
@@ -102,8 +102,8 @@ fn with_text(error: CallError, answer: &Answer, sent: &SecretString) -> CallErro
 }
 
 /// Returns the server's time by the `Date` header, else ours.
-fn now(answer: &Answer) -> SystemTime {
-    date(&answer.headers).unwrap_or_else(SystemTime::now)
+fn now(answer: &ClientResponse) -> SystemTime {
+    parse_date_header(&answer.headers).unwrap_or_else(SystemTime::now)
 }
 
 /// Returns the rest of the lease at a time; zero means no expiry.
@@ -135,7 +135,7 @@ fn accessor(token: &Value) -> Option<String> {
 /// Returns the names of a token's policies and roles.
 fn policies(token: &Value) -> Vec<String> {
     let names = ["Policies", "Roles"].into_iter().filter_map(|list| token.get(list)?.as_array()).flatten();
-    names.filter_map(|link| link.get("Name")?.as_str()).take(256).map(|name| tame(name, "")).collect()
+    names.filter_map(|link| link.get("Name")?.as_str()).take(256).map(|name| sanitize(name, "")).collect()
 }
 
 fn invalid(what: &str) -> CallError {

@@ -31,7 +31,7 @@ pub struct ServerClientOptions {
     /// Product of the server, which decides its API.
     pub kind: ServerKind,
     /// Address and TLS options of the server.
-    pub client: client::Options,
+    pub client: client::ClientOptions,
     /// Time limit of a login, during which the server may query Azure about the machine.
     pub login_timeout: Duration,
 }

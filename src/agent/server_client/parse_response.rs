@@ -9,8 +9,8 @@ use super::error::CallError;
 use super::{LoginResponse, LookupResponse, RenewResponse};
 use crate::agent::token;
 use crate::agent::token::{ClientToken, Lease};
-use crate::http::client::Answer;
-use crate::http::client::sanitize::{date, retry_after, tame};
+use crate::http::client::ClientResponse;
+use crate::http::client::sanitize::{parse_date_header, parse_retry_after, sanitize};
 
 /// Longest lease that is accepted; a longer one is renewed earlier than necessary.
 pub(super) const LONGEST_LEASE: Duration = Duration::from_hours(32 * 24);
@@ -19,7 +19,7 @@ const MOST_POLICIES: usize = 256;
 const MOST_ERRORS: usize = 4;
 
 /// Parses a successful response as a JSON object.
-pub(super) fn ok(answer: &Answer, sent: &SecretString) -> Result<Value, CallError> {
+pub(super) fn ok(answer: &ClientResponse, sent: &SecretString) -> Result<Value, CallError> {
     accepted(answer, sent)?;
     serde_json::from_slice(&answer.body)
         .ok()
@@ -28,17 +28,17 @@ pub(super) fn ok(answer: &Answer, sent: &SecretString) -> Result<Value, CallErro
 }
 
 /// Returns an error for a response that is not successful. `sent` is the credential of the call.
-pub(super) fn accepted(answer: &Answer, sent: &SecretString) -> Result<(), CallError> {
+pub(super) fn accepted(answer: &ClientResponse, sent: &SecretString) -> Result<(), CallError> {
     if answer.status.is_success() {
         return Ok(());
     }
-    let date = date(&answer.headers);
+    let date = parse_date_header(&answer.headers);
     let errors = if answer.status.is_redirection() {
         vec!["the server redirects, which is never followed: configure the address of the active server".to_owned()]
     } else {
         errors(&answer.body, sent)
     };
-    let retry_after = retry_after(&answer.headers, date.unwrap_or_else(SystemTime::now));
+    let retry_after = parse_retry_after(&answer.headers, date.unwrap_or_else(SystemTime::now));
     Err(CallError::Status { status: answer.status.as_u16(), errors, retry_after, date })
 }
 
@@ -46,7 +46,7 @@ fn errors(body: &[u8], sent: &SecretString) -> Vec<String> {
     let Ok(Value::Object(body)) = serde_json::from_slice(body) else { return Vec::new() };
     let errors = body.get("errors").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     let texts = errors.iter().filter_map(Value::as_str).take(MOST_ERRORS);
-    texts.map(|text| tame(text, sent.expose_secret())).filter(|text| !text.is_empty()).collect()
+    texts.map(|text| sanitize(text, sent.expose_secret())).filter(|text| !text.is_empty()).collect()
 }
 
 /// Parses the response to a login, and the limit of uses of its token, if there is one.
@@ -143,7 +143,7 @@ fn text(section: &Section, key: &str) -> Option<String> {
 fn policies(section: &Section) -> Vec<String> {
     let names = section.get("policies").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     let names = names.iter().filter_map(Value::as_str).take(MOST_POLICIES);
-    names.map(|name| tame(name, "")).collect()
+    names.map(|name| sanitize(name, "")).collect()
 }
 
 fn invalid(what: &str, wrong: &str) -> CallError {
@@ -161,7 +161,7 @@ mod tests {
 
     fn answered(body: &[u8]) -> Result<Value, CallError> {
         let (headers, body) = (HeaderMap::new(), Zeroizing::new(body.to_vec()));
-        ok(&Answer { status: StatusCode::OK, headers, body }, &SecretString::from("sent"))
+        ok(&ClientResponse { status: StatusCode::OK, headers, body }, &SecretString::from("sent"))
     }
 
     #[test]
@@ -274,7 +274,7 @@ mod tests {
         #[test]
         fn no_answer_makes_the_reader_panic(body in prop::collection::vec(any::<u8>(), 0..256), status in 100_u16..1000) {
             let status = StatusCode::from_u16(status).unwrap();
-            let answer = Answer { status, headers: HeaderMap::new(), body: Zeroizing::new(body) };
+            let answer = ClientResponse { status, headers: HeaderMap::new(), body: Zeroizing::new(body) };
             let _ = ok(&answer, &SecretString::from("sent"));
         }
 

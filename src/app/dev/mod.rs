@@ -24,7 +24,7 @@ use crate::config::{self, Config, Environment, Purpose};
 use crate::emulators::cloud::{self, Cloud};
 use crate::emulators::platform::{self, Platform};
 use crate::emulators::secrets::{self, Bounds, DialsDoor, Role, Secrets, Verification};
-use crate::http::server::Inherited;
+use crate::http::server::ActivatedSockets;
 use crate::secure_dir;
 use crate::tasks::TaskGroup;
 
@@ -165,7 +165,7 @@ impl Dev {
         let text = guide::config_file(&places, &cloud);
         atomic_file::replace(&places.config, text.as_bytes(), &PRIVATE)?;
         let config = load(&places, &cloud)?;
-        let app = App::build(config.clone(), None, Inherited::default()).await?;
+        let app = App::build(config.clone(), None, ActivatedSockets::default()).await?;
         Ok(Self { app, emulated, places, config, _lock: lock })
     }
 

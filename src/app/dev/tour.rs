@@ -9,7 +9,7 @@ use serde_json::Value;
 use url::Url;
 
 use super::Places;
-use crate::http::client::{self, Address, Client, Proxy, Tls};
+use crate::http::client::{self, Client, ProxyMode, ServerAddress, TlsOptions};
 
 /// Follows both identities from the cloud to a use of their tokens, through the same doors as any tool. Gives a line
 /// for each thing that was done.
@@ -17,7 +17,7 @@ use crate::http::client::{self, Address, Client, Proxy, Tls};
 /// # Errors
 /// A step did not work; says which.
 pub async fn take(places: &Places) -> anyhow::Result<Vec<String>> {
-    let agent = client(Address::Unix(places.socket.clone()))?;
+    let agent = client(ServerAddress::Unix(places.socket.clone()))?;
     let mut lines = Vec::new();
     let mut tokens = Vec::new();
     for session in ["instance", "workload"] {
@@ -31,17 +31,17 @@ pub async fn take(places: &Places) -> anyhow::Result<Vec<String>> {
         tokens.push(answer["token"].as_str().context("the answer holds no token")?.to_owned());
     }
     let [instance, workload] = tokens.as_slice() else { anyhow::bail!("there are not two tokens") };
-    let access = client(Address::Url(Url::parse(&places.access)?))?;
+    let access = client(ServerAddress::Url(Url::parse(&places.access)?))?;
     let this = ask(&access, "v1/acl/token/self", &[], Some(instance)).await.context("the access-control service")?;
     lines.push(format!(
         "the access-control service knows the first as {} of auth method {}",
         this["AccessorID"].as_str().unwrap_or("?"),
         this["AuthMethod"].as_str().unwrap_or("?")
     ));
-    let secrets = client(Address::Url(Url::parse(&places.secrets)?))?;
+    let secrets = client(ServerAddress::Url(Url::parse(&places.secrets)?))?;
     let secret = ask(&secrets, "v1/secret/data/example", &[], Some(workload)).await.context("the secrets server")?;
     lines.push(format!("the emulated secrets server reads with the second: {}", secret["data"]["data"]));
-    let proxied = client(Address::Unix(places.vault.clone()))?;
+    let proxied = client(ServerAddress::Unix(places.vault.clone()))?;
     ask(&proxied, "v1/secret/data/example", &[], None).await.context("the secrets server's API on this machine")?;
     lines.push("the same is read without a token, on the socket that the agent puts it on at".to_owned());
     let sink = places.dir.join("instance.token");
@@ -52,7 +52,7 @@ pub async fn take(places: &Places) -> anyhow::Result<Vec<String>> {
     lines.push(format!("a template of that secret is rendered: {}", greeting.trim()));
     let local = std::fs::read_to_string(&places.gateway_token)
         .with_context(|| format!("cannot read {}", places.gateway_token.display()))?;
-    let gateway = client(Address::Url(Url::parse(&format!("http://{}", places.gateway))?))?;
+    let gateway = client(ServerAddress::Url(Url::parse(&format!("http://{}", places.gateway))?))?;
     let request = gateway.request(Method::GET, "api/v2/account/details").bearer_auth(local.trim());
     let whose = read(&gateway, request).await.context("the gateway")?;
     let name = whose.pointer("/data/attributes/username").and_then(Value::as_str).unwrap_or("?");
@@ -71,11 +71,11 @@ async fn rendered(file: &Path) -> anyhow::Result<String> {
     anyhow::bail!("{} is not rendered", file.display())
 }
 
-fn client(address: Address) -> anyhow::Result<Client> {
-    let options = client::Options {
+fn client(address: ServerAddress) -> anyhow::Result<Client> {
+    let options = client::ClientOptions {
         address,
-        tls: Tls::default(),
-        proxy: Proxy::Direct,
+        tls: TlsOptions::default(),
+        proxy: ProxyMode::Direct,
         connect_timeout: Duration::from_secs(5),
         response_timeout: Duration::from_secs(40),
     };

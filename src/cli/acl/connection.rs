@@ -14,7 +14,7 @@ use crate::acl::client::{AclClient, AclClientOptions};
 use crate::cli::{Exit, Format};
 use crate::config::Environment;
 use crate::config::server::address;
-use crate::http::client::{self, Address, Identity, Proxy, Tls};
+use crate::http::client::{self, ClientCertificate, ProxyMode, ServerAddress, TlsOptions};
 
 /// Where the service is, and who asks.
 #[derive(Debug, Args)]
@@ -23,7 +23,7 @@ pub(super) struct Connection {
     /// Where it is: `https://HOST:PORT`, `http://` on loopback, with a base path if it has one, or `unix:///PATH` [or
     /// `KEYWARD_ACL_ADDR`; default: `http://127.0.0.1:8500`]
     #[arg(long, global = true, value_name = "ADDRESS", value_parser = address)]
-    address: Option<Address>,
+    address: Option<ServerAddress>,
     /// The file that holds the token to ask with, or - [or `KEYWARD_ACL_TOKEN_FILE`, or the token in `KEYWARD_ACL_TOKEN`]
     #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
     token_file: Option<Input>,
@@ -92,14 +92,14 @@ impl Connection {
         flags.extend(ca_file.iter().map(|path| format!(" --ca-file {}", path.display())));
         flags.extend(namespace.iter().map(|name| format!(" --namespace {name}")));
         let identity = self.client_cert_file.zip(self.client_key_file);
-        let http = client::Options {
+        let http = client::ClientOptions {
             address: at,
-            tls: Tls {
+            tls: TlsOptions {
                 ca_file,
-                identity: identity.map(|(certificate, key)| Identity { certificate, key }),
-                ..Tls::default()
+                identity: identity.map(|(certificate, key)| ClientCertificate { certificate, key }),
+                ..TlsOptions::default()
             },
-            proxy: Proxy::Environment,
+            proxy: ProxyMode::Environment,
             connect_timeout: Duration::from_secs(5),
             response_timeout: Duration::from_secs(30),
         };
@@ -109,10 +109,10 @@ impl Connection {
     }
 }
 
-fn shown(address: &Address) -> String {
+fn shown(address: &ServerAddress) -> String {
     match address {
-        Address::Url(url) => url.to_string(),
-        Address::Unix(path) => format!("unix://{}", path.display()),
+        ServerAddress::Url(url) => url.to_string(),
+        ServerAddress::Unix(path) => format!("unix://{}", path.display()),
     }
 }
 

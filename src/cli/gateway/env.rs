@@ -6,7 +6,7 @@ use secrecy::ExposeSecret as _;
 use super::reach::Where;
 use crate::cli::{Exit, note, say, say_error};
 use crate::gateway::client_setup::{NO_VARIABLE_REASON, ServiceHost, client_variables};
-use crate::http::client::Address;
+use crate::http::client::ServerAddress;
 
 /// Print the variables that lead a program to the gateway.
 #[derive(Debug, Args)]
@@ -21,7 +21,7 @@ impl Env {
             Ok(variables) => variables,
             Err(exit) => return Ok(exit),
         };
-        let Address::Url(url) = &variables.clients_call else {
+        let ServerAddress::Url(url) = &variables.clients_call else {
             say_error("the gateway listens on a unix socket alone, where these programs cannot call");
             return Ok(Exit::Failed);
         };

@@ -30,7 +30,7 @@ pub(in crate::cli) fn for_program(gateway: &Gateway, files: UserConfigFiles) -> 
 fn to_the_gateway(gateway: &Gateway, files: UserConfigFiles) -> Result<EnvVars, String> {
     let address = gateway.endpoints.iter().find_map(|endpoint| match endpoint {
         Endpoint::Tcp(address) if address.port() != 0 => Some(format!("http://{address}")),
-        Endpoint::Tcp(_) | Endpoint::Unix(_) | Endpoint::Inherited(_) => None,
+        Endpoint::Tcp(_) | Endpoint::Unix(_) | Endpoint::Activated(_) => None,
     });
     let address =
         address.ok_or("gateway.listen names no port on 127.0.0.1, by which the program could be led to the gateway")?;

@@ -14,7 +14,7 @@ use crate::cli::{ConfigFiles, Exit, say_error};
 use crate::config::{self, Environment, Purpose};
 use crate::gateway::client_setup::credentials::{self, ClientTokenFile, CredentialsError};
 use crate::gateway::client_setup::{ServiceHost, TokenKind};
-use crate::http::client::{self, Address, Proxy, Tls, is_loopback};
+use crate::http::client::{self, ProxyMode, ServerAddress, TlsOptions, is_loopback};
 use crate::http::server::Endpoint;
 
 /// Where the running gateway is: as the configuration says, or as two flags do.
@@ -35,12 +35,12 @@ pub(super) struct Where {
 
 /// A gateway's address, its local token's file, and its platform's host, where they are known.
 pub(super) struct Found {
-    pub(super) address: Address,
+    pub(super) address: ServerAddress,
     pub(super) file: PathBuf,
     pub(super) host: Option<ServiceHost>,
     /// What clients are given, and where they go with it.
     pub(super) kept: ClientTokenFile,
-    pub(super) clients_call: Address,
+    pub(super) clients_call: ServerAddress,
 }
 
 impl Where {
@@ -52,7 +52,7 @@ impl Where {
     /// Finds out; has said why not, where it cannot.
     pub(super) fn find(&self) -> Result<Found, Exit> {
         if let (Some(address), Some(file)) = (&self.address, &self.local_token_file) {
-            let (address, file) = (Address::Url(address.clone()), file.clone());
+            let (address, file) = (ServerAddress::Url(address.clone()), file.clone());
             let (kept, clients_call) = (ClientTokenFile::Local(file.clone()), address.clone());
             return Ok(Found { address, file, host: self.host.clone(), kept, clients_call });
         }
@@ -70,12 +70,12 @@ impl Where {
             return Err(Exit::Failed);
         };
         let tcp = |endpoint: &Endpoint| match endpoint {
-            Endpoint::Tcp(address) => Url::parse(&format!("http://{address}/")).ok().map(Address::Url),
-            Endpoint::Unix(_) | Endpoint::Inherited(_) => None,
+            Endpoint::Tcp(address) => Url::parse(&format!("http://{address}/")).ok().map(ServerAddress::Url),
+            Endpoint::Unix(_) | Endpoint::Activated(_) => None,
         };
         let unix = |endpoint: &Endpoint| match endpoint {
-            Endpoint::Unix(socket) => Some(Address::Unix(socket.path.clone())),
-            Endpoint::Tcp(_) | Endpoint::Inherited(_) => None,
+            Endpoint::Unix(socket) => Some(ServerAddress::Unix(socket.path.clone())),
+            Endpoint::Tcp(_) | Endpoint::Activated(_) => None,
         };
         let all = &gateway.endpoints;
         let Some(address) = all.iter().find_map(tcp).or_else(|| all.iter().find_map(unix)) else {
@@ -87,7 +87,7 @@ impl Where {
         let file = self.local_token_file.clone().unwrap_or(gateway.local_token.file);
         let platform = gateway.terraform_config_file.filter(|drop_in| drop_in.token_kind == TokenKind::PlatformToken);
         let (kept, clients_call) = match platform {
-            Some(drop_in) => (ClientTokenFile::Platform(drop_in.file), Address::Url(gateway.proxy.upstream)),
+            Some(drop_in) => (ClientTokenFile::Platform(drop_in.file), ServerAddress::Url(gateway.proxy.upstream)),
             None => (ClientTokenFile::Local(file.clone()), address.clone()),
         };
         Ok(Found { address, file, host: Some(self.host.clone().unwrap_or(gateway.host)), kept, clients_call })
@@ -104,10 +104,10 @@ impl Found {
     /// is none.
     pub(super) fn ask(&self, path: &str, query: &[(&str, &str)]) -> anyhow::Result<Result<Value, Exit>> {
         let token = self.token()?;
-        let options = client::Options {
+        let options = client::ClientOptions {
             address: self.address.clone(),
-            tls: Tls::default(),
-            proxy: Proxy::Direct,
+            tls: TlsOptions::default(),
+            proxy: ProxyMode::Direct,
             connect_timeout: Duration::from_secs(2),
             response_timeout: Duration::from_secs(30),
         };

@@ -10,7 +10,7 @@ use crate::config::platform_token::TokenSource;
 use crate::gateway::actions::DeprecatedCallMode;
 use crate::gateway::client_setup::{NO_VARIABLE_REASON, ServiceHost, TokenKind};
 use crate::gateway::proxy::RateLimit;
-use crate::http::client::Proxy;
+use crate::http::client::ProxyMode;
 
 /// What the gateway would do, a clause each; `references` says what was written for values that came from elsewhere.
 pub(in crate::config) fn words(gateway: &Gateway, references: &BTreeMap<String, String>) -> Vec<String> {
@@ -34,9 +34,9 @@ pub(in crate::config) fn words(gateway: &Gateway, references: &BTreeMap<String, 
         does.push(format!("serves the platform's API of {upstream} on {endpoint}"));
     }
     match &proxy.proxy {
-        Proxy::Environment => {}
-        Proxy::Direct => does.push("goes there directly, whatever the proxy variables say".to_owned()),
-        Proxy::Through(url) => {
+        ProxyMode::Environment => {}
+        ProxyMode::Direct => does.push("goes there directly, whatever the proxy variables say".to_owned()),
+        ProxyMode::Through(url) => {
             let host = format!("{}:{}", url.host_str().unwrap_or_default(), url.port_or_known_default().unwrap_or(80));
             does.push(format!("goes there through the proxy {}", tell("proxy", &host)));
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::output::{Outcome, Report};
-use crate::hcl::{Item, Object, Place, Value};
+use crate::hcl::{Attribute, Object, Position, Value};
 
 /// What is said of a value that should be one.
 pub(super) const NO_FLAG: &str = "neither true nor false";
@@ -15,9 +15,9 @@ pub(super) struct Block<'a> {
     report: &'a Report,
     /// From the top, without a dot at its end.
     path: String,
-    pub(super) at: Place,
+    pub(super) at: Position,
     /// What stands in it. A block that stands there twice is two blocks.
-    items: Vec<&'a Item>,
+    items: Vec<&'a Attribute>,
     taken: BTreeSet<usize>,
 }
 
@@ -26,14 +26,14 @@ pub(super) struct Block<'a> {
 pub(super) struct Taken<'a> {
     report: &'a Report,
     pub(super) key: String,
-    pub(super) at: Place,
+    pub(super) at: Position,
     pub(super) value: &'a Value,
 }
 
 impl<'a> Block<'a> {
     pub(super) fn top(object: &'a Object, report: &'a Report) -> Self {
-        let at = Place { line: 1, column: 1 };
-        Self { report, path: String::new(), at, items: object.items.iter().collect(), taken: BTreeSet::new() }
+        let at = Position { line: 1, column: 1 };
+        Self { report, path: String::new(), at, items: object.attributes.iter().collect(), taken: BTreeSet::new() }
     }
 
     /// The value of a key. Of a key that stands there more than once the last counts, as it does for them.
@@ -98,8 +98,8 @@ impl<'a> Block<'a> {
         last
     }
 
-    fn of(taken: &Taken<'a>, object: &'a Object, at: Place) -> Self {
-        let items = object.items.iter().collect();
+    fn of(taken: &Taken<'a>, object: &'a Object, at: Position) -> Self {
+        let items = object.attributes.iter().collect();
         Self { report: taken.report, path: taken.key.clone(), at, items, taken: BTreeSet::new() }
     }
 
@@ -212,7 +212,7 @@ impl Taken<'_> {
     /// `true` or `false`, which they also take as a string or a number.
     pub(super) fn flag(&self) -> Option<bool> {
         match self.value {
-            Value::Flag(flag) => Some(*flag),
+            Value::Bool(flag) => Some(*flag),
             Value::Text(text) | Value::Number(text) => match text.as_str() {
                 "1" | "t" | "T" | "true" | "True" | "TRUE" => Some(true),
                 "0" | "f" | "F" | "false" | "False" | "FALSE" => Some(false),

@@ -16,7 +16,7 @@ mod listener;
 mod template;
 mod process;
 
-use crate::hcl::{self, HclError, Node, Object, Place, Value};
+use crate::hcl::{self, HclError, Node, Object, Position, Value};
 
 use input::Block;
 pub use output::Outcome;
@@ -37,7 +37,7 @@ pub struct Line {
     /// The text that it stands in, counted from 0.
     pub file: usize,
     /// Where it stands.
-    pub at: Place,
+    pub at: Position,
     /// The key, from the top of the file.
     pub key: String,
     /// What became of it.
@@ -73,7 +73,7 @@ pub fn migrate_all(texts: &[&str], openbao: bool) -> Result<Migrated, (usize, Hc
     for (number, text) in texts.iter().enumerate() {
         let mut part = hcl::read(text).map_err(|error| (number, error))?;
         shift(&mut part, lines);
-        object.items.append(&mut part.items);
+        object.attributes.append(&mut part.attributes);
         starts.push(lines);
         lines += text.split('\n').count();
     }
@@ -93,7 +93,7 @@ pub fn migrate_all(texts: &[&str], openbao: bool) -> Result<Migrated, (usize, Hc
 
 /// Moves an object's places down by so many lines, so that each place of several texts is one of its own.
 fn shift(object: &mut Object, lines: usize) {
-    for item in &mut object.items {
+    for item in &mut object.attributes {
         item.at.line += lines;
         shift_node(&mut item.value, lines);
     }
@@ -104,7 +104,7 @@ fn shift_node(node: &mut Node, lines: usize) {
     match &mut node.value {
         Value::Object(object) => shift(object, lines),
         Value::List(items) => items.iter_mut().for_each(|item| shift_node(item, lines)),
-        Value::Text(_) | Value::Number(_) | Value::Flag(_) | Value::Null => {}
+        Value::Text(_) | Value::Number(_) | Value::Bool(_) | Value::Null => {}
     }
 }
 

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::fmt::{self, Write as _};
 
 use super::Line;
-use crate::hcl::Place;
+use crate::hcl::Position;
 
 /// What became of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,7 +35,7 @@ impl fmt::Display for Outcome {
 pub(super) struct Report(RefCell<Vec<Line>>);
 
 impl Report {
-    pub(super) fn tell(&self, at: Place, key: &str, outcome: Outcome, words: impl Into<String>) {
+    pub(super) fn tell(&self, at: Position, key: &str, outcome: Outcome, words: impl Into<String>) {
         self.0.borrow_mut().push(Line { file: 0, at, key: key.to_owned(), outcome, words: words.into() });
     }
 

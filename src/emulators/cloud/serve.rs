@@ -14,7 +14,7 @@ use url::Url;
 use super::faults::{Dials, Door, Failure};
 use super::{StartError, State};
 use crate::emulators::control_listener;
-use crate::http::server::{Endpoint, Limits, Listener, router};
+use crate::http::server::{Endpoint, Listener, ListenerLimits, router};
 
 /// One listener of the emulated cloud.
 pub(super) struct Doorway {
@@ -35,7 +35,8 @@ impl Doorway {
                 Some(listener) => listener,
                 None => Listener::bind(&Endpoint::Tcp(self.address))?,
             };
-            let limits = Limits { tls: self.tls.clone().map(Into::into), drain: DRAIN, ..Limits::default() };
+            let limits =
+                ListenerLimits { tls: self.tls.clone().map(Into::into), drain: DRAIN, ..ListenerLimits::default() };
             let serving = listening.serve(router(labelled(self.router.clone())), limits, open.clone());
             let closing = async {
                 // Ends with an error only when the dials are gone; then nobody can close the door.

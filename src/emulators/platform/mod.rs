@@ -36,7 +36,7 @@ use std::time::Duration;
 
 use crate::clock::Clock;
 use crate::emulators::control_listener;
-use crate::http::server::{Limits, router};
+use crate::http::server::{ListenerLimits, router};
 use crate::tasks::TaskGroup;
 
 pub use crate::emulators::control_listener::{BindError, DialsDoor};
@@ -108,7 +108,11 @@ impl Platform {
             tasks.start("dials of the emulated platform", control_listener::serve(listener, routes, stop.clone()));
         }
         let routes = middleware::router(Held { dials: dials.clone(), url: Arc::new(url.clone()) });
-        let limits = Limits { drain: Duration::from_secs(1), tls: options.tls.map(Into::into), ..Limits::default() };
+        let limits = ListenerLimits {
+            drain: Duration::from_secs(1),
+            tls: options.tls.map(Into::into),
+            ..ListenerLimits::default()
+        };
         tasks.start("emulated platform", async move {
             listener.serve(router(routes), limits, stop).await;
             Ok(())

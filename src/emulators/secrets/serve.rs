@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use super::handler::Wire;
-use crate::http::server::{Endpoint, Limits, Listener};
+use crate::http::server::{Endpoint, Listener, ListenerLimits};
 
 /// Serves until `stop`, with the absences that the dials ask for.
 pub(super) async fn serve(
@@ -30,7 +30,8 @@ pub(super) async fn serve(
                 }
             };
             // An emulated failure breaks calls off: nothing is drained.
-            let limits = Limits { drain: Duration::ZERO, tls: tls.clone().map(Into::into), ..Limits::default() };
+            let limits =
+                ListenerLimits { drain: Duration::ZERO, tls: tls.clone().map(Into::into), ..ListenerLimits::default() };
             wire.dials().is_away(false);
             let serving = listener.serve(service, limits, absent.clone());
             let watching = async {

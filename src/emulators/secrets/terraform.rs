@@ -66,10 +66,10 @@ impl Engine {
         let platform = match &options.platform {
             None => None,
             Some(platform) => {
-                let options = client::Options {
-                    address: client::Address::Url(platform.address.clone()),
-                    tls: client::Tls::default(),
-                    proxy: client::Proxy::Direct,
+                let options = client::ClientOptions {
+                    address: client::ServerAddress::Url(platform.address.clone()),
+                    tls: client::TlsOptions::default(),
+                    proxy: client::ProxyMode::Direct,
                     connect_timeout: Duration::from_secs(5),
                     response_timeout: Duration::from_secs(10),
                 };

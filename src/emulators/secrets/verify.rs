@@ -39,10 +39,10 @@ impl Verifier {
     pub(super) fn new(discovery: &Url, ca_file: PathBuf, audience: &str) -> Result<Self, client::BuildError> {
         let mut origin = discovery.clone();
         origin.set_path("/");
-        let options = client::Options {
-            address: client::Address::Url(origin),
-            tls: client::Tls { ca_file: Some(ca_file), ..client::Tls::default() },
-            proxy: client::Proxy::Direct,
+        let options = client::ClientOptions {
+            address: client::ServerAddress::Url(origin),
+            tls: client::TlsOptions { ca_file: Some(ca_file), ..client::TlsOptions::default() },
+            proxy: client::ProxyMode::Direct,
             connect_timeout: Duration::from_secs(5),
             response_timeout: Duration::from_secs(10),
         };

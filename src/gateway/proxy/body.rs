@@ -10,7 +10,7 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 
 use super::link_rewriter::LinkRewriter;
 use crate::http::body_buffer::{BufferBudget, FillError};
-use crate::http::reverse_proxy::{Broken, Downstream, Upstream};
+use crate::http::reverse_proxy::{ConnectionError, RequestBody, ResponseBody};
 
 /// What a caller is sent.
 #[derive(Debug)]
@@ -18,16 +18,16 @@ pub enum GatewayBody {
     /// An answer of the gateway's own, or one that was held as a whole.
     Buffered(Full<Bytes>),
     /// The platform's, as it comes.
-    Streamed(Downstream),
+    Streamed(ResponseBody),
     /// The platform's, its links moved as it comes.
     Rewriting(Box<RewritingBody>),
 }
 
 impl Body for GatewayBody {
     type Data = Bytes;
-    type Error = Broken;
+    type Error = ConnectionError;
 
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, ConnectionError>>> {
         match self.get_mut() {
             Self::Buffered(body) => Pin::new(body).poll_frame(cx).map_err(|never| match never {}),
             Self::Streamed(body) => Pin::new(body).poll_frame(cx),
@@ -55,7 +55,7 @@ impl Body for GatewayBody {
 /// A document whose links are moved as it passes: as much of it is in memory as comes at once.
 #[derive(Debug)]
 pub struct RewritingBody {
-    body: Downstream,
+    body: ResponseBody,
     /// `None` once the document has ended.
     rewriter: Option<LinkRewriter>,
     /// What follows what was held back at the end.
@@ -63,16 +63,19 @@ pub struct RewritingBody {
 }
 
 impl RewritingBody {
-    pub(super) const fn new(body: Downstream, rewriter: LinkRewriter) -> Self {
+    pub(super) const fn new(body: ResponseBody, rewriter: LinkRewriter) -> Self {
         Self { body, rewriter: Some(rewriter), last: None }
     }
 }
 
 impl Body for RewritingBody {
     type Data = Bytes;
-    type Error = Broken;
+    type Error = ConnectionError;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, ConnectionError>>> {
         let this = &mut *self;
         loop {
             if let Some(last) = this.last.take() {
@@ -171,11 +174,11 @@ impl CallerBody {
     }
 
     /// What is sent.
-    pub(super) fn into_request_body(self) -> Upstream {
+    pub(super) fn into_request_body(self) -> RequestBody {
         match self {
-            Self::Streamed(first, rest) if first.is_empty() => Upstream::Streamed(rest),
-            Self::Streamed(first, rest) => Upstream::Begun(first, rest),
-            Self::Buffered(bytes) => Upstream::Whole(Full::new(bytes)),
+            Self::Streamed(first, rest) if first.is_empty() => RequestBody::Streamed(rest),
+            Self::Streamed(first, rest) => RequestBody::Prefixed(first, rest),
+            Self::Buffered(bytes) => RequestBody::Buffered(Full::new(bytes)),
         }
     }
 }

@@ -56,10 +56,10 @@ use crate::gateway::local_token::AcceptedTokens;
 use crate::gateway::platform_token::PlatformTokenSource;
 use crate::health::{Health, HealthHandle};
 use crate::http::body_buffer::BufferBudget;
-use crate::http::client::{self, Address, Proxy, Tls};
+use crate::http::client::{self, ProxyMode, ServerAddress, TlsOptions};
 use crate::http::guard;
-use crate::http::reverse_proxy::{self, Forwarder, Reach, ReachError};
-use crate::http::server::Observed;
+use crate::http::reverse_proxy::{self, Forwarder, UpstreamTarget, UpstreamTargetError};
+use crate::http::server::ListenerMetrics;
 use crate::metrics::Metrics;
 use crate::status::StatusRegistry;
 
@@ -73,7 +73,7 @@ pub struct GatewayOptions {
     /// PEM file of the authorities to trust in place of the system's.
     pub ca_file: Option<PathBuf>,
     /// The proxy on the way there.
-    pub proxy: Proxy,
+    pub proxy: ProxyMode,
     /// Connections to it at once.
     pub connections: usize,
     /// Time to get a connection, TLS included.
@@ -149,15 +149,15 @@ impl Gateway {
     /// The file cannot be used, or the address has no host that TLS could be spoken with.
     pub fn build(options: GatewayOptions, dependencies: GatewayDependencies) -> Result<Self, GatewayBuildError> {
         let upstream = &options.upstream;
-        let client_options = client::Options {
-            address: Address::Url(upstream.clone()),
-            tls: Tls { ca_file: options.ca_file.clone(), ..Tls::default() },
+        let client_options = client::ClientOptions {
+            address: ServerAddress::Url(upstream.clone()),
+            tls: TlsOptions { ca_file: options.ca_file.clone(), ..TlsOptions::default() },
             proxy: options.proxy.clone(),
             connect_timeout: options.connect_timeout,
             response_timeout: options.response_timeout,
         };
-        let Reach { target, tls, host, .. } = Reach::of(&client_options)?;
-        let forwarder = Forwarder::new(reverse_proxy::Options {
+        let UpstreamTarget { target, tls, host, .. } = UpstreamTarget::resolve(&client_options)?;
+        let forwarder = Forwarder::new(reverse_proxy::ForwarderOptions {
             target,
             tls,
             connections: options.connections,
@@ -191,10 +191,10 @@ impl Gateway {
 
     /// What a listener bound to `address` (`None` for a unix socket) is guarded by. Who may call is for the local token
     /// to say, and on a unix socket for its mode too.
-    fn guard(&self, address: Option<SocketAddr>, observed: Observed) -> guard::Guard {
-        let admit = if address.is_some() { guard::Admit::AnyLocalUser } else { guard::Admit::SocketPeers };
-        let options = guard::Options { allowed_hosts: self.0.options.allowed_hosts.clone(), admit };
-        guard::Guard::new(options, address, Some(observed)).with_bodies(u64::MAX).without_request_header()
+    fn guard(&self, address: Option<SocketAddr>, listener_metrics: ListenerMetrics) -> guard::Guard {
+        let admit = if address.is_some() { guard::AccessMode::AnyLocalUser } else { guard::AccessMode::SocketPeers };
+        let options = guard::GuardOptions { allowed_hosts: self.0.options.allowed_hosts.clone(), admit };
+        guard::Guard::new(options, address, Some(listener_metrics)).with_bodies(u64::MAX).without_request_header()
     }
 }
 
@@ -206,5 +206,5 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 pub enum GatewayBuildError {
     /// Its address has no host, its proxy is none, or the authorities cannot be had.
     #[error(transparent)]
-    Reach(#[from] ReachError),
+    UpstreamTarget(#[from] UpstreamTargetError),
 }

@@ -11,7 +11,7 @@ use super::Inner;
 use super::response::{self, BodyKind, MAX_SMALL_BODY, error_response};
 use super::upstream_call::{ErrorResponse, UpstreamCall};
 use crate::http::body_buffer::collect;
-use crate::http::reverse_proxy::Downstream;
+use crate::http::reverse_proxy::ResponseBody;
 
 /// The answer to a call, and the call that was sent in its place, if one was.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ pub(super) struct CallOutcome {
 /// The body of an answer: on its way, or whole.
 #[derive(Debug)]
 pub(super) enum PlatformBody {
-    Streamed(Downstream),
+    Streamed(ResponseBody),
     Buffered(Bytes),
 }
 
@@ -33,7 +33,7 @@ pub(super) trait BodyLength {
     fn length(&self) -> Option<u64>;
 }
 
-impl BodyLength for Downstream {
+impl BodyLength for ResponseBody {
     fn length(&self) -> Option<u64> {
         self.size_hint().exact()
     }

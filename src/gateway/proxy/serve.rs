@@ -20,8 +20,8 @@ use super::upstream_call::UpstreamCall;
 use super::{Gateway, Inner, token_making};
 use crate::credential_watch::Availability;
 use crate::gateway::local_token::MatchedToken;
-use crate::http::guard::{Guard, Refusal};
-use crate::http::server::{Answering, Answers, Caller, Observed, Peer};
+use crate::http::guard::{Guard, GuardRejection};
+use crate::http::server::{Caller, ListenerMetrics, Peer, ResponseCounter, ResponseFuture};
 
 impl Gateway {
     /// The service of one listener, bound to `address` (`None` for a unix socket), for
@@ -29,9 +29,10 @@ impl Gateway {
     pub fn service(
         &self,
         address: Option<SocketAddr>,
-        observed: Observed,
-    ) -> impl Fn(Peer, Request<Incoming>) -> Answering<GatewayBody> + Clone + Send + 'static {
-        let listener = Arc::new((self.guard(address, observed.clone()), Answers::of(observed), address));
+        listener_metrics: ListenerMetrics,
+    ) -> impl Fn(Peer, Request<Incoming>) -> ResponseFuture<GatewayBody> + Clone + Send + 'static {
+        let listener =
+            Arc::new((self.guard(address, listener_metrics.clone()), ResponseCounter::new(listener_metrics), address));
         let inner = Arc::clone(&self.0);
         move |peer, request| inner.serve(&listener, &peer, request)
     }
@@ -51,15 +52,15 @@ impl Inner {
     /// Decides by the head alone. Only what is forwarded costs a future.
     fn serve(
         self: &Arc<Self>,
-        listener: &Arc<(Guard, Answers, Option<SocketAddr>)>,
+        listener: &Arc<(Guard, ResponseCounter, Option<SocketAddr>)>,
         peer: &Peer,
         mut request: Request<Incoming>,
-    ) -> Answering<GatewayBody> {
+    ) -> ResponseFuture<GatewayBody> {
         drop_own_referer(request.headers_mut());
         let (guard, counter, _) = &**listener;
         let now = |response: Response<GatewayBody>| {
             counter.count(response.status());
-            Answering::now(response)
+            ResponseFuture::ready(response)
         };
         let (client, target) = match self.route(guard, peer, &request) {
             Ok(GatewayRoute::Forward(client, target)) => (client, target),
@@ -74,7 +75,7 @@ impl Inner {
             (gateway_origin(&parts.headers), self.wants_merged_pages(&parts.method, &target, &parts.headers));
         let call = UpstreamCall::new(Caller::new(*peer, listener.2), parts.method, target, parts.headers);
         let (inner, listener) = (Arc::clone(self), Arc::clone(listener));
-        Answering::later(async move {
+        ResponseFuture::waiting(async move {
             let response = inner.call(&client, &call, origin.as_deref(), merge_pages, body).await;
             listener.1.count(response.status());
             response
@@ -92,7 +93,7 @@ impl Inner {
         request: &'a Request<Incoming>,
     ) -> Result<GatewayRoute<'a>, Box<Response<GatewayBody>>> {
         let error_result = |status, why: &str| Err(Box::new(error_response(status, why)));
-        if let Err(Refusal { status, message, .. }) = guard.admit(peer, request) {
+        if let Err(GuardRejection { status, message, .. }) = guard.admit(peer, request) {
             return error_result(status, &message);
         }
         let target_kind = match classify_path(request.uri().path()) {

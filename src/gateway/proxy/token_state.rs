@@ -18,7 +18,7 @@ use super::upstream_call::{ErrorResponse, UpstreamCall};
 use crate::clock::ClockReading;
 use crate::credential_watch::{Availability, CredentialWatch};
 use crate::gateway::platform_token::PlatformToken;
-use crate::http::reverse_proxy::Downstream;
+use crate::http::reverse_proxy::ResponseBody;
 use crate::http::server::Caller;
 use crate::time_format::format_rfc3339;
 
@@ -126,7 +126,7 @@ impl Inner {
         call: &UpstreamCall,
         mut rejected: Arc<PlatformToken>,
         body: Option<CallerBody>,
-    ) -> Result<Response<Downstream>, ErrorResponse> {
+    ) -> Result<Response<ResponseBody>, ErrorResponse> {
         let deadline = Instant::now() + self.options.token_wait;
         loop {
             if self.record_rejection(&rejected) {

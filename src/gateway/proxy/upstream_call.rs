@@ -16,7 +16,7 @@ use crate::credential_watch::Availability;
 use crate::error_chain::format_chain;
 use crate::gateway::platform_token::PlatformToken;
 use crate::http::body_buffer::{BodyBuffer, collect};
-use crate::http::reverse_proxy::{Downstream, ForwardError, Head, Line, Upstream, remove_all};
+use crate::http::reverse_proxy::{ForwardError, RequestBody, RequestHead, RequestLine, ResponseBody, remove_all};
 use crate::http::server::Caller;
 
 /// What is asked of the platform, without its body and its token.
@@ -64,9 +64,9 @@ impl UpstreamCall {
     }
 
     /// Its head as it is sent with that token, for that body.
-    fn head(&self, inner: &Inner, token: &PlatformToken, body: &Upstream) -> Head {
-        let line = Line { method: &self.method, prefix: "", target: &self.target, host: &inner.host };
-        let mut head = Head::new(line, &self.headers, |name| *name != AUTHORIZATION, body);
+    fn head(&self, inner: &Inner, token: &PlatformToken, body: &RequestBody) -> RequestHead {
+        let line = RequestLine { method: &self.method, prefix: "", target: &self.target, host: &inner.host };
+        let mut head = RequestHead::new(line, &self.headers, |name| *name != AUTHORIZATION, body);
         head.put(&AUTHORIZATION, &token.bearer());
         head
     }
@@ -81,7 +81,7 @@ impl Inner {
         &self,
         call: &UpstreamCall,
         body: CallerBody,
-    ) -> Result<Response<Downstream>, ErrorResponse> {
+    ) -> Result<Response<ResponseBody>, ErrorResponse> {
         let token = self.token()?;
         let replay = body.replay();
         let mut response = self.send(call, &token, body.into_request_body()).await?;
@@ -105,8 +105,8 @@ impl Inner {
         &self,
         call: &UpstreamCall,
         token: &PlatformToken,
-        body: Upstream,
-    ) -> Result<Response<Downstream>, ErrorResponse> {
+        body: RequestBody,
+    ) -> Result<Response<ResponseBody>, ErrorResponse> {
         self.limiter.acquire(call.class()).await.map_err(|wait| {
             Box::new(retry_later(
                 StatusCode::TOO_MANY_REQUESTS,
@@ -140,7 +140,7 @@ impl Inner {
         collect(response.into_body(), limit).await.ok().map(BodyBuffer::into_bytes)
     }
 
-    fn record_response(&self, response: &Response<Downstream>) {
+    fn record_response(&self, response: &Response<ResponseBody>) {
         if self.upstream_health.record_success() {
             tracing::info!(event = "gateway.upstream.back", upstream = self.origin, "the platform answers again");
         }
@@ -159,7 +159,7 @@ impl Inner {
 
     fn connection_failed(&self, error: &ForwardError) -> Response<GatewayBody> {
         let cause = format_chain(error);
-        if matches!(error, ForwardError::Asked(_)) {
+        if matches!(error, ForwardError::RequestBody(_)) {
             return response::error_response(error.status(), &cause);
         }
         if self.upstream_health.record_failure() {

@@ -19,7 +19,7 @@ use crate::credential_watch::{Availability, CredentialPublisher, RefreshSignal, 
 use crate::file_watch::FileWatch;
 use crate::gateway::platform_token::{PlatformToken, PlatformTokenSource, watch_token_file};
 use crate::health::HealthHandle;
-use crate::http::client::{self, Address, Tls};
+use crate::http::client::{self, ServerAddress, TlsOptions};
 
 /// Makes tokens, and ends what it has made.
 #[derive(Debug)]
@@ -76,9 +76,9 @@ impl Minter {
     /// The lock cannot be opened, or a certificate cannot be read.
     pub fn new(options: MintOptions, parts: MinterDependencies) -> Result<(Self, PlatformTokenSource), MinterError> {
         let MinterDependencies { upstream, ca_file, proxy, local_token_file, clock, health } = parts;
-        let client = client::Options {
-            address: Address::Url(upstream),
-            tls: Tls { ca_file, ..Tls::default() },
+        let client = client::ClientOptions {
+            address: ServerAddress::Url(upstream),
+            tls: TlsOptions { ca_file, ..TlsOptions::default() },
             proxy,
             connect_timeout: CONNECT_TIMEOUT,
             response_timeout: RESPONSE_TIMEOUT,

@@ -28,7 +28,7 @@ use url::Url;
 
 use crate::clock::Clock;
 use crate::health::HealthHandle;
-use crate::http::client::{BuildError, Proxy};
+use crate::http::client::{BuildError, ProxyMode};
 
 pub use minter::Minter;
 pub use owner::TokenOwner;
@@ -54,7 +54,7 @@ pub struct MinterDependencies {
     /// PEM file of certificates to trust in place of the system's.
     pub ca_file: Option<PathBuf>,
     /// The proxy on the way there.
-    pub proxy: Proxy,
+    pub proxy: ProxyMode,
     /// The file of the gateway's local token: locks are kept beside it, and it tells one gateway of a machine from another.
     pub local_token_file: PathBuf,
     /// Where the time comes from.

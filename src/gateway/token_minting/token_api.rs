@@ -19,8 +19,8 @@ use crate::clock::Clock;
 use crate::error_chain::format_chain;
 use crate::gateway::path_rules::check_path;
 use crate::gateway::platform_token::PlatformToken;
-use crate::http::client::sanitize::{date, retry_after, tame};
-use crate::http::client::{Answer, Client, TransportError};
+use crate::http::client::sanitize::{parse_date_header, parse_retry_after, sanitize};
+use crate::http::client::{Client, ClientResponse, TransportError};
 use crate::secret;
 use crate::time_format::format_rfc3339;
 
@@ -220,7 +220,7 @@ impl TokenApi {
         if is_gone { Ok(()) } else { Err(self.rejected(parent, &response)) }
     }
 
-    async fn send(&self, parent: &PlatformToken, request: RequestBuilder) -> Result<Answer, TokenApiError> {
+    async fn send(&self, parent: &PlatformToken, request: RequestBuilder) -> Result<ClientResponse, TokenApiError> {
         let request = request.header(AUTHORIZATION, parent.bearer()).header(CONTENT_TYPE, "application/vnd.api+json");
         let response = self.client.send(request).await?;
         self.compare_clocks(&response);
@@ -240,8 +240,8 @@ impl TokenApi {
     }
 
     /// Learns from an answer's `Date` how far both clocks are apart.
-    fn compare_clocks(&self, response: &Answer) {
-        let Some(date) = date(&response.headers) else { return };
+    fn compare_clocks(&self, response: &ClientResponse) {
+        let Some(date) = parse_date_header(&response.headers) else { return };
         let seconds = |time: Duration| i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
         let clock_offset = match date.duration_since(self.clock.now().wall) {
             Ok(clock_offset) => seconds(clock_offset),
@@ -259,18 +259,18 @@ impl TokenApi {
         }
     }
 
-    fn rejected(&self, parent: &PlatformToken, response: &Answer) -> TokenApiError {
+    fn rejected(&self, parent: &PlatformToken, response: &ClientResponse) -> TokenApiError {
         let bearer = parent.bearer();
         let sent = bearer.to_str().unwrap_or_default().trim_start_matches("Bearer ");
         let error: Option<ErrorDocument> = serde_json::from_slice(&response.body).ok();
         let error = error.and_then(|errors| errors.errors.into_iter().next()).unwrap_or_default();
         let message: Vec<String> =
-            [error.title, error.detail].into_iter().flatten().map(|text| tame(&text, sent)).collect();
+            [error.title, error.detail].into_iter().flatten().map(|text| sanitize(&text, sent)).collect();
         TokenApiError::Status {
             server: self.client.server().to_owned(),
             status: response.status,
             message: message.join(": "),
-            retry_after: retry_after(&response.headers, self.clock.now().wall),
+            retry_after: parse_retry_after(&response.headers, self.clock.now().wall),
         }
     }
 }

@@ -6,19 +6,19 @@ use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use url::{Host, Url};
 
 use super::call::Client;
-use super::{Address, Options, Proxy};
+use super::{ClientOptions, ProxyMode, ServerAddress};
 use crate::error_chain::format_chain;
 use crate::http::tls::{CertificateError, FollowedFiles, client_config, plain_client_config};
 
-impl Options {
+impl ClientOptions {
     /// Reads the certificates that it names and makes a client, which follows those files. Nothing is sent yet.
     ///
     /// # Errors
     /// A file cannot be read or holds something else, or the address, server name and proxy do not go together.
     pub fn build(&self) -> Result<Client, BuildError> {
         let (base, name) = match &self.address {
-            Address::Unix(path) => (UNIX_BASE.clone(), format!("unix socket {}", path.display())),
-            Address::Url(url) => {
+            ServerAddress::Unix(path) => (UNIX_BASE.clone(), format!("unix socket {}", path.display())),
+            ServerAddress::Url(url) => {
                 let mut base = url.clone();
                 if let Some(server_name) = &self.tls.server_name {
                     base.set_host(Some(server_name))
@@ -43,19 +43,19 @@ impl Options {
             .pool_max_idle_per_host(0);
         let mut tls = None;
         builder = match &self.address {
-            Address::Unix(path) => builder.no_proxy().unix_socket(path.as_path()),
-            Address::Url(url) => {
+            ServerAddress::Unix(path) => builder.no_proxy().unix_socket(path.as_path()),
+            ServerAddress::Url(url) => {
                 check_url(url, &self.proxy)?;
                 if url.scheme() == "https" {
                     tls = Some(client_config(&self.tls)?);
                 }
                 match (&self.proxy, &self.tls.server_name) {
-                    (Proxy::Through(_), Some(_)) => return Err(BuildError::ServerNameAndProxy),
-                    (_, Some(_)) => builder.no_proxy().dns_resolver(Arc::new(Renamed::new(url)?)),
-                    (Proxy::Environment, None) if is_loopback(url) => builder.no_proxy(),
-                    (Proxy::Environment, None) => builder,
-                    (Proxy::Direct, None) => builder.no_proxy(),
-                    (Proxy::Through(proxy), None) => {
+                    (ProxyMode::Through(_), Some(_)) => return Err(BuildError::ServerNameAndProxy),
+                    (_, Some(_)) => builder.no_proxy().dns_resolver(Arc::new(FixedResolver::new(url)?)),
+                    (ProxyMode::Environment, None) if is_loopback(url) => builder.no_proxy(),
+                    (ProxyMode::Environment, None) => builder,
+                    (ProxyMode::Direct, None) => builder.no_proxy(),
+                    (ProxyMode::Through(proxy), None) => {
                         let known = matches!(proxy.scheme(), "http" | "https");
                         let proxy = known.then(|| reqwest::Proxy::all(proxy.as_str())).and_then(Result::ok);
                         builder.proxy(proxy.ok_or(BuildError::Proxy)?)
@@ -130,23 +130,23 @@ pub fn is_loopback(url: &Url) -> bool {
     }
 }
 
-fn check_url(url: &Url, proxy: &Proxy) -> Result<(), BuildError> {
+fn check_url(url: &Url, proxy: &ProxyMode) -> Result<(), BuildError> {
     let bare = url.username().is_empty() && url.password().is_none();
     if !bare || url.query().is_some() || url.fragment().is_some() || url.host().is_none() {
         return Err(BuildError::Url { address: origin(url) });
     }
-    let plain = url.scheme() == "http" && is_loopback(url) && !matches!(proxy, Proxy::Through(_));
+    let plain = url.scheme() == "http" && is_loopback(url) && !matches!(proxy, ProxyMode::Through(_));
     if url.scheme() == "https" || plain { Ok(()) } else { Err(BuildError::Plain { address: origin(url) }) }
 }
 
 /// Answers every look-up with the addresses of one host, whatever name is verified.
 #[derive(Debug)]
-pub(crate) struct Renamed {
+pub(crate) struct FixedResolver {
     host: String,
     port: u16,
 }
 
-impl Renamed {
+impl FixedResolver {
     /// Answers with the addresses of this URL's host.
     pub(crate) fn new(url: &Url) -> Result<Self, BuildError> {
         let fail = || BuildError::Url { address: origin(url) };
@@ -159,7 +159,7 @@ impl Renamed {
     }
 }
 
-impl Resolve for Renamed {
+impl Resolve for FixedResolver {
     fn resolve(&self, _verified: Name) -> Resolving {
         let (host, port) = (self.host.clone(), self.port);
         Box::pin(async move {

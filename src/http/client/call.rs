@@ -13,7 +13,7 @@ use crate::error_chain::format_chain;
 use crate::http::tls::FollowedFiles;
 
 /// The largest answer that is read, in bytes.
-pub const MAX_ANSWER: usize = 1024 * 1024;
+pub const MAX_RESPONSE: usize = 1024 * 1024;
 
 /// A client of one server. Clones share its connections.
 #[derive(Clone)]
@@ -69,7 +69,7 @@ impl Client {
     ///
     /// # Errors
     /// There was no whole answer in time, or it was too large.
-    pub async fn send(&self, request: RequestBuilder) -> Result<Answer, TransportError> {
+    pub async fn send(&self, request: RequestBuilder) -> Result<ClientResponse, TransportError> {
         self.send_within(request, self.timeout).await
     }
 
@@ -77,8 +77,8 @@ impl Client {
     ///
     /// # Errors
     /// There was no whole answer in time, or it was too large.
-    pub async fn send_within(&self, request: RequestBuilder, time: Duration) -> Result<Answer, TransportError> {
-        self.send_bounded(request, time, MAX_ANSWER).await
+    pub async fn send_within(&self, request: RequestBuilder, time: Duration) -> Result<ClientResponse, TransportError> {
+        self.send_bounded(request, time, MAX_RESPONSE).await
     }
 
     /// As [`Client::send_within`], with another bound for the answer's body, in bytes.
@@ -90,9 +90,9 @@ impl Client {
         request: RequestBuilder,
         time: Duration,
         limit: usize,
-    ) -> Result<Answer, TransportError> {
+    ) -> Result<ClientResponse, TransportError> {
         let server = || self.name.clone();
-        let call = async { self.open(request, time).await?.whole(time, limit).await };
+        let call = async { self.open(request, time).await?.read_all(time, limit).await };
         tokio::time::timeout(time, call)
             .await
             .unwrap_or_else(|_| Err(TransportError::TimedOut { server: server(), after: time }))
@@ -102,11 +102,11 @@ impl Client {
     ///
     /// # Errors
     /// There was no answer in time.
-    pub async fn open(&self, request: RequestBuilder, time: Duration) -> Result<Coming, TransportError> {
+    pub async fn open(&self, request: RequestBuilder, time: Duration) -> Result<StreamingResponse, TransportError> {
         let sent = tokio::time::timeout(time, request.send()).await;
         let silent = |_| TransportError::TimedOut { server: self.name.clone(), after: time };
         let response = sent.map_err(silent)?.map_err(|error| self.failed(error))?;
-        Ok(Coming { client: self.clone(), response })
+        Ok(StreamingResponse { client: self.clone(), response })
     }
 
     fn failed(&self, error: reqwest::Error) -> TransportError {
@@ -148,18 +148,18 @@ pub async fn read_body(
 }
 
 /// An answer whose body is still coming.
-pub struct Coming {
+pub struct StreamingResponse {
     client: Client,
     response: reqwest::Response,
 }
 
-impl std::fmt::Debug for Coming {
+impl std::fmt::Debug for StreamingResponse {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Coming").field("status", &self.response.status()).finish_non_exhaustive()
+        f.debug_struct("StreamingResponse").field("status", &self.response.status()).finish_non_exhaustive()
     }
 }
 
-impl Coming {
+impl StreamingResponse {
     /// Its status.
     pub fn status(&self) -> StatusCode {
         self.response.status()
@@ -180,19 +180,19 @@ impl Coming {
     ///
     /// # Errors
     /// It did not come in time, broke off, or is larger.
-    pub async fn whole(mut self, time: Duration, limit: usize) -> Result<Answer, TransportError> {
+    pub async fn read_all(mut self, time: Duration, limit: usize) -> Result<ClientResponse, TransportError> {
         let server = || self.client.name.clone();
         let body = tokio::time::timeout(time, read_body(&mut self.response, limit)).await;
         let body = body.map_err(|_| TransportError::TimedOut { server: server(), after: time })?;
         let body = body.map_err(|error| self.client.broken(error))?;
         let body = body.ok_or_else(|| TransportError::TooLarge { server: server(), limit })?;
         let headers = std::mem::take(self.response.headers_mut());
-        Ok(Answer { status: self.response.status(), headers, body })
+        Ok(ClientResponse { status: self.response.status(), headers, body })
     }
 }
 
 /// A whole answer.
-pub struct Answer {
+pub struct ClientResponse {
     /// Its status.
     pub status: StatusCode,
     /// Its headers.
@@ -201,10 +201,13 @@ pub struct Answer {
     pub body: Zeroizing<Vec<u8>>,
 }
 
-impl std::fmt::Debug for Answer {
+impl std::fmt::Debug for ClientResponse {
     /// Neither headers nor body: both may hold secrets.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Answer").field("status", &self.status).field("bytes", &self.body.len()).finish_non_exhaustive()
+        f.debug_struct("ClientResponse")
+            .field("status", &self.status)
+            .field("bytes", &self.body.len())
+            .finish_non_exhaustive()
     }
 }
 

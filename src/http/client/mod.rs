@@ -10,21 +10,21 @@ use std::time::Duration;
 
 use url::Url;
 
-pub(crate) use build::Renamed;
+pub(crate) use build::FixedResolver;
 pub use build::{BuildError, is_loopback};
-pub use call::{Answer, Client, Coming, MAX_ANSWER, TransportError, read_body};
+pub use call::{Client, ClientResponse, MAX_RESPONSE, StreamingResponse, TransportError, read_body};
 
-pub use crate::http::tls::{Identity, Tls};
+pub use crate::http::tls::{ClientCertificate, TlsOptions};
 
 /// What a client for one server is built from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Options {
+pub struct ClientOptions {
     /// Where the server is.
-    pub address: Address,
+    pub address: ServerAddress,
     /// Whom to trust, and who we are, on TLS.
-    pub tls: Tls,
+    pub tls: TlsOptions,
     /// Which way requests go.
-    pub proxy: Proxy,
+    pub proxy: ProxyMode,
     /// Time to connect, TLS included.
     pub connect_timeout: Duration,
     /// Time for a whole call: connecting, sending, and the answer to its last byte.
@@ -33,7 +33,7 @@ pub struct Options {
 
 /// Where a server is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Address {
+pub enum ServerAddress {
     /// An `https` URL, or an `http` one on loopback. Its path is put before every request's path.
     Url(Url),
     /// A unix socket that speaks plain HTTP.
@@ -42,7 +42,7 @@ pub enum Address {
 
 /// Which way requests go.
 #[derive(Clone, PartialEq, Eq)]
-pub enum Proxy {
+pub enum ProxyMode {
     /// As `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY` say; not for loopback, a unix socket or a given server name.
     Environment,
     /// Straight to the server.
@@ -51,7 +51,7 @@ pub enum Proxy {
     Through(Url),
 }
 
-impl std::fmt::Debug for Proxy {
+impl std::fmt::Debug for ProxyMode {
     /// The proxy's host alone: its URL may carry a password.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {

@@ -11,29 +11,29 @@ const LONGEST: usize = 1000;
 
 /// A server's text without control characters, credentials and excess length. `sent` is the credential of the call,
 /// which a server might echo.
-pub fn tame(text: &str, sent: &str) -> String {
+pub fn sanitize(text: &str, sent: &str) -> String {
     let text = if sent.is_empty() { text.to_owned() } else { text.replace(sent, REDACTED) };
-    let mut tamed = String::new();
+    let mut clean = String::new();
     for (index, word) in text.split(' ').enumerate() {
         if index > 0 {
-            tamed.push(' ');
+            clean.push(' ');
         }
         if looks_secret(word) {
-            tamed.push_str(REDACTED);
+            clean.push_str(REDACTED);
         } else {
-            tamed.extend(word.chars().flat_map(|letter| {
+            clean.extend(word.chars().flat_map(|letter| {
                 let safe = !letter.is_control() && !is_invisible(letter);
                 let escaped = (!safe).then(|| letter.escape_default());
                 safe.then_some(letter).into_iter().chain(escaped.into_iter().flatten())
             }));
         }
-        if tamed.len() > LONGEST * 4 {
+        if clean.len() > LONGEST * 4 {
             break;
         }
     }
-    match tamed.char_indices().nth(LONGEST) {
-        Some((end, _)) => format!("{}...", &tamed[..end]),
-        None => tamed,
+    match clean.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{}...", &clean[..end]),
+        None => clean,
     }
 }
 
@@ -51,13 +51,13 @@ const fn is_invisible(letter: char) -> bool {
 const REDACTED: &str = "[redacted]";
 
 /// The `Date` of an answer, if it has one.
-pub fn date(headers: &HeaderMap) -> Option<SystemTime> {
+pub fn parse_date_header(headers: &HeaderMap) -> Option<SystemTime> {
     parse_date(headers.get(http::header::DATE)?.to_str().ok()?)
 }
 
 /// What `Retry-After` asks for (RFC 9110, 10.2.3): seconds, or a date, which counts from the answer's own date. Between
 /// one second and fifteen minutes; nothing if it makes no sense.
-pub fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
+pub fn parse_retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     let value = headers.get(http::header::RETRY_AFTER)?.to_str().ok()?.trim();
     let wait = if !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit()) {
         Duration::from_secs(value.parse().unwrap_or(u64::MAX))
@@ -83,7 +83,7 @@ mod tests {
         let now = parse_date("Sun, 06 Nov 1994 08:49:37 GMT").unwrap();
         let check = |value: &'static str, wanted: Option<u64>| {
             let headers = HeaderMap::from_iter([(http::header::RETRY_AFTER, value.parse().unwrap())]);
-            assert_eq!(retry_after(&headers, now), wanted.map(Duration::from_secs), "{value}");
+            assert_eq!(parse_retry_after(&headers, now), wanted.map(Duration::from_secs), "{value}");
         };
         check("7", Some(7));
         check(" 7 ", Some(7));
@@ -103,13 +103,13 @@ mod tests {
 
     #[test]
     fn a_servers_text_is_cut_escaped_and_rid_of_credentials() {
-        let check = |text: &str, wanted: &str| assert_eq!(tame(text, "sent-secret"), wanted);
+        let check = |text: &str, wanted: &str| assert_eq!(sanitize(text, "sent-secret"), wanted);
         check("permission denied", "permission denied");
         check("two\nlines\u{1b}[31m\u{202e}", "two\\nlines\\u{1b}[31m\\u{202e}");
         check("got sent-secret back", "got [redacted] back");
         check("got \"eyJhbGciOiJSUzI1NiJ9.e30.c2ln\" back", "got [redacted] back");
         check("token hvs.CAESIJ12345678 is", "token [redacted] is");
         check("issuer \"https://sts.windows.net/\"", "issuer \"https://sts.windows.net/\"");
-        assert_eq!(tame(&"é".repeat(5000), "x").chars().count(), LONGEST + 3);
+        assert_eq!(sanitize(&"é".repeat(5000), "x").chars().count(), LONGEST + 3);
     }
 }

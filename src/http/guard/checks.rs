@@ -7,7 +7,7 @@ use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Version};
 use secrecy::SecretString;
 
 use super::connection::names_end_to_end;
-use super::{Admit, Guard, LocalCaller, Refusal, Rules};
+use super::{AccessMode, Guard, GuardRejection, LocalCaller, Rules};
 use crate::http::server::Peer;
 use crate::secret;
 
@@ -19,7 +19,7 @@ impl Guard {
     ///
     /// # Errors
     /// The request is not to be served: why, and with which status.
-    pub fn decide<B>(&self, peer: &Peer, request: &Request<B>) -> Result<LocalCaller, Refusal> {
+    pub fn decide<B>(&self, peer: &Peer, request: &Request<B>) -> Result<LocalCaller, GuardRejection> {
         let headers = request.headers();
         if request.uri().path_and_query().is_some_and(|target| target.as_str().len() > MAX_URI) {
             return refuse(StatusCode::URI_TOO_LONG, "uri", "the URI is longer than 4096 bytes");
@@ -30,7 +30,7 @@ impl Guard {
         if matches!(*request.method(), Method::CONNECT | Method::TRACE) {
             return refuse(StatusCode::METHOD_NOT_ALLOWED, "method", "CONNECT and TRACE are not served");
         }
-        let found = Found::in_headers(headers)?;
+        let found = GuardHeaders::parse(headers)?;
         if found.length.is_some() && found.encoding.is_some() {
             return refuse(StatusCode::BAD_REQUEST, "framing", TWO_LENGTHS);
         }
@@ -48,7 +48,7 @@ impl Guard {
                 found.check_caller_is_no_relay(*request_header)?;
                 found.check_framing(*body_bytes, *chunked)?;
                 admit.admit(peer, self.own_uid, &found)?;
-                key_as_token = matches!(admit, Admit::Key(key) if found.token_is(key));
+                key_as_token = matches!(admit, AccessMode::Key(key) if found.token_is(key));
             }
         }
         Ok(LocalCaller { uid: peer.uid(), pid: peer.pid(), key_as_token })
@@ -57,7 +57,7 @@ impl Guard {
 
 /// What one walk through the headers finds. A second header of a kind is an error where one alone has a meaning.
 #[derive(Default)]
-struct Found<'a> {
+struct GuardHeaders<'a> {
     host: Option<&'a HeaderValue>,
     request: Option<&'a HeaderValue>,
     relayed: bool,
@@ -69,8 +69,8 @@ struct Found<'a> {
     encoding: Option<&'a HeaderValue>,
 }
 
-impl<'a> Found<'a> {
-    fn in_headers(headers: &'a HeaderMap) -> Result<Self, Refusal> {
+impl<'a> GuardHeaders<'a> {
+    fn parse(headers: &'a HeaderMap) -> Result<Self, GuardRejection> {
         let mut found = Self::default();
         for (name, value) in headers {
             match name.as_str() {
@@ -118,7 +118,7 @@ impl<'a> Found<'a> {
         self.token.is_some_and(|token| secret::ct_eq(key, token))
     }
 
-    fn check_host(&self, uri: &http::Uri, hosts: &BTreeSet<String>, port: Option<u16>) -> Result<(), Refusal> {
+    fn check_host(&self, uri: &http::Uri, hosts: &BTreeSet<String>, port: Option<u16>) -> Result<(), GuardRejection> {
         let Some(host) = self.host.and_then(|host| host.to_str().ok()) else {
             return refuse(StatusCode::BAD_REQUEST, "host", "there is no readable Host header");
         };
@@ -126,7 +126,7 @@ impl<'a> Found<'a> {
             let hosts: Vec<&str> = hosts.iter().map(String::as_str).collect();
             let port = port.map(|port| format!(", with no port or :{port}")).unwrap_or_default();
             let message = format!("the Host header must be one of {}{port}", hosts.join(", "));
-            return Err(Refusal {
+            return Err(GuardRejection {
                 status: StatusCode::MISDIRECTED_REQUEST,
                 reason: "host",
                 message: Cow::Owned(message),
@@ -138,7 +138,7 @@ impl<'a> Found<'a> {
         Ok(())
     }
 
-    fn check_caller_is_no_relay(&self, needed: bool) -> Result<(), Refusal> {
+    fn check_caller_is_no_relay(&self, needed: bool) -> Result<(), GuardRejection> {
         if self.relayed {
             return refuse(StatusCode::BAD_REQUEST, "forwarded", "a request that a proxy has forwarded is not served");
         }
@@ -153,7 +153,7 @@ impl<'a> Found<'a> {
         }
     }
 
-    fn check_framing(&self, body_bytes: u64, chunked: bool) -> Result<(), Refusal> {
+    fn check_framing(&self, body_bytes: u64, chunked: bool) -> Result<(), GuardRejection> {
         if let Some(encoding) = self.encoding {
             if !chunked {
                 return refuse(StatusCode::BAD_REQUEST, "framing", TWO_LENGTHS);
@@ -169,15 +169,15 @@ impl<'a> Found<'a> {
             Some(length) if length <= body_bytes => Ok(()),
             Some(_) => {
                 let message = Cow::Owned(format!("the body is larger than {body_bytes} bytes"));
-                Err(Refusal { status: StatusCode::PAYLOAD_TOO_LARGE, reason: "body", message })
+                Err(GuardRejection { status: StatusCode::PAYLOAD_TOO_LARGE, reason: "body", message })
             }
             None => refuse(StatusCode::BAD_REQUEST, "framing", "Content-Length is not a number"),
         }
     }
 }
 
-impl Admit {
-    fn admit(&self, peer: &Peer, own_uid: u32, found: &Found<'_>) -> Result<(), Refusal> {
+impl AccessMode {
+    fn admit(&self, peer: &Peer, own_uid: u32, found: &GuardHeaders<'_>) -> Result<(), GuardRejection> {
         if matches!(peer, Peer::Tcp(address) if !address.ip().is_loopback()) {
             return refuse(StatusCode::FORBIDDEN, "peer", "callers on this machine alone are served");
         }
@@ -200,7 +200,7 @@ impl Admit {
     }
 }
 
-fn check_key(key: &SecretString, brought: Option<&[u8]>) -> Result<(), Refusal> {
+fn check_key(key: &SecretString, brought: Option<&[u8]>) -> Result<(), GuardRejection> {
     match brought {
         Some(brought) if secret::ct_eq(key, brought) => Ok(()),
         Some(_) => refuse(StatusCode::FORBIDDEN, "key", "the key is not this listener's"),
@@ -235,20 +235,20 @@ fn bearer(value: &[u8]) -> Option<&[u8]> {
     scheme.eq_ignore_ascii_case(b"Bearer ").then_some(key.trim_ascii())
 }
 
-fn once<T>(place: &mut Option<T>, value: T, reason: &'static str, message: &'static str) -> Result<(), Refusal> {
+fn once<T>(place: &mut Option<T>, value: T, reason: &'static str, message: &'static str) -> Result<(), GuardRejection> {
     match place.replace(value) {
         None => Ok(()),
         Some(_) => refuse(StatusCode::BAD_REQUEST, reason, message),
     }
 }
 
-fn browser<T>() -> Result<T, Refusal> {
+fn browser<T>() -> Result<T, GuardRejection> {
     let message = "requests from web pages are not served (Origin, Referer, Cookie, Sec-Fetch-*)";
     refuse(StatusCode::FORBIDDEN, "browser", message)
 }
 
-fn refuse<T>(status: StatusCode, reason: &'static str, message: &'static str) -> Result<T, Refusal> {
-    Err(Refusal { status, reason, message: Cow::Borrowed(message) })
+fn refuse<T>(status: StatusCode, reason: &'static str, message: &'static str) -> Result<T, GuardRejection> {
+    Err(GuardRejection { status, reason, message: Cow::Borrowed(message) })
 }
 
 const TWO_LENGTHS: &str = "the body must have a Content-Length and no Transfer-Encoding";

@@ -8,21 +8,21 @@ use tokio::time::Instant;
 
 /// Remembers, for each reason, what was told of it.
 #[derive(Debug, Default)]
-pub(super) struct Sparing(Mutex<HashMap<&'static str, Told>>);
+pub(super) struct LogThrottle(Mutex<HashMap<&'static str, Entry>>);
 
 #[derive(Debug)]
-struct Told {
+struct Entry {
     since: Instant,
     lines: u32,
     untold: u64,
 }
 
-impl Sparing {
+impl LogThrottle {
     /// Whether to tell of one more refusal for this reason: the number of those before it that were not told.
-    pub(super) fn tell(&self, reason: &'static str) -> Option<u64> {
+    pub(super) fn allow(&self, reason: &'static str) -> Option<u64> {
         let now = Instant::now();
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let told = all.entry(reason).or_insert(Told { since: now, lines: 0, untold: 0 });
+        let told = all.entry(reason).or_insert(Entry { since: now, lines: 0, untold: 0 });
         if now - told.since >= FORGOTTEN {
             told.lines = 0;
         }
@@ -49,10 +49,10 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_first_refusals_are_told_then_one_a_minute_with_the_number_between() {
-        let sparing = Sparing::default();
-        let told = |times: usize| (0..times).filter_map(|_| sparing.tell("browser")).collect::<Vec<_>>();
+        let log_throttle = LogThrottle::default();
+        let told = |times: usize| (0..times).filter_map(|_| log_throttle.allow("browser")).collect::<Vec<_>>();
         assert_eq!(told(1000), [0; 5]);
-        assert_eq!(sparing.tell("key"), Some(0), "another reason");
+        assert_eq!(log_throttle.allow("key"), Some(0), "another reason");
         tokio::time::advance(Duration::from_secs(59)).await;
         assert!(told(5).is_empty());
         tokio::time::advance(Duration::from_secs(1)).await;

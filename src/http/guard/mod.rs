@@ -16,24 +16,24 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use http::{Request, StatusCode};
 
-use crate::http::server::{Observed, Peer};
+use crate::http::server::{ListenerMetrics, Peer};
 use crate::metrics;
 use crate::secret;
 pub use connection::is_end_to_end;
-use log_throttle::Sparing;
+use log_throttle::LogThrottle;
 
 /// How a listener is guarded.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Options {
+pub struct GuardOptions {
     /// Names that `Host` may carry besides the listener's own address and `localhost`, without port.
     pub allowed_hosts: BTreeSet<String>,
     /// Whom to let in.
-    pub admit: Admit,
+    pub admit: AccessMode,
 }
 
 /// Whom a listener lets in.
 #[derive(Debug, Clone, Default)]
-pub enum Admit {
+pub enum AccessMode {
     /// Unix socket: peers of the agent's own uid, root, and members of the socket's group.
     #[default]
     SocketPeers,
@@ -43,7 +43,7 @@ pub enum Admit {
     AnyLocalUser,
 }
 
-impl PartialEq for Admit {
+impl PartialEq for AccessMode {
     /// Keys are compared in constant time.
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
@@ -67,7 +67,7 @@ pub struct LocalCaller {
 
 /// Why a request was not let in.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
+pub struct GuardRejection {
     /// The status to answer with.
     pub status: StatusCode,
     /// A short fixed word for metrics and logs.
@@ -81,8 +81,8 @@ pub struct Refusal {
 pub struct Guard {
     rules: Rules,
     own_uid: u32,
-    observed: Option<Observed>,
-    sparing: Sparing,
+    listener_metrics: Option<ListenerMetrics>,
+    log_throttle: LogThrottle,
 }
 
 #[derive(Debug)]
@@ -90,7 +90,7 @@ enum Rules {
     /// Health and metrics: nothing to steal, so that probes with any `Host` are let in. Browsers are not.
     Probes,
     Local {
-        admit: Admit,
+        admit: AccessMode,
         /// Lower case, without port.
         hosts: BTreeSet<String>,
         /// The same as most callers write them, whole: found without taking the value apart.
@@ -106,7 +106,7 @@ enum Rules {
 impl Guard {
     /// A guard for a listener bound to `address` (`None` for a unix socket). Takes request bodies of at most 64 KiB
     /// with a `Content-Length`; see [`Guard::with_bodies`].
-    pub fn new(options: Options, address: Option<SocketAddr>, observed: Option<Observed>) -> Self {
+    pub fn new(options: GuardOptions, address: Option<SocketAddr>, listener_metrics: Option<ListenerMetrics>) -> Self {
         let mut hosts: BTreeSet<String> = options.allowed_hosts.iter().map(|host| host.to_ascii_lowercase()).collect();
         hosts.insert("localhost".to_owned());
         if let Some(address) = address {
@@ -126,7 +126,12 @@ impl Guard {
         let admit = options.admit;
         let rules =
             Rules::Local { admit, hosts, common, port, body_bytes: 64 * 1024, chunked: false, request_header: true };
-        Self { rules, own_uid: rustix::process::geteuid().as_raw(), observed, sparing: Sparing::default() }
+        Self {
+            rules,
+            own_uid: rustix::process::geteuid().as_raw(),
+            listener_metrics,
+            log_throttle: LogThrottle::default(),
+        }
     }
 
     /// Takes bodies of up to `bytes` by their `Content-Length`, and chunked ones too, whose size their reader limits.
@@ -150,12 +155,12 @@ impl Guard {
     }
 
     /// A guard for a listener that serves health and metrics alone, on any address, to kubelets and scrapers.
-    pub fn for_probes(observed: Option<Observed>) -> Self {
+    pub fn for_probes(listener_metrics: Option<ListenerMetrics>) -> Self {
         Self {
             rules: Rules::Probes,
             own_uid: rustix::process::geteuid().as_raw(),
-            observed,
-            sparing: Sparing::default(),
+            listener_metrics,
+            log_throttle: LogThrottle::default(),
         }
     }
 
@@ -164,13 +169,13 @@ impl Guard {
     ///
     /// # Errors
     /// The request is not to be served: why, and with which status.
-    pub fn admit<B>(&self, peer: &Peer, request: &Request<B>) -> Result<LocalCaller, Refusal> {
+    pub fn admit<B>(&self, peer: &Peer, request: &Request<B>) -> Result<LocalCaller, GuardRejection> {
         self.decide(peer, request).inspect_err(|refusal| self.count(peer, request, refusal))
     }
 
-    fn count<B>(&self, peer: &Peer, request: &Request<B>, refusal: &Refusal) {
-        let listener = self.observed.as_ref().map_or("", |observed| &observed.listener);
-        if let Some(untold) = self.sparing.tell(refusal.reason) {
+    fn count<B>(&self, peer: &Peer, request: &Request<B>, refusal: &GuardRejection) {
+        let listener = self.listener_metrics.as_ref().map_or("", |listener_metrics| &listener_metrics.listener);
+        if let Some(untold) = self.log_throttle.allow(refusal.reason) {
             tracing::warn!(
                 event = "local.refused",
                 listener,
@@ -184,9 +189,9 @@ impl Guard {
                 refusal.message
             );
         }
-        if let Some(observed) = &self.observed {
-            let label = metrics::RefusalLabels { listener: observed.listener.clone(), reason: refusal.reason };
-            observed.metrics.local_refused.get_or_create(&label).inc();
+        if let Some(listener_metrics) = &self.listener_metrics {
+            let label = metrics::RefusalLabels { listener: listener_metrics.listener.clone(), reason: refusal.reason };
+            listener_metrics.metrics.local_refused.get_or_create(&label).inc();
         }
     }
 }

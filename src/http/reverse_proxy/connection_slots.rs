@@ -11,7 +11,7 @@ use crate::http::server::{Caller, CallerGroup};
 
 /// The places of one upstream, one for each connection that answers a request.
 #[derive(Debug)]
-pub(super) struct Places {
+pub(super) struct ConnectionSlots {
     most: usize,
     /// Of these, the most that one caller has.
     share: usize,
@@ -30,7 +30,7 @@ struct State {
     /// Places whose holders were not asked for yet.
     unknown: usize,
     /// Callers that wait, the longest first.
-    waiting: VecDeque<(CallerGroup, oneshot::Sender<Place>)>,
+    waiting: VecDeque<(CallerGroup, oneshot::Sender<ConnectionSlot>)>,
 }
 
 #[derive(Debug)]
@@ -42,12 +42,12 @@ struct Holder {
 
 /// A place, given back when it is dropped.
 #[derive(Debug)]
-pub(super) struct Place {
-    places: Arc<Places>,
+pub(super) struct ConnectionSlot {
+    slots: Arc<ConnectionSlots>,
     index: usize,
 }
 
-impl Places {
+impl ConnectionSlots {
     pub(super) fn new(most: usize) -> Self {
         Self { most, share: (most / 2).max(1), reserve: (most / 16).min(16), state: Mutex::default() }
     }
@@ -57,8 +57,12 @@ impl Places {
     }
 
     /// A place for that caller, for which it waits at most so long.
-    pub(super) async fn take(self: &Arc<Self>, caller: Caller, within: Duration) -> Result<Place, ForwardError> {
-        let (group, place) = {
+    pub(super) async fn take(
+        self: &Arc<Self>,
+        caller: Caller,
+        within: Duration,
+    ) -> Result<ConnectionSlot, ForwardError> {
+        let (group, slot) = {
             let mut state = self.lock();
             // Nobody can have more than its share yet: who it is does not matter.
             if state.taken() < self.share {
@@ -69,13 +73,13 @@ impl Places {
             if self.admits(&state, group) {
                 return Ok(state.enter(self, caller, Some(group)));
             }
-            let (give, place) = oneshot::channel();
+            let (give, slot) = oneshot::channel();
             state.waiting.push_back((group, give));
-            (group, place)
+            (group, slot)
         };
         // In a box: few wait.
-        let place = Box::pin(tokio::time::timeout(within, place)).await;
-        place.ok().and_then(Result::ok).ok_or_else(|| {
+        let slot = Box::pin(tokio::time::timeout(within, slot)).await;
+        slot.ok().and_then(Result::ok).ok_or_else(|| {
             let mut state = self.lock();
             state.waiting.retain(|(_, give)| !give.is_closed());
             let all = state.taken() >= self.most || state.known.get(&group).is_none_or(|held| *held < self.share);
@@ -99,11 +103,11 @@ impl Places {
             if give.is_closed() {
                 continue;
             }
-            let place = state.enter_known(self, group);
-            if let Err(mut place) = give.send(place) {
+            let slot = state.enter_known(self, group);
+            if let Err(mut slot) = give.send(slot) {
                 // It went while it was given. This lock is held: the place must not be given back by its end.
-                state.leave(place.index);
-                place.index = NONE;
+                state.leave(slot.index);
+                slot.index = NONE;
             }
         }
     }
@@ -114,27 +118,27 @@ impl State {
         self.held.len() - self.free.len()
     }
 
-    fn enter(&mut self, places: &Arc<Places>, caller: Caller, group: Option<CallerGroup>) -> Place {
+    fn enter(&mut self, slots: &Arc<ConnectionSlots>, caller: Caller, group: Option<CallerGroup>) -> ConnectionSlot {
         match group {
             None => self.unknown += 1,
             Some(group) => *self.known.entry(group).or_default() += 1,
         }
         let holder = Some(Holder { caller, group });
         let index = if let Some(index) = self.free.pop() {
-            if let Some(place) = self.held.get_mut(index) {
-                *place = holder;
+            if let Some(slot) = self.held.get_mut(index) {
+                *slot = holder;
             }
             index
         } else {
             self.held.push(holder);
             self.held.len() - 1
         };
-        Place { places: Arc::clone(places), index }
+        ConnectionSlot { slots: Arc::clone(slots), index }
     }
 
-    fn enter_known(&mut self, places: &Arc<Places>, group: CallerGroup) -> Place {
+    fn enter_known(&mut self, slots: &Arc<ConnectionSlots>, group: CallerGroup) -> ConnectionSlot {
         // Who it is was asked for: the caller itself is not needed any more.
-        self.enter(places, Caller::ourselves(), Some(group))
+        self.enter(slots, Caller::ourselves(), Some(group))
     }
 
     fn leave(&mut self, index: usize) {
@@ -169,10 +173,10 @@ impl State {
 
 const NONE: usize = usize::MAX;
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         if self.index != NONE {
-            self.places.give_back(self.index);
+            self.slots.give_back(self.index);
         }
     }
 }
@@ -190,14 +194,14 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn no_caller_has_more_than_half_and_the_last_ones_are_kept_for_root_and_ourselves() {
-        let places = Arc::new(Places::new(32));
+        let slots = Arc::new(ConnectionSlots::new(32));
         let mut held = Vec::new();
         let mut fill = async |uid, count, wanted: Option<&str>| {
             for _ in 0..count {
-                held.push(places.take(user(uid), WITHIN).await.unwrap());
+                held.push(slots.take(user(uid), WITHIN).await.unwrap());
             }
             if let Some(wanted) = wanted {
-                assert_eq!(places.take(user(uid), WITHIN).await.unwrap_err().to_string(), wanted);
+                assert_eq!(slots.take(user(uid), WITHIN).await.unwrap_err().to_string(), wanted);
             }
         };
         let own = rustix::process::geteuid().as_raw() + 1000;
@@ -206,9 +210,9 @@ mod tests {
         fill(own + 2, 0, Some("all 32 connections to the upstream are busy")).await;
         fill(0, 2, Some("all 32 connections to the upstream are busy")).await;
         held.truncate(1);
-        assert_eq!(places.lock().taken(), 1);
+        assert_eq!(slots.lock().taken(), 1);
         held.clear();
-        let state = places.lock();
+        let state = slots.lock();
         assert!(
             state.taken() == 0 && state.unknown == 0 && state.known.is_empty() && state.waiting.is_empty(),
             "{state:?}"
@@ -218,15 +222,15 @@ mod tests {
     #[expect(clippy::disallowed_methods, reason = "a test awaits or aborts its own tasks")]
     #[tokio::test(start_paused = true)]
     async fn a_place_that_comes_free_goes_to_who_waits_the_longest_of_those_who_may_have_it() {
-        let places = Arc::new(Places::new(4));
+        let slots = Arc::new(ConnectionSlots::new(4));
         let mut held = Vec::new();
         for uid in [7, 7, 8, 8] {
-            held.push(places.take(user(uid), WITHIN).await.unwrap());
+            held.push(slots.take(user(uid), WITHIN).await.unwrap());
         }
         let wait = |uid| {
             tokio::spawn({
-                let places = Arc::clone(&places);
-                async move { places.take(user(uid), Duration::from_mins(1)).await.map(|place| (uid, place)) }
+                let slots = Arc::clone(&slots);
+                async move { slots.take(user(uid), Duration::from_mins(1)).await.map(|slot| (uid, slot)) }
             })
         };
         let (greedy, gone, patient) = (wait(7), wait(9), wait(9));
@@ -234,12 +238,12 @@ mod tests {
         gone.abort();
         tokio::time::sleep(Duration::from_secs(1)).await;
         drop(held.pop());
-        let (uid, place) = patient.await.unwrap().unwrap();
+        let (uid, slot) = patient.await.unwrap().unwrap();
         assert_eq!(uid, 9);
         tokio::time::sleep(Duration::from_secs(1)).await;
         assert!(!greedy.is_finished(), "it has its share");
         drop(held.remove(0));
         assert_eq!(greedy.await.unwrap().unwrap().0, 7);
-        drop(place);
+        drop(slot);
     }
 }

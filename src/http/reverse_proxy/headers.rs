@@ -6,7 +6,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use crate::http::guard::is_end_to_end;
 
 /// Whether a header is its hop's alone. `name` is in lower case.
-pub(super) fn is_of_one_hop(name: &str) -> bool {
+pub(super) fn is_hop_by_hop(name: &str) -> bool {
     matches!(
         name,
         "connection"

@@ -20,26 +20,26 @@ use std::time::Duration;
 use http::{Response, StatusCode};
 
 pub use headers::{is_direct, remove_all};
-pub use http1::{Broken, Malformed};
-pub use replay_buffer::{Copied, Copying};
-pub use request_body::Upstream;
-pub use request_head::{Head, Line};
-pub use response_body::{Buffered, Downstream};
+pub use http1::{ConnectionError, ProtocolError};
+pub use replay_buffer::{ReplayBuffer, TeeBody};
+pub use request_body::RequestBody;
+pub use request_head::{RequestHead, RequestLine};
+pub use response_body::{BufferedBody, ResponseBody};
 pub use tunnel::Tunnel;
-pub use upstream_target::{Reach, ReachError};
+pub use upstream_target::{UpstreamTarget, UpstreamTargetError};
 
 use crate::http::server::Caller;
-use http1::Failed;
-use pool::{Lent, Pool};
-use request_body::{Moved, Sent};
+use http1::SendError;
+use pool::{Pool, PooledConnection};
+use request_body::{BodyProgress, ProgressBody};
 
 use crate::http::tls::ClientTls;
 
 /// How an upstream is reached.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct ForwarderOptions {
     /// Where it is.
-    pub target: Target,
+    pub target: UpstreamAddress,
     /// TLS, where it is spoken: the configuration and the name to expect in the certificate.
     pub tls: Option<(ClientTls, rustls::pki_types::ServerName<'static>)>,
     /// Connections at once; a request over it waits for one for `connect_timeout`.
@@ -54,7 +54,7 @@ pub struct Options {
 
 /// Where an upstream is.
 #[derive(Debug, Clone)]
-pub enum Target {
+pub enum UpstreamAddress {
     /// A TCP address.
     Tcp(SocketAddr),
     /// A host and a port, resolved for each new connection.
@@ -65,7 +65,7 @@ pub enum Target {
     Through(Box<Tunnel>),
 }
 
-impl std::fmt::Display for Target {
+impl std::fmt::Display for UpstreamAddress {
     /// The address that a connection is made to.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -106,31 +106,31 @@ pub enum ForwardError {
     ShareBusy(usize),
     /// The connection ended, or what came was no answer.
     #[error("the upstream gave no whole answer")]
-    Broken(#[source] Broken),
+    Connection(#[source] ConnectionError),
     /// The request's own body did not arrive whole, which is its caller's doing.
     #[error("the request's body did not arrive whole")]
-    Asked(#[source] Broken),
+    RequestBody(#[source] ConnectionError),
     /// The answer's head did not come in time.
     #[error("the upstream gave no answer within {}", humantime::format_duration(*.0))]
-    AnswerTimeout(Duration),
+    ResponseTimeout(Duration),
 }
 
 impl ForwardError {
     /// The status that tells a caller: 502, 503 or 504, or 400 or 408 for what is its own doing.
     pub const fn status(&self) -> StatusCode {
         match self {
-            Self::Asked(Broken::Slow) => StatusCode::REQUEST_TIMEOUT,
-            Self::Asked(_) => StatusCode::BAD_REQUEST,
-            Self::Connect(..) | Self::Broken(_) => StatusCode::BAD_GATEWAY,
+            Self::RequestBody(ConnectionError::SlowRequestBody) => StatusCode::REQUEST_TIMEOUT,
+            Self::RequestBody(_) => StatusCode::BAD_REQUEST,
+            Self::Connect(..) | Self::Connection(_) => StatusCode::BAD_GATEWAY,
             Self::Busy(_) | Self::ShareBusy(_) => StatusCode::SERVICE_UNAVAILABLE,
-            Self::ConnectTimeout { .. } | Self::AnswerTimeout(_) => StatusCode::GATEWAY_TIMEOUT,
+            Self::ConnectTimeout { .. } | Self::ResponseTimeout(_) => StatusCode::GATEWAY_TIMEOUT,
         }
     }
 }
 
 impl Forwarder {
     /// Makes no connection yet.
-    pub fn new(options: Options) -> Self {
+    pub fn new(options: ForwarderOptions) -> Self {
         Self(Arc::new(Pool::new(options)))
     }
 
@@ -151,34 +151,39 @@ impl Forwarder {
     pub async fn send(
         &self,
         caller: Caller,
-        head: &Head,
-        body: Upstream,
+        head: &RequestHead,
+        body: RequestBody,
         limit: Duration,
-    ) -> Result<Response<Downstream>, ForwardError> {
-        let mut lent = self.0.lend(caller).await?;
-        let moved = Moved::of(&body);
-        let again = lent.kept && body.is_empty();
-        match lent.wire.exchange(head, Sent::new(body, moved.clone()), &moved, limit).await {
-            Ok(answer) => return Ok(finish(answer, lent)),
-            Err(Failed::Unsent(_)) if again => {}
-            Err(Failed::Sent(ForwardError::Broken(_))) if again && head.reads() => {}
-            Err(Failed::Unsent(error) | Failed::Sent(error)) => return Err(error),
+    ) -> Result<Response<ResponseBody>, ForwardError> {
+        let mut connection = self.0.lend(caller).await?;
+        let moved = BodyProgress::new(&body);
+        let again = connection.kept && body.is_empty();
+        match connection.wire.exchange(head, ProgressBody::new(body, moved.clone()), &moved, limit).await {
+            Ok(answer) => return Ok(finish(answer, connection)),
+            Err(SendError::Unsent(_)) if again => {}
+            Err(SendError::Sent(ForwardError::Connection(_))) if again && head.reads() => {}
+            Err(SendError::Unsent(error) | SendError::Sent(error)) => return Err(error),
         }
-        drop(lent);
+        drop(connection);
         Box::pin(self.anew(caller, head, limit)).await
     }
 
     /// The same on a new connection, without a body.
-    async fn anew(&self, caller: Caller, head: &Head, limit: Duration) -> Result<Response<Downstream>, ForwardError> {
-        let mut lent = self.0.lend_new(caller).await?;
-        let nothing = Sent::new(Upstream::empty(), Moved::default());
-        match lent.wire.exchange(head, nothing, &Moved::default(), limit).await {
-            Ok(answer) => Ok(finish(answer, lent)),
-            Err(Failed::Unsent(error) | Failed::Sent(error)) => Err(error),
+    async fn anew(
+        &self,
+        caller: Caller,
+        head: &RequestHead,
+        limit: Duration,
+    ) -> Result<Response<ResponseBody>, ForwardError> {
+        let mut connection = self.0.lend_new(caller).await?;
+        let nothing = ProgressBody::new(RequestBody::empty(), BodyProgress::default());
+        match connection.wire.exchange(head, nothing, &BodyProgress::default(), limit).await {
+            Ok(answer) => Ok(finish(answer, connection)),
+            Err(SendError::Unsent(error) | SendError::Sent(error)) => Err(error),
         }
     }
 }
 
-fn finish(answer: Response<()>, lent: Lent) -> Response<Downstream> {
-    answer.map(|()| Downstream::new(lent))
+fn finish(answer: Response<()>, connection: PooledConnection) -> Response<ResponseBody> {
+    answer.map(|()| ResponseBody::new(connection))
 }

@@ -11,34 +11,34 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::either::Either;
 
-use super::connection_slots::{Place, Places};
-use super::http1::{Plain, Wire};
-use super::{ForwardError, Options, Target, tunnel};
+use super::connection_slots::{ConnectionSlot, ConnectionSlots};
+use super::http1::{Plain, UpstreamConnection};
+use super::{ForwardError, ForwarderOptions, UpstreamAddress, tunnel};
 use crate::http::server::Caller;
 
 #[derive(Debug)]
 pub(super) struct Pool {
-    pub(super) options: Options,
+    pub(super) options: ForwarderOptions,
     /// One for each connection that answers a request.
-    places: Arc<Places>,
-    idle: Arc<Idle>,
+    slots: Arc<ConnectionSlots>,
+    idle: Arc<IdlePool>,
     /// What closes connections that get old; dropped with the pool.
     closing: Mutex<JoinSet<()>>,
 }
 
 /// Connections without a request, the one that was used last at the end.
 #[derive(Debug, Default)]
-struct Idle(Mutex<Kept>);
+struct IdlePool(Mutex<IdleConnections>);
 
 #[derive(Debug, Default)]
-struct Kept {
-    wires: Vec<(Box<Wire>, Instant)>,
+struct IdleConnections {
+    wires: Vec<(Box<UpstreamConnection>, Instant)>,
     /// Whether someone sees to it that they are closed in time.
     watched: bool,
 }
 
-impl Idle {
-    fn lock(&self) -> MutexGuard<'_, Kept> {
+impl IdlePool {
+    fn lock(&self) -> MutexGuard<'_, IdleConnections> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -62,16 +62,16 @@ impl Idle {
 
 /// A connection that is lent for one request. Dropped, it is closed.
 #[derive(Debug)]
-pub(super) struct Lent {
+pub(super) struct PooledConnection {
     /// In a box: it is handed on some times for each request.
-    pub(super) wire: Box<Wire>,
+    pub(super) wire: Box<UpstreamConnection>,
     pool: Arc<Pool>,
-    _place: Place,
+    _place: ConnectionSlot,
     /// Whether it has answered a request before.
     pub(super) kept: bool,
 }
 
-impl Lent {
+impl PooledConnection {
     /// Time that the answer's body may bring nothing.
     pub(super) fn body_idle(&self) -> Option<Duration> {
         self.pool.options.body_idle
@@ -86,31 +86,31 @@ impl Lent {
 }
 
 impl Pool {
-    pub(super) fn new(options: Options) -> Self {
-        let places = Arc::new(Places::new(options.connections));
-        Self { options, places, idle: Arc::default(), closing: Mutex::default() }
+    pub(super) fn new(options: ForwarderOptions) -> Self {
+        let slots = Arc::new(ConnectionSlots::new(options.connections));
+        Self { options, slots, idle: Arc::default(), closing: Mutex::default() }
     }
 
     /// A connection that was kept, or a new one.
-    pub(super) async fn lend(self: &Arc<Self>, caller: Caller) -> Result<Lent, ForwardError> {
-        let place = self.places.take(caller, self.options.connect_timeout).await?;
+    pub(super) async fn lend(self: &Arc<Self>, caller: Caller) -> Result<PooledConnection, ForwardError> {
+        let slot = self.slots.take(caller, self.options.connect_timeout).await?;
         while let Some(mut wire) = self.last_kept() {
             if poll_fn(|cx| Poll::Ready(wire.poll_ready(cx))).await {
-                return Ok(Lent { wire, pool: Arc::clone(self), _place: place, kept: true });
+                return Ok(PooledConnection { wire, pool: Arc::clone(self), _place: slot, kept: true });
             }
         }
         // In a box: every request would carry the room for a handshake, which few make.
-        Box::pin(self.connect(place)).await
+        Box::pin(self.connect(slot)).await
     }
 
     /// A new connection.
-    pub(super) async fn lend_new(self: &Arc<Self>, caller: Caller) -> Result<Lent, ForwardError> {
-        let place = self.places.take(caller, self.options.connect_timeout).await?;
-        self.connect(place).await
+    pub(super) async fn lend_new(self: &Arc<Self>, caller: Caller) -> Result<PooledConnection, ForwardError> {
+        let slot = self.slots.take(caller, self.options.connect_timeout).await?;
+        self.connect(slot).await
     }
 
     /// The one that was used last, if it is not old: then all are.
-    fn last_kept(&self) -> Option<Box<Wire>> {
+    fn last_kept(&self) -> Option<Box<UpstreamConnection>> {
         let mut kept = self.idle.lock();
         let (wire, since) = kept.wires.pop()?;
         if since.elapsed() < self.options.idle {
@@ -120,18 +120,18 @@ impl Pool {
         None
     }
 
-    async fn connect(self: &Arc<Self>, place: Place) -> Result<Lent, ForwardError> {
+    async fn connect(self: &Arc<Self>, slot: ConnectionSlot) -> Result<PooledConnection, ForwardError> {
         let limit = self.options.connect_timeout;
         let wire = tokio::time::timeout(limit, self.dial())
             .await
             .map_err(|_| ForwardError::ConnectTimeout { upstream: self.options.target.to_string(), after: limit })?
             .map_err(|error| ForwardError::Connect(self.options.target.to_string(), error))?;
-        Ok(Lent { wire: Box::new(wire), pool: Arc::clone(self), _place: place, kept: false })
+        Ok(PooledConnection { wire: Box::new(wire), pool: Arc::clone(self), _place: slot, kept: false })
     }
 
     /// Keeps a connection for the next request, for a time: an upstream that closes it first is noticed when it is lent, or
     /// after that time.
-    fn keep(&self, wire: Box<Wire>) {
+    fn keep(&self, wire: Box<UpstreamConnection>) {
         let watched = {
             let mut kept = self.idle.lock();
             kept.wires.push((wire, Instant::now()));
@@ -145,14 +145,14 @@ impl Pool {
         }
     }
 
-    async fn dial(&self) -> io::Result<Wire> {
+    async fn dial(&self) -> io::Result<UpstreamConnection> {
         let stream = match &self.options.target {
-            Target::Tcp(address) => tcp(TcpStream::connect(address).await?)?,
-            Target::Host(host, port) => tcp(TcpStream::connect((host.as_str(), *port)).await?)?,
-            Target::Unix(path) => Either::Left(Either::Right(UnixStream::connect(path).await?)),
-            Target::Through(proxy) => Either::Right(tunnel::dig(proxy).await?),
+            UpstreamAddress::Tcp(address) => tcp(TcpStream::connect(address).await?)?,
+            UpstreamAddress::Host(host, port) => tcp(TcpStream::connect((host.as_str(), *port)).await?)?,
+            UpstreamAddress::Unix(path) => Either::Left(Either::Right(UnixStream::connect(path).await?)),
+            UpstreamAddress::Through(proxy) => Either::Right(tunnel::connect_tunnel(proxy).await?),
         };
-        Ok(Wire::new(match &self.options.tls {
+        Ok(UpstreamConnection::new(match &self.options.tls {
             None => Either::Left(stream),
             Some((config, name)) => {
                 let connector = tokio_rustls::TlsConnector::from(config.current());

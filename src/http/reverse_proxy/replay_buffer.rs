@@ -11,24 +11,24 @@ use crate::http::body_buffer::{BodyBuffer, BufferBudget};
 
 /// A body on its way that is copied.
 #[derive(Debug)]
-pub struct Copying {
+pub struct TeeBody {
     body: Incoming,
-    copied: Copied,
+    copied: ReplayBuffer,
 }
 
-impl Copying {
+impl TeeBody {
     /// Copies a body as it passes, where it has at most `limit` bytes and `budget` has the memory.
-    pub fn new(body: Incoming, limit: usize, budget: &BufferBudget) -> (Self, Copied) {
+    pub fn new(body: Incoming, limit: usize, budget: &BufferBudget) -> (Self, ReplayBuffer) {
         let mut buffer = budget.buffer(limit);
         buffer.expect(&body);
-        let copied = Copied(Arc::new(Mutex::new(Copy { buffer, whole: None })));
+        let copied = ReplayBuffer(Arc::new(Mutex::new(Copy { buffer, whole: None })));
         (Self { body, copied: copied.clone() }, copied)
     }
 }
 
 /// The copy of a body.
 #[derive(Debug, Clone)]
-pub struct Copied(Arc<Mutex<Copy>>);
+pub struct ReplayBuffer(Arc<Mutex<Copy>>);
 
 #[derive(Debug)]
 struct Copy {
@@ -37,7 +37,7 @@ struct Copy {
     whole: Option<bool>,
 }
 
-impl Copied {
+impl ReplayBuffer {
     fn lock(&self) -> MutexGuard<'_, Copy> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -68,7 +68,7 @@ impl Copy {
     }
 }
 
-impl Body for Copying {
+impl Body for TeeBody {
     type Data = Bytes;
     type Error = hyper::Error;
 

@@ -10,26 +10,26 @@ use http_body_util::Full;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use tokio::time::Instant;
 
-use super::http1::Broken;
-use super::replay_buffer::Copying;
+use super::http1::ConnectionError;
+use super::replay_buffer::TeeBody;
 
 /// What is sent to an upstream.
 #[derive(Debug)]
-pub enum Upstream {
+pub enum RequestBody {
     /// The caller's body, as it comes.
     Streamed(Incoming),
     /// The same, copied as it passes.
-    Copied(Copying),
+    Teed(TeeBody),
     /// The pieces of the caller's body that are here already, the next one last, and the rest as it comes.
-    Begun(Vec<Bytes>, Incoming),
+    Prefixed(Vec<Bytes>, Incoming),
     /// A body of our own.
-    Whole(Full<Bytes>),
+    Buffered(Full<Bytes>),
 }
 
-impl Upstream {
+impl RequestBody {
     /// No body.
     pub fn empty() -> Self {
-        Self::Whole(Full::default())
+        Self::Buffered(Full::default())
     }
 
     /// How many bytes it has, where that is known.
@@ -42,44 +42,44 @@ impl Upstream {
     }
 }
 
-impl Body for Upstream {
+impl Body for RequestBody {
     type Data = Bytes;
     type Error = hyper::Error;
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         match self.get_mut() {
             Self::Streamed(body) => Pin::new(body).poll_frame(cx),
-            Self::Begun(pieces, body) => match pieces.pop() {
+            Self::Prefixed(pieces, body) => match pieces.pop() {
                 Some(piece) => Poll::Ready(Some(Ok(Frame::data(piece)))),
                 None => Pin::new(body).poll_frame(cx),
             },
-            Self::Copied(body) => Pin::new(body).poll_frame(cx),
-            Self::Whole(body) => Pin::new(body).poll_frame(cx).map_err(|never| match never {}),
+            Self::Teed(body) => Pin::new(body).poll_frame(cx),
+            Self::Buffered(body) => Pin::new(body).poll_frame(cx).map_err(|never| match never {}),
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match self {
-            Self::Begun(pieces, _) if !pieces.is_empty() => false,
-            Self::Streamed(body) | Self::Begun(_, body) => body.is_end_stream(),
-            Self::Copied(body) => body.is_end_stream(),
-            Self::Whole(body) => body.is_end_stream(),
+            Self::Prefixed(pieces, _) if !pieces.is_empty() => false,
+            Self::Streamed(body) | Self::Prefixed(_, body) => body.is_end_stream(),
+            Self::Teed(body) => body.is_end_stream(),
+            Self::Buffered(body) => body.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
-            Self::Begun(pieces, _) if !pieces.is_empty() => SizeHint::default(),
-            Self::Streamed(body) | Self::Begun(_, body) => body.size_hint(),
-            Self::Copied(body) => body.size_hint(),
-            Self::Whole(body) => body.size_hint(),
+            Self::Prefixed(pieces, _) if !pieces.is_empty() => SizeHint::default(),
+            Self::Streamed(body) | Self::Prefixed(_, body) => body.size_hint(),
+            Self::Teed(body) => body.size_hint(),
+            Self::Buffered(body) => body.size_hint(),
         }
     }
 }
 
 /// Progress of a body, for the time-outs of the exchange that sends it.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Moved(Option<Arc<Mutex<Progress>>>);
+pub(super) struct BodyProgress(Option<Arc<Mutex<Progress>>>);
 
 #[derive(Debug, Default)]
 struct Progress {
@@ -118,10 +118,10 @@ const SLOWEST: u64 = 1024;
 /// while its caller is waited for, over this time.
 const WINDOW: Duration = Duration::from_secs(30);
 
-impl Moved {
+impl BodyProgress {
     /// Of a body that is there at once nothing is counted.
-    pub(super) fn of(body: &Upstream) -> Self {
-        Self((!matches!(body, Upstream::Whole(_)) && !body.is_end_stream()).then(Arc::default))
+    pub(super) fn new(body: &RequestBody) -> Self {
+        Self((!matches!(body, RequestBody::Buffered(_)) && !body.is_end_stream()).then(Arc::default))
     }
 
     fn with<R>(&self, look: impl FnOnce(&mut Progress) -> R) -> Option<R> {
@@ -154,29 +154,29 @@ impl Moved {
 
 /// A body as a connection sends it.
 #[derive(Debug)]
-pub(super) struct Sent {
-    body: Upstream,
-    moved: Moved,
+pub(super) struct ProgressBody {
+    body: RequestBody,
+    moved: BodyProgress,
 }
 
-impl Sent {
-    pub(super) const fn new(body: Upstream, moved: Moved) -> Self {
+impl ProgressBody {
+    pub(super) const fn new(body: RequestBody, moved: BodyProgress) -> Self {
         Self { body, moved }
     }
 }
 
-impl Drop for Sent {
+impl Drop for ProgressBody {
     /// Nobody waits for its caller any more.
     fn drop(&mut self) {
         self.moved.with(|progress| progress.awaited_since = None);
     }
 }
 
-impl Body for Sent {
+impl Body for ProgressBody {
     type Data = Bytes;
-    type Error = Broken;
+    type Error = ConnectionError;
 
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, ConnectionError>>> {
         let this = self.get_mut();
         let polled = Pin::new(&mut this.body).poll_frame(cx);
         let too_slow = this.moved.with(|progress| match &polled {
@@ -194,9 +194,9 @@ impl Body for Sent {
             }
         });
         if too_slow == Some(true) {
-            return Poll::Ready(Some(Err(Broken::Slow)));
+            return Poll::Ready(Some(Err(ConnectionError::SlowRequestBody)));
         }
-        polled.map(|frame| frame.map(|frame| frame.map_err(Broken::Asked)))
+        polled.map(|frame| frame.map(|frame| frame.map_err(ConnectionError::RequestBody)))
     }
 
     fn is_end_stream(&self) -> bool {

@@ -9,12 +9,12 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use hyper::body::Body as _;
 use zeroize::Zeroizing;
 
-use super::headers::{is_of_one_hop, named, tokens};
-use super::request_body::Upstream;
+use super::headers::{is_hop_by_hop, named, tokens};
+use super::request_body::RequestBody;
 
 /// What is asked of an upstream.
 #[derive(Debug, Clone, Copy)]
-pub struct Line<'a> {
+pub struct RequestLine<'a> {
     /// The method.
     pub method: &'a Method,
     /// What stands before the target's path; empty, or with a slash at its start and none at its end.
@@ -26,45 +26,50 @@ pub struct Line<'a> {
 }
 
 /// A head, ready to be sent, as often as its body is there. What a header may hold breaks no line of it.
-pub struct Head {
+pub struct RequestHead {
     /// All of it, with the empty line at its end. It carries a token, and does not stay in freed memory.
     bytes: Zeroizing<Vec<u8>>,
     /// Where the header is that is worn, or would be.
-    worn: usize,
+    auth_offset: usize,
     method: Method,
-    ending: Ending,
+    ending: BodyFraming,
 }
 
 /// How the end of a request's body is told (RFC 9112, 6.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ending {
+pub(super) enum BodyFraming {
     /// By its length, in bytes.
     Length(u64),
     /// By a last chunk.
     Chunks,
 }
 
-impl fmt::Debug for Head {
+impl fmt::Debug for RequestHead {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Head").field("method", &self.method).finish_non_exhaustive()
     }
 }
 
-impl Head {
+impl RequestHead {
     /// Of a caller's request, with those of its headers that are kept, for that body. Framing is made anew from the body that
     /// is really sent: its length, if it is known, or chunks.
-    pub fn new(line: Line<'_>, headers: &HeaderMap, keeps: impl Fn(&HeaderName) -> bool, body: &Upstream) -> Self {
+    pub fn new(
+        line: RequestLine<'_>,
+        headers: &HeaderMap,
+        keeps: impl Fn(&HeaderName) -> bool,
+        body: &RequestBody,
+    ) -> Self {
         let ending = match body.length() {
-            _ if body.is_end_stream() => Ending::Length(0),
-            Some(length) => Ending::Length(length),
-            None => Ending::Chunks,
+            _ if body.is_end_stream() => BodyFraming::Length(0),
+            Some(length) => BodyFraming::Length(length),
+            None => BodyFraming::Chunks,
         };
-        let Line { method, prefix, target, host } = line;
+        let RequestLine { method, prefix, target, host } = line;
         let mut bytes = Zeroizing::new(Vec::with_capacity(ROOM));
         for part in [method.as_str(), " ", prefix, target.as_str(), " HTTP/1.1\r\n"] {
             bytes.extend_from_slice(part.as_bytes());
         }
-        let mut head = Self { bytes, worn: 0, method: method.clone(), ending };
+        let mut head = Self { bytes, auth_offset: 0, method: method.clone(), ending };
         head.write(&HOST, host);
         let (mut of_hop, mut trailers, mut announced) = (Vec::new(), false, false);
         for (name, value) in headers {
@@ -77,7 +82,7 @@ impl Head {
             }
         }
         for (name, value) in headers {
-            let stays = !is_of_one_hop(name.as_str()) && *name != CONTENT_LENGTH && *name != HOST;
+            let stays = !is_hop_by_hop(name.as_str()) && *name != CONTENT_LENGTH && *name != HOST;
             if stays && !of_hop.contains(name) && keeps(name) {
                 head.write(name, value);
             }
@@ -89,10 +94,10 @@ impl Head {
         head.make_room(64);
         match ending {
             // A caller that announces an empty body has it announced, which some servers ask of a `POST`.
-            Ending::Length(0) if !announced => {}
+            BodyFraming::Length(0) if !announced => {}
             // Into memory, which takes all.
-            Ending::Length(length) => drop(write!(&mut *head.bytes, "content-length: {length}\r\n")),
-            Ending::Chunks => head.bytes.extend_from_slice(b"transfer-encoding: chunked\r\n"),
+            BodyFraming::Length(length) => drop(write!(&mut *head.bytes, "content-length: {length}\r\n")),
+            BodyFraming::Chunks => head.bytes.extend_from_slice(b"transfer-encoding: chunked\r\n"),
         }
         head.end();
         head
@@ -100,16 +105,16 @@ impl Head {
 
     /// Puts a header on. One that the caller has brought by this name must not have been kept.
     pub fn put(&mut self, name: &HeaderName, value: &HeaderValue) {
-        self.bytes.truncate(self.worn);
+        self.bytes.truncate(self.auth_offset);
         self.write(name, value);
         self.end();
     }
 
     /// Puts a header on after all others, in the place of the one that was put on so before.
-    pub fn wear(&mut self, name: &HeaderName, value: &HeaderValue) {
-        let worn = self.worn;
+    pub fn set_auth_header(&mut self, name: &HeaderName, value: &HeaderValue) {
+        let auth_offset = self.auth_offset;
         self.put(name, value);
-        self.worn = worn;
+        self.auth_offset = auth_offset;
     }
 
     fn write(&mut self, name: &HeaderName, value: &HeaderValue) {
@@ -130,7 +135,7 @@ impl Head {
     }
 
     fn end(&mut self) {
-        self.worn = self.bytes.len();
+        self.auth_offset = self.bytes.len();
         self.make_room(2);
         self.bytes.extend_from_slice(b"\r\n");
     }
@@ -139,7 +144,7 @@ impl Head {
         &self.bytes
     }
 
-    pub(super) const fn ending(&self) -> Ending {
+    pub(super) const fn ending(&self) -> BodyFraming {
         self.ending
     }
 
@@ -175,11 +180,11 @@ mod tests {
         pairs.iter().map(|(name, value)| (name.parse::<HeaderName>().unwrap(), value.parse().unwrap())).collect()
     }
 
-    fn head(prefix: &str, target: &str, given: &[(&str, &str)], body: &'static str) -> Head {
+    fn head(prefix: &str, target: &str, given: &[(&str, &str)], body: &'static str) -> RequestHead {
         let (host, target) = (HeaderValue::from_static("up"), target.parse().unwrap());
-        let line = Line { method: &Method::POST, prefix, target: &target, host: &host };
-        let body = Upstream::Whole(Full::new(Bytes::from_static(body.as_bytes())));
-        Head::new(line, &map(given), |name| name != "x-unwanted", &body)
+        let line = RequestLine { method: &Method::POST, prefix, target: &target, host: &host };
+        let body = RequestBody::Buffered(Full::new(Bytes::from_static(body.as_bytes())));
+        RequestHead::new(line, &map(given), |name| name != "x-unwanted", &body)
     }
 
     #[test]
@@ -222,11 +227,11 @@ mod tests {
     #[test]
     fn what_is_worn_takes_the_place_of_what_was_worn() {
         let (one, two) = (HeaderValue::from_static("1"), HeaderValue::from_static("two"));
-        let (name, worn) = (HeaderName::from_static("x-a"), HeaderName::from_static("x-worn"));
+        let (name, auth_offset) = (HeaderName::from_static("x-a"), HeaderName::from_static("x-worn"));
         let mut head = head("", "/", &[], "body");
         head.put(&name, &one);
-        head.wear(&worn, &two);
-        head.wear(&worn, &one);
+        head.set_auth_header(&auth_offset, &two);
+        head.set_auth_header(&auth_offset, &one);
         assert_eq!(head.lines()[2..], ["content-length: 4", "x-a: 1", "x-worn: 1"]);
         assert!(head.as_bytes().ends_with(b"x-worn: 1\r\n\r\n"));
     }

@@ -9,24 +9,24 @@ use bytes::Bytes;
 use http_body_util::BodyExt as _;
 use hyper::body::{Body, Frame, SizeHint};
 
-use super::http1::Broken;
-use super::pool::Lent;
+use super::http1::ConnectionError;
+use super::pool::PooledConnection;
 use crate::http::body_buffer::BodyBuffer;
 
 /// What an upstream answers: read to its end, its connection is kept; dropped before, it is closed.
-pub struct Downstream(Part);
+pub struct ResponseBody(Part);
 
 enum Part {
     /// All that is left of it, perhaps nothing.
     Whole(Bytes),
-    Coming(Lent),
+    Coming(PooledConnection),
     /// The part that was read already, and the rest.
-    Begun(Box<([Bytes; 2], Downstream)>),
+    Begun(Box<([Bytes; 2], ResponseBody)>),
 }
 
 /// A response body that was read up to a limit.
 #[derive(Debug)]
-pub enum Buffered<B = Downstream> {
+pub enum BufferedBody<B = ResponseBody> {
     /// All of it.
     Complete(Bytes),
     /// It is longer than the limit: the same body, from its start.
@@ -35,49 +35,49 @@ pub enum Buffered<B = Downstream> {
     Failed,
 }
 
-impl fmt::Debug for Downstream {
+impl fmt::Debug for ResponseBody {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Downstream").field(&self.size_hint()).finish()
+        f.debug_tuple("ResponseBody").field(&self.size_hint()).finish()
     }
 }
 
-impl Downstream {
-    pub(super) fn new(mut lent: Lent) -> Self {
-        match lent.wire.whole_body() {
-            None => Self(Part::Coming(lent)),
+impl ResponseBody {
+    pub(super) fn new(mut connection: PooledConnection) -> Self {
+        match connection.wire.whole_body() {
+            None => Self(Part::Coming(connection)),
             Some(body) => {
-                lent.give_back();
+                connection.give_back();
                 Self(Part::Whole(body))
             }
         }
     }
 
     /// Reads the body, whatever its framing, if it ends within `limit` bytes. Fails if no piece of it comes for `idle`.
-    pub async fn buffer(mut self, limit: usize, idle: Duration) -> Buffered {
+    pub async fn buffer(mut self, limit: usize, idle: Duration) -> BufferedBody {
         let expected = usize::try_from(self.size_hint().lower()).unwrap_or(usize::MAX);
         if expected > limit {
-            return Buffered::TooLong(self);
+            return BufferedBody::TooLong(self);
         }
         if let Part::Whole(body) = self.0 {
-            return Buffered::Complete(body);
+            return BufferedBody::Complete(body);
         }
         let mut buffer = BodyBuffer::new(limit);
         buffer.expect(&self);
         loop {
-            let Ok(frame) = tokio::time::timeout(idle, self.frame()).await else { return Buffered::Failed };
+            let Ok(frame) = tokio::time::timeout(idle, self.frame()).await else { return BufferedBody::Failed };
             let piece = match frame {
-                None => return Buffered::Complete(buffer.into_bytes()),
-                Some(Err(_)) => return Buffered::Failed,
+                None => return BufferedBody::Complete(buffer.into_bytes()),
+                Some(Err(_)) => return BufferedBody::Failed,
                 Some(Ok(frame)) => frame.into_data().unwrap_or_default(),
             };
             if buffer.push(&piece).is_err() {
-                return Buffered::TooLong(Self(Part::Begun(Box::new(([buffer.into_bytes(), piece], self)))));
+                return BufferedBody::TooLong(Self(Part::Begun(Box::new(([buffer.into_bytes(), piece], self)))));
             }
         }
     }
 }
 
-impl Downstream {
+impl ResponseBody {
     /// All that is left of it, where nothing is still to come.
     pub const fn whole(&self) -> Option<&Bytes> {
         match &self.0 {
@@ -87,12 +87,15 @@ impl Downstream {
     }
 }
 
-impl Body for Downstream {
+impl Body for ResponseBody {
     type Data = Bytes;
-    type Error = Broken;
+    type Error = ConnectionError;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
-        let lent = match &mut self.0 {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, ConnectionError>>> {
+        let connection = match &mut self.0 {
             Part::Begun(begun) => {
                 let (pieces, rest) = &mut **begun;
                 if let Some(piece) = pieces.iter_mut().find(|piece| !piece.is_empty()) {
@@ -104,13 +107,13 @@ impl Body for Downstream {
             }
             Part::Whole(body) if body.is_empty() => return Poll::Ready(None),
             Part::Whole(body) => return Poll::Ready(Some(Ok(Frame::data(std::mem::take(body))))),
-            Part::Coming(lent) => lent,
+            Part::Coming(connection) => connection,
         };
-        let idle = lent.body_idle();
-        let frame = ready!(lent.wire.poll_body(idle, cx));
-        let over = !matches!(frame, Some(Ok(_))) || lent.wire.body_left() == Some(0);
-        if over && let Part::Coming(lent) = std::mem::replace(&mut self.0, Part::Whole(Bytes::new())) {
-            lent.give_back();
+        let idle = connection.body_idle();
+        let frame = ready!(connection.wire.poll_body(idle, cx));
+        let over = !matches!(frame, Some(Ok(_))) || connection.wire.body_left() == Some(0);
+        if over && let Part::Coming(connection) = std::mem::replace(&mut self.0, Part::Whole(Bytes::new())) {
+            connection.give_back();
         }
         Poll::Ready(frame)
     }
@@ -122,7 +125,9 @@ impl Body for Downstream {
     fn size_hint(&self) -> SizeHint {
         match &self.0 {
             Part::Whole(body) => SizeHint::with_exact(body.len() as u64),
-            Part::Coming(lent) => lent.wire.body_left().map_or_else(SizeHint::default, SizeHint::with_exact),
+            Part::Coming(connection) => {
+                connection.wire.body_left().map_or_else(SizeHint::default, SizeHint::with_exact)
+            }
             Part::Begun(_) => SizeHint::default(),
         }
     }

@@ -29,19 +29,19 @@ pub struct Tunnel {
 }
 
 /// A way through, from the proxy's consent on.
-pub(super) async fn dig(tunnel: &Tunnel) -> io::Result<TokioIo<Upgraded>> {
+pub(super) async fn connect_tunnel(tunnel: &Tunnel) -> io::Result<TokioIo<Upgraded>> {
     let (host, port) = &tunnel.proxy;
     let stream = nodelay(TcpStream::connect((host.as_str(), *port)).await?)?;
     match &tunnel.tls {
-        None => consent(tunnel, stream).await,
+        None => send_connect(tunnel, stream).await,
         Some((config, name)) => {
             let connector = tokio_rustls::TlsConnector::from(config.current());
-            consent(tunnel, connector.connect(name.clone(), stream).await?).await
+            send_connect(tunnel, connector.connect(name.clone(), stream).await?).await
         }
     }
 }
 
-async fn consent<I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+async fn send_connect<I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     tunnel: &Tunnel,
     stream: I,
 ) -> io::Result<TokioIo<Upgraded>> {

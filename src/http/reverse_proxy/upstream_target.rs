@@ -7,15 +7,15 @@ use hyper_util::client::proxy::matcher::Matcher;
 use rustls::pki_types::ServerName;
 use url::{Host, Url};
 
-use super::{Target, Tunnel};
-use crate::http::client::{Address, Options, Proxy, is_loopback};
+use super::{Tunnel, UpstreamAddress};
+use crate::http::client::{ClientOptions, ProxyMode, ServerAddress, is_loopback};
 use crate::http::tls::{CertificateError, ClientTls};
 
 /// How a server is reached by a forwarder.
 #[derive(Debug, Clone)]
-pub struct Reach {
+pub struct UpstreamTarget {
     /// Where it is.
-    pub target: Target,
+    pub target: UpstreamAddress,
     /// TLS, where it is spoken.
     pub tls: Option<(ClientTls, ServerName<'static>)>,
     /// The `Host` of requests.
@@ -24,19 +24,19 @@ pub struct Reach {
     pub prefix: String,
 }
 
-impl Reach {
+impl UpstreamTarget {
     /// The same way as a client of these options takes: its authorities, certificate, server name and proxy. Files are
     /// read; no connection is made.
     ///
     /// # Errors
     /// A file cannot be used, or the address or the proxy has no host that could be spoken to.
-    pub fn of(options: &Options) -> Result<Self, ReachError> {
+    pub fn resolve(options: &ClientOptions) -> Result<Self, UpstreamTargetError> {
         let url = match &options.address {
-            Address::Unix(path) => {
-                let (target, host) = (Target::Unix(path.clone()), HeaderValue::from_static("localhost"));
+            ServerAddress::Unix(path) => {
+                let (target, host) = (UpstreamAddress::Unix(path.clone()), HeaderValue::from_static("localhost"));
                 return Ok(Self { target, tls: None, host, prefix: String::new() });
             }
-            Address::Url(url) => url,
+            ServerAddress::Url(url) => url,
         };
         let named = options.tls.server_name.clone();
         let (host, port) = place(url)?;
@@ -51,9 +51,9 @@ impl Reach {
             (None, _) => url.authority().to_owned(),
         };
         let direct = match url.host() {
-            Some(Host::Ipv4(address)) => Target::Tcp(SocketAddr::from((address, port))),
-            Some(Host::Ipv6(address)) => Target::Tcp(SocketAddr::from((address, port))),
-            _ => Target::Host(host, port),
+            Some(Host::Ipv4(address)) => UpstreamAddress::Tcp(SocketAddr::from((address, port))),
+            Some(Host::Ipv6(address)) => UpstreamAddress::Tcp(SocketAddr::from((address, port))),
+            _ => UpstreamAddress::Host(host, port),
         };
         let tunnel = || {
             let proxy = proxy_of(options, url)?;
@@ -61,20 +61,20 @@ impl Reach {
         };
         let target = match tunnel() {
             None => direct,
-            Some(tunnel) => Target::Through(Box::new(tunnel?)),
+            Some(tunnel) => UpstreamAddress::Through(Box::new(tunnel?)),
         };
-        let host = HeaderValue::from_str(&authority).map_err(|_| ReachError::NoHost)?;
+        let host = HeaderValue::from_str(&authority).map_err(|_| UpstreamTargetError::NoHost)?;
         Ok(Self { target, tls, host, prefix: url.path().trim_end_matches('/').to_owned() })
     }
 }
 
 /// The proxy on the way, chosen as the client chooses it.
-fn proxy_of(options: &Options, url: &Url) -> Option<hyper_util::client::proxy::matcher::Intercept> {
+fn proxy_of(options: &ClientOptions, url: &Url) -> Option<hyper_util::client::proxy::matcher::Intercept> {
     let matcher = match &options.proxy {
-        Proxy::Direct => return None,
-        Proxy::Environment if options.tls.server_name.is_some() || is_loopback(url) => return None,
-        Proxy::Environment => Matcher::from_env(),
-        Proxy::Through(proxy) => Matcher::builder().all(proxy.as_str()).build(),
+        ProxyMode::Direct => return None,
+        ProxyMode::Environment if options.tls.server_name.is_some() || is_loopback(url) => return None,
+        ProxyMode::Environment => Matcher::from_env(),
+        ProxyMode::Through(proxy) => Matcher::builder().all(proxy.as_str()).build(),
     };
     matcher.intercept(&url.as_str().parse().ok()?)
 }
@@ -85,35 +85,35 @@ fn tunnel(
     url: &Url,
     port: u16,
     config: Option<&ClientTls>,
-) -> Result<Tunnel, ReachError> {
-    let host = proxy.host().ok_or(ReachError::Proxy)?.to_owned();
+) -> Result<Tunnel, UpstreamTargetError> {
+    let host = proxy.host().ok_or(UpstreamTargetError::Proxy)?.to_owned();
     let (tls, usual) = match proxy.scheme_str() {
-        Some("https") => (Some((config.ok_or(ReachError::Proxy)?.clone(), name(&host)?)), 443),
+        Some("https") => (Some((config.ok_or(UpstreamTargetError::Proxy)?.clone(), name(&host)?)), 443),
         Some("http") | None => (None, 80),
-        Some(_) => return Err(ReachError::Proxy),
+        Some(_) => return Err(UpstreamTargetError::Proxy),
     };
     let proxy = (host, proxy.port_u16().unwrap_or(usual));
     let authority = format!("{}:{port}", url.host_str().unwrap_or_default());
     Ok(Tunnel { proxy, tls, authorization, authority })
 }
 
-fn place(url: &Url) -> Result<(String, u16), ReachError> {
-    let host = match url.host().ok_or(ReachError::NoHost)? {
+fn place(url: &Url) -> Result<(String, u16), UpstreamTargetError> {
+    let host = match url.host().ok_or(UpstreamTargetError::NoHost)? {
         Host::Domain(name) => name.to_owned(),
         Host::Ipv4(address) => address.to_string(),
         Host::Ipv6(address) => address.to_string(),
     };
-    Ok((host, url.port_or_known_default().ok_or(ReachError::NoHost)?))
+    Ok((host, url.port_or_known_default().ok_or(UpstreamTargetError::NoHost)?))
 }
 
-fn name(host: &str) -> Result<ServerName<'static>, ReachError> {
+fn name(host: &str) -> Result<ServerName<'static>, UpstreamTargetError> {
     let host = host.trim_start_matches('[').trim_end_matches(']');
-    ServerName::try_from(host.to_owned()).map_err(|_| ReachError::NoHost)
+    ServerName::try_from(host.to_owned()).map_err(|_| UpstreamTargetError::NoHost)
 }
 
 /// Why nothing can be forwarded to a server.
 #[derive(Debug, thiserror::Error)]
-pub enum ReachError {
+pub enum UpstreamTargetError {
     /// Its address names no host, or none that a certificate could have.
     #[error("the server's address has no host that could be called")]
     NoHost,
@@ -130,29 +130,33 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::http::client::Tls;
+    use crate::http::client::TlsOptions;
 
     #[test]
     fn a_server_is_reached_as_its_client_reaches_it() {
-        let check = |address: &str, server_name: Option<&str>, proxy: Proxy, wanted: (&str, &str, &str)| {
-            let tls = Tls { server_name: server_name.map(str::to_owned), ..Tls::default() };
+        let check = |address: &str, server_name: Option<&str>, proxy: ProxyMode, wanted: (&str, &str, &str)| {
+            let tls = TlsOptions { server_name: server_name.map(str::to_owned), ..TlsOptions::default() };
             let (connect_timeout, response_timeout) = (Duration::from_secs(1), Duration::from_secs(1));
-            let address = Address::Url(address.parse().unwrap());
-            let reach = Reach::of(&Options { address, tls, proxy, connect_timeout, response_timeout }).unwrap();
+            let address = ServerAddress::Url(address.parse().unwrap());
+            let reach =
+                UpstreamTarget::resolve(&ClientOptions { address, tls, proxy, connect_timeout, response_timeout })
+                    .unwrap();
             let target = match &reach.target {
-                Target::Tcp(address) => address.to_string(),
-                Target::Host(host, port) => format!("host {host} {port}"),
-                Target::Unix(path) => path.display().to_string(),
-                Target::Through(through) => format!("{}:{} to {}", through.proxy.0, through.proxy.1, through.authority),
+                UpstreamAddress::Tcp(address) => address.to_string(),
+                UpstreamAddress::Host(host, port) => format!("host {host} {port}"),
+                UpstreamAddress::Unix(path) => path.display().to_string(),
+                UpstreamAddress::Through(through) => {
+                    format!("{}:{} to {}", through.proxy.0, through.proxy.1, through.authority)
+                }
             };
             assert_eq!((target.as_str(), reach.host.to_str().unwrap(), reach.prefix.as_str()), wanted);
         };
-        let direct = || Proxy::Direct;
+        let direct = || ProxyMode::Direct;
         check("http://127.0.0.1:8200", None, direct(), ("127.0.0.1:8200", "127.0.0.1:8200", ""));
         check("http://[::1]:8200/vault/", None, direct(), ("[::1]:8200", "[::1]:8200", "/vault"));
         check("https://a.example.com/", None, direct(), ("host a.example.com 443", "a.example.com", ""));
         check("https://10.0.0.1:8200", Some("a.example.com"), direct(), ("10.0.0.1:8200", "a.example.com:8200", ""));
-        let proxy = Proxy::Through("http://proxy.example.com:3128".parse().unwrap());
+        let proxy = ProxyMode::Through("http://proxy.example.com:3128".parse().unwrap());
         let wanted = ("proxy.example.com:3128 to a.example.com:443", "a.example.com", "/b");
         check("https://a.example.com/b", None, proxy, wanted);
     }

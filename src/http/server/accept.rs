@@ -11,56 +11,56 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::connection_table::Table;
+use super::connection_table::ConnectionTable;
 use super::listener::Stream;
 use super::socket_file::BACKLOG;
-use super::{Limits, Listener, Peer, connection};
+use super::{Listener, ListenerLimits, Peer, connection};
 use crate::http::tls::ServerTls;
 use crate::metrics::{self, Metrics};
 
 impl Listener {
     /// Serves until `stop`, then lets requests in flight end, at most for `limits.drain`.
-    pub async fn serve<S, F, B>(self, service: S, limits: Limits, stop: CancellationToken)
+    pub async fn serve<S, F, B>(self, service: S, limits: ListenerLimits, stop: CancellationToken)
     where
         S: Fn(Peer, Request<Incoming>) -> F + Clone + Send + Unpin + 'static,
         F: Future<Output = Response<B>> + Send + 'static,
         B: Body<Data = Bytes> + Unpin + Send + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        let mut trouble = Trouble::default();
-        let mut open = Open::new(&self, service, limits);
+        let mut backoff = AcceptBackoff::default();
+        let mut connections = ConnectionSet::new(&self, service, limits);
         loop {
             let accepted = tokio::select! {
                 accepted = self.accept() => accepted,
                 () = stop.cancelled() => break,
-                () = sleep_until(open.sweep) => {
-                    open.sweep = open.table.sweep();
+                () = sleep_until(connections.sweep) => {
+                    connections.sweep = connections.table.sweep();
                     continue;
                 }
-                () = open.table.attention.notified() => {
-                    open.sweep = open.table.sweep();
+                () = connections.table.sweep_requested.notified() => {
+                    connections.sweep = connections.table.sweep();
                     continue;
                 }
-                Some(_) = open.tasks.join_next(), if !open.tasks.is_empty() => continue,
+                Some(_) = connections.tasks.join_next(), if !connections.tasks.is_empty() => continue,
             };
             match accepted {
                 Ok((stream, peer)) => {
-                    trouble.over();
-                    open.take(stream, peer);
+                    backoff.over();
+                    connections.take(stream, peer);
                 }
-                Err(error) => trouble.rest(&error, &open.table, &stop).await,
+                Err(error) => backoff.rest(&error, &connections.table, &stop).await,
             }
         }
         // Whoever is in the kernel's queue has connected, and would be cut off when the socket is closed.
         let soon = Instant::now() + QUEUED;
         for _ in 0..BACKLOG {
             match tokio::time::timeout_at(soon, self.accept()).await {
-                Ok(Ok((stream, peer))) => open.take(stream, peer),
+                Ok(Ok((stream, peer))) => connections.take(stream, peer),
                 Ok(Err(_)) | Err(_) => break,
             }
         }
         drop(self);
-        open.end().await;
+        connections.end().await;
     }
 }
 
@@ -72,13 +72,13 @@ const QUEUED: Duration = Duration::from_millis(5);
 const LAST_CALL: Duration = Duration::from_millis(250);
 
 /// The open connections of a listener, and what serves them.
-struct Open<S> {
+struct ConnectionSet<S> {
     service: S,
     http: hyper::server::conn::http1::Builder,
     tls: Option<ServerTls>,
-    limits: Limits,
-    counts: Counts,
-    table: Arc<Table>,
+    limits: ListenerLimits,
+    counters: ConnectionMetrics,
+    table: Arc<ConnectionTable>,
     tasks: JoinSet<()>,
     /// Whether only callers from loopback can be meant.
     loopback: bool,
@@ -87,9 +87,9 @@ struct Open<S> {
     sweep: Option<Instant>,
 }
 
-impl<S> Open<S> {
-    fn new(listener: &Listener, service: S, limits: Limits) -> Self {
-        let counts = Counts::of(&limits);
+impl<S> ConnectionSet<S> {
+    fn new(listener: &Listener, service: S, limits: ListenerLimits) -> Self {
+        let counters = ConnectionMetrics::of(&limits);
         let mut http = hyper::server::conn::http1::Builder::new();
         // The table keeps time: hyper's own timer would cost each request an entry in the timer wheel. No
         // `pipeline_flush`: with it an answer is lost when bytes are left unread at the connection's end.
@@ -98,9 +98,9 @@ impl<S> Open<S> {
             service,
             http,
             tls: limits.tls.clone(),
-            table: Arc::new(Table::new(limits.clone(), listener.tcp_address(), counts.connections())),
+            table: Arc::new(ConnectionTable::new(limits.clone(), listener.tcp_address(), counters.connections())),
             limits,
-            counts,
+            counters,
             tasks: JoinSet::new(),
             loopback: listener.tcp_address().is_some_and(|address| address.ip().to_canonical().is_loopback()),
             next_id: 0,
@@ -116,10 +116,10 @@ impl<S> Open<S> {
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         if self.loopback && matches!(peer, Peer::Tcp(address) if !address.ip().is_loopback()) {
-            return self.counts.refuse("peer", &peer);
+            return self.counters.refuse("peer", &peer);
         }
         if !self.table.make_room(&peer) {
-            return self.counts.refuse("connections", &peer);
+            return self.counters.refuse("connections", &peer);
         }
         let first_byte = if self.tls.is_some() { self.limits.header_timeout } else { self.limits.first_byte_timeout };
         let first = Instant::now() + first_byte;
@@ -127,12 +127,12 @@ impl<S> Open<S> {
         let id = self.next_id;
         self.next_id += 1;
         let (table, tasks) = (&self.table, &mut self.tasks);
-        let (http, service, counts) = (self.http.clone(), self.service.clone(), self.counts.clone());
+        let (http, service, counters) = (self.http.clone(), self.service.clone(), self.counters.clone());
         // A task for each of the two: one for both would take for every plain connection what TLS needs.
         table.enter(id, &peer, |state, entered| match &self.tls {
             None => {
                 let serving = connection::serve(&http, stream, peer, service, state, entered);
-                tasks.spawn(async move { counts.end(&serving.await, &peer) })
+                tasks.spawn(async move { counters.end(&serving.await, &peer) })
             }
             Some(tls) => {
                 let acceptor = tokio_rustls::TlsAcceptor::from(tls.current());
@@ -140,9 +140,9 @@ impl<S> Open<S> {
                     match acceptor.accept(stream).await {
                         Ok(stream) => {
                             let serving = connection::serve(&http, stream, peer, service, state, entered);
-                            counts.end(&serving.await, &peer);
+                            counters.end(&serving.await, &peer);
                         }
-                        Err(_) => counts.refuse("tls", &peer),
+                        Err(_) => counters.refuse("tls", &peer),
                     }
                 })
             }
@@ -190,11 +190,11 @@ async fn sleep_until(at: Option<Instant>) {
 
 /// Where refusals of this listener are counted and told.
 #[derive(Debug, Clone)]
-struct Counts(Option<(Metrics, Arc<str>)>);
+struct ConnectionMetrics(Option<(Metrics, Arc<str>)>);
 
-impl Counts {
-    fn of(limits: &Limits) -> Self {
-        Self(limits.observed.as_ref().map(|it| (it.metrics.clone(), it.listener.as_str().into())))
+impl ConnectionMetrics {
+    fn of(limits: &ListenerLimits) -> Self {
+        Self(limits.listener_metrics.as_ref().map(|it| (it.metrics.clone(), it.listener.as_str().into())))
     }
 
     fn connections(&self) -> Option<prometheus_client::metrics::gauge::Gauge> {
@@ -226,14 +226,14 @@ impl Counts {
 
 /// How accepting fails: descriptors or memory used up, mostly.
 #[derive(Debug, Default)]
-struct Trouble {
+struct AcceptBackoff {
     pause: Duration,
     told: Option<Instant>,
 }
 
-impl Trouble {
+impl AcceptBackoff {
     /// Gets a descriptor back from a connection that answers no request, or gives the system a moment.
-    async fn rest(&mut self, error: &io::Error, table: &Table, stop: &CancellationToken) {
+    async fn rest(&mut self, error: &io::Error, table: &ConnectionTable, stop: &CancellationToken) {
         // The caller's own going away is no trouble of ours.
         if matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset) {
             return;

@@ -16,8 +16,8 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::Peer;
-use super::connection_state::{Connection, Received};
-use super::connection_table::Entered;
+use super::connection_state::{ConnectionState, Received};
+use super::connection_table::ConnectionGuard;
 use super::framing::{Framing, FramingScan};
 use super::lingering::Lingering;
 
@@ -27,8 +27,8 @@ pub(super) fn serve<I, S, F, B>(
     stream: I,
     peer: Peer,
     service: S,
-    connection: Arc<Connection>,
-    entered: Entered,
+    connection: Arc<ConnectionState>,
+    entered: ConnectionGuard,
 ) -> impl Future<Output = hyper::Result<()>> + use<I, S, F, B>
 where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -38,12 +38,12 @@ where
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     let watched =
-        Watched { stream, connection: Arc::clone(&connection), scan: FramingScan::default(), lingering: None };
+        TrackedIo { stream, connection: Arc::clone(&connection), scan: FramingScan::default(), lingering: None };
     let stream = TokioIo::new(watched);
     let service = {
         let connection = Arc::clone(&connection);
         service_fn(move |mut request: Request<Incoming>| {
-            connection.busy(!request.body().is_end_stream());
+            connection.begin_request(!request.body().is_end_stream());
             if connection.take_framing() != Some(Framing::Plain) {
                 restore_length(&mut request);
             }
@@ -51,10 +51,10 @@ where
             let connection = Arc::clone(&connection);
             async move {
                 let mut answer = answer.await;
-                if connection.closing() {
+                if connection.is_closing() {
                     answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
                 }
-                Ok::<_, Infallible>(answer.map(|body| Answer { body, _connection: Done(connection) }))
+                Ok::<_, Infallible>(answer.map(|body| TrackedBody { body, _connection: InFlightGuard(connection) }))
             }
         })
     };
@@ -64,18 +64,18 @@ where
     // No `async`, which would keep room for what it is given beside what it makes of it: there may be ten thousand.
     poll_fn(move |cx| {
         if !waker.as_ref().is_some_and(|known| known.will_wake(cx.waker())) {
-            connection.wake_with(cx.waker());
+            connection.set_waker(cx.waker());
             waker = Some(cx.waker().clone());
         }
         let mut ended = Pin::new(&mut protocol).poll(cx);
         // Told after it has looked for bytes: a request that is here already is answered.
-        if ended.is_pending() && !told && connection.closes_now() {
+        if ended.is_pending() && !told && connection.should_close_now() {
             told = true;
             Pin::new(&mut protocol).graceful_shutdown();
             ended = Pin::new(&mut protocol).poll(cx);
         }
-        if ended.is_pending() && connection.pause() {
-            entered.attention();
+        if ended.is_pending() && connection.begin_wait() {
+            entered.request_sweep();
         }
         ended
     })
@@ -91,15 +91,15 @@ fn restore_length(request: &mut Request<Incoming>) {
 }
 
 /// Tells the connection's state what its bytes do.
-struct Watched<I> {
+struct TrackedIo<I> {
     stream: I,
-    connection: Arc<Connection>,
+    connection: Arc<ConnectionState>,
     scan: FramingScan,
     /// Once our side has said all.
     lingering: Option<Box<Lingering>>,
 }
 
-impl<I: AsyncRead + Unpin> AsyncRead for Watched<I> {
+impl<I: AsyncRead + Unpin> AsyncRead for TrackedIo<I> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         let result = ready!(Pin::new(&mut self.stream).poll_read(cx, buffer));
@@ -110,28 +110,28 @@ impl<I: AsyncRead + Unpin> AsyncRead for Watched<I> {
     }
 }
 
-impl<I> Watched<I> {
+impl<I> TrackedIo<I> {
     fn received(&mut self, bytes: &[u8]) {
-        match self.connection.received() {
+        match self.connection.record_bytes() {
             Received::Begin => self.scan = FramingScan::default(),
             Received::Head => {}
             Received::Body => return,
         }
         if let Some(framing) = self.scan.feed(bytes) {
-            self.connection.framed(framing);
+            self.connection.record_framing(framing);
         }
     }
 
     fn wrote<T>(&self, outcome: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         match outcome {
-            Poll::Pending => self.connection.write_waits(),
-            Poll::Ready(_) => self.connection.write_went_on(),
+            Poll::Pending => self.connection.record_blocked_write(),
+            Poll::Ready(_) => self.connection.record_write(),
         }
         outcome
     }
 }
 
-impl<I: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Watched<I> {
+impl<I: AsyncRead + AsyncWrite + Unpin> AsyncWrite for TrackedIo<I> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let outcome = Pin::new(&mut self.stream).poll_write(cx, bytes);
         self.wrote(outcome)
@@ -161,22 +161,22 @@ impl<I: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Watched<I> {
             lingering
         } else {
             ready!(Pin::new(&mut *stream).poll_shutdown(cx))?;
-            if !connection.may_send() {
+            if !connection.may_still_send() {
                 return Poll::Ready(Ok(()));
             }
-            lingering.insert(Box::new(Lingering::new(connection.closing())))
+            lingering.insert(Box::new(Lingering::new(connection.is_closing())))
         };
         lingering.poll(stream, cx).map(Ok)
     }
 }
 
 /// An answer's body; its end is the end of the request.
-struct Answer<B> {
+struct TrackedBody<B> {
     body: B,
-    _connection: Done,
+    _connection: InFlightGuard,
 }
 
-impl<B: Body<Data = Bytes> + Unpin> Body for Answer<B> {
+impl<B: Body<Data = Bytes> + Unpin> Body for TrackedBody<B> {
     type Data = Bytes;
     type Error = B::Error;
 
@@ -193,10 +193,10 @@ impl<B: Body<Data = Bytes> + Unpin> Body for Answer<B> {
     }
 }
 
-struct Done(Arc<Connection>);
+struct InFlightGuard(Arc<ConnectionState>);
 
-impl Drop for Done {
+impl Drop for InFlightGuard {
     fn drop(&mut self) {
-        self.0.answered();
+        self.0.finish_response();
     }
 }

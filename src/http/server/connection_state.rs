@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::Limits;
+use super::ListenerLimits;
 use super::framing::Framing;
 
 /// What a connection waits for.
@@ -26,7 +26,7 @@ pub(super) enum Phase {
 /// One connection's state, written by its task and read by the sweep. A request costs no reading of a clock: that a
 /// connection is idle, and since when, is for the sweep to see.
 #[derive(Debug)]
-pub(super) struct Connection {
+pub(super) struct ConnectionState {
     epoch: Instant,
     /// Connections accepted and answers given by the listener so far, which puts connections in order.
     turns: Arc<AtomicU64>,
@@ -58,7 +58,7 @@ pub(super) enum Received {
     Body,
 }
 
-impl Connection {
+impl ConnectionState {
     pub(super) fn new(epoch: Instant, turns: Arc<AtomicU64>) -> Self {
         let connection = Self {
             epoch,
@@ -86,7 +86,7 @@ impl Connection {
     }
 
     /// Bytes have come. Says what they are.
-    pub(super) fn received(&self) -> Received {
+    pub(super) fn record_bytes(&self) -> Received {
         let word = self.word.load(Ordering::Relaxed);
         match decode(word).0 {
             // From the first byte awaited on.
@@ -99,7 +99,7 @@ impl Connection {
     }
 
     /// A head was looked at.
-    pub(super) fn framed(&self, framing: Framing) {
+    pub(super) fn record_framing(&self, framing: Framing) {
         let word = match framing {
             Framing::Plain => 1,
             Framing::Both => 2,
@@ -118,13 +118,13 @@ impl Connection {
     }
 
     /// A request's head is whole.
-    pub(super) fn busy(&self, has_body: bool) {
+    pub(super) fn begin_request(&self, has_body: bool) {
         self.sends.store(has_body, Ordering::Relaxed);
         self.word.store(Phase::Busy as u64, Ordering::Relaxed);
     }
 
     /// True if its caller may still be sending when all was said to it.
-    pub(super) fn may_send(&self) -> bool {
+    pub(super) fn may_still_send(&self) -> bool {
         self.sends.load(Ordering::Relaxed) || self.phase().0 == Phase::Head
     }
 
@@ -134,20 +134,20 @@ impl Connection {
     }
 
     /// True while no request is being received or answered on it.
-    pub(super) fn waits(&self) -> bool {
+    pub(super) fn is_evictable(&self) -> bool {
         let (phase, stamp) = self.phase();
         phase != Phase::Busy && stamp != 0
     }
 
     /// The answer is with the connection.
-    pub(super) fn answered(&self) {
+    pub(super) fn finish_response(&self) {
         let turn = self.turns.fetch_add(1, Ordering::Relaxed) + 1;
         self.turn.store(turn, Ordering::Relaxed);
         self.word.store((turn << 2) | Phase::Idle as u64, Ordering::Relaxed);
     }
 
     /// The task goes to sleep. Whether it has begun to wait for the rest of a head, which a sweep must know soon.
-    pub(super) fn pause(&self) -> bool {
+    pub(super) fn begin_wait(&self) -> bool {
         let begun = self.phase() == (Phase::Head, 0);
         if begun {
             self.word.store((self.now() << 2) | Phase::Head as u64, Ordering::Relaxed);
@@ -155,35 +155,35 @@ impl Connection {
         begun
     }
 
-    pub(super) fn write_waits(&self) {
+    pub(super) fn record_blocked_write(&self) {
         if self.stalled.load(Ordering::Relaxed) == 0 {
             self.stalled.store(self.now(), Ordering::Relaxed);
         }
     }
 
-    pub(super) fn write_went_on(&self) {
+    pub(super) fn record_write(&self) {
         if self.stalled.load(Ordering::Relaxed) != 0 {
             self.stalled.store(0, Ordering::Relaxed);
         }
     }
 
     /// Whether the listener stops and this connection is to end after the request in flight.
-    pub(super) fn closing(&self) -> bool {
+    pub(super) fn is_closing(&self) -> bool {
         self.closing.load(Ordering::Acquire)
     }
 
-    pub(super) fn wake_with(&self, waker: &Waker) {
+    pub(super) fn set_waker(&self, waker: &Waker) {
         *self.waker.lock().unwrap_or_else(PoisonError::into_inner) = Some(waker.clone());
     }
 
     /// Whether it is to end at once where no request is in flight.
-    pub(super) fn closes_now(&self) -> bool {
+    pub(super) fn should_close_now(&self) -> bool {
         let awaits_one = match self.phase().0 {
             Phase::Fresh => true,
             Phase::Idle => self.lingers.load(Ordering::Acquire),
             Phase::Head | Phase::Busy => false,
         };
-        self.closing() && !awaits_one
+        self.is_closing() && !awaits_one
     }
 
     /// It is to end after the request in flight, or after the next one.
@@ -202,7 +202,7 @@ impl Connection {
 
     /// When its time is over, in milliseconds since the epoch plus one; `None` while nothing runs out. `seen` is when
     /// the sweep saw this phase and stamp first.
-    pub(super) fn deadline(&self, limits: &Limits, seen: u64) -> Option<u64> {
+    pub(super) fn deadline(&self, limits: &ListenerLimits, seen: u64) -> Option<u64> {
         let stalled = self.stalled.load(Ordering::Relaxed);
         let by_write = (stalled != 0).then(|| stalled.saturating_add(millis(limits.write_timeout)));
         let by_phase = match self.phase() {

@@ -11,28 +11,28 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-use super::connection_state::{Connection, Phase, millis};
-use super::eviction::{Admission, Newcomer, Standing, admit, least_missed};
+use super::connection_state::{ConnectionState, Phase, millis};
+use super::eviction::{Candidate, EvictionDecision, NewCaller, decide, pick_victim};
 use super::peer_group::{Caller, CallerGroup};
-use super::{Limits, Peer};
+use super::{ListenerLimits, Peer};
 
 /// The open connections of one listener.
 #[derive(Debug)]
-pub(super) struct Table {
+pub(super) struct ConnectionTable {
     epoch: Instant,
     turns: Arc<AtomicU64>,
-    limits: Limits,
+    limits: ListenerLimits,
     /// The listener's address, over TCP.
     local: Option<SocketAddr>,
     open: Mutex<HashMap<u64, Entry>>,
     gauge: Option<Gauge>,
     /// Rung when a connection entered a phase whose end is nearer than the next sweep.
-    pub(super) attention: Notify,
+    pub(super) sweep_requested: Notify,
 }
 
 #[derive(Debug)]
 struct Entry {
-    connection: Arc<Connection>,
+    connection: Arc<ConnectionState>,
     caller: Caller,
     /// Asked for once connections are short.
     group: Option<CallerGroup>,
@@ -41,8 +41,8 @@ struct Entry {
     seen: (Phase, u64, u64),
 }
 
-impl Table {
-    pub(super) fn new(limits: Limits, local: Option<SocketAddr>, gauge: Option<Gauge>) -> Self {
+impl ConnectionTable {
+    pub(super) fn new(limits: ListenerLimits, local: Option<SocketAddr>, gauge: Option<Gauge>) -> Self {
         Self {
             epoch: Instant::now(),
             turns: Arc::default(),
@@ -50,7 +50,7 @@ impl Table {
             local,
             open: Mutex::default(),
             gauge,
-            attention: Notify::new(),
+            sweep_requested: Notify::new(),
         }
     }
 
@@ -69,24 +69,24 @@ impl Table {
         }
         let group = Caller::new(*peer, self.local).group();
         let trusted = group.is_trusted();
-        let new = Newcomer { group, trusted, capped: capped && !trusted };
-        match admit(&standings(&mut open), new, &self.limits) {
-            Admission::Room => true,
-            Admission::InPlaceOf(id) => {
+        let new = NewCaller { group, trusted, capped: capped && !trusted };
+        match decide(&candidates(&mut open), new, &self.limits) {
+            EvictionDecision::Admit => true,
+            EvictionDecision::Evict(id) => {
                 if let Some(entry) = open.remove(&id) {
                     entry.abort.abort();
                 }
                 true
             }
-            Admission::Full => false,
+            EvictionDecision::Reject => false,
         }
     }
 
     /// Closes the connection that can best be done without, to have its descriptor; false if all answer requests.
     pub(super) fn free_one(&self) -> bool {
         let mut open = self.open();
-        let standings = standings(&mut open);
-        let entry = least_missed(&standings).and_then(|(id, _)| open.remove(&id));
+        let candidates = candidates(&mut open);
+        let entry = pick_victim(&candidates).and_then(|(id, _)| open.remove(&id));
         entry.inspect(|entry| entry.abort.abort()).is_some()
     }
 
@@ -95,15 +95,15 @@ impl Table {
         self: &Arc<Self>,
         id: u64,
         peer: &Peer,
-        start: impl FnOnce(Arc<Connection>, Entered) -> AbortHandle,
+        start: impl FnOnce(Arc<ConnectionState>, ConnectionGuard) -> AbortHandle,
     ) {
-        let connection = Arc::new(Connection::new(self.epoch, Arc::clone(&self.turns)));
+        let connection = Arc::new(ConnectionState::new(self.epoch, Arc::clone(&self.turns)));
         // Held over the start: a task that ends at once leaves after it has entered.
         let mut open = self.open();
         if let Some(gauge) = &self.gauge {
             gauge.inc();
         }
-        let abort = start(Arc::clone(&connection), Entered { id, table: Arc::clone(self) });
+        let abort = start(Arc::clone(&connection), ConnectionGuard { id, table: Arc::clone(self) });
         let caller = Caller::new(*peer, self.local);
         open.insert(id, Entry { connection, caller, group: None, abort, seen: (Phase::Fresh, 0, 0) });
     }
@@ -155,29 +155,29 @@ impl Table {
     }
 }
 
-fn standings(open: &mut HashMap<u64, Entry>) -> Vec<Standing> {
-    let standing = |(id, entry): (&u64, &mut Entry)| {
+fn candidates(open: &mut HashMap<u64, Entry>) -> Vec<Candidate> {
+    let candidate = |(id, entry): (&u64, &mut Entry)| {
         let group = *entry.group.get_or_insert_with(|| entry.caller.group());
-        Standing { id: *id, group, waits: entry.connection.waits(), turn: entry.connection.turn() }
+        Candidate { id: *id, group, evictable: entry.connection.is_evictable(), turn: entry.connection.turn() }
     };
-    open.iter_mut().map(standing).collect()
+    open.iter_mut().map(candidate).collect()
 }
 
 /// Held by a connection's task; leaves the table when dropped.
 #[derive(Debug)]
-pub(super) struct Entered {
+pub(super) struct ConnectionGuard {
     id: u64,
-    table: Arc<Table>,
+    table: Arc<ConnectionTable>,
 }
 
-impl Entered {
+impl ConnectionGuard {
     /// Asks for a sweep soon.
-    pub(super) fn attention(&self) {
-        self.table.attention.notify_one();
+    pub(super) fn request_sweep(&self) {
+        self.table.sweep_requested.notify_one();
     }
 }
 
-impl Drop for Entered {
+impl Drop for ConnectionGuard {
     fn drop(&mut self) {
         self.table.open().remove(&self.id);
         if let Some(gauge) = &self.table.gauge {

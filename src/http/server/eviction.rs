@@ -2,34 +2,34 @@
 
 use std::collections::HashMap;
 
-use super::Limits;
+use super::ListenerLimits;
 use super::peer_group::CallerGroup;
 
 /// What is to be done about a new caller.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Admission {
+pub(super) enum EvictionDecision {
     /// There is room.
-    Room,
+    Admit,
     /// There is, once this connection is closed.
-    InPlaceOf(u64),
+    Evict(u64),
     /// There is none that could be closed for it.
-    Full,
+    Reject,
 }
 
 /// What the choice of a connection to close is made from.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Standing {
+pub(super) struct Candidate {
     pub(super) id: u64,
     pub(super) group: CallerGroup,
     /// It could be closed: no request is being received or answered on it.
-    pub(super) waits: bool,
+    pub(super) evictable: bool,
     /// Its place in the order of accepts and answers at this listener; the lowest was quiet the longest.
     pub(super) turn: u64,
 }
 
 /// A new caller.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Newcomer {
+pub(super) struct NewCaller {
     pub(super) group: CallerGroup,
     /// Root, or the process's own user.
     pub(super) trusted: bool,
@@ -38,16 +38,16 @@ pub(super) struct Newcomer {
 }
 
 /// The last places, which not all may take: a sixteenth of all, at most 16.
-pub(super) fn reserve(limits: &Limits) -> usize {
+pub(super) fn reserve(limits: &ListenerLimits) -> usize {
     (limits.connections / 16).min(16)
 }
 
 /// Whether a caller is let in, and at whose cost.
-pub(super) fn admit(open: &[Standing], new: Newcomer, limits: &Limits) -> Admission {
+pub(super) fn decide(open: &[Candidate], new: NewCaller, limits: &ListenerLimits) -> EvictionDecision {
     let own = open.iter().filter(|it| it.group == new.group).count();
     if new.capped && own >= limits.per_user {
-        let own: Vec<Standing> = open.iter().filter(|it| it.group == new.group).copied().collect();
-        return least_missed(&own).map_or(Admission::Full, |(id, _)| Admission::InPlaceOf(id));
+        let own: Vec<Candidate> = open.iter().filter(|it| it.group == new.group).copied().collect();
+        return pick_victim(&own).map_or(EvictionDecision::Reject, |(id, _)| EvictionDecision::Evict(id));
     }
     let reserve = reserve(limits);
     let mut most = limits.connections;
@@ -57,31 +57,31 @@ pub(super) fn admit(open: &[Standing], new: Newcomer, limits: &Limits) -> Admiss
         most -= if own > reserve { reserve } else { 0 };
     }
     if open.len() < most {
-        return Admission::Room;
+        return EvictionDecision::Admit;
     }
     let beside = open.iter().filter(|it| it.group.network() == new.group.network()).count();
-    match least_missed(open) {
+    match pick_victim(open) {
         // Nobody makes room for those who hold more.
-        Some((id, holds)) if new.trusted || holds >= beside => Admission::InPlaceOf(id),
-        _ => Admission::Full,
+        Some((id, holds)) if new.trusted || holds >= beside => EvictionDecision::Evict(id),
+        _ => EvictionDecision::Reject,
     }
 }
 
 /// Of those that could be closed, and how many connections its network has: of the network that has most connections, of the address
 /// there that has most, the one that has been quiet the longest. Whether it has asked for something before says nothing: who hoards
 /// connections can ask first.
-pub(super) fn least_missed(open: &[Standing]) -> Option<(u64, usize)> {
+pub(super) fn pick_victim(open: &[Candidate]) -> Option<(u64, usize)> {
     let (mut networks, mut groups) = (HashMap::new(), HashMap::new());
     for it in open {
         *networks.entry(it.group.network()).or_insert(0_usize) += 1;
         *groups.entry(it.group).or_insert(0_usize) += 1;
     }
     let count = |counts: &HashMap<CallerGroup, usize>, group| counts.get(&group).copied().unwrap_or(0);
-    let rank = |it: &&Standing| {
+    let rank = |it: &&Candidate| {
         let held = (count(&networks, it.group.network()), count(&groups, it.group));
         (held, std::cmp::Reverse((it.turn, it.id)))
     };
-    let it = open.iter().filter(|it| it.waits).max_by_key(rank)?;
+    let it = open.iter().filter(|it| it.evictable).max_by_key(rank)?;
     Some((it.id, count(&networks, it.group.network())))
 }
 
@@ -89,70 +89,70 @@ pub(super) fn least_missed(open: &[Standing]) -> Option<(u64, usize)> {
 mod tests {
     use super::*;
 
-    fn limits(connections: usize, per_user: usize) -> Limits {
-        Limits { connections, per_user, ..Limits::default() }
+    fn limits(connections: usize, per_user: usize) -> ListenerLimits {
+        ListenerLimits { connections, per_user, ..ListenerLimits::default() }
     }
 
-    fn busy(id: u64, uid: u32) -> Standing {
-        Standing { id, group: CallerGroup::User(uid), waits: false, turn: 0 }
+    fn busy(id: u64, uid: u32) -> Candidate {
+        Candidate { id, group: CallerGroup::User(uid), evictable: false, turn: 0 }
     }
 
-    fn quiet(id: u64, uid: u32, turn: u64) -> Standing {
-        Standing { id, group: CallerGroup::User(uid), waits: true, turn }
+    fn quiet(id: u64, uid: u32, turn: u64) -> Candidate {
+        Candidate { id, group: CallerGroup::User(uid), evictable: true, turn }
     }
 
-    fn at(id: u64, address: &str, turn: u64) -> Standing {
-        Standing { id, group: CallerGroup::Address(address.parse().unwrap()), waits: true, turn }
+    fn at(id: u64, address: &str, turn: u64) -> Candidate {
+        Candidate { id, group: CallerGroup::Address(address.parse().unwrap()), evictable: true, turn }
     }
 
-    fn user(uid: u32) -> Newcomer {
+    fn user(uid: u32) -> NewCaller {
         let trusted = matches!(uid, 0 | 500);
-        Newcomer { group: CallerGroup::User(uid), trusted, capped: !trusted }
+        NewCaller { group: CallerGroup::User(uid), trusted, capped: !trusted }
     }
 
-    fn address(text: &str) -> Newcomer {
-        Newcomer { group: CallerGroup::Address(text.parse().unwrap()), trusted: false, capped: false }
+    fn address(text: &str) -> NewCaller {
+        NewCaller { group: CallerGroup::Address(text.parse().unwrap()), trusted: false, capped: false }
     }
 
     #[test]
     fn a_full_listener_makes_room_at_the_cost_of_who_holds_most_and_was_quiet_the_longest() {
-        let check = |open: &[Standing], new, wanted: Admission| {
-            assert_eq!(admit(open, new, &limits(4, 3)), wanted, "{open:?}");
+        let check = |open: &[Candidate], new, wanted: EvictionDecision| {
+            assert_eq!(decide(open, new, &limits(4, 3)), wanted, "{open:?}");
         };
-        check(&[], user(7), Admission::Room);
-        check(&[busy(1, 1), busy(2, 1), quiet(3, 2, 9), quiet(4, 2, 5)], user(7), Admission::InPlaceOf(4));
-        check(&[quiet(1, 8, 1), quiet(2, 2, 7), quiet(3, 2, 8), busy(4, 1)], user(7), Admission::InPlaceOf(2));
-        check(&[quiet(1, 8, 1), quiet(2, 2, 7), busy(3, 2), busy(4, 2)], user(7), Admission::InPlaceOf(2));
-        check(&[busy(1, 1), busy(2, 1), busy(3, 2), busy(4, 2)], user(7), Admission::Full);
+        check(&[], user(7), EvictionDecision::Admit);
+        check(&[busy(1, 1), busy(2, 1), quiet(3, 2, 9), quiet(4, 2, 5)], user(7), EvictionDecision::Evict(4));
+        check(&[quiet(1, 8, 1), quiet(2, 2, 7), quiet(3, 2, 8), busy(4, 1)], user(7), EvictionDecision::Evict(2));
+        check(&[quiet(1, 8, 1), quiet(2, 2, 7), busy(3, 2), busy(4, 2)], user(7), EvictionDecision::Evict(2));
+        check(&[busy(1, 1), busy(2, 1), busy(3, 2), busy(4, 2)], user(7), EvictionDecision::Reject);
         // Who holds most and answers requests on all of them takes none of those who hold less.
         let open = [busy(1, 7), busy(2, 7), quiet(3, 2, 1), busy(4, 1)];
-        check(&open, user(7), Admission::Full);
-        check(&open, user(0), Admission::InPlaceOf(3));
-        check(&open, user(1), Admission::InPlaceOf(3));
+        check(&open, user(7), EvictionDecision::Reject);
+        check(&open, user(0), EvictionDecision::Evict(3));
+        check(&open, user(1), EvictionDecision::Evict(3));
     }
 
     #[test]
     fn from_the_network_the_largest_network_gives_way_and_in_it_the_largest_address() {
         let open =
             [at(1, "192.0.2.1", 1), at(2, "198.51.100.1", 2), at(3, "198.51.100.1", 3), at(4, "198.51.100.2", 1)];
-        assert_eq!(admit(&open, address("203.0.113.1"), &limits(4, 3)), Admission::InPlaceOf(2));
+        assert_eq!(decide(&open, address("203.0.113.1"), &limits(4, 3)), EvictionDecision::Evict(2));
         let spread: Vec<_> =
             (0..3).map(|id| at(id, &format!("198.51.100.{id}"), id)).chain([at(9, "192.0.2.1", 0)]).collect();
         assert_eq!(
-            admit(&spread, address("203.0.113.1"), &limits(4, 3)),
-            Admission::InPlaceOf(0),
+            decide(&spread, address("203.0.113.1"), &limits(4, 3)),
+            EvictionDecision::Evict(0),
             "many addresses of one"
         );
         let blocks = [at(1, "2001:db8::1", 5), at(2, "2001:db8:0:ff::1", 4), at(3, "2001:db8:1::1", 1)];
-        assert_eq!(admit(&blocks, address("192.0.2.1"), &limits(3, 3)), Admission::InPlaceOf(2));
+        assert_eq!(decide(&blocks, address("192.0.2.1"), &limits(3, 3)), EvictionDecision::Evict(2));
     }
 
     #[test]
     fn a_user_at_its_limit_gives_up_a_connection_of_its_own_and_no_other() {
         let own = |second| [busy(1, 7), second, busy(3, 7), quiet(4, 8, 0)];
-        assert_eq!(admit(&own(quiet(2, 7, 4)), user(7), &limits(100, 3)), Admission::InPlaceOf(2));
-        assert_eq!(admit(&own(busy(2, 7)), user(7), &limits(100, 3)), Admission::Full);
-        assert_eq!(admit(&own(busy(2, 7)), user(8), &limits(100, 3)), Admission::Room);
+        assert_eq!(decide(&own(quiet(2, 7, 4)), user(7), &limits(100, 3)), EvictionDecision::Evict(2));
+        assert_eq!(decide(&own(busy(2, 7)), user(7), &limits(100, 3)), EvictionDecision::Reject);
+        assert_eq!(decide(&own(busy(2, 7)), user(8), &limits(100, 3)), EvictionDecision::Admit);
     }
 
     #[test]
@@ -160,16 +160,16 @@ mod tests {
         let open = |count| (0..count).map(|id| busy(id, 7)).collect::<Vec<_>>();
         let limits = limits(64, 100);
         for (count, uid, wanted) in [
-            (55, 7, Admission::Room),
-            (56, 7, Admission::Full),
-            (59, 8, Admission::Room),
-            (60, 8, Admission::Full),
-            (60, 0, Admission::Room),
-            (63, 500, Admission::Room),
+            (55, 7, EvictionDecision::Admit),
+            (56, 7, EvictionDecision::Reject),
+            (59, 8, EvictionDecision::Admit),
+            (60, 8, EvictionDecision::Reject),
+            (60, 0, EvictionDecision::Admit),
+            (63, 500, EvictionDecision::Admit),
         ] {
-            assert_eq!(admit(&open(count), user(uid), &limits), wanted, "uid {uid} beside {count}");
+            assert_eq!(decide(&open(count), user(uid), &limits), wanted, "uid {uid} beside {count}");
         }
-        assert_eq!(admit(&open(63), address("192.0.2.1"), &limits), Admission::Room);
-        assert_eq!(admit(&open(64), address("192.0.2.1"), &limits), Admission::Full);
+        assert_eq!(decide(&open(63), address("192.0.2.1"), &limits), EvictionDecision::Admit);
+        assert_eq!(decide(&open(64), address("192.0.2.1"), &limits), EvictionDecision::Reject);
     }
 }

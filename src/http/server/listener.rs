@@ -10,7 +10,7 @@ use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio_util::either::Either;
 
 use super::socket_file::{self, SocketFile};
-use super::{Endpoint, Inherited, Peer, UnixSocket};
+use super::{ActivatedSockets, Endpoint, Peer, UnixSocket};
 
 /// What a listener accepts.
 pub(super) type Stream = Either<TcpStream, UnixStream>;
@@ -32,25 +32,25 @@ enum Socket {
 }
 
 impl Listener {
-    /// Binds. Must be called inside a runtime. An [`Endpoint::Inherited`] is an error here: see [`Listener::open`].
+    /// Binds. Must be called inside a runtime. An [`Endpoint::Activated`] is an error here: see [`Listener::open`].
     ///
     /// A unix socket's path may hold a socket that nobody listens on, which is replaced, or one of this process.
     ///
     /// # Errors
     /// The address is taken, not allowed, or not there; the path holds a live socket or something else than a socket.
     pub fn bind(endpoint: &Endpoint) -> io::Result<Self> {
-        Self::open(endpoint, &Inherited::default())
+        Self::open(endpoint, &ActivatedSockets::default())
     }
 
     /// As [`Listener::bind`], and takes sockets that the service manager passed.
     ///
     /// # Errors
     /// As [`Listener::bind`]; no socket was passed by that name, several were, or it is none that accepts streams.
-    pub fn open(endpoint: &Endpoint, inherited: &Inherited) -> io::Result<Self> {
+    pub fn open(endpoint: &Endpoint, inherited: &ActivatedSockets) -> io::Result<Self> {
         match endpoint {
             Endpoint::Tcp(address) => Self::tcp(std::net::TcpListener::bind(address)?),
             Endpoint::Unix(socket) => Self::unix(socket),
-            Endpoint::Inherited(name) => Self::adopt(inherited.socket(name)?),
+            Endpoint::Activated(name) => Self::adopt(inherited.socket(name)?),
         }
     }
 

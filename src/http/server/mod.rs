@@ -26,9 +26,9 @@ use tokio_util::sync::CancellationToken;
 
 pub use listener::Listener;
 pub use peer_group::{Caller, CallerGroup};
-pub use response_future::Answering;
-pub use response_metrics::Answers;
-pub use socket_activation::Inherited;
+pub use response_future::ResponseFuture;
+pub use response_metrics::ResponseCounter;
+pub use socket_activation::ActivatedSockets;
 
 use crate::http::tls::ServerTls;
 use crate::metrics::Metrics;
@@ -41,7 +41,7 @@ pub enum Endpoint {
     /// A unix socket.
     Unix(UnixSocket),
     /// A socket that the service manager opened and passed by this name (`FileDescriptorName=`).
-    Inherited(String),
+    Activated(String),
 }
 
 impl std::fmt::Display for Endpoint {
@@ -49,7 +49,7 @@ impl std::fmt::Display for Endpoint {
         match self {
             Self::Tcp(address) => write!(f, "tcp://{address}"),
             Self::Unix(socket) => write!(f, "unix://{}", socket.path.display()),
-            Self::Inherited(name) => write!(f, "systemd:{name}"),
+            Self::Activated(name) => write!(f, "systemd:{name}"),
         }
     }
 }
@@ -69,7 +69,7 @@ pub struct UnixSocket {
 
 /// How a listener treats its connections.
 #[derive(Debug, Clone)]
-pub struct Limits {
+pub struct ListenerLimits {
     /// Time for the first byte of a connection; over TLS the time for the handshake too.
     pub first_byte_timeout: Duration,
     /// Time for a request's head to arrive, from its first byte.
@@ -94,10 +94,10 @@ pub struct Limits {
     /// TLS, where it is spoken.
     pub tls: Option<ServerTls>,
     /// Where connections and refusals are counted.
-    pub observed: Option<Observed>,
+    pub listener_metrics: Option<ListenerMetrics>,
 }
 
-impl Default for Limits {
+impl Default for ListenerLimits {
     fn default() -> Self {
         Self {
             first_byte_timeout: Duration::from_secs(2),
@@ -110,14 +110,14 @@ impl Default for Limits {
             drain: Duration::from_secs(10),
             replaced_until: None,
             tls: None,
-            observed: None,
+            listener_metrics: None,
         }
     }
 }
 
 /// Where a listener's connections and refusals are counted.
 #[derive(Debug, Clone)]
-pub struct Observed {
+pub struct ListenerMetrics {
     /// The process's metrics.
     pub metrics: Metrics,
     /// The listener's name in them.
@@ -162,7 +162,7 @@ impl Peer {
 
 /// Serves an axum router; each request carries its [`Peer`] as an extension, and its body must arrive within half a
 /// minute from when a handler waits for it.
-pub fn router(router: axum::Router) -> impl Fn(Peer, Request<Incoming>) -> RouterAnswer + Clone + Send + 'static {
+pub fn router(router: axum::Router) -> impl Fn(Peer, Request<Incoming>) -> RouterResponse + Clone + Send + 'static {
     move |peer, mut request: Request<Incoming>| {
         request.extensions_mut().insert(peer);
         let router = router.clone();
@@ -175,6 +175,6 @@ pub fn router(router: axum::Router) -> impl Fn(Peer, Request<Incoming>) -> Route
 }
 
 /// What [`router`]'s service answers with.
-pub type RouterAnswer = std::pin::Pin<Box<dyn Future<Output = Response<axum::body::Body>> + Send + 'static>>;
+pub type RouterResponse = std::pin::Pin<Box<dyn Future<Output = Response<axum::body::Body>> + Send + 'static>>;
 
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);

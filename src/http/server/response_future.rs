@@ -6,35 +6,35 @@ use std::task::{Context, Poll};
 use http::Response;
 
 /// An answer on its way: most are there at once, and only those that wait for something cost an allocation.
-pub enum Answering<B> {
+pub enum ResponseFuture<B> {
     /// Here it is; taken when polled.
     Ready(Option<Response<B>>),
     /// It waits.
     Waiting(Pin<Box<dyn Future<Output = Response<B>> + Send>>),
 }
 
-impl<B> Answering<B> {
+impl<B> ResponseFuture<B> {
     /// An answer that is there.
-    pub const fn now(answer: Response<B>) -> Self {
+    pub const fn ready(answer: Response<B>) -> Self {
         Self::Ready(Some(answer))
     }
 
     /// One that is not.
-    pub fn later(answer: impl Future<Output = Response<B>> + Send + 'static) -> Self {
+    pub fn waiting(answer: impl Future<Output = Response<B>> + Send + 'static) -> Self {
         Self::Waiting(Box::pin(answer))
     }
 }
 
-impl<B> std::fmt::Debug for Answering<B> {
+impl<B> std::fmt::Debug for ResponseFuture<B> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Self::Ready(_) => "Answering::Ready",
-            Self::Waiting(_) => "Answering::Waiting",
+            Self::Ready(_) => "ResponseFuture::Ready",
+            Self::Waiting(_) => "ResponseFuture::Waiting",
         })
     }
 }
 
-impl<B: Unpin> Future for Answering<B> {
+impl<B: Unpin> Future for ResponseFuture<B> {
     type Output = Response<B>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {

@@ -3,22 +3,22 @@
 use http::StatusCode;
 use prometheus_client::metrics::counter::Counter;
 
-use super::Observed;
+use super::ListenerMetrics;
 use crate::metrics::ResponseLabels;
 
 /// Counts answers. Most are good: their counter is looked up once.
 #[derive(Debug)]
-pub struct Answers {
-    observed: Observed,
+pub struct ResponseCounter {
+    listener_metrics: ListenerMetrics,
     good: Counter,
 }
 
-impl Answers {
+impl ResponseCounter {
     /// Of that listener.
-    pub fn of(observed: Observed) -> Self {
-        let label = ResponseLabels { listener: observed.listener.clone(), code: StatusCode::OK.as_u16() };
-        let good = observed.metrics.local_requests.get_or_create(&label).clone();
-        Self { observed, good }
+    pub fn new(listener_metrics: ListenerMetrics) -> Self {
+        let label = ResponseLabels { listener: listener_metrics.listener.clone(), code: StatusCode::OK.as_u16() };
+        let good = listener_metrics.metrics.local_requests.get_or_create(&label).clone();
+        Self { listener_metrics, good }
     }
 
     /// Counts one.
@@ -26,13 +26,13 @@ impl Answers {
         if status == StatusCode::OK {
             self.good.inc();
         } else {
-            let label = ResponseLabels { listener: self.observed.listener.clone(), code: status.as_u16() };
-            self.observed.metrics.local_requests.get_or_create(&label).inc();
+            let label = ResponseLabels { listener: self.listener_metrics.listener.clone(), code: status.as_u16() };
+            self.listener_metrics.metrics.local_requests.get_or_create(&label).inc();
         }
     }
 
     /// The listener's name.
     pub fn listener(&self) -> &str {
-        &self.observed.listener
+        &self.listener_metrics.listener
     }
 }

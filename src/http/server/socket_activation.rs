@@ -5,9 +5,9 @@ use std::os::fd::OwnedFd;
 
 /// The sockets that were passed, by name. They stay open for the life of the process, so that a reload finds them again.
 #[derive(Debug, Default)]
-pub struct Inherited(Vec<(String, OwnedFd)>);
+pub struct ActivatedSockets(Vec<(String, OwnedFd)>);
 
-impl Inherited {
+impl ActivatedSockets {
     /// Takes the sockets that these values of `LISTEN_PID`, `LISTEN_FDS` and `LISTEN_FDNAMES` tell of; none where a
     /// value is missing or meant for another process. To be called once, early: it becomes their owner.
     ///

@@ -7,9 +7,9 @@ use rustls::RootCertStore;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::pem::{certificate_files, certificates, parse_certificates, private_key};
-use super::{Certificate, CertificateError, Identity, Tls};
+use super::{CertificateError, ClientCertificate, ServerCertificate, TlsOptions};
 
-impl Certificate {
+impl ServerCertificate {
     /// Builds a server's configuration: TLS 1.2 and 1.3, HTTP/1.1, no client certificates.
     ///
     /// # Errors
@@ -30,7 +30,7 @@ impl Certificate {
 ///
 /// # Errors
 /// A file or folder cannot be read or is damaged, or the system has no authority.
-pub fn client_config(tls: &Tls) -> Result<rustls::ClientConfig, CertificateError> {
+pub fn client_config(tls: &TlsOptions) -> Result<rustls::ClientConfig, CertificateError> {
     let roots = match authorities(tls)? {
         Some(roots) => roots,
         None => system_authorities()?,
@@ -42,11 +42,11 @@ pub fn client_config(tls: &Tls) -> Result<rustls::ClientConfig, CertificateError
 ///
 /// # Errors
 /// As [`client_config`].
-pub fn plain_client_config(tls: &Tls) -> Result<rustls::ClientConfig, CertificateError> {
+pub fn plain_client_config(tls: &TlsOptions) -> Result<rustls::ClientConfig, CertificateError> {
     client_config_with(tls, authorities(tls)?.unwrap_or_else(RootCertStore::empty))
 }
 
-fn client_config_with(tls: &Tls, roots: RootCertStore) -> Result<rustls::ClientConfig, CertificateError> {
+fn client_config_with(tls: &TlsOptions, roots: RootCertStore) -> Result<rustls::ClientConfig, CertificateError> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let builder = rustls::ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
@@ -54,7 +54,7 @@ fn client_config_with(tls: &Tls, roots: RootCertStore) -> Result<rustls::ClientC
         .with_root_certificates(roots);
     let mut config = match &tls.identity {
         None => builder.with_no_client_auth(),
-        Some(Identity { certificate, key }) => {
+        Some(ClientCertificate { certificate, key }) => {
             let (chain, private) = pair(certificate, key)?;
             builder.with_client_auth_cert(chain, private).map_err(|source| mismatch(certificate, key, source))?
         }
@@ -76,7 +76,7 @@ pub fn verify_pair(certificate: &Path, key: &Path) -> Result<Vec<CertificateDer<
 }
 
 /// The authorities that the options name; `None` where the system's are meant.
-fn authorities(tls: &Tls) -> Result<Option<RootCertStore>, CertificateError> {
+fn authorities(tls: &TlsOptions) -> Result<Option<RootCertStore>, CertificateError> {
     if tls.ca_file.is_none() && tls.ca_dir.is_none() && tls.ca_pem.is_none() {
         return Ok(None);
     }

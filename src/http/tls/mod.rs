@@ -16,7 +16,7 @@ pub use validity::{Expiry, expiry};
 
 /// The authorities to trust, and the client's own certificate.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Tls {
+pub struct TlsOptions {
     /// PEM file of certificates to trust in place of the system's.
     pub ca_file: Option<PathBuf>,
     /// Certificates to trust in place of the system's, in PEM.
@@ -24,7 +24,7 @@ pub struct Tls {
     /// Folder of such files, `*.pem` and `*.crt`.
     pub ca_dir: Option<PathBuf>,
     /// A client certificate.
-    pub identity: Option<Identity>,
+    pub identity: Option<ClientCertificate>,
     /// The name to expect in the server's certificate, in place of the address's host. It is also sent as SNI and
     /// `Host`, and goes with a direct connection only: a proxy would look the name up itself.
     pub server_name: Option<String>,
@@ -32,7 +32,7 @@ pub struct Tls {
 
 /// A client certificate and its key, both PEM files. Files that change are read again for the next connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Identity {
+pub struct ClientCertificate {
     /// The certificate, its chain after it.
     pub certificate: PathBuf,
     /// Its private key.
@@ -41,7 +41,7 @@ pub struct Identity {
 
 /// A server's certificate and its key, both PEM files. Files that change are read again for the next connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Certificate {
+pub struct ServerCertificate {
     /// The certificate, its chain after it.
     pub certificate: PathBuf,
     /// Its private key.

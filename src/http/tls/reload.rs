@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::config::client_config;
 use super::pem::certificate_files;
-use super::{Certificate, CertificateError, Tls};
+use super::{CertificateError, ServerCertificate, TlsOptions};
 use crate::error_chain::format_chain;
 
 /// A value that is built from files, and built again once they have changed. Clones share it.
@@ -121,7 +121,7 @@ impl ClientTls {
     ///
     /// # Errors
     /// As [`client_config`].
-    pub fn new(tls: &Tls) -> Result<Self, CertificateError> {
+    pub fn new(tls: &TlsOptions) -> Result<Self, CertificateError> {
         let options = tls.clone();
         FollowedFiles::new(tls.files(), move || client_config(&options).map(Arc::new)).map(Self)
     }
@@ -140,8 +140,8 @@ impl ServerTls {
     /// Reads the files.
     ///
     /// # Errors
-    /// As [`Certificate::server`].
-    pub fn new(certificate: &Certificate) -> Result<Self, CertificateError> {
+    /// As [`ServerCertificate::server`].
+    pub fn new(certificate: &ServerCertificate) -> Result<Self, CertificateError> {
         let certificate = certificate.clone();
         let paths = vec![certificate.certificate.clone(), certificate.key.clone()];
         FollowedFiles::new(paths, move || certificate.server()).map(Self)
@@ -165,7 +165,7 @@ impl From<Arc<rustls::ServerConfig>> for ServerTls {
     }
 }
 
-impl Tls {
+impl TlsOptions {
     /// The files and folders that it names.
     pub fn files(&self) -> Vec<PathBuf> {
         let identity = self.identity.iter().flat_map(|identity| [&identity.certificate, &identity.key]);

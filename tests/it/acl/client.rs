@@ -7,7 +7,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use keyward::acl::client::{AclClient, AclClientError, AclClientOptions, NewToken, QueryOptions, Token};
 use keyward::acl::model::id::Id;
-use keyward::http::client::{Address, TransportError};
+use keyward::http::client::{ServerAddress, TransportError};
 use secrecy::SecretString;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -235,7 +235,7 @@ async fn the_client_connects_to_a_unix_socket() {
         stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]").await.unwrap();
     });
     let mut options = AclClientOptions::for_url("http://localhost/".parse().unwrap());
-    options.http.address = Address::Unix(path);
+    options.http.address = ServerAddress::Unix(path);
     AclClient::new(&options).unwrap().list_policies(&QueryOptions::default()).await.unwrap();
     serving.join_all().await;
     let plain = AclClient::new(&AclClientOptions::for_url("http://access.example.com/".parse().unwrap())).unwrap_err();

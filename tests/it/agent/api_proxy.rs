@@ -20,8 +20,8 @@ use std::time::Duration;
 
 use keyward::agent::api_proxy::TokenMode;
 use keyward::agent::server_client::ServerKind;
-use keyward::http::client::{self, Address};
-use keyward::http::guard::Admit;
+use keyward::http::client::{self, ServerAddress};
+use keyward::http::guard::AccessMode;
 use secrecy::SecretString;
 use serde_json::json;
 
@@ -66,7 +66,7 @@ async fn a_listener_may_put_the_sessions_token_on_every_request() {
 
 #[tokio::test]
 async fn the_listeners_key_comes_as_a_token_and_goes_no_further() {
-    let proxied = Proxied::admitting(Admit::Key(SecretString::from(KEY)), |_, _| {});
+    let proxied = Proxied::admitting(AccessMode::Key(SecretString::from(KEY)), |_, _| {});
     for (name, value) in [("x-vault-token", KEY.to_owned()), ("authorization", format!("Bearer {KEY}"))] {
         let answer = told(proxied.request("GET", "a").header(name, &value)).await;
         assert_eq!(answer.status, 200, "{answer:?}");
@@ -124,7 +124,7 @@ async fn the_kind_of_the_server_decides_the_header() {
 #[tokio::test]
 async fn a_server_behind_a_path_is_called_below_it() {
     let proxied = Proxied::with(|_, upstream| {
-        if let Address::Url(url) = &mut upstream.client.address {
+        if let ServerAddress::Url(url) = &mut upstream.client.address {
             url.set_path("/vault/");
         }
     });
@@ -267,7 +267,7 @@ async fn a_call_while_the_server_is_away_fails_within_seconds_and_says_why() {
     };
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let away = Proxied::with(|_, upstream| {
-        upstream.client.address = Address::Url(format!("http://{nobody}").parse().unwrap());
+        upstream.client.address = ServerAddress::Url(format!("http://{nobody}").parse().unwrap());
     });
     check(away, "a", 502, "cannot connect").await;
     let silent = Proxied::with(|options, _| options.response_timeout = Duration::from_millis(300));
@@ -323,7 +323,7 @@ async fn a_server_behind_a_proxy_is_called_through_it() {
     let through = |user: &str| {
         let user = user.to_owned();
         Proxied::with(move |_, upstream| {
-            upstream.client.proxy = client::Proxy::Through(format!("http://{user}{proxy}").parse().unwrap());
+            upstream.client.proxy = client::ProxyMode::Through(format!("http://{user}{proxy}").parse().unwrap());
         })
     };
     let proxied = through("me:hush@");

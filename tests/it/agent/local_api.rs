@@ -11,7 +11,7 @@ use keyward::clock::{Clock, TestClock};
 use keyward::credential_watch::{Availability, RefreshSignal, credential_channel};
 use keyward::health::Health;
 use keyward::http::guard;
-use keyward::http::server::{Endpoint, Limits, Listener, UnixSocket};
+use keyward::http::server::{Endpoint, Listener, ListenerLimits, UnixSocket};
 use keyward::metrics::Metrics;
 use keyward::status::{SessionStatus, StatusRegistry};
 use secrecy::SecretString;
@@ -75,11 +75,15 @@ impl Scene {
             metrics: self.metrics.clone(),
             health: self.health.clone(),
             status_registry: self.status_registry.clone(),
-            guard: guard::Options::default(),
+            guard: guard::GuardOptions::default(),
             address: listener.tcp_address(),
             stop: self.stop.clone(),
         };
-        self.servers.spawn(listener.serve(local_api::service(options, parts), Limits::default(), self.stop.clone()));
+        self.servers.spawn(listener.serve(
+            local_api::service(options, parts),
+            ListenerLimits::default(),
+            self.stop.clone(),
+        ));
     }
 
     async fn ask(&self, line: &str) -> Answer {

@@ -16,7 +16,7 @@ use keyward::agent::token::ClientToken;
 use keyward::clock::Clock;
 use keyward::emulators::secrets::{Options, Role, Secrets};
 use keyward::http::client;
-use keyward::http::server::{Endpoint, Limits, Listener, UnixSocket, router};
+use keyward::http::server::{Endpoint, Listener, ListenerLimits, UnixSocket, router};
 use keyward::tasks::TaskGroup;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use rustls::pki_types::PrivateKeyDer;
@@ -35,7 +35,7 @@ fn serve(routes: Router, tasks: &mut TaskGroup) -> SocketAddr {
     let address = listener.tcp_address().unwrap();
     let stop = tasks.stop_token();
     tasks.start("fake", async move {
-        listener.serve(router(routes), Limits::default(), stop).await;
+        listener.serve(router(routes), ListenerLimits::default(), stop).await;
         Ok(())
     });
     address
@@ -115,12 +115,12 @@ async fn a_unix_socket_is_an_address() {
     let stop = tasks.stop_token();
     let routes = Router::new().fallback(async || axum::Json(serde_json::json!({ "data": { "ttl": 60 } })));
     tasks.start("fake", async move {
-        listener.serve(router(routes), Limits::default(), stop).await;
+        listener.serve(router(routes), ListenerLimits::default(), stop).await;
         Ok(())
     });
-    let upstream = ServerClient::build(&at(client::Address::Unix(path))).unwrap();
+    let upstream = ServerClient::build(&at(client::ServerAddress::Unix(path))).unwrap();
     assert_eq!(upstream.lookup_self(&token(), None).await.unwrap().lease.ttl, Duration::from_mins(1));
-    let gone = ServerClient::build(&at(client::Address::Unix(folder.path().join("gone.sock")))).unwrap();
+    let gone = ServerClient::build(&at(client::ServerAddress::Unix(folder.path().join("gone.sock")))).unwrap();
     let error = gone.lookup_self(&token(), None).await.unwrap_err();
     assert!(matches!(&error, CallError::Unreachable { cause } if cause.contains("gone.sock")), "{error}");
 }
@@ -163,7 +163,7 @@ async fn an_answer_that_breaks_off_or_never_ends_is_a_failure_of_its_kind() {
         check(&whole.as_bytes()[..end], "broke off").await;
     }
     check(b"SSH-2.0-OpenSSH_9.2\r\n", "broke off").await;
-    let endless = format!("HTTP/1.1 200 OK\r\n\r\n{}", "[".repeat(2 * client::MAX_ANSWER));
+    let endless = format!("HTTP/1.1 200 OK\r\n\r\n{}", "[".repeat(2 * client::MAX_RESPONSE));
     check(endless.as_bytes(), "larger than 1048576 bytes").await;
 }
 
@@ -199,7 +199,7 @@ async fn a_given_proxy_sees_a_tunnel_and_nothing_inside_it() {
     let (address, mut asked, _proxy) = proxy(server).await;
     let mut options = options("https://vault.example:8200");
     options.client.tls = trusting(&ours.ca_file());
-    options.client.proxy = client::Proxy::Through(format!("http://{address}").parse().unwrap());
+    options.client.proxy = client::ProxyMode::Through(format!("http://{address}").parse().unwrap());
     let upstream = ServerClient::build(&options).unwrap();
     login(&upstream).login(&proof("a.b.c"), &Clock::System).await.unwrap();
     assert_eq!(asked.recv().await.unwrap(), "CONNECT vault.example:8200 HTTP/1.1");
@@ -260,7 +260,7 @@ impl Authority {
     }
 }
 
-async fn log_in_over(tls: Arc<rustls::ServerConfig>, trust: client::Tls) -> Result<(), String> {
+async fn log_in_over(tls: Arc<rustls::ServerConfig>, trust: client::TlsOptions) -> Result<(), String> {
     let mut tasks = TaskGroup::default();
     let settings = Options { tls: Some(tls), ..Options::for_anyone(Clock::System, "dev", Role::default()) };
     let secrets = Secrets::start(settings, &mut tasks).unwrap();
@@ -271,8 +271,8 @@ async fn log_in_over(tls: Arc<rustls::ServerConfig>, trust: client::Tls) -> Resu
     login.login(&proof("canary"), &Clock::System).await.map(|_| ()).map_err(|error| error.to_string())
 }
 
-fn trusting(ca_file: &Path) -> client::Tls {
-    client::Tls { ca_file: Some(ca_file.to_owned()), ..client::Tls::default() }
+fn trusting(ca_file: &Path) -> client::TlsOptions {
+    client::TlsOptions { ca_file: Some(ca_file.to_owned()), ..client::TlsOptions::default() }
 }
 
 #[tokio::test]
@@ -284,14 +284,14 @@ async fn a_server_is_trusted_by_the_given_authority_and_its_name_alone() {
     };
     log_in_over(ours.server(&["127.0.0.1"], None), trusting(&ours.ca_file())).await.unwrap();
     check(log_in_over(ours.server(&["127.0.0.1"], None), trusting(&other.ca_file())).await, "certificate");
-    check(log_in_over(ours.server(&["127.0.0.1"], None), client::Tls::default()).await, "certificate");
+    check(log_in_over(ours.server(&["127.0.0.1"], None), client::TlsOptions::default()).await, "certificate");
     check(log_in_over(ours.server(&["vault.example"], None), trusting(&ours.ca_file())).await, "not valid for name");
 
-    let renamed = |name: &str| client::Tls { server_name: Some(name.to_owned()), ..trusting(&ours.ca_file()) };
+    let renamed = |name: &str| client::TlsOptions { server_name: Some(name.to_owned()), ..trusting(&ours.ca_file()) };
     log_in_over(ours.server(&["vault.example"], None), renamed("vault.example")).await.unwrap();
     check(log_in_over(ours.server(&["127.0.0.1"], None), renamed("vault.example")).await, "not valid for name");
 
-    let folder = client::Tls { ca_dir: Some(ours.folder.path().to_owned()), ..client::Tls::default() };
+    let folder = client::TlsOptions { ca_dir: Some(ours.folder.path().to_owned()), ..client::TlsOptions::default() };
     log_in_over(ours.server(&["127.0.0.1"], None), folder).await.unwrap();
 }
 
@@ -321,14 +321,14 @@ async fn a_client_certificate_is_shown_where_one_is_configured() {
     let server = || ours.server(&["127.0.0.1"], Some(&clients));
     assert!(log_in_over(server(), trusting(&ours.ca_file())).await.is_err());
     let (certificate, key) = clients.leaf(&["agent"]);
-    let identity = client::Identity {
+    let identity = client::ClientCertificate {
         certificate: clients.write("agent.pem", &certificate.pem()),
         key: clients.write("agent.key", &key.serialize_pem()),
     };
-    let shown = client::Tls { identity: Some(identity.clone()), ..trusting(&ours.ca_file()) };
+    let shown = client::TlsOptions { identity: Some(identity.clone()), ..trusting(&ours.ca_file()) };
     log_in_over(server(), shown).await.unwrap();
-    let broken = client::Identity { key: clients.write("broken.key", "no key"), ..identity };
-    let broken = client::Tls { identity: Some(broken), ..trusting(&ours.ca_file()) };
+    let broken = client::ClientCertificate { key: clients.write("broken.key", "no key"), ..identity };
+    let broken = client::TlsOptions { identity: Some(broken), ..trusting(&ours.ca_file()) };
     let error = log_in_over(server(), broken).await.unwrap_err();
     assert!(error.contains("broken.key holds no PEM private key"), "{error}");
 }
@@ -338,17 +338,17 @@ fn options_that_would_leak_or_cannot_work_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let empty = folder.path().join("empty.pem");
     std::fs::write(&empty, "nothing").unwrap();
-    let check = |url: &str, change: &dyn Fn(&mut client::Options), wanted: &str| {
+    let check = |url: &str, change: &dyn Fn(&mut client::ClientOptions), wanted: &str| {
         let mut options = options(url).client;
         change(&mut options);
         let error = options.build().unwrap_err().to_string();
         assert!(error.contains(wanted), "{error}");
         assert!(!error.contains("hunter2"), "{error}");
     };
-    let through: client::Proxy = client::Proxy::Through("http://user:hunter2@proxy:3128".parse().unwrap());
+    let through: client::ProxyMode = client::ProxyMode::Through("http://user:hunter2@proxy:3128".parse().unwrap());
     check("http://vault.example:8200", &|_| {}, "in the clear");
     check("ftp://127.0.0.1", &|_| {}, "in the clear");
-    let socks = client::Proxy::Through("socks5://proxy:1080".parse().unwrap());
+    let socks = client::ProxyMode::Through("socks5://proxy:1080".parse().unwrap());
     check("https://vault.example", &|options| options.proxy = socks.clone(), "no http or https URL");
     check("http://127.0.0.1:8200", &|options| options.proxy = through.clone(), "in the clear");
     check("https://user:hunter2@vault.example", &|_| {}, "scheme, host, port and path alone");

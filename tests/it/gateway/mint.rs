@@ -70,7 +70,7 @@ impl Place {
         let parts = MinterDependencies {
             upstream: self.it.platform.url().parse().unwrap(),
             ca_file: None,
-            proxy: keyward::http::client::Proxy::Direct,
+            proxy: keyward::http::client::ProxyMode::Direct,
             local_token_file: self.folder.path().join(name),
             clock: Clock::System,
             health: health.register("gateway/token", true, "no token yet"),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use keyward::gateway::proxy::{Exemption, RateLimit};
 #[cfg(feature = "dev")]
-use keyward::http::{server::Limits, tls::Certificate};
+use keyward::http::{server::ListenerLimits, tls::ServerCertificate};
 use serde_json::Value;
 #[cfg(feature = "dev")]
 use tokio::task::JoinSet;
@@ -421,10 +421,11 @@ async fn a_platform_behind_tls_is_called_by_the_name_and_authority_that_it_has()
     let certificate = CertificateParams::new(["localhost".to_owned()]).unwrap().signed_by(&leaf, &issuer).unwrap();
     std::fs::write(path("cert.pem"), certificate.pem()).unwrap();
     std::fs::write(path("key.pem"), leaf.serialize_pem()).unwrap();
-    let tls = Certificate { certificate: path("cert.pem"), key: path("key.pem") }.server().unwrap();
+    let tls = ServerCertificate { certificate: path("cert.pem"), key: path("key.pem") }.server().unwrap();
     let (platform, mut servers) = (Platform::default(), JoinSet::new());
     platform.accept("tok1");
-    let port = platform.serve_with(Limits { tls: Some(tls.into()), ..Limits::default() }, &mut servers).port();
+    let port =
+        platform.serve_with(ListenerLimits { tls: Some(tls.into()), ..ListenerLimits::default() }, &mut servers).port();
     platform.answers(move |_| {
         let body = format!(r#"{{"links":{{"next":"https://localhost:{port}/api/v2/a?page=2"}}}}"#);
         reply(200, &[("content-type", "application/vnd.api+json")], body)
@@ -460,7 +461,7 @@ async fn a_platform_behind_a_proxy_is_called_through_it() {
     let tunnel = Tunnel::start("Basic bWU6aHVzaA==").await;
     let through = |user: &str| {
         let proxy = format!("http://{user}{}", tunnel.address).parse().unwrap();
-        Front::with(|options, _| options.proxy = keyward::http::client::Proxy::Through(proxy))
+        Front::with(|options, _| options.proxy = keyward::http::client::ProxyMode::Through(proxy))
     };
     let front = through("me:hush@");
     for _ in 0..3 {

@@ -16,7 +16,7 @@ use keyward::gateway::local_token::{self, AcceptedTokens, LocalTokenManager};
 use keyward::gateway::platform_token::PlatformTokenFile;
 use keyward::gateway::proxy::{Gateway, GatewayDependencies, GatewayOptions, RateLimit};
 use keyward::health::Health;
-use keyward::http::server::{Endpoint, Limits, Listener, Observed};
+use keyward::http::server::{Endpoint, Listener, ListenerLimits, ListenerMetrics};
 use keyward::metrics::Metrics;
 use keyward::status::StatusRegistry;
 use secrecy::ExposeSecret as _;
@@ -52,7 +52,7 @@ impl Platform {
 
     /// Serves on a free port of loopback.
     pub(crate) fn serve(&self, servers: &mut JoinSet<()>) -> SocketAddr {
-        self.serve_with(Limits::default(), servers)
+        self.serve_with(ListenerLimits::default(), servers)
     }
 
     /// Serves on this port.
@@ -62,11 +62,11 @@ impl Platform {
             let this = this.clone();
             async move { this.answer(request).await }
         };
-        scripted::serve(address, answer, Limits::default(), servers);
+        scripted::serve(address, answer, ListenerLimits::default(), servers);
     }
 
     /// The same over TLS, or with other limits.
-    pub(crate) fn serve_with(&self, limits: Limits, servers: &mut JoinSet<()>) -> SocketAddr {
+    pub(crate) fn serve_with(&self, limits: ListenerLimits, servers: &mut JoinSet<()>) -> SocketAddr {
         let this = self.clone();
         let answer = move |request| {
             let this = this.clone();
@@ -141,7 +141,7 @@ impl Front {
             upstream: upstream.parse().unwrap(),
             aliases: Vec::new(),
             ca_file: None,
-            proxy: keyward::http::client::Proxy::Direct,
+            proxy: keyward::http::client::ProxyMode::Direct,
             connections: 256,
             connect_timeout: Duration::from_secs(5),
             response_timeout: Duration::from_secs(20),
@@ -167,9 +167,9 @@ impl Front {
         let gateway = Gateway::build(options, parts).unwrap();
         let listener = Listener::bind(&Endpoint::Tcp(([127, 0, 0, 1], 0).into())).unwrap();
         let address = listener.tcp_address().unwrap();
-        let observed = Observed { metrics: metrics.clone(), listener: "gateway".to_owned() };
-        let limits = Limits { observed: Some(observed.clone()), ..Limits::default() };
-        servers.spawn(listener.serve(gateway.service(Some(address), observed), limits, stop));
+        let listener_metrics = ListenerMetrics { metrics: metrics.clone(), listener: "gateway".to_owned() };
+        let limits = ListenerLimits { listener_metrics: Some(listener_metrics.clone()), ..ListenerLimits::default() };
+        servers.spawn(listener.serve(gateway.service(Some(address), listener_metrics), limits, stop));
         let client = scripted::client();
         let url = format!("http://{address}");
         Self {

@@ -13,7 +13,7 @@ use axum::http::StatusCode;
 use axum::routing::get;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use keyward::http::server::{Endpoint, Limits, Listener, router};
+use keyward::http::server::{Endpoint, Listener, ListenerLimits, router};
 use keyward::jwt::signing_input;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
@@ -131,7 +131,7 @@ impl Issuer {
             .route("/tenant/.well-known/openid-configuration", get(discovery))
             .route("/tenant/keys", get(keys));
         let mut serving = JoinSet::new();
-        serving.spawn(listener.serve(router(routes), Limits::default(), CancellationToken::new()));
+        serving.spawn(listener.serve(router(routes), ListenerLimits::default(), CancellationToken::new()));
         Self { url, key, dials, _serving: serving }
     }
 

@@ -10,7 +10,7 @@ use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full, StreamBody};
 use hyper::body::{Frame, Incoming};
-use keyward::http::server::{Endpoint, Limits, Listener, Peer};
+use keyward::http::server::{Endpoint, Listener, ListenerLimits, Peer};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -98,7 +98,7 @@ pub(crate) const FREE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHO
 pub(crate) fn serve<F>(
     address: SocketAddr,
     answer: impl Fn(Request<Incoming>) -> F + Clone + Send + Unpin + 'static,
-    limits: Limits,
+    limits: ListenerLimits,
     servers: &mut JoinSet<()>,
 ) -> SocketAddr
 where

@@ -38,17 +38,17 @@ impl Bench {
 
 /// Options for a server at a URL, with the time-outs that the configuration has by default.
 pub(crate) fn options(url: &str) -> server_client::ServerClientOptions {
-    at(client::Address::Url(url.parse().unwrap()))
+    at(client::ServerAddress::Url(url.parse().unwrap()))
 }
 
-pub(crate) fn at(address: client::Address) -> server_client::ServerClientOptions {
+pub(crate) fn at(address: client::ServerAddress) -> server_client::ServerClientOptions {
     server_client::ServerClientOptions {
         name: "test".to_owned(),
         kind: server_client::ServerKind::Vault,
-        client: client::Options {
+        client: client::ClientOptions {
             address,
-            tls: client::Tls::default(),
-            proxy: client::Proxy::Environment,
+            tls: client::TlsOptions::default(),
+            proxy: client::ProxyMode::Environment,
             connect_timeout: Duration::from_secs(5),
             response_timeout: Duration::from_secs(10),
         },

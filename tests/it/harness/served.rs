@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use keyward::acl::store::Store;
 use keyward::acl::{AclOpenError, AclOptions, AclServer, store};
 use keyward::clock::Clock;
-use keyward::http::server::{Endpoint, Limits, Listener};
+use keyward::http::server::{Endpoint, Listener, ListenerLimits};
 use keyward::metrics::Metrics;
 use reqwest::Method;
 use serde_json::Value;
@@ -87,7 +87,7 @@ impl Served {
         let stop = CancellationToken::new();
         let mut serving = JoinSet::new();
         let answering = service.handler(listener.tcp_address());
-        serving.spawn(listener.serve(answering, Limits::default(), stop.clone()));
+        serving.spawn(listener.serve(answering, ListenerLimits::default(), stop.clone()));
         let until = stop.clone();
         serving.spawn(async move { service.run(until).await.unwrap() });
         let http = reqwest::Client::builder().no_proxy().build().unwrap();

@@ -23,8 +23,8 @@ use keyward::agent::server_client;
 use keyward::agent::token::{ClientToken, Generation, Lease, Token, TokenKind, TokenPublisher, TokenWatch};
 use keyward::clock::Clock;
 use keyward::credential_watch::{Availability, RefreshSignal, credential_channel};
-use keyward::http::guard::{self, Admit};
-use keyward::http::server::{Endpoint, Limits, Listener, Observed, UnixSocket};
+use keyward::http::guard::{self, AccessMode};
+use keyward::http::server::{Endpoint, Listener, ListenerLimits, ListenerMetrics, UnixSocket};
 use keyward::metrics::Metrics;
 use secrecy::SecretString;
 use tokio::sync::Semaphore;
@@ -76,7 +76,7 @@ impl Vault {
     }
 
     /// Serves on a free port of loopback.
-    pub(crate) fn serve(&self, limits: Limits, servers: &mut JoinSet<()>) -> SocketAddr {
+    pub(crate) fn serve(&self, limits: ListenerLimits, servers: &mut JoinSet<()>) -> SocketAddr {
         let this = self.clone();
         let answer = move |request| {
             let this = this.clone();
@@ -220,11 +220,11 @@ impl Proxied {
 
     /// The same with other options, and a server at another place.
     pub(crate) fn with(change: impl FnOnce(&mut ApiProxyOptions, &mut server_client::ServerClientOptions)) -> Self {
-        Self::admitting(Admit::AnyLocalUser, change)
+        Self::admitting(AccessMode::AnyLocalUser, change)
     }
 
     pub(crate) fn admitting(
-        admit: Admit,
+        admit: AccessMode,
         change: impl FnOnce(&mut ApiProxyOptions, &mut server_client::ServerClientOptions),
     ) -> Self {
         Self::in_namespace(None, admit, change)
@@ -233,11 +233,11 @@ impl Proxied {
     /// The same with a session that has logged in to a namespace.
     pub(crate) fn in_namespace(
         namespace: Option<&str>,
-        admit: Admit,
+        admit: AccessMode,
         change: impl FnOnce(&mut ApiProxyOptions, &mut server_client::ServerClientOptions),
     ) -> Self {
         let (vault, mut servers) = (Vault::default(), JoinSet::new());
-        let server = vault.serve(Limits::default(), &mut servers);
+        let server = vault.serve(ListenerLimits::default(), &mut servers);
         let (publisher, tokens) = credential_channel("no login has succeeded yet");
         publisher.publish(Availability::Available(Arc::new(token("tok1"))), None);
         let refresh_signal = RefreshSignal::new(Clock::System);
@@ -270,24 +270,24 @@ impl Proxied {
     ) -> Self {
         let upstream = super::secrets::options(world.secrets.url());
         let parts = parts(upstream, session.watch.clone(), session.refresh_signal.clone(), world.clock.clone());
-        Self::serve(Admit::AnyLocalUser, options, ApiProxyDeps { derived_token: child, ..parts }, JoinSet::new())
+        Self::serve(AccessMode::AnyLocalUser, options, ApiProxyDeps { derived_token: child, ..parts }, JoinSet::new())
     }
 
-    fn serve(admit: Admit, options: ApiProxyOptions, parts: ApiProxyDeps, mut servers: JoinSet<()>) -> Self {
+    fn serve(admit: AccessMode, options: ApiProxyOptions, parts: ApiProxyDeps, mut servers: JoinSet<()>) -> Self {
         let (folder, stop) = (tempfile::tempdir().unwrap(), CancellationToken::new());
-        let (observed, refresh_signal) = (parts.observed.clone(), parts.refresh_signal.clone());
-        let metrics = observed.metrics.clone();
+        let (listener_metrics, refresh_signal) = (parts.listener_metrics.clone(), parts.refresh_signal.clone());
+        let metrics = listener_metrics.metrics.clone();
         let proxy = ApiProxy::build(options, parts).unwrap();
         let listener = Listener::bind(&Endpoint::Tcp(([127, 0, 0, 1], 0).into())).unwrap();
         let address = listener.tcp_address().unwrap();
         let socket = folder.path().join("vault.sock");
         let place = UnixSocket { path: socket.clone(), mode: 0o600, owner: None, group: None };
         let unix = Listener::bind(&Endpoint::Unix(place)).unwrap();
-        let limits = Limits { observed: Some(observed.clone()), ..Limits::default() };
-        let admit = guard::Options { admit, ..guard::Options::default() };
-        let service = proxy.service(admit, Some(address), observed.clone());
+        let limits = ListenerLimits { listener_metrics: Some(listener_metrics.clone()), ..ListenerLimits::default() };
+        let admit = guard::GuardOptions { admit, ..guard::GuardOptions::default() };
+        let service = proxy.service(admit, Some(address), listener_metrics.clone());
         let serving = listener.serve(service, limits.clone(), stop.clone());
-        let service = proxy.service(guard::Options::default(), None, observed);
+        let service = proxy.service(guard::GuardOptions::default(), None, listener_metrics);
         let beside = unix.serve(service, limits, stop.clone());
         let until = stop.clone();
         servers.spawn(async move {
@@ -344,9 +344,18 @@ fn parts(
     refresh_signal: RefreshSignal,
     clock: Clock,
 ) -> ApiProxyDeps {
-    let observed = Observed { metrics: Metrics::default(), listener: "vault".to_owned() };
+    let listener_metrics = ListenerMetrics { metrics: Metrics::default(), listener: "vault".to_owned() };
     let bound_to = vec!["web".to_owned()];
-    ApiProxyDeps { clock, watch, refresh_signal, upstream, namespace: None, observed, derived_token: None, bound_to }
+    ApiProxyDeps {
+        clock,
+        watch,
+        refresh_signal,
+        upstream,
+        namespace: None,
+        listener_metrics,
+        derived_token: None,
+        bound_to,
+    }
 }
 
 /// An answer that was read.

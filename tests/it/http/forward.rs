@@ -9,8 +9,10 @@ use http::{HeaderMap, HeaderValue, Request, Response};
 use http_body_util::{BodyExt as _, Either, Full, StreamBody};
 use hyper::body::{Frame, Incoming};
 use keyward::error_chain::format_chain;
-use keyward::http::reverse_proxy::{Downstream, ForwardError, Forwarder, Head, Line, Options, Target, Upstream};
-use keyward::http::server::{Caller, Endpoint, Limits, Listener, Observed, Peer, UnixSocket};
+use keyward::http::reverse_proxy::{
+    ForwardError, Forwarder, ForwarderOptions, RequestBody, RequestHead, RequestLine, ResponseBody, UpstreamAddress,
+};
+use keyward::http::server::{Caller, Endpoint, Listener, ListenerLimits, ListenerMetrics, Peer, UnixSocket};
 use keyward::metrics::{self, Metrics};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -36,9 +38,9 @@ impl Scene {
         Self { folder: tempfile::tempdir().unwrap(), metrics: Metrics::default(), servers: JoinSet::new() }
     }
 
-    fn with(options: impl FnOnce(&mut Options)) -> Self {
+    fn with(options: impl FnOnce(&mut ForwarderOptions)) -> Self {
         let mut scene = Self::new();
-        scene.serve_back(Limits::default());
+        scene.serve_back(ListenerLimits::default());
         scene.serve_front(options, LIMIT);
         scene
     }
@@ -52,14 +54,18 @@ impl Scene {
         Listener::bind(&Endpoint::Unix(socket)).unwrap()
     }
 
-    fn serve_back(&mut self, limits: Limits) {
-        let observed = Some(Observed { metrics: self.metrics.clone(), listener: "back".to_owned() });
-        self.servers.spawn(self.bind("back").serve(back, Limits { observed, ..limits }, CancellationToken::new()));
+    fn serve_back(&mut self, limits: ListenerLimits) {
+        let listener_metrics = Some(ListenerMetrics { metrics: self.metrics.clone(), listener: "back".to_owned() });
+        self.servers.spawn(self.bind("back").serve(
+            back,
+            ListenerLimits { listener_metrics, ..limits },
+            CancellationToken::new(),
+        ));
     }
 
-    fn serve_front(&mut self, change: impl FnOnce(&mut Options), limit: Duration) {
-        let mut options = Options {
-            target: Target::Unix(self.path("back")),
+    fn serve_front(&mut self, change: impl FnOnce(&mut ForwarderOptions), limit: Duration) {
+        let mut options = ForwarderOptions {
+            target: UpstreamAddress::Unix(self.path("back")),
             tls: None,
             connections: 8,
             idle: Duration::from_secs(30),
@@ -72,18 +78,18 @@ impl Scene {
             let forwarder = forwarder.clone();
             Box::pin(async move {
                 let (parts, body) = request.into_parts();
-                let body = Upstream::Streamed(body);
+                let body = RequestBody::Streamed(body);
                 let host = HeaderValue::from_static("up");
                 let target = parts.uri.path_and_query().unwrap();
-                let line = Line { method: &parts.method, prefix: "", target, host: &host };
-                let head = Head::new(line, &parts.headers, |_| true, &body);
+                let line = RequestLine { method: &parts.method, prefix: "", target, host: &host };
+                let head = RequestHead::new(line, &parts.headers, |_| true, &body);
                 match forwarder.send(Caller::new(peer, None), &head, body, limit).await {
                     Ok(answer) => answer.map(Either::Left),
                     Err(error) => told(&error),
                 }
             })
         };
-        self.servers.spawn(self.bind("front").serve(service, Limits::default(), CancellationToken::new()));
+        self.servers.spawn(self.bind("front").serve(service, ListenerLimits::default(), CancellationToken::new()));
     }
 
     async fn connect(&self) -> Raw {
@@ -95,7 +101,7 @@ impl Scene {
     }
 }
 
-fn told(error: &ForwardError) -> Response<Either<Downstream, Full<Bytes>>> {
+fn told(error: &ForwardError) -> Response<Either<ResponseBody, Full<Bytes>>> {
     let mut answer = Response::new(Either::Right(Full::from(format_chain(error))));
     *answer.status_mut() = error.status();
     answer
@@ -205,7 +211,7 @@ async fn a_trailer_reaches_a_caller_that_takes_trailers() {
 #[tokio::test(start_paused = true)]
 async fn a_caller_that_hangs_up_is_seen_by_the_upstream() {
     let mut scene = Scene::new();
-    scene.serve_back(Limits::default());
+    scene.serve_back(ListenerLimits::default());
     scene.serve_front(|_| {}, Duration::from_mins(10));
     let mut caller = scene.connect().await;
     caller.send(get("/slow")).await;
@@ -239,7 +245,7 @@ async fn each_failure_has_its_status_and_its_words() {
 #[tokio::test(start_paused = true)]
 async fn a_kept_connection_that_the_upstream_closed_costs_no_request() {
     let mut scene = Scene::new();
-    scene.serve_back(Limits { idle_timeout: Duration::from_secs(4), ..Limits::default() });
+    scene.serve_back(ListenerLimits { idle_timeout: Duration::from_secs(4), ..ListenerLimits::default() });
     scene.serve_front(|_| {}, LIMIT);
     let mut caller = scene.connect().await;
     for _ in 0..3 {
@@ -405,7 +411,7 @@ async fn an_answer_that_does_not_wait_for_the_requests_body_is_handed_on() {
 #[tokio::test(start_paused = true)]
 async fn a_body_must_move_while_its_caller_is_waited_for() {
     let mut scene = Scene::new();
-    scene.serve_back(Limits::default());
+    scene.serve_back(ListenerLimits::default());
     scene.serve_front(|_| {}, Duration::from_mins(2));
     let head = "POST /count HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n";
     // Nothing after the first byte; a byte every five seconds.

@@ -11,8 +11,8 @@ use keyward::agent::token::{ClientToken, Generation, Lease, Token, TokenKind};
 use keyward::clock::Clock;
 use keyward::credential_watch::{Availability, RefreshSignal, credential_channel};
 use keyward::health::Health;
-use keyward::http::guard::{self, Admit};
-use keyward::http::server::{Endpoint, Limits, Listener, Observed};
+use keyward::http::guard::{self, AccessMode};
+use keyward::http::server::{Endpoint, Listener, ListenerLimits, ListenerMetrics};
 use keyward::metrics::Metrics;
 use keyward::status::StatusRegistry;
 use secrecy::SecretString;
@@ -33,7 +33,7 @@ struct Scene {
 }
 
 impl Scene {
-    fn new(admit: Admit) -> Self {
+    fn new(admit: AccessMode) -> Self {
         let listener = Listener::bind(&Endpoint::Tcp(([127, 0, 0, 1], 0).into())).unwrap();
         let address = listener.tcp_address().unwrap();
         let (maker, watch) = credential_channel("not logged in yet");
@@ -61,19 +61,19 @@ impl Scene {
             metrics: metrics.clone(),
             health: Health::default(),
             status_registry: StatusRegistry::default(),
-            guard: guard::Options { admit, ..guard::Options::default() },
+            guard: guard::GuardOptions { admit, ..guard::GuardOptions::default() },
             address: Some(address),
             stop: stop.clone(),
         };
-        let observed = Some(Observed { metrics: metrics.clone(), listener: "local".to_owned() });
+        let listener_metrics = Some(ListenerMetrics { metrics: metrics.clone(), listener: "local".to_owned() });
         let mut servers = JoinSet::new();
-        let limits = Limits { observed, ..Limits::default() };
+        let limits = ListenerLimits { listener_metrics, ..ListenerLimits::default() };
         servers.spawn(listener.serve(local_api::service(options, parts), limits, stop));
         Self { address, metrics, _servers: servers }
     }
 
     fn with_key() -> Self {
-        Self::new(Admit::Key(SecretString::from(KEY)))
+        Self::new(AccessMode::Key(SecretString::from(KEY)))
     }
 
     /// Sends a head (lines without their ends) on a connection of its own.
@@ -254,9 +254,9 @@ async fn requests_that_could_be_read_in_two_ways_are_refused() {
 
 #[tokio::test]
 async fn without_a_key_loopback_tcp_serves_nobody_unless_the_configuration_says_everybody() {
-    let closed = Scene::new(Admit::SocketPeers);
+    let closed = Scene::new(AccessMode::SocketPeers);
     closed.refused(&[GET, HOST, ASKED], 403, "the callers' user is not known over TCP").await;
-    let open = Scene::new(Admit::AnyLocalUser);
+    let open = Scene::new(AccessMode::AnyLocalUser);
     assert_eq!(open.ask(&[GET, HOST, ASKED]).await.json()["token"], CANARY);
     open.refused(&[GET, "Host: evil.example", ASKED], 421, "the Host header must be one of").await;
 }

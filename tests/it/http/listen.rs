@@ -8,7 +8,9 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::Full;
 use hyper::body::Incoming;
-use keyward::http::server::{Endpoint, Limits, Listener, Observed, Peer, UnixSocket, router as router_of};
+use keyward::http::server::{
+    Endpoint, Listener, ListenerLimits, ListenerMetrics, Peer, UnixSocket, router as router_of,
+};
 use keyward::metrics::{self, Metrics};
 use tempfile::TempDir;
 use tokio::task::JoinSet;
@@ -33,15 +35,15 @@ impl Scene {
         Self { folder, metrics, stop: CancellationToken::new(), servers: JoinSet::new() }
     }
 
-    fn serving(limits: Limits) -> Self {
+    fn serving(limits: ListenerLimits) -> Self {
         let mut scene = Self::new();
         scene.serve(Listener::bind(&scene.endpoint()).unwrap(), limits);
         scene
     }
 
-    fn serve(&mut self, listener: Listener, limits: Limits) {
-        let observed = Some(Observed { metrics: self.metrics.clone(), listener: "test".to_owned() });
-        self.servers.spawn(listener.serve(answer, Limits { observed, ..limits }, self.stop.clone()));
+    fn serve(&mut self, listener: Listener, limits: ListenerLimits) {
+        let listener_metrics = Some(ListenerMetrics { metrics: self.metrics.clone(), listener: "test".to_owned() });
+        self.servers.spawn(listener.serve(answer, ListenerLimits { listener_metrics, ..limits }, self.stop.clone()));
     }
 
     fn path(&self) -> PathBuf {
@@ -84,7 +86,7 @@ async fn answer(_: Peer, request: Request<Incoming>) -> Response<Full<Bytes>> {
 
 #[tokio::test(start_paused = true)]
 async fn a_connection_that_says_nothing_too_little_or_nothing_more_is_closed() {
-    let scene = Scene::serving(Limits::default());
+    let scene = Scene::serving(ListenerLimits::default());
     let check = async |before: &[&str], seconds: u64| {
         let mut connection = scene.connect().await;
         let mut started = Instant::now();
@@ -115,7 +117,7 @@ async fn a_connection_that_says_nothing_too_little_or_nothing_more_is_closed() {
 
 #[tokio::test(start_paused = true)]
 async fn a_request_that_takes_long_to_answer_is_not_closed_and_one_that_nobody_reads_is() {
-    let limits = Limits { write_timeout: Duration::from_secs(30), ..Limits::default() };
+    let limits = ListenerLimits { write_timeout: Duration::from_secs(30), ..ListenerLimits::default() };
     let scene = Scene::serving(limits);
     let mut connection = scene.connect().await;
     for _ in 0..3 {
@@ -131,7 +133,7 @@ async fn a_request_that_takes_long_to_answer_is_not_closed_and_one_that_nobody_r
 
 #[tokio::test(start_paused = true)]
 async fn a_new_caller_is_let_in_at_the_cost_of_the_one_that_has_been_quiet_the_longest() {
-    let scene = Scene::serving(Limits { connections: 4, ..Limits::default() });
+    let scene = Scene::serving(ListenerLimits { connections: 4, ..ListenerLimits::default() });
     let mut held = Vec::new();
     for _ in 0..4 {
         let mut connection = scene.connect().await;
@@ -150,7 +152,7 @@ async fn a_new_caller_is_let_in_at_the_cost_of_the_one_that_has_been_quiet_the_l
 
 #[tokio::test(start_paused = true)]
 async fn a_caller_that_hoards_silent_connections_keeps_nobody_out() {
-    let scene = Scene::serving(Limits { connections: 32, ..Limits::default() });
+    let scene = Scene::serving(ListenerLimits { connections: 32, ..ListenerLimits::default() });
     let mut asking = scene.connect().await;
     let mut hoard = Vec::new();
     for round in 0..200 {
@@ -168,7 +170,7 @@ async fn a_caller_that_hoards_silent_connections_keeps_nobody_out() {
 
 #[tokio::test(start_paused = true)]
 async fn where_every_connection_answers_a_request_the_next_is_refused_and_counted() {
-    let scene = Scene::serving(Limits { connections: 3, ..Limits::default() });
+    let scene = Scene::serving(ListenerLimits { connections: 3, ..ListenerLimits::default() });
     let mut busy = Vec::new();
     for _ in 0..3 {
         let mut connection = scene.connect().await;
@@ -185,7 +187,7 @@ async fn where_every_connection_answers_a_request_the_next_is_refused_and_counte
 
 #[tokio::test(start_paused = true)]
 async fn a_stop_lets_requests_end_and_closes_the_rest() {
-    let mut scene = Scene::serving(Limits { drain: Duration::from_secs(30), ..Limits::default() });
+    let mut scene = Scene::serving(ListenerLimits { drain: Duration::from_secs(30), ..ListenerLimits::default() });
     let (mut busy, mut idle, mut silent) = (scene.connect().await, scene.connect().await, scene.connect().await);
     assert_eq!(idle.ask(REQUEST).await.status, 200);
     busy.send(SLOW).await;
@@ -212,7 +214,7 @@ async fn a_stop_answers_those_who_have_connected_before_it() {
         queued.push(connection);
     }
     scene.stop.cancel();
-    scene.serve(listener, Limits::default());
+    scene.serve(listener, ListenerLimits::default());
     let mut late = scene.connect().await;
     for connection in &mut queued {
         assert_eq!(connection.answer().await.unwrap().status, 200);
@@ -226,7 +228,7 @@ async fn a_stop_answers_those_who_have_connected_before_it() {
 
 #[tokio::test(start_paused = true)]
 async fn a_stop_waits_no_longer_than_it_may() {
-    let mut scene = Scene::serving(Limits { drain: Duration::from_secs(3), ..Limits::default() });
+    let mut scene = Scene::serving(ListenerLimits { drain: Duration::from_secs(3), ..ListenerLimits::default() });
     let mut busy = scene.connect().await;
     busy.send(SLOW).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -239,7 +241,7 @@ async fn a_stop_waits_no_longer_than_it_may() {
 
 #[tokio::test(start_paused = true)]
 async fn a_head_that_is_too_large_or_malformed_is_refused_and_counted() {
-    let scene = Scene::serving(Limits::default());
+    let scene = Scene::serving(ListenerLimits::default());
     let large = format!("GET / HTTP/1.1\r\nHost: localhost\r\nX-Large: {}\r\n\r\n", "x".repeat(17 * 1024));
     let fits = format!("GET / HTTP/1.1\r\nHost: localhost\r\nX-Large: {}\r\n\r\n", "x".repeat(15 * 1024));
     assert_eq!(scene.connect().await.ask(fits).await.status, 200);
@@ -255,7 +257,7 @@ async fn a_body_that_does_not_arrive_holds_a_handler_for_half_a_minute() {
     let mut scene = Scene::new();
     let listener = Listener::bind(&scene.endpoint()).unwrap();
     let router = axum::Router::new().route("/", axum::routing::post(async |body: String| body));
-    scene.servers.spawn(listener.serve(router_of(router), Limits::default(), scene.stop.clone()));
+    scene.servers.spawn(listener.serve(router_of(router), ListenerLimits::default(), scene.stop.clone()));
     let head = "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 8\r\n\r\n";
     assert_eq!(scene.connect().await.ask(format!("{head}all of i")).await.body, "all of i");
     let mut slow = scene.connect().await;
@@ -275,14 +277,14 @@ async fn a_socket_is_handed_over_without_a_caller_that_finds_nobody() {
     let listener = Listener::bind(&scene.endpoint()).unwrap();
     let next = listener.try_clone().unwrap();
     let inode = std::fs::metadata(scene.path()).unwrap().ino();
-    scene.serve(listener, Limits::default());
+    scene.serve(listener, ListenerLimits::default());
     let mut connection = scene.connect().await;
     assert_eq!(connection.ask(REQUEST).await.status, 200);
     std::mem::take(&mut scene.stop).cancel();
     scene.servers.join_next().await.unwrap().unwrap();
     let mut between = scene.connect().await;
     between.send(REQUEST).await;
-    scene.serve(next, Limits::default());
+    scene.serve(next, ListenerLimits::default());
     assert_eq!(between.answer().await.unwrap().status, 200);
     assert_eq!(std::fs::metadata(scene.path()).unwrap().ino(), inode, "the file was never away");
     scene.stop.cancel();
@@ -419,7 +421,7 @@ async fn a_taken_port_a_missing_folder_and_a_socket_that_nobody_passed_are_told(
     let scene = Scene::new();
     let error = Listener::bind(&Endpoint::Unix(socket(&scene.folder.path().join("none/api.sock")))).unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
-    let error = Listener::bind(&Endpoint::Inherited("api".to_owned())).unwrap_err();
+    let error = Listener::bind(&Endpoint::Activated("api".to_owned())).unwrap_err();
     assert_eq!(error.to_string(), "no socket was passed by the name api, nor any other");
 }
 
@@ -432,7 +434,7 @@ async fn a_unix_peer_is_told_by_user_and_process() {
         told.send(peer).unwrap();
         async { Response::new(Full::new(Bytes::new())) }
     };
-    scene.servers.spawn(listener.serve(service, Limits::default(), scene.stop.clone()));
+    scene.servers.spawn(listener.serve(service, ListenerLimits::default(), scene.stop.clone()));
     assert_eq!(scene.connect().await.ask(REQUEST).await.status, 200);
     let (own, me) = (tempfile::tempfile().unwrap().metadata().unwrap(), std::process::id());
     let Peer::Unix { uid, pid, in_group, .. } = peers.recv().await.unwrap() else { panic!("a unix peer") };

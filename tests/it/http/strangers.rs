@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::Full;
 use hyper::body::Incoming;
-use keyward::http::server::{Endpoint, Limits, Listener, Peer};
+use keyward::http::server::{Endpoint, Listener, ListenerLimits, Peer};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
@@ -79,7 +79,7 @@ async fn a_user_who_hoards_connections_of_a_tcp_listener_costs_another_user_no_r
     let listener = Listener::bind(&Endpoint::Tcp(([127, 0, 0, 1], 0).into())).unwrap();
     let address = listener.tcp_address().unwrap();
     let answer = |_: Peer, _: Request<Incoming>| async { Response::new(Full::new(Bytes::from_static(b"quick"))) };
-    let limits = Limits { connections: 256, ..Limits::default() };
+    let limits = ListenerLimits { connections: 256, ..ListenerLimits::default() };
     let mut servers = tokio::task::JoinSet::new();
     servers.spawn(listener.serve(
         move |peer, request| Box::pin(answer(peer, request)),

@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use keyward::http::client::{Address, Identity, Options, Proxy, Tls};
-use keyward::http::reverse_proxy::Reach;
-use keyward::http::server::{Endpoint, Limits, Listener, router};
-use keyward::http::tls::{Certificate, ServerTls};
+use keyward::http::client::{ClientCertificate, ClientOptions, ProxyMode, ServerAddress, TlsOptions};
+use keyward::http::reverse_proxy::UpstreamTarget;
+use keyward::http::server::{Endpoint, Listener, ListenerLimits, router};
+use keyward::http::tls::{ServerCertificate, ServerTls};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -24,12 +24,12 @@ fn certificates(folder: &Path) {
     std::fs::write(folder.join("key.pem"), key.serialize_pem()).unwrap();
 }
 
-fn options(url: &str, tls: Tls) -> Options {
+fn options(url: &str, tls: TlsOptions) -> ClientOptions {
     let (connect_timeout, response_timeout) = (Duration::from_secs(20), Duration::from_secs(20));
-    Options {
-        address: Address::Url(url.parse().unwrap()),
+    ClientOptions {
+        address: ServerAddress::Url(url.parse().unwrap()),
         tls,
-        proxy: Proxy::Direct,
+        proxy: ProxyMode::Direct,
         connect_timeout,
         response_timeout,
     }
@@ -40,9 +40,9 @@ fn chain(error: impl std::error::Error + Send + Sync + 'static) -> String {
 }
 
 /// What every client and server says of these files; each must refuse them.
-fn refusals(tls: &Tls) -> Vec<String> {
+fn refusals(tls: &TlsOptions) -> Vec<String> {
     let options = options("https://vault.example.com", tls.clone());
-    vec![chain(options.build().unwrap_err()), chain(Reach::of(&options).unwrap_err())]
+    vec![chain(options.build().unwrap_err()), chain(UpstreamTarget::resolve(&options).unwrap_err())]
 }
 
 #[test]
@@ -68,20 +68,23 @@ fn a_bad_block_among_good_ones_is_refused_with_its_file_its_number_and_what_to_d
         let inner = put("authorities/b.crt", &format!("{good}{block}"));
         put("authorities/a.pem", &good);
         let cases = [
-            (Tls { ca_file: Some(bundle.clone()), ..Tls::default() }, wanted.clone()),
+            (TlsOptions { ca_file: Some(bundle.clone()), ..TlsOptions::default() }, wanted.clone()),
             (
-                Tls { ca_dir: Some(folder.path().join("authorities")), ..Tls::default() },
+                TlsOptions { ca_dir: Some(folder.path().join("authorities")), ..TlsOptions::default() },
                 format!("PEM block 2 of {} {problem}", inner.display()),
             ),
             (
-                Tls { ca_pem: Some(format!("{good}{good}{block}")), ..Tls::default() },
+                TlsOptions { ca_pem: Some(format!("{good}{good}{block}")), ..TlsOptions::default() },
                 format!("PEM block 3 of the setting of the authorities to trust {problem}"),
             ),
             (
-                Tls {
+                TlsOptions {
                     ca_file: Some(folder.path().join("ca.pem")),
-                    identity: Some(Identity { certificate: bundle.clone(), key: folder.path().join("key.pem") }),
-                    ..Tls::default()
+                    identity: Some(ClientCertificate {
+                        certificate: bundle.clone(),
+                        key: folder.path().join("key.pem"),
+                    }),
+                    ..TlsOptions::default()
                 },
                 wanted.clone(),
             ),
@@ -92,13 +95,14 @@ fn a_bad_block_among_good_ones_is_refused_with_its_file_its_number_and_what_to_d
             }
         }
         let served = put("served.pem", &format!("{}{block}", read("cert.pem")));
-        let pair = Certificate { certificate: served, key: folder.path().join("key.pem") };
+        let pair = ServerCertificate { certificate: served, key: folder.path().join("key.pem") };
         let told = chain(pair.server().unwrap_err());
         assert!(told.contains("PEM block 2 of") && told.contains(problem), "{told}");
     }
-    let both = Tls { ca_file: Some(put("both.pem", &format!("Größe\n{good}\n{good}"))), ..Tls::default() };
+    let both =
+        TlsOptions { ca_file: Some(put("both.pem", &format!("Größe\n{good}\n{good}"))), ..TlsOptions::default() };
     options("https://vault.example.com", both.clone()).build().unwrap();
-    Reach::of(&options("https://vault.example.com", both)).unwrap();
+    UpstreamTarget::resolve(&options("https://vault.example.com", both)).unwrap();
 }
 
 #[tokio::test]
@@ -107,15 +111,15 @@ async fn a_client_and_a_server_use_new_files_for_the_next_connection_and_keep_ol
     certificates(ours.path());
     certificates(theirs.path());
     let file = |name: &str| ours.path().join(name);
-    let tls = ServerTls::new(&Certificate { certificate: file("cert.pem"), key: file("key.pem") }).unwrap();
+    let tls = ServerTls::new(&ServerCertificate { certificate: file("cert.pem"), key: file("key.pem") }).unwrap();
     let listener = Listener::bind(&Endpoint::Tcp(([127, 0, 0, 1], 0).into())).unwrap();
     let url = format!("https://{}", listener.tcp_address().unwrap());
     let mut servers = JoinSet::new();
     let app = axum::Router::new().route("/", axum::routing::get(|| async { "here" }));
-    let limits = Limits { tls: Some(tls), ..Limits::default() };
+    let limits = ListenerLimits { tls: Some(tls), ..ListenerLimits::default() };
     servers.spawn(listener.serve(router(app), limits, CancellationToken::new()));
 
-    let client = options(&url, Tls { ca_file: Some(file("ca.pem")), ..Tls::default() }).build().unwrap();
+    let client = options(&url, TlsOptions { ca_file: Some(file("ca.pem")), ..TlsOptions::default() }).build().unwrap();
     let call = async || match client.send(client.request(http::Method::GET, "")).await {
         Ok(answer) => String::from_utf8(answer.body.to_vec()).unwrap(),
         Err(error) => error.to_string(),

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{GlobalResource, Level, ResourceKind, RuleScope, Rules};
 use crate::acl::model::DEFAULT_NAMESPACE;
-use crate::hcl::{self, HclError, Item, Node, Object, Place, Value, shown};
+use crate::hcl::{self, Attribute, HclError, Node, Object, Position, Value, quote};
 
 /// Longest accepted text, in bytes.
 pub const MAX_SIZE: usize = 256 * 1024;
@@ -26,7 +26,7 @@ pub enum RulesError {
         /// Value that was found.
         found: String,
         /// Position in the text.
-        place: Place,
+        place: Position,
         /// Accepted values.
         advice: &'static str,
     },
@@ -68,7 +68,7 @@ pub(super) fn rules(text: &str) -> Result<Rules, RulesError> {
 fn items(object: &Object, context: BlockContext) -> Result<Rules, RulesError> {
     let mut rules = Rules::default();
     let mut keys = UniqueKeys::default();
-    for item in &object.items {
+    for item in &object.attributes {
         let key = item.key.to_ascii_lowercase();
         let (name, exact) = key.strip_suffix("_prefix").map_or((&*key, true), |name| (name, false));
         let single = SINGLES.iter().find(|(single, _)| *single == key).map(|(_, single)| *single);
@@ -138,15 +138,15 @@ impl Rules {
 /// Adds the rule of a block such as `service "web" { policy = "read" intentions = "read" }`.
 fn rule(
     scope: &mut RuleScope,
-    item: &Item,
+    item: &Attribute,
     kind: ResourceKind,
-    label: (bool, &Item),
+    label: (bool, &Attribute),
     body: &Object,
 ) -> Result<(), RulesError> {
     let (exact, label) = label;
     let (mut policy, mut intentions) = (None, None);
     let mut keys = UniqueKeys::default();
-    for entry in &body.items {
+    for entry in &body.attributes {
         keys.see(entry)?;
         match entry.key.to_ascii_lowercase().as_str() {
             "policy" => policy = level(&item.key, &entry.value, kind == ResourceKind::Key)?,
@@ -159,7 +159,7 @@ fn rule(
                 } else {
                     "`policy` would do"
                 };
-                return Err(syntax_error(entry.at, format!("the key {}", shown(&entry.key)), known));
+                return Err(syntax_error(entry.at, format!("the key {}", quote(&entry.key)), known));
             }
         }
     }
@@ -180,11 +180,11 @@ fn rule(
 }
 
 /// Returns the labels of a resource with their blocks. JSON allows lists of both, and repeated labels.
-fn blocks(item: &Item) -> Result<Vec<(&Item, &Object)>, RulesError> {
+fn blocks(item: &Attribute) -> Result<Vec<(&Attribute, &Object)>, RulesError> {
     let mut outer = Vec::new();
     objects(item, &item.value, &mut outer)?;
     let mut found = Vec::new();
-    for label in outer.into_iter().flat_map(|object| &object.items) {
+    for label in outer.into_iter().flat_map(|object| &object.attributes) {
         let mut bodies = Vec::new();
         objects(item, &label.value, &mut bodies)?;
         found.extend(bodies.into_iter().map(|body| (label, body)));
@@ -192,7 +192,7 @@ fn blocks(item: &Item) -> Result<Vec<(&Item, &Object)>, RulesError> {
     Ok(found)
 }
 
-fn objects<'a>(item: &Item, node: &'a Node, found: &mut Vec<&'a Object>) -> Result<(), RulesError> {
+fn objects<'a>(item: &Attribute, node: &'a Node, found: &mut Vec<&'a Object>) -> Result<(), RulesError> {
     match &node.value {
         Value::Object(object) => found.push(object),
         Value::List(nodes) => nodes.iter().try_for_each(|node| objects(item, node, found))?,
@@ -214,7 +214,7 @@ fn level(resource: &str, node: &Node, list: bool) -> Result<Option<Level>, Rules
             "read" => return Ok(Some(Level::Read)),
             "write" => return Ok(Some(Level::Write)),
             "list" if list => return Ok(Some(Level::List)),
-            other => shown(other),
+            other => quote(other),
         },
         other => other.kind().to_owned(),
     };
@@ -230,23 +230,23 @@ fn levels(list: bool) -> &'static str {
 struct UniqueKeys(BTreeSet<String>);
 
 impl UniqueKeys {
-    fn see(&mut self, item: &Item) -> Result<(), RulesError> {
+    fn see(&mut self, item: &Attribute) -> Result<(), RulesError> {
         let new = self.0.insert(item.key.to_ascii_lowercase());
-        let found = || format!("the key {} a second time", shown(&item.key));
+        let found = || format!("the key {} a second time", quote(&item.key));
         if new { Ok(()) } else { Err(syntax_error(item.at, found(), "one would do")) }
     }
 
-    fn level(&mut self, item: &Item) -> Result<Option<Level>, RulesError> {
+    fn level(&mut self, item: &Attribute) -> Result<Option<Level>, RulesError> {
         self.see(item)?;
         level(&item.key, &item.value, false)
     }
 }
 
-fn syntax_error(place: Place, found: String, advice: &str) -> RulesError {
-    RulesError::Form(HclError { place, found, advice: advice.to_owned() })
+fn syntax_error(place: Position, found: String, advice: &str) -> RulesError {
+    RulesError::Form(HclError { position: place, found, advice: advice.to_owned() })
 }
 
-fn unknown_key(item: &Item, context: BlockContext) -> RulesError {
+fn unknown_key(item: &Attribute, context: BlockContext) -> RulesError {
     let advice = match context {
         BlockContext::TopLevel => {
             "these are known: acl, keyring, mesh, operator, peering; and, each with or without _prefix, agent, event, \
@@ -261,5 +261,5 @@ fn unknown_key(item: &Item, context: BlockContext) -> RulesError {
              key, node, query, service, session"
         }
     };
-    syntax_error(item.at, format!("the key {}", shown(&item.key)), advice)
+    syntax_error(item.at, format!("the key {}", quote(&item.key)), advice)
 }

@@ -32,14 +32,14 @@ impl IssuerKeyOptions {
 
     async fn document<T: serde::de::DeserializeOwned>(&self, url: &Url) -> Result<T, FetchError> {
         let tls = match self.authorities.clone() {
-            Authorities::System => client::Tls::default(),
-            Authorities::File(path) => client::Tls { ca_file: Some(path), ..client::Tls::default() },
-            Authorities::Pem(text) => client::Tls { ca_pem: Some(text), ..client::Tls::default() },
+            Authorities::System => client::TlsOptions::default(),
+            Authorities::File(path) => client::TlsOptions { ca_file: Some(path), ..client::TlsOptions::default() },
+            Authorities::Pem(text) => client::TlsOptions { ca_pem: Some(text), ..client::TlsOptions::default() },
         };
-        let client = client::Options {
-            address: client::Address::Url(url.clone()),
+        let client = client::ClientOptions {
+            address: client::ServerAddress::Url(url.clone()),
             tls,
-            proxy: client::Proxy::Environment,
+            proxy: client::ProxyMode::Environment,
             connect_timeout: Duration::from_secs(5),
             response_timeout: Duration::from_secs(10),
         };

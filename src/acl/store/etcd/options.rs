@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use url::Url;
 
-use crate::http::client::{Identity, is_loopback};
+use crate::http::client::{ClientCertificate, is_loopback};
 
 /// Options of a store on etcd.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub struct Options {
     /// CA file in PEM; required for `https://`.
     pub ca_file: Option<PathBuf>,
     /// Client certificate, if the cluster requires one.
-    pub identity: Option<Identity>,
+    pub identity: Option<ClientCertificate>,
     /// User, if the cluster has authentication enabled.
     pub login: Option<Login>,
     /// Timeout for the connection, and again for the TLS handshake.

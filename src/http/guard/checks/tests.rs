@@ -2,15 +2,15 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use super::*;
-use crate::http::guard::Options;
+use crate::http::guard::GuardOptions;
 
 const OWN: u32 = 500;
 const KEY: &str = "the-key-of-this-listener";
 
-fn guard(admit: Admit, address: Option<&str>) -> Guard {
+fn guard(admit: AccessMode, address: Option<&str>) -> Guard {
     let address = address.map(|address| address.parse().unwrap());
     let allowed_hosts = BTreeSet::from(["Agent.Internal".to_owned()]);
-    Guard { own_uid: OWN, ..Guard::new(Options { allowed_hosts, admit }, address, None) }
+    Guard { own_uid: OWN, ..Guard::new(GuardOptions { allowed_hosts, admit }, address, None) }
 }
 
 fn request(method: &str, target: &str, headers: &[(&str, &str)]) -> Request<()> {
@@ -38,7 +38,8 @@ fn the_host_is_one_of_the_listeners_names() {
     let check = |address: Option<&str>, host: &[&str], wanted| {
         let mut headers: Vec<_> = host.iter().map(|host| ("host", *host)).collect();
         headers.push(("x-vault-request", "true"));
-        let found = outcome(&guard(Admit::AnyLocalUser, address), tcp("127.0.0.1:9"), &request("GET", "/", &headers));
+        let found =
+            outcome(&guard(AccessMode::AnyLocalUser, address), tcp("127.0.0.1:9"), &request("GET", "/", &headers));
         assert_eq!(found, wanted, "{host:?} at {address:?}");
     };
     let (good, elsewhere, bad) = (Ok(()), Err((421, "host")), Err((400, "host")));
@@ -87,7 +88,7 @@ fn the_host_is_one_of_the_listeners_names() {
 fn an_absolute_target_names_the_same_host() {
     let check = |target: &str, host: &str, wanted| {
         let request = request("GET", target, &[("host", host), ("x-vault-request", "true")]);
-        let found = outcome(&guard(Admit::AnyLocalUser, Some("127.0.0.1:8200")), tcp("127.0.0.1:9"), &request);
+        let found = outcome(&guard(AccessMode::AnyLocalUser, Some("127.0.0.1:8200")), tcp("127.0.0.1:9"), &request);
         assert_eq!(found, wanted, "{target}");
     };
     check("http://localhost:8200/agent/v1/token", "localhost:8200", Ok(()));
@@ -103,7 +104,7 @@ fn what_a_browser_or_a_proxy_adds_is_refused_even_if_empty() {
             for value in ["x", ""] {
                 let headers = [("host", "localhost"), ("x-vault-request", "true"), (*name, value)];
                 let found =
-                    outcome(&guard(Admit::AnyLocalUser, None), unix(OWN, false), &request("GET", "/", &headers));
+                    outcome(&guard(AccessMode::AnyLocalUser, None), unix(OWN, false), &request("GET", "/", &headers));
                 assert_eq!(found, Err((status, reason)), "{name}: {value:?}");
             }
         }
@@ -148,7 +149,7 @@ fn the_request_header_is_there_once_and_true() {
     let check = |values: &[&str], wanted| {
         let mut headers: Vec<_> = values.iter().map(|value| ("x-vault-request", *value)).collect();
         headers.push(("host", "localhost"));
-        let found = outcome(&guard(Admit::AnyLocalUser, None), unix(OWN, false), &request("GET", "/", &headers));
+        let found = outcome(&guard(AccessMode::AnyLocalUser, None), unix(OWN, false), &request("GET", "/", &headers));
         assert_eq!(found, wanted, "{values:?}");
     };
     check(&["true"], Ok(()));
@@ -165,17 +166,17 @@ fn callers_are_admitted_by_user_group_or_key() {
         let found = outcome(&guard(admit, None), peer, &request("GET", "/", &headers));
         assert_eq!(found, wanted, "{peer:?}");
     };
-    by_peer(Admit::SocketPeers, unix(OWN, false), Ok(()));
-    by_peer(Admit::SocketPeers, unix(0, false), Ok(()));
-    by_peer(Admit::SocketPeers, unix(1000, true), Ok(()));
-    by_peer(Admit::SocketPeers, unix(1000, false), Err((403, "peer")));
-    by_peer(Admit::SocketPeers, tcp("127.0.0.1:9"), Err((403, "peer")));
-    by_peer(Admit::AnyLocalUser, unix(1000, false), Ok(()));
-    by_peer(Admit::AnyLocalUser, tcp("[::1]:9"), Ok(()));
-    by_peer(Admit::AnyLocalUser, tcp("192.0.2.1:9"), Err((403, "peer")));
+    by_peer(AccessMode::SocketPeers, unix(OWN, false), Ok(()));
+    by_peer(AccessMode::SocketPeers, unix(0, false), Ok(()));
+    by_peer(AccessMode::SocketPeers, unix(1000, true), Ok(()));
+    by_peer(AccessMode::SocketPeers, unix(1000, false), Err((403, "peer")));
+    by_peer(AccessMode::SocketPeers, tcp("127.0.0.1:9"), Err((403, "peer")));
+    by_peer(AccessMode::AnyLocalUser, unix(1000, false), Ok(()));
+    by_peer(AccessMode::AnyLocalUser, tcp("[::1]:9"), Ok(()));
+    by_peer(AccessMode::AnyLocalUser, tcp("192.0.2.1:9"), Err((403, "peer")));
 
     let by_key = |key: &[(&'static str, &str)], wanted| {
-        let guard = guard(Admit::Key(KEY.into()), Some("127.0.0.1:8200"));
+        let guard = guard(AccessMode::Key(KEY.into()), Some("127.0.0.1:8200"));
         let headers = [&headers[..], key].concat();
         assert_eq!(outcome(&guard, tcp("127.0.0.1:9"), &request("GET", "/", &headers)), wanted, "{key:?}");
     };
@@ -189,7 +190,7 @@ fn callers_are_admitted_by_user_group_or_key() {
     by_key(&[("x-vault-token", &KEY[1..])], Err((403, "key")));
     by_key(&[("x-vault-token", KEY), ("x-vault-token", KEY)], Err((400, "key")));
     by_key(&[("x-vault-token", KEY), ("authorization", &format!("Bearer {KEY}"))], Err((400, "key")));
-    let from_afar = guard(Admit::Key(KEY.into()), Some("127.0.0.1:8200"));
+    let from_afar = guard(AccessMode::Key(KEY.into()), Some("127.0.0.1:8200"));
     let request = request("GET", "/", &[&headers[..], &[("x-vault-token", KEY)]].concat());
     assert_eq!(outcome(&from_afar, tcp("192.0.2.1:9"), &request), Err((403, "peer")));
 }
@@ -200,7 +201,7 @@ fn sizes_and_framing_have_limits() {
         let headers = [&[("host", "localhost"), ("x-vault-request", "true")], more].concat();
         assert_eq!(outcome(guard, unix(OWN, false), &request("POST", target, &headers)), wanted, "{more:?}");
     };
-    let plain = guard(Admit::SocketPeers, None);
+    let plain = guard(AccessMode::SocketPeers, None);
     check(&plain, &format!("/{}", "a".repeat(4095)), &[], Ok(()));
     check(&plain, &format!("/{}", "a".repeat(4096)), &[], Err((414, "uri")));
     check(&plain, &format!("/?{}", "a".repeat(4095)), &[], Err((414, "uri")));
@@ -210,7 +211,7 @@ fn sizes_and_framing_have_limits() {
     check(&plain, "/", &[("content-length", "65537")], Err((413, "body")));
     check(&plain, "/", &[("content-length", "1x")], Err((400, "framing")));
     check(&plain, "/", &[("transfer-encoding", "chunked")], Err((400, "framing")));
-    let streaming = guard(Admit::SocketPeers, None).with_bodies(1 << 20);
+    let streaming = guard(AccessMode::SocketPeers, None).with_bodies(1 << 20);
     check(&streaming, "/", &[("content-length", "1048576")], Ok(()));
     check(&streaming, "/", &[("content-length", "1048577")], Err((413, "body")));
     check(&streaming, "/", &[("transfer-encoding", "chunked")], Ok(()));
@@ -223,7 +224,7 @@ fn sizes_and_framing_have_limits() {
 #[test]
 fn methods_and_versions_that_relay_are_refused() {
     let headers = [("host", "localhost"), ("x-vault-request", "true")];
-    let any = guard(Admit::SocketPeers, None);
+    let any = guard(AccessMode::SocketPeers, None);
     for (method, target) in [("CONNECT", "localhost:80"), ("TRACE", "/")] {
         assert_eq!(outcome(&any, unix(OWN, false), &request(method, target, &headers)), Err((405, "method")));
     }
@@ -249,7 +250,7 @@ fn probes_need_no_host_and_come_from_anywhere_but_browsers() {
 
 #[test]
 fn a_refusal_repeats_nothing_that_the_caller_sent() {
-    let guard = guard(Admit::Key(KEY.into()), Some("127.0.0.1:8200"));
+    let guard = guard(AccessMode::Key(KEY.into()), Some("127.0.0.1:8200"));
     let peer = Peer::Tcp(SocketAddr::from(([127, 0, 0, 1], 9)));
     for headers in [
         &[("host", "canary")][..],

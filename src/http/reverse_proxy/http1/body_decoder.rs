@@ -6,20 +6,20 @@ use httparse::Status;
 
 /// What of an answer's body is still to come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Expected {
+pub(super) enum BodyDecoder {
     /// Nothing.
     Nothing,
     /// So many bytes, at least one.
     Length(u64),
     /// Chunks.
-    Chunks(Chunk),
+    Chunks(ChunkState),
     /// All until the connection is closed.
     All,
 }
 
 /// Where among its chunks a body is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Chunk {
+pub(super) enum ChunkState {
     /// Before the line that tells a chunk's size.
     Size,
     /// In a chunk, so many bytes before its end.
@@ -32,14 +32,14 @@ pub(super) enum Chunk {
 
 /// A piece of a body.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Piece {
+pub(super) enum BodyFrame {
     Bytes(Bytes),
     Trailers(HeaderMap),
 }
 
 /// How an upstream's answer is not HTTP/1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Malformed {
+pub enum ProtocolError {
     /// Its head is none.
     #[error("its answer is not HTTP/1 ({0})")]
     Head(httparse::Error),
@@ -60,71 +60,71 @@ pub enum Malformed {
     Chunks,
 }
 
-impl Expected {
+impl BodyDecoder {
     /// Takes the next piece out of what was received: `None` if more has to come first, or if nothing is expected any more.
-    pub(super) fn take(&mut self, received: &mut Bytes) -> Result<Option<Piece>, Malformed> {
+    pub(super) fn take(&mut self, received: &mut Bytes) -> Result<Option<BodyFrame>, ProtocolError> {
         match self {
             Self::Nothing => Ok(None),
             Self::All if received.is_empty() => Ok(None),
-            Self::All => Ok(Some(Piece::Bytes(std::mem::take(received)))),
+            Self::All => Ok(Some(BodyFrame::Bytes(std::mem::take(received)))),
             Self::Length(left) => {
                 let piece = part(left, received);
                 if *left == 0 {
                     *self = Self::Nothing;
                 }
-                Ok(piece.map(Piece::Bytes))
+                Ok(piece.map(BodyFrame::Bytes))
             }
             Self::Chunks(_) => self.take_chunked(received),
         }
     }
 
-    fn take_chunked(&mut self, received: &mut Bytes) -> Result<Option<Piece>, Malformed> {
+    fn take_chunked(&mut self, received: &mut Bytes) -> Result<Option<BodyFrame>, ProtocolError> {
         loop {
             let Self::Chunks(chunk) = self else { return Ok(None) };
             match chunk {
                 // The library takes no digit at all as a last chunk.
-                Chunk::Size if received.first().is_some_and(|byte| !byte.is_ascii_hexdigit()) => {
-                    return Err(Malformed::Chunks);
+                ChunkState::Size if received.first().is_some_and(|byte| !byte.is_ascii_hexdigit()) => {
+                    return Err(ProtocolError::Chunks);
                 }
-                Chunk::Size => match httparse::parse_chunk_size(received) {
+                ChunkState::Size => match httparse::parse_chunk_size(received) {
                     Ok(Status::Complete((line, size))) => {
                         received.advance(line);
-                        *chunk = if size == 0 { Chunk::Trailers } else { Chunk::In(size) };
+                        *chunk = if size == 0 { ChunkState::Trailers } else { ChunkState::In(size) };
                     }
                     Ok(Status::Partial) => return more(received),
-                    Err(_) => return Err(Malformed::Chunks),
+                    Err(_) => return Err(ProtocolError::Chunks),
                 },
-                Chunk::In(left) => {
+                ChunkState::In(left) => {
                     let piece = part(left, received);
                     if *left == 0 {
-                        *chunk = Chunk::End;
+                        *chunk = ChunkState::End;
                         // Mostly the end comes along: who knows it needs not ask once more.
                         if let Some(rest) = received.strip_prefix(b"\r\n0\r\n\r\n") {
                             received.advance(received.len() - rest.len());
                             *self = Self::Nothing;
                         }
                     }
-                    return Ok(piece.map(Piece::Bytes));
+                    return Ok(piece.map(BodyFrame::Bytes));
                 }
-                Chunk::End => match received.as_ref() {
+                ChunkState::End => match received.as_ref() {
                     [b'\r', b'\n', ..] => {
                         received.advance(2);
-                        *chunk = Chunk::Size;
+                        *chunk = ChunkState::Size;
                     }
                     [] | [b'\r'] => return Ok(None),
-                    _ => return Err(Malformed::Chunks),
+                    _ => return Err(ProtocolError::Chunks),
                 },
-                Chunk::Trailers => {
+                ChunkState::Trailers => {
                     let mut headers = [httparse::EMPTY_HEADER; 32];
                     let Status::Complete((length, found)) =
-                        httparse::parse_headers(received, &mut headers).map_err(|_| Malformed::Chunks)?
+                        httparse::parse_headers(received, &mut headers).map_err(|_| ProtocolError::Chunks)?
                     else {
                         return more(received);
                     };
                     let trailers = trailers(found);
                     received.advance(length);
                     *self = Self::Nothing;
-                    return Ok((!trailers.is_empty()).then_some(Piece::Trailers(trailers)));
+                    return Ok((!trailers.is_empty()).then_some(BodyFrame::Trailers(trailers)));
                 }
             }
         }
@@ -138,8 +138,8 @@ fn part(left: &mut u64, received: &mut Bytes) -> Option<Bytes> {
     (length > 0).then(|| received.split_to(length))
 }
 
-fn more(received: &Bytes) -> Result<Option<Piece>, Malformed> {
-    if received.len() > LONGEST_LINE { Err(Malformed::TooLong) } else { Ok(None) }
+fn more(received: &Bytes) -> Result<Option<BodyFrame>, ProtocolError> {
+    if received.len() > LONGEST_LINE { Err(ProtocolError::TooLong) } else { Ok(None) }
 }
 
 fn trailers(found: &[httparse::Header<'_>]) -> HeaderMap {
@@ -159,21 +159,21 @@ mod tests {
     use super::*;
 
     /// What a body comes to that is received in these pieces; what is left over; whether it has ended.
-    fn pass(mut expected: Expected, pieces: &[&[u8]]) -> Result<(Vec<u8>, HeaderMap, Vec<u8>, bool), Malformed> {
+    fn pass(mut expected: BodyDecoder, pieces: &[&[u8]]) -> Result<(Vec<u8>, HeaderMap, Vec<u8>, bool), ProtocolError> {
         let (mut body, mut trailers, mut received) = (Vec::new(), HeaderMap::new(), Bytes::new());
         for piece in pieces {
             received = [received.as_ref(), piece].concat().into();
             while let Some(piece) = expected.take(&mut received)? {
                 match piece {
-                    Piece::Bytes(bytes) => body.extend_from_slice(&bytes),
-                    Piece::Trailers(found) => trailers = found,
+                    BodyFrame::Bytes(bytes) => body.extend_from_slice(&bytes),
+                    BodyFrame::Trailers(found) => trailers = found,
                 }
             }
         }
-        Ok((body, trailers, received.to_vec(), expected == Expected::Nothing))
+        Ok((body, trailers, received.to_vec(), expected == BodyDecoder::Nothing))
     }
 
-    const CHUNKS: Expected = Expected::Chunks(Chunk::Size);
+    const CHUNKS: BodyDecoder = BodyDecoder::Chunks(ChunkState::Size);
 
     #[test]
     fn a_body_ends_where_it_was_told_to() {
@@ -181,10 +181,10 @@ mod tests {
             let (body, _, rest, over) = pass(expected, &[text.as_bytes()]).unwrap();
             assert_eq!((body.as_slice(), rest.as_slice(), over), (wanted.0.as_bytes(), wanted.1.as_bytes(), wanted.2));
         };
-        check(Expected::Length(3), "abcd", ("abc", "d", true));
-        check(Expected::Length(3), "ab", ("ab", "", false));
-        check(Expected::All, "abc", ("abc", "", false));
-        check(Expected::Nothing, "a", ("", "a", true));
+        check(BodyDecoder::Length(3), "abcd", ("abc", "d", true));
+        check(BodyDecoder::Length(3), "ab", ("ab", "", false));
+        check(BodyDecoder::All, "abc", ("abc", "", false));
+        check(BodyDecoder::Nothing, "a", ("", "a", true));
         check(CHUNKS, "3\r\nabc\r\n0\r\n\r\nd", ("abc", "d", true));
         check(CHUNKS, "A;x=y\r\n0123456789\r\n1\r\na\r\n0\r\n\r\n", ("0123456789a", "", true));
         check(CHUNKS, "3\r\nabc\r\n0\r\n", ("abc", "", false));
@@ -203,12 +203,12 @@ mod tests {
             "10000000000000000\r\n",
             "0\r\na\r\n\r\n",
         ] {
-            assert_eq!(pass(CHUNKS, &[text.as_bytes()]), Err(Malformed::Chunks), "{text:?}");
+            assert_eq!(pass(CHUNKS, &[text.as_bytes()]), Err(ProtocolError::Chunks), "{text:?}");
         }
         let endless = format!("1;{}", "a".repeat(LONGEST_LINE));
-        assert_eq!(pass(CHUNKS, &[endless.as_bytes()]), Err(Malformed::TooLong));
+        assert_eq!(pass(CHUNKS, &[endless.as_bytes()]), Err(ProtocolError::TooLong));
         let endless = format!("0\r\nA: {}", "a".repeat(LONGEST_LINE));
-        assert_eq!(pass(CHUNKS, &[endless.as_bytes()]), Err(Malformed::TooLong));
+        assert_eq!(pass(CHUNKS, &[endless.as_bytes()]), Err(ProtocolError::TooLong));
     }
 
     proptest! {

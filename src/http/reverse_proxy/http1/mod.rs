@@ -28,11 +28,11 @@ use tokio_rustls::client::TlsStream;
 use tokio_util::either::Either;
 
 use super::ForwardError;
-use super::request_body::{Moved, Sent};
-use super::request_head::{Ending, Head};
-pub use body_decoder::Malformed;
-use request_writer::Sending;
-use response_reader::Receiving;
+use super::request_body::{BodyProgress, ProgressBody};
+use super::request_head::{BodyFraming, RequestHead};
+pub use body_decoder::ProtocolError;
+use request_writer::RequestWriter;
+use response_reader::ResponseReader;
 
 /// What HTTP is spoken on, without TLS of its own: a socket, or a way through a proxy.
 pub(super) type Plain = Either<Either<TcpStream, UnixStream>, TokioIo<Upgraded>>;
@@ -41,18 +41,18 @@ pub(super) type Plain = Either<Either<TcpStream, UnixStream>, TokioIo<Upgraded>>
 pub(super) type Stream = Either<Plain, Box<TlsStream<Plain>>>;
 
 /// The connection. While nobody polls it, it does not move.
-pub(super) struct Wire {
+pub(super) struct UpstreamConnection {
     stream: Stream,
-    sending: Sending,
-    receiving: Receiving,
+    sending: RequestWriter,
+    receiving: ResponseReader,
     /// Why no more can be written. What the upstream has said before, or says of it, can still be read.
     unwritable: Option<io::Error>,
     /// Since when an answer's body has brought nothing, if it is waited for.
     quiet_since: Option<Instant>,
-    alarm: Alarm,
+    alarm: LazyTimeout,
 }
 
-impl fmt::Debug for Wire {
+impl fmt::Debug for UpstreamConnection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Wire").field("may_stay", &self.may_stay()).finish_non_exhaustive()
     }
@@ -60,7 +60,7 @@ impl fmt::Debug for Wire {
 
 /// Why a request has no answer, or an answer no end, though there was a connection.
 #[derive(Debug, thiserror::Error)]
-pub enum Broken {
+pub enum ConnectionError {
     /// It was closed.
     #[error("it closed the connection")]
     Closed,
@@ -69,13 +69,13 @@ pub enum Broken {
     Failed(#[source] io::Error),
     /// What came is not HTTP/1.
     #[error(transparent)]
-    Malformed(#[from] Malformed),
+    Protocol(#[from] ProtocolError),
     /// The request's own body did not arrive whole.
     #[error("the caller's body ended early")]
-    Asked(#[source] hyper::Error),
+    RequestBody(#[source] hyper::Error),
     /// The request's own body came too slowly.
     #[error("the caller's body came too slowly")]
-    Slow,
+    SlowRequestBody,
     /// The answer's body brought nothing for too long.
     #[error("nothing more of the body came within {0:?}")]
     Idle(Duration),
@@ -84,10 +84,10 @@ pub enum Broken {
     Length,
 }
 
-impl Wire {
+impl UpstreamConnection {
     pub(super) fn new(stream: Stream) -> Self {
-        let (sending, receiving) = (Sending::default(), Receiving::default());
-        Self { stream, sending, receiving, unwritable: None, quiet_since: None, alarm: Alarm(None) }
+        let (sending, receiving) = (RequestWriter::default(), ResponseReader::default());
+        Self { stream, sending, receiving, unwritable: None, quiet_since: None, alarm: LazyTimeout(None) }
     }
 
     /// Whether it takes a request: not if the upstream has closed it, or has said something unasked.
@@ -103,11 +103,11 @@ impl Wire {
     /// Sends a request and waits for the head of its answer, so long after the last piece of its body was seen to move.
     pub(super) async fn exchange(
         &mut self,
-        head: &Head,
-        body: Sent,
-        moved: &Moved,
+        head: &RequestHead,
+        body: ProgressBody,
+        moved: &BodyProgress,
         limit: Duration,
-    ) -> Result<Response<()>, Failed> {
+    ) -> Result<Response<()>, SendError> {
         let (mut end, mut seen) = (Instant::now() + limit, moved.count());
         let mut unsent = Some(body);
         poll_fn(|cx| {
@@ -116,9 +116,11 @@ impl Wire {
             }
             if let Poll::Ready(answer) = self.poll_answer(head.is_bodiless(), cx) {
                 return Poll::Ready(answer.map_err(|error| {
-                    Failed::Sent(match error {
-                        Broken::Asked(_) | Broken::Slow | Broken::Length => ForwardError::Asked(error),
-                        error => ForwardError::Broken(error),
+                    SendError::Sent(match error {
+                        ConnectionError::RequestBody(_)
+                        | ConnectionError::SlowRequestBody
+                        | ConnectionError::Length => ForwardError::RequestBody(error),
+                        error => ForwardError::Connection(error),
                     })
                 }));
             }
@@ -129,15 +131,19 @@ impl Wire {
                 }
                 if awaited.is_some() {
                     if moved.is_too_slow() {
-                        return Poll::Ready(Err(Failed::Sent(ForwardError::Asked(Broken::Slow))));
+                        return Poll::Ready(Err(SendError::Sent(ForwardError::RequestBody(
+                            ConnectionError::SlowRequestBody,
+                        ))));
                     }
                     continue;
                 }
                 if moved.count() == seen && moved.awaited_until().is_some() {
-                    return Poll::Ready(Err(Failed::Sent(ForwardError::Asked(Broken::Slow))));
+                    return Poll::Ready(Err(SendError::Sent(ForwardError::RequestBody(
+                        ConnectionError::SlowRequestBody,
+                    ))));
                 }
                 if moved.count() == seen {
-                    return Poll::Ready(Err(Failed::Sent(ForwardError::AnswerTimeout(limit))));
+                    return Poll::Ready(Err(SendError::Sent(ForwardError::ResponseTimeout(limit))));
                 }
                 (end, seen) = (Instant::now() + limit, moved.count());
             }
@@ -147,33 +153,35 @@ impl Wire {
     }
 
     /// Takes a request, and writes one without a body as far as that goes now. What has a body is written with it.
-    fn begin(&mut self, head: &Head, body: Sent, cx: &mut Context<'_>) -> Result<(), Failed> {
+    fn begin(&mut self, head: &RequestHead, body: ProgressBody, cx: &mut Context<'_>) -> Result<(), SendError> {
         let (bytes, ending) = (head.as_bytes(), head.ending());
-        if ending != Ending::Length(0) {
+        if ending != BodyFraming::Length(0) {
             self.sending.begin(bytes, Some((body, ending)));
             return Ok(());
         }
         let written = match Pin::new(&mut self.stream).poll_write(cx, bytes) {
             Poll::Ready(Ok(written)) => written,
-            Poll::Ready(Err(error)) => return Err(Failed::Unsent(ForwardError::Broken(Broken::Failed(error)))),
+            Poll::Ready(Err(error)) => {
+                return Err(SendError::Unsent(ForwardError::Connection(ConnectionError::Failed(error))));
+            }
             Poll::Pending => 0,
         };
         self.sending.begin(bytes.get(written..).unwrap_or_default(), None);
         Ok(())
     }
 
-    fn poll_answer(&mut self, bodiless: bool, cx: &mut Context<'_>) -> Poll<Result<Response<()>, Broken>> {
+    fn poll_answer(&mut self, bodiless: bool, cx: &mut Context<'_>) -> Poll<Result<Response<()>, ConnectionError>> {
         self.write_on(cx)?;
         let answer = ready!(self.receiving.poll_head(&mut self.stream, bodiless, cx));
         // That it could not be written says more than that nothing came then.
-        Poll::Ready(answer.map_err(|error| self.unwritable.take().map_or(error, Broken::Failed)))
+        Poll::Ready(answer.map_err(|error| self.unwritable.take().map_or(error, ConnectionError::Failed)))
     }
 
     /// Writes what can be of the request.
-    fn write_on(&mut self, cx: &mut Context<'_>) -> Result<(), Broken> {
+    fn write_on(&mut self, cx: &mut Context<'_>) -> Result<(), ConnectionError> {
         match self.sending.poll(&mut self.stream, cx) {
-            Poll::Ready(Err(Broken::Failed(error))) => {
-                self.sending = Sending::default();
+            Poll::Ready(Err(ConnectionError::Failed(error))) => {
+                self.sending = RequestWriter::default();
                 self.unwritable = Some(error);
                 Ok(())
             }
@@ -192,7 +200,7 @@ impl Wire {
         &mut self,
         idle: Option<Duration>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, ConnectionError>>> {
         if let Err(error) = self.write_on(cx) {
             return Poll::Ready(Some(Err(error)));
         }
@@ -203,7 +211,7 @@ impl Wire {
         } else if let Some(idle) = idle {
             let since = *self.quiet_since.get_or_insert_with(Instant::now);
             if self.alarm.poll_at(since + idle, cx).is_ready() {
-                return Poll::Ready(Some(Err(Broken::Idle(idle))));
+                return Poll::Ready(Some(Err(ConnectionError::Idle(idle))));
             }
         }
         polled
@@ -216,7 +224,7 @@ impl Wire {
 }
 
 /// What became of a request that has no answer.
-pub(super) enum Failed {
+pub(super) enum SendError {
     /// Nothing of it was sent, and it has no body.
     Unsent(ForwardError),
     /// Some of it may have been.
@@ -225,9 +233,9 @@ pub(super) enum Failed {
 
 /// A timer that is set anew only when it goes off: requests end long before their time, and to set one for each costs more
 /// than all else that is done for them here.
-struct Alarm(Option<Pin<Box<Sleep>>>);
+struct LazyTimeout(Option<Pin<Box<Sleep>>>);
 
-impl Alarm {
+impl LazyTimeout {
     /// Ready once that moment has come.
     fn poll_at(&mut self, end: Instant, cx: &mut Context<'_>) -> Poll<()> {
         let timer = self.0.get_or_insert_with(|| Box::pin(sleep_until(end)));

@@ -11,27 +11,27 @@ use hyper::body::{Body as _, Frame};
 use tokio::io::AsyncWrite as _;
 use zeroize::Zeroizing;
 
-use super::{Broken, Stream};
-use crate::http::reverse_proxy::request_body::Sent;
-use crate::http::reverse_proxy::request_head::Ending;
+use super::{ConnectionError, Stream};
+use crate::http::reverse_proxy::request_body::ProgressBody;
+use crate::http::reverse_proxy::request_head::BodyFraming;
 
 /// What is written as the stream takes it.
 #[derive(Default)]
-pub(super) struct Sending {
+pub(super) struct RequestWriter {
     queue: VecDeque<Bytes>,
     /// In a box: few requests have one.
-    body: Option<Box<(Sent, Ending)>>,
+    body: Option<Box<(ProgressBody, BodyFraming)>>,
     /// Whether the stream may hold back what it has taken, as TLS does.
     unflushed: bool,
 }
 
-impl Sending {
+impl RequestWriter {
     pub(super) fn is_done(&self) -> bool {
         self.queue.is_empty() && self.body.is_none() && !self.unflushed
     }
 
     /// Takes what of a head is still to be written, and the body that follows it.
-    pub(super) fn begin(&mut self, head: &[u8], body: Option<(Sent, Ending)>) {
+    pub(super) fn begin(&mut self, head: &[u8], body: Option<(ProgressBody, BodyFraming)>) {
         self.unflushed = true;
         if !head.is_empty() {
             // It carries a token, which is not left in freed memory.
@@ -41,13 +41,13 @@ impl Sending {
     }
 
     /// Writes all that can be written. Ready once there is nothing more.
-    pub(super) fn poll(&mut self, stream: &mut Stream, cx: &mut Context<'_>) -> Poll<Result<(), Broken>> {
+    pub(super) fn poll(&mut self, stream: &mut Stream, cx: &mut Context<'_>) -> Poll<Result<(), ConnectionError>> {
         loop {
             let waits = self.gather(cx)?;
-            ready!(self.poll_queue(stream, cx)).map_err(Broken::Failed)?;
+            ready!(self.poll_queue(stream, cx)).map_err(ConnectionError::Failed)?;
             if self.unflushed && (waits || self.body.is_none()) {
                 // What there is does not wait for what comes.
-                ready!(Pin::new(&mut *stream).poll_flush(cx)).map_err(Broken::Failed)?;
+                ready!(Pin::new(&mut *stream).poll_flush(cx)).map_err(ConnectionError::Failed)?;
                 self.unflushed = false;
             }
             if waits {
@@ -61,7 +61,7 @@ impl Sending {
 
     /// Takes what there is of the body, so that it is written with what stands before it, up to a bound of bytes and of pieces: a
     /// small piece may be all that is used of a large buffer. Says whether more is waited for.
-    fn gather(&mut self, cx: &mut Context<'_>) -> Result<bool, Broken> {
+    fn gather(&mut self, cx: &mut Context<'_>) -> Result<bool, ConnectionError> {
         while let Some(body) = &mut self.body
             && self.queue.len() < AT_ONCE
             && self.queue.iter().map(Bytes::len).sum::<usize>() < GATHERED
@@ -75,20 +75,20 @@ impl Sending {
     }
 
     /// Takes the next part of the body, or its end.
-    fn take(&mut self, frame: Option<Frame<Bytes>>) -> Result<(), Broken> {
+    fn take(&mut self, frame: Option<Frame<Bytes>>) -> Result<(), ConnectionError> {
         let Some(body) = &mut self.body else { return Ok(()) };
         let (body, ending) = &mut **body;
         let trailers = match frame.map(Frame::into_data) {
             None => None,
             Some(Ok(bytes)) => {
                 match ending {
-                    Ending::Length(left) => {
-                        *left = left.checked_sub(bytes.len() as u64).ok_or(Broken::Length)?;
+                    BodyFraming::Length(left) => {
+                        *left = left.checked_sub(bytes.len() as u64).ok_or(ConnectionError::Length)?;
                         self.queue.push_back(bytes);
                     }
                     // A chunk without bytes would be the last one.
-                    Ending::Chunks if bytes.is_empty() => {}
-                    Ending::Chunks => {
+                    BodyFraming::Chunks if bytes.is_empty() => {}
+                    BodyFraming::Chunks => {
                         let size = format!("{:x}\r\n", bytes.len());
                         self.queue.extend([size.into(), bytes, Bytes::from_static(b"\r\n")]);
                     }
@@ -101,9 +101,9 @@ impl Sending {
             Some(Err(other)) => other.into_trailers().ok(),
         };
         match ending {
-            Ending::Length(0) => {}
-            Ending::Length(_) => return Err(Broken::Length),
-            Ending::Chunks => self.queue.push_back(last_chunk(&trailers.unwrap_or_default())),
+            BodyFraming::Length(0) => {}
+            BodyFraming::Length(_) => return Err(ConnectionError::Length),
+            BodyFraming::Chunks => self.queue.push_back(last_chunk(&trailers.unwrap_or_default())),
         }
         self.body = None;
         Ok(())

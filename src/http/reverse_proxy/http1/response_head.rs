@@ -8,37 +8,37 @@ use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use httparse::{Header, ParserConfig, Status};
 use hyper::ext::ReasonPhrase;
 
-use super::body_decoder::{Chunk, Expected, Malformed};
+use super::body_decoder::{BodyDecoder, ChunkState, ProtocolError};
 use crate::http::reverse_proxy::headers;
 
 /// An answer's head.
 #[derive(Debug)]
-pub(super) struct Head {
+pub(super) struct ResponseHead {
     /// What the caller is told.
     pub(super) response: Response<()>,
     /// What of its body comes.
-    pub(super) body: Expected,
+    pub(super) body: BodyDecoder,
     /// Whether the connection may stay when it is read.
     pub(super) stays: bool,
 }
 
 /// Reads the head of an answer and takes it off `received`; `None` if more of it has to come. Interim answers are taken off
 /// and passed over. `bodiless` says that the request was one whose answer has no body whatever its head tells.
-pub(super) fn take(received: &mut Bytes, bodiless: bool) -> Result<Option<Head>, Malformed> {
+pub(super) fn take(received: &mut Bytes, bodiless: bool) -> Result<Option<ResponseHead>, ProtocolError> {
     loop {
         let mut room = [const { MaybeUninit::<Header<'_>>::uninit() }; MOST_HEADERS];
         let mut found = httparse::Response::new(&mut []);
         let parsed = ParserConfig::default().parse_response_with_uninit_headers(&mut found, received, &mut room);
-        let Status::Complete(length) = parsed.map_err(Malformed::Head)? else {
-            return if received.len() > LONGEST_HEAD { Err(Malformed::TooLong) } else { Ok(None) };
+        let Status::Complete(length) = parsed.map_err(ProtocolError::Head)? else {
+            return if received.len() > LONGEST_HEAD { Err(ProtocolError::TooLong) } else { Ok(None) };
         };
         let status = found
             .code
             .and_then(|code| StatusCode::from_u16(code).ok())
-            .ok_or(Malformed::Head(httparse::Error::Status))?;
+            .ok_or(ProtocolError::Head(httparse::Error::Status))?;
         let interim = status.is_informational();
         let head = match status {
-            StatusCode::SWITCHING_PROTOCOLS => return Err(Malformed::Protocol),
+            StatusCode::SWITCHING_PROTOCOLS => return Err(ProtocolError::Protocol),
             _ if interim => None,
             _ => Some(head(received, &found, status, bodiless)?),
         };
@@ -54,16 +54,16 @@ fn head(
     found: &httparse::Response<'_, '_>,
     status: StatusCode,
     bodiless: bool,
-) -> Result<Head, Malformed> {
+) -> Result<ResponseHead, ProtocolError> {
     let modern = found.version == Some(1);
     let mut headers = HeaderMap::with_capacity(found.headers.len());
     let (mut closes, mut named, mut length, mut codings) = (!modern, Vec::new(), None, 0);
     for header in &*found.headers {
-        let name =
-            HeaderName::from_bytes(header.name.as_bytes()).map_err(|_| Malformed::Head(httparse::Error::HeaderName))?;
+        let name = HeaderName::from_bytes(header.name.as_bytes())
+            .map_err(|_| ProtocolError::Head(httparse::Error::HeaderName))?;
         // The bytes are shared: no header is copied.
         let value = HeaderValue::from_maybe_shared(received.slice_ref(header.value))
-            .map_err(|_| Malformed::Head(httparse::Error::HeaderValue))?;
+            .map_err(|_| ProtocolError::Head(httparse::Error::HeaderValue))?;
         if name == CONNECTION {
             match value.as_bytes() {
                 // What most say.
@@ -83,20 +83,20 @@ fn head(
         } else if name == TRANSFER_ENCODING {
             // Chunks are all that was asked for. Whoever knows none would take the coding for the content.
             if !modern || !value.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked") {
-                return Err(Malformed::Coding);
+                return Err(ProtocolError::Coding);
             }
             codings += 1;
         } else if name == CONTENT_LENGTH {
-            let told = told(&value).ok_or(Malformed::Length)?;
+            let told = told(&value).ok_or(ProtocolError::Length)?;
             match length {
                 None => {
                     length = Some(told);
                     headers.insert(name, value);
                 }
                 Some(before) if before == told => {}
-                Some(_) => return Err(Malformed::Length),
+                Some(_) => return Err(ProtocolError::Length),
             }
-        } else if !headers::is_of_one_hop(name.as_str()) {
+        } else if !headers::is_hop_by_hop(name.as_str()) {
             headers.append(name, value);
         }
     }
@@ -105,13 +105,13 @@ fn head(
     }
     let chunked = codings == 1;
     let body = match (status, length) {
-        _ if bodiless => Expected::Nothing,
-        (StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED, _) => Expected::Nothing,
-        _ if codings > 1 => return Err(Malformed::Coding),
-        _ if chunked => Expected::Chunks(Chunk::Size),
-        (_, Some(0)) => Expected::Nothing,
-        (_, Some(length)) => Expected::Length(length),
-        (_, None) => Expected::All,
+        _ if bodiless => BodyDecoder::Nothing,
+        (StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED, _) => BodyDecoder::Nothing,
+        _ if codings > 1 => return Err(ProtocolError::Coding),
+        _ if chunked => BodyDecoder::Chunks(ChunkState::Size),
+        (_, Some(0)) => BodyDecoder::Nothing,
+        (_, Some(length)) => BodyDecoder::Length(length),
+        (_, None) => BodyDecoder::All,
     };
     if chunked {
         // Chunks win, and whoever tells both is not to be trusted with another request.
@@ -126,7 +126,7 @@ fn head(
     {
         response.extensions_mut().insert(reason);
     }
-    Ok(Head { response, body, stays: !closes && body != Expected::All })
+    Ok(ResponseHead { response, body, stays: !closes && body != BodyDecoder::All })
 }
 
 /// A length: digits alone, or a list of the same length.

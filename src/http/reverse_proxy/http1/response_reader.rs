@@ -11,31 +11,31 @@ use hyper::body::Frame;
 use tokio::io::{AsyncRead as _, ReadBuf};
 use tokio_util::io::poll_read_buf;
 
-use super::body_decoder::{Expected, Piece};
+use super::body_decoder::{BodyDecoder, BodyFrame};
 use super::response_head;
-use super::{Broken, Stream};
+use super::{ConnectionError, Stream};
 
 /// An answer on its way.
-pub(super) struct Receiving {
+pub(super) struct ResponseReader {
     /// Received, and not yet taken.
     received: Bytes,
     /// What of a body is still to come.
-    expected: Expected,
+    expected: BodyDecoder,
     /// Whether the connection may be used again after it: not while an answer is on its way.
     stays: bool,
     /// How much is read at once, in bytes.
     at_once: usize,
 }
 
-impl Default for Receiving {
+impl Default for ResponseReader {
     fn default() -> Self {
-        Self { received: Bytes::new(), expected: Expected::Nothing, stays: true, at_once: SHARED }
+        Self { received: Bytes::new(), expected: BodyDecoder::Nothing, stays: true, at_once: SHARED }
     }
 }
 
-impl Receiving {
+impl ResponseReader {
     pub(super) fn may_stay(&self) -> bool {
-        self.stays && self.expected == Expected::Nothing && self.received.is_empty()
+        self.stays && self.expected == BodyDecoder::Nothing && self.received.is_empty()
     }
 
     /// Ready once the stream has ended, or has brought something.
@@ -50,11 +50,11 @@ impl Receiving {
         stream: &mut Stream,
         bodiless: bool,
         cx: &mut Context<'_>,
-    ) -> Poll<Result<Response<()>, Broken>> {
+    ) -> Poll<Result<Response<()>, ConnectionError>> {
         self.stays = false;
         loop {
-            if !ready!(self.poll_more(stream, cx)).map_err(Broken::Failed)? {
-                return Poll::Ready(Err(Broken::Closed));
+            if !ready!(self.poll_more(stream, cx)).map_err(ConnectionError::Failed)? {
+                return Poll::Ready(Err(ConnectionError::Closed));
             }
             if let Some(head) = response_head::take(&mut self.received, bodiless)? {
                 (self.expected, self.stays) = (head.body, head.stays);
@@ -66,10 +66,10 @@ impl Receiving {
     /// The body, if all of it is here.
     pub(super) fn whole_body(&mut self) -> Option<Bytes> {
         match self.expected {
-            Expected::Nothing => Some(Bytes::new()),
-            Expected::Length(length) if length <= self.received.len() as u64 => {
+            BodyDecoder::Nothing => Some(Bytes::new()),
+            BodyDecoder::Length(length) if length <= self.received.len() as u64 => {
                 match self.expected.take(&mut self.received) {
-                    Ok(Some(Piece::Bytes(bytes))) => Some(bytes),
+                    Ok(Some(BodyFrame::Bytes(bytes))) => Some(bytes),
                     _ => None,
                 }
             }
@@ -82,23 +82,23 @@ impl Receiving {
         &mut self,
         stream: &mut Stream,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, ConnectionError>>> {
         loop {
             match self.expected.take(&mut self.received) {
-                Ok(Some(Piece::Bytes(bytes))) => return Poll::Ready(Some(Ok(Frame::data(bytes)))),
-                Ok(Some(Piece::Trailers(trailers))) => return Poll::Ready(Some(Ok(Frame::trailers(trailers)))),
-                Ok(None) if self.expected == Expected::Nothing => return Poll::Ready(None),
+                Ok(Some(BodyFrame::Bytes(bytes))) => return Poll::Ready(Some(Ok(Frame::data(bytes)))),
+                Ok(Some(BodyFrame::Trailers(trailers))) => return Poll::Ready(Some(Ok(Frame::trailers(trailers)))),
+                Ok(None) if self.expected == BodyDecoder::Nothing => return Poll::Ready(None),
                 Ok(None) => {}
                 Err(error) => return Poll::Ready(Some(Err(error.into()))),
             }
             match ready!(self.poll_more(stream, cx)) {
                 Ok(true) => {}
-                Ok(false) if self.expected == Expected::All => {
-                    self.expected = Expected::Nothing;
+                Ok(false) if self.expected == BodyDecoder::All => {
+                    self.expected = BodyDecoder::Nothing;
                     return Poll::Ready(None);
                 }
-                Ok(false) => return Poll::Ready(Some(Err(Broken::Closed))),
-                Err(error) => return Poll::Ready(Some(Err(Broken::Failed(error)))),
+                Ok(false) => return Poll::Ready(Some(Err(ConnectionError::Closed))),
+                Err(error) => return Poll::Ready(Some(Err(ConnectionError::Failed(error)))),
             }
         }
     }
@@ -106,9 +106,9 @@ impl Receiving {
     /// How much of the body is still to come, where that is known.
     pub(super) fn left(&self) -> Option<u64> {
         match self.expected {
-            Expected::Nothing => Some(0),
-            Expected::Length(left) => Some(left),
-            Expected::Chunks(_) | Expected::All => None,
+            BodyDecoder::Nothing => Some(0),
+            BodyDecoder::Length(left) => Some(left),
+            BodyDecoder::Chunks(_) | BodyDecoder::All => None,
         }
     }
 

@@ -6,7 +6,7 @@ use etcd_client::{Certificate, Client, ConnectOptions, Permission, TlsOptions};
 use keyward::acl::store::etcd::{Login, Options};
 use keyward::acl::store::{Etcd, Freshness, Store};
 use keyward::error_chain::format_chain;
-use keyward::http::client::Identity;
+use keyward::http::client::ClientCertificate;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 
 use super::etcd_process::{Server, host, options};
@@ -92,7 +92,7 @@ async fn client_certificate_and_user_of_etcd_can_be_rotated() {
     files.write("password", PASSWORD);
     let certified = Options {
         ca_file: Some(files.path("ca.pem")),
-        identity: Some(Identity { certificate: files.path("client.pem"), key: files.path("client.key") }),
+        identity: Some(ClientCertificate { certificate: files.path("client.pem"), key: files.path("client.key") }),
         ..options([server.endpoint("https")])
     };
     let login = Login { user: "keyward".into(), password_file: files.path("password") };

@@ -8,7 +8,7 @@ use keyward::agent::server_client::{self, CallError, LoginRequest, ServerClient,
 use keyward::agent::token::ClientToken;
 use keyward::clock::{Clock, TestClock};
 use keyward::emulators::cloud::{Cloud, Machine};
-use keyward::http::client::{self, Address, Proxy, Tls};
+use keyward::http::client::{self, ProxyMode, ServerAddress, TlsOptions};
 use keyward::tasks::TaskGroup;
 use secrecy::SecretString;
 use serde_json::Value;
@@ -61,10 +61,10 @@ impl Joined {
         let agent = ServerClient::build(&server_client::ServerClientOptions {
             name: "access".into(),
             kind: ServerKind::Keyward,
-            client: client::Options {
-                address: Address::Url(server.url.parse().unwrap()),
-                tls: Tls::default(),
-                proxy: Proxy::Direct,
+            client: client::ClientOptions {
+                address: ServerAddress::Url(server.url.parse().unwrap()),
+                tls: TlsOptions::default(),
+                proxy: ProxyMode::Direct,
                 connect_timeout: Duration::from_secs(5),
                 response_timeout: Duration::from_secs(10),
             },

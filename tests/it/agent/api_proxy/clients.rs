@@ -3,8 +3,8 @@
 
 use keyward::agent::api_proxy::ApiProxyOptions;
 use keyward::emulators::secrets::{Role, Secrets};
-use keyward::http::client::Address;
-use keyward::http::guard::Admit;
+use keyward::http::client::ServerAddress;
+use keyward::http::guard::AccessMode;
 use keyward::tasks::TaskGroup;
 use secrecy::{ExposeSecret as _, SecretString};
 
@@ -14,9 +14,9 @@ use crate::harness::vault::{Proxied, rules};
 const KEY: &str = "0123456789abcdef";
 
 /// A proxy with a token of this server's, which may do everything.
-fn in_front_of(secrets: &Secrets, admit: Admit, change: impl FnOnce(&mut ApiProxyOptions)) -> Proxied {
+fn in_front_of(secrets: &Secrets, admit: AccessMode, change: impl FnOnce(&mut ApiProxyOptions)) -> Proxied {
     let proxied = Proxied::admitting(admit, |options, upstream| {
-        upstream.client.address = Address::Url(secrets.url().parse().unwrap());
+        upstream.client.address = ServerAddress::Url(secrets.url().parse().unwrap());
         change(options);
     });
     let token = secrets.token(&Role { policies: vec!["root".to_owned()], ..Role::default() });
@@ -28,8 +28,8 @@ fn in_front_of(secrets: &Secrets, admit: Admit, change: impl FnOnce(&mut ApiProx
 async fn hvac_reads_writes_and_lends_through_the_proxy_without_a_token_of_its_own() {
     let mut tasks = TaskGroup::default();
     let secrets = Secrets::start(options(), &mut tasks).unwrap();
-    let open = in_front_of(&secrets, Admit::AnyLocalUser, |_| {});
-    let keyed = in_front_of(&secrets, Admit::Key(SecretString::from(KEY)), |_| {});
+    let open = in_front_of(&secrets, AccessMode::AnyLocalUser, |_| {});
+    let keyed = in_front_of(&secrets, AccessMode::Key(SecretString::from(KEY)), |_| {});
     let unix = format!("unix://{}", open.socket.display());
     // Without any token hvac asks nothing about itself.
     let parts = ["anything", "plain", "versioned", "leases", "certificates"];
@@ -44,12 +44,12 @@ async fn hvac_reads_writes_and_lends_through_the_proxy_without_a_token_of_its_ow
 async fn hvac_wraps_and_makes_tokens_through_the_proxy_where_that_is_lifted() {
     let mut tasks = TaskGroup::default();
     let secrets = Secrets::start(options(), &mut tasks).unwrap();
-    let strict = in_front_of(&secrets, Admit::AnyLocalUser, |_| {});
+    let strict = in_front_of(&secrets, AccessMode::AnyLocalUser, |_| {});
     for part in ["wrapping", "tokens"] {
         let (good, told) = hvac(&strict.url, "", true, &[part]).await;
         assert!(!good && told.contains("is not done with the session's token"), "{part}: {told}");
     }
-    let lifted = in_front_of(&secrets, Admit::AnyLocalUser, |options| {
+    let lifted = in_front_of(&secrets, AccessMode::AnyLocalUser, |options| {
         options.rules = rules(&[], &[], &["auth/token/create", "sys/wrapping"]);
     });
     let (good, told) = hvac(&lifted.url, "", true, &["wrapping", "tokens"]).await;

@@ -1,7 +1,7 @@
 //! The key of a listener on TCP: in a header of its own it leaves room for a caller's own token.
 
 use base64::Engine as _;
-use keyward::http::guard::Admit;
+use keyward::http::guard::AccessMode;
 use secrecy::SecretString;
 use serde_json::json;
 
@@ -13,7 +13,7 @@ const KEY: &str = "0123456789abcdef";
 const OTHER: &str = "another-key-of-16";
 
 fn keyed() -> Proxied {
-    Proxied::admitting(Admit::Key(SecretString::from(KEY)), |_, _| {})
+    Proxied::admitting(AccessMode::Key(SecretString::from(KEY)), |_, _| {})
 }
 
 #[tokio::test]

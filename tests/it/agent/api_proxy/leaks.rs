@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::Response;
-use keyward::http::client::Address;
+use keyward::http::client::ServerAddress;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
@@ -141,7 +141,7 @@ async fn streaming(pieces: Vec<Vec<u8>>, servers: &mut JoinSet<()>) -> String {
 async fn streamed(pieces: Vec<Vec<u8>>) -> (Vec<u8>, bool) {
     let mut servers = JoinSet::new();
     let url = streaming(pieces, &mut servers).await;
-    let proxied = Proxied::with(|_, upstream| upstream.client.address = Address::Url(url.parse().unwrap()));
+    let proxied = Proxied::with(|_, upstream| upstream.client.address = ServerAddress::Url(url.parse().unwrap()));
     proxied.publish(TOKEN);
     // Where the token comes at once, the connection may be cut before the head is on it.
     let Ok(mut answer) = proxied.request("GET", "secret/data/web").send().await else { return (Vec::new(), false) };

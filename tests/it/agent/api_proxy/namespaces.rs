@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use keyward::agent::api_proxy::{AllowedNamespaces, NamespacePattern};
-use keyward::http::guard::Admit;
+use keyward::http::guard::AccessMode;
 use reqwest::header::HeaderValue;
 use serde_json::json;
 
@@ -167,7 +167,7 @@ async fn rules_judge_namespace_and_path_together() {
 async fn callers_may_name_the_sessions_namespace_and_those_below_it_or_what_the_listener_says() {
     let check = async |patterns: Option<&[&str]>, cases: &[(&str, u16)]| {
         let parse = |texts: &[&str]| texts.iter().map(|text| NamespacePattern::parse(text).unwrap()).collect();
-        let proxied = Proxied::in_namespace(Some("team"), Admit::AnyLocalUser, |options, _| {
+        let proxied = Proxied::in_namespace(Some("team"), AccessMode::AnyLocalUser, |options, _| {
             options.cache = Some(cache(HOUR, HOUR));
             options.namespaces = patterns.map(parse).map(AllowedNamespaces::matching).unwrap_or_default();
         });
@@ -194,7 +194,7 @@ async fn callers_may_name_the_sessions_namespace_and_those_below_it_or_what_the_
 #[tokio::test]
 async fn rules_begin_at_the_sessions_namespace() {
     let check = async |allow: &str, named: &str, path: &str, wanted: u16| {
-        let proxied = Proxied::in_namespace(Some("team"), Admit::AnyLocalUser, |options, _| {
+        let proxied = Proxied::in_namespace(Some("team"), AccessMode::AnyLocalUser, |options, _| {
             options.rules = rules(&[allow], &[], &[]);
             options.namespaces = AllowedNamespaces::matching(vec![NamespacePattern::parse("*").unwrap()]);
         });

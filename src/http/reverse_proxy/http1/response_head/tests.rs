@@ -1,6 +1,6 @@
 use super::*;
 
-fn read(text: &str) -> Result<Option<(u16, Expected, bool, String)>, Malformed> {
+fn read(text: &str) -> Result<Option<(u16, BodyDecoder, bool, String)>, ProtocolError> {
     let mut received = Bytes::copy_from_slice(text.as_bytes());
     take(&mut received, false).map(|head| {
         head.map(|head| {
@@ -15,25 +15,25 @@ fn read(text: &str) -> Result<Option<(u16, Expected, bool, String)>, Malformed> 
 
 #[test]
 fn a_head_tells_where_its_body_ends_and_whether_the_connection_stays() {
-    let check = |text: &str, wanted: (u16, Expected, bool, &str)| {
+    let check = |text: &str, wanted: (u16, BodyDecoder, bool, &str)| {
         let (status, body, stays, said) = read(text).unwrap().unwrap();
         assert_eq!((status, body, stays, said.as_str()), wanted, "{text:?}");
     };
-    let chunks = Expected::Chunks(Chunk::Size);
-    check("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", (200, Expected::Length(2), true, "content-length=2|ok"));
-    check("HTTP/1.1 200\r\nContent-Length: 0\r\n\r\n", (200, Expected::Nothing, true, "content-length=0|"));
-    check("HTTP/1.1 204 \r\nA: 1\r\n\r\n", (204, Expected::Nothing, true, "a=1|"));
-    check("HTTP/1.1 304 \r\nContent-Length: 9\r\n\r\n", (304, Expected::Nothing, true, "content-length=9|"));
-    check("HTTP/1.1 200 \r\n\r\nrest", (200, Expected::All, false, "|rest"));
+    let chunks = BodyDecoder::Chunks(ChunkState::Size);
+    check("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", (200, BodyDecoder::Length(2), true, "content-length=2|ok"));
+    check("HTTP/1.1 200\r\nContent-Length: 0\r\n\r\n", (200, BodyDecoder::Nothing, true, "content-length=0|"));
+    check("HTTP/1.1 204 \r\nA: 1\r\n\r\n", (204, BodyDecoder::Nothing, true, "a=1|"));
+    check("HTTP/1.1 304 \r\nContent-Length: 9\r\n\r\n", (304, BodyDecoder::Nothing, true, "content-length=9|"));
+    check("HTTP/1.1 200 \r\n\r\nrest", (200, BodyDecoder::All, false, "|rest"));
     check("HTTP/1.1 200 \r\nTransfer-Encoding: Chunked \r\n\r\n0", (200, chunks, true, "|0"));
     check("HTTP/1.1 200 \r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n", (200, chunks, false, "|"));
     check(
         "HTTP/1.1 200 \r\nContent-Length: 2, 2\r\nContent-Length: 2\r\n\r\n",
-        (200, Expected::Length(2), true, "content-length=2, 2|"),
+        (200, BodyDecoder::Length(2), true, "content-length=2, 2|"),
     );
     check(
         "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 \r\nLink: a\r\n\r\nHTTP/1.1 201 \r\nContent-Length: 1\r\n\r\n",
-        (201, Expected::Length(1), true, "content-length=1|"),
+        (201, BodyDecoder::Length(1), true, "content-length=1|"),
     );
     let closing = |head: &str| read(&format!("{head}Content-Length: 1\r\n\r\n")).unwrap().unwrap();
     for (head, stays, said) in [
@@ -51,23 +51,23 @@ fn a_head_tells_where_its_body_ends_and_whether_the_connection_stays() {
 #[test]
 fn what_could_be_read_in_two_ways_is_not_read() {
     for (rest, wanted) in [
-        ("Content-Length: 1\r\nContent-Length: 2\r\n", Malformed::Length),
-        ("Content-Length: 1, 2\r\n", Malformed::Length),
-        ("Content-Length: +1\r\n", Malformed::Length),
-        ("Content-Length: \r\n", Malformed::Length),
-        ("Content-Length: 18446744073709551616\r\n", Malformed::Length),
-        ("Transfer-Encoding: gzip, chunked\r\n", Malformed::Coding),
-        ("Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n", Malformed::Coding),
-        ("A : 1\r\n", Malformed::Head(httparse::Error::HeaderName)),
-        (" A: 1\r\n", Malformed::Head(httparse::Error::HeaderName)),
-        ("A: 1\r\n b\r\n", Malformed::Head(httparse::Error::HeaderName)),
+        ("Content-Length: 1\r\nContent-Length: 2\r\n", ProtocolError::Length),
+        ("Content-Length: 1, 2\r\n", ProtocolError::Length),
+        ("Content-Length: +1\r\n", ProtocolError::Length),
+        ("Content-Length: \r\n", ProtocolError::Length),
+        ("Content-Length: 18446744073709551616\r\n", ProtocolError::Length),
+        ("Transfer-Encoding: gzip, chunked\r\n", ProtocolError::Coding),
+        ("Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n", ProtocolError::Coding),
+        ("A : 1\r\n", ProtocolError::Head(httparse::Error::HeaderName)),
+        (" A: 1\r\n", ProtocolError::Head(httparse::Error::HeaderName)),
+        ("A: 1\r\n b\r\n", ProtocolError::Head(httparse::Error::HeaderName)),
     ] {
         assert_eq!(read(&format!("HTTP/1.1 200 OK\r\n{rest}\r\n")), Err(wanted), "{rest:?}");
     }
-    assert_eq!(read("HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"), Err(Malformed::Coding));
-    assert_eq!(read("HTTP/1.1 101 Switching Protocols\r\n\r\n"), Err(Malformed::Protocol));
-    assert_eq!(read("SSH-2.0-OpenSSH_9.2\r\n"), Err(Malformed::Head(httparse::Error::Version)));
-    assert_eq!(read(&format!("HTTP/1.1 200 OK\r\nA: {}", "a".repeat(LONGEST_HEAD))), Err(Malformed::TooLong));
+    assert_eq!(read("HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"), Err(ProtocolError::Coding));
+    assert_eq!(read("HTTP/1.1 101 Switching Protocols\r\n\r\n"), Err(ProtocolError::Protocol));
+    assert_eq!(read("SSH-2.0-OpenSSH_9.2\r\n"), Err(ProtocolError::Head(httparse::Error::Version)));
+    assert_eq!(read(&format!("HTTP/1.1 200 OK\r\nA: {}", "a".repeat(LONGEST_HEAD))), Err(ProtocolError::TooLong));
 }
 
 #[test]
@@ -91,8 +91,8 @@ proptest::proptest! {
             let head = take(&mut received, false)?;
             Ok(head.map(|head| (head.response.headers().clone(), head.body, head.stays, received.len())))
         };
-        let alone: Result<_, Malformed> = told(head.as_bytes());
-        let more: Result<_, Malformed> = told(&[head.as_bytes(), &rest].concat());
+        let alone: Result<_, ProtocolError> = told(head.as_bytes());
+        let more: Result<_, ProtocolError> = told(&[head.as_bytes(), &rest].concat());
         match (alone, more) {
             (Ok(Some(alone)), Ok(Some(more))) => {
                 proptest::prop_assert_eq!((&alone.0, alone.1, alone.2), (&more.0, more.1, more.2));
