@@ -1,0 +1,56 @@
+use serde_json::json;
+
+use super::*;
+
+fn found(yaml: &str) -> Result<Json, String> {
+    read(yaml).map(|found| found.0.clone()).map_err(|wrong| wrong.to_string())
+}
+
+#[test]
+fn values_have_the_types_that_go_gives_them() {
+    let check = |yaml: &str, wanted: Json| assert_eq!(found(yaml), Ok(wanted), "{yaml}");
+    check("a: [1, two, 'three', \"4\"]", json!({"a": [1, "two", "three", "4"]}));
+    check("- ~\n-\n- null\n- true\n- FALSE\n- yes\n- on", json!([null, null, null, true, false, "yes", "on"]));
+    check("[0x1f, 0o17, 017, 0b11, 1_000, -7, +7]", json!([31, 15, 15, 3, 1000, -7, 7]));
+    check("[18446744073709551615, 1.5, 1e3, .5, 2.]", json!([u64::MAX, 1.5, 1000.0, 0.5, 2.0]));
+    check(
+        "[1.2.3, 0xzz, '12', 2026-01-31, 12:30, e3, infinity, 1e999]",
+        json!(["1.2.3", "0xzz", "12", "2026-01-31", "12:30", "e3", "infinity", "1e999"]),
+    );
+    check("a: |\n  one\n  two\nb: >-\n  one\n  two\n", json!({"a": "one\ntwo\n", "b": "one two"}));
+    check("a: !!str 12\nb: !!int '12'\nc: !mine 12", json!({"a": "12", "b": 12, "c": "12"}));
+    check("1: a\ntrue: b", json!({"1": "a", "true": "b"}));
+    check(
+        "base: &b {x: 1, y: 2}\nmine:\n  <<: *b\n  y: 3",
+        json!({
+            "base": {"x": 1, "y": 2}, "mine": {"x": 1, "y": 3}
+        }),
+    );
+    check("<<: [{x: 1}, {x: 2, z: 3}]", json!({"x": 1, "z": 3}));
+    check("# nothing\n", Json::Null);
+    check("a: 1\n---\nb: 2\n", json!({"a": 1}));
+}
+
+#[test]
+fn what_is_no_yaml_or_too_much_is_refused_by_its_line_and_not_by_its_content() {
+    let check = |yaml: &str, wanted: &str| {
+        let told = found(yaml).unwrap_err();
+        assert!(told.contains(wanted) && !told.contains("canary"), "{told}");
+    };
+    check("a: 1\nb: [canary", "no YAML from line");
+    check("canary: 1\ncanary: 2", "line 2 on: a key stands there twice");
+    check("? [a]\n: 1", "a key is no plain text");
+    check("a: &x [*x]", "an alias stands in what it stands for");
+    check("a: *canary", "no YAML from line 1");
+    check("a: !!binary Y2FuYXJ5", "a tag has no meaning here");
+    check("a: !!int canary", "not of the type");
+    check("<<: canary", "is no map");
+    check(&"[".repeat(150), "no YAML");
+    check(&format!("{}{}", "- ".repeat(150), "x"), "too deep");
+    let mut laughs = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
+    for level in 1..12 {
+        let before = format!("*a{}", level - 1);
+        laughs.extend([&format!("a{level}: &a{level} ["), &*vec![before; 10].join(", "), "]\n"]);
+    }
+    check(&laughs, "too many values");
+}

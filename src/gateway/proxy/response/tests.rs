@@ -1,0 +1,67 @@
+use super::*;
+
+fn rewritten(status: u16, given: &[(&'static str, &'static str)]) -> Vec<(String, String)> {
+    let mut headers: HeaderMap =
+        given.iter().map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value))).collect();
+    let platform_url = Url::parse("https://tfe.example.com/api/registry/v1/modules/a/b/c/1.0.0/download?x=1").unwrap();
+    rewrite_headers(StatusCode::from_u16(status).unwrap(), &mut headers, || platform_url.clone(), SystemTime::now());
+    let text = |(name, value): (&HeaderName, &HeaderValue)| (name.to_string(), value.to_str().unwrap().to_owned());
+    headers.iter().map(text).collect()
+}
+
+#[test]
+fn relative_addresses_lead_to_the_platform_or_the_gateway_and_absolute_ones_stay() {
+    let check = |name: &'static str, given: &'static str, wanted: &str| {
+        assert_eq!(rewritten(302, &[(name, given)]), [(name.to_owned(), wanted.to_owned())], "{given}");
+    };
+    for name in ["location", "x-terraform-get"] {
+        check(name, "/v1/object/a?b", "https://tfe.example.com/v1/object/a?b");
+        check(name, "https://archivist.example.com/v1/object/a%2f", "https://archivist.example.com/v1/object/a%2f");
+        check(name, "https://tfe.example.com/api/v2/x", "https://tfe.example.com/api/v2/x");
+        check(name, "//archivist.example.com/a", "https://archivist.example.com/a");
+    }
+    let module = "/api/registry/v1/modules/a/b/c";
+    for (given, path) in [
+        ("./archive.tar.gz", format!("{module}/1.0.0/archive.tar.gz")),
+        ("../x", format!("{module}/x")),
+        ("/api/v2/x?y=%2F#z", "/api/v2/x?y=%2F#z".to_owned()),
+        ("//tfe.example.com/api/v2/x", "/api/v2/x".to_owned()),
+    ] {
+        check("location", given, &path);
+    }
+    check("location", "?page=2", &format!("{module}/1.0.0/download?page=2"));
+    check("location", "/api/v2/..%2f..%2fadmin", "https://tfe.example.com/api/v2/..%2f..%2fadmin");
+    check("location", "/api/v2/../../admin", "https://tfe.example.com/admin");
+    check("x-terraform-get", "../x", &format!("https://tfe.example.com{module}/x"));
+    check("x-terraform-get", "/api/v2/x", "https://tfe.example.com/api/v2/x");
+    check("x-terraform-get", "git::https://example.com/a.git", "git::https://example.com/a.git");
+    check("x-terraform-get", "github.com/a/b", "github.com/a/b");
+}
+
+#[test]
+fn too_many_requests_tell_when_to_ask_again() {
+    let retry = |status, given: &[_]| {
+        rewritten(status, given).into_iter().find(|(name, _)| name == "retry-after").map(|(_, value)| value)
+    };
+    let check = |reset: &'static str, wanted: Option<&str>| {
+        assert_eq!(retry(429, &[("x-ratelimit-reset", reset)]).as_deref(), wanted, "{reset}");
+    };
+    check("0.25", Some("1"));
+    check("2", Some("2"));
+    check("2.001", Some("3"));
+    check("0", Some("1"));
+    check("-3", Some("1"));
+    check("1e7", Some("900"));
+    check("1e300", Some("900"));
+    check("1500000000", Some("1"));
+    check("NaN", None);
+    check("soon", None);
+    assert_eq!(retry(429, &[("x-ratelimit-reset", "5"), ("retry-after", "7")]).as_deref(), Some("7"));
+    assert_eq!(retry(200, &[("x-ratelimit-reset", "5")]), None);
+}
+
+#[test]
+fn what_is_meant_for_those_who_came_directly_is_taken_off() {
+    let given = [("set-cookie", "a=b"), ("strict-transport-security", "max-age=1"), ("alt-svc", "h3"), ("etag", "1")];
+    assert_eq!(rewritten(200, &given), [("etag".to_owned(), "1".to_owned())]);
+}
