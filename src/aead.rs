@@ -1,10 +1,10 @@
-//! Seals bytes so that only the same key opens them, and only for what they were sealed for.
+//! Encrypts and authenticates bytes with AES-256-GCM.
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, NONCE_LEN, Nonce, RandomizedNonceKey};
 use aws_lc_rs::error::Unspecified;
 use zeroize::Zeroizing;
 
-/// AES-256-GCM with a random nonce for each seal.
+/// AES-256-GCM key that takes a random nonce for each message.
 pub struct AeadKey(RandomizedNonceKey);
 
 impl std::fmt::Debug for AeadKey {
@@ -14,30 +14,30 @@ impl std::fmt::Debug for AeadKey {
 }
 
 impl AeadKey {
-    /// Takes a key that must be random or derived from what is.
+    /// Creates a key. The bytes must be random or derived from random bytes.
     ///
     /// # Errors
-    /// The crypto library refused.
+    /// The cryptographic library failed.
     pub fn new(key: &[u8; 32]) -> Result<Self, Unspecified> {
         RandomizedNonceKey::new(&AES_256_GCM, key).map(Self)
     }
 
-    /// The sealed form of `plain`: nonce, ciphertext, tag. It opens with the same `additional_data` alone.
+    /// Encrypts `plain` and returns nonce, ciphertext and tag. Decryption needs the same `additional_data`.
     ///
     /// # Errors
-    /// The crypto library refused.
+    /// The cryptographic library failed.
     pub fn seal(&self, plain: &[u8], additional_data: &[u8]) -> Result<Vec<u8>, Unspecified> {
-        // Room for all from the start: a buffer that grows leaves copies behind.
+        // Allocated once: a buffer that grows leaves copies of the plain text in freed memory.
         let mut sealed = Zeroizing::new(Vec::with_capacity(plain.len() + AES_256_GCM.tag_len()));
         sealed.extend_from_slice(plain);
         let nonce = self.0.seal_in_place_append_tag(Aad::from(additional_data), &mut *sealed)?;
         Ok([nonce.as_ref().as_slice(), sealed.as_slice()].concat())
     }
 
-    /// The plain form of what [`AeadKey::close`] gave.
+    /// Decrypts a message of [`AeadKey::seal`].
     ///
     /// # Errors
-    /// It was sealed with another key or bound to something else, or is damaged.
+    /// The key or the additional data differ, or the message is damaged.
     pub fn open(&self, sealed: &[u8], additional_data: &[u8]) -> Result<Zeroizing<Vec<u8>>, Unspecified> {
         let (nonce, sealed) = sealed.split_at_checked(NONCE_LEN).ok_or(Unspecified)?;
         let mut buffer = Zeroizing::new(sealed.to_vec());

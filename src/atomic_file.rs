@@ -1,4 +1,4 @@
-//! Replaces a file as a whole: a reader sees the old content or the new, never a part, and never with a wider mode.
+//! Replaces files atomically: a reader sees the old content or the new, never a part, and never with a wider mode.
 //!
 //! Blocks: async callers go through `spawn_blocking`. The destination is never opened for writing and never followed:
 //! a symlink, FIFO, device, socket or folder in its place is refused, without waiting on it.
@@ -15,10 +15,10 @@ use zeroize::Zeroizing;
 
 use crate::secure_dir::{Dir, DirError};
 
-/// Who may do what with the file.
+/// Mode and ownership of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attributes {
-    /// Permission bits, such as `0o600`. The umask has no say.
+    /// Permission bits, such as `0o600`. The umask is ignored.
     pub mode: u32,
     /// The owner's id; `None` leaves the file to the running user.
     pub owner: Option<u32>,
@@ -26,19 +26,19 @@ pub struct Attributes {
     pub group: Option<u32>,
 }
 
-/// What was done.
+/// Outcome of an operation on a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     /// The file was replaced, emptied or removed.
     Written,
-    /// It was so already and was not touched.
+    /// The file already had that content and those attributes and was not touched.
     Same,
 }
 
-/// Makes `path` a regular file that holds `bytes`, with these attributes.
+/// Replaces `path` by a regular file with these bytes and attributes.
 ///
-/// Everything is set on a temporary file in the same folder, by its descriptor, before the name `path` leads to it. A
-/// file that is so already keeps its inode and times.
+/// Everything is set on a temporary file in the same folder, by its descriptor, before it is renamed to `path`. A file
+/// that already has this content and these attributes keeps its inode and times.
 ///
 /// # Errors
 /// Nothing has changed at `path`, but in the last case: the folder could not be synced after the rename.
@@ -52,7 +52,8 @@ pub fn replace(path: &Path, bytes: &[u8], attributes: &Attributes) -> Result<Out
     Ok(Outcome::Written)
 }
 
-/// As [`replace`], and keeps the file that is replaced as `path` with `.bak` at its end, with its content, mode and owner.
+/// Replaces a file like [`replace`] and keeps the old file as `path` with `.bak` appended, with its content, mode and
+/// owner.
 ///
 /// # Errors
 /// As [`replace`]; the copy could not be kept, and nothing has changed at `path`.
@@ -73,8 +74,8 @@ pub fn replace_with_backup(path: &Path, bytes: &[u8], attributes: &Attributes) -
     Ok(Outcome::Written)
 }
 
-/// Gives the file a second name, in place of what had it before. The new content gets the first name by a rename, so that
-/// the second one keeps the old.
+/// Links the file to a second name, replacing a file of that name. The rename of the new content then leaves the old
+/// content under the second name.
 fn keep_copy(folder: &Dir, name: &OsStr) -> io::Result<()> {
     let temporary = temporary_name(name)?;
     rustix::fs::linkat(folder, name, folder, &temporary, AtFlags::empty())?;
@@ -86,7 +87,7 @@ fn keep_copy(folder: &Dir, name: &OsStr) -> io::Result<()> {
     Ok(renamed?)
 }
 
-/// As [`replace`], with what `write` writes: for what is too large to be held as a whole.
+/// Replaces a file like [`replace`] with the bytes that `write` writes, for content too large for memory.
 ///
 /// # Errors
 /// As [`replace`]; `write` failed.
@@ -159,9 +160,9 @@ pub fn remove(path: &Path) -> Result<Outcome, ReplaceError> {
     }
 }
 
-/// Removes what a killed process left beside `path`: temporary files of this user that no process is writing, which a
-/// lock tells at once. Where the file system has no locks, those that are older than a minute. Returns their number; a
-/// folder that cannot be listed has none.
+/// Removes temporary files beside `path` that killed processes of this user left behind. A file lock marks those still
+/// being written; on a file system without locks, files older than a minute count as abandoned. Returns their number, 0
+/// if the folder cannot be listed.
 ///
 /// # Errors
 /// The folder cannot be opened.
@@ -187,15 +188,15 @@ pub fn sweep(path: &Path) -> Result<usize, DirError> {
     Ok(swept)
 }
 
-/// As [`sweep`], at the start of a part that writes `path`; what was found is logged.
+/// Sweeps like [`sweep`] and logs the result, for callers that start up.
 pub fn sweep_at_start(path: &Path) {
-    // A folder that is not there yet has nothing to sweep, and the first write tells what is wrong with it.
+    // A missing folder has nothing to sweep; the first write reports other problems with it.
     if let Ok(files @ 1..) = sweep(path) {
         tracing::info!(event = "file.swept", path = %path.display(), files, "leftovers of an interrupted write were removed");
     }
 }
 
-/// True if no process writes the temporary file: its writer holds a lock on it.
+/// Returns true if no process writes the temporary file: its writer holds a lock on it.
 fn is_abandoned(folder: &Dir, name: &OsStr, old: impl FnOnce() -> bool) -> bool {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     // This user's files open, whatever their mode, for root; else one without the right to read was given its last mode.
@@ -232,7 +233,8 @@ fn regular_or_absent(folder: &Dir, name: &OsStr, path: &Path) -> Result<Option<S
     }
 }
 
-/// Whether the file is what it should be. One with a second name is not: that name would keep the old content.
+/// Returns true if the file has this content and these attributes. A file with a second link does not: that name would
+/// keep the old content.
 fn is_so(folder: &Dir, name: &OsStr, stat: &Stat, bytes: &[u8], attributes: &Attributes) -> bool {
     let owner = attributes.owner.unwrap_or_else(|| rustix::process::geteuid().as_raw());
     let same_attributes = stat.st_mode & 0o7777 == attributes.mode & 0o7777
@@ -244,19 +246,19 @@ fn is_so(folder: &Dir, name: &OsStr, stat: &Stat, bytes: &[u8], attributes: &Att
 }
 
 fn content(folder: &Dir, name: &OsStr, length: usize) -> Option<Zeroizing<Vec<u8>>> {
-    // NONBLOCK: what was a file when it was looked at may be a FIFO by now.
+    // NONBLOCK: the name may have become a FIFO since the `stat`.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = std::fs::File::from(rustix::fs::openat(folder, name, flags, Mode::empty()).ok()?);
     if !file.metadata().ok()?.is_file() {
         return None;
     }
-    // With room for all of it, so that the buffer is never moved and no copy stays behind.
+    // Allocated once: a buffer that grows leaves copies of a secret in freed memory.
     let mut found = Zeroizing::new(Vec::with_capacity(length + 32));
     file.take(length as u64 + 1).read_to_end(&mut found).ok()?;
     Some(found)
 }
 
-/// A file that has no other name than a random one, and loses that when dropped.
+/// A file under a random name; removed on drop unless it was renamed.
 struct Temporary<'a> {
     folder: &'a Dir,
     name: OsString,
@@ -313,7 +315,7 @@ fn is_temporary_of(name: &OsStr, found: &OsStr) -> bool {
     digits.is_some_and(|digits| digits.len() == 16 && digits.iter().all(u8::is_ascii_hexdigit))
 }
 
-/// An id to be set; the system's "leave it" is none.
+/// Maps the system's "leave unchanged" id to `None`.
 fn id(id: u32) -> Option<u32> {
     (id != u32::MAX).then_some(id)
 }
@@ -333,7 +335,7 @@ fn kind(mode: u32) -> &'static str {
     }
 }
 
-/// Why a file was not replaced.
+/// Reason why a file was not replaced.
 #[derive(Debug, thiserror::Error)]
 pub enum ReplaceError {
     /// Its folder cannot be used.
@@ -344,19 +346,19 @@ pub enum ReplaceError {
     NotRegular {
         /// The path.
         path: PathBuf,
-        /// What stands there, with its article.
+        /// Kind of the existing file, with its article.
         found: &'static str,
     },
     /// The system refused a step.
     #[error("cannot {step} {}; {advice}", path.display())]
     Step {
-        /// What was tried.
+        /// The failed step, as a verb.
         step: &'static str,
         /// The path.
         path: PathBuf,
-        /// What would help.
+        /// Advice for the operator.
         advice: &'static str,
-        /// The system's words.
+        /// The system's error.
         source: io::Error,
     },
 }

@@ -1,9 +1,9 @@
-//! How long to wait before trying again: exponential with full jitter, never sleeping itself.
+//! Computes waits between retries: exponential backoff with full jitter. Never sleeps itself.
 
 use std::time::Duration;
 
-/// Counts the failures of one thing and says how long to wait after each: a uniform share of a limit that doubles
-/// from `base` to `most`. Full jitter spreads a fleet that failed together better than a share of the wait does.
+/// Exponential backoff: each wait is a uniform share of a limit that doubles from `base` to `max`. Full jitter spreads
+/// a fleet that failed together better than a share of the wait does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Backoff {
     base: Duration,
@@ -12,32 +12,32 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// A backoff for calls to a server: 1 s to 5 min.
+    /// Backoff for calls to a server: 1 s to 5 min.
     pub const UPSTREAM: Self = Self::new(Duration::from_secs(1), Duration::from_mins(5));
 
-    /// A backoff whose limit starts at `base` and grows to `most`.
+    /// Creates a backoff whose limit starts at `base` and grows to `max`.
     pub const fn new(base: Duration, max: Duration) -> Self {
         Self { base, max, failures: 0 }
     }
 
-    /// The same, as it stood after so many failures in a row.
+    /// Returns the backoff in the state after this many failures in a row.
     #[must_use]
     pub const fn after(mut self, failures: u32) -> Self {
         self.failures = failures;
         self
     }
 
-    /// Failures since the last success.
+    /// Returns the number of failures since the last success.
     pub const fn failures(&self) -> u32 {
         self.failures
     }
 
-    /// Forgets all failures.
+    /// Resets the count of failures.
     pub const fn reset(&mut self) {
         self.failures = 0;
     }
 
-    /// The wait after one more failure, where `unit` is a random number in `0.0..1.0`.
+    /// Records a failure and returns the wait after it. `unit` is a random number in `0.0..1.0`.
     pub fn next(&mut self, unit: f64) -> Duration {
         let limit = self.base.saturating_mul(1_u32 << self.failures.min(20)).min(self.max);
         self.failures = self.failures.saturating_add(1);
@@ -45,7 +45,8 @@ impl Backoff {
     }
 }
 
-/// A random number in `0.0..1.0` from the system's generator; one half if that fails, which spreads nothing but is safe.
+/// Returns a random number in `0.0..1.0` from the system's generator; 0.5 if that fails, which spreads nothing but is
+/// safe.
 pub fn random_unit() -> f64 {
     let mut bytes = [0_u8; 4];
     match aws_lc_rs::rand::fill(&mut bytes) {

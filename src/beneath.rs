@@ -1,4 +1,4 @@
-//! Opens files that must stand beneath a folder, wherever symlinks in it lead.
+//! Opens files only if they are inside a folder after all symlinks are resolved.
 
 use std::ffi::OsString;
 use std::io;
@@ -9,8 +9,8 @@ use std::path::{Component, Path, PathBuf};
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
-/// Opens the file at `path` to read it, if it stands beneath `folder` once all symlinks are followed. The folder itself
-/// may be named through symlinks. Never waits, as opening a FIFO would.
+/// Opens the file at `path` for reading if it is inside `folder` after all symlinks are resolved. `folder` itself may
+/// be named through symlinks. Never blocks, as opening a FIFO would.
 ///
 /// # Errors
 /// The file cannot be opened, or the way to it leads out of the folder ([`io::ErrorKind::PermissionDenied`]).
@@ -21,7 +21,7 @@ pub fn open_beneath(folder: &Path, path: &Path) -> io::Result<OwnedFd> {
         match rustix::fs::openat2(&root, path, READ, Mode::empty(), flags) {
             Ok(file) => return Ok(file),
             Err(Errno::XDEV) => return Err(leads_out()),
-            // A rename elsewhere in the tree met the kernel in the middle of the way.
+            // The kernel returns EAGAIN when a rename elsewhere in the tree races with the lookup.
             Err(Errno::AGAIN) => {}
             // Kernels before 5.6 lack the call, and some sandboxes refuse it.
             Err(Errno::NOSYS | Errno::PERM | Errno::INVAL) => return walk_beneath(root, path),
@@ -31,7 +31,7 @@ pub fn open_beneath(folder: &Path, path: &Path) -> io::Result<OwnedFd> {
     walk_beneath(root, path)
 }
 
-/// The same, one name at a time.
+/// Resolves the path one component at a time, for kernels without `openat2`.
 fn walk_beneath(root: OwnedFd, path: &Path) -> io::Result<OwnedFd> {
     let mut folders = vec![root];
     // A stack: the next component is its last.
@@ -80,10 +80,10 @@ fn leads_out() -> io::Error {
 
 const READ: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
 
-/// As often as the kernel's own library tries.
+/// Number of tries that the kernel's documentation of `openat2` suggests.
 const ATTEMPTS: u32 = 128;
 
-/// As many symlinks as the kernel itself follows in one path.
+/// Number of symlinks that the kernel follows in one path.
 const MAX_HOPS: u32 = 40;
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! One clock for everything that must end at a time: BOOTTIME, which goes on through a suspend, and the wall clock,
-//! which goes on through a restart. `Instant` stops in a suspend and is used for network time-outs only.
+//! Reads BOOTTIME, which continues through a suspend, and the wall clock, which continues through a restart. `Instant`
+//! stops during a suspend and is used for network time-outs only.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -10,13 +10,13 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::watch;
 
-/// Where the time comes from.
+/// Source of the time.
 #[derive(Debug, Clone, Default)]
 pub enum Clock {
     /// The machine's clocks.
     #[default]
     System,
-    /// tokio's (pausable) time, with jumps that a test makes.
+    /// tokio's pausable time, plus the offsets that a test sets.
     Test(TestClock),
 }
 
@@ -30,12 +30,12 @@ pub struct ClockReading {
 }
 
 impl ClockReading {
-    /// Time from `earlier` to this moment by BOOTTIME; zero if `earlier` is later.
+    /// Returns the BOOTTIME from `earlier` to this reading; zero if `earlier` is later.
     pub fn since(&self, earlier: Self) -> Duration {
         self.boot.saturating_sub(earlier.boot)
     }
 
-    /// Time from this moment until `later` by BOOTTIME; zero once it has come.
+    /// Returns the BOOTTIME from this reading until `later`; zero if that has passed.
     pub fn until(&self, later: Self) -> Duration {
         later.boot.saturating_sub(self.boot)
     }
@@ -49,14 +49,14 @@ impl std::ops::Add<Duration> for ClockReading {
     }
 }
 
-/// Milliseconds since 1970; zero before.
+/// Converts a time to milliseconds since 1970; zero for earlier times.
 pub fn millis(wall: SystemTime) -> u64 {
     let since = wall.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 impl Clock {
-    /// Now, by both clocks.
+    /// Reads both clocks.
     pub fn now(&self) -> ClockReading {
         match self {
             Self::System => ClockReading { boot: boottime(), wall: SystemTime::now() },
@@ -64,7 +64,7 @@ impl Clock {
         }
     }
 
-    /// Whether `moment` has come, by BOOTTIME. Costs half of [`Clock::now`].
+    /// Returns true once BOOTTIME has reached `reading`. Costs half of [`Clock::now`].
     pub fn has_reached(&self, moment: ClockReading) -> bool {
         match self {
             Self::System => boottime() >= moment.boot,
@@ -72,16 +72,16 @@ impl Clock {
         }
     }
 
-    /// Returns once `span` has passed by BOOTTIME, a suspend counted in.
+    /// Sleeps for `span` by BOOTTIME, suspends included.
     pub async fn sleep(&self, span: Duration) {
         self.sleep_until(self.now() + span).await;
     }
 
-    /// Returns once BOOTTIME has reached `moment`.
+    /// Sleeps until BOOTTIME reaches `reading`.
     pub async fn sleep_until(&self, moment: ClockReading) {
         match self {
             Self::System => {
-                // Without a timer (descriptors used up) tokio's will do: it is only wrong across a suspend.
+                // Without a timer (no descriptors left) tokio's sleep is used: it is wrong only across a suspend.
                 if sleep_boottime(moment.boot).await.is_err() {
                     tokio::time::sleep(self.now().until(moment)).await;
                 }
@@ -90,7 +90,7 @@ impl Clock {
         }
     }
 
-    /// Returns once BOOTTIME has reached `moment`; never, where there is none.
+    /// Sleeps until BOOTTIME reaches `reading`; forever for `None`.
     pub async fn sleep_until_some(&self, moment: Option<ClockReading>) {
         match moment {
             Some(moment) => self.sleep_until(moment).await,
@@ -98,7 +98,7 @@ impl Clock {
         }
     }
 
-    /// Watches for the wall clock being set, or the machine coming back from a suspend.
+    /// Watches for changes of the wall clock and for resumes from a suspend.
     pub fn changes(&self) -> ClockChanges {
         match self {
             Self::System => ClockChanges::System(wall_clock_timer().ok()),
@@ -107,21 +107,21 @@ impl Clock {
     }
 }
 
-/// Tells when the clocks have moved by other than the passing of time.
+/// Notifies of clock changes other than the passing of time.
 #[derive(Debug)]
 pub enum ClockChanges {
-    /// A timer that the kernel cancels when the wall clock is set; `None` where none could be had.
+    /// A timer that the kernel cancels when the wall clock is set; `None` if it could not be created.
     System(Option<AsyncFd<std::os::fd::OwnedFd>>),
-    /// The jumps that a test makes.
+    /// The offsets that a test sets.
     Test(watch::Receiver<TestClockOffsets>),
 }
 
 impl ClockChanges {
-    /// Returns after the next jump. Never, where the system gives no such timer.
+    /// Waits for the next change; forever if the system has no such timer.
     pub async fn next(&mut self) {
         match self {
             Self::System(Some(timer)) => {
-                // The read fails with ECANCELED when the clock was set; nothing else ends this wait.
+                // The read fails with ECANCELED when the clock is set; nothing else ends this wait.
                 let _ = timer.async_io(Interest::READABLE, |fd| Ok(rustix::io::read(fd, &mut [0_u8; 8])?)).await;
             }
             Self::System(None) => std::future::pending().await,
@@ -134,7 +134,7 @@ impl ClockChanges {
     }
 }
 
-/// A clock that a test drives: it follows tokio's time and jumps when told to.
+/// A clock for tests: it follows tokio's time and moves by offsets that the test sets.
 #[derive(Debug, Clone)]
 pub struct TestClock {
     start: tokio::time::Instant,
@@ -142,7 +142,7 @@ pub struct TestClock {
     offsets: Arc<watch::Sender<TestClockOffsets>>,
 }
 
-/// How far a driven clock has been moved, in seconds.
+/// Offsets of a test clock.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TestClockOffsets {
     boot: Duration,
@@ -150,7 +150,7 @@ pub struct TestClockOffsets {
 }
 
 impl TestClock {
-    /// A driven clock whose wall clock starts at `wall`.
+    /// Creates a test clock whose wall clock starts at `wall`.
     pub fn starting_at(wall: SystemTime) -> Self {
         Self {
             start: tokio::time::Instant::now(),
@@ -159,12 +159,12 @@ impl TestClock {
         }
     }
 
-    /// Sets the wall clock forward (or back), as an administrator or a time service would.
+    /// Moves the wall clock by `seconds`, as an administrator or a time service would.
     pub fn set_wall_by(&self, seconds: i64) {
         self.offsets.send_modify(|offsets| offsets.wall_seconds += seconds);
     }
 
-    /// Lets `span` pass in a suspend: both clocks move, tokio's time does not.
+    /// Simulates a suspend of `span`: both clocks move, tokio's time does not.
     pub fn suspend(&self, span: Duration) {
         self.offsets.send_modify(|offsets| {
             offsets.boot += span;
@@ -198,8 +198,8 @@ impl TestClock {
 
 const UPTIME_AT_START: Duration = Duration::from_hours(1);
 
-/// The C library's call and not rustix's: that one finds the kernel's page of clocks by itself, which crashes under
-/// valgrind and passes by a preloaded clock. It cannot fail since Linux 2.6.39.
+/// Reads BOOTTIME through the C library: rustix locates the vDSO itself, which crashes under valgrind and bypasses a
+/// preloaded clock. The call cannot fail since Linux 2.6.39.
 fn boottime() -> Duration {
     clock_gettime(ClockId::CLOCK_BOOTTIME).map(Duration::from).unwrap_or_default()
 }
@@ -210,7 +210,7 @@ fn to_timespec(time: Duration) -> Timespec {
 
 async fn sleep_boottime(until: Duration) -> std::io::Result<()> {
     let timer = rustix::time::timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
-    // A time of zero would disarm the timer; BOOTTIME zero is long past.
+    // A time of zero would disarm the timer; BOOTTIME zero has always passed.
     let spec =
         Itimerspec { it_interval: Timespec::default(), it_value: to_timespec(until.max(Duration::from_nanos(1))) };
     rustix::time::timerfd_settime(&timer, TimerfdTimerFlags::ABSTIME, &spec)?;
@@ -219,7 +219,7 @@ async fn sleep_boottime(until: Duration) -> std::io::Result<()> {
     Ok(())
 }
 
-/// A timer far in the future that the kernel cancels when the wall clock is set (`timerfd_create(2)`).
+/// Creates a timer far in the future that the kernel cancels when the wall clock is set (`timerfd_create(2)`).
 fn wall_clock_timer() -> std::io::Result<AsyncFd<std::os::fd::OwnedFd>> {
     let timer = rustix::time::timerfd_create(TimerfdClockId::Realtime, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
     let never = Timespec { tv_sec: i64::MAX / 2, tv_nsec: 0 };

@@ -1,5 +1,5 @@
-//! Programs that are started: with an environment made for them, in a process group of their own, with no descriptor but the
-//! first three. Whoever drops a running one ends it, and what it has started.
+//! Starts child processes: with an environment of their own, in a process group of their own, and with no descriptors
+//! but the first three. Dropping a child process kills it and its descendants.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,13 +14,13 @@ use tokio::process::{Child, Command};
 use crate::clock::Clock;
 use crate::secret::ct_eq;
 
-/// Variables for a program. Their values may be secrets: nothing shows them.
+/// Environment variables of a command. Their values may be secrets: `Debug` shows names only.
 #[derive(Clone, Default)]
 pub struct EnvVars(BTreeMap<String, SecretString>);
 
 impl EnvVars {
-    /// Of this process's variables those that any program may have (where to find programs, who the user is, language and time
-    /// zone), and those that `pass` names; a name there may end in `*`. Never those of [`is_reserved`].
+    /// Selects from this process's variables those that every command gets (paths, user, language, time zone) and those
+    /// that `pass` names; a name there may end in `*`. Variables of [`is_reserved`] are never selected.
     pub fn allowed(of: &BTreeMap<String, String>, pass: &[String]) -> Self {
         let named = |name: &str, pattern: &str| match pattern.strip_suffix('*') {
             Some(start) => name.starts_with(start),
@@ -34,24 +34,24 @@ impl EnvVars {
         Self(passed.map(|(name, value)| (name.clone(), SecretString::from(value.as_str()))).collect())
     }
 
-    /// One variable's value.
+    /// Returns the value of a variable.
     pub fn get(&self, name: &str) -> Option<&SecretString> {
         self.0.get(name)
     }
 
-    /// Sets a variable.
+    /// Sets a variable, replacing its value.
     pub fn set(&mut self, name: impl Into<String>, value: SecretString) {
         self.0.insert(name.into(), value);
     }
 
-    /// The same with these set too.
+    /// Returns these variables with `others` added; a variable of `others` replaces one of the same name.
     #[must_use]
     pub fn with(mut self, others: &Self) -> Self {
         self.0.extend(others.0.iter().map(|(name, value)| (name.clone(), value.clone())));
         self
     }
 
-    /// Their names.
+    /// Returns the names in alphabetical order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.0.keys().map(String::as_str)
     }
@@ -76,39 +76,39 @@ impl fmt::Debug for EnvVars {
     }
 }
 
-/// What every program may have of this process's environment.
+/// Variables of this process that every command gets; a name may end in `*`.
 pub const ALWAYS_PASSED: [&str; 11] =
     ["HOME", "HOSTNAME", "LANG", "LANGUAGE", "LC_*", "LOGNAME", "PATH", "SHELL", "TERM", "TZ", "USER"];
 
-/// Whether a variable is for this process alone, whatever is asked for: the cloud's identity and its endpoints, and what the
-/// service manager says to the one process that it started. The end of a name may stand as `*`.
+/// Returns true if a variable never leaves this process: the cloud's identity and its endpoints, and the service
+/// manager's messages to the one process that it started. `name` may be a prefix.
 pub fn is_reserved(name: &str) -> bool {
     ["AZURE_", "IDENTITY_", "MSI_", "LISTEN_", "WATCHDOG_"].iter().any(|start| name.starts_with(start))
         || ["NOTIFY_SOCKET", "CREDENTIALS_DIRECTORY"].contains(&name)
 }
 
-/// Something that a program waits for, once it is there.
+/// Input of a child process that it waits for before its start.
 #[derive(Debug)]
 pub enum ProvidedEnv {
-    /// A variable of this name and its value.
+    /// Variable with its value.
     Variable(String, SecretString),
     /// Several variables.
     Variables(EnvVars),
-    /// A file, as it should be.
+    /// A file that has been written.
     File,
 }
 
-/// A program and what it is given.
+/// Command line and environment of a child process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommandSpec {
-    /// Its name or path, and its arguments. Never empty, never a secret.
+    /// Program (name or path) and arguments. Never empty, never a secret: other users can read them.
     pub command: Vec<String>,
-    /// All that its environment holds.
+    /// The whole environment.
     pub variables: EnvVars,
 }
 
 impl CommandSpec {
-    /// The program and its arguments, that a shell takes apart.
+    /// Builds the argument vector that has `/bin/sh` parse a line.
     pub fn shell_argv(line: &str) -> Vec<String> {
         ["/bin/sh", "-c", line].map(str::to_owned).to_vec()
     }
@@ -121,11 +121,12 @@ impl CommandSpec {
         command
     }
 
-    /// Starts it, beside this process. It has this one's standard output and error, and its standard input where `input` says
-    /// so. From a thread that stays: see [`crate::os::isolate_child`].
+    /// Starts the command as a child process. It shares this process's standard output and error, and its standard
+    /// input if `input` is set. Call it from a thread that lives as long as the child: see
+    /// [`crate::os::isolate_child`].
     ///
     /// # Errors
-    /// There is no such program, or it may not be run.
+    /// The program does not exist or cannot be executed.
     pub fn start(&self, input: bool) -> std::io::Result<ChildProcess> {
         let mut command = self.to_command();
         if !input {
@@ -133,20 +134,20 @@ impl CommandSpec {
         }
         crate::os::isolate_child(&mut command);
         let child = Command::from(command).spawn()?;
-        // A process that was just started and not waited for has its id.
+        // A child that was not waited for has an id.
         let group = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
         Ok(ChildProcess { child, group })
     }
 
-    /// Becomes the program: this process goes on as it. Returns only where that failed.
+    /// Replaces this process by the command (`execve(2)`). Returns only on failure.
     pub fn exec(&self) -> std::io::Error {
         crate::os::exec_program(&mut self.to_command())
     }
 
-    /// Starts it and waits for its end, at most for `limit`; then it is killed with all that it has started.
+    /// Runs the command to its end, at most for `limit`; then it and its descendants are killed.
     ///
     /// # Errors
-    /// It did not start, did not end in time, or ended with another code than 0.
+    /// The command did not start, timed out, or ended with an exit code other than 0.
     pub async fn run(&self, limit: Duration, clock: &Clock) -> Result<(), CommandError> {
         let mut running = self.start(false).map_err(CommandError::Start)?;
         tokio::select! {
@@ -159,7 +160,7 @@ impl CommandSpec {
     }
 }
 
-/// A program that was started.
+/// A running child process; killed with its process group when dropped.
 #[derive(Debug)]
 pub struct ChildProcess {
     child: Child,
@@ -167,33 +168,33 @@ pub struct ChildProcess {
 }
 
 impl ChildProcess {
-    /// Its process id, until it was waited for.
+    /// Returns the process id until the process was waited for.
     pub fn id(&self) -> Option<u32> {
         self.child.id()
     }
 
-    /// Returns once it has ended; what it has started and left behind is killed.
+    /// Waits for the end of the process, then kills what is left of its process group.
     ///
     /// # Errors
-    /// The system does not say how it ended.
+    /// The system call failed.
     pub async fn ended(&mut self) -> std::io::Result<ExitStatus> {
         let status = self.child.wait().await;
         self.kill();
         status
     }
 
-    /// Sends it a signal; what it has started gets none.
+    /// Sends a signal to the process alone, not to its group.
     pub fn signal(&self, signal: Signal) {
-        // An id that was waited for may be another's by now.
+        // The id of a process that was waited for may be reused.
         if let Some(process) = self.child.id().and(self.group) {
             let _ = kill_process(process, signal);
         }
     }
 
-    /// Kills it and all that it has started, where that is still in its group.
+    /// Kills the process group: the process and those descendants that have not left the group.
     pub fn kill(&mut self) {
         if let Some(group) = self.group.take() {
-            // While a member lives, no other group has this number. Once none does, there is nobody to kill.
+            // The group's id is not reused while a member lives; without a member the call has no effect.
             let _ = kill_process_group(group, Signal::KILL);
         }
     }
@@ -205,13 +206,13 @@ impl Drop for ChildProcess {
     }
 }
 
-/// The code that a shell would give for how a program ended: its own, or 128 and the signal.
+/// Converts an exit status as a shell does: the exit code, or 128 plus the signal.
 pub fn exit_code(status: ExitStatus) -> u8 {
     let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default());
     u8::try_from(code).unwrap_or(u8::MAX)
 }
 
-/// How a program ended, in words.
+/// Describes an exit status, as a predicate.
 pub fn describe_exit(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("ended with code {code}"),
@@ -220,13 +221,13 @@ pub fn describe_exit(status: ExitStatus) -> String {
     }
 }
 
-/// The signal of a name such as `SIGHUP` or `HUP`, of those that programs take as a word.
+/// Parses a signal name such as `SIGHUP` or `HUP`.
 pub fn parse_signal(name: &str) -> Option<Signal> {
     let name = name.strip_prefix("SIG").unwrap_or(name);
     SIGNALS.iter().find(|(its, _)| *its == name).map(|(_, signal)| *signal)
 }
 
-/// The name of such a signal.
+/// Returns the name of a signal without `SIG`.
 pub fn signal_name(signal: Signal) -> &'static str {
     SIGNALS.iter().find(|(_, its)| *its == signal).map_or("?", |(name, _)| name)
 }
@@ -242,19 +243,19 @@ const SIGNALS: [(&str, Signal); 8] = [
     ("WINCH", Signal::WINCH),
 ];
 
-/// Why a program did not do its work.
+/// Reason why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CommandError {
-    /// The system did not start it.
+    /// The process was not started.
     #[error("it cannot be started")]
     Start(#[source] std::io::Error),
-    /// It ended badly.
+    /// The process ended with an exit code other than 0, or by a signal.
     #[error("it {0}")]
     Failed(String),
-    /// It did not end.
+    /// The process did not end in time.
     #[error("it did not end within {} s and was killed", after.as_secs_f32())]
     TimedOut {
-        /// The time it had.
+        /// Time limit of the command.
         after: Duration,
     },
 }

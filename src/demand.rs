@@ -1,4 +1,4 @@
-//! Requests of callers to a credential's maker: to hurry, since they wait, or to try once more.
+//! Carries requests from callers to a credential's publisher: to hurry because callers wait, or to retry now.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, oneshot};
 
-/// Counts who waits, and carries requests to try again. Clones share it.
+/// Counts waiting callers and carries requests to retry. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub struct Demand(Arc<Inner>);
 
@@ -17,27 +17,27 @@ struct Inner {
     retries: Mutex<Vec<oneshot::Sender<Retried>>>,
 }
 
-/// A caller that waits for a credential, until this is dropped.
+/// Marks a caller as waiting for a credential until it is dropped.
 #[derive(Debug)]
 #[must_use = "the maker hurries only while this is held"]
 pub struct Waiting(Demand);
 
-/// The outcome of a request to try again.
+/// Outcome of a request to retry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Retried {
-    /// A try was made; what there is now tells how it went.
+    /// A retry was made; the current state shows its result.
     Tried,
-    /// Nothing fails that a try could mend.
+    /// There is no failure that a retry could fix.
     NotNeeded,
-    /// No try may be made yet: the server asked to wait, or the tries for callers are used up.
+    /// No retry is allowed yet: the server asked to wait, or the callers' retry budget is used up.
     Later {
-        /// Time until one may be made.
+        /// Time until a retry is allowed.
         after: Duration,
     },
 }
 
 impl Demand {
-    /// Counts a caller that waits.
+    /// Counts a waiting caller until the returned guard is dropped.
     pub fn wait(&self) -> Waiting {
         if self.0.waiting.fetch_add(1, Ordering::Relaxed) == 0 {
             self.0.changed.notify_one();
@@ -45,12 +45,12 @@ impl Demand {
         Waiting(self.clone())
     }
 
-    /// True while a caller waits.
+    /// Returns true while a caller waits.
     pub fn is_waited_for(&self) -> bool {
         self.0.waiting.load(Ordering::Relaxed) > 0
     }
 
-    /// Asks for a try at once. The receiver fails where the maker has ended.
+    /// Requests a retry now. The receiver fails if the publisher was dropped.
     pub fn retry(&self) -> oneshot::Receiver<Retried> {
         let (sender, receiver) = oneshot::channel();
         self.0.retries.lock().unwrap_or_else(PoisonError::into_inner).push(sender);
@@ -58,12 +58,12 @@ impl Demand {
         receiver
     }
 
-    /// For the maker: returns after a caller has begun to wait, or has asked for a try.
+    /// Waits until a caller begins to wait or requests a retry; for the publisher.
     pub async fn changed(&self) {
         self.0.changed.notified().await;
     }
 
-    /// For the maker: takes the requests to try again.
+    /// Takes all pending requests to retry; for the publisher.
     pub fn take_retries(&self) -> Vec<oneshot::Sender<Retried>> {
         std::mem::take(&mut self.0.retries.lock().unwrap_or_else(PoisonError::into_inner))
     }

@@ -1,4 +1,4 @@
-//! Tells when something changes in the folders that a file stands in (inotify(7)).
+//! Watches the folders of a file for changes (inotify(7)).
 
 use std::collections::BTreeSet;
 use std::io;
@@ -11,15 +11,16 @@ use tokio::io::unix::AsyncFd;
 
 use crate::os;
 
-/// A watch on the folders that a name stands in, and the links that it leads through.
+/// Watches the folders of a path and of each symlink that it leads through.
 #[derive(Debug)]
 pub struct FileWatch {
-    /// `None` where the system has none to give.
+    /// `None` if no inotify instance could be created.
     events: Option<AsyncFd<OwnedFd>>,
 }
 
 impl FileWatch {
-    /// A watch on nothing yet. Where the system has none to give, `failed` is told why, and nothing is ever seen.
+    /// Creates a watch on nothing yet. If the system has no inotify instance left, `failed` is called with the error
+    /// and the watch never notifies.
     pub fn new(failed: impl FnOnce(&io::Error)) -> Self {
         let flags = CreateFlags::NONBLOCK | CreateFlags::CLOEXEC;
         let events = inotify::init(flags).map_err(io::Error::from).and_then(os::readable);
@@ -29,22 +30,22 @@ impl FileWatch {
         Self { events: events.ok() }
     }
 
-    /// Watches the folders that the name leads through now: a link may lead elsewhere since the last time.
+    /// Watches the folders that the path leads through now: a symlink may have changed since the last call.
     pub fn follow(&self, path: &Path) {
         let Some(events) = &self.events else { return };
-        // A mounted secret of Kubernetes changes by a link beside its name; another's target may be written in place.
+        // Kubernetes updates a mounted secret by replacing a symlink beside it; other files may be rewritten in place.
         let flags = WatchFlags::CLOSE_WRITE
             | WatchFlags::MOVED_TO
             | WatchFlags::CREATE
             | WatchFlags::ATTRIB
             | WatchFlags::ONLYDIR;
         for folder in folders(path) {
-            // A folder that is not there yet is looked for again when the file is next read.
+            // A missing folder is tried again when the file is next read.
             let _ = inotify::add_watch(events.get_ref(), &folder, flags);
         }
     }
 
-    /// Returns after something has changed in one of the folders; never, where nothing can be watched.
+    /// Waits for a change in one of the folders; forever if nothing can be watched.
     pub async fn changed(&self) {
         let Some(events) = &self.events else { return std::future::pending().await };
         let drain = |fd: &OwnedFd| Ok(rustix::io::read(fd, &mut [0_u8; 4096])?);
@@ -54,8 +55,8 @@ impl FileWatch {
     }
 }
 
-/// The folders of a name, of each link that it leads through, and of the file at its end: what it leads to changes by a change
-/// in one of them.
+/// Lists the folders of a path, of each symlink that it leads through, and of the final file. A change of the file is a
+/// change in one of them.
 fn folders(path: &Path) -> BTreeSet<PathBuf> {
     let mut folders: BTreeSet<PathBuf> = path.parent().map(Path::to_owned).into_iter().collect();
     let (mut at, mut rest, mut links) = (PathBuf::new(), path.to_owned(), 0);
@@ -66,7 +67,7 @@ fn folders(path: &Path) -> BTreeSet<PathBuf> {
         if part == Component::ParentDir {
             at.pop();
         } else {
-            // One that begins at the root replaces what was before it.
+            // `join` with an absolute path replaces the base.
             let next = at.join(part);
             if links < MOST_LINKS
                 && let Ok(target) = std::fs::read_link(&next)
@@ -84,7 +85,7 @@ fn folders(path: &Path) -> BTreeSet<PathBuf> {
     folders
 }
 
-/// As many as the kernel follows (`path_resolution(7)`).
+/// Number of symlinks that the kernel follows (`path_resolution(7)`).
 const MOST_LINKS: u32 = 40;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Each component says whether it is ready; readiness is the sum, with the reason of each.
+//! Tracks the readiness of components; the process is ready when all required components are.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,34 +6,34 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde::Serialize;
 use tokio::sync::watch;
 
-/// All components of the process. Clones share them.
+/// Health of all components of the process. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub struct Health(Arc<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// By name, oldest first: while one part takes another's place both are there, and the newest speaks.
+    /// Registrations by name, oldest first: during a replacement there are two, and the newest counts.
     components: Mutex<BTreeMap<String, Vec<(u64, Component)>>>,
     version: watch::Sender<u64>,
 }
 
-/// How a component is.
+/// Health of one component.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Component {
-    /// Whether it does its work.
+    /// The component works.
     pub ready: bool,
-    /// Whether the whole waits for it.
+    /// The process is ready only if this component is.
     pub required: bool,
-    /// Whether it has been ready once since it started.
+    /// The component has been ready at least once since it started.
     pub started: bool,
-    /// Why it is not ready; without any secret.
+    /// Reason why it is not ready; holds no secret.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
 impl Health {
-    /// Adds a component, named like `session/web` or `sink/token`, that is not ready yet. It leaves when its reporter
-    /// is dropped. A second one of the same name stands before the first for as long as it is there.
+    /// Registers a component that is not ready yet, with a name such as `session/web` or `sink/token`. It is removed
+    /// when the handle is dropped. A second component of the same name hides the first for as long as it exists.
     pub fn register(&self, name: impl Into<String>, required: bool, reason: &str) -> HealthHandle {
         let name = name.into();
         let component = Component { ready: false, required, started: false, reason: Some(reason.to_owned()) };
@@ -42,23 +42,23 @@ impl Health {
         HealthHandle { name, id, health: self.clone() }
     }
 
-    /// Every component, by name.
+    /// Returns all components by name.
     pub fn components(&self) -> BTreeMap<String, Component> {
         let components = self.0.components.lock().unwrap_or_else(PoisonError::into_inner);
         components.iter().filter_map(|(name, all)| Some((name.clone(), all.last()?.1.clone()))).collect()
     }
 
-    /// Whether every required component is ready.
+    /// Returns true if every required component is ready.
     pub fn ready(&self) -> bool {
         self.components().values().all(|component| component.ready || !component.required)
     }
 
-    /// Whether every required component has been ready once.
+    /// Returns true if every required component has been ready at least once.
     pub fn started(&self) -> bool {
         self.components().values().all(|component| component.started || !component.required)
     }
 
-    /// Marks every change from now on.
+    /// Returns a receiver that is notified of every change.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.0.version.subscribe()
     }
@@ -69,7 +69,7 @@ impl Health {
     }
 }
 
-/// Says how one component is.
+/// Handle for updating the health of one component; removes the component when dropped.
 #[derive(Debug)]
 pub struct HealthHandle {
     name: String,
@@ -78,12 +78,12 @@ pub struct HealthHandle {
 }
 
 impl HealthHandle {
-    /// It does its work.
+    /// Marks the component as ready.
     pub fn ready(&self) {
         self.set(true, None);
     }
 
-    /// It does not, and why; without any secret.
+    /// Marks the component as not ready, with a reason that holds no secret.
     pub fn not_ready(&self, reason: impl Into<String>) {
         self.set(false, Some(&reason.into()));
     }

@@ -1,4 +1,5 @@
-//! JSON Web Tokens as one who carries them sees them: claims read without verification, and the text that is signed.
+//! Reads the claims of JSON Web Tokens without verification, and builds the input of their signatures (RFC 7515, RFC
+//! 7519).
 
 use std::time::{Duration, SystemTime};
 
@@ -7,22 +8,22 @@ use base64::engine::DecodePaddingMode;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, URL_SAFE_NO_PAD};
 use serde_json::{Map, Value};
 
-/// Claims of a token whose signature nobody here has checked: good to explain and to fill in, never to trust.
+/// Claims of a token whose signature was not verified: for messages and defaults, never for trust.
 ///
-/// A claim that is missing or of an unexpected type is `None`: what a token says beside the point never stops a login.
+/// A claim that is missing or has an unexpected type is `None`, so that an odd claim never stops a login.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UnverifiedClaims {
-    /// Whom the token is for; one name or many.
+    /// Audiences; one or several.
     pub aud: Vec<String>,
-    /// Who made it.
+    /// Issuer.
     pub iss: Option<String>,
-    /// Which form of token it is, `1.0` or `2.0`.
+    /// Version of the token's form, `1.0` or `2.0`.
     pub ver: Option<String>,
-    /// When it ends.
+    /// Expiry.
     pub exp: Option<SystemTime>,
-    /// When it starts.
+    /// Start of validity.
     pub nbf: Option<SystemTime>,
-    /// When it was made.
+    /// Time of issue.
     pub iat: Option<SystemTime>,
     /// Object id of the identity.
     pub oid: Option<String>,
@@ -30,7 +31,7 @@ pub struct UnverifiedClaims {
     pub appid: Option<String>,
     /// Tenant.
     pub tid: Option<String>,
-    /// Whether an application or a user is meant, `app` or `user`.
+    /// Type of the identity, `app` or `user`.
     pub idtyp: Option<String>,
     /// Resource id of the managed identity; for a system-assigned one that of the machine.
     pub xms_mirid: Option<String>,
@@ -38,14 +39,14 @@ pub struct UnverifiedClaims {
     pub xms_az_rid: Option<String>,
 }
 
-/// The largest token that is looked into, in bytes. Real ones with many groups stay under 10 KiB.
+/// Largest token that is parsed, in bytes. Real ones with many groups stay under 10 KiB.
 pub const MAX_TOKEN: usize = 64 * 1024;
 
 impl UnverifiedClaims {
     /// Reads the claims of a compact JWS.
     ///
     /// # Errors
-    /// It is no token: too large, not three parts, or its middle is no JSON object in base64url.
+    /// The text is not a token: too large, not three parts, or its claims are not a JSON object in base64url.
     pub fn decode(token: &str) -> Result<Self, InvalidJwt> {
         if token.len() > MAX_TOKEN {
             return Err(InvalidJwt::TooLarge);
@@ -84,13 +85,13 @@ impl UnverifiedClaims {
     }
 }
 
-/// The text that a signer signs: header and claims, encoded and joined. A dot and the encoded signature complete it.
+/// Builds the signing input of a JWS: header and claims, encoded and joined by a dot (RFC 7515, 5.1).
 pub fn signing_input(header: &Value, claims: &Value) -> String {
     let encode = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
     format!("{}.{}", encode(header), encode(claims))
 }
 
-/// Why a text is no token. Never holds any of it.
+/// Reason why a text is not a token. Never quotes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidJwt {
     /// Larger than [`MAX_TOKEN`].
@@ -107,8 +108,8 @@ pub enum InvalidJwt {
     Json,
 }
 
-/// Seconds since 1970 (RFC 7519, `NumericDate`): a number, with or without a fraction, or one in a string. Nothing for a
-/// time after the year 9999, which has no form in RFC 3339 and is nobody's intent.
+/// Parses a `NumericDate` (RFC 7519): a number, with or without a fraction, or a number in a string. Returns `None` for
+/// a time after the year 9999, which RFC 3339 cannot express.
 fn seconds(value: &Value) -> Option<SystemTime> {
     let whole = match value {
         Value::Number(number) => number.as_u64().or_else(|| number.as_f64().and_then(whole_seconds))?,

@@ -1,4 +1,5 @@
-//! Every metric of the process, in one place, so that names stay alike. Labels never hold a secret or a path.
+//! Defines all metrics of the process in one place, so that names stay consistent. Labels never hold a secret or a
+//! path.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64};
@@ -11,11 +12,11 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Metric, Registry};
 
-/// The process's metrics. Clones share them.
+/// Metrics of the process. Clones share them.
 #[derive(Debug, Clone)]
 pub struct Metrics(Arc<Inner>);
 
-/// The metrics themselves; [`Metrics`] derefs to them.
+/// The metric families; [`Metrics`] dereferences to them.
 #[derive(Debug)]
 pub struct Inner {
     registry: Registry,
@@ -27,21 +28,21 @@ pub struct Inner {
     pub checks: Family<AttemptLabels, Counter>,
     /// Reads of secrets and renewals of their leases, by secret, call (`read` or `renew`) and outcome.
     pub secret_calls: Family<SecretCallLabels, Counter>,
-    /// When the session's token ends, in seconds since 1970; 0 while there is none.
+    /// Expiry of the session's token, in seconds since 1970; 0 without a token.
     pub token_expiry: Family<SessionLabels, Gauge<i64, AtomicI64>>,
-    /// Failures in a row of a session's upstream calls.
+    /// Consecutive failures of a session's calls to its server.
     pub session_failures: Family<SessionLabels, Gauge<i64, AtomicI64>>,
     /// State of a sink: 0 holds the newest token, 1 is waiting for one, 2 is failing.
     pub sink_state: Family<SinkLabels, Gauge<i64, AtomicI64>>,
-    /// When a sink was last written, in seconds since 1970.
+    /// Time of the last write of a sink, in seconds since 1970.
     pub sink_written: Family<SinkLabels, Gauge<i64, AtomicI64>>,
     /// Writes of a sink that failed.
     pub sink_failures: Family<SinkLabels, Counter>,
-    /// Outputs that somebody else had deleted or changed, by what became of it: `restored` or `left`.
+    /// Outputs that others deleted or changed, by outcome: `restored` or `left`.
     pub output_changes: Family<OutputChangeLabels, Counter>,
     /// State of a template: 0 rendered, 1 is waiting for its secrets, 2 is failing.
     pub template_state: Family<TemplateLabels, Gauge<i64, AtomicI64>>,
-    /// When a template's file was last changed, in seconds since 1970.
+    /// Time of the last change of a template's file, in seconds since 1970.
     pub template_written: Family<TemplateLabels, Gauge<i64, AtomicI64>>,
     /// Renderings of a template, by outcome (`ok` or `failed`).
     pub template_renders: Family<TemplateRunLabels, Counter>,
@@ -59,33 +60,33 @@ pub struct Inner {
     pub local_connections: Family<ListenerLabel, Gauge<i64, AtomicI64>>,
     /// Requests answered by the ACL server, by operation and status.
     pub acl_requests: Family<AclRequestLabels, Counter>,
-    /// Tokens that were destroyed because their end had come.
+    /// Expired tokens that were deleted.
     pub acl_tokens_swept: Counter<u64, AtomicU64>,
     /// Unreadable records of the ACL store, each counted once.
     pub acl_unreadable: Counter<u64, AtomicU64>,
-    /// Time from passing a request on to the head of the server's answer, by listener.
+    /// Time from forwarding a request to the head of the server's response, by listener, in seconds.
     pub proxy_seconds: Family<ListenerLabel, LatencyHistogram, fn() -> LatencyHistogram>,
-    /// Requests that an API proxy sent once more with a newer token, by listener.
+    /// Requests that an API proxy retried with a newer token, by listener.
     pub proxy_replays: Family<ListenerLabel, Counter>,
-    /// Answers that an API proxy did not pass on because they repeat the session's token, by listener.
+    /// Responses that an API proxy withheld because they repeat the session's token, by listener.
     pub proxy_leaks: Family<ListenerLabel, Counter>,
-    /// Requests for what a cache keeps, by listener and outcome (`hit`, `miss` or `stale`).
+    /// Cacheable requests, by listener and outcome (`hit`, `miss` or `stale`).
     pub cache_requests: Family<CacheRequestLabels, Counter>,
-    /// Bytes that a cache keeps, by listener.
+    /// Size of a cache in bytes, by listener.
     pub cache_bytes: Family<ListenerLabel, Gauge>,
-    /// Calls that the gateway made once more because the platform had refused its token.
+    /// Calls that the gateway retried because the upstream had rejected its platform token.
     pub gateway_replays: Counter<u64, AtomicU64>,
-    /// 1 while the platform refuses the gateway's platform token.
+    /// 1 while the upstream rejects the platform token.
     pub gateway_token_refused: Gauge<i64, AtomicI64>,
     /// 1 while the gateway has no platform token.
     pub gateway_token_missing: Gauge<i64, AtomicI64>,
-    /// Calls that a change of the platform's history is about, by change and client.
+    /// Calls that an API deprecation or removal affects, by change and client.
     pub gateway_noticed: Family<DeprecatedCallLabels, Counter>,
-    /// When the certificate that is due first ends, in seconds since 1970, by the configuration key of its file.
+    /// Expiry of the first certificate to expire, in seconds since 1970, by the configuration key of its file.
     pub certificate_expiry: Family<CertificateLabels, Gauge<i64, AtomicI64>>,
-    /// 1 while a certificate file cannot be used and connections use the one from before, by configuration key.
+    /// 1 while a certificate file is invalid and connections use the previous one, by configuration key.
     pub certificate_rejected: Family<CertificateLabels, Gauge<i64, AtomicI64>>,
-    /// Times that the wall clock was set or the machine came back from a suspend.
+    /// Number of times that the wall clock was set or the machine resumed from a suspend.
     pub clock_jumps: Counter<u64, AtomicU64>,
     /// Configuration reloads, by outcome (`ok` or `failed`).
     pub reloads: Family<OutcomeLabels, Counter>,
@@ -159,15 +160,15 @@ impl Default for Metrics {
     }
 }
 
-/// Times, in seconds.
+/// Histogram of latencies in seconds.
 pub type LatencyHistogram = Histogram;
 
-/// From what an idle server on the same machine takes to what callers wait for at most.
+/// Creates a histogram with buckets from an idle server on the same machine up to the longest wait of callers.
 fn seconds() -> LatencyHistogram {
     Histogram::new([0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10.0])
 }
 
-/// A new metric that the registry tells.
+/// Creates a metric and registers it.
 fn add<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &str) -> M {
     let metric = M::default();
     registry.register(name, help, metric.clone());
@@ -175,7 +176,8 @@ fn add<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &
 }
 
 impl Metrics {
-    /// All metrics in the OpenMetrics text format, which Prometheus reads; empty if a value cannot be written.
+    /// Formats all metrics in the OpenMetrics text format, which Prometheus reads; empty if a value cannot be
+    /// formatted.
     pub fn text(&self) -> String {
         let mut text = String::new();
         match prometheus_client::encoding::text::encode(&mut text, &self.0.registry) {
@@ -191,11 +193,11 @@ pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; cha
 /// Labels of an upstream attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct AttemptLabels {
-    /// The session's name.
+    /// Name of the session.
     pub session: String,
     /// `ok` or `failed`.
     pub outcome: &'static str,
-    /// A short fixed word, such as `refused`; empty when it went well.
+    /// Reason from a fixed set, such as `refused`; empty on success.
     pub reason: &'static str,
 }
 
@@ -210,44 +212,44 @@ pub struct SecretCallLabels {
     pub outcome: &'static str,
 }
 
-/// The label of a session.
+/// Label of a session.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct SessionLabels {
-    /// Its name.
+    /// Name from the configuration.
     pub session: String,
 }
 
-/// The label of a sink.
+/// Label of a sink.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct SinkLabels {
-    /// Its name.
+    /// Name from the configuration.
     pub sink: String,
 }
 
-/// The label of a certificate file.
+/// Label of a certificate file.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct CertificateLabels {
     /// The configuration key that names it, such as `server.main.ca_file`.
     pub certificate: String,
 }
 
-/// The label of a template.
+/// Label of a template.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct TemplateLabels {
-    /// Its name.
+    /// Name from the configuration.
     pub template: String,
 }
 
-/// Labels of what a template did.
+/// Labels of a template's rendering or command.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct TemplateRunLabels {
-    /// Its name.
+    /// Name from the configuration.
     pub template: String,
     /// `ok` or `failed`.
     pub outcome: &'static str,
 }
 
-/// Labels of an output that somebody else had deleted or changed.
+/// Labels of an output that others deleted or changed.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct OutputChangeLabels {
     /// Such as `sink/NAME` or `template/NAME`.
@@ -263,26 +265,26 @@ pub struct ProcessStartLabels {
     pub reason: &'static str,
 }
 
-/// The label of a listener.
+/// Label of a listener.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct ListenerLabel {
-    /// Its name.
+    /// Name from the configuration.
     pub listener: String,
 }
 
-/// Labels of a request for what a cache keeps.
+/// Labels of a cacheable request.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct CacheRequestLabels {
-    /// The listener's name.
+    /// Name of the listener.
     pub listener: String,
     /// `hit`, `miss` or `stale`.
     pub outcome: &'static str,
 }
 
-/// Labels of an answer.
+/// Labels of a response.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct ResponseLabels {
-    /// The listener's name.
+    /// Name of the listener.
     pub listener: String,
     /// The HTTP status.
     pub code: u16,
@@ -291,33 +293,33 @@ pub struct ResponseLabels {
 /// Labels of a response of the ACL server.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct AclRequestLabels {
-    /// What was asked for, such as `token.read`.
+    /// Operation, such as `token.read`.
     pub operation: &'static str,
     /// The HTTP status.
     pub code: u16,
 }
 
-/// Labels of a refusal.
+/// Labels of a refused request.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct RefusalLabels {
-    /// The listener's name.
+    /// Name of the listener.
     pub listener: String,
-    /// A short fixed word, such as `host`.
+    /// Reason from a fixed set, such as `host`.
     pub reason: &'static str,
 }
 
-/// Labels of a call that a change of the platform's history is about.
+/// Labels of a call that an API deprecation or removal affects.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct DeprecatedCallLabels {
-    /// The change's name, such as `2021-06-08/d1`.
+    /// Id of the change, such as `2021-06-08/d1`.
     pub change: String,
-    /// What the client calls itself, one of a bounded number.
+    /// Client by its `User-Agent`, from a bounded set.
     pub client: String,
     /// `deprecated`, `warned` or `refused`.
     pub what: &'static str,
 }
 
-/// Labels of what went well or not.
+/// Label of an outcome.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct OutcomeLabels {
     /// `ok` or `failed`.

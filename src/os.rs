@@ -1,5 +1,5 @@
-//! Calls to the kernel, and to the C code of AWS-LC, that have no safe binding. The one module that may hold `unsafe`, each
-//! block with its reason.
+//! System calls and calls of AWS-LC that have no safe binding. The only module with `unsafe`; each block states why it
+//! is sound.
 #![expect(unsafe_code, reason = "each block says why it is sound")]
 
 use std::ffi::CStr;
@@ -11,7 +11,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use zeroize::Zeroizing;
 
-/// Waits for a descriptor to become readable, in tokio's reactor.
+/// Registers a descriptor with tokio's reactor for readability.
 ///
 /// # Errors
 /// The descriptor cannot be polled.
@@ -20,8 +20,7 @@ pub fn readable(descriptor: OwnedFd) -> std::io::Result<AsyncFd<OwnedFd>> {
     Ok(unsafe { AsyncFd::register_with_interest(descriptor, Interest::READABLE) }?)
 }
 
-/// Keeps secrets out of core dumps and out of reach of other processes of the same user: no core file, not dumpable,
-/// not traceable without privilege.
+/// Protects secrets in memory: no core file, not dumpable, and not traceable by other processes of the same user.
 ///
 /// # Errors
 /// The kernel refused.
@@ -32,7 +31,7 @@ pub fn forbid_core_dumps() -> std::io::Result<()> {
     Ok(())
 }
 
-/// The id of a user, by name or number.
+/// Looks up a user's id by name or number; `None` if there is no such user.
 ///
 /// # Errors
 /// The user database cannot be read.
@@ -43,7 +42,7 @@ pub fn user_id(name: &str) -> std::io::Result<Option<u32>> {
     Ok(nix::unistd::User::from_name(name)?.map(|user| user.uid.as_raw()))
 }
 
-/// The id of a group, by name or number.
+/// Looks up a group's id by name or number; `None` if there is no such group.
 ///
 /// # Errors
 /// The group database cannot be read.
@@ -54,12 +53,12 @@ pub fn group_id(name: &str) -> std::io::Result<Option<u32>> {
     Ok(nix::unistd::Group::from_name(name)?.map(|group| group.gid.as_raw()))
 }
 
-/// The name of a group; `None` where the group database does not know it.
+/// Looks up the name of a group; `None` if it is unknown.
 pub fn group_name(id: u32) -> Option<String> {
     nix::unistd::Group::from_gid(id.into()).ok().flatten().map(|group| group.name)
 }
 
-/// The supplementary groups that the peer of a unix socket had when it connected (`SO_PEERGROUPS`, Linux 4.13).
+/// Returns the supplementary groups that the peer of a unix socket had when it connected (`SO_PEERGROUPS`, Linux 4.13).
 ///
 /// # Errors
 /// The kernel is older, or the socket has no peer.
@@ -87,9 +86,9 @@ pub fn peer_groups(socket: impl AsFd) -> std::io::Result<Vec<u32>> {
     }
 }
 
-/// Takes the sockets that the service manager passed to this process (`sd_listen_fds(3)`), each with its name, marked
-/// so that children do not get them. `pid`, `count` and `names` are the values of `LISTEN_PID`, `LISTEN_FDS` and
-/// `LISTEN_FDNAMES`. To be called once, before anything else opens or closes descriptors: it becomes their owner.
+/// Takes ownership of the sockets that the service manager passed to this process (`sd_listen_fds(3)`), each with its
+/// name, and marks them close-on-exec. `pid`, `count` and `names` are the values of `LISTEN_PID`, `LISTEN_FDS` and
+/// `LISTEN_FDNAMES`. Call it once, before anything else opens or closes descriptors.
 ///
 /// # Errors
 /// A variable is malformed, or a descriptor that it promises is not open.
@@ -114,16 +113,16 @@ pub fn passed_sockets(pid: &str, count: &str, names: &str) -> std::io::Result<Ve
     Ok(sockets)
 }
 
-/// Has a program started apart from this process: in a process group of its own, ended by SIGTERM when this process ends in
-/// whatever way, and with no descriptor but the first three. It must be started from a thread that stays: the kernel sends that
-/// signal when the thread ends that started it (`PR_SET_PDEATHSIG`).
+/// Configures a command to run isolated from this process: in its own process group, with no descriptors but the first
+/// three, and ended by SIGTERM when this process ends. Start it from a thread that lives on: the kernel sends the
+/// signal when the thread that started the child ends (`PR_SET_PDEATHSIG`).
 pub fn isolate_child(command: &mut std::process::Command) {
     use std::os::unix::process::CommandExt as _;
     let parent = rustix::process::getpid();
     let prepare = move || {
         rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))?;
         if rustix::process::getppid() != Some(parent) {
-            // It ended before the kernel was told whom to watch.
+            // The parent ended before the death signal was set.
             return Err(rustix::io::Errno::SRCH.into());
         }
         close_on_exec_above_stdio();
@@ -135,15 +134,15 @@ pub fn isolate_child(command: &mut std::process::Command) {
     unsafe { command.pre_exec(prepare) };
 }
 
-/// Turns this process into another program, which gets the first three descriptors alone. Returns only where that failed.
+/// Replaces this process by another program, which inherits the first three descriptors only. Returns only on failure.
 pub fn exec_program(command: &mut std::process::Command) -> std::io::Error {
     use std::os::unix::process::CommandExt as _;
     close_on_exec_above_stdio();
     command.exec()
 }
 
-/// Marks every descriptor but the first three to be closed when the program changes. Ours are so already; those that were
-/// there when this process started need not be. A kernel before 5.11 cannot do it, and leaves those open.
+/// Marks every descriptor but the first three close-on-exec. Descriptors of this program are so already; inherited ones
+/// may not be. A kernel before 5.11 lacks the call and leaves those open.
 fn close_on_exec_above_stdio() {
     const CLOSE_RANGE_CLOEXEC: nix::libc::c_uint = 1 << 2;
     // SAFETY: the call takes three numbers and touches no memory of ours. Nothing is closed: descriptors in use stay usable.

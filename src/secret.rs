@@ -1,6 +1,6 @@
-//! What a secret may do: be read from a file, be compared, be exposed on purpose.
+//! Reads secrets from files and compares them in constant time.
 //!
-//! Secrets travel as [`secrecy::SecretString`]: no `Display`, a `Debug` that prints nothing of it, zeroed on drop.
+//! Secrets are [`secrecy::SecretString`] values: no `Display`, a `Debug` without content, zeroed on drop.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -12,13 +12,12 @@ use zeroize::Zeroizing;
 
 use crate::beneath::open_beneath;
 
-/// Whether both texts are the same, in a time that depends on neither their content nor where they differ. It tells
-/// whether they are as long as each other, which is no secret of a key.
+/// Compares two texts in constant time. The time reveals only if their lengths are equal.
 pub fn ct_eq(left: &SecretString, right: &[u8]) -> bool {
     verify_slices_are_equal(left.expose_secret().as_bytes(), right).is_ok()
 }
 
-/// Whether both are the same secret, or both none.
+/// Compares two optional secrets in constant time; two `None` are equal.
 pub fn same_or_none(left: Option<&SecretString>, right: Option<&SecretString>) -> bool {
     match (left, right) {
         (Some(left), Some(right)) => ct_eq(left, right.expose_secret().as_bytes()),
@@ -26,10 +25,10 @@ pub fn same_or_none(left: Option<&SecretString>, right: Option<&SecretString>) -
     }
 }
 
-/// Reads the one line that a secret file holds, without the white space around it.
+/// Reads a secret file of one line and trims white space.
 ///
-/// Takes a regular file of at most [`MAX_SECRET_FILE`] bytes, opened without waiting (a FIFO would hang the caller).
-/// Symlinks are followed: mounted secrets of Kubernetes and systemd are symlinks.
+/// The file must be a regular file of at most [`MAX_SECRET_FILE`] bytes and is opened without blocking, as a FIFO would
+/// block the caller. Symlinks are followed: mounted secrets of Kubernetes and systemd are symlinks.
 ///
 /// # Errors
 /// The file cannot be read, is no regular file, is too large, is empty, holds more than one line or no UTF-8.
@@ -37,7 +36,7 @@ pub fn read_file(path: &Path) -> Result<SecretString, SecretFileError> {
     opened(path).and_then(|mut file| one_line(&mut file)).map_err(|reason| SecretFileError::at(path, reason))
 }
 
-/// As [`read_file`], of a file that may hold several lines: at least one, without those that are empty.
+/// Reads a secret file of one or more lines; empty lines are skipped.
 ///
 /// # Errors
 /// The file cannot be read, is no regular file, is too large, is empty or holds no UTF-8.
@@ -49,7 +48,7 @@ pub fn read_lines(path: &Path) -> Result<Vec<SecretString>, SecretFileError> {
     if lines.is_empty() { Err(SecretFileError::at(path, Reason::Empty)) } else { Ok(lines) }
 }
 
-/// As [`read_file`], of a text as it stands, of any number of lines and at most [`MAX_TEXT_FILE`] bytes.
+/// Reads a secret file as it is, with any number of lines and at most [`MAX_TEXT_FILE`] bytes.
 ///
 /// # Errors
 /// The file cannot be read, is no regular file, is too large or holds no UTF-8.
@@ -58,10 +57,10 @@ pub fn read_text(path: &Path) -> Result<SecretString, SecretFileError> {
     read.map(|text| SecretString::from(text.as_str())).map_err(|reason| SecretFileError::at(path, reason))
 }
 
-/// As [`read_text`], of a file that must stand beneath one of `folders` once all symlinks are followed.
+/// Reads a file like [`read_text`] if it is inside one of `folders` after all symlinks are resolved.
 ///
 /// # Errors
-/// As [`read_text`]; the file stands beneath none of the folders.
+/// As [`read_text`]; the file is in none of the folders.
 pub fn read_text_beneath(folders: &[PathBuf], path: &Path) -> Result<SecretString, SecretFileError> {
     let mut reason = Reason::Beneath;
     for folder in folders {
@@ -85,7 +84,7 @@ fn regular(file: std::fs::File) -> Result<std::fs::File, Reason> {
     if file.metadata().map_err(Reason::Open)?.is_file() { Ok(file) } else { Err(Reason::NotRegular) }
 }
 
-/// As [`read_file`], of standard input, to its end.
+/// Reads a secret of one line from standard input, to its end.
 ///
 /// # Errors
 /// It cannot be read, is too large, is empty, holds more than one line or no UTF-8.
@@ -102,7 +101,7 @@ fn one_line(from: &mut impl std::io::Read) -> Result<SecretString, Reason> {
 }
 
 fn text(from: &mut impl std::io::Read, most: u64) -> Result<Zeroizing<String>, Reason> {
-    // With room for all of it: a text that grows leaves copies behind.
+    // Allocated once: a string that grows leaves copies of a secret in freed memory.
     let mut text = Zeroizing::new(String::with_capacity(usize::try_from(most).unwrap_or_default() + 1));
     from.take(most + 1).read_to_string(&mut text).map_err(|error| {
         if error.kind() == std::io::ErrorKind::InvalidData { Reason::NotText } else { Reason::Open(error) }
@@ -110,13 +109,13 @@ fn text(from: &mut impl std::io::Read, most: u64) -> Result<Zeroizing<String>, R
     if text.len() as u64 > most { Err(Reason::TooLarge(most)) } else { Ok(text) }
 }
 
-/// The largest secret file that is read, in bytes.
+/// Largest secret file, in bytes.
 pub const MAX_SECRET_FILE: u64 = 64 * 1024;
 
-/// The largest text that is read whole, such as a template or a bundle of certificates, in bytes.
+/// Largest text file, such as a template or a CA bundle, in bytes.
 pub const MAX_TEXT_FILE: u64 = 1024 * 1024;
 
-/// Why a secret file gave no secret. Never holds its content.
+/// Reason why no secret was read from a file. Never holds the file's content.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot take a secret from {}", path.display())]
 pub struct SecretFileError {

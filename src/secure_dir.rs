@@ -1,5 +1,5 @@
-//! Opens a folder so that nobody can swap it for another between two uses: by descriptor, and through no symlink
-//! that others than root could have placed.
+//! Opens folders by descriptor, so that nobody can swap them between two uses, and follows no symlink that users other
+//! than root could have placed.
 
 use std::ffi::OsString;
 use std::fs::DirBuilder;
@@ -12,7 +12,7 @@ use std::path::{Component, Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
-/// An open folder. What is named relative to it stays in it, whatever happens to its path.
+/// An open folder. Names are resolved relative to its descriptor, whatever happens to its path.
 #[derive(Debug)]
 pub struct Dir(OwnedFd);
 
@@ -20,8 +20,8 @@ impl Dir {
     /// Opens the folder at `path`.
     ///
     /// # Errors
-    /// It is not there, is no folder, cannot be searched, or a symlink that others than root could have placed stands
-    /// on the way.
+    /// The folder is missing, is not a folder or cannot be searched, or its path contains a symlink that users other
+    /// than root could have placed.
     pub fn open(path: &Path) -> Result<Self, DirError> {
         let fail = |source: Errno| DirError::Open { path: path.to_owned(), source: source.into() };
         // A stack: the next component is its last.
@@ -42,7 +42,7 @@ impl Dir {
             let from = here.as_ref().map_or(CWD, AsFd::as_fd);
             match rustix::fs::openat(from, name, OPEN_FOLDER, Mode::empty()) {
                 Ok(descriptor) => here = Some(descriptor),
-                // Where O_NOFOLLOW meets O_DIRECTORY a symlink is told as "not a directory".
+                // With O_NOFOLLOW and O_DIRECTORY the kernel reports a symlink as "not a directory".
                 Err(Errno::NOTDIR | Errno::LOOP) if hops < MAX_HOPS => {
                     let link = trusted_link(from, name).map_err(fail)?;
                     left.push(link.ok_or_else(|| DirError::Symlink { path: path.to_owned(), link: name.to_owned() })?);
@@ -54,7 +54,7 @@ impl Dir {
         here.map(Self).ok_or_else(|| fail(Errno::NOENT))
     }
 
-    /// Opens the folder that holds the file at `path`, and gives the file's name in it.
+    /// Opens the parent folder of `path` and returns it with the file's name.
     ///
     /// # Errors
     /// As [`Dir::open`]; or `path` names no file.
@@ -66,7 +66,7 @@ impl Dir {
         }
     }
 
-    /// What stands under `name`, a symlink not followed; `None` if nothing does.
+    /// Returns the metadata of `name` without following a symlink; `None` if it does not exist.
     ///
     /// # Errors
     /// The folder cannot be searched.
@@ -78,7 +78,7 @@ impl Dir {
         }
     }
 
-    /// Makes what was renamed or removed in the folder last through a loss of power.
+    /// Syncs the folder, so that renames and removals in it survive a loss of power.
     ///
     /// # Errors
     /// The disk failed.
@@ -89,15 +89,15 @@ impl Dir {
                 Err(Errno::INVAL) => Ok(()),
                 other => Ok(other?),
             },
-            // A folder that may be written and not listed: its file is synced, its name is left to the kernel.
+            // The folder may be written but not listed: the file is synced, its name is left to the kernel.
             Err(Errno::ACCESS) => Ok(()),
             Err(errno) => Err(errno.into()),
         }
     }
 }
 
-/// Makes the folder with mode 0700 where it is not there, and gives its real path. One that is there must grant none of
-/// the bits `refused`, such as `0o022`.
+/// Creates the folder with mode 0700 if it is missing and returns its canonical path. An existing folder must not have
+/// any of the mode bits `refused`, such as `0o022`.
 ///
 /// # Errors
 /// It cannot be made, or its mode has one of those bits.
@@ -117,11 +117,11 @@ impl AsFd for Dir {
 
 const OPEN_FOLDER: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// As many symlinks as the kernel itself follows in one path.
+/// Number of symlinks that the kernel follows in one path.
 const MAX_HOPS: u32 = 40;
 
-/// Where the symlink `name` leads, if root alone could have placed it: root's own link in root's own folder that no
-/// one else may write, such as `/var/run`.
+/// Returns the target of the symlink `name` if only root could have placed it: the link is root's, in a folder of
+/// root's that nobody else may write, such as `/var/run`.
 fn trusted_link(folder: BorrowedFd<'_>, name: &Path) -> Result<Option<PathBuf>, Errno> {
     let link = rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
     if FileType::from_raw_mode(link.st_mode) != FileType::Symlink {
@@ -136,13 +136,13 @@ fn trusted_link(folder: BorrowedFd<'_>, name: &Path) -> Result<Option<PathBuf>, 
 }
 
 impl DirError {
-    /// Whether the folder is not there (rather than closed to us).
+    /// Returns true if the folder does not exist, as opposed to being inaccessible.
     pub fn not_found(&self) -> bool {
         matches!(self, Self::Open { source, .. } if source.kind() == io::ErrorKind::NotFound)
     }
 }
 
-/// Why a folder was not opened.
+/// Reason why a folder was not opened.
 #[derive(Debug, thiserror::Error)]
 pub enum DirError {
     /// The system refused.
@@ -150,7 +150,7 @@ pub enum DirError {
     Open {
         /// The folder.
         path: PathBuf,
-        /// The system's words.
+        /// The system's error.
         source: io::Error,
     },
     /// A symlink that could be an attacker's.
@@ -169,7 +169,7 @@ pub enum DirError {
     Make {
         /// The folder.
         path: PathBuf,
-        /// The system's words.
+        /// The system's error.
         source: io::Error,
     },
     /// Others than its owner may do there what they must not.

@@ -1,4 +1,4 @@
-//! What each session is doing, in words and times that an operator can read. Never a secret.
+//! Collects the status of sessions for operators. Never holds a secret.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,84 +7,85 @@ use serde::Serialize;
 
 use crate::health::{Component, Health};
 
-/// Where the parts post what they are doing. Clones share it.
+/// Registry of the sessions' status. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub struct StatusRegistry(Arc<Mutex<RegistryState>>);
 
 #[derive(Debug, Default)]
 struct RegistryState {
-    /// By name, oldest posting first: while one session takes another's place both may be there, and the newest speaks.
+    /// Handles by name, oldest first: during a replacement there are two, and the newest one that has reported counts.
     sessions: BTreeMap<String, Vec<(u64, SessionStatus)>>,
-    /// How many postings were made so far.
+    /// Number of handles created so far.
     made: u64,
     reload_error: Option<String>,
     platform: Option<PlatformStatus>,
 }
 
-/// What is known of the platform that the gateway leads to: each part once the platform has told it.
+/// Facts about the gateway's upstream, HCP Terraform or Terraform Enterprise; each is `None` until the upstream has
+/// reported it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PlatformStatus {
-    /// Its origin, such as `https://app.terraform.io`.
+    /// Origin of the upstream, such as `https://app.terraform.io`.
     pub upstream: String,
     /// `hosted` or `self-managed`.
     pub product: Option<&'static str>,
-    /// The release of a self-managed one.
+    /// Release of a self-managed one.
     pub release: Option<String>,
-    /// The version of its API, such as `2.6`.
+    /// Version of its API, such as `2.6`.
     pub api_version: Option<String>,
 }
 
-/// What one session is doing. Times are RFC 3339, in UTC.
+/// Status of one session. Times are RFC 3339, in UTC.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct SessionStatus {
-    /// Where the machine's identity comes from, such as `metadata service (system-assigned)`.
+    /// Source of the machine's identity, such as `metadata service (system-assigned)`.
     pub identity: String,
-    /// The secrets server's address.
+    /// Address of the Vault, OpenBao or Consul-compatible server.
     pub server: String,
-    /// The role that it logs in to.
+    /// Role of the login.
     pub role: String,
-    /// Whether there is a token to serve.
+    /// A token is available.
     pub serving: bool,
-    /// Names that the server gave the token.
+    /// Policies of the token.
     pub policies: Vec<String>,
-    /// Whether the token can be renewed.
+    /// The token can be renewed.
     pub renewable: bool,
-    /// When the token ends; absent for one that never does.
+    /// Expiry of the token; absent for a token without one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires: Option<String>,
-    /// What comes next: `renew`, `login`, `wait`.
+    /// Next step: `renew`, `login` or `wait`.
     pub next_step: String,
-    /// When that is due.
+    /// Time of the next step.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_step_at: Option<String>,
-    /// When the server was last asked about the token.
+    /// Time of the server's last response about the token.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_checked: Option<String>,
-    /// Failures in a row.
+    /// Number of failures in a row.
     pub failures: u32,
-    /// The last failure, with its cause.
+    /// Last failure, with its cause.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_error: Option<String>,
 }
 
-/// The status of the process, as `GET /agent/v1/status` tells it.
+/// Status of the process, as `GET /agent/v1/status` returns it.
 #[derive(Debug, Serialize)]
 pub struct Status {
     version: &'static str,
     ready: bool,
-    /// The sessions that the caller may see.
+    /// Sessions that the caller may see.
     sessions: BTreeMap<String, SessionStatus>,
     components: BTreeMap<String, Component>,
-    /// The platform of the gateway; absent where there is no gateway.
+    /// Upstream of the gateway; absent without a gateway.
     #[serde(skip_serializing_if = "Option::is_none")]
     platform: Option<PlatformStatus>,
-    /// Why the last reload of the configuration failed; absent if it did not.
+    /// Error of the last reload of the configuration; absent if it succeeded.
     #[serde(skip_serializing_if = "Option::is_none")]
     reload_error: Option<String>,
 }
 
 impl Status {
-    /// The status now, with these sessions.
+    /// Builds the current status with these sessions.
     pub fn new(status_registry: &StatusRegistry, health: &Health, sessions: BTreeMap<String, SessionStatus>) -> Self {
         Self {
             version: env!("CARGO_PKG_VERSION"),
@@ -98,36 +99,36 @@ impl Status {
 }
 
 impl StatusRegistry {
-    /// A place for one session of this name. It shows nothing before its first post, and then stands before those that
-    /// were made earlier under the same name.
+    /// Creates a handle for a session of this name. It shows nothing before its first update and then hides older
+    /// handles of the same name.
     pub fn register(&self, name: impl Into<String>) -> StatusHandle {
         let mut posted = self.lock();
         posted.made += 1;
         StatusHandle { name: name.into(), id: posted.made, status_registry: self.clone() }
     }
 
-    /// Every session, by name.
+    /// Returns the status of all sessions by name.
     pub fn sessions(&self) -> BTreeMap<String, SessionStatus> {
         let posted = self.lock();
         posted.sessions.iter().filter_map(|(name, all)| Some((name.clone(), all.last()?.1.clone()))).collect()
     }
 
-    /// Posts how the last reload of the configuration went: why it failed, or that it did not.
+    /// Records the outcome of a reload: its error, or `None`.
     pub fn record_reload(&self, error: Option<String>) {
         self.lock().reload_error = error;
     }
 
-    /// Why the last reload failed, if it did.
+    /// Returns the error of the last reload, if it failed.
     pub fn reload_error(&self) -> Option<String> {
         self.lock().reload_error.clone()
     }
 
-    /// Posts what is known of the gateway's platform; `None` where there is no gateway.
+    /// Sets the facts about the gateway's upstream; `None` without a gateway.
     pub fn set_platform(&self, platform: Option<PlatformStatus>) {
         self.lock().platform = platform;
     }
 
-    /// What is known of the gateway's platform, if there is a gateway.
+    /// Returns the facts about the gateway's upstream.
     pub fn platform(&self) -> Option<PlatformStatus> {
         self.lock().platform.clone()
     }
@@ -137,7 +138,7 @@ impl StatusRegistry {
     }
 }
 
-/// One session's place on a status_registry.
+/// Handle for the status of one session; removes it when dropped.
 #[derive(Debug)]
 pub struct StatusHandle {
     name: String,
@@ -146,7 +147,7 @@ pub struct StatusHandle {
 }
 
 impl StatusHandle {
-    /// Posts what the session is doing, in place of what it posted before. Says whether that is what the status_registry shows.
+    /// Replaces the session's status. Returns true if the registry shows this handle's status.
     pub fn update(&self, session: SessionStatus) -> bool {
         let mut posted = self.status_registry.lock();
         let all = posted.sessions.entry(self.name.clone()).or_default();
@@ -157,7 +158,7 @@ impl StatusHandle {
         all.last().is_some_and(|(id, _)| *id == self.id)
     }
 
-    /// Takes the session off the status_registry. Says whether none of its name is left there.
+    /// Removes the session's status. Returns true if no other handle of its name is left.
     pub fn remove(&self) -> bool {
         let mut posted = self.status_registry.lock();
         let Some(all) = posted.sessions.get_mut(&self.name) else { return true };

@@ -1,11 +1,11 @@
-//! Every task by name: the first failure stops all, a panic is a failure, stopping waits for all.
+//! Runs named tasks: the first failure stops all, a panic is a failure, and stopping waits for all.
 
 use std::time::Duration;
 
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// A set of named tasks that live and end together.
+/// A group of named tasks that stop together.
 #[derive(Debug, Default)]
 pub struct TaskGroup {
     running: JoinSet<(String, anyhow::Result<()>)>,
@@ -14,17 +14,17 @@ pub struct TaskGroup {
 }
 
 impl TaskGroup {
-    /// No tasks yet, stopped by `stop` or by the first failure among them.
+    /// Creates an empty group that is stopped by `stop` or by the first failure of a task.
     pub fn new(stop: CancellationToken) -> Self {
         Self { stop, ..Self::default() }
     }
 
-    /// Cancelled when all are to stop.
+    /// Returns the token that is cancelled when all tasks are to stop.
     pub fn stop_token(&self) -> CancellationToken {
         self.stop.clone()
     }
 
-    /// Starts a task. It should end soon after the stop token is cancelled.
+    /// Spawns a task. It should end soon after the stop token is cancelled.
     pub fn start(&mut self, name: impl Into<String>, task: impl Future<Output = anyhow::Result<()>> + Send + 'static) {
         let name = name.into();
         let label = name.clone();
@@ -32,7 +32,7 @@ impl TaskGroup {
         self.names.insert(handle.id(), name);
     }
 
-    /// Returns when a task has failed, and never before. The others go on until they are stopped.
+    /// Waits for the first failure, forever if there is none. The other tasks go on until they are stopped.
     pub async fn failed(&mut self) -> TaskError {
         loop {
             match self.running.join_next_with_id().await {
@@ -46,10 +46,10 @@ impl TaskGroup {
         }
     }
 
-    /// Waits until every task has ended. After a stop, those that last longer than `grace` are dropped.
+    /// Waits until every task has ended. After a stop, tasks that take longer than `grace` are aborted.
     ///
     /// # Errors
-    /// The first task that failed or panicked, by its name.
+    /// A task failed or panicked; the first one is returned.
     pub async fn run(mut self, grace: Duration) -> Result<(), TaskError> {
         let mut first: Option<TaskError> = None;
         let mut deadline = None;
@@ -100,7 +100,7 @@ async fn sleep_until(deadline: Option<tokio::time::Instant>) {
     }
 }
 
-/// The task that failed first, and why.
+/// The first task that failed, with its cause.
 #[derive(Debug, thiserror::Error)]
 #[error("{name} failed")]
 pub struct TaskError {

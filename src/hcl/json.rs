@@ -1,4 +1,4 @@
-//! The JSON form: an object. A comma may stand after the last entry, as in texts that people have.
+//! Parses the JSON form: an object. A comma after the last entry is allowed, since existing files have it.
 
 use super::lexer::{Lexeme, Lexer};
 use super::{Attribute, HclError, MAX_DEPTH, Node, Object, Value};
@@ -17,7 +17,7 @@ fn skip(lexer: &mut Lexer<'_>) {
     lexer.take_while(|next| matches!(next, ' ' | '\t' | '\r' | '\n'));
 }
 
-/// A value, and the spaces after it.
+/// Parses a value and the white space after it.
 fn value(lexer: &mut Lexer<'_>, depth: usize) -> Result<Node, HclError> {
     let at = lexer.position();
     let value = match lexer.peek() {
@@ -72,7 +72,7 @@ fn value(lexer: &mut Lexer<'_>, depth: usize) -> Result<Node, HclError> {
     Ok(Node { at, value })
 }
 
-/// What stands between an opening mark, which is here, and its closing one, parted by commas.
+/// Parses entries separated by commas, from the opening mark, which comes next, to its closing mark.
 fn entries<'a>(
     lexer: &mut Lexer<'a>,
     end: char,
@@ -128,7 +128,7 @@ fn text(lexer: &mut Lexer<'_>) -> Result<String, HclError> {
     }
 }
 
-/// The character after `\u`; one beyond the first 65536 is written as two halves.
+/// Parses the character after `\u`; characters above U+FFFF are written as surrogate pairs.
 fn unicode(lexer: &mut Lexer<'_>) -> Option<char> {
     let first = lexer.digits(4, 16).ok()?;
     if !(0xd800..0xdc00).contains(&first) {

@@ -1,31 +1,31 @@
-//! From characters to words, for both forms of the language.
+//! Splits a text into lexemes, for both forms of the language.
 
 use super::{HclError, Position, quote};
 
-/// A text that is being read, and how far.
+/// A text with the position of the next character.
 #[derive(Debug, Clone)]
 pub(super) struct Lexer<'a> {
     rest: &'a str,
     position: Position,
 }
 
-/// A word of the language.
+/// A lexeme of HCL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Lexeme {
     /// A bare name; `true` and `false` are names too.
     Name(String),
     /// A string or a heredoc.
     Text(String),
-    /// A number as it is written.
+    /// A number as written.
     Number(String),
     /// One of `{ } [ ] = : ,`.
     Mark(char),
-    /// The text is over.
+    /// End of the text.
     End,
 }
 
 impl Lexeme {
-    /// How a message shows it.
+    /// Describes the lexeme for messages.
     pub(super) fn describe(&self) -> String {
         match self {
             Self::Name(text) | Self::Number(text) => quote(text).replace('"', "`"),
@@ -61,7 +61,7 @@ impl<'a> Lexer<'a> {
         Some(next)
     }
 
-    /// Goes past a text that stands here, if it does.
+    /// Consumes `text` if it comes next; returns true if it did.
     pub(super) fn take(&mut self, text: &str) -> bool {
         let stands = self.rest.starts_with(text);
         if stands {
@@ -80,7 +80,7 @@ impl<'a> Lexer<'a> {
         &start[..start.len() - self.rest.len()]
     }
 
-    /// The rest of the line, with its end if it has one.
+    /// Consumes the rest of the line with its line end.
     fn line(&mut self) -> &'a str {
         let start = self.rest;
         self.take_while(|next| next != '\n');
@@ -88,13 +88,13 @@ impl<'a> Lexer<'a> {
         &start[..start.len() - self.rest.len()]
     }
 
-    /// What stands here, to say so.
+    /// Builds an error about the next character.
     pub(super) fn unexpected(&self, advice: &str) -> HclError {
         let found = self.peek().map_or_else(|| "the end".to_owned(), |next| quote(&next.to_string()));
         HclError::new(self.position, found, advice)
     }
 
-    /// Goes past spaces and comments: `#` and `//` to the end of the line, `/* */`.
+    /// Skips white space and comments: `#` and `//` to the end of the line, `/* */`.
     pub(super) fn skip_comments(&mut self) -> Result<(), HclError> {
         loop {
             self.take_while(char::is_whitespace);
@@ -113,7 +113,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// A number as HCL writes it: decimal, `0x` and hexadecimal, `0` and octal, or with a fraction or an exponent.
+    /// Consumes a number as HCL writes it: decimal, `0x` hexadecimal, `0` octal, or with a fraction or an exponent.
     pub(super) fn number(&mut self) -> Result<String, HclError> {
         let (start, mut last) = (self.position, ' ');
         let text = self.take_while(|next| {
@@ -133,8 +133,8 @@ impl<'a> Lexer<'a> {
         if good { Ok(text.to_owned()) } else { Err(HclError::new(start, quote(text), "that is no number")) }
     }
 
-    /// The rest of a heredoc, after its `<<`: whole lines, up to the one that has only the anchor on it. With `<<-` the
-    /// lines lose the indentation of that last one, if all of them have it.
+    /// Consumes a heredoc after its `<<`: whole lines up to the line that holds only the anchor. With `<<-` the lines
+    /// lose the indentation of that last line, if all of them have it.
     pub(super) fn heredoc(&mut self, start: Position) -> Result<String, HclError> {
         let indented = self.take("-");
         let anchor = self.take_while(|next| next.is_alphanumeric() || next == '_').to_owned();
@@ -160,7 +160,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// As many hexadecimal or octal digits as are asked for, as a number.
+    /// Consumes exactly `count` digits of this radix and returns their value.
     pub(super) fn digits(&mut self, count: usize, radix: u32) -> Result<u32, HclError> {
         let mut number = 0;
         for _ in 0..count {
@@ -174,7 +174,7 @@ impl<'a> Lexer<'a> {
     }
 }
 
-/// Whether a text of digits, `.`, `e`, `+` and `-` is a number with a fraction or an exponent.
+/// Returns true if a text of digits, `.`, `e`, `+` and `-` is a number with a fraction or an exponent.
 fn is_float(text: &str) -> bool {
     text.starts_with(|first: char| first.is_ascii_digit()) && text.parse::<f64>().is_ok()
 }

@@ -1,7 +1,7 @@
-//! A reader of HCL 1 and of its JSON form, the languages of access-control rules and of other agents' configuration.
+//! Parses HCL 1 and its JSON form: the language of ACL rules and of Vault Agent's and Consul Template's configuration.
 //!
-//! Both forms give the same tree, in which each key and each value knows where it stands. HCL 2 is another language: it
-//! refuses `a = 1 b = 2` on one line and takes the number `0640` for 640.
+//! Both forms give the same tree with the position of each key and value. HCL 2 is another language: it rejects `a = 1
+//! b = 2` on one line and takes the number `0640` for 640.
 
 use std::fmt;
 
@@ -10,13 +10,13 @@ mod lexer;
 mod json;
 mod parser;
 
-/// The longest text that is read, in bytes.
+/// Longest text that is parsed, in bytes.
 pub const MAX_SIZE: usize = 1 << 20;
 
-/// The deepest that objects, labels and lists may be nested. Whoever walks a tree may recurse once a level.
+/// Deepest nesting of objects, labels and lists, so that code that walks a tree may recurse.
 pub const MAX_DEPTH: usize = 32;
 
-/// A place in a text. Both numbers start at 1; the column counts characters.
+/// Position in a text. Both numbers start at 1; the column counts characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position {
     /// The line.
@@ -31,42 +31,42 @@ impl fmt::Display for Position {
     }
 }
 
-/// Keys with their values, in the order of the text. A key that stands there twice is there twice.
+/// Attributes in the order of the text. A repeated key occurs repeatedly.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Object {
-    /// Them.
+    /// Attributes in the order of the text.
     pub attributes: Vec<Attribute>,
 }
 
 /// A key and its value: `key = value` or `key { ... }`.
 ///
-/// A label is an object of one key: `service "web" { policy = "read" }`, `service { web { policy = "read" } }` and
-/// `{"service": {"web": {"policy": "read"}}}` are one and the same, as the language has it.
+/// A label is an object with one key: `service "web" { policy = "read" }`, `service { web { policy = "read" } }` and
+/// `{"service": {"web": {"policy": "read"}}}` are equal, as the language defines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attribute {
     /// The key, without its quotes.
     pub key: String,
-    /// Where the key stands.
+    /// Position of the key.
     pub at: Position,
     /// The value.
     pub value: Node,
 }
 
-/// A value and its place.
+/// A value with its position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Node {
-    /// Where it begins.
+    /// Position of its first character.
     pub at: Position,
-    /// What it is.
+    /// The value.
     pub value: Value,
 }
 
 /// A value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Value {
-    /// A string or a heredoc, its escapes resolved. What stands in `${...}` is kept as it is written.
+    /// A string or a heredoc with its escapes resolved. The content of `${...}` is kept as written.
     Text(String),
-    /// A number as it is written: `0640` and `0x1A0` are told from `416` by whoever must.
+    /// A number as written: only the reader of a value knows if `0640` and `416` are equal.
     Number(String),
     /// `true` or `false`.
     Bool(bool),
@@ -74,12 +74,12 @@ pub enum Value {
     Null,
     /// A list.
     List(Vec<Node>),
-    /// An object, a block's body, or a label with what follows it.
+    /// An object, a block's body, or a label with its block.
     Object(Object),
 }
 
 impl Value {
-    /// What it is, to say so.
+    /// Returns the kind of the value with its article, for messages.
     pub const fn kind(&self) -> &'static str {
         match self {
             Self::Text(_) => "a string",
@@ -92,15 +92,15 @@ impl Value {
     }
 }
 
-/// Why a text cannot be read. Its text is one line.
+/// Syntax error. Its message is one line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{position}: found {found}; {advice}")]
 pub struct HclError {
-    /// Where.
+    /// Position of the error.
     pub position: Position,
-    /// What stands there.
+    /// Text found there.
     pub found: String,
-    /// What would do.
+    /// Advice for the author.
     pub advice: String,
 }
 
@@ -110,7 +110,7 @@ impl HclError {
     }
 }
 
-/// Reads a text. It is taken for JSON if the first character that is no space is a `{`, and for HCL otherwise.
+/// Parses a text. It is parsed as JSON if its first character after white space is `{`, else as HCL.
 ///
 /// # Errors
 /// The text is neither, or it is longer than [`MAX_SIZE`] or nested deeper than [`MAX_DEPTH`].
@@ -123,7 +123,7 @@ pub fn read(text: &str) -> Result<Object, HclError> {
     if text.trim_start().starts_with('{') { json::read(text) } else { parser::read(text) }
 }
 
-/// A piece of a text as a message may show it: in quotes, in one line and not too long.
+/// Quotes a text for a message: on one line, with escapes, cut after 40 characters.
 pub fn quote(text: &str) -> String {
     match text.char_indices().nth(40) {
         None => format!("{text:?}"),

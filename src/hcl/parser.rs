@@ -1,10 +1,10 @@
-//! HCL 1 itself.
+//! Parses HCL 1.
 
 use super::lexer::{Lexeme, Lexer};
 use super::{Attribute, HclError, MAX_DEPTH, Node, Object, Position, Value};
 
 pub(super) fn read(text: &str) -> Result<Object, HclError> {
-    // The language takes both line ends for one, in heredocs too.
+    // HCL treats both line ends alike, in heredocs too.
     let text = text.replace("\r\n", "\n");
     let mut parser = Parser { lexer: Lexer::new(&text), at: Position { line: 1, column: 1 }, word: Lexeme::End };
     parser.step()?;
@@ -12,7 +12,7 @@ pub(super) fn read(text: &str) -> Result<Object, HclError> {
     if parser.word == Lexeme::End { Ok(object) } else { Err(parser.unexpected("nothing is open that it could close")) }
 }
 
-/// One word is always read ahead.
+/// Recursive-descent parser with one lexeme of look-ahead.
 struct Parser<'a> {
     lexer: Lexer<'a>,
     at: Position,
@@ -24,7 +24,7 @@ impl Parser<'_> {
         HclError::new(self.at, self.word.describe(), advice)
     }
 
-    /// Reads the next word and gives the one before.
+    /// Reads the next lexeme and returns the current one.
     fn step(&mut self) -> Result<Lexeme, HclError> {
         self.lexer.skip_comments()?;
         self.at = self.lexer.position();
@@ -46,12 +46,12 @@ impl Parser<'_> {
         Ok(std::mem::replace(&mut self.word, next))
     }
 
-    /// Items up to a closing brace or the end, which is left where it stands.
+    /// Parses attributes up to a closing brace or the end, which is not consumed.
     fn attributes(&mut self, depth: usize) -> Result<Object, HclError> {
         let mut items = Vec::new();
         while let Lexeme::Name(_) | Lexeme::Text(_) = self.word {
             items.push(self.attribute(depth)?);
-            // The language lets items be parted by commas, as in a list of maps.
+            // HCL 1 allows commas between attributes, as in a list of maps.
             if self.word == Lexeme::Mark(',') {
                 self.step()?;
             }
@@ -147,7 +147,7 @@ impl Parser<'_> {
         Ok(items)
     }
 
-    /// A string in quotes. In `${...}` quotes and line ends are text, and nothing is an escape.
+    /// Parses a string in quotes. In `${...}` quotes and line ends are content, and nothing is an escape.
     fn text(&mut self) -> Result<String, HclError> {
         let lexer = &mut self.lexer;
         lexer.next();
@@ -181,7 +181,7 @@ impl Parser<'_> {
     }
 }
 
-/// The character that an escape stands for; its backslash has been read.
+/// Parses an escape after its backslash.
 fn escape(lexer: &mut Lexer<'_>, start: Position) -> Result<char, HclError> {
     let wrong = |found: &str, advice: &str| HclError::new(start, found, advice);
     let (count, radix) = match lexer.peek() {
@@ -211,7 +211,7 @@ fn escape(lexer: &mut Lexer<'_>, start: Position) -> Result<char, HclError> {
         lexer.next();
     }
     let number = lexer.digits(count, radix)?;
-    // In three octal or two hexadecimal digits stands a byte, and a byte above 127 alone is no character.
+    // Three octal or two hexadecimal digits are a byte, and a byte above 127 alone is not a character.
     if count < 4 && number > 127 {
         return Err(wrong("an escape for half a character", "\\u and four digits write any character"));
     }
