@@ -25,30 +25,30 @@ fn file(acl: &Acl) -> PathBuf {
 async fn a_reset_file_with_the_index_allows_another_bootstrap() {
     let acl = Acl::start().await;
     log::keep();
-    let told = index(&bootstrap(&acl).await);
+    let first = index(&bootstrap(&acl).await);
     // Other writes do not change it.
     acl.make("/v1/acl/role", json!({"Name": "r"})).await;
-    assert_eq!(index(&bootstrap(&acl).await), told);
+    assert_eq!(index(&bootstrap(&acl).await), first);
 
-    for wrong in ["", "x", "0", &format!("{told}0"), &format!("{told}\n{told}"), "-1"] {
+    for wrong in ["", "x", "0", &format!("{first}0"), &format!("{first}\n{first}"), "-1"] {
         std::fs::write(file(&acl), wrong).unwrap();
-        assert_eq!(index(&bootstrap(&acl).await), told, "{wrong:?}");
+        assert_eq!(index(&bootstrap(&acl).await), first, "{wrong:?}");
         assert!(file(&acl).exists());
     }
     std::fs::remove_file(file(&acl)).unwrap();
     std::fs::create_dir(file(&acl)).unwrap();
-    assert_eq!(index(&bootstrap(&acl).await), told);
+    assert_eq!(index(&bootstrap(&acl).await), first);
     std::fs::remove_dir(file(&acl)).unwrap();
     let unusable = log::lines().iter().filter(|line| line["fields"]["event"] == "acl.bootstrap.reset.unusable").count();
     assert_eq!(unusable, 5);
 
-    std::fs::write(file(&acl), format!("{told}\n")).unwrap();
+    std::fs::write(file(&acl), format!("{first}\n")).unwrap();
     let answers = futures_util::future::join_all((0..4).map(|_| bootstrap(&acl))).await;
     let (made, refused): (Vec<_>, Vec<_>) = answers.iter().partition(|answer| answer.status == 200);
     assert_eq!((made.len(), refused.len()), (1, 3), "{answers:?}");
     assert!(!file(&acl).exists());
     let next = index(refused[0]);
-    assert_ne!(next, told, "an index counts once");
+    assert_ne!(next, first, "an index counts once");
     let secret = made[0].json()["SecretID"].as_str().unwrap().to_owned();
     assert_ne!(secret, acl.root);
     for secret in [&secret, &acl.root] {
@@ -58,7 +58,7 @@ async fn a_reset_file_with_the_index_allows_another_bootstrap() {
     assert!(log::lines().iter().any(|line| line["fields"]["event"] == "acl.bootstrap.reset"));
 
     // The used index is ignored, also after a restart; the next one works.
-    std::fs::write(file(&acl), &told).unwrap();
+    std::fs::write(file(&acl), &first).unwrap();
     let acl = acl.restarted().await;
     assert_eq!(index(&bootstrap(&acl).await), next);
     std::fs::write(file(&acl), &next).unwrap();

@@ -10,7 +10,7 @@ use keyward::acl::model::timestamp::Timestamp;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Value, json as object};
 
-use crate::acl::cli_requests::{Ended, acl};
+use crate::acl::cli_requests::{CommandOutput, acl};
 use crate::harness::acl::Acl;
 use crate::harness::issuer::Key;
 
@@ -21,14 +21,14 @@ fn client(service: &Acl, token: &str) -> AclClient {
 }
 
 /// Runs a command as the first token; it must succeed.
-async fn done(service: &Acl, words: &str, input: &str) -> String {
-    let ended = acl(&service.url, &service.root, words, input).await;
-    assert_eq!(ended.code, 0, "{words}: {ended:?}");
-    ended.out
+async fn run_ok(service: &Acl, words: &str, input: &str) -> String {
+    let output = acl(&service.url, &service.root, words, input).await;
+    assert_eq!(output.code, 0, "{words}: {output:?}");
+    output.out
 }
 
 async fn json(service: &Acl, words: &str) -> Value {
-    serde_json::from_str(&done(service, &format!("{words} --format json"), "").await).unwrap()
+    serde_json::from_str(&run_ok(service, &format!("{words} --format json"), "").await).unwrap()
 }
 
 fn text(value: &Value) -> String {
@@ -38,24 +38,24 @@ fn text(value: &Value) -> String {
 #[tokio::test]
 async fn commands_create_read_update_and_delete_policies_roles_and_tokens() {
     let service = Acl::start().await;
-    done(&service, "policy create web-read --description d --rules -", "key \"web\" { policy = \"read\" }").await;
-    done(&service, "policy create web-write --rules -", "key \"web\" { policy = \"write\" }").await;
-    let shown = done(&service, "policy read web-read", "").await;
-    assert!(shown.contains("  key \"web\" { policy = \"read\" }"), "{shown}");
+    run_ok(&service, "policy create web-read --description d --rules -", "key \"web\" { policy = \"read\" }").await;
+    run_ok(&service, "policy create web-write --rules -", "key \"web\" { policy = \"write\" }").await;
+    let printed = run_ok(&service, "policy read web-read", "").await;
+    assert!(printed.contains("  key \"web\" { policy = \"read\" }"), "{printed}");
     let id = text(&json(&service, "policy read web-read").await["ID"]);
-    done(&service, &format!("policy update {} --name web-look", &id[..8]), "").await;
-    let all = done(&service, "policy list", "").await;
+    run_ok(&service, &format!("policy update {} --name web-look", &id[..8]), "").await;
+    let all = run_ok(&service, "policy list", "").await;
     assert!(all.contains("web-look") && all.contains("global-management") && !all.contains("web-read"), "{all}");
 
-    done(&service, &format!("role create ops --policy-id {} --service-identity web:dc1", &id[..8]), "").await;
-    done(&service, "role update ops --policy-name web-write --merge --node-identity n1:dc1", "").await;
+    run_ok(&service, &format!("role create ops --policy-id {} --service-identity web:dc1", &id[..8]), "").await;
+    run_ok(&service, "role update ops --policy-name web-write --merge --node-identity n1:dc1", "").await;
     let role = json(&service, "role read ops").await;
     assert_eq!(role["Policies"].as_array().unwrap().len(), 2, "{role}");
     assert_eq!(
         (&role["ServiceIdentities"][0]["ServiceName"], &role["NodeIdentities"][0]["NodeName"]),
         (&"web".into(), &"n1".into())
     );
-    done(&service, "role update ops --no-service-identities --policy-name web-look", "").await;
+    run_ok(&service, "role update ops --no-service-identities --policy-name web-look", "").await;
     let role = json(&service, "role read ops").await;
     assert_eq!((role["Policies"].as_array().unwrap().len(), &role["ServiceIdentities"]), (1, &Value::Null), "{role}");
     let listed = json(&service, "role list --policy web-look").await;
@@ -70,13 +70,13 @@ async fn commands_create_read_update_and_delete_policies_roles_and_tokens() {
     let own = acl(&service.url, &secret, "whoami", "").await;
     assert!(own.out.contains("Remaining life:      1h 29m") || own.out.contains("1h 30m"), "{own:?}");
     assert!(own.out.contains("ops (") && own.out.contains("builtin/service name=api"), "{own:?}");
-    done(&service, &format!("token update {accessor} --description new --no-roles"), "").await;
+    run_ok(&service, &format!("token update {accessor} --description new --no-roles"), "").await;
     let read = json(&service, &format!("token read {accessor}")).await;
     assert_eq!((&read["Description"], &read["Roles"], &read["Local"]), (&"new".into(), &Value::Null, &true.into()));
     assert_eq!((&read["ExpirationTime"], &read["SecretID"]), (&token["ExpirationTime"], &Value::Null));
     let cloned = json(&service, &format!("token clone {accessor} --description two")).await;
     assert_eq!((&cloned["Description"], &cloned["TemplatedPolicies"]), (&"two".into(), &read["TemplatedPolicies"]));
-    let gone = done(&service, &format!("token delete {accessor}"), "").await;
+    let gone = run_ok(&service, &format!("token delete {accessor}"), "").await;
     assert_eq!(gone, format!("token {accessor} is deleted\n"));
     for (words, code, wanted) in [
         (format!("token delete {accessor}"), 8, "there is no token"),
@@ -87,20 +87,20 @@ async fn commands_create_read_update_and_delete_policies_roles_and_tokens() {
         ("token create --service-identity Web".to_owned(), 2, "invalid name"),
         ("token create --ttl 30s".to_owned(), 2, "cannot be less than"),
     ] {
-        let ended = acl(&service.url, &service.root, &words, "").await;
-        assert!(ended.code == code && ended.error.contains(wanted) && ended.out.is_empty(), "{words}: {ended:?}");
+        let output = acl(&service.url, &service.root, &words, "").await;
+        assert!(output.code == code && output.error.contains(wanted) && output.out.is_empty(), "{words}: {output:?}");
     }
     let old = acl(&service.url, &secret, "whoami", "").await;
     assert!(old.code == 6 && old.error.contains("wrong, expired or deleted"), "{old:?}");
-    done(&service, "role delete ops", "").await;
-    done(&service, "policy delete web-look", "").await;
+    run_ok(&service, "role delete ops", "").await;
+    run_ok(&service, "policy delete web-look", "").await;
 }
 
 #[tokio::test]
 async fn tokens_are_found_by_links_and_by_accessor_prefix() {
     let service = Acl::start().await;
-    done(&service, "policy create web-read --rules -", "key \"web\" { policy = \"read\" }").await;
-    done(&service, "role create ops --policy-name web-read", "").await;
+    run_ok(&service, "policy create web-read --rules -", "key \"web\" { policy = \"read\" }").await;
+    run_ok(&service, "role create ops --policy-name web-read", "").await;
     let by_policy = json(&service, "token create --description one --policy-name web-read").await;
     let by_role = json(&service, "token create --description two --role-name ops --node-identity n1:dc1").await;
     let by_service = json(&service, "token create --description three --service-identity web --ttl 1h").await;
@@ -110,7 +110,7 @@ async fn tokens_are_found_by_links_and_by_accessor_prefix() {
         let found = json(&service, &format!("token list {filter}")).await;
         assert_eq!((found.as_array().unwrap().len(), &found[0]["AccessorID"]), (1, &wanted["AccessorID"]), "{filter}");
     }
-    let table = done(&service, "token list", "").await;
+    let table = run_ok(&service, "token list", "").await;
     assert_eq!(table.lines().count(), 6, "a head, three of ours, the first and the anonymous one: {table}");
     for (words, wanted) in [("one", "policy web-read"), ("two", "role ops, node n1"), ("three", "service web")] {
         let line = table.lines().find(|line| line.ends_with(words)).unwrap_or_else(|| panic!("{words}: {table}"));
@@ -120,7 +120,7 @@ async fn tokens_are_found_by_links_and_by_accessor_prefix() {
     assert!(two.code == 1 && two.error.contains("cannot be used with"), "{two:?}");
 
     let accessor = text(&by_role["AccessorID"]);
-    let expanded = done(&service, &format!("token read {} --expanded", &accessor[..13]), "").await;
+    let expanded = run_ok(&service, &format!("token read {} --expanded", &accessor[..13]), "").await;
     for wanted in ["policy web-read (", "  key \"web\" { policy = \"read\" }", "node \"n1\"", "All roles:", "ops ("] {
         assert!(expanded.contains(wanted), "{wanted}: {expanded}");
     }
@@ -158,10 +158,10 @@ async fn a_rotated_token_is_refused_and_its_successor_has_the_same_rights() {
     let (accessor, secret) = (text(&made["AccessorID"]), text(&made["SecretID"]));
     std::fs::write(&file, &secret).unwrap();
     let words = format!("token rotate --self --grace 0s --token-file {0} --out {0}", file.display());
-    let ended: Ended = acl(&service.url, "", &words, "").await;
-    assert_eq!(ended.code, 0, "{ended:?}");
+    let output: CommandOutput = acl(&service.url, "", &words, "").await;
+    assert_eq!(output.code, 0, "{output:?}");
     let fresh = std::fs::read_to_string(&file).unwrap();
-    assert!(!ended.out.contains(&fresh) && !ended.error.contains(&fresh), "{ended:?}");
+    assert!(!output.out.contains(&fresh) && !output.error.contains(&fresh), "{output:?}");
     let client = client(&service, &fresh);
     let own = client.read_self(&QueryOptions::default()).await.unwrap().value;
     assert_eq!((own.description.as_str(), own.links.policies.len()), ("ops", 1));
@@ -174,7 +174,7 @@ async fn a_rotated_token_is_refused_and_its_successor_has_the_same_rights() {
 
     let short = json(&service, "token create --description job --ttl 2m --policy-name global-management").await;
     let words = format!("token rotate {} --grace 0s --ttl 1h --format json", text(&short["AccessorID"]));
-    let next: Value = serde_json::from_str(&done(&service, &words, "").await).unwrap();
+    let next: Value = serde_json::from_str(&run_ok(&service, &words, "").await).unwrap();
     assert!(text(&next["ExpirationTime"]) > text(&short["ExpirationTime"]), "{next}");
     assert_eq!((&next["Description"], &next["Policies"]), (&short["Description"], &short["Policies"]));
 }
@@ -232,11 +232,11 @@ async fn the_client_reads_the_rights_of_its_token() {
         access: access.into(),
         segment: segment.into(),
     };
-    let asked =
+    let requests =
         [ask("acl", "read", ""), ask("acl", "write", ""), ask("key", "write", "web"), ask("key", "read", "other")];
-    let rulings = reader.authorize(&asked).await.unwrap();
-    assert_eq!(rulings.iter().map(|ruling| ruling.allow).collect::<Vec<_>>(), [true, false, true, false]);
-    assert_eq!((rulings[2].resource.as_str(), rulings[2].segment.as_str()), ("key", "web"));
+    let responses = reader.authorize(&requests).await.unwrap();
+    assert_eq!(responses.iter().map(|ruling| ruling.allow).collect::<Vec<_>>(), [true, false, true, false]);
+    assert_eq!((responses[2].resource.as_str(), responses[2].segment.as_str()), ("key", "web"));
     let many = vec![ask("acl", "read", ""); 65];
     let error = reader.authorize(&many).await.unwrap_err();
     assert!(matches!(error, AclClientError::Invalid { .. }), "{error:?}");
@@ -261,18 +261,18 @@ async fn a_blocking_read_of_the_client_returns_when_something_changes() {
 #[tokio::test]
 async fn commands_create_fill_list_and_delete_namespaces() {
     let service = Acl::start().await;
-    done(&service, "policy create web-read --rules -", "key \"web\" { policy = \"read\" }").await;
-    done(&service, "role create ops", "").await;
+    run_ok(&service, "policy create web-read --rules -", "key \"web\" { policy = \"read\" }").await;
+    run_ok(&service, "role create ops", "").await;
     let words = "namespace create team-1 --description d --default-policy-name web-read --meta owner=ops --meta tier=1";
     let made = json(&service, words).await;
     assert_eq!(made["ACLs"]["PolicyDefaults"][0]["Name"], "web-read", "{made}");
     let words = "namespace update team-1 --default-role-name ops --meta tier=2 --merge";
-    done(&service, words, "").await;
-    let shown = done(&service, "namespace read team-1", "").await;
+    run_ok(&service, words, "").await;
+    let printed = run_ok(&service, "namespace read team-1", "").await;
     for wanted in ["web-read (", "ops (", "owner=ops", "tier=2"] {
-        assert!(shown.contains(wanted), "{wanted}: {shown}");
+        assert!(printed.contains(wanted), "{wanted}: {printed}");
     }
-    done(&service, "namespace update team-1 --no-meta --no-default-roles --description new", "").await;
+    run_ok(&service, "namespace update team-1 --no-meta --no-default-roles --description new", "").await;
     let read = json(&service, "namespace read team-1").await;
     assert_eq!((&read["Description"], &read["Meta"]), (&"new".into(), &Value::Null), "{read}");
     assert_eq!(read["ACLs"]["PolicyDefaults"].as_array().unwrap().len(), 1, "{read}");
@@ -280,7 +280,7 @@ async fn commands_create_fill_list_and_delete_namespaces() {
         json(&service, "namespace list").await.as_array().unwrap().iter().map(|it| text(&it["Name"])).collect();
     assert_eq!(names, ["default", "team-1"]);
 
-    done(&service, "role create ops --description theirs --namespace team-1", "").await;
+    run_ok(&service, "role create ops --description theirs --namespace team-1", "").await;
     assert_eq!(json(&service, "role read ops --namespace team-1").await["Description"], "theirs");
     assert_eq!(json(&service, "role read ops").await["Description"], "");
     let all = json(&service, "role list --namespace *").await;
@@ -291,7 +291,7 @@ async fn commands_create_fill_list_and_delete_namespaces() {
     assert!(own.code == 0 && own.out.contains("team-1") && own.out.contains("ops ("), "{own:?}");
 
     // A token without links may have the rights of its namespace's defaults.
-    done(&service, "namespace update team-1 --default-role-name ops --merge", "").await;
+    run_ok(&service, "namespace update team-1 --default-role-name ops --merge", "").await;
     let bare = text(&json(&service, "token create --namespace team-1").await["SecretID"]);
     let own = acl(&service.url, &bare, "whoami", "").await;
     assert!(
@@ -328,18 +328,18 @@ async fn commands_log_in_by_a_stored_auth_method_and_log_out() {
         "ClaimMappings": {"first_name": "name"},
     });
     let words = "auth-method create people --type jwt --max-token-ttl 10m --config -";
-    done(&service, words, &config.to_string()).await;
-    done(&service, "auth-method update people --display-name Staff", "").await;
+    run_ok(&service, words, &config.to_string()).await;
+    run_ok(&service, "auth-method update people --display-name Staff", "").await;
     let method = json(&service, "auth-method read people").await;
     assert_eq!((&method["DisplayName"], &method["MaxTokenTTL"]), (&"Staff".into(), &"10m0s".into()), "{method}");
     assert_eq!(method["Config"], config);
-    assert!(done(&service, "auth-method list", "").await.contains("people"));
+    assert!(run_ok(&service, "auth-method list", "").await.contains("people"));
 
     let words = "binding-rule create --method people --bind-type service --bind-name ${value.name} \
                  --selector value.name==\"jeff\"";
     let rule = json(&service, words).await;
     let id = text(&rule["ID"]);
-    done(&service, &format!("binding-rule update {id} --description d"), "").await;
+    run_ok(&service, &format!("binding-rule update {id} --description d"), "").await;
     let read = json(&service, &format!("binding-rule read {id}")).await;
     assert_eq!((&read["Description"], &read["BindName"]), (&"d".into(), &"${value.name}".into()), "{read}");
     assert_eq!(json(&service, "binding-rule list --method people").await[0]["ID"], id.as_str());
@@ -349,10 +349,10 @@ async fn commands_log_in_by_a_stored_auth_method_and_log_out() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("jeff.token");
     let words = format!("login --method people --bearer-token-file - --meta host=web-1 --out {}", out.display());
-    let told = acl(&service.url, "", &words, &jwt).await;
-    assert_eq!(told.code, 0, "{told:?}");
+    let output = acl(&service.url, "", &words, &jwt).await;
+    assert_eq!(output.code, 0, "{output:?}");
     let secret = std::fs::read_to_string(&out).unwrap();
-    assert!(!told.out.contains(&secret) && !told.error.contains(&secret), "{told:?}");
+    assert!(!output.out.contains(&secret) && !output.error.contains(&secret), "{output:?}");
     let own = acl(&service.url, &secret, "whoami", "").await;
     assert!(own.out.contains("  people\n") && own.out.contains("  jeff\n"), "{own:?}");
     let listed = json(&service, "token list --auth-method people").await;
@@ -367,18 +367,18 @@ async fn commands_log_in_by_a_stored_auth_method_and_log_out() {
         assert_eq!((refused.code, refused.out.as_str()), (code, ""), "{refused:?}");
         assert!(!refused.error.contains(proof), "{refused:?}");
     }
-    done(&service, &format!("binding-rule delete {id}"), "").await;
-    done(&service, "auth-method delete people", "").await;
+    run_ok(&service, &format!("binding-rule delete {id}"), "").await;
+    run_ok(&service, "auth-method delete people", "").await;
     assert_eq!(acl(&service.url, &service.root, "auth-method read people", "").await.code, 8);
 }
 
 #[tokio::test]
 async fn a_template_preview_shows_the_generated_policy() {
     let service = Acl::start().await;
-    assert!(done(&service, "templated-policy list", "").await.contains("builtin/service"));
-    assert!(done(&service, "templated-policy read builtin/node", "").await.contains("name"));
-    let shown = done(&service, "templated-policy preview builtin/service --var name:web", "").await;
-    assert!(shown.contains("service \"web\"") && shown.contains("web-sidecar-proxy"), "{shown}");
+    assert!(run_ok(&service, "templated-policy list", "").await.contains("builtin/service"));
+    assert!(run_ok(&service, "templated-policy read builtin/node", "").await.contains("name"));
+    let printed = run_ok(&service, "templated-policy preview builtin/service --var name:web", "").await;
+    assert!(printed.contains("service \"web\"") && printed.contains("web-sidecar-proxy"), "{printed}");
     let refused = acl(&service.url, &service.root, "templated-policy preview builtin/service", "").await;
     assert!(refused.code != 0 && refused.error.contains("name"), "{refused:?}");
     let missing = acl(&service.url, &service.root, "templated-policy read builtin/nothing", "").await;

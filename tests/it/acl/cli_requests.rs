@@ -16,14 +16,14 @@ const NEW_SECRET: &str = "99999999-07c7-47a4-52fd-0745e0cfe967";
 
 /// Output and exit code of a command.
 #[derive(Debug)]
-pub(crate) struct Ended {
+pub(crate) struct CommandOutput {
     pub(crate) code: i32,
     pub(crate) out: String,
     pub(crate) error: String,
 }
 
 /// Runs `keyward acl WORDS` against a server, with a token in the environment; words are split at spaces.
-pub(crate) async fn acl(url: &str, token: &str, words: &str, input: &str) -> Ended {
+pub(crate) async fn acl(url: &str, token: &str, words: &str, input: &str) -> CommandOutput {
     let args: Vec<String> = std::iter::once("acl").chain(words.split(' ')).map(str::to_owned).collect();
     let (url, token, input) = (url.to_owned(), token.to_owned(), input.to_owned());
     let ran = tokio::task::spawn_blocking(move || {
@@ -35,7 +35,7 @@ pub(crate) async fn acl(url: &str, token: &str, words: &str, input: &str) -> End
         run_with_input(&args, &variables, &input)
     });
     let (code, out, error) = ran.await.unwrap();
-    Ended { code, out, error }
+    CommandOutput { code, out, error }
 }
 
 fn token(accessor: &str, secret: &str) -> Value {

@@ -30,7 +30,7 @@ fn options(server: &MockServer, path: &str) -> AclClientOptions {
 }
 
 /// Mock server with one response to everything, and a client of it.
-async fn answering(status: u16, body: impl Into<Vec<u8>>) -> (MockServer, AclClient) {
+async fn mock_server(status: u16, body: impl Into<Vec<u8>>) -> (MockServer, AclClient) {
     let server = MockServer::start().await;
     let answer = ResponseTemplate::new(status).set_body_raw(body, "application/json");
     Mock::given(any()).respond_with(answer).mount(&server).await;
@@ -54,7 +54,7 @@ fn token() -> Value {
 
 #[tokio::test]
 async fn the_token_is_sent_in_a_header_only_and_never_printed() {
-    let (server, client) = answering(200, token().to_string()).await;
+    let (server, client) = mock_server(200, token().to_string()).await;
     let read: Token = client.read_token(&id(), &QueryOptions::default()).await.unwrap().value;
     let request: &Request = &server.received_requests().await.unwrap()[0];
     assert_eq!(request.headers["x-service-token"].to_str().unwrap(), SECRET);
@@ -67,7 +67,7 @@ async fn the_token_is_sent_in_a_header_only_and_never_printed() {
     let broken =
         client.with_token(SecretString::from("two\nlines")).read_self(&QueryOptions::default()).await.unwrap_err();
     assert!(matches!(&broken, AclClientError::Invalid { .. }) && !broken.to_string().contains("two"), "{broken:?}");
-    let (server, client) = answering(400, format!("bad token {SECRET}")).await;
+    let (server, client) = mock_server(400, format!("bad token {SECRET}")).await;
     let error = client.read_self(&QueryOptions::default()).await.unwrap_err();
     assert!(!format!("{error:?} {error}").contains(SECRET), "{error:?}");
     drop(server);
@@ -90,7 +90,7 @@ async fn a_base_path_prefixes_each_path_and_names_stay_one_segment() {
 
 #[tokio::test]
 async fn a_redirect_is_not_followed_with_the_token() {
-    let (elsewhere, _client) = answering(200, token().to_string()).await;
+    let (elsewhere, _client) = mock_server(200, token().to_string()).await;
     let server = MockServer::start().await;
     let away = ResponseTemplate::new(307).insert_header("Location", format!("{}/v1/acl/token/self", elsewhere.uri()));
     Mock::given(any()).respond_with(away).mount(&server).await;
@@ -107,7 +107,7 @@ async fn responses_of_newer_and_older_servers_and_hidden_secrets_are_accepted() 
         "TemplatedPolicies": [{"TemplateName": "t", "TemplateVariables": null, "TemplateID": "x"}], "Local": false,
         "CreateTime": "0001-01-01T00:00:00Z", "Legacy": false, "Fresh": {"deep": [1, 2]}, "AuthMethod": "",
         "Namespace": "team", "ExpandedPolicies": null, "AgentACLDefaultPolicy": "deny"});
-    let (server, client) = answering(200, newer.to_string()).await;
+    let (server, client) = mock_server(200, newer.to_string()).await;
     let (token, expansion) = client.read_token_expanded(&id(), &QueryOptions::default()).await.unwrap().value;
     assert!(token.secret_id.is_none() && token.create_time.is_none() && token.auth_method.is_none());
     assert_eq!(token.links.service_identities[0].service_name, "web");
@@ -115,7 +115,7 @@ async fn responses_of_newer_and_older_servers_and_hidden_secrets_are_accepted() 
     assert!(expansion.expanded_policies.is_empty());
     drop(server);
     for garbage in ["", "null", "[]", "{\"AccessorID\": 7}", "<html>", "{\"AccessorID\": \"hush-hush\"}"] {
-        let (_server, client) = answering(200, garbage).await;
+        let (_server, client) = mock_server(200, garbage).await;
         let error = client.read_self(&QueryOptions::default()).await.unwrap_err();
         assert!(matches!(error, AclClientError::Unexpected { status: 200, .. }), "{garbage}: {error:?}");
         assert!(!error.to_string().contains("hush"), "{error}");
@@ -140,7 +140,7 @@ async fn response_headers_become_metadata_of_the_read() {
     assert!(reading.unreadable);
     assert_eq!(reading.last_contact, Duration::from_millis(15));
     assert_eq!(reading.date, Some(UNIX_EPOCH + Duration::from_secs(784_111_777)));
-    let (_server, client) = answering(200, "[]").await;
+    let (_server, client) = mock_server(200, "[]").await;
     let reading = client.list_namespaces(&QueryOptions::default()).await.unwrap();
     assert_eq!((reading.index, reading.known_leader, reading.filtered_by_acls), (1, false, false));
     assert!(!reading.unreadable);
@@ -151,14 +151,14 @@ async fn deleting_an_absent_record_returns_false_in_both_server_dialects() {
     for (status, body, wanted) in
         [(200, "false", Ok(false)), (404, "Cannot find token to delete", Ok(false)), (200, "true\n", Ok(true))]
     {
-        let (_server, client) = answering(status, body).await;
+        let (_server, client) = mock_server(status, body).await;
         assert_eq!(client.delete_token(&id()).await, wanted, "{status} {body}");
     }
     let no_path = "Invalid URL path: not a recognized HTTP API endpoint";
-    let (_server, client) = answering(404, no_path).await;
+    let (_server, client) = mock_server(404, no_path).await;
     let error = client.delete_namespace("team").await.unwrap_err();
     assert!(matches!(error, AclClientError::NotSupported { needs: Some("1.7.0"), .. }), "{error:?}");
-    let (_server, client) = answering(404, no_path).await;
+    let (_server, client) = mock_server(404, no_path).await;
     let error = client.list_roles(None, &QueryOptions::default()).await.unwrap_err();
     assert!(matches!(error, AclClientError::NotSupported { needs: Some("1.5.0"), .. }), "{error:?}");
 }
@@ -200,7 +200,7 @@ async fn a_read_is_tried_three_times_and_a_write_once() {
     let (address, seen, _serving) = unsteady(1).await;
     let error = client(address).create_token(&NewToken::default()).await.unwrap_err();
     assert!(matches!(error, AclClientError::Transport(TransportError::Broken { .. })), "{error:?}");
-    assert_eq!(seen.load(Ordering::SeqCst), 1, "nobody knows whether it was done");
+    assert_eq!(seen.load(Ordering::SeqCst), 1, "a write is not repeated");
     client(address).delete_token(&id()).await.unwrap_err();
     assert_eq!(seen.load(Ordering::SeqCst), 2);
 }

@@ -30,8 +30,8 @@ fn told_of_certificate(folder: &std::path::Path, certificate: &str, ca: &std::pa
     let server = Binary::start(&[&args[..], &tls].concat(), &[], folder);
     let address = eventually(Duration::from_secs(30), || {
         let output = server.output();
-        let told = output.split_once("keyward acl bootstrap --address ");
-        told.and_then(|(_, rest)| Some(rest.split_once(' ')?.0.to_owned())).ok_or(output)
+        let after = output.split_once("keyward acl bootstrap --address ");
+        after.and_then(|(_, rest)| Some(rest.split_once(' ')?.0.to_owned())).ok_or(output)
     });
     let ca = ca.display().to_string();
     let (code, _, error) = run(&["acl", "whoami", "--address", &address, "--ca-file", &ca], &[]);
@@ -121,9 +121,9 @@ fn more_connections_than_files_may_be_open_are_refused_at_the_start() {
         .arg(&config)
         .output()
         .unwrap();
-    let told = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(1), "{told}");
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{error}");
     let wanted = "acl.connections = 5000 takes 5256 open files, and this process may have 4000: raise its limit";
-    assert!(told.contains(wanted), "{told}");
+    assert!(error.contains(wanted), "{error}");
     assert!(!data.exists(), "it looked after it had begun");
 }

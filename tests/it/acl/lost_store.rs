@@ -30,29 +30,29 @@ fn a_missing_or_empty_store_beside_its_key_file_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     used(folder.path());
     let file = folder.path().join("access/access.redb");
-    let whole = std::fs::read(&file).unwrap();
+    let saved = std::fs::read(&file).unwrap();
 
     std::fs::write(&file, "").unwrap();
-    let told = refused(folder.path(), &[]);
+    let output = refused(folder.path(), &[]);
     for wanted in
-        ["access.redb is empty, and its key file", "--new-store", "restore a snapshot", "put the store's file back"]
+        ["access.redb is empty, but its key file", "--new-store", "restore a snapshot", "put the store's file back"]
     {
-        assert!(told.contains(wanted), "{wanted}: {told}");
+        assert!(output.contains(wanted), "{wanted}: {output}");
     }
-    assert_eq!(std::fs::metadata(&file).unwrap().len(), 0, "nothing is put in its place");
+    assert_eq!(std::fs::metadata(&file).unwrap().len(), 0, "no new store is created");
     std::fs::remove_file(&file).unwrap();
-    assert!(refused(folder.path(), &[]).contains("access.redb is gone, and its key file"));
-    assert!(!file.exists(), "nothing is put in its place");
+    assert!(refused(folder.path(), &[]).contains("access.redb is gone, but its key file"));
+    assert!(!file.exists(), "no new store is created");
 
     // Putting the file back restores the server.
-    std::fs::write(&file, &whole).unwrap();
+    std::fs::write(&file, &saved).unwrap();
     let (service, address) = serve(folder.path(), "127.0.0.1:0", &[]);
     let root = folder.path().join("root.token").display().to_string();
     let (code, _, error) = run(&["acl", "whoami", "--address", &address, "--token-file", &root], &[]);
     assert_eq!(code, 0, "{error}");
     assert_eq!(service.stop().0.code(), Some(0));
-    let told = refused(folder.path(), &["--new-store"]);
-    assert!(told.contains("access.redb holds records: start without --new-store"), "{told}");
+    let output = refused(folder.path(), &["--new-store"]);
+    assert!(output.contains("access.redb holds records: start without --new-store"), "{output}");
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn a_key_file_elsewhere_may_exist_before_the_first_start_only() {
     assert_eq!(service.stop().0.code(), Some(0));
     std::fs::remove_file(folder.path().join("access/access.redb")).unwrap();
     let (code, _, error) = run(&args, &[]);
-    assert!(code == 1 && error.contains("access.redb is gone, and its key file"), "{error}");
+    assert!(code == 1 && error.contains("access.redb is gone, but its key file"), "{error}");
 }
 
 #[test]

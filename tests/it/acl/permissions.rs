@@ -7,7 +7,7 @@ use crate::harness::Acl;
 
 /// Returns the allowed ones of `ACCESS RESOURCE SEGMENT` requests.
 async fn allowed<'a>(acl: &Acl, secret: &str, namespace: &str, questions: &[&'a str]) -> Vec<&'a str> {
-    let asked: Vec<Value> = questions
+    let requests: Vec<Value> = questions
         .iter()
         .map(|question| {
             let mut words = question.split(' ');
@@ -16,7 +16,7 @@ async fn allowed<'a>(acl: &Acl, secret: &str, namespace: &str, questions: &[&'a 
         })
         .collect();
     let path = format!("/v1/internal/acl/authorize?ns={namespace}");
-    let answer = acl.call("POST", &path, Some(secret), Some(asked.into())).await;
+    let answer = acl.call("POST", &path, Some(secret), Some(requests.into())).await;
     assert_eq!(answer.status, 200, "{answer:?}");
     let rulings = answer.json();
     let rulings = rulings.as_array().unwrap();
@@ -84,9 +84,9 @@ async fn namespace_defaults_apply_only_where_no_linked_rule_matches() {
 async fn the_default_policy_applies_without_a_rule_but_never_grants_acl_rights() {
     let acl = Acl::start_with(|options| options.default_policy = DefaultPolicy::Allow).await;
     let some = acl.token_with("key \"a\" { policy = \"read\" }\nservice \"web\" { policy = \"deny\" }").await;
-    let asked =
+    let requests =
         ["write key b", "write operator", "read node n", "read acl", "write acl", "write key a", "read service web"];
-    assert_eq!(allowed(&acl, &some, "default", &asked).await, ["write key b", "write operator", "read node n"]);
+    assert_eq!(allowed(&acl, &some, "default", &requests).await, ["write key b", "write operator", "read node n"]);
     let list = acl.call("GET", "/v1/acl/roles", Some(&some), None).await;
     assert_eq!((list.status, list.headers["x-service-default-acl-policy"].to_str().unwrap()), (403, "allow"));
     // `operator` allows creating namespaces, but not with defaults.

@@ -71,14 +71,14 @@ const BODIES: &[&str] = &[
 ];
 
 /// Defect of a request.
-enum Wrong {
+enum Defect {
     Query(&'static str),
     Header(&'static str, &'static str),
     Body(Vec<u8>),
 }
 
 /// Makes an invalid body of a valid one.
-fn spoilt(chance: &mut Chance) -> Vec<u8> {
+fn corrupt_body(chance: &mut Chance) -> Vec<u8> {
     let mut body = BODIES[chance.below(BODIES.len())].as_bytes().to_vec();
     match chance.below(7) {
         0 => body.insert(chance.below(body.len() + 1), 0xff),
@@ -93,22 +93,22 @@ fn spoilt(chance: &mut Chance) -> Vec<u8> {
 }
 
 /// Picks a defect that applies to the route; a body only where one is read.
-fn wrong(method: &str, path: &str, chance: &mut Chance) -> Wrong {
+fn pick_defect(method: &str, path: &str, chance: &mut Chance) -> Defect {
     let reads_body = matches!(method, "PUT" | "POST");
     match chance.below(if reads_body { 14 } else { 7 }) {
-        0 => Wrong::Query("partition=other"),
-        1 => Wrong::Query("ns=%ff"),
-        2 => Wrong::Query("ns=a&ns=b"),
-        3 => Wrong::Query("token=a&token=b"),
-        4 => Wrong::Header("X-Consul-Namespace", "differs"),
-        5 if path != "acl/bootstrap" => Wrong::Header("X-Service-Token", UUID),
-        5 | 6 => Wrong::Header("X-Consul-Partition", "differs"),
-        _ => Wrong::Body(spoilt(chance)),
+        0 => Defect::Query("partition=other"),
+        1 => Defect::Query("ns=%ff"),
+        2 => Defect::Query("ns=a&ns=b"),
+        3 => Defect::Query("token=a&token=b"),
+        4 => Defect::Header("X-Consul-Namespace", "differs"),
+        5 if path != "acl/bootstrap" => Defect::Header("X-Service-Token", UUID),
+        5 | 6 => Defect::Header("X-Consul-Partition", "differs"),
+        _ => Defect::Body(corrupt_body(chance)),
     }
 }
 
 /// Returns the indexes of all lists, which change with the store.
-async fn standing(acl: &Acl) -> Vec<(String, String)> {
+async fn list_indexes(acl: &Acl) -> Vec<(String, String)> {
     let mut all = vec![];
     for list in ["acl/tokens", "acl/roles", "acl/policies", "namespaces"] {
         let answer = acl.get(&format!("/v1/{list}")).await;
@@ -122,7 +122,7 @@ async fn standing(acl: &Acl) -> Vec<(String, String)> {
 async fn invalid_requests_are_refused_and_change_nothing() {
     let acl = Acl::start().await;
     acl.make("/v1/acl/role", json!({"Name": "r"})).await;
-    let before = standing(&acl).await;
+    let before = list_indexes(&acl).await;
     let mut chance = Chance(0xbad);
     for number in 0..2000 {
         let (method, route) = ROUTES[chance.below(ROUTES.len())];
@@ -131,18 +131,18 @@ async fn invalid_requests_are_refused_and_change_nothing() {
         let mut query = ["", "pretty", "stale", "index=1&wait=1ms", "ns=default", "dc=dc9"][chance.below(6)].to_owned();
         let mut headers = vec![("X-Service-Namespace", "default")];
         let mut token = acl.root.as_str();
-        match wrong(method, route, &mut chance) {
-            Wrong::Query(more) => query = format!("{query}&{more}"),
-            Wrong::Header("X-Service-Token", other) => token = other,
+        match pick_defect(method, route, &mut chance) {
+            Defect::Query(more) => query = format!("{query}&{more}"),
+            Defect::Header("X-Service-Token", other) => token = other,
             // The path's namespace is not asked for where there is none; a token that differs is refused all the same.
-            Wrong::Header(name, value) => {
+            Defect::Header(name, value) => {
                 headers.push((name, value));
                 if name == "X-Consul-Namespace" {
                     query = query.replace("ns=default", "");
                     headers.push(("X-Consul-Token", "differs"));
                 }
             }
-            Wrong::Body(spoilt) => body = spoilt,
+            Defect::Body(corrupted) => body = corrupted,
         }
         headers.push(("X-Service-Token", token));
         let answer = acl.send(method, &format!("/v1/{path}?{query}"), &headers, &body).await;
@@ -152,5 +152,5 @@ async fn invalid_requests_are_refused_and_change_nothing() {
         assert!(!answer.text.trim_end().contains(char::is_control), "{shown}");
         assert!(!answer.text.contains(&acl.root), "{shown}");
     }
-    assert_eq!(standing(&acl).await, before);
+    assert_eq!(list_indexes(&acl).await, before);
 }

@@ -17,8 +17,8 @@ pub(crate) fn serve(folder: &Path, listen: &str, variables: &[(&str, &str)]) -> 
     let service = Binary::start(&["acl", "serve", "--dir", &dir, "--listen", listen], variables, folder);
     let address = eventually(Duration::from_secs(30), || {
         let output = service.output();
-        let told = output.split_once("keyward acl bootstrap --address ");
-        told.and_then(|(_, rest)| Some(rest.split_once(' ')?.0.to_owned())).ok_or(output)
+        let after = output.split_once("keyward acl bootstrap --address ");
+        after.and_then(|(_, rest)| Some(rest.split_once(' ')?.0.to_owned())).ok_or(output)
     });
     (service, address)
 }
@@ -114,8 +114,8 @@ fn rekey_moves_tokens_and_the_old_key_can_be_removed() {
     assert_eq!((code, error.as_str()), (0, ""), "{out}");
     assert!(out.starts_with("2 tokens were moved to the key ") && out.contains("the other lines"), "{out}");
     let (code, out, _) = rekey(&["--format", "json"]);
-    let told: Value = serde_json::from_str(&out).unwrap();
-    assert_eq!((code, &told["Rewritten"], &told["Done"]), (0, &0.into(), &true.into()), "{out}");
+    let response: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((code, &response["Rewritten"], &response["Done"]), (0, &0.into(), &true.into()), "{out}");
     let (code, _, error) = run(&["acl", "rekey", "--address", &address], &[]);
     assert!(code == 6 && error.contains("operator:write"), "{error}");
     assert_eq!(service.stop().0.code(), Some(0));

@@ -91,10 +91,10 @@ impl Server {
             .stdin(Stdio::null())
             .output()
             .unwrap();
-        let told = [output.stdout, output.stderr].concat();
+        let text = [output.stdout, output.stderr].concat();
         let (ended, server) = self.binary.stop();
-        let told = String::from_utf8_lossy(&told);
-        assert!(output.status.success(), "{told}\n--- the server:\n{server}");
+        let text = String::from_utf8_lossy(&text);
+        assert!(output.status.success(), "{text}\n--- the server:\n{server}");
         assert!(ended.success(), "{server}");
     }
 }

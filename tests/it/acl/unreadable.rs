@@ -139,18 +139,19 @@ fn damage_is_reported_by_verify_and_in_list_headers() {
     let (service, address) = serve(folder.path(), "127.0.0.1:0", &[]);
     eventually(Duration::from_secs(30), || {
         let output = service.output();
-        let told = ["acl.store.verified", "acl.store.damaged", "acl.record.unreadable"];
-        told.iter().all(|event| output.contains(event)).then_some(()).ok_or(output)
+        let events = ["acl.store.verified", "acl.store.damaged", "acl.record.unreadable"];
+        events.iter().all(|event| output.contains(event)).then_some(()).ok_or(output)
     });
     let (code, out, error) = by(&address, &["role", "list"]);
     assert!(code == 0 && error.contains("some records are left out"), "{out} {error}");
     let (code, out, _) = by(&address, &["verify"]);
     assert!(code == 1 && out.contains("damaged: policy/default/"), "{out}");
-    let kept = folder.path().join("snapshot").display().to_string();
-    let (code, _, error) = run(&["acl", "backup", "--out", &kept, "--address", &address, "--token-file", &root], &[]);
+    let snapshot = folder.path().join("snapshot").display().to_string();
+    let (code, _, error) =
+        run(&["acl", "backup", "--out", &snapshot, "--address", &address, "--token-file", &root], &[]);
     assert!(
-        code != 0 && !std::path::Path::new(&kept).exists(),
-        "a snapshot of damage would be taken for whole: {error}"
+        code != 0 && !std::path::Path::new(&snapshot).exists(),
+        "a snapshot of damaged records would be taken for complete: {error}"
     );
     assert_eq!(service.stop().0.code(), Some(0));
 }
@@ -246,8 +247,8 @@ async fn an_unreadable_record_is_logged_and_counted_and_others_are_served() {
 
     let text = log::text();
     for key in &keys {
-        let told = text.lines().filter(|line| line.contains("acl.record.unreadable") && line.contains(key.as_str()));
-        assert_eq!(told.count(), 1, "{}", key.as_str());
+        let events = text.lines().filter(|line| line.contains("acl.record.unreadable") && line.contains(key.as_str()));
+        assert_eq!(events.count(), 1, "{}", key.as_str());
     }
     let metrics = acl.metrics.text();
     assert!(metrics.contains("keyward_acl_unreadable_records_total 4"), "{metrics}");

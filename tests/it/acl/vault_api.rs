@@ -350,13 +350,13 @@ async fn tokens_survive_a_restart_and_no_file_holds_their_secrets() {
 
     // The store opens neither with another key nor with a new one.
     let key = folder.join("seal.key");
-    let kept = std::fs::read(&key).unwrap();
+    let saved = std::fs::read(&key).unwrap();
     std::fs::write(&key, "0".repeat(64)).unwrap();
     let error = AclServer::open(&world.options, clock.clone(), Metrics::default()).await.unwrap_err();
     assert!(matches!(error, AclOpenError::Key(_)) && error.to_string().contains("written with"), "{error}");
     std::fs::remove_file(&key).unwrap();
     let error = AclServer::open(&world.options, clock.clone(), Metrics::default()).await.unwrap_err();
     assert!(error.to_string().contains("seal.key is missing"), "{error}");
-    std::fs::write(&key, kept).unwrap();
+    std::fs::write(&key, saved).unwrap();
     AclServer::open(&world.options, clock, Metrics::default()).await.unwrap();
 }

@@ -11,7 +11,7 @@ use keyward::acl::client::{
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Map, Value, json};
 
-use super::{ID, SECRET, answering, id, sent, token};
+use super::{ID, SECRET, id, mock_server, sent, token};
 
 #[tokio::test]
 async fn token_and_role_calls_use_the_paths_of_the_api() {
@@ -33,7 +33,7 @@ async fn token_and_role_calls_use_the_paths_of_the_api() {
         all.extend(links_sent.as_object().unwrap().clone());
         all.into()
     };
-    let (server, client) = answering(200, token().to_string()).await;
+    let (server, client) = mock_server(200, token().to_string()).await;
     let told = client.create_token(&NewToken::default()).await.unwrap();
     assert_eq!(told.secret_id.as_ref().unwrap().expose_secret(), SECRET);
     assert_eq!(sent(&server).await, ("PUT /v1/acl/token".into(), json!({"Description": "", "Local": false})));
@@ -68,7 +68,7 @@ async fn token_and_role_calls_use_the_paths_of_the_api() {
     client.clone_token(&id(), Some("two")).await.unwrap();
     assert_eq!(sent(&server).await.1, json!({"Description": "two"}));
 
-    let (server, client) = answering(200, "[]").await;
+    let (server, client) = mock_server(200, "[]").await;
     let filter = TokenListFilter {
         policy: Some(id()),
         role: Some(id()),
@@ -83,7 +83,7 @@ async fn token_and_role_calls_use_the_paths_of_the_api() {
     client.list_roles(Some(&id()), &QueryOptions::default()).await.unwrap();
     assert_eq!(sent(&server).await.0, format!("GET /v1/acl/roles?policy={ID}"));
 
-    let (server, client) = answering(200, json!({"ID": ID, "Name": "web"}).to_string()).await;
+    let (server, client) = mock_server(200, json!({"ID": ID, "Name": "web"}).to_string()).await;
     let new = NewRole { name: "web".into(), description: "w".into(), links };
     client.create_role(&new).await.unwrap();
     let body = with_links(json!({"Name": "web", "Description": "w"}));
@@ -95,7 +95,7 @@ async fn token_and_role_calls_use_the_paths_of_the_api() {
     client.update_role(&id(), &NewRole::from(&role)).await.unwrap();
     assert_eq!(sent(&server).await, (format!("PUT /v1/acl/role/{ID}"), json!({"Name": "web", "Description": ""})));
 
-    let (server, client) = answering(200, "true").await;
+    let (server, client) = mock_server(200, "true").await;
     assert_eq!(client.delete_token(&id()).await, Ok(true));
     assert_eq!(sent(&server).await, (format!("DELETE /v1/acl/token/{ID}"), Value::Null));
     assert_eq!(client.delete_role(&id()).await, Ok(true));
@@ -106,7 +106,7 @@ async fn token_and_role_calls_use_the_paths_of_the_api() {
 async fn namespace_calls_use_the_paths_of_the_api_and_send_no_namespace() {
     let told = json!({"Name": "team", "Description": "d", "Meta": {"a": "b"}, "DeletedAt": "2030-01-02T03:04:05Z",
         "ACLs": {"PolicyDefaults": [{"ID": ID, "Name": "p"}], "RoleDefaults": null}});
-    let (server, client) = answering(200, told.to_string()).await;
+    let (server, client) = mock_server(200, told.to_string()).await;
     let client = client.in_namespace(Some("other"));
     let new = NewNamespace {
         name: "team".into(),
@@ -124,17 +124,18 @@ async fn namespace_calls_use_the_paths_of_the_api_and_send_no_namespace() {
     assert_eq!(read.deleted_at.unwrap().to_string(), "2030-01-02T03:04:05Z");
     client.update_namespace(&new).await.unwrap();
     assert_eq!(sent(&server).await, ("PUT /v1/namespace/team".into(), body));
-    let (server, client) = answering(200, "[]").await;
+    let (server, client) = mock_server(200, "[]").await;
     client.list_namespaces(&QueryOptions::default()).await.unwrap();
     assert_eq!(sent(&server).await.0, "GET /v1/namespaces");
-    let (server, client) = answering(200, "").await;
+    let (server, client) = mock_server(200, "").await;
     assert_eq!(client.delete_namespace("team").await, Ok(true), "nothing is said but by the status");
     assert_eq!(sent(&server).await.0, "DELETE /v1/namespace/team");
 }
 
 #[tokio::test]
 async fn policy_method_rule_and_operator_calls_use_the_paths_of_the_api() {
-    let (server, client) = answering(200, json!({"ID": ID, "Name": "p", "Rules": "acl = \"read\""}).to_string()).await;
+    let (server, client) =
+        mock_server(200, json!({"ID": ID, "Name": "p", "Rules": "acl = \"read\""}).to_string()).await;
     let new = NewPolicy { name: "p".into(), rules: "acl = \"read\"".into(), ..NewPolicy::default() };
     let policy = client.create_policy(&new).await.unwrap();
     let body = json!({"Name": "p", "Description": "", "Rules": "acl = \"read\""});
@@ -151,7 +152,7 @@ async fn policy_method_rule_and_operator_calls_use_the_paths_of_the_api() {
     assert_eq!(sent(&server).await, wanted);
 
     let method = json!({"Name": "m", "Type": "jwt", "MaxTokenTTL": "0s", "Config": {"BoundIssuer": "i"}});
-    let (server, client) = answering(200, method.to_string()).await;
+    let (server, client) = mock_server(200, method.to_string()).await;
     let read = client.read_auth_method("m", &QueryOptions::default()).await.unwrap().value;
     assert_eq!(sent(&server).await.0, "GET /v1/acl/auth-method/m");
     assert_eq!(read.max_token_ttl, None);
@@ -163,7 +164,7 @@ async fn policy_method_rule_and_operator_calls_use_the_paths_of_the_api() {
 
     let rule = json!({"ID": ID, "AuthMethod": "m", "Description": "", "Selector": "", "BindType": "policy",
         "BindName": "p"});
-    let (server, client) = answering(200, rule.to_string()).await;
+    let (server, client) = mock_server(200, rule.to_string()).await;
     let BindingRule { rule, .. } = client.read_binding_rule(&id(), &QueryOptions::default()).await.unwrap().value;
     assert_eq!(sent(&server).await.0, format!("GET /v1/acl/binding-rule/{ID}"));
     client.create_binding_rule(&NewBindingRule { selector: "a == 1".into(), ..rule.clone() }).await.unwrap();
@@ -173,7 +174,7 @@ async fn policy_method_rule_and_operator_calls_use_the_paths_of_the_api() {
     client.update_binding_rule(&id(), &rule).await.unwrap();
     assert_eq!(sent(&server).await.0, format!("PUT /v1/acl/binding-rule/{ID}"));
 
-    let (server, client) = answering(200, token().to_string()).await;
+    let (server, client) = mock_server(200, token().to_string()).await;
     client.bootstrap(None).await.unwrap();
     assert_eq!(sent(&server).await, ("PUT /v1/acl/bootstrap".into(), json!({})));
     client.bootstrap(Some(SecretString::from(SECRET))).await.unwrap();
@@ -189,14 +190,14 @@ async fn policy_method_rule_and_operator_calls_use_the_paths_of_the_api() {
     let requests = server.received_requests().await.unwrap();
     assert!(requests.iter().all(|it| !it.headers.contains_key("x-service-token")), "these calls need no token");
 
-    let (server, client) = answering(200, "[]").await;
+    let (server, client) = mock_server(200, "[]").await;
     client.list_policies(&QueryOptions::default()).await.unwrap();
     assert_eq!(sent(&server).await.0, "GET /v1/acl/policies");
     client.list_auth_methods(&QueryOptions::default()).await.unwrap();
     assert_eq!(sent(&server).await.0, "GET /v1/acl/auth-methods");
     client.list_binding_rules(Some("m"), &QueryOptions::default()).await.unwrap();
     assert_eq!(sent(&server).await.0, "GET /v1/acl/binding-rules?authmethod=m");
-    let (server, client) = answering(200, "true").await;
+    let (server, client) = mock_server(200, "true").await;
     assert_eq!(client.logout().await, Ok(true));
     assert_eq!(sent(&server).await, ("POST /v1/acl/logout".into(), Value::Null));
     for (result, path) in [
@@ -210,19 +211,19 @@ async fn policy_method_rule_and_operator_calls_use_the_paths_of_the_api() {
     }
 
     let template = json!({"TemplateName": "builtin/dns", "Schema": "", "Template": "node_prefix \"\" {}"});
-    let (server, client) = answering(200, json!({"builtin/dns": template}).to_string()).await;
+    let (server, client) = mock_server(200, json!({"builtin/dns": template}).to_string()).await;
     let all = client.list_templates(&QueryOptions::default()).await.unwrap().value;
     assert_eq!(all["builtin/dns"].template, "node_prefix \"\" {}");
     assert_eq!(sent(&server).await.0, "GET /v1/acl/templated-policies");
-    let (server, client) = answering(200, template.to_string()).await;
+    let (server, client) = mock_server(200, template.to_string()).await;
     client.read_template("builtin/dns", &QueryOptions::default()).await.unwrap();
     assert_eq!(sent(&server).await.0, "GET /v1/acl/templated-policy/name/builtin%2Fdns");
-    let (server, client) = answering(200, json!({"KeyID": "k", "Rewritten": 7, "Done": true}).to_string()).await;
+    let (server, client) = mock_server(200, json!({"KeyID": "k", "Rewritten": 7, "Done": true}).to_string()).await;
     let came = client.rekey(true).await.unwrap();
     assert_eq!((came.key_id.as_str(), came.rewritten, came.done, came.unreadable.len()), ("k", 7, true, 0));
     assert_eq!(sent(&server).await, ("PUT /v1/operator/rekey".into(), json!({"Generate": true})));
     let ruling = json!([{"Resource": "acl", "Access": "read", "Allow": true}]);
-    let (server, client) = answering(200, ruling.to_string()).await;
+    let (server, client) = mock_server(200, ruling.to_string()).await;
     let question = AuthorizationRequest { resource: "acl".into(), access: "read".into(), segment: String::new() };
     assert!(client.authorize(&[question]).await.unwrap()[0].allow);
     let wanted = ("POST /v1/internal/acl/authorize".into(), json!([{"Resource": "acl", "Access": "read"}]));
