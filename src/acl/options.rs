@@ -39,22 +39,22 @@ impl AclOptions {
         let limit = self.api.login_limit;
         check(limit.burst > 0, "login_burst".into(), "must be at least 1, or nobody can log in");
         check(limit.per_second > 0, "login_rate".into(), "must be at least 1, or nobody can log in");
-        let form = "a name is 1 to 128 letters, digits, \"-\" and \"_\"";
-        check(is_name(&self.datacenter), "datacenter".into(), form);
+        let name_form = "must be 1 to 128 letters, digits, \"-\" and \"_\"";
+        check(is_name(&self.datacenter), "datacenter".into(), name_form);
         for (name, method) in &self.methods {
             let path = format!("method.{name}");
-            check(is_name(name), path.clone(), form);
+            check(is_name(name), path.clone(), name_form);
             check(name != "token", path.clone(), "\"token\" is the path of the calls for tokens; use another name");
             check(!method.trust.issuer.is_empty(), format!("{path}.issuer"), "must not be empty");
             check(!method.trust.audience.is_empty(), format!("{path}.audience"), "must not be empty");
             for (name, role) in &method.roles {
                 let path = format!("{path}.role.{name}");
-                check(is_name(name), path.clone(), form);
-                check(role.policies.iter().all(|policy| is_name(policy)), format!("{path}.policies"), form);
+                check(is_name(name), path.clone(), name_form);
+                check(role.policies.iter().all(|policy| is_name(policy)), format!("{path}.policies"), name_form);
                 let ttl = (MIN_TTL..=MAX_TTL).contains(&role.ttl);
-                check(ttl, format!("{path}.ttl"), "a token lives 1 minute to 24 hours");
-                let mistake = role.bounds.validation_error();
-                check(mistake.is_none(), path, mistake.unwrap_or_default());
+                check(ttl, format!("{path}.ttl"), "must be 1 minute to 24 hours");
+                let error = role.bounds.validation_error();
+                check(error.is_none(), path, error.unwrap_or_default());
             }
         }
         #[cfg(feature = "etcd")]

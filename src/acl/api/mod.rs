@@ -16,6 +16,7 @@ mod response_cache;
 pub mod state;
 
 // 1: parts of a request that all operations share
+mod request_headers;
 mod request;
 mod auth;
 mod views;

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use http::{HeaderMap, HeaderName, HeaderValue, header};
+use http::HeaderMap;
 use hyper::body::Incoming;
 use zeroize::Zeroizing;
 
@@ -11,6 +11,7 @@ use super::error::ApiError;
 use super::json::JsonFields;
 use super::operation::Operation;
 use super::query::{ConsistencyMode, QueryString};
+use super::request_headers::{self, token_secret};
 use super::response_cache::CacheKey;
 use super::state::ApiState;
 use crate::acl::model::id::Id;
@@ -35,17 +36,6 @@ pub(super) struct ApiRequest {
     namespace: Option<String>,
     body: Option<Incoming>,
 }
-
-static NAMESPACE_HEADERS: [HeaderName; 2] =
-    [HeaderName::from_static("x-service-namespace"), HeaderName::from_static("x-consul-namespace")];
-static PARTITION_HEADERS: [HeaderName; 2] =
-    [HeaderName::from_static("x-service-partition"), HeaderName::from_static("x-consul-partition")];
-static TOKEN_HEADERS: [HeaderName; 3] = [
-    HeaderName::from_static("x-service-token"),
-    HeaderName::from_static("x-consul-token"),
-    // A token from a login at the Vault API is valid here too.
-    HeaderName::from_static("x-vault-token"),
-];
 
 /// Longest name, in characters, that an error repeats.
 const MAX_ECHOED: usize = 128;
@@ -84,11 +74,11 @@ impl ApiRequest {
         let secret = token_secret(headers, &query, token_in_query)?;
         let namespace = match query.get("ns")? {
             Some(name) => Some(name.to_owned()),
-            None => single_header(headers, &NAMESPACE_HEADERS)?,
+            None => request_headers::namespace(headers)?,
         };
         let partition = match query.get("partition")? {
             Some(name) => Some(name.to_owned()),
-            None => single_header(headers, &PARTITION_HEADERS)?,
+            None => request_headers::partition(headers)?,
         };
         if let Some(name) = partition.filter(|name| !name.eq_ignore_ascii_case(DEFAULT_PARTITION)) {
             return Err(ApiError::UnknownPartition(name.chars().take(MAX_ECHOED).collect()));
@@ -272,85 +262,5 @@ pub(super) fn take_partition(fields: &mut JsonFields) -> Result<(), ApiError> {
             Err(ApiError::UnknownPartitionInBody(name.chars().take(MAX_ECHOED).collect()))
         }
         _ => Ok(()),
-    }
-}
-
-/// Returns the secret of the caller's token: from `token` in the query, a token header, or a bearer, in this order. Empty
-/// values are ignored.
-fn token_secret(headers: &HeaderMap, query: &QueryString, in_query: bool) -> Result<Option<PlainSecret>, ApiError> {
-    if in_query && let Some(secret) = query.get("token")? {
-        return Ok(Some(PlainSecret::from_presented(secret)));
-    }
-    if let Some(secret) = single_header(headers, &TOKEN_HEADERS)? {
-        return Ok(Some(PlainSecret::from_presented(&secret)));
-    }
-    bearer_secret(headers)
-}
-
-/// Returns the first word after `Bearer` in `Authorization`.
-pub(super) fn bearer_secret(headers: &HeaderMap) -> Result<Option<PlainSecret>, ApiError> {
-    let mut found: Option<&str> = None;
-    for value in headers.get_all(header::AUTHORIZATION) {
-        let Some((scheme, rest)) = header_text(value)?.split_once(' ') else { continue };
-        let Some(secret) = rest.split_whitespace().next() else { continue };
-        if scheme.eq_ignore_ascii_case("bearer") && found.replace(secret).is_some_and(|other| other != secret) {
-            return Err(ApiError::ConflictingHeaders("authorization"));
-        }
-    }
-    Ok(found.map(PlainSecret::from_presented))
-}
-
-/// Returns the value of a header with several names; `None` if it is absent or empty.
-///
-/// # Errors
-/// There are two different values, or one that is not visible ASCII.
-pub(super) fn single_header(headers: &HeaderMap, names: &'static [HeaderName]) -> Result<Option<String>, ApiError> {
-    let mut found: Option<&str> = None;
-    for value in names.iter().flat_map(|name| headers.get_all(name)) {
-        let value = header_text(value)?;
-        if !value.is_empty() && found.replace(value).is_some_and(|other| other != value) {
-            return Err(ApiError::ConflictingHeaders(names.first().map_or("", |name| name.as_str())));
-        }
-    }
-    Ok(found.map(str::to_owned))
-}
-
-fn header_text(value: &HeaderValue) -> Result<&str, ApiError> {
-    value.to_str().map_err(|_| ApiError::HeaderNotText)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_token_of_a_request_comes_from_one_place() {
-        let check = |query: &str, given: &[(&str, &str)], wanted: Result<Option<&str>, ()>| {
-            let mut headers = HeaderMap::new();
-            for (name, value) in given {
-                headers.append(HeaderName::from_bytes(name.as_bytes()).unwrap(), value.parse().unwrap());
-            }
-            let found = token_secret(&headers, &QueryString::parse(Some(query)).unwrap(), true).map_err(|_| ());
-            let found = found.map(|secret| secret.map(|secret| secret.reveal().to_owned()));
-            assert_eq!(found, wanted.map(|secret| secret.map(str::to_owned)), "{query} {given:?}");
-        };
-        check("", &[], Ok(None));
-        check("", &[("X-Service-Token", "a")], Ok(Some("a")));
-        check("", &[("X-Consul-Token", "a")], Ok(Some("a")));
-        check("", &[("X-Service-Token", ""), ("X-Consul-Token", "a")], Ok(Some("a")));
-        check("", &[("X-Service-Token", "a"), ("X-Consul-Token", "a")], Ok(Some("a")));
-        check("", &[("X-Service-Token", "a"), ("X-Consul-Token", "b")], Err(()));
-        check("", &[("X-Service-Token", "a"), ("X-Service-Token", "b")], Err(()));
-        check("", &[("Authorization", "bearer a")], Ok(Some("a")));
-        check("", &[("Authorization", "Bearer  a b")], Ok(Some("a")));
-        check("", &[("Authorization", "Basic a")], Ok(None));
-        check("", &[("Authorization", "Bearer b"), ("X-Service-Token", "a")], Ok(Some("a")));
-        check("token=q", &[("X-Service-Token", "a")], Ok(Some("q")));
-        check("token=", &[("X-Service-Token", "a")], Ok(Some("a")));
-        check("token=q&token=r", &[], Err(()));
-        let mut headers = HeaderMap::new();
-        headers.append("x-service-token", "a".parse().unwrap());
-        let query = QueryString::parse(Some("token=q")).unwrap();
-        assert_eq!(token_secret(&headers, &query, false).unwrap().unwrap().reveal(), "a");
     }
 }

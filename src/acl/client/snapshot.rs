@@ -50,24 +50,25 @@ impl AclClient {
         if response.status() == StatusCode::OK {
             return Ok(SnapshotDownload { response, reader: SnapshotReader::default() });
         }
-        Err(self.refused(response).await?)
+        Err(self.read_error(response).await?)
     }
 
     /// Replaces all records by a snapshot, which must be of the server's datacenter and under a key of its key file. Needs the
     /// same privileges. Afterwards only tokens of the snapshot are valid.
     ///
     /// # Errors
-    /// See [`AclClientError`]. If [`AclClientError::is_in_doubt`], the server may refuse requests until a restore with the same token succeeds.
+    /// See [`AclClientError`]. If [`AclClientError::is_in_doubt`], the server may refuse requests until a restore with the same
+    /// token succeeds.
     pub async fn restore(&self, snapshot: reqwest::Body) -> Result<RestoreResponse, AclClientError> {
         let request = self.request(Method::PUT, &ENDPOINT)?.body(snapshot);
         let response = self.http().open(request, RESTORE_TIMEOUT).await?;
         if response.status() == StatusCode::OK {
             return parse(&response.read_all(self.response_timeout(), MAX_RESPONSE_BYTES).await?);
         }
-        Err(self.refused(response).await?)
+        Err(self.read_error(response).await?)
     }
 
-    async fn refused(&self, response: StreamingResponse) -> Result<AclClientError, TransportError> {
+    async fn read_error(&self, response: StreamingResponse) -> Result<AclClientError, TransportError> {
         let response = response.read_all(self.response_timeout(), MAX_RESPONSE_BYTES).await?;
         let sent = self.token().map_or("", |token| token.expose_secret());
         Ok(parse_error((response.status, &response.headers, &response.body), ENDPOINT.name, ENDPOINT.since, sent))

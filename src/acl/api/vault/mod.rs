@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::error::ApiError;
 use super::operation::Operation;
-use super::request::{bearer_secret, single_header};
+use super::request_headers::{bearer_secret, single_header};
 use super::response::{ApiResponse, JSON, ResponseBody, full_body};
 use super::state::ApiState;
 use crate::acl::model::secret::PlainSecret;
