@@ -377,6 +377,6 @@ async fn requests_of_web_pages_and_for_foreign_hosts_are_refused() {
     assert_eq!(read(&[("Host", "acl.example.com")], "/v1/acl/token/self").await.status, 200);
     let error = acl.send("GET", "/v1/auth/token/lookup-self", &[("Origin", "null")], b"").await.error();
     assert!(error.contains("web pages"), "Vault's form of an error: {error}");
-    let count = "keyward_local_refused_total{listener=\"access\",reason=\"browser\"} 13\n";
+    let count = "keyward_local_refused_total{listener=\"acl\",reason=\"browser\"} 13\n";
     assert!(acl.metrics.text().contains(count), "{}", acl.metrics.text());
 }

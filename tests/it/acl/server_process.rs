@@ -131,7 +131,7 @@ fn rekey_moves_tokens_and_the_old_key_can_be_removed() {
     std::fs::write(&file, old).unwrap();
     let dir = folder.path().join("access").display().to_string();
     let (code, _, error) = run(&["acl", "serve", "--dir", &dir, "--listen", "127.0.0.1:0"], &[]);
-    assert!(code == 1 && error.contains("and the store was written with"), "{error}");
+    assert!(code == 1 && error.contains("but the store requires"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

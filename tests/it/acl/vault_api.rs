@@ -112,14 +112,14 @@ async fn identities_outside_the_bounds_are_refused_with_the_reason() {
     };
     check("aud", json!("https://management.example"), "principal", 403, "expected audience").await;
     check("aud", json!(["other", "https://management.example/"]), "principal", 200, "").await;
-    check("aud", Value::Null, "principal", 400, "not of the types").await;
-    check("aud", json!(7), "principal", 400, "not of the types").await;
+    check("aud", Value::Null, "principal", 400, "claims have wrong types").await;
+    check("aud", json!(7), "principal", 400, "claims have wrong types").await;
     check("iss", json!("https://sts.example/"), "principal", 403, "issued by a different provider").await;
-    check("iss", json!(["a"]), "principal", 400, "not of the types").await;
+    check("iss", json!(["a"]), "principal", 400, "claims have wrong types").await;
     check("exp", json!(now - 1), "principal", 403, "token is expired").await;
     check("exp", Value::Null, "principal", 403, "without expiration").await;
-    check("exp", json!("tomorrow"), "principal", 400, "not of the types").await;
-    check("exp", json!(-1), "principal", 400, "not of the types").await;
+    check("exp", json!("tomorrow"), "principal", 400, "claims have wrong types").await;
+    check("exp", json!(-1), "principal", 400, "claims have wrong types").await;
     check("nbf", json!(now + 60), "principal", 403, "before the nbf (not before) time").await;
     check("oid", Value::Null, "principal", 403, "no principal").await;
     check("oid", json!("other"), "principal", 403, "service principal not authorized").await;
@@ -353,7 +353,7 @@ async fn tokens_survive_a_restart_and_no_file_holds_their_secrets() {
     let saved = std::fs::read(&key).unwrap();
     std::fs::write(&key, "0".repeat(64)).unwrap();
     let error = AclServer::open(&world.options, clock.clone(), Metrics::default()).await.unwrap_err();
-    assert!(matches!(error, AclOpenError::Key(_)) && error.to_string().contains("written with"), "{error}");
+    assert!(matches!(error, AclOpenError::Key(_)) && error.to_string().contains("but the store requires"), "{error}");
     std::fs::remove_file(&key).unwrap();
     let error = AclServer::open(&world.options, clock.clone(), Metrics::default()).await.unwrap_err();
     assert!(error.to_string().contains("seal.key is missing"), "{error}");

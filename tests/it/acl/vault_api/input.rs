@@ -22,7 +22,7 @@ async fn invalid_login_bodies_are_refused_without_quoting_values() {
         (b"{", 400, "invalid JSON at line 1, column 1"),
         (b"{\"role\": \"hush\"} x", 400, "invalid JSON at line 1, column 18"),
         (b"{\"role\": \"\xff\"}", 400, "invalid JSON"),
-        (deep.as_bytes(), 400, "is not of the type"),
+        (deep.as_bytes(), 400, "wrong type of the value"),
         (b"{}", 400, "jwt is required"),
         (b"{\"role\": \"principal\"}", 400, "jwt is required"),
         (b"{\"role\": \"principal\", \"jwt\": null}", 400, "jwt is required"),
@@ -63,8 +63,8 @@ async fn unsupported_features_are_refused_and_not_ignored() {
     let path = "/v1/auth/cloud/login";
     for (headers, path, status, reason) in [
         (&[("X-Vault-Wrap-TTL", "60")][..], path, 400, "does not wrap responses"),
-        (&[("X-Vault-Namespace", "team")], path, 400, "not to \"team\""),
-        (&[("X-Consul-Namespace", "team")], path, 400, "not to \"team\""),
+        (&[("X-Vault-Namespace", "team")], path, 400, "not \"team\""),
+        (&[("X-Consul-Namespace", "team")], path, 400, "not \"team\""),
         (&[], "/v1/auth/other/login", 404, "no such auth method"),
         (&[], "/v1/auth/%63loud%2F/login", 404, "no such auth method"),
         (&[], "/v1/auth/%ff/login", 400, "a character that cannot be printed"),
