@@ -7,11 +7,13 @@ use crate::clock::TestClock;
 async fn a_late_reader_sees_the_last_publication_even_after_its_publisher_closed() {
     let (publisher, mut watch) = credential_channel("no token yet");
     let mut late = watch.clone();
-    assert!(matches!(watch.current().availability, Availability::None { reason, .. } if &*reason == "no token yet"));
-    publisher.publish(Availability::Serving(Arc::new(7)), None);
+    assert!(
+        matches!(watch.current().availability, Availability::Unavailable { reason, .. } if &*reason == "no token yet")
+    );
+    publisher.publish(Availability::Available(Arc::new(7)), None);
     drop(publisher);
     assert_eq!(late.changed().await, Ok(()));
-    assert!(matches!(late.current().availability, Availability::Serving(value) if *value == 7));
+    assert!(matches!(late.current().availability, Availability::Available(value) if *value == 7));
     assert_eq!(late.changed().await, Err(PublisherClosed));
 }
 

@@ -166,7 +166,7 @@ fn written(object: &Object, labels: bool) -> String {
         let mut keys = vec![quoted(&attribute.key)];
         let mut value = &attribute.value.value;
         while let Value::Object(inner) = value
-            && let [label] = inner.items.as_slice()
+            && let [label] = inner.attributes.as_slice()
             && let Value::Object(_) = label.value.value
             && labels
         {
@@ -214,7 +214,7 @@ fn any_object() -> impl Strategy<Value = Object> {
         any::<bool>().prop_map(Value::Bool),
     ];
     let object = move |items: Vec<(String, Value)>| Object {
-        items: items.into_iter().map(|(key, value)| Attribute { key, at, value: Node { at, value } }).collect(),
+        attributes: items.into_iter().map(|(key, value)| Attribute { key, at, value: Node { at, value } }).collect(),
     };
     let value = leaf.prop_recursive(4, 24, 4, move |inner| {
         prop_oneof![

@@ -28,7 +28,7 @@ fn replaced(method: &str, path: &str) -> Option<(&'static str, String)> {
 fn server(headers: &[(&'static str, &str)]) -> ServerInfo {
     let headers: HeaderMap =
         headers.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect();
-    ServerInfo::default().after(&headers).unwrap_or_default()
+    ServerInfo::default().updated_by(&headers).unwrap_or_default()
 }
 
 fn hosted() -> ServerInfo {

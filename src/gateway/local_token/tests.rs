@@ -30,7 +30,7 @@ async fn a_token_outlives_its_keeper_and_one_rotation_with_what_was_before_it() 
     let (_keeper, watch) = LocalTokenManager::open(options(folder.path(), None), clock.clone()).unwrap();
     let third = accepted(&watch);
     let now = clock.now().wall;
-    let matched = |token: &SecretString, now| third.match_token(token.expose_secret().as_bytes(), now);
+    let match_token = |token: &SecretString, now| third.match_token(token.expose_secret().as_bytes(), now);
     assert_eq!(match_token(&second.current, now), Some(MatchedToken::Current));
     assert_eq!(match_token(&first.current, now), Some(MatchedToken::Previous));
     assert_eq!(match_token(&first.current, now + Duration::from_hours(25)), None, "its grace is over");
@@ -52,7 +52,7 @@ async fn a_token_is_rotated_at_its_age_and_stays_where_none_is_given() {
     assert!(Arc::ptr_eq(&first, &accepted(&watch)));
     watch.changed().await.unwrap();
     let second = accepted(&watch);
-    let matched = |token: &SecretString| second.match_token(token.expose_secret().as_bytes(), clock.now().wall);
+    let match_token = |token: &SecretString| second.match_token(token.expose_secret().as_bytes(), clock.now().wall);
     assert_eq!(
         (match_token(&second.current), match_token(&first.current)),
         (Some(MatchedToken::Current), Some(MatchedToken::Previous))

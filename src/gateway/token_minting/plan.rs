@@ -166,8 +166,8 @@ mod tests {
             description: description.unwrap_or_default(),
         };
         let listed = vec![
-            token("1", is_orphan.next()),
-            token("2", is_orphan.next()),
+            token("1", is_orphan.next_description()),
+            token("2", is_orphan.next_description()),
             token("3", other.next_description()),
             token("4", None),
         ];

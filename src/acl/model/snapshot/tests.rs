@@ -68,14 +68,14 @@ fn each_defect_has_its_own_error() {
     let check = |bytes: &[u8], wanted: SnapshotError| assert_eq!(read(bytes, 1000), Err(wanted));
     check(b"PK\x03\x04", SnapshotError::NotASnapshot);
     check(b"keyward access\n", SnapshotError::NotASnapshot);
-    check(&vec![b'x'; LONGEST_LINE], SnapshotError::NotASnapshot);
+    check(&vec![b'x'; MAX_LINE], SnapshotError::NotASnapshot);
     check(b"keyward access snapshot 2\n", SnapshotError::Format { found: "2".to_owned() });
     check(b"keyward access snapshot 1\n{}\n", SnapshotError::Header);
     let record = |records: &[(&str, &[u8])], number| check(&written(records), SnapshotError::Record { number });
     record(&[("a/2", b""), ("a/1", b"")], 2);
     record(&[("a/1", b""), ("a/1", b"")], 2);
     record(&[("a", b"")], 1);
-    record(&[("a/1", &vec![0; LARGEST_RECORD])], 1);
+    record(&[("a/1", &vec![0; MAX_RECORD])], 1);
     let mut bytes = written(&[]);
     let count = bytes.len() - digest::SHA256_OUTPUT_LEN - 1;
     bytes[count] = 1;

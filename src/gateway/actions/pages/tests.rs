@@ -1,7 +1,7 @@
 use super::*;
 
-fn call<'a>(method: &'a Method, path: &'a str, query: &'a str) -> Call<'a> {
-    Call { method, path, query }
+fn call<'a>(method: &'a Method, path: &'a str, query: &'a str) -> ApiCall<'a> {
+    ApiCall { method, path, query }
 }
 
 #[test]
@@ -47,9 +47,9 @@ fn page(items: &[u32], current: u32, next: impl Into<Value>) -> Vec<u8> {
 
 #[test]
 fn pages_become_one_document() {
-    let mut merge = Merge::default();
-    assert_eq!(merge.add_page(&page(&[1, 2], 1, 2)), Ok(Turn::Number(2)));
-    assert_eq!(merge.add_page(&page(&[3], 2, Value::Null)), Ok(Turn::Done));
+    let mut merge = PageMerger::default();
+    assert_eq!(merge.add_page(&page(&[1, 2], 1, 2)), Ok(NextPage::Number(2)));
+    assert_eq!(merge.add_page(&page(&[3], 2, Value::Null)), Ok(NextPage::Done));
     let document: Value = serde_json::from_slice(&merge.into_document("/api/v2/organizations")).unwrap();
     assert_eq!(document["data"].as_array().unwrap().len(), 3);
     let wanted = json!({"current-page": 1, "prev-page": null, "next-page": null, "total-pages": 1, "total-count": 3});
@@ -63,8 +63,8 @@ fn pages_become_one_document() {
 
 #[test]
 fn a_pager_that_loops_or_says_nothing_ends() {
-    let ends = |body: &[u8]| assert_eq!(Merge::default().add_page(body), Ok(Turn::Done));
-    let looped = |body: &[u8]| assert_eq!(Merge::default().add_page(body), Err(MergeError::Loop));
+    let ends = |body: &[u8]| assert_eq!(PageMerger::default().add_page(body), Ok(NextPage::Done));
+    let looped = |body: &[u8]| assert_eq!(PageMerger::default().add_page(body), Err(MergeError::Loop));
     // 99 are told of.
     looped(&page(&[1], 2, 2));
     looped(&page(&[1], 2, 1));
@@ -72,8 +72,8 @@ fn a_pager_that_loops_or_says_nothing_ends() {
     ends(&page(&all, 1, 1));
     ends(&page(&[], 1, 2));
     ends(br#"{"data":[]}"#);
-    let mut complete = Merge::default();
-    assert_eq!(complete.add_page(br#"{"data":[{"id":"1"}]}"#), Ok(Turn::Done));
+    let mut complete = PageMerger::default();
+    assert_eq!(complete.add_page(br#"{"data":[{"id":"1"}]}"#), Ok(NextPage::Done));
     assert_eq!(&complete.into_document("/x")[..], br#"{"data":[{"id":"1"}]}"#);
 }
 
@@ -81,21 +81,21 @@ fn a_pager_that_loops_or_says_nothing_ends() {
 fn a_list_without_page_numbers_is_followed_by_its_links() {
     for next in [json!("/x?page%5Bafter%5D=7"), json!({"href": "/x?page%5Bafter%5D=7"})] {
         let first = json!({"data": [{"id": "1"}], "links": {"next": next, "prev": null}}).to_string();
-        let mut merge = Merge::default();
-        assert_eq!(merge.add_page(first.as_bytes()), Ok(Turn::Link("/x?page%5Bafter%5D=7".to_owned())));
-        assert_eq!(merge.add_page(br#"{"data":[],"links":{"next":null}}"#), Ok(Turn::Done));
+        let mut merge = PageMerger::default();
+        assert_eq!(merge.add_page(first.as_bytes()), Ok(NextPage::Link("/x?page%5Bafter%5D=7".to_owned())));
+        assert_eq!(merge.add_page(br#"{"data":[],"links":{"next":null}}"#), Ok(NextPage::Done));
         let document: Value = serde_json::from_slice(&merge.into_document("/list")).unwrap();
         let links = json!({"self": "/list", "first": "/list", "prev": null, "next": null, "last": "/list"});
         assert_eq!(document, json!({"data": [{"id": "1"}], "links": links}));
     }
     // Numbers may be there, and not the next one.
     let next_page = br#"{"data":[{"id":"1"}],"meta":{"pagination":{"current-page":1}},"links":{"next":"?b"}}"#;
-    let mut merge = Merge::default();
-    assert_eq!(merge.add_page(next_page), Ok(Turn::Link("?b".to_owned())));
+    let mut merge = PageMerger::default();
+    assert_eq!(merge.add_page(next_page), Ok(NextPage::Link("?b".to_owned())));
     assert_eq!(merge.add_page(next_page), Err(MergeError::Loop));
     for next in ["7", "[]", "{}", "true"] {
         let page = format!(r#"{{"data":[{{"id":"1"}}],"links":{{"next":{next}}}}}"#);
-        assert_eq!(Merge::default().add_page(page.as_bytes()), Err(MergeError::NoNextPage), "{next}");
+        assert_eq!(PageMerger::default().add_page(page.as_bytes()), Err(MergeError::NoNextPage), "{next}");
     }
     let list = Url::parse("https://tfe.example.com/api/v2/a%20b?q=1").unwrap();
     let check =
@@ -112,15 +112,15 @@ fn a_list_without_page_numbers_is_followed_by_its_links() {
 #[test]
 fn a_list_is_never_given_short() {
     for next in [json!("2"), json!(2.0), json!(-1), json!([2])] {
-        assert_eq!(Merge::default().add_page(&page(&[1], 1, next)), Err(MergeError::NoNextPage));
+        assert_eq!(PageMerger::default().add_page(&page(&[1], 1, next)), Err(MergeError::NoNextPage));
     }
     for body in [&b"{}"[..], b"", b"[]", br#"{"data":{}}"#, br#"{"errors":[]}"#] {
-        assert_eq!(Merge::default().add_page(body), Err(MergeError::NotAList));
+        assert_eq!(PageMerger::default().add_page(body), Err(MergeError::NotAList));
     }
-    let mut merge = Merge::default();
+    let mut merge = PageMerger::default();
     for number in 1..MAX_PAGES {
-        assert_eq!(merge.add_page(&page(&[number], number, number + 1)), Ok(Turn::Number(number + 1)));
+        assert_eq!(merge.add_page(&page(&[number], number, number + 1)), Ok(NextPage::Number(number + 1)));
     }
     assert_eq!(merge.add_page(&page(&[1], MAX_PAGES, MAX_PAGES + 1)), Err(MergeError::TooLarge));
-    assert_eq!(Merge::default().add_page(&vec![b' '; MAX_BYTES + 1]), Err(MergeError::TooLarge));
+    assert_eq!(PageMerger::default().add_page(&vec![b' '; MAX_BYTES + 1]), Err(MergeError::TooLarge));
 }

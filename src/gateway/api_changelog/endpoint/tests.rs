@@ -34,7 +34,7 @@ fn what_is_no_path_of_the_platform_has_no_route() {
 #[test]
 fn a_path_is_taken_apart_and_filled_as_it_is() {
     let template: PathTemplate = "/a/:b/c/:d".parse().unwrap();
-    let names = template.parameters("/a/1%2f/c/%20").unwrap();
+    let names = template.names("/a/1%2f/c/%20").unwrap();
     assert_eq!(names, [("b", "1%2f"), ("d", "%20")]);
     let filled = template.fill(|name| names.iter().find(|(given, _)| *given == name).map(|(_, segment)| *segment));
     assert_eq!(filled.as_deref(), Some("/a/1%2f/c/%20"));

@@ -102,7 +102,7 @@ fn namespace_letters(own: &str, policies: &[Policy], namespace: &str, otherwise:
     let all: Vec<_> = names.iter().cloned().chain(names.iter().map(|name| format!("{name}z"))).collect();
     let keys = all.iter().map(|name| About::Key(true, name.clone()));
     let services = all.iter().map(|name| About::Service(true, name.clone()));
-    let gives = |asked: &About| word(own, policies, asked, namespace).map(|level| level != "deny");
+    let allows = |asked: &About| word(own, policies, asked, namespace).map(|level| level != "deny");
     let anything = || std::iter::once(About::Acl).chain(keys).chain(services).any(|asked| allows(&asked) == Some(true));
     let seen = allows(&About::Namespace).unwrap_or_else(anything);
     if seen { "rl-" } else { "---" }
