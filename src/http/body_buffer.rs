@@ -1,8 +1,7 @@
-//! The one way to hold a body in memory: its bytes are copied together, and what is counted against a bound is the memory that is
-//! taken for them.
+//! Holds bodies in memory. Bytes are copied into one buffer, and the buffer's capacity is counted against a budget.
 //!
-//! A frame of a body is a view into the buffer that its connection read into. Who keeps frames keeps those buffers: one byte, sent
-//! by itself, would keep 8 KiB or more.
+//! A frame of a body is a view into its connection's read buffer. Keeping frames keeps those buffers: a single byte
+//! would keep 8 KiB or more.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,29 +10,29 @@ use bytes::Bytes;
 use http_body_util::BodyExt as _;
 use hyper::body::Body;
 
-/// Memory that buffers of many requests may take together, in bytes. Clones share it.
+/// Memory budget shared by the buffers of many requests, in bytes. Clones share it.
 #[derive(Debug, Clone)]
 pub struct BufferBudget(Arc<AtomicUsize>);
 
 impl BufferBudget {
-    /// A budget of so many bytes.
+    /// Creates a budget of this many bytes.
     pub fn new(bytes: usize) -> Self {
         Self(Arc::new(AtomicUsize::new(bytes)))
     }
 
-    /// An empty buffer for at most `limit` bytes, which takes its memory from this budget.
+    /// Creates an empty buffer for at most `limit` bytes that draws on this budget.
     pub fn buffer(&self, limit: usize) -> BodyBuffer {
         BodyBuffer { reservation: Some(Reservation { budget: self.clone(), bytes: 0 }), ..BodyBuffer::new(limit) }
     }
 
-    /// The rest of it, in bytes.
+    /// Returns the unreserved bytes.
     #[cfg(test)]
     pub(crate) fn left(&self) -> usize {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// A part of a budget, given back when it is dropped.
+/// Reserved bytes of a budget, returned when dropped.
 #[derive(Debug)]
 struct Reservation {
     budget: BufferBudget,
@@ -41,7 +40,7 @@ struct Reservation {
 }
 
 impl Reservation {
-    /// Has at least so many bytes of the budget; false if they are not left.
+    /// Grows the reservation to at least this many bytes; returns false if the budget lacks them.
     fn grow_to(&mut self, bytes: usize) -> bool {
         let more = bytes.saturating_sub(self.bytes);
         let left = &self.budget.0;
@@ -57,18 +56,18 @@ impl Drop for Reservation {
     }
 }
 
-/// A body, or its beginning, in one block of memory.
+/// A body, or its beginning, in one allocation.
 #[derive(Default)]
 pub struct BodyBuffer {
     bytes: Vec<u8>,
     limit: usize,
-    /// The length of the whole body, where it is known: no more memory than that is taken.
+    /// Length of the whole body, if known: the buffer never grows beyond it.
     expected: Option<usize>,
     reservation: Option<Reservation>,
 }
 
 impl std::fmt::Debug for BodyBuffer {
-    /// Without the bytes, which may be secrets.
+    /// Omits the bytes, which may be secrets.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("BodyBuffer")
             .field("bytes", &self.bytes.len())
@@ -77,38 +76,38 @@ impl std::fmt::Debug for BodyBuffer {
     }
 }
 
-/// The reason that a buffer does not take more bytes.
+/// Reason why a buffer does not accept more bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BufferFull {
     /// The body is larger than the buffer's limit.
     #[error("the body is too large to be held")]
     Limit,
-    /// Other bodies have taken the memory that there is for all.
+    /// The budget is used up by other bodies.
     #[error("there is no memory left to hold the body")]
     Budget,
 }
 
-/// The reason that a body is not held as a whole.
+/// Reason why a body was not read into a buffer.
 #[derive(Debug, thiserror::Error)]
 pub enum FillError<E> {
-    /// The buffer is full. This piece is no longer in the body and not in the buffer.
+    /// The buffer is full. This chunk was taken from the body and is not in the buffer.
     #[error("{0}")]
     Full(BufferFull, Bytes),
-    /// The body broke off.
+    /// The body ended early.
     #[error("the body broke off")]
     Broken(E),
 }
 
 impl BodyBuffer {
-    /// An empty buffer for at most `limit` bytes, which is counted against no budget.
+    /// Creates an empty buffer for at most `limit` bytes without a budget.
     pub fn new(limit: usize) -> Self {
         Self { bytes: Vec::new(), limit, expected: None, reservation: None }
     }
 
-    /// Copies a piece into it.
+    /// Appends a chunk.
     ///
     /// # Errors
-    /// It would take more memory than it may; nothing of the piece was taken.
+    /// The limit or the budget is exceeded; nothing was appended.
     pub fn push(&mut self, piece: &[u8]) -> Result<(), BufferFull> {
         let needed = self.bytes.len().saturating_add(piece.len());
         if needed > self.limit {
@@ -121,7 +120,7 @@ impl BodyBuffer {
         Ok(())
     }
 
-    /// Doubles the memory, but takes no more than the whole body can need.
+    /// Doubles the capacity, up to what the whole body can need.
     fn grow(&mut self, needed: usize) -> Result<(), BufferFull> {
         let most = self.expected.unwrap_or(self.limit).min(self.limit);
         let wanted = self.bytes.capacity().saturating_mul(2).max(SMALLEST).min(most).max(needed);
@@ -135,10 +134,10 @@ impl BodyBuffer {
         Ok(())
     }
 
-    /// Copies a body into it, to the body's end. Trailers are left out.
+    /// Reads a body to its end into the buffer. Trailers are dropped.
     ///
     /// # Errors
-    /// The body is larger than what may be held, or broke off. What came before stays in the buffer.
+    /// The limit or the budget is exceeded, or the body ended early. Earlier bytes stay in the buffer.
     pub async fn fill<B>(&mut self, body: &mut B) -> Result<(), FillError<B::Error>>
     where
         B: Body<Data = Bytes> + Unpin,
@@ -153,17 +152,17 @@ impl BodyBuffer {
         Ok(())
     }
 
-    /// Takes no more memory than this body needs, where its length is known.
+    /// Limits the capacity to the length of this body, if known.
     pub fn expect(&mut self, body: &impl Body) {
         self.expected = body.size_hint().exact().and_then(|length| usize::try_from(length).ok());
     }
 
-    /// The bytes that came.
+    /// Returns the bytes.
     pub fn into_vec(self) -> Vec<u8> {
         self.bytes
     }
 
-    /// The bytes that came. Their part of a budget is given back once the last clone is dropped.
+    /// Returns the bytes. Their reservation is returned when the last clone is dropped.
     pub fn into_bytes(self) -> Bytes {
         match self.reservation {
             _ if self.bytes.is_empty() => Bytes::new(),
@@ -173,7 +172,7 @@ impl BodyBuffer {
     }
 }
 
-/// The bytes of a buffer, and what they take of its budget.
+/// Bytes with their reservation.
 struct Counted {
     bytes: Vec<u8>,
     _reservation: Reservation,
@@ -185,10 +184,10 @@ impl AsRef<[u8]> for Counted {
     }
 }
 
-/// Reads a body of at most `limit` bytes to its end. The time that it takes is for the caller to bound.
+/// Reads a body of at most `limit` bytes to its end. The caller limits the time.
 ///
 /// # Errors
-/// It is larger, or broke off.
+/// The body is larger or ended early.
 pub async fn collect<B>(mut body: B, limit: usize) -> Result<BodyBuffer, FillError<B::Error>>
 where
     B: Body<Data = Bytes> + Unpin,
@@ -201,7 +200,7 @@ where
     Ok(buffer)
 }
 
-/// The memory that a buffer begins with where its body's length is not known, in bytes.
+/// Initial capacity for a body of unknown length, in bytes.
 const SMALLEST: usize = 1024;
 
 #[cfg(test)]

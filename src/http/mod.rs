@@ -1,5 +1,5 @@
-//! What every part that speaks HTTP stands on: the only accept loop, the guard in front of local callers, clients,
-//! and the forwarding of requests.
+//! HTTP for all parts: clients, the server with its only accept loop, the guard of local listeners, and the reverse
+//! proxy.
 
 pub mod body_buffer;
 pub mod tls;

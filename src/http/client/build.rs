@@ -1,4 +1,4 @@
-//! Options -> client.
+//! Builds clients from their options.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::error_chain::format_chain;
 use crate::http::tls::{CertificateError, FollowedFiles, client_config, plain_client_config};
 
 impl ClientOptions {
-    /// Reads the certificates that it names and makes a client, which follows those files. Nothing is sent yet.
+    /// Reads the certificate files and builds a client that follows their changes. Sends nothing yet.
     ///
     /// # Errors
     /// A file cannot be read or holds something else, or the address, server name and proxy do not go together.
@@ -39,7 +39,8 @@ impl ClientOptions {
             .referer(false)
             .user_agent(concat!("keyward/", env!("CARGO_PKG_VERSION")))
             .connect_timeout(self.connect_timeout)
-            // Calls are minutes apart: a kept connection would more often be dead (a suspend, a restart) than useful.
+            // No idle connections: calls are minutes apart, so a kept connection would more often be dead (suspend,
+            // restart) than useful.
             .pool_max_idle_per_host(0);
         let mut tls = None;
         builder = match &self.address {
@@ -72,7 +73,7 @@ impl ClientOptions {
     }
 }
 
-/// Why no client could be made.
+/// Reason why a client was not built.
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
     /// A certificate file cannot be used.
@@ -90,22 +91,22 @@ pub enum BuildError {
         /// The address without user, path and query.
         address: String,
     },
-    /// No host name.
+    /// The server name is not a host name.
     #[error("the server name {name:?} is no host name")]
     ServerName {
-        /// What was given.
+        /// The given name.
         name: String,
     },
     /// A proxy connects by name, so the name to verify cannot be another.
     #[error("a server name and a proxy do not go together; connect directly, or drop the server name")]
     ServerNameAndProxy,
-    /// The proxy's URL is not one.
+    /// The proxy's URL is neither http nor https.
     #[error("the proxy is no http or https URL")]
     Proxy,
-    /// The TLS library refused what it was given.
+    /// The TLS library rejected the settings.
     #[error("cannot set up TLS: {cause}")]
     Client {
-        /// What it said.
+        /// The library's message.
         cause: String,
     },
 }
@@ -114,13 +115,13 @@ pub enum BuildError {
 static UNIX_BASE: std::sync::LazyLock<Url> =
     std::sync::LazyLock::new(|| Url::parse("http://localhost/").expect("a constant that parses"));
 
-/// Scheme, host and port of a URL, for messages.
+/// Formats scheme, host and port of a URL for messages.
 pub(super) fn origin(url: &Url) -> String {
     let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
     format!("{}://{}{port}", url.scheme(), url.host_str().unwrap_or("?"))
 }
 
-/// Whether a URL's host is this machine's loopback.
+/// Returns true if a URL's host is a loopback address or `localhost`.
 pub fn is_loopback(url: &Url) -> bool {
     match url.host() {
         Some(Host::Domain(name)) => name.eq_ignore_ascii_case("localhost"),
@@ -139,7 +140,7 @@ fn check_url(url: &Url, proxy: &ProxyMode) -> Result<(), BuildError> {
     if url.scheme() == "https" || plain { Ok(()) } else { Err(BuildError::Plain { address: origin(url) }) }
 }
 
-/// Answers every look-up with the addresses of one host, whatever name is verified.
+/// Resolver that returns the addresses of one host for every name, so that the verified name can differ from it.
 #[derive(Debug)]
 pub(crate) struct FixedResolver {
     host: String,
@@ -147,7 +148,7 @@ pub(crate) struct FixedResolver {
 }
 
 impl FixedResolver {
-    /// Answers with the addresses of this URL's host.
+    /// Creates a resolver for this URL's host.
     pub(crate) fn new(url: &Url) -> Result<Self, BuildError> {
         let fail = || BuildError::Url { address: origin(url) };
         let host = match url.host().ok_or_else(fail)? {

@@ -1,4 +1,4 @@
-//! One call: a bounded wait, a bounded answer, an error in one line.
+//! Makes one call: with a time limit, a size limit for the response, and an error of one line.
 
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ use super::unreached;
 use crate::error_chain::format_chain;
 use crate::http::tls::FollowedFiles;
 
-/// The largest answer that is read, in bytes.
+/// Largest response body, in bytes.
 pub const MAX_RESPONSE: usize = 1024 * 1024;
 
-/// A client of one server. Clones share its connections.
+/// HTTP client of one server. Clones share its connections.
 #[derive(Clone)]
 pub struct Client {
     http: FollowedFiles<reqwest::Client>,
@@ -35,28 +35,28 @@ impl Client {
         Self { http, base, name, timeout }
     }
 
-    /// The server in words for messages: its origin, or its socket's path. No path, user or query.
+    /// Returns the server for messages: its origin or its socket's path, without path, user or query.
     pub fn server(&self) -> &str {
         &self.name
     }
 
-    /// The URL of a path on the server, below the address's own path. Segments are escaped; `..` is dropped.
+    /// Builds the URL of a path below the address's own path. Segments are escaped; `..` is dropped.
     pub fn url(&self, path: &str) -> Url {
         let mut url = self.base.clone();
-        // Fails for URLs that cannot be a base alone; building refused those.
+        // Fails only for URLs that cannot be a base; building refused those.
         if let Ok(mut segments) = url.path_segments_mut() {
             segments.pop_if_empty().extend(path.split('/').filter(|segment| !segment.is_empty()));
         }
         url
     }
 
-    /// A request to a path on the server, for [`Client::send`].
+    /// Creates a request to a path, for [`Client::send`].
     pub fn request(&self, method: Method, path: &str) -> RequestBuilder {
         self.http.current().request(method, self.url(path))
     }
 
-    /// As [`Client::request`], with the path's segments one by one: what is in a segment stays in it, a `/` too. A
-    /// segment that is empty, `.` or `..` has no place in a URL; it is for the caller to refuse.
+    /// Creates a request from the path's segments; a `/` inside a segment is escaped. A URL cannot express a segment
+    /// that is empty, `.` or `..`: the caller must refuse those.
     pub fn request_to<'a>(&self, method: Method, segments: impl IntoIterator<Item = &'a str>) -> RequestBuilder {
         let mut url = self.base.clone();
         if let Ok(mut path) = url.path_segments_mut() {
@@ -65,26 +65,26 @@ impl Client {
         self.http.current().request(method, url)
     }
 
-    /// Sends a request and reads its whole answer, whatever its status, within the time that the options give.
+    /// Sends a request and reads its whole response, of any status, within the client's time limit.
     ///
     /// # Errors
-    /// There was no whole answer in time, or it was too large.
+    /// There was no complete response in time, or it was too large.
     pub async fn send(&self, request: RequestBuilder) -> Result<ClientResponse, TransportError> {
         self.send_within(request, self.timeout).await
     }
 
-    /// As [`Client::send`], with another time for the whole call.
+    /// Sends a request like [`Client::send`] within `time`.
     ///
     /// # Errors
-    /// There was no whole answer in time, or it was too large.
+    /// There was no complete response in time, or it was too large.
     pub async fn send_within(&self, request: RequestBuilder, time: Duration) -> Result<ClientResponse, TransportError> {
         self.send_bounded(request, time, MAX_RESPONSE).await
     }
 
-    /// As [`Client::send_within`], with another bound for the answer's body, in bytes.
+    /// Sends a request like [`Client::send_within`] and reads at most `limit` bytes of body.
     ///
     /// # Errors
-    /// There was no whole answer in time, or it was too large.
+    /// There was no complete response in time, or it was too large.
     pub async fn send_bounded(
         &self,
         request: RequestBuilder,
@@ -98,10 +98,10 @@ impl Client {
             .unwrap_or_else(|_| Err(TransportError::TimedOut { server: server(), after: time }))
     }
 
-    /// Sends a request and reads the head of its answer alone, within `time`; what follows is read piece by piece.
+    /// Sends a request and reads the head of its response within `time`; the body is read chunk by chunk afterwards.
     ///
     /// # Errors
-    /// There was no answer in time.
+    /// There was no response in time.
     pub async fn open(&self, request: RequestBuilder, time: Duration) -> Result<StreamingResponse, TransportError> {
         let sent = tokio::time::timeout(time, request.send()).await;
         let silent = |_| TransportError::TimedOut { server: self.name.clone(), after: time };
@@ -111,7 +111,7 @@ impl Client {
 
     fn failed(&self, error: reqwest::Error) -> TransportError {
         if error.is_connect() || error.is_builder() {
-            // The proxy's, or one of several that a name stands for.
+            // The address of the proxy, or one of several addresses of the name.
             let address = unreached::address(&error).map(|address| address.to_string());
             let cause = format_chain(&error.without_url());
             let cause = match address.filter(|address| !self.name.contains(address)) {
@@ -129,7 +129,7 @@ impl Client {
     }
 }
 
-/// Reads a body of at most `limit` bytes; `None` if it is larger. The time it takes is for the caller to bound.
+/// Reads a body of at most `limit` bytes; `None` if it is larger. The caller limits the time.
 ///
 /// # Errors
 /// The connection ended before the body did.
@@ -147,7 +147,7 @@ pub async fn read_body(
     Ok(Some(body))
 }
 
-/// An answer whose body is still coming.
+/// Response whose body is still being received.
 pub struct StreamingResponse {
     client: Client,
     response: reqwest::Response,
@@ -160,15 +160,15 @@ impl std::fmt::Debug for StreamingResponse {
 }
 
 impl StreamingResponse {
-    /// Its status.
+    /// HTTP status.
     pub fn status(&self) -> StatusCode {
         self.response.status()
     }
 
-    /// The next bytes of its body, within `time`; `None` at its end.
+    /// Reads the next chunk of the body within `time`; `None` at its end.
     ///
     /// # Errors
-    /// None came in time, or the body broke off.
+    /// No chunk came in time, or the body ended early.
     pub async fn chunk(&mut self, time: Duration) -> Result<Option<Bytes>, TransportError> {
         match tokio::time::timeout(time, self.response.chunk()).await {
             Ok(chunk) => chunk.map_err(|error| self.client.broken(error)),
@@ -176,10 +176,10 @@ impl StreamingResponse {
         }
     }
 
-    /// The whole answer, within `time`, where its body has at most `limit` bytes.
+    /// Reads the rest of the response within `time`, at most `limit` bytes of body.
     ///
     /// # Errors
-    /// It did not come in time, broke off, or is larger.
+    /// The body did not arrive in time, ended early, or is larger.
     pub async fn read_all(mut self, time: Duration, limit: usize) -> Result<ClientResponse, TransportError> {
         let server = || self.client.name.clone();
         let body = tokio::time::timeout(time, read_body(&mut self.response, limit)).await;
@@ -191,18 +191,18 @@ impl StreamingResponse {
     }
 }
 
-/// A whole answer.
+/// Complete response.
 pub struct ClientResponse {
-    /// Its status.
+    /// HTTP status.
     pub status: StatusCode,
-    /// Its headers.
+    /// Headers.
     pub headers: HeaderMap,
-    /// Its body, within the bound that the call gave it.
+    /// Body, within the limit of the call.
     pub body: Zeroizing<Vec<u8>>,
 }
 
 impl std::fmt::Debug for ClientResponse {
-    /// Neither headers nor body: both may hold secrets.
+    /// Prints neither headers nor body: both may hold secrets.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ClientResponse")
             .field("status", &self.status)
@@ -211,39 +211,39 @@ impl std::fmt::Debug for ClientResponse {
     }
 }
 
-/// Why there was no whole answer. Holds no URL beyond the server's origin.
+/// Reason why there was no complete response. Holds no URL beyond the server's origin.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TransportError {
     /// No connection, or no TLS on it.
     #[error("cannot connect to {server}: {cause}")]
     Connect {
-        /// The server in words.
+        /// The server.
         server: String,
-        /// The whole chain of causes.
+        /// All causes on one line.
         cause: String,
     },
-    /// The time for the whole call was up.
+    /// The time limit has passed.
     #[error("no answer from {server} within {} s", after.as_secs_f32())]
     TimedOut {
-        /// The server in words.
+        /// The server.
         server: String,
-        /// The time that was given.
+        /// Time limit.
         after: Duration,
     },
-    /// The connection ended, or spoke something else than HTTP, before the answer was whole.
+    /// The connection ended or did not speak HTTP before the response was complete.
     #[error("the call to {server} broke off: {cause}")]
     Broken {
-        /// The server in words.
+        /// The server.
         server: String,
-        /// The whole chain of causes.
+        /// All causes on one line.
         cause: String,
     },
-    /// The answer was larger than what is read.
+    /// The response is larger than the limit.
     #[error("the answer of {server} is larger than {limit} bytes")]
     TooLarge {
-        /// The server in words.
+        /// The server.
         server: String,
-        /// What is read at most.
+        /// Limit in bytes.
         limit: usize,
     },
 }

@@ -1,4 +1,4 @@
-//! HTTP clients: time-outs, trust, proxy; never a redirect.
+//! HTTP clients with time-outs, trust settings and proxies. They never follow redirects.
 
 mod unreached;
 mod build;
@@ -16,22 +16,22 @@ pub use call::{Client, ClientResponse, MAX_RESPONSE, StreamingResponse, Transpor
 
 pub use crate::http::tls::{ClientCertificate, TlsOptions};
 
-/// What a client for one server is built from.
+/// Options of a client for one server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientOptions {
-    /// Where the server is.
+    /// Address of the server.
     pub address: ServerAddress,
-    /// Whom to trust, and who we are, on TLS.
+    /// TLS: trusted authorities and the client certificate.
     pub tls: TlsOptions,
-    /// Which way requests go.
+    /// Selects a proxy for requests.
     pub proxy: ProxyMode,
-    /// Time to connect, TLS included.
+    /// Time limit for connecting, TLS included.
     pub connect_timeout: Duration,
-    /// Time for a whole call: connecting, sending, and the answer to its last byte.
+    /// Time limit for a whole call: connecting, sending, and the response to its last byte.
     pub response_timeout: Duration,
 }
 
-/// Where a server is.
+/// Address of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ServerAddress {
     /// An `https` URL, or an `http` one on loopback. Its path is put before every request's path.
@@ -40,19 +40,19 @@ pub enum ServerAddress {
     Unix(PathBuf),
 }
 
-/// Which way requests go.
+/// Selects a proxy for requests.
 #[derive(Clone, PartialEq, Eq)]
 pub enum ProxyMode {
-    /// As `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY` say; not for loopback, a unix socket or a given server name.
+    /// Uses `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY`; not for loopback, a unix socket or a given server name.
     Environment,
-    /// Straight to the server.
+    /// Connects directly.
     Direct,
-    /// Through this proxy.
+    /// Uses this proxy.
     Through(Url),
 }
 
 impl std::fmt::Debug for ProxyMode {
-    /// The proxy's host alone: its URL may carry a password.
+    /// Prints the proxy's host only: its URL may hold a password.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Environment => f.write_str("Environment"),

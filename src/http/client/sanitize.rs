@@ -1,4 +1,4 @@
-//! What a server says, made fit for our logs and errors; and what it asks of us in headers.
+//! Makes a server's text safe for logs and errors, and parses `Date` and `Retry-After`.
 
 use std::time::{Duration, SystemTime};
 
@@ -6,10 +6,10 @@ use http::HeaderMap;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc2822;
 
-/// Longest text of a server that is passed on, in characters: enough for the cloud's own errors inside it.
+/// Longest text of a server that is kept, in characters: enough for the errors that Azure nests in it.
 const LONGEST: usize = 1000;
 
-/// A server's text without control characters, credentials and excess length. `sent` is the credential of the call,
+/// Removes control characters, credentials and excess length from a server's text. `sent` is the call's credential,
 /// which a server might echo.
 pub fn sanitize(text: &str, sent: &str) -> String {
     let text = if sent.is_empty() { text.to_owned() } else { text.replace(sent, REDACTED) };
@@ -37,26 +37,27 @@ pub fn sanitize(text: &str, sent: &str) -> String {
     }
 }
 
-/// Whether a word is formed like a JWT or one of Vault's tokens.
+/// Returns true if a word looks like a JWT or a Vault token.
 fn looks_secret(word: &str) -> bool {
     let starts = |prefix: &str, most: usize| word.find(prefix).is_some_and(|at| word.len() - at > most);
     starts("eyJ", 20) || ["hvs.", "hvb.", "hvr."].iter().any(|prefix| starts(prefix, 8))
 }
 
-/// Letters that turn or hide text on a terminal: bidirectional controls and zero-width ones.
+/// Returns true for characters that reorder or hide text on a terminal: bidirectional controls and zero-width
+/// characters.
 const fn is_invisible(letter: char) -> bool {
     matches!(letter, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 
 const REDACTED: &str = "[redacted]";
 
-/// The `Date` of an answer, if it has one.
+/// Parses the `Date` of a response.
 pub fn parse_date_header(headers: &HeaderMap) -> Option<SystemTime> {
     parse_date(headers.get(http::header::DATE)?.to_str().ok()?)
 }
 
-/// What `Retry-After` asks for (RFC 9110, 10.2.3): seconds, or a date, which counts from the answer's own date. Between
-/// one second and fifteen minutes; nothing if it makes no sense.
+/// Parses `Retry-After` (RFC 9110, 10.2.3): seconds, or a date, which is relative to the response's own date. The
+/// result is clamped to 1 second to 15 minutes; `None` if it is malformed.
 pub fn parse_retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     let value = headers.get(http::header::RETRY_AFTER)?.to_str().ok()?.trim();
     let wait = if !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit()) {

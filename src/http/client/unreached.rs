@@ -1,12 +1,12 @@
-//! The address that a connection could not be made to: one of those that a name stands for, or the proxy's.
+//! Finds the address that a failed connection went to: one of a name's addresses, or the proxy's.
 
 use std::error::Error;
 use std::net::SocketAddr;
 
-/// The address, where the error of a call tells it.
+/// Extracts the address from a call's error.
 ///
-/// hyper-util's connector knows it and has no accessor for it: its `Debug` form alone shows it. A form that is not known
-/// gives `None`, and the error is told without the address.
+/// hyper-util's connector records the address without an accessor; only its `Debug` form shows it. An unknown form
+/// gives `None`, and the error is reported without the address.
 pub(super) fn address(error: &(dyn Error + 'static)) -> Option<SocketAddr> {
     let mut next = Some(error);
     while let Some(error) = next {

@@ -1,4 +1,4 @@
-//! The decision itself: from peer, method, target and headers to a caller or a refusal.
+//! Checks peer, method, target and headers of a request. Pure: no logs and no metrics.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -15,10 +15,10 @@ const MAX_URI: usize = 4 * 1024;
 const MAX_HEADERS: usize = 64;
 
 impl Guard {
-    /// Decides, and tells nobody.
+    /// Checks a request without logging or counting.
     ///
     /// # Errors
-    /// The request is not to be served: why, and with which status.
+    /// The request is rejected.
     pub fn decide<B>(&self, peer: &Peer, request: &Request<B>) -> Result<LocalCaller, GuardRejection> {
         let headers = request.headers();
         if request.uri().path_and_query().is_some_and(|target| target.as_str().len() > MAX_URI) {
@@ -55,15 +55,15 @@ impl Guard {
     }
 }
 
-/// What one walk through the headers finds. A second header of a kind is an error where one alone has a meaning.
+/// Headers that the guard checks, collected in one pass. A repeated header is an error if only one can have a meaning.
 #[derive(Default)]
 struct GuardHeaders<'a> {
     host: Option<&'a HeaderValue>,
     request: Option<&'a HeaderValue>,
     relayed: bool,
-    /// A key in `X-Keyward-Key`.
+    /// Key from `X-Keyward-Key`.
     key: Option<&'a [u8]>,
-    /// A token, or a key in its place, in `X-Vault-Token` or `Authorization: Bearer`.
+    /// Token, or a key in its place, from `X-Vault-Token` or `Authorization: Bearer`.
     token: Option<&'a [u8]>,
     length: Option<&'a HeaderValue>,
     encoding: Option<&'a HeaderValue>,
@@ -158,7 +158,7 @@ impl<'a> GuardHeaders<'a> {
             if !chunked {
                 return refuse(StatusCode::BAD_REQUEST, "framing", TWO_LENGTHS);
             }
-            // What else was done to the body would be taken for the body itself.
+            // A body with another coding would be taken for its content.
             if !encoding.as_bytes().eq_ignore_ascii_case(b"chunked") {
                 let message = "the body has another Transfer-Encoding than chunked";
                 return refuse(StatusCode::BAD_REQUEST, "framing", message);
@@ -212,7 +212,8 @@ fn check_key(key: &SecretString, brought: Option<&[u8]>) -> Result<(), GuardReje
     }
 }
 
-/// True if a `Host` value is a name on the list, with no port or the listener's; with any port where none is given.
+/// Returns true if a `Host` value is an allowed name, without a port or with the listener's; any port is allowed if
+/// `port` is `None`.
 pub fn is_allowed_host(host: &str, hosts: &BTreeSet<String>, port: Option<u16>) -> bool {
     let name_end = if host.starts_with('[') {
         host.find(']').map_or(0, |end| end + 1)

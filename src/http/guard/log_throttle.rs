@@ -1,4 +1,4 @@
-//! How often a refusal is told: a caller that is refused all the time does not fill the log.
+//! Limits the rate of logged rejections, so that a caller that is rejected all the time does not fill the log.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Remembers, for each reason, what was told of it.
+/// Counts logged and suppressed rejections by reason.
 #[derive(Debug, Default)]
 pub(super) struct LogThrottle(Mutex<HashMap<&'static str, Entry>>);
 
@@ -18,7 +18,8 @@ struct Entry {
 }
 
 impl LogThrottle {
-    /// Whether to tell of one more refusal for this reason: the number of those before it that were not told.
+    /// Returns `None` if one more rejection for this reason is not to be logged, else the number of rejections
+    /// suppressed before it.
     pub(super) fn allow(&self, reason: &'static str) -> Option<u64> {
         let now = Instant::now();
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -36,11 +37,11 @@ impl LogThrottle {
     }
 }
 
-/// So many are told each for itself,
+/// Rejections logged individually at first.
 const FIRST: u32 = 5;
-/// then one in this time,
+/// Interval of log lines after that.
 const EVERY: Duration = Duration::from_mins(1);
-/// until so long after the last.
+/// Time after the last rejection until the count starts anew.
 const FORGOTTEN: Duration = Duration::from_mins(10);
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
-//! Who may call a local listener. Decides from the peer and the head of the request alone.
+//! Checks requests to a local listener before any handler. It looks at the peer and the request's head only.
 //!
-//! A page in a browser on this machine can be made to send requests here, its own headers among them, once a name
-//! that its author controls resolves to loopback; an application can be talked into fetching a URL; a forwarding proxy
-//! can carry a stranger's request. The guard asks for what such requests cannot bring, and refuses what they do bring.
+//! A web page can make a browser on this machine send requests here, with headers of its choice, once a name that its
+//! author controls resolves to loopback (DNS rebinding). An application can be tricked into fetching a URL (SSRF), and
+//! a forwarding proxy can carry a stranger's request. The guard requires what such requests cannot carry and rejects
+//! what they do carry.
 
 mod connection;
 mod checks;
@@ -22,29 +23,29 @@ use crate::secret;
 pub use connection::is_end_to_end;
 use log_throttle::LogThrottle;
 
-/// How a listener is guarded.
+/// Options of a listener's guard.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct GuardOptions {
-    /// Names that `Host` may carry besides the listener's own address and `localhost`, without port.
+    /// Names allowed in `Host` besides the listener's own address and `localhost`, without port.
     pub allowed_hosts: BTreeSet<String>,
-    /// Whom to let in.
+    /// Access mode of the listener.
     pub admit: AccessMode,
 }
 
-/// Whom a listener lets in.
+/// Rule for the callers that a listener accepts.
 #[derive(Debug, Clone, Default)]
 pub enum AccessMode {
-    /// Unix socket: peers of the agent's own uid, root, and members of the socket's group.
+    /// Unix socket: accepts peers of the agent's own uid, root, and members of the socket's group.
     #[default]
     SocketPeers,
-    /// Whoever brings this key in `X-Keyward-Key`, or in `X-Vault-Token` or `Authorization: Bearer`.
+    /// Accepts callers that send this key in `X-Keyward-Key`, `X-Vault-Token` or `Authorization: Bearer`.
     Key(secrecy::SecretString),
-    /// Every user of this machine, said so in the configuration.
+    /// Accepts every user of this machine; explicit in the configuration.
     AnyLocalUser,
 }
 
 impl PartialEq for AccessMode {
-    /// Keys are compared in constant time.
+    /// Compares keys in constant time.
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::SocketPeers, Self::SocketPeers) | (Self::AnyLocalUser, Self::AnyLocalUser) => true,
@@ -54,29 +55,29 @@ impl PartialEq for AccessMode {
     }
 }
 
-/// Who is calling, as far as the kernel tells.
+/// Caller of a local listener, as identified by the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LocalCaller {
-    /// The peer's user id at the time it connected; `None` over TCP.
+    /// User id of the peer when it connected; `None` over TCP.
     pub uid: Option<u32>,
-    /// The peer's process id then; `None` over TCP.
+    /// Process id of the peer when it connected; `None` over TCP.
     pub pid: Option<u32>,
-    /// `X-Vault-Token` or `Authorization: Bearer` holds the listener's key, and so no token.
+    /// `X-Vault-Token` or `Authorization: Bearer` holds the listener's key instead of a token.
     pub key_as_token: bool,
 }
 
-/// Why a request was not let in.
+/// Reason why a request was rejected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GuardRejection {
-    /// The status to answer with.
+    /// HTTP status of the response.
     pub status: StatusCode,
-    /// A short fixed word for metrics and logs.
+    /// Reason from a fixed set, for metrics and logs.
     pub reason: &'static str,
-    /// What was wrong and what would do, for the caller. Holds nothing that the caller sent.
+    /// Message for the caller: the problem and the remedy. Holds nothing that the caller sent.
     pub message: Cow<'static, str>,
 }
 
-/// Decides for one listener.
+/// Guard of one listener.
 #[derive(Debug)]
 pub struct Guard {
     rules: Rules,
@@ -87,25 +88,25 @@ pub struct Guard {
 
 #[derive(Debug)]
 enum Rules {
-    /// Health and metrics: nothing to steal, so that probes with any `Host` are let in. Browsers are not.
+    /// Health and metrics: no secrets, so probes with any `Host` are accepted. Requests from browsers are not.
     Probes,
     Local {
         admit: AccessMode,
-        /// Lower case, without port.
+        /// Allowed hosts in lower case, without port.
         hosts: BTreeSet<String>,
-        /// The same as most callers write them, whole: found without taking the value apart.
+        /// The allowed hosts as most callers write them, for a comparison without parsing.
         common: Vec<Box<[u8]>>,
         port: Option<u16>,
         body_bytes: u64,
         chunked: bool,
-        /// Whether `X-Vault-Request: true` must be there.
+        /// `X-Vault-Request: true` is required.
         request_header: bool,
     },
 }
 
 impl Guard {
-    /// A guard for a listener bound to `address` (`None` for a unix socket). Takes request bodies of at most 64 KiB
-    /// with a `Content-Length`; see [`Guard::with_bodies`].
+    /// Creates a guard for a listener bound to `address` (`None` for a unix socket). It accepts request bodies of at
+    /// most 64 KiB with a `Content-Length`; see [`Guard::with_bodies`].
     pub fn new(options: GuardOptions, address: Option<SocketAddr>, listener_metrics: Option<ListenerMetrics>) -> Self {
         let mut hosts: BTreeSet<String> = options.allowed_hosts.iter().map(|host| host.to_ascii_lowercase()).collect();
         hosts.insert("localhost".to_owned());
@@ -134,7 +135,7 @@ impl Guard {
         }
     }
 
-    /// Takes bodies of up to `bytes` by their `Content-Length`, and chunked ones too, whose size their reader limits.
+    /// Accepts bodies of up to `bytes` by their `Content-Length`, and chunked ones, whose size their reader limits.
     #[must_use]
     pub fn with_bodies(mut self, bytes: u64) -> Self {
         if let Rules::Local { body_bytes, chunked, .. } = &mut self.rules {
@@ -144,8 +145,8 @@ impl Guard {
         self
     }
 
-    /// Lets in callers that do not send `X-Vault-Request: true`: programs of others, which speak another API. What keeps
-    /// a page and a fetched URL out is then the credential that the API itself asks for in `Authorization`.
+    /// Accepts callers without `X-Vault-Request: true`, for clients of another API. Web pages and fetched URLs are then
+    /// kept out by the credential that the API itself requires in `Authorization`.
     #[must_use]
     pub fn without_request_header(mut self) -> Self {
         if let Rules::Local { request_header, .. } = &mut self.rules {
@@ -154,7 +155,7 @@ impl Guard {
         self
     }
 
-    /// A guard for a listener that serves health and metrics alone, on any address, to kubelets and scrapers.
+    /// Creates a guard for a listener that serves only health and metrics, on any address, to kubelets and scrapers.
     pub fn for_probes(listener_metrics: Option<ListenerMetrics>) -> Self {
         Self {
             rules: Rules::Probes,
@@ -164,11 +165,10 @@ impl Guard {
         }
     }
 
-    /// Decides. A refusal is counted, and logged if not too many of its kind were; what a grant is for, its handler
-    /// logs.
+    /// Checks a request. A rejection is counted, and logged at a limited rate.
     ///
     /// # Errors
-    /// The request is not to be served: why, and with which status.
+    /// The request is rejected.
     pub fn admit<B>(&self, peer: &Peer, request: &Request<B>) -> Result<LocalCaller, GuardRejection> {
         self.decide(peer, request).inspect_err(|refusal| self.count(peer, request, refusal))
     }
@@ -196,7 +196,7 @@ impl Guard {
     }
 }
 
-/// A caller's own words do not go into the log.
+/// Maps a method to a fixed set, so that no text of the caller reaches the log.
 fn known(method: &http::Method) -> &'static str {
     match method.as_str() {
         "GET" => "GET",

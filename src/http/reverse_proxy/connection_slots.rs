@@ -1,4 +1,5 @@
-//! Shares of the connections to an upstream: no caller has more than half of them, and the last ones are for root and ourselves.
+//! Shares the connections to an upstream: no caller gets more than half, and the last ones are reserved for root and
+//! the process's own user.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,38 +10,38 @@ use tokio::sync::oneshot;
 use super::ForwardError;
 use crate::http::server::{Caller, CallerGroup};
 
-/// The places of one upstream, one for each connection that answers a request.
+/// Slots of one upstream, one for each connection that serves a request.
 #[derive(Debug)]
 pub(super) struct ConnectionSlots {
     most: usize,
-    /// Of these, the most that one caller has.
+    /// Maximum for one caller.
     share: usize,
-    /// Of these, the last ones, for root and ourselves: a sixteenth, at most 16.
+    /// Slots reserved for root and the process's own user: a sixteenth, at most 16.
     reserve: usize,
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// The holder of each place; `None` is free.
+    /// Holder of each slot; `None` if it is free.
     held: Vec<Option<Holder>>,
     free: Vec<usize>,
-    /// Places held by each group that is known.
+    /// Slots held by each group that was looked up.
     known: HashMap<CallerGroup, usize>,
-    /// Places whose holders were not asked for yet.
+    /// Slots whose holders were not looked up yet.
     unknown: usize,
-    /// Callers that wait, the longest first.
+    /// Waiting callers, the longest first.
     waiting: VecDeque<(CallerGroup, oneshot::Sender<ConnectionSlot>)>,
 }
 
 #[derive(Debug)]
 struct Holder {
     caller: Caller,
-    /// Asked for once places are short.
+    /// Looked up only when slots are scarce.
     group: Option<CallerGroup>,
 }
 
-/// A place, given back when it is dropped.
+/// A slot, released when dropped.
 #[derive(Debug)]
 pub(super) struct ConnectionSlot {
     slots: Arc<ConnectionSlots>,
@@ -56,7 +57,7 @@ impl ConnectionSlots {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place for that caller, for which it waits at most so long.
+    /// Takes a slot for this caller, waiting for at most `within`.
     pub(super) async fn take(
         self: &Arc<Self>,
         caller: Caller,
@@ -64,7 +65,7 @@ impl ConnectionSlots {
     ) -> Result<ConnectionSlot, ForwardError> {
         let (group, slot) = {
             let mut state = self.lock();
-            // Nobody can have more than its share yet: who it is does not matter.
+            // No caller can exceed its share yet, so the caller is not looked up.
             if state.taken() < self.share {
                 return Ok(state.enter(self, caller, None));
             }
@@ -77,7 +78,7 @@ impl ConnectionSlots {
             state.waiting.push_back((group, give));
             (group, slot)
         };
-        // In a box: few wait.
+        // Boxed, since few requests wait.
         let slot = Box::pin(tokio::time::timeout(within, slot)).await;
         slot.ok().and_then(Result::ok).ok_or_else(|| {
             let mut state = self.lock();
@@ -92,7 +93,7 @@ impl ConnectionSlots {
         state.taken() < most && state.known.get(&group).is_none_or(|held| *held < self.share)
     }
 
-    /// Takes a place back, and gives it to whoever waits the longest and may have it.
+    /// Releases a slot and hands it to the longest waiting caller that may have it.
     fn give_back(self: &Arc<Self>, index: usize) {
         let mut state = self.lock();
         state.leave(index);
@@ -105,7 +106,7 @@ impl ConnectionSlots {
             }
             let slot = state.enter_known(self, group);
             if let Err(mut slot) = give.send(slot) {
-                // It went while it was given. This lock is held: the place must not be given back by its end.
+                // The receiver was dropped meanwhile. The lock is held, so the slot must not release itself.
                 state.leave(slot.index);
                 slot.index = NONE;
             }
@@ -137,7 +138,7 @@ impl State {
     }
 
     fn enter_known(&mut self, slots: &Arc<ConnectionSlots>, group: CallerGroup) -> ConnectionSlot {
-        // Who it is was asked for: the caller itself is not needed any more.
+        // The group is known, so the caller is not needed any more.
         self.enter(slots, Caller::ourselves(), Some(group))
     }
 
@@ -157,7 +158,7 @@ impl State {
         }
     }
 
-    /// Asks who those are that have places and were not asked for.
+    /// Looks up the groups of all holders that were not looked up yet.
     fn know_all(&mut self) {
         if self.unknown == 0 {
             return;

@@ -1,11 +1,10 @@
-//! Which headers belong to one hop alone (RFC 9110, 7.6.1): they are the connection's, not the message's. And which are for
-//! those alone who speak with the upstream themselves.
+//! Classifies hop-by-hop headers (RFC 9110, 7.6.1) and headers for direct clients of an upstream.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::http::guard::is_end_to_end;
 
-/// Whether a header is its hop's alone. `name` is in lower case.
+/// Returns true for a hop-by-hop header. `name` is in lower case.
 pub(super) fn is_hop_by_hop(name: &str) -> bool {
     matches!(
         name,
@@ -18,20 +17,20 @@ pub(super) fn is_hop_by_hop(name: &str) -> bool {
             | "proxy-authorization"
             | "keep-alive"
             | "proxy-connection"
-            // The key of a listener of ours is for that listener alone.
+            // The key of a listener is for that listener only.
             | "x-keyward-key"
     )
 }
 
-/// Whether a header of an answer is the upstream's word to those who speak with it directly: a client that keeps a cookie
-/// would be taken for a browser by a local listener, and one that follows the others would leave it. What it allows pages
-/// of its own (CORS) is no word about a local listener. `name` is in lower case.
+/// Returns true for a response header that is meant for direct clients of the upstream. A client that keeps a cookie
+/// would be rejected as a browser by a local listener; one that follows the others would leave it; and the upstream's
+/// CORS rules do not apply to a local listener. `name` is in lower case.
 pub fn is_direct(name: &str) -> bool {
     matches!(name, "set-cookie" | "strict-transport-security" | "alt-svc") || name.starts_with("access-control-")
 }
 
-/// Removes the headers that are `unwanted`, which is asked with names in lower case. Few messages have any: to look at what
-/// is there costs less than to look for each name.
+/// Removes the headers for which `unwanted` returns true; it is called with names in lower case. Few messages have any,
+/// so one pass over the headers is cheaper than a lookup of each name.
 pub fn remove_all(headers: &mut HeaderMap, unwanted: impl Fn(&str) -> bool) {
     let there: Vec<HeaderName> = headers.keys().filter(|name| unwanted(name.as_str())).cloned().collect();
     for name in there {
@@ -39,13 +38,13 @@ pub fn remove_all(headers: &mut HeaderMap, unwanted: impl Fn(&str) -> bool) {
     }
 }
 
-/// The header that a token of `Connection` takes for its hop's, if it names one.
+/// Parses the header that a token of `Connection` names; `None` for other tokens and for end-to-end headers.
 pub(super) fn named(token: &str) -> Option<HeaderName> {
-    // What most say names no header.
+    // The most common tokens name no header.
     if token.eq_ignore_ascii_case("keep-alive") || token.eq_ignore_ascii_case("close") {
         return None;
     }
-    // Nobody may have the other side lose what the message means, or what it is for.
+    // A sender must not be able to remove a header that the meaning of the message depends on.
     token.parse().ok().filter(|name: &HeaderName| !is_end_to_end(name.as_str().as_bytes()))
 }
 

@@ -1,5 +1,5 @@
-//! Forwards requests to an upstream: connections kept and capped, bodies streamed both ways, hop-by-hop headers kept
-//! to their hop. Decides nothing about who may send what: that is for the part that forwards.
+//! Forwards requests to an upstream: pooled and limited connections, bodies streamed both ways, hop-by-hop headers
+//! removed. The part that forwards decides who may send what.
 
 mod headers;
 mod replay_buffer;
@@ -35,24 +35,24 @@ use request_body::{BodyProgress, ProgressBody};
 
 use crate::http::tls::ClientTls;
 
-/// How an upstream is reached.
+/// Options of a forwarder.
 #[derive(Debug, Clone)]
 pub struct ForwarderOptions {
-    /// Where it is.
+    /// Address of the upstream.
     pub target: UpstreamAddress,
-    /// TLS, where it is spoken: the configuration and the name to expect in the certificate.
+    /// TLS configuration and the name to expect in the certificate; `None` for plain HTTP.
     pub tls: Option<(ClientTls, rustls::pki_types::ServerName<'static>)>,
-    /// Connections at once; a request over it waits for one for `connect_timeout`.
+    /// Maximum of connections; a request beyond it waits for `connect_timeout`.
     pub connections: usize,
-    /// How long a connection is kept without a request; less than the upstream keeps it.
+    /// Time that an idle connection is kept; shorter than the upstream keeps it.
     pub idle: Duration,
-    /// Time to get a connection, TLS included.
+    /// Time limit for a connection, TLS included.
     pub connect_timeout: Duration,
-    /// Time that an answer's body may bring nothing; `None` where it may take as long as it does.
+    /// Time that a response body may pause; `None` without a limit.
     pub body_idle: Option<Duration>,
 }
 
-/// Where an upstream is.
+/// Address of an upstream.
 #[derive(Debug, Clone)]
 pub enum UpstreamAddress {
     /// A TCP address.
@@ -61,12 +61,12 @@ pub enum UpstreamAddress {
     Host(String, u16),
     /// A unix socket.
     Unix(PathBuf),
-    /// A host and a port behind a proxy.
+    /// A host and a port through an HTTP proxy.
     Through(Box<Tunnel>),
 }
 
 impl std::fmt::Display for UpstreamAddress {
-    /// The address that a connection is made to.
+    /// Formats the address that connections are made to.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Tcp(address) => write!(f, "{address}"),
@@ -80,43 +80,43 @@ impl std::fmt::Display for UpstreamAddress {
     }
 }
 
-/// Sends requests to one upstream. Clones share its connections.
+/// Forwards requests to one upstream. Clones share its connections.
 #[derive(Debug, Clone)]
 pub struct Forwarder(Arc<Pool>);
 
-/// Why an upstream did not answer.
+/// Reason why a request was not forwarded or has no response.
 #[derive(Debug, thiserror::Error)]
 pub enum ForwardError {
     /// No connection could be made.
     #[error("cannot connect to {0}")]
     Connect(String, #[source] std::io::Error),
-    /// No connection could be had in time.
+    /// No connection was established in time.
     #[error("no connection to {upstream} within {} s", after.as_secs_f32())]
     ConnectTimeout {
-        /// The address that was to be reached.
+        /// Address of the upstream.
         upstream: String,
-        /// The time that was given.
+        /// Time limit.
         after: Duration,
     },
-    /// Every connection was answering a request for all of that time.
+    /// All connections served requests for the whole wait.
     #[error("all {0} connections to the upstream are busy")]
     Busy(usize),
-    /// The caller's own requests had as many connections as one caller may have, for all of that time.
+    /// The caller's own requests held its whole share of connections for the whole wait.
     #[error("all {0} connections to the upstream that one caller may have are busy")]
     ShareBusy(usize),
-    /// The connection ended, or what came was no answer.
+    /// The connection ended, or the response is not valid HTTP.
     #[error("the upstream gave no whole answer")]
     Connection(#[source] ConnectionError),
-    /// The request's own body did not arrive whole, which is its caller's doing.
+    /// The request's body did not arrive completely: the caller's fault.
     #[error("the request's body did not arrive whole")]
     RequestBody(#[source] ConnectionError),
-    /// The answer's head did not come in time.
+    /// The response head did not arrive in time.
     #[error("the upstream gave no answer within {}", humantime::format_duration(*.0))]
     ResponseTimeout(Duration),
 }
 
 impl ForwardError {
-    /// The status that tells a caller: 502, 503 or 504, or 400 or 408 for what is its own doing.
+    /// Returns the status for the caller: 502, 503 or 504; 400 or 408 if the caller is at fault.
     pub const fn status(&self) -> StatusCode {
         match self {
             Self::RequestBody(ConnectionError::SlowRequestBody) => StatusCode::REQUEST_TIMEOUT,
@@ -129,25 +129,25 @@ impl ForwardError {
 }
 
 impl Forwarder {
-    /// Makes no connection yet.
+    /// Creates a forwarder without connecting.
     pub fn new(options: ForwarderOptions) -> Self {
         Self(Arc::new(Pool::new(options)))
     }
 
-    /// Sends a request and gives the answer, its body still to come. Dropped before it is done, or with the answer's body
-    /// unread, it closes the connection, and the upstream sees its caller hang up.
+    /// Sends a request and returns the response with its body still to be read. If the future, or the response with an
+    /// unread body, is dropped, the connection is closed, and the upstream sees its client hang up.
     ///
-    /// `limit` is the time to the head of the answer, from sending the request, or from the last piece of its body: within
-    /// twice this time a body that does not move, or an upstream that does not answer, is given up.
+    /// `limit` is the time limit for the response head, from the sending of the request or the last progress of its
+    /// body: within twice this time a stalled body or a silent upstream ends the request.
     ///
-    /// `caller` is who asks for it: no caller has more than half of the connections. A body must move while its caller is waited
-    /// for: less than 1 KiB a second over half a minute ends it.
+    /// `caller` is charged for the connection: no caller gets more than half of them. While the upstream waits for the
+    /// request's body, it must arrive at 1 KiB a second or more over half a minute.
     ///
-    /// A request without body that met a kept connection as the upstream closed it is sent once more: one of which nothing was
-    /// sent, and a `GET`, `HEAD` or `LIST`.
+    /// A request without a body is retried once on a new connection if the upstream closed an idle connection
+    /// meanwhile: always if nothing of it was sent, else only `GET`, `HEAD` and `LIST`.
     ///
     /// # Errors
-    /// No connection, or no answer: see [`ForwardError::status`].
+    /// The request was not forwarded or has no response: see [`ForwardError::status`].
     pub async fn send(
         &self,
         caller: Caller,
@@ -168,7 +168,7 @@ impl Forwarder {
         Box::pin(self.anew(caller, head, limit)).await
     }
 
-    /// The same on a new connection, without a body.
+    /// Sends a request without a body on a new connection.
     async fn anew(
         &self,
         caller: Caller,

@@ -1,4 +1,4 @@
-//! Connections to one upstream: lent for one request each, kept for the next, never more than the cap.
+//! Connection pool of one upstream: each connection serves one request at a time and is then kept for the next.
 
 use std::future::poll_fn;
 use std::io;
@@ -19,21 +19,21 @@ use crate::http::server::Caller;
 #[derive(Debug)]
 pub(super) struct Pool {
     pub(super) options: ForwarderOptions,
-    /// One for each connection that answers a request.
+    /// One slot for each connection that serves a request.
     slots: Arc<ConnectionSlots>,
     idle: Arc<IdlePool>,
-    /// What closes connections that get old; dropped with the pool.
+    /// Task that closes old connections; aborted with the pool.
     closing: Mutex<JoinSet<()>>,
 }
 
-/// Connections without a request, the one that was used last at the end.
+/// Idle connections, the last used one at the end.
 #[derive(Debug, Default)]
 struct IdlePool(Mutex<IdleConnections>);
 
 #[derive(Debug, Default)]
 struct IdleConnections {
     wires: Vec<(Box<UpstreamConnection>, Instant)>,
-    /// Whether someone sees to it that they are closed in time.
+    /// A task closes them in time.
     watched: bool,
 }
 
@@ -42,7 +42,7 @@ impl IdlePool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Closes those that get old, until there are none.
+    /// Closes connections that get old, until there are none.
     async fn close_old(&self, most: Duration) {
         loop {
             let oldest = {
@@ -60,24 +60,24 @@ impl IdlePool {
     }
 }
 
-/// A connection that is lent for one request. Dropped, it is closed.
+/// Connection checked out for one request; closed when dropped.
 #[derive(Debug)]
 pub(super) struct PooledConnection {
-    /// In a box: it is handed on some times for each request.
+    /// Boxed, since it is moved several times for each request.
     pub(super) wire: Box<UpstreamConnection>,
     pool: Arc<Pool>,
     _place: ConnectionSlot,
-    /// Whether it has answered a request before.
+    /// It has served a request before.
     pub(super) kept: bool,
 }
 
 impl PooledConnection {
-    /// Time that the answer's body may bring nothing.
+    /// Returns the time that a response body may pause.
     pub(super) fn body_idle(&self) -> Option<Duration> {
         self.pool.options.body_idle
     }
 
-    /// Its answer is read: it serves the next request, if it may.
+    /// Returns the connection to the pool after its response was read, if it can be reused.
     pub(super) fn give_back(self) {
         if self.wire.may_stay() {
             self.pool.keep(self.wire);
@@ -91,7 +91,7 @@ impl Pool {
         Self { options, slots, idle: Arc::default(), closing: Mutex::default() }
     }
 
-    /// A connection that was kept, or a new one.
+    /// Checks out an idle connection, or opens a new one.
     pub(super) async fn lend(self: &Arc<Self>, caller: Caller) -> Result<PooledConnection, ForwardError> {
         let slot = self.slots.take(caller, self.options.connect_timeout).await?;
         while let Some(mut wire) = self.last_kept() {
@@ -99,17 +99,17 @@ impl Pool {
                 return Ok(PooledConnection { wire, pool: Arc::clone(self), _place: slot, kept: true });
             }
         }
-        // In a box: every request would carry the room for a handshake, which few make.
+        // Boxed: else every request's future would have room for a handshake, which few make.
         Box::pin(self.connect(slot)).await
     }
 
-    /// A new connection.
+    /// Opens a new connection.
     pub(super) async fn lend_new(self: &Arc<Self>, caller: Caller) -> Result<PooledConnection, ForwardError> {
         let slot = self.slots.take(caller, self.options.connect_timeout).await?;
         self.connect(slot).await
     }
 
-    /// The one that was used last, if it is not old: then all are.
+    /// Takes the last used connection; if it is too old, all are.
     fn last_kept(&self) -> Option<Box<UpstreamConnection>> {
         let mut kept = self.idle.lock();
         let (wire, since) = kept.wires.pop()?;
@@ -129,8 +129,8 @@ impl Pool {
         Ok(PooledConnection { wire: Box::new(wire), pool: Arc::clone(self), _place: slot, kept: false })
     }
 
-    /// Keeps a connection for the next request, for a time: an upstream that closes it first is noticed when it is lent, or
-    /// after that time.
+    /// Keeps a connection for the next request. One that the upstream closes is detected at the next checkout, or
+    /// dropped when it gets old.
     fn keep(&self, wire: Box<UpstreamConnection>) {
         let watched = {
             let mut kept = self.idle.lock();

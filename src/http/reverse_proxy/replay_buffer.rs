@@ -1,4 +1,4 @@
-//! Bodies that can be sent once more: a copy is kept of what passes, as long as it is small and there is memory for it.
+//! Copies request bodies while they are sent, so that a request can be retried, within limits of size and memory.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,7 +9,7 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 
 use crate::http::body_buffer::{BodyBuffer, BufferBudget};
 
-/// A body on its way that is copied.
+/// Body that is copied while it is read.
 #[derive(Debug)]
 pub struct TeeBody {
     body: Incoming,
@@ -17,7 +17,7 @@ pub struct TeeBody {
 }
 
 impl TeeBody {
-    /// Copies a body as it passes, where it has at most `limit` bytes and `budget` has the memory.
+    /// Copies a body while it is read, if it has at most `limit` bytes and `budget` has the memory.
     pub fn new(body: Incoming, limit: usize, budget: &BufferBudget) -> (Self, ReplayBuffer) {
         let mut buffer = budget.buffer(limit);
         buffer.expect(&body);
@@ -26,14 +26,14 @@ impl TeeBody {
     }
 }
 
-/// The copy of a body.
+/// Copy of a body, or of its beginning.
 #[derive(Debug, Clone)]
 pub struct ReplayBuffer(Arc<Mutex<Copy>>);
 
 #[derive(Debug)]
 struct Copy {
     buffer: BodyBuffer,
-    /// `None` while it is on its way.
+    /// `None` while the body is being read.
     whole: Option<bool>,
 }
 
@@ -42,12 +42,12 @@ impl ReplayBuffer {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// True once all of the body has passed and was kept.
+    /// Returns true once the whole body was read and copied.
     pub fn is_whole(&self) -> bool {
         self.lock().whole == Some(true)
     }
 
-    /// The whole body, if all of it has passed and was kept.
+    /// Returns the whole body if it was read and copied completely.
     pub fn into_whole(self) -> Option<Bytes> {
         let mut copy = self.lock();
         let whole = copy.whole.replace(false) == Some(true);
@@ -83,12 +83,12 @@ impl Body for TeeBody {
             Some(Ok(frame)) => match frame.data_ref() {
                 Some(piece) => {
                     copy.add(piece);
-                    // Its reader may not ask for more.
+                    // The reader may not poll again after the last frame.
                     if this.body.is_end_stream() {
                         copy.whole.get_or_insert(true);
                     }
                 }
-                // Trailers are not kept.
+                // Trailers are not copied, so the body could not be repeated.
                 None => copy.lose(),
             },
             Some(Err(_)) => copy.lose(),

@@ -1,4 +1,4 @@
-//! Bodies on their way to an upstream: streamed, never collected.
+//! Request bodies on their way to an upstream: streamed, never collected.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,26 +13,26 @@ use tokio::time::Instant;
 use super::http1::ConnectionError;
 use super::replay_buffer::TeeBody;
 
-/// What is sent to an upstream.
+/// Request body for an upstream.
 #[derive(Debug)]
 pub enum RequestBody {
-    /// The caller's body, as it comes.
+    /// The caller's body as it arrives.
     Streamed(Incoming),
-    /// The same, copied as it passes.
+    /// The caller's body, copied while it is read.
     Teed(TeeBody),
-    /// The pieces of the caller's body that are here already, the next one last, and the rest as it comes.
+    /// Chunks of the caller's body that were read already, the next one last, and the rest as it arrives.
     Prefixed(Vec<Bytes>, Incoming),
-    /// A body of our own.
+    /// A body in memory.
     Buffered(Full<Bytes>),
 }
 
 impl RequestBody {
-    /// No body.
+    /// Creates an empty body.
     pub fn empty() -> Self {
         Self::Buffered(Full::default())
     }
 
-    /// How many bytes it has, where that is known.
+    /// Returns the length in bytes, if known.
     pub fn length(&self) -> Option<u64> {
         self.size_hint().exact()
     }
@@ -77,17 +77,17 @@ impl Body for RequestBody {
     }
 }
 
-/// Progress of a body, for the time-outs of the exchange that sends it.
+/// Progress of a request body, for the time limits of its exchange.
 #[derive(Debug, Clone, Default)]
 pub(super) struct BodyProgress(Option<Arc<Mutex<Progress>>>);
 
 #[derive(Debug, Default)]
 struct Progress {
-    /// Pieces so far.
+    /// Number of chunks so far.
     pieces: u64,
-    /// Since when its caller is waited for, if it is.
+    /// Start of the current wait for the caller.
     awaited_since: Option<Instant>,
-    /// Time that its caller was waited for before that, and bytes that came, in the current window.
+    /// Time spent waiting for the caller before that, and bytes received, in the current window.
     awaited: Duration,
     bytes: u64,
 }
@@ -101,7 +101,7 @@ impl Progress {
         self.awaited() >= WINDOW && self.bytes < SLOWEST * WINDOW.as_secs()
     }
 
-    /// A piece has come.
+    /// Records a chunk.
     fn moved(&mut self, bytes: usize) {
         self.awaited = self.awaited();
         self.awaited_since = None;
@@ -113,13 +113,13 @@ impl Progress {
     }
 }
 
-/// A body has at least so many bytes a second,
+/// Minimum rate of a body in bytes a second,
 const SLOWEST: u64 = 1024;
-/// while its caller is waited for, over this time.
+/// measured over this much time of waiting for the caller.
 const WINDOW: Duration = Duration::from_secs(30);
 
 impl BodyProgress {
-    /// Of a body that is there at once nothing is counted.
+    /// Creates the progress of a body; a body in memory is not tracked.
     pub(super) fn new(body: &RequestBody) -> Self {
         Self((!matches!(body, RequestBody::Buffered(_)) && !body.is_end_stream()).then(Arc::default))
     }
@@ -128,17 +128,18 @@ impl BodyProgress {
         self.0.as_ref().map(|progress| look(&mut progress.lock().unwrap_or_else(PoisonError::into_inner)))
     }
 
-    /// Pieces so far.
+    /// Number of chunks so far.
     pub(super) fn count(&self) -> u64 {
         self.with(|progress| progress.pieces).unwrap_or(0)
     }
 
-    /// Until when its caller is waited for, if it sends nothing more; `None` while nobody waits for it.
+    /// Returns the end of the wait for the caller if nothing more arrives; `None` while nothing is awaited.
     pub(super) fn awaited_until(&self) -> Option<Instant> {
         self.with(|progress| Some(progress.awaited_since? + WINDOW.saturating_sub(progress.awaited)))?
     }
 
-    /// True once its caller was waited for over a whole window and sent too little in it. A good window is followed by a new one.
+    /// Returns true once a whole window of waiting has passed with too few bytes. A sufficient window is followed by a
+    /// new one.
     pub(super) fn is_too_slow(&self) -> bool {
         let judge = |progress: &mut Progress| {
             let too_slow = progress.is_too_slow();
@@ -152,7 +153,7 @@ impl BodyProgress {
     }
 }
 
-/// A body as a connection sends it.
+/// Request body that records its progress.
 #[derive(Debug)]
 pub(super) struct ProgressBody {
     body: RequestBody,
@@ -166,7 +167,7 @@ impl ProgressBody {
 }
 
 impl Drop for ProgressBody {
-    /// Nobody waits for its caller any more.
+    /// Ends the wait for the caller.
     fn drop(&mut self) {
         self.moved.with(|progress| progress.awaited_since = None);
     }

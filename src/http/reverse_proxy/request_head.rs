@@ -1,4 +1,4 @@
-//! The head of a request as it goes to an upstream: written once, without what is of its caller's hop (RFC 9110, 7.6.1).
+//! Encodes the head of a request to an upstream, without the hop-by-hop headers of the caller (RFC 9110, 7.6.1).
 
 use std::fmt;
 use std::io::Write as _;
@@ -12,35 +12,35 @@ use zeroize::Zeroizing;
 use super::headers::{is_hop_by_hop, named, tokens};
 use super::request_body::RequestBody;
 
-/// What is asked of an upstream.
+/// Request line and `Host` of a forwarded request.
 #[derive(Debug, Clone, Copy)]
 pub struct RequestLine<'a> {
     /// The method.
     pub method: &'a Method,
-    /// What stands before the target's path; empty, or with a slash at its start and none at its end.
+    /// Prefix of the path; empty, or with a leading and without a trailing slash.
     pub prefix: &'a str,
-    /// The target.
+    /// Path and query.
     pub target: &'a PathAndQuery,
-    /// The upstream's name, in the place of the caller's word for it.
+    /// `Host` of the upstream, which replaces the caller's.
     pub host: &'a HeaderValue,
 }
 
-/// A head, ready to be sent, as often as its body is there. What a header may hold breaks no line of it.
+/// Encoded request head that can be sent repeatedly. Header values cannot contain line breaks (`HeaderValue`).
 pub struct RequestHead {
-    /// All of it, with the empty line at its end. It carries a token, and does not stay in freed memory.
+    /// The encoded head with its empty line. It holds a token and is zeroed on drop.
     bytes: Zeroizing<Vec<u8>>,
-    /// Where the header is that is worn, or would be.
+    /// Offset of the authentication header, or of the end of the headers.
     auth_offset: usize,
     method: Method,
     ending: BodyFraming,
 }
 
-/// How the end of a request's body is told (RFC 9112, 6.3).
+/// Framing of a request body (RFC 9112, 6.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum BodyFraming {
-    /// By its length, in bytes.
+    /// `Content-Length`, in bytes.
     Length(u64),
-    /// By a last chunk.
+    /// Chunked transfer coding.
     Chunks,
 }
 
@@ -51,8 +51,8 @@ impl fmt::Debug for RequestHead {
 }
 
 impl RequestHead {
-    /// Of a caller's request, with those of its headers that are kept, for that body. Framing is made anew from the body that
-    /// is really sent: its length, if it is known, or chunks.
+    /// Encodes the head of a caller's request with the headers that `keeps` accepts. Framing is derived from `body`:
+    /// its length if known, else chunked.
     pub fn new(
         line: RequestLine<'_>,
         headers: &HeaderMap,
@@ -93,9 +93,9 @@ impl RequestHead {
         }
         head.make_room(64);
         match ending {
-            // A caller that announces an empty body has it announced, which some servers ask of a `POST`.
+            // An announced empty body stays announced: some servers require it of a `POST`.
             BodyFraming::Length(0) if !announced => {}
-            // Into memory, which takes all.
+            // Writing to memory cannot fail.
             BodyFraming::Length(length) => drop(write!(&mut *head.bytes, "content-length: {length}\r\n")),
             BodyFraming::Chunks => head.bytes.extend_from_slice(b"transfer-encoding: chunked\r\n"),
         }
@@ -103,14 +103,14 @@ impl RequestHead {
         head
     }
 
-    /// Puts a header on. One that the caller has brought by this name must not have been kept.
+    /// Appends a header. The caller's header of this name must not have been kept.
     pub fn put(&mut self, name: &HeaderName, value: &HeaderValue) {
         self.bytes.truncate(self.auth_offset);
         self.write(name, value);
         self.end();
     }
 
-    /// Puts a header on after all others, in the place of the one that was put on so before.
+    /// Sets the authentication header after all others, replacing the one set before.
     pub fn set_auth_header(&mut self, name: &HeaderName, value: &HeaderValue) {
         let auth_offset = self.auth_offset;
         self.put(name, value);
@@ -124,7 +124,8 @@ impl RequestHead {
         }
     }
 
-    /// Makes room for so many more bytes. To grow by itself would leave a copy behind.
+    /// Reserves capacity by copying into a new zeroized buffer: a `Vec` that grows leaves a copy of the token in freed
+    /// memory.
     fn make_room(&mut self, more: usize) {
         let needed = self.bytes.len() + more;
         if needed > self.bytes.capacity() {
@@ -148,17 +149,17 @@ impl RequestHead {
         self.ending
     }
 
-    /// Whether an answer has no body, whatever its head says.
+    /// Returns true if the response has no body, whatever its head says.
     pub(super) fn is_bodiless(&self) -> bool {
         self.method == Method::HEAD
     }
 
-    /// Whether it only reads. `LIST` is a method of secrets servers.
+    /// Returns true for a method that only reads. `LIST` is a method of Vault and OpenBao.
     pub(super) fn reads(&self) -> bool {
         matches!(self.method, Method::GET | Method::HEAD) || self.method.as_str() == "LIST"
     }
 
-    /// Its headers in words, for tests.
+    /// Returns the lines of the head, for tests.
     #[cfg(test)]
     pub(crate) fn lines(&self) -> Vec<String> {
         let text = String::from_utf8(self.bytes.to_vec()).unwrap();
@@ -166,7 +167,7 @@ impl RequestHead {
     }
 }
 
-/// Longer than most heads, in bytes.
+/// Initial capacity, more than most heads need, in bytes.
 const ROOM: usize = 512;
 
 #[cfg(test)]

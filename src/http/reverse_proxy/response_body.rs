@@ -1,4 +1,4 @@
-//! Bodies on their way back from an upstream, and what becomes of the connection that they come on.
+//! Response bodies of an upstream, which return their connection to the pool.
 
 use std::fmt;
 use std::pin::Pin;
@@ -13,25 +13,25 @@ use super::http1::ConnectionError;
 use super::pool::PooledConnection;
 use crate::http::body_buffer::BodyBuffer;
 
-/// What an upstream answers: read to its end, its connection is kept; dropped before, it is closed.
+/// Response body of an upstream. Read to its end, its connection is kept; dropped before, it is closed.
 pub struct ResponseBody(Part);
 
 enum Part {
-    /// All that is left of it, perhaps nothing.
+    /// The complete rest of the body, possibly empty.
     Whole(Bytes),
     Coming(PooledConnection),
-    /// The part that was read already, and the rest.
+    /// A part that was read already, and the rest.
     Begun(Box<([Bytes; 2], ResponseBody)>),
 }
 
-/// A response body that was read up to a limit.
+/// Result of reading a response body up to a limit.
 #[derive(Debug)]
 pub enum BufferedBody<B = ResponseBody> {
-    /// All of it.
+    /// The whole body.
     Complete(Bytes),
-    /// It is longer than the limit: the same body, from its start.
+    /// The body is longer than the limit; holds the whole body from its start.
     TooLong(B),
-    /// The upstream broke off, or sent nothing for too long.
+    /// The body ended early or paused for too long.
     Failed,
 }
 
@@ -52,7 +52,7 @@ impl ResponseBody {
         }
     }
 
-    /// Reads the body, whatever its framing, if it ends within `limit` bytes. Fails if no piece of it comes for `idle`.
+    /// Reads the body if it ends within `limit` bytes. Fails if no chunk arrives for `idle`.
     pub async fn buffer(mut self, limit: usize, idle: Duration) -> BufferedBody {
         let expected = usize::try_from(self.size_hint().lower()).unwrap_or(usize::MAX);
         if expected > limit {
@@ -78,7 +78,7 @@ impl ResponseBody {
 }
 
 impl ResponseBody {
-    /// All that is left of it, where nothing is still to come.
+    /// Returns the rest of the body if all of it was received.
     pub const fn whole(&self) -> Option<&Bytes> {
         match &self.0 {
             Part::Whole(body) => Some(body),

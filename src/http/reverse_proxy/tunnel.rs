@@ -1,4 +1,4 @@
-//! The way to an upstream through an HTTP proxy: `CONNECT`, and from there on bytes as they are.
+//! Connects to an upstream through an HTTP proxy with `CONNECT`.
 
 use std::io;
 
@@ -15,20 +15,20 @@ use tokio::net::TcpStream;
 
 use crate::http::tls::ClientTls;
 
-/// A proxy, and where it is to lead.
+/// Proxy and target of a tunnel.
 #[derive(Debug, Clone)]
 pub struct Tunnel {
     /// Host and port of the proxy.
     pub proxy: (String, u16),
-    /// TLS, where the proxy itself is spoken to by it.
+    /// TLS configuration of the connection to the proxy itself.
     pub tls: Option<(ClientTls, ServerName<'static>)>,
-    /// What the proxy asks for.
+    /// Value of `Proxy-Authorization`.
     pub authorization: Option<HeaderValue>,
-    /// Host and port of the upstream, as they stand in an address.
+    /// Host and port of the upstream, as `HOST:PORT`.
     pub authority: String,
 }
 
-/// A way through, from the proxy's consent on.
+/// Opens a tunnel: connects to the proxy and sends `CONNECT`.
 pub(super) async fn connect_tunnel(tunnel: &Tunnel) -> io::Result<TokioIo<Upgraded>> {
     let (host, port) = &tunnel.proxy;
     let stream = nodelay(TcpStream::connect((host.as_str(), *port)).await?)?;
@@ -64,7 +64,7 @@ async fn send_connect<I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     let mut connection = std::pin::pin!(connection.with_upgrades());
     tokio::select! {
         through = &mut asked => through,
-        // It ends once it has handed the bytes over.
+        // The connection ends once it has handed over the upgraded stream.
         _ = &mut connection => asked.await,
     }
 }

@@ -1,4 +1,4 @@
-//! From how a server is named in options to how requests are forwarded there.
+//! Resolves the options of a client to the address, TLS and prefix of a forwarder.
 
 use std::net::SocketAddr;
 
@@ -11,25 +11,25 @@ use super::{Tunnel, UpstreamAddress};
 use crate::http::client::{ClientOptions, ProxyMode, ServerAddress, is_loopback};
 use crate::http::tls::{CertificateError, ClientTls};
 
-/// How a server is reached by a forwarder.
+/// Address, TLS, `Host` and path prefix of an upstream.
 #[derive(Debug, Clone)]
 pub struct UpstreamTarget {
-    /// Where it is.
+    /// Address of the upstream.
     pub target: UpstreamAddress,
-    /// TLS, where it is spoken.
+    /// TLS configuration and server name; `None` for plain HTTP.
     pub tls: Option<(ClientTls, ServerName<'static>)>,
-    /// The `Host` of requests.
+    /// `Host` of requests.
     pub host: HeaderValue,
-    /// What stands before every path; empty, or with a slash at its start and none at its end.
+    /// Prefix of every path; empty, or with a leading and without a trailing slash.
     pub prefix: String,
 }
 
 impl UpstreamTarget {
-    /// The same way as a client of these options takes: its authorities, certificate, server name and proxy. Files are
-    /// read; no connection is made.
+    /// Resolves the same route as a client with these options takes: its authorities, certificate, server name and
+    /// proxy. Reads files; does not connect.
     ///
     /// # Errors
-    /// A file cannot be used, or the address or the proxy has no host that could be spoken to.
+    /// A file is invalid, or the address or the proxy has no usable host.
     pub fn resolve(options: &ClientOptions) -> Result<Self, UpstreamTargetError> {
         let url = match &options.address {
             ServerAddress::Unix(path) => {
@@ -68,7 +68,7 @@ impl UpstreamTarget {
     }
 }
 
-/// The proxy on the way, chosen as the client chooses it.
+/// Selects the proxy as reqwest does.
 fn proxy_of(options: &ClientOptions, url: &Url) -> Option<hyper_util::client::proxy::matcher::Intercept> {
     let matcher = match &options.proxy {
         ProxyMode::Direct => return None,
@@ -111,13 +111,13 @@ fn name(host: &str) -> Result<ServerName<'static>, UpstreamTargetError> {
     ServerName::try_from(host.to_owned()).map_err(|_| UpstreamTargetError::NoHost)
 }
 
-/// Why nothing can be forwarded to a server.
+/// Reason why an upstream cannot be resolved.
 #[derive(Debug, thiserror::Error)]
 pub enum UpstreamTargetError {
-    /// Its address names no host, or none that a certificate could have.
+    /// The address has no host, or none that a certificate could name.
     #[error("the server's address has no host that could be called")]
     NoHost,
-    /// The proxy cannot be used for this: it is neither HTTP nor HTTPS.
+    /// The proxy's URL is neither http nor https.
     #[error("the proxy on the way to the server is none that can be used")]
     Proxy,
     /// A certificate cannot be used.

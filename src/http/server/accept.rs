@@ -1,4 +1,4 @@
-//! The loop that accepts and serves.
+//! Accepts connections and serves them.
 
 use std::io;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::http::tls::ServerTls;
 use crate::metrics::{self, Metrics};
 
 impl Listener {
-    /// Serves until `stop`, then lets requests in flight end, at most for `limits.drain`.
+    /// Serves until `stop`, then waits for requests in flight, at most for `limits.drain`.
     pub async fn serve<S, F, B>(self, service: S, limits: ListenerLimits, stop: CancellationToken)
     where
         S: Fn(Peer, Request<Incoming>) -> F + Clone + Send + Unpin + 'static,
@@ -51,7 +51,7 @@ impl Listener {
                 Err(error) => backoff.rest(&error, &connections.table, &stop).await,
             }
         }
-        // Whoever is in the kernel's queue has connected, and would be cut off when the socket is closed.
+        // Clients in the kernel's queue have connected and would be reset when the socket is closed.
         let soon = Instant::now() + QUEUED;
         for _ in 0..BACKLOG {
             match tokio::time::timeout_at(soon, self.accept()).await {
@@ -64,14 +64,14 @@ impl Listener {
     }
 }
 
-/// Time to look for connections that are queued when a listener stops.
+/// Time to accept queued connections when a listener stops.
 const QUEUED: Duration = Duration::from_millis(5);
 
-/// Time that a connection which has sent nothing has for its first byte once its listener stops: the caller may have
-/// sent it, and the task not looked yet.
+/// Time that a connection without a first byte keeps when its listener stops: the caller may have sent it before the
+/// task has read it.
 const LAST_CALL: Duration = Duration::from_millis(250);
 
-/// The open connections of a listener, and what serves them.
+/// Open connections of a listener with the service for their requests.
 struct ConnectionSet<S> {
     service: S,
     http: hyper::server::conn::http1::Builder,
@@ -80,10 +80,10 @@ struct ConnectionSet<S> {
     counters: ConnectionMetrics,
     table: Arc<ConnectionTable>,
     tasks: JoinSet<()>,
-    /// Whether only callers from loopback can be meant.
+    /// The listener is bound to loopback, so peers from elsewhere are refused.
     loopback: bool,
     next_id: u64,
-    /// When to look for connections whose time is over.
+    /// Time of the next sweep for expired connections.
     sweep: Option<Instant>,
 }
 
@@ -91,8 +91,9 @@ impl<S> ConnectionSet<S> {
     fn new(listener: &Listener, service: S, limits: ListenerLimits) -> Self {
         let counters = ConnectionMetrics::of(&limits);
         let mut http = hyper::server::conn::http1::Builder::new();
-        // The table keeps time: hyper's own timer would cost each request an entry in the timer wheel. No
-        // `pipeline_flush`: with it an answer is lost when bytes are left unread at the connection's end.
+        // The connection table enforces time limits: hyper's timer would cost an entry in the timer wheel for each
+        // request. `pipeline_flush` is off: with it, a response is lost when bytes are left unread at the connection's
+        // end.
         http.header_read_timeout(None).max_header_size(limits.head_bytes);
         Self {
             service,
@@ -128,7 +129,8 @@ impl<S> ConnectionSet<S> {
         self.next_id += 1;
         let (table, tasks) = (&self.table, &mut self.tasks);
         let (http, service, counters) = (self.http.clone(), self.service.clone(), self.counters.clone());
-        // A task for each of the two: one for both would take for every plain connection what TLS needs.
+        // One task type each for plain and TLS connections: a common one would take TLS's memory for every plain
+        // connection.
         table.enter(id, &peer, |state, entered| match &self.tls {
             None => {
                 let serving = connection::serve(&http, stream, peer, service, state, entered);
@@ -149,8 +151,8 @@ impl<S> ConnectionSet<S> {
         });
     }
 
-    /// Lets requests in flight end, at most for the time that the limits give. Where another listener is in its place, those
-    /// who are idle have that time to find out by an answer.
+    /// Waits for requests in flight, at most for the drain time. If another listener replaces this one, idle clients
+    /// have that time to learn of it from a response.
     async fn end(self) {
         let Self { table, mut tasks, limits, .. } = self;
         if let Some(until) = &limits.replaced_until {
@@ -188,7 +190,7 @@ async fn sleep_until(at: Option<Instant>) {
     }
 }
 
-/// Where refusals of this listener are counted and told.
+/// Counts and logs refused connections of a listener.
 #[derive(Debug, Clone)]
 struct ConnectionMetrics(Option<(Metrics, Arc<str>)>);
 
@@ -203,7 +205,7 @@ impl ConnectionMetrics {
         Some(metrics.local_connections.get_or_create(&label).clone())
     }
 
-    /// A connection has ended.
+    /// Records the end of a connection.
     fn end(&self, outcome: &hyper::Result<()>, peer: &Peer) {
         match outcome {
             Err(error) if error.is_parse_too_large() => self.refuse("head_size", peer),
@@ -224,7 +226,7 @@ impl ConnectionMetrics {
     }
 }
 
-/// How accepting fails: descriptors or memory used up, mostly.
+/// Backoff after failures of `accept`, mostly for lack of descriptors or memory.
 #[derive(Debug, Default)]
 struct AcceptBackoff {
     pause: Duration,
@@ -232,9 +234,9 @@ struct AcceptBackoff {
 }
 
 impl AcceptBackoff {
-    /// Gets a descriptor back from a connection that answers no request, or gives the system a moment.
+    /// Closes an idle connection to free a descriptor, or waits.
     async fn rest(&mut self, error: &io::Error, table: &ConnectionTable, stop: &CancellationToken) {
-        // The caller's own going away is no trouble of ours.
+        // The client has gone away, which is not a failure of this listener.
         if matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset) {
             return;
         }

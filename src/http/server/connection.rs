@@ -1,4 +1,4 @@
-//! One connection: its bytes and answers watched, HTTP/1 spoken on it.
+//! Serves HTTP/1 on one connection and records its progress.
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -21,7 +21,7 @@ use super::connection_table::ConnectionGuard;
 use super::framing::{Framing, FramingScan};
 use super::lingering::Lingering;
 
-/// Serves one connection to its end. The error is one of the caller's: a malformed head, one that is too large.
+/// Serves one connection to its end. An error is the client's: a malformed or too large head.
 pub(super) fn serve<I, S, F, B>(
     http: &hyper::server::conn::http1::Builder,
     stream: I,
@@ -61,14 +61,15 @@ where
     let mut protocol = http.serve_connection(stream, service);
     let mut told = false;
     let mut waker: Option<Waker> = None;
-    // No `async`, which would keep room for what it is given beside what it makes of it: there may be ten thousand.
+    // Hand-written future: `async` would keep the arguments alive beside the future made from them, for up to 10,000
+    // connections.
     poll_fn(move |cx| {
         if !waker.as_ref().is_some_and(|known| known.will_wake(cx.waker())) {
             connection.set_waker(cx.waker());
             waker = Some(cx.waker().clone());
         }
         let mut ended = Pin::new(&mut protocol).poll(cx);
-        // Told after it has looked for bytes: a request that is here already is answered.
+        // Shut down after reading, so that a request that has arrived is still served.
         if ended.is_pending() && !told && connection.should_close_now() {
             told = true;
             Pin::new(&mut protocol).graceful_shutdown();
@@ -81,8 +82,8 @@ where
     })
 }
 
-/// Puts a `Content-Length` back that the parser has left out beside a `Transfer-Encoding`, for those to refuse who decide about the
-/// request. Of a head that was not looked at it is not known whether it had one, and the same is taken for granted.
+/// Restores a `Content-Length` that hyper's parser removed beside a `Transfer-Encoding`, so that the guard can reject
+/// the request. A head that was not scanned is treated as if it had both.
 fn restore_length(request: &mut Request<Incoming>) {
     let headers = request.headers_mut();
     if headers.contains_key(TRANSFER_ENCODING) {
@@ -90,12 +91,12 @@ fn restore_length(request: &mut Request<Incoming>) {
     }
 }
 
-/// Tells the connection's state what its bytes do.
+/// IO wrapper that records received and blocked bytes in the connection's state.
 struct TrackedIo<I> {
     stream: I,
     connection: Arc<ConnectionState>,
     scan: FramingScan,
-    /// Once our side has said all.
+    /// Set once this side has closed.
     lingering: Option<Box<Lingering>>,
 }
 
@@ -154,7 +155,7 @@ impl<I: AsyncRead + AsyncWrite + Unpin> AsyncWrite for TrackedIo<I> {
         Pin::new(&mut self.stream).poll_flush(cx)
     }
 
-    /// Closes our side; what the caller may still be sending is read on, so that it can read what it was told.
+    /// Closes this side and reads on, so that the client can read the response before a reset (RFC 9112, 9.6).
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let Self { stream, connection, lingering, .. } = &mut *self;
         let lingering = if let Some(lingering) = lingering {
@@ -170,7 +171,7 @@ impl<I: AsyncRead + AsyncWrite + Unpin> AsyncWrite for TrackedIo<I> {
     }
 }
 
-/// An answer's body; its end is the end of the request.
+/// Response body that marks the request as finished when dropped.
 struct TrackedBody<B> {
     body: B,
     _connection: InFlightGuard,

@@ -1,4 +1,4 @@
-//! What one connection waits for, and since when.
+//! Tracks the phase of one connection and its time limits.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,51 +10,51 @@ use tokio::time::Instant;
 use super::ListenerLimits;
 use super::framing::Framing;
 
-/// What a connection waits for.
+/// Phase of a connection: the event that it waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// The first byte.
+    /// Waits for the first byte.
     Fresh,
-    /// The rest of a request's head.
+    /// Waits for the rest of a request's head.
     Head,
-    /// Us: a request is being answered.
+    /// A request is being served.
     Busy,
-    /// The next request.
+    /// Waits for the next request.
     Idle,
 }
 
-/// One connection's state, written by its task and read by the sweep. A request costs no reading of a clock: that a
-/// connection is idle, and since when, is for the sweep to see.
+/// State of one connection, written by its task and read by the sweep. A request costs no clock read: the sweep finds
+/// out that a connection is idle, and since when.
 #[derive(Debug)]
 pub(super) struct ConnectionState {
     epoch: Instant,
-    /// Connections accepted and answers given by the listener so far, which puts connections in order.
+    /// Counter of the listener's accepts and responses, which orders connections by their last use.
     turns: Arc<AtomicU64>,
-    /// Its own place in that order: when it was accepted or answered last.
+    /// Position of this connection in that order.
     turn: AtomicU64,
-    /// The phase in the two lowest bits, above them a stamp: of an idle connection its turn, of one whose head is
-    /// awaited the milliseconds since `epoch` plus one, zero before its task has gone to sleep.
+    /// The phase in the two lowest bits, above them a stamp: for an idle connection its turn; for one that waits for a
+    /// head the milliseconds since `epoch` plus one, zero until its task first sleeps.
     word: AtomicU64,
-    /// When a write first found no room, in milliseconds since `epoch` plus one; 0 if none waits.
+    /// Time when a write first blocked, in milliseconds since `epoch` plus one; 0 if none is blocked.
     stalled: AtomicU64,
     closing: AtomicBool,
-    /// Whether one more request is awaited before it closes.
+    /// One more request is served before the connection closes.
     lingers: AtomicBool,
-    /// Framing by the last head that was scanned, as a number; 0 once that was taken.
+    /// Framing of the last scanned head, as a number; 0 once it was taken.
     framing: AtomicU8,
-    /// The last request had a body: its caller may still be sending.
+    /// The last request had a body, which its client may still be sending.
     sends: AtomicBool,
     waker: Mutex<Option<Waker>>,
 }
 
-/// The part of a request that received bytes belong to.
+/// Part of a request that received bytes belong to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Received {
-    /// A head begins with them.
+    /// The beginning of a head.
     Begin,
-    /// They belong to the head that has begun.
+    /// The rest of a head.
     Head,
-    /// A body's, or what the caller says ahead of its turn.
+    /// A body, or a pipelined request.
     Body,
 }
 
@@ -80,16 +80,16 @@ impl ConnectionState {
         u64::try_from(self.epoch.elapsed().as_millis()).unwrap_or(u64::MAX >> 2) + 1
     }
 
-    /// The phase and its stamp.
+    /// Returns the phase and its stamp.
     pub(super) fn phase(&self) -> (Phase, u64) {
         decode(self.word.load(Ordering::Relaxed))
     }
 
-    /// Bytes have come. Says what they are.
+    /// Records received bytes and returns the part of a request that they belong to.
     pub(super) fn record_bytes(&self) -> Received {
         let word = self.word.load(Ordering::Relaxed);
         match decode(word).0 {
-            // From the first byte awaited on.
+            // Keeps the stamp: the time for the head includes the wait for its first byte.
             Phase::Fresh => self.word.store(word | Phase::Head as u64, Ordering::Relaxed),
             Phase::Idle => self.word.store(Phase::Head as u64, Ordering::Relaxed),
             Phase::Head => return Received::Head,
@@ -98,7 +98,7 @@ impl ConnectionState {
         Received::Begin
     }
 
-    /// A head was looked at.
+    /// Records the framing of a scanned head.
     pub(super) fn record_framing(&self, framing: Framing) {
         let word = match framing {
             Framing::Plain => 1,
@@ -107,8 +107,8 @@ impl ConnectionState {
         self.framing.store(word, Ordering::Relaxed);
     }
 
-    /// Framing of the request that has come; `None` where its head came behind another request in one read and was not
-    /// scanned.
+    /// Takes the framing of the received request; `None` if its head arrived in one read with an earlier request and
+    /// was not scanned.
     pub(super) fn take_framing(&self) -> Option<Framing> {
         match self.framing.swap(0, Ordering::Relaxed) {
             0 => None,
@@ -117,36 +117,37 @@ impl ConnectionState {
         }
     }
 
-    /// A request's head is whole.
+    /// Records a complete head.
     pub(super) fn begin_request(&self, has_body: bool) {
         self.sends.store(has_body, Ordering::Relaxed);
         self.word.store(Phase::Busy as u64, Ordering::Relaxed);
     }
 
-    /// True if its caller may still be sending when all was said to it.
+    /// Returns true if the client may still be sending after the response.
     pub(super) fn may_still_send(&self) -> bool {
         self.sends.load(Ordering::Relaxed) || self.phase().0 == Phase::Head
     }
 
-    /// Its place in the listener's order of accepts and answers.
+    /// Returns the position in the listener's order of accepts and responses.
     pub(super) fn turn(&self) -> u64 {
         self.turn.load(Ordering::Relaxed)
     }
 
-    /// True while no request is being received or answered on it.
+    /// Returns true while no request is being received or served: the connection may be closed for another.
     pub(super) fn is_evictable(&self) -> bool {
         let (phase, stamp) = self.phase();
         phase != Phase::Busy && stamp != 0
     }
 
-    /// The answer is with the connection.
+    /// Records the end of a response.
     pub(super) fn finish_response(&self) {
         let turn = self.turns.fetch_add(1, Ordering::Relaxed) + 1;
         self.turn.store(turn, Ordering::Relaxed);
         self.word.store((turn << 2) | Phase::Idle as u64, Ordering::Relaxed);
     }
 
-    /// The task goes to sleep. Whether it has begun to wait for the rest of a head, which a sweep must know soon.
+    /// Records that the task goes to sleep. Returns true if it now waits for the rest of a head, for which the next
+    /// sweep may be due sooner.
     pub(super) fn begin_wait(&self) -> bool {
         let begun = self.phase() == (Phase::Head, 0);
         if begun {
@@ -167,7 +168,7 @@ impl ConnectionState {
         }
     }
 
-    /// Whether the listener stops and this connection is to end after the request in flight.
+    /// Returns true if the connection closes after the request in flight.
     pub(super) fn is_closing(&self) -> bool {
         self.closing.load(Ordering::Acquire)
     }
@@ -176,7 +177,7 @@ impl ConnectionState {
         *self.waker.lock().unwrap_or_else(PoisonError::into_inner) = Some(waker.clone());
     }
 
-    /// Whether it is to end at once where no request is in flight.
+    /// Returns true if the connection closes now, since it has no request in flight.
     pub(super) fn should_close_now(&self) -> bool {
         let awaits_one = match self.phase().0 {
             Phase::Fresh => true,
@@ -186,7 +187,7 @@ impl ConnectionState {
         self.is_closing() && !awaits_one
     }
 
-    /// It is to end after the request in flight, or after the next one.
+    /// Closes the connection after the request in flight, or after the next one.
     pub(super) fn linger(&self) {
         self.lingers.store(true, Ordering::Release);
         self.closing.store(true, Ordering::Release);
@@ -200,8 +201,8 @@ impl ConnectionState {
         }
     }
 
-    /// When its time is over, in milliseconds since the epoch plus one; `None` while nothing runs out. `seen` is when
-    /// the sweep saw this phase and stamp first.
+    /// Returns the deadline in milliseconds since the epoch plus one; `None` without one. `seen` is the time when the
+    /// sweep first saw this phase and stamp.
     pub(super) fn deadline(&self, limits: &ListenerLimits, seen: u64) -> Option<u64> {
         let stalled = self.stalled.load(Ordering::Relaxed);
         let by_write = (stalled != 0).then(|| stalled.saturating_add(millis(limits.write_timeout)));

@@ -1,4 +1,4 @@
-//! The open connections of a listener.
+//! Table of a listener's open connections.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -16,17 +16,17 @@ use super::eviction::{Candidate, EvictionDecision, NewCaller, decide, pick_victi
 use super::peer_group::{Caller, CallerGroup};
 use super::{ListenerLimits, Peer};
 
-/// The open connections of one listener.
+/// Table of a listener's open connections.
 #[derive(Debug)]
 pub(super) struct ConnectionTable {
     epoch: Instant,
     turns: Arc<AtomicU64>,
     limits: ListenerLimits,
-    /// The listener's address, over TCP.
+    /// Address of a TCP listener.
     local: Option<SocketAddr>,
     open: Mutex<HashMap<u64, Entry>>,
     gauge: Option<Gauge>,
-    /// Rung when a connection entered a phase whose end is nearer than the next sweep.
+    /// Notified when a connection enters a phase that ends before the next sweep.
     pub(super) sweep_requested: Notify,
 }
 
@@ -34,10 +34,10 @@ pub(super) struct ConnectionTable {
 struct Entry {
     connection: Arc<ConnectionState>,
     caller: Caller,
-    /// Asked for once connections are short.
+    /// Looked up only when connections are scarce.
     group: Option<CallerGroup>,
     abort: AbortHandle,
-    /// The phase and stamp at the last sweep, and the time of the first sweep that saw them.
+    /// Phase and stamp at the last sweep, and the time of the first sweep that saw them.
     seen: (Phase, u64, u64),
 }
 
@@ -58,11 +58,11 @@ impl ConnectionTable {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes room for a caller; false if there is none.
+    /// Admits a new connection, closing another if needed; returns false if none can be closed.
     pub(super) fn make_room(&self, peer: &Peer) -> bool {
         let mut open = self.open();
         let capped = peer.uid().is_some();
-        // Up to here nobody asks who they are.
+        // Below this number callers are not looked up.
         let few = if capped { self.limits.per_user } else { self.limits.connections }.min(self.limits.connections / 2);
         if open.len() < few {
             return true;
@@ -82,7 +82,7 @@ impl ConnectionTable {
         }
     }
 
-    /// Closes the connection that can best be done without, to have its descriptor; false if all answer requests.
+    /// Closes one idle connection to free its descriptor; returns false if all serve requests.
     pub(super) fn free_one(&self) -> bool {
         let mut open = self.open();
         let candidates = candidates(&mut open);
@@ -90,7 +90,7 @@ impl ConnectionTable {
         entry.inspect(|entry| entry.abort.abort()).is_some()
     }
 
-    /// Starts a connection's task and enters it.
+    /// Starts a connection's task and adds it to the table.
     pub(super) fn enter(
         self: &Arc<Self>,
         id: u64,
@@ -98,7 +98,7 @@ impl ConnectionTable {
         start: impl FnOnce(Arc<ConnectionState>, ConnectionGuard) -> AbortHandle,
     ) {
         let connection = Arc::new(ConnectionState::new(self.epoch, Arc::clone(&self.turns)));
-        // Held over the start: a task that ends at once leaves after it has entered.
+        // The lock is held over the start: a task that ends at once is removed after it was added.
         let mut open = self.open();
         if let Some(gauge) = &self.gauge {
             gauge.inc();
@@ -108,7 +108,7 @@ impl ConnectionTable {
         open.insert(id, Entry { connection, caller, group: None, abort, seen: (Phase::Fresh, 0, 0) });
     }
 
-    /// Closes what has waited too long. Gives the time of the next look; `None` if there is nothing to look at.
+    /// Closes connections past their deadline. Returns the time of the next sweep; `None` without connections.
     pub(super) fn sweep(&self) -> Option<Instant> {
         let now = millis(self.epoch.elapsed()) + 1;
         let mut next = now + millis(self.limits.idle_timeout / 4).max(10);
@@ -133,21 +133,21 @@ impl ConnectionTable {
         (!open.is_empty()).then(|| self.epoch + Duration::from_millis(next))
     }
 
-    /// Tells every connection to end after the request in flight, or after the first if none has come.
+    /// Closes every connection after the request in flight, or after its first request.
     pub(super) fn close(&self) {
         for entry in self.open().values() {
             entry.connection.close();
         }
     }
 
-    /// Tells every connection to end after the request in flight, or after the next one.
+    /// Closes every connection after the request in flight, or after the next one.
     pub(super) fn linger(&self) {
         for entry in self.open().values() {
             entry.connection.linger();
         }
     }
 
-    /// Ends connections that have sent nothing.
+    /// Aborts connections that have sent nothing.
     pub(super) fn close_silent(&self) {
         for entry in self.open().values().filter(|entry| entry.connection.phase().0 == Phase::Fresh) {
             entry.abort.abort();
@@ -163,7 +163,7 @@ fn candidates(open: &mut HashMap<u64, Entry>) -> Vec<Candidate> {
     open.iter_mut().map(candidate).collect()
 }
 
-/// Held by a connection's task; leaves the table when dropped.
+/// Guard of a connection's entry, held by its task; removes the entry when dropped.
 #[derive(Debug)]
 pub(super) struct ConnectionGuard {
     id: u64,
@@ -171,7 +171,7 @@ pub(super) struct ConnectionGuard {
 }
 
 impl ConnectionGuard {
-    /// Asks for a sweep soon.
+    /// Requests a sweep soon.
     pub(super) fn request_sweep(&self) {
         self.table.sweep_requested.notify_one();
     }

@@ -1,29 +1,29 @@
-//! Which connection makes room for a new caller. Pure.
+//! Decides which connection is closed for a new caller. Pure.
 
 use std::collections::HashMap;
 
 use super::ListenerLimits;
 use super::peer_group::CallerGroup;
 
-/// What is to be done about a new caller.
+/// Decision about a new caller.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum EvictionDecision {
-    /// There is room.
+    /// Admit it; there is room.
     Admit,
-    /// There is, once this connection is closed.
+    /// Admit it after closing this connection.
     Evict(u64),
-    /// There is none that could be closed for it.
+    /// Reject it: no connection can be closed for it.
     Reject,
 }
 
-/// What the choice of a connection to close is made from.
+/// A connection that may be closed.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Candidate {
     pub(super) id: u64,
     pub(super) group: CallerGroup,
-    /// It could be closed: no request is being received or answered on it.
+    /// No request is being received or served on it, so it may be closed.
     pub(super) evictable: bool,
-    /// Its place in the order of accepts and answers at this listener; the lowest was quiet the longest.
+    /// Position in the listener's order of accepts and responses; the lowest has been idle the longest.
     pub(super) turn: u64,
 }
 
@@ -31,18 +31,18 @@ pub(super) struct Candidate {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct NewCaller {
     pub(super) group: CallerGroup,
-    /// Root, or the process's own user.
+    /// Root or the process's own user.
     pub(super) trusted: bool,
-    /// The limit of connections for one user applies to it.
+    /// The limit per user applies to it.
     pub(super) capped: bool,
 }
 
-/// The last places, which not all may take: a sixteenth of all, at most 16.
+/// Number of reserved connections: a sixteenth of the limit, at most 16.
 pub(super) fn reserve(limits: &ListenerLimits) -> usize {
     (limits.connections / 16).min(16)
 }
 
-/// Whether a caller is let in, and at whose cost.
+/// Decides if a new caller is admitted, and which connection is closed for it.
 pub(super) fn decide(open: &[Candidate], new: NewCaller, limits: &ListenerLimits) -> EvictionDecision {
     let own = open.iter().filter(|it| it.group == new.group).count();
     if new.capped && own >= limits.per_user {
@@ -52,7 +52,7 @@ pub(super) fn decide(open: &[Candidate], new: NewCaller, limits: &ListenerLimits
     let reserve = reserve(limits);
     let mut most = limits.connections;
     if !new.trusted {
-        // One part for root and ourselves, where users are known; one for those who hold few.
+        // One reserve for root and the process's own user, where users are known; one for groups with few connections.
         most -= if matches!(new.group, CallerGroup::User(_)) { reserve } else { 0 };
         most -= if own > reserve { reserve } else { 0 };
     }
@@ -61,15 +61,15 @@ pub(super) fn decide(open: &[Candidate], new: NewCaller, limits: &ListenerLimits
     }
     let beside = open.iter().filter(|it| it.group.network() == new.group.network()).count();
     match pick_victim(open) {
-        // Nobody makes room for those who hold more.
+        // No connection is closed for a group that has more.
         Some((id, holds)) if new.trusted || holds >= beside => EvictionDecision::Evict(id),
         _ => EvictionDecision::Reject,
     }
 }
 
-/// Of those that could be closed, and how many connections its network has: of the network that has most connections, of the address
-/// there that has most, the one that has been quiet the longest. Whether it has asked for something before says nothing: who hoards
-/// connections can ask first.
+/// Picks the connection to close and returns it with its network's number of connections: of the network with most
+/// connections, of its address with most, the one that has been idle the longest. Earlier requests do not protect a
+/// connection: a hoarder could send one first.
 pub(super) fn pick_victim(open: &[Candidate]) -> Option<(u64, usize)> {
     let (mut networks, mut groups) = (HashMap::new(), HashMap::new());
     for it in open {

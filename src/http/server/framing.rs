@@ -1,19 +1,19 @@
-//! Detects requests with both headers that frame a body, in the bytes as they are received. The parser leaves
-//! `Content-Length` out beside `Transfer-Encoding`; a proxy on the way may have read the body by the one that is left out.
+//! Detects requests with both `Content-Length` and `Transfer-Encoding` in the received bytes. hyper's parser drops
+//! `Content-Length` then; a proxy in front may have framed the body by it (request smuggling).
 
 use memchr::memchr;
 
-/// Looks at one head, in as many pieces as it comes. Pure.
+/// Incremental scanner of one request head. Pure.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct FramingScan {
-    /// The request line has begun: empty lines before it count for nothing.
+    /// The request line has begun; empty lines before it are skipped.
     begun: bool,
     over: bool,
-    /// The rest of this line is of no interest.
+    /// The rest of this line is skipped.
     skips: bool,
-    /// Bytes of this line that were compared.
+    /// Number of compared bytes of this line.
     column: u8,
-    /// The names that this line may still begin with.
+    /// Bit set of the names that this line may still begin with.
     candidates: u8,
     found: u8,
 }
@@ -21,16 +21,16 @@ pub(super) struct FramingScan {
 /// Framing of a request's body by its head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Framing {
-    /// One way at most.
+    /// At most one of the two headers.
     Plain,
-    /// By its length and by chunks.
+    /// Both headers.
     Both,
 }
 
 const NAMES: [&[u8]; 2] = [b"content-length", b"transfer-encoding"];
 
 impl FramingScan {
-    /// Looks at the next bytes. Gives the result with the last of the head's; what follows them is not looked at.
+    /// Scans the next bytes. Returns the result with the last byte of the head; later bytes are ignored.
     pub(super) fn feed(&mut self, mut bytes: &[u8]) -> Option<Framing> {
         if self.over {
             return None;

@@ -1,5 +1,5 @@
-//! The end of a connection whose caller may still be sending (RFC 9112, 9.6). To close it at once would have the kernel answer what
-//! comes with a reset, and the caller would lose the response that it has not read.
+//! Lingering close of a connection whose client may still be sending (RFC 9112, 9.6). An immediate close would reset
+//! the connection, and the client would lose a response that it has not read.
 
 use std::cell::RefCell;
 use std::pin::Pin;
@@ -9,10 +9,10 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// Reads on and discards, within bounds, once our side has said all.
+/// Reads and discards bytes, within limits, after this side has closed.
 #[derive(Debug)]
 pub(super) struct Lingering {
-    /// Bytes that are still read.
+    /// Bytes left to read.
     left: usize,
     quiet: Duration,
     timer: Pin<Box<Sleep>>,
@@ -20,13 +20,13 @@ pub(super) struct Lingering {
 }
 
 impl Lingering {
-    /// From now on. A listener that stops waits less for a caller that is quiet.
+    /// Starts now. A listener that stops waits less for a silent client.
     pub(super) fn new(stops: bool) -> Self {
         let (now, quiet) = (Instant::now(), if stops { QUIET_AT_STOP } else { QUIET });
         Self { left: MOST, quiet, timer: Box::pin(sleep_until(now + quiet)), end: now + LONGEST }
     }
 
-    /// Ready once the caller has closed its side, or a bound is reached.
+    /// Ready once the client has closed its side, or a limit is reached.
     pub(super) fn poll<I: AsyncRead + Unpin>(&mut self, stream: &mut I, cx: &mut Context<'_>) -> Poll<()> {
         let before = self.left;
         loop {
@@ -47,10 +47,10 @@ impl Lingering {
     }
 }
 
-/// The most that is read on, in bytes; more than clients send before they look for a response.
+/// Most bytes read; more than clients send before they read a response.
 const MOST: usize = 64 * 1024 * 1024;
 const LONGEST: Duration = Duration::from_secs(30);
-/// Time that the caller may send nothing.
+/// Time that the client may be silent.
 const QUIET: Duration = Duration::from_secs(5);
 const QUIET_AT_STOP: Duration = Duration::from_millis(500);
 

@@ -1,4 +1,4 @@
-//! Bound sockets.
+//! Binds sockets and accepts connections.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -12,12 +12,12 @@ use tokio_util::either::Either;
 use super::socket_file::{self, SocketFile};
 use super::{ActivatedSockets, Endpoint, Peer, UnixSocket};
 
-/// What a listener accepts.
+/// Accepted stream.
 pub(super) type Stream = Either<TcpStream, UnixStream>;
 
-/// A bound socket that does not accept yet: an address that is taken is known before anything starts.
+/// Bound socket that does not accept yet, so that a conflict is known before anything starts.
 ///
-/// The file of a unix socket that was bound here is removed when the last clone is dropped.
+/// A unix socket file that was bound here is removed when the last clone is dropped.
 #[derive(Debug)]
 pub struct Listener {
     socket: Socket,
@@ -27,25 +27,26 @@ pub struct Listener {
 #[derive(Debug)]
 enum Socket {
     Tcp(TcpListener),
-    /// The socket, and the group whose members may be let in.
+    /// The socket, and the group whose members are accepted.
     Unix(UnixListener, Option<u32>),
 }
 
 impl Listener {
-    /// Binds. Must be called inside a runtime. An [`Endpoint::Activated`] is an error here: see [`Listener::open`].
+    /// Binds an endpoint. Must be called inside a tokio runtime. An [`Endpoint::Activated`] is an error here: see
+    /// [`Listener::open`].
     ///
-    /// A unix socket's path may hold a socket that nobody listens on, which is replaced, or one of this process.
+    /// The path of a unix socket may hold a dead socket or one of this process, which is replaced.
     ///
     /// # Errors
-    /// The address is taken, not allowed, or not there; the path holds a live socket or something else than a socket.
+    /// The address is in use, not permitted or not local; or the path holds a live socket or another kind of file.
     pub fn bind(endpoint: &Endpoint) -> io::Result<Self> {
         Self::open(endpoint, &ActivatedSockets::default())
     }
 
-    /// As [`Listener::bind`], and takes sockets that the service manager passed.
+    /// Binds an endpoint like [`Listener::bind`], or takes it from the sockets that the service manager passed.
     ///
     /// # Errors
-    /// As [`Listener::bind`]; no socket was passed by that name, several were, or it is none that accepts streams.
+    /// As [`Listener::bind`]; or no socket or several were passed by that name, or it does not accept streams.
     pub fn open(endpoint: &Endpoint, inherited: &ActivatedSockets) -> io::Result<Self> {
         match endpoint {
             Endpoint::Tcp(address) => Self::tcp(std::net::TcpListener::bind(address)?),
@@ -57,8 +58,8 @@ impl Listener {
     fn tcp(listener: std::net::TcpListener) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         let local = listener.local_addr()?.ip().to_canonical();
-        // Accepted connections inherit both. With a time to live of one nothing gets past the first router, whatever
-        // `route_localnet` and port forwards on this machine make of loopback.
+        // Accepted connections inherit both options. With a TTL of 1 no packet passes the first router, whatever
+        // `route_localnet` and port forwards do with loopback addresses.
         rustix::net::sockopt::set_tcp_nodelay(&listener, true)?;
         if local.is_loopback() {
             match local {
@@ -92,8 +93,8 @@ impl Listener {
         }
     }
 
-    /// A second handle of the same socket, for the one who serves it next: callers that connect between the end of
-    /// one and the start of the other wait in the kernel's queue.
+    /// Duplicates the socket for the listener that serves it next: clients that connect in between wait in the kernel's
+    /// queue.
     ///
     /// # Errors
     /// No descriptor is left.
@@ -111,7 +112,7 @@ impl Listener {
         Ok(Self { socket, file: self.file.clone() })
     }
 
-    /// The TCP address that was bound.
+    /// Returns the bound TCP address; `None` for a unix socket.
     pub fn tcp_address(&self) -> Option<SocketAddr> {
         match &self.socket {
             Socket::Tcp(listener) => listener.local_addr().ok(),
@@ -141,7 +142,7 @@ impl Listener {
     }
 }
 
-/// The group of the file that a passed socket was bound to.
+/// Returns the group of a passed unix socket's file.
 fn socket_group(address: SocketAddrAny) -> Option<u32> {
     let address = SocketAddrUnix::try_from(address).ok()?;
     rustix::fs::lstat(address.path()?).ok().map(|stat| stat.st_gid)

@@ -1,4 +1,4 @@
-//! The only accept loop: TCP and unix sockets, time-outs, room for new callers, drain.
+//! HTTP server with the only accept loop: TCP and unix sockets, time-outs, eviction of idle connections, draining.
 
 mod accept;
 mod response_future;
@@ -33,14 +33,14 @@ pub use socket_activation::ActivatedSockets;
 use crate::http::tls::ServerTls;
 use crate::metrics::Metrics;
 
-/// Where to listen. Shown as `tcp://ADDRESS:PORT`, `unix:///PATH` or `systemd:NAME`.
+/// Address of a listener, formatted as `tcp://ADDRESS:PORT`, `unix:///PATH` or `systemd:NAME`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Endpoint {
-    /// A TCP address; port 0 takes a free one.
+    /// TCP address; port 0 selects a free port.
     Tcp(SocketAddr),
     /// A unix socket.
     Unix(UnixSocket),
-    /// A socket that the service manager opened and passed by this name (`FileDescriptorName=`).
+    /// Socket that the service manager passed by this name (`FileDescriptorName=`).
     Activated(String),
 }
 
@@ -57,43 +57,44 @@ impl std::fmt::Display for Endpoint {
 /// A unix socket in the file system.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnixSocket {
-    /// Its path.
+    /// Path of the socket.
     pub path: PathBuf,
-    /// Its mode from the first moment that anyone can connect.
+    /// Mode, in force before anyone can connect.
     pub mode: u32,
-    /// Its owner, if not the process's.
+    /// Owner, if not the process's user.
     pub owner: Option<u32>,
-    /// Its group, if not the process's.
+    /// Group, if not the process's.
     pub group: Option<u32>,
 }
 
-/// How a listener treats its connections.
+/// Limits of a listener's connections.
 #[derive(Debug, Clone)]
 pub struct ListenerLimits {
-    /// Time for the first byte of a connection; over TLS the time for the handshake too.
+    /// Time limit for the first byte of a connection; over TLS also for the handshake.
     pub first_byte_timeout: Duration,
-    /// Time for a request's head to arrive, from its first byte.
+    /// Time limit for a request's head, from its first byte.
     pub header_timeout: Duration,
-    /// Time that a connection may stay open between two requests.
+    /// Time that a connection may be idle between two requests.
     pub idle_timeout: Duration,
-    /// Time that a caller may take no byte of an answer that waits for it.
+    /// Time that a response may wait for the caller to read.
     pub write_timeout: Duration,
-    /// Size of a request's head in bytes; a larger one is answered with 431.
+    /// Largest request head in bytes; a larger one gets a 431 response.
     pub head_bytes: usize,
-    /// Connections at once. Where there are no more, the one that was quiet the longest makes room, of those who hold most: a user
-    /// of this machine, else an address and its network. Two parts of a sixteenth each, at most 16, are kept back: one for those
-    /// who hold fewer than that many, and where users are known one for root and the process's own user.
+    /// Maximum of open connections. At the maximum, the longest idle connection of the group with most connections is
+    /// closed for a new one; a group is a user of this machine, else an address and its network. Two shares of a
+    /// sixteenth each, at most 16, are reserved: one for groups with fewer connections than that, and, where users are
+    /// known, one for root and the process's own user.
     pub connections: usize,
-    /// Connections of one user at once over a unix socket; root and the process's own user are not bound by it.
+    /// Maximum of connections of one user over a unix socket; root and the process's own user are exempt.
     pub per_user: usize,
-    /// Time for requests in flight to end once it stops; connections that are open then are closed.
+    /// Time limit for requests in flight when the listener stops; then their connections are closed.
     pub drain: Duration,
-    /// Where another listener takes this one's place when it stops: idle connections stay open for one more request, which is
-    /// answered with `Connection: close`, until `drain` has passed or this is cancelled. `None` closes them at once.
+    /// Set if another listener replaces this one when it stops: idle connections stay open for one more request, which
+    /// gets `Connection: close`, until `drain` has passed or the token is cancelled. `None` closes them at once.
     pub replaced_until: Option<CancellationToken>,
-    /// TLS, where it is spoken.
+    /// TLS configuration; `None` for plain HTTP.
     pub tls: Option<ServerTls>,
-    /// Where connections and refusals are counted.
+    /// Metrics of the listener.
     pub listener_metrics: Option<ListenerMetrics>,
 }
 
@@ -115,19 +116,19 @@ impl Default for ListenerLimits {
     }
 }
 
-/// Where a listener's connections and refusals are counted.
+/// Metrics registry with the listener's name as label.
 #[derive(Debug, Clone)]
 pub struct ListenerMetrics {
-    /// The process's metrics.
+    /// Metrics of the process.
     pub metrics: Metrics,
-    /// The listener's name in them.
+    /// Name of the listener, the value of its label.
     pub listener: String,
 }
 
-/// Who is at the other end of a connection.
+/// Peer of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Peer {
-    /// A unix peer, as the kernel knew it when it connected.
+    /// Peer of a unix socket, as the kernel recorded it when it connected.
     Unix {
         /// User id.
         uid: u32,
@@ -135,7 +136,7 @@ pub enum Peer {
         gid: u32,
         /// Process id.
         pid: u32,
-        /// Whether the socket's group is the peer's group or one of its supplementary groups.
+        /// The peer is a member of the socket's group, by its primary or a supplementary group.
         in_group: bool,
     },
     /// A TCP peer.
@@ -143,7 +144,7 @@ pub enum Peer {
 }
 
 impl Peer {
-    /// The user id, where the kernel tells it.
+    /// Returns the user id; `None` over TCP.
     pub const fn uid(&self) -> Option<u32> {
         match self {
             Self::Unix { uid, .. } => Some(*uid),
@@ -151,7 +152,7 @@ impl Peer {
         }
     }
 
-    /// The process id, where the kernel tells it.
+    /// Returns the process id; `None` over TCP.
     pub const fn pid(&self) -> Option<u32> {
         match self {
             Self::Unix { pid, .. } => Some(*pid),
@@ -160,8 +161,8 @@ impl Peer {
     }
 }
 
-/// Serves an axum router; each request carries its [`Peer`] as an extension, and its body must arrive within half a
-/// minute from when a handler waits for it.
+/// Converts an axum router to a service. Each request carries its [`Peer`] as an extension, and its body must arrive
+/// within half a minute after a handler begins to wait for it.
 pub fn router(router: axum::Router) -> impl Fn(Peer, Request<Incoming>) -> RouterResponse + Clone + Send + 'static {
     move |peer, mut request: Request<Incoming>| {
         request.extensions_mut().insert(peer);
@@ -174,7 +175,7 @@ pub fn router(router: axum::Router) -> impl Fn(Peer, Request<Incoming>) -> Route
     }
 }
 
-/// What [`router`]'s service answers with.
+/// Response future of [`router`]'s service.
 pub type RouterResponse = std::pin::Pin<Box<dyn Future<Output = Response<axum::body::Body>> + Send + 'static>>;
 
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);

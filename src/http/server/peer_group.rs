@@ -1,18 +1,18 @@
-//! Groups of callers whose connections count together, where connections are short: a user of this machine, or an address.
+//! Groups callers whose connections are counted together: a user of this machine, or an address.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use super::{Peer, sock_diag};
 
-/// The two ends of a connection. Its user is looked up only when [`Caller::group`] is called.
+/// Peer and local address of a connection. Its user is looked up only by [`Caller::group`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Caller {
     peer: Option<Peer>,
-    /// The listener's address, over TCP.
+    /// Address of a TCP listener.
     local: Option<SocketAddr>,
 }
 
-/// Those whose connections are counted together.
+/// Group of callers whose connections are counted together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CallerGroup {
     /// A user of this machine, by its id.
@@ -22,17 +22,17 @@ pub enum CallerGroup {
 }
 
 impl Caller {
-    /// A caller of a listener that is bound to that address, where it is TCP's.
+    /// Creates a caller of a listener bound to `local` (`None` for a unix socket).
     pub const fn new(peer: Peer, local: Option<SocketAddr>) -> Self {
         Self { peer: Some(peer), local }
     }
 
-    /// This process itself.
+    /// Returns this process as the caller.
     pub const fn ourselves() -> Self {
         Self { peer: None, local: None }
     }
 
-    /// The user who calls, where the kernel tells; else the address.
+    /// Looks up the caller's user; falls back to its address.
     pub fn group(&self) -> CallerGroup {
         let address = match self.peer {
             None => return CallerGroup::User(rustix::process::geteuid().as_raw()),
@@ -43,7 +43,7 @@ impl Caller {
             ip if ip.is_unspecified() => SocketAddr::new(address.ip(), local.port()),
             ip => SocketAddr::new(ip, local.port()),
         });
-        // Other machines' users are not known here.
+        // Users of other machines are unknown here.
         let here = |local: &SocketAddr| address.ip().is_loopback() || address.ip() == local.ip();
         let user = local.filter(here).and_then(|local| sock_diag::user(address, local));
         user.map_or(CallerGroup::Address(address.ip()), CallerGroup::User)
@@ -51,7 +51,7 @@ impl Caller {
 }
 
 impl CallerGroup {
-    /// The same for all addresses of a network that one party is usually given: 24 bits of IPv4, 56 of IPv6.
+    /// Maps an address to the network that one party is usually given: 24 bits of IPv4, 56 of IPv6.
     pub(super) fn network(self) -> Self {
         match self {
             Self::User(_) => self,
@@ -62,7 +62,7 @@ impl CallerGroup {
         }
     }
 
-    /// True for root and this process's own user.
+    /// Returns true for root and this process's own user.
     pub fn is_trusted(self) -> bool {
         matches!(self, Self::User(uid) if uid == 0 || uid == rustix::process::geteuid().as_raw())
     }

@@ -1,25 +1,25 @@
-//! An answer on its way.
+//! Future of a response.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use http::Response;
 
-/// An answer on its way: most are there at once, and only those that wait for something cost an allocation.
+/// Future of a response. Most responses are ready at once; only those that wait cost an allocation.
 pub enum ResponseFuture<B> {
-    /// Here it is; taken when polled.
+    /// The response; taken by the first poll.
     Ready(Option<Response<B>>),
-    /// It waits.
+    /// The response is still being made.
     Waiting(Pin<Box<dyn Future<Output = Response<B>> + Send>>),
 }
 
 impl<B> ResponseFuture<B> {
-    /// An answer that is there.
+    /// Wraps a response that is ready.
     pub const fn ready(answer: Response<B>) -> Self {
         Self::Ready(Some(answer))
     }
 
-    /// One that is not.
+    /// Boxes the future of a response.
     pub fn waiting(answer: impl Future<Output = Response<B>> + Send + 'static) -> Self {
         Self::Waiting(Box::pin(answer))
     }

@@ -1,4 +1,4 @@
-//! Answers of one listener, counted by status.
+//! Counts responses of one listener by status.
 
 use http::StatusCode;
 use prometheus_client::metrics::counter::Counter;
@@ -6,7 +6,7 @@ use prometheus_client::metrics::counter::Counter;
 use super::ListenerMetrics;
 use crate::metrics::ResponseLabels;
 
-/// Counts answers. Most are good: their counter is looked up once.
+/// Counts responses. The counter of status 200 is looked up once, since most responses have it.
 #[derive(Debug)]
 pub struct ResponseCounter {
     listener_metrics: ListenerMetrics,
@@ -14,14 +14,14 @@ pub struct ResponseCounter {
 }
 
 impl ResponseCounter {
-    /// Of that listener.
+    /// Creates a counter for a listener.
     pub fn new(listener_metrics: ListenerMetrics) -> Self {
         let label = ResponseLabels { listener: listener_metrics.listener.clone(), code: StatusCode::OK.as_u16() };
         let good = listener_metrics.metrics.local_requests.get_or_create(&label).clone();
         Self { listener_metrics, good }
     }
 
-    /// Counts one.
+    /// Counts a response.
     pub fn count(&self, status: StatusCode) {
         if status == StatusCode::OK {
             self.good.inc();
@@ -31,7 +31,7 @@ impl ResponseCounter {
         }
     }
 
-    /// The listener's name.
+    /// Returns the listener's name.
     pub fn listener(&self) -> &str {
         &self.listener_metrics.listener
     }

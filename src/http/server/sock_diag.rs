@@ -1,5 +1,5 @@
-//! The user that owns a TCP connection on this machine, from the kernel's socket diagnostics (`sock_diag(7)`): one message there,
-//! one back, each of a fixed layout.
+//! Looks up the user that owns a local TCP connection by the kernel's socket diagnostics (`sock_diag(7)`): one request
+//! and one response, each of a fixed layout.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -9,8 +9,8 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use rustix::net::netlink::{SOCK_DIAG, SocketAddrNetlink};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
-/// The user of the socket that is bound to `peer` and connected to `local`; `None` where the kernel does not tell, or the socket
-/// has no owner any more.
+/// Returns the user of the socket that is bound to `peer` and connected to `local`; `None` if the kernel does not
+/// support the query or the socket has no owner any more.
 pub(super) fn user(peer: SocketAddr, local: SocketAddr) -> Option<u32> {
     static CHANNEL: OnceLock<Option<Channel>> = OnceLock::new();
     let channel = CHANNEL.get_or_init(|| match Channel::open().and_then(|channel| channel.check().map(|()| channel)) {
@@ -28,7 +28,7 @@ pub(super) fn user(peer: SocketAddr, local: SocketAddr) -> Option<u32> {
     channel.as_ref()?.ask(peer, local).ok()?
 }
 
-/// A netlink socket for one question at a time.
+/// Netlink socket for one request at a time.
 struct Channel(Mutex<(OwnedFd, u32)>);
 
 impl Channel {
@@ -38,7 +38,7 @@ impl Channel {
         Ok(Self(Mutex::new((socket, 0))))
     }
 
-    /// Fails unless the kernel finds a socket of our own.
+    /// Checks that the kernel finds a socket of this process.
     fn check(&self) -> io::Result<()> {
         let listener =
             std::net::TcpListener::bind("127.0.0.1:0").or_else(|_| std::net::TcpListener::bind("[::1]:0"))?;
@@ -57,7 +57,7 @@ impl Channel {
         rustix::net::sendto(&*socket, &request, SendFlags::empty(), &SocketAddrNetlink::new(0, 0))?;
         loop {
             let mut answer = [0; 1024];
-            // The kernel has answered before the request was sent to its end.
+            // The kernel queues its response before `sendto` returns.
             let (length, _) = rustix::net::recv(&*socket, &mut answer, RecvFlags::empty())?;
             let answer = answer.get(..length).unwrap_or_default();
             if word(answer, 8) == Some(*sequence) {
@@ -67,7 +67,7 @@ impl Channel {
     }
 }
 
-/// `inet_diag_req_v2` behind its `nlmsghdr`; `None` where the two addresses are of different families.
+/// Encodes an `inet_diag_req_v2` after its `nlmsghdr`; `None` if the addresses are of different families.
 fn request(peer: SocketAddr, local: SocketAddr, sequence: u32) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(LENGTH as usize);
     out.extend(LENGTH.to_ne_bytes());
@@ -82,7 +82,7 @@ fn request(peer: SocketAddr, local: SocketAddr, sequence: u32) -> Option<Vec<u8>
     };
     out.extend([u8::try_from(family.as_raw()).ok()?, IPPROTO_TCP, 0, 0]);
     out.extend(u32::MAX.to_ne_bytes());
-    // Of the caller's socket: it is its own source.
+    // From the client's point of view: its socket is the source.
     out.extend(peer.port().to_be_bytes());
     out.extend(local.port().to_be_bytes());
     for ip in [peer.ip(), local.ip()] {
@@ -98,7 +98,7 @@ fn request(peer: SocketAddr, local: SocketAddr, sequence: u32) -> Option<Vec<u8>
     Some(out)
 }
 
-/// The owner in an `inet_diag_msg` behind its `nlmsghdr`.
+/// Decodes the owner from an `inet_diag_msg` after its `nlmsghdr`.
 fn read(answer: &[u8]) -> io::Result<Option<u32>> {
     let kind = answer.get(4..6).and_then(|bytes| bytes.try_into().ok()).map(u16::from_ne_bytes);
     if kind != Some(SOCK_DIAG_BY_FAMILY) {
@@ -109,7 +109,7 @@ fn read(answer: &[u8]) -> io::Result<Option<u32>> {
         };
     }
     let (state, user, inode) = (answer.get(17).copied(), word(answer, 16 + 64), word(answer, 16 + 68));
-    // What is left of a socket that was closed is told as root's.
+    // The kernel reports the remains of a closed socket as root's.
     let owned = matches!(state, Some(ESTABLISHED | CLOSE_WAIT)) && inode.is_some_and(|inode| inode != 0);
     Ok(user.filter(|_| owned))
 }

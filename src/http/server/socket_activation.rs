@@ -1,18 +1,18 @@
-//! Sockets that the service manager opened before we started (`sd_listen_fds(3)`).
+//! Sockets that the service manager opened before the start (`sd_listen_fds(3)`).
 
 use std::io;
 use std::os::fd::OwnedFd;
 
-/// The sockets that were passed, by name. They stay open for the life of the process, so that a reload finds them again.
+/// Passed sockets by name. They stay open for the life of the process, so that a reload finds them again.
 #[derive(Debug, Default)]
 pub struct ActivatedSockets(Vec<(String, OwnedFd)>);
 
 impl ActivatedSockets {
-    /// Takes the sockets that these values of `LISTEN_PID`, `LISTEN_FDS` and `LISTEN_FDNAMES` tell of; none where a
-    /// value is missing or meant for another process. To be called once, early: it becomes their owner.
+    /// Takes ownership of the sockets that these values of `LISTEN_PID`, `LISTEN_FDS` and `LISTEN_FDNAMES` announce;
+    /// none if a value is missing or meant for another process. Call it once, before other descriptors are opened.
     ///
     /// # Errors
-    /// A value is malformed, or a socket that was promised is not there.
+    /// A value is malformed, or an announced socket is not open.
     pub fn take(pid: Option<&str>, count: Option<&str>, names: Option<&str>) -> io::Result<Self> {
         match (pid, count) {
             (Some(pid), Some(count)) => crate::os::passed_sockets(pid, count, names.unwrap_or_default()).map(Self),
@@ -20,12 +20,12 @@ impl ActivatedSockets {
         }
     }
 
-    /// The names that were passed, in their order.
+    /// Returns the names in the order of the service manager.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(|(name, _)| name.as_str())
     }
 
-    /// A second descriptor of the one socket of this name.
+    /// Duplicates the descriptor of the socket of this name.
     pub(super) fn socket(&self, name: &str) -> io::Result<OwnedFd> {
         let mut found = self.0.iter().filter(|(known, _)| known == name);
         match (found.next(), found.next()) {

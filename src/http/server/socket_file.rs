@@ -1,5 +1,6 @@
-//! A unix socket's file: made without a moment of wrong rights, never taken from a live owner, removed by its maker. Its folder is
-//! opened once, through no symlink that others could have placed; what is done to the file is done by descriptor.
+//! Creates and removes the file of a unix socket: never with wider rights than configured, never in place of a live
+//! socket. Its folder is opened once, through no symlink that others could have placed, and all later steps use that
+//! descriptor.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -16,14 +17,14 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use super::UnixSocket;
 use crate::secure_dir::{Dir, DirError};
 
-/// The file of a bound socket. Dropped, it removes the file, if that is still the one that it made.
+/// File of a bound socket; removed when dropped, if it is still the one that was created.
 #[derive(Debug)]
 pub(super) struct SocketFile {
     path: PathBuf,
     folder: Dir,
     name: OsString,
     identity: (u64, u64),
-    /// The group that the file belongs to.
+    /// Group of the file.
     pub(super) group: u32,
 }
 
@@ -38,7 +39,7 @@ impl Drop for SocketFile {
     }
 }
 
-/// Binds and listens: under a name of its own first, then moved into place.
+/// Binds under a temporary name, listens, and renames the file to its path.
 pub(super) fn bind(socket: &UnixSocket) -> io::Result<(UnixListener, SocketFile)> {
     let (folder, name) = Dir::open_parent(&socket.path).map_err(|error| without_folder(&error))?;
     refuse_what_is_not_ours_to_replace(&folder, &name, &socket.path)?;
@@ -48,8 +49,8 @@ pub(super) fn bind(socket: &UnixSocket) -> io::Result<(UnixListener, SocketFile)
         SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
         None,
     )?;
-    // The kernel takes a socket file's mode from the unbound socket's, less the umask (`unix(7)` leaves it out,
-    // `unix_bind_bsd` has it): from the moment that the file has a name it is no wider than this.
+    // The kernel takes the mode of a socket file from the unbound socket's mode less the umask (see `unix_bind_bsd`;
+    // `unix(7)` omits it), so the file never has a wider mode.
     rustix::fs::fchmod(&listener, mode(socket))?;
     let temporary = temporary_name()?;
     let path = socket.path.with_file_name(&temporary);
@@ -87,7 +88,7 @@ fn finish(
         ));
     }
     let stat = match complete(socket, &file, &stat) {
-        // Nobody could connect before this.
+        // Nobody can connect before `listen`.
         Ok(stat) => rustix::net::listen(listener, BACKLOG)
             .map_err(io::Error::from)
             .and_then(|()| move_into_place(&folder, (temporary, name), &socket.path))
@@ -95,7 +96,7 @@ fn finish(
         Err(error) => Err(error),
     };
     let stat = stat.inspect_err(|_| {
-        // The first error is the one to tell.
+        // The first error is the one to report.
         let _ = remove(&folder, temporary);
     })?;
     our_own().insert(identity(&stat));
@@ -103,14 +104,14 @@ fn finish(
     Ok(SocketFile { path, folder, name, identity: identity(&stat), group: stat.st_gid })
 }
 
-/// Gives the file its owner and group, and what the umask took of its mode.
+/// Sets the owner, the group and the mode bits that the umask removed.
 fn complete(socket: &UnixSocket, file: &OwnedFd, stat: &Stat) -> io::Result<Stat> {
     if socket.owner.is_some() || socket.group.is_some() {
         let (owner, group) = (socket.owner.map(Uid::from_raw), socket.group.map(Gid::from_raw));
         rustix::fs::chownat(file, "", owner, group, AtFlags::EMPTY_PATH)?;
     }
     if stat.st_mode & 0o7777 != mode(socket).as_raw_mode() {
-        // The way to a file by its descriptor, where that was opened for its place alone.
+        // A descriptor of O_PATH has no other way to `chmod`.
         let place = format!("/proc/self/fd/{}", file.as_raw_fd());
         rustix::fs::chmodat(CWD, place, mode(socket), AtFlags::empty())?;
     }
@@ -121,13 +122,13 @@ fn remove(folder: &Dir, name: &OsStr) -> io::Result<()> {
     Ok(rustix::fs::unlinkat(folder, name, AtFlags::empty())?)
 }
 
-/// What stood at the path comes out under the temporary name, so that a socket which came to life meanwhile is seen
-/// and put back.
+/// Exchanges the two names, so that an old file at the path is checked under the temporary name and put back if a live
+/// socket appeared meanwhile.
 fn move_into_place(folder: &Dir, (temporary, name): (&OsStr, &OsStr), path: &Path) -> io::Result<()> {
     match rustix::fs::renameat_with(folder, temporary, folder, name, RenameFlags::NOREPLACE) {
         Ok(()) => return Ok(()),
         Err(Errno::EXIST) => {}
-        // A file system without these flags.
+        // The file system does not support these flags.
         Err(Errno::INVAL | Errno::NOSYS) => return Ok(rustix::fs::renameat(folder, temporary, folder, name)?),
         Err(errno) => return Err(errno.into()),
     }
@@ -144,7 +145,7 @@ fn refuse_what_is_not_ours_to_replace(folder: &Dir, name: &OsStr, path: &Path) -
     if FileType::from_raw_mode(stat.st_mode) != FileType::Socket {
         return Err(io::Error::new(io::ErrorKind::AlreadyExists, "what is there is not a socket, and is not replaced"));
     }
-    // Non-blocking: a queue that is full would hold up the whole process, for ever where the process is this one.
+    // Non-blocking: a full queue would block the whole process, forever if the listener is this process.
     let probe = rustix::net::socket_with(
         AddressFamily::UNIX,
         SocketType::STREAM,
@@ -152,10 +153,10 @@ fn refuse_what_is_not_ours_to_replace(folder: &Dir, name: &OsStr, path: &Path) -
         None,
     )?;
     match rustix::net::connect(&probe, &rustix::net::SocketAddrUnix::new(path)?) {
-        // Our own: a reload binds the path anew before it lets the old socket go.
+        // This process's own socket: a reload binds the path again before it drops the old socket.
         Ok(()) if listens_here(&probe) => Ok(()),
         Err(Errno::AGAIN) if our_own().contains(&identity(&stat)) => Ok(()),
-        // A full queue has an owner too.
+        // A socket with a full queue is alive.
         Ok(()) | Err(Errno::AGAIN) => {
             Err(io::Error::new(io::ErrorKind::AddrInUse, "another process listens on this socket"))
         }
@@ -172,7 +173,7 @@ fn listens_here(probe: impl AsFd) -> bool {
     rustix::net::sockopt::socket_peercred(probe).is_ok_and(|peer| peer.pid == rustix::process::getpid())
 }
 
-/// The files that this process has bound and not let go: who owns a socket whose queue is full, no caller can ask.
+/// Socket files bound by this process: with a full queue the peer credentials cannot be asked for.
 static OUR_OWN: Mutex<BTreeSet<(u64, u64)>> = Mutex::new(BTreeSet::new());
 
 fn our_own() -> MutexGuard<'static, BTreeSet<(u64, u64)>> {
@@ -182,7 +183,7 @@ fn our_own() -> MutexGuard<'static, BTreeSet<(u64, u64)>> {
 fn temporary_name() -> io::Result<OsString> {
     let mut random = [0_u8; 4];
     aws_lc_rs::rand::fill(&mut random).map_err(|_| io::Error::other("the system gives no random numbers"))?;
-    // No longer than it must be: a socket's path has 107 bytes.
+    // Short, since a socket's path is limited to 107 bytes.
     Ok(format!(".{:08x}", u32::from_ne_bytes(random)).into())
 }
 
@@ -190,5 +191,5 @@ const fn identity(stat: &Stat) -> (u64, u64) {
     (stat.st_dev, stat.st_ino)
 }
 
-/// How many callers may be queued.
+/// Length of the queue of unaccepted connections.
 pub(super) const BACKLOG: i32 = 1024;

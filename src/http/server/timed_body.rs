@@ -1,4 +1,4 @@
-//! A request's body that must arrive in time.
+//! Limits the time for a request's body.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -8,7 +8,7 @@ use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use tokio::time::Sleep;
 
-/// A body whose reader waits for all of it at most this long; the time runs from the first wait.
+/// Request body with a time limit that starts when its reader first waits.
 #[derive(Debug)]
 pub(super) struct TimedBody {
     body: Incoming,
@@ -16,7 +16,7 @@ pub(super) struct TimedBody {
     end: Option<Pin<Box<Sleep>>>,
 }
 
-/// Why a body could not be read.
+/// Reason why a body was not read.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum BodyError {
     #[error("the body did not arrive within {}", humantime::format_duration(*.0))]

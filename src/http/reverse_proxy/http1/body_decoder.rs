@@ -1,67 +1,67 @@
-//! An answer's body, taken apart as it comes (RFC 9112, 6.3 and 7.1).
+//! Decodes response bodies incrementally (RFC 9112, 6.3 and 7.1).
 
 use bytes::{Buf as _, Bytes};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use httparse::Status;
 
-/// What of an answer's body is still to come.
+/// Decoder of a response body; its state is the part still to be received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum BodyDecoder {
-    /// Nothing.
+    /// The body is complete.
     Nothing,
-    /// So many bytes, at least one.
+    /// This many bytes, at least one.
     Length(u64),
-    /// Chunks.
+    /// Chunked transfer coding.
     Chunks(ChunkState),
-    /// All until the connection is closed.
+    /// Everything until the connection is closed.
     All,
 }
 
-/// Where among its chunks a body is.
+/// State of the chunked decoding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ChunkState {
-    /// Before the line that tells a chunk's size.
+    /// Before the size line of a chunk.
     Size,
-    /// In a chunk, so many bytes before its end.
+    /// In a chunk, with this many bytes left.
     In(u64),
-    /// Before the line's end that follows a chunk.
+    /// Before the CRLF after a chunk.
     End,
     /// After the last chunk.
     Trailers,
 }
 
-/// A piece of a body.
+/// Decoded frame of a body.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum BodyFrame {
     Bytes(Bytes),
     Trailers(HeaderMap),
 }
 
-/// How an upstream's answer is not HTTP/1.
+/// Violation of HTTP/1 in an upstream's response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ProtocolError {
-    /// Its head is none.
+    /// The head cannot be parsed.
     #[error("its answer is not HTTP/1 ({0})")]
     Head(httparse::Error),
-    /// Its head, a chunk's line or its trailers have no end.
+    /// The head, a chunk's size line or the trailers are too long.
     #[error("its answer's head or a part's is too long")]
     TooLong,
-    /// Its body's length is no number, or several.
+    /// `Content-Length` is invalid or contradictory.
     #[error("its answer tells no length that could be believed")]
     Length,
-    /// Its body is coded in a way that was not asked for, or that its version of HTTP does not have.
+    /// The transfer coding was not requested, or does not exist in this version of HTTP.
     #[error("its answer is coded for transfer in a way that was not asked for")]
     Coding,
-    /// It speaks another protocol from here on, unasked.
+    /// The upstream switched protocols without a request.
     #[error("it changes the protocol unasked")]
     Protocol,
-    /// Its chunks are none.
+    /// The chunked coding is invalid.
     #[error("its answer's chunks are not well formed")]
     Chunks,
 }
 
 impl BodyDecoder {
-    /// Takes the next piece out of what was received: `None` if more has to come first, or if nothing is expected any more.
+    /// Takes the next frame out of the received bytes; `None` if more bytes are needed or the body is complete.
     pub(super) fn take(&mut self, received: &mut Bytes) -> Result<Option<BodyFrame>, ProtocolError> {
         match self {
             Self::Nothing => Ok(None),
@@ -82,7 +82,7 @@ impl BodyDecoder {
         loop {
             let Self::Chunks(chunk) = self else { return Ok(None) };
             match chunk {
-                // The library takes no digit at all as a last chunk.
+                // httparse accepts a line without a digit as the last chunk.
                 ChunkState::Size if received.first().is_some_and(|byte| !byte.is_ascii_hexdigit()) => {
                     return Err(ProtocolError::Chunks);
                 }
@@ -98,7 +98,7 @@ impl BodyDecoder {
                     let piece = part(left, received);
                     if *left == 0 {
                         *chunk = ChunkState::End;
-                        // Mostly the end comes along: who knows it needs not ask once more.
+                        // The end mostly arrives with the last chunk; detecting it here saves a read.
                         if let Some(rest) = received.strip_prefix(b"\r\n0\r\n\r\n") {
                             received.advance(received.len() - rest.len());
                             *self = Self::Nothing;
@@ -131,7 +131,7 @@ impl BodyDecoder {
     }
 }
 
-/// As much of a body's part as was received.
+/// Takes as much of the remaining length as was received.
 fn part(left: &mut u64, received: &mut Bytes) -> Option<Bytes> {
     let length = usize::try_from(*left).map_or(received.len(), |left| left.min(received.len()));
     *left -= length as u64;
@@ -149,7 +149,7 @@ fn trailers(found: &[httparse::Header<'_>]) -> HeaderMap {
     found.iter().filter_map(pair).collect()
 }
 
-/// How long the line of a chunk's size, or all trailers together, may be, in bytes.
+/// Longest size line of a chunk, and longest trailers together, in bytes.
 const LONGEST_LINE: usize = 16 * 1024;
 
 #[cfg(test)]
@@ -158,7 +158,7 @@ mod tests {
 
     use super::*;
 
-    /// What a body comes to that is received in these pieces; what is left over; whether it has ended.
+    /// Decodes a body received in these chunks: its bytes, its trailers, the bytes left over, and if it is complete.
     fn pass(mut expected: BodyDecoder, pieces: &[&[u8]]) -> Result<(Vec<u8>, HeaderMap, Vec<u8>, bool), ProtocolError> {
         let (mut body, mut trailers, mut received) = (Vec::new(), HeaderMap::new(), Bytes::new());
         for piece in pieces {

@@ -1,8 +1,9 @@
-//! A connection to an upstream, and HTTP/1.1 on it (RFC 9112), driven by whoever has a request on it: no task of its own stands
-//! between a request and its answer, so that neither has to be handed from one to the other.
+//! HTTP/1.1 connection to an upstream (RFC 9112), polled by the task that has a request on it. Without a task of its
+//! own, requests and responses are not handed between tasks.
 //!
-//! What is read goes first into a room that all connections of a thread share: one that waits for its answer, or for its next
-//! request, has no buffer. `answer` and `frames` are pure; `sending` and `receiving` hold what is under way.
+//! Reads go first into a buffer that all connections of a thread share: a connection that waits for its response, or
+//! for its next request, has no buffer. `response_head` and `body_decoder` are pure; `request_writer` and
+//! `response_reader` hold the state of an exchange.
 
 mod body_decoder;
 mod response_head;
@@ -34,20 +35,20 @@ pub use body_decoder::ProtocolError;
 use request_writer::RequestWriter;
 use response_reader::ResponseReader;
 
-/// What HTTP is spoken on, without TLS of its own: a socket, or a way through a proxy.
+/// Stream without TLS of its own: a socket or a tunnel through a proxy.
 pub(super) type Plain = Either<Either<TcpStream, UnixStream>, TokioIo<Upgraded>>;
 
-/// What HTTP is spoken on.
+/// Stream that HTTP is spoken on.
 pub(super) type Stream = Either<Plain, Box<TlsStream<Plain>>>;
 
-/// The connection. While nobody polls it, it does not move.
+/// Connection to an upstream. It makes progress only while it is polled.
 pub(super) struct UpstreamConnection {
     stream: Stream,
     sending: RequestWriter,
     receiving: ResponseReader,
-    /// Why no more can be written. What the upstream has said before, or says of it, can still be read.
+    /// Error after which nothing more is written. Received bytes can still be read, such as an early response.
     unwritable: Option<io::Error>,
-    /// Since when an answer's body has brought nothing, if it is waited for.
+    /// Start of the current pause of a response body.
     quiet_since: Option<Instant>,
     alarm: LazyTimeout,
 }
@@ -58,28 +59,28 @@ impl fmt::Debug for UpstreamConnection {
     }
 }
 
-/// Why a request has no answer, or an answer no end, though there was a connection.
+/// Failure of an exchange on an established connection.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectionError {
-    /// It was closed.
+    /// The upstream closed the connection.
     #[error("it closed the connection")]
     Closed,
-    /// It failed.
+    /// Reading or writing failed.
     #[error("the connection failed")]
     Failed(#[source] io::Error),
-    /// What came is not HTTP/1.
+    /// The response is not valid HTTP/1.
     #[error(transparent)]
     Protocol(#[from] ProtocolError),
-    /// The request's own body did not arrive whole.
+    /// The request's body ended early.
     #[error("the caller's body ended early")]
     RequestBody(#[source] hyper::Error),
-    /// The request's own body came too slowly.
+    /// The request's body arrived too slowly.
     #[error("the caller's body came too slowly")]
     SlowRequestBody,
-    /// The answer's body brought nothing for too long.
+    /// The response body paused for too long.
     #[error("nothing more of the body came within {0:?}")]
     Idle(Duration),
-    /// The request's own body is not as long as its head says.
+    /// The request's body has another length than its head announces.
     #[error("the caller's body has another length than was said")]
     Length,
 }
@@ -90,17 +91,18 @@ impl UpstreamConnection {
         Self { stream, sending, receiving, unwritable: None, quiet_since: None, alarm: LazyTimeout(None) }
     }
 
-    /// Whether it takes a request: not if the upstream has closed it, or has said something unasked.
+    /// Returns true if the connection can take a request: the upstream has neither closed it nor sent anything
+    /// unrequested.
     pub(super) fn poll_ready(&mut self, cx: &mut Context<'_>) -> bool {
         self.receiving.poll_silence(&mut self.stream, cx).is_pending()
     }
 
-    /// Whether both sides have said all, and the upstream does not close it now.
+    /// Returns true if request and response are complete and the upstream keeps the connection open.
     pub(super) fn may_stay(&self) -> bool {
         self.sending.is_done() && self.unwritable.is_none() && self.receiving.may_stay()
     }
 
-    /// Sends a request and waits for the head of its answer, so long after the last piece of its body was seen to move.
+    /// Sends a request and waits for the response head, for `limit` after the last progress of the request's body.
     pub(super) async fn exchange(
         &mut self,
         head: &RequestHead,
@@ -152,7 +154,8 @@ impl UpstreamConnection {
         .await
     }
 
-    /// Takes a request, and writes one without a body as far as that goes now. What has a body is written with it.
+    /// Begins a request. One without a body is written at once as far as possible; one with a body is written together
+    /// with it.
     fn begin(&mut self, head: &RequestHead, body: ProgressBody, cx: &mut Context<'_>) -> Result<(), SendError> {
         let (bytes, ending) = (head.as_bytes(), head.ending());
         if ending != BodyFraming::Length(0) {
@@ -173,11 +176,11 @@ impl UpstreamConnection {
     fn poll_answer(&mut self, bodiless: bool, cx: &mut Context<'_>) -> Poll<Result<Response<()>, ConnectionError>> {
         self.write_on(cx)?;
         let answer = ready!(self.receiving.poll_head(&mut self.stream, bodiless, cx));
-        // That it could not be written says more than that nothing came then.
+        // A write error is more informative than the end of the stream that follows it.
         Poll::Ready(answer.map_err(|error| self.unwritable.take().map_or(error, ConnectionError::Failed)))
     }
 
-    /// Writes what can be of the request.
+    /// Writes as much of the request as possible.
     fn write_on(&mut self, cx: &mut Context<'_>) -> Result<(), ConnectionError> {
         match self.sending.poll(&mut self.stream, cx) {
             Poll::Ready(Err(ConnectionError::Failed(error))) => {
@@ -190,12 +193,12 @@ impl UpstreamConnection {
         }
     }
 
-    /// The answer's body, if all of it is here.
+    /// Returns the response body if all of it was received.
     pub(super) fn whole_body(&mut self) -> Option<Bytes> {
         self.receiving.whole_body()
     }
 
-    /// The next part of the answer's body.
+    /// Polls the next frame of the response body.
     pub(super) fn poll_body(
         &mut self,
         idle: Option<Duration>,
@@ -205,7 +208,7 @@ impl UpstreamConnection {
             return Poll::Ready(Some(Err(error)));
         }
         let polled = self.receiving.poll_body(&mut self.stream, cx);
-        // An upstream that is still sent something may wait for that.
+        // The upstream may wait for the rest of the request.
         if polled.is_ready() || !self.sending.is_done() {
             self.quiet_since = None;
         } else if let Some(idle) = idle {
@@ -217,26 +220,26 @@ impl UpstreamConnection {
         polled
     }
 
-    /// How much of the answer's body is still to come, where that is known.
+    /// Returns the remaining length of the response body, if known.
     pub(super) fn body_left(&self) -> Option<u64> {
         self.receiving.left()
     }
 }
 
-/// What became of a request that has no answer.
+/// Failure of a request, with its safety for a retry.
 pub(super) enum SendError {
-    /// Nothing of it was sent, and it has no body.
+    /// Nothing of the request was sent, and it has no body.
     Unsent(ForwardError),
-    /// Some of it may have been.
+    /// Some of the request may have been sent.
     Sent(ForwardError),
 }
 
-/// A timer that is set anew only when it goes off: requests end long before their time, and to set one for each costs more
-/// than all else that is done for them here.
+/// Timer that is reset only when it fires: requests end long before their limit, and setting a timer for each costs
+/// more than the rest of the exchange.
 struct LazyTimeout(Option<Pin<Box<Sleep>>>);
 
 impl LazyTimeout {
-    /// Ready once that moment has come.
+    /// Ready once `end` has passed.
     fn poll_at(&mut self, end: Instant, cx: &mut Context<'_>) -> Poll<()> {
         let timer = self.0.get_or_insert_with(|| Box::pin(sleep_until(end)));
         if end < timer.deadline() {

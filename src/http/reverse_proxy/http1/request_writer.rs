@@ -1,4 +1,4 @@
-//! What of a request is still to be written.
+//! Writes requests to an upstream.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, Write as _};
@@ -15,13 +15,13 @@ use super::{ConnectionError, Stream};
 use crate::http::reverse_proxy::request_body::ProgressBody;
 use crate::http::reverse_proxy::request_head::BodyFraming;
 
-/// What is written as the stream takes it.
+/// The unwritten part of a request.
 #[derive(Default)]
 pub(super) struct RequestWriter {
     queue: VecDeque<Bytes>,
-    /// In a box: few requests have one.
+    /// Boxed, since few requests have a body.
     body: Option<Box<(ProgressBody, BodyFraming)>>,
-    /// Whether the stream may hold back what it has taken, as TLS does.
+    /// The stream may buffer written bytes, as TLS does.
     unflushed: bool,
 }
 
@@ -30,23 +30,23 @@ impl RequestWriter {
         self.queue.is_empty() && self.body.is_none() && !self.unflushed
     }
 
-    /// Takes what of a head is still to be written, and the body that follows it.
+    /// Queues the unwritten part of a head and the body that follows it.
     pub(super) fn begin(&mut self, head: &[u8], body: Option<(ProgressBody, BodyFraming)>) {
         self.unflushed = true;
         if !head.is_empty() {
-            // It carries a token, which is not left in freed memory.
+            // The head holds a token, which must not stay in freed memory.
             self.queue.push_back(Bytes::from_owner(Zeroizing::new(head.to_vec())));
         }
         self.body = body.map(Box::new);
     }
 
-    /// Writes all that can be written. Ready once there is nothing more.
+    /// Writes as much as possible; ready once everything is written.
     pub(super) fn poll(&mut self, stream: &mut Stream, cx: &mut Context<'_>) -> Poll<Result<(), ConnectionError>> {
         loop {
             let waits = self.gather(cx)?;
             ready!(self.poll_queue(stream, cx)).map_err(ConnectionError::Failed)?;
             if self.unflushed && (waits || self.body.is_none()) {
-                // What there is does not wait for what comes.
+                // Written bytes must not wait for the rest of the body.
                 ready!(Pin::new(&mut *stream).poll_flush(cx)).map_err(ConnectionError::Failed)?;
                 self.unflushed = false;
             }
@@ -59,8 +59,8 @@ impl RequestWriter {
         }
     }
 
-    /// Takes what there is of the body, so that it is written with what stands before it, up to a bound of bytes and of pieces: a
-    /// small piece may be all that is used of a large buffer. Says whether more is waited for.
+    /// Queues available frames of the body, so that they are written together with what precedes them, up to a limit of
+    /// bytes and of frames: a small frame may pin a large buffer. Returns true if more is awaited.
     fn gather(&mut self, cx: &mut Context<'_>) -> Result<bool, ConnectionError> {
         while let Some(body) = &mut self.body
             && self.queue.len() < AT_ONCE
@@ -74,7 +74,7 @@ impl RequestWriter {
         Ok(false)
     }
 
-    /// Takes the next part of the body, or its end.
+    /// Queues the next frame of the body, or its end.
     fn take(&mut self, frame: Option<Frame<Bytes>>) -> Result<(), ConnectionError> {
         let Some(body) = &mut self.body else { return Ok(()) };
         let (body, ending) = &mut **body;
@@ -86,7 +86,7 @@ impl RequestWriter {
                         *left = left.checked_sub(bytes.len() as u64).ok_or(ConnectionError::Length)?;
                         self.queue.push_back(bytes);
                     }
-                    // A chunk without bytes would be the last one.
+                    // An empty chunk would end the body.
                     BodyFraming::Chunks if bytes.is_empty() => {}
                     BodyFraming::Chunks => {
                         let size = format!("{:x}\r\n", bytes.len());
@@ -139,11 +139,11 @@ impl RequestWriter {
     }
 }
 
-/// The last chunk, with the trailers that may be (RFC 9110, 6.5.1).
+/// Encodes the last chunk with the permitted trailers (RFC 9110, 6.5.1).
 fn last_chunk(trailers: &HeaderMap) -> Bytes {
     let mut out = b"0\r\n".to_vec();
     for (name, value) in trailers.iter().filter(|(name, _)| !NO_TRAILERS.contains(&name.as_str())) {
-        // Into memory, which takes all.
+        // Writing to memory cannot fail.
         let _ = write!(out, "{name}: ");
         out.extend_from_slice(value.as_bytes());
         out.extend_from_slice(b"\r\n");
@@ -152,7 +152,8 @@ fn last_chunk(trailers: &HeaderMap) -> Bytes {
     out.into()
 }
 
-/// What frames a message, leads it or lets it in, which its receiver has to know before its body.
+/// Headers for framing, routing and authentication, which a receiver needs before the body; they are not sent as
+/// trailers (RFC 9110, 6.5.1).
 const NO_TRAILERS: [&str; 13] = [
     "authorization",
     "cache-control",
@@ -169,10 +170,10 @@ const NO_TRAILERS: [&str; 13] = [
     "x-vault-token",
 ];
 
-/// How much is taken of a body before it is written, in bytes; with the last piece it may be more.
+/// Bytes of a body that are gathered for one write; the last frame may exceed it.
 const GATHERED: usize = 64 * 1024;
 
-/// How many pieces are written by one call of the system.
+/// Number of buffers in one `writev`.
 const AT_ONCE: usize = 16;
 
 #[cfg(test)]

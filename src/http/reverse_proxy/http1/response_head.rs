@@ -1,4 +1,4 @@
-//! An answer's head (RFC 9112, 4 to 6), without what is its hop's.
+//! Parses response heads (RFC 9112, 4 to 6) and removes hop-by-hop headers.
 
 use std::mem::MaybeUninit;
 
@@ -11,19 +11,19 @@ use hyper::ext::ReasonPhrase;
 use super::body_decoder::{BodyDecoder, ChunkState, ProtocolError};
 use crate::http::reverse_proxy::headers;
 
-/// An answer's head.
+/// Parsed response head.
 #[derive(Debug)]
 pub(super) struct ResponseHead {
-    /// What the caller is told.
+    /// Response for the caller.
     pub(super) response: Response<()>,
-    /// What of its body comes.
+    /// Decoder of the body.
     pub(super) body: BodyDecoder,
-    /// Whether the connection may stay when it is read.
+    /// The connection can be reused after the response.
     pub(super) stays: bool,
 }
 
-/// Reads the head of an answer and takes it off `received`; `None` if more of it has to come. Interim answers are taken off
-/// and passed over. `bodiless` says that the request was one whose answer has no body whatever its head tells.
+/// Parses a response head and removes it from `received`; `None` if more bytes are needed. Interim responses are
+/// skipped. `bodiless` is set for requests whose response has no body, whatever its head says.
 pub(super) fn take(received: &mut Bytes, bodiless: bool) -> Result<Option<ResponseHead>, ProtocolError> {
     loop {
         let mut room = [const { MaybeUninit::<Header<'_>>::uninit() }; MOST_HEADERS];
@@ -61,12 +61,12 @@ fn head(
     for header in &*found.headers {
         let name = HeaderName::from_bytes(header.name.as_bytes())
             .map_err(|_| ProtocolError::Head(httparse::Error::HeaderName))?;
-        // The bytes are shared: no header is copied.
+        // The values share the received bytes; no header is copied.
         let value = HeaderValue::from_maybe_shared(received.slice_ref(header.value))
             .map_err(|_| ProtocolError::Head(httparse::Error::HeaderValue))?;
         if name == CONNECTION {
             match value.as_bytes() {
-                // What most say.
+                // The most common value.
                 b"keep-alive" => closes &= modern,
                 _ => {
                     for token in headers::tokens(&value) {
@@ -81,7 +81,7 @@ fn head(
                 }
             }
         } else if name == TRANSFER_ENCODING {
-            // Chunks are all that was asked for. Whoever knows none would take the coding for the content.
+            // Only chunked was accepted in the request. Another coding would be taken for the content.
             if !modern || !value.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked") {
                 return Err(ProtocolError::Coding);
             }
@@ -114,7 +114,7 @@ fn head(
         (_, None) => BodyDecoder::All,
     };
     if chunked {
-        // Chunks win, and whoever tells both is not to be trusted with another request.
+        // Chunked takes precedence (RFC 9112, 6.3), and a connection with both headers is not reused.
         closes |= headers.remove(CONTENT_LENGTH).is_some();
     }
     let mut response = Response::new(());
@@ -129,7 +129,7 @@ fn head(
     Ok(ResponseHead { response, body, stays: !closes && body != BodyDecoder::All })
 }
 
-/// A length: digits alone, or a list of the same length.
+/// Parses a `Content-Length`: digits, or a list of equal lengths.
 fn told(value: &HeaderValue) -> Option<u64> {
     let mut lengths = value.to_str().ok()?.split(',').map(|text| {
         let text = text.trim();
@@ -139,7 +139,7 @@ fn told(value: &HeaderValue) -> Option<u64> {
     lengths.all(|length| length == Some(first)).then_some(first)
 }
 
-/// How long a head may be, in bytes, and how many headers it may have: more than the servers that are asked here send.
+/// Longest head in bytes and largest number of headers: more than Vault, Consul or Terraform servers send.
 const LONGEST_HEAD: usize = 64 * 1024;
 const MOST_HEADERS: usize = 128;
 

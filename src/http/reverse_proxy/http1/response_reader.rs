@@ -1,4 +1,4 @@
-//! What of an answer was received, and what is still to come.
+//! Reads responses from an upstream.
 
 use std::cell::RefCell;
 use std::io;
@@ -15,15 +15,15 @@ use super::body_decoder::{BodyDecoder, BodyFrame};
 use super::response_head;
 use super::{ConnectionError, Stream};
 
-/// An answer on its way.
+/// State of the response being received.
 pub(super) struct ResponseReader {
-    /// Received, and not yet taken.
+    /// Received and not yet decoded.
     received: Bytes,
-    /// What of a body is still to come.
+    /// Decoder of the body.
     expected: BodyDecoder,
-    /// Whether the connection may be used again after it: not while an answer is on its way.
+    /// The connection can be reused after the response; false while one is awaited.
     stays: bool,
-    /// How much is read at once, in bytes.
+    /// Size of the next read, in bytes.
     at_once: usize,
 }
 
@@ -38,13 +38,13 @@ impl ResponseReader {
         self.stays && self.expected == BodyDecoder::Nothing && self.received.is_empty()
     }
 
-    /// Ready once the stream has ended, or has brought something.
+    /// Ready once the stream has ended or anything was received.
     pub(super) fn poll_silence(&mut self, stream: &mut Stream, cx: &mut Context<'_>) -> Poll<()> {
         self.at_once = SHARED;
         self.poll_more(stream, cx).map(|_| ())
     }
 
-    /// The head of the answer.
+    /// Polls the response head.
     pub(super) fn poll_head(
         &mut self,
         stream: &mut Stream,
@@ -63,7 +63,7 @@ impl ResponseReader {
         }
     }
 
-    /// The body, if all of it is here.
+    /// Returns the body if all of it was received.
     pub(super) fn whole_body(&mut self) -> Option<Bytes> {
         match self.expected {
             BodyDecoder::Nothing => Some(Bytes::new()),
@@ -77,7 +77,7 @@ impl ResponseReader {
         }
     }
 
-    /// The next part of the body.
+    /// Polls the next frame of the body.
     pub(super) fn poll_body(
         &mut self,
         stream: &mut Stream,
@@ -103,7 +103,7 @@ impl ResponseReader {
         }
     }
 
-    /// How much of the body is still to come, where that is known.
+    /// Returns the remaining length of the body, if known.
     pub(super) fn left(&self) -> Option<u64> {
         match self.expected {
             BodyDecoder::Nothing => Some(0),
@@ -112,7 +112,7 @@ impl ResponseReader {
         }
     }
 
-    /// Receives more: `false` at the end of the stream.
+    /// Reads more bytes; `false` at the end of the stream.
     fn poll_more(&mut self, stream: &mut Stream, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
         let more = if self.at_once == SHARED {
             ROOM.with_borrow_mut(|room| {
@@ -126,7 +126,7 @@ impl ResponseReader {
             Poll::Ready(Ok(room.freeze()))
         };
         let more = ready!(more)?;
-        // Who sends much at once is read in large pieces.
+        // Large reads for a stream that fills the buffer.
         if more.len() == self.at_once {
             self.at_once = LARGE;
         } else if more.len() < SHARED {
@@ -138,7 +138,7 @@ impl ResponseReader {
     }
 }
 
-/// How much is read at once into the room that is shared, and into one of its own, in bytes.
+/// Sizes of reads into the shared buffer and into a buffer of the connection, in bytes.
 const SHARED: usize = 16 * 1024;
 const LARGE: usize = 128 * 1024;
 
