@@ -149,12 +149,19 @@ fn close_on_exec_above_stdio() {
     unsafe { nix::libc::syscall(nix::libc::SYS_close_range, 3_u32, u32::MAX, CLOSE_RANGE_CLOEXEC) };
 }
 
-/// Reads a PKCS#12 file with this password: its private key (PKCS#8, DER) and its certificates (DER), the key's own
-/// certificate first. An empty password opens a file without one.
+/// Content of a PKCS#12 file.
+pub struct Pkcs12 {
+    /// The private key: PKCS#8, DER.
+    pub key: Zeroizing<Vec<u8>>,
+    /// The certificates, DER, the key's own first.
+    pub certificates: Vec<Vec<u8>>,
+}
+
+/// Reads a PKCS#12 file with this password. An empty password opens a file without one.
 ///
 /// # Errors
 /// The password does not open it, or the file is damaged or holds no key.
-pub fn read_pkcs12(file: &[u8], password: &CStr) -> Result<(Zeroizing<Vec<u8>>, Vec<Vec<u8>>), KeyFileError> {
+pub fn read_pkcs12(file: &[u8], password: &CStr) -> Result<Pkcs12, KeyFileError> {
     let mut input = MaybeUninit::<aws_lc_sys::CBS>::uninit();
     let mut key = PrivateKey(null_mut());
     // SAFETY: the constructor takes nothing; the stack is checked, owned by its guard and holds certificates alone.
@@ -186,7 +193,8 @@ pub fn read_pkcs12(file: &[u8], password: &CStr) -> Result<(Zeroizing<Vec<u8>>, 
     let mut list = certificates.to_der(&key).ok_or(KeyFileError::Unreadable)?;
     // The sort is stable: the rest of the chain stays in the order of the file.
     list.sort_by_key(|(of_key, _)| !of_key);
-    Ok((key.to_pkcs8().ok_or(KeyFileError::Unreadable)?, list.into_iter().map(|(_, der)| der).collect()))
+    let key = key.to_pkcs8().ok_or(KeyFileError::Unreadable)?;
+    Ok(Pkcs12 { key, certificates: list.into_iter().map(|(_, der)| der).collect() })
 }
 
 /// Reads the first private key of a PEM text, encrypted with this password: PKCS#8, or the older form whose head says

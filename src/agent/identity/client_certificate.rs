@@ -90,13 +90,13 @@ impl Signer {
         let wrong_password = if password.is_empty() { "needs a password" } else { "does not open with its password" };
         // A DER sequence; no PEM text begins with this byte.
         if content.first() == Some(&0x30) {
-            let (key, chain) = os::read_pkcs12(content, password).map_err(|error| match error {
+            let file = os::read_pkcs12(content, password).map_err(|error| match error {
                 KeyFileError::WrongPassword => wrong_password,
                 KeyFileError::Unreadable => "is no PKCS#12 file with a private key, or damaged",
             })?;
-            let chain: Vec<_> = chain.into_iter().map(CertificateDer::from).collect();
+            let chain: Vec<_> = file.certificates.into_iter().map(CertificateDer::from).collect();
             let chain = Some(chain).filter(|chain| !chain.is_empty()).ok_or("holds no certificate")?;
-            return Ok(Self { key: KeyPair::from_pkcs8(&key).map_err(|_| NOT_RSA)?, chain });
+            return Ok(Self { key: KeyPair::from_pkcs8(&file.key).map_err(|_| NOT_RSA)?, chain });
         }
         let chain: Result<Vec<_>, _> = certificate_blocks(content).map(CertificateDer::from_pem_slice).collect();
         let chain = chain.ok().filter(|chain| !chain.is_empty()).ok_or("holds no PEM certificate")?;
