@@ -209,7 +209,7 @@ impl World {
             clock: Clock::System,
             health: self.health.register(format!("template/{name}"), true, "starting"),
             metrics: self.metrics.clone(),
-            outputs: OutputWatch::none(),
+            outputs: OutputWatch::disabled(),
         };
         self.running.spawn(TemplateTask::new(options, template, parts).run(CancellationToken::new()));
     }

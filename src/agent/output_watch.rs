@@ -33,10 +33,10 @@ pub enum OnMissing {
 
 /// Watches the folders of outputs. Clones share one inotify descriptor.
 #[derive(Debug, Clone)]
-pub struct OutputWatch(Arc<Inner>);
+pub struct OutputWatch(Arc<WatchState>);
 
 #[derive(Debug)]
-struct Inner {
+struct WatchState {
     /// `None` if inotify is unavailable.
     events: Option<OwnedFd>,
     folders: Mutex<BTreeMap<i32, Folder>>,
@@ -55,14 +55,14 @@ impl Default for OutputWatch {
                 "outputs that other processes delete or change are not detected; raise fs.inotify.max_user_instances"
             );
         }
-        Self(Arc::new(Inner { events: events.ok(), folders: Mutex::default() }))
+        Self(Arc::new(WatchState { events: events.ok(), folders: Mutex::default() }))
     }
 }
 
 impl OutputWatch {
     /// Creates a watch that never reports a change.
-    pub fn none() -> Self {
-        Self(Arc::new(Inner { events: None, folders: Mutex::default() }))
+    pub fn disabled() -> Self {
+        Self(Arc::new(WatchState { events: None, folders: Mutex::default() }))
     }
 
     /// Notifies watchers of changes in the folders, until `stop` is cancelled.
@@ -83,11 +83,11 @@ impl OutputWatch {
     /// Creates a watch of a file, which reports nothing before [`WatchedOutput::renew`].
     pub fn file(&self, path: &Path) -> WatchedOutput {
         let changed = Arc::new(Notify::new());
-        WatchedOutput { watch: self.clone(), path: path.to_owned(), changed, folder: None, stamp: None }
+        WatchedOutput { watch: self.clone(), path: path.to_owned(), changed, folder: None, fingerprint: None }
     }
 }
 
-impl Inner {
+impl WatchState {
     fn folders(&self) -> MutexGuard<'_, BTreeMap<i32, Folder>> {
         self.folders.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -96,7 +96,7 @@ impl Inner {
     fn add(&self, path: &Path, changed: &Arc<Notify>) -> Option<i32> {
         let (events, folder, name) = (self.events.as_ref()?, path.parent()?, path.file_name()?);
         let mut folders = self.folders();
-        let found = inotify::add_watch(events, folder, WATCHED).ok()?;
+        let found = inotify::add_watch(events, folder, WATCH_FLAGS).ok()?;
         let files = folders.entry(found).or_default();
         if !files.iter().any(|(_, its)| Arc::ptr_eq(its, changed)) {
             files.push((name.to_owned(), Arc::clone(changed)));
@@ -111,11 +111,11 @@ impl Inner {
         loop {
             let event = reader.next()?;
             let name = event.file_name().map(|name| OsStr::from_bytes(name.to_bytes()));
-            self.tell(event.wd(), name, event.events());
+            self.notify(event.wd(), name, event.events());
         }
     }
 
-    fn tell(&self, folder: i32, name: Option<&OsStr>, events: ReadFlags) {
+    fn notify(&self, folder: i32, name: Option<&OsStr>, events: ReadFlags) {
         let mut folders = self.folders();
         if events.contains(ReadFlags::QUEUE_OVERFLOW) {
             folders.values().flatten().for_each(|(_, changed)| changed.notify_one());
@@ -124,12 +124,12 @@ impl Inner {
             folders.remove(&folder).into_iter().flatten().for_each(|(_, changed)| changed.notify_one());
         } else if let Some(files) = folders.get(&folder) {
             // An event without a name concerns the folder itself.
-            let told = files.iter().filter(|(its, _)| name.is_none_or(|name| name == its));
-            told.for_each(|(_, changed)| changed.notify_one());
+            let watchers = files.iter().filter(|(its, _)| name.is_none_or(|name| name == its));
+            watchers.for_each(|(_, changed)| changed.notify_one());
         }
     }
 
-    fn forget(&self, folder: i32, changed: &Arc<Notify>) {
+    fn remove(&self, folder: i32, changed: &Arc<Notify>) {
         let mut folders = self.folders();
         let Some(files) = folders.get_mut(&folder) else { return };
         files.retain(|(_, its)| !Arc::ptr_eq(its, changed));
@@ -150,13 +150,13 @@ pub struct WatchedOutput {
     changed: Arc<Notify>,
     folder: Option<i32>,
     /// State of the file after the last write; `None` if it was deleted at once.
-    stamp: Option<Stamp>,
+    fingerprint: Option<FileFingerprint>,
 }
 
 /// Fingerprint of a file's state: device, inode, size, and ctime.
-type Stamp = (u64, u64, u64, i64, i64);
+type FileFingerprint = (u64, u64, u64, i64, i64);
 
-fn stamp(path: &Path) -> Option<Stamp> {
+fn fingerprint(path: &Path) -> Option<FileFingerprint> {
     let file = std::fs::symlink_metadata(path).ok()?;
     Some((file.dev(), file.ino(), file.len(), file.ctime(), file.ctime_nsec()))
 }
@@ -165,40 +165,40 @@ impl WatchedOutput {
     /// Watches the file's current state and folder. Call it after each write.
     pub async fn renew(&mut self) {
         let (watch, path, changed) = (self.watch.clone(), self.path.clone(), Arc::clone(&self.changed));
-        let look = move || (watch.0.add(&path, &changed), stamp(&path));
+        let renew = move || (watch.0.add(&path, &changed), fingerprint(&path));
         // A disk that hangs must not block the runtime.
-        let Ok((folder, stamp)) = tokio::task::spawn_blocking(look).await else { return };
-        self.stamp = stamp;
+        let Ok((folder, fingerprint)) = tokio::task::spawn_blocking(renew).await else { return };
+        self.fingerprint = fingerprint;
         if let (Some(folder), Some(before)) = (folder, self.folder)
             && before != folder
         {
-            self.watch.0.forget(before, &self.changed);
+            self.watch.0.remove(before, &self.changed);
         }
         self.folder = folder.or(self.folder);
     }
 
     /// Waits for a change of the file, by this or another process.
-    pub async fn noticed(&self) {
+    pub async fn changed(&self) {
         self.changed.notified().await;
     }
 
     /// Returns true if the file was replaced, changed or deleted since the last write.
     pub async fn is_changed(&self) -> bool {
         let path = self.path.clone();
-        let now = tokio::task::spawn_blocking(move || stamp(&path)).await.ok().flatten();
-        now.is_none() || now != self.stamp
+        let now = tokio::task::spawn_blocking(move || fingerprint(&path)).await.ok().flatten();
+        now.is_none() || now != self.fingerprint
     }
 }
 
 impl Drop for WatchedOutput {
     fn drop(&mut self) {
         if let Some(folder) = self.folder {
-            self.watch.0.forget(folder, &self.changed);
+            self.watch.0.remove(folder, &self.changed);
         }
     }
 }
 
-const WATCHED: WatchFlags = WatchFlags::CLOSE_WRITE
+const WATCH_FLAGS: WatchFlags = WatchFlags::CLOSE_WRITE
     .union(WatchFlags::ATTRIB)
     .union(WatchFlags::CREATE)
     .union(WatchFlags::DELETE)
@@ -209,22 +209,22 @@ const WATCHED: WatchFlags = WatchFlags::CLOSE_WRITE
 
 /// Backoff of restorations, so that a process that always changes a file cannot make a loop.
 #[derive(Debug, Default)]
-pub struct RestorePace {
+pub struct RestoreBackoff {
     restored: u32,
     last: Option<ClockReading>,
 }
 
-impl RestorePace {
+impl RestoreBackoff {
     /// Returns the time to check a change that was detected now: at once, or 1 s, 2 s, 4 s ... 1 min after the last
     /// restoration if there were any in the last ten minutes.
     pub fn check_at(&mut self, clock: &Clock) -> ClockReading {
         let now = clock.now();
-        let Some(last) = self.last.filter(|last| now.since(*last) < QUIET) else {
+        let Some(last) = self.last.filter(|last| now.since(*last) < RESET_AFTER) else {
             self.restored = 0;
             return now;
         };
         let wait = Duration::from_secs(1).saturating_mul(1 << self.restored.saturating_sub(1).min(10));
-        last + wait.min(LONGEST).max(now.since(last))
+        last + wait.min(MAX_WAIT).max(now.since(last))
     }
 
     /// Records a restoration.
@@ -234,8 +234,8 @@ impl RestorePace {
     }
 }
 
-const QUIET: Duration = Duration::from_mins(10);
-const LONGEST: Duration = Duration::from_mins(1);
+const RESET_AFTER: Duration = Duration::from_mins(10);
+const MAX_WAIT: Duration = Duration::from_mins(1);
 
 #[cfg(test)]
 mod tests {
@@ -245,7 +245,7 @@ mod tests {
     use crate::clock::TestClock;
 
     #[tokio::test]
-    async fn what_others_do_to_a_file_is_told_to_those_who_watch_it() {
+    async fn changes_by_other_processes_notify_watchers() {
         let folder = tempfile::tempdir().unwrap();
         let (path, other) = (folder.path().join("token"), folder.path().join("other"));
         let watch = OutputWatch::default();
@@ -256,30 +256,30 @@ mod tests {
         file.renew().await;
         let mut running = tokio::task::JoinSet::new();
         running.spawn(watch.clone().run(stop.clone()));
-        let noticed = async |file: &WatchedOutput| {
+        let expect_change = async |file: &WatchedOutput| {
             let within = Duration::from_secs(20);
-            tokio::time::timeout(within, file.noticed()).await.expect("it is noticed");
+            tokio::time::timeout(within, file.changed()).await.expect("it is changed");
             assert!(file.is_changed().await);
         };
         std::fs::write(&path, "12").unwrap();
-        noticed(&file).await;
+        expect_change(&file).await;
         file.renew().await;
         std::fs::write(&other, "1").unwrap();
         // A change of the content is several events, of which some may come late.
-        while tokio::time::timeout(Duration::from_millis(300), file.noticed()).await.is_ok() {}
+        while tokio::time::timeout(Duration::from_millis(300), file.changed()).await.is_ok() {}
         assert!(!file.is_changed().await, "another file was written");
         std::fs::rename(&other, &path).unwrap();
-        noticed(&file).await;
+        expect_change(&file).await;
         std::fs::remove_file(&path).unwrap();
-        noticed(&file).await;
+        expect_change(&file).await;
         std::fs::remove_dir(folder.path()).unwrap();
-        noticed(&file).await;
+        expect_change(&file).await;
         std::fs::create_dir(folder.path()).unwrap();
         std::fs::write(&path, "2").unwrap();
         file.renew().await;
         assert!(!file.is_changed().await);
         std::fs::remove_file(&path).unwrap();
-        noticed(&file).await;
+        expect_change(&file).await;
         drop(file);
         assert!(watch.0.folders().is_empty(), "nothing is watched for nobody");
         stop.cancel();
@@ -287,18 +287,18 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_file_that_is_always_changed_is_restored_ever_more_slowly() {
+    async fn a_file_that_is_always_changed_is_restored_with_backoff() {
         let clock = Clock::Test(TestClock::starting_at(SystemTime::UNIX_EPOCH));
-        let mut pace = RestorePace::default();
+        let mut backoff = RestoreBackoff::default();
         let mut waits = Vec::new();
         for _ in 0..10 {
-            let (now, at) = (clock.now(), pace.check_at(&clock));
+            let (now, at) = (clock.now(), backoff.check_at(&clock));
             waits.push(now.until(at).as_secs());
             clock.sleep_until(at).await;
-            pace.restored(&clock);
+            backoff.restored(&clock);
         }
         assert_eq!(waits, [0, 1, 2, 4, 8, 16, 32, 60, 60, 60]);
-        clock.sleep(QUIET).await;
-        assert_eq!(clock.now().until(pace.check_at(&clock)), Duration::ZERO);
+        clock.sleep(RESET_AFTER).await;
+        assert_eq!(clock.now().until(backoff.check_at(&clock)), Duration::ZERO);
     }
 }

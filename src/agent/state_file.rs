@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_same_key_the_same_use_and_the_same_names_open_what_was_sealed() {
+    fn data_opens_only_with_the_same_key_purpose_and_names() {
         let names = ["web", "https://vault:8200", "role"];
         let sealed = seal("key", KeyPurpose::Token, &names).seal(b"hvs.canary").unwrap();
         assert_eq!(&**seal("key", KeyPurpose::Token, &names).open(&sealed).unwrap(), b"hvs.canary");

@@ -58,7 +58,7 @@ impl Reader {
     /// # Errors
     /// There was no answer, the server or the agent refused, or it made no sense.
     pub async fn read(&self, path: &str) -> Result<SecretResponse, CallError> {
-        self.upstream.ask(self.token.as_ref(), &SecretRequest::read(path), self.namespace.as_deref()).await
+        self.upstream.request_secret(self.token.as_ref(), &SecretRequest::read(path), self.namespace.as_deref()).await
     }
 
     /// Renders a template: asks for what it needs until nothing is missing.
@@ -90,7 +90,7 @@ impl Reader {
     }
 
     async fn ask(&self, request: &SecretRequest) -> Result<Resolved, RenderError> {
-        match self.upstream.ask(self.token.as_ref(), request, self.namespace.as_deref()).await {
+        match self.upstream.request_secret(self.token.as_ref(), request, self.namespace.as_deref()).await {
             Ok(answer) => Ok(Resolved::Secret(Arc::new(answer))),
             Err(error @ CallError::Unreachable { .. }) => Err(RenderError::Nobody(error)),
             Err(error) if error.verdict() == TokenVerdict::Unavailable => Err(RenderError::Unavailable(error)),

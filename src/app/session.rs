@@ -193,7 +193,7 @@ impl Session {
             if let Some(token) = token
                 && let Ok(before) = token.await
             {
-                self.keeper.inherit(before);
+                self.keeper.adopt(before);
             }
         }
         let farewell = self.keeper.run(orders.stop.clone()).await;

@@ -155,7 +155,7 @@ impl Words<'_> {
         does.extend(
             life.state
                 .as_ref()
-                .filter(|state| state.seal.is_some())
+                .filter(|state| state.seal_key.is_some())
                 .map(|state| format!("keeps the token over a restart, sealed in {}", state.file.display())),
         );
         let end = match (life.revoke_on_exit, upstream.kind) {

@@ -69,8 +69,10 @@ pub(super) fn read(
             }
         }
     }
-    let state = state_dir
-        .map(|folder| token_lifecycle::SessionStateOptions { file: folder.join(format!("{name}.state")), seal });
+    let state = state_dir.map(|folder| token_lifecycle::SessionStateOptions {
+        file: folder.join(format!("{name}.state")),
+        seal_key: seal,
+    });
     reader.finish();
     Some(Session {
         upstream: upstream?,

@@ -195,7 +195,7 @@ impl Sessions {
         file: &str,
     ) -> Option<PersistOptions> {
         let (diagnostics, (at, key)) = (reader.scope.diagnostics, asked);
-        let lacks = self.states.get(session)?.as_ref().is_none_or(|state| state.seal.is_none());
+        let lacks = self.states.get(session)?.as_ref().is_none_or(|state| state.seal_key.is_none());
         if lacks && !self.said.borrow_mut().insert(format!("{key} {session}")) {
             return None;
         }
@@ -204,7 +204,7 @@ impl Sessions {
             diagnostics.lacking(at, key, found, format!("make {STATE_DIR}, or name another as agent.state_dir"));
             return None;
         };
-        let Some(seal) = state.seal.clone() else {
+        let Some(seal) = state.seal_key.clone() else {
             let found = format!("given where session {session} has no seal_key_file, which seals what is kept");
             diagnostics.missing(at, key, found, "give the session one (openssl rand -hex 32), or leave persist out");
             return None;

@@ -83,7 +83,10 @@ impl AppRoleSource {
         };
         let creation_path = self.upstream.wrapping_creation_path(&token, namespace).await.map_err(failed)?;
         if creation_path.trim_matches('/') != path.trim_matches('/') {
-            return Err(denied(format!("what is wrapped was made by {creation_path:?}, not by {path:?}"), FOREIGN));
+            return Err(denied(
+                format!("the wrapping token was created by {creation_path:?}, not by {path:?}"),
+                FOREIGN,
+            ));
         }
         let inside = self.upstream.unwrap(&token, "secret_id", namespace).await.map_err(failed)?;
         let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
@@ -93,8 +96,8 @@ impl AppRoleSource {
 }
 
 const NOT_WRAPPED: &str = "leave secret_id_wrapping_path out if the file holds the secret id itself";
-const OPENED: &str = "it has ended, or somebody else opened it: find out who, then make a new one";
-const FOREIGN: &str = "somebody may have put another one in its place; secret_id_wrapping_path says what is expected";
+const OPENED: &str = "it has expired, or somebody else unwrapped it: find out who, then create a new one";
+const FOREIGN: &str = "somebody may have replaced it; secret_id_wrapping_path sets the expected path";
 
 #[async_trait]
 impl IdentitySource for AppRoleSource {

@@ -26,7 +26,7 @@ pub(super) async fn token(
     let challenge = match transport.send(ask()).await {
         Err(AttemptError::Refused(ErrorResponse { status: 401, challenge: Some(challenge), .. })) => challenge,
         Err(AttemptError::Refused(ErrorResponse { status: 401, .. })) | Ok(_) => {
-            return Err(AttemptError::setting("the Arc agent asked for no proof of its group, which it always does"));
+            return Err(AttemptError::setting("the Arc agent sent no challenge, which it always should"));
         }
         Err(failure) => return Err(failure),
     };
@@ -50,14 +50,14 @@ fn challenged_path(challenge: &str) -> Result<PathBuf, AttemptError> {
 fn read_key(path: &Path, folder: &Path) -> Result<Zeroizing<String>, AttemptError> {
     let refuse = |why: &str| AttemptError::setting(format!("the Arc agent named {}, which {why}", path.display()));
     if path.extension().is_none_or(|extension| extension != "key") {
-        return Err(refuse("is no .key file"));
+        return Err(refuse("is not a .key file"));
     }
     let cannot = |what: &Path, error: &std::io::Error| AttemptError::Setting {
         message: format!("cannot read {}: {error}", what.display()),
         hint: Some("run as root or in the group himds"),
     };
     let home = folder.canonicalize().map_err(|error| cannot(folder, &error))?;
-    let parent = path.parent().filter(|_| path.is_absolute()).ok_or_else(|| refuse("is no absolute path"))?;
+    let parent = path.parent().filter(|_| path.is_absolute()).ok_or_else(|| refuse("is not an absolute path"))?;
     let parent = parent.canonicalize().map_err(|_| refuse(OUTSIDE))?;
     let name = path.file_name().filter(|_| parent == home).ok_or_else(|| refuse(OUTSIDE))?;
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -67,7 +67,7 @@ fn read_key(path: &Path, folder: &Path) -> Result<Zeroizing<String>, AttemptErro
         Err(error) => return Err(cannot(path, &error.into())),
     };
     if !file.metadata().is_ok_and(|metadata| metadata.is_file()) {
-        return Err(refuse("is no regular file"));
+        return Err(refuse("is not a regular file"));
     }
     let mut key = Zeroizing::new(String::new());
     file.take(LARGEST_KEY + 1).read_to_string(&mut key).map_err(|error| cannot(path, &error))?;
@@ -109,15 +109,15 @@ mod tests {
         check("tokens/good.key", "4096 bytes");
         check("way/good.key", "4096 bytes");
         check("tokens/large.key", "larger than 4096");
-        check("tokens/other.txt", "no .key file");
+        check("tokens/other.txt", "not a .key file");
         check("tokens/../x.key", "not in its own folder");
         check("tokens/deeper/x.key", "not in its own folder");
         check("x.key", "not in its own folder");
         check("/etc/shadow.key", "not in its own folder");
         check("/nonexistent/x.key", "not in its own folder");
-        check("good.key", "no absolute path");
+        check("good.key", "not an absolute path");
         check("tokens/link.key", "symlink");
-        check("tokens/folder.key", "no regular file");
+        check("tokens/folder.key", "not a regular file");
         check("tokens/gone.key", "cannot read");
     }
 

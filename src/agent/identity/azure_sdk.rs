@@ -13,7 +13,7 @@ use azure_core::http::{AsyncRawResponse, Body, ClientOptions, HttpClient, Method
 use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
 
-use super::error::{AttemptError, quoted};
+use super::error::{AttemptError, quote};
 use super::token_proxy::TokenProxy;
 use super::transport::Transport;
 use crate::error_chain::format_chain;
@@ -42,7 +42,7 @@ pub(super) async fn token(credential: &dyn TokenCredential, scope: &str) -> Resu
 pub(super) fn failure(error: &Error) -> AttemptError {
     let first: &(dyn std::error::Error + 'static) = error;
     let found = std::iter::successors(Some(first), |error| error.source()).find_map(|error| error.downcast_ref());
-    found.cloned().unwrap_or_else(|| AttemptError::setting(quoted(&format_chain(first), 300)))
+    found.cloned().unwrap_or_else(|| AttemptError::setting(quote(&format_chain(first), 300)))
 }
 
 /// Wraps our error in one that the SDK passes on without a retry.

@@ -31,7 +31,7 @@ use crate::os::{self, KeyFileError};
 /// Reads the certificate, signs an assertion at the time `now`, and exchanges it for a token of this scope.
 pub(super) async fn token(
     transport: &Transport,
-    who: &ServicePrincipal,
+    principal: &ServicePrincipal,
     certificate: &Certificate,
     scope: &str,
     now: SystemTime,
@@ -41,9 +41,14 @@ pub(super) async fn token(
     let reading = tokio::task::spawn_blocking(move || Signer::read(&file)).await;
     let signer =
         reading.map_err(|_| AttemptError::setting("the client certificate was not read: keyward is stopping"))??;
-    let assertion = signer.assertion(who, certificate.send_chain, now)?;
-    workload::exchange(azure_sdk::SdkHttpClient::new(transport.clone()), who, Signed(assertion.to_string()), scope)
-        .await
+    let assertion = signer.assertion(principal, certificate.send_chain, now)?;
+    workload::exchange(
+        azure_sdk::SdkHttpClient::new(transport.clone()),
+        principal,
+        Signed(assertion.to_string()),
+        scope,
+    )
+    .await
 }
 
 struct Signed(String);
@@ -73,8 +78,8 @@ impl Signer {
         let content = std::fs::read(&certificate.path)
             .map_err(|error| AttemptError::setting(format!("cannot read {name}: {error}")))?;
         let password = certificate.password.as_ref().map_or("", ExposeSecret::expose_secret);
-        Self::parse(&Zeroizing::new(content), password).map_err(|why| AttemptError::Setting {
-            message: format!("{name} {why}"),
+        Self::parse(&Zeroizing::new(content), password).map_err(|reason| AttemptError::Setting {
+            message: format!("{name} {reason}"),
             hint: Some(
                 "give a PEM or PKCS#12 file with the certificate and its RSA key, and the password of an encrypted one in \
                  AZURE_CLIENT_CERTIFICATE_PASSWORD",
@@ -119,7 +124,7 @@ impl Signer {
     /// Signs a client assertion that is valid for ten minutes.
     fn assertion(
         &self,
-        who: &ServicePrincipal,
+        principal: &ServicePrincipal,
         send_chain: bool,
         now: SystemTime,
     ) -> Result<Zeroizing<String>, AttemptError> {
@@ -135,8 +140,8 @@ impl Signer {
         }
         let start = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs();
         let claims = json!({
-            "aud": format!("{}{}/oauth2/v2.0/token", who.authority, who.tenant), "iss": who.client_id,
-            "sub": who.client_id, "jti": URL_SAFE_NO_PAD.encode(id), "nbf": start, "iat": start, "exp": start + 600,
+            "aud": format!("{}{}/oauth2/v2.0/token", principal.authority, principal.tenant), "iss": principal.client_id,
+            "sub": principal.client_id, "jti": URL_SAFE_NO_PAD.encode(id), "nbf": start, "iat": start, "exp": start + 600,
         });
         let text = jwt::signing_input(&header, &claims);
         let mut signature = vec![0; self.key.public_modulus_len()];

@@ -11,15 +11,16 @@ use super::transport::Transport;
 /// Requests a token of this scope from the token endpoint.
 pub(super) async fn token(
     transport: &Transport,
-    who: &ServicePrincipal,
+    principal: &ServicePrincipal,
     secret: &SecretString,
     scope: &str,
 ) -> Result<SecretString, AttemptError> {
     let client = azure_sdk::SdkHttpClient::new(transport.hiding(secret.clone()));
-    let client_options = azure_sdk::options(client, Some(&who.authority));
+    let client_options = azure_sdk::options(client, Some(&principal.authority));
     let options = ClientSecretCredentialOptions { client_options };
     let secret = secret.expose_secret().to_owned();
-    let credential = ClientSecretCredential::new(&who.tenant, who.client_id.clone(), secret.into(), Some(options))
-        .map_err(|error| azure_sdk::failure(&error))?;
+    let credential =
+        ClientSecretCredential::new(&principal.tenant, principal.client_id.clone(), secret.into(), Some(options))
+            .map_err(|error| azure_sdk::failure(&error))?;
     azure_sdk::token(credential.as_ref(), scope).await
 }

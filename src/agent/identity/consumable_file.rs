@@ -34,15 +34,15 @@ impl ConsumableFile {
                 if self.remove {
                     if let Err(error) = std::fs::remove_file(&self.path) {
                         let path = self.path.display();
-                        tracing::warn!(event = "identity.file.cleanup_failed", %path, %error, "a file could not be removed");
+                        tracing::warn!(event = "identity.file.cleanup_failed", %path, %error, "cannot delete a file");
                     }
                     *last = Some(read.clone());
                 }
                 Ok(read)
             }
             Err(error) => {
-                let kept = last.clone().filter(|_| !self.path.exists());
-                kept.ok_or_else(|| unreadable(source_name, &error))
+                let cached = last.clone().filter(|_| !self.path.exists());
+                cached.ok_or_else(|| unreadable(source_name, &error))
             }
         }
     }

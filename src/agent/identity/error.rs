@@ -72,7 +72,7 @@ pub(super) enum AttemptError {
     NoAssertion(String),
     /// The token has expired or is about to.
     #[error("the token expires in less than a minute")]
-    Stale,
+    Expiring,
     /// A problem that only a change of settings can solve.
     #[error("{message}")]
     Setting {
@@ -124,7 +124,7 @@ impl AttemptError {
 /// Redacts secrets that a response may echo, in plain and in form encoding.
 ///
 /// Call it before the text is truncated, which could leave half of a secret.
-pub(super) fn hide(text: &str, secrets: &[SecretString]) -> String {
+pub(super) fn redact(text: &str, secrets: &[SecretString]) -> String {
     let mut text = text.to_owned();
     for secret in secrets.iter().map(ExposeSecret::expose_secret).filter(|secret| !secret.is_empty()) {
         let encoded: String = url::form_urlencoded::byte_serialize(secret.as_bytes()).collect();
@@ -134,25 +134,25 @@ pub(super) fn hide(text: &str, secrets: &[SecretString]) -> String {
 }
 
 /// Quotes untrusted text on one line: at most `most` printable characters, with tokens redacted.
-pub(super) fn quoted(text: &str, most: usize) -> String {
+pub(super) fn quote(text: &str, most: usize) -> String {
     // The truncated text may end in the start of a token, which is redacted too.
     let start: String = text.chars().take(most.saturating_mul(4)).collect();
-    let line = start.split_whitespace().map(hide_tokens).collect::<Vec<_>>().join(" ");
+    let line = start.split_whitespace().map(redact_tokens).collect::<Vec<_>>().join(" ");
     line.chars().filter(|letter| !letter.is_control()).take(most).collect()
 }
 
 /// Redacts JWTs, which start as base64url of `{"`.
-fn hide_tokens(word: &str) -> String {
+fn redact_tokens(word: &str) -> String {
     let is_token = |letter: char| letter.is_ascii_alphanumeric() || "-_.%=".contains(letter);
-    let mut shown = String::new();
+    let mut redacted = String::new();
     let mut rest = word;
     while let Some(at) = rest.find("eyJ") {
         let (before, token) = rest.split_at(at);
-        shown.push_str(before);
-        shown.push_str(HIDDEN);
+        redacted.push_str(before);
+        redacted.push_str(HIDDEN);
         rest = token.trim_start_matches(is_token);
     }
-    shown + rest
+    redacted + rest
 }
 
 const HIDDEN: &str = "[hidden]";
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn quoted_text_is_short_plain_and_without_tokens() {
-        let check = |text: &str, wanted: &str| assert_eq!(quoted(text, 40), wanted);
+        let check = |text: &str, wanted: &str| assert_eq!(quote(text, 40), wanted);
         check("<html>\n  <body>\u{7}no", "<html> <body>no");
         check("got eyJhbGciOi.eyJhdWQi.c2ln, sorry", "got [hidden], sorry");
         check("a=eyJhbGci&b=eyJhdWQi.x", "a=[hidden]&b=[hidden]");
@@ -172,15 +172,15 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_that_was_echoed_is_hidden_in_both_its_forms() {
+    fn an_echoed_secret_is_redacted_in_both_encodings() {
         let secrets = [SecretString::from("s3cr=t"), SecretString::from("")];
-        assert_eq!(hide("s3cr=t and s3cr%3Dt", &secrets), "[hidden] and [hidden]");
+        assert_eq!(redact("s3cr=t and s3cr%3Dt", &secrets), "[hidden] and [hidden]");
     }
 
     proptest! {
         #[test]
-        fn no_text_breaks_the_quoting(text in "(eyJ|[a-z.,é \\n\u{7}]){0,500}") {
-            let line = quoted(&text, 100);
+        fn quoting_accepts_any_text(text in "(eyJ|[a-z.,é \\n\u{7}]){0,500}") {
+            let line = quote(&text, 100);
             prop_assert!(line.chars().count() <= 100 && !line.contains("eyJ") && !line.contains('\n'));
         }
     }

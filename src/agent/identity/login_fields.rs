@@ -34,8 +34,8 @@ pub(super) fn login_fields(
     let found = LoginFields {
         subscription_id: found.subscription_id.filter(|id| is_guid(id)),
         resource_group_name: found.resource_group_name.filter(|name| is_group_name(name)),
-        vm_name: found.vm_name.filter(|name| is_machine_name(name)),
-        vmss_name: found.vmss_name.filter(|name| is_machine_name(name)),
+        vm_name: found.vm_name.filter(|name| is_vm_name(name)),
+        vmss_name: found.vmss_name.filter(|name| is_vm_name(name)),
         resource_id: found.resource_id,
     };
     let or = |set: &Option<String>, found: Option<String>| set.clone().or(found);
@@ -116,7 +116,7 @@ fn is_group_name(text: &str) -> bool {
 }
 
 /// The server's rule `^[a-zA-Z]$|^[a-zA-Z][a-zA-Z0-9.\-_]*[a-zA-Z0-9_]$`: a name that starts with a digit is refused.
-fn is_machine_name(text: &str) -> bool {
+fn is_vm_name(text: &str) -> bool {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || b".-_".contains(&byte);
     text.bytes().all(fits)
         && text.starts_with(|first: char| first.is_ascii_alphabetic())
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn the_instance_document_helps_only_where_claims_do_not_tell() {
+    fn the_instance_document_is_used_only_without_resource_claims() {
         let document = InstanceMetadata {
             name: "set_0".to_owned(),
             subscription: SUBSCRIPTION.to_owned(),
@@ -200,9 +200,9 @@ mod tests {
     }
 
     #[test]
-    fn names_are_judged_as_the_server_judges_them() {
+    fn names_are_validated_by_the_servers_rules() {
         let check = |name: &str, machine: bool, group: bool| {
-            assert_eq!((is_machine_name(name), is_group_name(name)), (machine, group), "{name:?}");
+            assert_eq!((is_vm_name(name), is_group_name(name)), (machine, group), "{name:?}");
         };
         check("a", true, true);
         check("vm-1", true, true);

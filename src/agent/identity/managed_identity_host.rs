@@ -35,7 +35,7 @@ pub(super) fn detect(
     let get = |name| variables.get(name);
     let url = |name: &str, written: &str| {
         let url = Url::parse(written).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
-        url.ok_or_else(|| config_error(format!("{name} is no http URL"), None))
+        url.ok_or_else(|| config_error(format!("{name} is not an http URL"), None))
     };
     let partial = |set: &str, missing: &str| {
         let message = format!("{set} is set, but {missing} is missing");
@@ -95,7 +95,7 @@ impl ManagedIdentityHost {
     }
 
     /// Returns an error for an identity that this host cannot provide, so that another one never takes its place.
-    pub(super) fn accepts(&self, which: &ManagedIdentity) -> Result<(), IdentityError> {
+    pub(super) fn check_identity(&self, which: &ManagedIdentity) -> Result<(), IdentityError> {
         let given = match which {
             ManagedIdentity::System => return Ok(()),
             ManagedIdentity::ObjectId(_) => "object_id",
@@ -108,7 +108,7 @@ impl ManagedIdentityHost {
             }
             Self::Metadata | Self::AppService { .. } => return Ok(()),
         };
-        let hint = Some("give no identity, or run where it is assigned");
+        let hint = Some("remove the configured identity, or run where it is assigned");
         Err(IdentityError {
             kind: IdentityErrorKind::Config,
             source_name: self.name(),

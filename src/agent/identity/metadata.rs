@@ -34,12 +34,12 @@ pub(super) async fn token(
         Ok(credential) => azure_sdk::token(credential.as_ref(), &format!("{resource}/.default")).await,
         // The SDK reads the process's own variables and refuses some kinds of host by them. Ours have already shown that
         // this is none of those.
-        Err(_) => by_hand(transport, url, which, resource).await,
+        Err(_) => request_without_sdk(transport, url, which, resource).await,
     }
 }
 
 /// Sends the SDK's request without the SDK.
-async fn by_hand(
+async fn request_without_sdk(
     transport: &Transport,
     mut url: Url,
     which: &ManagedIdentity,
@@ -71,10 +71,10 @@ pub(super) async fn instance(transport: &Transport, base: &Url) -> Result<Instan
             answer => answer,
         }
     };
-    let late = |_| Err(AttemptError::Broken(format!("the time was up after {} s", INSTANCE.as_secs())));
-    let body = tokio::time::timeout(INSTANCE, asking).await.unwrap_or_else(late)?;
+    let late = |_| Err(AttemptError::Broken(format!("no response within {} s", INSTANCE_LIMIT.as_secs())));
+    let body = tokio::time::timeout(INSTANCE_LIMIT, asking).await.unwrap_or_else(late)?;
     let document: Map<String, Value> = serde_json::from_slice(&body)
-        .map_err(|_| AttemptError::Unreadable(format!("{} bytes that are no JSON object", body.len())))?;
+        .map_err(|_| AttemptError::Unreadable(format!("{} bytes that are not a JSON object", body.len())))?;
     let text = |name: &str| document.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
     Ok(InstanceMetadata {
         name: text("name"),
@@ -92,4 +92,4 @@ fn below(base: &Url, path: &str) -> Url {
 }
 
 /// Time limit of the instance document, which logins can do without.
-const INSTANCE: Duration = Duration::from_secs(2);
+const INSTANCE_LIMIT: Duration = Duration::from_secs(2);

@@ -45,7 +45,7 @@ pub fn preflight(claims: &UnverifiedClaims, audience: Option<&str>, now: SystemT
 fn verdict(claims: &UnverifiedClaims, now: SystemTime) -> PreflightVerdict {
     if let Some(since) = claims.exp.and_then(|end| now.duration_since(end).ok()) {
         let reason = format!(
-            "the identity token ended {} s ago: this machine's clock is ahead, or the cloud gave an old token",
+            "the identity token expired {} s ago: this machine's clock is ahead, or the cloud gave an old token",
             since.as_secs()
         );
         return PreflightVerdict::Expired { since, reason };
@@ -67,7 +67,7 @@ fn wrong_audience(claims: &UnverifiedClaims, audience: &str) -> Option<String> {
         return None;
     }
     let found = match claims.aud.as_slice() {
-        [] => return Some(format!("the identity token names no audience, {audience:?} was asked for")),
+        [] => return Some(format!("the identity token names no audience, {audience:?} was requested")),
         [one] => format!("{one:?}"),
         many => many.iter().map(|one| format!("{one:?}")).collect::<Vec<_>>().join(", "),
     };
@@ -78,7 +78,7 @@ fn wrong_audience(claims: &UnverifiedClaims, audience: &str) -> Option<String> {
     } else {
         "set `resource` to what the server's auth method is configured with"
     };
-    Some(format!("the identity token is for {found}, {audience:?} was asked for ({advice})"))
+    Some(format!("the identity token is for {found}, {audience:?} was requested ({advice})"))
 }
 
 /// Servers accept tokens of version 1.0, whose issuer is `https://sts.HOST/TENANT/` in every Azure cloud.
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_looks_wrong_is_a_warning_and_the_login_is_sent() {
+    fn suspicious_claims_are_warnings_and_the_login_is_sent() {
         let check = |change: &dyn Fn(&mut UnverifiedClaims), wanted: &[&str]| {
             let mut claims = good();
             change(&mut claims);
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_token_outside_its_time_is_held_back() {
+    fn only_a_token_outside_its_validity_is_not_sent() {
         let check = |nbf: u64, exp: u64, wanted: &str| {
             let claims = UnverifiedClaims { nbf: Some(at(nbf)), exp: Some(at(exp)), ..good() };
             let found = match preflight(&claims, Some("https://management.azure.com/"), at(NOW)).verdict {

@@ -30,7 +30,7 @@ pub(super) enum FailureKind {
     AssertionMissing,
     AssertionExpired,
     NotReplicated,
-    Stale,
+    Expiring,
     Rejected,
 }
 
@@ -43,9 +43,9 @@ struct RetryRule {
 }
 
 /// Time limit of all attempts of one login. A metadata service that updates itself answers 410 for up to 70 s.
-pub(super) const BUDGET: Duration = Duration::from_secs(90);
+pub(super) const TIME_LIMIT: Duration = Duration::from_secs(90);
 /// Longest `Retry-After` that is waited for here.
-const LONGEST_ASKED: Duration = Duration::from_mins(1);
+const MAX_RETRY_AFTER: Duration = Duration::from_mins(1);
 
 /// Retry policy of one login: counts its failed attempts by kind.
 #[derive(Debug, Default)]
@@ -70,12 +70,12 @@ impl RetryPolicy {
         let wait = Duration::from_secs(*rule(failure_kind, endpoint).waits.get(before)?);
         let wait = match retry_after(failure) {
             // A longer one is returned to the session, which waits for it.
-            Some(asked_for) if asked_for > LONGEST_ASKED => return None,
-            Some(asked_for) => asked_for,
+            Some(wait) if wait > MAX_RETRY_AFTER => return None,
+            Some(wait) => wait,
             None if endpoint == Endpoint::Authority => wait.mul_f64(0.5 + 0.5 * unit),
             None => wait,
         };
-        (elapsed.saturating_add(wait) <= BUDGET).then_some(wait)
+        (elapsed.saturating_add(wait) <= TIME_LIMIT).then_some(wait)
     }
 }
 
@@ -117,7 +117,7 @@ pub(super) fn failure_kind(failure: &AttemptError, endpoint: Endpoint) -> Failur
         AttemptError::ConnectTimedOut(_) => FailureKind::ConnectTimedOut,
         AttemptError::Broken(_) | AttemptError::Unreadable(_) => FailureKind::Trouble,
         AttemptError::NoAssertion(_) => FailureKind::AssertionMissing,
-        AttemptError::Stale => FailureKind::Stale,
+        AttemptError::Expiring => FailureKind::Expiring,
         AttemptError::Untrusted(_)
         | AttemptError::TooLarge
         | AttemptError::Redirected(_)
@@ -214,7 +214,7 @@ const fn rule(failure_kind: FailureKind, endpoint: Endpoint) -> RetryRule {
                  to work",
             ),
         ),
-        FailureKind::Stale => (
+        FailureKind::Expiring => (
             &[5, 5, 5],
             IdentityErrorKind::NotReady,
             Some("the service gave an old token again, or this machine's clock is ahead"),

@@ -11,7 +11,7 @@ use super::error::AttemptError;
 use super::login_fields::{self, InstanceMetadata};
 use super::managed_identity_host::ManagedIdentityHost;
 use super::retry::{Endpoint, RetryPolicy, to_identity_error};
-use super::source_selection::{SelectedSource, Selection, choose};
+use super::source_selection::{SelectedSource, Selection, select_source};
 use super::transport::Transport;
 use super::{
     CloudEndpoints, CloudIdentityOptions, IdentityError, IdentityProof, IdentitySource, SignedToken, app_service, arc,
@@ -27,13 +27,13 @@ impl CloudIdentityOptions {
     /// # Errors
     /// The variables of the source are incomplete, or the host cannot provide the configured identity.
     pub fn build(&self, clock: Clock) -> Result<Box<dyn IdentitySource>, IdentityError> {
-        choose(self)?;
+        select_source(self)?;
         Ok(Box::new(CloudSource {
             options: self.clone(),
             clock,
             machine: OnceLock::new(),
             authority: OnceLock::new(),
-            announced: Mutex::new(None),
+            logged_selection: Mutex::new(None),
             failing: AtomicBool::new(false),
             instance: Mutex::new(None),
             proxy_ca: Mutex::new(None),
@@ -70,7 +70,7 @@ struct CloudSource {
     machine: OnceLock<Transport>,
     authority: OnceLock<Transport>,
     /// The source that was logged last.
-    announced: Mutex<Option<String>>,
+    logged_selection: Mutex<Option<String>>,
     /// True if the last proof failed. Then a single attempt is made per proof: the session has a backoff of its own.
     failing: AtomicBool,
     /// Cached instance metadata.
@@ -82,21 +82,22 @@ struct CloudSource {
 #[async_trait]
 impl IdentitySource for CloudSource {
     async fn prove(&self) -> Result<IdentityProof, IdentityError> {
-        let proof = self.attempt_all().await;
+        let proof = self.get_proof().await;
         self.failing.store(proof.is_err(), Ordering::Relaxed);
         proof
     }
 
     fn describe(&self) -> String {
-        choose(&self.options).map_or_else(|error| error.source_name.to_owned(), |choice| choice.selected.describe())
+        select_source(&self.options)
+            .map_or_else(|error| error.source_name.to_owned(), |selection| selection.selected.describe())
     }
 }
 
 impl CloudSource {
-    async fn attempt_all(&self) -> Result<IdentityProof, IdentityError> {
-        let choice = choose(&self.options)?;
-        self.announce(&choice);
-        let source = &choice.selected;
+    async fn get_proof(&self) -> Result<IdentityProof, IdentityError> {
+        let selection = select_source(&self.options)?;
+        self.log_selection(&selection);
+        let source = &selection.selected;
         let endpoint = match source {
             SelectedSource::Managed(ManagedIdentityHost::Metadata, _) => Endpoint::Metadata,
             SelectedSource::Managed(..) => Endpoint::ManagedIdentityHost,
@@ -121,17 +122,17 @@ impl CloudSource {
     }
 
     /// Logs the selection once, and again when it changes.
-    fn announce(&self, choice: &Selection) {
-        let source = choice.selected.describe();
-        let mut announced = self.announced.lock().unwrap_or_else(PoisonError::into_inner);
-        if announced.as_ref() == Some(&source) {
+    fn log_selection(&self, selection: &Selection) {
+        let source = selection.selected.describe();
+        let mut logged_selection = self.logged_selection.lock().unwrap_or_else(PoisonError::into_inner);
+        if logged_selection.as_ref() == Some(&source) {
             return;
         }
-        for (name, reason) in &choice.skipped {
+        for (name, reason) in &selection.skipped {
             tracing::info!(event = "identity.source.skipped", source = name, reason, "an identity source was skipped");
         }
         tracing::info!(event = "identity.source.chosen", source, "identity source selected");
-        *announced = Some(source);
+        *logged_selection = Some(source);
     }
 
     /// Gets a token that is valid for another minute, with retries.
@@ -143,11 +144,11 @@ impl CloudSource {
         let start = self.clock.now();
         let mut retry_policy = RetryPolicy::default();
         loop {
-            let (failure, last) = match self.ask(source).await {
+            let (failure, last) = match self.request_token(source).await {
                 Ok(jwt) => {
                     let claims = UnverifiedClaims::decode(jwt.expose_secret()).ok();
                     match self.remaining(claims.as_ref()) {
-                        Some(left) if left <= LEAST => (AttemptError::Stale, Some((jwt, claims, left))),
+                        Some(left) if left <= MIN_VALIDITY => (AttemptError::Expiring, Some((jwt, claims, left))),
                         _ => return Ok((jwt, claims)),
                     }
                 }
@@ -176,7 +177,7 @@ impl CloudSource {
         Some(claims?.exp?.duration_since(self.clock.now().wall).unwrap_or(Duration::ZERO))
     }
 
-    async fn ask(&self, source: &SelectedSource) -> Result<SecretString, AttemptError> {
+    async fn request_token(&self, source: &SelectedSource) -> Result<SecretString, AttemptError> {
         let now = self.clock.now().wall;
         let (resource, scope) = (self.options.managed_resource(), self.options.environment_scope());
         match source {
@@ -189,29 +190,29 @@ impl CloudSource {
             SelectedSource::Managed(ManagedIdentityHost::Arc { endpoint }, _) => {
                 arc::token(self.machine()?, endpoint, &self.options.endpoints.arc_tokens, &resource).await
             }
-            SelectedSource::ClientSecret(who, secret) => {
-                client_secret::token(self.authority()?, who, secret, &scope).await
+            SelectedSource::ClientSecret(principal, secret) => {
+                client_secret::token(self.authority()?, principal, secret, &scope).await
             }
-            SelectedSource::ClientCertificate(who, certificate) => {
-                client_certificate::token(self.authority()?, who, certificate, &scope, now).await
+            SelectedSource::ClientCertificate(principal, certificate) => {
+                client_certificate::token(self.authority()?, principal, certificate, &scope, now).await
             }
-            SelectedSource::Workload(who, file, None) => {
+            SelectedSource::Workload(principal, file, None) => {
                 let client = azure_sdk::SdkHttpClient::new(self.authority()?.clone());
-                workload::token(client, who, file, &scope, now).await
+                workload::token(client, principal, file, &scope, now).await
             }
-            SelectedSource::Workload(who, file, Some(proxy)) => {
+            SelectedSource::Workload(principal, file, Some(proxy)) => {
                 // Built for each exchange: the trusted authorities may have changed.
                 let client = azure_sdk::SdkHttpClient::through(proxy.transport(&self.proxy_ca)?, proxy.clone());
-                workload::token(client, who, file, &scope, now).await
+                workload::token(client, principal, file, &scope, now).await
             }
         }
     }
 
     /// Returns the instance metadata, cached after the first response; the login works without it.
     async fn instance(&self) -> Option<InstanceMetadata> {
-        let kept = self.instance.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if kept.is_some() {
-            return kept;
+        let cached = self.instance.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if cached.is_some() {
+            return cached;
         }
         match metadata::instance(self.machine().ok()?, &self.options.endpoints.metadata).await {
             Ok(found) => {
@@ -226,16 +227,16 @@ impl CloudSource {
     }
 
     fn machine(&self) -> Result<&Transport, AttemptError> {
-        kept(&self.machine, Transport::machine)
+        get_or_build(&self.machine, Transport::machine)
     }
 
     fn authority(&self) -> Result<&Transport, AttemptError> {
         let CloudEndpoints { authority_ca, authority_is_here, .. } = &self.options.endpoints;
-        kept(&self.authority, || Transport::authority(authority_ca.as_deref(), *authority_is_here))
+        get_or_build(&self.authority, || Transport::authority(authority_ca.as_deref(), *authority_is_here))
     }
 }
 
-fn kept(
+fn get_or_build(
     cell: &OnceLock<Transport>,
     make: impl FnOnce() -> Result<Transport, AttemptError>,
 ) -> Result<&Transport, AttemptError> {
@@ -247,4 +248,4 @@ fn kept(
 }
 
 /// Shortest rest of a token's validity for a login.
-const LEAST: Duration = Duration::from_mins(1);
+const MIN_VALIDITY: Duration = Duration::from_mins(1);

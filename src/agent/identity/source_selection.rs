@@ -55,12 +55,12 @@ const WORKLOAD: &str = "workload identity";
 const MANAGED: &str = "managed identity";
 
 /// Selects the source.
-pub(super) fn choose(options: &CloudIdentityOptions) -> Result<Selection, IdentityError> {
+pub(super) fn select_source(options: &CloudIdentityOptions) -> Result<Selection, IdentityError> {
     let arc_agent = || options.endpoints.arc_agent.exists();
     match &options.from {
         IdentityOrigin::Instance(which) => {
             let host = managed_identity_host::detect(&options.variables, &options.endpoints, arc_agent())?;
-            host.accepts(which)?;
+            host.check_identity(which)?;
             Ok(Selection { selected: SelectedSource::Managed(host, which.clone()), skipped: Vec::new() })
         }
         IdentityOrigin::Environment => from_environment(options),
@@ -97,10 +97,10 @@ fn from_environment(options: &CloudIdentityOptions) -> Result<Selection, Identit
             refuse_leftovers(variables)?;
         }
     } else {
-        skipped.extend([SECRET, CERTIFICATE].map(|name| (name, BY_SELECTION.to_owned())));
+        skipped.extend([SECRET, CERTIFICATE].map(|name| (name, EXCLUDED.to_owned())));
     }
     match (variables.get("AZURE_FEDERATED_TOKEN_FILE"), &chosen) {
-        _ if !wanted.workload => skipped.push((WORKLOAD, BY_SELECTION.to_owned())),
+        _ if !wanted.workload => skipped.push((WORKLOAD, EXCLUDED.to_owned())),
         (Some(_), Some(_)) => skipped.push((WORKLOAD, "a service principal comes first".to_owned())),
         (Some(file), None) => {
             let principal = principal(variables, "AZURE_FEDERATED_TOKEN_FILE")?;
@@ -116,7 +116,7 @@ fn from_environment(options: &CloudIdentityOptions) -> Result<Selection, Identit
         (None, _) => skipped.push((WORKLOAD, "AZURE_FEDERATED_TOKEN_FILE is not set".to_owned())),
     }
     if let Some(selected) = chosen {
-        skipped.push((MANAGED, if wanted.managed { "it comes last" } else { BY_SELECTION }.to_owned()));
+        skipped.push((MANAGED, if wanted.managed { "it comes last" } else { EXCLUDED }.to_owned()));
         return Ok(Selection { selected, skipped });
     }
     if !wanted.managed {
@@ -133,7 +133,7 @@ fn from_environment(options: &CloudIdentityOptions) -> Result<Selection, Identit
         None => ManagedIdentity::System,
     };
     let host = managed_identity_host::detect(variables, &options.endpoints, options.endpoints.arc_agent.exists())?;
-    host.accepts(&which)?;
+    host.check_identity(&which)?;
     Ok(Selection { selected: SelectedSource::Managed(host, which), skipped })
 }
 
@@ -181,7 +181,7 @@ fn principal(variables: &AzureEnv, because: &str) -> Result<ServicePrincipal, Id
 fn authority(variables: &AzureEnv) -> Result<Url, IdentityError> {
     let written = variables.get("AZURE_AUTHORITY_HOST").unwrap_or("https://login.microsoftonline.com/");
     let bad = || {
-        let message = "AZURE_AUTHORITY_HOST is no https URL of a host alone".to_owned();
+        let message = "AZURE_AUTHORITY_HOST is not an https URL of only a host".to_owned();
         config_error(message, Some("write it like https://login.microsoftonline.com/"))
     };
     let url = Url::parse(written).map_err(|_| bad())?;
@@ -196,8 +196,8 @@ fn refuse_leftovers(variables: &AzureEnv) -> Result<(), IdentityError> {
         let message = format!("{name} is set, but user name and password are not supported");
         return Err(config_error(message, Some("use a federated token, a certificate or a client secret")));
     }
-    let of_certificate = ["AZURE_CLIENT_CERTIFICATE_PASSWORD", "AZURE_CLIENT_SEND_CERTIFICATE_CHAIN"];
-    if let Some(name) = of_certificate.iter().find(|name| set(name)) {
+    let certificate_options = ["AZURE_CLIENT_CERTIFICATE_PASSWORD", "AZURE_CLIENT_SEND_CERTIFICATE_CHAIN"];
+    if let Some(name) = certificate_options.iter().find(|name| set(name)) {
         let message = format!("{name} is set, but AZURE_CLIENT_CERTIFICATE_PATH is missing");
         return Err(config_error(message, Some("set all of them, or none")));
     }
@@ -224,12 +224,12 @@ fn is_true(text: &str) -> bool {
     text == "1" || text.eq_ignore_ascii_case("true")
 }
 
-const BY_SELECTION: &str = "AZURE_TOKEN_CREDENTIALS selects another";
+const EXCLUDED: &str = "AZURE_TOKEN_CREDENTIALS selects another";
 
 impl SelectedSource {
     /// Describes the source for logs. Ids are not secret.
     pub(super) fn describe(&self) -> String {
-        let of = |name: &str, principal: &ServicePrincipal| {
+        let with_principal = |name: &str, principal: &ServicePrincipal| {
             let host = principal.authority.host_str().unwrap_or_default();
             format!("{name} (client_id {} in tenant {} at {host})", principal.client_id, principal.tenant)
         };
@@ -237,11 +237,11 @@ impl SelectedSource {
             Self::Managed(host, ManagedIdentity::System) => host.name().to_owned(),
             Self::Managed(host, ManagedIdentity::ObjectId(id)) => format!("{} (object_id {id})", host.name()),
             Self::Managed(host, ManagedIdentity::ClientId(id)) => format!("{} (client_id {id})", host.name()),
-            Self::ClientSecret(principal, _) => of(SECRET, principal),
-            Self::ClientCertificate(principal, _) => of(CERTIFICATE, principal),
-            Self::Workload(principal, _, None) => of(WORKLOAD, principal),
+            Self::ClientSecret(principal, _) => with_principal(SECRET, principal),
+            Self::ClientCertificate(principal, _) => with_principal(CERTIFICATE, principal),
+            Self::Workload(principal, _, None) => with_principal(WORKLOAD, principal),
             Self::Workload(principal, _, Some(proxy)) => {
-                format!("{} by the token proxy {}", of(WORKLOAD, principal), proxy.address())
+                format!("{} by the token proxy {}", with_principal(WORKLOAD, principal), proxy.address())
             }
         }
     }

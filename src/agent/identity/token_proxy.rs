@@ -61,11 +61,11 @@ impl TokenProxy {
         };
         let Some(url) = Url::parse(text).ok().filter(bare) else {
             let hint = "it has no user, query or fragment, such as https://10.0.0.1:6443/token";
-            return Err(config_error(format!("{URL} is no https URL of a host, port and path alone"), Some(hint)));
+            return Err(config_error(format!("{URL} is not an https URL of only host, port and path"), Some(hint)));
         };
         let server_name = variables.get(SERVER_NAME).map(str::to_owned);
         if server_name.as_deref().is_some_and(|name| url.clone().set_host(Some(name)).is_err()) {
-            return Err(config_error(format!("{SERVER_NAME} is no host name"), None));
+            return Err(config_error(format!("{SERVER_NAME} is not a host name"), None));
         }
         let trusted = match (variables.get(CA_FILE), variables.get(CA_DATA)) {
             (Some(_), Some(_)) => {

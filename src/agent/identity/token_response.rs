@@ -6,12 +6,12 @@ use http::{HeaderMap, StatusCode, header};
 use secrecy::SecretString;
 use serde_json::{Map, Value};
 
-use super::error::{AttemptError, ErrorResponse, hide, quoted};
+use super::error::{AttemptError, ErrorResponse, quote, redact};
 
 /// Parses a token response. `expires_on` is ignored: its type differs by host, and the token has an `exp` claim.
 pub(super) fn token(body: &[u8], secrets: &[SecretString]) -> Result<SecretString, AttemptError> {
     let mut answer: Map<String, Value> =
-        serde_json::from_slice(body).map_err(|_| AttemptError::Unreadable(undisclosed(body, secrets)))?;
+        serde_json::from_slice(body).map_err(|_| AttemptError::Unreadable(describe_body(body, secrets)))?;
     match answer.remove("access_token") {
         Some(Value::String(token)) if fits_a_header(&token) => Ok(token.into()),
         Some(_) => Err(AttemptError::Unreadable("access_token is no token".to_owned())),
@@ -29,26 +29,26 @@ pub(super) fn refusal(status: StatusCode, headers: &HeaderMap, body: &[u8], secr
     let retry_after = header(header::RETRY_AFTER).and_then(|value| value.trim().parse().ok()).map(Duration::from_secs);
     let challenge = header(header::WWW_AUTHENTICATE).map(str::to_owned);
     let mut refusal = ErrorResponse { status: status.as_u16(), retry_after, challenge, ..ErrorResponse::default() };
-    let Ok(Value::Object(said)) = serde_json::from_slice(body) else {
-        refusal.text = if body.is_empty() { String::new() } else { described(body, secrets) };
+    let Ok(Value::Object(document)) = serde_json::from_slice(body) else {
+        refusal.text = if body.is_empty() { String::new() } else { quote_body(body, secrets) };
         return refusal;
     };
     // Some hosts nest code and message in an `error` object.
-    let inner = said.get("error").and_then(Value::as_object);
+    let inner = document.get("error").and_then(Value::as_object);
     let text = |names: &[&str]| {
-        let found = names.iter().find_map(|name| said.get(*name).or_else(|| inner?.get(*name))?.as_str());
+        let found = names.iter().find_map(|name| document.get(*name).or_else(|| inner?.get(*name))?.as_str());
         found.unwrap_or_default().to_owned()
     };
-    refusal.error = quoted(&hide(&text(&["error", "code"]), secrets), 80);
+    refusal.error = quote(&redact(&text(&["error", "code"]), secrets), 80);
     let description = text(&["error_description", "message", "Message"]);
-    refusal.codes = codes(&said, &description);
-    refusal.text = quoted(&hide(&description, secrets), 300);
+    refusal.codes = codes(&document, &description);
+    refusal.text = quote(&redact(&description, secrets), 300);
     refusal
 }
 
 /// Returns Azure's error numbers: listed, or in the text as `AADSTS` and digits.
-fn codes(said: &Map<String, Value>, description: &str) -> Vec<u32> {
-    let listed = said.get("error_codes").and_then(Value::as_array).into_iter().flatten();
+fn codes(document: &Map<String, Value>, description: &str) -> Vec<u32> {
+    let listed = document.get("error_codes").and_then(Value::as_array).into_iter().flatten();
     let listed = listed.filter_map(|code| u32::try_from(code.as_u64()?).ok());
     let written = description.split("AADSTS").skip(1).filter_map(|rest| {
         let digits = rest.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(rest.len());
@@ -59,17 +59,17 @@ fn codes(said: &Map<String, Value>, description: &str) -> Vec<u32> {
     codes
 }
 
-fn described(body: &[u8], secrets: &[SecretString]) -> String {
-    let text = hide(&String::from_utf8_lossy(body), secrets);
-    format!("{} bytes that are no JSON object: {}", body.len(), quoted(&text, 200))
+fn quote_body(body: &[u8], secrets: &[SecretString]) -> String {
+    let text = redact(&String::from_utf8_lossy(body), secrets);
+    format!("{} bytes that are not a JSON object: {}", body.len(), quote(&text, 200))
 }
 
 /// Describes a body without a token. An HTML page is quoted; a truncated token response, which may be a secret, is not.
-fn undisclosed(body: &[u8], secrets: &[SecretString]) -> String {
+fn describe_body(body: &[u8], secrets: &[SecretString]) -> String {
     if body.trim_ascii_start().starts_with(b"<") {
-        described(body, secrets)
+        quote_body(body, secrets)
     } else {
-        format!("{} bytes that are no JSON object", body.len())
+        format!("{} bytes that are not a JSON object", body.len())
     }
 }
 
@@ -80,7 +80,7 @@ mod tests {
     use secrecy::ExposeSecret as _;
 
     #[test]
-    fn a_token_is_found_however_its_end_is_written() {
+    fn a_token_is_parsed_with_any_form_of_expires_on() {
         let check = |body: &str, wanted: Result<&str, &str>| match (token(body.as_bytes(), &[]), wanted) {
             (Ok(found), Ok(wanted)) => assert_eq!(found.expose_secret(), wanted),
             (Err(found), Err(wanted)) => assert!(found.to_string().contains(wanted), "{found}"),
@@ -94,14 +94,14 @@ mod tests {
         check(r#"{"access_token":"a b"}"#, Err("no token"));
         check(r#"{"access_token":7}"#, Err("no token"));
         check(r#"{"error":"x"}"#, Err("missing"));
-        check("<html>login here</html>", Err("23 bytes that are no JSON object: <html>login here</html>"));
-        check("[]", Err("no JSON object"));
-        check(r#"{"access_token":"opaque"#, Err("23 bytes that are no JSON object"));
+        check("<html>login here</html>", Err("23 bytes that are not a JSON object: <html>login here</html>"));
+        check("[]", Err("not a JSON object"));
+        check(r#"{"access_token":"opaque"#, Err("23 bytes that are not a JSON object"));
         assert!(!token(br#"{"access_token":"opaque"#, &[]).unwrap_err().to_string().contains("opaque"));
     }
 
     #[test]
-    fn a_refusal_keeps_what_the_service_said() {
+    fn an_error_response_keeps_the_services_text() {
         let check = |status: u16, body: &str, wanted: &str, codes: &[u32]| {
             let found = refusal(StatusCode::from_u16(status).unwrap(), &HeaderMap::new(), body.as_bytes(), &[]);
             assert_eq!((found.to_string().as_str(), found.codes.as_slice()), (wanted, codes));
@@ -124,12 +124,12 @@ mod tests {
             "answered 400 BadRequest: AADSTS500011 unknown",
             &[500_011],
         );
-        check(502, "<p>proxy</p>", "answered 502: 12 bytes that are no JSON object: <p>proxy</p>", &[]);
+        check(502, "<p>proxy</p>", "answered 502: 12 bytes that are not a JSON object: <p>proxy</p>", &[]);
         check(500, "", "answered 500", &[]);
     }
 
     #[test]
-    fn a_long_description_is_cut_and_leaves_no_half_of_a_secret() {
+    fn a_long_description_is_truncated_without_leaving_half_of_a_secret() {
         let secrets = [SecretString::from("canary in a mine")];
         for length in 280..310 {
             let padding = "x".repeat(length);
@@ -143,7 +143,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_answer_breaks_the_reader(body in "[\\[\\]{}\":,a-zAST0-9_é\\\\]{0,200}", number: u64) {
+        fn parsing_accepts_any_response(body in "[\\[\\]{}\":,a-zAST0-9_é\\\\]{0,200}", number: u64) {
             let _ = token(body.as_bytes(), &[]);
             let _ = refusal(StatusCode::BAD_GATEWAY, &HeaderMap::new(), body.as_bytes(), &[]);
             let text = serde_json::json!({"error_codes": [number], "error_description": format!("AADSTS{number}{body}")});

@@ -29,8 +29,8 @@ impl Transport {
     /// Creates a client of local services: never through a proxy, which would answer for another machine.
     pub(super) fn machine() -> Result<Self, AttemptError> {
         // None of these services uses TLS with a public certificate, so the system's authorities are not loaded.
-        let builder = reqwest::Client::builder().no_proxy().tls_certs_only([]).connect_timeout(MACHINE_CONNECT);
-        Self::build(builder, MACHINE_LIMIT)
+        let builder = reqwest::Client::builder().no_proxy().tls_certs_only([]).connect_timeout(LOCAL_CONNECT);
+        Self::build(builder, LOCAL_LIMIT)
     }
 
     /// Creates a client of the token endpoint, through the environment's proxy if there is one, unless it `is_here`.
@@ -91,7 +91,7 @@ impl Transport {
 
     /// Sends a request and returns the body of a 2xx response.
     pub(super) async fn send(&self, request: RequestBuilder) -> Result<Zeroizing<Vec<u8>>, AttemptError> {
-        let late = |_| Err(AttemptError::Broken(format!("the time was up after {} s", self.limit.as_secs())));
+        let late = |_| Err(AttemptError::Broken(format!("no response within {} s", self.limit.as_secs())));
         tokio::time::timeout(self.limit, self.exchange(request)).await.unwrap_or_else(late)
     }
 
@@ -150,8 +150,8 @@ fn causes<'a>(error: &'a reqwest::Error) -> impl Iterator<Item = &'a (dyn std::e
     })
 }
 
-const MACHINE_CONNECT: Duration = Duration::from_secs(2);
+const LOCAL_CONNECT: Duration = Duration::from_secs(2);
 /// The metadata service may itself have to call the token endpoint.
-const MACHINE_LIMIT: Duration = Duration::from_secs(10);
+const LOCAL_LIMIT: Duration = Duration::from_secs(10);
 const AUTHORITY_CONNECT: Duration = Duration::from_secs(5);
 const AUTHORITY_LIMIT: Duration = Duration::from_secs(20);

@@ -20,26 +20,27 @@ use crate::jwt::UnverifiedClaims;
 /// Exchanges the file's token for one of this scope. `now` is used in error texts only.
 pub(super) async fn token(
     client: azure_sdk::SdkHttpClient,
-    who: &ServicePrincipal,
+    principal: &ServicePrincipal,
     file: &Path,
     scope: &str,
     now: SystemTime,
 ) -> Result<SecretString, AttemptError> {
-    let exchanged = exchange(client, who, File(file.to_owned()), scope).await;
+    let exchanged = exchange(client, principal, File(file.to_owned()), scope).await;
     exchanged.map_err(|failure| with_age(failure, file, now))
 }
 
 /// Exchanges an assertion for a token of this scope.
 pub(super) async fn exchange(
     client: azure_sdk::SdkHttpClient,
-    who: &ServicePrincipal,
+    principal: &ServicePrincipal,
     assertion: impl ClientAssertion + 'static,
     scope: &str,
 ) -> Result<SecretString, AttemptError> {
-    let client_options = azure_sdk::options(client, Some(&who.authority));
+    let client_options = azure_sdk::options(client, Some(&principal.authority));
     let options = Some(ClientAssertionCredentialOptions { client_options });
-    let credential = ClientAssertionCredential::new(who.tenant.clone(), who.client_id.clone(), assertion, options)
-        .map_err(|error| azure_sdk::failure(&error))?;
+    let credential =
+        ClientAssertionCredential::new(principal.tenant.clone(), principal.client_id.clone(), assertion, options)
+            .map_err(|error| azure_sdk::failure(&error))?;
     azure_sdk::token(credential.as_ref(), scope).await
 }
 
@@ -65,7 +66,7 @@ fn with_age(failure: AttemptError, file: &Path, now: SystemTime) -> AttemptError
     let expired = claims.and_then(|claims| now.duration_since(claims.exp?).ok());
     match expired {
         Some(since) if refusal.codes.contains(&700_024) => {
-            let age = format!("the token in {} ended {} s ago; ", file.display(), since.as_secs());
+            let age = format!("the token in {} expired {} s ago; ", file.display(), since.as_secs());
             AttemptError::Refused(ErrorResponse { text: age + &refusal.text, ..refusal })
         }
         _ => AttemptError::Refused(refusal),

@@ -39,8 +39,8 @@ fn by_status(status: u16, text: &str) -> (LoginFailureKind, Option<&'static str>
     if status == 500 && PASSING.iter().any(|words| text.contains(words)) {
         return (LoginFailureKind::Unavailable, Some("the server could not ask the cloud"));
     }
-    if let Some((_, class, hint)) = TEXTS.iter().find(|(words, ..)| text.contains(words)) {
-        return (*class, (!hint.is_empty()).then_some(hint));
+    if let Some((_, kind, hint)) = TEXTS.iter().find(|(words, ..)| text.contains(words)) {
+        return (*kind, (!hint.is_empty()).then_some(hint));
     }
     match status {
         // Texts of the servers' core; auth methods use others.
@@ -83,7 +83,7 @@ const AUDIENCE: &str =
     "the configured resource must be the auth method's `resource` byte for byte, a slash at the end included";
 const ISSUER: &str = "the tenant, the cloud or the token's version differs; an application of your own must have \
                       requestedAccessTokenVersion 1 or null";
-const SKEW: &str = "the clock here, at the server or at the cloud is wrong; the server allows no difference";
+const SKEW: &str = "the clock of this machine, the server or Azure is wrong; the server allows no difference";
 const SERVER_SETTINGS: &str = "the server's auth method is not configured";
 const PRINCIPAL: &str =
     "the role must bind this identity's object id; changed groups show in a new token only, up to a day later";
@@ -93,16 +93,15 @@ const FOREIGN: &str = "a login field names another machine than the token does; 
                        cluster, or bind the role to service principals alone";
 const NO_MACHINE: &str = "a token for an audience of your own names no machine; take the cloud's management audience, \
                           or bind the role to service principals alone";
-const SERVER_RIGHTS: &str = "the server's own identity may not read the machine in the cloud";
+const SERVER_RIGHTS: &str = "the server's own identity lacks the right to read the machine in Azure";
 const ROLE_BOUNDS: &str = "the role is bound to other machines";
-const BAD_FIELD: &str = "the server takes no such name; leave the field out if the role does not need it";
+const BAD_FIELD: &str = "the server rejects such names; leave the field out if the role does not need it";
 
-/// Texts of the cloud auth method of Vault and OpenBao and of the access-control service, in no order that matters: what
-/// they hold, and what it means.
+/// Error texts of the auth methods of Vault, OpenBao and keyward's ACL server, with their class and advice, in any order.
 const TEXTS: &[(&str, LoginFailureKind, &str)] = &[
     ("jwt is required", LoginFailureKind::Bug, ""),
     ("role is required", LoginFailureKind::Bug, ""),
-    ("malformed jwt", LoginFailureKind::Bug, "what the identity source gave is not a signed token"),
+    ("malformed jwt", LoginFailureKind::Bug, "the identity source returned something else than a signed token"),
     ("subscription_id and resource_group_name are required", LoginFailureKind::Bug, FIELDS),
     ("token is expired", LoginFailureKind::Expired, SKEW),
     ("before the nbf (not before) time", LoginFailureKind::NotYet, SKEW),
@@ -153,7 +152,7 @@ const TEXTS: &[(&str, LoginFailureKind, &str)] = &[
     ("one of vm_name, vmss_name, resource_id", LoginFailureKind::Refused, FIELDS),
     ("token object id does not match", LoginFailureKind::Refused, FOREIGN),
     ("neither token object id nor token app id", LoginFailureKind::Refused, FOREIGN),
-    // Of the methods for machines without a cloud.
+    // Auth methods outside of Azure.
     ("invalid role or secret ID", LoginFailureKind::Refused, SECRET_ID),
     ("invalid secret id", LoginFailureKind::Refused, SECRET_ID),
     ("invalid role ID", LoginFailureKind::Refused, "the server has no role of this id"),

@@ -28,14 +28,14 @@ pub struct LoginOptions {
 /// Logs one session in to its server.
 #[derive(Debug, Clone)]
 pub struct Login {
-    upstream: ServerClient,
+    server: ServerClient,
     options: LoginOptions,
 }
 
 impl Login {
     /// Creates a login at a server.
-    pub const fn new(upstream: ServerClient, options: LoginOptions) -> Self {
-        Self { upstream, options }
+    pub const fn new(server: ServerClient, options: LoginOptions) -> Self {
+        Self { server, options }
     }
 
     /// Returns the login's options.
@@ -44,8 +44,8 @@ impl Login {
     }
 
     /// Returns the client of the server.
-    pub const fn upstream(&self) -> &ServerClient {
-        &self.upstream
+    pub const fn server(&self) -> &ServerClient {
+        &self.server
     }
 
     /// Checks the proof and sends one login. The lease of the token starts at the response.
@@ -62,18 +62,19 @@ impl Login {
         let claims = signed.and_then(|signed| signed.claims.as_ref());
         let warnings = signed.map_or_else(|| Ok(Vec::new()), |signed| check_proof(signed, clock.now()))?;
         for warning in &warnings {
-            tracing::warn!(event = "login.proof.suspect", server = self.upstream.name(), "{warning}");
+            tracing::warn!(event = "login.proof.suspect", server = self.server.name(), "{warning}");
         }
         let answer = self.send(proof).await;
         let obtained = clock.now();
-        let answer = answer.map_err(|error| match (proof, self.explain(&error, claims, &warnings, obtained)) {
-            (IdentityProof::Token(_), LoginError::Refused { message, retry_after, .. })
-                if error.verdict().suspects_token() =>
-            {
-                LoginError::Refused { message, hint: Some(classify::DEAD), retry_after }
-            }
-            (_, explained) => explained,
-        })?;
+        let answer =
+            answer.map_err(|error| match (proof, self.to_login_error(&error, claims, &warnings, obtained)) {
+                (IdentityProof::Token(_), LoginError::Refused { message, retry_after, .. })
+                    if error.verdict().suspects_token() =>
+                {
+                    LoginError::Refused { message, hint: Some(classify::DEAD), retry_after }
+                }
+                (_, error) => error,
+            })?;
         let ttl = answer.lease.ttl;
         Ok(Token {
             secret: answer.secret,
@@ -91,8 +92,8 @@ impl Login {
         let LoginOptions { role, mount, namespace, wrap_ttl } = &self.options;
         let (namespace, wrap_ttl) = (namespace.as_deref(), *wrap_ttl);
         match proof {
-            IdentityProof::Signed(signed) if self.upstream.kind() == ServerKind::Consul => {
-                self.upstream.consul_login(mount, namespace, &signed.jwt).await
+            IdentityProof::Signed(signed) if self.server.kind() == ServerKind::Consul => {
+                self.server.consul_login(mount, namespace, &signed.jwt).await
             }
             IdentityProof::Signed(signed) => {
                 let fields = &signed.fields;
@@ -105,17 +106,17 @@ impl Login {
                     vmss_name: fields.vmss_name.as_deref(),
                     resource_id: fields.resource_id.as_deref(),
                 };
-                self.upstream.login(mount, namespace, wrap_ttl, &body).await
+                self.server.login(mount, namespace, wrap_ttl, &body).await
             }
             IdentityProof::AppRole { role_id, secret_id } => {
-                self.upstream.login_by_approle(mount, namespace, wrap_ttl, role_id, secret_id.as_ref()).await
+                self.server.login_by_approle(mount, namespace, wrap_ttl, role_id, secret_id.as_ref()).await
             }
             IdentityProof::Certificate => {
                 let role = Some(role.as_str()).filter(|role| !role.is_empty());
-                self.upstream.login_by_certificate(mount, namespace, wrap_ttl, role).await
+                self.server.login_by_certificate(mount, namespace, wrap_ttl, role).await
             }
             IdentityProof::Token(token) => {
-                let found = self.upstream.lookup_self(token, namespace).await?;
+                let found = self.server.lookup_self(token, namespace).await?;
                 Ok(LoginResponse {
                     secret: token.clone(),
                     accessor: found.accessor,
@@ -127,23 +128,23 @@ impl Login {
         }
     }
 
-    fn explain(
+    fn to_login_error(
         &self,
         error: &CallError,
         claims: Option<&UnverifiedClaims>,
         warnings: &[String],
         now: ClockReading,
     ) -> LoginError {
-        let (class, hint) = classify(error);
+        let (kind, hint) = classify(error);
         let mut message = match error {
             CallError::Unreachable { .. } | CallError::TimedOut { .. } => error.to_string(),
-            _ => format!("{} says {error}", self.upstream.address()),
+            _ => format!("{} says {error}", self.server.address()),
         };
         for warning in warnings {
             message = format!("{message}; {warning}");
         }
         let retry_after = error.retry_after();
-        match class {
+        match kind {
             LoginFailureKind::Refused => LoginError::Refused { message, hint, retry_after },
             LoginFailureKind::Unavailable => LoginError::Unavailable { message, hint, retry_after },
             LoginFailureKind::Bug => LoginError::Bug { message, hint },
@@ -223,7 +224,7 @@ pub enum LoginError {
         retry_after: Option<Duration>,
     },
     /// The server, or Azure behind it, is in trouble. Retry with backoff.
-    #[error("the login could not be made: {message}{}", hint_suffix(*hint))]
+    #[error("the login failed: {message}{}", hint_suffix(*hint))]
     Unavailable {
         /// Description of the failure.
         message: String,
@@ -251,7 +252,7 @@ pub enum LoginError {
         hint: Option<&'static str>,
     },
     /// The identity source gave no proof.
-    #[error("there is no proof of identity")]
+    #[error("no identity proof")]
     NoProof(#[source] IdentityError),
 }
 

@@ -89,7 +89,7 @@ pub(super) fn reread_interval(
     interval: Duration,
     now: ClockReading,
 ) -> Duration {
-    let number = |name: &str| data.whole().get(name).and_then(Value::as_u64);
+    let number = |name: &str| data.as_map().get(name).and_then(Value::as_u64);
     if let Some(end) = ends(data) {
         // One that has ended is asked for at the pace of any other.
         let left = end.duration_since(now.wall);
@@ -98,13 +98,13 @@ pub(super) fn reread_interval(
     if let (Some(left), Some(_)) = (number("ttl"), number("rotation_period")) {
         return Duration::from_secs(left.saturating_add(1)).min(interval);
     }
-    if matches!(request.how, SecretOp::Write(_)) { ONCE } else { interval }
+    if matches!(request.op, SecretOp::Write(_)) { ONCE } else { interval }
 }
 
 /// When a certificate ends.
 fn ends(data: &SecretFields) -> Option<SystemTime> {
-    data.whole().get("certificate")?;
-    let end = data.whole().get("expiration")?.as_u64()?;
+    data.as_map().get("certificate")?;
+    let end = data.as_map().get("expiration")?.as_u64()?;
     Some(SystemTime::UNIX_EPOCH + Duration::from_secs(end.min(FAR_OFF)))
 }
 
@@ -122,7 +122,7 @@ pub(super) fn rewrite_after(
     now: ClockReading,
 ) -> Option<Duration> {
     let ended = ends(data).is_some_and(|end| end <= now.wall);
-    (matches!(request.how, SecretOp::Write(_)) && !ended).then(|| reread_interval(request, data, interval, now))
+    (matches!(request.op, SecretOp::Write(_)) && !ended).then(|| reread_interval(request, data, interval, now))
 }
 
 /// What is left of a lease that leaves no time to be planned in.
@@ -193,7 +193,7 @@ mod tests {
     #[test]
     fn what_has_no_lease_is_looked_at_at_its_own_pace() {
         let now = Clock::Test(TestClock::starting_at(SystemTime::UNIX_EPOCH + Duration::from_secs(1000))).now();
-        let written = SecretRequest { path: "pki/issue/web".to_owned(), how: SecretOp::Write(BTreeMap::new()) };
+        let written = SecretRequest { path: "pki/issue/web".to_owned(), op: SecretOp::Write(BTreeMap::new()) };
         let check = |request: &SecretRequest, data: Value, wanted: u64| {
             let data = SecretFields::from(data.as_object().unwrap().clone());
             let found = reread_interval(request, &data, Duration::from_mins(5), now).as_secs();

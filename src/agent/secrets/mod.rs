@@ -30,7 +30,7 @@ pub use self::persisted_secrets::OfflineOptions;
 pub use self::registry::{RegistryWorker, SecretRegistry, SecretRegistryDeps, Subscription};
 pub use self::renewer::{Projection, SecretRenewer, SecretRenewerDeps};
 pub use self::retry::RetryBudget;
-pub(in crate::agent) use crate::agent::server_client::wipe;
+pub(in crate::agent) use crate::agent::server_client::zeroize_json;
 pub use crate::agent::server_client::{DerivedTokenOptions, SecretFields, SecretOp, SecretRequest, SecretResponse};
 
 /// A secret to keep.

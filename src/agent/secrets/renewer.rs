@@ -221,7 +221,9 @@ impl<T> SecretRenewer<T> {
                     let lease = upstream.renew_lease(&token.secret, lease, namespace.as_deref()).await?;
                     Ok(Done::Renewed(lease))
                 }
-                None => upstream.ask(Some(&token.secret), &request, namespace.as_deref()).await.map(Done::Read),
+                None => {
+                    upstream.request_secret(Some(&token.secret), &request, namespace.as_deref()).await.map(Done::Read)
+                }
             }
         };
         let mut call = std::pin::pin!(call);

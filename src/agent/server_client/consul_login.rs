@@ -10,7 +10,7 @@ use serde_json::Value;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use super::parse_response::{self, LONGEST_LEASE};
+use super::parse_response::{self, MAX_LEASE};
 use super::{CallError, LoginResponse, LookupResponse, ServerClient};
 use crate::agent::token::{self, ClientToken, Lease};
 use crate::http::client::ClientResponse;
@@ -29,8 +29,8 @@ impl ServerClient {
     ) -> Result<LoginResponse, CallError> {
         let body = LoginBody { method, bearer: bearer.expose_secret() };
         let request = self.acl(Method::POST, "v1/acl/login", None, namespace).json(&body);
-        let answer = self.client.send_within(request, self.login_timeout).await?;
-        let mut made = ok(&answer, bearer)?;
+        let response = self.client.send_within(request, self.login_timeout).await?;
+        let mut made = parse_json(&response, bearer)?;
         let secret = match made.get_mut("SecretID").map(Value::take) {
             Some(Value::String(text)) => ClientToken::parse(SecretString::from(text)),
             _ => None,
@@ -38,7 +38,7 @@ impl ServerClient {
         let secret = secret.ok_or_else(|| invalid("SecretID is not 1 to 4096 visible ASCII characters"))?;
         let (accessor, policies) = (accessor(&made), policies(&made));
         // Both times are the server's, so clock skew has no effect.
-        let lease = lease(&made, time(&made, "CreateTime")?.unwrap_or_else(|| now(&answer)))?;
+        let lease = lease(&made, time(&made, "CreateTime")?.unwrap_or_else(|| server_time(&response)))?;
         Ok(LoginResponse { secret, accessor, lease, kind: token::TokenKind::Service, policies })
     }
 
@@ -49,17 +49,18 @@ impl ServerClient {
         namespace: Option<&str>,
     ) -> Result<LookupResponse, CallError> {
         let request = self.acl(Method::GET, "v1/acl/token/self", Some(token), namespace);
-        let answer = self.client.send(request).await?;
-        let found = ok(&answer, token.secret())?;
-        let lease = lease(&found, now(&answer))?;
+        let response = self.client.send(request).await?;
+        let found = parse_json(&response, token.secret())?;
+        let lease = lease(&found, server_time(&response))?;
         Ok(LookupResponse { lease, accessor: accessor(&found), batch: false, policies: policies(&found) })
     }
 
     /// Revokes a token (`POST acl/logout`).
     pub(super) async fn consul_logout(&self, token: &ClientToken, namespace: Option<&str>) -> Result<(), CallError> {
         let request = self.acl(Method::POST, "v1/acl/logout", Some(token), namespace);
-        let answer = self.client.send(request).await?;
-        parse_response::accepted(&answer, token.secret()).map_err(|error| with_text(error, &answer, token.secret()))
+        let response = self.client.send(request).await?;
+        parse_response::check_status(&response, token.secret())
+            .map_err(|error| add_text(error, &response, token.secret()))
     }
 
     fn acl(&self, method: Method, path: &str, token: Option<&ClientToken>, namespace: Option<&str>) -> RequestBuilder {
@@ -84,15 +85,15 @@ struct LoginBody<'a> {
     bearer: &'a str,
 }
 
-fn ok(answer: &ClientResponse, sent: &SecretString) -> Result<Value, CallError> {
-    parse_response::ok(answer, sent).map_err(|error| with_text(error, answer, sent))
+fn parse_json(response: &ClientResponse, sent: &SecretString) -> Result<Value, CallError> {
+    parse_response::parse_json(response, sent).map_err(|error| add_text(error, response, sent))
 }
 
 /// Adds the response's text to an error, since Consul's errors are plain text.
-fn with_text(error: CallError, answer: &ClientResponse, sent: &SecretString) -> CallError {
+fn add_text(error: CallError, response: &ClientResponse, sent: &SecretString) -> CallError {
     match error {
         CallError::Status { status, errors, retry_after, date } if errors.is_empty() => {
-            let text = String::from_utf8_lossy(&answer.body);
+            let text = String::from_utf8_lossy(&response.body);
             let text = sanitize(text.trim(), sent.expose_secret());
             let errors = if text.is_empty() { Vec::new() } else { vec![text] };
             CallError::Status { status, errors, retry_after, date }
@@ -102,8 +103,8 @@ fn with_text(error: CallError, answer: &ClientResponse, sent: &SecretString) -> 
 }
 
 /// Returns the server's time by the `Date` header, else ours.
-fn now(answer: &ClientResponse) -> SystemTime {
-    parse_date_header(&answer.headers).unwrap_or_else(SystemTime::now)
+fn server_time(response: &ClientResponse) -> SystemTime {
+    parse_date_header(&response.headers).unwrap_or_else(SystemTime::now)
 }
 
 /// Returns the rest of the lease at a time; zero means no expiry.
@@ -111,7 +112,7 @@ fn lease(token: &Value, at: SystemTime) -> Result<Lease, CallError> {
     let ttl = match time(token, "ExpirationTime")? {
         None => Duration::ZERO,
         // Zero would mean no expiry, so an expired token keeps a millisecond.
-        Some(end) => end.duration_since(at).unwrap_or_default().clamp(Duration::from_millis(1), LONGEST_LEASE),
+        Some(end) => end.duration_since(at).unwrap_or_default().clamp(Duration::from_millis(1), MAX_LEASE),
     };
     Ok(Lease { ttl, renewable: false })
 }
@@ -149,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lease_ends_when_the_server_says_by_its_own_clock() {
+    fn a_lease_ends_by_the_servers_clock() {
         let at = SystemTime::from(OffsetDateTime::parse("2026-01-01T00:00:00Z", &Rfc3339).unwrap());
         let check = |end: Value, wanted: Option<u64>| {
             let found = lease(&json!({ "ExpirationTime": end }), at).ok().map(|lease| lease.ttl.as_secs());

@@ -22,7 +22,7 @@ pub enum CallError {
         after: Duration,
     },
     /// The server responded with an error status.
-    #[error("HTTP {status}{}", reasons(errors))]
+    #[error("HTTP {status}{}", format_reasons(errors))]
     Status {
         /// HTTP status.
         status: u16,
@@ -88,7 +88,7 @@ impl CallError {
                 TokenVerdict::Unavailable
             }
             Self::Status { status, .. } if is_outage(*status) => TokenVerdict::Unavailable,
-            Self::Status { status: 403, errors, .. } if errors.iter().any(|error| says_dead(error)) => {
+            Self::Status { status: 403, errors, .. } if errors.iter().any(|error| means_unknown_token(error)) => {
                 TokenVerdict::Dead
             }
             // Consul's answer to a look-up of an unknown token by itself.
@@ -140,13 +140,13 @@ pub const fn is_outage(status: u16) -> bool {
 }
 
 /// Returns true for the texts of unknown tokens: Vault and OpenBao use the first two, Consul the third.
-fn says_dead(error: &str) -> bool {
+fn means_unknown_token(error: &str) -> bool {
     ["invalid token", "bad token", "ACL not found"].iter().any(|words| error.contains(words))
 }
 
 const NO_SUCH_SELF: &str = "Supplied token does not exist";
 
-fn reasons(errors: &[String]) -> String {
+fn format_reasons(errors: &[String]) -> String {
     if errors.is_empty() { " without a reason".to_owned() } else { format!(": {}", errors.join("; ")) }
 }
 
@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failed_call_tells_dead_from_refused_from_unavailable() {
+    fn a_failed_call_is_classified_as_dead_refused_or_unavailable() {
         let check = |status, error: &str, wanted| {
             let errors = vec![error.to_owned()];
             let error = CallError::Status { status, errors, retry_after: None, date: None };

@@ -28,7 +28,7 @@ impl ServerClient {
             role_id: role_id.expose_secret(),
             secret_id: secret_id.map(secrecy::ExposeSecret::expose_secret),
         };
-        self.log_in(mount, namespace, wrap_ttl, &body, secret_id.unwrap_or(role_id)).await
+        self.send_login(mount, namespace, wrap_ttl, &body, secret_id.unwrap_or(role_id)).await
     }
 
     /// Logs in by the connection's client certificate (`POST auth/MOUNT/login`).
@@ -45,7 +45,7 @@ impl ServerClient {
         role: Option<&str>,
     ) -> Result<LoginResponse, CallError> {
         let body = role.map_or_else(|| json!({}), |role| json!({ "name": role }));
-        self.log_in(mount, namespace, wrap_ttl, &body, &SecretString::default()).await
+        self.send_login(mount, namespace, wrap_ttl, &body, &SecretString::default()).await
     }
 
     /// Creates a child token of `parent`, which is revoked with it (`POST auth/token/create`).
@@ -63,9 +63,10 @@ impl ServerClient {
             body["policies"] = json!(options.policies);
         }
         let request = self.with_token(Method::POST, "v1/auth/token/create", parent, namespace).json(&body);
-        let answer = self.client.send(request).await?;
+        let response = self.client.send(request).await?;
         // A limit of uses is allowed here: it applies to the consumer of the token.
-        parse_response::login(parse_response::ok(&answer, parent.secret())?, false).map(|(answer, _)| answer)
+        parse_response::login(parse_response::parse_json(&response, parent.secret())?, false)
+            .map(|(response, _)| response)
     }
 
     /// Wraps a token as the field `token` (`POST sys/wrapping/wrap`).
@@ -81,8 +82,9 @@ impl ServerClient {
         let request = self.with_token(Method::POST, "v1/sys/wrapping/wrap", token, namespace);
         let request = request.header("x-vault-wrap-ttl", ttl.as_secs().max(1));
         let request = request.json(&WrappingBody { token: token.secret().expose_secret() });
-        let answer = self.client.send(request).await?;
-        parse_response::login(parse_response::ok(&answer, token.secret())?, true).map(|(answer, _)| answer)
+        let response = self.client.send(request).await?;
+        parse_response::login(parse_response::parse_json(&response, token.secret())?, true)
+            .map(|(response, _)| response)
     }
 
     /// Returns the API path whose response a wrapping token holds, without unwrapping it.
@@ -120,12 +122,12 @@ impl ServerClient {
     async fn wrapping(&self, what: &str, wrapping: &ClientToken, namespace: Option<&str>) -> Result<Value, CallError> {
         let request = self.request(Method::POST, &format!("v1/sys/wrapping/{what}"), namespace);
         let request = request.json(&WrappingBody { token: wrapping.secret().expose_secret() });
-        let answer = self.client.send(request).await?;
-        parse_response::ok(&answer, wrapping.secret())
+        let response = self.client.send(request).await?;
+        parse_response::parse_json(&response, wrapping.secret())
     }
 
     /// Sends a login. `sent` is its credential, which is redacted from errors that echo it.
-    pub(super) async fn log_in(
+    pub(super) async fn send_login(
         &self,
         mount: &str,
         namespace: Option<&str>,
@@ -137,13 +139,13 @@ impl ServerClient {
         if let Some(ttl) = wrap_ttl {
             request = request.header("x-vault-wrap-ttl", ttl.as_secs().max(1));
         }
-        let answer = self.client.send_within(request.json(body), self.login_timeout).await?;
-        let answer = parse_response::ok(&answer, sent)?;
-        match parse_response::login(answer, wrap_ttl.is_some())? {
-            (answer, None) => Ok(answer),
-            (answer, Some(uses)) => {
+        let response = self.client.send_within(request.json(body), self.login_timeout).await?;
+        let response = parse_response::parse_json(&response, sent)?;
+        match parse_response::login(response, wrap_ttl.is_some())? {
+            (response, None) => Ok(response),
+            (response, Some(uses)) => {
                 // Revoked, since each attempt would leave one more token on the server.
-                let _ = self.revoke_self(&answer.secret, namespace).await;
+                let _ = self.revoke_self(&response.secret, namespace).await;
                 Err(CallError::LimitedUse { uses })
             }
         }

@@ -20,7 +20,7 @@ use crate::http::client;
 pub(in crate::agent) use error::is_bare_denial;
 pub use error::{CallError, TokenVerdict, is_outage};
 pub use login::DerivedTokenOptions;
-pub(in crate::agent) use secret::wipe;
+pub(in crate::agent) use secret::zeroize_json;
 pub use secret::{SecretFields, SecretLease, SecretOp, SecretRequest, SecretResponse};
 
 /// Options of a client of one server.
@@ -151,7 +151,7 @@ impl ServerClient {
         wrap_ttl: Option<Duration>,
         body: &LoginRequest<'_>,
     ) -> Result<LoginResponse, CallError> {
-        self.log_in(mount, namespace, wrap_ttl, &LoginBody::new(body), body.jwt).await
+        self.send_login(mount, namespace, wrap_ttl, &LoginBody::new(body), body.jwt).await
     }
 
     /// Looks a token up by itself (`GET auth/token/lookup-self`, for Consul `GET acl/token/self`).
@@ -163,8 +163,8 @@ impl ServerClient {
             return self.consul_lookup(token, namespace).await;
         }
         let request = self.with_token(Method::GET, "v1/auth/token/lookup-self", token, namespace);
-        let answer = self.client.send(request).await?;
-        parse_response::lookup(&parse_response::ok(&answer, token.secret())?)
+        let response = self.client.send(request).await?;
+        parse_response::lookup(&parse_response::parse_json(&response, token.secret())?)
     }
 
     /// Renews a token (`POST auth/token/renew-self`) for the server's default increment.
@@ -173,8 +173,8 @@ impl ServerClient {
     /// No response, a refusal ([`CallError::verdict`] interprets it), or an invalid response.
     pub async fn renew_self(&self, token: &ClientToken, namespace: Option<&str>) -> Result<RenewResponse, CallError> {
         let request = self.with_token(Method::POST, "v1/auth/token/renew-self", token, namespace);
-        let answer = self.client.send(request.json(&serde_json::Map::new())).await?;
-        parse_response::renewal(&parse_response::ok(&answer, token.secret())?)
+        let response = self.client.send(request.json(&serde_json::Map::new())).await?;
+        parse_response::renewal(&parse_response::parse_json(&response, token.secret())?)
     }
 
     /// Revokes a token (`POST auth/token/revoke-self`, for Consul `POST acl/logout`).
@@ -186,8 +186,8 @@ impl ServerClient {
             return self.consul_logout(token, namespace).await;
         }
         let request = self.with_token(Method::POST, "v1/auth/token/revoke-self", token, namespace);
-        let answer = self.client.send(request.json(&serde_json::Map::new())).await?;
-        parse_response::accepted(&answer, token.secret())
+        let response = self.client.send(request.json(&serde_json::Map::new())).await?;
+        parse_response::check_status(&response, token.secret())
     }
 
     fn request(&self, method: Method, path: &str, namespace: Option<&str>) -> RequestBuilder {

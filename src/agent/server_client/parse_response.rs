@@ -13,46 +13,46 @@ use crate::http::client::ClientResponse;
 use crate::http::client::sanitize::{parse_date_header, parse_retry_after, sanitize};
 
 /// Longest lease that is accepted; a longer one is renewed earlier than necessary.
-pub(super) const LONGEST_LEASE: Duration = Duration::from_hours(32 * 24);
+pub(super) const MAX_LEASE: Duration = Duration::from_hours(32 * 24);
 
-const MOST_POLICIES: usize = 256;
-const MOST_ERRORS: usize = 4;
+const MAX_POLICIES: usize = 256;
+const MAX_ERRORS: usize = 4;
 
 /// Parses a successful response as a JSON object.
-pub(super) fn ok(answer: &ClientResponse, sent: &SecretString) -> Result<Value, CallError> {
-    accepted(answer, sent)?;
-    serde_json::from_slice(&answer.body)
+pub(super) fn parse_json(response: &ClientResponse, sent: &SecretString) -> Result<Value, CallError> {
+    check_status(response, sent)?;
+    serde_json::from_slice(&response.body)
         .ok()
         .filter(Value::is_object)
         .ok_or_else(|| invalid("it is not a JSON object", ""))
 }
 
 /// Returns an error for a response that is not successful. `sent` is the credential of the call.
-pub(super) fn accepted(answer: &ClientResponse, sent: &SecretString) -> Result<(), CallError> {
-    if answer.status.is_success() {
+pub(super) fn check_status(response: &ClientResponse, sent: &SecretString) -> Result<(), CallError> {
+    if response.status.is_success() {
         return Ok(());
     }
-    let date = parse_date_header(&answer.headers);
-    let errors = if answer.status.is_redirection() {
+    let date = parse_date_header(&response.headers);
+    let errors = if response.status.is_redirection() {
         vec!["the server redirects, which is never followed: configure the address of the active server".to_owned()]
     } else {
-        errors(&answer.body, sent)
+        errors(&response.body, sent)
     };
-    let retry_after = parse_retry_after(&answer.headers, date.unwrap_or_else(SystemTime::now));
-    Err(CallError::Status { status: answer.status.as_u16(), errors, retry_after, date })
+    let retry_after = parse_retry_after(&response.headers, date.unwrap_or_else(SystemTime::now));
+    Err(CallError::Status { status: response.status.as_u16(), errors, retry_after, date })
 }
 
 fn errors(body: &[u8], sent: &SecretString) -> Vec<String> {
     let Ok(Value::Object(body)) = serde_json::from_slice(body) else { return Vec::new() };
     let errors = body.get("errors").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    let texts = errors.iter().filter_map(Value::as_str).take(MOST_ERRORS);
+    let texts = errors.iter().filter_map(Value::as_str).take(MAX_ERRORS);
     texts.map(|text| sanitize(text, sent.expose_secret())).filter(|text| !text.is_empty()).collect()
 }
 
 /// Parses the response to a login, and the limit of uses of its token, if there is one.
-pub(super) fn login(mut answer: Value, wrapped: bool) -> Result<(LoginResponse, Option<u64>), CallError> {
+pub(super) fn login(mut response: Value, wrapped: bool) -> Result<(LoginResponse, Option<u64>), CallError> {
     if wrapped {
-        let wrap = section(&answer, "wrap_info")?;
+        let wrap = section(&response, "wrap_info")?;
         let ttl = seconds(wrap, "wrap_info", "ttl")?;
         if ttl.is_zero() {
             return Err(invalid("wrap_info.ttl", " is zero"));
@@ -63,38 +63,38 @@ pub(super) fn login(mut answer: Value, wrapped: bool) -> Result<(LoginResponse, 
         };
         let accessor = text(wrap, "accessor");
         let lease = Lease { ttl, renewable: false };
-        let secret = secret(&mut answer, "wrap_info", "token")?;
+        let secret = secret(&mut response, "wrap_info", "token")?;
         return Ok((LoginResponse { secret, accessor, lease, kind, policies: Vec::new() }, None));
     }
-    let auth = section(&answer, "auth")?;
-    let uses = limited_use(auth, "auth")?;
+    let auth = section(&response, "auth")?;
+    let uses = parse_use_limit(auth, "auth")?;
     let batch = auth.get("token_type").and_then(Value::as_str) == Some("batch");
     let mut lease = lease(auth, "auth", "lease_duration")?;
     lease.renewable &= !batch;
     let kind = if batch { token::TokenKind::Batch } else { token::TokenKind::Service };
     let (accessor, policies) = (text(auth, "accessor"), policies(auth));
-    let secret = secret(&mut answer, "auth", "client_token")?;
+    let secret = secret(&mut response, "auth", "client_token")?;
     Ok((LoginResponse { secret, accessor, lease, kind, policies }, uses))
 }
 
 /// Parses the response to a look-up.
-pub(super) fn lookup(answer: &Value) -> Result<LookupResponse, CallError> {
-    let found = section(answer, "data")?;
+pub(super) fn lookup(response: &Value) -> Result<LookupResponse, CallError> {
+    let found = section(response, "data")?;
     let batch = found.get("type").and_then(Value::as_str) == Some("batch");
     let lease = lease(found, "data", "ttl")?;
     Ok(LookupResponse { lease, accessor: text(found, "accessor"), batch, policies: policies(found) })
 }
 
 /// Parses the response to a renewal.
-pub(super) fn renewal(answer: &Value) -> Result<RenewResponse, CallError> {
-    let auth = section(answer, "auth")?;
+pub(super) fn renewal(response: &Value) -> Result<RenewResponse, CallError> {
+    let auth = section(response, "auth")?;
     Ok(RenewResponse { lease: lease(auth, "auth", "lease_duration")?, policies: policies(auth) })
 }
 
 type Section = serde_json::Map<String, Value>;
 
-fn section<'a>(answer: &'a Value, name: &str) -> Result<&'a Section, CallError> {
-    answer.get(name).and_then(Value::as_object).ok_or_else(|| invalid(name, " is missing"))
+fn section<'a>(response: &'a Value, name: &str) -> Result<&'a Section, CallError> {
+    response.get(name).and_then(Value::as_object).ok_or_else(|| invalid(name, " is missing"))
 }
 
 fn lease(section: &Section, name: &str, key: &str) -> Result<Lease, CallError> {
@@ -109,12 +109,12 @@ fn lease(section: &Section, name: &str, key: &str) -> Result<Lease, CallError> {
 /// Parses a whole number of seconds and caps it to [`LONGEST_LEASE`].
 fn seconds(section: &Section, name: &str, key: &str) -> Result<Duration, CallError> {
     match section.get(key).and_then(Value::as_u64) {
-        Some(seconds) => Ok(Duration::from_secs(seconds).min(LONGEST_LEASE)),
+        Some(seconds) => Ok(Duration::from_secs(seconds).min(MAX_LEASE)),
         None => Err(invalid(&format!("{name}.{key}"), " is not a whole number of seconds")),
     }
 }
 
-fn limited_use(section: &Section, name: &str) -> Result<Option<u64>, CallError> {
+fn parse_use_limit(section: &Section, name: &str) -> Result<Option<u64>, CallError> {
     match section.get("num_uses") {
         None | Some(Value::Null) => Ok(None),
         Some(uses) => match uses.as_u64() {
@@ -125,8 +125,8 @@ fn limited_use(section: &Section, name: &str) -> Result<Option<u64>, CallError> 
     }
 }
 
-fn secret(answer: &mut Value, name: &str, key: &str) -> Result<ClientToken, CallError> {
-    let found = answer.get_mut(name).and_then(|section| section.get_mut(key)).map(Value::take);
+fn secret(response: &mut Value, name: &str, key: &str) -> Result<ClientToken, CallError> {
+    let found = response.get_mut(name).and_then(|section| section.get_mut(key)).map(Value::take);
     match found {
         Some(Value::String(text)) => ClientToken::parse(SecretString::from(text))
             .ok_or_else(|| invalid(&format!("{name}.{key}"), " is not 1 to 4096 visible ASCII characters")),
@@ -142,7 +142,7 @@ fn text(section: &Section, key: &str) -> Option<String> {
 
 fn policies(section: &Section) -> Vec<String> {
     let names = section.get("policies").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    let names = names.iter().filter_map(Value::as_str).take(MOST_POLICIES);
+    let names = names.iter().filter_map(Value::as_str).take(MAX_POLICIES);
     names.map(|name| sanitize(name, "")).collect()
 }
 
@@ -159,13 +159,13 @@ mod tests {
 
     use super::*;
 
-    fn answered(body: &[u8]) -> Result<Value, CallError> {
+    fn parsed(body: &[u8]) -> Result<Value, CallError> {
         let (headers, body) = (HeaderMap::new(), Zeroizing::new(body.to_vec()));
-        ok(&ClientResponse { status: StatusCode::OK, headers, body }, &SecretString::from("sent"))
+        parse_json(&ClientResponse { status: StatusCode::OK, headers, body }, &SecretString::from("sent"))
     }
 
     #[test]
-    fn a_login_is_taken_only_if_every_field_makes_sense() {
+    fn a_login_response_is_accepted_only_if_every_field_is_valid() {
         let check = |auth: Value, wanted: Result<(u64, bool), &str>| {
             let found = login(json!({ "auth": auth }), false);
             let found = found.map(|(found, _)| (found.lease.ttl.as_secs(), found.lease.renewable));
@@ -210,8 +210,8 @@ mod tests {
     }
 
     #[test]
-    fn a_wrapped_login_is_taken_only_with_a_token_and_an_end() {
-        let check = |answer: Value, wanted: bool| assert_eq!(login(answer, true).is_ok(), wanted);
+    fn a_wrapped_login_is_accepted_only_with_a_token_and_a_ttl() {
+        let check = |response: Value, wanted: bool| assert_eq!(login(response, true).is_ok(), wanted);
         check(json!({ "wrap_info": { "token": "t", "ttl": 60 } }), true);
         check(json!({ "wrap_info": { "token": "t", "ttl": 0 } }), false);
         check(json!({ "wrap_info": { "token": "t", "ttl": -1 } }), false);
@@ -220,13 +220,13 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_is_no_json_object_is_refused() {
+    fn a_response_that_is_not_a_json_object_is_rejected() {
         let deep = "[".repeat(100_000);
         for body in ["", " ", "null", "1", "\"x\"", "[]", "{", "{\"auth\":", "<html></html>", "\u{feff}{}", &deep] {
-            assert!(matches!(answered(body.as_bytes()), Err(CallError::InvalidResponse { .. })), "{body:.20}");
+            assert!(matches!(parsed(body.as_bytes()), Err(CallError::InvalidResponse { .. })), "{body:.20}");
         }
-        assert!(answered(&[0xff, 0xfe]).is_err());
-        assert!(answered(b"{}").is_ok());
+        assert!(parsed(&[0xff, 0xfe]).is_err());
+        assert!(parsed(b"{}").is_ok());
     }
 
     #[test]
@@ -272,19 +272,19 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_answer_makes_the_reader_panic(body in prop::collection::vec(any::<u8>(), 0..256), status in 100_u16..1000) {
+        fn parsing_any_response_does_not_panic(body in prop::collection::vec(any::<u8>(), 0..256), status in 100_u16..1000) {
             let status = StatusCode::from_u16(status).unwrap();
-            let answer = ClientResponse { status, headers: HeaderMap::new(), body: Zeroizing::new(body) };
-            let _ = ok(&answer, &SecretString::from("sent"));
+            let response = ClientResponse { status, headers: HeaderMap::new(), body: Zeroizing::new(body) };
+            let _ = parse_json(&response, &SecretString::from("sent"));
         }
 
         #[test]
-        fn what_is_taken_from_any_json_is_a_usable_token(answer in any_json(), wrapped in any::<bool>()) {
-            let _ = (lookup(&answer), renewal(&answer));
-            if let Ok((found, _)) = login(answer, wrapped) {
+        fn a_token_parsed_from_any_json_is_usable(response in any_json(), wrapped in any::<bool>()) {
+            let _ = (lookup(&response), renewal(&response));
+            if let Ok((found, _)) = login(response, wrapped) {
                 let text = found.secret.secret().expose_secret();
                 prop_assert!((1..=4096).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic()));
-                prop_assert!(found.lease.ttl <= LONGEST_LEASE);
+                prop_assert!(found.lease.ttl <= MAX_LEASE);
             }
         }
     }

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use zeroize::Zeroize as _;
 
-use super::parse_response::{self, LONGEST_LEASE};
+use super::parse_response::{self, MAX_LEASE};
 use super::{CallError, ServerClient};
 use crate::agent::token::{ClientToken, Lease};
 
@@ -28,7 +28,7 @@ impl fmt::Debug for SecretFields {
 
 impl Drop for SecretFields {
     fn drop(&mut self) {
-        self.0.values_mut().for_each(wipe);
+        self.0.values_mut().for_each(zeroize_json);
     }
 }
 
@@ -39,18 +39,18 @@ impl From<Map<String, Value>> for SecretFields {
 }
 
 /// Zeroes every string of a JSON value. Numbers and field names stay.
-pub(in crate::agent) fn wipe(value: &mut Value) {
+pub(in crate::agent) fn zeroize_json(value: &mut Value) {
     match value {
         Value::String(text) => text.zeroize(),
-        Value::Array(values) => values.iter_mut().for_each(wipe),
-        Value::Object(fields) => fields.values_mut().for_each(wipe),
+        Value::Array(values) => values.iter_mut().for_each(zeroize_json),
+        Value::Object(fields) => fields.values_mut().for_each(zeroize_json),
         Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
 
 impl SecretFields {
     /// Returns the response's `data`.
-    pub const fn whole(&self) -> &Map<String, Value> {
+    pub const fn as_map(&self) -> &Map<String, Value> {
         &self.0
     }
 
@@ -75,7 +75,8 @@ pub struct SecretRequest {
     /// Path without `/v1/`: `terraform/creds/ROLE`, `secret/data/PATH`, `secret/data/PATH?version=2`.
     pub path: String,
     /// Operation on the path.
-    pub how: SecretOp,
+    #[serde(rename = "how")]
+    pub op: SecretOp,
 }
 
 /// Operation of a request for a secret.
@@ -92,18 +93,18 @@ pub enum SecretOp {
 impl SecretRequest {
     /// Creates a read of a path.
     pub fn read(path: impl Into<String>) -> Self {
-        Self { path: path.into(), how: SecretOp::Read }
+        Self { path: path.into(), op: SecretOp::Read }
     }
 }
 
 impl fmt::Debug for SecretRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let how = match self.how {
+        let op = match self.op {
             SecretOp::Read => "read",
             SecretOp::List => "list",
             SecretOp::Write(_) => "write",
         };
-        write!(f, "{how} {}", self.path)
+        write!(f, "{op} {}", self.path)
     }
 }
 
@@ -143,14 +144,14 @@ impl ServerClient {
     ///
     /// # Errors
     /// No response, a refusal, or an invalid response.
-    pub async fn ask(
+    pub async fn request_secret(
         &self,
         token: Option<&ClientToken>,
-        asked: &SecretRequest,
+        secret_request: &SecretRequest,
         namespace: Option<&str>,
     ) -> Result<SecretResponse, CallError> {
         // The text after a `?` is a query, such as the version of a value; the path before it is encoded by segment.
-        let (path, query) = asked.path.split_once('?').unwrap_or((&asked.path, ""));
+        let (path, query) = secret_request.path.split_once('?').unwrap_or((&secret_request.path, ""));
         let path = format!("v1/{path}");
         let query: Vec<_> = url::form_urlencoded::parse(query.as_bytes()).collect();
         let request = |method: Method| {
@@ -160,26 +161,33 @@ impl ServerClient {
             };
             if query.is_empty() { request } else { request.query(&query) }
         };
-        let request = match &asked.how {
+        let request = match &secret_request.op {
             SecretOp::Read => request(Method::GET),
             SecretOp::List => request(Method::GET).query(&[("list", "true")]),
             SecretOp::Write(fields) => request(Method::POST).json(fields),
         };
-        let answer = self.client.send(request).await?;
+        let response = self.client.send(request).await?;
         let none = SecretString::default();
-        if answer.status == StatusCode::NO_CONTENT {
+        if response.status == StatusCode::NO_CONTENT {
             return Err(CallError::NoSecret { what: "the response is empty" });
         }
-        match parse_response::ok(&answer, token.map_or(&none, ClientToken::secret)) {
-            Err(CallError::Status { status: 404, errors, .. }) if asked.how == SecretOp::List && errors.is_empty() => {
+        match parse_response::parse_json(&response, token.map_or(&none, ClientToken::secret)) {
+            Err(CallError::Status { status: 404, errors, .. })
+                if secret_request.op == SecretOp::List && errors.is_empty() =>
+            {
                 let none = json!({ "keys": [] });
                 let data = none.as_object().cloned().unwrap_or_default();
                 Ok(SecretResponse { data: Arc::new(SecretFields(data)), lease: None })
             }
             Err(CallError::Status { status: 404, errors, retry_after, date }) if errors.is_empty() => {
-                Err(CallError::Status { status: 404, errors: vec![nothing_at(&asked.path)], retry_after, date })
+                Err(CallError::Status {
+                    status: 404,
+                    errors: vec![describe_not_found(&secret_request.path)],
+                    retry_after,
+                    date,
+                })
             }
-            answer => secret(answer?),
+            response => secret(response?),
         }
     }
 
@@ -195,8 +203,8 @@ impl ServerClient {
     ) -> Result<Lease, CallError> {
         let request = self.with_token(Method::PUT, "v1/sys/leases/renew", token, namespace);
         let body = json!({ "lease_id": lease.id, "increment": lease.lease.ttl.as_secs() });
-        let answer = self.client.send(request.json(&body)).await?;
-        leased(&parse_response::ok(&answer, token.secret())?)
+        let response = self.client.send(request.json(&body)).await?;
+        parse_lease(&parse_response::parse_json(&response, token.secret())?)
     }
 
     /// Revokes a lease (`PUT sys/leases/revoke`).
@@ -210,25 +218,25 @@ impl ServerClient {
         namespace: Option<&str>,
     ) -> Result<(), CallError> {
         let request = self.with_token(Method::PUT, "v1/sys/leases/revoke", token, namespace);
-        let answer = self.client.send(request.json(&json!({ "lease_id": lease.id }))).await?;
-        parse_response::accepted(&answer, token.secret())
+        let response = self.client.send(request.json(&json!({ "lease_id": lease.id }))).await?;
+        parse_response::check_status(&response, token.secret())
     }
 }
 
 /// Describes a response without `data`.
-fn instead(answer: &Value) -> &'static str {
-    let holds = |name: &str| answer.get(name).is_some_and(Value::is_object);
+fn describe_missing_data(response: &Value) -> &'static str {
+    let holds = |name: &str| response.get(name).is_some_and(Value::is_object);
     if holds("auth") {
-        "it answers with a token, which is for a sink to have ([sink.NAME.child])"
+        "the response holds a token; use [sink.NAME.derived_token] for tokens"
     } else if holds("wrap_info") {
-        "it answers with a wrapping, which is for a sink to have"
+        "the response holds a wrapping token; use a sink for it"
     } else {
-        "its answer has no data"
+        "the response has no data"
     }
 }
 
 /// Describes a 404 without a text. A common cause is a path without `data/`, which some clients of key-value version 2 add.
-fn nothing_at(path: &str) -> String {
+fn describe_not_found(path: &str) -> String {
     match path.split_once('/') {
         Some((mount, below)) if !below.starts_with("data/") && !below.starts_with("metadata/") => {
             format!("nothing is there; in version 2 of key-value it would be {mount}/data/{below}")
@@ -237,26 +245,26 @@ fn nothing_at(path: &str) -> String {
     }
 }
 
-fn secret(mut answer: Value) -> Result<SecretResponse, CallError> {
-    let id = match answer.get("lease_id") {
+fn secret(mut response: Value) -> Result<SecretResponse, CallError> {
+    let id = match response.get("lease_id") {
         None | Some(Value::Null) => String::new(),
         Some(Value::String(id)) if id.len() <= 1024 && id.bytes().all(|byte| byte.is_ascii_graphic()) => id.clone(),
         Some(_) => return Err(invalid("lease_id is no visible text of at most 1024 characters")),
     };
-    let lease = if id.is_empty() { None } else { Some(SecretLease { id, lease: leased(&answer)? }) };
-    match answer.get_mut("data").map(Value::take) {
+    let lease = if id.is_empty() { None } else { Some(SecretLease { id, lease: parse_lease(&response)? }) };
+    match response.get_mut("data").map(Value::take) {
         Some(Value::Object(data)) => Ok(SecretResponse { data: Arc::new(SecretFields(data)), lease }),
-        _ => Err(CallError::NoSecret { what: instead(&answer) }),
+        _ => Err(CallError::NoSecret { what: describe_missing_data(&response) }),
     }
 }
 
 /// Parses `lease_duration` and `renewable` at the top level of a response.
-fn leased(answer: &Value) -> Result<Lease, CallError> {
-    let Some(seconds) = answer.get("lease_duration").and_then(Value::as_u64) else {
+fn parse_lease(response: &Value) -> Result<Lease, CallError> {
+    let Some(seconds) = response.get("lease_duration").and_then(Value::as_u64) else {
         return Err(invalid("lease_duration is not a whole number of seconds"));
     };
-    let renewable = answer.get("renewable").and_then(Value::as_bool).unwrap_or_default();
-    Ok(Lease { ttl: Duration::from_secs(seconds).min(LONGEST_LEASE), renewable })
+    let renewable = response.get("renewable").and_then(Value::as_bool).unwrap_or_default();
+    Ok(Lease { ttl: Duration::from_secs(seconds).min(MAX_LEASE), renewable })
 }
 
 fn invalid(what: &str) -> CallError {
@@ -272,8 +280,8 @@ mod tests {
 
     #[test]
     fn a_secret_is_read_with_its_lease_and_out_of_a_versioned_store() {
-        let check = |answer: Value, field: &str, wanted: Option<&str>, lease: Option<(&str, u64, bool)>| {
-            let found = secret(answer).unwrap();
+        let check = |response: Value, field: &str, wanted: Option<&str>, lease: Option<(&str, u64, bool)>| {
+            let found = secret(response).unwrap();
             assert_eq!(found.data.text(field).map(|text| text.expose_secret().to_owned()).as_deref(), wanted);
             let found = found.lease.map(|found| (found.id, found.lease.ttl.as_secs(), found.lease.renewable));
             assert_eq!(found, lease.map(|(id, ttl, renewable)| (id.to_owned(), ttl, renewable)));
@@ -290,22 +298,22 @@ mod tests {
     }
 
     #[test]
-    fn where_nothing_is_the_path_of_a_versioned_store_is_offered() {
-        assert!(nothing_at("secret/web/app").ends_with("it would be secret/data/web/app"));
-        assert_eq!(nothing_at("secret/data/app?version=3"), "nothing is there, or it was deleted");
-        assert_eq!(nothing_at("cubbyhole"), "nothing is there, or it was deleted");
+    fn a_missing_secret_suggests_the_path_of_key_value_version_2() {
+        assert!(describe_not_found("secret/web/app").ends_with("it would be secret/data/web/app"));
+        assert_eq!(describe_not_found("secret/data/app?version=3"), "nothing is there, or it was deleted");
+        assert_eq!(describe_not_found("cubbyhole"), "nothing is there, or it was deleted");
     }
 
     #[test]
-    fn an_answer_that_is_none_is_told_without_its_content() {
-        for (answer, wanted) in [
-            (json!({ "data": null }), "its answer has no data"),
-            (json!({}), "its answer has no data"),
-            (json!({ "data": "canary" }), "its answer has no data"),
-            (json!({ "data": null, "auth": { "client_token": "canary" } }), "it answers with a token"),
-            (json!({ "data": null, "wrap_info": { "token": "canary" } }), "it answers with a wrapping"),
+    fn a_response_without_a_secret_is_reported_without_its_content() {
+        for (response, wanted) in [
+            (json!({ "data": null }), "the response has no data"),
+            (json!({}), "the response has no data"),
+            (json!({ "data": "canary" }), "the response has no data"),
+            (json!({ "data": null, "auth": { "client_token": "canary" } }), "the response holds a token"),
+            (json!({ "data": null, "wrap_info": { "token": "canary" } }), "the response holds a wrapping token"),
         ] {
-            let error = secret(answer).unwrap_err();
+            let error = secret(response).unwrap_err();
             assert_eq!(error.verdict(), TokenVerdict::Refused, "asking again does not help");
             let error = error.to_string();
             assert!(
@@ -313,12 +321,12 @@ mod tests {
                 "{error}"
             );
         }
-        for answer in [
+        for response in [
             json!({ "lease_id": "a", "lease_duration": "canary", "data": {} }),
             json!({ "lease_id": "can\nary", "lease_duration": 1, "data": {} }),
             json!({ "lease_id": 7, "data": {} }),
         ] {
-            let error = secret(answer).unwrap_err().to_string();
+            let error = secret(response).unwrap_err().to_string();
             assert!(error.starts_with("invalid response from the server: ") && !error.contains("ary"), "{error}");
         }
         let data = SecretFields(json!({ "token": "canary" }).as_object().unwrap().clone());

@@ -10,7 +10,7 @@ use super::envelope::{Envelope, EnvelopeError};
 use super::file_lock::{FileLock, FileLockError};
 use super::format::render;
 use super::{OnExpiry, SinkOptions};
-use crate::agent::output_watch::{OnMissing, OutputWatch, RestorePace, WatchedOutput};
+use crate::agent::output_watch::{OnMissing, OutputWatch, RestoreBackoff, WatchedOutput};
 use crate::agent::token::{Token, TokenWatch};
 use crate::atomic_file::{self, Attributes, Outcome, ReplaceError};
 use crate::backoff::{Backoff, random_unit};
@@ -37,16 +37,17 @@ pub struct FileSink {
     outputs: OutputWatch,
     /// The file since it was written, where others are watched.
     watched: Option<WatchedOutput>,
-    pace: RestorePace,
+    restore_backoff: RestoreBackoff,
 }
 
 impl FileSink {
     /// A sink that has touched nothing yet.
     pub fn new(options: SinkOptions, watch: TokenWatch, clock: Clock, health: HealthHandle, metrics: Metrics) -> Self {
         let envelope = options.encrypt.clone().map(Envelope::new);
-        let (outputs, watched, pace) = (OutputWatch::none(), None, RestorePace::default());
+        let (outputs, watched, restore_backoff) = (OutputWatch::disabled(), None, RestoreBackoff::default());
         let (lock, served) = (None, false);
-        let sink = Self { options, watch, clock, health, metrics, lock, envelope, served, outputs, watched, pace };
+        let sink =
+            Self { options, watch, clock, health, metrics, lock, envelope, served, outputs, watched, restore_backoff };
         sink.tell(WAITING);
         sink
     }
@@ -89,7 +90,7 @@ impl FileSink {
                     }
                     () = self.clock.sleep_until_some(retry_at) => break false,
                     () = noticed(self.watched.as_ref()), if check_at.is_none() => {
-                        check_at = Some(self.pace.check_at(&self.clock));
+                        check_at = Some(self.restore_backoff.check_at(&self.clock));
                     }
                     () = self.clock.sleep_until_some(check_at) => break true,
                 }
@@ -124,7 +125,7 @@ impl FileSink {
                 path,
                 "somebody else deleted or changed the sink; it was written again"
             );
-            self.pace.restored(&self.clock);
+            self.restore_backoff.restored(&self.clock);
             self.count_change("restored");
         }
         Ok(())
@@ -249,7 +250,7 @@ impl Drop for FileSink {
 
 async fn noticed(watched: Option<&WatchedOutput>) {
     match watched {
-        Some(watched) => watched.noticed().await,
+        Some(watched) => watched.changed().await,
         None => std::future::pending().await,
     }
 }

@@ -14,7 +14,7 @@ use super::compile::Template;
 use super::dependencies::Dependencies;
 use super::render::Rendered;
 use super::{TemplateFile, TemplateOptions};
-use crate::agent::output_watch::{OnMissing, OutputWatch, RestorePace, WatchedOutput};
+use crate::agent::output_watch::{OnMissing, OutputWatch, RestoreBackoff, WatchedOutput};
 use crate::agent::secrets::SecretRegistry;
 use crate::atomic_file::{self, Attributes, Outcome, ReplaceError};
 use crate::backoff::{Backoff, random_unit};
@@ -65,7 +65,7 @@ pub struct TemplateTask {
     check_at: Option<ClockReading>,
     /// The file is another than was written: this rendering is for that alone.
     touched: bool,
-    pace: RestorePace,
+    restore_backoff: RestoreBackoff,
 }
 
 impl TemplateTask {
@@ -75,7 +75,7 @@ impl TemplateTask {
         let backoff = Backoff::new(RETRY_BASE, RETRY_MAX);
         let (retry, delivered, value, owes_command) = (None, false, None, false);
         let watched = options.file.as_ref().map(|file| deps.outputs.file(&file.destination));
-        let (check_at, touched, pace) = (None, false, RestorePace::default());
+        let (check_at, touched, restore_backoff) = (None, false, RestoreBackoff::default());
         Self {
             options,
             template,
@@ -89,7 +89,7 @@ impl TemplateTask {
             watched,
             check_at,
             touched,
-            pace,
+            restore_backoff,
         }
     }
 
@@ -123,7 +123,7 @@ impl TemplateTask {
             () = clock.sleep_until_some(self.retry) => true,
             () = clock.sleep_until_some(look) => self.source.look_again(),
             () = noticed(self.watched.as_ref()), if self.check_at.is_none() => {
-                self.check_at = Some(self.pace.check_at(&clock));
+                self.check_at = Some(self.restore_backoff.check_at(&clock));
                 false
             }
             () = clock.sleep_until_some(self.check_at) => {
@@ -269,7 +269,7 @@ impl TemplateTask {
             path,
             "somebody else deleted or changed the file; it was written again"
         );
-        self.pace.restored(&self.deps.clock);
+        self.restore_backoff.restored(&self.deps.clock);
         self.count_change("restored");
     }
 
@@ -342,7 +342,7 @@ impl Drop for TemplateTask {
 
 async fn noticed(watched: Option<&WatchedOutput>) {
     match watched {
-        Some(watched) => watched.noticed().await,
+        Some(watched) => watched.changed().await,
         None => std::future::pending().await,
     }
 }

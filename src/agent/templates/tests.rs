@@ -36,7 +36,7 @@ fn known() -> Arc<BTreeMap<Dependency, Resolved>> {
     let read = |path: &str| Dependency::Secret(SecretRequest::read(path));
     let write = |path: &str, fields: &[(&str, &str)]| {
         let fields = fields.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        Dependency::Secret(SecretRequest { path: path.to_owned(), how: SecretOp::Write(fields) })
+        Dependency::Secret(SecretRequest { path: path.to_owned(), op: SecretOp::Write(fields) })
     };
     let app = json!({
         "data": {
@@ -55,7 +55,7 @@ fn known() -> Arc<BTreeMap<Dependency, Resolved>> {
         (write("pki/issue/web", &[("common_name", "web")]), answer(&certificate)),
         (write("transit/decrypt/k", &[("ciphertext", "c=1")]), answer(&json!({ "plaintext": "cGxhaW4=" }))),
         (
-            Dependency::Secret(SecretRequest { path: "secret/metadata".to_owned(), how: SecretOp::List }),
+            Dependency::Secret(SecretRequest { path: "secret/metadata".to_owned(), op: SecretOp::List }),
             answer(&json!({ "keys": ["app", "folder/"] })),
         ),
         (Dependency::File("/etc/app/motd".into()), Resolved::Text(Arc::new(SecretString::from("hello")))),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use gotmpl::{TemplateError as EngineError, Value};
 use serde_json::Value as Json;
 
-use crate::agent::secrets::wipe;
+use crate::agent::secrets::zeroize_json;
 
 /// A text as a value.
 pub(super) fn text(text: impl AsRef<str>) -> Value {
@@ -45,7 +45,7 @@ pub(super) struct ZeroizingJson(pub(super) Json);
 
 impl Drop for ZeroizingJson {
     fn drop(&mut self) {
-        wipe(&mut self.0);
+        zeroize_json(&mut self.0);
     }
 }
 

@@ -113,8 +113,8 @@ mod tests {
             let early = made.iter().filter(|second| **second < 1800).count() * cost;
             assert!((90..=100).contains(&early), "{early}");
             assert!((130..=145).contains(&(made.len() * cost)), "{}", made.len());
-            let kept = CallerRetries::restore(&tries.to_record(|moment| moment.boot.as_secs()), at);
-            assert_eq!(kept, tries, "a restart refills nothing");
+            let loaded = CallerRetries::restore(&tries.to_record(|moment| moment.boot.as_secs()), at);
+            assert_eq!(loaded, tries, "a restart refills nothing");
         }
     }
 

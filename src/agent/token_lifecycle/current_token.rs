@@ -14,7 +14,7 @@ use crate::clock::{Clock, ClockReading};
 #[derive(Debug, Clone)]
 pub(super) struct CurrentToken {
     pub(super) token: Arc<Token>,
-    pub(super) life: TokenLifetime,
+    pub(super) lifetime: TokenLifetime,
     /// Longest lease that it was granted.
     pub(super) granted: Duration,
     /// True if it was renewed since its login.
@@ -63,7 +63,7 @@ const LATER_SLACK: u32 = 100;
 impl CurrentToken {
     /// Creates the current token from a login's token.
     pub(super) fn new(token: Token) -> Self {
-        let life = TokenLifetime {
+        let lifetime = TokenLifetime {
             obtained: token.obtained,
             ends: token.expires,
             ttl: token.lease.ttl,
@@ -72,7 +72,7 @@ impl CurrentToken {
         Self {
             granted: token.lease.ttl,
             token: Arc::new(token),
-            life,
+            lifetime,
             renewed: false,
             lookup_status: LookupStatus::Untried,
             health: TokenHealth::Good,
@@ -82,7 +82,7 @@ impl CurrentToken {
 
     /// Returns the rest of the lease; `None` for a token without expiry.
     pub(super) fn left(&self, now: ClockReading) -> Option<Duration> {
-        self.life.ends.map(|ends| now.until(ends))
+        self.lifetime.ends.map(|ends| now.until(ends))
     }
 
     /// Returns true if the rest of the lease is shorter than [`MIN_LEASE`].
@@ -108,7 +108,7 @@ impl CurrentToken {
             }
         });
         let renewable = renewed.lease.renewable && still_grows(self.granted, ttl) && ttl >= MIN_LEASE;
-        self.life = TokenLifetime { obtained: now, ends, ttl, renewable };
+        self.lifetime = TokenLifetime { obtained: now, ends, ttl, renewable };
         self.granted = self.granted.max(ttl);
         self.renewed = true;
         self.health = TokenHealth::Good;
@@ -128,17 +128,17 @@ impl CurrentToken {
             return false;
         }
         let ends = now + ttl;
-        let same = self.life.ends.is_some_and(|known| {
+        let same = self.lifetime.ends.is_some_and(|known| {
             known.until(ends) <= LOOKUP_SLACK.max(ttl / LATER_SLACK) && ends.until(known) <= LOOKUP_SLACK
         });
         if same {
             return false;
         }
-        let longer = self.life.ends.is_some_and(|known| !known.until(ends).is_zero());
-        self.life.ends = Some(ends);
-        if longer || self.life.ttl.is_zero() {
-            self.life.obtained = now;
-            self.life.ttl = ttl;
+        let longer = self.lifetime.ends.is_some_and(|known| !known.until(ends).is_zero());
+        self.lifetime.ends = Some(ends);
+        if longer || self.lifetime.ttl.is_zero() {
+            self.lifetime.obtained = now;
+            self.lifetime.ttl = ttl;
             self.granted = self.granted.max(ttl);
         }
         self.change(|token| {
@@ -151,12 +151,12 @@ impl CurrentToken {
     /// Recomputes the wall-clock times after the clock was set. BOOTTIME measures the time that has passed.
     pub(super) fn apply_wall_clock_change(&mut self, clock: &Clock) {
         let now = clock.now();
-        let obtained_ago = now.since(self.life.obtained);
+        let obtained_ago = now.since(self.lifetime.obtained);
         let obtained =
-            ClockReading { wall: now.wall.checked_sub(obtained_ago).unwrap_or(now.wall), ..self.life.obtained };
-        let ends = self.life.ends.map(|ends| ClockReading { wall: (now + now.until(ends)).wall, ..ends });
-        self.life.obtained = obtained;
-        self.life.ends = ends;
+            ClockReading { wall: now.wall.checked_sub(obtained_ago).unwrap_or(now.wall), ..self.lifetime.obtained };
+        let ends = self.lifetime.ends.map(|ends| ClockReading { wall: (now + now.until(ends)).wall, ..ends });
+        self.lifetime.obtained = obtained;
+        self.lifetime.ends = ends;
         self.change(|token| {
             token.obtained = obtained;
             token.expires = ends;

@@ -40,7 +40,7 @@ pub(super) fn login(
     first: impl Future<Output = ()> + Send + 'static,
     proof: Option<Arc<IdentityProof>>,
 ) -> Call<Completed> {
-    let server = login.upstream().address().to_owned();
+    let server = login.server().address().to_owned();
     let attempt = async move {
         first.await;
         let proof = match proof {
@@ -54,7 +54,7 @@ pub(super) fn login(
     };
     Box::pin(async move {
         let (result, proof) = tokio::time::timeout(LOGIN_LIMIT, attempt).await.unwrap_or_else(|_| {
-            let message = format!("no end of it within {} s, at {server}", LOGIN_LIMIT.as_secs());
+            let message = format!("the login did not complete within {} s at {server}", LOGIN_LIMIT.as_secs());
             (Err(LoginError::Unavailable { message, hint: None, retry_after: None }), None)
         });
         Completed::Login(result, proof)
@@ -64,7 +64,7 @@ pub(super) fn login(
 /// Renews a token.
 pub(super) fn renew(login: Login, token: Arc<Token>) -> Call<Completed> {
     Box::pin(async move {
-        let call = login.upstream().renew_self(&token.secret, login.options().namespace.as_deref());
+        let call = login.server().renew_self(&token.secret, login.options().namespace.as_deref());
         Completed::Renewal(bounded(&login, call).await)
     })
 }
@@ -72,13 +72,13 @@ pub(super) fn renew(login: Login, token: Arc<Token>) -> Call<Completed> {
 /// Looks a token up.
 pub(super) fn lookup(login: Login, token: Arc<Token>) -> Call<LookupResult> {
     Box::pin(async move {
-        let call = login.upstream().lookup_self(&token.secret, login.options().namespace.as_deref());
+        let call = login.server().lookup_self(&token.secret, login.options().namespace.as_deref());
         (token.generation, bounded(&login, call).await)
     })
 }
 
 async fn bounded<T>(login: &Login, call: impl Future<Output = Result<T, CallError>>) -> Result<T, CallError> {
-    let server = login.upstream().address();
+    let server = login.server().address();
     let late = |_| Err(CallError::TimedOut { server: server.to_owned(), after: CALL_LIMIT });
     tokio::time::timeout(CALL_LIMIT, call).await.unwrap_or_else(late)
 }

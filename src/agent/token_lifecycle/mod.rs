@@ -2,17 +2,19 @@
 //!
 //! `schedule` and `retry_budget` decide and are pure; `token_manager` acts; `session_state` keeps what outlives a restart.
 
-mod inflight;
 mod caller_retries;
-mod shutdown;
-mod current_token;
-mod token_manager;
 pub mod retry_budget;
-mod status_reporter;
-pub mod session_state;
 pub mod schedule;
-mod state_encryption;
 mod replacement_limit;
+mod current_token;
+mod state_encryption;
+pub mod session_state;
+mod proof_cache;
+mod replaced_tokens;
+mod inflight;
+mod shutdown;
+mod status_reporter;
+mod token_manager;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -45,12 +47,12 @@ pub struct SessionStateOptions {
     /// Path of the session's state file.
     pub file: PathBuf,
     /// Key that encrypts the token in the file; without one the token is not saved.
-    pub seal: Option<SecretString>,
+    pub seal_key: Option<SecretString>,
 }
 
 impl PartialEq for SessionStateOptions {
     /// The key is compared in constant time.
     fn eq(&self, other: &Self) -> bool {
-        self.file == other.file && secret::same_or_none(self.seal.as_ref(), other.seal.as_ref())
+        self.file == other.file && secret::same_or_none(self.seal_key.as_ref(), other.seal_key.as_ref())
     }
 }

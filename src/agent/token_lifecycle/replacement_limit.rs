@@ -52,14 +52,14 @@ mod tests {
     }
 
     #[test]
-    fn logins_that_change_nothing_are_further_and_further_apart() {
+    fn logins_that_change_nothing_are_delayed_more_and_more() {
         let mut limit = ReplacementLimiter::default();
         let allowed: Vec<_> = (0..3600).filter(|second| limit.allow(at(*second))).collect();
         assert_eq!(allowed, [0, 60, 300, 1200, 2100, 3000]);
     }
 
     #[test]
-    fn a_token_that_was_seen_alive_may_be_suspected_at_once() {
+    fn a_token_that_was_seen_alive_may_be_replaced_at_once() {
         let mut limit = ReplacementLimiter::default();
         for second in 0..100 {
             assert!(limit.allow(at(second)));

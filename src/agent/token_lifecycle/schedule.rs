@@ -23,7 +23,7 @@ pub enum LastOutcome {
     /// A login or a renewal succeeded.
     Succeeded,
     /// The server refused the renewal; the token is valid until its end.
-    NotRenewed,
+    RenewalRefused,
     /// A renewal or a login failed; the caller passes in when the next one is allowed.
     Failed,
 }
@@ -62,27 +62,27 @@ impl NextStep {
 ///
 /// `unit` is a random number in `0.0..1.0`.
 pub fn next_step(
-    held: Option<&TokenLifetime>,
+    current: Option<&TokenLifetime>,
     last: LastOutcome,
     earliest: NotBefore,
     now: ClockReading,
     unit: f64,
 ) -> NextStep {
-    let Some(life) = held else { return NextStep::LoginAt(later(earliest.login, now)) };
-    let Some(ends) = life.ends else { return NextStep::Idle };
+    let Some(lifetime) = current else { return NextStep::LoginAt(later(earliest.login, now)) };
+    let Some(ends) = lifetime.ends else { return NextStep::Idle };
     match last {
         LastOutcome::Succeeded => {
-            let due = later(life.obtained + share_of(life.ttl, unit), now);
+            let due = later(lifetime.obtained + share_of(lifetime.ttl, unit), now);
             // A look-up may have shortened the lease since it was granted: one attempt must still fit into it.
             let due = if due.until(ends).is_zero() { now + now.until(ends).mul_f64(RENEW_FROM) } else { due };
-            if life.renewable { NextStep::RenewAt(due) } else { NextStep::LoginAt(due) }
+            if lifetime.renewable { NextStep::RenewAt(due) } else { NextStep::LoginAt(due) }
         }
-        LastOutcome::NotRenewed => NextStep::LoginAt(now + now.until(ends).mul_f64(unit * SPREAD)),
+        LastOutcome::RenewalRefused => NextStep::LoginAt(now + now.until(ends).mul_f64(unit * SPREAD)),
         LastOutcome::Failed => {
             let due = later(earliest.renewal, now);
             // While renewals fail, a login may still succeed: the last tenth of the lease is reserved for logins.
-            let time_to_renew = due.until(ends) > life.ttl / 10;
-            if life.renewable && time_to_renew {
+            let time_to_renew = due.until(ends) > lifetime.ttl / 10;
+            if lifetime.renewable && time_to_renew {
                 NextStep::RenewAt(due)
             } else {
                 NextStep::LoginAt(later(earliest.login, now))
@@ -127,77 +127,87 @@ mod tests {
         ClockReading { boot: Duration::from_secs(seconds), wall: SystemTime::UNIX_EPOCH + Duration::from_secs(seconds) }
     }
 
-    fn life(obtained: u64, ttl: u64, renewable: bool) -> TokenLifetime {
+    fn lifetime(obtained: u64, ttl: u64, renewable: bool) -> TokenLifetime {
         let ends = (ttl > 0).then(|| at(obtained + ttl));
         TokenLifetime { obtained: at(obtained), ends, ttl: Duration::from_secs(ttl), renewable }
     }
 
-    fn check(held: Option<TokenLifetime>, last: LastOutcome, earliest: u64, now: u64, unit: f64, wanted: NextStep) {
+    fn check(current: Option<TokenLifetime>, last: LastOutcome, earliest: u64, now: u64, unit: f64, wanted: NextStep) {
         let earliest = NotBefore { renewal: at(earliest), login: at(earliest) };
-        let found = next_step(held.as_ref(), last, earliest, at(now), unit);
-        assert_eq!(found, wanted, "{held:?} {last:?} {earliest:?} now {now} unit {unit}");
+        let found = next_step(current.as_ref(), last, earliest, at(now), unit);
+        assert_eq!(found, wanted, "{current:?} {last:?} {earliest:?} now {now} unit {unit}");
     }
 
     #[test]
     fn a_good_token_is_renewed_or_replaced_near_two_thirds_of_its_lease() {
-        let renewable = Some(life(1000, 3600, true));
+        let renewable = Some(lifetime(1000, 3600, true));
         check(renewable, LastOutcome::Succeeded, 0, 1000, 0.0, NextStep::RenewAt(at(1000 + 2268)));
         check(renewable, LastOutcome::Succeeded, 0, 1000, 1.0, NextStep::RenewAt(at(1000 + 2520)));
         check(renewable, LastOutcome::Succeeded, 0, 4000, 0.0, NextStep::RenewAt(at(4000)));
-        check(Some(life(1000, 3600, false)), LastOutcome::Succeeded, 0, 1000, 0.0, NextStep::LoginAt(at(1000 + 2268)));
+        check(
+            Some(lifetime(1000, 3600, false)),
+            LastOutcome::Succeeded,
+            0,
+            1000,
+            0.0,
+            NextStep::LoginAt(at(1000 + 2268)),
+        );
     }
 
     #[test]
-    fn a_lease_that_was_cut_short_still_gets_its_try() {
-        let mut cut = life(1000, 3600, true);
+    fn a_shortened_lease_still_gets_an_attempt() {
+        let mut cut = lifetime(1000, 3600, true);
         cut.ends = Some(at(1100));
         check(Some(cut), LastOutcome::Succeeded, 0, 1000, 0.5, NextStep::RenewAt(at(1063)));
     }
 
     #[test]
-    fn a_refused_renewal_leads_to_a_login_spread_over_what_is_left() {
-        let held = Some(life(0, 3600, false));
-        check(held, LastOutcome::NotRenewed, 0, 2400, 0.0, NextStep::LoginAt(at(2400)));
-        check(held, LastOutcome::NotRenewed, 0, 2400, 0.75, NextStep::LoginAt(at(3000)));
-        check(held, LastOutcome::NotRenewed, 0, 2400, 1.0, NextStep::LoginAt(at(3200)));
-        check(held, LastOutcome::NotRenewed, 0, 3600, 1.0, NextStep::LoginAt(at(3600)));
+    fn a_refused_renewal_leads_to_a_login_spread_over_the_rest_of_the_lease() {
+        let current = Some(lifetime(0, 3600, false));
+        check(current, LastOutcome::RenewalRefused, 0, 2400, 0.0, NextStep::LoginAt(at(2400)));
+        check(current, LastOutcome::RenewalRefused, 0, 2400, 0.75, NextStep::LoginAt(at(3000)));
+        check(current, LastOutcome::RenewalRefused, 0, 2400, 1.0, NextStep::LoginAt(at(3200)));
+        check(current, LastOutcome::RenewalRefused, 0, 3600, 1.0, NextStep::LoginAt(at(3600)));
     }
 
     #[test]
-    fn a_failure_waits_and_the_last_tenth_of_the_lease_is_for_logins() {
-        let held = Some(life(0, 3600, true));
-        check(held, LastOutcome::Failed, 2500, 2400, 0.5, NextStep::RenewAt(at(2500)));
-        check(held, LastOutcome::Failed, 2300, 2400, 0.5, NextStep::RenewAt(at(2400)));
-        check(held, LastOutcome::Failed, 3239, 2400, 0.5, NextStep::RenewAt(at(3239)));
-        check(held, LastOutcome::Failed, 3240, 2400, 0.5, NextStep::LoginAt(at(3240)));
-        check(held, LastOutcome::Failed, 4000, 3500, 0.5, NextStep::LoginAt(at(4000)));
-        check(Some(life(0, 3600, false)), LastOutcome::Failed, 2500, 2400, 0.5, NextStep::LoginAt(at(2500)));
+    fn after_a_failure_the_last_tenth_of_the_lease_is_for_logins() {
+        let current = Some(lifetime(0, 3600, true));
+        check(current, LastOutcome::Failed, 2500, 2400, 0.5, NextStep::RenewAt(at(2500)));
+        check(current, LastOutcome::Failed, 2300, 2400, 0.5, NextStep::RenewAt(at(2400)));
+        check(current, LastOutcome::Failed, 3239, 2400, 0.5, NextStep::RenewAt(at(3239)));
+        check(current, LastOutcome::Failed, 3240, 2400, 0.5, NextStep::LoginAt(at(3240)));
+        check(current, LastOutcome::Failed, 4000, 3500, 0.5, NextStep::LoginAt(at(4000)));
+        check(Some(lifetime(0, 3600, false)), LastOutcome::Failed, 2500, 2400, 0.5, NextStep::LoginAt(at(2500)));
     }
 
     #[test]
-    fn failed_renewals_keep_no_login_waiting() {
-        let held = life(0, 3600, true);
+    fn failed_renewals_do_not_delay_logins() {
+        let current = lifetime(0, 3600, true);
         let earliest = NotBefore { renewal: at(3300), login: at(0) };
-        assert_eq!(next_step(Some(&held), LastOutcome::Failed, earliest, at(3200), 0.5), NextStep::LoginAt(at(3200)));
+        assert_eq!(
+            next_step(Some(&current), LastOutcome::Failed, earliest, at(3200), 0.5),
+            NextStep::LoginAt(at(3200))
+        );
     }
 
     #[test]
     fn without_a_token_the_login_is_due_as_soon_as_allowed() {
-        for last in [LastOutcome::Succeeded, LastOutcome::NotRenewed, LastOutcome::Failed] {
+        for last in [LastOutcome::Succeeded, LastOutcome::RenewalRefused, LastOutcome::Failed] {
             check(None, last, 50, 100, 0.5, NextStep::LoginAt(at(100)));
             check(None, last, 150, 100, 0.5, NextStep::LoginAt(at(150)));
         }
     }
 
     #[test]
-    fn a_token_that_never_ends_is_left_alone() {
-        for last in [LastOutcome::Succeeded, LastOutcome::NotRenewed, LastOutcome::Failed] {
-            check(Some(life(0, 0, true)), last, 0, 100, 0.5, NextStep::Idle);
+    fn a_token_without_expiry_has_no_next_step() {
+        for last in [LastOutcome::Succeeded, LastOutcome::RenewalRefused, LastOutcome::Failed] {
+            check(Some(lifetime(0, 0, true)), last, 0, 100, 0.5, NextStep::Idle);
         }
     }
 
     #[test]
-    fn a_shorter_lease_after_a_renewal_tells_the_end_of_growth() {
+    fn a_shorter_lease_after_a_renewal_means_the_maximum_ttl_is_near() {
         let check = |granted, ttl, wanted| {
             assert_eq!(still_grows(Duration::from_secs(granted), Duration::from_secs(ttl)), wanted, "{granted} {ttl}");
         };

@@ -19,7 +19,7 @@ use crate::clock::{ClockReading, millis};
 #[derive(Debug)]
 pub(super) struct SessionStateFile {
     session: String,
-    seal: Option<SealingKey>,
+    key: Option<SealingKey>,
     /// Digest of the session's settings ([`super::TokenManagerDeps::fingerprint`]).
     fingerprint: String,
     file: Arc<StateFile>,
@@ -32,7 +32,7 @@ pub(super) struct SessionStateFile {
 #[derive(Debug, Default)]
 pub(super) struct LoadedState {
     pub(super) retry_budget: Option<RetryBudgetRecord>,
-    pub(super) held: Option<CurrentToken>,
+    pub(super) current: Option<CurrentToken>,
     /// Error of the last login.
     pub(super) last_error: Option<String>,
     /// True if a session with other settings saved the retry budget.
@@ -60,9 +60,9 @@ impl SessionStateFile {
     /// Opens the state file of a session. An encrypted token opens only for the same session and the same `bound_to`.
     pub(super) fn new(state: &SessionStateOptions, session: &str, bound_to: &[&str], fingerprint: &str) -> Self {
         let names: Vec<&str> = [session].into_iter().chain(bound_to.iter().copied()).collect();
-        let seal = state.seal.as_ref().and_then(|key| SealingKey::new(key, KeyPurpose::Token, &names).ok());
+        let key = state.seal_key.as_ref().and_then(|text| SealingKey::new(text, KeyPurpose::Token, &names).ok());
         let (file, fingerprint) = (StateFile::new(state.file.clone()), fingerprint.to_owned());
-        Self { session: session.to_owned(), seal, fingerprint, file, last: None, order: 0 }
+        Self { session: session.to_owned(), key, fingerprint, file, last: None, order: 0 }
     }
 
     /// Continues the write order of `old` if both use the same file.
@@ -75,8 +75,8 @@ impl SessionStateFile {
 
     /// Reads the file. Blocks.
     pub(super) fn load(&self, now: ClockReading) -> LoadedState {
-        let refuse = |why| LoadedState {
-            refused: Some(StateFileError { file: self.file.path().to_owned(), why }),
+        let refuse = |reason| LoadedState {
+            refused: Some(StateFileError { file: self.file.path().to_owned(), reason }),
             ..LoadedState::default()
         };
         let text = match self.file.read(MAX_FILE_SIZE) {
@@ -84,32 +84,32 @@ impl SessionStateFile {
             Ok(Some(text)) => text,
             Err(error) => return refuse(StateRejected::Unreadable(error)),
         };
-        let shape: OnDisk = match serde_json::from_slice(&text) {
-            Ok(shape) => shape,
+        let on_disk: OnDisk = match serde_json::from_slice(&text) {
+            Ok(on_disk) => on_disk,
             // The parser's error may quote the file.
             Err(_) => return refuse(StateRejected::Malformed),
         };
-        if shape.version != VERSION || shape.session != self.session {
+        if on_disk.version != VERSION || on_disk.session != self.session {
             return refuse(StateRejected::Foreign);
         }
         // Older releases wrote no fingerprint: nothing is known to have changed.
-        let changed = shape.fingerprint.is_some_and(|its| its != self.fingerprint);
-        let kept = LoadedState {
-            retry_budget: Some(shape.pace),
-            last_error: shape.last_error,
+        let changed = on_disk.fingerprint.is_some_and(|its| its != self.fingerprint);
+        let loaded = LoadedState {
+            retry_budget: Some(on_disk.pace),
+            last_error: on_disk.last_error,
             changed,
             ..LoadedState::default()
         };
-        let Some((seal, sealed)) = self.seal.as_ref().zip(shape.token) else { return kept };
+        let Some((key, sealed)) = self.key.as_ref().zip(on_disk.token) else { return loaded };
         match STANDARD
             .decode(sealed)
             .ok()
-            .and_then(|sealed| seal.open(&sealed).ok())
+            .and_then(|sealed| key.open(&sealed).ok())
             .map(|plain| deserialize_token(&plain, now))
         {
-            Some(Ok(held)) => LoadedState { held, ..kept },
-            Some(Err(why)) => LoadedState { refused: refuse(why).refused, ..kept },
-            None => LoadedState { refused: refuse(StateRejected::WrongKey).refused, ..kept },
+            Some(Ok(current)) => LoadedState { current, ..loaded },
+            Some(Err(reason)) => LoadedState { refused: refuse(reason).refused, ..loaded },
+            None => LoadedState { refused: refuse(StateRejected::WrongKey).refused, ..loaded },
         }
     }
 
@@ -117,20 +117,20 @@ impl SessionStateFile {
     pub(super) fn save(
         &mut self,
         pace: &RetryBudgetRecord,
-        held: Option<&CurrentToken>,
+        current: Option<&CurrentToken>,
         last_error: Option<&str>,
     ) -> Option<impl Future<Output = ()> + Send + use<>> {
-        let token = self.seal.as_ref().zip(held).and_then(|(seal, held)| {
-            let sealed = seal.seal(&serialize_token(held)?).ok()?;
+        let token = self.key.as_ref().zip(current).and_then(|(key, current)| {
+            let sealed = key.seal(&serialize_token(current)?).ok()?;
             Some(STANDARD.encode(sealed))
         });
         let last_error = last_error.map(truncate_error);
-        let saved_fingerprint = saved_fingerprint(pace, held, last_error.as_deref());
+        let saved_fingerprint = saved_fingerprint(pace, current, last_error.as_deref());
         if self.last.as_ref() == Some(&saved_fingerprint) {
             return None;
         }
         self.last = Some(saved_fingerprint);
-        let shape = OnDisk {
+        let on_disk = OnDisk {
             version: VERSION,
             session: self.session.clone(),
             pace: pace.clone(),
@@ -138,7 +138,7 @@ impl SessionStateFile {
             fingerprint: Some(self.fingerprint.clone()),
             last_error,
         };
-        let bytes = serde_json::to_vec(&shape).ok()?;
+        let bytes = serde_json::to_vec(&on_disk).ok()?;
         self.order += 1;
         let (file, order) = (Arc::clone(&self.file), self.order);
         let session = self.session.clone();
@@ -149,7 +149,7 @@ impl SessionStateFile {
                     event = "state.write.failed",
                     session,
                     error,
-                    "a restart may need a login that it could do without"
+                    "cannot write the state file, so the next start needs a login"
                 );
             }
         })
@@ -161,14 +161,14 @@ type SavedFingerprint = (RetryBudgetRecord, Option<(Generation, bool, LookupStat
 
 fn saved_fingerprint(
     pace: &RetryBudgetRecord,
-    held: Option<&CurrentToken>,
+    current: Option<&CurrentToken>,
     last_error: Option<&str>,
 ) -> SavedFingerprint {
-    let held = held.map(|held| {
-        let ends = held.life.ends.map(|ends| millis(ends.wall));
-        (held.token.generation, held.life.renewable, held.lookup_status, ends)
+    let current = current.map(|current| {
+        let ends = current.lifetime.ends.map(|ends| millis(ends.wall));
+        (current.token.generation, current.lifetime.renewable, current.lookup_status, ends)
     });
-    (pace.clone(), held, last_error.map(str::to_owned))
+    (pace.clone(), current, last_error.map(str::to_owned))
 }
 
 /// Truncates an error, so that no server can fill the file.
@@ -186,5 +186,5 @@ const MAX_FILE_SIZE: u64 = 256 * 1024;
 pub struct StateFileError {
     file: PathBuf,
     #[source]
-    why: StateRejected,
+    reason: StateRejected,
 }

@@ -1,9 +1,9 @@
 //! Shutdown of a session: its tokens are revoked after all outputs have stopped.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::current_token::CurrentToken;
+use super::replaced_tokens::ReplacedTokens;
 use crate::agent::login::Login;
 use crate::agent::token::{Token, TokenKind, TokenPublisher};
 use crate::credential_watch::Availability;
@@ -16,9 +16,8 @@ pub struct SessionShutdown {
     pub(super) session: String,
     pub(super) publisher: TokenPublisher,
     pub(super) login: Login,
-    pub(super) held: Option<CurrentToken>,
-    /// Tokens that logins replaced and that may still be alive.
-    pub(super) replaced: Vec<Arc<Token>>,
+    pub(super) current: Option<CurrentToken>,
+    pub(super) replaced: ReplacedTokens,
     pub(super) revoke: bool,
 }
 
@@ -32,30 +31,30 @@ impl SessionShutdown {
         if !self.revoke {
             return;
         }
-        if self.held.is_some() {
+        if self.current.is_some() {
             let reason = "the session has ended and its token is revoked".into();
             self.publisher.publish(Availability::Unavailable { reason, retry_after: LIMIT }, None);
         }
         let end = tokio::time::Instant::now() + LIMIT;
-        let own = self.held.as_ref().map(|held| &held.token);
-        for token in own.into_iter().chain(&self.replaced).filter(|token| token.kind == TokenKind::Service) {
+        let own = self.current.as_ref().map(|current| &current.token);
+        for token in own.into_iter().chain(self.replaced.iter()).filter(|token| token.kind == TokenKind::Service) {
             self.revoke_one(token, end).await;
         }
     }
 
     async fn revoke_one(&self, token: &Token, end: tokio::time::Instant) {
         let namespace = self.login.options().namespace.as_deref();
-        let call = self.login.upstream().revoke_self(&token.secret, namespace);
+        let call = self.login.server().revoke_self(&token.secret, namespace);
         let (session, accessor) = (&self.session, token.accessor.as_deref());
         let error = match tokio::time::timeout_at(end, call).await {
             Ok(Err(error)) if !error.verdict().suspects_token() => format_chain(&error),
             Ok(_) => {
-                tracing::info!(event = "token.revoke.ok", session, accessor, "a token of the session is revoked");
+                tracing::info!(event = "token.revoke.ok", session, accessor, "revoked a token of the session");
                 return;
             }
-            Err(_) => format!("no answer within {} s", LIMIT.as_secs()),
+            Err(_) => format!("no response within {} s", LIMIT.as_secs()),
         };
-        tracing::warn!(event = "token.revoke.failed", session, accessor, error, "a token could not be revoked");
+        tracing::warn!(event = "token.revoke.failed", session, accessor, error, "cannot revoke a token");
     }
 }
 

@@ -33,8 +33,8 @@ struct SealedToken<'a> {
 }
 
 /// Serializes a token; returns `None` if that fails.
-pub(super) fn serialize_token(held: &CurrentToken) -> Option<Zeroizing<Vec<u8>>> {
-    let token = &held.token;
+pub(super) fn serialize_token(current: &CurrentToken) -> Option<Zeroizing<Vec<u8>>> {
+    let token = &current.token;
     let wrapping = match &token.kind {
         TokenKind::Wrapping { creation_time, creation_path } => Some((creation_time.clone(), creation_path.clone())),
         TokenKind::Service | TokenKind::Batch => None,
@@ -46,13 +46,13 @@ pub(super) fn serialize_token(held: &CurrentToken) -> Option<Zeroizing<Vec<u8>>>
         wrapping,
         policies: token.policies.clone(),
         renewable: token.lease.renewable,
-        may_renew: held.life.renewable,
-        renewed: held.renewed,
-        ttl: held.life.ttl.as_secs(),
-        granted: held.granted.as_secs(),
-        obtained: millis(held.life.obtained.wall),
-        expires: held.life.ends.map(|ends| millis(ends.wall)),
-        lookup_status: Some(held.lookup_status),
+        may_renew: current.lifetime.renewable,
+        renewed: current.renewed,
+        ttl: current.lifetime.ttl.as_secs(),
+        granted: current.granted.as_secs(),
+        obtained: millis(current.lifetime.obtained.wall),
+        expires: current.lifetime.ends.map(|ends| millis(ends.wall)),
+        lookup_status: Some(current.lookup_status),
     };
     let mut bytes = Zeroizing::new(Vec::with_capacity(16 * 1024));
     serde_json::to_writer(&mut *bytes, &sealed).ok()?;
@@ -96,7 +96,7 @@ pub(super) fn deserialize_token(plain: &[u8], now: ClockReading) -> Result<Optio
         expires: ends,
         generation: Generation::new(),
     };
-    let life = TokenLifetime { obtained, ends, ttl, renewable: sealed.may_renew };
+    let lifetime = TokenLifetime { obtained, ends, ttl, renewable: sealed.may_renew };
     // The token may have been revoked since it was saved, so a denied look-up makes it suspect.
     let lookup_status = sealed
         .lookup_status
@@ -105,7 +105,7 @@ pub(super) fn deserialize_token(plain: &[u8], now: ClockReading) -> Result<Optio
     let renewed = sealed.renewed;
     Ok(Some(CurrentToken {
         token: Arc::new(token),
-        life,
+        lifetime,
         granted,
         renewed,
         lookup_status,
@@ -162,11 +162,11 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_taken_up_with_what_is_left_of_it() {
-        let kept = serialize_token(&token(at(5000, 100_000))).unwrap();
+    fn a_token_is_restored_with_the_rest_of_its_lease() {
+        let loaded = serialize_token(&token(at(5000, 100_000))).unwrap();
         let check = |now: ClockReading, wanted: Option<(u64, u64)>| {
-            let found = deserialize_token(&kept, now).unwrap().map(|held| held.life);
-            let found = found.map(|life| (life.obtained.boot.as_secs(), life.ends.unwrap().boot.as_secs()));
+            let found = deserialize_token(&loaded, now).unwrap().map(|current| current.lifetime);
+            let found = found.map(|lifetime| (lifetime.obtained.boot.as_secs(), lifetime.ends.unwrap().boot.as_secs()));
             assert_eq!(found, wanted, "{now:?}");
         };
         check(at(5600, 100_600), Some((5000, 8600)));
@@ -175,7 +175,7 @@ mod tests {
         check(at(8600, 103_600), None);
         check(at(30, 200_000), None);
         check(at(5000, 99_970), Some((5000, 8600)));
-        assert!(matches!(deserialize_token(&kept, at(5000, 99_000)), Err(StateRejected::Clock)));
+        assert!(matches!(deserialize_token(&loaded, at(5000, 99_000)), Err(StateRejected::Clock)));
         assert!(matches!(deserialize_token(b"{}", at(5000, 100_000)), Err(StateRejected::Malformed)));
     }
 }

@@ -26,7 +26,7 @@ pub(super) struct StatusReporter {
 /// State of a session that is reported.
 #[derive(Debug)]
 pub(super) struct SessionSnapshot<'a> {
-    pub(super) held: Option<&'a CurrentToken>,
+    pub(super) current: Option<&'a CurrentToken>,
     pub(super) now: ClockReading,
     pub(super) next: NextStep,
     pub(super) last_checked: Option<ClockReading>,
@@ -47,7 +47,7 @@ pub(super) enum Attempt {
 impl StatusReporter {
     /// Updates status, health and gauges.
     pub(super) fn update(&self, login: &Login, snapshot: &SessionSnapshot<'_>) {
-        let held = snapshot.held;
+        let current = snapshot.current;
         let step = match snapshot.next {
             NextStep::RenewAt(_) => "renew",
             NextStep::LoginAt(_) => "login",
@@ -55,12 +55,12 @@ impl StatusReporter {
         };
         let session = status::SessionStatus {
             identity: self.identity.clone(),
-            server: login.upstream().address().to_owned(),
+            server: login.server().address().to_owned(),
             role: login.options().role.clone(),
-            serving: held.is_some(),
-            policies: held.map(|held| held.token.policies.clone()).unwrap_or_default(),
-            renewable: held.is_some_and(|held| held.life.renewable),
-            expires: held.and_then(|held| Some(format_rfc3339(held.life.ends?.wall))),
+            serving: current.is_some(),
+            policies: current.map(|current| current.token.policies.clone()).unwrap_or_default(),
+            renewable: current.is_some_and(|current| current.lifetime.renewable),
+            expires: current.and_then(|current| Some(format_rfc3339(current.lifetime.ends?.wall))),
             next_step: step.to_owned(),
             next_step_at: snapshot.next.at().map(|at| format_rfc3339((snapshot.now + snapshot.now.until(at)).wall)),
             last_checked: snapshot.last_checked.map(|at| format_rfc3339(at.wall)),
@@ -76,7 +76,7 @@ impl StatusReporter {
         if !self.status_handle.update(session) {
             return;
         }
-        let expiry = match held.map(|held| held.life.ends) {
+        let expiry = match current.map(|current| current.lifetime.ends) {
             None => 0,
             Some(None) => NO_EXPIRY,
             Some(Some(ends)) => unix(ends.wall),

@@ -1,4 +1,4 @@
-//! Each source of identity against the emulated cloud.
+//! Each identity source against the emulated Azure cloud.
 
 mod requests;
 mod token_proxy;
@@ -72,7 +72,7 @@ impl Scene {
         self.options.build(self.clock.clone())?.prove().await.map(signed)
     }
 
-    /// The failure of a proof, and the seconds of driven time that it took.
+    /// Returns the error of a failed proof, and the seconds of driven time that it took.
     pub(crate) async fn failure(&self) -> (IdentityError, u64) {
         let start = self.clock.now();
         let error = self.prove().await.unwrap_err();
@@ -80,7 +80,7 @@ impl Scene {
     }
 }
 
-/// Making RSA keys takes a while: the keys and ids of one emulated cloud do for all.
+/// Keys and ids that all emulated clouds share, since RSA keys take long to generate.
 fn copy_keys(to: &Path) {
     static MADE: std::sync::OnceLock<tempfile::TempDir> = std::sync::OnceLock::new();
     let made = MADE.get_or_init(|| {
@@ -96,7 +96,7 @@ fn copy_keys(to: &Path) {
     }
 }
 
-/// What the cloud's sources give.
+/// Returns the signed token of a proof.
 pub(crate) fn signed(proof: IdentityProof) -> SignedToken {
     match proof {
         IdentityProof::Signed(signed) => *signed,
@@ -110,11 +110,11 @@ fn oid(proof: &SignedToken) -> &str {
 
 /// Spec, method cloud, statement 1: the instance's credentials prove it, and no secret is configured.
 #[tokio::test]
-async fn the_instances_credentials_prove_it_and_no_secret_is_configured() {
+async fn a_managed_identity_logs_in_without_a_configured_secret() {
     let scene = Scene::new();
     let proof = scene.prove().await.unwrap();
     assert_eq!(oid(&proof), scene.cloud.names().system.object_id);
-    // All that a configuration gives is here, and none of it is secret.
+    // All fields of the configuration, none of which is secret.
     let CloudIdentityOptions { resource, scope, from, overrides, variables, endpoints: _ } = &scene.options;
     assert_eq!((resource.as_str(), scope, from), (ARM, &None, &IdentityOrigin::Instance(ManagedIdentity::System)));
     assert_eq!((overrides, variables), (&LoginFields::default(), &AzureEnv::default()));
@@ -136,7 +136,7 @@ async fn the_instance_or_the_environment_gives_the_identity() {
 /// Spec, method cloud, row object_id: the token is that identity's.
 /// Spec, method cloud, row client_id: the token is that identity's.
 #[tokio::test]
-async fn a_named_identity_of_the_machine_is_asked_for_by_its_id() {
+async fn a_user_assigned_identity_is_requested_by_its_id() {
     let scene = Scene::new();
     let user = scene.cloud.names().user.clone();
     for which in [ManagedIdentity::ClientId(user.client_id.clone()), ManagedIdentity::ObjectId(user.object_id.clone())]
@@ -150,7 +150,7 @@ async fn a_named_identity_of_the_machine_is_asked_for_by_its_id() {
 }
 
 #[tokio::test]
-async fn the_tokens_claims_give_the_logins_fields_and_no_document_is_asked_for() {
+async fn claims_give_the_login_fields_without_a_request_for_the_instance_document() {
     let scene = Scene::new();
     let fields = scene.prove().await.unwrap().fields;
     let names = scene.cloud.names();
@@ -264,7 +264,7 @@ async fn encrypted_keys_and_pkcs12_files_of_openssl_log_in_with_their_password_a
     }
     assert_eq!(&oid(&signed(prove(&open, None).await.unwrap())), application);
 
-    // A file that was cut, and one byte after the other damaged: an error, whatever the byte.
+    // A truncated file, and files with one damaged byte each, are errors.
     let whole = std::fs::read(&modern).unwrap();
     for place in (0..whole.len()).step_by(whole.len() / 40) {
         let mut damaged = whole.clone();
@@ -293,7 +293,7 @@ async fn a_certificate_without_a_password_logs_in_where_one_is_set_and_sends_its
 #[tokio::test]
 async fn a_pod_whose_metadata_service_is_blocked_logs_in() {
     let mut scene = Scene::new().environment(Cloud::variables_for_workload_identity);
-    // Nobody listens there.
+    // Connections are refused there.
     scene.options.endpoints.metadata = "http://127.0.0.1:9/".parse().unwrap();
     let start = scene.clock.now();
     let proof = scene.prove().await.unwrap();
@@ -331,7 +331,7 @@ async fn an_arc_machine_answers_its_agents_challenge() {
 }
 
 #[tokio::test]
-async fn partial_variables_are_told_before_anything_is_asked() {
+async fn partial_variables_fail_before_any_request() {
     let scene = Scene::new().environment(|cloud| {
         let mut variables = cloud.variables_for_workload_identity();
         variables.remove("AZURE_TENANT_ID");
@@ -345,7 +345,7 @@ async fn partial_variables_are_told_before_anything_is_asked() {
 
 /// azure-sdk-for-net#19190: each trouble of the metadata service wants a wait of its own.
 #[tokio::test(start_paused = true)]
-async fn the_clouds_troubles_are_waited_out() {
+async fn temporary_failures_of_azure_are_retried() {
     let check = async |failures: usize, failure: Failure, wanted: u64| {
         let scene = Scene::new();
         scene.cloud.dials().fail_next_tokens_with(failures, &failure);
@@ -362,7 +362,7 @@ async fn the_clouds_troubles_are_waited_out() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_does_not_pass_is_told_within_the_budget_with_its_cause() {
+async fn permanent_failures_are_reported_within_the_time_limit_with_their_cause() {
     let check = async |status: u16, kind: IdentityErrorKind, most: u64, cause: &str| {
         let scene = Scene::new();
         scene.cloud.dials().fail_next_tokens(100, status);
@@ -382,7 +382,7 @@ async fn what_does_not_pass_is_told_within_the_budget_with_its_cause() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_a_proof_in_vain_each_further_one_is_a_single_attempt() {
+async fn after_a_failed_proof_each_further_one_is_a_single_attempt() {
     let scene = Scene::new();
     let source = scene.options.build(scene.clock.clone()).unwrap();
     scene.cloud.dials().fail_next_tokens(8, 500);
@@ -398,7 +398,7 @@ async fn after_a_proof_in_vain_each_further_one_is_a_single_attempt() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_listening_is_told_in_seconds() {
+async fn a_refused_connection_is_reported_within_seconds() {
     let mut scene = Scene::new();
     scene.options.endpoints.metadata = "http://127.0.0.1:9/".parse().unwrap();
     let (error, seconds) = scene.failure().await;
@@ -409,17 +409,17 @@ async fn nobody_listening_is_told_in_seconds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_service_that_answers_too_late_is_given_up() {
+async fn a_service_that_responds_too_late_is_abandoned() {
     let scene = Scene::new();
     scene.cloud.dials().delay(Duration::from_mins(10));
     let (error, seconds) = scene.failure().await;
     assert_eq!(error.kind, IdentityErrorKind::Transient);
-    assert!(error.message.contains("the time was up after 10 s"), "{error}");
+    assert!(error.message.contains("no response within 10 s"), "{error}");
     assert!(seconds <= 91, "{seconds}");
 }
 
 #[tokio::test]
-async fn a_refused_secret_is_told_without_it() {
+async fn an_error_about_a_refused_secret_does_not_hold_it() {
     let scene = Scene::new().environment(|cloud| {
         let mut variables = cloud.variables_for_client_secret();
         variables.insert("AZURE_CLIENT_SECRET".to_owned(), "canary secret".to_owned());
@@ -432,7 +432,7 @@ async fn a_refused_secret_is_told_without_it() {
 }
 
 #[tokio::test]
-async fn an_authority_with_a_foreign_certificate_is_told_at_once() {
+async fn an_untrusted_certificate_of_the_authority_fails_at_once() {
     let mut scene = Scene::new().environment(Cloud::variables_for_workload_identity);
     let other = scene.folder.path().join("other");
     let other = Cloud::start(cloud::Options::in_folder(other), &mut TaskGroup::default()).unwrap();
@@ -444,14 +444,14 @@ async fn an_authority_with_a_foreign_certificate_is_told_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_old_federated_token_is_read_again_at_once_and_its_age_told() {
+async fn an_expired_federated_token_is_read_again_at_once_and_its_age_reported() {
     let scene = Scene::new().environment(Cloud::variables_for_workload_identity);
     let source = scene.options.build(scene.clock.clone()).unwrap();
     source.prove().await.unwrap();
     scene.driven.set_wall_by(7200);
     let error = source.prove().await.unwrap_err();
     assert_eq!(error.kind, IdentityErrorKind::Transient);
-    assert!(error.message.contains("azure-identity-token ended 360"), "{error}");
+    assert!(error.message.contains("azure-identity-token expired 360"), "{error}");
     assert_eq!(scene.cloud.dials().requests(Door::Authority), 1 + 3);
 
     tokio::time::sleep(Duration::from_mins(49)).await;
@@ -504,7 +504,7 @@ async fn a_federated_token_that_is_not_mounted_yet_is_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_token_that_is_about_to_end_is_asked_for_again() {
+async fn a_token_that_is_about_to_expire_is_requested_again() {
     let scene = Scene::new();
     scene.cloud.dials().token_life(Duration::from_secs(30));
     let start = scene.clock.now();
@@ -536,7 +536,7 @@ async fn the_authoritys_refusals_are_retried_by_their_number() {
     check(500_011, IdentityErrorKind::Config, 1, (0, 0)).await;
 }
 
-/// Collects what is logged on this thread.
+/// Collects the log of this thread.
 #[derive(Clone, Default)]
 struct Log(std::sync::Arc<std::sync::Mutex<Vec<u8>>>);
 
@@ -552,7 +552,7 @@ impl std::io::Write for Log {
 }
 
 #[tokio::test]
-async fn the_choice_and_what_was_passed_over_are_logged_once_and_no_secret_is() {
+async fn selected_and_skipped_sources_are_logged_once_without_secrets() {
     let log = Log::default();
     let writer = log.clone();
     let subscriber = tracing_subscriber::fmt()
@@ -575,7 +575,7 @@ async fn the_choice_and_what_was_passed_over_are_logged_once_and_no_secret_is() 
     let assertion = &scene.cloud.variables_for_workload_identity()["AZURE_FEDERATED_TOKEN_FILE"];
     let assertion = std::fs::read_to_string(assertion).unwrap();
     for secret in jwts.iter().map(ExposeSecret::expose_secret).chain([assertion.as_str()]) {
-        // Every part of a token counts: the signature is what makes it one.
+        // Every part of a token is secret, including the signature.
         assert!(secret.split('.').skip(1).all(|part| !text.contains(part)));
     }
 }

@@ -1,4 +1,4 @@
-//! A login's failures, as the agent understands them: each answer that the cloud auth method can give has its class.
+//! Classification of failed logins: each error that an auth method can return has a class.
 
 mod methods;
 
@@ -12,8 +12,8 @@ use keyward::jwt::UnverifiedClaims;
 use crate::agent::identity::signed;
 use crate::harness::secrets::{Bench, proof};
 
-/// Status, text and wanted class of every answer of the auth methods of Vault and OpenBao, of the servers themselves, and
-/// of the access-control service where its words are its own.
+/// Status, text and expected class of every error of the auth methods of Vault and OpenBao, of the servers' core, and of
+/// keyward's ACL server where its texts differ.
 const ANSWERS: &[(u16, &str, &str)] = &[
     (400, "jwt is required", "bug"),
     (400, "role is required", "bug"),
@@ -130,7 +130,7 @@ fn class(error: &LoginError) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_answer_of_the_auth_method_has_its_class() {
+async fn every_error_of_the_auth_method_is_classified() {
     let bench = Bench::new(Role::default());
     let login = bench.login();
     for (status, text, wanted) in ANSWERS {
@@ -143,7 +143,7 @@ async fn every_answer_of_the_auth_method_has_its_class() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refusal_says_what_may_mend_it() {
+async fn a_refused_login_has_advice_for_the_operator() {
     let bench = Bench::new(Role::default());
     let login = bench.login();
     let check = async |status: u16, text: &str, wanted: &str| {
@@ -162,7 +162,7 @@ async fn a_refusal_says_what_may_mend_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_wait_that_a_server_asks_for_is_told() {
+async fn the_servers_retry_after_is_returned() {
     let bench = Bench::new(Role::default());
     let login = bench.login();
     let check = async |status: u16, value: &str, wanted: Option<u64>| {
@@ -202,7 +202,7 @@ async fn a_proof_outside_its_time_is_not_sent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_whose_clock_is_behind_is_waited_for_by_its_own_clock() {
+async fn a_server_whose_clock_is_behind_is_retried_by_its_own_clock() {
     let bench = Bench::new(Role::default());
     let now = bench.clock.now().wall;
     let proof = dated(now - Duration::from_secs(5), now + Duration::from_hours(1));

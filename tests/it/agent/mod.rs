@@ -11,7 +11,7 @@ mod identity;
 #[cfg(feature = "dev")]
 mod secret_persistence;
 #[cfg(feature = "dev")]
-mod lifecycle;
+mod token_lifecycle;
 mod local_api;
 #[cfg(feature = "dev")]
 mod listener_child;
@@ -22,13 +22,13 @@ mod output_changes;
 #[cfg(feature = "dev")]
 mod upstream_regressions;
 #[cfg(feature = "dev")]
-mod resume;
+mod session_state;
 #[cfg(feature = "dev")]
 mod sealed_sinks;
 mod sinks;
 #[cfg(feature = "dev")]
 mod templates;
 #[cfg(feature = "dev")]
-mod upstream;
+mod server_client;
 #[cfg(feature = "dev")]
 mod serialization;

@@ -1,4 +1,4 @@
-//! Outputs that somebody else deletes or changes, of the real agent.
+//! Outputs of the real agent that other processes delete or change.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
@@ -23,7 +23,7 @@ fn changes(agent: &Agent, output: &str, outcome: &str) -> u64 {
 }
 
 #[test]
-fn a_sink_or_a_template_that_was_deleted_or_replaced_is_restored_or_left_as_it_is_told() {
+fn a_deleted_or_replaced_output_is_restored_or_left_by_its_setting() {
     in_a_network_of_its_own(|| {
         let world = World::start();
         world.put("app", &json!({ "password": "one" }));
@@ -35,7 +35,7 @@ fn a_sink_or_a_template_that_was_deleted_or_replaced_is_restored_or_left_as_it_i
         let token = agent.sink("token");
         holds(&agent, "conf", "one");
 
-        // A restoration is told once, and nothing is written that nobody touched.
+        // A restoration is logged once, and untouched files are not written.
         std::fs::remove_file(agent.path("token")).unwrap();
         agent.logs("sink.restored");
         holds(&agent, "token", &token);
@@ -60,7 +60,7 @@ fn a_sink_or_a_template_that_was_deleted_or_replaced_is_restored_or_left_as_it_i
         assert_eq!(counted.map(|(output, outcome)| changes(&agent, output, outcome)), [1, 1, 1]);
         assert_eq!(changes(&agent, "sink/token", "restored"), 2, "{}", agent.binary.output());
 
-        // What is new is written all the same.
+        // New content is written all the same.
         agent.edit(|text| text.replace("contents = \"x\"", "contents = \"y\""));
         agent.reload("ok");
         holds(&agent, "once", "y");

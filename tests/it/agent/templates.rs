@@ -113,7 +113,7 @@ impl<'a> Bench<'a> {
             clock: self.world.clock.clone(),
             health: self.world.health.register(format!("template/{name}"), true, "starting"),
             metrics: self.world.metrics.clone(),
-            outputs: OutputWatch::none(),
+            outputs: OutputWatch::disabled(),
         };
         self.running.spawn(TemplateTask::new(options, template, parts).run(self.stop.clone()));
     }
@@ -165,7 +165,7 @@ async fn what_answers_with_no_secret_is_not_made_again_and_again_and_holds_no_ot
     bench.start("nothing", "{{ with secret \"kv/made\" \"a=b\" }}{{ .Data.x }}{{ end }}");
     bench.start("good", &password("good"));
     sleep(MINUTE).await;
-    assert!(bench.reason("token").contains("it answers with a token"), "{}", bench.reason("token"));
+    assert!(bench.reason("token").contains("the response holds a token"), "{}", bench.reason("token"));
     assert!(bench.reason("nothing").contains("the response is empty"), "{}", bench.reason("nothing"));
     assert_eq!(bench.read("good").as_deref(), Some("p1"));
     sleep(MINUTE * 60).await;

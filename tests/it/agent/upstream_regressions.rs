@@ -1,16 +1,17 @@
-//! What hurts those who run other agents, each by the report that told of it: the real agent, where no other test of its
-//! part shows the same already. docs/moving-over.md has the whole list, and the test of each.
+//! Regression tests for bugs that users reported of other agents, each named by its report.
+//!
+//! They run the real agent, where no other test covers the report. docs/moving-over.md has the whole list and its tests.
 
 mod identities;
 mod process;
 mod tokens;
-mod told;
+mod reporting;
 
 use std::path::Path;
 
-/// The tests that the page names are there, and say which report they are about.
+/// Each test on the page exists, and its doc comment names the report.
 #[test]
-fn every_report_that_the_page_names_has_the_test_that_it_names() {
+fn every_report_on_the_page_has_its_test() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let page = std::fs::read_to_string(root.join("docs/moving-over.md")).unwrap();
     let (_, list) = page.split_once("## What hurts there").expect("the page has the list");

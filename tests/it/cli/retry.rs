@@ -41,7 +41,7 @@ fn a_refused_session_is_tried_again_at_once_and_the_outcome_is_told() {
 }
 
 #[test]
-fn a_caller_that_waits_has_its_token_soon_after_an_outage() {
+fn a_waiting_caller_gets_a_token_soon_after_an_outage() {
     in_a_network_of_its_own(|| {
         let world = World::start();
         world.secrets.dials().answer_always(Operation::Login, Some(Canned::error(503, "Vault is sealed")));

@@ -1,4 +1,4 @@
-//! An emulated secrets server, and clients of it.
+//! An emulated Vault server, and clients of it.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use keyward::http::client;
 use keyward::tasks::TaskGroup;
 use secrecy::SecretString;
 
-/// An emulated secrets server that lets anyone in as `dev`, by a driven clock, and a client of it.
+/// An emulated Vault server with a driven clock that accepts any login as `dev`, and a client of it.
 pub(crate) struct Bench {
     pub(crate) secrets: Secrets,
     pub(crate) upstream: ServerClient,
@@ -36,7 +36,7 @@ impl Bench {
     }
 }
 
-/// Options for a server at a URL, with the time-outs that the configuration has by default.
+/// Returns options of a server at a URL, with the default time limits.
 pub(crate) fn options(url: &str) -> server_client::ServerClientOptions {
     at(client::ServerAddress::Url(url.parse().unwrap()))
 }
@@ -64,7 +64,7 @@ pub(crate) fn login_options() -> login::LoginOptions {
     login::LoginOptions { role: "dev".to_owned(), mount: "azure".to_owned(), namespace: None, wrap_ttl: None }
 }
 
-/// A proof that says nothing, for servers that let anyone in.
+/// Returns an empty proof, for servers that accept any login.
 pub(crate) fn proof(jwt: &str) -> IdentityProof {
     let jwt = SecretString::from(jwt);
     let audience = Some("test".to_owned());

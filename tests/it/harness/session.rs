@@ -1,4 +1,4 @@
-//! A session in driven time: the real keeper and client against the emulated secrets server, all on one runtime.
+//! A session in driven time: the real token manager and client against the emulated Vault server, all on one runtime.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// An identity that counts how often it is asked and fails on demand.
+/// An identity source that counts its proofs and fails on demand.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct FakeIdentity(Arc<IdentityDials>);
 
@@ -40,14 +40,14 @@ pub(crate) struct IdentityDials {
     pub(crate) asked: AtomicU64,
     pub(crate) gone: AtomicBool,
     pub(crate) hangs: AtomicBool,
-    /// The proof is not valid before this, in seconds since 1970; zero says nothing of it.
+    /// Start of the proof's validity in seconds since 1970; zero for no claim.
     pub(crate) not_before: AtomicU64,
-    /// When the proof ends; zero says nothing of it.
+    /// Expiry of the proof in seconds since 1970; zero for no claim.
     pub(crate) expires: AtomicU64,
 }
 
 impl FakeIdentity {
-    /// A real source makes two calls a proof: the token and what it can learn about the machine.
+    /// Returns the calls of a real source, which makes two per proof: the token and the instance document.
     const CALLS: u64 = 2;
 
     pub(crate) fn asked(&self) -> u64 {
@@ -114,12 +114,12 @@ impl IdentitySource for FakeIdentity {
     }
 }
 
-/// The world around a session.
+/// The server, clock and identity around a session.
 #[derive(Debug)]
 pub(crate) struct World {
     pub(crate) driven: TestClock,
     pub(crate) clock: Clock,
-    /// Made once: reading the system's certificates for each client takes long.
+    /// Built once, since each client would load the system's certificates.
     upstream: ServerClient,
     pub(crate) secrets: Secrets,
     pub(crate) identity: FakeIdentity,
@@ -184,14 +184,15 @@ impl World {
         }
     }
 
-    /// Keeps what outlives a restart in a folder, the token if it is sealed.
+    /// Sets a state file in a folder; `seal` encrypts the token into it.
     pub(crate) fn keep_state(&mut self, folder: &Path, sealed: bool) {
         let seal = sealed.then(|| SecretString::from("a key"));
-        self.options.state = Some(token_lifecycle::SessionStateOptions { file: folder.join("web.json"), seal });
+        self.options.state =
+            Some(token_lifecycle::SessionStateOptions { file: folder.join("web.json"), seal_key: seal });
     }
 
     pub(crate) fn seal_with(&mut self, key: &str) {
-        self.options.state.as_mut().unwrap().seal = Some(SecretString::from(key));
+        self.options.state.as_mut().unwrap().seal_key = Some(SecretString::from(key));
     }
 
     pub(crate) const fn dials(&self) -> &Dials {
@@ -202,12 +203,12 @@ impl World {
         &self.upstream
     }
 
-    /// How often the server was asked for one thing, while it was there.
+    /// Returns the number of calls of an operation that reached the server.
     pub(crate) fn count(&self, operation: Operation) -> u64 {
         self.dials().counts().of(operation)
     }
 
-    /// Every call of a server or an identity source, whether or not it was there to hear it.
+    /// Returns the number of calls of server and identity source, including those that failed to connect.
     pub(crate) fn upstream_calls(&self) -> u64 {
         let text = self.metrics.text();
         let attempts = ["keyward_logins_total{", "keyward_renewals_total{", "keyward_checks_total{"];
@@ -230,7 +231,7 @@ impl World {
         self.start_after(None)
     }
 
-    /// A session that takes the place of another one, and its token.
+    /// Starts a session that replaces another one and adopts its token.
     pub(crate) fn start_after(&self, before: Option<SessionShutdown>) -> Session {
         let (publisher, watch) = credential_channel("starting");
         let refresh_signal = RefreshSignal::new(self.clock.clone());
@@ -248,7 +249,7 @@ impl World {
         let stop = CancellationToken::new();
         let mut keeper = TokenManager::new(self.options.clone(), parts);
         if let Some(before) = before {
-            keeper.inherit(before);
+            keeper.adopt(before);
         }
         let options = keeper.options_sender();
         let mut running = JoinSet::new();
@@ -262,7 +263,7 @@ impl World {
 pub(crate) struct Session {
     pub(crate) watch: TokenWatch,
     pub(crate) refresh_signal: RefreshSignal,
-    /// Other options for the running session.
+    /// Sender of changed options.
     pub(crate) options: watch::Sender<TokenLifecycleOptions>,
     pub(crate) clock: Clock,
     stop: CancellationToken,
@@ -270,7 +271,7 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// The token that is served, if any.
+    /// Returns the served token, if any.
     pub(crate) fn token(&self) -> Option<Arc<Token>> {
         match self.watch.peek().availability {
             Availability::Available(token) => Some(token),
@@ -278,7 +279,7 @@ impl Session {
         }
     }
 
-    /// Why there is none.
+    /// Returns the reason for which there is no token.
     pub(crate) fn reason(&self) -> String {
         match self.watch.peek().availability {
             Availability::Available(_) => panic!("there is a token"),
@@ -302,7 +303,7 @@ impl Session {
         self.reason()
     }
 
-    /// Rings and waits for the answer, at most a minute; says how long it took, or that the bucket was empty.
+    /// Requests a look-up and waits for its completion, at most a minute; returns the time, or `None` if rate-limited.
     pub(crate) async fn ring(&mut self) -> Option<Duration> {
         let start = self.clock.now();
         if matches!(self.refresh_signal.request(), RefreshRequest::RateLimited { .. }) {
@@ -312,7 +313,7 @@ impl Session {
         Some(self.clock.now().since(start))
     }
 
-    /// Lets time pass, second by second, and fails if a second is found without a good token.
+    /// Lets time pass by the second, and fails if there is a second without a valid token.
     pub(crate) async fn serves_for(&self, span: Duration) {
         self.watch(span, |token, now| {
             let token = token.expect("there is a token all the time");
@@ -321,7 +322,7 @@ impl Session {
         .await;
     }
 
-    /// Looks at what is served each second.
+    /// Checks the served token each second.
     pub(crate) async fn watch(&self, span: Duration, mut look: impl FnMut(Option<&Token>, ClockReading)) {
         let start = self.clock.now();
         while self.clock.now().since(start) < span {
@@ -336,7 +337,7 @@ impl Session {
     }
 }
 
-/// Waits in driven time.
+/// Sleeps in driven time.
 pub(crate) async fn minutes(minutes: u64) {
     tokio::time::sleep(Duration::from_mins(minutes)).await;
 }

@@ -31,7 +31,7 @@ fn waits(failure: &AttemptError, endpoint: Endpoint) -> Vec<u64> {
 }
 
 #[test]
-fn each_row_of_the_table_waits_and_tells_as_written() {
+fn each_retry_rule_waits_and_reports_as_specified() {
     use Endpoint::{Authority, ManagedIdentityHost, Metadata};
     let check = |failure: AttemptError, endpoint, wanted: &[u64], kind, hint: &str| {
         assert_eq!(waits(&failure, endpoint), wanted, "{failure}");
@@ -95,12 +95,12 @@ fn each_row_of_the_table_waits_and_tells_as_written() {
     check(AttemptError::Untrusted("unknown issuer".into()), Authority, &[], IdentityErrorKind::Config, "not trusted");
     check(AttemptError::Redirected(302), Metadata, &[], IdentityErrorKind::Config, "portal");
     check(AttemptError::TooLarge, Metadata, &[], IdentityErrorKind::Config, "");
-    check(AttemptError::Stale, Metadata, &[5, 5, 5], IdentityErrorKind::NotReady, "clock is ahead");
+    check(AttemptError::Expiring, Metadata, &[5, 5, 5], IdentityErrorKind::NotReady, "clock is ahead");
     check(AttemptError::setting("no"), Metadata, &[], IdentityErrorKind::Config, "");
 }
 
 #[test]
-fn a_wait_that_the_service_asks_for_is_kept() {
+fn the_services_retry_after_is_honoured() {
     let asks = |status, seconds| {
         let retry_after = Some(Duration::from_secs(seconds));
         AttemptError::Refused(ErrorResponse { status, retry_after, ..ErrorResponse::default() })
@@ -126,11 +126,11 @@ fn changing_failures_stay_within_the_budget_too() {
         elapsed += wait;
         attempts += 1;
     }
-    assert!(elapsed <= BUDGET && attempts < 25, "{elapsed:?} {attempts}");
+    assert!(elapsed <= TIME_LIMIT && attempts < 25, "{elapsed:?} {attempts}");
 }
 
 #[test]
-fn calls_to_the_authority_are_spread() {
+fn retries_at_the_authority_have_jitter() {
     let mut retry_policy = RetryPolicy::default();
     let wait = |retry_policy: &mut RetryPolicy, unit| {
         retry_policy.next(&status(500), Endpoint::Authority, Duration::ZERO, unit)

@@ -1,4 +1,4 @@
-//! Which variables choose which source.
+//! Selection of the source by environment variables.
 
 use super::*;
 use crate::agent::identity::IdentityErrorKind;
@@ -21,8 +21,8 @@ fn options(from: IdentityOrigin, variables: &str) -> CloudIdentityOptions {
     }
 }
 
-fn described(from: IdentityOrigin, variables: &str) -> String {
-    match choose(&options(from, variables)) {
+fn description(from: IdentityOrigin, variables: &str) -> String {
+    match select_source(&options(from, variables)) {
         Ok(choice) => choice.selected.describe(),
         Err(error) => {
             assert_eq!(error.kind, IdentityErrorKind::Config);
@@ -33,10 +33,10 @@ fn described(from: IdentityOrigin, variables: &str) -> String {
 
 /// Spec, method cloud, row `authenticate_from_environment`: the provider's priority order.
 #[test]
-fn the_environments_variables_choose_in_the_providers_order() {
+fn environment_variables_select_sources_in_the_order_of_azure_sdks() {
     let check = |variables: &str, wanted: &str| {
-        let described = described(IdentityOrigin::Environment, variables);
-        assert!(described.starts_with(wanted), "{variables}: {described}");
+        let description = description(IdentityOrigin::Environment, variables);
+        assert!(description.starts_with(wanted), "{variables}: {description}");
     };
     let who = "AZURE_TENANT_ID=t AZURE_CLIENT_ID=c";
     let at = "(client_id c in tenant t at login.microsoftonline.com)";
@@ -63,10 +63,10 @@ fn the_environments_variables_choose_in_the_providers_order() {
 }
 
 #[test]
-fn a_partial_set_of_variables_is_an_error_that_names_what_is_missing() {
+fn an_incomplete_set_of_variables_is_an_error_that_names_the_missing_ones() {
     let check = |variables: &str, wanted: &str| {
-        let described = described(IdentityOrigin::Environment, variables);
-        assert!(described.starts_with("error: ") && described.contains(wanted), "{variables}: {described}");
+        let description = description(IdentityOrigin::Environment, variables);
+        assert!(description.starts_with("error: ") && description.contains(wanted), "{variables}: {description}");
     };
     check("AZURE_CLIENT_SECRET", "AZURE_TENANT_ID and AZURE_CLIENT_ID is missing");
     check("AZURE_CLIENT_SECRET AZURE_CLIENT_ID", "AZURE_TENANT_ID is missing");
@@ -82,16 +82,16 @@ fn a_partial_set_of_variables_is_an_error_that_names_what_is_missing() {
     check("AZURE_TOKEN_CREDENTIALS=EnvironmentCredential AZURE_FEDERATED_TOKEN_FILE", "AZURE_CLIENT_SECRET or");
     let who = "AZURE_TENANT_ID AZURE_CLIENT_ID AZURE_CLIENT_SECRET";
     for host in ["http://login.example/", "login.example", "https://u:p@login.example/", "https://login.example/x"] {
-        check(&format!("{who} AZURE_AUTHORITY_HOST={host}"), "AZURE_AUTHORITY_HOST is no https URL");
+        check(&format!("{who} AZURE_AUTHORITY_HOST={host}"), "AZURE_AUTHORITY_HOST is not an https URL");
     }
 }
 
 #[test]
-fn the_kind_of_host_is_told_by_its_variables_in_both_modes() {
+fn the_kind_of_host_is_detected_by_its_variables_in_both_modes() {
     let check = |variables: &str, wanted: &str| {
         for from in [IdentityOrigin::Instance(ManagedIdentity::System), IdentityOrigin::Environment] {
-            let described = described(from, variables);
-            assert!(described.contains(wanted), "{variables}: {described}");
+            let description = description(from, variables);
+            assert!(description.contains(wanted), "{variables}: {description}");
         }
     };
     check("IDENTITY_ENDPOINT=http://localhost:1/x IDENTITY_HEADER", "App Service");
@@ -99,7 +99,7 @@ fn the_kind_of_host_is_told_by_its_variables_in_both_modes() {
     check("IDENTITY_ENDPOINT=http://arc.example/x IMDS_ENDPOINT", "not on loopback");
     check("IDENTITY_ENDPOINT=http://localhost:1/x", "IDENTITY_HEADER (App Service) or IMDS_ENDPOINT (Arc) is missing");
     check("IDENTITY_HEADER", "IDENTITY_ENDPOINT is missing");
-    check("IDENTITY_ENDPOINT=nonsense IDENTITY_HEADER", "no http URL");
+    check("IDENTITY_ENDPOINT=nonsense IDENTITY_HEADER", "not an http URL");
     check("IDENTITY_ENDPOINT=http://x/ IDENTITY_HEADER IDENTITY_SERVER_THUMBPRINT", "Service Fabric");
     check("MSI_ENDPOINT=http://localhost:1/x MSI_SECRET", "App Service");
     check("MSI_ENDPOINT=http://localhost:1/x", "Cloud Shell");
@@ -110,9 +110,9 @@ fn the_kind_of_host_is_told_by_its_variables_in_both_modes() {
 fn instance_mode_reads_none_of_the_providers_login_variables() {
     let all = "AZURE_TENANT_ID AZURE_CLIENT_ID=other AZURE_CLIENT_SECRET AZURE_FEDERATED_TOKEN_FILE \
                AZURE_TOKEN_CREDENTIALS=dev AZURE_AUTHORITY_HOST=nonsense";
-    assert_eq!(described(IdentityOrigin::Instance(ManagedIdentity::System), all), "metadata service");
+    assert_eq!(description(IdentityOrigin::Instance(ManagedIdentity::System), all), "metadata service");
     let named = IdentityOrigin::Instance(ManagedIdentity::ObjectId("mine".to_owned()));
-    assert_eq!(described(named, all), "metadata service (object_id mine)");
+    assert_eq!(description(named, all), "metadata service (object_id mine)");
 }
 
 #[test]
@@ -120,31 +120,31 @@ fn an_identity_that_the_host_cannot_give_is_an_error() {
     let arc = "IDENTITY_ENDPOINT=http://localhost:1/x IMDS_ENDPOINT";
     let client = || IdentityOrigin::Instance(ManagedIdentity::ClientId("c".to_owned()));
     let object = || IdentityOrigin::Instance(ManagedIdentity::ObjectId("o".to_owned()));
-    assert!(described(client(), arc).contains("client_id cannot be used"));
-    assert!(described(object(), arc).contains("object_id cannot be used"));
+    assert!(description(client(), arc).contains("client_id cannot be used"));
+    assert!(description(object(), arc).contains("object_id cannot be used"));
     assert!(
-        described(IdentityOrigin::Environment, &format!("{arc} AZURE_CLIENT_ID=c"))
+        description(IdentityOrigin::Environment, &format!("{arc} AZURE_CLIENT_ID=c"))
             .contains("client_id cannot be used")
     );
     let old = "MSI_ENDPOINT=http://localhost:1/x MSI_SECRET";
-    assert!(described(object(), old).contains("object_id cannot be used"));
-    assert!(described(client(), old).contains("client_id c"));
+    assert!(description(object(), old).contains("object_id cannot be used"));
+    assert!(description(client(), old).contains("client_id c"));
 }
 
 #[test]
-fn the_arc_agents_program_tells_an_arc_machine() {
+fn the_arc_agents_program_identifies_an_arc_machine() {
     let mut options = options(IdentityOrigin::Instance(ManagedIdentity::System), "");
     options.endpoints.arc_agent = "/proc/self/exe".into();
-    assert_eq!(choose(&options).unwrap().selected.describe(), "Arc agent");
+    assert_eq!(select_source(&options).unwrap().selected.describe(), "Arc agent");
 }
 
 #[test]
-fn each_source_passed_over_is_told_with_its_reason() {
+fn each_skipped_source_has_a_reason() {
     let options = options(IdentityOrigin::Environment, "AZURE_TENANT_ID AZURE_CLIENT_ID AZURE_FEDERATED_TOKEN_FILE");
-    let skipped = choose(&options).unwrap().skipped;
-    let described: Vec<String> = skipped.iter().map(|(name, reason)| format!("{name}: {reason}")).collect();
+    let skipped = select_source(&options).unwrap().skipped;
+    let description: Vec<String> = skipped.iter().map(|(name, reason)| format!("{name}: {reason}")).collect();
     assert_eq!(
-        described,
+        description,
         [
             "client secret: AZURE_CLIENT_SECRET is not set",
             "client certificate: AZURE_CLIENT_CERTIFICATE_PATH is not set",
@@ -155,11 +155,11 @@ fn each_source_passed_over_is_told_with_its_reason() {
 
 /// azure-sdk-for-go, identity bindings: the proxy's variables are whole, or an error that names one.
 #[test]
-fn the_token_proxys_variables_are_whole_or_an_error_by_name() {
+fn incomplete_variables_of_the_token_proxy_are_errors_that_name_one() {
     let who = "AZURE_TENANT_ID=t AZURE_CLIENT_ID=c AZURE_FEDERATED_TOKEN_FILE=/f";
     let check = |variables: &str, wanted: &str| {
-        let described = described(IdentityOrigin::Environment, &format!("{who} {variables}"));
-        assert!(described.contains(wanted), "{variables}: {described}");
+        let description = description(IdentityOrigin::Environment, &format!("{who} {variables}"));
+        assert!(description.contains(wanted), "{variables}: {description}");
     };
     let proxy = "AZURE_KUBERNETES_TOKEN_PROXY=https://10.0.0.1:6443/token";
     check(
@@ -177,18 +177,18 @@ fn the_token_proxys_variables_are_whole_or_an_error_by_name() {
         &format!("{proxy} AZURE_KUBERNETES_CA_FILE=/ca AZURE_KUBERNETES_CA_DATA=x"),
         "error: AZURE_KUBERNETES_CA_FILE and AZURE_KUBERNETES_CA_DATA are both set",
     );
-    check(&format!("{proxy} AZURE_KUBERNETES_SNI_NAME=a/b"), "error: AZURE_KUBERNETES_SNI_NAME is no host name");
+    check(&format!("{proxy} AZURE_KUBERNETES_SNI_NAME=a/b"), "error: AZURE_KUBERNETES_SNI_NAME is not a host name");
     for url in ["http://a/", "https://u@a/", "https://u:p@a/", "https://a/?b", "https://a/#b", "nonsense"] {
         check(
             &format!("AZURE_KUBERNETES_TOKEN_PROXY={url}"),
-            "error: AZURE_KUBERNETES_TOKEN_PROXY is no https URL of a host, port and path alone",
+            "error: AZURE_KUBERNETES_TOKEN_PROXY is not an https URL of only host, port and path",
         );
     }
-    let described = |variables: &str| described(IdentityOrigin::Environment, variables);
+    let description = |variables: &str| description(IdentityOrigin::Environment, variables);
     assert!(
-        described(proxy).contains("but AZURE_FEDERATED_TOKEN_FILE is missing"),
+        description(proxy).contains("but AZURE_FEDERATED_TOKEN_FILE is missing"),
         "another identity must not take its place"
     );
     let secret = format!("{who} AZURE_CLIENT_SECRET=s AZURE_KUBERNETES_CA_FILE=/ca");
-    assert!(described(&secret).starts_with("client secret"), "no exchange is made");
+    assert!(description(&secret).starts_with("client secret"), "no exchange is made");
 }

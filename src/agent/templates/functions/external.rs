@@ -40,9 +40,9 @@ pub(super) fn add(all: &mut FuncMap, source: &TemplateSource, evaluation: &Share
         "secrets",
         Box::new(move |args| {
             let args = Arguments::exactly("secrets", args, 1)?;
-            let request = SecretRequest { path: path(&args)?, how: SecretOp::List };
+            let request = SecretRequest { path: path(&args)?, op: SecretOp::List };
             let answer = known(&shared, request)?;
-            let names = answer.as_ref().and_then(|answer| answer.data.whole().get("keys").map(from_json));
+            let names = answer.as_ref().and_then(|answer| answer.data.as_map().get("keys").map(from_json));
             Ok(names.unwrap_or_else(|| list([])))
         }),
     );
@@ -51,8 +51,8 @@ pub(super) fn add(all: &mut FuncMap, source: &TemplateSource, evaluation: &Share
         "pkiCert",
         Box::new(move |args| {
             let mut request = request("pkiCert", args)?;
-            if request.how == SecretOp::Read {
-                request.how = SecretOp::Write(BTreeMap::new());
+            if request.op == SecretOp::Read {
+                request.op = SecretOp::Write(BTreeMap::new());
             }
             Ok(known(&shared, request)?.map_or(Value::Nil, |answer| certificate(&answer)))
         }),
@@ -118,8 +118,8 @@ fn request(name: &str, args: &[Value]) -> Result<SecretRequest, EngineError> {
         let (field, value) = field.split_once('=').ok_or_else(|| args.wrong(at, "a text NAME=VALUE"))?;
         fields.insert(field.to_owned(), value.to_owned());
     }
-    let how = if fields.is_empty() { SecretOp::Read } else { SecretOp::Write(fields) };
-    Ok(SecretRequest { path: path(&args)?, how })
+    let op = if fields.is_empty() { SecretOp::Read } else { SecretOp::Write(fields) };
+    Ok(SecretRequest { path: path(&args)?, op })
 }
 
 /// A path of the server, as it reads: it is encoded when it is sent. What could lead elsewhere is refused.
@@ -149,7 +149,7 @@ fn known(evaluation: &SharedEvaluation, request: SecretRequest) -> Result<Option
 
 /// The whole answer, named as Go's client names it.
 fn whole(answer: &SecretResponse) -> Value {
-    let data = map(answer.data.whole().iter().map(|(name, value)| (name, from_json(value))));
+    let data = map(answer.data.as_map().iter().map(|(name, value)| (name, from_json(value))));
     let lease = answer.lease.as_ref();
     let seconds = lease.map_or(0, |lease| lease.lease.ttl.as_secs());
     map([
@@ -162,7 +162,7 @@ fn whole(answer: &SecretResponse) -> Value {
 
 /// A certificate with its key, named as consul-template names them.
 fn certificate(answer: &SecretResponse) -> Value {
-    let data = answer.data.whole();
+    let data = answer.data.as_map();
     let field = |name: &str| data.get(name).and_then(Json::as_str).map_or(Value::Nil, text);
     let ca = match field("issuing_ca") {
         Value::Nil => field("ca"),

@@ -7,7 +7,7 @@ fn at(seconds: u64) -> ClockReading {
 }
 
 #[test]
-fn the_wait_fits_the_failure() {
+fn the_wait_depends_on_the_cause_of_the_failure() {
     let check = |before: u32, failure, asked: Option<u64>, unit: f64, wanted: u64| {
         let mut budget = RetryBudget::new(at(1000));
         budget.failures = before;
@@ -42,7 +42,7 @@ fn a_clock_that_stays_wrong_is_tried_slowly_after_one_fetch() {
 }
 
 #[test]
-fn failed_renewals_keep_no_login_waiting() {
+fn failed_renewals_do_not_delay_logins() {
     let mut budget = RetryBudget::new(at(0));
     for _ in 0..20 {
         budget.record_renewal_failure(at(10), None, 1.0);
@@ -56,7 +56,7 @@ fn failed_renewals_keep_no_login_waiting() {
 }
 
 #[test]
-fn a_caller_that_waits_is_tried_for_soon_and_never_before_a_retry_after() {
+fn a_waiting_caller_gets_a_login_soon_and_never_before_retry_after() {
     let mut budget = RetryBudget::new(at(0));
     assert_eq!(budget.next_for_caller(at(0), 0.0), None, "nothing fails");
     for _ in 0..20 {
@@ -75,7 +75,7 @@ fn a_caller_that_waits_is_tried_for_soon_and_never_before_a_retry_after() {
 }
 
 #[test]
-fn logins_that_nothing_planned_come_from_a_bucket() {
+fn unplanned_logins_are_taken_from_a_bucket() {
     let mut budget = RetryBudget::new(at(0));
     for _ in 0..BUCKET_SIZE {
         assert_eq!(budget.earliest_login(at(10)), at(10));

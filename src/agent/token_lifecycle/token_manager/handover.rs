@@ -12,17 +12,17 @@ impl TokenManager {
     pub fn publish_previous(&self, reading: CredentialState<Token>) {
         if matches!(reading.availability, Availability::Available(_)) {
             self.publisher.publish(reading.availability, reading.last_checked);
-            self.report.health.ready();
+            self.reporter.health.ready();
         }
     }
 
     /// Takes over the token of the previous session, which then revokes nothing. Call it before [`TokenManager::run`].
-    pub fn inherit(&mut self, before: SessionShutdown) {
-        let SessionShutdown { held, replaced, .. } = before;
+    pub fn adopt(&mut self, before: SessionShutdown) {
+        let SessionShutdown { current, replaced, .. } = before;
         self.replaced = replaced;
-        let Some(mut held) = held else { return };
-        held.outdated = true;
-        self.set_current(held);
+        let Some(mut current) = current else { return };
+        current.outdated = true;
+        self.set_current(current);
         self.publish();
     }
 
@@ -33,15 +33,15 @@ impl TokenManager {
         let login = self.retry_budget.earliest_login(now);
         let renewal = self.retry_budget.renewal_not_before();
         let last = match last {
-            LastOutcome::NotRenewed => LastOutcome::NotRenewed,
+            LastOutcome::RenewalRefused => LastOutcome::RenewalRefused,
             LastOutcome::Succeeded | LastOutcome::Failed if self.retry_budget.renewal_failures() > 0 => {
                 LastOutcome::Failed
             }
             LastOutcome::Succeeded | LastOutcome::Failed => LastOutcome::Succeeded,
         };
-        let life = self.held.as_ref().map(|held| &held.life);
+        let lifetime = self.current.as_ref().map(|current| &current.lifetime);
         self.planned = false;
-        self.next = match next_step(life, last, NotBefore { renewal, login }, now, random_unit()) {
+        self.next = match next_step(lifetime, last, NotBefore { renewal, login }, now, random_unit()) {
             NextStep::RenewAt(at) if at.boot < login.boot => NextStep::RenewAt(at),
             NextStep::RenewAt(_) | NextStep::LoginAt(_) | NextStep::Idle => NextStep::LoginAt(login),
         };

@@ -17,15 +17,17 @@ use tokio_util::sync::CancellationToken;
 
 use super::current_token::{CurrentToken, LookupStatus, TokenHealth};
 use super::inflight::{Call, Completed, LookupResult};
+use super::proof_cache::ProofCache;
+use super::replaced_tokens::ReplacedTokens;
 use super::replacement_limit::ReplacementLimiter;
 use super::retry_budget::RetryBudget;
 use super::schedule::{LastOutcome, NextStep, NotBefore, next_step};
 use super::session_state::SessionStateFile;
 use super::status_reporter::StatusReporter;
 use super::{SessionShutdown, TokenLifecycleOptions, inflight};
-use crate::agent::identity::{IdentityProof, IdentitySource};
+use crate::agent::identity::IdentitySource;
 use crate::agent::login::Login;
-use crate::agent::token::{Token, TokenPublisher};
+use crate::agent::token::TokenPublisher;
 use crate::backoff::random_unit;
 use crate::clock::{Clock, ClockChanges, ClockReading};
 use crate::credential_watch::RefreshSignal;
@@ -67,19 +69,18 @@ pub struct TokenManager {
     login: Login,
     refresh_signal: RefreshSignal,
     clock: Clock,
-    report: StatusReporter,
+    reporter: StatusReporter,
     fingerprint: String,
     state_file: Option<SessionStateFile>,
     retry_budget: RetryBudget,
-    held: Option<CurrentToken>,
+    current: Option<CurrentToken>,
     next: NextStep,
     /// True if the next login replaces a token on schedule, so that it takes nothing from the bucket.
     planned: bool,
     /// True if the next login is made because callers wait, or because an operator requested it.
     for_caller: bool,
     retry_requests: Vec<oneshot::Sender<Retried>>,
-    /// Proof of a login that the server neither accepted nor refused, and when it was obtained.
-    proof: Option<(Arc<IdentityProof>, ClockReading)>,
+    proof_cache: ProofCache,
     in_flight: Option<Call<Completed>>,
     /// True if `in_flight` is a renewal, which is dropped when its token ends.
     renewing: bool,
@@ -96,8 +97,7 @@ pub struct TokenManager {
     unavailability: &'static str,
     last_error: Option<String>,
     pending_writes: JoinSet<()>,
-    /// Replaced tokens that may still be alive; shutdown revokes them.
-    replaced: Vec<Arc<Token>>,
+    replaced: ReplacedTokens,
 }
 
 impl std::fmt::Debug for TokenManager {
@@ -135,7 +135,7 @@ impl TokenManager {
             fingerprint,
         } = parts;
         let status_handle = status_registry.register(options.name.clone());
-        let report = StatusReporter {
+        let reporter = StatusReporter {
             session: options.name.clone(),
             identity: identity.describe(),
             status_handle,
@@ -153,16 +153,16 @@ impl TokenManager {
             login,
             refresh_signal,
             clock,
-            report,
+            reporter,
             fingerprint,
             state_file: None,
             retry_budget: RetryBudget::new(now),
-            held: None,
+            current: None,
             next: NextStep::LoginAt(now),
             planned: false,
             for_caller: false,
             retry_requests: Vec::new(),
-            proof: None,
+            proof_cache: ProofCache::default(),
             in_flight: None,
             renewing: false,
             lookup: None,
@@ -175,7 +175,7 @@ impl TokenManager {
             unavailability: "there is no token yet",
             last_error: None,
             pending_writes: JoinSet::new(),
-            replaced: Vec::new(),
+            replaced: ReplacedTokens::default(),
         };
         manager.state_file = manager.open_state_file();
         manager
@@ -198,15 +198,15 @@ impl TokenManager {
     }
 
     async fn wait(&mut self, jumps: &mut ClockChanges) -> Event {
-        let ends = self.held.as_ref().and_then(|held| held.life.ends);
+        let ends = self.current.as_ref().and_then(|current| current.lifetime.ends);
         let step = self.next.at().filter(|_| self.in_flight.is_none());
         let check = self.next_check.filter(|_| self.lookup.is_none());
         let clock = &self.clock;
         tokio::select! {
             biased;
             () = clock.sleep_until_some(ends) => Event::Expired,
-            done = inflight::wait_for(&mut self.in_flight) => Event::Completed(done),
-            look = inflight::wait_for(&mut self.lookup) => Event::Lookup(look),
+            completed = inflight::wait_for(&mut self.in_flight) => Event::Completed(completed),
+            result = inflight::wait_for(&mut self.lookup) => Event::Lookup(result),
             () = jumps.next() => Event::ClockChange,
             () = self.refresh_signal.requested() => Event::RefreshRequest,
             () = self.refresh_signal.demand().changed() => Event::Demand,
@@ -223,7 +223,7 @@ impl TokenManager {
             Event::Expired => self.on_expired(),
             Event::Completed(Completed::Login(result, proof)) => {
                 self.in_flight = None;
-                self.cache_proof(&result, proof);
+                self.proof_cache.update(&result, proof, self.clock.now());
                 self.on_login(result);
                 self.answer_retry_requests(Retried::Tried);
             }
@@ -259,10 +259,10 @@ impl TokenManager {
     /// Starts the renewal or login that is due.
     fn run_next_step(&mut self) {
         let now = self.clock.now();
-        match (self.next, &self.held) {
-            (NextStep::RenewAt(_), Some(held)) => {
+        match (self.next, &self.current) {
+            (NextStep::RenewAt(_), Some(current)) => {
                 self.renewing = true;
-                self.in_flight = Some(inflight::renew(self.login.clone(), Arc::clone(&held.token)));
+                self.in_flight = Some(inflight::renew(self.login.clone(), Arc::clone(&current.token)));
             }
             (NextStep::LoginAt(_), _) => {
                 if self.for_caller {
@@ -280,7 +280,7 @@ impl TokenManager {
                 };
                 let (identity, login) = (Arc::clone(&self.identity), self.login.clone());
                 self.in_flight =
-                    Some(inflight::login(identity, login, self.clock.clone(), first, self.cached_proof(now)));
+                    Some(inflight::login(identity, login, self.clock.clone(), first, self.proof_cache.get(now)));
             }
             (NextStep::RenewAt(_) | NextStep::Idle, _) => self.next = NextStep::Idle,
         }
@@ -288,9 +288,9 @@ impl TokenManager {
 
     /// Starts a look-up of the token, unless one or a renewal is in flight, or the token supports none.
     fn start_lookup(&mut self) {
-        let held = self.held.as_ref().filter(|held| held.supports_lookup());
-        if let Some(held) = held.filter(|_| self.lookup.is_none() && !self.renewing) {
-            self.lookup = Some(inflight::lookup(self.login.clone(), Arc::clone(&held.token)));
+        let current = self.current.as_ref().filter(|current| current.supports_lookup());
+        if let Some(current) = current.filter(|_| self.lookup.is_none() && !self.renewing) {
+            self.lookup = Some(inflight::lookup(self.login.clone(), Arc::clone(&current.token)));
         }
     }
 
@@ -298,20 +298,23 @@ impl TokenManager {
     fn plan(&mut self, last: LastOutcome) {
         self.for_caller = false;
         let now = self.clock.now();
-        let life = self.held.as_ref().map(|held| &held.life);
-        if self.held.as_ref().is_some_and(|held| held.outdated) {
+        let lifetime = self.current.as_ref().map(|current| &current.lifetime);
+        if self.current.as_ref().is_some_and(|current| current.outdated) {
             return self.plan_replacement(last);
         }
-        let held = self.held.as_ref();
+        let current = self.current.as_ref();
         // After a failed login a token with a denied look-up is renewed, or waits for the next login like any other. A token of
         // suspect health is not renewed: the server would refuse that too.
-        let doubted = held.is_some_and(|held| {
-            held.health == TokenHealth::Suspect
-                || (last != LastOutcome::Failed && held.lookup_status == LookupStatus::Suspect)
+        let suspect = current.is_some_and(|current| {
+            current.health == TokenHealth::Suspect
+                || (last != LastOutcome::Failed && current.lookup_status == LookupStatus::Suspect)
         });
-        self.next =
-            if doubted { NextStep::LoginAt(now) } else { next_step(life, last, self.earliest(), now, random_unit()) };
-        self.planned = life.is_some() && last != LastOutcome::Failed && !doubted;
+        self.next = if suspect {
+            NextStep::LoginAt(now)
+        } else {
+            next_step(lifetime, last, self.earliest(), now, random_unit())
+        };
+        self.planned = lifetime.is_some() && last != LastOutcome::Failed && !suspect;
         if let (NextStep::LoginAt(at), false) = (self.next, self.planned) {
             let earliest = self.retry_budget.earliest_login(now);
             if earliest.boot > at.boot {
@@ -339,7 +342,7 @@ impl TokenManager {
     /// Returns the write of the state file, if its content has changed.
     fn state_write(&mut self) -> Option<impl Future<Output = ()> + Send + use<>> {
         let last_error = self.last_error.as_deref().filter(|_| self.retry_budget.failures() > 0);
-        self.state_file.as_mut()?.save(&self.retry_budget.to_record(), self.held.as_ref(), last_error)
+        self.state_file.as_mut()?.save(&self.retry_budget.to_record(), self.current.as_ref(), last_error)
     }
 
     fn save_state(&mut self) {
@@ -353,13 +356,13 @@ impl TokenManager {
         self.save_state();
         let saved = async { while self.pending_writes.join_next().await.is_some() {} };
         let _ = tokio::time::timeout(SAVE_LIMIT, saved).await;
-        self.report.ended();
-        self.prune_replaced();
+        self.reporter.ended();
+        self.replaced.prune(self.clock.now());
         SessionShutdown {
             session: self.options.name,
             publisher: self.publisher,
             login: self.login,
-            held: self.held,
+            current: self.current,
             replaced: self.replaced,
             revoke: self.options.revoke_on_exit,
         }

@@ -1,16 +1,9 @@
 //! Logins that come sooner than the backoff: callers wait for a token, or an operator requests a retry.
 
-use std::sync::Arc;
-use std::time::Duration;
-
 use super::TokenManager;
-use crate::agent::identity::IdentityProof;
-use crate::agent::login::LoginError;
-use crate::agent::token::Token;
 use crate::agent::token_lifecycle::current_token::TokenHealth;
 use crate::agent::token_lifecycle::schedule::NextStep;
 use crate::backoff::random_unit;
-use crate::clock::ClockReading;
 use crate::demand::Retried;
 
 impl TokenManager {
@@ -25,7 +18,7 @@ impl TokenManager {
 
     /// Moves the planned login forward if there is no token and callers wait for one.
     pub(super) fn advance_login(&mut self) {
-        let idle = self.held.is_none() && self.in_flight.is_none() && !self.for_caller;
+        let idle = self.current.is_none() && self.in_flight.is_none() && !self.for_caller;
         if !idle || !self.refresh_signal.demand().is_waited_for() {
             return;
         }
@@ -43,7 +36,8 @@ impl TokenManager {
     fn retry_on_demand(&mut self) {
         let now = self.clock.now();
         let fails = self.retry_budget.failures() + self.retry_budget.renewal_failures() > 0;
-        let good = self.held.as_ref().is_some_and(|held| held.health == TokenHealth::Good && !held.outdated);
+        let good =
+            self.current.as_ref().is_some_and(|current| current.health == TokenHealth::Good && !current.outdated);
         if good && !fails {
             return self.answer_retry_requests(Retried::NotNeeded);
         }
@@ -55,7 +49,7 @@ impl TokenManager {
         if !after.is_zero() {
             return self.answer_retry_requests(Retried::Later { after });
         }
-        tracing::info!(event = "session.retry", session = self.options.name, "a login is tried, as somebody has asked");
+        tracing::info!(event = "session.retry", session = self.options.name, "logging in on request");
         (self.next, self.for_caller) = (NextStep::LoginAt(now), true);
     }
 
@@ -65,26 +59,4 @@ impl TokenManager {
             let _ = retry.send(answer);
         }
     }
-
-    /// Caches the proof of a login that the server neither accepted nor refused, for the next attempt.
-    pub(super) fn cache_proof(&mut self, result: &Result<Token, LoginError>, proof: Option<Arc<IdentityProof>>) {
-        let unjudged = matches!(result, Err(LoginError::Unavailable { .. }));
-        let got = self.proof.take().map(|(_, got)| got);
-        self.proof = proof.filter(|_| unjudged).map(|proof| (proof, got.unwrap_or_else(|| self.clock.now())));
-    }
-
-    /// Returns the cached proof if it is at most ten minutes old and valid for another minute.
-    pub(super) fn cached_proof(&mut self, now: ClockReading) -> Option<Arc<IdentityProof>> {
-        let usable = |(proof, got): &(Arc<IdentityProof>, ClockReading)| {
-            let IdentityProof::Signed(signed) = &**proof else { return false };
-            let ends = signed.claims.as_ref().and_then(|claims| claims.exp);
-            let lives = ends.is_some_and(|ends| ends.duration_since(now.wall).is_ok_and(|left| left > PROOF_MIN_LIFE));
-            lives && now.since(*got) < PROOF_MAX_AGE
-        };
-        self.proof = self.proof.take().filter(usable);
-        self.proof.as_ref().map(|(proof, _)| Arc::clone(proof))
-    }
 }
-
-const PROOF_MIN_LIFE: Duration = Duration::from_mins(1);
-const PROOF_MAX_AGE: Duration = Duration::from_mins(10);

@@ -1,4 +1,4 @@
-//! What a manager tells: readers of the watch, who has rung, and operators.
+//! Publishes the token, completes requested look-ups, and reports the status.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,8 +10,8 @@ use crate::credential_watch::Availability;
 impl TokenManager {
     /// Publishes the token, or the reason for which there is none.
     pub(super) fn publish(&self) {
-        let state = match &self.held {
-            Some(held) => Availability::Available(Arc::clone(&held.token)),
+        let state = match &self.current {
+            Some(current) => Availability::Available(Arc::clone(&current.token)),
             None => {
                 Availability::Unavailable { reason: self.unavailable_reason().into(), retry_after: self.retry_after() }
             }
@@ -32,13 +32,13 @@ impl TokenManager {
     }
 
     pub(super) fn report_status(&self) {
-        let reason = match (&self.held, self.health_problem()) {
+        let reason = match (&self.current, self.health_problem()) {
             (None, _) => self.unavailable_reason(),
             (Some(_), Some(refusal)) => refusal.to_owned(),
             (Some(_), None) => String::new(),
         };
-        let told = SessionSnapshot {
-            held: self.held.as_ref(),
+        let snapshot = SessionSnapshot {
+            current: self.current.as_ref(),
             now: self.clock.now(),
             next: self.next,
             last_checked: self.last_checked,
@@ -46,7 +46,7 @@ impl TokenManager {
             last_error: self.last_error.as_deref(),
             reason: &reason,
         };
-        self.report.update(&self.login, &told);
+        self.reporter.update(&self.login, &snapshot);
     }
 
     /// Completes a requested look-up, unless a call about the token is in flight. Without a token, or for a wrapping token, it

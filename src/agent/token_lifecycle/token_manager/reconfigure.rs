@@ -26,18 +26,18 @@ impl TokenManager {
         if old.state != self.options.state {
             self.state_file = self.open_state_file();
         }
-        if old.check_interval != self.options.check_interval && self.held.is_some() {
+        if old.check_interval != self.options.check_interval && self.current.is_some() {
             self.schedule_check(self.clock.now());
         }
         let session = &self.options.name;
-        tracing::info!(event = "session.options", session, "the session goes on with other options");
+        tracing::info!(event = "session.options", session, "applied changed options");
         self.save_state();
     }
 
     pub(super) fn open_state_file(&self) -> Option<SessionStateFile> {
-        let (upstream, how) = (self.login.upstream(), self.login.options());
+        let (upstream, how) = (self.login.server(), self.login.options());
         // Methods without a role are told apart by their identity source.
-        let who = if how.role.is_empty() { &self.report.identity } else { &how.role };
+        let who = if how.role.is_empty() { &self.reporter.identity } else { &how.role };
         let bound_to = [upstream.address(), how.namespace.as_deref().unwrap_or_default(), &how.mount, who];
         let state = self.options.state.as_ref()?;
         Some(

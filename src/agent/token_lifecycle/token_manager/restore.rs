@@ -17,7 +17,7 @@ use crate::time_format::format_rfc3339;
 impl TokenManager {
     /// Loads the state file; plans the first login if it holds no usable token.
     pub(super) async fn restore(&mut self) {
-        let LoadedState { retry_budget, held, last_error, changed, refused } = self.load_state().await;
+        let LoadedState { retry_budget, current, last_error, changed, refused } = self.load_state().await;
         let now = self.clock.now();
         if let Some(record) = retry_budget {
             self.retry_budget = RetryBudget::restore(&record, now);
@@ -32,11 +32,11 @@ impl TokenManager {
             tracing::warn!(event = "state.refused", session, error, "ignoring saved state of the previous process");
         }
         // A token that the previous session handed over is newer than the file.
-        if let Some(held) = held.filter(|_| self.held.is_none()) {
-            self.restore_token(held).await;
+        if let Some(current) = current.filter(|_| self.current.is_none()) {
+            self.restore_token(current).await;
         }
         self.plan(self.last());
-        if self.held.is_none() {
+        if self.current.is_none() {
             self.warn_about_delayed_login();
             let splayed = now + self.options.login_jitter.mul_f64(random_unit());
             if let NextStep::LoginAt(at) = self.next
@@ -76,13 +76,13 @@ impl TokenManager {
         let Some(state_file) = self.state_file.take() else { return LoadedState::default() };
         let now = self.clock.now();
         let read = tokio::task::spawn_blocking(move || {
-            let kept = state_file.load(now);
-            (state_file, kept)
+            let loaded = state_file.load(now);
+            (state_file, loaded)
         });
         match tokio::time::timeout(LOAD_LIMIT, read).await {
-            Ok(Ok((state_file, kept))) => {
+            Ok(Ok((state_file, loaded))) => {
                 self.state_file = Some(state_file);
-                kept
+                loaded
             }
             // A disk that hangs now will hang later: the session runs without its state file.
             _ => LoadedState::default(),
@@ -90,21 +90,21 @@ impl TokenManager {
     }
 
     /// Looks up a token of the previous process. If the server is slow or unreachable, the token is used to its end.
-    async fn restore_token(&mut self, held: CurrentToken) {
-        let may_look = held.supports_lookup() && self.retry_budget.try_take_optional(self.clock.now());
+    async fn restore_token(&mut self, current: CurrentToken) {
+        let may_look = current.supports_lookup() && self.retry_budget.try_take_optional(self.clock.now());
         let session = self.options.name.clone();
         tracing::info!(event = "state.resumed", session, "restored a token of the previous process");
-        let mut look = may_look.then(|| inflight::lookup(self.login.clone(), Arc::clone(&held.token)));
-        self.set_current(held);
+        let mut lookup = may_look.then(|| inflight::lookup(self.login.clone(), Arc::clone(&current.token)));
+        self.set_current(current);
         self.save_state();
         if let Ok((generation, result)) =
-            tokio::time::timeout(RESTORE_LOOKUP_LIMIT, inflight::wait_for(&mut look)).await
+            tokio::time::timeout(RESTORE_LOOKUP_LIMIT, inflight::wait_for(&mut lookup)).await
         {
-            look = None;
+            lookup = None;
             self.on_lookup(generation, result);
         }
-        self.lookup = look;
-        if self.held.is_some() {
+        self.lookup = lookup;
+        if self.current.is_some() {
             self.publish();
         }
     }

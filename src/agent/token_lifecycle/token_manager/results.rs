@@ -23,14 +23,14 @@ impl TokenManager {
             Ok(token) => self.accept_login(CurrentToken::new(token), now),
             Err(error) => {
                 let message = format_chain(&error);
-                self.report.count_attempt(Attempt::Login, Some(error.reason()));
+                self.reporter.count_attempt(Attempt::Login, Some(error.reason()));
                 self.retry_budget.record_failure(now, failure(&error, now), error.retry_after(), random_unit());
                 self.plan(LastOutcome::Failed);
                 let (session, wait) = (&self.options.name, format_wait(self.retry_after()));
                 let (reason, failures) = (error.reason(), self.retry_budget.failures());
                 tracing::warn!(event = "token.login.failed", session, reason, failures, wait, "{message}");
                 self.last_error = Some(message);
-                if self.held.is_none() {
+                if self.current.is_none() {
                     self.publish();
                 }
                 self.publish_checked();
@@ -41,31 +41,30 @@ impl TokenManager {
     }
 
     fn accept_login(&mut self, mut new: CurrentToken, now: ClockReading) {
-        self.report.count_attempt(Attempt::Login, None);
+        self.reporter.count_attempt(Attempt::Login, None);
         let session = self.options.name.clone();
         let short = new.is_too_short(now);
         if short {
             self.retry_budget.record_failure(now, FailureCause::Transient, None, random_unit());
-            let message = format!("the server gave a token that lives {} s", new.life.ttl.as_secs());
+            let message = format!("the server issued a token with a lease of {} s", new.lifetime.ttl.as_secs());
             tracing::warn!(event = "token.login.short", session, "{message}");
             self.last_error = Some(message);
         } else {
             self.retry_budget.record_success(now);
             self.last_error = None;
         }
-        new.life.renewable &= !short && self.no_renewal_until.is_none_or(|until| now.until(until).is_zero());
-        let outlived = short && self.held.as_ref().is_some_and(|old| old.left(now) >= new.left(now));
+        new.lifetime.renewable &= !short && self.no_renewal_until.is_none_or(|until| now.until(until).is_zero());
+        let outlived = short && self.current.as_ref().is_some_and(|old| old.left(now) >= new.left(now));
         if !outlived {
-            let expires = new.life.ends.map(|ends| format_rfc3339(ends.wall));
+            let expires = new.lifetime.ends.map(|ends| format_rfc3339(ends.wall));
             let accessor = new.token.accessor.clone();
-            let (renewable, policies) = (new.life.renewable, new.token.policies.join(","));
+            let (renewable, policies) = (new.lifetime.renewable, new.token.policies.join(","));
             tracing::info!(event = "token.login.ok", session, accessor, expires, renewable, policies, "logged in");
             self.mark_checked();
             self.lookup = None;
-            let old = self.held.take();
+            let old = self.current.take();
             let suspected = old.as_ref().is_some_and(|old| old.health != TokenHealth::Good);
-            self.replaced.extend(old.map(|old| old.token));
-            self.prune_replaced();
+            self.replaced.add(old.map(|old| old.token), now);
             self.set_current(new);
             self.refresh_signal.allow_one();
             if suspected {
@@ -77,37 +76,30 @@ impl TokenManager {
         self.publish();
     }
 
-    /// Drops replaced tokens that have ended, and the oldest beyond [`MAX_REPLACED`].
-    pub(super) fn prune_replaced(&mut self) {
-        let now = self.clock.now();
-        self.replaced.retain(|token| token.expires.is_none_or(|ends| !now.until(ends).is_zero()));
-        self.replaced.drain(..self.replaced.len().saturating_sub(MAX_REPLACED));
-    }
-
     /// Sets the current token. Its first look-up is soon and shows whether the policies allow look-ups at all; without that a
     /// later denial would mean nothing.
-    pub(super) fn set_current(&mut self, held: CurrentToken) {
+    pub(super) fn set_current(&mut self, current: CurrentToken) {
         let first = Duration::from_secs(5).mul_f64(1.0 + 2.0 * random_unit());
-        let interval = self.options.check_interval.filter(|_| held.supports_lookup());
+        let interval = self.options.check_interval.filter(|_| current.supports_lookup());
         self.next_check = interval.map(|interval| self.clock.now() + first.min(interval));
-        self.held = Some(held);
+        self.current = Some(current);
     }
 
     pub(super) fn on_renewal(&mut self, result: Result<RenewResponse, CallError>) {
         let now = self.clock.now();
         let session = self.options.name.clone();
         self.mark_checked();
-        let Some(held) = &mut self.held else { return self.complete_refresh() };
+        let Some(current) = &mut self.current else { return self.complete_refresh() };
         match result {
             Ok(renewed) => {
-                held.renew(renewed, now);
+                current.renew(renewed, now);
                 self.suspicions.confirm();
-                let expires = held.life.ends.map(|ends| format_rfc3339(ends.wall));
-                let again = held.life.renewable;
-                let short = held.is_too_short(now);
+                let expires = current.lifetime.ends.map(|ends| format_rfc3339(ends.wall));
+                let again = current.lifetime.renewable;
+                let short = current.is_too_short(now);
                 tracing::info!(event = "token.renew.ok", session, expires, again, "renewed");
-                self.report.count_attempt(Attempt::Renewal, None);
-                if held.outdated {
+                self.reporter.count_attempt(Attempt::Renewal, None);
+                if current.outdated {
                     // A renewal does not tell whether the login that replaces the token would succeed.
                     self.retry_budget.record_renewal_success(now);
                 } else {
@@ -117,37 +109,37 @@ impl TokenManager {
                 // A look-up that was sent before the renewal would report the old lease.
                 self.lookup = None;
                 self.schedule_check(now);
-                self.plan(if short { LastOutcome::NotRenewed } else { LastOutcome::Succeeded });
+                self.plan(if short { LastOutcome::RenewalRefused } else { LastOutcome::Succeeded });
                 self.publish();
             }
             Err(error) => {
                 let message = format!("the renewal failed: {}", format_chain(&error));
                 match error.verdict() {
                     TokenVerdict::Dead => {
-                        self.report.count_attempt(Attempt::Renewal, Some("dead"));
+                        self.reporter.count_attempt(Attempt::Renewal, Some("dead"));
                         self.on_token_dead(&message);
                     }
                     TokenVerdict::Suspect => {
-                        self.report.count_attempt(Attempt::Renewal, Some("suspect"));
+                        self.reporter.count_attempt(Attempt::Renewal, Some("suspect"));
                         self.on_token_suspect(&message);
-                        if self.held.as_ref().is_some_and(|held| held.health == TokenHealth::Refused) {
-                            self.plan(LastOutcome::NotRenewed);
+                        if self.current.as_ref().is_some_and(|current| current.health == TokenHealth::Refused) {
+                            self.plan(LastOutcome::RenewalRefused);
                         }
                     }
                     TokenVerdict::Denied | TokenVerdict::Refused => {
-                        held.life.renewable = false;
-                        if !held.renewed {
+                        current.lifetime.renewable = false;
+                        if !current.renewed {
                             self.no_renewal_until = Some(now + RENEWAL_REFUSAL_HOLD);
                         }
-                        self.report.count_attempt(Attempt::Renewal, Some("refused"));
-                        self.plan(LastOutcome::NotRenewed);
+                        self.reporter.count_attempt(Attempt::Renewal, Some("refused"));
+                        self.plan(LastOutcome::RenewalRefused);
                         let wait = format_wait(self.retry_after());
                         tracing::warn!(event = "token.renew.refused", session, wait, "{message}");
                         // A refusal may mean that the token is dead; only a look-up tells.
                         self.start_lookup();
                     }
                     TokenVerdict::Unavailable => {
-                        self.report.count_attempt(Attempt::Renewal, Some("unavailable"));
+                        self.reporter.count_attempt(Attempt::Renewal, Some("unavailable"));
                         self.retry_budget.record_renewal_failure(now, error.retry_after(), random_unit());
                         self.plan(LastOutcome::Failed);
                         let (failures, wait) = (self.retry_budget.renewal_failures(), format_wait(self.retry_after()));
@@ -165,19 +157,19 @@ impl TokenManager {
         let now = self.clock.now();
         let session = self.options.name.clone();
         self.mark_checked();
-        let Some(held) = self.held.as_mut().filter(|held| held.token.generation == generation) else {
+        let Some(current) = self.current.as_mut().filter(|current| current.token.generation == generation) else {
             return self.complete_refresh();
         };
         match result {
             Ok(found) => {
-                self.report.count_attempt(Attempt::Check, None);
-                let doubted = held.lookup_status == LookupStatus::Suspect || held.health != TokenHealth::Good;
+                self.reporter.count_attempt(Attempt::Check, None);
+                let suspect = current.lookup_status == LookupStatus::Suspect || current.health != TokenHealth::Good;
                 self.suspicions.confirm();
-                let moved = held.apply_lookup(&found, now);
-                if doubted {
+                let moved = current.apply_lookup(&found, now);
+                if suspect {
                     self.last_error = None;
                 }
-                if (moved || doubted) && self.in_flight.is_none() {
+                if (moved || suspect) && self.in_flight.is_none() {
                     self.plan(self.last());
                 }
                 if moved {
@@ -191,23 +183,23 @@ impl TokenManager {
                 let message = format!("the look-up failed: {}", format_chain(&error));
                 match error.verdict() {
                     TokenVerdict::Dead => {
-                        self.report.count_attempt(Attempt::Check, Some("dead"));
+                        self.reporter.count_attempt(Attempt::Check, Some("dead"));
                         self.on_token_dead(&message);
                     }
                     TokenVerdict::Suspect => {
-                        self.report.count_attempt(Attempt::Check, Some("suspect"));
+                        self.reporter.count_attempt(Attempt::Check, Some("suspect"));
                         self.on_token_suspect(&message);
                     }
                     TokenVerdict::Denied => {
-                        self.report.count_attempt(Attempt::Check, Some("refused"));
+                        self.reporter.count_attempt(Attempt::Check, Some("refused"));
                         self.on_lookup_denied(&message);
                     }
                     TokenVerdict::Refused => {
-                        self.report.count_attempt(Attempt::Check, Some("refused"));
+                        self.reporter.count_attempt(Attempt::Check, Some("refused"));
                         tracing::warn!(event = "token.check.failed", session, "{message}");
                     }
                     TokenVerdict::Unavailable => {
-                        self.report.count_attempt(Attempt::Check, Some("unavailable"));
+                        self.reporter.count_attempt(Attempt::Check, Some("unavailable"));
                         tracing::warn!(event = "token.check.failed", session, "{message}");
                     }
                 }
@@ -216,7 +208,7 @@ impl TokenManager {
                 }
             }
         }
-        if self.held.is_some() {
+        if self.current.is_some() {
             self.schedule_check(now);
         }
         self.complete_refresh();
@@ -224,19 +216,19 @@ impl TokenManager {
 
     /// Handles a look-up that was denied without a reason.
     fn on_lookup_denied(&mut self, message: &str) {
-        let Some(held) = &mut self.held else { return };
+        let Some(current) = &mut self.current else { return };
         // The server checks policies of tokens that it knows only.
-        held.health = TokenHealth::Good;
+        current.health = TokenHealth::Good;
         self.suspicions.confirm();
         let session = &self.options.name;
-        match held.lookup_status {
+        match current.lookup_status {
             LookupStatus::Untried | LookupStatus::Forbidden => {
-                held.lookup_status = LookupStatus::Forbidden;
+                current.lookup_status = LookupStatus::Forbidden;
                 tracing::debug!(event = "token.check.refused", session, "{message}");
             }
             LookupStatus::Suspect => tracing::debug!(event = "token.check.suspect", session, "{message}"),
             LookupStatus::Allowed => {
-                held.lookup_status = LookupStatus::Suspect;
+                current.lookup_status = LookupStatus::Suspect;
                 tracing::warn!(
                     event = "token.check.suspect",
                     session,
@@ -252,7 +244,7 @@ impl TokenManager {
     }
 
     pub(super) fn schedule_check(&mut self, now: ClockReading) {
-        let lookable = self.held.as_ref().is_some_and(CurrentToken::supports_lookup);
+        let lookable = self.current.as_ref().is_some_and(CurrentToken::supports_lookup);
         let interval = self.options.check_interval.filter(|_| lookable);
         self.next_check = interval.map(|interval| next_check(now, interval, random_unit()));
     }
@@ -268,13 +260,13 @@ impl TokenManager {
 
     pub(super) fn on_expired(&mut self) {
         let session = &self.options.name;
-        tracing::warn!(event = "token.expired", session, "the token has ended and nothing could replace it in time");
+        tracing::warn!(event = "token.expired", session, "the token has expired and no login could replace it in time");
         self.drop_token("the token has expired");
     }
 
     fn drop_token(&mut self, unavailability: &'static str) {
         self.unavailability = unavailability;
-        self.held = None;
+        self.current = None;
         self.lookup = None;
         self.next_check = None;
         if self.renewing {
@@ -289,10 +281,10 @@ impl TokenManager {
 
     pub(super) fn on_clock_change(&mut self) {
         let now = self.clock.now();
-        self.report.metrics.clock_jumps.inc();
+        self.reporter.metrics.clock_jumps.inc();
         tracing::info!(event = "clock.jump", session = self.options.name, "the clock was set, or the machine slept");
-        if let Some(held) = &mut self.held {
-            held.apply_wall_clock_change(&self.clock);
+        if let Some(current) = &mut self.current {
+            current.apply_wall_clock_change(&self.clock);
             self.publish();
             self.save_state();
             // A clock that is set all the time must not cause calls all the time.
@@ -304,8 +296,6 @@ impl TokenManager {
     }
 }
 
-/// Largest number of replaced tokens; each costs a call at shutdown, and a healthy session has one.
-const MAX_REPLACED: usize = 4;
 const RENEWAL_REFUSAL_HOLD: Duration = Duration::from_hours(1);
 const CLOCK_CHANGE_LOOKUP_INTERVAL: Duration = Duration::from_mins(1);
 

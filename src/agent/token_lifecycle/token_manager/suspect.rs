@@ -11,14 +11,14 @@ impl TokenManager {
     pub(super) fn on_token_suspect(&mut self, message: &str) {
         let now = self.clock.now();
         let session = &self.options.name;
-        let Some(held) = self.held.as_mut().filter(|held| held.health != TokenHealth::Suspect) else {
+        let Some(current) = self.current.as_mut().filter(|current| current.health != TokenHealth::Suspect) else {
             tracing::debug!(event = "token.suspect", session, "{message}");
             return;
         };
         self.last_error = Some(message.to_owned());
         if !self.suspicions.allow(now) {
-            if held.health != TokenHealth::Refused {
-                held.health = TokenHealth::Refused;
+            if current.health != TokenHealth::Refused {
+                current.health = TokenHealth::Refused;
                 tracing::warn!(
                     event = "token.refused",
                     session,
@@ -27,7 +27,7 @@ impl TokenManager {
             }
             return;
         }
-        held.health = TokenHealth::Suspect;
+        current.health = TokenHealth::Suspect;
         tracing::warn!(
             event = "token.suspect",
             session,
@@ -44,14 +44,14 @@ impl TokenManager {
             NextStep::LoginAt(at) => self.clock.now().until(at) <= SOON,
             NextStep::RenewAt(_) | NextStep::Idle => false,
         };
-        self.held.as_ref().is_some_and(|held| held.health == TokenHealth::Suspect)
+        self.current.as_ref().is_some_and(|current| current.health == TokenHealth::Suspect)
             && !self.renewing
             && (self.in_flight.is_some() || about_to)
     }
 
     /// Returns the reason for which the token is unusable; `None` if it is usable.
     pub(super) fn health_problem(&self) -> Option<&'static str> {
-        match self.held.as_ref()?.health {
+        match self.current.as_ref()?.health {
             TokenHealth::Good => None,
             // The replacing login takes a moment, which is not worth reporting.
             TokenHealth::Suspect if self.retry_budget.failures() == 0 => None,

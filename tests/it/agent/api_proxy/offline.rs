@@ -312,7 +312,7 @@ async fn a_file_that_was_changed_or_is_anothers_is_set_aside_and_nothing_of_it_i
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_folder_that_cannot_be_written_costs_only_the_memory() {
+async fn an_unwritable_state_folder_only_loses_the_saved_state() {
     let kept = Kept::new(hour());
     let session = kept.world.start();
     let mut its = cache(HOUR, HOUR);

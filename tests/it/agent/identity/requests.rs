@@ -1,4 +1,4 @@
-//! What each source of identity sends, to the letter, and what it makes of odd answers.
+//! Requests of each identity source, byte for byte, and its handling of unusual responses.
 
 use std::collections::BTreeMap;
 use std::net::TcpListener;
@@ -68,14 +68,14 @@ fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
     pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
 }
 
-/// Spec, method cloud, row resource: identity information is asked for it.
+/// Spec, method cloud, row resource: identity information is requested for it.
 #[tokio::test]
-async fn the_metadata_service_is_asked_for_the_resource_as_written() {
+async fn the_metadata_request_has_the_resource_byte_for_byte() {
     let check = async |which: ManagedIdentity, named: Option<(&str, &str)>| {
         let server = serve(token(json!({"access_token": "a.b.c", "expires_on": "9"}))).await;
         let mut options = options(&server);
         options.from = IdentityOrigin::Instance(which);
-        // Neither is for an instance's identity.
+        // Neither applies to a managed identity.
         options.scope = Some("other/.default".to_owned());
         options.variables = variables(&[("AZURE_CLIENT_ID", "other"), ("AZURE_AUTHORITY_HOST", "https://other")]);
         let proof = prove(&options).await.unwrap();
@@ -96,7 +96,7 @@ async fn the_metadata_service_is_asked_for_the_resource_as_written() {
 
 /// Spec, method cloud, row scope: used when obtaining a token.
 #[tokio::test]
-async fn the_environments_managed_identity_is_asked_for_the_scope_without_its_ending() {
+async fn a_managed_identity_of_the_environment_requests_the_scope_without_its_suffix() {
     let server = serve(token(json!({"access_token": "a.b.c"}))).await;
     let mut options = options(&server);
     options.from = IdentityOrigin::Environment;
@@ -109,7 +109,7 @@ async fn the_environments_managed_identity_is_asked_for_the_scope_without_its_en
 }
 
 #[tokio::test]
-async fn the_instance_document_is_asked_for_compute_alone() {
+async fn the_instance_document_is_requested_for_compute_only() {
     let server = MockServer::start().await;
     let of = |template| Mock::given(path("/metadata/identity/oauth2/token")).respond_with(template);
     of(token(json!({"access_token": "a.b.c"}))).mount(&server).await;
@@ -150,7 +150,7 @@ async fn app_service_is_sent_its_header_and_the_identity_by_its_own_names() {
 }
 
 #[tokio::test]
-async fn an_arc_agents_challenge_is_answered_with_its_own_key_files_alone() {
+async fn an_arc_challenge_reads_only_the_agents_own_key_files() {
     let folder = tempfile::tempdir().unwrap();
     let tokens = folder.path().join("tokens");
     std::fs::create_dir(&tokens).unwrap();
@@ -186,7 +186,7 @@ async fn an_arc_agents_challenge_is_answered_with_its_own_key_files_alone() {
 }
 
 #[tokio::test]
-async fn odd_answers_of_a_service_give_a_token_or_say_what_is_odd() {
+async fn unusual_responses_give_a_token_or_a_precise_error() {
     let check = async |template: ResponseTemplate, wanted: Result<(), (IdentityErrorKind, &str)>| {
         let server = MockServer::start().await;
         Mock::given(path("/metadata/identity/oauth2/token")).respond_with(template).mount(&server).await;
@@ -215,7 +215,7 @@ async fn odd_answers_of_a_service_give_a_token_or_say_what_is_odd() {
 }
 
 #[tokio::test]
-async fn a_page_in_place_of_a_token_is_told_with_its_first_words() {
+async fn an_html_page_in_place_of_a_token_is_quoted() {
     let server =
         serve(ResponseTemplate::new(200).set_body_string("<html>Sign in, eyJhbGciOi.eyJhdWQi.c2ln</html>")).await;
     // One failure first, so that the second proof is a single attempt.
@@ -239,7 +239,7 @@ async fn a_page_in_place_of_a_token_is_told_with_its_first_words() {
 }
 
 #[tokio::test]
-async fn a_secret_that_an_answer_repeats_is_in_no_error() {
+async fn echoed_secrets_are_redacted_from_errors() {
     for repeated in ["canary secret", "canary+secret"] {
         let said = json!({"error": "invalid_request", "error_description": format!("you sent {repeated}!")});
         let server = serve(ResponseTemplate::new(400).set_body_json(said)).await;
@@ -252,7 +252,7 @@ async fn a_secret_that_an_answer_repeats_is_in_no_error() {
     }
 }
 
-/// Runs another test of this binary with other variables in its environment; gives whether it passed.
+/// Runs another test of this binary with changed environment variables; returns true if it passed.
 fn passes(test: &str, variables: &[(&str, &str)]) -> bool {
     let test = format!("agent::{test}");
     let mut command = Command::new(std::env::current_exe().unwrap());
@@ -278,24 +278,24 @@ fn trap() -> (String, Arc<AtomicUsize>) {
 
 /// vault#12613, vault#15021: a proxy answers in the place of the metadata service.
 #[test]
-fn no_proxy_stands_between_the_agent_and_its_own_machine() {
+fn local_services_are_called_without_a_proxy() {
     let (address, caught) = trap();
     let names = ["HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy", "HTTPS_PROXY", "https_proxy"];
     let proxies = names.map(|name| (name, address.as_str()));
-    for test in ["a_named_identity_of_the_machine_is_asked_for_by_its_id", "app_service_gives_its_identity"] {
+    for test in ["a_user_assigned_identity_is_requested_by_its_id", "app_service_gives_its_identity"] {
         assert!(passes(&format!("identity::{test}"), &proxies), "{test}");
     }
     assert!(passes("identity::an_arc_machine_answers_its_agents_challenge", &proxies));
     assert_eq!(caught.load(Ordering::SeqCst), 0);
-    // The token endpoint is another matter: this shows that the trap is one.
-    assert!(!passes("identity::a_refused_secret_is_told_without_it", &proxies));
+    // The token endpoint does use the proxy, which shows that the trap works.
+    assert!(!passes("identity::an_error_about_a_refused_secret_does_not_hold_it", &proxies));
     assert!(caught.load(Ordering::SeqCst) > 0);
 }
 
 #[test]
-fn variables_of_the_process_are_not_read_behind_our_back() {
+fn the_sdk_reads_no_variables_of_the_process() {
     let (address, caught) = trap();
-    let test = "identity::a_named_identity_of_the_machine_is_asked_for_by_its_id";
+    let test = "identity::a_user_assigned_identity_is_requested_by_its_id";
     let app_service = [("IDENTITY_ENDPOINT", address.as_str()), ("IDENTITY_HEADER", "canary")];
     assert!(passes(test, &app_service));
     assert!(passes(test, &[("IDENTITY_ENDPOINT", address.as_str()), ("IMDS_ENDPOINT", &address)]), "Arc");

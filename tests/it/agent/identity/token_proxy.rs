@@ -28,7 +28,7 @@ impl Bound {
         Self { pod, authority }
     }
 
-    /// How often the authority and the proxy were asked.
+    /// Returns the number of requests to the authority and the proxy.
     fn asked(&self) -> (u64, u64) {
         let asked = |scene: &Scene| scene.cloud.dials().requests(Door::Authority);
         (asked(&self.authority), asked(&self.pod))
@@ -39,7 +39,7 @@ fn set(variables: &mut BTreeMap<String, String>, name: &str, value: impl Into<St
     variables.insert(format!("AZURE_KUBERNETES_{name}"), value.into());
 }
 
-/// The certificate of an authority that nobody here has a certificate of.
+/// Certificate of an authority that has issued none of the certificates here.
 fn other_ca() -> String {
     let key = rcgen::KeyPair::generate().unwrap();
     let mut params = rcgen::CertificateParams::new(vec!["other.example".to_owned()]).unwrap();
@@ -66,7 +66,7 @@ async fn the_exchange_goes_to_the_proxy_and_the_authority_sees_no_request() {
 }
 
 #[tokio::test]
-async fn the_name_that_is_given_is_the_one_that_the_certificate_must_have() {
+async fn the_certificate_must_have_the_configured_server_name() {
     let with = |name: &'static str| {
         Bound::new(move |variables, ca| {
             set(variables, "CA_FILE", ca.display().to_string());
@@ -83,7 +83,7 @@ async fn the_name_that_is_given_is_the_one_that_the_certificate_must_have() {
 }
 
 #[tokio::test]
-async fn nobody_but_the_named_authorities_is_trusted_and_without_any_the_system_decides() {
+async fn only_the_configured_authorities_are_trusted_else_those_of_the_system() {
     for named in [true, false] {
         let bound = Bound::new(|variables, _| {
             if named {
@@ -97,7 +97,7 @@ async fn nobody_but_the_named_authorities_is_trusted_and_without_any_the_system_
 }
 
 #[tokio::test(start_paused = true)]
-async fn authorities_that_are_swapped_on_disk_count_at_the_next_login_and_an_empty_file_means_the_last_ones() {
+async fn a_replaced_ca_file_is_used_at_the_next_login_and_an_empty_one_is_ignored() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("ca.pem");
     std::fs::write(&file, "").unwrap();

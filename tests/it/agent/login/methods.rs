@@ -1,5 +1,6 @@
-//! Sessions of machines without a cloud: signed tokens in files, role and secret ids, client certificates, tokens of others.
-//! From the configuration's text to the token.
+//! Auth methods outside of Azure: signed tokens in files, AppRole, client certificates, and tokens in files.
+//!
+//! Each test goes from the text of a configuration to the token.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,16 +19,16 @@ use keyward::emulators::secrets::{LoginMethod, Operation, Options, Role, Secrets
 use keyward::tasks::TaskGroup;
 use secrecy::{ExposeSecret as _, SecretString};
 
-use crate::agent::upstream::Authority;
+use crate::agent::server_client::Authority;
 
-/// A server that knows every method, and a folder for files.
+/// A server with every auth method, and a folder for files.
 struct Scene {
     secrets: Secrets,
     folder: tempfile::TempDir,
     _tasks: TaskGroup,
 }
 
-/// A session as its configuration made it.
+/// A session that was built from a configuration.
 #[derive(Debug)]
 struct Session {
     source: Box<dyn IdentitySource>,
@@ -86,7 +87,7 @@ impl Scene {
         self.folder.path().join(name)
     }
 
-    /// A session from what is below its name in a configuration; `FOLDER` is the scene's.
+    /// Builds a session from the keys of its section; `FOLDER` is replaced by the scene's folder.
     fn session(&self, text: &str) -> Session {
         self.session_at("", text)
     }
@@ -108,7 +109,7 @@ impl Scene {
         outcome.config.unwrap_or_else(|| panic!("{:?}", outcome.errors))
     }
 
-    /// What wraps a secret id.
+    /// Wraps a secret id.
     async fn wrapped(&self, secret_id: &str) -> String {
         let token = self.secrets.token(&Role::default());
         let request = reqwest::Client::builder().no_proxy().build().unwrap();
@@ -121,7 +122,7 @@ impl Scene {
 }
 
 #[tokio::test]
-async fn a_signed_token_in_a_file_logs_in_and_is_read_anew_each_time() {
+async fn a_signed_token_in_a_file_logs_in_and_is_read_at_each_login() {
     let scene = Scene::start(None);
     let session = scene.session("[session.web.jwt]\nrole = \"ci\"\nfile = \"FOLDER/jwt\"\n");
     Session::refused(&session.log_in().await, "cannot take a secret from");
@@ -136,7 +137,7 @@ async fn a_signed_token_in_a_file_logs_in_and_is_read_anew_each_time() {
 }
 
 #[tokio::test]
-async fn a_signed_token_that_has_ended_is_not_sent() {
+async fn an_expired_signed_token_is_not_sent() {
     let scene = Scene::start(None);
     let session = scene.session("[session.web.jwt]\nrole = \"ci\"\nfile = \"FOLDER/jwt\"\n");
     let claims = URL_SAFE_NO_PAD.encode("{\"exp\": 1000000000}");
@@ -147,7 +148,7 @@ async fn a_signed_token_that_has_ended_is_not_sent() {
 }
 
 #[tokio::test]
-async fn a_signed_token_that_is_removed_once_read_serves_later_logins_until_another_comes() {
+async fn a_deleted_token_file_serves_later_logins_until_a_new_one_appears() {
     let scene = Scene::start(None);
     let text = "[session.web.jwt]\nrole = \"ci\"\nfile = \"FOLDER/jwt\"\nremove_after_reading = true\n";
     let session = scene.session(text);
@@ -185,7 +186,7 @@ async fn a_role_id_and_a_secret_id_log_in() {
     assert!(scene.path("secret").exists());
 
     let removing = scene.session(&format!("{text}remove_secret_id_after_reading = true\n"));
-    // A trial uses nothing up.
+    // A test login consumes nothing.
     let tried = one_shot::login(&removing.config.sessions[0]).await.unwrap();
     assert_eq!(tried.revoke().await.unwrap(), "the token is revoked");
     assert!(scene.path("secret").exists());
@@ -198,7 +199,7 @@ async fn a_role_id_and_a_secret_id_log_in() {
 }
 
 #[tokio::test]
-async fn a_wrapped_secret_id_is_opened_once_and_only_if_it_was_made_where_it_should() {
+async fn a_wrapped_secret_id_is_unwrapped_once_and_only_from_the_expected_path() {
     let scene = Scene::start(None);
     let text = |path: &str| {
         format!(
@@ -214,10 +215,10 @@ async fn a_wrapped_secret_id_is_opened_once_and_only_if_it_was_made_where_it_sho
     }
     let dials = scene.secrets.dials();
     assert_eq!((dials.counts().of(Operation::Unwrap), dials.counts().of(Operation::Login)), (1, 3));
-    // What another process opens was opened by somebody else.
+    // A token that another process unwrapped counts as unwrapped by somebody else.
     let late = scene.session(&text("sys/wrapping/wrap"));
     Session::refused(&late.log_in().await, "somebody else opened it");
-    // A new one is opened in its turn.
+    // A new wrapping token is unwrapped again.
     scene.put("secret", &scene.wrapped("secret-2").await);
     session.log_in().await.unwrap();
 
@@ -254,7 +255,7 @@ async fn a_client_certificate_logs_in() {
 }
 
 #[tokio::test]
-async fn a_token_of_someone_else_is_looked_up_and_never_revoked() {
+async fn a_token_from_a_file_is_looked_up_and_never_revoked() {
     let scene = Scene::start(None);
     let session = scene.session("[session.web.token_file]\nfile = \"FOLDER/token\"\n");
     let given = scene.secrets.token(&role("given"));

@@ -1,4 +1,4 @@
-//! Who the machine is, where others ask the node or give up.
+//! Identities for which other agents call the node's metadata service, or fail.
 
 use keyward::emulators::cloud::{Door, Machine};
 use keyward::emulators::secrets::{Bounds, Operation, Role, Verification};
@@ -17,7 +17,7 @@ fn borrowed(variables: &[(String, String)]) -> Vec<(&str, &str)> {
     variables.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect()
 }
 
-/// A role for one principal, wherever it runs.
+/// Creates a role for one principal on any machine.
 fn for_principal(object_id: &str) -> Role {
     let bounds = Bounds { service_principal_ids: vec![object_id.to_owned()], ..Bounds::default() };
     Role { policies: vec!["web".to_owned()], bounds, ..Role::default() }
@@ -45,7 +45,7 @@ fn a_container_without_an_instance_document_logs_in() {
     });
 }
 
-/// vault-plugin-auth-azure#17: an app of App Service is known by its resource's id, which the login must carry.
+/// vault-plugin-auth-azure#17: a login of an App Service app must send the resource id.
 #[test]
 fn an_app_logs_in_to_a_role_that_is_bound_to_its_resource_group() {
     in_a_network_of_its_own(|| {
@@ -58,21 +58,21 @@ fn an_app_logs_in_to_a_role_that_is_bound_to_its_resource_group() {
     });
 }
 
-/// vault-k8s#396: with a user-assigned identity the two refusals tell the user nothing.
+/// vault-k8s#396: with a user-assigned identity both refusals are without advice.
 #[test]
-fn an_identity_that_is_not_the_machines_or_not_the_roles_is_told_with_the_knob_to_turn() {
+fn an_unassigned_or_unauthorized_identity_is_reported_with_the_setting_to_change() {
     in_a_network_of_its_own(|| {
         let world = World::start();
         let started = |object_id: &str| {
             let key = format!("[session.web.cloud]\nobject_id = \"{object_id}\"");
             Agent::start(&world, &[], |text| text.replace("[session.web.cloud]", &key))
         };
-        // None of the machine's.
+        // Not assigned to the machine.
         let agent = started("00000000-0000-0000-0000-000000000001");
         agent.logs("(object_id 00000000-0000-0000-0000-000000000001)");
         agent.logs("Identity not found (assign the identity to this machine and name it");
         drop(agent);
-        // The machine's, and not the role's.
+        // Assigned to the machine, and not bound by the role.
         let user = world.cloud.names().user.object_id.clone();
         let agent = started(&user);
         agent.logs(&format!("service principal not authorized: {user}"));
@@ -84,12 +84,12 @@ fn an_identity_that_is_not_the_machines_or_not_the_roles_is_told_with_the_knob_t
     });
 }
 
-/// vault#22264: workload identity still asked the node's metadata service, which clusters close to pods.
+/// vault#22264: workload identity still calls the node's metadata service, which clusters block for pods.
 #[test]
 fn a_pod_logs_in_where_no_metadata_service_answers() {
     in_a_network_of_its_own(|| {
         let world = World::with(
-            // Nobody listens at the real address.
+            // Connections to the real address are refused.
             |cloud| cloud.metadata = "127.0.0.1:0".parse().unwrap(),
             |cloud, secrets| {
                 secrets.roles.insert("web".to_owned(), for_principal(&cloud.names().workload.object_id));
@@ -132,7 +132,7 @@ fn one_process_serves_two_identities_with_their_own_rights() {
         let policies = |session: &str| status["sessions"][session]["policies"].to_string();
         assert!(policies("web").contains("web") && !policies("web").contains("ops"), "{status}");
         assert!(policies("ops").contains("ops") && !policies("ops").contains("web"), "{status}");
-        // A listener for the one gives nothing of the other.
+        // A listener of one session serves no token of the other.
         let (status, body) = ask(&agent.path("ops.sock"), "GET", "/agent/v1/token").unwrap();
         assert!(status == 200 && body.contains(&agent.sink("ops")), "{status}");
         assert_eq!(ask(&agent.path("ops.sock"), "GET", "/agent/v1/token?session=web").unwrap().0, 404);

@@ -1,4 +1,4 @@
-//! The process itself.
+//! Resource use of the process.
 
 use std::time::{Duration, SystemTime};
 
@@ -12,10 +12,10 @@ use tokio_util::sync::CancellationToken;
 use crate::harness::vault::token;
 use crate::harness::world::in_a_network_of_its_own;
 
-/// vault#24900, vault#28876, consul-template#1644: memory grows where a file cannot be written, and with every new token.
+/// vault#24900, vault#28876, consul-template#1644: memory grows with each failed write of a file, and with each new token.
 #[test]
-fn two_thousand_tokens_for_a_file_that_cannot_be_written_take_no_memory() {
-    // Alone in a process, so that its memory is what is looked at.
+fn two_thousand_tokens_for_an_unwritable_file_take_no_memory() {
+    // A process of its own, so that its memory can be measured.
     in_a_network_of_its_own(|| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
         runtime.block_on(async {
@@ -62,7 +62,7 @@ fn two_thousand_tokens_for_a_file_that_cannot_be_written_take_no_memory() {
     });
 }
 
-/// In KiB.
+/// Returns the resident memory in KiB.
 fn resident() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();

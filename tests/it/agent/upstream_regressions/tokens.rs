@@ -1,4 +1,4 @@
-//! Tokens, leases and what is kept over a restart.
+//! Tokens, leases and state that outlives a restart.
 
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ use crate::harness::world::{World, in_a_network_of_its_own};
 
 const LIMIT: Duration = Duration::from_mins(1);
 
-/// openbao#3747, vault#20645, vault#22575: where renewals are refused, the server gets hundreds of them a second.
+/// openbao#3747, vault#20645, vault#22575: a refused renewal is repeated hundreds of times a second.
 #[test]
-fn renewals_that_are_refused_cost_one_try_and_one_login_each() {
+fn refused_renewals_cost_one_attempt_and_one_login_each() {
     in_a_network_of_its_own(|| {
         let world = World::with(
             |_| (),
@@ -23,7 +23,7 @@ fn renewals_that_are_refused_cost_one_try_and_one_login_each() {
         let agent = Agent::ready(&world, &[], |text| text);
         let asked = |operation| world.secrets.dials().counts().of(operation);
         let (first, mut calls) = (agent.sink("token"), 0);
-        // Tokens live for twelve seconds: three are made, and there is one at every look.
+        // Tokens live for twelve seconds: three are made, and one is there at each check.
         eventually(LIMIT, || {
             let (status, body) = ask(&agent.socket(), "GET", "/agent/v1/token").unwrap();
             assert_eq!(status, 200, "{body}: {}", agent.binary.output());
@@ -40,9 +40,9 @@ fn renewals_that_are_refused_cost_one_try_and_one_login_each() {
     });
 }
 
-/// vault#28305, vault#16148: a restart while the server is away finds nothing, though the token still lives.
+/// vault#28305, vault#16148: after a restart during an outage there is no token, though the old one is alive.
 #[test]
-fn an_agent_that_starts_while_the_server_is_away_serves_the_token_that_it_sealed() {
+fn an_agent_that_starts_during_an_outage_serves_its_saved_token() {
     in_a_network_of_its_own(|| {
         let world = World::start();
         let mut agent = Agent::ready(&world, &[], |text| {
@@ -61,7 +61,7 @@ fn an_agent_that_starts_while_the_server_is_away_serves_the_token_that_it_sealed
             Ok((200, body)) if body.contains(&token) => Ok(()),
             other => Err(format!("{other:?}: {}", agent.binary.output())),
         });
-        // It is ready once its sinks have the token too.
+        // It is ready once the sinks have the token too.
         eventually(LIMIT, || match ask(&agent.socket(), "GET", "/readyz") {
             Ok((200, _)) => Ok(()),
             other => Err(format!("{other:?}: {}", agent.binary.output())),
@@ -71,9 +71,9 @@ fn an_agent_that_starts_while_the_server_is_away_serves_the_token_that_it_sealed
     });
 }
 
-/// vault-k8s#620, vault#29444, vault#11089: nobody can tell when it is ready, and everybody can stop it.
+/// vault-k8s#620, vault#29444, vault#11089: readiness cannot be probed, and any caller can stop the agent.
 #[test]
-fn probes_tell_how_far_it_is_and_nobody_ends_it_through_a_socket() {
+fn probes_report_progress_and_no_request_can_stop_the_agent() {
     in_a_network_of_its_own(|| {
         let world = World::start();
         world.secrets.dials().answer_always(Operation::Login, Some(Canned::error(503, "Vault is sealed")));

@@ -1,4 +1,4 @@
-//! What it tells: what is broken, what comes next, and never a secret.
+//! Metrics, status and errors: they report failures and the next step, and never a secret.
 
 use std::time::{Duration, SystemTime};
 
@@ -11,9 +11,9 @@ use crate::harness::world::{World, in_a_network_of_its_own};
 
 const LIMIT: Duration = Duration::from_mins(1);
 
-/// vault#24670, vault#8649: no metric tells that a template, a sink or a renewal is broken.
+/// vault#24670, vault#8649: no metric reports a broken template, sink or renewal.
 #[test]
-fn the_metrics_tell_what_is_broken_and_what_is_not() {
+fn metrics_tell_broken_sessions_from_healthy_ones() {
     in_a_network_of_its_own(|| {
         let world = World::with(
             |_| (),
@@ -54,10 +54,10 @@ fn the_metrics_tell_what_is_broken_and_what_is_not() {
     });
 }
 
-/// vault#3455, vault#12399, vault#15707, vault#20813: nothing checks a configuration, a variable leads the agent to
-/// itself, and nobody can say when a renewal comes.
+/// vault#3455, vault#12399, vault#15707, vault#20813: configurations are not checked, a variable makes the agent call
+/// itself, and the time of the next renewal is unknown.
 #[test]
-fn mistakes_are_told_before_a_start_variables_have_no_say_and_the_next_step_is_known() {
+fn configuration_errors_fail_the_start_and_status_names_the_next_step() {
     in_a_network_of_its_own(|| {
         let world = World::with(
             |_| (),
@@ -75,7 +75,7 @@ fn mistakes_are_told_before_a_start_variables_have_no_say_and_the_next_step_is_k
             0 => Err(agent.binary.output()),
             _ => Ok(()),
         });
-        // Told in whole seconds.
+        // Reported in whole seconds.
         assert!(SystemTime::now() + Duration::from_secs(1) >= at, "{told}");
 
         let config = agent.config.display().to_string();
@@ -91,9 +91,9 @@ fn mistakes_are_told_before_a_start_variables_have_no_say_and_the_next_step_is_k
     });
 }
 
-/// GHSA-444v-8vxr-p36h: where a template failed, what was rendered so far went to standard output.
+/// GHSA-444v-8vxr-p36h: a failed template printed its output so far to standard output.
 #[test]
-fn a_template_that_fails_half_way_shows_nothing_of_what_it_read() {
+fn a_template_that_fails_halfway_prints_no_secret() {
     in_a_network_of_its_own(|| {
         let world = World::start();
         world.put("app", &json!({ "password": "canary-5ecret", "port": "canary-not-a-number" }));

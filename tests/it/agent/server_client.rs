@@ -1,4 +1,4 @@
-//! The client of a secrets server against servers that are hostile, broken, redirecting or hard to trust.
+//! The server client against servers that are hostile, broken, redirecting or untrusted.
 
 use std::io::Write as _;
 use std::net::SocketAddr;
@@ -29,7 +29,7 @@ fn token() -> ClientToken {
     ClientToken::parse(SecretString::from("hvs.canary-token")).unwrap()
 }
 
-/// Serves a router on a free port of loopback.
+/// Serves a router on a free loopback port.
 fn serve(routes: Router, tasks: &mut TaskGroup) -> SocketAddr {
     let listener = Listener::bind(&Endpoint::Tcp("127.0.0.1:0".parse().unwrap())).unwrap();
     let address = listener.tcp_address().unwrap();
@@ -74,7 +74,7 @@ async fn a_redirect_is_refused_and_the_other_host_sees_nothing() {
 }
 
 #[tokio::test]
-async fn a_call_carries_the_headers_that_the_server_knows() {
+async fn a_call_sends_the_servers_headers() {
     let mut tasks = TaskGroup::default();
     let routes = Router::new().fallback(async |headers: HeaderMap| {
         let header = |name: &str| headers.get(name).map_or("-", |value| value.to_str().unwrap()).to_owned();
@@ -88,7 +88,7 @@ async fn a_call_carries_the_headers_that_the_server_knows() {
         error => panic!("{error}"),
     };
     let plain = ClientToken::parse(SecretString::from("tok")).unwrap();
-    // The text is our own token, which is taken out of it.
+    // The text holds our own token, which is redacted.
     assert_eq!(told(upstream.lookup_self(&plain, Some("team/a")).await.unwrap_err()), "[redacted] team/a true -");
     assert_eq!(told(upstream.renew_self(&plain, None).await.unwrap_err()), "[redacted] - true -");
     let jwt = SecretString::from("a.b.c");
@@ -125,7 +125,7 @@ async fn a_unix_socket_is_an_address() {
     assert!(matches!(&error, CallError::Unreachable { cause } if cause.contains("gone.sock")), "{error}");
 }
 
-/// Answers each connection with these bytes, then closes it.
+/// Answers each connection with these bytes, and closes it.
 async fn answering(bytes: Vec<u8>) -> (SocketAddr, tokio::task::JoinSet<()>) {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -142,7 +142,7 @@ async fn answering(bytes: Vec<u8>) -> (SocketAddr, tokio::task::JoinSet<()>) {
 }
 
 #[tokio::test]
-async fn an_answer_that_breaks_off_or_never_ends_is_a_failure_of_its_kind() {
+async fn truncated_and_endless_responses_fail_with_distinct_errors() {
     let body = r#"{"auth":{"client_token":"hvs.canary-token","lease_duration":60}}"#;
     let whole = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len());
     let check = async |bytes: &[u8], wanted: &str| {
@@ -167,7 +167,7 @@ async fn an_answer_that_breaks_off_or_never_ends_is_a_failure_of_its_kind() {
     check(endless.as_bytes(), "larger than 1048576 bytes").await;
 }
 
-/// A proxy that takes `CONNECT` and tells what it was asked for; it reaches everything at `to`.
+/// Starts a proxy that records each `CONNECT` request and connects it to `to`.
 async fn proxy(to: SocketAddr) -> (SocketAddr, tokio::sync::mpsc::UnboundedReceiver<String>, tokio::task::JoinSet<()>) {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -189,7 +189,7 @@ async fn proxy(to: SocketAddr) -> (SocketAddr, tokio::sync::mpsc::UnboundedRecei
 }
 
 #[tokio::test]
-async fn a_given_proxy_sees_a_tunnel_and_nothing_inside_it() {
+async fn a_configured_proxy_sees_an_encrypted_tunnel_only() {
     let ours = Authority::new();
     let mut tasks = TaskGroup::default();
     let tls = Some(ours.server(&["vault.example"], None));
@@ -205,7 +205,7 @@ async fn a_given_proxy_sees_a_tunnel_and_nothing_inside_it() {
     assert_eq!(asked.recv().await.unwrap(), "CONNECT vault.example:8200 HTTP/1.1");
 }
 
-/// A certificate authority and what it signed, as files.
+/// A certificate authority and its certificates, as files.
 pub(crate) struct Authority {
     folder: tempfile::TempDir,
     params: CertificateParams,
@@ -239,7 +239,7 @@ impl Authority {
         (params.signed_by(&key, &Issuer::from_params(&self.params, &self.key)).unwrap(), key)
     }
 
-    /// TLS for a server of these names; `clients` signs the client certificates that it asks for.
+    /// Returns the TLS configuration of a server with these names; `clients` signs the client certificates that it requests.
     pub(crate) fn server(&self, names: &[&str], clients: Option<&Self>) -> Arc<rustls::ServerConfig> {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let (leaf, key) = self.leaf(names);
@@ -276,7 +276,7 @@ fn trusting(ca_file: &Path) -> client::TlsOptions {
 }
 
 #[tokio::test]
-async fn a_server_is_trusted_by_the_given_authority_and_its_name_alone() {
+async fn a_server_is_trusted_only_by_the_configured_authority_and_its_name() {
     let (ours, other) = (Authority::new(), Authority::new());
     let check = |found: Result<(), String>, wanted: &str| {
         let error = found.unwrap_err();
@@ -296,7 +296,7 @@ async fn a_server_is_trusted_by_the_given_authority_and_its_name_alone() {
 }
 
 #[tokio::test]
-async fn an_expired_certificate_is_told_as_such() {
+async fn an_expired_certificate_is_reported_as_expired() {
     let ours = Authority::new();
     let mut params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
     params.not_before = rcgen::date_time_ymd(2020, 1, 1);
@@ -316,7 +316,7 @@ async fn an_expired_certificate_is_told_as_such() {
 }
 
 #[tokio::test]
-async fn a_client_certificate_is_shown_where_one_is_configured() {
+async fn a_configured_client_certificate_is_sent() {
     let (ours, clients) = (Authority::new(), Authority::new());
     let server = || ours.server(&["127.0.0.1"], Some(&clients));
     assert!(log_in_over(server(), trusting(&ours.ca_file())).await.is_err());

@@ -1,4 +1,4 @@
-//! Any mixture of troubles over a day: the budget holds, no token is served after its end or withheld before it.
+//! Random faults over a day: the budget holds, and a token is served exactly until its end.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use crate::harness::session::{Session, World};
 
-/// Something that goes wrong.
+/// An injected fault.
 #[derive(Debug, Clone, Copy)]
 enum Fault {
     Away,
@@ -60,7 +60,7 @@ fn role() -> impl Strategy<Value = Role> {
     )
 }
 
-/// Turns a fault on, or what lasts of it off again.
+/// Turns a fault on, or a lasting one off again.
 async fn turn(world: &World, session: &mut Session, fault: Fault, on: bool) {
     let dials = world.dials();
     let always = |operation, status| {
@@ -87,7 +87,7 @@ async fn turn(world: &World, session: &mut Session, fault: Fault, on: bool) {
     }
 }
 
-/// Whether a token may go before its end, or its end be unknown, because of this.
+/// Returns true if the fault may end a token early, or hide its expiry.
 const fn kills(fault: Fault) -> bool {
     matches!(fault, Fault::Revoked | Fault::StateLost | Fault::Restarted | Fault::WallClockSet(_))
 }

@@ -1,4 +1,4 @@
-//! Tokens that the server refuses without a reason, as OpenBao refuses every token that it does not know. Time is driven.
+//! Tokens that the server refuses without a reason, as OpenBao does for unknown tokens. Time is driven.
 
 use std::time::Duration;
 
@@ -8,14 +8,14 @@ use crate::harness::session::{World, minutes};
 
 const BARE: &str = "permission denied";
 
-/// A world with a server that answers as OpenBao.
+/// Creates a world with a server that responds like OpenBao.
 fn openbao() -> World {
     let world = World::new(Role { max_ttl: None, ..Role::default() });
     world.dials().answer_as_openbao(true);
     world
 }
 
-/// Every call that carries a token is refused, as from an address that the token is not bound to.
+/// Makes the server refuse every call with a token, as from an address that the token is not bound to.
 fn from_a_wrong_address(world: &World, wrong: bool) {
     for operation in [Operation::Lookup, Operation::Renew, Operation::Secret, Operation::CreateToken] {
         world.dials().answer_always(operation, wrong.then(|| Canned::error(403, BARE)));
@@ -23,7 +23,7 @@ fn from_a_wrong_address(world: &World, wrong: bool) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_token_revoked_before_its_first_look_is_replaced_by_one_login() {
+async fn a_token_revoked_before_its_first_look_up_is_replaced_by_one_login() {
     let world = openbao();
     let mut session = world.start();
     let first = session.serving().await.generation;
@@ -36,7 +36,7 @@ async fn a_token_revoked_before_its_first_look_is_replaced_by_one_login() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_token_whose_first_look_met_an_outage_is_replaced_once_it_is_dead() {
+async fn a_token_whose_first_look_up_met_an_outage_is_replaced_once_it_is_dead() {
     let world = openbao();
     world.dials().answer_next(Operation::Lookup, Canned::error(503, "Vault is sealed"));
     let mut session = world.start();
@@ -50,7 +50,7 @@ async fn a_token_whose_first_look_met_an_outage_is_replaced_once_it_is_dead() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_ring_about_a_dead_token_is_answered_once_another_is_there_though_checks_are_off() {
+async fn a_look_up_request_completes_after_the_dead_token_is_replaced_even_without_checks() {
     let mut world = openbao();
     world.options.check_interval = None;
     let mut session = world.start();
@@ -82,7 +82,7 @@ async fn the_renewal_of_a_dead_token_leads_to_a_login_whose_token_is_renewed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_living_token_that_is_refused_for_its_address_makes_no_loop_and_is_not_ready() {
+async fn a_live_token_that_is_refused_for_its_address_makes_no_loop_and_is_not_ready() {
     let world = openbao();
     let mut session = world.start();
     session.serving().await;
@@ -126,7 +126,7 @@ async fn a_suspect_token_is_served_and_not_ready_while_logins_fail() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_policy_that_forbids_look_ups_is_told_from_a_dead_token() {
+async fn a_policy_that_forbids_look_ups_is_distinguished_from_a_dead_token() {
     let world = openbao();
     world.dials().refuse_lookups(true);
     let mut session = world.start();

@@ -1,4 +1,4 @@
-//! A session whose server or identity never answers, and how a session ends. Time is driven.
+//! Sessions whose server or identity source never responds, and the shutdown of sessions. Time is driven.
 
 use std::time::{Duration, SystemTime};
 
@@ -11,7 +11,7 @@ fn hour() -> Role {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_never_answers_holds_up_neither_rings_nor_the_end_nor_a_stop() {
+async fn a_server_that_never_responds_blocks_neither_requests_nor_expiry_nor_shutdown() {
     let world = World::new(hour());
     let mut session = world.start();
     let ends = session.serving().await.expires.unwrap();
@@ -30,19 +30,19 @@ async fn a_server_that_never_answers_holds_up_neither_rings_nor_the_end_nor_a_st
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_identity_that_never_answers_is_given_up_and_asked_again() {
+async fn an_identity_source_that_never_responds_is_abandoned_and_retried() {
     let world = World::new(hour());
     world.identity.hangs(true);
     let mut session = world.start();
     minutes(5).await;
-    assert!(session.reason().contains("there is no token yet; the login could not be made"), "{}", session.reason());
+    assert!(session.reason().contains("there is no token yet; the login failed"), "{}", session.reason());
     world.identity.hangs(false);
     session.serving().await;
     assert_eq!(world.count(Operation::Login), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_proof_that_starts_at_the_end_of_time_is_sent_for_the_server_to_judge() {
+async fn a_proof_with_the_latest_possible_start_is_sent_to_the_server() {
     let world = World::new(hour());
     world.identity.not_before(SystemTime::UNIX_EPOCH + Duration::from_secs(i64::MAX.unsigned_abs()));
     let mut session = world.start();
@@ -51,7 +51,7 @@ async fn a_proof_that_starts_at_the_end_of_time_is_sent_for_the_server_to_judge(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_login_under_way_does_not_hold_up_a_ring_about_the_old_token() {
+async fn a_login_in_flight_does_not_block_a_look_up_request() {
     let world = World::new(hour());
     world.dials().refuse_renewals(true);
     let mut session = world.start();
@@ -65,7 +65,7 @@ async fn a_login_under_way_does_not_hold_up_a_ring_about_the_old_token() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn callers_at_the_instant_of_the_end_share_one_login() {
+async fn callers_at_the_moment_of_expiry_share_one_login() {
     let world = World::new(hour());
     let mut session = world.start();
     session.serving().await;
@@ -84,7 +84,7 @@ async fn callers_at_the_instant_of_the_end_share_one_login() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_token_is_revoked_at_the_end_where_asked_and_only_after_the_outputs_let_go() {
+async fn the_token_is_revoked_at_shutdown_if_configured_after_the_outputs_have_stopped() {
     let mut world = World::new(hour());
     world.options.revoke_on_exit = true;
     let mut session = world.start();
@@ -103,7 +103,7 @@ async fn the_token_is_revoked_at_the_end_where_asked_and_only_after_the_outputs_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_token_that_was_replaced_and_lives_is_revoked_at_the_end_and_not_before() {
+async fn a_replaced_token_that_is_alive_is_revoked_at_shutdown_and_not_before() {
     let mut world = World::new(hour());
     world.options.revoke_on_exit = true;
     world.dials().refuse_renewals(true);
@@ -122,7 +122,7 @@ async fn a_token_that_was_replaced_and_lives_is_revoked_at_the_end_and_not_befor
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_session_that_takes_anothers_place_keeps_its_row_and_gauges() {
+async fn a_session_that_replaces_another_keeps_its_status_and_gauges() {
     let world = World::new(hour());
     let mut old = world.start();
     old.serving().await;
@@ -137,7 +137,7 @@ async fn a_session_that_takes_anothers_place_keeps_its_row_and_gauges() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_token_is_kept_at_the_end_by_default() {
+async fn a_token_is_not_revoked_at_shutdown_by_default() {
     let world = World::new(hour());
     let mut session = world.start();
     session.serving().await;
@@ -146,7 +146,7 @@ async fn a_token_is_kept_at_the_end_by_default() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_revocation_that_is_not_answered_takes_five_seconds() {
+async fn a_revocation_without_a_response_takes_five_seconds() {
     let mut world = World::new(hour());
     world.options.revoke_on_exit = true;
     let mut session = world.start();

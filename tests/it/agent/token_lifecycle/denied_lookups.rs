@@ -1,4 +1,4 @@
-//! A refused look-up that may mean a dead token or a policy: what is told apart, and what each costs. Time is driven.
+//! Denied look-ups, which may mean a dead token or a policy: each case and its number of logins. Time is driven.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ fn denied(world: &World, operation: Operation) {
     world.dials().answer_always(operation, Some(answer));
 }
 
-/// A session whose token was looked up once.
+/// Starts a session whose token was looked up once.
 async fn looked_up(world: &World) -> Session {
     let mut session = world.start();
     session.serving().await;
@@ -48,7 +48,7 @@ async fn a_policy_that_forbids_look_ups_later_leads_to_one_login() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_gives_no_reason_for_a_dead_token_is_asked_for_another_while_the_old_one_is_served() {
+async fn a_token_denied_without_a_reason_is_served_while_a_login_replaces_it() {
     let world = World::new(hour());
     let session = looked_up(&world).await;
     let first = session.token().unwrap().generation;
@@ -61,7 +61,7 @@ async fn a_server_that_gives_no_reason_for_a_dead_token_is_asked_for_another_whi
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_doubted_token_is_served_to_its_end_while_logins_fail() {
+async fn a_token_with_a_denied_look_up_is_served_to_its_end_while_logins_fail() {
     let world = World::new(hour());
     let mut session = looked_up(&world).await;
     let ends = session.token().unwrap().expires.unwrap();
@@ -78,7 +78,7 @@ async fn a_doubted_token_is_served_to_its_end_while_logins_fail() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_doubted_token_that_can_be_renewed_lives_though_logins_fail() {
+async fn a_token_with_a_denied_look_up_is_renewed_while_logins_fail() {
     let world = World::new(hour());
     let session = looked_up(&world).await;
     denied(&world, Operation::Lookup);
@@ -88,7 +88,7 @@ async fn a_doubted_token_that_can_be_renewed_lives_though_logins_fail() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stray_answer_of_a_balancer_takes_no_token() {
+async fn an_error_of_a_load_balancer_drops_no_token() {
     for status in [400, 401, 404, 405, 407, 410, 421, 451] {
         let world = World::new(hour());
         let mut session = looked_up(&world).await;
@@ -102,7 +102,7 @@ async fn a_stray_answer_of_a_balancer_takes_no_token() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_token_of_the_last_process_that_is_refused_without_a_reason_is_served_until_one_login_has_replaced_it() {
+async fn a_restored_token_denied_without_a_reason_is_served_until_one_login_replaces_it() {
     let folder = tempfile::tempdir().unwrap();
     let mut world = World::new(hour());
     world.keep_state(folder.path(), true);
@@ -119,7 +119,7 @@ async fn a_token_of_the_last_process_that_is_refused_without_a_reason_is_served_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_policy_that_was_known_before_a_restart_leads_to_no_login_after_it() {
+async fn a_policy_that_forbids_look_ups_is_remembered_over_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let mut world = World::new(hour());
     world.keep_state(folder.path(), true);
@@ -133,7 +133,7 @@ async fn a_policy_that_was_known_before_a_restart_leads_to_no_login_after_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_ring_that_leads_to_no_question_is_answered_and_marks_nothing() {
+async fn a_look_up_request_without_a_call_completes_and_records_no_check() {
     let mut world = World::new(hour());
     world.dials().go_away().await;
     let session = world.start();

@@ -1,4 +1,4 @@
-//! Callers who wait for a token, or ask for one more login, hurry a session that fails. Time is driven.
+//! Waiting callers, and requests for another login, shorten the backoff of a failing session. Time is driven.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ fn hour() -> Role {
     Role { max_ttl: None, ..Role::default() }
 }
 
-/// A world whose proofs say that they live for a day.
+/// Creates a world whose proofs are valid for a day.
 fn world() -> World {
     let world = World::new(hour());
     world.identity.expires(world.clock.now().wall + Duration::from_hours(24));
@@ -19,7 +19,7 @@ fn world() -> World {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failed_renewals_keep_no_login_waiting() {
+async fn failed_renewals_do_not_delay_logins() {
     let world = World::new(Role { ttl: Duration::from_mins(10), max_ttl: None, ..Role::default() });
     world.dials().answer_always(Operation::Renew, Some(Canned::error(500, "internal error")));
     let mut session = world.start();
@@ -29,7 +29,7 @@ async fn failed_renewals_keep_no_login_waiting() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_caller_that_waits_has_its_token_soon_after_an_outage() {
+async fn a_waiting_caller_gets_a_token_soon_after_an_outage() {
     for (outage, within) in [(60, 10), (1800, 31)] {
         let world = world();
         world.dials().go_away().await;
@@ -45,7 +45,7 @@ async fn a_caller_that_waits_has_its_token_soon_after_an_outage() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_caller_that_comes_after_a_long_outage_is_tried_for_at_once() {
+async fn a_caller_after_a_long_outage_triggers_a_login_at_once() {
     let world = world();
     world.dials().go_away().await;
     let mut session = world.start();
@@ -58,7 +58,7 @@ async fn a_caller_that_comes_after_a_long_outage_is_tried_for_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn callers_that_wait_all_the_time_stay_within_the_budget() {
+async fn callers_that_always_wait_stay_within_the_budget() {
     let world = world();
     world.dials().go_away().await;
     let session = world.start();
@@ -70,7 +70,7 @@ async fn callers_that_wait_all_the_time_stay_within_the_budget() {
     assert!(world.upstream_calls() <= 200, "{} calls in an hour", world.upstream_calls());
 }
 
-/// Logins that were tried, heard by the server or not.
+/// Returns the number of attempted logins, including those that did not reach the server.
 fn logins(world: &World) -> u64 {
     let text = world.metrics.text();
     let lines = text.lines().filter(|line| line.starts_with("keyward_logins_total{"));
@@ -78,18 +78,18 @@ fn logins(world: &World) -> u64 {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_identity_that_is_gone_stays_within_the_budget_though_callers_wait() {
+async fn a_missing_identity_stays_within_the_budget_while_callers_wait() {
     let world = world();
     world.identity.gone(true);
     let session = world.start();
     let _waiting = session.refresh_signal.demand().wait();
     minutes(60).await;
-    // Each of these is one call: a source that fails makes no second one, and no login follows.
+    // Each attempt is one call: a failed source makes no second one, and no login follows.
     assert!(world.identity.asked() <= 120, "{}", world.identity.asked());
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_is_tried_for_before_a_retry_after() {
+async fn no_login_is_made_for_callers_before_retry_after() {
     let world = world();
     let busy = Canned::error(429, "quota exceeded").retry_after("120");
     world.dials().answer_always(Operation::Login, Some(busy));
@@ -107,7 +107,7 @@ async fn retry(session: &Session) -> Retried {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refused_session_is_tried_again_when_somebody_asks_and_not_because_callers_wait() {
+async fn a_refused_session_logs_in_again_on_request_and_not_for_waiting_callers() {
     let world = world();
     world.dials().answer_always(Operation::Login, Some(Canned::error(400, "invalid role name \"dev\"")));
     let session = world.start();
@@ -124,7 +124,7 @@ async fn a_refused_session_is_tried_again_when_somebody_asks_and_not_because_cal
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_asks_all_the_time_is_told_when_to_ask_again() {
+async fn frequent_retry_requests_get_the_next_possible_time() {
     let world = world();
     world.dials().answer_always(Operation::Login, Some(Canned::error(400, "invalid role name \"dev\"")));
     let session = world.start();
@@ -140,7 +140,7 @@ async fn who_asks_all_the_time_is_told_when_to_ask_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_proof_that_the_server_did_not_judge_is_used_again_for_ten_minutes() {
+async fn a_proof_that_the_server_did_not_verify_is_reused_for_ten_minutes() {
     let world = world();
     world.dials().answer_always(Operation::Login, Some(Canned::error(503, "Vault is sealed")));
     let session = world.start();

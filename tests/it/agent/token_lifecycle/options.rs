@@ -1,4 +1,4 @@
-//! Other options for a session that runs: its token stays. Time is driven.
+//! Changed options of a running session, which keeps its token. Time is driven.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ fn hour() -> Role {
 }
 
 #[tokio::test(start_paused = true)]
-async fn other_options_cost_no_login_and_the_token_stays() {
+async fn changed_options_keep_the_token_without_a_login() {
     let mut world = World::new(hour());
     let mut session = world.start();
     let first = session.serving().await;
@@ -33,7 +33,7 @@ async fn other_options_cost_no_login_and_the_token_stays() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_state_file_and_a_key_that_come_while_it_runs_are_used_at_once() {
+async fn a_state_file_and_a_key_added_at_runtime_are_used_at_once() {
     let folder = tempfile::tempdir().unwrap();
     let mut world = World::new(hour());
     let mut session = world.start();
@@ -41,7 +41,7 @@ async fn a_state_file_and_a_key_that_come_while_it_runs_are_used_at_once() {
     for name in ["one", "other"] {
         world.options.state = Some(SessionStateOptions {
             file: folder.path().join(name),
-            seal: Some(SecretString::from(format!("the key of {name}"))),
+            seal_key: Some(SecretString::from(format!("the key of {name}"))),
         });
         session.options.send_replace(world.options.clone());
         minutes(1).await;
@@ -53,7 +53,7 @@ async fn a_state_file_and_a_key_that_come_while_it_runs_are_used_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn revocation_at_the_end_is_as_the_last_options_say_even_if_they_came_with_the_stop() {
+async fn revocation_at_shutdown_follows_the_latest_options() {
     for wanted in [true, false] {
         let mut world = World::new(hour());
         world.options.revoke_on_exit = !wanted;
@@ -67,7 +67,7 @@ async fn revocation_at_the_end_is_as_the_last_options_say_even_if_they_came_with
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_name_of_a_session_that_runs_is_its_own() {
+async fn the_name_of_a_running_session_cannot_be_changed() {
     let mut world = World::new(hour());
     let mut session = world.start();
     session.serving().await;
@@ -78,7 +78,7 @@ async fn the_name_of_a_session_that_runs_is_its_own() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_inherited_token_is_served_and_renewed_in_its_time_while_logins_are_refused() {
+async fn an_inherited_token_is_served_and_renewed_on_schedule_while_logins_are_refused() {
     let world = World::new(hour());
     let mut session = world.start();
     let first = session.serving().await.generation;

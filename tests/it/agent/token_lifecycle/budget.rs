@@ -1,5 +1,5 @@
-//! No trouble makes a session loop: at most 200 upstream calls in the first hour of each, by hours of driven time and a
-//! count of every call, while the token is served to its real end.
+//! The request budget: no failure makes a session loop. Hours of driven time count at most 200 upstream calls in the
+//! first hour of each failure, while the token is served to its real end.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ fn hour() -> Role {
     Role { max_ttl: None, ..Role::default() }
 }
 
-/// Counts the calls of each hour from now on, and checks that nothing that ended is served and nothing good is withheld.
+/// Counts the calls of each hour from now on, and checks that a token is served exactly while it is alive.
 async fn hours_within_budget(world: &World, session: &mut Session, hours: u32) -> Vec<u64> {
     let mut spent = Vec::new();
     let mut last: Option<ClockReading> = session.token().and_then(|token| token.expires);
@@ -28,7 +28,7 @@ async fn hours_within_budget(world: &World, session: &mut Session, hours: u32) -
     spent
 }
 
-/// What is served has not ended; what is not served any more has.
+/// Checks that a served token has not expired, and that one that is no longer served has.
 fn honest(token: Option<&Token>, now: ClockReading, last: Option<ClockReading>) -> Option<ClockReading> {
     match (token, last) {
         (Some(token), _) => {
@@ -44,9 +44,9 @@ fn honest(token: Option<&Token>, now: ClockReading, last: Option<ClockReading>) 
     }
 }
 
-/// openbao#3747, vault#20645, vault#22575: where renewals are refused, the server gets hundreds of them a second.
+/// openbao#3747, vault#20645, vault#22575: a refused renewal is repeated hundreds of times a second.
 #[tokio::test(start_paused = true)]
-async fn when_renewal_is_refused_from_the_start() {
+async fn the_budget_holds_if_renewals_are_always_refused() {
     for minutes in [2, 10, 60, 600] {
         let world = World::new(Role { ttl: Duration::from_mins(minutes), ..hour() });
         world.dials().refuse_renewals(true);
@@ -58,7 +58,7 @@ async fn when_renewal_is_refused_from_the_start() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn in_an_outage_in_mid_life() {
+async fn the_budget_holds_during_an_outage() {
     for outage in [Outage::Refused, Outage::Hanging, Outage::Unavailable] {
         let world = World::new(hour());
         let mut session = world.start();
@@ -85,7 +85,7 @@ enum Outage {
 }
 
 #[tokio::test(start_paused = true)]
-async fn when_the_identity_is_gone() {
+async fn the_budget_holds_without_an_identity() {
     let world = World::new(Role { ttl: Duration::from_mins(10), renewable: false, ..hour() });
     let mut session = world.start();
     session.serving().await;
@@ -99,7 +99,7 @@ async fn when_the_identity_is_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn when_the_server_answers_garbage() {
+async fn the_budget_holds_if_the_server_sends_invalid_responses() {
     for lease in [2, 60] {
         let world = World::new(Role { ttl: Duration::from_mins(lease), ..hour() });
         let mut session = world.start();
@@ -110,7 +110,7 @@ async fn when_the_server_answers_garbage() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn when_a_caller_rings_all_the_time() {
+async fn the_budget_holds_if_callers_request_look_ups_all_the_time() {
     let world = World::new(hour());
     let mut session = world.start();
     session.serving().await;
@@ -129,7 +129,7 @@ async fn when_a_caller_rings_all_the_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn when_a_caller_rings_all_the_time_at_a_server_that_forgets_every_token() {
+async fn the_budget_holds_if_callers_request_look_ups_and_the_server_forgets_every_token() {
     let world = World::new(hour());
     let mut session = world.start();
     session.serving().await;
@@ -156,7 +156,7 @@ async fn when_a_caller_rings_all_the_time_at_a_server_that_forgets_every_token()
 }
 
 #[tokio::test(start_paused = true)]
-async fn when_a_service_manager_restarts_us_every_two_minutes() {
+async fn the_budget_holds_over_restarts_every_two_minutes() {
     for (trouble, sealed) in [(false, false), (false, true), (true, false), (true, true)] {
         let folder = tempfile::tempdir().unwrap();
         let mut world = World::new(hour());
@@ -177,9 +177,9 @@ async fn when_a_service_manager_restarts_us_every_two_minutes() {
     }
 }
 
-/// vault-k8s#593: a process that is started thousands of times leaves as many tokens.
+/// vault-k8s#593: a process that is started thousands of times leaves as many tokens on the server.
 #[tokio::test(start_paused = true)]
-async fn when_a_service_manager_restarts_us_every_second() {
+async fn the_budget_holds_over_restarts_every_second() {
     for sealed in [false, true] {
         let folder = tempfile::tempdir().unwrap();
         let mut world = World::new(hour());

@@ -1,13 +1,13 @@
-//! A token's life: renewal, replacement, death, outage, and what callers see of it. Time is driven.
+//! Token lifecycle: renewal, replacement, revocation, outage, and the callers' view of each. Time is driven.
 
 mod budget;
 mod callers;
-mod doubt;
+mod denied_lookups;
 mod faults;
 mod fleet;
 mod options;
-mod stuck;
-mod suspect;
+mod unresponsive;
+mod suspect_tokens;
 
 use std::time::Duration;
 
@@ -68,7 +68,7 @@ async fn a_lease_that_shrinks_toward_its_maximum_leads_to_a_login_before_the_end
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_revoked_token_is_noticed_by_the_light_check() {
+async fn a_revoked_token_is_detected_by_the_periodic_look_up() {
     let world = World::new(hour());
     let mut session = world.start();
     let first = session.serving().await;
@@ -84,7 +84,7 @@ async fn a_revoked_token_is_noticed_by_the_light_check() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_revoked_token_is_noticed_when_a_caller_rings() {
+async fn a_revoked_token_is_detected_when_a_caller_requests_a_look_up() {
     let mut world = World::new(hour());
     world.options.check_interval = None;
     let mut session = world.start();
@@ -103,7 +103,7 @@ async fn a_revoked_token_is_noticed_when_a_caller_rings() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_longer_than_what_is_believed_changes_nothing_at_each_look() {
+async fn a_lease_above_the_accepted_maximum_does_not_change_at_each_look_up() {
     let world = World::new(Role { ttl: Duration::from_hours(10_000), ..hour() });
     let mut session = world.start();
     session.serving().await;
@@ -143,7 +143,7 @@ async fn wrapped_logins_are_replaced_before_they_end_and_never_looked_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn in_an_outage_the_token_is_served_to_its_end_and_not_longer() {
+async fn during_an_outage_the_token_is_served_to_its_end_and_not_longer() {
     let world = World::new(hour());
     let mut session = world.start();
     let ends = session.serving().await.expires.unwrap();
@@ -177,7 +177,7 @@ async fn failed_renewals_that_recover_keep_the_token() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_asks_to_wait_is_waited_for() {
+async fn the_servers_retry_after_is_honoured() {
     let world = World::new(hour());
     world.dials().answer_next(Operation::Login, refusal(429, "quota exceeded").retry_after("7"));
     let start = world.clock.now();
@@ -189,7 +189,7 @@ async fn a_server_that_asks_to_wait_is_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refused_login_is_retried_slowly_and_its_reason_told() {
+async fn a_refused_login_is_retried_slowly_and_its_reason_reported() {
     let world = World::new(hour());
     world.dials().answer_always(Operation::Login, Some(refusal(400, "invalid role name \"dev\"")));
     let session = world.start();
@@ -201,7 +201,7 @@ async fn a_refused_login_is_retried_slowly_and_its_reason_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_proof_that_is_expired_is_fetched_anew_once_and_then_slowly() {
+async fn an_expired_proof_is_fetched_again_once_and_then_slowly() {
     let world = World::new(hour());
     let expired = refusal(500, "oidc: token is expired (Token Expiry: 2025-01-01 00:00:00 +0000 UTC)");
     world.dials().answer_always(Operation::Login, Some(expired));
@@ -214,7 +214,7 @@ async fn a_proof_that_is_expired_is_fetched_anew_once_and_then_slowly() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_proof_that_is_not_valid_yet_is_waited_for_and_fetched_anew_once() {
+async fn a_proof_that_is_not_valid_yet_delays_the_login_and_is_fetched_again_once() {
     let world = World::new(hour());
     world.identity.not_before(world.clock.now().wall + Duration::from_secs(90));
     let start = world.clock.now();
@@ -226,7 +226,7 @@ async fn a_proof_that_is_not_valid_yet_is_waited_for_and_fetched_anew_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wall_clock_that_is_set_changes_nothing_but_the_time_that_is_told() {
+async fn setting_the_wall_clock_changes_only_the_reported_times() {
     let world = World::new(hour());
     let mut session = world.start();
     let first = session.serving().await.expires.unwrap();
@@ -273,7 +273,7 @@ async fn the_first_login_waits_a_share_of_the_splay() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_token_that_lives_a_second_makes_no_loop() {
+async fn a_token_with_a_lease_of_a_second_makes_no_loop() {
     let world = World::new(Role { ttl: Duration::from_secs(1), max_ttl: None, ..Role::default() });
     let mut session = world.start();
     session.serving().await;

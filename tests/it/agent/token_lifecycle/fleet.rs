@@ -1,5 +1,6 @@
-//! Ten thousand agents around an outage: how fast each comes back, and how many logins a second the server sees. The agents'
-//! decisions are the real ones; the server, the time and the chance are the test's.
+//! Simulation of ten thousand agents around an outage: time to recovery, and logins per second at the server.
+//!
+//! The agents' decisions are the real ones; the server, the time and the randomness are the test's.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -15,7 +16,7 @@ fn at(time: Duration) -> ClockReading {
     ClockReading { boot: time, wall: SystemTime::UNIX_EPOCH + time }
 }
 
-/// xorshift64, so that each run is the same.
+/// Random numbers by xorshift64, the same in each run.
 struct Chance(u64);
 
 impl Chance {
@@ -27,7 +28,7 @@ impl Chance {
     }
 }
 
-/// When the next login is tried: by the session's own backoff, or sooner where a caller waits.
+/// Returns the time of the next login: by the session's backoff, or sooner if a caller waits.
 fn next_login(pace: &mut RetryBudget, now: ClockReading, waits: bool, chance: &mut Chance) -> ClockReading {
     let own = pace.earliest_login(now);
     if let Some(sooner) = pace.next_for_caller(now, chance.unit()).filter(|sooner| waits && sooner.boot < own.boot) {
@@ -39,7 +40,7 @@ fn next_login(pace: &mut RetryBudget, now: ClockReading, waits: bool, chance: &m
     }
 }
 
-/// How long after the outage's end an agent whose caller waits has its token: of a hundred the slowest but one.
+/// Returns the 99th percentile of the time between the outage's end and a token, for agents with a waiting caller.
 fn recovery(outage: Duration, chance: &mut Chance) -> Duration {
     let mut took: Vec<_> = (0..AGENTS)
         .map(|_| {
@@ -57,7 +58,7 @@ fn recovery(outage: Duration, chance: &mut Chance) -> Duration {
 }
 
 #[test]
-fn of_a_hundred_agents_with_a_caller_that_waits_99_are_back_in_time() {
+fn after_an_outage_99_of_100_agents_with_waiting_callers_recover_in_time() {
     let mut chance = Chance(0x9E37_79B9);
     for (outage, within) in [(60, 10), (1800, 30)] {
         let took = recovery(Duration::from_secs(outage), &mut chance);
@@ -69,7 +70,7 @@ struct Agent {
     life: Option<TokenLifetime>,
     pace: RetryBudget,
     step: NextStep,
-    /// True if a caller waits whenever there is no token.
+    /// True if a caller waits while there is no token.
     waits: bool,
 }
 
@@ -89,13 +90,13 @@ impl Agent {
         }
     }
 
-    /// When it does something next: its step, or the end of its token.
+    /// Returns the time of the next event: its step, or the expiry of its token.
     fn wakes(&self) -> Duration {
         let step = self.step.at().unwrap().boot;
         self.life.as_ref().and_then(|life| life.ends).map_or(step, |ends| ends.boot.min(step))
     }
 
-    /// Does what is due. Gives whether that was a login.
+    /// Runs the due event; returns true if that was a login.
     fn wake(&mut self, now: ClockReading, away: bool, chance: &mut Chance) -> bool {
         if self.life.as_ref().and_then(|life| life.ends).is_some_and(|ends| now.until(ends).is_zero()) {
             self.life = None;
@@ -119,8 +120,9 @@ impl Agent {
     }
 }
 
-/// The most logins that the server sees in one second, heard or not, from the begin of an outage to an hour after it. A caller
-/// waits at every third agent that has no token.
+/// Returns the highest number of logins in one second, from the start of an outage to an hour after it.
+///
+/// Logins that do not reach the server are included. A caller waits at every third agent without a token.
 fn peak(outage: Duration, chance: &mut Chance) -> u32 {
     let start = LEASE * 2;
     let mut agents: Vec<_> = (0..AGENTS)

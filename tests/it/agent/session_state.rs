@@ -1,4 +1,4 @@
-//! What outlives a restart: a sealed token, and the wait after failures. Dropping a session is `kill -9`.
+//! State that outlives a restart: the encrypted token, and the backoff. Dropping a session is `kill -9`.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
@@ -19,7 +19,7 @@ fn sealed() -> (World, tempfile::TempDir) {
     (world, folder)
 }
 
-/// vault#16148: after a restart a token that still lives is forgotten.
+/// vault#16148: a restart forgets a token that is still alive.
 #[tokio::test(start_paused = true)]
 async fn twenty_kills_and_restarts_need_one_login() {
     let (world, _folder) = sealed();
@@ -38,7 +38,7 @@ async fn twenty_kills_and_restarts_need_one_login() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_state_file_is_the_owners_alone_and_shows_no_secret() {
+async fn the_state_file_has_mode_0600_and_holds_no_plain_secret() {
     let (world, folder) = sealed();
     let mut session = world.start();
     let token = session.serving().await;
@@ -66,7 +66,7 @@ async fn without_a_key_the_token_is_not_kept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_is_away_at_the_start_costs_nothing_of_the_tokens_life() {
+async fn an_unreachable_server_at_start_does_not_shorten_the_tokens_life() {
     let (world, _folder) = sealed();
     let mut session = world.start();
     let ends = session.serving().await.expires.unwrap();
@@ -94,7 +94,7 @@ async fn a_server_that_is_away_at_the_start_costs_nothing_of_the_tokens_life() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_token_that_died_meanwhile_is_not_served() {
+async fn a_token_that_was_revoked_while_stopped_is_not_served() {
     let (world, _folder) = sealed();
     let first = world.start().serving().await;
     minutes(1).await;
@@ -106,7 +106,7 @@ async fn a_token_that_died_meanwhile_is_not_served() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_token_that_ended_meanwhile_is_not_served() {
+async fn a_token_that_expired_while_stopped_is_not_served() {
     let (world, _folder) = sealed();
     world.start().serving().await;
     minutes(1).await;
@@ -118,7 +118,7 @@ async fn a_token_that_ended_meanwhile_is_not_served() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_state_that_was_changed_or_is_anothers_is_refused_and_a_login_made() {
+async fn a_modified_or_foreign_state_file_is_ignored_and_a_login_made() {
     let spoil: [fn(&mut World, &std::path::Path); 7] = [
         |_, file| {
             let text = std::fs::read_to_string(file).unwrap();
@@ -165,7 +165,7 @@ async fn the_wait_after_a_refusal_outlives_a_restart() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_clock_behind_the_login_means_that_nobody_knows_what_is_left() {
+async fn a_clock_behind_the_login_makes_the_saved_token_unusable() {
     let (world, _folder) = sealed();
     world.start().serving().await;
     minutes(1).await;
@@ -177,7 +177,7 @@ async fn a_clock_behind_the_login_means_that_nobody_knows_what_is_left() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_folder_that_cannot_be_written_costs_only_the_memory() {
+async fn an_unwritable_state_folder_only_loses_the_saved_state() {
     let mut world = World::new(hour());
     world.keep_state(std::path::Path::new("/proc/none"), true);
     let mut session = world.start();
@@ -186,7 +186,7 @@ async fn a_folder_that_cannot_be_written_costs_only_the_memory() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_session_with_other_settings_inherits_no_refusal_and_one_with_the_same_does_and_says_so() {
+async fn failures_are_inherited_by_a_session_with_the_same_settings_only() {
     let folder = tempfile::tempdir().unwrap();
     let mut world = World::new(hour());
     world.keep_state(folder.path(), false);
@@ -211,7 +211,7 @@ async fn a_session_with_other_settings_inherits_no_refusal_and_one_with_the_same
 }
 
 #[tokio::test(start_paused = true)]
-async fn settings_that_change_at_each_restart_take_their_logins_from_one_bucket() {
+async fn logins_with_settings_that_change_at_each_restart_share_one_bucket() {
     let folder = tempfile::tempdir().unwrap();
     let mut world = World::new(hour());
     world.keep_state(folder.path(), false);
@@ -224,9 +224,9 @@ async fn settings_that_change_at_each_restart_take_their_logins_from_one_bucket(
     assert!(world.count(Operation::Login) <= 9, "{}", world.count(Operation::Login));
 }
 
-/// A file as the first version of this program wrote it.
+/// Writes a file as the first version of keyward did.
 #[tokio::test(start_paused = true)]
-async fn a_state_file_without_a_fingerprint_is_taken_as_it_is() {
+async fn a_state_file_without_a_fingerprint_is_accepted() {
     let folder = tempfile::tempdir().unwrap();
     let mut world = World::new(hour());
     world.keep_state(folder.path(), false);
