@@ -224,7 +224,8 @@ async fn fill(folder: &Path, tokens: u64) {
     let directory = Arc::new(directory);
     let secret = PlainSecret::from_presented(&Id::random().to_string());
     directory.bootstrap(&secret, None).await.unwrap();
-    let caller = Arc::new(directory.authenticate(Some(&secret), Freshness::Linearizable).await.unwrap());
+    let caller =
+        Arc::new(directory.authenticator().authenticate(Some(&secret), Freshness::Linearizable).await.unwrap());
     let mut tasks = JoinSet::new();
     for writer in 0..WRITERS as u64 {
         let (directory, caller) = (Arc::clone(&directory), Arc::clone(&caller));
@@ -232,7 +233,7 @@ async fn fill(folder: &Path, tokens: u64) {
             let (namespace, mut last) = (NamespaceName::default_namespace(), None);
             for number in (writer..tokens).step_by(WRITERS) {
                 let draft = TokenDraft { description: format!("of machine {number}"), ..TokenDraft::default() };
-                let made = directory.create_token(&caller, &namespace, &draft).await.unwrap();
+                let made = directory.tokens().create(&caller, &namespace, &draft).await.unwrap();
                 last = Some(made.live.token.value.immutable().accessor_id);
             }
             last

@@ -104,7 +104,7 @@ impl AclServer {
         let (service, metrics) = (self.state.service, self.state.metrics);
         let (remover, until) = (Arc::clone(&service), stop.clone());
         tasks.start("acl removal", async move {
-            tokio::join!(remover.remove_namespaces_until(until.clone()), remover.remove_methods_until(until));
+            tokio::join!(remover.namespaces().run_removals(until.clone()), remover.auth_methods().run_removals(until));
             Ok(())
         });
         let verifier = Arc::clone(&service);
@@ -126,7 +126,7 @@ impl AclServer {
             Ok(())
         });
         tasks.start("acl sweep", async move {
-            service.sweep_until(stop, &metrics).await;
+            service.token_sweeper().run(stop, &metrics).await;
             Ok(())
         });
         tasks.run(STOP_TIMEOUT).await

@@ -81,7 +81,7 @@ fn parse_draft(mut fields: JsonFields) -> Result<(AuthMethodDraft, Option<String
 pub(super) async fn create(state: &ApiState, request: &mut ApiRequest) -> Result<Change, ApiError> {
     let (draft, body_namespace) = parse_draft(request.json_body("AuthMethod").await?)?;
     let auth = Authenticated::for_write(state, request, body_namespace.as_deref()).await?;
-    let method = state.service.create_auth_method(&auth.caller, &auth.namespace, &draft).await?;
+    let method = state.service.auth_methods().create(&auth.caller, &auth.namespace, &draft).await?;
     let view = view(&method, true);
     auth.into_change(request, &view, draft.name)
 }
@@ -95,7 +95,7 @@ pub(super) async fn update(state: &ApiState, request: &mut ApiRequest) -> Result
         return Err(ApiError::PathBodyMismatch { field: "Auth Method Name".to_owned() });
     }
     let auth = Authenticated::for_write(state, request, body_namespace.as_deref()).await?;
-    let method = state.service.update_auth_method(&auth.caller, &auth.namespace, &draft).await?;
+    let method = state.service.auth_methods().update(&auth.caller, &auth.namespace, &draft).await?;
     let view = view(&method, true);
     auth.into_change(request, &view, draft.name)
 }
@@ -103,7 +103,7 @@ pub(super) async fn update(state: &ApiState, request: &mut ApiRequest) -> Result
 pub(super) async fn delete(state: &ApiState, request: &ApiRequest) -> Result<WriteResult, ApiError> {
     let name = path_name(request)?;
     let auth = Authenticated::for_write(state, request, None).await?;
-    let deleted = state.service.delete_auth_method(&auth.caller, &auth.namespace, name).await?;
+    let deleted = state.service.auth_methods().delete(&auth.caller, &auth.namespace, name).await?;
     auth.into_deletion(request, deleted, name)
 }
 
@@ -119,7 +119,7 @@ pub(super) async fn read(state: &ApiState, request: &ApiRequest, freshness: Fres
     let auth = Authenticated::for_read(state, request, freshness).await?;
     let watch = keys::auth_method(&auth.namespace, name).as_str().to_owned();
     let index = state.service.repository().revision(&watch, freshness).await?;
-    let response = match state.service.auth_method(&auth.caller, &auth.namespace, name, freshness).await? {
+    let response = match state.service.auth_methods().get(&auth.caller, &auth.namespace, name, freshness).await? {
         Some(method) => ApiResponse::json(&view(&method, true), request.pretty())?,
         None => record_not_found("auth method"),
     };
@@ -130,7 +130,7 @@ pub(super) async fn list(state: &ApiState, request: &ApiRequest, freshness: Fres
     let caller = request.authenticate(state, freshness).await?;
     let scope = request.scope(&caller, None)?;
     let watch = keys::within("auth-method", scope.single());
-    let found = state.service.auth_methods(&caller, scope.single(), freshness).await?;
+    let found = state.service.auth_methods().list(&caller, scope.single(), freshness).await?;
     let methods: Vec<_> = found.entries.iter().map(|method| view(method, false)).collect();
     let mut response = ApiResponse::json(&methods, request.pretty())?;
     response.omitted = found.omitted;

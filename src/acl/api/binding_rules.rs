@@ -78,7 +78,7 @@ pub(super) async fn create(state: &ApiState, request: &mut ApiRequest) -> Result
     let (draft, id, body_namespace) = parse_draft(request.json_body("BindingRule").await?)?;
     KIND.refuse_id(id.as_deref())?;
     let auth = Authenticated::for_write(state, request, body_namespace.as_deref()).await?;
-    let rule = state.service.create_binding_rule(&auth.caller, &auth.namespace, &draft).await?;
+    let rule = state.service.binding_rules().create(&auth.caller, &auth.namespace, &draft).await?;
     let view = view(&rule);
     auth.into_change(request, &view, rule.value.id)
 }
@@ -87,7 +87,7 @@ pub(super) async fn update(state: &ApiState, request: &mut ApiRequest) -> Result
     let (draft, body_id, body_namespace) = parse_draft(request.json_body("BindingRule").await?)?;
     let id = request.id_matching_body(KIND, body_id.as_deref())?;
     let auth = Authenticated::for_write(state, request, body_namespace.as_deref()).await?;
-    let rule = state.service.update_binding_rule(&auth.caller, &auth.namespace, id, &draft).await?;
+    let rule = state.service.binding_rules().update(&auth.caller, &auth.namespace, id, &draft).await?;
     let view = view(&rule);
     auth.into_change(request, &view, id)
 }
@@ -95,7 +95,7 @@ pub(super) async fn update(state: &ApiState, request: &mut ApiRequest) -> Result
 pub(super) async fn delete(state: &ApiState, request: &ApiRequest) -> Result<WriteResult, ApiError> {
     let id = request.id_from_path(KIND.name)?;
     let auth = Authenticated::for_write(state, request, None).await?;
-    let deleted = state.service.delete_binding_rule(&auth.caller, &auth.namespace, id).await?;
+    let deleted = state.service.binding_rules().delete(&auth.caller, &auth.namespace, id).await?;
     auth.into_deletion(request, deleted, id)
 }
 
@@ -104,7 +104,7 @@ pub(super) async fn read(state: &ApiState, request: &ApiRequest, freshness: Fres
     let auth = Authenticated::for_read(state, request, freshness).await?;
     let watch = keys::binding_rule(&auth.namespace, id).as_str().to_owned();
     let index = state.service.repository().revision(&watch, freshness).await?;
-    let response = match state.service.binding_rule(&auth.caller, &auth.namespace, id, freshness).await? {
+    let response = match state.service.binding_rules().get(&auth.caller, &auth.namespace, id, freshness).await? {
         Some(rule) => ApiResponse::json(&view(&rule), request.pretty())?,
         None => record_not_found("binding rule"),
     };
@@ -116,7 +116,7 @@ pub(super) async fn list(state: &ApiState, request: &ApiRequest, freshness: Fres
     let caller = request.authenticate(state, freshness).await?;
     let scope = request.scope(&caller, None)?;
     let watch = keys::within("binding-rule", scope.single());
-    let found = state.service.binding_rules(&caller, scope.single(), method, freshness).await?;
+    let found = state.service.binding_rules().list(&caller, scope.single(), method, freshness).await?;
     let rules: Vec<_> = found.entries.iter().map(view).collect();
     let mut response = ApiResponse::json(&rules, request.pretty())?;
     response.omitted = found.omitted;

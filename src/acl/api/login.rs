@@ -47,7 +47,7 @@ fn parse_login(body: &[u8]) -> Result<(StoredLoginRequest, Option<String>), ApiE
 /// Deletes the token of the request, which a login must have created.
 pub(super) async fn log_out(state: &ApiState, request: &ApiRequest) -> Result<Change, ApiError> {
     let secret = request.secret.as_ref().ok_or(ApiError::LogoutWithoutToken)?;
-    let live = state.service.log_out(secret).await?;
+    let live = state.methods.log_out(secret).await?;
     let immutable = live.token.value.immutable();
     let (namespace, subject) = (immutable.namespace.clone(), immutable.accessor_id.to_string());
     Ok(Change {

@@ -76,8 +76,8 @@ async fn defaults_view(
     freshness: Freshness,
 ) -> Result<DefaultsView, ApiError> {
     let (service, home) = (&state.service, NamespaceName::default_namespace());
-    let policies = service.links_to_view(&home, LinkKind::Policy, &defaults.policies, freshness).await?;
-    let roles = service.links_to_view(&home, LinkKind::Role, &defaults.roles, freshness).await?;
+    let policies = service.links().load(&home, LinkKind::Policy, &defaults.policies, freshness).await?;
+    let roles = service.links().load(&home, LinkKind::Role, &defaults.roles, freshness).await?;
     Ok(DefaultsView { policy_defaults: views::link_views(policies), role_defaults: views::link_views(roles) })
 }
 
@@ -106,7 +106,7 @@ fn parse_draft(mut fields: JsonFields) -> Result<(Option<String>, NamespaceDraft
 pub(super) async fn create(state: &ApiState, request: &mut ApiRequest) -> Result<Change, ApiError> {
     let (name, draft) = parse_draft(request.json_body("Namespace").await?)?;
     let caller = request.authenticate(state, Freshness::Linearizable).await?;
-    let created = state.service.create_namespace(&caller, &name.unwrap_or_default(), &draft).await?;
+    let created = state.service.namespaces().create(&caller, &name.unwrap_or_default(), &draft).await?;
     let response = ApiResponse::json(&view(state, &created, Freshness::Linearizable).await?, request.pretty())?;
     let (subject, namespace) = (created.value.name.to_string(), created.value.name.clone());
     Ok(Change { response, by: caller.accessor(), subject, namespace })
@@ -119,7 +119,7 @@ pub(super) async fn update(state: &ApiState, request: &mut ApiRequest) -> Result
         return Err(ApiError::PathBodyMismatch { field: "Namespace Name".to_owned() });
     }
     let caller = request.authenticate(state, Freshness::Linearizable).await?;
-    let namespace = state.service.update_namespace(&caller, &name, &draft).await?;
+    let namespace = state.service.namespaces().update(&caller, &name, &draft).await?;
     let response = ApiResponse::json(&view(state, &namespace, Freshness::Linearizable).await?, request.pretty())?;
     Ok(Change { response, by: caller.accessor(), subject: name.to_string(), namespace: name })
 }
@@ -128,7 +128,7 @@ pub(super) async fn update(state: &ApiState, request: &mut ApiRequest) -> Result
 pub(super) async fn delete(state: &ApiState, request: &ApiRequest) -> Result<WriteResult, ApiError> {
     let name = path_name(request)?;
     let caller = request.authenticate(state, Freshness::Linearizable).await?;
-    let marked = state.service.delete_namespace(&caller, &name).await?;
+    let marked = state.service.namespaces().delete(&caller, &name).await?;
     let response = ApiResponse::empty(StatusCode::OK);
     if !marked {
         return Ok(WriteResult::Unchanged(response));
@@ -148,7 +148,7 @@ pub(super) async fn read(state: &ApiState, request: &ApiRequest, freshness: Fres
     let caller = request.authenticate(state, freshness).await?;
     let kinds = default_link_kinds().into_iter().chain([keys::namespace(&name).as_str().to_owned()]);
     let watched = WatchedKeys::load(state, kinds, freshness).await?;
-    let found = state.service.visible_namespace(&caller, &name, freshness).await?;
+    let found = state.service.namespaces().get_visible(&caller, &name, freshness).await?;
     let (index, watch) = retain_linked_kinds(watched, found.as_slice()).into_parts();
     let response = match found {
         Some(namespace) => ApiResponse::json(&view(state, &namespace, freshness).await?, request.pretty())?,
@@ -174,7 +174,7 @@ pub(super) async fn list(state: &ApiState, request: &ApiRequest, freshness: Fres
     let caller = request.authenticate(state, freshness).await?;
     let kinds = default_link_kinds().into_iter().chain(["namespace/".to_owned()]);
     let watched = WatchedKeys::load(state, kinds, freshness).await?;
-    let found = state.service.namespaces(&caller, freshness).await?;
+    let found = state.service.namespaces().list(&caller, freshness).await?;
     let (index, watch) = retain_linked_kinds(watched, &found.entries).into_parts();
     let mut namespaces = Vec::with_capacity(found.entries.len());
     for namespace in &found.entries {

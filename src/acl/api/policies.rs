@@ -111,7 +111,7 @@ pub(super) async fn create(state: &ApiState, request: &mut ApiRequest) -> Result
     let (draft, id, body_namespace) = parse_draft(request.json_body("Policy").await?)?;
     KIND.refuse_id(id.as_deref())?;
     let auth = Authenticated::for_write(state, request, body_namespace.as_deref()).await?;
-    let policy = state.service.create_policy(&auth.caller, &auth.namespace, &draft).await?;
+    let policy = state.service.policies().create(&auth.caller, &auth.namespace, &draft).await?;
     let view = view(&policy, false);
     auth.into_change(request, &view, policy.value.id)
 }
@@ -120,7 +120,7 @@ pub(super) async fn update(state: &ApiState, request: &mut ApiRequest) -> Result
     let (draft, body_id, body_namespace) = parse_draft(request.json_body("Policy").await?)?;
     let id = request.id_matching_body(KIND, body_id.as_deref())?;
     let auth = Authenticated::for_write(state, request, body_namespace.as_deref()).await?;
-    let policy = state.service.update_policy(&auth.caller, &auth.namespace, id, &draft).await?;
+    let policy = state.service.policies().update(&auth.caller, &auth.namespace, id, &draft).await?;
     let view = view(&policy, false);
     auth.into_change(request, &view, id)
 }
@@ -128,7 +128,7 @@ pub(super) async fn update(state: &ApiState, request: &mut ApiRequest) -> Result
 pub(super) async fn delete(state: &ApiState, request: &ApiRequest) -> Result<WriteResult, ApiError> {
     let id = request.id_from_path(KIND.name)?;
     let auth = Authenticated::for_write(state, request, None).await?;
-    let deleted = state.service.delete_policy(&auth.caller, &auth.namespace, id).await?;
+    let deleted = state.service.policies().delete(&auth.caller, &auth.namespace, id).await?;
     auth.into_deletion(request, deleted, id)
 }
 
@@ -137,7 +137,7 @@ pub(super) async fn read(state: &ApiState, request: &ApiRequest, freshness: Fres
     let auth = Authenticated::for_read(state, request, freshness).await?;
     let watch = keys::policy(&auth.namespace, id).as_str().to_owned();
     let index = state.service.repository().revision(&watch, freshness).await?;
-    let policy = state.service.policy(&auth.caller, &auth.namespace, id, freshness).await?;
+    let policy = state.service.policies().get(&auth.caller, &auth.namespace, id, freshness).await?;
     read_response(request, policy.as_ref()).map(|response| ReadResult {
         response,
         index,
@@ -157,7 +157,8 @@ pub(super) async fn read_by_name(
     let auth = Authenticated::for_read(state, request, freshness).await?;
     let watch = keys::within("policy", Some(&auth.namespace));
     let index = state.service.repository().revision(&watch, freshness).await?;
-    let policy = state.service.policy_by_name(&auth.caller, &auth.namespace, &request.subject, freshness).await?;
+    let policy =
+        state.service.policies().get_by_name(&auth.caller, &auth.namespace, &request.subject, freshness).await?;
     read_response(request, policy.as_ref()).map(|response| ReadResult {
         response,
         index,
@@ -177,7 +178,7 @@ pub(super) async fn list(state: &ApiState, request: &ApiRequest, freshness: Fres
     let caller = request.authenticate(state, freshness).await?;
     let scope = request.scope(&caller, None)?;
     let watch = keys::within("policy", scope.single());
-    let found = state.service.policies(&caller, scope.single(), freshness).await?;
+    let found = state.service.policies().list(&caller, scope.single(), freshness).await?;
     let policies: Vec<PolicyView<'_>> = found.entries.iter().map(|policy| view(policy, true)).collect();
     let mut response = ApiResponse::json(&policies, request.pretty())?;
     response.omitted = found.omitted;

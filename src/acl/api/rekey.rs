@@ -35,7 +35,7 @@ pub(super) async fn rekey(state: &ApiState, request: &mut ApiRequest) -> Result<
         fields.finish()?;
     }
     let caller = request.authenticate(state, Freshness::Linearizable).await?;
-    let progress = state.service.rekey(&caller, generate, PAGES_PER_CALL).await?;
+    let progress = state.service.key_rotation().run(&caller, generate, PAGES_PER_CALL).await?;
     let message = match (progress.done, progress.unreadable.is_empty()) {
         (true, _) => "all tokens are under this key: the other lines of the key file may go, on every server",
         (false, true) => "there are more tokens: call again, without Generate",

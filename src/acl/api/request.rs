@@ -88,7 +88,7 @@ impl ApiRequest {
 
     fn secret_hash(&self, service: &AclService) -> Option<&SecretHash> {
         let secret = self.secret.as_ref()?;
-        Some(self.secret_hash.get_or_init(|| service.presented_hash(secret)))
+        Some(self.secret_hash.get_or_init(|| service.authenticator().presented_hash(secret)))
     }
 
     /// Builds the key under which the response is cached.
@@ -162,7 +162,7 @@ impl ApiRequest {
     /// The token does not exist.
     pub(super) async fn authenticate(&self, state: &ApiState, freshness: Freshness) -> Result<Arc<Caller>, ApiError> {
         let (service, secret) = (&state.service, self.secret.as_ref());
-        Ok(service.authenticate_hashed(self.secret_hash(service), secret, freshness).await?)
+        Ok(service.authenticator().authenticate_hashed(self.secret_hash(service), secret, freshness).await?)
     }
 
     /// Returns the namespace of the request: of the body, the query, a header, or the caller's token, in this order. The

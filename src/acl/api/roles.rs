@@ -50,7 +50,7 @@ pub(super) async fn view<'a>(
 ) -> Result<RoleView<'a>, ApiError> {
     let record = &role.value;
     let policies =
-        state.service.links_to_view(&record.namespace, LinkKind::Policy, &record.links.policies, freshness).await?;
+        state.service.links().load(&record.namespace, LinkKind::Policy, &record.links.policies, freshness).await?;
     Ok(RoleView {
         id: record.id,
         name: &record.name,
@@ -87,7 +87,7 @@ pub(super) async fn create(state: &ApiState, request: &mut ApiRequest) -> Result
     let (draft, id, body_namespace) = parse_draft(request.json_body("Role").await?)?;
     KIND.refuse_id(id.as_deref())?;
     let auth = Authenticated::for_write(state, request, body_namespace.as_deref()).await?;
-    let role = state.service.create_role(&auth.caller, &auth.namespace, &draft).await?;
+    let role = state.service.roles().create(&auth.caller, &auth.namespace, &draft).await?;
     let view = view(state, &role, Freshness::Linearizable).await?;
     auth.into_change(request, &view, role.value.id)
 }
@@ -96,7 +96,7 @@ pub(super) async fn update(state: &ApiState, request: &mut ApiRequest) -> Result
     let (draft, body_id, body_namespace) = parse_draft(request.json_body("Role").await?)?;
     let id = request.id_matching_body(KIND, body_id.as_deref())?;
     let auth = Authenticated::for_write(state, request, body_namespace.as_deref()).await?;
-    let role = state.service.update_role(&auth.caller, &auth.namespace, id, &draft).await?;
+    let role = state.service.roles().update(&auth.caller, &auth.namespace, id, &draft).await?;
     let view = view(state, &role, Freshness::Linearizable).await?;
     auth.into_change(request, &view, id)
 }
@@ -104,7 +104,7 @@ pub(super) async fn update(state: &ApiState, request: &mut ApiRequest) -> Result
 pub(super) async fn delete(state: &ApiState, request: &ApiRequest) -> Result<WriteResult, ApiError> {
     let id = request.id_from_path(KIND.name)?;
     let auth = Authenticated::for_write(state, request, None).await?;
-    let deleted = state.service.delete_role(&auth.caller, &auth.namespace, id).await?;
+    let deleted = state.service.roles().delete(&auth.caller, &auth.namespace, id).await?;
     auth.into_deletion(request, deleted, id)
 }
 
@@ -113,7 +113,7 @@ pub(super) async fn read(state: &ApiState, request: &ApiRequest, freshness: Fres
     let auth = Authenticated::for_read(state, request, freshness).await?;
     let kinds = [keys::within("policy", Some(&auth.namespace)), keys::role(&auth.namespace, id).as_str().to_owned()];
     let watched = WatchedKeys::load(state, kinds, freshness).await?;
-    let role = state.service.role(&auth.caller, &auth.namespace, id, freshness).await?;
+    let role = state.service.roles().get(&auth.caller, &auth.namespace, id, freshness).await?;
     let links = role.as_ref().is_some_and(|role| !role.value.links.policies.is_empty());
     let (index, watch) = watched.retain_kind_if("policy", links).into_parts();
     read_response(state, request, role, freshness).await.map(|response| ReadResult {
@@ -136,7 +136,7 @@ pub(super) async fn read_by_name(
     // Any role may be renamed to or from this name.
     let kinds = ["policy", "role"].map(|kind| keys::within(kind, Some(&auth.namespace)));
     let watched = WatchedKeys::load(state, kinds, freshness).await?;
-    let role = state.service.role_by_name(&auth.caller, &auth.namespace, &request.subject, freshness).await?;
+    let role = state.service.roles().get_by_name(&auth.caller, &auth.namespace, &request.subject, freshness).await?;
     let links = role.as_ref().is_some_and(|role| !role.value.links.policies.is_empty());
     let (index, watch) = watched.retain_kind_if("policy", links).into_parts();
     read_response(state, request, role, freshness).await.map(|response| ReadResult {
@@ -165,7 +165,7 @@ pub(super) async fn list(state: &ApiState, request: &ApiRequest, freshness: Fres
     let scope = request.scope(&caller, None)?;
     let kinds = ["policy", "role"].map(|kind| keys::within(kind, scope.single()));
     let watched = WatchedKeys::load(state, kinds, freshness).await?;
-    let found = state.service.roles(&caller, scope.single(), policy.as_deref(), freshness).await?;
+    let found = state.service.roles().list(&caller, scope.single(), policy.as_deref(), freshness).await?;
     let mut roles = Vec::with_capacity(found.entries.len());
     for role in &found.entries {
         roles.push(view(state, role, freshness).await?);

@@ -24,7 +24,7 @@ const BYTES: HeaderValue = HeaderValue::from_static("application/octet-stream");
 /// Streams a snapshot of all records from the store.
 pub(super) async fn export(state: &ApiState, request: &ApiRequest) -> Result<ApiResponse, ApiError> {
     let caller = request.authenticate(state, Freshness::Linearizable).await?;
-    let mut snapshot = state.service.snapshot(&caller).await?;
+    let mut snapshot = SnapshotExport::start(&state.service, &caller).await?;
     // A store failure before the first byte still becomes an error status.
     let first = snapshot.next().await?;
     let frames =
@@ -85,7 +85,7 @@ async fn run_restore(
     request: &ApiRequest,
     body: Option<&mut Incoming>,
 ) -> Result<RestoreResult, ApiError> {
-    state.service.authorize_restore(request.secret.as_ref()).await?;
+    state.service.restore().authorize(request.secret.as_ref()).await?;
     let permit = state.restores.begin()?;
     let mut spool = state.restores.spool(&permit).await?;
     if let Some(body) = body {

@@ -5,16 +5,15 @@ use std::sync::Arc;
 use super::callers_cache::CallersCache;
 use super::error::ServiceError;
 use super::keys;
-use super::repository::{Repository, Stored};
+use super::links::LinkResolver;
+use super::records::Records;
+use super::repository::Repository;
 use super::restore_lock::{Epoch, RestoreLock};
 use super::rules_cache::RulesCache;
 use super::seal::Sealer;
-use super::transaction::Transaction;
 use crate::acl::model::authorize::DefaultPolicy;
-use crate::acl::model::names::NamespaceName;
-use crate::acl::model::namespace::NamespaceRecord;
 use crate::acl::model::timestamp::Timestamp;
-use crate::acl::store::{Freshness, Key, Revision, Store};
+use crate::acl::store::{Freshness, Store};
 use crate::clock::{Clock, ClockReading};
 use crate::metrics::Metrics;
 
@@ -22,6 +21,7 @@ use crate::metrics::Metrics;
 #[derive(Debug)]
 pub struct AclService {
     pub(super) repository: Repository,
+    pub(super) records: Records,
     pub(super) sealer: Sealer,
     pub(super) rules: RulesCache,
     pub(super) callers: CallersCache,
@@ -31,22 +31,6 @@ pub struct AclService {
     /// Decision for resources that no rule of the token covers.
     pub default_policy: DefaultPolicy,
     pub(super) clock: Clock,
-}
-
-/// A namespace that accepts writes: it exists and is not marked for deletion.
-#[derive(Debug, Clone)]
-pub struct WritableNamespace {
-    /// Name, spelled as it was when the namespace was created.
-    pub name: NamespaceName,
-    key: Key,
-    at: Revision,
-}
-
-impl WritableNamespace {
-    /// Adds the precondition that the namespace record is unchanged since it was read.
-    pub(super) fn require_unchanged(&self, transaction: Transaction) -> Transaction {
-        transaction.unchanged(&self.key, self.at)
-    }
 }
 
 impl AclService {
@@ -60,6 +44,7 @@ impl AclService {
     ) -> Self {
         let (repository, rules, callers) = (Repository::new(store), RulesCache::default(), CallersCache::default());
         Self {
+            records: Records::new(repository.clone()),
             repository,
             sealer,
             rules,
@@ -74,7 +59,8 @@ impl AclService {
     /// Counts unreadable records in `metrics`.
     #[must_use]
     pub fn with_metrics(self, metrics: &Metrics) -> Self {
-        Self { repository: self.repository.with_metrics(metrics), ..self }
+        let repository = self.repository.with_metrics(metrics);
+        Self { records: Records::new(repository.clone()), repository, ..self }
     }
 
     /// Returns the wall-clock time.
@@ -125,51 +111,8 @@ impl AclService {
         self.restore_lock.was_restoring()
     }
 
-    /// Returns the namespace record; `None` if it does not exist.
-    ///
-    /// # Errors
-    /// The store failed.
-    pub async fn namespace(
-        &self,
-        name: &NamespaceName,
-        freshness: Freshness,
-    ) -> Result<Option<Stored<NamespaceRecord>>, ServiceError> {
-        self.repository.get(&keys::namespace(name), freshness).await
+    /// Returns the resolver of links between records.
+    pub fn links(&self) -> LinkResolver<'_> {
+        self.records.links()
     }
-
-    /// Returns the namespace for a write.
-    ///
-    /// # Errors
-    /// It does not exist or is marked for deletion.
-    pub(super) async fn writable_namespace(&self, name: &NamespaceName) -> Result<WritableNamespace, ServiceError> {
-        let found = self.active_namespace(name).await?;
-        Ok(WritableNamespace { name: found.value.name.clone(), key: keys::namespace(name), at: found.modified })
-    }
-
-    /// Returns the namespace record unless it is marked for deletion.
-    ///
-    /// # Errors
-    /// It does not exist or is marked for deletion.
-    pub(super) async fn active_namespace(&self, name: &NamespaceName) -> Result<Stored<NamespaceRecord>, ServiceError> {
-        let Some(found) = self.namespace(name, Freshness::Linearizable).await? else {
-            return Err(namespace_not_found(name));
-        };
-        if found.value.deleted_at.is_some() { Err(namespace_marked(&found.value.name)) } else { Ok(found) }
-    }
-
-    /// Checks that the namespace exists, for reads in it.
-    ///
-    /// # Errors
-    /// It does not exist.
-    pub async fn require_namespace(&self, name: &NamespaceName, freshness: Freshness) -> Result<(), ServiceError> {
-        if self.namespace(name, freshness).await?.is_some() { Ok(()) } else { Err(namespace_not_found(name)) }
-    }
-}
-
-pub(super) fn namespace_not_found(name: &NamespaceName) -> ServiceError {
-    ServiceError::NotFound(format!("Namespace {:?} does not exist", name.as_str()))
-}
-
-pub(super) fn namespace_marked(name: &NamespaceName) -> ServiceError {
-    ServiceError::Conflict(format!("Namespace {:?} is marked for deletion", name.as_str()))
 }

@@ -19,13 +19,26 @@ use crate::acl::model::secret::{PlainSecret, SecretHash};
 use crate::acl::model::token::{ANONYMOUS, TokenRecord};
 use crate::acl::store::{Freshness, StoreError};
 
+/// Authentication of callers by their secret.
+#[derive(Debug, Clone, Copy)]
+pub struct Authenticator<'a> {
+    service: &'a AclService,
+}
+
 impl AclService {
+    /// Returns the authenticator of callers.
+    pub fn authenticator(&self) -> Authenticator<'_> {
+        Authenticator { service: self }
+    }
+}
+
+impl Authenticator<'_> {
     /// Returns the caller that presents this secret; the anonymous token if there is none.
     ///
     /// # Errors
     /// [`ServiceError::UnknownSecret`] if no valid token has it; the store failed.
     pub async fn authenticate(
-        &self,
+        self,
         presented: Option<&PlainSecret>,
         freshness: Freshness,
     ) -> Result<Arc<Caller>, ServiceError> {
@@ -34,25 +47,25 @@ impl AclService {
     }
 
     /// Returns the keyed hash of a presented secret; stable for this process, changes on key rotation.
-    pub fn presented_hash(&self, presented: &PlainSecret) -> SecretHash {
-        self.sealer.keys().current().hash(presented)
+    pub fn presented_hash(self, presented: &PlainSecret) -> SecretHash {
+        self.service.sealer.keys().current().hash(presented)
     }
 
-    /// Like [`AclService::authenticate`], with the secret's [`AclService::presented_hash`] computed earlier by the
+    /// Like [`Authenticator::authenticate`], with the secret's [`Authenticator::presented_hash`] computed earlier by the
     /// caller.
     ///
     /// # Errors
-    /// See [`AclService::authenticate`].
+    /// See [`Authenticator::authenticate`].
     pub async fn authenticate_hashed(
-        &self,
+        self,
         hash: Option<&SecretHash>,
         presented: Option<&PlainSecret>,
         freshness: Freshness,
     ) -> Result<Arc<Caller>, ServiceError> {
         // Read before the records: a concurrent write then invalidates the cached caller, never the reverse.
-        let at = self.repository.store().last("");
-        if let Some(caller) = at.and_then(|at| self.callers.get(hash, at))
-            && !caller.live.token.value.is_expired(self.now())
+        let at = self.service.repository.store().last("");
+        if let Some(caller) = at.and_then(|at| self.service.callers.get(hash, at))
+            && !caller.live.token.value.is_expired(self.service.now())
         {
             return Ok(caller);
         }
@@ -64,7 +77,7 @@ impl AclService {
         let grants = self.load_grants(&live.token.value, freshness).await?;
         let caller = Arc::new(Caller { live, grants });
         if let Some(at) = at {
-            self.callers.keep(hash.cloned(), at, &caller);
+            self.service.callers.keep(hash.cloned(), at, &caller);
         }
         Ok(caller)
     }
@@ -75,21 +88,21 @@ impl AclService {
     /// # Errors
     /// The store failed.
     pub async fn live_token_by_secret(
-        &self,
+        self,
         secret: &PlainSecret,
         freshness: Freshness,
     ) -> Result<Option<LiveToken>, ServiceError> {
-        let (mut keys, mut freshness) = (self.sealer.keys(), freshness);
+        let (mut keys, mut freshness) = (self.service.sealer.keys(), freshness);
         loop {
             for hash in keys.hashes(secret) {
-                let found = self.repository.get::<TokenIndexEntry>(&keys::token_id(&hash), freshness).await?;
+                let found = self.service.repository.get::<TokenIndexEntry>(&keys::token_id(&hash), freshness).await?;
                 if let Some(found) = found.filter(|found| found.value.secret) {
                     return self.live_token(&found.value.namespace, found.value.accessor, freshness).await;
                 }
             }
             // A miss is conclusive only if the keys did not change during the lookup.
             let (before, looked) = (keys.at, std::mem::take(&mut freshness));
-            keys = self.reload_keys().await?;
+            keys = self.service.reload_keys().await?;
             if keys.at == before && looked == freshness {
                 return Ok(None);
             }
@@ -97,13 +110,13 @@ impl AclService {
     }
 
     async fn live_token(
-        &self,
+        self,
         namespace: &NamespaceName,
         accessor: Id,
         freshness: Freshness,
     ) -> Result<Option<LiveToken>, ServiceError> {
         let Some(live) = self.unexpired_token(namespace, accessor, freshness).await? else { return Ok(None) };
-        let record = self.namespace(namespace, freshness).await?;
+        let record = self.service.records.namespace(namespace, freshness).await?;
         let open = record.is_some_and(|record| record.value.deleted_at.is_none());
         let valid = open && self.auth_method_exists(&live.token.value, freshness).await?;
         Ok(Some(live).filter(|_| valid))
@@ -114,34 +127,34 @@ impl AclService {
     /// # Errors
     /// The store failed.
     pub(super) async fn unexpired_token(
-        &self,
+        self,
         namespace: &NamespaceName,
         accessor: Id,
         freshness: Freshness,
     ) -> Result<Option<LiveToken>, ServiceError> {
-        let token = self.repository.get::<TokenRecord>(&keys::token(namespace, accessor), freshness).await?;
-        let read_at = self.now();
+        let token = self.service.repository.get::<TokenRecord>(&keys::token(namespace, accessor), freshness).await?;
+        let read_at = self.service.now();
         Ok(token.filter(|token| !token.value.is_expired(read_at)).map(|token| LiveToken { token, read_at }))
     }
 
     /// Returns whether the auth method that created a token still exists with the same id. Tokens of methods in the
     /// configuration file outlive a removal of the method.
     pub(super) async fn auth_method_exists(
-        &self,
+        self,
         token: &TokenRecord,
         freshness: Freshness,
     ) -> Result<bool, ServiceError> {
         let Some(login) = &token.immutable().login else { return Ok(true) };
         let Some(id) = login.method_id else { return Ok(true) };
         let key = keys::auth_method(&login.namespace, &login.auth_method);
-        let method = self.repository.get::<AuthMethodRecord>(&key, freshness).await?;
+        let method = self.service.repository.get::<AuthMethodRecord>(&key, freshness).await?;
         Ok(method.is_some_and(|method| method.value.id == id))
     }
 
-    async fn load_grants(&self, token: &TokenRecord, freshness: Freshness) -> Result<Grants, ServiceError> {
+    async fn load_grants(self, token: &TokenRecord, freshness: Freshness) -> Result<Grants, ServiceError> {
         let namespace = &token.immutable().namespace;
         let direct = self.load_rules(namespace, &token.links, &token.roles, freshness).await?;
-        let record = self.namespace(namespace, freshness).await?;
+        let record = self.service.records.namespace(namespace, freshness).await?;
         let defaults = match record.as_ref().and_then(|record| record.value.defaults.as_ref()) {
             Some(defaults) => {
                 let links = Links { policies: defaults.policies.clone(), ..Links::default() };
@@ -153,14 +166,14 @@ impl AclService {
             own_namespace: namespace.key().into_owned(),
             direct,
             defaults,
-            default_policy: self.default_policy,
+            default_policy: self.service.default_policy,
         })
     }
 
     /// Loads the rules of linked policies and roles that apply on this server. Links to deleted policies and roles
     /// grant nothing.
     async fn load_rules(
-        &self,
+        self,
         namespace: &NamespaceName,
         links: &Links,
         roles: &[Id],
@@ -169,7 +182,9 @@ impl AclService {
         let mut found = Vec::new();
         self.collect_rules(namespace, links, freshness, &mut found).await?;
         for role in roles {
-            if let Some(role) = self.repository.get::<RoleRecord>(&keys::role(namespace, *role), freshness).await? {
+            if let Some(role) =
+                self.service.repository.get::<RoleRecord>(&keys::role(namespace, *role), freshness).await?
+            {
                 self.collect_rules(namespace, &role.value.links, freshness, &mut found).await?;
             }
         }
@@ -177,7 +192,7 @@ impl AclService {
     }
 
     async fn collect_rules(
-        &self,
+        self,
         namespace: &NamespaceName,
         links: &Links,
         freshness: Freshness,
@@ -188,9 +203,9 @@ impl AclService {
                 found.push(PolicyInScope::new(&namespace.key(), rules));
             }
         }
-        for policy in links.synthetic_policies().iter().filter(|policy| policy.applies_in(&self.datacenter)) {
+        for policy in links.synthetic_policies().iter().filter(|policy| policy.applies_in(&self.service.datacenter)) {
             // Templates are validated when they are linked.
-            if let Ok(rules) = self.rules.text(&policy.rules) {
+            if let Ok(rules) = self.service.rules.text(&policy.rules) {
                 found.push(PolicyInScope::new(&namespace.key(), rules));
             }
         }
@@ -198,15 +213,15 @@ impl AclService {
     }
 
     async fn load_policy_rules(
-        &self,
+        self,
         namespace: &NamespaceName,
         id: Id,
         freshness: Freshness,
     ) -> Result<Option<Arc<Rules>>, ServiceError> {
         let key = keys::policy(namespace, id);
         // Decode the record only if its rules are not cached.
-        let Some(record) = self.repository.store().get(&key, freshness).await? else { return Ok(None) };
-        match self.rules.policy(id, record.modified) {
+        let Some(record) = self.service.repository.store().get(&key, freshness).await? else { return Ok(None) };
+        match self.service.rules.policy(id, record.modified) {
             Some(CachedPolicy::Rules(rules)) => return Ok(Some(rules)),
             Some(CachedPolicy::OtherDatacenter) => return Ok(None),
             None => {}
@@ -215,8 +230,12 @@ impl AclService {
         let unreadable = || StoreError::Unreadable { key: key.as_str().to_owned() };
         let policy: PolicyRecord = serde_json::from_slice(&record.value).map_err(|_| unreadable())?;
         let rules = Rules::parse(&policy.rules).map_err(|_| unreadable())?;
-        let rules = policy.applies_in(&self.datacenter).then(|| Arc::new(rules));
-        self.rules.keep(id, record.modified, rules.clone().map_or(CachedPolicy::OtherDatacenter, CachedPolicy::Rules));
+        let rules = policy.applies_in(&self.service.datacenter).then(|| Arc::new(rules));
+        self.service.rules.keep(
+            id,
+            record.modified,
+            rules.clone().map_or(CachedPolicy::OtherDatacenter, CachedPolicy::Rules),
+        );
         Ok(rules)
     }
 }

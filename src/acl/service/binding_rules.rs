@@ -8,6 +8,7 @@ use super::error::ServiceError;
 use super::keys;
 use super::links::truncate;
 use super::lists::RecordList;
+use super::records::Records;
 use super::repository::Stored;
 use super::transaction::{Transaction, retry_on_conflict};
 use crate::acl::model::auth_method::{AuthMethodRecord, MethodConfig};
@@ -34,38 +35,51 @@ pub struct BindingRuleDraft {
     pub bind_vars: Option<Map<String, Value>>,
 }
 
+/// Operations on binding rules.
+#[derive(Debug, Clone, Copy)]
+pub struct BindingRules<'a> {
+    records: &'a Records,
+}
+
 impl AclService {
+    /// Returns the operations on binding rules.
+    pub fn binding_rules(&self) -> BindingRules<'_> {
+        BindingRules { records: &self.records }
+    }
+}
+
+impl BindingRules<'_> {
     /// Creates a binding rule.
     ///
     /// # Errors
     /// The caller lacks `acl:write`, or the draft is invalid for its method.
-    pub async fn create_binding_rule(
-        &self,
+    pub async fn create(
+        self,
         caller: &Caller,
         namespace: &NamespaceName,
         draft: &BindingRuleDraft,
     ) -> Result<Stored<BindingRuleRecord>, ServiceError> {
         caller.require(Privilege::AclWrite, namespace)?;
-        retry_on_conflict(|| self.try_create_binding_rule(namespace, draft)).await
+        retry_on_conflict(|| self.try_create(namespace, draft)).await
     }
 
-    async fn try_create_binding_rule(
-        &self,
+    async fn try_create(
+        self,
         namespace: &NamespaceName,
         draft: &BindingRuleDraft,
     ) -> Result<Stored<BindingRuleRecord>, ServiceError> {
-        let target = self.writable_namespace(namespace).await?;
+        let target = self.records.writable_namespace(namespace).await?;
         let (method, transaction) = self.load_method(namespace, &draft.auth_method).await?;
         let rule = validate_draft(draft, Id::random(), target.name.clone(), &method)?;
         let key = keys::binding_rule(namespace, rule.id);
         let revision =
-            self.repository.commit(target.require_unchanged(transaction.absent(&key).put(key, &rule)?)).await?;
+            self.records.repository.commit(target.require_unchanged(transaction.absent(&key).put(key, &rule)?)).await?;
         Ok(Stored { value: rule.into(), created: revision, modified: revision })
     }
 
     /// Returns the auth method of a rule, and a transaction with the precondition that it is unchanged.
     async fn load_method(
-        &self,
+        self,
         namespace: &NamespaceName,
         name: &str,
     ) -> Result<(AuthMethodRecord, Transaction), ServiceError> {
@@ -74,7 +88,7 @@ impl AclService {
         }
         let key = keys::auth_method(namespace, name);
         let found = if is_name(name) {
-            self.repository.get::<AuthMethodRecord>(&key, Freshness::Linearizable).await?
+            self.records.repository.get::<AuthMethodRecord>(&key, Freshness::Linearizable).await?
         } else {
             None
         };
@@ -88,28 +102,29 @@ impl AclService {
     ///
     /// # Errors
     /// The caller lacks `acl:read`, or the namespace does not exist.
-    pub async fn binding_rule(
-        &self,
+    pub async fn get(
+        self,
         caller: &Caller,
         namespace: &NamespaceName,
         id: Id,
         freshness: Freshness,
     ) -> Result<Option<Stored<BindingRuleRecord>>, ServiceError> {
-        self.get_record(caller, namespace, Some(keys::binding_rule(namespace, id)), freshness).await
+        self.records.get_record(caller, namespace, Some(keys::binding_rule(namespace, id)), freshness).await
     }
 
     /// Lists the binding rules of one namespace, or of all; with `method` only those of that auth method.
     ///
     /// # Errors
     /// The caller lacks `acl:read` in the given namespace, or it does not exist.
-    pub async fn binding_rules(
-        &self,
+    pub async fn list(
+        self,
         caller: &Caller,
         namespace: Option<&NamespaceName>,
         method: Option<&str>,
         freshness: Freshness,
     ) -> Result<RecordList<BindingRuleRecord>, ServiceError> {
-        let mut found = self.list_records::<BindingRuleRecord>(caller, "binding-rule", namespace, freshness).await?;
+        let mut found =
+            self.records.list_records::<BindingRuleRecord>(caller, "binding-rule", namespace, freshness).await?;
         if let Some(method) = method {
             found.entries.retain(|rule| rule.value.auth_method == method);
         }
@@ -120,26 +135,26 @@ impl AclService {
     ///
     /// # Errors
     /// The caller lacks `acl:write`, the rule does not exist, or the draft is invalid for its method.
-    pub async fn update_binding_rule(
-        &self,
+    pub async fn update(
+        self,
         caller: &Caller,
         namespace: &NamespaceName,
         id: Id,
         draft: &BindingRuleDraft,
     ) -> Result<Stored<BindingRuleRecord>, ServiceError> {
         caller.require(Privilege::AclWrite, namespace)?;
-        retry_on_conflict(|| self.try_update_binding_rule(namespace, id, draft)).await
+        retry_on_conflict(|| self.try_update(namespace, id, draft)).await
     }
 
-    async fn try_update_binding_rule(
-        &self,
+    async fn try_update(
+        self,
         namespace: &NamespaceName,
         id: Id,
         draft: &BindingRuleDraft,
     ) -> Result<Stored<BindingRuleRecord>, ServiceError> {
-        let target = self.writable_namespace(namespace).await?;
+        let target = self.records.writable_namespace(namespace).await?;
         let key = keys::binding_rule(namespace, id);
-        let before = self.load_for_update::<BindingRuleRecord>(&key, || format!("binding rule {id}")).await?;
+        let before = self.records.load_for_update::<BindingRuleRecord>(&key, || format!("binding rule {id}")).await?;
         let current = &before.value.auth_method;
         if !draft.auth_method.is_empty() && draft.auth_method != *current {
             let text = "Invalid Binding Rule: the AuthMethod of a binding rule is immutable";
@@ -148,20 +163,16 @@ impl AclService {
         let (method, transaction) = self.load_method(namespace, current).await?;
         let rule = validate_draft(draft, id, target.name.clone(), &method)?;
         let transaction = transaction.unchanged(&key, before.modified).put(key, &rule)?;
-        self.commit_update(&target, transaction, &before, rule).await
+        self.records.commit_update(&target, transaction, &before, rule).await
     }
 
     /// Deletes a binding rule; returns false if it does not exist. Existing tokens keep what it granted.
     ///
     /// # Errors
     /// The caller lacks `acl:write`.
-    pub async fn delete_binding_rule(
-        &self,
-        caller: &Caller,
-        namespace: &NamespaceName,
-        id: Id,
-    ) -> Result<bool, ServiceError> {
-        self.delete_record(caller, namespace, &keys::binding_rule(namespace, id), |_: &BindingRuleRecord| Ok(None))
+    pub async fn delete(self, caller: &Caller, namespace: &NamespaceName, id: Id) -> Result<bool, ServiceError> {
+        self.records
+            .delete_record(caller, namespace, &keys::binding_rule(namespace, id), |_: &BindingRuleRecord| Ok(None))
             .await
     }
 }

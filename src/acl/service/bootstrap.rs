@@ -92,7 +92,7 @@ impl AclService {
                 return Err(ServiceError::Forbidden(text));
             }
         };
-        let target = self.writable_namespace(&namespace).await?;
+        let target = self.records.writable_namespace(&namespace).await?;
         let accessor = Id::random();
         let new = NewToken {
             accessor,
@@ -105,6 +105,6 @@ impl AclService {
             expiration_time: None,
             login: None,
         };
-        self.insert_token(&target, new, transaction.put(key(), &BootstrapRecord { accessor })?).await
+        self.token_records().insert(&target, new, transaction.put(key(), &BootstrapRecord { accessor })?).await
     }
 }

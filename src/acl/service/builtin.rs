@@ -44,7 +44,7 @@ impl AclService {
         self.epoch(Freshness::Linearizable).await?;
         let namespace = NamespaceName::default_namespace();
         // Another server on the same store may have created them first.
-        if self.namespace(&namespace, Freshness::Linearizable).await?.is_some() {
+        if self.records.namespace(&namespace, Freshness::Linearizable).await?.is_some() {
             return Ok(());
         }
         let keys = self.reload_keys().await?;

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use super::acl_service::AclService;
 use super::error::ServiceError;
 use super::keys;
+use super::records::Records;
 use crate::acl::model::id::Id;
 use crate::acl::model::links::{
     LinkOwner, Links, NodeIdentity, ServiceIdentity, TemplatedPolicy, node_identities, service_identities,
@@ -64,19 +64,32 @@ impl LinkKind {
     }
 }
 
-impl AclService {
+/// Resolution of links in the records of a store.
+#[derive(Debug, Clone, Copy)]
+pub struct LinkResolver<'a> {
+    records: &'a Records,
+}
+
+impl Records {
+    /// Returns the resolver of links between records.
+    pub(super) fn links(&self) -> LinkResolver<'_> {
+        LinkResolver { records: self }
+    }
+}
+
+impl LinkResolver<'_> {
     /// Validates links and resolves names to ids.
     ///
     /// # Errors
     /// A target does not exist, or an identity or template is invalid.
-    pub(super) async fn validate_links(
-        &self,
+    pub(super) async fn validate(
+        self,
         namespace: &NamespaceName,
         draft: &LinksDraft,
         owner: LinkOwner,
     ) -> Result<Links, ServiceError> {
         let links = Links {
-            policies: self.resolve_links(namespace, LinkKind::Policy, &draft.policies).await?,
+            policies: self.resolve(namespace, LinkKind::Policy, &draft.policies).await?,
             service_identities: service_identities(draft.service_identities.clone(), owner)
                 .map_err(ServiceError::invalid)?,
             node_identities: node_identities(draft.node_identities.clone(), owner).map_err(ServiceError::invalid)?,
@@ -89,8 +102,8 @@ impl AclService {
     ///
     /// # Errors
     /// A target does not exist.
-    pub(super) async fn resolve_links(
-        &self,
+    pub(super) async fn resolve(
+        self,
         namespace: &NamespaceName,
         kind: LinkKind,
         drafts: &[LinkDraft],
@@ -101,7 +114,7 @@ impl AclService {
             if !seen.insert((&draft.id, &draft.name)) {
                 continue;
             }
-            let id = self.resolve_link(namespace, kind, draft).await?;
+            let id = self.resolve_one(namespace, kind, draft).await?;
             if !ids.contains(&id) {
                 ids.push(id);
             }
@@ -109,8 +122,8 @@ impl AclService {
         Ok(ids)
     }
 
-    async fn resolve_link(
-        &self,
+    async fn resolve_one(
+        self,
         namespace: &NamespaceName,
         kind: LinkKind,
         draft: &LinkDraft,
@@ -120,7 +133,7 @@ impl AclService {
         if let Some(id) = given(&draft.id) {
             let none = || ServiceError::Invalid(format!("No such ACL {word} with ID {:?}", truncate(&id)));
             let parsed: Id = id.parse().map_err(|_| none())?;
-            let link = self.link(namespace, kind, parsed, Freshness::Linearizable).await?.ok_or_else(none)?;
+            let link = self.get(namespace, kind, parsed, Freshness::Linearizable).await?.ok_or_else(none)?;
             // An unreadable target has no known name.
             return match given(&draft.name).filter(|name| !link.name.is_empty() && *name != link.name) {
                 None => Ok(parsed),
@@ -142,7 +155,7 @@ impl AclService {
         let found = if name.contains('/') && !name.starts_with(BUILTIN) {
             None
         } else {
-            self.repository.get::<Id>(&key, Freshness::Linearizable).await?
+            self.records.repository.get::<Id>(&key, Freshness::Linearizable).await?
         };
         match found {
             Some(id) => Ok(*id.value),
@@ -155,8 +168,8 @@ impl AclService {
     ///
     /// # Errors
     /// The store failed.
-    pub async fn link(
-        &self,
+    pub async fn get(
+        self,
         namespace: &NamespaceName,
         kind: LinkKind,
         id: Id,
@@ -164,17 +177,17 @@ impl AclService {
     ) -> Result<Option<Link>, ServiceError> {
         let found = match kind {
             LinkKind::Policy => {
-                let found = self.repository.get::<PolicyRecord>(&keys::policy(namespace, id), freshness).await;
+                let found = self.records.repository.get::<PolicyRecord>(&keys::policy(namespace, id), freshness).await;
                 found.map(|found| found.map(|found| found.value.name.clone()))
             }
             LinkKind::Role => {
-                let found = self.repository.get::<RoleRecord>(&keys::role(namespace, id), freshness).await;
+                let found = self.records.repository.get::<RoleRecord>(&keys::role(namespace, id), freshness).await;
                 found.map(|found| found.map(|found| found.value.name.clone()))
             }
         };
         match found {
             Ok(name) => Ok(name.map(|name| Link { id, name })),
-            Err(error) if self.repository.skip_unreadable(&error) => Ok(Some(Link { id, name: String::new() })),
+            Err(error) if self.records.repository.skip_unreadable(&error) => Ok(Some(Link { id, name: String::new() })),
             Err(error) => Err(error),
         }
     }
@@ -183,8 +196,8 @@ impl AclService {
     ///
     /// # Errors
     /// The store failed.
-    pub async fn links_to_view(
-        &self,
+    pub async fn load(
+        self,
         namespace: &NamespaceName,
         kind: LinkKind,
         ids: &[Id],
@@ -192,7 +205,7 @@ impl AclService {
     ) -> Result<Vec<Link>, ServiceError> {
         let mut links = Vec::with_capacity(ids.len());
         for id in ids {
-            links.extend(self.link(namespace, kind, *id, freshness).await?);
+            links.extend(self.get(namespace, kind, *id, freshness).await?);
         }
         Ok(links)
     }

@@ -2,10 +2,10 @@
 
 use serde::de::DeserializeOwned;
 
-use super::acl_service::AclService;
 use super::caller::{Caller, Privilege};
 use super::error::ServiceError;
 use super::keys;
+use super::records::Records;
 use super::repository::Stored;
 use crate::acl::model::names::NamespaceName;
 use crate::acl::model::namespace::NamespaceRecord;
@@ -42,7 +42,7 @@ pub(super) struct ReadableNamespaces {
     pub(super) revision: Revision,
 }
 
-impl AclService {
+impl Records {
     /// Lists records of a kind in one namespace, or with `None` in all namespaces where the caller has `acl:read`.
     ///
     /// # Errors
@@ -65,7 +65,7 @@ impl AclService {
         Ok(RecordList { entries, omitted, revision: readable.revision })
     }
 
-    /// Returns the namespaces that [`AclService::list_records`] reads.
+    /// Returns the namespaces that [`Records::list_records`] reads.
     ///
     /// # Errors
     /// See there.

@@ -83,7 +83,7 @@ pub struct LoginResult {
 pub struct LoginMethods {
     configured: BTreeMap<String, ConfiguredMethod>,
     verifiers: verifier_cache::VerifierCache,
-    directory: Arc<AclService>,
+    service: Arc<AclService>,
 }
 
 #[derive(Debug)]
@@ -110,7 +110,7 @@ impl LoginMethods {
     /// The store failed.
     pub async fn new(
         options: &BTreeMap<String, MethodOptions>,
-        directory: Arc<AclService>,
+        service: Arc<AclService>,
         clock: &Clock,
     ) -> Result<Self, ServiceError> {
         let mut methods = BTreeMap::new();
@@ -126,7 +126,7 @@ impl LoginMethods {
                 }
                 let (bounds, ttl) = (options.bounds.clone(), options.ttl);
                 let made = LoginRole { bounds, policies, linked: Mutex::default(), ttl };
-                match made.policies(&directory).await {
+                match made.policies(&service).await {
                     // The first login after the restore creates them.
                     Ok(_) | Err(ServiceError::Restoring) => {}
                     Err(error) => return Err(error),
@@ -135,7 +135,7 @@ impl LoginMethods {
             }
             methods.insert(name.clone(), ConfiguredMethod { trust: options.trust.clone(), keys, roles });
         }
-        Ok(Self { configured: methods, verifiers: verifier_cache::VerifierCache::new(clock.clone()), directory })
+        Ok(Self { configured: methods, verifiers: verifier_cache::VerifierCache::new(clock.clone()), service })
     }
 
     /// Logs in with the configured method `method`.
@@ -163,15 +163,14 @@ impl LoginMethods {
     async fn try_login(&self, method: &str, request: LoginRequest) -> Result<LoginResult, LoginError> {
         let (name, method) = self.configured.get_key_value(method).ok_or(LoginError::NoSuchMethod)?;
         let unverified_jwt = request.unverified_jwt.ok_or(LoginError::Missing("jwt"))?;
-        let role_name_given = request.role.filter(|role| !role.is_empty()).ok_or(LoginError::Missing("role"))?;
+        let requested_role = request.role.filter(|role| !role.is_empty()).ok_or(LoginError::Missing("role"))?;
         let (role_name, role) = method
             .roles
-            .get_key_value(&role_name_given)
-            .ok_or_else(|| LoginError::NoSuchRole(role_name_given.chars().take(128).collect()))?;
+            .get_key_value(&requested_role)
+            .ok_or_else(|| LoginError::NoSuchRole(requested_role.chars().take(128).collect()))?;
 
         let signed = verify::signed_claims(&unverified_jwt, &method.keys, &[Algorithm::Rs256], true).await?;
-        let facts =
-            verify_login(&signed, &method.trust, &role.bounds, &request.unverified_fields, self.directory.now())?;
+        let facts = verify_login(&signed, &method.trust, &role.bounds, &request.unverified_fields, self.service.now())?;
 
         self.grant(name, role_name, role, facts).await
     }
@@ -183,7 +182,7 @@ impl LoginMethods {
         role: &LoginRole,
         facts: VerifiedFacts,
     ) -> Result<LoginResult, LoginError> {
-        let ids = role.policies(&self.directory).await?;
+        let ids = role.policies(&self.service).await?;
         let namespace = NamespaceName::default_namespace();
         let origin = LoginOrigin {
             auth_method: method.to_owned(),
@@ -194,8 +193,8 @@ impl LoginMethods {
         };
         let secret = PlainSecret::random();
         let make = async || {
-            let target = self.directory.writable_namespace(&namespace).await?;
-            let now = self.directory.now();
+            let target = self.service.records.writable_namespace(&namespace).await?;
+            let now = self.service.now();
             let new = NewToken {
                 accessor: Id::random(),
                 secret: secret.clone(),
@@ -207,7 +206,7 @@ impl LoginMethods {
                 expiration_time: Some(now.after(role.ttl)),
                 login: Some(origin.clone()),
             };
-            self.directory.insert_token(&target, new, Transaction::default()).await
+            self.service.token_records().insert(&target, new, Transaction::default()).await
         };
         let live = retry_on_conflict(make).await?;
         Ok(LoginResult { live, secret, policies: role.policies.clone() })
@@ -217,15 +216,15 @@ impl LoginMethods {
 impl LoginRole {
     /// Returns the ids of the role's policies and creates missing ones. A restore changes the ids, so they are cached
     /// per epoch.
-    async fn policies(&self, directory: &AclService) -> Result<Vec<Id>, ServiceError> {
-        let epoch = directory.epoch(Freshness::Linearizable).await?;
+    async fn policies(&self, service: &AclService) -> Result<Vec<Id>, ServiceError> {
+        let epoch = service.epoch(Freshness::Linearizable).await?;
         let known = || self.linked.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, ids)) = known().as_ref().filter(|(then, _)| then.is(epoch)) {
             return Ok(ids.clone());
         }
         let mut ids = Vec::new();
         for policy in &self.policies {
-            ids.push(directory.ensure_policy(policy).await?);
+            ids.push(service.policies().ensure(policy).await?);
         }
         *known() = Some((epoch, ids.clone()));
         Ok(ids)

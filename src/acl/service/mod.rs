@@ -19,12 +19,12 @@ mod rules_cache;
 pub mod caller;
 mod callers_cache;
 pub mod restore_lock;
-pub mod acl_service;
-mod crud;
-mod active_keys;
-mod authentication;
-pub mod links;
+pub mod records;
 pub mod lists;
+pub mod links;
+pub mod acl_service;
+mod active_keys;
+pub mod authentication;
 
 // 3: operations by kind of record
 mod builtin;

@@ -6,6 +6,7 @@ use super::error::ServiceError;
 use super::keys;
 use super::links::{BUILTIN, truncate};
 use super::lists::RecordList;
+use super::records::Records;
 use super::repository::Stored;
 use super::transaction::{Transaction, retry_on_conflict};
 use crate::acl::model::id::Id;
@@ -27,35 +28,48 @@ pub struct PolicyDraft {
     pub datacenters: Vec<String>,
 }
 
+/// Operations on policies.
+#[derive(Debug, Clone, Copy)]
+pub struct Policies<'a> {
+    records: &'a Records,
+}
+
 impl AclService {
+    /// Returns the operations on policies.
+    pub fn policies(&self) -> Policies<'_> {
+        Policies { records: &self.records }
+    }
+}
+
+impl Policies<'_> {
     /// Creates a policy.
     ///
     /// # Errors
     /// The caller lacks `acl:write`, the draft is invalid, or the name is taken.
-    pub async fn create_policy(
-        &self,
+    pub async fn create(
+        self,
         caller: &Caller,
         namespace: &NamespaceName,
         draft: &PolicyDraft,
     ) -> Result<Stored<PolicyRecord>, ServiceError> {
         caller.require(Privilege::AclWrite, namespace)?;
-        retry_on_conflict(|| self.try_create_policy(namespace, draft)).await
+        retry_on_conflict(|| self.try_create(namespace, draft)).await
     }
 
-    async fn try_create_policy(
-        &self,
+    async fn try_create(
+        self,
         namespace: &NamespaceName,
         draft: &PolicyDraft,
     ) -> Result<Stored<PolicyRecord>, ServiceError> {
-        let target = self.writable_namespace(namespace).await?;
+        let target = self.records.writable_namespace(namespace).await?;
         validate_draft(draft)?;
         let by_name = keys::policy_name(namespace, &draft.name);
-        self.require_absent(&by_name, || name_taken(&draft.name)).await?;
+        self.records.require_absent(&by_name, || name_taken(&draft.name)).await?;
         let policy = to_record(Id::random(), target.name.clone(), draft);
         let by_id = keys::policy(namespace, policy.id);
         let transaction =
             Transaction::default().absent(&by_name).absent(&by_id).put(by_id, &policy)?.put(by_name, &policy.id)?;
-        self.commit_new(&target, transaction, policy).await
+        self.records.commit_new(&target, transaction, policy).await
     }
 
     /// Returns the id of a policy in `default` and creates it without rules if it does not exist: it grants nothing
@@ -63,15 +77,15 @@ impl AclService {
     ///
     /// # Errors
     /// The store failed.
-    pub async fn ensure_policy(&self, name: &str) -> Result<Id, ServiceError> {
+    pub async fn ensure(self, name: &str) -> Result<Id, ServiceError> {
         let namespace = NamespaceName::default_namespace();
         let by_name = keys::policy_name(&namespace, name);
         let draft = PolicyDraft { name: name.to_owned(), ..PolicyDraft::default() };
         for _ in 0..3 {
-            if let Some(found) = self.repository.get::<Id>(&by_name, Freshness::Linearizable).await? {
+            if let Some(found) = self.records.repository.get::<Id>(&by_name, Freshness::Linearizable).await? {
                 return Ok(*found.value);
             }
-            match retry_on_conflict(|| self.try_create_policy(&namespace, &draft)).await {
+            match retry_on_conflict(|| self.try_create(&namespace, &draft)).await {
                 Ok(made) => return Ok(made.value.id),
                 // Another writer created it; read again.
                 Err(ServiceError::Conflict(_)) => {}
@@ -85,22 +99,22 @@ impl AclService {
     ///
     /// # Errors
     /// The caller lacks `acl:read`, or the namespace does not exist.
-    pub async fn policy(
-        &self,
+    pub async fn get(
+        self,
         caller: &Caller,
         namespace: &NamespaceName,
         id: Id,
         freshness: Freshness,
     ) -> Result<Option<Stored<PolicyRecord>>, ServiceError> {
-        self.get_record(caller, namespace, Some(keys::policy(namespace, id)), freshness).await
+        self.records.get_record(caller, namespace, Some(keys::policy(namespace, id)), freshness).await
     }
 
     /// Returns the policy by name; `None` if it does not exist.
     ///
     /// # Errors
     /// The caller lacks `acl:read`, or the namespace does not exist.
-    pub async fn policy_by_name(
-        &self,
+    pub async fn get_by_name(
+        self,
         caller: &Caller,
         namespace: &NamespaceName,
         name: &str,
@@ -108,20 +122,20 @@ impl AclService {
     ) -> Result<Option<Stored<PolicyRecord>>, ServiceError> {
         let is_one = is_name(name.strip_prefix(BUILTIN).unwrap_or(name));
         let by_name = is_one.then(|| keys::policy_name(namespace, name));
-        self.get_record_by_name(caller, namespace, by_name, keys::policy, freshness).await
+        self.records.get_record_by_name(caller, namespace, by_name, keys::policy, freshness).await
     }
 
     /// Lists the policies of one namespace, or of all.
     ///
     /// # Errors
     /// The caller lacks `acl:read` in the given namespace, or it does not exist.
-    pub async fn policies(
-        &self,
+    pub async fn list(
+        self,
         caller: &Caller,
         namespace: Option<&NamespaceName>,
         freshness: Freshness,
     ) -> Result<RecordList<PolicyRecord>, ServiceError> {
-        self.list_records(caller, "policy", namespace, freshness).await
+        self.records.list_records(caller, "policy", namespace, freshness).await
     }
 
     /// Replaces a policy; fields missing in the draft are cleared. Only name and description of built-in policies can
@@ -129,26 +143,26 @@ impl AclService {
     ///
     /// # Errors
     /// The caller lacks `acl:write`, the policy does not exist, the draft is invalid, or the name is taken.
-    pub async fn update_policy(
-        &self,
+    pub async fn update(
+        self,
         caller: &Caller,
         namespace: &NamespaceName,
         id: Id,
         draft: &PolicyDraft,
     ) -> Result<Stored<PolicyRecord>, ServiceError> {
         caller.require(Privilege::AclWrite, namespace)?;
-        retry_on_conflict(|| self.try_update_policy(namespace, id, draft)).await
+        retry_on_conflict(|| self.try_update(namespace, id, draft)).await
     }
 
-    async fn try_update_policy(
-        &self,
+    async fn try_update(
+        self,
         namespace: &NamespaceName,
         id: Id,
         draft: &PolicyDraft,
     ) -> Result<Stored<PolicyRecord>, ServiceError> {
-        let target = self.writable_namespace(namespace).await?;
+        let target = self.records.writable_namespace(namespace).await?;
         let by_id = keys::policy(namespace, id);
-        let before = self.load_for_update::<PolicyRecord>(&by_id, || format!("policy {id}")).await?;
+        let before = self.records.load_for_update::<PolicyRecord>(&by_id, || format!("policy {id}")).await?;
         let old = &before.value;
         let mut draft = draft.clone();
         if is_built_in(id) {
@@ -170,22 +184,17 @@ impl AclService {
         let mut transaction = Transaction::default().unchanged(&by_id, before.modified).put(by_id, &policy)?;
         if policy.name != old.name {
             let by_name = keys::policy_name(namespace, &policy.name);
-            self.require_absent(&by_name, || name_taken(&policy.name)).await?;
+            self.records.require_absent(&by_name, || name_taken(&policy.name)).await?;
             transaction = transaction.renamed(keys::policy_name(namespace, &old.name), by_name, &id)?;
         }
-        self.commit_update(&target, transaction, &before, policy).await
+        self.records.commit_update(&target, transaction, &before, policy).await
     }
 
     /// Deletes a policy; returns false if it does not exist. Tokens and roles that link it remain.
     ///
     /// # Errors
     /// The caller lacks `acl:write`, or the policy is built in.
-    pub async fn delete_policy(
-        &self,
-        caller: &Caller,
-        namespace: &NamespaceName,
-        id: Id,
-    ) -> Result<bool, ServiceError> {
+    pub async fn delete(self, caller: &Caller, namespace: &NamespaceName, id: Id) -> Result<bool, ServiceError> {
         let by_name = |policy: &PolicyRecord| {
             if is_built_in(id) {
                 let text = format!("Delete operation not permitted on the builtin {} policy", policy.name);
@@ -193,7 +202,7 @@ impl AclService {
             }
             Ok(Some(keys::policy_name(namespace, &policy.name)))
         };
-        self.delete_record(caller, namespace, &keys::policy(namespace, id), by_name).await
+        self.records.delete_record(caller, namespace, &keys::policy(namespace, id), by_name).await
     }
 }
 

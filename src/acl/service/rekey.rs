@@ -5,6 +5,8 @@
 //! read again. At the end the key record names the new key alone. An interrupted rotation is continued by the next call
 //! on any server.
 
+mod batch;
+
 use std::sync::Arc;
 
 use futures_util::future::join_all;
@@ -13,15 +15,14 @@ use super::acl_service::AclService;
 use super::active_keys::require_same_keys;
 use super::caller::{Caller, Privilege};
 use super::error::ServiceError;
-use super::keys::TokenIndexEntry;
-use super::repository::{PAGE, Stored, decode};
-use super::seal::{self, Keyring, RekeyProgress, SealError, SealKeys};
-use super::tokens::TokenKeys;
+use super::repository::{PAGE, decode};
+use super::seal::{self, Keyring, RekeyProgress, SealKeys};
 use super::transaction::{Transaction, retry_on_conflict};
 use crate::acl::model::names::NamespaceName;
 use crate::acl::model::token::TokenRecord;
-use crate::acl::store::{Batch, CommitError, Freshness, Key, Page, Record, Revision};
+use crate::acl::store::{Batch, CommitError, Freshness, Key, Page, Record};
 use crate::error_chain::format_chain;
+use batch::{Reencryption, RekeyBatch};
 
 /// Result of a rekey call.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,16 +48,29 @@ const BATCH_BYTES: usize = Batch::MAX_BYTES / 2;
 /// Most unreadable tokens in a result.
 const MAX_REPORTED: usize = 20;
 
+/// Rotation of the key that token secrets are sealed with.
+#[derive(Debug, Clone, Copy)]
+pub struct KeyRotation<'a> {
+    service: &'a AclService,
+}
+
 impl AclService {
+    /// Returns the rotation of the sealing key.
+    pub fn key_rotation(&self) -> KeyRotation<'_> {
+        KeyRotation { service: self }
+    }
+}
+
+impl KeyRotation<'_> {
     /// Re-encrypts up to `pages` pages of tokens with the first key of the key file, which is read again. With
     /// `generate` a new key is created and prepended to the file first.
     ///
     /// # Errors
     /// The caller lacks `operator:write` in `default`; the key file cannot be read or written; another rekey is
     /// running; the store failed. Tokens re-encrypted so far stay so.
-    pub async fn rekey(&self, caller: &Caller, generate: bool, pages: usize) -> Result<RekeyResult, ServiceError> {
+    pub async fn run(self, caller: &Caller, generate: bool, pages: usize) -> Result<RekeyResult, ServiceError> {
         caller.require(Privilege::OperatorWrite, &NamespaceName::default_namespace())?;
-        let Ok(mut progress) = self.sealer.rekey_progress.try_lock() else { return Err(concurrent_rekey()) };
+        let Ok(mut progress) = self.service.sealer.rekey_progress.try_lock() else { return Err(concurrent_rekey()) };
         let (keys, mut changed) = self.activate_first_key(generate).await?;
         let mut rewritten = 0;
         if keys.is_rotating() {
@@ -66,7 +80,7 @@ impl AclService {
             let mut reached_end = false;
             for _ in 0..pages {
                 let page = Page { after: progress.after.clone(), limit: PAGE };
-                let listing = self.repository.store().list("token/", page, Freshness::Linearizable).await?;
+                let listing = self.service.repository.store().list("token/", page, Freshness::Linearizable).await?;
                 let mut unreadable = Vec::new();
                 rewritten += self.reencrypt_page(&keys, &listing.entries, &mut unreadable).await?;
                 progress.unreadable.extend(unreadable);
@@ -91,15 +105,15 @@ impl AclService {
     }
 
     /// Makes the key file's first key the active one.
-    async fn activate_first_key(&self, generate: bool) -> Result<(Arc<SealKeys>, bool), ServiceError> {
+    async fn activate_first_key(self, generate: bool) -> Result<(Arc<SealKeys>, bool), ServiceError> {
         // Other servers would not have a key that is generated here.
-        if generate && self.repository.store().last("").is_none() {
+        if generate && self.service.repository.store().last("").is_none() {
             let text = "Other servers may use the same store: put a new key into the key file of each, as its first \
                         line, and let none be made here";
             return Err(ServiceError::Invalid(text.to_owned()));
         }
-        let record = self.key_record().await?;
-        let keys = self.sealer.reload_file(&record, generate).await.map_err(|error| {
+        let record = self.service.key_record().await?;
+        let keys = self.service.sealer.reload_file(&record, generate).await.map_err(|error| {
             let advice =
                 if generate { ": put a new key before the others by hand, and let none be made here" } else { "" };
             ServiceError::Invalid(format!("{}{advice}", format_chain(&error)))
@@ -108,14 +122,14 @@ impl AclService {
             return Ok((keys, false));
         }
         self.store_active_keys(&keys, &keys.with_file_key_first()).await?;
-        Ok((self.reload_keys().await?, true))
+        Ok((self.service.reload_keys().await?, true))
     }
 
     /// Writes the key record, unless another server wrote a different one.
-    async fn store_active_keys(&self, keys: &SealKeys, wanted: &Keyring) -> Result<(), ServiceError> {
+    async fn store_active_keys(self, keys: &SealKeys, wanted: &Keyring) -> Result<(), ServiceError> {
         let transaction = require_same_keys(keys, Transaction::default()).write(seal::put_key_record(wanted));
-        let outcome = self.repository.commit(transaction).await;
-        let now = self.reload_keys().await?;
+        let outcome = self.service.repository.commit(transaction).await;
+        let now = self.service.reload_keys().await?;
         let there = now.current().id() == wanted.first.id() && (now.active.ids() == wanted.ids() || !now.is_rotating());
         match outcome {
             // Another server may have made the same change first.
@@ -127,7 +141,7 @@ impl AclService {
 
     /// Re-encrypts the tokens of a page that use another key; returns their number.
     async fn reencrypt_page(
-        &self,
+        self,
         keys: &SealKeys,
         entries: &[(Key, Record)],
         unreadable: &mut Vec<Key>,
@@ -156,8 +170,8 @@ impl AclService {
         join_all(moves).await.into_iter().sum()
     }
 
-    async fn commit_batch(&self, keys: &SealKeys, batch: RekeyBatch) -> Result<usize, ServiceError> {
-        match self.repository.commit(batch.transaction).await {
+    async fn commit_batch(self, keys: &SealKeys, batch: RekeyBatch) -> Result<usize, ServiceError> {
+        match self.service.repository.commit(batch.transaction).await {
             Ok(_) => Ok(batch.tokens.len()),
             // One of them was changed or deleted meanwhile: retry each alone.
             Err(ServiceError::Commit(CommitError::Conflict(_))) => {
@@ -171,71 +185,20 @@ impl AclService {
         }
     }
 
-    async fn reencrypt_token(&self, keys: &SealKeys, key: &Key) -> Result<usize, ServiceError> {
-        let Some(token) = self.repository.get::<TokenRecord>(key, Freshness::Linearizable).await? else { return Ok(0) };
+    async fn reencrypt_token(self, keys: &SealKeys, key: &Key) -> Result<usize, ServiceError> {
+        let Some(token) = self.service.repository.get::<TokenRecord>(key, Freshness::Linearizable).await? else {
+            return Ok(0);
+        };
         if token.value.immutable().sealed_secret.key_id == keys.current().id() {
             return Ok(0);
         }
         let transaction =
             Reencryption::new(keys, key, &token)?.add_to(require_same_keys(keys, Transaction::default()))?;
-        match self.repository.commit(transaction).await {
+        match self.service.repository.commit(transaction).await {
             Ok(_) => Ok(1),
-            Err(error) if self.reload_keys().await?.at == keys.at => Err(error),
+            Err(error) if self.service.reload_keys().await?.at == keys.at => Err(error),
             Err(_) => Err(concurrent_rekey()),
         }
-    }
-}
-
-/// Tokens that are re-encrypted in one transaction.
-struct RekeyBatch {
-    tokens: Vec<Key>,
-    transaction: Transaction,
-    bytes: usize,
-}
-
-impl RekeyBatch {
-    fn new(keys: &SealKeys) -> Self {
-        Self { tokens: Vec::new(), transaction: require_same_keys(keys, Transaction::default()), bytes: 0 }
-    }
-}
-
-/// Re-encryption of one token with the active key.
-struct Reencryption {
-    key: Key,
-    at: Revision,
-    before: TokenKeys,
-    token: TokenRecord,
-    after: TokenKeys,
-}
-
-impl Reencryption {
-    fn new(keys: &SealKeys, key: &Key, token: &Stored<TokenRecord>) -> Result<Self, ServiceError> {
-        let immutable = token.value.immutable();
-        let old = keys.file.find(&immutable.sealed_secret.key_id).ok_or(SealError)?;
-        let secret = old.unseal(immutable.accessor_id, &immutable.sealed_secret)?;
-        if old.hash(&secret) != immutable.secret_hash {
-            return Err(SealError.into());
-        }
-        let before = TokenKeys::new(old, &token.value);
-        let new = keys.current();
-        let sealed = new.seal(immutable.accessor_id, &secret)?;
-        let resealed = TokenRecord::clone(&token.value).with_secret(new.hash(&secret), sealed);
-        let after = TokenKeys::new(new, &resealed);
-        Ok(Self { key: key.clone(), at: token.modified, before, token: resealed, after })
-    }
-
-    /// Adds the writes, with the precondition that the token is unchanged.
-    fn add_to(self, transaction: Transaction) -> Result<Transaction, ServiceError> {
-        let fields = self.token.immutable();
-        let entry =
-            |secret| TokenIndexEntry { namespace: fields.namespace.clone(), accessor: fields.accessor_id, secret };
-        transaction
-            .unchanged(&self.key, self.at)
-            .delete(self.before.by_secret)
-            .delete(self.before.by_accessor)
-            .put(self.after.by_secret, &entry(true))?
-            .put(self.after.by_accessor, &entry(false))?
-            .put(self.key, &self.token)
     }
 }
 

@@ -6,6 +6,7 @@ use super::error::ServiceError;
 use super::keys;
 use super::links::{LinksDraft, truncate};
 use super::lists::RecordList;
+use super::records::Records;
 use super::repository::Stored;
 use super::transaction::{Transaction, retry_on_conflict};
 use crate::acl::model::id::Id;
@@ -25,85 +26,98 @@ pub struct RoleDraft {
     pub links: LinksDraft,
 }
 
+/// Operations on roles.
+#[derive(Debug, Clone, Copy)]
+pub struct Roles<'a> {
+    records: &'a Records,
+}
+
 impl AclService {
+    /// Returns the operations on roles.
+    pub fn roles(&self) -> Roles<'_> {
+        Roles { records: &self.records }
+    }
+}
+
+impl Roles<'_> {
     /// Creates a role.
     ///
     /// # Errors
     /// The caller lacks `acl:write`, the draft is invalid, or the name is taken.
-    pub async fn create_role(
-        &self,
+    pub async fn create(
+        self,
         caller: &Caller,
         namespace: &NamespaceName,
         draft: &RoleDraft,
     ) -> Result<Stored<RoleRecord>, ServiceError> {
         caller.require(Privilege::AclWrite, namespace)?;
-        retry_on_conflict(|| self.try_create_role(namespace, draft)).await
+        retry_on_conflict(|| self.try_create(namespace, draft)).await
     }
 
-    async fn try_create_role(
-        &self,
+    async fn try_create(
+        self,
         namespace: &NamespaceName,
         draft: &RoleDraft,
     ) -> Result<Stored<RoleRecord>, ServiceError> {
-        let target = self.writable_namespace(namespace).await?;
+        let target = self.records.writable_namespace(namespace).await?;
         validate_name(draft)?;
         let by_name = keys::role_name(namespace, &draft.name);
         let taken = || format!("Invalid Role: A Role with Name {:?} already exists", draft.name);
-        self.require_absent(&by_name, taken).await?;
+        self.records.require_absent(&by_name, taken).await?;
         let role = RoleRecord {
             id: Id::random(),
             name: draft.name.clone(),
             namespace: target.name.clone(),
             description: draft.description.clone(),
-            links: self.validate_links(namespace, &draft.links, LinkOwner::Role).await?,
+            links: self.records.links().validate(namespace, &draft.links, LinkOwner::Role).await?,
         };
         let by_id = keys::role(namespace, role.id);
         let transaction =
             Transaction::default().absent(&by_name).absent(&by_id).put(by_id, &role)?.put(by_name, &role.id)?;
-        self.commit_new(&target, transaction, role).await
+        self.records.commit_new(&target, transaction, role).await
     }
 
     /// Returns the role by id; `None` if it does not exist.
     ///
     /// # Errors
     /// The caller lacks `acl:read`, or the namespace does not exist.
-    pub async fn role(
-        &self,
+    pub async fn get(
+        self,
         caller: &Caller,
         namespace: &NamespaceName,
         id: Id,
         freshness: Freshness,
     ) -> Result<Option<Stored<RoleRecord>>, ServiceError> {
-        self.get_record(caller, namespace, Some(keys::role(namespace, id)), freshness).await
+        self.records.get_record(caller, namespace, Some(keys::role(namespace, id)), freshness).await
     }
 
     /// Returns the role by name; `None` if it does not exist.
     ///
     /// # Errors
     /// The caller lacks `acl:read`, or the namespace does not exist.
-    pub async fn role_by_name(
-        &self,
+    pub async fn get_by_name(
+        self,
         caller: &Caller,
         namespace: &NamespaceName,
         name: &str,
         freshness: Freshness,
     ) -> Result<Option<Stored<RoleRecord>>, ServiceError> {
         let by_name = is_role_name(name).then(|| keys::role_name(namespace, name));
-        self.get_record_by_name(caller, namespace, by_name, keys::role, freshness).await
+        self.records.get_record_by_name(caller, namespace, by_name, keys::role, freshness).await
     }
 
     /// Lists the roles of one namespace, or of all; with `policy` only those that link this policy id.
     ///
     /// # Errors
     /// The caller lacks `acl:read` in the given namespace, or it does not exist.
-    pub async fn roles(
-        &self,
+    pub async fn list(
+        self,
         caller: &Caller,
         namespace: Option<&NamespaceName>,
         policy: Option<&str>,
         freshness: Freshness,
     ) -> Result<RecordList<RoleRecord>, ServiceError> {
-        let mut found = self.list_records::<RoleRecord>(caller, "role", namespace, freshness).await?;
+        let mut found = self.records.list_records::<RoleRecord>(caller, "role", namespace, freshness).await?;
         if let Some(policy) = policy {
             let policy: Option<Id> = policy.parse().ok();
             found.entries.retain(|role| policy.is_some_and(|policy| role.value.links.policies.contains(&policy)));
@@ -115,51 +129,51 @@ impl AclService {
     ///
     /// # Errors
     /// The caller lacks `acl:write`, the role does not exist, the draft is invalid, or the name is taken.
-    pub async fn update_role(
-        &self,
+    pub async fn update(
+        self,
         caller: &Caller,
         namespace: &NamespaceName,
         id: Id,
         draft: &RoleDraft,
     ) -> Result<Stored<RoleRecord>, ServiceError> {
         caller.require(Privilege::AclWrite, namespace)?;
-        retry_on_conflict(|| self.try_update_role(namespace, id, draft)).await
+        retry_on_conflict(|| self.try_update(namespace, id, draft)).await
     }
 
-    async fn try_update_role(
-        &self,
+    async fn try_update(
+        self,
         namespace: &NamespaceName,
         id: Id,
         draft: &RoleDraft,
     ) -> Result<Stored<RoleRecord>, ServiceError> {
-        let target = self.writable_namespace(namespace).await?;
+        let target = self.records.writable_namespace(namespace).await?;
         let by_id = keys::role(namespace, id);
-        let before = self.load_for_update::<RoleRecord>(&by_id, || format!("role {id}")).await?;
+        let before = self.records.load_for_update::<RoleRecord>(&by_id, || format!("role {id}")).await?;
         validate_name(draft)?;
         let role = RoleRecord {
             id,
             name: draft.name.clone(),
             namespace: target.name.clone(),
             description: draft.description.clone(),
-            links: self.validate_links(namespace, &draft.links, LinkOwner::Role).await?,
+            links: self.records.links().validate(namespace, &draft.links, LinkOwner::Role).await?,
         };
         let mut transaction = Transaction::default().unchanged(&by_id, before.modified).put(by_id, &role)?;
         if role.name != before.value.name {
             let by_name = keys::role_name(namespace, &role.name);
             let taken = || format!("Invalid Role: A role with name {:?} already exists", role.name);
-            self.require_absent(&by_name, taken).await?;
+            self.records.require_absent(&by_name, taken).await?;
             transaction = transaction.renamed(keys::role_name(namespace, &before.value.name), by_name, &id)?;
         }
-        self.commit_update(&target, transaction, &before, role).await
+        self.records.commit_update(&target, transaction, &before, role).await
     }
 
     /// Deletes a role; returns false if it does not exist. Tokens that link it remain.
     ///
     /// # Errors
     /// The caller lacks `acl:write`.
-    pub async fn delete_role(&self, caller: &Caller, namespace: &NamespaceName, id: Id) -> Result<bool, ServiceError> {
+    pub async fn delete(self, caller: &Caller, namespace: &NamespaceName, id: Id) -> Result<bool, ServiceError> {
         let by_name = |role: &RoleRecord| Ok(Some(keys::role_name(namespace, &role.name)));
-        self.delete_record(caller, namespace, &keys::role(namespace, id), by_name).await
+        self.records.delete_record(caller, namespace, &keys::role(namespace, id), by_name).await
     }
 }
 

@@ -1,4 +1,4 @@
-//! What the embedded store promises when its process, its power or its disk fails, and when many read while one writes.
+//! Guarantees of the embedded store: crashes, power loss, disk failures, and many readers beside one writer.
 
 mod crash;
 mod drive;
@@ -25,7 +25,7 @@ async fn value(store: &Embedded, key: &Key) -> Option<String> {
     record.map(|record| String::from_utf8(record.value.into()).unwrap())
 }
 
-/// All records of a kind, by page.
+/// Reads all records of a kind by pages.
 async fn all(store: &Embedded, prefix: &str) -> Vec<(Key, String)> {
     let (mut found, mut after) = (Vec::new(), None);
     loop {

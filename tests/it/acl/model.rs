@@ -1,4 +1,4 @@
-//! Whatever is done in whatever order by whomever, the service answers as a simple model of it does.
+//! Random requests: the service answers like a simple model of it.
 
 mod simple;
 
@@ -11,16 +11,16 @@ use simple::{Caller, Does, Kind, LEVELS, Model, NAMES, life, namespace, takes_ac
 
 use crate::harness::Acl;
 
-/// One request, or the passing of time.
+/// One request, or a step in time.
 #[derive(Debug, Clone)]
 enum Step {
     Ask {
-        /// The first token, nobody, or one of the tokens that were ever made.
+        /// The bootstrap token, no token, or one of the created tokens.
         caller: u8,
         team: bool,
         does: Does,
     },
-    /// So many times twenty seconds: ends of tokens are never near in the model, and the time that a test takes is.
+    /// Steps of twenty seconds, so that expirations are never close to the real duration of a test.
     Pass(u8),
 }
 
@@ -52,7 +52,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Something to begin with: in both namespaces a token that may read, and one that may write.
+/// Initial steps: a reading and a writing token in both namespaces.
 fn first_steps() -> Vec<Step> {
     let mut steps = Vec::new();
     for (place, team) in [(0, false), (2, true)] {
@@ -69,7 +69,7 @@ fn first_steps() -> Vec<Step> {
     steps
 }
 
-/// Links to what numbers choose, every other one by name.
+/// Links to the chosen objects, every other one by name.
 fn links(model: &Model, kind: Kind, which: &[u8]) -> Value {
     let link = |which: &u8| {
         let thing = &model.all(kind)[model.chosen(kind, *which)];
@@ -78,7 +78,7 @@ fn links(model: &Model, kind: Kind, which: &[u8]) -> Value {
     which.iter().map(link).collect()
 }
 
-/// The request as it is sent.
+/// Builds the HTTP request.
 fn request(model: &Model, does: &Does) -> (&'static str, String, Value) {
     let id = |kind: Kind, which: u8| model.all(kind)[model.chosen(kind, which)].id.clone();
     let at = |kind: Kind, which: u8| format!("{}/{}", kind.word(), id(kind, which));
@@ -115,7 +115,7 @@ fn request(model: &Model, does: &Does) -> (&'static str, String, Value) {
     }
 }
 
-/// As much of an answer as the model knows.
+/// Parts of a response that the model predicts.
 fn shown(answer: &Value, first: &Value) -> Value {
     let anonymous = json!("00000000-0000-0000-0000-000000000002");
     let built_in = |it: &&Value| [&first["AccessorID"], &anonymous].contains(&&it["AccessorID"]);

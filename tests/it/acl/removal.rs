@@ -237,46 +237,46 @@ async fn concurrent_removal_by_several_servers_spares_a_new_namespace() {
     first.create_builtins().await.unwrap();
     let secret = PlainSecret::random();
     first.bootstrap(&secret, None).await.unwrap();
-    let root = first.authenticate(Some(&secret), Freshness::Linearizable).await.unwrap();
+    let root = first.authenticator().authenticate(Some(&secret), Freshness::Linearizable).await.unwrap();
     let team: NamespaceName = "team".parse().unwrap();
     let role = |name: String| RoleDraft { name, ..RoleDraft::default() };
-    first.create_namespace(&root, "team", &NamespaceDraft::default()).await.unwrap();
+    first.namespaces().create(&root, "team", &NamespaceDraft::default()).await.unwrap();
     let before = keys(&*store).await;
     for number in 0..150 {
-        first.create_role(&root, &team, &role(format!("r{number}"))).await.unwrap();
+        first.roles().create(&root, &team, &role(format!("r{number}"))).await.unwrap();
     }
     for _ in 0..40 {
-        first.create_token(&root, &team, &keyward::acl::service::tokens::TokenDraft::default()).await.unwrap();
+        first.tokens().create(&root, &team, &keyward::acl::service::tokens::TokenDraft::default()).await.unwrap();
     }
     assert!(keys(&*store).await.len() > before.len() + 400);
 
     // The slow server has read the names, and is paused.
-    assert!(first.delete_namespace(&root, &team).await.unwrap());
+    assert!(first.namespaces().delete(&root, &team).await.unwrap());
     let stop = CancellationToken::new();
     let mut running = tokio::task::JoinSet::new();
     running.spawn({
         let (slow, stop) = (slow.clone(), stop.clone());
-        async move { slow.remove_namespaces_until(stop).await }
+        async move { slow.namespaces().run_removals(stop).await }
     });
     while !late.reached.load(Ordering::SeqCst) {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     for server in [&first, &second] {
         let (server, stop) = (server.clone(), stop.clone());
-        running.spawn(async move { server.remove_namespaces_until(stop).await });
+        running.spawn(async move { server.namespaces().run_removals(stop).await });
     }
-    while first.namespace(&team, Freshness::Linearizable).await.unwrap().is_some() {
+    while first.namespaces().get(&team, Freshness::Linearizable).await.unwrap().is_some() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     assert_eq!(keys(&*store).await.len(), before.len() - 1);
 
-    first.create_namespace(&root, "team", &NamespaceDraft::default()).await.unwrap();
-    first.create_role(&root, &team, &role("r1".to_owned())).await.unwrap();
+    first.namespaces().create(&root, "team", &NamespaceDraft::default()).await.unwrap();
+    first.roles().create(&root, &team, &role("r1".to_owned())).await.unwrap();
     late.open.notify_one();
     while late.refused.load(Ordering::SeqCst) == 0 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    let found = first.role_by_name(&root, &team, "r1", Freshness::Linearizable).await.unwrap();
+    let found = first.roles().get_by_name(&root, &team, "r1", Freshness::Linearizable).await.unwrap();
     assert!(found.is_some(), "a late server removed what is in the new namespace");
     stop.cancel();
     running.join_all().await;

@@ -15,7 +15,7 @@ use crate::acl::store::Freshness;
 pub(in crate::acl::api) async fn create(state: &ApiState, request: &mut ApiRequest) -> Result<Change, ApiError> {
     let (draft, body_namespace) = parse_draft(request.json_body("Token").await?)?;
     let auth = Authenticated::for_write(state, request, body_namespace.as_deref()).await?;
-    let created = state.service.create_token(&auth.caller, &auth.namespace, &draft).await?;
+    let created = state.service.tokens().create(&auth.caller, &auth.namespace, &draft).await?;
     token_change(state, request, auth, &created).await
 }
 
@@ -28,7 +28,8 @@ pub(in crate::acl::api) async fn clone(state: &ApiState, request: &mut ApiReques
     if body_namespace.is_some_and(|body_namespace| body_namespace.parse() != Ok(auth.namespace.clone())) {
         return Err(ApiError::CloneNamespace(auth.namespace));
     }
-    let created = state.service.clone_token(&auth.caller, &auth.namespace, source, &draft.description).await?;
+    let created =
+        state.service.tokens().create_clone(&auth.caller, &auth.namespace, source, &draft.description).await?;
     token_change(state, request, auth, &created).await
 }
 
@@ -50,8 +51,8 @@ pub(in crate::acl::api) async fn update(state: &ApiState, request: &mut ApiReque
         return Err(ApiError::PathBodyMismatch { field: "Token Accessor ID".to_owned() });
     }
     let auth = Authenticated::for_write(state, request, body_namespace.as_deref()).await?;
-    let token = state.service.update_token(&auth.caller, &auth.namespace, accessor, &draft).await?;
-    let secret = state.service.unseal_secret(&token.value).await?;
+    let token = state.service.tokens().update(&auth.caller, &auth.namespace, accessor, &draft).await?;
+    let secret = state.service.tokens().unseal_secret(&token.value).await?;
     let view = view(state, &token, secret.reveal(), Freshness::Linearizable).await?;
     auth.into_change(request, &view, accessor)
 }
@@ -59,6 +60,6 @@ pub(in crate::acl::api) async fn update(state: &ApiState, request: &mut ApiReque
 pub(in crate::acl::api) async fn delete(state: &ApiState, request: &ApiRequest) -> Result<WriteResult, ApiError> {
     let accessor: Id = accessor_from_path(request)?;
     let auth = Authenticated::for_write(state, request, None).await?;
-    let deleted = state.service.delete_token(&auth.caller, &auth.namespace, accessor).await?;
+    let deleted = state.service.tokens().delete(&auth.caller, &auth.namespace, accessor).await?;
     auth.into_deletion(request, deleted, accessor)
 }

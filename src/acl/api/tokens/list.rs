@@ -33,7 +33,7 @@ pub(in crate::acl::api) async fn list(
     let kinds =
         WatchedKeys::policies_and_roles(scope.single()).into_iter().chain([keys::within("token", scope.single())]);
     let (index, watch) = WatchedKeys::load(state, kinds, freshness).await?.into_parts();
-    let mut pages = state.service.tokens(caller, scope.single(), filter, freshness).await?;
+    let mut pages = TokenPages::open(&state.service, caller, scope.single(), filter, freshness).await?;
     // A store failure before the first byte still becomes a status, and an unreadable record a header.
     let next_page = pages.next(&state.service).await?;
     let (service, omitted) = (Arc::clone(&state.service), pages.omitted);

@@ -9,6 +9,7 @@ use crate::acl::api::response::{ApiResponse, ReadResult};
 use crate::acl::api::state::ApiState;
 use crate::acl::api::watched_keys::WatchedKeys;
 use crate::acl::service::keys;
+use crate::acl::service::tokens::ExpandedToken;
 use crate::acl::store::Freshness;
 
 /// Needs no privilege, and shows the secret: the caller has it already.
@@ -21,7 +22,8 @@ pub(in crate::acl::api) async fn read_self(
     // Loaded before the read: a change in between is then newer.
     let kinds = WatchedKeys::policies_and_roles(None).into_iter().chain([keys::within("token", None)]);
     let watched = WatchedKeys::load(state, kinds, freshness).await?;
-    let live = state.service.live_token_by_secret(secret, freshness).await?.ok_or(ApiError::UnknownToken)?;
+    let live =
+        state.service.authenticator().live_token_by_secret(secret, freshness).await?.ok_or(ApiError::UnknownToken)?;
     let token = &live.token.value;
     let immutable = token.immutable();
     let watched = watched
@@ -49,7 +51,7 @@ pub(in crate::acl::api) async fn read(
     let linked = WatchedKeys::policies_and_roles(Some(&auth.namespace).filter(|_| !expanded));
     let defaults = expanded.then(|| keys::namespace(&auth.namespace).as_str().to_owned());
     let watched = WatchedKeys::load(state, linked.into_iter().chain(defaults).chain([own]), freshness).await?;
-    let Some(token) = state.service.token(&auth.caller, &auth.namespace, accessor, freshness).await? else {
+    let Some(token) = state.service.tokens().get(&auth.caller, &auth.namespace, accessor, freshness).await? else {
         let response = record_not_found("token");
         let (index, watch) = watched
             .retain_kind_if("policy", false)
@@ -62,10 +64,10 @@ pub(in crate::acl::api) async fn read(
     let links_roles = expanded || !token.value.roles.is_empty();
     let (index, watch) =
         watched.retain_kind_if("policy", links_policies).retain_kind_if("role", links_roles).into_parts();
-    let secret = state.service.visible_secret(&auth.caller, &token.value).await?;
+    let secret = state.service.tokens().visible_secret(&auth.caller, &token.value).await?;
     let view = view(state, &token, secret.reveal(), freshness).await?;
     let response = if expanded {
-        let all = state.service.expand_token(&token.value, freshness).await?;
+        let all = ExpandedToken::load(&state.service, &token.value, freshness).await?;
         let home = &token.value.immutable().namespace;
         ApiResponse::json(&expanded::view(state, view, home, &all, freshness).await?, request.pretty())?
     } else {

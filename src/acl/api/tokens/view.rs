@@ -56,8 +56,8 @@ pub(in crate::acl::api) async fn view<'a>(
     freshness: Freshness,
 ) -> Result<TokenView<'a>, ApiError> {
     let (namespace, links) = (&token.value.immutable().namespace, &token.value.links);
-    let policies = state.service.links_to_view(namespace, LinkKind::Policy, &links.policies, freshness).await?;
-    let roles = state.service.links_to_view(namespace, LinkKind::Role, &token.value.roles, freshness).await?;
+    let policies = state.service.links().load(namespace, LinkKind::Policy, &links.policies, freshness).await?;
+    let roles = state.service.links().load(namespace, LinkKind::Role, &token.value.roles, freshness).await?;
     Ok(view_with_links(token, secret, policies, roles))
 }
 

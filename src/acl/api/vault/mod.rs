@@ -66,8 +66,12 @@ async fn authenticate(state: &ApiState, headers: &HeaderMap) -> Result<(LiveToke
         None => bearer_secret(headers)?,
     };
     let secret = secret.ok_or(ApiError::UnknownToken)?;
-    let live =
-        state.service.live_token_by_secret(&secret, Freshness::Linearizable).await?.ok_or(ApiError::UnknownToken)?;
+    let live = state
+        .service
+        .authenticator()
+        .live_token_by_secret(&secret, Freshness::Linearizable)
+        .await?
+        .ok_or(ApiError::UnknownToken)?;
     Ok((live, secret))
 }
 

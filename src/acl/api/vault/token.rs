@@ -17,7 +17,7 @@ pub(super) async fn look_up(state: &ApiState, headers: &HeaderMap) -> Result<Res
     let immutable = token.immutable();
     let links = &token.links.policies;
     let linked =
-        state.service.links_to_view(&immutable.namespace, LinkKind::Policy, links, Freshness::Linearizable).await?;
+        state.service.links().load(&immutable.namespace, LinkKind::Policy, links, Freshness::Linearizable).await?;
     let policies: Vec<String> = linked.into_iter().map(|link| link.name).collect();
     let login = immutable.login.as_ref();
     let ttl = immutable.expiration_time.map_or(0, |end| end.since(immutable.create_time).as_secs());
@@ -58,7 +58,7 @@ pub(super) async fn look_up(state: &ApiState, headers: &HeaderMap) -> Result<Res
 
 pub(super) async fn revoke(state: &ApiState, headers: &HeaderMap) -> Result<Response<ResponseBody>, ApiError> {
     let (live, _) = authenticate(state, headers).await?;
-    state.service.destroy_token(&live.token.value).await?;
+    state.service.token_records().destroy(&live.token.value).await?;
     let accessor = live.token.value.immutable().accessor_id;
     tracing::info!(event = "acl.token.revoked", %accessor, "a token was revoked by its holder");
     Ok(ApiResponse::empty(StatusCode::NO_CONTENT).into_http())

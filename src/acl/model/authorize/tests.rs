@@ -17,7 +17,7 @@ fn grants(own: &str, direct: Policies<'_>, defaults: Policies<'_>, default_polic
     Grants { own_namespace: own.into(), direct: policy(direct), defaults: policy(defaults), default_policy }
 }
 
-/// What may be done, in letters: `rlw`, with `-` for what may not.
+/// Allowed accesses as letters: `rlw`, with `-` for denied ones.
 fn may(grants: &Grants, resource: Resource<'_>, namespace: &str) -> String {
     let letter = |(access, letter)| if grants.decide(&resource, access, namespace).is_allowed() { letter } else { '-' };
     [(Access::Read, 'r'), (Access::List, 'l'), (Access::Write, 'w')].map(letter).into_iter().collect()
@@ -153,7 +153,7 @@ fn rules_apply_in_the_namespace_of_the_token_or_in_the_named_one() {
         &[("default", all), ("default", near)],
         &[("a", "r--"), ("ax", "r--"), ("ab", "---"), ("b", "rlw")],
     );
-    // A closer block that says nothing of a resource leaves it to the next.
+    // A more specific block without a matching rule falls back to the next.
     let silent = "namespace \"b\" { key \"k\" { policy = \"read\" } }";
     check("default", &[("default", all), ("default", silent)], &[("b", "rlw")]);
     // Outside of all blocks is as close as a block with the name.
@@ -228,7 +228,7 @@ fn a_namespace_is_visible_to_callers_with_access_inside_it() {
     let twice = "namespace \"team\" { policy = \"read\" } namespace \"team\" { policy = \"deny\" acl = \"read\" }";
     check("default", &[("default", twice)], &[("team", "---")]);
     check("default", &[("default", "partition \"default\" { policy = \"write\" }")], &[("default", "---")]);
-    // What one policy gives another takes away.
+    // A deny rule of one policy overrides another's grant.
     let taken = "namespace \"team\" { key \"a\" { policy = \"deny\" } }";
     check(
         "default",

@@ -268,18 +268,20 @@ impl Parser<'_> {
     }
 
     fn build_test(&self, (listed, name): (bool, String), test: Predicate) -> Result<Expression, SelectorError> {
-        let told = |name: &str| format!("{}.{name}", if listed { "list" } else { "value" });
+        let qualified = |name: &str| format!("{}.{name}", if listed { "list" } else { "value" });
         let claims = if listed {
             self.claim_names.lists.contains_key(&name)
         } else {
             self.claim_names.values.contains_key(&name)
         };
         if !claims {
-            let name = told(&name).chars().take(128).collect();
+            let name = qualified(&name).chars().take(128).collect();
             return Err(SelectorError::Unknown { name, available: self.claim_names.describe_names() });
         }
         match test {
-            Predicate::Equals(_) | Predicate::Matches(_) if listed => Err(SelectorError::List { name: told(&name) }),
+            Predicate::Equals(_) | Predicate::Matches(_) if listed => {
+                Err(SelectorError::List { name: qualified(&name) })
+            }
             test if listed => Ok(Expression::List(name, test)),
             test => Ok(Expression::Value(name, test)),
         }

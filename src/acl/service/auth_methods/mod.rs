@@ -39,89 +39,106 @@ pub struct AuthMethodDraft {
     pub config: Map<String, Value>,
 }
 
+/// Operations on auth methods.
+#[derive(Debug, Clone, Copy)]
+pub struct AuthMethods<'a> {
+    service: &'a AclService,
+}
+
 impl AclService {
+    /// Returns the operations on auth methods.
+    pub fn auth_methods(&self) -> AuthMethods<'_> {
+        AuthMethods { service: self }
+    }
+}
+
+impl AuthMethods<'_> {
     /// Creates an auth method.
     ///
     /// # Errors
     /// The caller lacks `acl:write`, the draft is invalid, or the name is taken.
-    pub async fn create_auth_method(
-        &self,
+    pub async fn create(
+        self,
         caller: &Caller,
         namespace: &NamespaceName,
         draft: &AuthMethodDraft,
     ) -> Result<Stored<AuthMethodRecord>, ServiceError> {
         caller.require(Privilege::AclWrite, namespace)?;
-        retry_on_conflict(|| self.try_create_auth_method(namespace, draft)).await
+        retry_on_conflict(|| self.try_create(namespace, draft)).await
     }
 
-    async fn try_create_auth_method(
-        &self,
+    async fn try_create(
+        self,
         namespace: &NamespaceName,
         draft: &AuthMethodDraft,
     ) -> Result<Stored<AuthMethodRecord>, ServiceError> {
-        let target = self.writable_namespace(namespace).await?;
+        let target = self.service.records.writable_namespace(namespace).await?;
         let method = validate_draft(draft, Id::random(), target.name.clone(), None)?;
         let key = keys::auth_method(namespace, &method.name);
         let taken = || format!("Invalid Auth Method: An auth method with Name {:?} already exists", method.name);
-        self.require_absent(&key, taken).await?;
+        self.service.records.require_absent(&key, taken).await?;
         let transaction = Transaction::default().absent(&key).put(key, &method)?;
-        self.commit_new(&target, transaction, method).await
+        self.service.records.commit_new(&target, transaction, method).await
     }
 
     /// Returns the auth method; `None` if it does not exist.
     ///
     /// # Errors
     /// The caller lacks `acl:read`, or the namespace does not exist.
-    pub async fn auth_method(
-        &self,
+    pub async fn get(
+        self,
         caller: &Caller,
         namespace: &NamespaceName,
         name: &str,
         freshness: Freshness,
     ) -> Result<Option<Stored<AuthMethodRecord>>, ServiceError> {
         let key = is_name(name).then(|| keys::auth_method(namespace, name));
-        self.get_record(caller, namespace, key, freshness).await
+        self.service.records.get_record(caller, namespace, key, freshness).await
     }
 
     /// Lists the auth methods of one namespace, or of all.
     ///
     /// # Errors
     /// The caller lacks `acl:read` in the given namespace, or it does not exist.
-    pub async fn auth_methods(
-        &self,
+    pub async fn list(
+        self,
         caller: &Caller,
         namespace: Option<&NamespaceName>,
         freshness: Freshness,
     ) -> Result<RecordList<AuthMethodRecord>, ServiceError> {
-        self.list_records(caller, "auth-method", namespace, freshness).await
+        self.service.records.list_records(caller, "auth-method", namespace, freshness).await
     }
 
     /// Replaces an auth method except for its name and type; fields missing in the draft are cleared.
     ///
     /// # Errors
     /// The caller lacks `acl:write`, the method does not exist, or the draft is invalid.
-    pub async fn update_auth_method(
-        &self,
+    pub async fn update(
+        self,
         caller: &Caller,
         namespace: &NamespaceName,
         draft: &AuthMethodDraft,
     ) -> Result<Stored<AuthMethodRecord>, ServiceError> {
         caller.require(Privilege::AclWrite, namespace)?;
-        retry_on_conflict(|| self.try_update_auth_method(namespace, draft)).await
+        retry_on_conflict(|| self.try_update(namespace, draft)).await
     }
 
-    async fn try_update_auth_method(
-        &self,
+    async fn try_update(
+        self,
         namespace: &NamespaceName,
         draft: &AuthMethodDraft,
     ) -> Result<Stored<AuthMethodRecord>, ServiceError> {
-        let target = self.writable_namespace(namespace).await?;
+        let target = self.service.records.writable_namespace(namespace).await?;
         validate_name(&draft.name)?;
         let key = keys::auth_method(namespace, &draft.name);
-        let before = self.load_for_update::<AuthMethodRecord>(&key, || format!("auth method {:?}", draft.name)).await?;
+        let before = self
+            .service
+            .records
+            .load_for_update::<AuthMethodRecord>(&key, || format!("auth method {:?}", draft.name))
+            .await?;
         let method = validate_draft(draft, before.value.id, target.name.clone(), Some(before.value.kind))?;
         let transaction = Transaction::default().unchanged(&key, before.modified).put(key, &method)?;
-        self.commit_update(&target, transaction, &before, method).await
+        self.service.records.commit_update(&target, transaction, &before, method).await
     }
 
     /// Deletes an auth method; returns false if it does not exist. Its tokens are invalid at once. They and its binding
@@ -129,14 +146,9 @@ impl AclService {
     ///
     /// # Errors
     /// The caller lacks `acl:write`.
-    pub async fn delete_auth_method(
-        &self,
-        caller: &Caller,
-        namespace: &NamespaceName,
-        name: &str,
-    ) -> Result<bool, ServiceError> {
+    pub async fn delete(self, caller: &Caller, namespace: &NamespaceName, name: &str) -> Result<bool, ServiceError> {
         caller.require(Privilege::AclWrite, namespace)?;
-        let Some(removal) = retry_on_conflict(|| self.try_delete_auth_method(namespace, name)).await? else {
+        let Some(removal) = retry_on_conflict(|| self.try_delete(namespace, name)).await? else {
             return Ok(false);
         };
         if let Err(error) = self.delete_dependents(&removal, removal::INLINE_BATCHES).await {
@@ -146,17 +158,13 @@ impl AclService {
         Ok(true)
     }
 
-    async fn try_delete_auth_method(
-        &self,
-        namespace: &NamespaceName,
-        name: &str,
-    ) -> Result<Option<Removal>, ServiceError> {
-        let target = self.writable_namespace(namespace).await?;
+    async fn try_delete(self, namespace: &NamespaceName, name: &str) -> Result<Option<Removal>, ServiceError> {
+        let target = self.service.records.writable_namespace(namespace).await?;
         if !is_name(name) {
             return Ok(None);
         }
         let key = keys::auth_method(namespace, name);
-        let Some(before) = self.repository.get::<AuthMethodRecord>(&key, Freshness::Linearizable).await? else {
+        let Some(before) = self.service.repository.get::<AuthMethodRecord>(&key, Freshness::Linearizable).await? else {
             return Ok(None);
         };
         let removal = Removal { method: before.value.id, namespace: target.name.clone() };
@@ -164,7 +172,7 @@ impl AclService {
             .unchanged(&key, before.modified)
             .delete(key)
             .put(keys::removal("auth-method", &removal.method.to_string()), &removal)?;
-        self.repository.commit(target.require_unchanged(transaction)).await?;
+        self.service.repository.commit(target.require_unchanged(transaction)).await?;
         Ok(Some(removal))
     }
 }

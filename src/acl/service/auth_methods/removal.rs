@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
+use super::AuthMethods;
 use crate::acl::model::binding_rule::BindingRuleRecord;
 use crate::acl::model::id::Id;
 use crate::acl::model::names::NamespaceName;
@@ -33,19 +34,19 @@ pub(super) const INLINE_BATCHES: usize = 8;
 /// Delay before a failed removal is retried.
 const RETRY_DELAY: Duration = Duration::from_secs(30);
 
-impl AclService {
+impl AuthMethods<'_> {
     /// Deletes dependents of deleted methods until `stop`, starting with those from before a restart. Several servers
     /// may do so at once.
-    pub async fn remove_methods_until(&self, stop: CancellationToken) {
+    pub async fn run_removals(self, stop: CancellationToken) {
         let work = async {
             loop {
-                self.wait_until_open().await;
+                self.service.wait_until_open().await;
                 let Some((seen, done)) = self.resume_removals().await else { continue };
-                let store = self.repository.store();
+                let store = self.service.repository.store();
                 tokio::select! {
                     Ok(_) = store.changed(REMOVAL_PREFIX, seen), if done => {}
-                    () = self.clock.sleep(RETRY_DELAY), if !done => {}
-                    else => self.clock.sleep(RETRY_DELAY).await,
+                    () = self.service.clock.sleep(RETRY_DELAY), if !done => {}
+                    else => self.service.clock.sleep(RETRY_DELAY).await,
                 }
             }
         };
@@ -54,8 +55,8 @@ impl AclService {
 
     /// Runs all pending removals. Returns the revision at which they were listed and whether all are complete; `None`
     /// if a restore interrupted them.
-    async fn resume_removals(&self) -> Option<(Revision, bool)> {
-        let found = self.repository.all::<Removal>(REMOVAL_PREFIX, Freshness::Linearizable).await;
+    async fn resume_removals(self) -> Option<(Revision, bool)> {
+        let found = self.service.repository.all::<Removal>(REMOVAL_PREFIX, Freshness::Linearizable).await;
         let (removals, seen) = match found {
             Ok(found) => (found.entries, found.revision),
             Err(error) => {
@@ -81,27 +82,28 @@ impl AclService {
     }
 
     /// Deletes the dependents of a method in at most `batches` batches; returns the number of deleted records.
-    pub(super) async fn delete_dependents(&self, removal: &Removal, batches: usize) -> Result<usize, ServiceError> {
+    pub(super) async fn delete_dependents(self, removal: &Removal, batches: usize) -> Result<usize, ServiceError> {
         let mut budget = BatchBudget { batches, removed: 0 };
-        self.remove_rules(removal, &mut budget).await?;
-        self.remove_tokens(removal, &mut budget).await?;
+        self.delete_rules(removal, &mut budget).await?;
+        self.delete_tokens(removal, &mut budget).await?;
         if budget.batches > 0 {
             let key = keys::removal("auth-method", &removal.method.to_string());
-            self.repository.commit(Transaction::default().delete(key)).await?;
+            self.service.repository.commit(Transaction::default().delete(key)).await?;
         }
         Ok(budget.removed)
     }
 
-    async fn remove_rules(&self, removal: &Removal, budget: &mut BatchBudget) -> Result<(), ServiceError> {
+    async fn delete_rules(self, removal: &Removal, budget: &mut BatchBudget) -> Result<(), ServiceError> {
         let prefix = keys::within("binding-rule", Some(&removal.namespace));
         let mut after = None;
         loop {
-            let part = self.repository.page::<BindingRuleRecord>(&prefix, after, Freshness::Linearizable).await?;
+            let part =
+                self.service.repository.page::<BindingRuleRecord>(&prefix, after, Freshness::Linearizable).await?;
             let of_method = part.entries.into_iter().filter(|(_, rule)| rule.value.method_id == removal.method);
             let keys: Vec<Key> = of_method.map(|(key, _)| key).collect();
             for chunk in keys.chunks(Batch::MAX_OPERATIONS) {
                 let transaction = chunk.iter().cloned().fold(Transaction::default(), Transaction::delete);
-                if !budget.commit(self, transaction).await? {
+                if !budget.commit(self.service, transaction).await? {
                     return Ok(());
                 }
             }
@@ -112,23 +114,27 @@ impl AclService {
         }
     }
 
-    async fn remove_tokens(&self, removal: &Removal, budget: &mut BatchBudget) -> Result<(), ServiceError> {
+    async fn delete_tokens(self, removal: &Removal, budget: &mut BatchBudget) -> Result<(), ServiceError> {
         let prefix = format!("token-login/{}/", removal.method);
         let (mut after, mut unreadable) = (None, None);
         loop {
             // Always from the same key: deleted entries are gone, and only unreadable ones move the start.
-            let part = self.repository.page::<NamespaceName>(&prefix, after.clone(), Freshness::Linearizable).await?;
+            let part =
+                self.service.repository.page::<NamespaceName>(&prefix, after.clone(), Freshness::Linearizable).await?;
             let mut found = Vec::with_capacity(part.entries.len());
             for (key, namespace) in part.entries {
                 let token = match key.last_segment().parse() {
                     Ok(accessor) => {
-                        self.repository.get(&keys::token(&namespace.value, accessor), Freshness::Linearizable).await
+                        self.service
+                            .repository
+                            .get(&keys::token(&namespace.value, accessor), Freshness::Linearizable)
+                            .await
                     }
                     Err(_) => Ok(None),
                 };
                 match token {
                     Ok(token) => found.push((key, token)),
-                    Err(error) if self.repository.skip_unreadable(&error) => unreadable = Some(error),
+                    Err(error) if self.service.repository.skip_unreadable(&error) => unreadable = Some(error),
                     Err(error) => return Err(error),
                 }
             }
@@ -144,11 +150,11 @@ impl AclService {
                 let mut transaction = Transaction::default();
                 for (key, token) in chunk {
                     if let Some(token) = token {
-                        transaction = self.delete_token_records(token, transaction).await?;
+                        transaction = self.service.token_records().delete(token, transaction).await?;
                     }
                     transaction = transaction.delete(key.clone());
                 }
-                if !budget.commit(self, transaction).await? {
+                if !budget.commit(self.service, transaction).await? {
                     return Ok(());
                 }
             }
@@ -164,13 +170,13 @@ struct BatchBudget {
 
 impl BatchBudget {
     /// Commits a batch; returns false if the budget is used up.
-    async fn commit(&mut self, directory: &AclService, transaction: Transaction) -> Result<bool, ServiceError> {
+    async fn commit(&mut self, service: &AclService, transaction: Transaction) -> Result<bool, ServiceError> {
         if self.batches == 0 {
             return Ok(false);
         }
         self.batches -= 1;
         let writes = transaction.writes();
-        match directory.repository.commit(transaction).await {
+        match service.repository.commit(transaction).await {
             Ok(_) => self.removed += writes,
             // Another writer changed one of these records; they are read again.
             Err(ServiceError::Commit(CommitError::Conflict(_))) => {}

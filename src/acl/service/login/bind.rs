@@ -24,25 +24,25 @@ pub(super) struct Grant {
     pub(super) roles: Vec<Id>,
 }
 
-impl AclService {
+impl Grant {
     /// Evaluates the rules of a method for verified claims; `None` if none grants anything. `claim_names` holds the
     /// names that the method maps.
-    pub(super) async fn bind(
-        &self,
+    pub(super) async fn evaluate(
+        service: &AclService,
         method: &AuthMethodRecord,
         claim_names: &VerifiedClaims,
         claims: &VerifiedClaims,
-    ) -> Result<Option<Grant>, LoginError> {
+    ) -> Result<Option<Self>, LoginError> {
         let prefix = keys::within("binding-rule", Some(&method.namespace));
-        let rules = self.repository.all::<BindingRuleRecord>(&prefix, Freshness::Linearizable).await?.entries;
-        let mut grant = Grant::default();
+        let rules = service.repository.all::<BindingRuleRecord>(&prefix, Freshness::Linearizable).await?.entries;
+        let mut grant = Self::default();
         let mut bound_any = false;
         for rule in rules.iter().map(|rule| &rule.value).filter(|rule| rule.method_id == method.id) {
             if !selects(rule, claim_names, claims) {
                 continue;
             }
             let bound = rule.bind.bind(claims).map_err(|reason| LoginError::Bind { rule: rule.id, reason })?;
-            bound_any |= self.add_to_grant(method, bound, &mut grant).await?;
+            bound_any |= grant.add(service, method, bound).await?;
         }
         if !bound_any {
             return Ok(None);
@@ -59,34 +59,34 @@ impl AclService {
     }
 
     /// Adds a bind target to the grant; returns false for a role or policy that does not exist.
-    async fn add_to_grant(
-        &self,
+    async fn add(
+        &mut self,
+        service: &AclService,
         method: &AuthMethodRecord,
         bound: BindTarget,
-        grant: &mut Grant,
     ) -> Result<bool, ServiceError> {
         let (ids, key) = match bound {
             BindTarget::Service(service_name) => {
-                grant.links.service_identities.push(ServiceIdentity { service_name, datacenters: Vec::new() });
+                self.links.service_identities.push(ServiceIdentity { service_name, datacenters: Vec::new() });
                 return Ok(true);
             }
             BindTarget::Node(node_name) => {
-                grant.links.node_identities.push(NodeIdentity { node_name, datacenter: self.datacenter.clone() });
+                self.links.node_identities.push(NodeIdentity { node_name, datacenter: service.datacenter.clone() });
                 return Ok(true);
             }
             BindTarget::Template(template_name, name) => {
                 let template_variables = name.map(|name| Map::from_iter([("name".to_owned(), Value::String(name))]));
-                grant.links.templated_policies.push(TemplatedPolicy {
+                self.links.templated_policies.push(TemplatedPolicy {
                     template_name,
                     template_variables,
                     datacenters: Vec::new(),
                 });
                 return Ok(true);
             }
-            BindTarget::Role(name) => (&mut grant.roles, keys::role_name(&method.namespace, &name)),
-            BindTarget::Policy(name) => (&mut grant.links.policies, keys::policy_name(&method.namespace, &name)),
+            BindTarget::Role(name) => (&mut self.roles, keys::role_name(&method.namespace, &name)),
+            BindTarget::Policy(name) => (&mut self.links.policies, keys::policy_name(&method.namespace, &name)),
         };
-        let Some(found) = self.repository.get::<Id>(&key, Freshness::Linearizable).await? else { return Ok(false) };
+        let Some(found) = service.repository.get::<Id>(&key, Freshness::Linearizable).await? else { return Ok(false) };
         if !ids.contains(&found.value) {
             ids.push(*found.value);
         }

@@ -15,7 +15,6 @@ use crate::acl::model::names::{NamespaceName, is_name};
 use crate::acl::model::secret::PlainSecret;
 use crate::acl::model::token::LoginOrigin;
 use crate::acl::model::verified_claims::VerifiedClaims;
-use crate::acl::service::acl_service::AclService;
 use crate::acl::service::caller::LiveToken;
 use crate::acl::service::error::ServiceError;
 use crate::acl::service::keys;
@@ -69,7 +68,7 @@ impl LoginMethods {
         let unknown = || LoginError::Unknown(name.chars().take(128).collect());
         let key = keys::auth_method(namespace, name);
         let found = if is_name(name) {
-            self.directory.repository.get::<AuthMethodRecord>(&key, Freshness::Linearizable).await?
+            self.service.repository.get::<AuthMethodRecord>(&key, Freshness::Linearizable).await?
         } else {
             None
         };
@@ -77,9 +76,7 @@ impl LoginMethods {
         let verifier = self.verifiers.get_or_build(&method).map_err(LoginError::Service)?;
         let verified = self.verify_claims(&verifier, &request.unverified_jwt).await?;
         let record = &method.value;
-        let grant = self
-            .directory
-            .bind(record, &verifier.config.claim_names(), &verified)
+        let grant = Grant::evaluate(&self.service, record, &verifier.config.claim_names(), &verified)
             .await?
             .ok_or(LoginError::NoBinding)?;
 
@@ -98,7 +95,7 @@ impl LoginMethods {
         verifier: &Verifier,
         unverified_jwt: &SecretString,
     ) -> Result<VerifiedClaims, LoginError> {
-        let (config, now) = (&verifier.config, self.directory.now());
+        let (config, now) = (&verifier.config, self.service.now());
         match &config.accepts {
             AcceptedIdentity::Cloud { issuer, audiences } => {
                 let claims: SignedClaims =
@@ -125,15 +122,15 @@ impl LoginMethods {
     ) -> Result<LiveToken, ServiceError> {
         let record = &method.value;
         let key = keys::auth_method(&record.namespace, &record.name);
-        let current = self.directory.repository.get::<AuthMethodRecord>(&key, Freshness::Linearizable).await?;
+        let current = self.service.repository.get::<AuthMethodRecord>(&key, Freshness::Linearizable).await?;
         match current {
             None => return Err(ServiceError::NotFound(format!("auth method {:?} was deleted", record.name))),
             // The rules of the method may have changed; the client must log in again.
             Some(now) if now.modified != method.modified => return Err(ServiceError::Contention),
             Some(_) => {}
         }
-        let target = self.directory.writable_namespace(&record.namespace).await?;
-        let now = self.directory.now();
+        let target = self.service.records.writable_namespace(&record.namespace).await?;
+        let now = self.service.now();
         let new = NewToken {
             accessor: Id::random(),
             secret: secret.clone(),
@@ -151,22 +148,26 @@ impl LoginMethods {
                 facts: identity_facts(verified),
             }),
         };
-        self.directory.insert_token(&target, new, Transaction::default().unchanged(&key, method.modified)).await
+        self.service.token_records().insert(&target, new, Transaction::default().unchanged(&key, method.modified)).await
     }
 }
 
-impl AclService {
+impl LoginMethods {
     /// Deletes the login token with that secret.
     ///
     /// # Errors
     /// No valid token has it, or it was not created by a login.
     pub async fn log_out(&self, secret: &PlainSecret) -> Result<LiveToken, ServiceError> {
-        let live =
-            self.live_token_by_secret(secret, Freshness::Linearizable).await?.ok_or(ServiceError::UnknownSecret)?;
+        let live = self
+            .service
+            .authenticator()
+            .live_token_by_secret(secret, Freshness::Linearizable)
+            .await?
+            .ok_or(ServiceError::UnknownSecret)?;
         if live.token.value.immutable().login.is_none() {
             return Err(ServiceError::Forbidden("Permission denied: token wasn't created via login".to_owned()));
         }
-        self.destroy_token(&live.token.value).await?;
+        self.service.token_records().destroy(&live.token.value).await?;
         Ok(live)
     }
 }

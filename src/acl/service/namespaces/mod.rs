@@ -4,12 +4,13 @@ mod removal;
 
 use std::collections::BTreeMap;
 
-use super::acl_service::{AclService, namespace_marked, namespace_not_found};
+use super::acl_service::AclService;
 use super::caller::{Caller, Privilege};
 use super::error::ServiceError;
 use super::keys;
 use super::links::{LinkDraft, LinkKind, truncate};
 use super::lists::{Omitted, RecordList};
+use super::records::{namespace_marked, namespace_not_found};
 use super::repository::{ListOf, Stored};
 use super::transaction::{Transaction, retry_on_conflict};
 use crate::acl::model::names::NamespaceName;
@@ -42,14 +43,39 @@ impl DefaultsDraft {
     }
 }
 
+/// Operations on namespaces.
+#[derive(Debug, Clone, Copy)]
+pub struct Namespaces<'a> {
+    service: &'a AclService,
+}
+
 impl AclService {
+    /// Returns the operations on namespaces.
+    pub fn namespaces(&self) -> Namespaces<'_> {
+        Namespaces { service: self }
+    }
+}
+
+impl Namespaces<'_> {
+    /// Returns the namespace record; `None` if it does not exist.
+    ///
+    /// # Errors
+    /// The store failed.
+    pub async fn get(
+        self,
+        name: &NamespaceName,
+        freshness: Freshness,
+    ) -> Result<Option<Stored<NamespaceRecord>>, ServiceError> {
+        self.service.records.namespace(name, freshness).await
+    }
+
     /// Creates a namespace.
     ///
     /// # Errors
     /// The caller lacks `operator:write`, or `acl:write` if the draft has defaults; the draft is invalid; the name is
     /// taken.
-    pub async fn create_namespace(
-        &self,
+    pub async fn create(
+        self,
         caller: &Caller,
         name: &str,
         draft: &NamespaceDraft,
@@ -61,15 +87,15 @@ impl AclService {
         let name: NamespaceName = name.parse().map_err(|reason| {
             ServiceError::Invalid(format!("Invalid Namespace: invalid Name {:?}: {reason}", truncate(name)))
         })?;
-        retry_on_conflict(|| self.try_create_namespace(&name, draft)).await
+        retry_on_conflict(|| self.try_create(&name, draft)).await
     }
 
-    async fn try_create_namespace(
-        &self,
+    async fn try_create(
+        self,
         name: &NamespaceName,
         draft: &NamespaceDraft,
     ) -> Result<Stored<NamespaceRecord>, ServiceError> {
-        if let Some(there) = self.namespace(name, Freshness::Linearizable).await? {
+        if let Some(there) = self.service.records.namespace(name, Freshness::Linearizable).await? {
             return Err(match there.value.deleted_at {
                 Some(_) => namespace_marked(&there.value.name),
                 None => ServiceError::Conflict(format!(
@@ -78,9 +104,10 @@ impl AclService {
                 )),
             });
         }
-        let namespace = self.namespace_record(name.clone(), draft).await?;
+        let namespace = self.build_record(name.clone(), draft).await?;
         let key = keys::namespace(name);
-        let revision = self.repository.commit(Transaction::default().absent(&key).put(key, &namespace)?).await?;
+        let revision =
+            self.service.repository.commit(Transaction::default().absent(&key).put(key, &namespace)?).await?;
         Ok(Stored { value: namespace.into(), created: revision, modified: revision })
     }
 
@@ -88,14 +115,14 @@ impl AclService {
     ///
     /// # Errors
     /// The caller has neither `operator:read` nor any access inside the namespace.
-    pub async fn visible_namespace(
-        &self,
+    pub async fn get_visible(
+        self,
         caller: &Caller,
         name: &NamespaceName,
         freshness: Freshness,
     ) -> Result<Option<Stored<NamespaceRecord>>, ServiceError> {
         if caller.can_see_namespace(name) {
-            self.namespace(name, freshness).await
+            self.service.records.namespace(name, freshness).await
         } else {
             Err(caller.denied("operator:read").into())
         }
@@ -105,15 +132,15 @@ impl AclService {
     ///
     /// # Errors
     /// The store failed.
-    pub async fn namespaces(
-        &self,
+    pub async fn list(
+        self,
         caller: &Caller,
         freshness: Freshness,
     ) -> Result<RecordList<NamespaceRecord>, ServiceError> {
-        let ListOf { mut entries, unreadable, revision } = self.repository.all("namespace/", freshness).await?;
+        let ListOf { mut entries, unreadable, revision } = self.service.repository.all("namespace/", freshness).await?;
         let all = entries.len();
         entries.retain(|namespace: &Stored<NamespaceRecord>| caller.can_see_namespace(&namespace.value.name));
-        let unreadable = unreadable || self.repository.has_unreadable("namespace/");
+        let unreadable = unreadable || self.service.repository.has_unreadable("namespace/");
         let omitted = Omitted { forbidden: entries.len() < all, unreadable };
         Ok(RecordList { entries, omitted, revision })
     }
@@ -123,31 +150,31 @@ impl AclService {
     /// # Errors
     /// The caller lacks `operator:write`, or `acl:write` if the draft or the namespace has defaults; the namespace does
     /// not exist or is marked for deletion; the draft is invalid.
-    pub async fn update_namespace(
-        &self,
+    pub async fn update(
+        self,
         caller: &Caller,
         name: &NamespaceName,
         draft: &NamespaceDraft,
     ) -> Result<Stored<NamespaceRecord>, ServiceError> {
         require_privileges(caller, draft)?;
-        retry_on_conflict(|| self.try_update_namespace(caller, name, draft)).await
+        retry_on_conflict(|| self.try_update(caller, name, draft)).await
     }
 
-    async fn try_update_namespace(
-        &self,
+    async fn try_update(
+        self,
         caller: &Caller,
         name: &NamespaceName,
         draft: &NamespaceDraft,
     ) -> Result<Stored<NamespaceRecord>, ServiceError> {
-        let before = self.active_namespace(name).await?;
+        let before = self.service.records.active_namespace(name).await?;
         // Removing a default policy with deny rules grants permissions, as adding one does.
         if before.value.defaults.as_ref().is_some_and(|defaults| !defaults.is_empty()) {
             caller.require(Privilege::AclWrite, &NamespaceName::default_namespace())?;
         }
-        let namespace = self.namespace_record(before.value.name.clone(), draft).await?;
+        let namespace = self.build_record(before.value.name.clone(), draft).await?;
         let key = keys::namespace(name);
         let transaction = Transaction::default().unchanged(&key, before.modified).put(key, &namespace)?;
-        let modified = self.repository.commit(transaction).await?;
+        let modified = self.service.repository.commit(transaction).await?;
         Ok(Stored { value: namespace.into(), created: before.created, modified })
     }
 
@@ -156,40 +183,43 @@ impl AclService {
     ///
     /// # Errors
     /// The caller lacks `operator:write`; the namespace does not exist or is `default`.
-    pub async fn delete_namespace(&self, caller: &Caller, name: &NamespaceName) -> Result<bool, ServiceError> {
+    pub async fn delete(self, caller: &Caller, name: &NamespaceName) -> Result<bool, ServiceError> {
         caller.require(Privilege::OperatorWrite, name)?;
         if name.is_default() {
             return Err(ServiceError::Invalid("Delete operation not permitted on the default namespace".to_owned()));
         }
-        retry_on_conflict(|| self.try_delete_namespace(name)).await
+        retry_on_conflict(|| self.try_delete(name)).await
     }
 
-    async fn try_delete_namespace(&self, name: &NamespaceName) -> Result<bool, ServiceError> {
-        let Some(before) = self.namespace(name, Freshness::Linearizable).await? else {
+    async fn try_delete(self, name: &NamespaceName) -> Result<bool, ServiceError> {
+        let Some(before) = self.service.records.namespace(name, Freshness::Linearizable).await? else {
             return Err(namespace_not_found(name));
         };
         if before.value.deleted_at.is_some() {
             return Ok(false);
         }
-        let namespace = NamespaceRecord { deleted_at: Some(self.now()), ..(*before.value).clone() };
+        let namespace = NamespaceRecord { deleted_at: Some(self.service.now()), ..(*before.value).clone() };
         let key = keys::namespace(name);
-        self.repository.commit(Transaction::default().unchanged(&key, before.modified).put(key, &namespace)?).await?;
+        self.service
+            .repository
+            .commit(Transaction::default().unchanged(&key, before.modified).put(key, &namespace)?)
+            .await?;
         Ok(true)
     }
 
-    async fn namespace_record(
-        &self,
-        name: NamespaceName,
-        draft: &NamespaceDraft,
-    ) -> Result<NamespaceRecord, ServiceError> {
+    async fn build_record(self, name: NamespaceName, draft: &NamespaceDraft) -> Result<NamespaceRecord, ServiceError> {
         if let Some(error) = meta_error(&draft.meta) {
             return Err(ServiceError::Invalid(format!("Invalid Namespace: {error}")));
         }
         let default_namespace = NamespaceName::default_namespace();
         let defaults = match &draft.defaults {
             Some(defaults) => Some(NamespaceDefaults {
-                policies: self.resolve_links(&default_namespace, LinkKind::Policy, &defaults.policies).await?,
-                roles: self.resolve_links(&default_namespace, LinkKind::Role, &defaults.roles).await?,
+                policies: self
+                    .service
+                    .links()
+                    .resolve(&default_namespace, LinkKind::Policy, &defaults.policies)
+                    .await?,
+                roles: self.service.links().resolve(&default_namespace, LinkKind::Role, &defaults.roles).await?,
             }),
             None => None,
         };

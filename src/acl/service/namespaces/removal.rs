@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
+use super::Namespaces;
 use crate::acl::model::namespace::NamespaceRecord;
 use crate::acl::model::token::TokenRecord;
-use crate::acl::service::acl_service::AclService;
 use crate::acl::service::error::ServiceError;
 use crate::acl::service::keys;
 use crate::acl::service::repository::{PAGE, Stored, decode};
@@ -34,21 +34,21 @@ enum RemovalOutcome {
     Unreadable(usize),
 }
 
-impl AclService {
+impl Namespaces<'_> {
     /// Deletes marked namespaces until `stop`, starting with those from before a restart.
-    pub async fn remove_namespaces_until(&self, stop: CancellationToken) {
-        stop.run_until_cancelled(self.remove_namespaces()).await;
+    pub async fn run_removals(self, stop: CancellationToken) {
+        stop.run_until_cancelled(self.run()).await;
     }
 
-    async fn remove_namespaces(&self) {
+    async fn run(self) {
         loop {
-            self.wait_until_open().await;
-            let done = match self.remove_marked().await {
+            self.service.wait_until_open().await;
+            let done = match self.delete_marked().await {
                 Ok((seen, done)) => {
-                    let changed = self.repository.store().changed("namespace/", seen);
+                    let changed = self.service.repository.store().changed("namespace/", seen);
                     tokio::select! {
                         changed = changed => changed.is_ok(),
-                        () = self.clock.sleep(RETRY_DELAY), if !done => true,
+                        () = self.service.clock.sleep(RETRY_DELAY), if !done => true,
                     }
                 }
                 Err(ServiceError::Restoring) => continue,
@@ -58,18 +58,18 @@ impl AclService {
                 }
             };
             if !done {
-                self.clock.sleep(RETRY_DELAY).await;
+                self.service.clock.sleep(RETRY_DELAY).await;
             }
         }
     }
 
     /// Deletes all marked namespaces. Returns the revision at which they were listed and whether all are complete.
-    async fn remove_marked(&self) -> Result<(Revision, bool), ServiceError> {
-        let all = self.repository.all::<NamespaceRecord>("namespace/", Freshness::Linearizable).await?;
+    async fn delete_marked(self) -> Result<(Revision, bool), ServiceError> {
+        let all = self.service.repository.all::<NamespaceRecord>("namespace/", Freshness::Linearizable).await?;
         let (seen, mut done) = (all.revision, true);
         for marked in all.entries.iter().filter(|namespace| namespace.value.deleted_at.is_some()) {
             let namespace = marked.value.name.as_str();
-            match self.remove_namespace(marked).await {
+            match self.delete_one(marked).await {
                 Ok(RemovalOutcome::Complete(records)) => {
                     tracing::info!(event = "acl.namespace.removed", namespace, records, "deleted a namespace");
                 }
@@ -88,7 +88,7 @@ impl AclService {
         Ok((seen, done))
     }
 
-    async fn remove_namespace(&self, marked: &Stored<NamespaceRecord>) -> Result<RemovalOutcome, ServiceError> {
+    async fn delete_one(self, marked: &Stored<NamespaceRecord>) -> Result<RemovalOutcome, ServiceError> {
         let own = keys::namespace(&marked.value.name);
         let removed = AtomicUsize::new(0);
         retry_on_conflict(async || match self.delete_contents(marked, &removed).await {
@@ -101,7 +101,7 @@ impl AclService {
     /// Deletes the contents and then the namespace record; counts deleted records in `removed`. Fails with a conflict
     /// if a token changes meanwhile.
     async fn delete_contents(
-        &self,
+        self,
         marked: &Stored<NamespaceRecord>,
         removed: &AtomicUsize,
     ) -> Result<RemovalOutcome, ServiceError> {
@@ -114,18 +114,18 @@ impl AclService {
             let mut after = None;
             loop {
                 let page = Page { after, limit: PAGE };
-                let listing = self.repository.store().list(&prefix, page, Freshness::Linearizable).await?;
+                let listing = self.service.repository.store().list(&prefix, page, Freshness::Linearizable).await?;
                 after = listing.entries.last().filter(|_| listing.more).map(|(key, _)| key.clone());
                 for (key, record) in listing.entries {
                     // One more for the namespace record itself.
                     if transaction.writes() + MAX_TOKEN_RECORDS + 1 > Batch::MAX_OPERATIONS {
-                        self.repository.commit(std::mem::replace(&mut transaction, while_marked())).await?;
+                        self.service.repository.commit(std::mem::replace(&mut transaction, while_marked())).await?;
                         removed.fetch_add(std::mem::take(&mut pending), Ordering::Relaxed);
                     }
                     transaction = if kind != "token" {
                         transaction.delete(key)
                     } else if let Ok(token) = decode::<TokenRecord>(&key, &record) {
-                        self.delete_token_records(&token, transaction).await?
+                        self.service.token_records().delete(&token, transaction).await?
                     } else {
                         // The index entry by secret would remain, as the hash of the secret is unknown.
                         unreadable += 1;
@@ -139,10 +139,10 @@ impl AclService {
             }
         }
         if unreadable > 0 {
-            self.repository.commit(transaction).await?;
+            self.service.repository.commit(transaction).await?;
             return Ok(RemovalOutcome::Unreadable(unreadable));
         }
-        self.repository.commit(transaction.delete(own.clone())).await?;
+        self.service.repository.commit(transaction.delete(own.clone())).await?;
         Ok(RemovalOutcome::Complete(removed.load(Ordering::Relaxed) + pending))
     }
 }

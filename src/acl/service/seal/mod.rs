@@ -66,9 +66,9 @@ impl Sealer {
     /// # Errors
     /// The file cannot be read or created, or lacks a key that the store names.
     pub async fn open(path: &Path, store: &dyn Store) -> Result<Self, SealKeyError> {
-        let mut record_value = store.get(&key_record(), Freshness::Linearizable).await?;
+        let mut record = store.get(&key_record(), Freshness::Linearizable).await?;
         if !path.try_exists().map_err(|source| SealKeyError::Create { path: path.to_owned(), source })? {
-            if record_value.is_some() {
+            if record.is_some() {
                 return Err(SealKeyError::Missing { path: path.to_owned() });
             }
             // Before the key file: a key file without this marker and without store records belongs to a lost store.
@@ -77,8 +77,8 @@ impl Sealer {
         }
         let keyring = file::read(path)?;
         loop {
-            if let Some(record_value) = record_value {
-                let keys = active_keys(path, &keyring, &record_value)?;
+            if let Some(record) = record {
+                let keys = active_keys(path, &keyring, &record)?;
                 let known = RwLock::new(Arc::new(keys));
                 return Ok(Self { file: path.to_owned(), known, rekey_progress: tokio::sync::Mutex::default() });
             }
@@ -86,7 +86,7 @@ impl Sealer {
             match store.commit(Batch { checks: vec![Check::Absent(key_record())], writes }).await {
                 // Another server on the same store may have written it first.
                 Ok(_) | Err(CommitError::Conflict(_)) => {
-                    record_value = store.get(&key_record(), Freshness::Linearizable).await?
+                    record = store.get(&key_record(), Freshness::Linearizable).await?
                 }
                 Err(error) => return Err(error.into()),
             }
@@ -102,14 +102,14 @@ impl Sealer {
     ///
     /// # Errors
     /// The file lacks a key that the record names, or cannot be read.
-    pub async fn refresh(&self, record_value: &Record) -> Result<Arc<SealKeys>, SealKeyError> {
+    pub async fn refresh(&self, record: &Record) -> Result<Arc<SealKeys>, SealKeyError> {
         let known = self.keys();
-        if known.at >= record_value.modified {
+        if known.at >= record.modified {
             return Ok(known);
         }
-        match SealKeys::new(&known.file, &record_value.value, record_value.modified) {
+        match SealKeys::new(&known.file, &record.value, record.modified) {
             Ok(keys) => Ok(self.keep(keys)),
-            Err(_) => Ok(self.keep(active_keys(&self.file, &self.file(file::read).await?, record_value)?)),
+            Err(_) => Ok(self.keep(active_keys(&self.file, &self.file(file::read).await?, record)?)),
         }
     }
 
@@ -117,10 +117,10 @@ impl Sealer {
     ///
     /// # Errors
     /// See [`Sealer::refresh`]; the file cannot be replaced.
-    pub async fn reload_file(&self, record_value: &Record, generate: bool) -> Result<Arc<SealKeys>, SealKeyError> {
-        let mut keys = active_keys(&self.file, &self.file(file::read).await?, record_value)?;
+    pub async fn reload_file(&self, record: &Record, generate: bool) -> Result<Arc<SealKeys>, SealKeyError> {
+        let mut keys = active_keys(&self.file, &self.file(file::read).await?, record)?;
         if generate {
-            keys = active_keys(&self.file, &self.file(file::prepend).await?, record_value)?;
+            keys = active_keys(&self.file, &self.file(file::prepend).await?, record)?;
         }
         Ok(self.keep(keys))
     }
@@ -141,7 +141,7 @@ impl Sealer {
     }
 }
 
-fn active_keys(path: &Path, keyring: &Keyring, record_value: &Record) -> Result<SealKeys, SealKeyError> {
+fn active_keys(path: &Path, keyring: &Keyring, record: &Record) -> Result<SealKeys, SealKeyError> {
     let other = |wanted| SealKeyError::Mismatch { path: path.to_owned(), found: keyring.ids(), wanted };
-    SealKeys::new(keyring, &record_value.value, record_value.modified).map_err(other)
+    SealKeys::new(keyring, &record.value, record.modified).map_err(other)
 }

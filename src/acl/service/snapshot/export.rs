@@ -19,32 +19,30 @@ pub struct SnapshotExport {
     ended: Option<u64>,
 }
 
-impl AclService {
+impl SnapshotExport {
     /// Starts an export of the store's current state.
     ///
     /// # Errors
     /// The caller lacks `operator:write` or `acl:write` in `default`; the store failed.
-    pub async fn snapshot(&self, caller: &Caller) -> Result<SnapshotExport, ServiceError> {
+    pub async fn start(service: &AclService, caller: &Caller) -> Result<Self, ServiceError> {
         require_snapshot_privileges(caller)?;
-        let epoch = self.epoch(Freshness::Linearizable).await?;
+        let epoch = service.epoch(Freshness::Linearizable).await?;
         // For operators and early rejection; the key record among the data is authoritative.
-        let keys = self.reload_keys().await?;
-        let export = self.repository.store().export().await?;
+        let keys = service.reload_keys().await?;
+        let export = service.repository.store().export().await?;
         // Detects a restore that began before the export.
-        if !self.epoch(Freshness::Linearizable).await?.is(epoch) {
+        if !service.epoch(Freshness::Linearizable).await?.is(epoch) {
             return Err(ServiceError::Restoring);
         }
         let header = SnapshotHeader {
-            datacenter: self.datacenter.clone(),
+            datacenter: service.datacenter.clone(),
             key_ids: keys.active.keys().map(|key| key.id().to_owned()).collect(),
             revision: export.revision().0,
-            taken: self.now(),
+            taken: service.now(),
         };
-        Ok(SnapshotExport { export, header, writer: None, ended: None })
+        Ok(Self { export, header, writer: None, ended: None })
     }
-}
 
-impl SnapshotExport {
     /// Returns the next bytes; `None` after the last.
     ///
     /// # Errors

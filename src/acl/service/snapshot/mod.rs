@@ -4,6 +4,7 @@
 
 // 0: parts of a restore
 mod spool;
+mod existing_keys;
 mod restore_writes;
 
 // 1: restore and export
@@ -17,7 +18,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::task::TaskTracker;
 
 pub use self::export::SnapshotExport;
-pub use self::restore::AuthorizedRestore;
+pub use self::restore::{AuthorizedRestore, Restore};
 pub use self::spool::Spool;
 use super::acl_service::AclService;
 use super::caller::{Caller, Privilege};
@@ -79,13 +80,13 @@ impl RestoreRunner {
     pub async fn run(
         &self,
         turn: OwnedSemaphorePermit,
-        directory: &Arc<AclService>,
+        service: &Arc<AclService>,
         presented: Option<PlainSecret>,
         spool: Spool,
     ) -> Result<RestoreResult, ServiceError> {
-        let directory = Arc::clone(directory);
+        let service = Arc::clone(service);
         let restoring = self.tasks.spawn(async move {
-            let outcome = directory.restore(presented.as_ref(), spool).await;
+            let outcome = service.restore().run(presented.as_ref(), spool).await;
             drop(turn);
             match &outcome {
                 Ok(restored) => {

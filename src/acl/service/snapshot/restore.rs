@@ -5,9 +5,9 @@
 //! without which nothing is accessible, are written last, together with the deletion of the marker. An interrupted
 //! restore leaves the marker, and the next one starts over.
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
+use super::existing_keys::ExistingKeys;
 use super::restore_writes::RestoreWriter;
 use super::spool::{SnapshotPieces, Spool, invalid};
 use super::{RestoreResult, is_restore_record, require_snapshot_privileges};
@@ -20,7 +20,7 @@ use crate::acl::service::error::ServiceError;
 use crate::acl::service::keys;
 use crate::acl::service::restore_lock::RestoreMarker;
 use crate::acl::service::seal;
-use crate::acl::store::{Batch, Check, CommitError, Export, Freshness, Key, Page, Revision, Write};
+use crate::acl::store::{Batch, Check, CommitError, Freshness, Key, Page, Revision, Write};
 use crate::error_chain::format_chain;
 
 /// Proof that the caller may restore.
@@ -34,27 +34,40 @@ pub struct AuthorizedRestore {
 /// Time between the marker and the first change, in which running requests finish.
 const DRAIN: Duration = Duration::from_secs(1);
 
-/// Records and keys per read.
+/// Keys per read.
 const RECORDS: usize = 64;
 
 const NAMESPACES: &str = "namespace/";
 
+/// Replacement of all records by those of a snapshot.
+#[derive(Debug, Clone, Copy)]
+pub struct Restore<'a> {
+    service: &'a AclService,
+}
+
 impl AclService {
+    /// Returns the restore of snapshots.
+    pub fn restore(&self) -> Restore<'_> {
+        Restore { service: self }
+    }
+}
+
+impl Restore<'_> {
     /// Authorizes a restore: the caller needs the privileges, or, if a restore was interrupted, must be the one that
     /// began it.
     ///
     /// # Errors
     /// The caller is not allowed; the store failed.
-    pub async fn authorize_restore(&self, presented: Option<&PlainSecret>) -> Result<AuthorizedRestore, ServiceError> {
-        let seen = self.restore_lock.load_state(&self.repository, Freshness::Linearizable).await?;
+    pub async fn authorize(self, presented: Option<&PlainSecret>) -> Result<AuthorizedRestore, ServiceError> {
+        let seen = self.service.restore_lock.load_state(&self.service.repository, Freshness::Linearizable).await?;
         let Some(marker) = seen.marker else {
-            let caller = self.authenticate(presented, Freshness::Linearizable).await?;
+            let caller = self.service.authenticator().authenticate(presented, Freshness::Linearizable).await?;
             require_snapshot_privileges(&caller)?;
             return Ok(AuthorizedRestore { accessor: caller.accessor(), marker: None });
         };
         let same = match (&marker.value.by, presented) {
             // The key record may be from before or from the snapshot, so any key of the file counts.
-            (Some(by), Some(secret)) => self.sealer.keys().file.keys().any(|key| key.hash(secret) == *by),
+            (Some(by), Some(secret)) => self.service.sealer.keys().file.keys().any(|key| key.hash(secret) == *by),
             (None, None) => true,
             _ => false,
         };
@@ -68,14 +81,14 @@ impl AclService {
     }
 
     /// Validates the spooled snapshot and replaces all records by it.
-    pub(super) async fn restore(
-        &self,
+    pub(super) async fn run(
+        self,
         presented: Option<&PlainSecret>,
         mut spool: Spool,
     ) -> Result<RestoreResult, ServiceError> {
-        let records = self.validate_snapshot(&mut spool.pieces().await?).await?;
+        let records = self.validate(&mut spool.pieces().await?).await?;
         // Authorize again: the upload may have taken long.
-        let authorized = self.authorize_restore(presented).await?;
+        let authorized = self.authorize(presented).await?;
         let marker = self.put_marker(&authorized, presented).await?;
         tracing::warn!(
             event = "acl.restore.started",
@@ -84,12 +97,12 @@ impl AclService {
         );
         tokio::time::sleep(DRAIN).await;
         let revision = self.replace(&mut spool, marker).await?;
-        self.restore_lock.load_state(&self.repository, Freshness::Linearizable).await?;
+        self.service.restore_lock.load_state(&self.service.repository, Freshness::Linearizable).await?;
         Ok(RestoreResult { records, revision, by: authorized.accessor })
     }
 
     /// Validates all pieces for this server; returns the number of records.
-    async fn validate_snapshot(&self, pieces: &mut SnapshotPieces<'_>) -> Result<u64, ServiceError> {
+    async fn validate(self, pieces: &mut SnapshotPieces<'_>) -> Result<u64, ServiceError> {
         let default_namespace = keys::namespace(&NamespaceName::default_namespace());
         let mut has_default_namespace = false;
         while let Some(piece) = pieces.next().await? {
@@ -119,25 +132,25 @@ impl AclService {
         Err(invalid(&SnapshotError::Truncated))
     }
 
-    async fn check_header(&self, header: &SnapshotHeader) -> Result<(), ServiceError> {
-        if header.datacenter != self.datacenter {
+    async fn check_header(self, header: &SnapshotHeader) -> Result<(), ServiceError> {
+        if header.datacenter != self.service.datacenter {
             return Err(ServiceError::Invalid(format!(
                 "Invalid snapshot: it is of datacenter {:?}, but this server is of {:?}",
-                header.datacenter, self.datacenter
+                header.datacenter, self.service.datacenter
             )));
         }
         let named = header.key_ids.join(" ");
         if self.require_keys(&named).is_err() {
             // An operator may have added the key for this restore.
-            let reread = self.sealer.reload_file(&self.key_record().await?, false).await;
+            let reread = self.service.sealer.reload_file(&self.service.key_record().await?, false).await;
             reread.map_err(|error| ServiceError::Invalid(format!("Invalid snapshot: {}", format_chain(&error))))?;
         }
         self.require_keys(&named)
     }
 
     /// Checks that the key file has all keys that the snapshot's secrets are encrypted with.
-    fn require_keys(&self, key_ids: &str) -> Result<(), ServiceError> {
-        let keys = self.sealer.keys();
+    fn require_keys(self, key_ids: &str) -> Result<(), ServiceError> {
+        let keys = self.service.sealer.keys();
         match key_ids.split_whitespace().find(|id| keys.file.find(id).is_none()) {
             Some(id) => Err(ServiceError::Invalid(format!(
                 "Invalid snapshot: its secrets are encrypted with the key {id:?}, which is not in this server's key file"
@@ -148,14 +161,14 @@ impl AclService {
 
     /// Writes the marker, or takes over the one of an interrupted restore.
     async fn put_marker(
-        &self,
+        self,
         authorized: &AuthorizedRestore,
         presented: Option<&PlainSecret>,
     ) -> Result<Revision, ServiceError> {
         let key = keys::restore_marker();
-        let keys = self.reload_keys().await?;
+        let keys = self.service.reload_keys().await?;
         let by = presented.map(|secret| keys.current().hash(secret));
-        let marker = RestoreMarker { by, accessor: authorized.accessor, began: self.now() };
+        let marker = RestoreMarker { by, accessor: authorized.accessor, began: self.service.now() };
         let value = serde_json::to_vec(&marker).map_err(ServiceError::Encode)?;
         let check = match authorized.marker {
             Some(at) => Check::Unchanged(key.clone(), at),
@@ -163,18 +176,18 @@ impl AclService {
         };
         let began = serde_json::to_vec(&marker.began).map_err(ServiceError::Encode)?;
         let writes = vec![Write::Put(key, value), Write::Put(keys::restore_last(), began)];
-        let put = self.repository.store().commit(Batch { checks: vec![check], writes }).await;
+        let put = self.service.repository.store().commit(Batch { checks: vec![check], writes }).await;
         let at = put.map_err(|error| match error {
             CommitError::Conflict(_) => ServiceError::Conflict("another restore has just started".to_owned()),
             other => other.into(),
         })?;
-        self.restore_lock.load_state(&self.repository, Freshness::Linearizable).await?;
+        self.service.restore_lock.load_state(&self.service.repository, Freshness::Linearizable).await?;
         Ok(at)
     }
 
     /// Replaces all records. Unchanged ones are written too, so that all blocking queries wake up.
-    async fn replace(&self, spool: &mut Spool, marker: Revision) -> Result<Revision, ServiceError> {
-        let store = self.repository.store();
+    async fn replace(self, spool: &mut Spool, marker: Revision) -> Result<Revision, ServiceError> {
+        let store = self.service.repository.store();
         let mut writes = RestoreWriter::new(store, marker);
         let mut after = None;
         loop {
@@ -190,7 +203,7 @@ impl AclService {
         }
         writes.flush().await?;
 
-        let mut existing = ExistingKeys { export: store.export().await?, read: VecDeque::new() };
+        let mut existing = ExistingKeys::new(store.export().await?);
         let mut existing_key = existing.next().await?;
         let mut pieces = spool.pieces().await?;
         while let Some((key, value)) = pieces.record().await? {
@@ -222,25 +235,5 @@ impl AclService {
             }
         }
         writes.end().await
-    }
-}
-
-/// Existing keys in order, without those of the restore records.
-struct ExistingKeys {
-    export: Export,
-    read: VecDeque<Key>,
-}
-
-impl ExistingKeys {
-    async fn next(&mut self) -> Result<Option<Key>, ServiceError> {
-        while self.read.is_empty() {
-            let records = self.export.next(RECORDS).await?;
-            if records.is_empty() {
-                return Ok(None);
-            }
-            let keys = records.into_iter().map(|(key, _)| key);
-            self.read.extend(keys.filter(|key| !is_restore_record(key.as_str())));
-        }
-        Ok(self.read.pop_front())
     }
 }

@@ -1,5 +1,6 @@
 //! Update and deletion of tokens.
 
+use super::create::Tokens;
 use super::draft::TokenDraft;
 use crate::acl::model::go_duration::GoDuration;
 use crate::acl::model::id::Id;
@@ -7,7 +8,6 @@ use crate::acl::model::links::LinkOwner;
 use crate::acl::model::names::NamespaceName;
 use crate::acl::model::secret::REDACTED;
 use crate::acl::model::token::{ANONYMOUS, TokenRecord};
-use crate::acl::service::acl_service::AclService;
 use crate::acl::service::caller::{Caller, Privilege};
 use crate::acl::service::error::ServiceError;
 use crate::acl::service::keys;
@@ -16,52 +16,53 @@ use crate::acl::service::repository::Stored;
 use crate::acl::service::transaction::{Transaction, retry_on_conflict};
 use crate::acl::store::Freshness;
 
-impl AclService {
+impl Tokens<'_> {
     /// Replaces the mutable fields of a token; fields missing in the draft are cleared. A draft with different
     /// immutable fields is rejected.
     ///
     /// # Errors
     /// The caller lacks `acl:write`, the token does not exist, or the draft is invalid.
-    pub async fn update_token(
-        &self,
+    pub async fn update(
+        self,
         caller: &Caller,
         namespace: &NamespaceName,
         accessor: Id,
         draft: &TokenDraft,
     ) -> Result<Stored<TokenRecord>, ServiceError> {
         caller.require(Privilege::AclWrite, namespace)?;
-        retry_on_conflict(|| self.try_update_token(namespace, accessor, draft)).await
+        retry_on_conflict(|| self.try_update(namespace, accessor, draft)).await
     }
 
-    async fn try_update_token(
-        &self,
+    async fn try_update(
+        self,
         namespace: &NamespaceName,
         accessor: Id,
         draft: &TokenDraft,
     ) -> Result<Stored<TokenRecord>, ServiceError> {
-        let target = self.writable_namespace(namespace).await?;
-        let Some(before) = self.find_token(namespace, accessor, Freshness::Linearizable).await? else {
+        let target = self.service.records.writable_namespace(namespace).await?;
+        let Some(before) = self.find(namespace, accessor, Freshness::Linearizable).await? else {
             return Err(ServiceError::NotFound(format!("Cannot find token \"{accessor}\"")));
         };
         self.require_same_immutable(&before.value, draft).await?;
         let mut token = TokenRecord::clone(&before.value);
         token.description.clone_from(&draft.description);
-        token.links = self.validate_links(namespace, &draft.links, LinkOwner::Token { local: draft.local }).await?;
-        token.roles = self.resolve_links(namespace, LinkKind::Role, &draft.roles).await?;
+        token.links =
+            self.service.links().validate(namespace, &draft.links, LinkOwner::Token { local: draft.local }).await?;
+        token.roles = self.service.links().resolve(namespace, LinkKind::Role, &draft.roles).await?;
         let key = keys::token(namespace, accessor);
         let transaction = Transaction::default().unchanged(&key, before.modified).put(key, &token)?;
-        self.commit_update(&target, transaction, &before, token).await
+        self.service.records.commit_update(&target, transaction, &before, token).await
     }
 
     /// Rejects a draft that differs in immutable fields. Missing fields are unchanged, except that a missing `local`
     /// means false.
-    async fn require_same_immutable(&self, token: &TokenRecord, draft: &TokenDraft) -> Result<(), ServiceError> {
+    async fn require_same_immutable(self, token: &TokenRecord, draft: &TokenDraft) -> Result<(), ServiceError> {
         let immutable = token.immutable();
         let accessor = immutable.accessor_id;
         let refuse = |text: String| Err(ServiceError::Invalid(text));
         let stated = draft.secret.as_ref().filter(|secret| !["", REDACTED].contains(&secret.reveal()));
         if let Some(secret) = stated
-            && self.sealing_key(token).await?.hash(secret) != immutable.secret_hash
+            && self.service.sealing_key(token).await?.hash(secret) != immutable.secret_hash
         {
             return refuse("Changing a token's SecretID is not permitted".to_owned());
         }
@@ -83,12 +84,7 @@ impl AclService {
     ///
     /// # Errors
     /// The caller lacks `acl:write`; the token is the caller's own or the anonymous one.
-    pub async fn delete_token(
-        &self,
-        caller: &Caller,
-        namespace: &NamespaceName,
-        accessor: Id,
-    ) -> Result<bool, ServiceError> {
+    pub async fn delete(self, caller: &Caller, namespace: &NamespaceName, accessor: Id) -> Result<bool, ServiceError> {
         caller.require(Privilege::AclWrite, namespace)?;
         if accessor == ANONYMOUS {
             let text = "Delete operation not permitted on the anonymous token";
@@ -98,17 +94,18 @@ impl AclService {
             let text = "Deletion of the request's authorization token is not permitted";
             return Err(ServiceError::Invalid(text.to_owned()));
         }
-        retry_on_conflict(|| self.try_delete_token(namespace, accessor)).await
+        retry_on_conflict(|| self.try_delete(namespace, accessor)).await
     }
 
-    async fn try_delete_token(&self, namespace: &NamespaceName, accessor: Id) -> Result<bool, ServiceError> {
-        let target = self.writable_namespace(namespace).await?;
+    async fn try_delete(self, namespace: &NamespaceName, accessor: Id) -> Result<bool, ServiceError> {
+        let target = self.service.records.writable_namespace(namespace).await?;
         let key = keys::token(namespace, accessor);
-        let Some(before) = self.repository.get::<TokenRecord>(&key, Freshness::Linearizable).await? else {
+        let Some(before) = self.service.repository.get::<TokenRecord>(&key, Freshness::Linearizable).await? else {
             return Ok(false);
         };
-        let transaction = self.delete_token_records(&before, target.require_unchanged(Transaction::default())).await?;
-        self.repository.commit(transaction).await?;
+        let transaction =
+            self.service.token_records().delete(&before, target.require_unchanged(Transaction::default())).await?;
+        self.service.repository.commit(transaction).await?;
         Ok(true)
     }
 }

@@ -24,27 +24,36 @@ pub struct CreatedToken {
     pub secret: PlainSecret,
 }
 
+/// Operations on tokens.
+#[derive(Debug, Clone, Copy)]
+pub struct Tokens<'a> {
+    pub(super) service: &'a AclService,
+}
+
 impl AclService {
+    /// Returns the operations on tokens.
+    pub fn tokens(&self) -> Tokens<'_> {
+        Tokens { service: self }
+    }
+}
+
+impl Tokens<'_> {
     /// Creates a token.
     ///
     /// # Errors
     /// The caller lacks `acl:write`, the draft is invalid, or an id is taken.
-    pub async fn create_token(
-        &self,
+    pub async fn create(
+        self,
         caller: &Caller,
         namespace: &NamespaceName,
         draft: &TokenDraft,
     ) -> Result<CreatedToken, ServiceError> {
         caller.require(Privilege::AclWrite, namespace)?;
-        retry_on_conflict(|| self.try_create_token(namespace, draft)).await
+        retry_on_conflict(|| self.try_create(namespace, draft)).await
     }
 
-    async fn try_create_token(
-        &self,
-        namespace: &NamespaceName,
-        draft: &TokenDraft,
-    ) -> Result<CreatedToken, ServiceError> {
-        let target = self.writable_namespace(namespace).await?;
+    async fn try_create(self, namespace: &NamespaceName, draft: &TokenDraft) -> Result<CreatedToken, ServiceError> {
+        let target = self.service.records.writable_namespace(namespace).await?;
         let accessor = self.new_id("AccessorID", draft.accessor.as_deref()).await?;
         let secret = self.new_id("SecretID", draft.secret.as_ref().map(PlainSecret::reveal)).await?;
         // One id cannot be both the accessor and the secret.
@@ -54,33 +63,38 @@ impl AclService {
         if draft.auth_method.as_ref().is_some_and(|method| !method.is_empty()) {
             return Err(ServiceError::Invalid("AuthMethod field is disallowed outside of login".to_owned()));
         }
-        let create_time = self.now();
+        let create_time = self.service.now();
         let secret = PlainSecret::from_presented(&secret.to_string());
         let new = NewToken {
             accessor,
             secret: secret.clone(),
             description: draft.description.clone(),
             expiration_time: draft.end(create_time)?,
-            links: self.validate_links(namespace, &draft.links, LinkOwner::Token { local: draft.local }).await?,
-            roles: self.resolve_links(namespace, LinkKind::Role, &draft.roles).await?,
+            links: self
+                .service
+                .links()
+                .validate(namespace, &draft.links, LinkOwner::Token { local: draft.local })
+                .await?,
+            roles: self.service.links().resolve(namespace, LinkKind::Role, &draft.roles).await?,
             local: draft.local,
             create_time,
             login: None,
         };
-        let live = self.insert_token(&target, new, Transaction::default()).await?;
+        let live = self.service.token_records().insert(&target, new, Transaction::default()).await?;
         Ok(CreatedToken { live, secret })
     }
 
     /// Returns the given id if it may be used for the `field` of a new token, or a random one.
-    async fn new_id(&self, field: &str, given: Option<&str>) -> Result<Id, ServiceError> {
+    async fn new_id(self, field: &str, given: Option<&str>) -> Result<Id, ServiceError> {
         let Some(given) = given.filter(|given| !given.is_empty()) else { return Ok(Id::random()) };
         let invalid = |text: &str| ServiceError::Invalid(format!("Invalid Token: {field} - {text}"));
         let id: Id = given.parse().map_err(|_| invalid("not a valid UUID"))?;
         if id.is_reserved() {
             return Err(invalid("UUIDs with the prefix \"00000000-0000-0000-0000-0000000000\" are reserved"));
         }
-        for hash in self.sealer.keys().hashes(&accessor_as_secret(id)) {
-            let found = self.repository.get::<TokenIndexEntry>(&keys::token_id(&hash), Freshness::Linearizable).await?;
+        for hash in self.service.sealer.keys().hashes(&accessor_as_secret(id)) {
+            let found =
+                self.service.repository.get::<TokenIndexEntry>(&keys::token_id(&hash), Freshness::Linearizable).await?;
             if found.is_some() {
                 return Err(id_taken(field));
             }
@@ -93,32 +107,32 @@ impl AclService {
     ///
     /// # Errors
     /// The caller lacks `acl:write`; the token does not exist; a login created it; it expires too soon.
-    pub async fn clone_token(
-        &self,
+    pub async fn create_clone(
+        self,
         caller: &Caller,
         namespace: &NamespaceName,
         source: Id,
         description: &str,
     ) -> Result<CreatedToken, ServiceError> {
         caller.require(Privilege::AclWrite, namespace)?;
-        retry_on_conflict(|| self.try_clone_token(namespace, source, description)).await
+        retry_on_conflict(|| self.try_clone(namespace, source, description)).await
     }
 
-    async fn try_clone_token(
-        &self,
+    async fn try_clone(
+        self,
         namespace: &NamespaceName,
         source: Id,
         description: &str,
     ) -> Result<CreatedToken, ServiceError> {
-        let target = self.writable_namespace(namespace).await?;
-        let Some(source) = self.find_token(namespace, source, Freshness::Linearizable).await? else {
+        let target = self.service.records.writable_namespace(namespace).await?;
+        let Some(source) = self.find(namespace, source, Freshness::Linearizable).await? else {
             return Err(ServiceError::NotFound("Requested token does not exist: ACL not found".to_owned()));
         };
         let (token, immutable) = (&source.value, source.value.immutable());
         if immutable.login.is_some() {
             return Err(ServiceError::Invalid("Cannot clone a token created from an auth method".to_owned()));
         }
-        let create_time = self.now();
+        let create_time = self.service.now();
         if let Some(end) = immutable.expiration_time {
             validate_end(create_time, end)?;
         }
@@ -134,7 +148,7 @@ impl AclService {
             expiration_time: immutable.expiration_time,
             login: None,
         };
-        let live = self.insert_token(&target, new, Transaction::default()).await?;
+        let live = self.service.token_records().insert(&target, new, Transaction::default()).await?;
         Ok(CreatedToken { live, secret })
     }
 }

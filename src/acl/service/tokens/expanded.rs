@@ -29,19 +29,19 @@ pub struct ExpandedToken {
     pub default_roles: Vec<Id>,
 }
 
-impl AclService {
-    /// Policies and roles that determine a token's permissions.
+impl ExpandedToken {
+    /// Loads everything that determines the permissions of a token.
     ///
     /// # Errors
     /// The store failed.
-    pub async fn expand_token(&self, token: &TokenRecord, freshness: Freshness) -> Result<ExpandedToken, ServiceError> {
+    pub async fn load(service: &AclService, token: &TokenRecord, freshness: Freshness) -> Result<Self, ServiceError> {
         let namespace = &token.immutable().namespace;
-        let mut all = ExpandedToken::default();
-        self.expand(namespace, &token.links, &token.roles, freshness, &mut all).await?;
-        let record = self.namespace(namespace, freshness).await?;
+        let mut all = Self::default();
+        all.add(service, namespace, &token.links, &token.roles, freshness).await?;
+        let record = service.records.namespace(namespace, freshness).await?;
         if let Some(defaults) = record.as_ref().and_then(|record| record.value.defaults.as_ref()) {
             let links = Links { policies: defaults.policies.clone(), ..Links::default() };
-            self.expand(&NamespaceName::default_namespace(), &links, &defaults.roles, freshness, &mut all).await?;
+            all.add(service, &NamespaceName::default_namespace(), &links, &defaults.roles, freshness).await?;
             all.default_policies.clone_from(&defaults.policies);
             all.default_policies.retain(|id| all.policies.iter().any(|policy| policy.value.id == *id));
             all.default_roles.clone_from(&defaults.roles);
@@ -50,43 +50,43 @@ impl AclService {
         Ok(all)
     }
 
-    async fn expand(
-        &self,
+    async fn add(
+        &mut self,
+        service: &AclService,
         namespace: &NamespaceName,
         links: &Links,
         roles: &[Id],
         freshness: Freshness,
-        all: &mut ExpandedToken,
     ) -> Result<(), ServiceError> {
-        self.expand_links(namespace, links, freshness, all).await?;
+        self.add_links(service, namespace, links, freshness).await?;
         for id in roles {
-            if all.roles.iter().any(|role| role.value.id == *id) {
+            if self.roles.iter().any(|role| role.value.id == *id) {
                 continue;
             }
-            let Some(role) = self.repository.get::<RoleRecord>(&keys::role(namespace, *id), freshness).await? else {
+            let Some(role) = service.repository.get::<RoleRecord>(&keys::role(namespace, *id), freshness).await? else {
                 continue;
             };
-            self.expand_links(namespace, &role.value.links, freshness, all).await?;
-            all.roles.push(role);
+            self.add_links(service, namespace, &role.value.links, freshness).await?;
+            self.roles.push(role);
         }
         Ok(())
     }
 
-    async fn expand_links(
-        &self,
+    async fn add_links(
+        &mut self,
+        service: &AclService,
         namespace: &NamespaceName,
         links: &Links,
         freshness: Freshness,
-        all: &mut ExpandedToken,
     ) -> Result<(), ServiceError> {
         for id in &links.policies {
-            if !all.policies.iter().any(|policy| policy.value.id == *id) {
-                all.policies.extend(self.repository.get(&keys::policy(namespace, *id), freshness).await?);
+            if !self.policies.iter().any(|policy| policy.value.id == *id) {
+                self.policies.extend(service.repository.get(&keys::policy(namespace, *id), freshness).await?);
             }
         }
         for policy in links.synthetic_policies() {
-            if !all.synthetic.contains(&policy) {
-                all.synthetic.push(policy);
+            if !self.synthetic.contains(&policy) {
+                self.synthetic.push(policy);
             }
         }
         Ok(())

@@ -53,71 +53,58 @@ pub struct ListedToken {
     pub roles: Vec<Link>,
 }
 
-impl AclService {
+impl TokenPages {
     /// Lists the tokens of one namespace, or of all in which the caller has `acl:read`.
     ///
     /// # Errors
     /// The caller lacks `acl:read` in the given namespace, or it does not exist; the store failed.
-    pub async fn tokens(
-        &self,
+    pub async fn open(
+        service: &AclService,
         caller: Arc<Caller>,
         namespace: Option<&NamespaceName>,
         filter: TokenFilter,
         freshness: Freshness,
-    ) -> Result<TokenPages, ServiceError> {
-        let epoch = self.epoch(freshness).await?;
-        let readable = self.readable_namespaces(&caller, "token", namespace, freshness).await?;
+    ) -> Result<Self, ServiceError> {
+        let epoch = service.epoch(freshness).await?;
+        let readable = service.records.readable_namespaces(&caller, "token", namespace, freshness).await?;
         let (mut namespaces, mut omitted) = (readable.namespaces, readable.omitted);
         let damaged =
-            |namespace: &NamespaceName| self.repository.has_unreadable(&keys::within("token", Some(namespace)));
+            |namespace: &NamespaceName| service.repository.has_unreadable(&keys::within("token", Some(namespace)));
         omitted.unreadable |= namespaces.iter().any(damaged);
         namespaces.reverse();
         let (revision, after, lookups) = (readable.revision, None, LookupCache::default());
-        Ok(TokenPages {
-            omitted,
-            unreadable: None,
-            revision,
-            caller,
-            filter,
-            freshness,
-            epoch,
-            namespaces,
-            after,
-            lookups,
-        })
+        Ok(Self { omitted, unreadable: None, revision, caller, filter, freshness, epoch, namespaces, after, lookups })
     }
-}
 
-impl TokenPages {
     /// Returns the next page of tokens in key order, without expired ones; it may be empty. `None` at the end.
     ///
     /// # Errors
     /// The store failed, or a restore has begun.
-    pub async fn next(&mut self, directory: &AclService) -> Result<Option<Vec<ListedToken>>, ServiceError> {
+    pub async fn next(&mut self, service: &AclService) -> Result<Option<Vec<ListedToken>>, ServiceError> {
         let Some(namespace) = self.namespaces.last().cloned() else { return Ok(None) };
         let prefix = keys::within("token", Some(&namespace));
-        let page = directory.repository.page::<TokenRecord>(&prefix, self.after.take(), self.freshness).await?;
+        let page = service.repository.page::<TokenRecord>(&prefix, self.after.take(), self.freshness).await?;
         self.omitted.unreadable |= page.unreadable.is_some();
         self.unreadable = self.unreadable.take().or(page.unreadable);
-        let now = directory.now();
+        let now = service.now();
         let mut listed = Vec::with_capacity(page.entries.len());
         for (_, token) in page.entries {
             let wanted = !token.value.is_expired(now) && self.filter.matches(&token.value);
-            if !wanted || !self.lookups.auth_method_exists(directory, &token.value, self.freshness).await? {
+            if !wanted || !self.lookups.auth_method_exists(service, &token.value, self.freshness).await? {
                 continue;
             }
-            let secret = match directory.visible_secret(&self.caller, &token.value).await {
+            let secret = match service.tokens().visible_secret(&self.caller, &token.value).await {
                 // The token is still valid and can be deleted.
                 Err(ServiceError::Seal(_)) => PlainSecret::from_presented(REDACTED),
                 secret => secret?,
             };
             let links = &token.value.links.policies;
-            let policies = self.lookups.links(directory, &namespace, LinkKind::Policy, links, self.freshness).await?;
+            let policies = self.lookups.links(service, &namespace, LinkKind::Policy, links, self.freshness).await?;
             let roles = &token.value.roles;
-            let roles = self.lookups.links(directory, &namespace, LinkKind::Role, roles, self.freshness).await?;
+            let roles = self.lookups.links(service, &namespace, LinkKind::Role, roles, self.freshness).await?;
             listed.push(ListedToken { token, secret, policies, roles });
         }
-        if !directory.epoch(self.freshness).await?.is(self.epoch) {
+        if !service.epoch(self.freshness).await?.is(self.epoch) {
             return Err(ServiceError::Restoring);
         }
         self.after = page.next;
@@ -142,7 +129,7 @@ const MAX_ENTRIES: usize = 1024;
 impl LookupCache {
     async fn links(
         &mut self,
-        directory: &AclService,
+        service: &AclService,
         namespace: &NamespaceName,
         kind: LinkKind,
         ids: &[Id],
@@ -154,17 +141,17 @@ impl LookupCache {
                 links.extend(link.clone());
                 continue;
             }
-            let link = directory.link(namespace, kind, *id, freshness).await?;
+            let link = service.links().get(namespace, kind, *id, freshness).await?;
             links.extend(link.clone());
             keep(&mut self.links, (kind, *id), link);
         }
         Ok(links)
     }
 
-    /// See [`AclService::auth_method_exists`].
+    /// See `Authenticator::auth_method_exists`.
     async fn auth_method_exists(
         &mut self,
-        directory: &AclService,
+        service: &AclService,
         token: &TokenRecord,
         freshness: Freshness,
     ) -> Result<bool, ServiceError> {
@@ -174,10 +161,10 @@ impl LookupCache {
         if let Some(there) = self.methods.get(&key) {
             return Ok(*there == Some(id));
         }
-        let there = match directory.repository.get::<AuthMethodRecord>(&key, freshness).await {
+        let there = match service.repository.get::<AuthMethodRecord>(&key, freshness).await {
             Ok(method) => method.map(|method| method.value.id),
             // Unknown whether the method exists. The token does not authenticate, but it is listed.
-            Err(error) if directory.repository.skip_unreadable(&error) => return Ok(true),
+            Err(error) if service.repository.skip_unreadable(&error) => return Ok(true),
             Err(error) => return Err(error),
         };
         keep(&mut self.methods, key, there);

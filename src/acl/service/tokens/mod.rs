@@ -13,10 +13,11 @@ mod expanded;
 mod list;
 mod sweep;
 
-pub use create::CreatedToken;
+pub use create::{CreatedToken, Tokens};
 pub use draft::TokenDraft;
 pub use expanded::ExpandedToken;
 pub use filter::TokenFilter;
 pub use list::{ListedToken, TokenPages};
-pub use write::NewToken;
+pub use sweep::TokenSweeper;
 pub(in crate::acl::service) use write::{MAX_TOKEN_RECORDS, TokenKeys};
+pub use write::{NewToken, TokenRecords};

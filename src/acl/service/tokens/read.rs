@@ -1,41 +1,43 @@
 //! Reads of tokens.
 
+use super::create::Tokens;
 use crate::acl::model::id::Id;
 use crate::acl::model::names::NamespaceName;
 use crate::acl::model::secret::{PlainSecret, REDACTED};
 use crate::acl::model::token::TokenRecord;
-use crate::acl::service::acl_service::AclService;
 use crate::acl::service::caller::{Caller, Privilege};
 use crate::acl::service::error::ServiceError;
 use crate::acl::service::repository::Stored;
 use crate::acl::store::Freshness;
 
-impl AclService {
+impl Tokens<'_> {
     /// Returns the token; `None` if it does not exist or has expired.
     ///
     /// # Errors
     /// The caller lacks `acl:read`, or the namespace does not exist.
-    pub async fn token(
-        &self,
+    pub async fn get(
+        self,
         caller: &Caller,
         namespace: &NamespaceName,
         accessor: Id,
         freshness: Freshness,
     ) -> Result<Option<Stored<TokenRecord>>, ServiceError> {
         caller.require(Privilege::AclRead, namespace)?;
-        self.require_namespace(namespace, freshness).await?;
-        self.find_token(namespace, accessor, freshness).await
+        self.service.records.require_namespace(namespace, freshness).await?;
+        self.find(namespace, accessor, freshness).await
     }
 
     /// Returns the token unless it has expired or its auth method was deleted.
-    pub(super) async fn find_token(
-        &self,
+    pub(super) async fn find(
+        self,
         namespace: &NamespaceName,
         accessor: Id,
         freshness: Freshness,
     ) -> Result<Option<Stored<TokenRecord>>, ServiceError> {
-        let Some(live) = self.unexpired_token(namespace, accessor, freshness).await? else { return Ok(None) };
-        let stands = self.auth_method_exists(&live.token.value, freshness).await?;
+        let Some(live) = self.service.authenticator().unexpired_token(namespace, accessor, freshness).await? else {
+            return Ok(None);
+        };
+        let stands = self.service.authenticator().auth_method_exists(&live.token.value, freshness).await?;
         Ok(Some(live.token).filter(|_| stands))
     }
 
@@ -43,16 +45,16 @@ impl AclService {
     ///
     /// # Errors
     /// It is damaged, or the key file lacks its key.
-    pub async fn unseal_secret(&self, token: &TokenRecord) -> Result<PlainSecret, ServiceError> {
+    pub async fn unseal_secret(self, token: &TokenRecord) -> Result<PlainSecret, ServiceError> {
         let immutable = token.immutable();
-        Ok(self.sealing_key(token).await?.unseal(immutable.accessor_id, &immutable.sealed_secret)?)
+        Ok(self.service.sealing_key(token).await?.unseal(immutable.accessor_id, &immutable.sealed_secret)?)
     }
 
     /// Returns the secret of a token, or [`REDACTED`] if the caller lacks `acl:write` in its namespace.
     ///
     /// # Errors
     /// It is damaged, or the key file lacks its key.
-    pub async fn visible_secret(&self, caller: &Caller, token: &TokenRecord) -> Result<PlainSecret, ServiceError> {
+    pub async fn visible_secret(self, caller: &Caller, token: &TokenRecord) -> Result<PlainSecret, ServiceError> {
         if caller.has(Privilege::AclWrite, &token.immutable().namespace) {
             self.unseal_secret(token).await
         } else {

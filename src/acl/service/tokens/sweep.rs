@@ -22,13 +22,26 @@ const SWEEP_EVERY: Duration = Duration::from_mins(1);
 /// Most conflicts before the rest is left to the next sweep.
 const MAX_CONFLICTS: usize = 100;
 
+/// Deletion of expired tokens.
+#[derive(Debug, Clone, Copy)]
+pub struct TokenSweeper<'a> {
+    service: &'a AclService,
+}
+
 impl AclService {
+    /// Returns the sweeper of expired tokens.
+    pub fn token_sweeper(&self) -> TokenSweeper<'_> {
+        TokenSweeper { service: self }
+    }
+}
+
+impl TokenSweeper<'_> {
     /// Deletes expired tokens; returns their number.
     ///
     /// # Errors
     /// The store failed, or a restore is in progress. Deletions so far persist.
-    pub async fn sweep(&self) -> Result<usize, ServiceError> {
-        self.epoch(Freshness::Linearizable).await?;
+    pub async fn sweep(self) -> Result<usize, ServiceError> {
+        self.service.epoch(Freshness::Linearizable).await?;
         let (mut swept, mut lost) = (0, 0);
         let mut after = None;
         loop {
@@ -43,9 +56,9 @@ impl AclService {
     }
 
     /// Deletes expired tokens of one page; returns the start of the next.
-    async fn sweep_page(&self, after: Option<Key>, swept: &mut usize) -> Result<Option<Key>, ServiceError> {
-        let until = self.now().sort_key();
-        let page = self.repository.page::<NamespaceName>("token-end/", after, Freshness::Linearizable).await?;
+    async fn sweep_page(self, after: Option<Key>, swept: &mut usize) -> Result<Option<Key>, ServiceError> {
+        let until = self.service.now().sort_key();
+        let page = self.service.repository.page::<NamespaceName>("token-end/", after, Freshness::Linearizable).await?;
         let (mut transaction, mut tokens) = (Transaction::default(), 0);
         for (key, namespace) in &page.entries {
             let Some((end, accessor)) = parse_end_key(key) else { continue };
@@ -53,24 +66,24 @@ impl AclService {
                 break;
             }
             if transaction.writes() + MAX_TOKEN_RECORDS + 1 > Batch::MAX_OPERATIONS {
-                self.repository.commit(std::mem::take(&mut transaction)).await?;
+                self.service.repository.commit(std::mem::take(&mut transaction)).await?;
                 *swept += std::mem::take(&mut tokens);
             }
             let token = keys::token(&namespace.value, accessor);
-            let found = match self.repository.get::<TokenRecord>(&token, Freshness::Linearizable).await {
-                Err(error) if self.repository.skip_unreadable(&error) => continue,
+            let found = match self.service.repository.get::<TokenRecord>(&token, Freshness::Linearizable).await {
+                Err(error) if self.service.repository.skip_unreadable(&error) => continue,
                 found => found?,
             };
             if let Some(token) = found
-                && token.value.is_expired(self.now())
+                && token.value.is_expired(self.service.now())
             {
-                transaction = self.delete_token_records(&token, transaction).await?;
+                transaction = self.service.token_records().delete(&token, transaction).await?;
                 tokens += 1;
             }
             transaction = transaction.delete(key.clone());
         }
         if transaction.writes() > 0 {
-            self.repository.commit(transaction).await?;
+            self.service.repository.commit(transaction).await?;
             *swept += tokens;
         }
         let past =
@@ -79,8 +92,8 @@ impl AclService {
     }
 
     /// Sweeps once a minute until `stop`, and counts deletions in `metrics`.
-    pub async fn sweep_until(&self, stop: CancellationToken, metrics: &Metrics) {
-        while stop.run_until_cancelled(self.clock.sleep(SWEEP_EVERY)).await.is_some() {
+    pub async fn run(self, stop: CancellationToken, metrics: &Metrics) {
+        while stop.run_until_cancelled(self.service.clock.sleep(SWEEP_EVERY)).await.is_some() {
             match self.sweep().await {
                 Ok(0) | Err(ServiceError::Restoring) => {}
                 Ok(swept) => {

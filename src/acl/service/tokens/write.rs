@@ -5,12 +5,13 @@ use crate::acl::model::links::Links;
 use crate::acl::model::secret::PlainSecret;
 use crate::acl::model::timestamp::Timestamp;
 use crate::acl::model::token::{ImmutableFields, LoginOrigin, TokenRecord};
-use crate::acl::service::acl_service::{AclService, WritableNamespace};
+use crate::acl::service::acl_service::AclService;
 use crate::acl::service::active_keys::require_same_keys;
 use crate::acl::service::builtin::accessor_as_secret;
 use crate::acl::service::caller::LiveToken;
 use crate::acl::service::error::ServiceError;
 use crate::acl::service::keys::{self, TokenIndexEntry};
+use crate::acl::service::records::WritableNamespace;
 use crate::acl::service::repository::Stored;
 use crate::acl::service::seal::{SealKey, SealKeys};
 use crate::acl::service::transaction::{Transaction, retry_on_conflict};
@@ -39,30 +40,43 @@ pub struct NewToken {
     pub login: Option<LoginOrigin>,
 }
 
+/// Creation and deletion of all records of a token.
+#[derive(Debug, Clone, Copy)]
+pub struct TokenRecords<'a> {
+    service: &'a AclService,
+}
+
 impl AclService {
+    /// Returns the operations on all records of a token.
+    pub fn token_records(&self) -> TokenRecords<'_> {
+        TokenRecords { service: self }
+    }
+}
+
+impl TokenRecords<'_> {
     /// Creates a token, together with the preconditions and writes of `transaction`. It is durable on return.
     ///
     /// # Errors
     /// The accessor or the secret is taken by any token; the store failed.
-    pub(in crate::acl::service) async fn insert_token(
-        &self,
+    pub(in crate::acl::service) async fn insert(
+        self,
         target: &WritableNamespace,
         new: NewToken,
         transaction: Transaction,
     ) -> Result<LiveToken, ServiceError> {
         loop {
-            let keys = self.sealer.keys();
-            let outcome = self.try_insert_token(&keys, target, &new, transaction.clone()).await;
+            let keys = self.service.sealer.keys();
+            let outcome = self.try_insert(&keys, target, &new, transaction.clone()).await;
             // Retry if the conflict is a concurrent key rotation.
             let lost = matches!(outcome, Err(ServiceError::Commit(CommitError::Conflict(_))));
-            if !lost || self.reload_keys().await?.at == keys.at {
+            if !lost || self.service.reload_keys().await?.at == keys.at {
                 return outcome;
             }
         }
     }
 
-    async fn try_insert_token(
-        &self,
+    async fn try_insert(
+        self,
         keys: &SealKeys,
         target: &WritableNamespace,
         new: &NewToken,
@@ -99,7 +113,7 @@ impl AclService {
         for key in token_keys.end.into_iter().chain(token_keys.login) {
             transaction = transaction.put(key, &target.name)?;
         }
-        let revision = self.repository.commit(transaction).await?;
+        let revision = self.service.repository.commit(transaction).await?;
         let read_at = token.immutable().create_time;
         Ok(LiveToken { token: Stored { value: token.into(), created: revision, modified: revision }, read_at })
     }
@@ -108,28 +122,28 @@ impl AclService {
     ///
     /// # Errors
     /// The store failed.
-    pub async fn destroy_token(&self, token: &TokenRecord) -> Result<(), ServiceError> {
-        retry_on_conflict(|| self.try_destroy_token(token.immutable())).await
+    pub async fn destroy(self, token: &TokenRecord) -> Result<(), ServiceError> {
+        retry_on_conflict(|| self.try_destroy(token.immutable())).await
     }
 
-    async fn try_destroy_token(&self, immutable: &ImmutableFields) -> Result<(), ServiceError> {
+    async fn try_destroy(self, immutable: &ImmutableFields) -> Result<(), ServiceError> {
         let key = keys::token(&immutable.namespace, immutable.accessor_id);
-        let found = self.repository.get::<TokenRecord>(&key, Freshness::Linearizable).await?;
+        let found = self.service.repository.get::<TokenRecord>(&key, Freshness::Linearizable).await?;
         // A newer token with the same accessor is another one.
         if let Some(token) = found.filter(|token| token.value.immutable().create_time == immutable.create_time) {
-            self.repository.commit(self.delete_token_records(&token, Transaction::default()).await?).await?;
+            self.service.repository.commit(self.delete(&token, Transaction::default()).await?).await?;
         }
         Ok(())
     }
 
     /// Adds the deletion of a token's records, at most [`MAX_TOKEN_RECORDS`], with the precondition that it is
     /// unchanged: after a key rotation its index entry has another key and would remain.
-    pub(in crate::acl::service) async fn delete_token_records(
-        &self,
+    pub(in crate::acl::service) async fn delete(
+        self,
         token: &Stored<TokenRecord>,
         transaction: Transaction,
     ) -> Result<Transaction, ServiceError> {
-        let token_keys = TokenKeys::new(&*self.sealing_key(&token.value).await?, &token.value);
+        let token_keys = TokenKeys::new(&*self.service.sealing_key(&token.value).await?, &token.value);
         let transaction = transaction.unchanged(&token_keys.token, token.modified);
         let keys = [token_keys.token, token_keys.by_secret, token_keys.by_accessor]
             .into_iter()

@@ -83,7 +83,7 @@ impl<'a> StoredRecord<'a> {
 /// the sum is right again once it is replaced or deleted.
 pub(super) fn sum_contribution(key: &str, checksums: &Checksums, bytes: &[u8]) -> Checksum {
     match StoredRecord::read(bytes) {
-        Some(kept) => kept.checksum.unwrap_or_else(|| kept.computed(key, checksums)),
+        Some(stored) => stored.checksum.unwrap_or_else(|| stored.computed(key, checksums)),
         None => checksums.record(key, Revision(0), Revision(0), bytes),
     }
 }
@@ -93,14 +93,14 @@ pub(super) fn sum_contribution(key: &str, checksums: &Checksums, bytes: &[u8]) -
 /// # Errors
 /// The checksum is wrong, or the record is malformed.
 pub(super) fn decode(key: &str, checksums: &Checksums, bytes: &[u8]) -> Result<Record, StoreError> {
-    let kept = StoredRecord::read(bytes).filter(|kept| kept.is_whole(key, checksums));
-    let kept = kept.ok_or_else(|| StoreError::Unreadable { key: key.to_owned() })?;
-    Ok(Record { value: Bytes::copy_from_slice(kept.value), created: kept.created, modified: kept.modified })
+    let stored = StoredRecord::read(bytes).filter(|stored| stored.is_whole(key, checksums));
+    let stored = stored.ok_or_else(|| StoreError::Unreadable { key: key.to_owned() })?;
+    Ok(Record { value: Bytes::copy_from_slice(stored.value), created: stored.created, modified: stored.modified })
 }
 
 /// Returns the creation and modification revision; `None` if malformed.
 pub(super) fn revisions(bytes: &[u8]) -> Option<(Revision, Revision)> {
-    StoredRecord::read(bytes).map(|kept| (kept.created, kept.modified))
+    StoredRecord::read(bytes).map(|stored| (stored.created, stored.modified))
 }
 
 /// Metadata of a store.
@@ -120,15 +120,15 @@ pub(super) fn read_or_init_metadata(database: &Database, datacenter: &str) -> Re
         let mut totals = transaction.open_table(TOTALS)?;
         let new_key = Checksums::new_key()?;
         let is_new = about.get(CHECKSUM_KEY)?.is_none();
-        let mut tell = |name, default: &str| -> Result<String, StoreError> {
+        let mut get_or_insert = |name, default: &str| -> Result<String, StoreError> {
             if let Some(found) = about.get(name)? {
                 return Ok(found.value().to_owned());
             }
             about.insert(name, default)?;
             Ok(default.to_owned())
         };
-        let (format, datacenter) = (tell("format", FORMAT)?, tell("datacenter", datacenter)?);
-        let checksums = Checksums::new(&tell(CHECKSUM_KEY, &new_key)?);
+        let (format, datacenter) = (get_or_insert("format", FORMAT)?, get_or_insert("datacenter", datacenter)?);
+        let checksums = Checksums::new(&get_or_insert(CHECKSUM_KEY, &new_key)?);
         if is_new {
             for (kind, found) in count_records(&records, &kinds, &checksums, |_, _| ())? {
                 totals.insert(kind.as_str(), found.encode(&kind, &checksums).as_slice())?;

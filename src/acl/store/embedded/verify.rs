@@ -17,20 +17,20 @@ pub(super) fn records(transaction: &ReadTransaction) -> Result<Verification, Sto
         }
         return Ok(found);
     };
-    let there = count_records(&records, &kinds, &checksums, |key, bytes| {
-        let whole = StoredRecord::read(bytes).map(|kept| kept.checksum.map(|_| kept.is_whole(key, &checksums)));
+    let computed_totals = count_records(&records, &kinds, &checksums, |key, bytes| {
+        let whole = StoredRecord::read(bytes).map(|record| record.checksum.map(|_| record.is_whole(key, &checksums)));
         found.count(key, whole.unwrap_or(Some(false)));
     })?;
-    let mut kept = TotalsByKind::new();
+    let mut stored_totals = TotalsByKind::new();
     for entry in transaction.open_table(TOTALS)?.iter()? {
         let (kind, bytes) = entry?;
         match KindTotals::decode(kind.value(), &checksums, bytes.value()) {
-            Some(totals) => drop(kept.insert(kind.value().to_owned(), totals)),
+            Some(totals) => drop(stored_totals.insert(kind.value().to_owned(), totals)),
             None => found.damaged_kinds.push(kind.value().to_owned()),
         }
     }
-    for kind in there.keys().chain(kept.keys()) {
-        if there.get(kind) != kept.get(kind) && !found.damaged_kinds.contains(kind) {
+    for kind in computed_totals.keys().chain(stored_totals.keys()) {
+        if computed_totals.get(kind) != stored_totals.get(kind) && !found.damaged_kinds.contains(kind) {
             found.damaged_kinds.push(kind.clone());
         }
     }

@@ -238,9 +238,9 @@ fn apply<'a>(
         for write in &batch.writes {
             let key = write.key();
             if let Entry::Vacant(entry) = applied.totals.entry(key.kind()) {
-                let kept = totals_table.get(key.kind())?;
-                let kept = kept.map(|kept| KindTotals::decode(key.kind(), checksums, kept.value()));
-                entry.insert(kept.unwrap_or_else(|| Some(KindTotals::default())));
+                let stored = totals_table.get(key.kind())?;
+                let stored = stored.map(|stored| KindTotals::decode(key.kind(), checksums, stored.value()));
+                entry.insert(stored.unwrap_or_else(|| Some(KindTotals::default())));
             }
             let mut totals = applied.totals.get_mut(key.kind()).and_then(Option::as_mut);
             let mut replaced = |bytes: &[u8]| {

@@ -35,9 +35,9 @@ impl Etcd {
         if freshness == Freshness::Linearizable {
             return self.members.read(self.members.deadline(), ask(options)).await;
         }
-        let told = self.kinds.last(kind);
+        let known = self.kinds.last(kind);
         let answer = self.nearest.read(self.nearest.deadline(), ask(options.clone().with_serializable())).await?;
-        if at(answer.header()) >= told {
+        if at(answer.header()) >= known {
             return Ok(answer);
         }
         Ok(self.members.read(Instant::now() + CATCH_UP, ask(options)).await.unwrap_or(answer))
@@ -89,9 +89,9 @@ impl Etcd {
             listing.more = true;
         }
         // Changes reported after the read are not part of it.
-        let told = self.kinds.last(kind).min(revision(snapshot));
+        let known = self.kinds.last(kind).min(revision(snapshot));
         let newest = listing.entries.iter().map(|(_, record)| record.modified).max();
-        listing.revision = told.max(newest.unwrap_or_default());
+        listing.revision = known.max(newest.unwrap_or_default());
         Ok(listing)
     }
 }

@@ -1,4 +1,4 @@
-//! The process is killed: what was acknowledged is there, and no batch is there in part.
+//! Kill -9: acknowledged batches survive, and no batch is partial.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -17,7 +17,7 @@ const ROUNDS: usize = 20;
 const WRITERS: usize = 64;
 const KINDS: [&str; 4] = ["token", "secret", "expiry", "parent"];
 
-/// Not a test of its own: the process that the next test kills. It tells each batch on its output once acknowledged.
+/// Not a test by itself: the process that the next test kills. It prints each batch once acknowledged.
 #[test]
 fn writes_until_it_is_killed_when_started_as_a_writer() {
     #[expect(clippy::disallowed_methods, reason = "this process was started by a test with these variables")]
@@ -32,7 +32,7 @@ fn writes_until_it_is_killed_when_started_as_a_writer() {
                 for number in 0.. {
                     let name = format!("{round}-{writer}-{number}");
                     store.commit(batch(&name)).await.unwrap();
-                    // One write a line, so that no line is there in part.
+                    // One write per line, so that no line is partial.
                     std::io::stdout().write_all(format!("written {name}\n").as_bytes()).unwrap();
                 }
             });
@@ -66,7 +66,7 @@ async fn acknowledged_batches_survive_kill_9_under_load() {
     assert!(lost.is_empty(), "{lost:?} were acknowledged and are gone");
 }
 
-/// Names of the batches that were acknowledged, `enough` of them before the process was killed.
+/// Names of acknowledged batches; the process is killed after `enough` of them.
 fn written_by_a_killed_process(folder: &Path, round: usize, enough: usize) -> Vec<String> {
     let (_binary, module) = module_path!().split_once("::").unwrap();
     let writer = format!("{module}::writes_until_it_is_killed_when_started_as_a_writer");

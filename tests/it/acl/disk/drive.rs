@@ -1,4 +1,4 @@
-//! A drive in memory that can lose power, run full, and fail.
+//! In-memory drive that can lose power, run full, and fail.
 
 use std::collections::HashSet;
 use std::io;
@@ -6,34 +6,34 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use redb::StorageBackend;
 
-/// The unit that a drive writes whole or not at all.
+/// Atomic write unit of a drive.
 const SECTOR: usize = 512;
 const PAGE: usize = 4096;
 
-/// Clones are the same drive.
+/// Simulated drive; clones share it.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Drive(Arc<(Mutex<State>, Condvar)>);
 
-/// What it holds, how it behaves, and what was done with it.
+/// Contents, configured failures, and recorded calls.
 #[derive(Debug, Default)]
 pub(super) struct State {
     now: Vec<u8>,
     synced: Vec<u8>,
     since: Vec<Change>,
     written_pages: HashSet<usize>,
-    /// Calls until the power is cut.
+    /// Calls until the power loss.
     pub power: Option<usize>,
-    /// Pages that were never written cannot be.
+    /// Writes to new pages fail: the disk is full.
     pub full: bool,
     /// Every write fails.
     pub read_only: bool,
-    /// So many syncs fail, as Linux has it: what was to be synced stays readable and is never brought to the disk.
+    /// Number of syncs that fail as on Linux: the data stays readable but never reaches the disk.
     pub failing_syncs: usize,
-    /// So many reads fail.
+    /// Number of reads that fail.
     pub failing_reads: usize,
-    /// Syncs wait.
+    /// Blocks syncs.
     pub gate_closed: bool,
-    /// Syncs that were begun.
+    /// Number of started syncs.
     pub syncs: usize,
     pub reads: usize,
 }
@@ -44,7 +44,7 @@ enum Change {
     Write(usize, Vec<u8>),
 }
 
-/// A small source of chance that a seed determines.
+/// Small seeded random number generator.
 #[derive(Debug)]
 pub(super) struct Chance(pub u64);
 
@@ -67,11 +67,11 @@ impl Drive {
         look(&self.lock())
     }
 
-    /// The drive as it may be after its power was cut: what was synced, and any part of what came after.
+    /// Returns the drive after a power loss: everything synced, and any part of later writes.
     pub(super) fn after_power_loss(&self, chance: &mut Chance) -> Self {
         let state = self.lock();
         let mut image = state.synced.clone();
-        // From everything to nothing, and from whole writes to torn ones.
+        // From all later writes to none, and from whole writes to torn ones.
         let (kept, torn) = (chance.below(101), [0, 0, 10, 60][chance.below(4)]);
         for change in &state.since {
             if chance.below(100) >= kept {
@@ -99,7 +99,7 @@ impl Drive {
         self.0.0.lock().unwrap()
     }
 
-    /// One call; it fails once the power is cut.
+    /// Counts one call; fails after the power loss.
     fn call(&self) -> io::Result<MutexGuard<'_, State>> {
         let mut state = self.lock();
         match &mut state.power {
@@ -153,7 +153,7 @@ impl StorageBackend for Drive {
         let state = &mut *guard;
         if state.read_only || state.failing_syncs > 0 {
             state.failing_syncs = state.failing_syncs.saturating_sub(1);
-            // The length is kept elsewhere than the bytes; it is the bytes that are lost here.
+            // The length is stored apart from the data; only data is lost here.
             state.since.retain(|change| matches!(change, Change::Length(_)));
             return Err(failed(io::ErrorKind::Other));
         }

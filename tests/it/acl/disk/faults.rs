@@ -1,4 +1,4 @@
-//! The disk fails or runs full: a commit is answered with an error, reads go on, and writes do once the disk lets them.
+//! Disk failures: commits fail, reads continue, and writes resume once the disk works.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ fn text(number: usize) -> String {
     format!("{number} {}", "x".repeat(500))
 }
 
-/// A store with records, none of which are in memory.
+/// Opens a store with records and an empty cache.
 async fn filled(drive: &Drive, count: usize) -> Embedded {
     let store = open(drive);
     for number in 0..count {
@@ -36,7 +36,7 @@ async fn has_all(store: &Embedded, count: usize) {
     assert_eq!(all(store, "token/").await.len(), count);
 }
 
-/// Breaks the drive, looks that commits fail and reads do not, mends it, and looks that all goes on as before.
+/// Breaks the drive, checks that commits fail and reads succeed, repairs it, and checks that everything works.
 async fn breaks_and_goes_on(breaks: impl FnOnce(&mut State), mends: impl FnOnce(&mut State)) {
     let (drive, mut count) = (Drive::default(), 100);
     let store = filled(&drive, count).await;
@@ -48,7 +48,7 @@ async fn breaks_and_goes_on(breaks: impl FnOnce(&mut State), mends: impl FnOnce(
         }
     };
     assert!(matches!(error, CommitError::Unknown(_) | CommitError::Store(_)), "{error:?}");
-    // Whether this one was written may not be known, so it is written again below.
+    // The outcome of this write may be unknown, so it is repeated below.
     let in_doubt = count;
     for number in 0..count {
         assert_eq!(value(&store, &key(number)).await, Some(text(number)));
@@ -101,7 +101,7 @@ async fn a_full_disk_returns_507_if_nothing_was_written() {
     let listed = async || served.call("GET", "/v1/acl/roles", Some(&root), None).await.json().as_array().unwrap().len();
     let there = listed().await;
     assert!(there == made || (refused.status == 500 && there == made + 1), "{there} of {made}");
-    // The next one does not come to the disk.
+    // The next sync fails.
     let again = make(made + 1).await;
     assert_eq!((again.status, again.text.as_str()), (507, nothing), "{again:?}");
     assert_eq!(listed().await, there);
@@ -139,7 +139,7 @@ async fn outlives_failing_syncs(failing: usize) {
     assert_eq!(value(&store, &key(21)).await, Some(text(21)));
 }
 
-/// Writes a record as soon as the store lets it.
+/// Retries a write until it succeeds.
 async fn recovers(store: &Embedded, number: usize) {
     let start = tokio::time::Instant::now();
     while store.commit(put(&key(number), &text(number))).await.is_err() {

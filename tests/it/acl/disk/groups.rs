@@ -1,4 +1,4 @@
-//! Batches that come at the same time share one sync.
+//! Concurrent batches share one sync.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,7 +34,7 @@ async fn batches_that_arrive_during_a_sync_share_the_next_one() {
     for _ in 0..400 {
         tokio::task::yield_now().await;
     }
-    // What a sync has not confirmed is not seen.
+    // Unsynced writes are not visible.
     assert_eq!(value(&store, &key(1)).await, None);
     drive.set(|state| state.gate_closed = false);
 

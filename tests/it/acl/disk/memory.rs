@@ -1,4 +1,4 @@
-//! What is kept in memory is never older than what was acknowledged, or than what anyone has seen.
+//! The record cache is never older than acknowledged or observed writes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -53,7 +53,7 @@ async fn reads_never_go_back_behind_acknowledged_or_seen_writes() {
     assert!(reads > ROUNDS, "{reads} reads are no test");
 }
 
-/// Reads one key, by itself or in a list, and notes what everyone may count on from now on.
+/// Reads one key, alone or in a list, and records the lower bound for later reads.
 async fn look(store: &Embedded, newest: &[AtomicU64; KEYS], chance: &mut Chance) {
     let number = chance.below(KEYS);
     let before = newest[number].load(Ordering::Acquire);

@@ -1,4 +1,4 @@
-//! The power fails: what was acknowledged is there, and no batch is there in part.
+//! Power loss: acknowledged batches survive, and no batch is partial.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use super::{all, open};
 
 type Model = BTreeMap<Key, String>;
 
-/// Power losses; every tenth begins with a new drive, the others go on with what the one before left.
+/// Number of power losses; every tenth starts with a new drive, the others continue.
 const SEEDS: u64 = 1000;
 
 #[test]
@@ -37,14 +37,14 @@ fn lives(seeds: std::ops::Range<u64>) -> usize {
     acknowledged
 }
 
-/// A store, the drive it is on, and what must be there.
+/// A store, its drive, and the expected records.
 struct Life {
     drive: Drive,
     store: Embedded,
     model: Model,
 }
 
-/// Writes until the power fails. Gives the store that is opened after that, once all of it was looked at.
+/// Writes until the power fails; returns the reopened store after checking it.
 async fn life(seed: u64, drive: Drive, store: Embedded, mut model: Model, acknowledged: &mut usize) -> Life {
     let chance = &mut Chance(seed);
     let store = Arc::new(store);
@@ -82,7 +82,7 @@ async fn life(seed: u64, drive: Drive, store: Embedded, mut model: Model, acknow
     Life { drive, store, model }
 }
 
-/// Hands all batches over before the first is written, and gives the revisions of those that were.
+/// Submits all batches before the first is written; returns the revisions of written ones.
 async fn commit_at_once(store: &Arc<Embedded>, batches: &[Batch]) -> Vec<Option<Revision>> {
     let mut commits = tokio::task::JoinSet::new();
     for (number, batch) in batches.iter().cloned().enumerate() {

@@ -1,8 +1,8 @@
-//! The model: lists of what was ever made, and rules of a few lines.
+//! The model: lists of all created objects, and simple rules.
 
 use serde_json::{Value, json};
 
-/// Numbers choose among what was ever made, in whatever namespace, there or not.
+/// Numbers choose among all created objects, in any namespace, deleted or not.
 #[derive(Debug, Clone)]
 pub(super) enum Does {
     Policy {
@@ -25,7 +25,7 @@ pub(super) enum Does {
     Clone(u8),
     Delete(Kind, u8),
     Read(Kind, u8),
-    /// Tokens; with a number those that link a policy.
+    /// Tokens; with a number only those that link this policy.
     List(Option<u8>),
     ReadSelf,
 }
@@ -37,26 +37,26 @@ pub(super) enum Kind {
     Token,
 }
 
-/// What an answer must be: what it shows, or a status and a text that it begins with.
+/// Expected response: contents, or a status and the start of its text.
 pub(super) type Wanted = Result<Value, (u16, String)>;
 
-/// A policy, a role or a token.
+/// A policy, role or token.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Thing {
     pub(super) id: String,
-    /// Whether it is of the namespace `team`; else it is of `default`.
+    /// In namespace `team`; otherwise in `default`.
     pub(super) team: bool,
     there: bool,
-    /// A token's description.
+    /// Description of a token.
     pub(super) name: String,
-    /// Of a policy.
+    /// Level of a policy.
     level: usize,
-    /// Places in the model's list.
+    /// Indexes in the model's list.
     policies: Vec<usize>,
     roles: Vec<usize>,
     pub(super) secret: String,
     local: bool,
-    /// In seconds of the model's time.
+    /// Expiration, in seconds of the model's clock.
     end: Option<u64>,
 }
 
@@ -66,11 +66,11 @@ pub(super) struct Model {
     policies: Vec<Thing>,
     roles: Vec<Thing>,
     tokens: Vec<Thing>,
-    /// What the first token shows.
+    /// Contents of the bootstrap token.
     pub(super) first: Value,
 }
 
-/// What a policy gives. Of two the later counts.
+/// Level of a policy; the later of two wins.
 pub(super) const LEVELS: [&str; 4] = ["", "acl = \"read\"", "acl = \"write\"", "acl = \"deny\""];
 pub(super) const NAMES: [&str; 3] = ["one", "two", "three"];
 
@@ -81,7 +81,7 @@ pub(super) enum Caller {
     Holder(usize),
 }
 
-/// How long a new token lives, and whether it takes the accessor of another.
+/// Lifetime of a new token, and whether it reuses another's accessor.
 pub(super) fn life(more: u8) -> (&'static str, Option<u64>) {
     [("0s", None), ("1m", Some(60)), ("5m", Some(300)), ("0s", None), ("30s", Some(30))][usize::from(more % 5)]
 }
@@ -109,14 +109,14 @@ impl Model {
         [&mut self.policies, &mut self.roles, &mut self.tokens].into_iter().nth(kind as usize).unwrap()
     }
 
-    /// The one that a number chooses: of those with one id the last.
+    /// Returns the chosen object; of several with one id the last.
     pub(super) fn chosen(&self, kind: Kind, which: u8) -> usize {
         let all = self.all(kind);
         let id = &all[usize::from(which) % all.len()].id;
         all.iter().rposition(|thing| thing.id == *id).unwrap()
     }
 
-    /// Whether it is there, and its end has not come.
+    /// Returns whether it exists and has not expired.
     fn counts(&self, thing: &Thing) -> bool {
         thing.there && thing.end.is_none_or(|end| self.now < end)
     }
@@ -131,7 +131,7 @@ impl Model {
         self.all(kind).iter().position(|thing| thing.there && thing.team == team && thing.name == name)
     }
 
-    /// Where links lead: an odd number names what it chooses, an even one gives its id.
+    /// Resolves links: odd numbers link by name, even ones by id.
     fn linked(&self, kind: Kind, team: bool, links: &[u8]) -> Result<Vec<usize>, (u16, String)> {
         let mut places = Vec::new();
         for which in links {
@@ -152,7 +152,7 @@ impl Model {
         Ok(places)
     }
 
-    /// What the policies of a caller give it in a namespace, as a place in [`LEVELS`].
+    /// Returns the level of a caller in a namespace, as an index in [`LEVELS`].
     fn level(&self, caller: Caller, team: bool) -> usize {
         let Caller::Holder(holder) = caller else { return if matches!(caller, Caller::First) { 2 } else { 0 } };
         let token = &self.tokens[holder];
@@ -162,8 +162,8 @@ impl Model {
         levels.map(|policy| policy.level).filter(|_| token.team == team).max().unwrap_or(0)
     }
 
-    /// What the answer to a request must be. What it changes is changed here; `chosen_id` and `secret` are what the service
-    /// chose for something new.
+    /// Returns the expected response and applies the change; `chosen_id` and `secret` are those that the service
+    /// generated.
     pub(super) fn wanted(&mut self, does: &Does, team: bool, caller: Caller, new: (&str, &str)) -> Wanted {
         if let Caller::Holder(holder) = caller
             && !self.counts(&self.tokens[holder])
@@ -247,7 +247,7 @@ impl Model {
             Does::Clone(which) => {
                 let lost = "Requested token does not exist: ACL not found";
                 let source = self.tokens[self.standing(Kind::Token, *which, team, lost)?].clone();
-                // Some of the last minute is over by now.
+                // Part of the last minute has passed.
                 if source.end.is_some_and(|end| end - self.now <= 60) {
                     return Err((400, "ExpirationTime cannot be less than 1m0s in the future (was ".to_owned()));
                 }
@@ -287,7 +287,7 @@ impl Model {
         }
     }
 
-    /// Refuses a name that another one has.
+    /// Rejects a name that is taken.
     fn free(&self, kind: Kind, team: bool, name: &str, but: Option<usize>, taken: &str) -> Result<(), (u16, String)> {
         match self.named(kind, team, name) {
             Some(other) if but != Some(other) => Err((409, format!("{taken} {name:?} already exists"))),

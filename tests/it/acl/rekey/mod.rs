@@ -1,4 +1,4 @@
-//! The key that tokens are under is changed while they are used: none is lost, none comes twice, none is left behind.
+//! Rotation of the sealing key while tokens are in use: none is lost, duplicated or left behind.
 
 mod races;
 mod served;
@@ -23,20 +23,20 @@ use keyward::acl::store::{
 use keyward::clock::{Clock, TestClock};
 use tokio::sync::Notify;
 
-/// Pages that are enough for all tokens of a test.
+/// Enough pages for all tokens of a test.
 const ALL: usize = 100;
 
-/// A store that can stop before a batch, or hold up whom looks at keys that start in a way.
+/// Store that can stop before a batch, or delay reads of a key prefix.
 #[derive(Debug)]
 struct Dials {
     store: Arc<dyn Store>,
-    /// Batches that are written before the power goes.
+    /// Batches that are written before the failure.
     batches: AtomicUsize,
-    /// What is held up, once: a look at it is given as it was before.
+    /// Prefix of a read that is delayed once and then returns the old value.
     held: &'static str,
     reached: AtomicBool,
     open: Notify,
-    /// Whether others are told to use the same store.
+    /// Pretends that other servers use the store.
     shared: bool,
 }
 
@@ -102,12 +102,12 @@ fn default_namespace() -> NamespaceName {
     NamespaceName::default_namespace()
 }
 
-/// A line of a key file.
+/// Builds a line of a key file.
 fn line(digit: char) -> String {
     format!("{}\n", digit.to_string().repeat(64))
 }
 
-/// A key file of these lines.
+/// Writes a key file.
 fn key_file(folder: &Path, name: &str, digits: &str) -> PathBuf {
     let path = folder.join(name);
     std::fs::write(&path, digits.chars().map(line).collect::<String>()).unwrap();
@@ -122,7 +122,7 @@ async fn server(store: Arc<dyn Store>, key_file: &Path, clock: &TestClock) -> Ac
     directory
 }
 
-/// The first token, and who has it.
+/// Creates the bootstrap token; returns its secret and caller.
 async fn first(server: &AclService) -> (PlainSecret, Arc<Caller>) {
     let secret = PlainSecret::random();
     server.bootstrap(&secret, None).await.unwrap();
@@ -131,12 +131,12 @@ async fn first(server: &AclService) -> (PlainSecret, Arc<Caller>) {
 }
 
 async fn caller(server: &AclService, secret: &PlainSecret) -> Arc<Caller> {
-    server.authenticate(Some(secret), Freshness::Linearizable).await.unwrap()
+    server.authenticator().authenticate(Some(secret), Freshness::Linearizable).await.unwrap()
 }
 
 async fn token(server: &AclService, caller: &Caller, description: String) -> CreatedToken {
     let draft = TokenDraft { description, ..TokenDraft::default() };
-    server.create_token(caller, &default_namespace(), &draft).await.unwrap()
+    server.tokens().create(caller, &default_namespace(), &draft).await.unwrap()
 }
 
 async fn records(store: &dyn Store) -> Vec<(String, Vec<u8>)> {
@@ -145,8 +145,8 @@ async fn records(store: &dyn Store) -> Vec<(String, Vec<u8>)> {
     all.into_iter().map(|(key, record)| (key.as_str().to_owned(), record.value.to_vec())).collect()
 }
 
-/// Ids of the keys that the store and its tokens name, the first of the store's own record in front; and that each token
-/// has its two rows and nothing has any other.
+/// Returns the key ids of the store and its tokens, the key record's first one in front. Checks that each token has its
+/// two index entries and that there are no others.
 async fn keys_in_use(store: &dyn Store) -> Vec<String> {
     let all = records(store).await;
     let named = all.iter().find(|(key, _)| key == "seal/key").unwrap();

@@ -1,4 +1,4 @@
-//! What others do to tokens, and servers with other key files, while the key is changed.
+//! Concurrent changes of tokens, and servers with other key files, during a rekey.
 
 use std::time::SystemTime;
 
@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 
-/// A store, its clock and its folder.
+/// Creates a store with its clock and directory.
 fn store() -> (Arc<dyn Store>, TestClock, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let store = Embedded::open(&folder.path().join("store"), "dc1").unwrap();
@@ -29,16 +29,16 @@ async fn concurrent_changes_and_deletions_win_over_a_rekey() {
     key_file(folder.path(), "seal.key", "ba");
     let dials = Arc::new(Dials { held: "token/", ..Dials::new(&store) });
     let slow = server(dials.clone(), &file, &clock).await;
-    let (came, ()) = tokio::join!(slow.rekey(&root, false, ALL), async {
+    let (came, ()) = tokio::join!(slow.key_rotation().run(&root, false, ALL), async {
         dials.is_reached().await;
-        // The slow one has read the tokens; it is held up before it moves them.
-        let twice = slow.rekey(&root, false, ALL).await;
+        // The slow server has read the tokens and is paused before it writes.
+        let twice = slow.key_rotation().run(&root, false, ALL).await;
         assert!(matches!(twice, Err(ServiceError::Unavailable(_))), "{twice:?}");
         let accessor = |made: &CreatedToken| made.live.token.value.immutable().accessor_id;
         let draft = TokenDraft { description: "as it is".to_owned(), ..TokenDraft::default() };
-        quick.update_token(&root, &default_namespace(), accessor(&changed), &draft).await.unwrap();
-        assert!(quick.delete_token(&root, &default_namespace(), accessor(&deleted)).await.unwrap());
-        quick.destroy_token(&revoked.live.token.value).await.unwrap();
+        quick.tokens().update(&root, &default_namespace(), accessor(&changed), &draft).await.unwrap();
+        assert!(quick.tokens().delete(&root, &default_namespace(), accessor(&deleted)).await.unwrap());
+        quick.token_records().destroy(&revoked.live.token.value).await.unwrap();
         let new = token(&quick, &root, "made meanwhile".to_owned()).await;
         caller(&slow, &new.secret).await;
         dials.open.notify_one();
@@ -51,7 +51,7 @@ async fn concurrent_changes_and_deletions_win_over_a_rekey() {
         assert_eq!(now.live.token.value.description, "as it is");
         caller(server, &secret).await;
         for gone in [&deleted, &revoked] {
-            let found = server.authenticate(Some(&gone.secret), Freshness::Linearizable).await;
+            let found = server.authenticator().authenticate(Some(&gone.secret), Freshness::Linearizable).await;
             assert!(matches!(found, Err(ServiceError::UnknownSecret)), "{found:?}");
         }
     }
@@ -73,10 +73,10 @@ async fn tokens_deleted_during_a_rekey_leave_no_records() {
     let dials = Arc::new(Dials { held: "token/team/", ..Dials::new(&store) });
     let remover = server(dials.clone(), &file, &clock).await;
     tokio::select! {
-        () = remover.remove_namespaces_until(CancellationToken::new()) => panic!("it ended by itself"),
+        () = remover.namespaces().run_removals(CancellationToken::new()) => panic!("it ended by itself"),
         () = async {
             dials.is_reached().await;
-            // The remover has read the tokens as they were under the old key.
+            // The remover has read the tokens under the old key.
             assert!(mover.rekey(&root, true, ALL).await.unwrap().done);
             dials.open.notify_one();
             while mover.namespace(&team, Freshness::Linearizable).await.unwrap().is_some() {
@@ -94,18 +94,18 @@ async fn a_token_that_moves_while_it_is_looked_up_is_found() {
     let file = key_file(folder.path(), "seal.key", "a");
     let mover = server(Arc::clone(&store), &file, &clock).await;
     let (secret, root) = first(&mover).await;
-    // Once the whole change happens after a look at the old row; then the look is at what is gone.
+    // The whole rekey happens after a read of the old entry, so the read misses.
     let dials = Arc::new(Dials { held: "seal/key", ..Dials::new(&store) });
     let looker = server(Arc::clone(&store), &file, &clock).await;
     assert!(mover.rekey(&root, true, ALL).await.unwrap().done);
     caller(&looker, &secret).await;
 
-    // A stranger's secret is looked up twice where the keys change in between, and is not found all the same.
+    // An unknown secret is looked up twice if the keys change in between, and is still not found.
     dials.reached.store(true, Ordering::SeqCst);
     let slow = server(dials.clone(), &file, &clock).await;
     dials.reached.store(false, Ordering::SeqCst);
     let stranger = PlainSecret::random();
-    let (found, ()) = tokio::join!(slow.authenticate(Some(&stranger), Freshness::Stale), async {
+    let (found, ()) = tokio::join!(slow.authenticator().authenticate(Some(&stranger), Freshness::Stale), async {
         dials.is_reached().await;
         assert!(mover.rekey(&root, true, ALL).await.unwrap().done);
         dials.open.notify_one();
@@ -124,12 +124,12 @@ async fn a_server_without_the_new_key_reports_it_and_rejects_or_duplicates_no_to
     let (secret, root) = first(&one).await;
     let made = token(&one, &root, "early".to_owned()).await;
 
-    let refused = one.rekey(&root, true, ALL).await;
+    let refused = one.key_rotation().run(&root, true, ALL).await;
     assert!(matches!(&refused, Err(ServiceError::Invalid(text)) if text.contains("Other servers")), "{refused:?}");
     assert_eq!(std::fs::read_to_string(&own).unwrap(), line('a'));
 
     key_file(folder.path(), "own.key", "ba");
-    assert!(one.rekey(&root, false, ALL).await.unwrap().done);
+    assert!(one.key_rotation().run(&root, false, ALL).await.unwrap().done);
     let late = token(&one, &root, "late".to_owned()).await;
     let not_now = |outcome: Result<(), ServiceError>| {
         assert!(
@@ -138,21 +138,21 @@ async fn a_server_without_the_new_key_reports_it_and_rejects_or_duplicates_no_to
         );
     };
     for secret in [&secret, &made.secret, &late.secret] {
-        not_now(other.authenticate(Some(secret), Freshness::Linearizable).await.map(|_| ()));
+        not_now(other.authenticator().authenticate(Some(secret), Freshness::Linearizable).await.map(|_| ()));
     }
     let twice = TokenDraft { secret: Some(late.secret.clone()), ..TokenDraft::default() };
-    not_now(other.create_token(&root, &default_namespace(), &twice).await.map(|_| ()));
-    not_now(other.unseal_secret(&late.live.token.value).await.map(|_| ()));
+    not_now(other.tokens().create(&root, &default_namespace(), &twice).await.map(|_| ()));
+    not_now(other.tokens().unseal_secret(&late.live.token.value).await.map(|_| ()));
 
-    // The key is taken up as soon as it is there.
+    // The key is used as soon as it is in the file.
     key_file(folder.path(), "others.key", "ab");
     for secret in [&secret, &made.secret, &late.secret] {
         let found = caller(&other, secret).await;
-        assert_eq!(other.unseal_secret(&found.live.token.value).await.unwrap().reveal(), secret.reveal());
+        assert_eq!(other.tokens().unseal_secret(&found.live.token.value).await.unwrap().reveal(), secret.reveal());
     }
-    let taken = other.create_token(&root, &default_namespace(), &twice).await;
+    let taken = other.tokens().create(&root, &default_namespace(), &twice).await;
     assert!(matches!(taken, Err(ServiceError::Conflict(_))), "{taken:?}");
-    // The store says what is written with, not the order of the lines.
+    // The key record decides the current key, not the order of lines.
     caller(&one, &token(&other, &root, "new".to_owned()).await.secret).await;
     assert_eq!(keys_in_use(&*store).await.len(), 1);
 }
@@ -167,7 +167,7 @@ async fn a_server_unaware_of_a_rekey_creates_no_token_with_the_old_key() {
     let made = token(&mover, &root, "early".to_owned()).await;
     key_file(folder.path(), "seal.key", "ba");
     assert!(mover.rekey(&root, false, ALL).await.unwrap().done);
-    // Its ring was read before, and it has asked nobody since.
+    // Its keys were read before, and it has not accessed the store since.
     let twice = TokenDraft { secret: Some(made.secret.clone()), ..TokenDraft::default() };
     let taken = deaf.create_token(&root, &default_namespace(), &twice).await;
     assert!(matches!(taken, Err(ServiceError::Conflict(_))), "{taken:?}");
@@ -189,7 +189,8 @@ async fn two_servers_can_rekey_concurrently() {
         }
         key_file(folder.path(), "own.key", "bca");
         key_file(folder.path(), "others.key", if same { "bca" } else { "cba" });
-        let (first, second) = tokio::join!(one.rekey(&root, false, ALL), other.rekey(&root, false, ALL));
+        let (first, second) =
+            tokio::join!(one.key_rotation().run(&root, false, ALL), other.key_rotation().run(&root, false, ALL));
         for outcome in [first, second] {
             match outcome {
                 Ok(came) => assert!(came.done || !same, "{came:?}"),
@@ -198,8 +199,8 @@ async fn two_servers_can_rekey_concurrently() {
             }
         }
         if !same {
-            // They want different keys: whoever comes last gets it.
-            assert!(one.rekey(&root, false, ALL).await.unwrap().done);
+            // They want different keys: the last one wins.
+            assert!(one.key_rotation().run(&root, false, ALL).await.unwrap().done);
         }
         assert_eq!(keys_in_use(&*store).await.len(), 1);
         for secret in &secrets {

@@ -1,4 +1,4 @@
-//! `PUT /v1/operator/rekey`, as operators and callers see it.
+//! `PUT /v1/operator/rekey` from the view of operators and callers.
 
 use serde_json::{Value, json};
 
@@ -132,7 +132,7 @@ async fn rekey_requires_operator_write_a_valid_body_and_a_writable_key_file() {
     }
     assert_eq!(acl.call("GET", "/v1/operator/rekey", Some(&writes), None).await.status, 405);
 
-    // As a mounted credential is: a link to where the server may not write.
+    // Like a mounted Kubernetes secret: a symlink to a place without write access.
     std::fs::rename(&file, file.with_extension("mounted")).unwrap();
     std::os::unix::fs::symlink("seal.mounted", &file).unwrap();
     let refused = rekey(Some(&writes), json!({"Generate": true})).await;

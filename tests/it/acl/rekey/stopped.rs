@@ -1,4 +1,4 @@
-//! A change of the key that breaks off anywhere, and is taken up again.
+//! A rekey that is interrupted at any point and continued.
 
 use std::time::{Duration, SystemTime};
 
@@ -13,7 +13,7 @@ const TOKENS: usize = 60;
 
 #[tokio::test]
 async fn an_interrupted_rekey_loses_nothing_and_is_continued() {
-    // The name of the new key, three batches of tokens, the old key's name gone.
+    // The new key record, three batches of tokens, the final key record.
     for stops in 0..=5 {
         let folder = tempfile::tempdir().unwrap();
         let store: Arc<dyn Store> = Arc::new(Embedded::open(&folder.path().join("store"), "dc1").unwrap());
@@ -37,7 +37,7 @@ async fn an_interrupted_rekey_loses_nothing_and_is_continued() {
         let half = keys_in_use(&*store).await;
         assert_eq!(half.len(), if (1..5).contains(&stops) { 2 } else { 1 }, "{half:?}");
 
-        // Whichever way the lines stand, the keys that the store names must be there, and are enough.
+        // In any order of lines, the keys that the store names must be present, and suffice.
         for (digits, opens) in [("ab", true), ("ba", true), ("cba", true), ("a", stops == 0), ("b", stops == 5)] {
             let file = key_file(folder.path(), "other.key", digits);
             match Sealer::open(&file, &*store).await {
@@ -68,7 +68,7 @@ async fn an_interrupted_rekey_loses_nothing_and_is_continued() {
         let alone = server(Arc::clone(&store), &file, &clock).await;
         for secret in &secrets {
             let made = caller(&alone, secret).await;
-            assert_eq!(alone.unseal_secret(&made.live.token.value).await.unwrap().reveal(), secret.reveal());
+            assert_eq!(alone.tokens().unseal_secret(&made.live.token.value).await.unwrap().reveal(), secret.reveal());
         }
     }
 }
@@ -85,14 +85,14 @@ async fn many_tokens_take_several_rekey_calls_and_each_is_rewritten_once() {
     futures_util::future::join_all(makes).await;
     let (mut calls, mut rewritten, mut generate) = (0, 0, true);
     loop {
-        let came = directory.rekey(&root, generate, 1).await.unwrap();
+        let came = directory.key_rotation().run(&root, generate, 1).await.unwrap();
         (calls, rewritten, generate) = (calls + 1, rewritten + came.rewritten, false);
         if came.done {
             break;
         }
         token(&directory, &root, "made meanwhile".to_owned()).await;
     }
-    // With the first one and the anonymous one.
+    // Includes the bootstrap and the anonymous token.
     assert_eq!((calls, rewritten), (3, 602));
     assert_eq!(keys_in_use(&*store).await.len(), 1);
     assert_eq!(std::fs::read_to_string(&file).unwrap().lines().count(), 2);
@@ -107,30 +107,30 @@ async fn expired_tokens_and_those_of_deleted_namespaces_are_rekeyed_and_then_del
     let directory = server(Arc::clone(&store), &file, &clock).await;
     let (_, root) = first(&directory).await;
     let team: NamespaceName = "team".parse().unwrap();
-    directory.create_namespace(&root, "team", &NamespaceDraft::default()).await.unwrap();
+    directory.namespaces().create(&root, "team", &NamespaceDraft::default()).await.unwrap();
     for _ in 0..40 {
-        directory.create_token(&root, &team, &TokenDraft::default()).await.unwrap();
+        directory.tokens().create(&root, &team, &TokenDraft::default()).await.unwrap();
     }
     let minute = keyward::acl::model::go_duration::GoDuration(60_000_000_000);
     for _ in 0..40 {
         let draft = TokenDraft { expiration_ttl: minute, ..TokenDraft::default() };
-        directory.create_token(&root, &default_namespace(), &draft).await.unwrap();
+        directory.tokens().create(&root, &default_namespace(), &draft).await.unwrap();
     }
-    assert!(directory.delete_namespace(&root, &team).await.unwrap());
+    assert!(directory.namespaces().delete(&root, &team).await.unwrap());
     clock.suspend(Duration::from_secs(61));
 
-    let came = directory.rekey(&root, true, ALL).await.unwrap();
+    let came = directory.key_rotation().run(&root, true, ALL).await.unwrap();
     assert!(came.done && came.rewritten == 82, "{came:?}");
-    // The old line is gone, and all can still be removed.
+    // Without the old line, everything can still be deleted.
     let text = std::fs::read_to_string(&file).unwrap();
     std::fs::write(&file, text.lines().next().unwrap()).unwrap();
     let directory = server(Arc::clone(&store), &file, &clock).await;
-    assert_eq!(directory.sweep().await.unwrap(), 40);
+    assert_eq!(directory.token_sweeper().sweep().await.unwrap(), 40);
     let stop = CancellationToken::new();
     tokio::select! {
-        () = directory.remove_namespaces_until(stop.clone()) => panic!("it ended by itself"),
+        () = directory.namespaces().run_removals(stop.clone()) => panic!("it ended by itself"),
         () = async {
-            while directory.namespace(&team, Freshness::Linearizable).await.unwrap().is_some() {
+            while directory.namespaces().get(&team, Freshness::Linearizable).await.unwrap().is_some() {
                 tokio::task::yield_now().await;
             }
         } => {}
@@ -152,12 +152,12 @@ async fn unreadable_tokens_keep_the_old_key_and_are_reported() {
     let put = keyward::acl::store::Write::Put(broken.clone(), b"nonsense".to_vec());
     store.commit(Batch { checks: vec![], writes: vec![put] }).await.unwrap();
     for rewritten in [2, 0] {
-        let came = directory.rekey(&root, rewritten == 2, ALL).await.unwrap();
+        let came = directory.key_rotation().run(&root, rewritten == 2, ALL).await.unwrap();
         assert!(!came.done && came.rewritten == rewritten, "{came:?}");
         assert_eq!(came.unreadable, [broken.as_str()]);
     }
     let delete = keyward::acl::store::Write::Delete(broken);
     store.commit(Batch { checks: vec![], writes: vec![delete] }).await.unwrap();
-    assert!(directory.rekey(&root, false, ALL).await.unwrap().done);
+    assert!(directory.key_rotation().run(&root, false, ALL).await.unwrap().done);
     assert_eq!(keys_in_use(&*store).await.len(), 1);
 }

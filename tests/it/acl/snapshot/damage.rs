@@ -1,4 +1,4 @@
-//! What is no whole snapshot of this datacenter is refused, and nothing is changed.
+//! Damaged, truncated and foreign snapshots are rejected without a change.
 
 use keyward::acl::model::snapshot::SnapshotHeader;
 
@@ -35,7 +35,7 @@ async fn a_damaged_snapshot_is_refused_with_a_line_and_changes_nothing() {
     check(&rewritten(|_| (), &[("a/before", b"")]), "is damaged").await;
     check(&rewritten(|_| (), &[("zone/large", &vec![0; 1024 * 1024])]), "unexpected record zone/large").await;
 
-    // A bit in each byte of both ends, and in some of those between.
+    // One bit in each byte of both ends, and in some bytes in between.
     let (start, end) = (300, small.len() - 100);
     for place in (0..start).chain((start..end).step_by(41)).chain(end..small.len()) {
         let mut changed = small.clone();

@@ -1,4 +1,4 @@
-//! Snapshots of a service that several servers are on one etcd.
+//! Snapshots of several servers on one etcd cluster.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -31,7 +31,7 @@ async fn a_snapshot_moves_from_the_embedded_store_to_etcd_and_back() {
     let other = one.beside().await;
     let first = std::mem::replace(&mut one.root, file.root.clone());
     assert!(opens(&other, &first).await);
-    // Both servers see that the store is shut, each by what it finds in it.
+    // Both servers detect the restore from the store.
     let seen_shut = async {
         while other.call("GET", "/v1/acl/roles", Some(&first), None).await.status != 503 {
             tokio::time::sleep(Duration::from_millis(10)).await;

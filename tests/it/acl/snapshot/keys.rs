@@ -1,4 +1,4 @@
-//! Snapshots of before the server's key was changed.
+//! Snapshots from before a rekey.
 
 use serde_json::json;
 
@@ -20,7 +20,7 @@ async fn a_snapshot_with_an_older_key_is_restored_if_the_key_file_has_it() {
     let new = acl.snapshot().await;
     assert_ne!(read(&new).0.key_ids, read(&old).0.key_ids);
 
-    // Both keys are there: what was sealed with the old one opens again, and moves again.
+    // Both keys are in the file: secrets of the old key decrypt, and are rekeyed again.
     assert_eq!(acl.restore(&acl.root, &old).await.status, 200);
     let all_open = async || {
         assert_eq!(told(&acl, &acl.root).await, before);
@@ -35,7 +35,7 @@ async fn a_snapshot_with_an_older_key_is_restored_if_the_key_file_has_it() {
     assert_eq!(acl.restore(&acl.root, &new).await.status, 200);
     all_open().await;
 
-    // The old key is gone: the old snapshot is refused, until the key is in the file again.
+    // Without the old key the old snapshot is rejected, until the key is in the file again.
     let all = std::fs::read_to_string(&file).unwrap();
     let without = all.replace(&old_line, "");
     assert_eq!(without.lines().count() + 1, all.lines().count());

@@ -1,4 +1,4 @@
-//! Snapshots over HTTP: there, back, and what is refused.
+//! Export and restore of snapshots over HTTP.
 
 mod damage;
 mod keys;
@@ -17,12 +17,12 @@ use serde_json::{Value, json};
 use crate::harness::Acl;
 use crate::harness::issuer::Key;
 
-/// A server whose key is in that folder.
+/// Starts a server with its key file in `folder`.
 async fn with_key_in(folder: &Path) -> Acl {
     Acl::start_with(|options| options.key_file = Some(folder.join("seal.key"))).await
 }
 
-/// The header and the records of a snapshot.
+/// Parses header and records of a snapshot.
 fn read(snapshot: &[u8]) -> (SnapshotHeader, Vec<(String, Vec<u8>)>) {
     let mut reader = SnapshotReader::default();
     reader.feed(snapshot);
@@ -37,7 +37,7 @@ fn read(snapshot: &[u8]) -> (SnapshotHeader, Vec<(String, Vec<u8>)>) {
     (header, records)
 }
 
-/// The snapshot with that header and these records.
+/// Builds a snapshot of a header and records.
 fn written(header: &SnapshotHeader, records: &[(String, Vec<u8>)]) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut writer = SnapshotWriter::begin(header, &mut bytes).unwrap();
@@ -48,7 +48,7 @@ fn written(header: &SnapshotHeader, records: &[(String, Vec<u8>)]) -> Vec<u8> {
     bytes
 }
 
-/// Makes some of each kind of record, and gives the secrets of the tokens.
+/// Creates records of each kind; returns the secrets of the tokens.
 async fn make_some_of_each(acl: &Acl) -> Vec<String> {
     let secret = |token: &Value| token["SecretID"].as_str().unwrap().to_owned();
     let rules = "service_prefix \"\" { policy = \"read\" }";
@@ -67,7 +67,7 @@ async fn make_some_of_each(acl: &Acl) -> Vec<String> {
     vec![acl.root.clone(), secret(&ends), secret(&local), secret(&login.json())]
 }
 
-/// All that the service tells, but for its indexes.
+/// Returns everything that the API lists, without indexes.
 async fn told(acl: &Acl, token: &str) -> Vec<Value> {
     let mut all = Vec::new();
     for kind in ["tokens", "roles", "policies", "auth-methods", "binding-rules"] {
@@ -127,7 +127,7 @@ async fn a_restore_brings_back_exactly_the_records_of_the_snapshot() {
     let again = acl.call("PUT", "/v1/acl/bootstrap", None, None).await;
     assert_eq!(again.status, 403, "{again:?}");
 
-    // What is restored is what was there, byte for byte, also on another server and after a restart.
+    // Restored records are byte-identical, also on another server and after a restart.
     let same = |snapshot: &[u8]| assert!(read(snapshot).1 == records);
     same(&acl.snapshot().await);
     let mut other = with_key_in(folder.path()).await;
@@ -237,7 +237,7 @@ async fn a_snapshot_is_consistent_during_concurrent_writes() {
         let of = |kind: &str| records.iter().filter(|(key, _)| key.starts_with(kind)).count();
         assert_eq!(of("token-id/"), 2 * of("token/"), "each token with both of its rows");
         assert_eq!(of("role-name/"), of("role/"));
-        // One writer, one after the other: what is there is all up to some point.
+        // A single sequential writer: the snapshot holds a prefix of its writes.
         let new = of("role-name/default/new-");
         let last = records.iter().rfind(|(key, _)| key.starts_with("role-name/default/new-"));
         assert!(last.is_none_or(|(key, _)| key.ends_with(&format!("{new:06}"))), "{new} roles");

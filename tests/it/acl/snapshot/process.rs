@@ -50,7 +50,7 @@ fn a_backup_can_be_restored() {
     let (code, error) = refused(&["acl", "role", "read", "late"], &by);
     assert_eq!(code, 8, "{error}");
 
-    // A file that is there stays whole where no backup comes.
+    // A failed backup leaves an existing file intact.
     let none = ["--address", address.as_str()];
     let (code, error) = refused(&["acl", "backup", "--out", text(&file)], &none);
     assert!(code == 6 && error.contains("operator:write"), "{error}");
@@ -70,7 +70,7 @@ fn a_backup_can_be_restored() {
     assert!(names.into_iter().all(|name| !name.to_string_lossy().starts_with(".all")), "nothing half-written is left");
 }
 
-/// The snapshot with many more records.
+/// Adds many records to a snapshot.
 fn grown(snapshot: &[u8], records: usize, length: usize) -> Vec<u8> {
     let (header, mut there) = read(snapshot);
     there.extend((0..records).map(|number| (format!("zone/{number:09}"), vec![b'x'; length])));
@@ -88,7 +88,7 @@ fn a_service_killed_during_a_restore_stays_locked_until_the_next_restore() {
     drop(service);
 
     let mut shut = 0;
-    // From before anything is changed to when it may be done.
+    // Kill times from before the first change to after the last.
     for millis in [0, 900, 1050, 1150, 1300, 1700] {
         let (mut service, address) = serve(folder.path(), "127.0.0.1:0", &[]);
         let by = ["--address", address.as_str(), "--token-file", text(&root)];
@@ -114,7 +114,7 @@ fn a_service_killed_during_a_restore_stays_locked_until_the_next_restore() {
             shut += 1;
         }
         if millis != 900 {
-            // Once a new restore begins where one broke off, else this one has to end it.
+            // Once a new restore follows an interrupted one, otherwise this one completes it.
             ok(&[&["acl", "restore", text(&file)][..], &by].concat());
             ok(&[&["acl", "whoami"][..], &by].concat());
             let (taken, wanted) = (folder.path().join("again"), std::fs::read(&file).unwrap());
@@ -122,7 +122,7 @@ fn a_service_killed_during_a_restore_stays_locked_until_the_next_restore() {
             assert!(read(&std::fs::read(&taken).unwrap()).1 == read(&wanted).1);
         }
     }
-    // The first is killed before it has changed anything; how far the others came is chance.
+    // The first one is killed before any change; the progress of the others is random.
     assert!(shut >= 1, "{shut} restores broke off");
 }
 

@@ -1,4 +1,4 @@
-//! While a restore has not ended nobody else is answered.
+//! An incomplete restore locks the service for everyone else.
 #![expect(clippy::disallowed_methods, reason = "a restore is waited for in real time")]
 
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use serde_json::json;
 
 use super::{Acl, index, make_some_of_each, opens, told};
 
-/// What a restore that was killed leaves: the mark of who began it, and a part of the records.
+/// State that a killed restore leaves: its marker, and a part of the records.
 async fn break_off(store: &dyn Store, key_file: &std::path::Path, secret: &str) {
     let sealer = Sealer::open(key_file, store).await.unwrap();
     let by = Some(sealer.keys().current().hash(&PlainSecret::from_presented(secret)));
@@ -37,7 +37,7 @@ async fn break_off(store: &dyn Store, key_file: &std::path::Path, secret: &str) 
     store.commit(Batch { checks: vec![], writes }).await.unwrap();
 }
 
-/// Waits until the service is shut.
+/// Waits until the service is locked.
 async fn shut(acl: &Acl, token: &str) {
     let start = Instant::now();
     while acl.call("GET", "/v1/acl/roles", Some(token), None).await.status != 503 {
@@ -111,20 +111,20 @@ async fn requests_admitted_before_the_marker_cannot_write_after_it() {
     directory.create_builtins().await.unwrap();
     let secret = PlainSecret::random();
     directory.bootstrap(&secret, None).await.unwrap();
-    let caller = directory.authenticate(Some(&secret), Freshness::Linearizable).await.unwrap();
+    let caller = directory.authenticator().authenticate(Some(&secret), Freshness::Linearizable).await.unwrap();
     let epoch = directory.epoch(Freshness::Linearizable).await.unwrap();
-    directory.create_namespace(&caller, "before", &NamespaceDraft::default()).await.unwrap();
+    directory.namespaces().create(&caller, "before", &NamespaceDraft::default()).await.unwrap();
     assert!(directory.epoch(Freshness::Linearizable).await.unwrap().is(epoch));
 
     break_off(&*store, &key, secret.reveal()).await;
-    let written = directory.create_namespace(&caller, "after", &NamespaceDraft::default()).await;
+    let written = directory.namespaces().create(&caller, "after", &NamespaceDraft::default()).await;
     assert!(matches!(written, Err(ServiceError::Restoring)), "{written:?}");
-    for refused in [directory.sweep().await.map(drop), directory.create_builtins().await] {
+    for refused in [directory.token_sweeper().sweep().await.map(drop), directory.create_builtins().await] {
         assert!(matches!(refused, Err(ServiceError::Restoring)), "{refused:?}");
     }
     store.commit(Batch { checks: vec![], writes: vec![Write::Delete(keys::restore_marker())] }).await.unwrap();
     assert!(!directory.epoch(Freshness::Linearizable).await.unwrap().is(epoch), "another epoch");
-    directory.create_namespace(&caller, "after", &NamespaceDraft::default()).await.unwrap();
+    directory.namespaces().create(&caller, "after", &NamespaceDraft::default()).await.unwrap();
 }
 
 #[tokio::test]
@@ -138,7 +138,7 @@ async fn a_restore_wakes_waiters_and_clears_cached_callers() {
     let restore = async {
         tokio::time::sleep(Duration::from_millis(100)).await;
         tokio::join!(acl.restore(&acl.root, &snapshot), async {
-            // Known by what is in memory until the restore begins.
+            // Authenticated from memory until the restore begins.
             shut(&acl, &late).await;
             acl.restore(&acl.root, &snapshot).await
         })

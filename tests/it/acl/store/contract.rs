@@ -1,4 +1,4 @@
-//! What every store does with batches and reads.
+//! Contract of every store: batches and reads.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -74,7 +74,7 @@ pub(super) async fn a_check_names_the_record_that_it_failed_on(store: Arc<dyn St
     assert_eq!(fails(vec![Check::Absent(key("a"))]).await, key("a"));
     assert_eq!(fails(sound().chain([Check::Unchanged(key("y"), at)]).collect()).await, key("y"));
     assert_eq!(fails(sound().chain([Check::Unchanged(key("z"), Revision(0))]).collect()).await, key("z"));
-    // The first of several.
+    // The first of several failed checks.
     let several = [Check::Unchanged(key("b"), at), Check::Absent(key("a"))];
     assert_eq!(fails(sound().chain(several).collect()).await, key("b"));
 }
@@ -106,7 +106,7 @@ pub(super) async fn lists_are_in_the_order_of_the_keys_and_stay_in_their_prefix(
     assert_eq!(page("list/", None, 0).await, (String::new(), true));
     assert_eq!(page("list/", Some("list/2"), 2).await, ("list/2/x list/20".into(), true));
     assert_eq!(page("list/", Some("list/20"), 2).await, ("list/3".into(), false));
-    // A key that is gone by now, or never was, still has its place.
+    // A deleted or missing key still has a position.
     assert_eq!(page("list/", Some("list/15"), 1).await, ("list/2".into(), true));
     assert_eq!(page("list/", Some("list/3"), 2).await, (String::new(), false));
     assert_eq!(page("list/2/", None, 2).await, ("list/2/x".into(), false));
@@ -120,7 +120,7 @@ pub(super) async fn a_long_list_of_large_records_comes_in_pages_and_as_a_whole(s
         let batch = writes((start..start + 125).map(|number| Write::Put(key(&name(number)), vec![7; 8])));
         store.commit(batch).await.unwrap();
     }
-    // More than a message of gRPC holds.
+    // More than a gRPC message can hold.
     for number in 1000..1005 {
         let value = vec![b'x'; 900 * 1024];
         store.commit(writes([Write::Put(key(&name(number)), value)])).await.unwrap();
@@ -158,7 +158,7 @@ pub(super) async fn of_two_writes_of_one_key_the_later_counts(store: Arc<dyn Sto
     let other = || Write::Put(key("b"), Vec::new());
     let first = store.commit(writes([put(b"1"), other(), put(b"2")])).await.unwrap();
     assert_eq!(value(&*store, "a").await.as_deref(), Some("2"));
-    // Its removal on the way is as if it had not been.
+    // A deletion inside the batch has no effect.
     store.commit(writes([Write::Delete(key("a")), put(b"3")])).await.unwrap();
     let record = get(&*store, "a").await.unwrap();
     assert_eq!((record.created, &*record.value), (first, &b"3"[..]));
@@ -169,7 +169,7 @@ pub(super) async fn of_two_writes_of_one_key_the_later_counts(store: Arc<dyn Sto
 
 pub(super) async fn a_batch_at_the_limits_is_taken_and_one_above_is_not(store: Arc<dyn Store>) {
     let numbered = |number: usize| Key::new(&["limit", &format!("{number:03}")]);
-    // 128 checks of keys of 64 bytes, 128 writes of keys of 9 bytes, and the rest of the bytes in values.
+    // 128 checks of 64-byte keys, 128 writes of 9-byte keys, and the remaining bytes in values.
     let checks: Vec<_> =
         (0..128).map(|number| Check::Absent(Key::new(&["limit", &format!("{number:x>58}")]))).collect();
     let left = Batch::MAX_BYTES - 128 * (2 * 64) - 128 * 9;
@@ -193,7 +193,7 @@ pub(super) async fn a_batch_at_the_limits_is_taken_and_one_above_is_not(store: A
     assert_eq!(revision_of(&*store, "limit/").await, untouched);
     store.commit(filled(0)).await.unwrap();
     assert_eq!(names(&*store, "limit/", None, usize::MAX).await.0.len(), 128);
-    // The same with checks of long keys alone, which etcd is told twice.
+    // The same with checks of long keys only, which etcd receives twice.
     let long = |number: usize| Check::Absent(Key::new(&["limit", &format!("{number:x>4090}")]));
     store.commit(Batch { checks: (0..128).map(long).collect(), writes: Vec::new() }).await.unwrap();
     let taken = (0..127).map(long).chain([Check::Absent(numbered(5))]);
@@ -245,7 +245,7 @@ pub(super) async fn a_batch_is_written_though_its_caller_goes_away(store: Arc<dy
     let at = store.commit(put("first", "")).await.unwrap();
     for number in 0..20 {
         let mut commit = pin!(store.commit(put(&number.to_string(), "")));
-        // Asked once for its outcome, so that it has begun, and then dropped.
+        // Polled once, so that it starts, and then dropped.
         poll_fn(|task| {
             let _ = commit.as_mut().poll(task);
             Poll::Ready(())

@@ -1,4 +1,4 @@
-//! A store whose file was damaged: nothing is lost or changed without a word.
+//! Damaged store files: nothing is lost or changed silently.
 
 use std::path::Path;
 
@@ -19,7 +19,7 @@ fn value(number: usize) -> Vec<u8> {
     format!("{{\"number\":{number},\"text\":\"{}\"}}", "x".repeat(number % 700)).into_bytes()
 }
 
-/// A store of some tokens and a few policies, closed again.
+/// Creates a store with some tokens and policies, and closes it.
 async fn filled(folder: &Path, tokens: usize) {
     let store = Embedded::open(folder, "dc1").unwrap();
     let kinds = [("token", tokens), ("policy", 10)];
@@ -32,7 +32,7 @@ async fn filled(folder: &Path, tokens: usize) {
 
 type Found = Vec<(String, Vec<u8>, u64, u64)>;
 
-/// All that a store gives.
+/// Reads everything of a store.
 async fn listed(store: &Embedded) -> Result<Found, StoreError> {
     let page = Page { after: None, limit: 100_000 };
     let listing = store.list("", page, Freshness::Linearizable).await?;
@@ -88,7 +88,7 @@ async fn damaged_pages_fail_with_advice() {
     let file = Embedded::file_in(folder.path());
     let mut bytes = std::fs::read(&file).unwrap();
     let wanted = b"{\"number\":250,";
-    // Wherever it stands: pages that are no longer used may hold a copy.
+    // All occurrences: unused pages may hold a copy.
     let places: Vec<_> = (0..bytes.len() - wanted.len()).filter(|at| bytes[*at..].starts_with(wanted)).collect();
     assert!(!places.is_empty());
     for place in places {
@@ -105,7 +105,7 @@ async fn damaged_pages_fail_with_advice() {
     assert_eq!(std::fs::read(&file).unwrap(), bytes, "nothing is changed");
 }
 
-/// Changes records behind the store's back, as sound pages have them.
+/// Changes records directly in the database file, with valid pages.
 fn behind_its_back(folder: &Path, change: impl FnOnce(&mut redb::Table<'_, &'static str, &'static [u8]>)) {
     let database = Database::open(Embedded::file_in(folder)).unwrap();
     let transaction = database.begin_write().unwrap();
@@ -137,9 +137,9 @@ async fn changed_moved_and_lost_records_are_detected() {
     let found = store.verify().await.unwrap();
     assert_eq!((found.records, found.unchecked, found.damaged), (59, 0, 2));
     assert_eq!(found.damaged_keys, [first.as_str(), second.as_str()]);
-    // The second's checksum is another's; that of the first is its own.
+    // The second record has another's checksum; the first has its own.
     assert_eq!(kinds_of(&found), ["policy", "token"]);
-    // The others of the list are read, and these have no value.
+    // The other records of the list are read; these have no value.
     let listing = listed(&store).await.unwrap();
     let empty: Vec<_> =
         listing.iter().filter(|(_, value, ..)| value.is_empty()).map(|(key, ..)| key.as_str()).collect();
@@ -169,7 +169,7 @@ async fn a_damaged_record_that_is_replaced_or_removed_leaves_no_trace() {
     assert!(found.is_clean() && found.records == 59, "{found:?}");
 }
 
-/// Writes a store as versions did that knew no checksums.
+/// Writes a store like versions without checksums.
 fn older(folder: &Path, records: usize) {
     std::fs::create_dir_all(folder).unwrap();
     std::fs::set_permissions(folder, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();

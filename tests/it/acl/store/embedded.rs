@@ -1,4 +1,4 @@
-//! The store in one file: whom it refuses. What it promises when things fail: `access_disk`.
+//! Embedded store: rejected openings. Its behaviour on failures is tested in `acl/disk`.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;

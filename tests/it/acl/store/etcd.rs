@@ -1,4 +1,4 @@
-//! The store on one etcd server: shared by several of ours, refused to others, and away for a while.
+//! Store on one etcd server: shared by several of ours, rejected for others, and unreachable for a while.
 #![expect(
     clippy::disallowed_methods,
     reason = "servers and processes are waited for in real time, and end with the test"
@@ -21,7 +21,7 @@ async fn open(options: &Options) -> Etcd {
     Etcd::open(options, "dc1").await.unwrap_or_else(|error| panic!("{}", format_chain(&error)))
 }
 
-/// Why a store does not open, in full.
+/// Returns the full error of opening a store.
 async fn refused(options: &Options, datacenter: &str) -> String {
     match Etcd::open(options, datacenter).await {
         Ok(store) => panic!("{store:?}"),
@@ -29,12 +29,12 @@ async fn refused(options: &Options, datacenter: &str) -> String {
     }
 }
 
-/// Soon at the end of its patience. What must succeed with it is tried again: a loaded machine takes longer at times.
+/// Short timeout. Operations that must succeed are retried: a loaded machine is slower at times.
 fn quick(options: Options) -> Options {
     Options { connect_timeout: Duration::from_millis(200), request_timeout: Duration::from_millis(800), ..options }
 }
 
-/// Opens a store that has little patience.
+/// Opens a store with a short timeout.
 async fn open_quick(options: &Options) -> Etcd {
     let attempt = Box::pin(async {
         loop {
@@ -48,7 +48,7 @@ async fn open_quick(options: &Options) -> Etcd {
     soon(attempt).await
 }
 
-/// Writes what may be written twice, however often that takes.
+/// Retries an idempotent write until it succeeds.
 async fn write(store: &Etcd, name: &str, value: &str) -> Revision {
     let attempt = Box::pin(async {
         loop {
@@ -62,7 +62,7 @@ async fn write(store: &Etcd, name: &str, value: &str) -> Revision {
     soon(attempt).await
 }
 
-/// Waits until it answers again.
+/// Waits until the store answers again.
 async fn answers(store: &Etcd) {
     soon(async { while store.get(&key("a"), Freshness::Linearizable).await.is_err() {} }).await;
 }
@@ -91,24 +91,24 @@ async fn several_servers_share_a_store_without_a_leader_among_them() {
     let options = server.options();
     let (one, other) = (open(&options).await, open(&options).await);
     let now = one.commit(put("a", "1")).await.unwrap();
-    // What the other wrote wakes who waits here, and is read.
+    // A write of the other store wakes waiters here and is read.
     let (woken, at) = tokio::join!(soon(one.changed("token/a", now)), other.commit(put("a", "2")));
     let at = at.unwrap();
     assert_eq!(woken.unwrap(), at);
     assert_eq!(value(&one, "a").await.as_deref(), Some("2"));
     conflict(one.commit(Batch { checks: vec![Check::Unchanged(key("a"), now)], ..put("a", "3") }).await);
     let last = one.commit(Batch { checks: vec![Check::Unchanged(key("a"), at)], ..put("a", "3") }).await.unwrap();
-    // A revision of the one counts with the other.
+    // Revisions are valid in both.
     assert_eq!(soon(other.changed("token/", at)).await.unwrap(), last);
     let page = Page { after: None, limit: 9 };
     assert_eq!(other.list("token/", page, Freshness::Linearizable).await.unwrap().revision, last);
-    // And what is of another store on the same etcd does not.
+    // Changes of another store on the same etcd are not.
     assert_eq!(names(&open(&server.options()).await, "token/", None, 9).await, (vec![], false));
 }
 
 #[tokio::test]
 async fn an_unreachable_cluster_fails_at_start_with_advice() {
-    // A port that nobody listens on, and one that never answers.
+    // A closed port, and one that never answers.
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let silent = format!("http://{}", silent.local_addr().unwrap());
     let start = Instant::now();
@@ -123,7 +123,7 @@ async fn an_unreachable_cluster_fails_at_start_with_advice() {
     for wanted in ["http://127.0.0.1:9: ", "Connection refused", &silent, "no answer in time"] {
         assert!(error.contains(wanted), "{wanted} is not in {error}");
     }
-    // One of them that answers is enough.
+    // One reachable member is enough.
     let server = shared();
     let endpoints = [away.endpoints[0].clone(), server.endpoint("http"), away.endpoints[1].clone()];
     let store = open(&Options { request_timeout: Duration::from_secs(8), ..quick(options(endpoints)) }).await;
@@ -136,7 +136,7 @@ async fn an_unreachable_cluster_fails_at_start_with_advice() {
 async fn an_outage_of_the_cluster_fails_fast_and_recovers() {
     let mut server = Server::start();
     let options = server.options();
-    // With the usual time, as etcd has just been started.
+    // With the default timeout, as etcd has just started.
     open(&options).await;
     let store = Arc::new(open_quick(&quick(options.clone())).await);
     let now = write(&store, "a", "1").await;
@@ -152,8 +152,8 @@ async fn an_outage_of_the_cluster_fails_fast_and_recovers() {
         assert!(matches!(error, StoreError::Unavailable(_)), "{error:?}");
         assert!(format_chain(&error).starts_with("the store does not answer: http://127."), "{}", format_chain(&error));
     }
-    // A refused connection proves that nobody took the write. A machine under load may not see the refusal in time, and
-    // the outcome of that write counts as unknown.
+    // A refused connection proves that the write was not executed. A loaded machine may not see the refusal in time,
+    // and the outcome is then unknown.
     let refused = async {
         loop {
             match store.commit(put("b", "1")).await.unwrap_err() {
@@ -172,13 +172,12 @@ async fn an_outage_of_the_cluster_fails_fast_and_recovers() {
     assert_eq!(names(&other, "token/", None, 9).await, (vec!["a".into()], false));
     let at = write(&store, "a", "2").await;
     assert!(soon(waiter).await.unwrap().unwrap() > now);
-    // What others write is told again, too.
+    // Changes of others are reported again, too.
     let (woken, at) = tokio::join!(soon(store.changed("token/a", at)), other.commit(put("a", "3")));
     assert!(woken.unwrap() >= at.unwrap());
 }
 
-/// A way to a server that can be closed, which cuts those who are on it, or be lost, which they are not told; or that
-/// leads there, and not back.
+/// TCP proxy to a server that can be closed (connections are reset), lost (they hang), or block responses.
 struct Way {
     address: url::Url,
     state: tokio::sync::watch::Sender<State>,
@@ -188,9 +187,9 @@ struct Way {
 #[derive(Debug, Clone, Copy, Default)]
 struct State {
     closed: bool,
-    /// How often those who were on it were lost.
+    /// Number of times that connections were lost.
     lost: usize,
-    /// Whether answers wait.
+    /// Blocks responses.
     mute: bool,
 }
 
@@ -221,7 +220,7 @@ impl Way {
                         }
                     };
                     tokio::select! {
-                        // In this order: nothing passes once it was closed or lost.
+                        // In this order: nothing passes after closing or losing it.
                         biased;
                         _ = closed.wait_for(|state| state.closed) => return,
                         _ = lost.wait_for(|state| state.lost > before) => {}
@@ -265,7 +264,7 @@ async fn a_watch_outlives_a_lost_connection_and_a_compaction() {
         assert!(waiting.await.unwrap() <= now);
         assert_eq!(value(&*store, "a").await.as_deref(), Some(round));
         if compacted {
-            // What changed in the meantime cannot be told any more: everyone looks again.
+            // Changes in between were compacted: all waiters wake.
             assert!(elsewhere.await.unwrap() >= now);
         } else {
             assert!(!elsewhere.is_finished());
@@ -284,13 +283,13 @@ async fn a_batch_with_unknown_outcome_is_reported_and_not_retried() {
     let other = open(&options).await;
     let store = open_quick(&quick(options.clone())).await;
     write(&store, "a", "1").await;
-    // It takes the batch on, and answers when nobody listens any more.
+    // The server executes the batch and answers after the client gave up.
     server.stop();
     let absent = Batch { checks: vec![Check::Absent(key("b"))], ..put("b", "1") };
     unknown(soon(store.commit(absent.clone())).await);
     server.go_on();
     answers(&store).await;
-    // Written or not, maybe only now, it was so once.
+    // Written or not, possibly late, but at most once.
     let again = other.commit(absent).await;
     assert!(matches!(&again, Ok(_) | Err(CommitError::Conflict(_))), "{again:?}");
     let record = get(&other, "b").await.unwrap();
@@ -314,7 +313,7 @@ async fn a_batch_with_a_lost_response_is_written_once() {
     assert_eq!(record.created, record.modified, "it was sent twice");
 }
 
-/// Nobody can say whether it was written, and the store says so.
+/// Checks that the outcome is reported as unknown.
 fn unknown(outcome: Result<Revision, CommitError>) {
     let error = outcome.unwrap_err();
     assert!(matches!(error, CommitError::Unknown(StoreError::Unavailable(_))), "{error:?}");
@@ -330,7 +329,7 @@ fn unknown(outcome: Result<Revision, CommitError>) {
 async fn a_dead_connection_is_replaced() {
     let server = shared();
     let way = Way::to(&server).await;
-    // Longer than a loaded machine takes, and shorter than a lost connection is noticed by itself.
+    // Longer than a loaded machine needs, and shorter than the detection of a lost connection.
     let patience = Options { request_timeout: Duration::from_secs(4), ..options([way.address.clone()]) };
     let store = open(&patience).await;
     store.commit(put("a", "1")).await.unwrap();

@@ -1,4 +1,4 @@
-//! The store on a cluster of three that loses its members, one after the other.
+//! Store on a cluster of three members that are killed one after the other.
 #![expect(
     clippy::disallowed_methods,
     clippy::large_futures,
@@ -17,16 +17,16 @@ use tokio::task::JoinSet;
 use super::etcd_process::{Server, options};
 use super::{key, put, soon};
 
-/// What a writer was told of its batches.
+/// Outcomes of a writer's batches.
 #[derive(Default)]
 struct Told {
     written: Vec<String>,
     unknown: Vec<String>,
-    /// The longest time without a batch written.
+    /// Longest time without a written batch.
     gap: Duration,
 }
 
-/// Writes batches of two records until told to stop.
+/// Writes batches of two records until stopped.
 async fn write(store: Arc<Etcd>, writer: usize, stop: Arc<AtomicBool>) -> Told {
     let (mut told, mut last) = (Told::default(), Instant::now());
     for number in 0.. {
@@ -43,7 +43,7 @@ async fn write(store: Arc<Etcd>, writer: usize, stop: Arc<AtomicBool>) -> Told {
                 last = Instant::now();
             }
             Err(CommitError::Unknown(_)) => told.unknown.push(name),
-            // Surely not written, and never a conflict with what it wrote itself.
+            // Certainly not written, and never a conflict with its own write.
             Err(CommitError::Store(_)) => {}
             Err(error) => panic!("{}", format_chain(&error)),
         }
@@ -63,7 +63,7 @@ async fn losing_a_member_during_writes_loses_nothing_and_wakes_waiters() {
         soon(server.ready()).await;
     }
     let options = options(servers.each_ref().map(|server| server.endpoint("http")));
-    // What a member hands on to a leader that is dead is lost, and answered by nobody.
+    // Requests that a member forwards to a dead leader are lost.
     let options = Options { request_timeout: Duration::from_secs(1), ..options };
     let open = async || Etcd::open(&options, "dc1").await.unwrap_or_else(|error| panic!("{}", format_chain(&error)));
     let stores = [Arc::new(open().await), Arc::new(open().await)];
@@ -72,7 +72,7 @@ async fn losing_a_member_during_writes_loses_nothing_and_wakes_waiters() {
     for writer in 0..8 {
         writers.spawn(write(Arc::clone(&stores[writer % 2]), writer, Arc::clone(&stop)));
     }
-    // Each of them once: the leader, and those that a store asks and watches, are among them.
+    // Each member once, including the leader and those that the stores use.
     for (place, server) in servers.iter_mut().enumerate() {
         let name = format!("while-{place}-is-away");
         let now = stores[1].changed("late/", Revision(0)).await.unwrap();
@@ -91,7 +91,7 @@ async fn losing_a_member_during_writes_loses_nothing_and_wakes_waiters() {
             assert!(soon(waiter).await.unwrap().unwrap() > now);
         }
         server.run();
-        // Two others must be up before the next one goes.
+        // Two others must be running before the next one is killed.
         soon(server.ready()).await;
     }
     stop.store(true, Ordering::Relaxed);
@@ -103,7 +103,7 @@ async fn losing_a_member_during_writes_loses_nothing_and_wakes_waiters() {
         for name in &written {
             assert!(tokens.binary_search(name).is_ok(), "{name} was acknowledged and is lost");
         }
-        // A second of such answers for each leader that is lost.
+        // About a second of errors for each lost leader.
         assert!(!written.is_empty() && unknown.len() <= 9, "{} written, {} unknown", written.len(), unknown.len());
         assert!(gap < Duration::from_secs(10), "no batch was written for {gap:?}");
     }

@@ -1,4 +1,4 @@
-//! The store on an etcd that asks who comes: TLS with a client certificate, and a user with a password.
+//! Store on etcd with authentication: TLS client certificate, and user with password.
 
 use std::path::PathBuf;
 
@@ -13,7 +13,7 @@ use super::etcd_process::{Server, host, options};
 use super::{get, key, put, soon, value};
 use crate::harness::log;
 
-/// A folder with an authority's certificate, and one of a server and one of a client by that authority.
+/// Directory with a CA, a server and a client certificate.
 struct Certificates(tempfile::TempDir);
 
 impl Certificates {
@@ -23,7 +23,7 @@ impl Certificates {
         made
     }
 
-    /// Makes others of the same names, by another authority.
+    /// Replaces them by certificates of another CA.
     fn renew(&self, host: &str) {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -56,7 +56,7 @@ const PASSWORD: &str = "correct-horse-battery";
 const OTHER_PASSWORD: &str = "staple-of-another-kind";
 const ROOT: &str = "root-of-all";
 
-/// Users: root, one with a password, and one who comes by the name in a certificate; both may use one prefix.
+/// Users: root, one with a password, and one by certificate name; both may use one prefix.
 async fn set_up(admin: &mut Client, prefix: &str) {
     admin.role_add("store").await.unwrap();
     let permission = Permission::read_write(prefix).with_prefix();
@@ -98,7 +98,7 @@ async fn client_certificate_and_user_of_etcd_can_be_rotated() {
     let login = Login { user: "keyward".into(), password_file: files.path("password") };
     let known = Options { login: Some(login.clone()), ..certified.clone() };
 
-    // Before etcd has users, who names one is let in as everybody is.
+    // Before authentication is enabled, any user name is accepted.
     Etcd::open(&known, "dc1").await.unwrap_or_else(|error| panic!("{}", format_chain(&error)));
     let tls = TlsOptions::new()
         .ca_certificate(Certificate::from_pem(files.read("ca.pem")))
@@ -107,7 +107,7 @@ async fn client_certificate_and_user_of_etcd_can_be_rotated() {
     let mut admin = Client::connect([server.endpoint("https").as_str()], Some(way)).await.unwrap();
     set_up(&mut admin, &known.prefix).await;
 
-    // Who is not known, or wants more than it may.
+    // Unknown users, and missing permissions.
     let quick = |options: Options| Options { request_timeout: std::time::Duration::from_millis(500), ..options };
     refused(&quick(Options { identity: None, ..known.clone() }), &["it is running", "https://127."]).await;
     let other = Certificates::of(&host);
@@ -127,13 +127,13 @@ async fn client_certificate_and_user_of_etcd_can_be_rotated() {
     let elsewhere = Options { prefix: "elsewhere/".into(), ..known.clone() };
     refused(&elsewhere, &["check its users and roles", "permission denied"]).await;
 
-    // Who is known by its password, and who by its certificate's name.
+    // By password, and by certificate name.
     let store = Etcd::open(&known, "dc1").await.unwrap();
     let by_name = Etcd::open(&certified, "dc1").await.unwrap();
     let mut now = store.commit(put("a", "0")).await.unwrap();
     assert_eq!(value(&by_name, "a").await.as_deref(), Some("0"));
 
-    // The login ends with each change of users, and the password changes.
+    // Logins expire with each change of users, and the password changes.
     for (round, password) in [("1", PASSWORD), ("2", OTHER_PASSWORD)] {
         admin.user_change_password("keyward", password).await.unwrap();
         files.write("password", password);
@@ -145,7 +145,7 @@ async fn client_certificate_and_user_of_etcd_can_be_rotated() {
         now = store.commit(put("b", round)).await.unwrap();
     }
 
-    // It comes back with certificates by another authority, and has forgotten who was logged in.
+    // It restarts with certificates of another CA and without its logins.
     server.kill();
     files.renew(&host);
     server.run();

@@ -1,4 +1,4 @@
-//! Real etcd servers: their processes, addresses and folders.
+//! Real etcd server processes for tests.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -11,7 +11,7 @@ use keyward::acl::store::etcd::Options;
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use tempfile::TempDir;
 
-/// One etcd server. It is killed when this is dropped, or when the tests end.
+/// One etcd server, killed on drop or at the end of the tests.
 pub(crate) struct Server {
     name: String,
     host: String,
@@ -22,21 +22,21 @@ pub(crate) struct Server {
 
 static NEXT: AtomicU32 = AtomicU32::new(1);
 
-/// An address of this machine that no other test, and no other run, uses.
+/// Returns a local address that no other test or run uses.
 pub(crate) fn host() -> String {
     let (process, number) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
     format!("127.{}.{}.{}", 1 + number % 250, 1 + (process >> 8) % 250, 1 + (process & 0xff) % 250)
 }
 
 impl Server {
-    /// A server alone.
+    /// Starts a single server.
     pub(crate) fn start() -> Self {
         let mut server = Self::new("alone", host(), None);
         server.form(&[server.peer()]);
         server
     }
 
-    /// A server alone that speaks TLS with those who have a certificate, with `ca.pem`, `server.pem` and `server.key`.
+    /// Starts a single server with mutual TLS, from `ca.pem`, `server.pem` and `server.key`.
     #[cfg(feature = "dev")]
     pub(crate) fn start_with(host: String, certificates: &Path) -> Self {
         let mut server = Self::new("alone", host, Some(certificates));
@@ -44,7 +44,7 @@ impl Server {
         server
     }
 
-    /// Three servers that are one cluster.
+    /// Starts a cluster of three.
     pub(crate) fn cluster() -> [Self; 3] {
         let mut servers = ["one", "two", "three"].map(|name| Self::new(name, host(), None));
         let peers = servers.each_ref().map(Self::peer);
@@ -57,7 +57,7 @@ impl Server {
     fn new(name: &str, host: String, certificates: Option<&Path>) -> Self {
         let mut named = tempfile::Builder::new();
         let named = named.prefix("keyward-etcd-");
-        // In memory, where there is such a folder: etcd's own disk is not what is tested, and each write waits for it.
+        // In memory if possible: etcd's disk is not under test, and each write would wait for it.
         let folder = named.tempdir_in("/dev/shm").or_else(|_| named.tempdir()).unwrap();
         let scheme = if certificates.is_some() { "https" } else { "http" };
         let mut arguments = Vec::new();
@@ -68,10 +68,10 @@ impl Server {
             ("--advertise-client-urls", format!("{scheme}://{host}:2379")),
             ("--listen-peer-urls", format!("http://{host}:2380")),
             ("--initial-advertise-peer-urls", format!("http://{host}:2380")),
-            // Ten times as quick as usual: what is tested is that a leader is lost, not for how long.
+            // Ten times faster elections: the loss of a leader is tested, not its duration.
             ("--heartbeat-interval", "25".to_owned()),
             ("--election-timeout", "250".to_owned()),
-            // A password costs less to look at.
+            // Cheaper password hashing.
             ("--bcrypt-cost", "4".to_owned()),
             ("--logger", "zap".to_owned()),
             ("--log-level", "error".to_owned()),
@@ -97,7 +97,7 @@ impl Server {
         self.run();
     }
 
-    /// Starts it, the first time or again.
+    /// Starts or restarts the process.
     pub(crate) fn run(&mut self) {
         let log = std::fs::File::options().create(true).append(true).open(self.folder.path().join("log")).unwrap();
         let mut command = Command::new("setpriv");
@@ -106,7 +106,7 @@ impl Server {
         self.child = Some(spawn(command));
     }
 
-    /// `kill -9`.
+    /// Sends SIGKILL.
     pub(crate) fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             child.kill().unwrap();
@@ -114,7 +114,7 @@ impl Server {
         }
     }
 
-    /// Waits until it answers with what all members know.
+    /// Waits until it answers linearizable reads.
     pub(crate) async fn ready(&self) {
         loop {
             let client = etcd_client::Client::connect([self.endpoint("http").as_str()], None).await.unwrap();
@@ -126,10 +126,10 @@ impl Server {
         }
     }
 
-    /// Lets it do nothing until [`Server::go_on`], its connections open.
+    /// Stops it (SIGSTOP) until [`Server::go_on`]; connections stay open.
     pub(crate) fn stop(&self) {
         self.signal(Signal::STOP);
-        // Its threads stop one after the other; that all did is told here.
+        // Threads stop one after another; wait for all.
         let process = self.child.as_ref().map(Pid::from_child).expect("it runs");
         let (_, status) = waitpid(Some(process), WaitOptions::UNTRACED).unwrap().expect("it is waited for");
         assert!(status.stopped(), "{status:?}");
@@ -148,7 +148,7 @@ impl Server {
         format!("{scheme}://{}:2379", self.host).parse().unwrap()
     }
 
-    /// How a store of a test's own is reached there.
+    /// Returns options for a store of one test.
     pub(crate) fn options(&self) -> Options {
         options([self.endpoint("http")])
     }
@@ -160,7 +160,7 @@ impl Drop for Server {
     }
 }
 
-/// A store with a prefix that no other test uses.
+/// Opens a store with a unique prefix.
 pub(crate) fn options(endpoints: impl IntoIterator<Item = url::Url>) -> Options {
     Options {
         endpoints: endpoints.into_iter().collect(),
@@ -173,7 +173,7 @@ pub(crate) fn options(endpoints: impl IntoIterator<Item = url::Url>) -> Options 
     }
 }
 
-/// The server of all tests that need no other. It ends with the last of those that have it, and its folder with it.
+/// Shared server of tests. It ends with its last user, and its directory with it.
 pub(crate) fn shared() -> Arc<Server> {
     static SHARED: Mutex<Weak<Server>> = Mutex::new(Weak::new());
     let mut shared = SHARED.lock().unwrap();
@@ -184,8 +184,8 @@ pub(crate) fn shared() -> Arc<Server> {
     })
 }
 
-/// Starts processes on a thread of their own: the kernel kills them when the thread that started them ends, so that
-/// none outlives the tests, and a test's own thread ends sooner.
+/// Starts processes on a separate thread: the kernel kills them when their starting thread ends (`PR_SET_PDEATHSIG`),
+/// and a test's own thread ends sooner.
 fn spawn(command: Command) -> Child {
     type Order = (Command, mpsc::Sender<std::io::Result<Child>>);
     static STARTER: OnceLock<mpsc::Sender<Order>> = OnceLock::new();

@@ -1,4 +1,4 @@
-//! The access-control service's stores: one contract for all of them, and what is each one's own.
+//! Stores of the ACL server: one contract for all, and tests of each.
 
 mod contract;
 mod damage;
@@ -22,7 +22,7 @@ use keyward::acl::store::{
     Batch, CommitError, Freshness, Key, Page, Record, Revision, Store, StoreOptions, Write, open,
 };
 
-/// An empty store, and what must live as long.
+/// An empty store and the resources that it needs.
 struct Fixture {
     store: Arc<dyn Store>,
     _folder: Option<tempfile::TempDir>,
@@ -50,7 +50,7 @@ impl Fixture {
     }
 }
 
-/// Each case of the contract, once for each store.
+/// Runs each contract test on each store.
 macro_rules! contract {
     ($($part:ident::$case:ident),* $(,)?) => {
         mod on_embedded {
@@ -113,7 +113,7 @@ async fn value(store: &dyn Store, name: &str) -> Option<String> {
     get(store, name).await.map(|record| String::from_utf8(record.value.to_vec()).unwrap())
 }
 
-/// The last segments of the keys of a page, and whether there are more.
+/// Returns the last key segments of a page, and whether there are more.
 async fn names(store: &dyn Store, prefix: &str, after: Option<Key>, limit: usize) -> (Vec<String>, bool) {
     let listing = store.list(prefix, Page { after, limit }, Freshness::Linearizable).await.unwrap();
     (listing.entries.iter().map(|(key, _)| key.last_segment().to_owned()).collect(), listing.more)
@@ -130,7 +130,7 @@ fn conflict(outcome: Result<Revision, CommitError>) -> Key {
     }
 }
 
-/// Fails loudly where nothing happens.
+/// Fails if a future does not complete soon.
 pub(crate) async fn soon<T>(what: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_mins(1), what).await.expect("it did not happen in a minute")
 }

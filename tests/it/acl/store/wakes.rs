@@ -1,4 +1,4 @@
-//! What every store does for those who wait for a change.
+//! Contract of every store: waiting for changes.
 #![expect(
     clippy::disallowed_methods,
     reason = "servers and processes are waited for in real time, and end with the test"
@@ -23,8 +23,7 @@ pub(super) async fn who_is_behind_is_answered_at_once(store: Arc<dyn Store>) {
         assert!(changed(prefix, first).await >= second);
     }
     assert!(changed("role/", first).await >= other);
-    // A store that has just begun to watch, again perhaps, does not know what was before, and says once that it may have
-    // missed something.
+    // A store that just (re)started its watch does not know earlier changes, and may wake once without one.
     let mut since = other;
     for _ in 0..2 {
         match timeout(Duration::from_millis(50), store.changed("role/", since)).await {
@@ -60,7 +59,7 @@ pub(super) async fn a_waiter_wakes_by_what_it_waits_for_alone(store: Arc<dyn Sto
     for silent in [&another, &start] {
         assert!(silent.is_err(), "{silent:?}");
     }
-    // A removal is a change.
+    // A deletion is a change.
     let last = store.changed("token/", Revision(0)).await.unwrap();
     let (removal, written) =
         tokio::join!(soon(store.changed("token/b", last)), store.commit(writes([Write::Delete(key("b"))])));
@@ -86,13 +85,13 @@ pub(super) async fn no_change_is_missed_by_who_waits_again_and_again(store: Arc<
     }
     for count in 1..=CHANGES {
         store.commit(put("count", &count.to_string())).await.unwrap();
-        // Now and then a moment for those who wait, so that they meet writes of every phase.
+        // Occasional pauses, so that waiters meet writes in every phase.
         for _ in 0..count % 7 {
             tokio::task::yield_now().await;
         }
     }
     for wakes in waiters.join_all().await {
-        // Each change may be told twice where others share the store, not more often.
+        // On shared stores each change may be reported twice, not more.
         assert!((1..=2 * CHANGES + 1).contains(&wakes), "{wakes} wake-ups");
     }
 }
@@ -118,7 +117,7 @@ pub(super) async fn a_list_never_claims_a_change_that_it_does_not_show(store: Ar
     };
     let mut written = Vec::new();
     for count in 1..=CHANGES {
-        // The record is gone and made anew on the way, so that the list's revision is not its record's alone.
+        // The record is deleted and created again, so that the list's revision differs from the record's.
         let other = Write::Put(Key::new(&["role", "a"]), Vec::new());
         store.commit(writes([Write::Put(key("count"), count.to_string().into()), other])).await.unwrap();
         let at = store.commit(writes([Write::Delete(key("x")), Write::Put(key("count"), count.to_string().into())]));

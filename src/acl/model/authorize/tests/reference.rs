@@ -1,4 +1,4 @@
-//! The decisions against a search through all rules one by one.
+//! Comparison of decisions with a brute-force search through all rules.
 
 use std::cmp::Reverse;
 
@@ -6,10 +6,10 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A rule as it could be told to a child.
+/// A rule in its simplest form.
 #[derive(Debug, Clone)]
 struct Rule {
-    /// The block it stands in, if any: whether it names a namespace or its beginning, and which.
+    /// Enclosing namespace block, if any: exact or prefix, and its label.
     block: Option<(bool, &'static str)>,
     about: About,
     level: &'static str,
@@ -20,12 +20,12 @@ enum About {
     Acl,
     Namespace,
     Operator,
-    /// Keys, or services: by name or by its beginning, and which.
+    /// Keys or services: exact or prefix, and the label.
     Key(bool, String),
     Service(bool, String),
 }
 
-/// Where a policy lives, whether it is one of the namespace's defaults, and its rules.
+/// Namespace of a policy, whether it is a namespace default, and its rules.
 type Policy = (&'static str, bool, Vec<Rule>);
 
 impl Rule {
@@ -49,7 +49,7 @@ impl Rule {
         }
     }
 
-    /// The smaller of two is the one that counts; `None` where it does not fit.
+    /// Rank of the rule for a resource, the smallest applies; `None` if it does not match.
     fn rank(&self, own: &str, lives: &str, asked: &About, namespace: &str) -> Option<impl Ord + use<>> {
         let fits = |exact: bool, label: &str, name: &str| {
             let closeness = if exact { usize::MAX } else { label.len() };
@@ -70,7 +70,7 @@ impl Rule {
     }
 }
 
-/// The word that counts, if any does.
+/// Returns the level of the applicable rule.
 fn word(own: &str, policies: &[Policy], asked: &About, namespace: &str) -> Option<&'static str> {
     let closest = |defaults: bool| {
         let policies = policies.iter().filter(|(_, default, _)| *default == defaults);
@@ -91,13 +91,13 @@ fn letters(word: Option<&str>, otherwise: bool) -> &'static str {
     }
 }
 
-/// What may be done with a namespace: whether it is seen is tried with every name that rules could tell apart.
+/// Returns the accesses to a namespace itself; visibility is tested with every name that rules could distinguish.
 fn namespace_letters(own: &str, policies: &[Policy], namespace: &str, otherwise: bool) -> &'static str {
     let operator = letters(word(own, policies, &About::Operator, namespace), otherwise);
     if operator != "---" {
         return if operator == "rlw" { "rlw" } else { "rl-" };
     }
-    // No label holds a `z`: what ends with it is told apart by prefixes alone.
+    // No label contains `z`, so names ending with it match only by prefix.
     let names = ["", "a", "b", "aa", "ab", "ba", "bb"].map(str::to_owned);
     let all: Vec<_> = names.iter().cloned().chain(names.iter().map(|name| format!("{name}z"))).collect();
     let keys = all.iter().map(|name| About::Key(true, name.clone()));

@@ -2,16 +2,83 @@
 
 use serde::de::DeserializeOwned;
 
-use super::acl_service::{AclService, WritableNamespace};
 use super::caller::{Caller, Privilege};
 use super::error::ServiceError;
-use super::repository::Stored;
+use super::keys;
+use super::repository::{Repository, Stored};
 use super::transaction::{Transaction, retry_on_conflict};
 use crate::acl::model::id::Id;
 use crate::acl::model::names::NamespaceName;
-use crate::acl::store::{Freshness, Key};
+use crate::acl::model::namespace::NamespaceRecord;
+use crate::acl::store::{Freshness, Key, Revision};
 
-impl AclService {
+/// A namespace that accepts writes: it exists and is not marked for deletion.
+#[derive(Debug, Clone)]
+pub struct WritableNamespace {
+    /// Name, spelled as it was when the namespace was created.
+    pub name: NamespaceName,
+    key: Key,
+    at: Revision,
+}
+
+impl WritableNamespace {
+    /// Adds the precondition that the namespace record is unchanged since it was read.
+    pub(super) fn require_unchanged(&self, transaction: Transaction) -> Transaction {
+        transaction.unchanged(&self.key, self.at)
+    }
+}
+
+/// Operations on single records of a namespace, whatever their kind.
+#[derive(Debug, Clone)]
+pub struct Records {
+    pub(super) repository: Repository,
+}
+
+impl Records {
+    pub(super) fn new(repository: Repository) -> Self {
+        Self { repository }
+    }
+
+    /// Returns the namespace record; `None` if it does not exist.
+    ///
+    /// # Errors
+    /// The store failed.
+    pub async fn namespace(
+        &self,
+        name: &NamespaceName,
+        freshness: Freshness,
+    ) -> Result<Option<Stored<NamespaceRecord>>, ServiceError> {
+        self.repository.get(&keys::namespace(name), freshness).await
+    }
+
+    /// Returns the namespace for a write.
+    ///
+    /// # Errors
+    /// It does not exist or is marked for deletion.
+    pub(super) async fn writable_namespace(&self, name: &NamespaceName) -> Result<WritableNamespace, ServiceError> {
+        let found = self.active_namespace(name).await?;
+        Ok(WritableNamespace { name: found.value.name.clone(), key: keys::namespace(name), at: found.modified })
+    }
+
+    /// Returns the namespace record unless it is marked for deletion.
+    ///
+    /// # Errors
+    /// It does not exist or is marked for deletion.
+    pub(super) async fn active_namespace(&self, name: &NamespaceName) -> Result<Stored<NamespaceRecord>, ServiceError> {
+        let Some(found) = self.namespace(name, Freshness::Linearizable).await? else {
+            return Err(namespace_not_found(name));
+        };
+        if found.value.deleted_at.is_some() { Err(namespace_marked(&found.value.name)) } else { Ok(found) }
+    }
+
+    /// Checks that the namespace exists, for reads in it.
+    ///
+    /// # Errors
+    /// It does not exist.
+    pub async fn require_namespace(&self, name: &NamespaceName, freshness: Freshness) -> Result<(), ServiceError> {
+        if self.namespace(name, freshness).await?.is_some() { Ok(()) } else { Err(namespace_not_found(name)) }
+    }
+
     /// Reads a record for a caller; `None` if it does not exist.
     ///
     /// # Errors
@@ -32,7 +99,7 @@ impl AclService {
     /// Reads a record by the index entry of its name; `by_id` builds the key of the record.
     ///
     /// # Errors
-    /// See [`AclService::get_record`].
+    /// See [`Records::get_record`].
     pub(super) async fn get_record_by_name<R: DeserializeOwned + Send + Sync + 'static>(
         &self,
         caller: &Caller,
@@ -120,4 +187,12 @@ impl AclService {
         };
         retry_on_conflict(attempt).await
     }
+}
+
+pub(super) fn namespace_not_found(name: &NamespaceName) -> ServiceError {
+    ServiceError::NotFound(format!("Namespace {:?} does not exist", name.as_str()))
+}
+
+pub(super) fn namespace_marked(name: &NamespaceName) -> ServiceError {
+    ServiceError::Conflict(format!("Namespace {:?} is marked for deletion", name.as_str()))
 }
