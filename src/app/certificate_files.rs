@@ -50,13 +50,13 @@ pub(super) fn files(config: &Config) -> CertificateFiles {
     }
     #[cfg(feature = "acl")]
     if let Some(server) = &config.acl {
-        use crate::acl::service::issuer_keys::Authorities;
+        use crate::acl::service::issuer_keys::CaSource;
         if let Some(pair) = &server.tls {
             let (certificate, key) = (pair.certificate.clone(), pair.key.clone());
             found.insert("acl.tls_cert".to_owned(), Files::Pair { certificate, key });
         }
         for (name, method) in &server.service.methods {
-            if let Authorities::File(path) = &method.keys.authorities {
+            if let CaSource::File(path) = &method.keys.authorities {
                 found.insert(format!("acl.method.{name}.ca_file"), Files::Authorities(path.clone()));
             }
         }

@@ -16,7 +16,7 @@ use crate::acl::model::azure_identity::{BoundClaims, IssuerConfig};
 use crate::acl::model::jwks_url::{self, JwksUrlError};
 use crate::acl::model::names::is_name;
 use crate::acl::model::token::{MAX_TTL, MIN_TTL};
-use crate::acl::service::issuer_keys::{self as keys, Authorities, Source};
+use crate::acl::service::issuer_keys::{self as keys, CaSource, KeyDocument};
 use crate::acl::service::login::{self, LoginRoleOptions};
 use crate::acl::store::StoreOptions;
 use crate::http::server::Endpoint;
@@ -166,10 +166,10 @@ fn method(name: &str, mut reader: Reader<'_>) -> Option<login::MethodOptions> {
         reader.scope.diagnostics.warning(reader.at, &reader.key("role"), "no role", advice);
     }
     reader.finish();
-    let source = discovery.map(Source::Discovery).or_else(|| jwks.map(Source::Jwks))?;
+    let source = discovery.map(KeyDocument::Discovery).or_else(|| jwks.map(KeyDocument::Jwks))?;
     Some(login::MethodOptions {
         trust: IssuerConfig { issuer: issuer?.value, audience: audience?.value },
-        keys: keys::IssuerKeyOptions { source, authorities: ca_file.map_or(Authorities::System, Authorities::File) },
+        keys: keys::IssuerKeyOptions { source, authorities: ca_file.map_or(CaSource::System, CaSource::File) },
         roles: roles.into_iter().collect(),
     })
 }

@@ -6,13 +6,13 @@ use url::Url;
 
 use super::reader::Reader;
 use super::values::{Wrong, wrong, wrong_and_secret};
-use crate::acl::store::etcd::{Login, Options, is_address, is_prefix};
+use crate::acl::store::etcd::{EtcdLogin, EtcdOptions, is_address, is_prefix};
 use crate::http::client::{ClientCertificate, is_loopback};
 
 const TENTH: Duration = Duration::from_millis(100);
 
 /// Reads the section; `None` where it says too little, which is then said.
-pub(super) fn read(mut reader: Reader<'_>) -> Option<Options> {
+pub(super) fn read(mut reader: Reader<'_>) -> Option<EtcdOptions> {
     if reader.place_of("endpoints").is_none() {
         reader.missing("endpoints", "the members of the cluster, such as [\"https://etcd-1.example:2379\"]");
     }
@@ -45,14 +45,14 @@ pub(super) fn read(mut reader: Reader<'_>) -> Option<Options> {
     let user = reader.value("user");
     let password_file = reader.key_file("password_file");
     pair(&mut reader, [("user", "whose password it is"), ("password_file", "the file of the user's password")]);
-    let login = user.zip(password_file).map(|(user, password_file)| Login { user, password_file });
-    let prefix = reader.parsed("prefix", prefix).unwrap_or_else(|| Options::PREFIX.to_owned());
-    let (connect, request) = (Options::CONNECT_TIMEOUT, Options::REQUEST_TIMEOUT);
+    let login = user.zip(password_file).map(|(user, password_file)| EtcdLogin { user, password_file });
+    let prefix = reader.parsed("prefix", prefix).unwrap_or_else(|| EtcdOptions::PREFIX.to_owned());
+    let (connect, request) = (EtcdOptions::CONNECT_TIMEOUT, EtcdOptions::REQUEST_TIMEOUT);
     let connect_timeout = reader.duration("connect_timeout", connect, TENTH..=Duration::from_mins(1));
     let request_timeout = reader.duration("request_timeout", request, TENTH..=Duration::from_mins(1));
     reader.finish();
     let whole = !endpoints.is_empty();
-    whole.then_some(Options { endpoints, prefix, ca_file, identity, login, connect_timeout, request_timeout })
+    whole.then_some(EtcdOptions { endpoints, prefix, ca_file, identity, login, connect_timeout, request_timeout })
 }
 
 /// Says so where one of two keys that go together is missing.

@@ -13,7 +13,7 @@ use super::state::ApiState;
 use super::views::{self, LinkView, READ_ONLY};
 use super::watched_keys::WatchedKeys;
 use crate::acl::model::names::NamespaceName;
-use crate::acl::model::namespace::{NamespaceDefaults, NamespaceRecord};
+use crate::acl::model::namespace::{DefaultLinks, NamespaceRecord};
 use crate::acl::model::timestamp::Timestamp;
 use crate::acl::service::keys;
 use crate::acl::service::links::LinkKind;
@@ -72,7 +72,7 @@ async fn view<'a>(
 
 async fn defaults_view(
     state: &ApiState,
-    defaults: &NamespaceDefaults,
+    defaults: &DefaultLinks,
     freshness: Freshness,
 ) -> Result<DefaultsView, ApiError> {
     let (service, home) = (&state.service, NamespaceName::default_namespace());

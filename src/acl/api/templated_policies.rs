@@ -9,7 +9,7 @@ use super::json::JsonFields;
 use super::request::ApiRequest;
 use super::response::ApiResponse;
 use super::state::ApiState;
-use crate::acl::model::templated::{PolicyTemplate, SyntheticPolicy, TEMPLATES, find};
+use crate::acl::model::templated::{BuiltinTemplate, SyntheticPolicy, TEMPLATES, find};
 use crate::acl::service::caller::Privilege;
 use crate::acl::store::Freshness;
 
@@ -23,7 +23,7 @@ struct TemplateView {
     description: &'static str,
 }
 
-fn view(template: &PolicyTemplate) -> TemplateView {
+fn view(template: &BuiltinTemplate) -> TemplateView {
     TemplateView {
         template_name: template.name,
         schema: template.schema,
@@ -50,7 +50,7 @@ async fn require_acl_read(state: &ApiState, request: &ApiRequest) -> Result<(), 
     Ok(caller.require(Privilege::AclRead, &namespace)?)
 }
 
-fn template_from_path(request: &ApiRequest) -> Result<&'static PolicyTemplate, ApiError> {
+fn template_from_path(request: &ApiRequest) -> Result<&'static BuiltinTemplate, ApiError> {
     find(&request.subject).ok_or(ApiError::UnknownTemplate)
 }
 

@@ -18,7 +18,7 @@ pub struct NamespaceRecord {
     pub description: String,
     /// Default policies and roles of its tokens.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub defaults: Option<NamespaceDefaults>,
+    pub defaults: Option<DefaultLinks>,
     /// Metadata.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub meta: BTreeMap<String, String>,
@@ -30,7 +30,7 @@ pub struct NamespaceRecord {
 /// Default links of all tokens of a namespace, used for resources that their own links do not cover. Policies and roles
 /// of the `default` namespace, by id.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NamespaceDefaults {
+pub struct DefaultLinks {
     /// Policy ids.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub policies: Vec<Id>,
@@ -39,7 +39,7 @@ pub struct NamespaceDefaults {
     pub roles: Vec<Id>,
 }
 
-impl NamespaceDefaults {
+impl DefaultLinks {
     /// Returns true if nothing is linked. Empty lists of a request are stored and returned as such.
     pub fn is_empty(&self) -> bool {
         self.policies.is_empty() && self.roles.is_empty()

@@ -8,7 +8,7 @@ use crate::hex::encode_hex;
 
 /// Policy template: rules with a placeholder for a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PolicyTemplate {
+pub struct BuiltinTemplate {
     /// Id, part of hashes.
     pub id: &'static str,
     /// Name in links.
@@ -76,36 +76,36 @@ const NAME_SCHEMA: &str =
     r#"{"type":"object","properties":{"name":{"type":"string","minLength":1,"maxLength":256}},"required":["name"]}"#;
 
 /// All templates.
-pub const TEMPLATES: [PolicyTemplate; 5] = [
-    PolicyTemplate {
+pub const TEMPLATES: [BuiltinTemplate; 5] = [
+    BuiltinTemplate {
         id: "00000000-0000-0000-0000-000000000003",
         name: "builtin/service",
         description: "For one service: it registers itself and its sidecar proxy, and finds all others.",
         schema: NAME_SCHEMA,
         text: SERVICE,
     },
-    PolicyTemplate {
+    BuiltinTemplate {
         id: "00000000-0000-0000-0000-000000000004",
         name: "builtin/node",
         description: "For the agent of one node: it registers the node, and finds all services.",
         schema: NAME_SCHEMA,
         text: NODE,
     },
-    PolicyTemplate {
+    BuiltinTemplate {
         id: "00000000-0000-0000-0000-000000000005",
         name: "builtin/dns",
         description: "For a DNS server: it reads nodes, services and prepared queries.",
         schema: "",
         text: DNS,
     },
-    PolicyTemplate {
+    BuiltinTemplate {
         id: "00000000-0000-0000-0000-000000000006",
         name: "builtin/nomad-server",
         description: "For a Nomad server: it registers services, and makes tokens for what it runs.",
         schema: "",
         text: NOMAD_SERVER,
     },
-    PolicyTemplate {
+    BuiltinTemplate {
         id: "00000000-0000-0000-0000-000000000007",
         name: "builtin/workload-identity",
         description: "For one workload: it writes its own identity.",
@@ -115,11 +115,11 @@ pub const TEMPLATES: [PolicyTemplate; 5] = [
 ];
 
 /// Returns the template by name.
-pub fn find(name: &str) -> Option<&'static PolicyTemplate> {
+pub fn find(name: &str) -> Option<&'static BuiltinTemplate> {
     TEMPLATES.iter().find(|template| template.name == name)
 }
 
-impl PolicyTemplate {
+impl BuiltinTemplate {
     /// Returns whether it requires the variable `name`.
     pub fn takes_name(&self) -> bool {
         self.text.contains(NAME_PLACEHOLDER)
@@ -180,7 +180,7 @@ pub enum TemplateError {
 ///
 /// # Errors
 /// A required name is missing or invalid.
-pub fn render(template: &PolicyTemplate, variables: &Map<String, Value>) -> Result<String, TemplateError> {
+pub fn render(template: &BuiltinTemplate, variables: &Map<String, Value>) -> Result<String, TemplateError> {
     if !template.takes_name() {
         return Ok(template.text.to_owned());
     }
@@ -191,7 +191,7 @@ pub fn render(template: &PolicyTemplate, variables: &Map<String, Value>) -> Resu
     }
 }
 
-fn substitute_name(template: &PolicyTemplate, name: &str) -> Result<String, TemplateError> {
+fn substitute_name(template: &BuiltinTemplate, name: &str) -> Result<String, TemplateError> {
     // These characters would end or alter the string in the rule.
     let breaks_out = |letter: char| letter == '"' || letter == '\\' || letter.is_control();
     if name.len() > MAX_NAME || name.contains(breaks_out) || name.contains("${") {

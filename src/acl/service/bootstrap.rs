@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::acl_service::AclService;
 use super::caller::LiveToken;
 use super::error::ServiceError;
-use super::tokens::NewToken;
+use super::tokens::ValidatedToken;
 use super::transaction::{Transaction, retry_on_conflict};
 use crate::acl::model::id::Id;
 use crate::acl::model::links::Links;
@@ -94,7 +94,7 @@ impl AclService {
         };
         let target = self.records.writable_namespace(&namespace).await?;
         let accessor = Id::random();
-        let new = NewToken {
+        let new = ValidatedToken {
             accessor,
             secret: secret.clone(),
             description: "Bootstrap Token (Global Management)".to_owned(),

@@ -26,14 +26,14 @@ pub use fixed::{PemError, pem_keys};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IssuerKeyOptions {
     /// Document to fetch.
-    pub source: Source,
+    pub source: KeyDocument,
     /// CA certificates to trust.
-    pub authorities: Authorities,
+    pub authorities: CaSource,
 }
 
 /// CA certificates for the TLS connection to the key server.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum Authorities {
+pub enum CaSource {
     /// System trust store.
     #[default]
     System,
@@ -45,7 +45,7 @@ pub enum Authorities {
 
 /// Key document. The URL is `https`, or `http` on loopback.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Source {
+pub enum KeyDocument {
     /// `OpenID` discovery document with the URL of the key set. Its issuer must match the configured one.
     Discovery(Url),
     /// A JSON Web Key Set.

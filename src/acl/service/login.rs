@@ -19,7 +19,7 @@ use super::caller::LiveToken;
 use super::error::ServiceError;
 use super::issuer_keys::{self, IssuerKeys};
 use super::restore_lock::Epoch;
-use super::tokens::NewToken;
+use super::tokens::ValidatedToken;
 use super::transaction::{Transaction, retry_on_conflict};
 use crate::acl::model::auth_method::Algorithm;
 use crate::acl::model::azure_identity::{BoundClaims, ClaimedFields, IssuerConfig, VerifiedFacts, verify_login};
@@ -58,7 +58,7 @@ pub struct LoginRoleOptions {
 
 /// Login request. Nothing in it is verified.
 #[derive(Debug)]
-pub struct LoginRequest {
+pub struct ConfiguredLoginRequest {
     /// Name of the login role.
     pub role: Option<String>,
     /// Token of the cloud identity.
@@ -142,7 +142,7 @@ impl LoginMethods {
     ///
     /// # Errors
     /// The request is invalid, the identity is rejected, or the service failed.
-    pub async fn login(&self, method: &str, request: LoginRequest) -> Result<LoginResult, LoginError> {
+    pub async fn login(&self, method: &str, request: ConfiguredLoginRequest) -> Result<LoginResult, LoginError> {
         let outcome = self.try_login(method, request).await;
         match &outcome {
             Ok(granted) => {
@@ -160,7 +160,7 @@ impl LoginMethods {
         outcome
     }
 
-    async fn try_login(&self, method: &str, request: LoginRequest) -> Result<LoginResult, LoginError> {
+    async fn try_login(&self, method: &str, request: ConfiguredLoginRequest) -> Result<LoginResult, LoginError> {
         let (name, method) = self.configured.get_key_value(method).ok_or(LoginError::NoSuchMethod)?;
         let unverified_jwt = request.unverified_jwt.ok_or(LoginError::Missing("jwt"))?;
         let requested_role = request.role.filter(|role| !role.is_empty()).ok_or(LoginError::Missing("role"))?;
@@ -195,7 +195,7 @@ impl LoginMethods {
         let make = async || {
             let target = self.service.records.writable_namespace(&namespace).await?;
             let now = self.service.now();
-            let new = NewToken {
+            let new = ValidatedToken {
                 accessor: Id::random(),
                 secret: secret.clone(),
                 description: "token created via login".to_owned(),

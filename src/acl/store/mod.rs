@@ -37,7 +37,7 @@ pub enum StoreOptions {
     },
     /// etcd cluster.
     #[cfg(feature = "etcd")]
-    Etcd(etcd::Options),
+    Etcd(etcd::EtcdOptions),
 }
 
 impl StoreOptions {

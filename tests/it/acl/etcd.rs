@@ -8,7 +8,7 @@
 use std::time::{Duration, Instant};
 
 use keyward::acl::store::StoreOptions;
-use keyward::acl::store::etcd::Options;
+use keyward::acl::store::etcd::EtcdOptions;
 use serde_json::json;
 
 use crate::acl::bootstrap_reset::index;
@@ -18,7 +18,7 @@ use crate::acl::store::soon;
 use crate::harness::Acl;
 
 /// Starts two servers with the same key and datacenter.
-async fn two(options: Options) -> (Acl, Acl, tempfile::TempDir) {
+async fn two(options: EtcdOptions) -> (Acl, Acl, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let key = folder.path().join("seal.key");
     let one = Acl::start_with(|service| {
@@ -69,7 +69,7 @@ async fn both_servers_serve_the_writes_of_each_other() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_get_503_with_retry_after_while_etcd_is_unreachable() {
     let mut server = Server::start();
-    let options = Options { request_timeout: Duration::from_secs(1), ..server.options() };
+    let options = EtcdOptions { request_timeout: Duration::from_secs(1), ..server.options() };
     server.ready().await;
     let (one, _other, _folder) = two(options).await;
     let role = one.make("/v1/acl/role", json!({"Name": "kept"})).await;
@@ -95,7 +95,7 @@ async fn only_stale_reads_succeed_without_a_quorum() {
         soon(server.ready()).await;
     }
     let endpoints = options(servers.each_ref().map(|server| server.endpoint("http")));
-    let (one, _other, _folder) = two(Options { request_timeout: Duration::from_secs(1), ..endpoints }).await;
+    let (one, _other, _folder) = two(EtcdOptions { request_timeout: Duration::from_secs(1), ..endpoints }).await;
     let role = one.make("/v1/acl/role", json!({"Name": "kept"})).await;
     // All three members have it before two of them stop.
     for server in &servers {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use keyward::acl::model::authorize::DefaultPolicy;
-use keyward::acl::service::issuer_keys::Source;
+use keyward::acl::service::issuer_keys::KeyDocument;
 use keyward::config::{Environment, Purpose, load};
 use keyward::http::server::Endpoint;
 
@@ -34,7 +34,7 @@ fn a_service_of_one_method_is_read_with_its_defaults() {
     assert_eq!(access.service.validation_errors(), []);
     let method = &access.service.methods["cloud"];
     assert_eq!(method.trust.issuer, "https://sts.example/t/");
-    assert!(matches!(&method.keys.source, Source::Jwks(url) if url.path() == "/keys"));
+    assert!(matches!(&method.keys.source, KeyDocument::Jwks(url) if url.path() == "/keys"));
     let role = &method.roles["web"];
     assert_eq!((role.ttl, role.policies.join(" ").as_str()), (Duration::from_hours(1), "a b"));
     assert_eq!(role.bounds.principals, ["p"]);

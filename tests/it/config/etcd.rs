@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use keyward::acl::store::StoreOptions;
-use keyward::acl::store::etcd::{Login, Options};
+use keyward::acl::store::etcd::{EtcdLogin, EtcdOptions};
 use keyward::config::{Environment, Purpose, load};
 
 use super::{check, clean};
@@ -32,7 +32,7 @@ connect_timeout = "1s"
 request_timeout = "10s"
 "#;
 
-fn read(section: &str) -> Options {
+fn read(section: &str) -> EtcdOptions {
     let service = clean(&format!("{SERVICE}{section}")).acl.unwrap().service;
     assert_eq!(service.validation_errors(), []);
     match service.store {
@@ -52,7 +52,7 @@ fn a_store_on_etcd_is_read_with_its_defaults() {
     assert_eq!(full.to_string(), "etcd at https://a:2379, https://b:2379 under somewhere/else/");
     assert_eq!(full.ca_file.as_deref(), Some(Path::new("/tmp/ca.pem")));
     assert_eq!(full.identity.unwrap().key, Path::new("/tmp/client.key"));
-    assert_eq!(full.login, Some(Login { user: "keyward".into(), password_file: "/tmp/password".into() }));
+    assert_eq!(full.login, Some(EtcdLogin { user: "keyward".into(), password_file: "/tmp/password".into() }));
     assert_eq!((full.connect_timeout, full.request_timeout), (Duration::from_secs(1), Duration::from_secs(10)));
 }
 

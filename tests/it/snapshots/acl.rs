@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use keyward::acl::model::azure_identity::{BoundClaims, IssuerConfig};
-use keyward::acl::service::issuer_keys::{self, Authorities, Source};
+use keyward::acl::service::issuer_keys::{self, CaSource, KeyDocument};
 use keyward::acl::service::login::{LoginRoleOptions, MethodOptions};
 use serde_json::{Value, json};
 
@@ -20,8 +20,8 @@ fn configured_method(issuer: &Issuer) -> MethodOptions {
     MethodOptions {
         trust: IssuerConfig { issuer: issuer.url.clone(), audience: AUDIENCE.to_owned() },
         keys: issuer_keys::IssuerKeyOptions {
-            source: Source::Jwks(format!("{}keys", issuer.url).parse().unwrap()),
-            authorities: Authorities::System,
+            source: KeyDocument::Jwks(format!("{}keys", issuer.url).parse().unwrap()),
+            authorities: CaSource::System,
         },
         roles: BTreeMap::from([("web".to_owned(), role)]),
     }

@@ -12,7 +12,7 @@ use crate::acl::api::response::ResponseBody;
 use crate::acl::api::state::ApiState;
 use crate::acl::model::azure_identity::ClaimedFields;
 use crate::acl::model::id::Id;
-use crate::acl::service::login::{LoginRequest, LoginResult};
+use crate::acl::service::login::{ConfiguredLoginRequest, LoginResult};
 
 const WRAP_HEADER: HeaderName = HeaderName::from_static("x-vault-wrap-ttl");
 
@@ -51,7 +51,7 @@ pub(super) async fn log_in(
         return Err(ApiError::WrappingUnsupported);
     }
     let body: VaultLoginRequest = body::read_vault_login(body).await?;
-    let request = LoginRequest {
+    let request = ConfiguredLoginRequest {
         role: body.role,
         unverified_jwt: body.jwt.map(|UnverifiedJwt(jwt)| jwt).filter(|jwt| !jwt.expose_secret().is_empty()),
         unverified_fields: ClaimedFields {

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use url::Url;
 
-use super::{Authorities, IssuerKey, IssuerKeyOptions, KeyType, Source};
+use super::{CaSource, IssuerKey, IssuerKeyOptions, KeyDocument, KeyType};
 use crate::acl::model::jwks_url::{JwksUrlError, parse_jwks_url};
 use crate::http::client;
 
@@ -16,8 +16,8 @@ impl IssuerKeyOptions {
     /// Fetches the signature keys of `issuer`.
     pub(super) async fn fetch(&self, issuer: &str) -> Result<Vec<IssuerKey>, FetchError> {
         let jwks = match &self.source {
-            Source::Jwks(url) => url.clone(),
-            Source::Discovery(url) => {
+            KeyDocument::Jwks(url) => url.clone(),
+            KeyDocument::Discovery(url) => {
                 let found: Discovery = self.document(url).await?;
                 if found.issuer != issuer {
                     return Err(FetchError::Issuer { found: found.issuer, wanted: issuer.to_owned() });
@@ -32,9 +32,9 @@ impl IssuerKeyOptions {
 
     async fn document<T: serde::de::DeserializeOwned>(&self, url: &Url) -> Result<T, FetchError> {
         let tls = match self.authorities.clone() {
-            Authorities::System => client::TlsOptions::default(),
-            Authorities::File(path) => client::TlsOptions { ca_file: Some(path), ..client::TlsOptions::default() },
-            Authorities::Pem(text) => client::TlsOptions { ca_pem: Some(text), ..client::TlsOptions::default() },
+            CaSource::System => client::TlsOptions::default(),
+            CaSource::File(path) => client::TlsOptions { ca_file: Some(path), ..client::TlsOptions::default() },
+            CaSource::Pem(text) => client::TlsOptions { ca_pem: Some(text), ..client::TlsOptions::default() },
         };
         let client = client::ClientOptions {
             address: client::ServerAddress::Url(url.clone()),

@@ -19,7 +19,7 @@ use crate::acl::service::caller::LiveToken;
 use crate::acl::service::error::ServiceError;
 use crate::acl::service::keys;
 use crate::acl::service::repository::Stored;
-use crate::acl::service::tokens::NewToken;
+use crate::acl::service::tokens::ValidatedToken;
 use crate::acl::service::transaction::{Transaction, retry_on_conflict};
 use crate::acl::store::Freshness;
 
@@ -131,7 +131,7 @@ impl LoginMethods {
         }
         let target = self.service.records.writable_namespace(&record.namespace).await?;
         let now = self.service.now();
-        let new = NewToken {
+        let new = ValidatedToken {
             accessor: Id::random(),
             secret: secret.clone(),
             description: format_description(meta)?,

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::acl::model::auth_method::{AuthMethodRecord, KeySource, MethodConfig};
 use crate::acl::model::id::Id;
 use crate::acl::service::error::ServiceError;
-use crate::acl::service::issuer_keys::{self, Authorities, IssuerKeys, Source, pem_keys};
+use crate::acl::service::issuer_keys::{self, CaSource, IssuerKeys, KeyDocument, pem_keys};
 use crate::acl::service::keys;
 use crate::acl::service::repository::Stored;
 use crate::acl::store::{Revision, StoreError};
@@ -57,17 +57,17 @@ impl VerifierCache {
     fn build(&self, method: &Stored<AuthMethodRecord>) -> Option<Verifier> {
         let record = &method.value;
         let config = MethodConfig::read(record.kind, &record.config).ok()?;
-        let trusting = |pem: &Option<String>| pem.clone().map_or(Authorities::System, Authorities::Pem);
-        let fetched = |issuer: String, source: Source, pem: &Option<String>| {
+        let trusting = |pem: &Option<String>| pem.clone().map_or(CaSource::System, CaSource::Pem);
+        let fetched = |issuer: String, source: KeyDocument, pem: &Option<String>| {
             let options = issuer_keys::IssuerKeyOptions { source, authorities: trusting(pem) };
             IssuerKeys::fetched(issuer, options, self.clock.clone())
         };
         let keys = match &config.keys {
             KeySource::Discovery { url, issuer, authorities } => {
-                fetched(issuer.clone(), Source::Discovery(url.clone()), authorities)
+                fetched(issuer.clone(), KeyDocument::Discovery(url.clone()), authorities)
             }
             KeySource::Jwks { url, authorities } => {
-                fetched(record.name.clone(), Source::Jwks(url.clone()), authorities)
+                fetched(record.name.clone(), KeyDocument::Jwks(url.clone()), authorities)
             }
             KeySource::Fixed(texts) => {
                 let keys: Result<Vec<_>, _> = texts.iter().map(|text| pem_keys(text)).collect();

@@ -14,7 +14,7 @@ use super::records::{namespace_marked, namespace_not_found};
 use super::repository::{ListOf, Stored};
 use super::transaction::{Transaction, retry_on_conflict};
 use crate::acl::model::names::NamespaceName;
-use crate::acl::model::namespace::{NamespaceDefaults, NamespaceRecord, meta_error};
+use crate::acl::model::namespace::{DefaultLinks, NamespaceRecord, meta_error};
 use crate::acl::store::Freshness;
 
 /// Fields of a namespace, except for its name, as a request gives them.
@@ -213,7 +213,7 @@ impl Namespaces<'_> {
         }
         let default_namespace = NamespaceName::default_namespace();
         let defaults = match &draft.defaults {
-            Some(defaults) => Some(NamespaceDefaults {
+            Some(defaults) => Some(DefaultLinks {
                 policies: self
                     .service
                     .links()

@@ -1,7 +1,7 @@
 //! Creation and cloning of tokens.
 
 use super::draft::{TokenDraft, validate_end};
-use super::write::NewToken;
+use super::write::ValidatedToken;
 use crate::acl::model::id::Id;
 use crate::acl::model::links::LinkOwner;
 use crate::acl::model::names::NamespaceName;
@@ -65,7 +65,7 @@ impl Tokens<'_> {
         }
         let create_time = self.service.now();
         let secret = PlainSecret::from_presented(&secret.to_string());
-        let new = NewToken {
+        let new = ValidatedToken {
             accessor,
             secret: secret.clone(),
             description: draft.description.clone(),
@@ -137,7 +137,7 @@ impl Tokens<'_> {
             validate_end(create_time, end)?;
         }
         let secret = PlainSecret::random();
-        let new = NewToken {
+        let new = ValidatedToken {
             accessor: Id::random(),
             secret: secret.clone(),
             description: if description.is_empty() { token.description.clone() } else { description.to_owned() },

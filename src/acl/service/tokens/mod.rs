@@ -20,4 +20,4 @@ pub use filter::TokenFilter;
 pub use list::{ListedToken, TokenPages};
 pub use sweep::TokenSweeper;
 pub(in crate::acl::service) use write::{MAX_TOKEN_RECORDS, TokenKeys};
-pub use write::{NewToken, TokenRecords};
+pub use write::{TokenRecords, ValidatedToken};

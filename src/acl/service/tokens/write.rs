@@ -19,7 +19,7 @@ use crate::acl::store::{CommitError, Freshness, Key};
 
 /// Validated fields of a new token.
 #[derive(Debug)]
-pub struct NewToken {
+pub struct ValidatedToken {
     /// Accessor.
     pub accessor: Id,
     /// Secret.
@@ -61,7 +61,7 @@ impl TokenRecords<'_> {
     pub(in crate::acl::service) async fn insert(
         self,
         target: &WritableNamespace,
-        new: NewToken,
+        new: ValidatedToken,
         transaction: Transaction,
     ) -> Result<LiveToken, ServiceError> {
         loop {
@@ -79,7 +79,7 @@ impl TokenRecords<'_> {
         self,
         keys: &SealKeys,
         target: &WritableNamespace,
-        new: &NewToken,
+        new: &ValidatedToken,
         transaction: Transaction,
     ) -> Result<LiveToken, ServiceError> {
         let key = keys.current();

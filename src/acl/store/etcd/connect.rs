@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout_at};
 use zeroize::Zeroizing;
 
 use super::error::{FailureKind, MemberError};
-use super::options::{self, Options};
+use super::options::{self, EtcdOptions};
 use crate::acl::store::OpenError;
 use crate::error_chain;
 use crate::secret;
@@ -36,7 +36,7 @@ pub(super) enum LeaderRequirement {
 pub(super) struct Connection {
     member: Arc<str>,
     client: Client,
-    login: Option<options::Login>,
+    login: Option<options::EtcdLogin>,
     /// Number of logins; locked during a login, so that concurrent calls share it.
     logins: Mutex<u64>,
 }
@@ -48,7 +48,7 @@ impl Connection {
     /// A file is unreadable or invalid.
     pub(super) async fn new(
         member: &Arc<str>,
-        options: &Options,
+        options: &EtcdOptions,
         leader: LeaderRequirement,
     ) -> Result<Self, OpenError> {
         let mut connect_options = ConnectOptions::new()
@@ -116,7 +116,7 @@ impl Connection {
     }
 }
 
-fn tls(options: &Options, ca_file: &Path) -> Result<TlsOptions, OpenError> {
+fn tls(options: &EtcdOptions, ca_file: &Path) -> Result<TlsOptions, OpenError> {
     let authorities = read(ca_file)?;
     let certificates = CertificateDer::pem_slice_iter(&authorities).collect::<Result<Vec<_>, _>>();
     if certificates.is_ok_and(|found| !found.is_empty()) {

@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use super::connect::{Connection, LeaderRequirement};
 use super::error::{FailureKind, MemberError, MemberErrors};
-use super::options::{Options, display_url};
+use super::options::{EtcdOptions, display_url};
 use crate::acl::store::OpenError;
 
 /// All members. One is used until it fails, then the next.
@@ -25,7 +25,7 @@ pub(super) struct Members {
 /// One member of the cluster.
 pub(super) struct Member {
     pub(super) address: Arc<str>,
-    options: Arc<Options>,
+    options: Arc<EtcdOptions>,
     leader: LeaderRequirement,
     connection: Mutex<Arc<Connection>>,
 }
@@ -44,7 +44,7 @@ impl Members {
     ///
     /// # Errors
     /// A certificate file is unreadable or invalid.
-    pub(super) async fn new(options: &Arc<Options>, leader: LeaderRequirement) -> Result<Self, OpenError> {
+    pub(super) async fn new(options: &Arc<EtcdOptions>, leader: LeaderRequirement) -> Result<Self, OpenError> {
         let mut all = Vec::new();
         for url in &options.endpoints {
             let address: Arc<str> = display_url(url).into();

@@ -20,7 +20,7 @@ mod watch;
 mod reads;
 mod export;
 
-pub use self::options::{Login, Options, PREFIX_FORM, is_address, is_prefix};
+pub use self::options::{EtcdLogin, EtcdOptions, PREFIX_FORM, is_address, is_prefix};
 
 use self::connect::LeaderRequirement;
 use self::error::{FailureKind, MemberErrors};
@@ -62,7 +62,7 @@ impl Etcd {
     ///
     /// # Errors
     /// A file is invalid, no member answers, the user is rejected, or the store belongs to another datacenter.
-    pub async fn open(options: &Options, datacenter: &str) -> Result<Self, OpenError> {
+    pub async fn open(options: &EtcdOptions, datacenter: &str) -> Result<Self, OpenError> {
         let store = || options.to_string();
         let shared = Arc::new(options.clone());
         let members = Arc::new(Members::new(&shared, LeaderRequirement::Required).await?);

@@ -9,7 +9,7 @@ use crate::http::client::{ClientCertificate, is_loopback};
 
 /// Options of a store on etcd.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Options {
+pub struct EtcdOptions {
     /// Cluster members, such as `https://etcd-1.example:2379`; at least one.
     pub endpoints: Vec<Url>,
     /// Prefix of all keys; ends with a slash.
@@ -19,7 +19,7 @@ pub struct Options {
     /// Client certificate, if the cluster requires one.
     pub identity: Option<ClientCertificate>,
     /// User, if the cluster has authentication enabled.
-    pub login: Option<Login>,
+    pub login: Option<EtcdLogin>,
     /// Timeout for the connection, and again for the TLS handshake.
     pub connect_timeout: Duration,
     /// Timeout for a read or write, including retries on other members.
@@ -28,24 +28,24 @@ pub struct Options {
 
 /// User of the cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Login {
+pub struct EtcdLogin {
     /// User name.
     pub user: String,
     /// Password file, read at each login.
     pub password_file: PathBuf,
 }
 
-impl Options {
-    /// Default of [`Options::prefix`].
+impl EtcdOptions {
+    /// Default of [`EtcdOptions::prefix`].
     pub const PREFIX: &str = "keyward/";
 
-    /// Default of [`Options::connect_timeout`].
+    /// Default of [`EtcdOptions::connect_timeout`].
     pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
-    /// Default of [`Options::request_timeout`]: an etcd cluster elects a new leader within two seconds.
+    /// Default of [`EtcdOptions::request_timeout`]: an etcd cluster elects a new leader within two seconds.
     pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
-    /// Longest [`Options::prefix`] in bytes: a batch contains it up to 384 times.
+    /// Longest [`EtcdOptions::prefix`] in bytes: a batch contains it up to 384 times.
     pub const MAX_PREFIX: usize = 128;
 
     /// Validates the options; returns pairs of option name and error text.
@@ -83,7 +83,7 @@ pub const PREFIX_FORM: &str = "a prefix is 2 to 128 letters, digits and \"-_./\"
 pub fn is_prefix(text: &str) -> bool {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./".contains(&byte);
     let ends = text.strip_suffix('/').is_some_and(|rest| !rest.is_empty() && !rest.ends_with('/'));
-    ends && text.len() <= Options::MAX_PREFIX && text.bytes().all(allowed)
+    ends && text.len() <= EtcdOptions::MAX_PREFIX && text.bytes().all(allowed)
 }
 
 /// Returns whether a URL consists of scheme, host and port only.
@@ -94,7 +94,7 @@ pub fn is_address(url: &Url) -> bool {
 }
 
 /// Formats endpoints and prefix for operators.
-impl std::fmt::Display for Options {
+impl std::fmt::Display for EtcdOptions {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(formatter, "etcd at ")?;
         for (place, url) in self.endpoints.iter().enumerate() {
@@ -114,23 +114,23 @@ pub(super) fn display_url(url: &Url) -> &str {
 mod tests {
     use super::*;
 
-    fn options(endpoints: &[&str]) -> Options {
-        Options {
+    fn options(endpoints: &[&str]) -> EtcdOptions {
+        EtcdOptions {
             endpoints: endpoints.iter().map(|text| text.parse().unwrap()).collect(),
-            prefix: Options::PREFIX.to_owned(),
+            prefix: EtcdOptions::PREFIX.to_owned(),
             ca_file: None,
             identity: None,
             login: None,
-            connect_timeout: Options::CONNECT_TIMEOUT,
-            request_timeout: Options::REQUEST_TIMEOUT,
+            connect_timeout: EtcdOptions::CONNECT_TIMEOUT,
+            request_timeout: EtcdOptions::REQUEST_TIMEOUT,
         }
     }
 
     #[test]
     fn every_invalid_option_is_reported() {
-        let wrong = |options: &Options| options.mistakes().iter().map(|(name, _)| *name).collect::<Vec<_>>();
+        let wrong = |options: &EtcdOptions| options.mistakes().iter().map(|(name, _)| *name).collect::<Vec<_>>();
         let local = options(&["http://127.0.0.1:2379", "http://localhost:2380"]);
-        let far = Options { ca_file: Some("/ca.pem".into()), ..options(&["https://a:2379", "https://b:2379"]) };
+        let far = EtcdOptions { ca_file: Some("/ca.pem".into()), ..options(&["https://a:2379", "https://b:2379"]) };
         assert_eq!((wrong(&local), wrong(&far)), (vec![], vec![]));
         assert_eq!(far.to_string(), "etcd at https://a:2379, https://b:2379 under keyward/");
         for (mistaken, names) in [
@@ -140,13 +140,13 @@ mod tests {
             (options(&["https://a:2379"]), vec!["ca_file"]),
             (options(&["http://u:p@127.0.0.1:2379"]), vec!["endpoints"]),
             (options(&["http://127.0.0.1:2379/v3"]), vec!["endpoints"]),
-            (Options { ca_file: Some("/ca".into()), ..local.clone() }, vec!["endpoints"]),
-            (Options { prefix: "keyward".into(), ..local.clone() }, vec!["prefix"]),
-            (Options { prefix: String::new(), ..local.clone() }, vec!["prefix"]),
-            (Options { prefix: "/".into(), ..local.clone() }, vec!["prefix"]),
-            (Options { prefix: "a//".into(), ..local.clone() }, vec!["prefix"]),
-            (Options { prefix: "a b/".into(), ..local.clone() }, vec!["prefix"]),
-            (Options { prefix: "a".repeat(128) + "/", ..local.clone() }, vec!["prefix"]),
+            (EtcdOptions { ca_file: Some("/ca".into()), ..local.clone() }, vec!["endpoints"]),
+            (EtcdOptions { prefix: "keyward".into(), ..local.clone() }, vec!["prefix"]),
+            (EtcdOptions { prefix: String::new(), ..local.clone() }, vec!["prefix"]),
+            (EtcdOptions { prefix: "/".into(), ..local.clone() }, vec!["prefix"]),
+            (EtcdOptions { prefix: "a//".into(), ..local.clone() }, vec!["prefix"]),
+            (EtcdOptions { prefix: "a b/".into(), ..local.clone() }, vec!["prefix"]),
+            (EtcdOptions { prefix: "a".repeat(128) + "/", ..local.clone() }, vec!["prefix"]),
         ] {
             assert_eq!(wrong(&mistaken), names, "{mistaken}");
         }

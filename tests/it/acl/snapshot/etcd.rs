@@ -4,13 +4,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use keyward::acl::store::StoreOptions;
-use keyward::acl::store::etcd::Options;
+use keyward::acl::store::etcd::EtcdOptions;
 use serde_json::json;
 
 use super::{Acl, make_some_of_each, opens, read, told, with_key_in};
 use crate::acl::store::etcd_process::shared;
 
-async fn on_etcd(options: Options, key_file: PathBuf) -> Acl {
+async fn on_etcd(options: EtcdOptions, key_file: PathBuf) -> Acl {
     let change = |service: &mut keyward::acl::AclOptions| {
         service.store = StoreOptions::Etcd(options);
         service.key_file = Some(key_file);

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use keyward::acl::store::etcd::Options;
+use keyward::acl::store::etcd::EtcdOptions;
 use keyward::acl::store::{Batch, Check, CommitError, Etcd, Freshness, OpenError, Page, Revision, Store, StoreError};
 use keyward::error_chain::format_chain;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -17,12 +17,12 @@ use tokio::task::JoinSet;
 use super::etcd_process::{Server, options, shared};
 use super::{conflict, get, key, names, put, soon, value};
 
-async fn open(options: &Options) -> Etcd {
+async fn open(options: &EtcdOptions) -> Etcd {
     Etcd::open(options, "dc1").await.unwrap_or_else(|error| panic!("{}", format_chain(&error)))
 }
 
 /// Returns the full error of opening a store.
-async fn refused(options: &Options, datacenter: &str) -> String {
+async fn refused(options: &EtcdOptions, datacenter: &str) -> String {
     match Etcd::open(options, datacenter).await {
         Ok(store) => panic!("{store:?}"),
         Err(error) => format_chain(&error),
@@ -30,12 +30,12 @@ async fn refused(options: &Options, datacenter: &str) -> String {
 }
 
 /// Short timeout. Operations that must succeed are retried: a loaded machine is slower at times.
-fn quick(options: Options) -> Options {
-    Options { connect_timeout: Duration::from_millis(200), request_timeout: Duration::from_millis(800), ..options }
+fn quick(options: EtcdOptions) -> EtcdOptions {
+    EtcdOptions { connect_timeout: Duration::from_millis(200), request_timeout: Duration::from_millis(800), ..options }
 }
 
 /// Opens a store with a short timeout.
-async fn open_quick(options: &Options) -> Etcd {
+async fn open_quick(options: &EtcdOptions) -> Etcd {
     let attempt = Box::pin(async {
         loop {
             match Etcd::open(options, "dc1").await {
@@ -126,7 +126,7 @@ async fn an_unreachable_cluster_fails_at_start_with_advice() {
     // One reachable member is enough.
     let server = shared();
     let endpoints = [away.endpoints[0].clone(), server.endpoint("http"), away.endpoints[1].clone()];
-    let store = open(&Options { request_timeout: Duration::from_secs(8), ..quick(options(endpoints)) }).await;
+    let store = open(&EtcdOptions { request_timeout: Duration::from_secs(8), ..quick(options(endpoints)) }).await;
     let at = store.commit(put("a", "1")).await.unwrap();
     assert_eq!(get(&store, "a").await.unwrap().modified, at);
     assert!(store.get(&key("a"), Freshness::Stale).await.unwrap().is_some());
@@ -242,7 +242,7 @@ async fn a_watch_outlives_a_lost_connection_and_a_compaction() {
     let direct = server.options();
     let other = open(&direct).await;
     let way = Way::to(&server).await;
-    let store = Arc::new(open(&Options { endpoints: vec![way.address.clone()], ..direct }).await);
+    let store = Arc::new(open(&EtcdOptions { endpoints: vec![way.address.clone()], ..direct }).await);
     let mut now = other.commit(put("a", "0")).await.unwrap();
     assert_eq!(soon(store.changed("token/a", Revision(now.0 - 1))).await.unwrap(), now);
 
@@ -302,7 +302,7 @@ async fn a_batch_with_a_lost_response_is_written_once() {
     let server = shared();
     let direct = server.options();
     let way = Way::to(&server).await;
-    let store = open_quick(&quick(Options { endpoints: vec![way.address.clone()], ..direct.clone() })).await;
+    let store = open_quick(&quick(EtcdOptions { endpoints: vec![way.address.clone()], ..direct.clone() })).await;
     let other = open(&direct).await;
     way.state.send_modify(|state| state.mute = true);
     unknown(soon(store.commit(put("a", "1"))).await);
@@ -330,7 +330,7 @@ async fn a_dead_connection_is_replaced() {
     let server = shared();
     let way = Way::to(&server).await;
     // Longer than a loaded machine needs, and shorter than the detection of a lost connection.
-    let patience = Options { request_timeout: Duration::from_secs(4), ..options([way.address.clone()]) };
+    let patience = EtcdOptions { request_timeout: Duration::from_secs(4), ..options([way.address.clone()]) };
     let store = open(&patience).await;
     store.commit(put("a", "1")).await.unwrap();
     way.state.send_modify(|state| state.lost += 1);

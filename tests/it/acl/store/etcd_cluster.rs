@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use keyward::acl::store::etcd::Options;
+use keyward::acl::store::etcd::EtcdOptions;
 use keyward::acl::store::{Batch, Check, CommitError, Etcd, Freshness, Key, Page, Revision, Store, Write};
 use keyward::error_chain::format_chain;
 use tokio::task::JoinSet;
@@ -64,7 +64,7 @@ async fn losing_a_member_during_writes_loses_nothing_and_wakes_waiters() {
     }
     let options = options(servers.each_ref().map(|server| server.endpoint("http")));
     // Requests that a member forwards to a dead leader are lost.
-    let options = Options { request_timeout: Duration::from_secs(1), ..options };
+    let options = EtcdOptions { request_timeout: Duration::from_secs(1), ..options };
     let open = async || Etcd::open(&options, "dc1").await.unwrap_or_else(|error| panic!("{}", format_chain(&error)));
     let stores = [Arc::new(open().await), Arc::new(open().await)];
     let stop = Arc::new(AtomicBool::new(false));

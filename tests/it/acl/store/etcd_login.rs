@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use etcd_client::{Certificate, Client, ConnectOptions, Permission, TlsOptions};
-use keyward::acl::store::etcd::{Login, Options};
+use keyward::acl::store::etcd::{EtcdLogin, EtcdOptions};
 use keyward::acl::store::{Etcd, Freshness, Store};
 use keyward::error_chain::format_chain;
 use keyward::http::client::ClientCertificate;
@@ -72,7 +72,7 @@ async fn set_up(admin: &mut Client, prefix: &str) {
     admin.update_user(Some(("root".to_owned(), ROOT.to_owned()))).await.unwrap();
 }
 
-async fn refused(options: &Options, wanted: &[&str]) {
+async fn refused(options: &EtcdOptions, wanted: &[&str]) {
     let error = Etcd::open(options, "dc1").await.map(drop).unwrap_err();
     let error = format!("{} {error:?}", format_chain(&error));
     for wanted in wanted {
@@ -90,13 +90,13 @@ async fn client_certificate_and_user_of_etcd_can_be_rotated() {
     let files = Certificates::of(&host);
     let mut server = Server::start_with(host.clone(), files.0.path());
     files.write("password", PASSWORD);
-    let certified = Options {
+    let certified = EtcdOptions {
         ca_file: Some(files.path("ca.pem")),
         identity: Some(ClientCertificate { certificate: files.path("client.pem"), key: files.path("client.key") }),
         ..options([server.endpoint("https")])
     };
-    let login = Login { user: "keyward".into(), password_file: files.path("password") };
-    let known = Options { login: Some(login.clone()), ..certified.clone() };
+    let login = EtcdLogin { user: "keyward".into(), password_file: files.path("password") };
+    let known = EtcdOptions { login: Some(login.clone()), ..certified.clone() };
 
     // Before authentication is enabled, any user name is accepted.
     Etcd::open(&known, "dc1").await.unwrap_or_else(|error| panic!("{}", format_chain(&error)));
@@ -108,15 +108,19 @@ async fn client_certificate_and_user_of_etcd_can_be_rotated() {
     set_up(&mut admin, &known.prefix).await;
 
     // Unknown users, and missing permissions.
-    let quick = |options: Options| Options { request_timeout: std::time::Duration::from_millis(500), ..options };
-    refused(&quick(Options { identity: None, ..known.clone() }), &["it is running", "https://127."]).await;
+    let quick =
+        |options: EtcdOptions| EtcdOptions { request_timeout: std::time::Duration::from_millis(500), ..options };
+    refused(&quick(EtcdOptions { identity: None, ..known.clone() }), &["it is running", "https://127."]).await;
     let other = Certificates::of(&host);
-    refused(&quick(Options { ca_file: Some(other.path("ca.pem")), ..known.clone() }), &["invalid peer certificate"])
-        .await;
-    let nowhere = Options { ca_file: Some("/nowhere/ca.pem".into()), ..known.clone() };
+    refused(
+        &quick(EtcdOptions { ca_file: Some(other.path("ca.pem")), ..known.clone() }),
+        &["invalid peer certificate"],
+    )
+    .await;
+    let nowhere = EtcdOptions { ca_file: Some("/nowhere/ca.pem".into()), ..known.clone() };
     refused(&nowhere, &["cannot open /nowhere/ca.pem"]).await;
     files.write("empty.pem", "hush");
-    let empty = Options { ca_file: Some(files.path("empty.pem")), ..known.clone() };
+    let empty = EtcdOptions { ca_file: Some(files.path("empty.pem")), ..known.clone() };
     refused(&empty, &["empty.pem: no PEM certificate found"]).await;
     let failed = "login as keyward: etcdserver: authentication failed, invalid user ID or password";
     files.write("password", OTHER_PASSWORD);
@@ -124,7 +128,7 @@ async fn client_certificate_and_user_of_etcd_can_be_rotated() {
     std::fs::remove_file(files.path("password")).unwrap();
     refused(&quick(known.clone()), &["cannot take a secret from", "password"]).await;
     files.write("password", PASSWORD);
-    let elsewhere = Options { prefix: "elsewhere/".into(), ..known.clone() };
+    let elsewhere = EtcdOptions { prefix: "elsewhere/".into(), ..known.clone() };
     refused(&elsewhere, &["check its users and roles", "permission denied"]).await;
 
     // By password, and by certificate name.

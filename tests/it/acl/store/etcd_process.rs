@@ -7,7 +7,7 @@ use std::sync::mpsc;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
-use keyward::acl::store::etcd::Options;
+use keyward::acl::store::etcd::EtcdOptions;
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use tempfile::TempDir;
 
@@ -149,7 +149,7 @@ impl Server {
     }
 
     /// Returns options for a store of one test.
-    pub(crate) fn options(&self) -> Options {
+    pub(crate) fn options(&self) -> EtcdOptions {
         options([self.endpoint("http")])
     }
 }
@@ -161,15 +161,15 @@ impl Drop for Server {
 }
 
 /// Opens a store with a unique prefix.
-pub(crate) fn options(endpoints: impl IntoIterator<Item = url::Url>) -> Options {
-    Options {
+pub(crate) fn options(endpoints: impl IntoIterator<Item = url::Url>) -> EtcdOptions {
+    EtcdOptions {
         endpoints: endpoints.into_iter().collect(),
         prefix: format!("test-{}/", NEXT.fetch_add(1, Ordering::Relaxed)),
         ca_file: None,
         identity: None,
         login: None,
-        connect_timeout: Options::CONNECT_TIMEOUT,
-        request_timeout: Options::REQUEST_TIMEOUT,
+        connect_timeout: EtcdOptions::CONNECT_TIMEOUT,
+        request_timeout: EtcdOptions::REQUEST_TIMEOUT,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use keyward::acl::service::issuer_keys::{Authorities, Source};
+use keyward::acl::service::issuer_keys::{CaSource, KeyDocument};
 use keyward::agent::login::{LoginFailureKind, classify};
 use keyward::agent::server_client::{self, CallError, LoginRequest, ServerClient, ServerKind, TokenVerdict};
 use keyward::agent::token::ClientToken;
@@ -42,8 +42,8 @@ impl Joined {
         ARM.clone_into(&mut method.trust.audience);
         method.trust.issuer = cloud.issuer();
         let discovery = format!("{}.well-known/openid-configuration", cloud.issuer());
-        method.keys.source = Source::Discovery(discovery.parse().unwrap());
-        method.keys.authorities = Authorities::File(cloud.ca_file());
+        method.keys.source = KeyDocument::Discovery(discovery.parse().unwrap());
+        method.keys.authorities = CaSource::File(cloud.ca_file());
         let names = cloud.names();
         for (name, role) in &mut method.roles {
             role.bounds = keyward::acl::model::azure_identity::BoundClaims::default();

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use keyward::acl::AclOptions;
 use keyward::acl::model::azure_identity::{BoundClaims, IssuerConfig};
-use keyward::acl::service::issuer_keys::{self as keys, Authorities, Source};
+use keyward::acl::service::issuer_keys::{self as keys, CaSource, KeyDocument};
 use keyward::acl::service::login::{self, LoginRoleOptions};
 use keyward::clock::Clock;
 use serde_json::{Value, json};
@@ -46,8 +46,8 @@ pub(super) fn options(folder: &Path, issuer: &Issuer) -> AclOptions {
     let method = login::MethodOptions {
         trust: IssuerConfig { issuer: issuer.url.clone(), audience: AUDIENCE.to_owned() },
         keys: keys::IssuerKeyOptions {
-            source: Source::Discovery(format!("{}.well-known/openid-configuration", issuer.url).parse().unwrap()),
-            authorities: Authorities::System,
+            source: KeyDocument::Discovery(format!("{}.well-known/openid-configuration", issuer.url).parse().unwrap()),
+            authorities: CaSource::System,
         },
         roles: roles.into_iter().map(|(name, bounds)| (name.to_owned(), role(bounds))).collect(),
     };
