@@ -2,20 +2,20 @@
 //!
 //! | key | record |
 //! |---|---|
-//! | `namespace/NAME` | a namespace |
-//! | `policy/NAMESPACE/ID`, `policy-name/NAMESPACE/NAME` | a policy, and its id by name |
-//! | `role/NAMESPACE/ID`, `role-name/NAMESPACE/NAME` | a role, and its id by name |
-//! | `token/NAMESPACE/ACCESSOR` | a token |
-//! | `token-id/HASH` | where the token with that secret, or that accessor, is |
-//! | `token-end/TIME/ACCESSOR` | the token that ends then |
-//! | `token-login/METHOD-ID/ACCESSOR` | a token that a login by that method made |
-//! | `auth-method/NAMESPACE/NAME` | an auth method |
-//! | `binding-rule/NAMESPACE/ID` | a binding rule |
-//! | `removal/KIND/NAME` | something that is being removed in pieces |
-//! | `seal/key` | which of the server's keys tokens are under |
-//! | `seal/begun` | a new store, until `seal/key` is there |
-//! | `bootstrap/done` | that the first token was made |
-//! | `restore/mark`, `restore/last` | the store is being restored from a snapshot, and by whom; when that was begun last |
+//! | `namespace/NAME` | namespace |
+//! | `policy/NAMESPACE/ID`, `policy-name/NAMESPACE/NAME` | policy, and its id by name |
+//! | `role/NAMESPACE/ID`, `role-name/NAMESPACE/NAME` | role, and its id by name |
+//! | `token/NAMESPACE/ACCESSOR` | token |
+//! | `token-id/HASH` | location of the token with that secret or accessor |
+//! | `token-end/TIME/ACCESSOR` | index of tokens by expiration |
+//! | `token-login/METHOD-ID/ACCESSOR` | index of tokens by auth method |
+//! | `auth-method/NAMESPACE/NAME` | auth method |
+//! | `binding-rule/NAMESPACE/ID` | binding rule |
+//! | `removal/KIND/NAME` | pending removal of dependents |
+//! | `seal/key` | ids of the active sealing keys |
+//! | `seal/begun` | marker of a new store until `seal/key` exists |
+//! | `bootstrap/done` | the bootstrap was done |
+//! | `restore/mark`, `restore/last` | marker of a restore in progress; start of the last restore |
 //!
 //! Namespace names are in lower case, times sort as text, and hashes are keyed: without the server's key they reveal
 //! nothing of the secret.

@@ -64,11 +64,11 @@ async fn tokens_deleted_during_a_rekey_leave_no_records() {
     let mover = server(Arc::clone(&store), &file, &clock).await;
     let (_, root) = first(&mover).await;
     let team: NamespaceName = "team".parse().unwrap();
-    mover.create_namespace(&root, "team", &NamespaceDraft::default()).await.unwrap();
+    mover.namespaces().create(&root, "team", &NamespaceDraft::default()).await.unwrap();
     for _ in 0..30 {
-        mover.create_token(&root, &team, &TokenDraft::default()).await.unwrap();
+        mover.tokens().create(&root, &team, &TokenDraft::default()).await.unwrap();
     }
-    assert!(mover.delete_namespace(&root, &team).await.unwrap());
+    assert!(mover.namespaces().delete(&root, &team).await.unwrap());
 
     let dials = Arc::new(Dials { held: "token/team/", ..Dials::new(&store) });
     let remover = server(dials.clone(), &file, &clock).await;
@@ -77,9 +77,9 @@ async fn tokens_deleted_during_a_rekey_leave_no_records() {
         () = async {
             dials.is_reached().await;
             // The remover has read the tokens under the old key.
-            assert!(mover.rekey(&root, true, ALL).await.unwrap().done);
+            assert!(mover.key_rotation().run(&root, true, ALL).await.unwrap().done);
             dials.open.notify_one();
-            while mover.namespace(&team, Freshness::Linearizable).await.unwrap().is_some() {
+            while mover.namespaces().get(&team, Freshness::Linearizable).await.unwrap().is_some() {
                 tokio::task::yield_now().await;
             }
         } => {}
@@ -97,7 +97,7 @@ async fn a_token_that_moves_while_it_is_looked_up_is_found() {
     // The whole rekey happens after a read of the old entry, so the read misses.
     let dials = Arc::new(Dials { held: "seal/key", ..Dials::new(&store) });
     let looker = server(Arc::clone(&store), &file, &clock).await;
-    assert!(mover.rekey(&root, true, ALL).await.unwrap().done);
+    assert!(mover.key_rotation().run(&root, true, ALL).await.unwrap().done);
     caller(&looker, &secret).await;
 
     // An unknown secret is looked up twice if the keys change in between, and is still not found.
@@ -107,7 +107,7 @@ async fn a_token_that_moves_while_it_is_looked_up_is_found() {
     let stranger = PlainSecret::random();
     let (found, ()) = tokio::join!(slow.authenticator().authenticate(Some(&stranger), Freshness::Stale), async {
         dials.is_reached().await;
-        assert!(mover.rekey(&root, true, ALL).await.unwrap().done);
+        assert!(mover.key_rotation().run(&root, true, ALL).await.unwrap().done);
         dials.open.notify_one();
     });
     assert!(matches!(found, Err(ServiceError::UnknownSecret)), "{found:?}");
@@ -166,10 +166,10 @@ async fn a_server_unaware_of_a_rekey_creates_no_token_with_the_old_key() {
     let (_, root) = first(&mover).await;
     let made = token(&mover, &root, "early".to_owned()).await;
     key_file(folder.path(), "seal.key", "ba");
-    assert!(mover.rekey(&root, false, ALL).await.unwrap().done);
+    assert!(mover.key_rotation().run(&root, false, ALL).await.unwrap().done);
     // Its keys were read before, and it has not accessed the store since.
     let twice = TokenDraft { secret: Some(made.secret.clone()), ..TokenDraft::default() };
-    let taken = deaf.create_token(&root, &default_namespace(), &twice).await;
+    let taken = deaf.tokens().create(&root, &default_namespace(), &twice).await;
     assert!(matches!(taken, Err(ServiceError::Conflict(_))), "{taken:?}");
     token(&deaf, &root, "late".to_owned()).await;
     assert_eq!(keys_in_use(&*store).await.len(), 1);

@@ -31,7 +31,7 @@ async fn an_interrupted_rekey_loses_nothing_and_is_continued() {
 
         key_file(folder.path(), "seal.key", "ba");
         dials.batches.store(stops, Ordering::SeqCst);
-        let outcome = before.rekey(&root, false, ALL).await;
+        let outcome = before.key_rotation().run(&root, false, ALL).await;
         assert_eq!(outcome.is_ok(), stops == 5, "{outcome:?}");
         drop(before);
         let half = keys_in_use(&*store).await;
@@ -58,11 +58,11 @@ async fn an_interrupted_rekey_loses_nothing_and_is_continued() {
 
         let after = server(Arc::clone(&store), &file, &clock).await;
         let root = caller(&after, &secret).await;
-        let again = after.rekey(&root, false, ALL).await.unwrap();
+        let again = after.key_rotation().run(&root, false, ALL).await.unwrap();
         assert!(again.done && again.changed == (stops < 5), "{again:?}");
         assert_eq!(keys_in_use(&*store).await, [again.key_id.as_str()]);
         assert!(!old.contains(&again.key_id));
-        let nothing = after.rekey(&root, false, ALL).await.unwrap();
+        let nothing = after.key_rotation().run(&root, false, ALL).await.unwrap();
         assert!(nothing.done && !nothing.changed && nothing.rewritten == 0, "{nothing:?}");
         key_file(folder.path(), "seal.key", "b");
         let alone = server(Arc::clone(&store), &file, &clock).await;
