@@ -50,7 +50,7 @@ pub struct Inner {
     pub template_commands: Family<TemplateRunLabels, Counter>,
     /// Starts of the child, by reason: `first`, `changed` (a variable) or `ended` (it had).
     pub child_starts: Family<ProcessStartLabels, Counter>,
-    /// Whether the child runs.
+    /// 1 while the child process runs.
     pub child_running: Gauge<i64, AtomicI64>,
     /// Requests answered by a local listener, by status.
     pub local_requests: Family<ResponseLabels, Counter>,

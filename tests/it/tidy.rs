@@ -1,6 +1,7 @@
-//! Checks that the compiler does not make: module layering, file length, words that never belong in the tree.
+//! Checks that the compiler does not make: module layers, file length, type names, first words of doc comments, and words
+//! that never belong in the tree.
 //!
-//! Each rule is a function from texts to complaints; the tests below it feed it what it must refuse.
+//! Each rule is a function from texts to complaints; the tests below it check that it complains where it should.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -21,16 +22,28 @@ fn modules_name_only_what_stands_on_lower_floors() {
 }
 
 #[test]
-fn sources_keep_the_habits() {
+fn sources_keep_the_conventions() {
     let tree = read("src", &["rs"]);
-    complain_about(tree.iter().flat_map(|(path, text)| habits(path, text)));
+    complain_about(tree.iter().flat_map(|(path, text)| conventions(path, text)));
     let long: Vec<_> = tree.iter().filter(|(_, text)| text.lines().count() > 250).map(|(path, _)| path).collect();
     let limit = (tree.len() / 8).max(8);
     assert!(long.len() <= limit, "{} files are longer than 250 lines, {limit} may be: {long:?}", long.len());
 }
 
 #[test]
-fn texts_speak_of_the_present_and_of_no_ones_machine() {
+fn public_types_of_a_part_have_distinct_names() {
+    complain_about(repeated_types(&read("src", &["rs"])));
+}
+
+#[test]
+fn doc_comments_are_statements() {
+    let found: Vec<_> = read("src", &["rs"]).iter().flat_map(|(path, text)| indirect_docs(path, text)).collect();
+    let list = found.join("\n");
+    assert!(found.len() <= MOST_INDIRECT_DOCS, "{} of {MOST_INDIRECT_DOCS} allowed:\n{list}", found.len());
+}
+
+#[test]
+fn texts_describe_the_present_and_name_no_machine() {
     let mut tree = Tree::new();
     for folder in ["src", "tests", "config", "packaging", "benches", ".ci", ".cargo"] {
         tree.extend(read(folder, &[]));
@@ -61,7 +74,7 @@ fn complain_about(complaints: impl IntoIterator<Item = String>) {
     assert!(complaints.is_empty(), "\n{}\n", complaints.join("\n"));
 }
 
-/// Every file below a folder of the package whose name ends so (any name, if no ending is given).
+/// Reads every file below a folder of the package whose name ends so (any name, if no ending is given).
 fn read(folder: &str, endings: &[&str]) -> Tree {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut tree = Tree::new();
@@ -81,7 +94,7 @@ fn read(folder: &str, endings: &[&str]) -> Tree {
     tree
 }
 
-/// What a file names that it may not.
+/// Complains about imports that the layers forbid.
 fn misplaced(tree: &Tree, path: &str) -> Vec<String> {
     let me = module(path);
     let text = without_comments(&tree[path]);
@@ -97,7 +110,7 @@ fn misplaced(tree: &Tree, path: &str) -> Vec<String> {
         let holder = &me[..shared];
         let list = if shared == 0 { "src/lib.rs".to_owned() } else { format!("src/{}/mod.rs", holder.join("/")) };
         let Some(layers) = tree.get(&list).map(|text| layers(text)) else { continue };
-        // Other folders than parts have layers where they say so.
+        // Folders inside a part have layers only if their comments say so.
         let part = shared == 1 && PARTS.contains(&holder[0].as_str());
         if shared > 0 && !part && layers.len() < 2 {
             continue;
@@ -108,15 +121,15 @@ fn misplaced(tree: &Tree, path: &str) -> Vec<String> {
         if their_place > my_place {
             refuse(&format!("{theirs} stands below {mine} in {list}"));
         } else if layer(mine) == layer(theirs) && layer(mine).is_some_and(|layer| layers[layer].strangers) {
-            refuse("outputs do not know each other");
+            refuse("outputs do not import each other");
         } else if layer(mine).is_some_and(|layer| layers[layer].strangers) && theirs == "token_lifecycle" {
-            refuse("outputs take a credential watch and do not know the publisher");
+            refuse("outputs take a credential watch and do not import its publisher");
         }
     }
     complaints
 }
 
-/// Modules between two comments that open a layer (`// Layer 1: …` or `// 1: …`).
+/// Modules between two comments that begin a layer (`// Layer 1: …` or `// 1: …`).
 #[derive(Debug, Default, PartialEq)]
 struct Layer {
     strangers: bool,
@@ -148,7 +161,7 @@ fn module(path: &str) -> Vec<String> {
     inner.split('/').filter(|part| !["", "lib", "main"].contains(part)).map(str::to_owned).collect()
 }
 
-/// Everything that a text names by `crate::` or `super::`, from the root; groups are spread out.
+/// Lists the paths that a text names by `crate::` or `super::`, from the root; groups are expanded.
 fn references(text: &str, me: &[String]) -> Vec<Vec<String>> {
     let mut found = Vec::new();
     for (start, from) in [("crate::", &[][..]), ("super::", &me[..me.len().saturating_sub(1)])] {
@@ -162,7 +175,7 @@ fn references(text: &str, me: &[String]) -> Vec<Vec<String>> {
     found
 }
 
-/// Reads one path, or a group of them, and gives the text after it.
+/// Reads one path, or a group of them, and returns the text after it.
 fn spread<'a>(text: &'a str, mut path: Vec<String>, found: &mut Vec<Vec<String>>) -> &'a str {
     if let Some(mut rest) = text.strip_prefix('{') {
         loop {
@@ -200,8 +213,8 @@ fn without_comments(text: &str) -> String {
     text.lines().map(code).collect()
 }
 
-/// What a source file does against habit.
-fn habits(path: &str, text: &str) -> Vec<String> {
+/// Complains about a source file that breaks a convention.
+fn conventions(path: &str, text: &str) -> Vec<String> {
     let mut complaints = Vec::new();
     let code = without_comments(text);
     let lines = text.lines().count();
@@ -211,10 +224,10 @@ fn habits(path: &str, text: &str) -> Vec<String> {
     for (number, line) in code.lines().enumerate() {
         let mut refuse = |why: &str| complaints.push(format!("{path}:{}: {why}", number + 1));
         if line.contains("super::super") {
-            refuse("name it from the root instead of climbing twice");
+            refuse("name it from the root instead of by `super::super`");
         }
         if line.contains("crate::{") {
-            refuse("one `use` a module, so that the law of the layout can be read");
+            refuse("write one `use` for each module, so that its layer can be checked");
         }
         if path != "src/os.rs"
             && ["unsafe {", "unsafe fn", "unsafe impl", "unsafe extern"].iter().any(|it| line.contains(it))
@@ -225,16 +238,74 @@ fn habits(path: &str, text: &str) -> Vec<String> {
     complaints
 }
 
-/// What a text of any kind should not hold.
+/// Parts whose public types must have distinct names, so that a name alone leads to its type.
+const NAMED_PARTS: [&str; 5] = ["agent", "acl", "gateway", "emulators", "http"];
+
+/// Names that two public types of a part still have, as `part::Type`. No name is added here.
+const REPEATED_TYPES: [&str; 9] = [
+    "acl::LoginRequest",
+    "acl::NamespaceDefaults",
+    "acl::NewToken",
+    "acl::PolicyTemplate",
+    "agent::RetryBudget",
+    "emulators::Dials",
+    "emulators::Options",
+    "emulators::Platform",
+    "emulators::StartError",
+];
+
+/// Complains about public types of one name within a part.
+fn repeated_types(tree: &Tree) -> Vec<String> {
+    let mut files: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    for (path, text) in tree {
+        let Some(part) = NAMED_PARTS.iter().find(|part| path.starts_with(&format!("src/{part}/"))) else { continue };
+        for line in text.lines() {
+            let kinds = ["struct ", "enum ", "trait ", "type "];
+            let declared = line.trim_start().strip_prefix("pub ");
+            let Some(name) = declared.and_then(|rest| kinds.iter().find_map(|kind| rest.strip_prefix(kind))) else {
+                continue;
+            };
+            let end = name.find(|end: char| !end.is_alphanumeric()).unwrap_or(name.len());
+            files.entry(format!("{part}::{}", &name[..end])).or_default().push(path);
+        }
+    }
+    files.retain(|name, files| files.len() > 1 && !REPEATED_TYPES.contains(&name.as_str()));
+    files.into_iter().map(|(name, files)| format!("{name} is declared in {}", files.join(" and "))).collect()
+}
+
+/// The number of doc comments that may still begin with one of [`INDIRECT`]. It only falls.
+const MOST_INDIRECT_DOCS: usize = 720;
+
+/// First words of doc comments that ask instead of stating what the item is or does.
+const INDIRECT: [&str; 7] = ["What", "Who", "Whose", "Whom", "Whether", "Which", "Its name"];
+
+/// Complains about doc comments that begin with one of [`INDIRECT`].
+fn indirect_docs(path: &str, text: &str) -> Vec<String> {
+    let begins = |line: &str| {
+        let doc = line.trim_start();
+        let doc = doc.strip_prefix("/// ").or_else(|| doc.strip_prefix("//! "))?;
+        let word = INDIRECT.iter().find(|word| doc.starts_with(*word))?;
+        (!doc[word.len()..].starts_with(|next: char| next.is_alphanumeric() || next == '_')).then_some(*word)
+    };
+    let lines = text.lines().enumerate();
+    lines
+        .filter_map(|(number, line)| Some((number, begins(line)?)))
+        .map(|(number, word)| {
+            format!("{path}:{}: a doc comment begins with `{word}`; say what the item is or does", number + 1)
+        })
+        .collect()
+}
+
+/// Complains about words that belong in no file.
 fn unwanted(path: &str, text: &str) -> Vec<String> {
     let never = [
-        ("todo!", "what is not done is not in the tree"),
-        ("unimplemented!", "what is not done is not in the tree"),
-        ("TODO", "what is not done is not in the tree"),
-        ("FIXME", "what is not done is not in the tree"),
+        ("todo!", "unfinished work is not in the tree"),
+        ("unimplemented!", "unfinished work is not in the tree"),
+        ("TODO", "unfinished work is not in the tree"),
+        ("FIXME", "unfinished work is not in the tree"),
         ("#[ignore", "a test that is not run is no test"),
-        ("issue #", "the tree speaks of the present"),
-        ("issue3", "the tree speaks of the present"),
+        ("issue #", "the tree describes the present"),
+        ("issue3", "the tree describes the present"),
         ("/root/", "a path of one machine"),
     ];
     let mut complaints = Vec::new();
@@ -274,7 +345,7 @@ fn unmentioned(examples: &Tree, texts: &Tree) -> Vec<String> {
 
 #[test]
 fn the_layer_rule_refuses_what_it_should() {
-    let lib = "// Layer 0: words\npub mod clock;\npub mod feed;\n// Layer 1\npub mod agent;\npub mod acl;\n";
+    let lib = "// Layer 0: shared\npub mod clock;\npub mod feed;\n// Layer 1\npub mod agent;\npub mod acl;\n";
     let agent =
         "// 0: x\npub mod token;\n// 1: y\npub mod token_lifecycle;\n// 2: strangers\npub mod sinks;\npub mod api;\n";
     let check = |path: &str, text: &str, wanted: &[&str]| {
@@ -298,8 +369,8 @@ fn the_layer_rule_refuses_what_it_should() {
         &["token_lifecycle::Keeper: token_lifecycle stands below token", "token_lifecycle::Step: ", "agent::sinks: "],
     );
     check("src/agent/token_lifecycle/keeper.rs", "use crate::agent::token::Token;\nuse super::Options;", &[]);
-    check("src/agent/api/mod.rs", "use super::sinks::Options;", &["outputs do not know each other"]);
-    check("src/agent/api/mod.rs", "use crate::agent::token_lifecycle::Keeper;", &["do not know the publisher"]);
+    check("src/agent/api/mod.rs", "use super::sinks::Options;", &["outputs do not import each other"]);
+    check("src/agent/api/mod.rs", "use crate::agent::token_lifecycle::Keeper;", &["do not import its publisher"]);
     check(
         "src/agent/api/mod.rs",
         "use crate::agent::api::routes;\nuse crate::feed::{CredentialWatch, RefreshSignal};",
@@ -308,19 +379,39 @@ fn the_layer_rule_refuses_what_it_should() {
 }
 
 #[test]
-fn the_habit_rules_refuse_what_they_should() {
+fn the_rules_of_names_and_docs_refuse_what_they_should() {
+    let tree = |files: &[(&str, &str)]| -> Tree {
+        files.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect()
+    };
+    let (a, b) = ("pub struct Entry<T>(T);\npub(crate) enum State {}", "    pub enum Entry {}\npub struct State;");
+    assert_eq!(
+        repeated_types(&tree(&[("src/http/a.rs", a), ("src/http/b.rs", b)])),
+        ["http::Entry is declared in src/http/a.rs and src/http/b.rs"]
+    );
+    assert!(repeated_types(&tree(&[("src/http/a.rs", a), ("src/agent/b.rs", b)])).is_empty());
+    assert!(repeated_types(&tree(&[("src/app/a.rs", a), ("src/app/b.rs", b)])).is_empty());
+    for text in ["/// What it is.", "    //! Whether it is.", "/// Its name."] {
+        assert_eq!(indirect_docs("src/a.rs", text).len(), 1, "{text}");
+    }
+    for text in ["/// Whatever it is.", "// What it is.", "/// Says what it is.", "let what = 1; /// What"] {
+        assert!(indirect_docs("src/a.rs", text).is_empty(), "{text}");
+    }
+}
+
+#[test]
+fn the_rules_of_sources_refuse_what_they_should() {
     let check = |text: &str, wanted: &[&str]| {
-        let found = habits("src/feed.rs", text);
+        let found = conventions("src/feed.rs", text);
         assert_eq!(found.len(), wanted.len(), "{text}: {found:?}");
         assert!(found.iter().zip(wanted).all(|(found, wanted)| found.contains(wanted)), "{text}: {found:?}");
     };
     check("unsafe_code\n// unsafe { }", &[]);
-    check("use super::super::x;", &["climbing twice"]);
-    check("use crate::{clock, feed};", &["one `use` a module"]);
+    check("use super::super::x;", &["by `super::super`"]);
+    check("use crate::{clock, feed};", &["one `use` for each module"]);
     check("let x = unsafe { y() };", &["os.rs alone"]);
     check(&"\n".repeat(400), &[]);
     check(&"\n".repeat(401), &["401 lines"]);
-    assert!(habits("src/os.rs", "unsafe { y() }").is_empty());
+    assert!(conventions("src/os.rs", "unsafe { y() }").is_empty());
     for text in ["todo!()", "// TODO", "#[ignore]", "see issue #4", "/root/.cargo"] {
         assert!(unwanted("README.md", text).len() == 1, "{text}");
     }
