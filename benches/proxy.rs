@@ -8,9 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use keyward::agent::api_proxy::{
-    AllowedNamespaces, ApiProxy, ApiProxyDeps, ApiProxyOptions, CacheOptions, Rule, Rules, TokenMode,
+    AllowedNamespaces, ApiProxy, ApiProxyDeps, ApiProxyOptions, CacheLimits, CacheOptions, Rule, Rules, TokenMode,
 };
-use keyward::agent::secrets::cache;
 use keyward::agent::server_client;
 use keyward::agent::token::{ClientToken, Generation, Lease, Token, TokenKind};
 use keyward::clock::Clock;
@@ -115,7 +114,10 @@ async fn main() {
         proxy.service(guard::GuardOptions { admit, ..guard::GuardOptions::default() }, address, listener_metrics);
     let mut terminate = signal(SignalKind::terminate()).unwrap();
     let serving = async {
-        tokio::join!(listener.serve(service, limits, CancellationToken::new()), proxy.tend(CancellationToken::new()))
+        tokio::join!(
+            listener.serve(service, limits, CancellationToken::new()),
+            proxy.run_cache(CancellationToken::new())
+        )
     };
     tokio::select! {
         _ = serving => {}

@@ -49,9 +49,9 @@ pub struct Inner {
     /// Runs of a template's command, by outcome.
     pub template_commands: Family<TemplateRunLabels, Counter>,
     /// Starts of the child, by reason: `first`, `changed` (a variable) or `ended` (it had).
-    pub child_starts: Family<ProcessStartLabels, Counter>,
+    pub process_starts: Family<ProcessStartLabels, Counter>,
     /// 1 while the child process runs.
-    pub child_running: Gauge<i64, AtomicI64>,
+    pub process_running: Gauge<i64, AtomicI64>,
     /// Requests answered by a local listener, by status.
     pub local_requests: Family<ResponseLabels, Counter>,
     /// Requests that a listener's guard refused, by reason.
@@ -130,8 +130,8 @@ impl Default for Metrics {
             template_written: add(all, "template_written_timestamp_seconds", "When a template's file was last changed"),
             template_renders: add(all, "template_renders", "Renderings of a template"),
             template_commands: add(all, "template_commands", "Runs of a template's command"),
-            child_starts: add(all, "child_starts", "Starts of the child"),
-            child_running: add(all, "child_running", "1 while the child runs"),
+            process_starts: add(all, "process_starts", "Starts of the child process"),
+            process_running: add(all, "process_running", "1 while the child process runs"),
             local_requests: add(all, "local_requests", "Requests answered, by status"),
             local_refused: add(all, "local_refused", "Requests that the guard refused"),
             local_connections: add(all, "local_connections", "Connections open at a listener"),

@@ -201,11 +201,11 @@ impl BoundListener {
                     socket.serve(local_api::service(served, deps), limits, stop).await;
                 }
                 Serving::Proxied(proxy) => {
-                    proxy.resume().await;
+                    proxy.restore_cache().await;
                     let service = proxy.service(options.guard, socket.tcp_address(), listener_metrics);
                     let serving = socket.serve(service, ListenerLimits { idle_timeout: KEPT, ..limits }, stop.clone());
                     let tending = async {
-                        proxy.tend(stop).await;
+                        proxy.run_cache(stop).await;
                         drop(written);
                     };
                     tokio::join!(serving, tending);

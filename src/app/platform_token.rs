@@ -5,7 +5,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::session::{Sessions, Shared};
 use crate::agent::secrets::{
-    RetryBudget, SecretOptions, SecretRenewer, SecretRenewerDeps, SecretRequest, SecretResponse,
+    QuickRetryBudget, SecretOptions, SecretRenewer, SecretRenewerDeps, SecretRequest, SecretResponse,
 };
 use crate::agent::server_client::ServerClient;
 use crate::clock::ClockReading;
@@ -71,7 +71,7 @@ impl TokenMaker {
         };
         let parts = SecretRenewerDeps {
             publisher,
-            view: platform_token,
+            projection: platform_token,
             upstream: ServerClient::build(&session.upstream).with_context(|| format!("session {}", session.name))?,
             tokens: tokens.watch.clone(),
             session: tokens.refresh_signal.clone(),
@@ -79,7 +79,7 @@ impl TokenMaker {
             clock: shared.clock.clone(),
             health: Some(health),
             circuit_breaker: None,
-            retry_budget: RetryBudget::default(),
+            retry_budget: QuickRetryBudget::default(),
             metrics: shared.metrics.clone(),
         };
         Ok((Self::Secret(Box::new(SecretRenewer::new(kept, parts))), source))

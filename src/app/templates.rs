@@ -173,7 +173,7 @@ impl Rendering {
             let parts = SupervisorDeps {
                 signals: passed,
                 clock: shared.clock.clone(),
-                health: shared.health.register("child", true, "not started yet"),
+                health: shared.health.register("process", true, "not started yet"),
                 metrics: shared.metrics.clone(),
             };
             let supervisor = Supervisor::new(options.clone(), awaited, parts);

@@ -9,9 +9,8 @@ use super::sink::Sessions;
 use super::tree::quoted;
 use super::values::either;
 use crate::agent::api_proxy::{
-    AllowedNamespaces, ApiProxyOptions, CacheOptions, Exemption, NamespacePattern, Rule, Rules, TokenMode,
+    AllowedNamespaces, ApiProxyOptions, CacheLimits, CacheOptions, Exemption, NamespacePattern, Rule, Rules, TokenMode,
 };
-use crate::agent::secrets::cache::CacheLimits;
 
 const TENTH: Duration = Duration::from_millis(100);
 

@@ -70,7 +70,7 @@ impl Beside<'_> {
         let (at, stale) = self.shared.persist?;
         let persist =
             self.sessions.persist(reader, (at, "templates.persist"), session, &format!("{session}.secrets"))?;
-        Some(OfflineOptions { persist, stale })
+        Some(OfflineOptions { persist, max_stale_age: stale })
     }
 }
 
@@ -363,7 +363,7 @@ pub(super) fn words(template: &Template, tell: impl Fn(&str, &str) -> String) ->
         let shown = command.join(" ");
         does.push(format!("after a change runs {shown}, for {} at most", humantime::format_duration(*timeout)));
     }
-    if let Some(OfflineOptions { persist, stale }) = &template.offline {
+    if let Some(OfflineOptions { persist, max_stale_age: stale }) = &template.offline {
         does.push(format!(
             "keeps those secrets over a restart, sealed, in {}, and uses them for {} while the server does not answer",
             persist.file.display(),

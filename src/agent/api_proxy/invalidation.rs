@@ -1,56 +1,96 @@
-//! Requests that end what the cache holds: writes, and revocations of leases and tokens.
+//! Writes and revocations: forwarded, then what they change or end leaves the cache.
 
 use http::{Response, request};
 use hyper::body::Incoming;
 use serde::Deserialize;
 use zeroize::Zeroizing;
 
-use super::Inner;
-use super::answer::ProxyBody;
-use super::listener_metrics::ProxyListener;
+use super::cache::{Invalidate, TokenScope};
+use super::listener::ProxyListener;
 use super::path::ApiPath;
-use super::request_body;
+use super::request_body::CallerBody;
 use super::request_headers::RequestHeaders;
-use super::response_cache::{CachePolicy, MAX_REQUEST_BODY};
-use super::send::CallerBody;
-use super::server_dialect::Call;
-use crate::agent::secrets::cache::{Invalidate, TokenScope};
+use super::response::ProxyBody;
+use super::response_cache::{MAX_REQUEST_BODY, ResponseCache};
+use super::server_dialect::ForwardOptions;
 
-impl CachePolicy {
-    /// Something was written: what was read there is no longer so. Other paths of a versioned store mean the same value.
-    pub(super) fn written(&self, path: &ApiPath<'_>, namespace: &str) {
+impl ResponseCache {
+    /// Forwards a write, and invalidates what it may have changed, whatever the server responded.
+    pub(super) async fn forward_write(
+        &self,
+        listener: &ProxyListener,
+        options: ForwardOptions,
+        path: &ApiPath<'_>,
+        parts: request::Parts,
+        body: Incoming,
+    ) -> Response<ProxyBody> {
+        let headers = RequestHeaders::parse(self.sender.dialect.kind, &parts.headers);
+        let namespace = self.sender.dialect.namespace(&headers, options.with_session).to_owned();
+        let response = if revocation_in_path(path).is_some() {
+            self.forward_revocation(listener, options, path, parts, body).await
+        } else {
+            self.sender.prepare_and_forward(listener, options, parts, CallerBody::Streaming(body)).await.0
+        };
+        self.invalidate_written(path, &namespace);
+        response
+    }
+
+    /// Forwards a revocation, and invalidates what its path and its body name.
+    async fn forward_revocation(
+        &self,
+        listener: &ProxyListener,
+        options: ForwardOptions,
+        path: &ApiPath<'_>,
+        parts: request::Parts,
+        body: Incoming,
+    ) -> Response<ProxyBody> {
+        let body = match CallerBody::read(body, MAX_REQUEST_BODY).await {
+            Ok(body) => body,
+            Err(response) => return *response,
+        };
+        let text = if let CallerBody::Buffered(body) = &body { Some(body.clone()) } else { None };
+        let headers = RequestHeaders::parse(self.sender.dialect.kind, &parts.headers);
+        let own_token = headers.token(options.has_listener_key).filter(|_| !options.with_session);
+        let own_token = own_token.map(|token| Zeroizing::new(token.to_vec()));
+        let response = self.sender.prepare_and_forward(listener, options, parts, body).await.0;
+        let own_token = own_token.as_ref().map(|token| token.as_slice());
+        let caller = || own_token.map_or(TokenScope::Anonymous, TokenScope::from_token);
+        let scope = if options.with_session { TokenScope::Session } else { caller() };
+        // After any other failure, such as a time-out, the server may have revoked all the same.
+        let may_be_done = !response.status().is_client_error();
+        self.invalidate_revoked(path, text.as_deref(), scope, own_token, may_be_done);
+        response
+    }
+
+    /// Invalidates entries below a path. In a version 2 key-value store, several paths lead to the same value.
+    fn invalidate_written(&self, path: &ApiPath<'_>, namespace: &str) {
         let path = path.without_trailing_slash();
-        self.cache.forget(&Invalidate::Path(namespace, path));
+        self.cache.invalidate(&Invalidate::Path(namespace, path));
         for (at, _) in path.match_indices('/') {
-            let (before, rest) = path.split_at(at + 1);
-            let (word, below) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-            if KV2_SEGMENTS.contains(&word) {
+            let (mount, rest) = path.split_at(at + 1);
+            let (segment, below) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+            if KV2_SEGMENTS.contains(&segment) {
                 for other in ["data", "metadata"] {
-                    self.cache.forget(&Invalidate::Path(namespace, &format!("{before}{other}{below}")));
+                    self.cache.invalidate(&Invalidate::Path(namespace, &format!("{mount}{other}{below}")));
                 }
             }
         }
     }
 
-    /// True if a path revokes leases or tokens, which its body may name.
-    pub(super) fn is_revocation(path: &ApiPath<'_>) -> bool {
-        named_in_path(path).is_some()
-    }
-
-    /// Forgets what a revocation names in its path and its body. `body` is `None` where it is too long to be read.
-    fn revoked(
+    /// Invalidates what a revocation names in its path and its body. `body` is `None` where it is too long to be read.
+    fn invalidate_revoked(
         &self,
         path: &ApiPath<'_>,
         body: Option<&[u8]>,
-        whose: TokenScope,
+        scope: TokenScope,
         own_token: Option<&[u8]>,
-        done: bool,
+        may_be_done: bool,
     ) {
-        let Some((kind, in_path)) = named_in_path(path) else { return };
-        if kind == Revoked::OwnToken {
+        let Some((kind, name_in_path)) = revocation_in_path(path) else { return };
+        if kind == RevocationKind::OwnToken {
             match own_token {
-                Some(token) => self.cache.forget(&Invalidate::Token(token)),
-                None => self.cache.forget(&Invalidate::Leases(Some(whose))),
+                Some(token) => self.cache.invalidate(&Invalidate::Token(token)),
+                None => self.cache.invalidate(&Invalidate::Leases(Some(scope))),
             };
             return;
         }
@@ -59,69 +99,69 @@ impl CachePolicy {
             Some(body) => serde_json::from_slice::<RevocationBody>(body).ok(),
             None => None,
         };
-        let unreadable = body.is_none();
-        let mut named: Vec<Zeroizing<String>> = body.map(RevocationBody::into_names).unwrap_or_default();
-        named.extend((!in_path.is_empty()).then(|| Zeroizing::new(in_path.to_owned())));
-        for name in &named {
+        let is_unreadable = body.is_none();
+        let mut names: Vec<Zeroizing<String>> = body.map(RevocationBody::into_names).unwrap_or_default();
+        names.extend((!name_in_path.is_empty()).then(|| Zeroizing::new(name_in_path.to_owned())));
+        for name in &names {
             match kind {
-                Revoked::Lease => self.cache.forget(&Invalidate::Lease(name.trim_end_matches('/'))),
-                Revoked::Token => self.cache.forget(&Invalidate::Token(name.as_bytes())),
-                Revoked::Accessor => match self.cache.forget(&Invalidate::Accessor(name)) {
-                    // The token may be one of those that callers use here.
-                    0 if done => self.cache.forget(&Invalidate::Callers),
-                    forgotten => forgotten,
+                RevocationKind::Lease => self.cache.invalidate(&Invalidate::Lease(name.trim_end_matches('/'))),
+                RevocationKind::Token => self.cache.invalidate(&Invalidate::Token(name.as_bytes())),
+                RevocationKind::Accessor => match self.cache.invalidate(&Invalidate::Accessor(name)) {
+                    // The cache knows accessors only of tokens that it issued; this may be the token of a caller.
+                    0 if may_be_done => self.cache.invalidate(&Invalidate::Callers),
+                    invalidated => invalidated,
                 },
-                Revoked::OwnToken => 0,
+                RevocationKind::OwnToken => 0,
             };
         }
-        if unreadable || named.is_empty() {
-            // A server that has not refused it has revoked what nobody here knows.
-            self.cache.forget(&Invalidate::Leases((!done).then_some(whose)));
+        if is_unreadable || names.is_empty() {
+            // The server may have read a name here that this parser did not.
+            self.cache.invalidate(&Invalidate::Leases((!may_be_done).then_some(scope)));
         }
     }
 }
 
-/// The words of a versioned key-value store that stand before the same path.
+/// Segments of a version 2 key-value store that stand before the same path.
 const KV2_SEGMENTS: [&str; 5] = ["data", "delete", "destroy", "metadata", "undelete"];
 
-/// The leases or tokens that a revocation names.
+/// Kind of name that a revocation takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Revoked {
+enum RevocationKind {
     /// A lease, or all below a prefix.
     Lease,
     Token,
     Accessor,
-    /// The token that it is sent with.
+    /// No name: the token that the request carries.
     OwnToken,
 }
 
 /// Paths that revoke. A name may follow in the path, or stand in the body.
-const REVOCATIONS: [(&str, Revoked); 10] = [
-    ("auth/token/revoke", Revoked::Token),
-    ("auth/token/revoke-accessor", Revoked::Accessor),
-    ("auth/token/revoke-orphan", Revoked::Token),
-    ("auth/token/revoke-self", Revoked::OwnToken),
-    ("sys/leases/revoke", Revoked::Lease),
-    ("sys/leases/revoke-force", Revoked::Lease),
-    ("sys/leases/revoke-prefix", Revoked::Lease),
-    ("sys/revoke", Revoked::Lease),
-    ("sys/revoke-force", Revoked::Lease),
-    ("sys/revoke-prefix", Revoked::Lease),
+const REVOCATIONS: [(&str, RevocationKind); 10] = [
+    ("auth/token/revoke", RevocationKind::Token),
+    ("auth/token/revoke-accessor", RevocationKind::Accessor),
+    ("auth/token/revoke-orphan", RevocationKind::Token),
+    ("auth/token/revoke-self", RevocationKind::OwnToken),
+    ("sys/leases/revoke", RevocationKind::Lease),
+    ("sys/leases/revoke-force", RevocationKind::Lease),
+    ("sys/leases/revoke-prefix", RevocationKind::Lease),
+    ("sys/revoke", RevocationKind::Lease),
+    ("sys/revoke-force", RevocationKind::Lease),
+    ("sys/revoke-prefix", RevocationKind::Lease),
 ];
 
-/// What a path revokes, perhaps behind a namespace, and the name that it holds; empty where it holds none.
-fn named_in_path<'a>(path: &'a ApiPath<'_>) -> Option<(Revoked, &'a str)> {
-    path.suffixes().find_map(|end| {
+/// Returns the kind of a revocation's path, perhaps behind a namespace, and the name in it, which may be empty.
+fn revocation_in_path<'a>(path: &'a ApiPath<'_>) -> Option<(RevocationKind, &'a str)> {
+    path.suffixes().find_map(|suffix| {
         REVOCATIONS.iter().find_map(|(revocation, kind)| {
-            let rest = end.strip_prefix(revocation)?;
+            let rest = suffix.strip_prefix(revocation)?;
             let name = if rest.is_empty() { rest } else { rest.strip_prefix('/')? };
             Some((*kind, name))
         })
     })
 }
 
-/// The names that Vault and OpenBao read from the body of a revocation. One that comes twice makes the body unreadable: which
-/// of them counts is the server's to decide.
+/// Names that Vault and OpenBao read from the body of a revocation. A repeated field makes the body unreadable, as servers
+/// differ in which of the two they take.
 #[derive(Default, Deserialize)]
 struct RevocationBody {
     #[serde(default)]
@@ -145,38 +185,5 @@ impl RevocationBody {
         let Self { lease_id, url_lease_id, prefix, token, urltoken, accessor, urlaccessor } = self;
         let names = [lease_id, url_lease_id, prefix, token, urltoken, accessor, urlaccessor];
         names.into_iter().flatten().filter(|name| !name.is_empty()).map(Zeroizing::new).collect()
-    }
-}
-
-impl Inner {
-    /// Passes a revocation on, and forgets what it names.
-    pub(super) async fn revocation(
-        &self,
-        listener: &ProxyListener,
-        call: Call,
-        policy: &CachePolicy,
-        path: &ApiPath<'_>,
-        parts: request::Parts,
-        body: Incoming,
-    ) -> Response<ProxyBody> {
-        let body = match request_body::read(body, MAX_REQUEST_BODY).await {
-            Ok(body) => body,
-            Err(answer) => return *answer,
-        };
-        let read = if let CallerBody::Buffered(body) = &body { Some(body.clone()) } else { None };
-        let request_headers = RequestHeaders::parse(self.dialect.kind, &parts.headers);
-        let own_token = request_headers.token(call.keyed).filter(|_| !call.with_session);
-        let own_token = own_token.map(|token| Zeroizing::new(token.to_vec()));
-        let answer = self.prepare_and_forward(listener, call, parts, body).await.0;
-        let own_token = own_token.as_ref().map(|token| token.as_slice());
-        let whose = if call.with_session {
-            TokenScope::Session
-        } else {
-            own_token.map_or(TokenScope::Anonymous, TokenScope::of)
-        };
-        // Whatever else it was answered with, it may have been done.
-        let done = !answer.status().is_client_error();
-        policy.revoked(path, read.as_deref(), whose, own_token, done);
-        answer
     }
 }

@@ -1,4 +1,4 @@
-//! The namespaces that callers of a listener may name, and where a request leads, its namespace and path taken together.
+//! Namespaces that a listener's callers may name, and the path of a request with its namespace.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -8,18 +8,18 @@ use std::fmt;
 pub struct AllowedNamespaces(Option<Vec<NamespacePattern>>);
 
 impl AllowedNamespaces {
-    /// Those that a pattern matches. Without patterns, as by default: the session's namespace and those below it.
+    /// Allows the namespaces that a pattern matches. The default allows the session's namespace and those below it.
     pub const fn matching(patterns: Vec<NamespacePattern>) -> Self {
         Self(Some(patterns))
     }
 
-    /// The patterns as they are written; `None` for the default.
+    /// Returns the patterns in the configuration's notation; `None` for the default.
     pub fn describe(&self) -> Option<String> {
         let patterns: Vec<_> = self.0.as_ref()?.iter().map(NamespacePattern::to_string).collect();
         Some(patterns.join(", "))
     }
 
-    /// True if a caller may name `namespace`, where the session's is `own`.
+    /// Returns true if a caller may name `namespace`; `own` is the session's.
     pub(super) fn permits(&self, own: &str, namespace: &str) -> bool {
         match &self.0 {
             None => below(own, namespace).is_some(),
@@ -32,33 +32,33 @@ impl AllowedNamespaces {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamespacePattern {
     path: String,
-    /// It stands for what is below the path.
-    below: bool,
+    /// Matches the namespaces below the path, not the path itself.
+    matches_below: bool,
 }
 
 impl NamespacePattern {
-    /// Reads a pattern.
+    /// Parses a pattern.
     ///
     /// # Errors
-    /// The error text.
+    /// The text of a configuration error.
     pub fn parse(text: &str) -> Result<Self, &'static str> {
         let (path, is_below) = match text.strip_suffix('*') {
             Some("") => ("", true),
-            Some(path) => (path.strip_suffix('/').ok_or("has a * that does not stand for a whole name")?, true),
+            Some(path) => (path.strip_suffix('/').ok_or("has a * that is not a whole segment")?, true),
             None => (text, false),
         };
-        let path = parse(path.as_bytes()).map_err(|_| "is no namespace")?;
+        let path = parse(path.as_bytes()).map_err(|_| "is not a namespace")?;
         if path.contains('*') || (path.is_empty() && !matches!(text, "*" | ROOT)) {
-            return Err("is no namespace");
+            return Err("is not a namespace");
         }
-        Ok(Self { path: path.to_owned(), below: is_below })
+        Ok(Self { path: path.to_owned(), matches_below: is_below })
     }
 
     fn matches(&self, namespace: &str) -> bool {
         match below(&self.path, namespace) {
-            // All are meant by `*`, the root namespace too.
-            Some("") => !self.below || self.path.is_empty(),
-            Some(_) => self.below,
+            // `*` matches the root namespace too.
+            Some("") => !self.matches_below || self.path.is_empty(),
+            Some(_) => self.matches_below,
             None => false,
         }
     }
@@ -66,7 +66,7 @@ impl NamespacePattern {
 
 impl fmt::Display for NamespacePattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.path.as_str(), self.below) {
+        match (self.path.as_str(), self.matches_below) {
             ("", false) => f.write_str(ROOT),
             ("", true) => f.write_str("*"),
             (path, false) => f.write_str(path),
@@ -75,16 +75,16 @@ impl fmt::Display for NamespacePattern {
     }
 }
 
-/// How Vault and OpenBao call the root namespace where it must be named.
+/// Name of the root namespace in Vault and OpenBao.
 const ROOT: &str = "root";
 
-/// The path of a namespace as it is written in a header, without a slash at either end; empty for the root.
+/// Parses a header's value into the path of a namespace without a slash at either end; empty for the root.
 ///
 /// # Errors
-/// It is no path, or one that servers read in different ways.
-pub(super) fn parse(written: &[u8]) -> Result<&str, &'static str> {
-    let written = std::str::from_utf8(written).map_err(|_| "the namespace is no UTF-8")?;
-    let path = written.strip_prefix('/').unwrap_or(written);
+/// The value is not a path, or servers differ in how they read it.
+pub(super) fn parse(value: &[u8]) -> Result<&str, &'static str> {
+    let value = std::str::from_utf8(value).map_err(|_| "the namespace is not UTF-8")?;
+    let path = value.strip_prefix('/').unwrap_or(value);
     if path.is_empty() {
         return Ok("");
     }
@@ -95,10 +95,10 @@ pub(super) fn parse(written: &[u8]) -> Result<&str, &'static str> {
     let is_name = |name: &str| {
         !matches!(name, "" | "." | "..") && !name.contains(|c: char| c.is_control() || c.is_whitespace() || c == '\\')
     };
-    if path.split('/').all(is_name) { Ok(path) } else { Err("the namespace could be read in two ways") }
+    if path.split('/').all(is_name) { Ok(path) } else { Err("the namespace is ambiguous") }
 }
 
-/// What leads from one namespace to one at or below it.
+/// Returns the path from one namespace to one at or below it.
 fn below<'a>(from: &str, namespace: &'a str) -> Option<&'a str> {
     if from.is_empty() {
         return Some(namespace);
@@ -107,7 +107,7 @@ fn below<'a>(from: &str, namespace: &'a str) -> Option<&'a str> {
     if rest.is_empty() { Some(rest) } else { rest.strip_prefix('/') }
 }
 
-/// What stands before the path of a request in `namespace`, as rules see it: they begin at the session's namespace, `own`.
+/// Returns the prefix of a request's path for the rules, which are relative to the session's namespace `own`.
 pub(super) fn prefix<'a>(own: &str, namespace: &'a str) -> Cow<'a, str> {
     match below(own, namespace) {
         Some(rest) => Cow::Borrowed(rest),
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_namespace_is_its_path_however_slashes_stand_around_it() {
+    fn slashes_around_a_namespace_are_ignored() {
         for (written, wanted) in [("", ""), ("/", ""), ("root", ""), ("team", "team"), ("/team/web/", "team/web")] {
             assert_eq!(parse(written.as_bytes()), Ok(wanted), "{written}");
         }
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn callers_may_name_the_sessions_namespace_and_those_below_it_unless_a_list_says_otherwise() {
+    fn the_sessions_namespace_and_those_below_it_are_allowed_by_default() {
         let check = |patterns: Option<&[&str]>, own: &str, namespace: &str, wanted: bool| {
             let parse =
                 |patterns: &[&str]| patterns.iter().map(|text| NamespacePattern::parse(text).unwrap()).collect();
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_begin_at_the_sessions_namespace() {
+    fn rules_are_relative_to_the_sessions_namespace() {
         for (own, namespace, wanted) in [
             ("", "", ""),
             ("", "team", "team"),

@@ -1,28 +1,31 @@
-//! A path of the server's API, read as the server reads it.
+//! Paths of the server's API, parsed as the server parses them.
 //!
-//! The rules of a listener and the server must read a path alike: what could be read in two ways is refused, so that
-//! nothing that a rule refuses is reached under another spelling.
+//! The rules of a listener and the server must read a path alike. Ambiguous paths are refused, so that no other spelling
+//! reaches what a rule denies.
 
 use std::borrow::Cow;
 
 use percent_encoding::percent_decode_str;
 
-/// A path below `/v1/`, its encoding taken off once. It may end with a slash.
+/// A path below `/v1/`, percent-decoded once. It may end with a slash.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ApiPath<'a>(Cow<'a, str>);
 
-/// Why a path is not served.
+/// Reason why a path is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PathError {
-    /// It is not of the server's API.
+    /// It is not below `/v1/`.
     OutsideApi,
-    /// It could be read as another: why.
+    /// Programs differ in how they read it; the text says why.
     Ambiguous(&'static str),
 }
 
 impl<'a> ApiPath<'a> {
-    /// Reads a request's path, its query taken off.
-    pub(super) fn read(path: &'a str) -> Result<Self, PathError> {
+    /// Parses a request's path without its query.
+    ///
+    /// # Errors
+    /// The path is outside the API, or ambiguous.
+    pub(super) fn parse(path: &'a str) -> Result<Self, PathError> {
         let Some(below) = path.strip_prefix("/v1/").filter(|below| !below.is_empty()) else {
             return Err(PathError::OutsideApi);
         };
@@ -33,22 +36,21 @@ impl<'a> ApiPath<'a> {
             return Err(PathError::Ambiguous("the path holds characters that must be percent-encoded"));
         }
         let decoded = if below.contains('%') { Cow::Owned(decode(below)?) } else { Cow::Borrowed(below) };
-        check(&decoded).map_err(PathError::Ambiguous)?;
+        check_segments(&decoded).map_err(PathError::Ambiguous)?;
         Ok(Self(decoded))
     }
 
-    /// As it reads, without `/v1/`.
+    /// Returns the decoded path without `/v1/`.
     #[cfg(test)]
     pub(super) fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The path behind a namespace, as if it had been written into it.
-    pub(super) fn behind(&self, namespace: &str) -> Self {
+    /// Returns the path with a namespace before it, as if the caller had written it so.
+    pub(super) fn in_namespace(&self, namespace: &str) -> Self {
         if namespace.is_empty() { self.clone() } else { Self(Cow::Owned(format!("{namespace}/{}", self.0))) }
     }
 
-    /// The same, of its own.
     pub(super) fn into_owned(self) -> ApiPath<'static> {
         ApiPath(Cow::Owned(self.0.into_owned()))
     }
@@ -57,47 +59,46 @@ impl<'a> ApiPath<'a> {
         self.0.ends_with('/')
     }
 
-    /// The same without a slash at its end.
     pub(super) fn without_trailing_slash(&self) -> &str {
         self.0.strip_suffix('/').unwrap_or(&self.0)
     }
 
-    /// What the path could name behind a namespace that is written into it: itself, and each of its ends, without a slash
-    /// at the end.
+    /// Returns the path and its suffixes from each segment on, without a trailing slash. A namespace may be written into a
+    /// path, so each suffix could be the path that the server routes.
     pub(super) fn suffixes(&self) -> impl Iterator<Item = &str> {
         let path = self.without_trailing_slash();
         let starts = path.bytes().enumerate().filter(|(_, byte)| *byte == b'/').map(|(at, _)| at + 1);
         std::iter::once(0).chain(starts).map(move |at| &path[at..])
     }
 
-    /// Whether the path names this, behind a namespace or not.
+    /// Returns true if the path is `path`, perhaps behind a namespace.
     pub(super) fn names(&self, path: &str) -> bool {
         let rest = self.without_trailing_slash().strip_suffix(path);
         rest.is_some_and(|rest| rest.is_empty() || rest.ends_with('/'))
     }
 
-    /// Whether someone logs in there: `auth/MOUNT/login`, perhaps with a name behind it.
+    /// Returns true for login paths: `auth/MOUNT/login`, perhaps with a name behind it, and `acl/login`.
     pub(super) fn is_login(&self) -> bool {
-        // It is at the end, or one before.
+        // `login` is the last segment or the last but one.
         let (before, last) = self.without_trailing_slash().rsplit_once('/').unwrap_or_default();
         if last != "login" && !before.ends_with("/login") {
             return false;
         }
         let mut segments = self.without_trailing_slash().split('/').skip_while(|segment| *segment != "auth").skip(2);
         let is_login = |segment: &str| segment == "login";
-        let own = segments
+        let is_config = segments
             .clone()
             .take_while(|segment| !is_login(segment))
             .any(|segment| AUTH_CONFIG_SEGMENTS.contains(&segment));
         let found = segments.any(is_login) && segments.nth(1).is_none();
-        (found && !own) || self.names("acl/login")
+        (found && !is_config) || self.names("acl/login")
     }
 }
 
-/// What stands below an auth method beside logins: a role there may be called `login`.
+/// Segments of an auth method's configuration paths. A role or user there may be called `login`.
 const AUTH_CONFIG_SEGMENTS: [&str; 7] = ["config", "groups", "map", "role", "roles", "user", "users"];
 
-/// Whether a path is of letters, digits, `-`, `_` and single slashes alone, as most are: it can be read in one way.
+/// Returns true for paths of letters, digits, `-`, `_` and single slashes, as most are. They are never ambiguous.
 fn is_plain(path: &str) -> bool {
     let mut before = b'/';
     path.bytes().all(|byte| {
@@ -111,18 +112,18 @@ fn decode(path: &str) -> Result<String, PathError> {
     let bytes = path.as_bytes();
     let hex = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_hexdigit);
     if !bytes.iter().enumerate().all(|(at, byte)| *byte != b'%' || (hex(at + 1) && hex(at + 2))) {
-        return Err(PathError::Ambiguous("the path holds a percent sign that encodes nothing"));
+        return Err(PathError::Ambiguous("the path holds a percent sign without two hexadecimal digits"));
     }
     if ["%2f", "%2F", "%5c", "%5C"].iter().any(|encoded| path.contains(encoded)) {
         return Err(PathError::Ambiguous("the path holds an encoded slash"));
     }
     let Ok(decoded) = percent_decode_str(path).decode_utf8() else {
-        return Err(PathError::Ambiguous("the path is no UTF-8 once its encoding is taken off"));
+        return Err(PathError::Ambiguous("the decoded path is not UTF-8"));
     };
     if decoded.chars().any(char::is_control) {
         return Err(PathError::Ambiguous("the path holds an encoded control character"));
     }
-    // Somebody on the way may take the encoding off twice.
+    // A proxy on the way may decode twice.
     let bytes = decoded.as_bytes();
     let hex = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_hexdigit);
     if bytes.iter().enumerate().any(|(at, byte)| *byte == b'%' && hex(at + 1) && hex(at + 2)) {
@@ -131,13 +132,13 @@ fn decode(path: &str) -> Result<String, PathError> {
     Ok(decoded.into_owned())
 }
 
-fn check(path: &str) -> Result<(), &'static str> {
+fn check_segments(path: &str) -> Result<(), &'static str> {
     let without_trailing_slash = path.strip_suffix('/').unwrap_or(path);
     for segment in without_trailing_slash.split('/') {
-        // A parameter behind a segment is no part of its name for some servers.
+        // Some servers drop a path parameter, the part of a segment after `;` (RFC 3986, section 3.3).
         match segment.split(';').next().unwrap_or_default() {
             "" if segment.is_empty() => return Err("the path has an empty segment"),
-            "." | ".." => return Err("the path climbs out of itself with . or .."),
+            "." | ".." => return Err("the path has a . or .. segment"),
             _ if segment.trim() != segment => return Err("a segment of the path begins or ends with a space"),
             _ => {}
         }
@@ -150,8 +151,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_is_read_as_the_server_reads_it() {
-        let check = |path: &str, wanted: &str| assert_eq!(ApiPath::read(path).unwrap().as_str(), wanted, "{path}");
+    fn a_path_is_parsed_as_the_server_parses_it() {
+        let check = |path: &str, wanted: &str| assert_eq!(ApiPath::parse(path).unwrap().as_str(), wanted, "{path}");
         check("/v1/secret/data/web", "secret/data/web");
         check("/v1/secret/metadata/", "secret/metadata/");
         check("/v1/sys", "sys");
@@ -163,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_could_be_read_as_another_is_refused() {
+    fn ambiguous_paths_are_refused() {
         for path in [
             "/v1//sys/seal",
             "/v1/sys//seal",
@@ -189,24 +190,24 @@ mod tests {
             "/v1/sys/%ff",
             "/v1/sys/\u{e9}",
         ] {
-            assert!(matches!(ApiPath::read(path), Err(PathError::Ambiguous(_))), "{path}: {:?}", ApiPath::read(path));
+            assert!(matches!(ApiPath::parse(path), Err(PathError::Ambiguous(_))), "{path}: {:?}", ApiPath::parse(path));
         }
         for path in ["/", "*", "", "/v1", "/v1/", "/v2/sys", "/V1/sys", "//v1/sys", "/ui/", "/v1x/sys", "/%761/sys"] {
-            assert_eq!(ApiPath::read(path), Err(PathError::OutsideApi), "{path}");
+            assert_eq!(ApiPath::parse(path), Err(PathError::OutsideApi), "{path}");
         }
     }
 
     #[test]
     fn a_namespace_may_be_written_into_a_path() {
-        let path = ApiPath::read("/v1/team/web/auth/token/lookup-self/").unwrap();
+        let path = ApiPath::parse("/v1/team/web/auth/token/lookup-self/").unwrap();
         assert!(path.names("auth/token/lookup-self") && !path.names("th/token/lookup-self"));
         let ends: Vec<_> = path.suffixes().collect();
         assert_eq!((ends.len(), ends[0], ends[2]), (5, "team/web/auth/token/lookup-self", "auth/token/lookup-self"));
     }
 
     #[test]
-    fn a_login_is_told_from_the_settings_of_its_method() {
-        let check = |path: &str, wanted| assert_eq!(ApiPath::read(path).unwrap().is_login(), wanted, "{path}");
+    fn login_paths_are_told_from_configuration_paths_of_the_auth_method() {
+        let check = |path: &str, wanted| assert_eq!(ApiPath::parse(path).unwrap().is_login(), wanted, "{path}");
         check("/v1/auth/azure/login", true);
         check("/v1/auth/team/azure/login", true);
         check("/v1/ns/auth/userpass/login/me", true);

@@ -1,11 +1,11 @@
-//! The query of a request, read as Go's net/url reads it. What readers differ about is refused, so that a rule and the server
+//! Query strings, parsed as Go's net/url parses them. What parsers differ about is refused, so that a rule and the server
 //! see the same.
 
 use std::borrow::Cow;
 
 use percent_encoding::percent_decode;
 
-/// The pairs of a query that every reader takes alike.
+/// A query that every parser reads alike.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Query<'a>(&'a str);
 
@@ -13,7 +13,7 @@ impl<'a> Query<'a> {
     /// Checks a query.
     ///
     /// # Errors
-    /// Go drops a pair that holds `;` or a percent sign without two hexadecimal digits, where other readers keep it.
+    /// A pair holds `;` or a percent sign without two hexadecimal digits: Go drops it, other parsers keep it.
     pub(super) fn parse(query: Option<&'a str>) -> Result<Self, &'static str> {
         let query = query.unwrap_or_default();
         let bytes = query.as_bytes();
@@ -22,7 +22,7 @@ impl<'a> Query<'a> {
             match byte {
                 b';' => return Err("the query holds a semicolon, which must be percent-encoded"),
                 b'%' if !(is_hex(at + 1) && is_hex(at + 2)) => {
-                    return Err("the query holds a percent sign that encodes nothing");
+                    return Err("the query holds a percent sign without two hexadecimal digits");
                 }
                 _ => {}
             }
@@ -30,7 +30,7 @@ impl<'a> Query<'a> {
         Ok(Self(query))
     }
 
-    /// The values of a name, without their encoding.
+    /// Returns the decoded values of a name.
     pub(super) fn values(self, name: &str) -> impl Iterator<Item = Cow<'a, [u8]>> {
         let pairs = self.0.split('&').filter(|pair| !pair.is_empty());
         pairs.filter_map(move |pair| {
@@ -39,10 +39,10 @@ impl<'a> Query<'a> {
         })
     }
 
-    /// The only value of a name.
+    /// Returns the only value of a name.
     ///
     /// # Errors
-    /// There is more than one: the first counts for some readers and the last for others.
+    /// The name is repeated: some parsers take the first value, others the last.
     pub(super) fn only(self, name: &str) -> Result<Option<Cow<'a, [u8]>>, Repeated> {
         let mut values = self.values(name);
         let first = values.next();
@@ -54,7 +54,7 @@ impl<'a> Query<'a> {
     }
 }
 
-/// A name comes more than once.
+/// A name is repeated.
 #[derive(Debug)]
 pub(super) struct Repeated;
 
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_found_under_any_spelling_of_their_name() {
+    fn values_are_found_under_any_encoding_of_their_name() {
         let query = Query::parse(Some("a=1&%61=x%2By+z&b&&=c&a")).unwrap();
         let values: Vec<_> = query.values("a").map(|value| String::from_utf8(value.into_owned()).unwrap()).collect();
         assert_eq!(values, ["1", "x+y z", ""]);

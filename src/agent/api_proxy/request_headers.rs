@@ -1,104 +1,105 @@
-//! What a request's headers bring that decides about it, looked over once.
+//! The headers that decide how a request is handled, found in one pass.
 
 use http::header::{AUTHORIZATION, CACHE_CONTROL};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::agent::server_client::ServerKind;
 
-/// What headers bring. Of those that come twice the first counts.
+/// Headers of one request. The first of a repeated header counts.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct RequestHeaders<'a> {
-    /// Vault's own header, in which the listener's key may come too.
+    /// `X-Vault-Token`, which may carry the listener's key instead of a token.
     vault_token: Option<&'a HeaderValue>,
-    /// The token of `Authorization: Bearer`; another scheme brings none.
+    /// The token of `Authorization: Bearer`; other schemes carry none.
     bearer: Option<&'a [u8]>,
-    /// Whether another header that the server takes a token from holds one.
+    /// Another header that the server takes a token from has a value.
     other_token: bool,
-    /// In each header that the server takes a namespace from.
+    /// Values of the headers that the server takes a namespace from.
     namespaces: [Option<&'a HeaderValue>; 2],
-    /// True if they name more than one.
+    /// The headers name more than one namespace.
     pub(super) conflicting_namespaces: bool,
-    /// True if the answer is for who asks alone: it is to be wrapped, it is a part of one or under a condition, or a second
-    /// factor comes along.
+    /// The response is for this request alone: wrapped, partial, conditional, or behind a second factor.
     pub(super) uncacheable: bool,
-    pub(super) cache_control: bool,
+    pub(super) has_cache_control: bool,
 }
 
 impl<'a> RequestHeaders<'a> {
-    /// By what a server of this kind looks at.
+    /// Reads the headers that a server of this kind evaluates.
     pub(super) fn parse(kind: ServerKind, headers: &'a HeaderMap) -> Self {
         let (tokens, namespaces) = (token_headers(kind), namespace_headers(kind));
-        let mut request_headers = Self::default();
+        let mut found = Self::default();
         for (name, value) in headers {
             if *name == VAULT_TOKEN {
-                request_headers.vault_token.get_or_insert(value);
+                found.vault_token.get_or_insert(value);
             } else if *name == AUTHORIZATION {
-                request_headers.bearer = request_headers.bearer.or_else(|| bearer(value.as_bytes()));
+                found.bearer = found.bearer.or_else(|| bearer(value.as_bytes()));
             } else if *name == CACHE_CONTROL {
-                request_headers.cache_control = true;
-            } else if is_for_its_sender_alone(name) {
-                request_headers.uncacheable = true;
+                found.has_cache_control = true;
+            } else if makes_uncacheable(name) {
+                found.uncacheable = true;
             } else if tokens.contains(name) {
-                request_headers.other_token |= !value.is_empty();
-            } else if let Some(at) = namespaces.iter().position(|its| its == name)
-                && let Some(namespace) = request_headers.namespaces.get_mut(at)
+                found.other_token |= !value.is_empty();
+            } else if let Some(at) = namespaces.iter().position(|header| header == name)
+                && let Some(namespace) = found.namespaces.get_mut(at)
             {
-                request_headers.conflicting_namespaces |= namespace.is_some();
+                found.conflicting_namespaces |= namespace.is_some();
                 namespace.get_or_insert(value);
             }
         }
-        let [one, other] = request_headers.namespaces;
-        request_headers.conflicting_namespaces |= one.zip(other).is_some_and(|(one, other)| one != other);
-        request_headers
+        let [one, other] = found.namespaces;
+        found.conflicting_namespaces |= one.zip(other).is_some_and(|(one, other)| one != other);
+        found
     }
 
-    /// Whether a caller brings a token of its own. Where the listener has a key, `keyed`, that was it.
-    pub(super) fn has_token(&self, keyed: bool) -> bool {
-        self.other_token || self.token(keyed).is_some()
+    /// Returns true if the caller sends a token of its own. With `has_listener_key` its `X-Vault-Token` was the listener's key.
+    pub(super) fn has_token(&self, has_listener_key: bool) -> bool {
+        self.other_token || self.token(has_listener_key).is_some()
     }
 
-    /// The caller's own token, by which answers are told apart: the one that the server takes. An empty header brings none.
-    pub(super) fn token(&self, keyed: bool) -> Option<&'a [u8]> {
+    /// Returns the caller's own token, which scopes cache entries: the one that the server would take. Empty headers do not
+    /// count.
+    pub(super) fn token(&self, has_listener_key: bool) -> Option<&'a [u8]> {
         let vault_token = self.vault_token.map(HeaderValue::as_bytes).filter(|token| !token.is_empty());
-        vault_token.or(self.bearer).filter(|_| !keyed)
+        vault_token.or(self.bearer).filter(|_| !has_listener_key)
     }
 
-    /// The namespace that is told.
+    /// Returns the namespace that the headers name.
     pub(super) fn namespace(&self) -> Option<&'a HeaderValue> {
         self.namespaces.into_iter().flatten().next()
     }
 }
 
-/// The headers that a server of the kind takes a token from. The first is the one that it is put in.
+/// Headers that a server of this kind takes a token from. The session's token is set in the first.
 pub(super) fn token_headers(kind: ServerKind) -> &'static [HeaderName] {
     static VAULT: [HeaderName; 1] = [VAULT_TOKEN];
-    static ACCESS: [HeaderName; 3] =
+    static KEYWARD: [HeaderName; 3] =
         [HeaderName::from_static("x-service-token"), HeaderName::from_static("x-consul-token"), VAULT_TOKEN];
     static CONSUL: [HeaderName; 3] =
         [HeaderName::from_static("x-consul-token"), HeaderName::from_static("x-service-token"), VAULT_TOKEN];
     match kind {
         ServerKind::Vault | ServerKind::OpenBao => &VAULT,
-        ServerKind::Keyward => &ACCESS,
+        ServerKind::Keyward => &KEYWARD,
         ServerKind::Consul => &CONSUL,
     }
 }
 
+/// Headers that a server of this kind takes a namespace from. The session's namespace is set in the first.
 pub(super) fn namespace_headers(kind: ServerKind) -> &'static [HeaderName] {
     static VAULT: [HeaderName; 1] = [HeaderName::from_static("x-vault-namespace")];
-    static ACCESS: [HeaderName; 2] =
+    static KEYWARD: [HeaderName; 2] =
         [HeaderName::from_static("x-service-namespace"), HeaderName::from_static("x-consul-namespace")];
     static CONSUL: [HeaderName; 2] =
         [HeaderName::from_static("x-consul-namespace"), HeaderName::from_static("x-service-namespace")];
     match kind {
         ServerKind::Vault | ServerKind::OpenBao => &VAULT,
-        ServerKind::Keyward => &ACCESS,
+        ServerKind::Keyward => &KEYWARD,
         ServerKind::Consul => &CONSUL,
     }
 }
 
 pub(super) const VAULT_TOKEN: HeaderName = HeaderName::from_static("x-vault-token");
 
-/// Asks for an answer that is put away, to be had once with another token.
+/// Requests a response-wrapping token in place of the response (Vault's response wrapping).
 pub(super) const WRAP_TTL: HeaderName = HeaderName::from_static("x-vault-wrap-ttl");
 
 fn bearer(value: &[u8]) -> Option<&[u8]> {
@@ -106,9 +107,9 @@ fn bearer(value: &[u8]) -> Option<&[u8]> {
     scheme.eq_ignore_ascii_case(b"Bearer ").then_some(token.trim_ascii()).filter(|token| !token.is_empty())
 }
 
-/// True if a header asks for something that nobody else has asked for. A server that is behind the index that a caller has
-/// seen answers it otherwise than others.
-fn is_for_its_sender_alone(name: &HeaderName) -> bool {
+/// Returns true for headers that make a response unfit for other callers. `X-Vault-Index` and `X-Vault-Inconsistent` are among
+/// them: a performance standby behind that index responds differently.
+fn makes_uncacheable(name: &HeaderName) -> bool {
     matches!(
         name.as_str(),
         "if-match"

@@ -1,223 +1,225 @@
-//! Requests whose answers are kept: given again while they are good, asked for once by all who ask at once.
+//! Serves cacheable requests: from the cache while an entry is good, by one request to the server for all that arrive at once.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use http::header::{ACCEPT_ENCODING, AGE, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, DATE, TRAILER};
 use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, request, response};
 use http_body_util::{BodyExt as _, Collected, Either, Full};
 use hyper::body::{Body as _, Incoming};
+use tokio::sync::{Semaphore, mpsc};
 
-use super::Inner;
-use super::answer::{ProxyBody, truncated_response};
-use super::listener_metrics::ProxyListener;
-use super::path::ApiPath;
-use super::request_body;
-use super::request_headers::RequestHeaders;
-use super::rules::{Operation, Rule};
-use super::send::CallerBody;
-use super::server_dialect::Call;
-use crate::agent::secrets::PersistOptions;
-use crate::agent::secrets::cache::{
+use super::cache::{
     BufferedResponse, Cache, CacheEntry, CacheHit, CacheKey, EntryKind, FlightResult, JoinOutcome, Leader, TokenScope,
-    told,
+    wait_for_result,
 };
+use super::listener::ProxyListener;
+use super::options::CacheOptions;
+use super::path::ApiPath;
+use super::probe::Probe;
+use super::request_body::CallerBody;
+use super::request_headers::RequestHeaders;
+use super::response::{ProxyBody, truncated_response};
+use super::rules::{Operation, Rule};
+use super::send::RequestSender;
+use super::server_dialect::ForwardOptions;
 use crate::agent::server_client::is_outage;
 use crate::http::reverse_proxy::BufferedBody;
 
-/// Which answers are kept.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CacheOptions {
-    /// How many, and for how long.
-    pub limits: crate::agent::secrets::cache::CacheLimits,
-    /// Paths of values that stay until someone changes them.
-    pub values: Vec<Rule>,
-    /// Paths where credentials and tokens are issued for a time.
-    pub leases: Vec<Rule>,
-    /// Where they are kept over a restart, if they are.
-    pub persist: Option<PersistOptions>,
-}
-
-/// A listener's cache.
+/// One listener's response cache.
 #[derive(Debug)]
-pub(super) struct CachePolicy {
+pub(super) struct ResponseCache {
     pub(super) cache: Cache,
     pub(super) options: CacheOptions,
+    pub(super) sender: Arc<RequestSender>,
+    /// Queue of probes, which [`super::ApiProxy::run_cache`] runs.
+    pub(super) probes: mpsc::Sender<Probe>,
+    /// Bounds the probes to one at a time.
+    pub(super) probe_permit: Arc<Semaphore>,
 }
 
-impl CachePolicy {
-    /// What a path answers with, if that is kept.
-    pub(super) fn kind(
+/// A request to the server on behalf of the cache.
+struct CacheRefresh {
+    options: ForwardOptions,
+    kind: EntryKind,
+    key: CacheKey,
+}
+
+impl CacheOptions {
+    /// Returns the kind of entry that a request's response makes; `None` where it is not cached.
+    pub(super) fn entry_kind(
         &self,
         operation: Operation,
         path: &ApiPath<'_>,
-        request_headers: &RequestHeaders<'_>,
+        headers: &RequestHeaders<'_>,
     ) -> Option<EntryKind> {
-        if request_headers.uncacheable
-            || operation.is_head()
-            || path.suffixes().any(|end| end.starts_with("cubbyhole/"))
+        if headers.uncacheable || operation.is_head() || path.suffixes().any(|suffix| suffix.starts_with("cubbyhole/"))
         {
             return None;
         }
-        let about = |rules: &[Rule]| rules.iter().any(|rule| rule.is_about_path(operation, path));
-        if operation.reads() && about(&self.options.values) {
+        let matches = |rules: &[Rule]| rules.iter().any(|rule| rule.matches_path(operation, path));
+        if operation.is_read() && matches(&self.values) {
             return Some(EntryKind::Plain);
         }
-        (!operation.lists() && about(&self.options.leases)).then_some(EntryKind::Leased)
+        (!operation.is_list() && matches(&self.leases)).then_some(EntryKind::Leased)
     }
 }
 
-const X_CACHE: HeaderName = HeaderName::from_static("x-cache");
-
-/// The largest body of a request that is looked at, in bytes.
-pub(super) const MAX_REQUEST_BODY: usize = 64 * 1024;
-
-/// The largest answer that is kept, in bytes.
-const MAX_RESPONSE_BODY: usize = 1024 * 1024;
-
-/// Request to the server on behalf of the cache.
-pub(super) struct CacheRefresh {
-    pub(super) call: Call,
-    pub(super) kind: EntryKind,
-    pub(super) key: CacheKey,
-}
-
-impl Inner {
-    /// What is there for a request that has no body and takes what there is. Nothing is copied and nothing is waited for.
-    pub(super) fn lookup_cached(
+impl ResponseCache {
+    /// Returns a fresh entry's response to a request without a body, without a future and without copying the entry.
+    pub(super) fn lookup(
         &self,
         listener: &ProxyListener,
-        call: Call,
-        policy: &CachePolicy,
-        (path, request_headers): (&str, &RequestHeaders<'_>),
+        options: ForwardOptions,
+        (path, headers): (&str, &RequestHeaders<'_>),
         request: &Request<Incoming>,
     ) -> Option<Response<ProxyBody>> {
-        if !request.body().is_end_stream() || request_headers.cache_control {
+        if !request.body().is_end_stream() || headers.has_cache_control {
             return None;
         }
-        let key = self.key(call, request_headers, (request.method(), path, request.uri().query()), b"");
-        let found = policy.cache.lookup(&key).filter(|found| policy.cache.is_fresh(found))?;
+        let key = self.key(options, headers, (request.method(), path, request.uri().query()), b"");
+        let hit = self.cache.lookup(&key).filter(|hit| self.cache.is_fresh(hit))?;
         listener.hits.inc();
-        Some(given(&found, "HIT"))
+        Some(response_to_hit(&hit, "HIT"))
     }
 
-    /// Answers a request whose answer is kept.
-    pub(super) async fn cached(
+    /// Responds to a request from the cache, with the result of another request under way, or with the server's response.
+    pub(super) async fn respond(
         self: &Arc<Self>,
         listener: &Arc<ProxyListener>,
-        call: Call,
-        policy: (&Arc<CachePolicy>, EntryKind),
+        (options, kind): (ForwardOptions, EntryKind),
         path: &str,
         mut parts: request::Parts,
         body: Incoming,
     ) -> Response<ProxyBody> {
-        let (policy, kind) = policy;
-        let body = match request_body::read(body, MAX_REQUEST_BODY).await {
+        let body = match CallerBody::read(body, MAX_REQUEST_BODY).await {
             Ok(CallerBody::Buffered(body)) => body,
-            Ok(longer) => return self.prepare_and_forward(listener, call, parts, longer).await.0,
-            Err(answer) => return *answer,
+            Ok(longer) => return self.sender.prepare_and_forward(listener, options, parts, longer).await.0,
+            Err(response) => return *response,
         };
-        let request_headers = RequestHeaders::parse(self.dialect.kind, &parts.headers);
-        let key = self.key(call, &request_headers, (&parts.method, path, parts.uri.query()), &body);
-        let anew = parts.headers.remove(CACHE_CONTROL).is_some_and(|value| value.as_bytes() == b"no-cache");
+        let headers = RequestHeaders::parse(self.sender.dialect.kind, &parts.headers);
+        let key = self.key(options, &headers, (&parts.method, path, parts.uri.query()), &body);
+        let is_no_cache = parts.headers.remove(CACHE_CONTROL).is_some_and(|value| value.as_bytes() == b"no-cache");
         parts.headers.remove(ACCEPT_ENCODING);
-        let (cache, refresh) = (&policy.cache, CacheRefresh { call, kind, key });
+        let (cache, refresh) = (&self.cache, CacheRefresh { options, kind, key });
         loop {
-            let found = if anew { None } else { cache.lookup(&refresh.key).filter(|found| cache.is_usable(found)) };
-            if let Some(found) = found {
-                if cache.is_fresh(&found) {
+            let hit = if is_no_cache { None } else { cache.lookup(&refresh.key).filter(|hit| cache.is_usable(hit)) };
+            if let Some(hit) = hit {
+                if cache.is_fresh(&hit) {
                     listener.hits.inc();
-                    return given(&found, "HIT");
+                    return response_to_hit(&hit, "HIT");
                 }
-                if self.unresponsive.load(Ordering::Relaxed) {
-                    self.probe(listener, policy, refresh, parts, body);
+                if self.sender.is_unresponsive() {
+                    self.probe(listener, refresh, parts, body);
                     listener.stale.inc();
-                    return given(&found, "STALE");
+                    return response_to_hit(&hit, "STALE");
                 }
             }
-            let lead = match cache.join(&refresh.key) {
-                JoinOutcome::Leader(lead) => lead,
-                JoinOutcome::Follow(flight) => match told(flight).await {
-                    Some(FlightResult::Shared(whole)) => {
+            let leader = match cache.join(&refresh.key) {
+                JoinOutcome::Leader(leader) => leader,
+                JoinOutcome::Follower(result) => match wait_for_result(result).await {
+                    Some(FlightResult::Shared(response)) => {
                         listener.hits.inc();
-                        return shared(&whole);
+                        return response_from_buffer(&response);
                     }
                     Some(FlightResult::Unshared) => {
-                        return self.prepare_and_forward(listener, call, parts, CallerBody::Buffered(body)).await.0;
+                        let body = CallerBody::Buffered(body);
+                        return self.sender.prepare_and_forward(listener, options, parts, body).await.0;
                     }
-                    Some(FlightResult::Not) | None => continue,
+                    Some(FlightResult::Pending) | None => continue,
                 },
             };
             listener.misses.inc();
-            let answer = self.refresh(listener, policy, refresh, lead, parts, body).await;
-            if answer.headers().get(X_CACHE).is_some_and(|outcome| outcome == "STALE") {
+            let response = self.refresh(listener, refresh, leader, parts, body).await;
+            if response.headers().get(X_CACHE).is_some_and(|outcome| outcome == "STALE") {
                 listener.stale.inc();
             }
-            return answer;
+            return response;
         }
     }
 
-    /// Asks the server for all who want the same, and keeps its answer.
-    pub(super) async fn refresh(
+    /// Sends the request in the background, unless a probe is under way.
+    fn probe(
+        self: &Arc<Self>,
+        listener: &Arc<ProxyListener>,
+        refresh: CacheRefresh,
+        parts: request::Parts,
+        body: Bytes,
+    ) {
+        let Ok(permit) = Arc::clone(&self.probe_permit).try_acquire_owned() else { return };
+        let JoinOutcome::Leader(leader) = self.cache.join(&refresh.key) else { return };
+        let (cache, listener) = (Arc::clone(self), Arc::clone(listener));
+        let probe = async move {
+            cache.refresh(&listener, refresh, leader, parts, body).await;
+            drop(permit);
+        };
+        // Sending only fails during shutdown; then nobody waits for the response.
+        drop(self.probes.try_send(Box::pin(probe)));
+    }
+
+    /// Sends the request for all callers that wait for the same, caches the response and hands it to them.
+    async fn refresh(
         &self,
         listener: &ProxyListener,
-        policy: &CachePolicy,
         refresh: CacheRefresh,
-        lead: Leader<Arc<BufferedResponse>>,
+        leader: Leader<Arc<BufferedResponse>>,
         parts: request::Parts,
         body: Bytes,
     ) -> Response<ProxyBody> {
-        let (cache, CacheRefresh { call, kind, key }) = (&policy.cache, refresh);
-        let (answer, generation) = self.prepare_and_forward(listener, call, parts, CallerBody::Buffered(body)).await;
-        let mut whole = match self.buffered(answer).await {
-            Ok(whole) => whole,
-            Err(answer) => {
-                lead.tell(FlightResult::Unshared);
-                return answer;
+        let (cache, CacheRefresh { options, kind, key }) = (&self.cache, refresh);
+        let body = CallerBody::Buffered(body);
+        let (response, generation) = self.sender.prepare_and_forward(listener, options, parts, body).await;
+        let mut response = match self.buffer(response).await {
+            Ok(response) => response,
+            Err(response) => {
+                leader.complete(FlightResult::Unshared);
+                return response;
             }
         };
-        whole.headers.insert(X_CACHE, HeaderValue::from_static("MISS"));
-        // What a token has got that is replaced by now ends with it.
-        let current = !call.with_session
-            || self.session_token.current().is_ok_and(|token| Some(token.generation()) == generation);
-        if is_outage(whole.status.as_u16()) {
-            if let Some(found) = cache.lookup(&key).filter(|found| cache.is_usable(found)) {
-                whole = self::whole(given(&found, "STALE").into_parts().0, found.body());
+        response.headers.insert(X_CACHE, HeaderValue::from_static("MISS"));
+        // What a token has read or leased ends with it, so nothing is cached for one that is replaced by now.
+        let is_current = !options.with_session
+            || self.sender.tokens.current_token().is_ok_and(|token| Some(token.generation()) == generation);
+        if is_outage(response.status.as_u16()) {
+            if let Some(hit) = cache.lookup(&key).filter(|hit| cache.is_usable(hit)) {
+                response = into_buffered(response_to_hit(&hit, "STALE").into_parts().0, hit.body());
             }
-        } else if lead.is_outdated() {
-            // It may tell of what was before a write or a revocation: what others have got since then stays.
-        } else if whole.status == StatusCode::OK
-            && current
-            && let Some(kept) = CacheEntry::take(kind, &whole.body)
+        } else if leader.is_outdated() {
+            // The response may be older than a write or a revocation; entries that others made since then stay.
+        } else if response.status == StatusCode::OK
+            && is_current
+            && let Some(entry) = CacheEntry::parse(kind, &response.body)
         {
-            cache.put(key, kept, generation.filter(|_| call.with_session));
+            cache.insert(key, entry, generation.filter(|_| options.with_session));
         } else {
-            cache.forget_one(&key);
+            cache.remove(&key);
         }
-        let whole = Arc::new(whole);
-        lead.tell(FlightResult::Shared(Arc::clone(&whole)));
-        shared(&whole)
+        let response = Arc::new(response);
+        leader.complete(FlightResult::Shared(Arc::clone(&response)));
+        response_from_buffer(&response)
     }
 
-    /// The answer as a whole, however its length is told.
+    /// Reads a response into memory, whatever its framing.
     ///
     /// # Errors
-    /// It is longer than what is kept: the answer itself.
-    async fn buffered(&self, answer: Response<ProxyBody>) -> Result<BufferedResponse, Response<ProxyBody>> {
-        let (mut parts, mut body) = answer.into_parts();
+    /// The body is longer than [`MAX_RESPONSE_BODY`]: the response as it came.
+    async fn buffer(&self, response: Response<ProxyBody>) -> Result<BufferedResponse, Response<ProxyBody>> {
+        let (mut parts, mut body) = response.into_parts();
         loop {
             match body {
-                Either::Left(incoming) => match incoming.buffer(MAX_RESPONSE_BODY, self.options.response_timeout).await
-                {
-                    BufferedBody::Complete(bytes) => return Ok(whole(parts, bytes)),
-                    BufferedBody::TooLong(incoming) => return Err(Response::from_parts(parts, Either::Left(incoming))),
-                    BufferedBody::Failed => (parts, body) = truncated_response().into_parts(),
-                },
-                // One of the agent's own, which cannot fail.
+                Either::Left(incoming) => {
+                    match incoming.buffer(MAX_RESPONSE_BODY, self.sender.response_timeout()).await {
+                        BufferedBody::Complete(bytes) => return Ok(into_buffered(parts, bytes)),
+                        BufferedBody::TooLong(incoming) => {
+                            return Err(Response::from_parts(parts, Either::Left(incoming)));
+                        }
+                        BufferedBody::Failed => (parts, body) = truncated_response().into_parts(),
+                    }
+                }
+                // The agent's own bodies are in memory and cannot fail.
                 Either::Right(own) => {
                     let bytes = own.collect().await.map(Collected::to_bytes).unwrap_or_default();
-                    return Ok(whole(parts, bytes));
+                    return Ok(into_buffered(parts, bytes));
                 }
             }
         }
@@ -225,41 +227,39 @@ impl Inner {
 
     fn key(
         &self,
-        call: Call,
-        request_headers: &RequestHeaders<'_>,
-        asked: (&Method, &str, Option<&str>),
+        options: ForwardOptions,
+        headers: &RequestHeaders<'_>,
+        (method, path, query): (&Method, &str, Option<&str>),
         body: &[u8],
     ) -> CacheKey {
-        let own = || request_headers.token(call.keyed).map_or(TokenScope::Anonymous, TokenScope::of);
-        let whose = if call.with_session { TokenScope::Session } else { own() };
-        let (method, path, query) = asked;
-        CacheKey::new(whose, method, self.dialect.namespace(request_headers, call.with_session), path, query, body)
+        let caller = || headers.token(options.has_listener_key).map_or(TokenScope::Anonymous, TokenScope::from_token);
+        let scope = if options.with_session { TokenScope::Session } else { caller() };
+        CacheKey::new(scope, method, self.sender.dialect.namespace(headers, options.with_session), path, query, body)
     }
 }
 
-/// An answer that was kept.
-fn given(found: &CacheHit, how: &'static str) -> Response<ProxyBody> {
-    let body = found.body();
-    let mut answer = Response::new(Either::Right(Full::new(body)));
-    let headers = answer.headers_mut();
-    // Room for one more, which a connection that is about to end is told.
+/// Builds the response to a cache hit; `outcome` is the value of `X-Cache`.
+fn response_to_hit(hit: &CacheHit, outcome: &'static str) -> Response<ProxyBody> {
+    let mut response = Response::new(Either::Right(Full::new(hit.body())));
+    let headers = response.headers_mut();
+    // Capacity for one more: `Connection: close`, which the server adds while it drains.
     headers.reserve(5);
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    headers.insert(AGE, HeaderValue::from(found.age.as_secs()));
-    headers.insert(X_CACHE, HeaderValue::from_static(how));
-    answer
+    headers.insert(AGE, HeaderValue::from(hit.age.as_secs()));
+    headers.insert(X_CACHE, HeaderValue::from_static(outcome));
+    response
 }
 
-fn shared(whole: &BufferedResponse) -> Response<ProxyBody> {
-    let mut answer = Response::new(Either::Right(Full::new(whole.body.clone())));
-    *answer.status_mut() = whole.status;
-    answer.headers_mut().clone_from(&whole.headers);
-    answer
+fn response_from_buffer(buffered: &BufferedResponse) -> Response<ProxyBody> {
+    let mut response = Response::new(Either::Right(Full::new(buffered.body.clone())));
+    *response.status_mut() = buffered.status;
+    response.headers_mut().clone_from(&buffered.headers);
+    response
 }
 
-/// Puts the headers of an answer in order that is there as a whole.
-fn whole(mut parts: response::Parts, body: Bytes) -> BufferedResponse {
+/// Joins a head and a body, and makes the head's framing headers fit the body.
+fn into_buffered(mut parts: response::Parts, body: Bytes) -> BufferedResponse {
     for name in [DATE, TRAILER] {
         parts.headers.remove(name);
     }
@@ -267,7 +267,15 @@ fn whole(mut parts: response::Parts, body: Bytes) -> BufferedResponse {
     BufferedResponse { status: parts.status, headers: parts.headers, body }
 }
 
-/// Whether a method changes something.
-pub(super) fn writes(method: &Method) -> bool {
+/// Returns true for methods that may change something on the server.
+pub(super) fn is_write(method: &Method) -> bool {
     matches!(*method, Method::POST | Method::PUT | Method::PATCH | Method::DELETE)
 }
+
+const X_CACHE: HeaderName = HeaderName::from_static("x-cache");
+
+/// The longest request body that is part of a cache key, or is searched for what a revocation names, in bytes.
+pub(super) const MAX_REQUEST_BODY: usize = 64 * 1024;
+
+/// The longest response body that is cached, in bytes.
+const MAX_RESPONSE_BODY: usize = 1024 * 1024;

@@ -1,4 +1,4 @@
-//! What a listener lets through, and what it refuses where the session's token would be put on.
+//! Rules of a listener: paths and methods that it allows, and what it refuses with the session's token.
 
 use http::Method;
 use percent_encoding::percent_decode_str;
@@ -6,16 +6,16 @@ use percent_encoding::percent_decode_str;
 use super::path::ApiPath;
 use super::query::Query;
 
-/// The operation of a request.
+/// Operation of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Operation(u8);
 
-/// The methods of the API, each a bit in [`Operation`] and in a rule.
+/// Methods of the API, each a bit in [`Operation`] and in a rule.
 const METHODS: [&str; 8] = ["GET", "LIST", "SCAN", "POST", "PUT", "PATCH", "DELETE", "HEAD"];
 
-/// The methods of a rule that names none. It is about `HEAD` too, without its bit: saved answers are bound to rules as they
-/// were written before `HEAD` had one.
-const ALL: u8 = 0x7f;
+/// Methods of a rule that names none. It covers `HEAD` without its bit: the debug form of rules is part of the key of saved
+/// cache entries, and `HEAD` came later.
+const ALL_METHODS: u8 = 0x7f;
 
 impl Operation {
     const GET: Self = Self(1);
@@ -23,28 +23,25 @@ impl Operation {
     const SCAN: Self = Self(4);
     const HEAD: Self = Self(0x80);
 
-    /// Whether it reads one thing.
-    pub(super) const fn reads(self) -> bool {
+    pub(super) const fn is_read(self) -> bool {
         self.0 == Self::GET.0
     }
 
-    /// True if it asks for the head of an answer alone.
     pub(super) const fn is_head(self) -> bool {
         self.0 == Self::HEAD.0
     }
 
-    /// Whether it lists what is below a path.
-    pub(super) const fn lists(self) -> bool {
+    /// Returns true for `LIST` and `SCAN`.
+    pub(super) const fn is_list(self) -> bool {
         self.0 & (Self::LIST.0 | Self::SCAN.0) != 0
     }
 
-    /// Reads what a request's method and query ask for. A `GET` with `list=true` in its query is a `LIST`, as the server
-    /// takes it.
+    /// Returns the operation of a method and a query. As for the server, a `GET` with `list=true` is a `LIST`.
     ///
     /// # Errors
-    /// The API has no such method, or the query could be read in two ways.
+    /// The API has no such method, or the query is ambiguous.
     pub(super) fn parse(method: &Method, query: Query<'_>) -> Result<Self, OperationError> {
-        let bit = METHODS.iter().position(|its| *its == method.as_str()).ok_or(OperationError::Method)?;
+        let bit = METHODS.iter().position(|name| *name == method.as_str()).ok_or(OperationError::Method)?;
         let operation = Self(1 << bit);
         if query.is_empty() {
             return Ok(operation);
@@ -55,7 +52,7 @@ impl Operation {
         if operation != Self::GET {
             return Ok(operation);
         }
-        match (flag(list.as_deref())?, flag(scan.as_deref())?) {
+        match (parse_bool(list.as_deref())?, parse_bool(scan.as_deref())?) {
             (true, true) => Err(OperationError::Query("the query asks for a list and a scan at once")),
             (true, false) => Ok(Self::LIST),
             (false, true) => Ok(Self::SCAN),
@@ -64,17 +61,17 @@ impl Operation {
     }
 }
 
-/// Why a request is no operation of the API.
+/// Reason why a request is no operation of the API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum OperationError {
-    /// There is no such method.
+    /// The API has no such method.
     Method,
-    /// The query could be read in two ways: why.
+    /// The query is ambiguous; the text says why.
     Query(&'static str),
 }
 
-/// A truth in a query, in the words that Go's `strconv.ParseBool` knows; the server refuses any other.
-fn flag(value: Option<&[u8]>) -> Result<bool, OperationError> {
+/// Parses a boolean as Go's `strconv.ParseBool` does, which the server uses.
+fn parse_bool(value: Option<&[u8]>) -> Result<bool, OperationError> {
     match value {
         None | Some(b"" | b"0" | b"f" | b"F" | b"FALSE" | b"false" | b"False") => Ok(false),
         Some(b"1" | b"t" | b"T" | b"TRUE" | b"true" | b"True") => Ok(true),
@@ -82,45 +79,47 @@ fn flag(value: Option<&[u8]>) -> Result<bool, OperationError> {
     }
 }
 
-/// One line of a list: the methods that it is about, and a pattern of paths.
+/// Matches requests by method and path.
+///
+/// Its `Debug` form is part of the key of saved cache entries: renaming a field or a [`Segment`] discards them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {
     methods: u8,
     segments: Vec<Segment>,
-    /// What a path begins with that the pattern is about: all of it before the first `+` or `*`.
+    /// The pattern before the first `+` or `*`: the prefix of every path that matches.
     start: String,
-    /// Whether all that begins so is meant.
+    /// Every path with that prefix matches.
     open: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Segment {
-    /// This one.
+    /// Matches this segment.
     Named(String),
-    /// Any one: `+`.
+    /// Matches any segment: `+`.
     Any,
-    /// One that begins so, and all that follows: `...*` at the end.
+    /// Matches segments with this prefix, and all that follow: `...*` at the end.
     Rest(String),
 }
 
 impl Rule {
-    /// Reads `[METHOD,...] PATTERN`. A pattern is a path without `/v1/` in which `+` stands for one segment and `*` at the
-    /// end for whatever follows. Without methods it is about all of them. What is percent-encoded in it stands for the
-    /// character, as in a request's path: `%20` for a space, which ends the methods otherwise.
+    /// Parses `[METHOD,...] PATTERN`. A pattern is a path without `/v1/`; `+` matches one segment, `*` at the end any rest.
+    /// Without methods, the rule matches all of them. Percent-encoding is decoded as in a request's path: `%20` is a space,
+    /// which would end the methods otherwise.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The text of a configuration error.
     pub fn parse(text: &str) -> Result<Self, &'static str> {
         let text = text.trim();
         let (methods, pattern) = match text.split_once(char::is_whitespace) {
             Some((methods, pattern)) => (parse_methods(methods)?, pattern.trim_start()),
-            None => (ALL, text),
+            None => (ALL_METHODS, text),
         };
         if pattern.starts_with("v1/") || pattern.starts_with('/') {
-            return Err("begins before the path: leave / and v1/ out");
+            return Err("must not begin with / or v1/");
         }
         if pattern.is_empty() || pattern.chars().any(|found| found.is_whitespace() || found.is_control()) {
-            return Err("is no pattern of a path");
+            return Err("is not a path pattern");
         }
         let without_trailing_slash = pattern.strip_suffix('/').unwrap_or(pattern);
         let last = without_trailing_slash.split('/').count() - 1;
@@ -128,38 +127,37 @@ impl Rule {
             "" | "." | ".." if !(at == last && segment.is_empty()) => Err("has an empty segment, or . or .."),
             "+" => Ok(Segment::Any),
             segment => match segment.strip_suffix('*') {
-                Some(start) if at == last && !start.contains('*') => Ok(Segment::Rest(decoded(start)?)),
-                None if !segment.contains('*') && !segment.is_empty() => Ok(Segment::Named(decoded(segment)?)),
+                Some(start) if at == last && !start.contains('*') => Ok(Segment::Rest(decode(start)?)),
+                None if !segment.contains('*') && !segment.is_empty() => Ok(Segment::Named(decode(segment)?)),
                 _ => Err("has a * that is not at its end"),
             },
         };
         let segments = without_trailing_slash.split('/').enumerate().map(read).collect::<Result<Vec<_>, _>>()?;
         let any =
             without_trailing_slash.split_inclusive('/').take_while(|segment| segment.trim_end_matches('/') != "+");
-        let start = decoded(any.collect::<String>().trim_end_matches('*'))?;
+        let start = decode(any.collect::<String>().trim_end_matches('*'))?;
         let open = !segments.contains(&Segment::Any) && matches!(segments.last(), Some(Segment::Rest(_)));
         Ok(Self { methods, segments, start, open })
     }
 
-    fn is_about(&self, operation: Operation) -> bool {
-        self.methods & operation.0 != 0 || (self.methods == ALL && operation.is_head())
+    fn matches_operation(&self, operation: Operation) -> bool {
+        self.methods & operation.0 != 0 || (self.methods == ALL_METHODS && operation.is_head())
     }
 
-    /// Whether it is about a request of this path.
-    pub(super) fn is_about_path(&self, operation: Operation, path: &ApiPath<'_>) -> bool {
-        self.is_about(operation) && self.matches(path.without_trailing_slash(), false)
+    pub(super) fn matches_path(&self, operation: Operation, path: &ApiPath<'_>) -> bool {
+        self.matches_operation(operation) && self.matches(path.without_trailing_slash(), false)
     }
 
-    /// `path` has no slash at its end; `folder` says that it may have one.
-    fn matches(&self, path: &str, folder: bool) -> bool {
-        // Most rules are not about a path, which is seen where it begins.
-        let begins = begins_with(path.as_bytes(), self.start.as_bytes())
-            || (folder && self.start.strip_suffix('/').is_some_and(|start| start == path));
-        if !begins || self.open {
-            return begins;
+    /// Matches a path without a trailing slash. With `is_folder`, patterns with one match too.
+    fn matches(&self, path: &str, is_folder: bool) -> bool {
+        // Decides most rules, which do not match, by the prefix alone.
+        let has_prefix = begins_with(path.as_bytes(), self.start.as_bytes())
+            || (is_folder && self.start.strip_suffix('/').is_some_and(|start| start == path));
+        if !has_prefix || self.open {
+            return has_prefix;
         }
-        // By bytes: segments are too short for a search of characters.
-        let none: Option<&[u8]> = folder.then_some(b"");
+        // By bytes: a search for characters costs more than such short segments are worth.
+        let none: Option<&[u8]> = is_folder.then_some(b"");
         let mut named = path.as_bytes().split(|byte| *byte == b'/').chain(none);
         for segment in &self.segments {
             let Some(name) = named.next() else { return false };
@@ -170,39 +168,41 @@ impl Rule {
                 Segment::Named(_) | Segment::Any => return false,
             }
         }
-        named.next().is_none_or(|rest| folder && rest.is_empty() && named.next().is_none())
+        named.next().is_none_or(|rest| is_folder && rest.is_empty() && named.next().is_none())
     }
 }
 
-/// A piece of a pattern without its encoding. Nothing that no path is served with: such a rule would never be about anything.
-fn decoded(text: &str) -> Result<String, &'static str> {
-    let plain = percent_decode_str(text).decode_utf8().map_err(|_| "is no UTF-8 once its encoding is taken off")?;
+/// Decodes a part of a pattern. Refuses characters that no served path contains, as such a rule would never match.
+fn decode(text: &str) -> Result<String, &'static str> {
+    let plain = percent_decode_str(text).decode_utf8().map_err(|_| "is not UTF-8 once it is decoded")?;
     let slashes = |text: &str| text.matches(['/', '\\']).count();
     let dots = plain.split('/').any(|segment| matches!(segment, "." | ".."));
     let twice = percent_decode_str(&plain).count() != plain.len();
     if slashes(&plain) != slashes(text) || plain.contains('\\') || plain.chars().any(char::is_control) || dots || twice
     {
-        return Err("holds what no path is served with");
+        return Err(
+            "holds an encoded slash, . or .., a control character or a double encoding, which are refused in every path",
+        );
     }
     Ok(plain.into_owned())
 }
 
-/// Byte by byte: the C library compares by vectors, and where a pattern's short word stands at the end of a page of memory, and
-/// the next page is not there, the processor takes hundreds of cycles for the part that is not meant.
+/// Compares byte by byte. The C library's `memcmp` reads whole vectors: where a short pattern ends a page of memory and the next
+/// page is unmapped, the processor takes hundreds of cycles for the bytes beyond.
 fn begins_with(text: &[u8], start: &[u8]) -> bool {
     text.len() >= start.len() && text.iter().zip(start).all(|(one, other)| one == other)
 }
 
 fn parse_methods(text: &str) -> Result<u8, &'static str> {
     text.split(',').try_fold(0, |all, method| {
-        let bit = METHODS.iter().position(|its| *its == method);
+        let bit = METHODS.iter().position(|name| *name == method);
         bit.map(|bit| all | 1 << bit)
             .ok_or("names a method that is none of GET, LIST, SCAN, POST, PUT, PATCH, DELETE, HEAD")
     })
 }
 
-/// What is not done with the session's token unless a listener lifts it: it makes or ends tokens that outlive what they
-/// were made for, shows the token, or is for those who run the server. Each with the paths that it covers.
+/// Operations that are refused with the session's token unless a listener exempts them, with their paths. They create or end
+/// tokens beyond their purpose, return the token, or administer the server.
 const PROTECTED: [(&str, &[&str]); 10] = [
     ("acl/logout", &["acl/logout"]),
     ("acl/token", &["acl/token", "acl/token/*", "acl/tokens"]),
@@ -216,62 +216,71 @@ const PROTECTED: [(&str, &[&str]); 10] = [
     ("sys/wrapping", &["sys/wrapping/*"]),
 ];
 
-/// What is refused where the session's token would be put on, unless it is lifted.
+/// A protected operation that a listener allows with the session's token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Exemption(usize);
 
 impl Exemption {
-    /// Takes the name of what is to be lifted.
+    /// Parses the name of a protected operation; `None` for other names.
     pub fn parse(name: &str) -> Option<Self> {
-        PROTECTED.iter().position(|(its, _)| *its == name.trim_end_matches(['*', '/'])).map(Self)
+        PROTECTED.iter().position(|(protected, _)| *protected == name.trim_end_matches(['*', '/'])).map(Self)
     }
 
-    /// Its name.
+    /// Name in the configuration.
     pub const fn name(self) -> &'static str {
         PROTECTED[self.0].0
     }
 
-    /// The names of all.
+    /// Names of all protected operations.
     pub fn names() -> impl Iterator<Item = &'static str> {
         PROTECTED.iter().map(|(name, _)| *name)
     }
 }
 
-/// What a listener lets through.
+/// Rules of one listener.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rules {
-    /// What is let through; empty for all.
+    /// Requests that are allowed; empty for all.
     pub allow: Vec<Rule>,
-    /// What of that is not. Counts behind a namespace in the path too.
+    /// Exceptions from `allow`, which match behind a namespace in the path too.
     pub deny: Vec<Rule>,
-    /// What is done with the session's token although it is refused otherwise.
+    /// Protected operations that are allowed with the session's token.
     pub exempt: Vec<Exemption>,
 }
 
-/// Why a request is not let through.
+/// Reason why a request is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RuleViolation {
     NotAllowed,
     Denied,
-    /// By name, for who knows what it means.
+    /// The named operation is refused with the session's token.
     Protected(&'static str),
 }
 
 impl Rules {
-    /// Whether a request is let through, whosever token it carries.
+    /// Checks a request with any token.
+    ///
+    /// # Errors
+    /// `allow` has no rule for it, or `deny` has one.
     pub(super) fn check(&self, operation: Operation, path: &ApiPath<'_>) -> Result<(), RuleViolation> {
-        let folder = operation.lists() || path.ends_in_slash();
-        let allows = |rule: &Rule| rule.is_about(operation) && rule.matches(path.without_trailing_slash(), folder);
+        let is_folder = operation.is_list() || path.ends_in_slash();
+        let allows =
+            |rule: &Rule| rule.matches_operation(operation) && rule.matches(path.without_trailing_slash(), is_folder);
         if !self.allow.is_empty() && !self.allow.iter().any(allows) {
             return Err(RuleViolation::NotAllowed);
         }
-        // Who may not read a path learns nothing of it by a `HEAD` either.
-        let denied = |rule: &Rule| rule.is_about(operation) || (operation.is_head() && rule.is_about(Operation::GET));
+        // A `HEAD` would tell whether a path exists that may not be read.
+        let denied = |rule: &Rule| {
+            rule.matches_operation(operation) || (operation.is_head() && rule.matches_operation(Operation::GET))
+        };
         let denies = |rule: &Rule| denied(rule) && path.suffixes().any(|end| rule.matches(end, true));
         if self.deny.iter().any(denies) { Err(RuleViolation::Denied) } else { Ok(()) }
     }
 
-    /// Whether it may be done with the session's token.
+    /// Checks a request that carries the session's token.
+    ///
+    /// # Errors
+    /// It is a protected operation without an exemption.
     pub(super) fn check_session_token(&self, path: &ApiPath<'_>) -> Result<(), RuleViolation> {
         let covers = |paths: &[&str], end: &str| {
             paths.iter().any(|covered| match covered.strip_suffix('*') {
@@ -280,7 +289,7 @@ impl Rules {
             })
         };
         for end in path.suffixes() {
-            // Most paths have none of these words in them.
+            // Skips most paths without comparing them to the whole table.
             if !PROTECTED_PREFIXES.iter().any(|start| end.starts_with(start)) {
                 continue;
             }

@@ -1,285 +1,278 @@
-//! One call of the server: its token, its answer, and once more where the token was no longer good.
+//! Sends requests to the server: with the session's token, and once more with a newer one where the server refused it.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::{Response, StatusCode, request};
-use http_body_util::{Either, Full};
-use hyper::body::{Body as _, Incoming};
+use http_body_util::Either;
 use tokio::time::Instant;
 
-use super::Inner;
-use super::answer::{self, ProxyBody, refuse, wait};
-use super::listener_metrics::ProxyListener;
-use super::redact_token;
+use super::leak_filter::{FilteredBody, LeakFilter};
+use super::listener::ProxyListener;
+use super::redact_token::redact;
+use super::request_body::{CallerBody, ReplayBody};
 use super::request_headers::WRAP_TTL;
-use super::screen::FilteredBody;
-use super::server_dialect::Call;
+use super::response::{ProxyBody, error_response, is_redirect, retry_later, token_unavailable};
+use super::server_dialect::{ForwardOptions, ServerDialect};
 use super::session_token::{TokenHeader, TokenUnavailable};
-use super::token_recovery::{Recovery, Refusal};
+use super::token_recovery::{ForbiddenResponse, Recovery, TokenRecovery};
 use crate::agent::token::{Generation, Token};
 use crate::error_chain::format_chain;
-use crate::http::reverse_proxy::{
-    ForwardError, ReplayBuffer, RequestBody, RequestHead, TeeBody, is_direct, remove_all,
-};
+use crate::http::body_buffer::BufferBudget;
+use crate::http::reverse_proxy::{ForwardError, Forwarder, RequestBody, RequestHead, is_direct, remove_all};
 
-/// A request that is ready to be sent.
+/// A request whose head and body are ready for the server.
 pub(super) struct PreparedRequest {
-    call: Call,
+    options: ForwardOptions,
     head: RequestHead,
     body: RequestBody,
-    /// What there is of its body for another time.
-    copy: ReplayBody,
-    /// The session's token, where it is put on.
+    replay: ReplayBody,
+    /// The session's token, if the request carries it.
     token: Option<TokenHeader>,
-    limit: Duration,
+    /// Time to the head of the response.
+    timeout: Duration,
 }
 
-impl Inner {
-    /// The session's token, if it is put on and there is one now.
-    pub(super) fn current_header(&self, call: Call) -> Result<Option<TokenHeader>, TokenUnavailable> {
-        if call.with_session { self.session_token.current().map(Some) } else { Ok(None) }
+/// A response, and the login whose token it was requested with.
+pub(super) type TokenResponse = (Response<ProxyBody>, Option<Generation>);
+
+/// Sends requests to one session's server.
+#[derive(Debug)]
+pub(super) struct RequestSender {
+    pub(super) dialect: ServerDialect,
+    pub(super) tokens: TokenRecovery,
+    forwarder: Forwarder,
+    leak_filter: Arc<LeakFilter>,
+    response_timeout: Duration,
+    /// Memory for request bodies that may be sent twice.
+    replay_budget: BufferBudget,
+    /// The last request got no response. Each change is logged once.
+    is_failing: AtomicBool,
+    /// A request has timed out since the server last responded.
+    is_unresponsive: AtomicBool,
+}
+
+impl RequestSender {
+    pub(super) fn new(
+        dialect: ServerDialect,
+        tokens: TokenRecovery,
+        forwarder: Forwarder,
+        leak_filter: LeakFilter,
+        response_timeout: Duration,
+    ) -> Self {
+        Self {
+            dialect,
+            tokens,
+            forwarder,
+            leak_filter: Arc::new(leak_filter),
+            response_timeout,
+            replay_budget: BufferBudget::new(REPLAY_BUDGET),
+            is_failing: AtomicBool::new(false),
+            is_unresponsive: AtomicBool::new(false),
+        }
     }
 
-    /// Makes a request ready to be sent. From here on its parts are not needed: held, they would have its caller's connection
-    /// read into another place.
+    /// Returns true from a time-out until the next response.
+    pub(super) fn is_unresponsive(&self) -> bool {
+        self.is_unresponsive.load(Ordering::Relaxed)
+    }
+
+    /// Time to the head of a response.
+    pub(super) const fn response_timeout(&self) -> Duration {
+        self.response_timeout
+    }
+
+    /// Returns the session's token if the request carries it, without waiting for a login.
     ///
     /// # Errors
-    /// It is not sent: what its caller is told.
+    /// The session has no token.
+    pub(super) fn current_token(&self, options: ForwardOptions) -> Result<Option<TokenHeader>, TokenUnavailable> {
+        if options.with_session { self.tokens.current_token().map(Some) } else { Ok(None) }
+    }
+
+    /// Prepares a request. `parts` can be dropped afterwards: held, they would make hyper read the caller's connection into
+    /// another buffer.
+    ///
+    /// # Errors
+    /// The request is not sent: the response for the caller.
     pub(super) fn prepare(
         &self,
-        call: Call,
+        options: ForwardOptions,
         parts: &request::Parts,
         body: CallerBody,
         token: Option<TokenHeader>,
     ) -> Result<PreparedRequest, Box<Response<ProxyBody>>> {
-        if call.returns_token && parts.headers.contains_key(WRAP_TTL) {
-            return Err(Box::new(refuse(StatusCode::FORBIDDEN, WRAPPED_LOOKUP)));
+        if options.returns_token && parts.headers.contains_key(WRAP_TTL) {
+            return Err(Box::new(error_response(StatusCode::FORBIDDEN, WRAPPED_LOOKUP)));
         }
-        let limit =
-            if self.dialect.waits(parts.uri.query()) { BLOCKING_QUERY_TIMEOUT } else { self.options.response_timeout };
-        let (body, copy) = if token.is_some() { self.tee_body(body) } else { (body.once(), ReplayBody::None) };
-        match self.dialect.head(parts, call, token.as_ref(), &body) {
-            Some(head) => Ok(PreparedRequest { call, head, body, copy, token, limit }),
-            None => Err(Box::new(refuse(StatusCode::BAD_REQUEST, "the request names no path"))),
+        let is_blocking = self.dialect.is_blocking_query(parts.uri.query());
+        let timeout = if is_blocking { BLOCKING_QUERY_TIMEOUT } else { self.response_timeout };
+        let (body, replay) = if token.is_some() {
+            body.with_replay(&self.replay_budget)
+        } else {
+            (body.into_upstream(), ReplayBody::Unavailable)
+        };
+        match self.dialect.request_head(parts, options, token.as_ref(), &body) {
+            Some(head) => Ok(PreparedRequest { options, head, body, replay, token, timeout }),
+            None => Err(Box::new(error_response(StatusCode::BAD_REQUEST, "the request names no path"))),
         }
     }
 
-    /// Passes a request on with its body, and gives the answer, and the login whose token it was got with.
+    /// Waits for a token if the request carries one, then prepares and forwards it.
     pub(super) async fn prepare_and_forward(
         &self,
         listener: &ProxyListener,
-        call: Call,
+        options: ForwardOptions,
         parts: request::Parts,
         body: CallerBody,
-    ) -> (Response<ProxyBody>, Option<Generation>) {
-        let token = if call.with_session {
-            match self.present().await {
+    ) -> TokenResponse {
+        let token = if options.with_session {
+            match self.tokens.wait_for_token().await {
                 Ok(token) => Some(token),
-                Err(absent) => return (answer::absent(&absent), None),
+                Err(cause) => return (token_unavailable(&cause), None),
             }
         } else {
             None
         };
-        let prepared = self.prepare(call, &parts, body, token);
+        let prepared = self.prepare(options, &parts, body, token);
         drop(parts);
         match prepared {
             Ok(prepared) => self.forward(listener, prepared).await,
-            Err(answer) => (*answer, None),
+            Err(response) => (*response, None),
         }
     }
 
-    /// Passes a request on that is ready.
-    pub(super) async fn forward(
-        &self,
-        listener: &ProxyListener,
-        prepared: PreparedRequest,
-    ) -> (Response<ProxyBody>, Option<Generation>) {
-        let PreparedRequest { call, mut head, body, copy, token, limit } = prepared;
-        let searched = |token: &TokenHeader| (!call.returns_token).then(|| Arc::clone(&token.token));
-        let searched_token = token.as_ref().and_then(searched);
-        let first = match self.send(listener, call, &head, body, limit, searched_token.as_ref()).await {
-            Ok(answer) => answer,
-            Err(answer) => return (*answer, None),
+    /// Forwards a prepared request; after a 403, once more with a newer token.
+    pub(super) async fn forward(&self, listener: &ProxyListener, prepared: PreparedRequest) -> TokenResponse {
+        let PreparedRequest { options, mut head, body, replay, token, timeout } = prepared;
+        // A look-up returns the token by intent; it is redacted instead.
+        let filtered = |token: &TokenHeader| (!options.returns_token).then(|| Arc::clone(&token.token));
+        let filter = token.as_ref().and_then(filtered);
+        let first = match self.send(listener, options, &head, body, timeout, filter.as_ref()).await {
+            Ok(response) => response,
+            Err(response) => return (*response, None),
         };
         let Some(token) = token else { return (first.map(Either::Left), None) };
         let generation = Some(token.generation());
         if first.status() != StatusCode::FORBIDDEN {
-            return (shown(call, &token, first.map(Either::Left)).await, generation);
+            return (redact_lookup(options, &token, first.map(Either::Left)).await, generation);
         }
-        // Rare: in a box, so that other calls take no room for it.
+        // Boxed as it is rare: inline it would enlarge the future of every request.
         Box::pin(async move {
-            let refusal = Refusal::read(first).await;
-            if !copy.is_there() {
-                // Its caller is told at once, and the session's keeper looks all the same.
-                if self.session_token.current().is_ok_and(|current| current.generation() == token.generation()) {
-                    self.ring(refusal.says_dead);
-                }
-                return (refusal.answer, generation);
+            let forbidden = ForbiddenResponse::read(first).await;
+            if !replay.is_complete() {
+                // The caller gets the 403 at once; the session checks its token all the same.
+                self.tokens.report_refusal(&token, forbidden.token_is_dead);
+                return (forbidden.response, generation);
             }
-            let fresh = match self.recover(&token, refusal.says_dead).await {
-                Recovery::Same => return (refusal.answer, generation),
-                Recovery::TokenUnavailable(absent) => return (answer::absent(&absent), None),
-                Recovery::Token(fresh) => fresh,
+            let newer = match self.tokens.recover(&token, forbidden.token_is_dead).await {
+                Recovery::Unchanged => return (forbidden.response, generation),
+                Recovery::Unavailable(cause) => return (token_unavailable(&cause), None),
+                Recovery::Replaced(newer) => newer,
             };
-            let Some(body) = copy.again() else { return (refusal.answer, generation) };
-            drop(refusal);
+            let Some(body) = replay.into_upstream() else { return (forbidden.response, generation) };
+            drop(forbidden);
             listener.replays.inc();
-            self.dialect.set_token(&mut head, &fresh);
-            let token = searched(&fresh);
-            match self.send(listener, call, &head, body, limit, token.as_ref()).await {
-                Ok(answer) => (shown(call, &fresh, answer.map(Either::Left)).await, Some(fresh.generation())),
-                Err(answer) => (*answer, None),
+            self.dialect.set_token(&mut head, &newer);
+            let filter = filtered(&newer);
+            match self.send(listener, options, &head, body, timeout, filter.as_ref()).await {
+                Ok(response) => {
+                    (redact_lookup(options, &newer, response.map(Either::Left)).await, Some(newer.generation()))
+                }
+                Err(response) => (*response, None),
             }
         })
         .await
     }
 
-    fn tee_body(&self, body: CallerBody) -> (RequestBody, ReplayBody) {
-        let body = match body {
-            CallerBody::Buffered(bytes) => {
-                return (RequestBody::Buffered(Full::new(bytes.clone())), ReplayBody::Buffered(bytes));
-            }
-            CallerBody::Partial(bytes, rest) => return (RequestBody::Prefixed(bytes, rest), ReplayBody::None),
-            CallerBody::Streaming(body) => body,
-        };
-        if body.is_end_stream() {
-            return (RequestBody::empty(), ReplayBody::Buffered(Bytes::new()));
-        }
-        if body.size_hint().lower() > MAX_REPLAY_BODY as u64 {
-            return (RequestBody::Streamed(body), ReplayBody::None);
-        }
-        let (body, teed) = TeeBody::new(body, MAX_REPLAY_BODY, &self.buffers);
-        (RequestBody::Teed(body), ReplayBody::Teed(teed))
-    }
-
-    /// Sends a request and gives the server's answer, or what the caller is told in its place. An answer that repeats `token`
-    /// is not passed on.
+    /// Sends a request once. A response that contains `token` is not passed on.
+    ///
+    /// # Errors
+    /// The response that the caller gets in place of the server's.
     async fn send(
         &self,
         listener: &ProxyListener,
-        call: Call,
+        options: ForwardOptions,
         head: &RequestHead,
         body: RequestBody,
-        limit: Duration,
+        timeout: Duration,
         token: Option<&Arc<Token>>,
     ) -> Result<Response<FilteredBody>, Box<Response<ProxyBody>>> {
         let started = Instant::now();
-        match self.forwarder.send(call.caller, head, body, limit).await {
-            Ok(mut answer) => {
-                listener.spent.observe(started.elapsed().as_secs_f64());
-                if self.unresponsive.load(Ordering::Relaxed) {
-                    self.unresponsive.store(false, Ordering::Relaxed);
-                }
-                if self.failing.load(Ordering::Relaxed) && self.failing.swap(false, Ordering::Relaxed) {
-                    tracing::info!(
-                        event = "proxy.upstream.back",
-                        server = self.dialect.name,
-                        "the server answers again"
+        match self.forwarder.send(options.caller, head, body, timeout).await {
+            Ok(mut response) => {
+                listener.latency.observe(started.elapsed().as_secs_f64());
+                self.record_success();
+                if is_redirect(response.status()) {
+                    let message = format!(
+                        "{} redirects, where a client would carry its token; configure the address of the server that \
+                         responds",
+                        self.dialect.describe_server()
                     );
+                    return Err(Box::new(retry_later(StatusCode::BAD_GATEWAY, &message, RETRY_AFTER)));
                 }
-                if answer::is_redirect(answer.status()) {
-                    let why = format!(
-                        "{} leads elsewhere, where a client would take its token; give the address of the server that \
-                         answers",
-                        self.dialect.server()
-                    );
-                    return Err(Box::new(wait(StatusCode::BAD_GATEWAY, &why, RETRY_AFTER)));
-                }
-                remove_all(answer.headers_mut(), is_direct);
+                remove_all(response.headers_mut(), is_direct);
                 match token {
-                    None => Ok(answer.map(FilteredBody::unscreened)),
-                    Some(token) => self.leak_filter.screened(answer, token).map_err(|leak| {
-                        let why = format!("{}: {leak}", self.dialect.server());
-                        Box::new(refuse(StatusCode::BAD_GATEWAY, &why))
+                    None => Ok(response.map(FilteredBody::unfiltered)),
+                    Some(token) => self.leak_filter.filter(response, token).map_err(|leak| {
+                        let message = format!("{}: {leak}", self.dialect.describe_server());
+                        Box::new(error_response(StatusCode::BAD_GATEWAY, &message))
                     }),
                 }
             }
-            Err(error) => Err(Box::new(self.failed(&error))),
+            Err(error) => Err(Box::new(self.record_failure(&error))),
         }
     }
 
-    fn failed(&self, error: &ForwardError) -> Response<ProxyBody> {
+    fn record_success(&self) {
+        if self.is_unresponsive.load(Ordering::Relaxed) {
+            self.is_unresponsive.store(false, Ordering::Relaxed);
+        }
+        if self.is_failing.load(Ordering::Relaxed) && self.is_failing.swap(false, Ordering::Relaxed) {
+            tracing::info!(event = "proxy.upstream.recovered", server = self.dialect.name, "the server answers again");
+        }
+    }
+
+    fn record_failure(&self, error: &ForwardError) -> Response<ProxyBody> {
         let cause = format_chain(error);
         if matches!(error, ForwardError::RequestBody(_)) {
-            return refuse(error.status(), &cause);
+            return error_response(error.status(), &cause);
         }
         if matches!(error, ForwardError::ResponseTimeout(_) | ForwardError::ConnectTimeout { .. }) {
-            self.unresponsive.store(true, Ordering::Relaxed);
+            self.is_unresponsive.store(true, Ordering::Relaxed);
         }
-        if !self.failing.swap(true, Ordering::Relaxed) {
+        if !self.is_failing.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 event = "proxy.upstream.failed",
                 server = self.dialect.name,
                 cause,
-                "the server does not answer; callers are told so"
+                "the server does not answer; callers get an error"
             );
         }
-        wait(error.status(), &format!("{} does not answer: {cause}", self.dialect.server()), RETRY_AFTER)
+        retry_later(
+            error.status(),
+            &format!("{} does not answer: {cause}", self.dialect.describe_server()),
+            RETRY_AFTER,
+        )
     }
 }
 
-/// A request's body.
-#[derive(Debug)]
-pub(super) enum CallerBody {
-    /// As it comes from the caller.
-    Streaming(Incoming),
-    /// It is here as a whole.
-    Buffered(Bytes),
-    /// The part that was read, and the rest as it comes.
-    Partial(Vec<Bytes>, Incoming),
+async fn redact_lookup(
+    options: ForwardOptions,
+    token: &TokenHeader,
+    response: Response<ProxyBody>,
+) -> Response<ProxyBody> {
+    if options.returns_token { redact(response, &token.token).await } else { response }
 }
 
-impl CallerBody {
-    fn once(self) -> RequestBody {
-        match self {
-            Self::Streaming(body) => RequestBody::Streamed(body),
-            Self::Buffered(bytes) => RequestBody::Buffered(Full::new(bytes)),
-            Self::Partial(bytes, rest) => RequestBody::Prefixed(bytes, rest),
-        }
-    }
-}
+/// Memory for the request bodies of all callers that may be sent twice, in bytes.
+const REPLAY_BUDGET: usize = 16 * 1024 * 1024;
 
-/// What there is of a body to be sent once more.
-enum ReplayBody {
-    /// All of it, perhaps nothing.
-    Buffered(Bytes),
-    /// It is not kept.
-    None,
-    Teed(ReplayBuffer),
-}
-
-impl ReplayBody {
-    fn is_there(&self) -> bool {
-        match self {
-            Self::Buffered(_) => true,
-            Self::None => false,
-            Self::Teed(body) => body.is_whole(),
-        }
-    }
-
-    fn again(self) -> Option<RequestBody> {
-        match self {
-            Self::Buffered(bytes) => Some(RequestBody::Buffered(Full::new(bytes))),
-            Self::None => None,
-            Self::Teed(body) => body.into_whole().map(|bytes| RequestBody::Buffered(Full::new(bytes))),
-        }
-    }
-}
-
-/// The largest body that is kept to be sent once more, in bytes.
-const MAX_REPLAY_BODY: usize = 1024 * 1024;
-
-/// The longest that a server may hold a blocking query back, and what it may add.
+/// The longest that Consul holds a blocking query: 10 minutes and up to a sixteenth more.
 const BLOCKING_QUERY_TIMEOUT: Duration = Duration::from_mins(11);
 
-/// When to ask again where the server does not answer.
+/// `Retry-After` where the server does not respond.
 const RETRY_AFTER: Duration = Duration::from_secs(2);
 
-async fn shown(call: Call, token: &TokenHeader, answer: Response<ProxyBody>) -> Response<ProxyBody> {
-    if call.returns_token { redact_token::redact(answer, &token.token).await } else { answer }
-}
-
-const WRAPPED_LOOKUP: &str = "the session's token is not looked up into a wrapped answer";
+const WRAPPED_LOOKUP: &str = "a look-up of the session's token cannot be response-wrapped";

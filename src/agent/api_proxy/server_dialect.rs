@@ -1,4 +1,4 @@
-//! How a request looks on its way to the server: whose token it carries, and in which header the server looks for it.
+//! Request heads in the dialect of each server: its headers for tokens and namespaces, and whose token they carry.
 
 use http::header::{ACCEPT_ENCODING, AUTHORIZATION, EXPECT};
 use http::uri::Authority;
@@ -12,28 +12,28 @@ use crate::agent::server_client::ServerKind;
 use crate::http::reverse_proxy::{RequestBody, RequestHead, RequestLine};
 use crate::http::server::Caller;
 
-/// What differs between servers, and what is the same on every request to one.
+/// The server's kind and address, and the header values that are the same in every request.
 #[derive(Debug)]
 pub(super) struct ServerDialect {
     pub(super) kind: ServerKind,
-    /// The name that the configuration gives the server.
+    /// The server's name in the configuration.
     pub(super) name: String,
     host: HeaderValue,
     prefix: String,
     namespace: Option<HeaderValue>,
 }
 
-/// How a request is passed on.
+/// Decisions about one request that is forwarded.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Call {
-    /// The caller, for whom a connection to the upstream is taken.
+pub(super) struct ForwardOptions {
+    /// The caller, to which the connection to the server is bound.
     pub(super) caller: Caller,
-    /// Whether the session's token is put on it.
+    /// The request carries the session's token.
     pub(super) with_session: bool,
-    /// Whether the server's answer tells the token that it came with.
+    /// The response contains the token that the request carries, as that of a look-up does.
     pub(super) returns_token: bool,
-    /// Whether the caller has brought the listener's key in the place of a token.
-    pub(super) keyed: bool,
+    /// The caller sent the listener's key in place of a token.
+    pub(super) has_listener_key: bool,
 }
 
 const VAULT_REQUEST: HeaderName = HeaderName::from_static("x-vault-request");
@@ -46,56 +46,55 @@ impl ServerDialect {
         prefix: String,
         namespace: Option<&str>,
     ) -> Self {
-        // A namespace is visible ASCII, which every header takes.
+        // The configuration allows visible ASCII only, so the conversion cannot fail.
         let namespace = namespace.and_then(|namespace| HeaderValue::from_str(namespace).ok());
         Self { kind, name, host, prefix, namespace }
     }
 
-    /// Whether the server speaks the access-control service's API.
     fn is_consul_compatible(&self) -> bool {
         matches!(self.kind, ServerKind::Keyward | ServerKind::Consul)
     }
 
-    /// Whether the query holds a token, which an access-control service takes there.
-    pub(super) fn token_in_query(&self, query: Option<&str>) -> bool {
-        self.is_consul_compatible() && query.is_some_and(|query| has(query, "token"))
+    /// Returns true if the query holds a token. Consul and keyward's ACL server take one there.
+    pub(super) fn has_query_token(&self, query: Option<&str>) -> bool {
+        self.is_consul_compatible() && query.is_some_and(|query| has_parameter(query, "token"))
     }
 
-    /// Whether the server may hold its answer back until something changes.
-    pub(super) fn waits(&self, query: Option<&str>) -> bool {
-        self.is_consul_compatible() && query.is_some_and(|query| has(query, "index"))
+    /// Returns true for a blocking query of Consul's API, whose response waits for a change.
+    pub(super) fn is_blocking_query(&self, query: Option<&str>) -> bool {
+        self.is_consul_compatible() && query.is_some_and(|query| has_parameter(query, "index"))
     }
 
-    /// A request's head as the server is sent it; `None` where it names no path. With `session`, that token is put on, and no
-    /// other goes along; without, a caller's own stays. The listener's key goes nowhere.
-    pub(super) fn head(
+    /// Builds the head that the server gets; `None` if the request has no path. With `token`, it carries that token and no
+    /// other; without, the caller's own. It never carries the listener's key.
+    pub(super) fn request_head(
         &self,
         parts: &request::Parts,
-        call: Call,
-        session: Option<&TokenHeader>,
+        options: ForwardOptions,
+        token: Option<&TokenHeader>,
         body: &RequestBody,
     ) -> Option<RequestHead> {
         let (target, headers, tokens) = (parts.uri.path_and_query()?, &parts.headers, token_headers(self.kind));
-        let ours = session.is_some();
+        let with_session = token.is_some();
         let keeps = |name: &HeaderName| {
             !(*name == EXPECT
                 || *name == VAULT_REQUEST
-                || ((ours || call.keyed) && *name == AUTHORIZATION)
-                || (call.keyed && *name == VAULT_TOKEN)
-                || (ours && *name == ACCEPT_ENCODING)
-                || (ours && tokens.contains(name)))
+                || ((with_session || options.has_listener_key) && *name == AUTHORIZATION)
+                || (options.has_listener_key && *name == VAULT_TOKEN)
+                || (with_session && *name == ACCEPT_ENCODING)
+                || (with_session && tokens.contains(name)))
         };
         let line = RequestLine { method: &parts.method, prefix: &self.prefix, target, host: &self.host };
         let mut head = RequestHead::new(line, headers, keeps, body);
         head.put(&VAULT_REQUEST, &HeaderValue::from_static("true"));
-        if let Some(token) = session {
-            // What is compressed cannot be searched for the token.
+        if let Some(token) = token {
+            // A compressed response cannot be searched for the token.
             head.put(&ACCEPT_ENCODING, &HeaderValue::from_static("identity"));
             if let Some(namespace) = &self.namespace {
                 let names = namespace_headers(self.kind);
-                let told = RequestHeaders::parse(self.kind, headers).namespace().is_some()
-                    || (self.is_consul_compatible() && target.query().is_some_and(|query| has(query, "ns")));
-                if !told {
+                let is_named = RequestHeaders::parse(self.kind, headers).namespace().is_some()
+                    || (self.is_consul_compatible() && target.query().is_some_and(|query| has_parameter(query, "ns")));
+                if !is_named {
                     head.put(&names[0], namespace);
                 }
             }
@@ -104,46 +103,47 @@ impl ServerDialect {
         Some(head)
     }
 
-    /// The session's namespace; empty for the root.
-    pub(super) fn own_namespace(&self) -> &str {
+    /// Returns the session's namespace; empty for the root.
+    pub(super) fn session_namespace(&self) -> &str {
         self.namespace.as_ref().and_then(|namespace| namespace.to_str().ok()).unwrap_or_default()
     }
 
-    /// The namespace that a caller names in a header or, for a server that takes it there, in the query.
+    /// Returns the namespace that a caller names in a header or, for Consul-compatible servers, in the query.
     ///
     /// # Errors
-    /// Servers read it in different ways.
+    /// More than one is named, or servers differ in how they read the name.
     pub(super) fn named_namespace(
         &self,
-        request_headers: &RequestHeaders<'_>,
+        headers: &RequestHeaders<'_>,
         query: Query<'_>,
     ) -> Result<Option<String>, &'static str> {
         const MANY: &str = "more than one namespace is named";
-        if request_headers.conflicting_namespaces {
+        if headers.conflicting_namespaces {
             return Err(MANY);
         }
         let in_query = if self.is_consul_compatible() { query.only("ns").map_err(|_| MANY)? } else { None };
-        let header = request_headers.namespace().map(HeaderValue::as_bytes);
+        let header = headers.namespace().map(HeaderValue::as_bytes);
         let named = in_query.as_deref().or(header);
         named.map(|named| namespace::parse(named).map(str::to_owned)).transpose()
     }
 
-    /// The namespace that a request is sent to, as it is sent; empty for the root. [`Self::named_namespace`] has checked it.
-    pub(super) fn namespace<'a>(&'a self, request_headers: &RequestHeaders<'a>, with_session: bool) -> &'a str {
+    /// Returns the namespace that a request is sent to, as it is sent; empty for the root. [`Self::named_namespace`] has
+    /// checked it.
+    pub(super) fn namespace<'a>(&'a self, headers: &RequestHeaders<'a>, with_session: bool) -> &'a str {
         let own = self.namespace.as_ref().filter(|_| with_session);
-        let sent = request_headers.namespace().or(own).map_or(&b""[..], HeaderValue::as_bytes);
+        let sent = headers.namespace().or(own).map_or(&b""[..], HeaderValue::as_bytes);
         std::str::from_utf8(sent).unwrap_or_default()
     }
 
-    /// Puts a token on, in the place of the one that it carries.
+    /// Sets the token, in place of the one that the head carries.
     pub(super) fn set_token(&self, head: &mut RequestHead, token: &TokenHeader) {
         if let Some(first) = token_headers(self.kind).first() {
             head.set_auth_header(first, &token.value);
         }
     }
 
-    /// The server in words.
-    pub(super) fn server(&self) -> String {
+    /// Describes the server for error messages.
+    pub(super) fn describe_server(&self) -> String {
         match self.host.to_str().ok().and_then(|host| host.parse::<Authority>().ok()) {
             Some(host) => format!("the secrets server {} at {host}", self.name),
             None => format!("the secrets server {}", self.name),
@@ -151,7 +151,7 @@ impl ServerDialect {
     }
 }
 
-fn has(query: &str, name: &str) -> bool {
+fn has_parameter(query: &str, name: &str) -> bool {
     url::form_urlencoded::parse(query.as_bytes()).any(|(key, _)| key == name)
 }
 
@@ -182,7 +182,7 @@ mod tests {
         TokenHeader { token: Arc::new(token), value: HeaderValue::from_static("ours") }
     }
 
-    fn dressed(kind: ServerKind, given: &str, with_session: bool, keyed: bool) -> String {
+    fn forwarded_headers(kind: ServerKind, given: &str, with_session: bool, has_listener_key: bool) -> String {
         let mut request = Request::get("/v1/a");
         for line in given.split('|').filter(|line| !line.is_empty()) {
             let (name, value) = line.split_once(": ").unwrap();
@@ -196,9 +196,11 @@ mod tests {
             String::new(),
             Some("team"),
         );
-        let call = Call { caller: Caller::ourselves(), with_session, returns_token: false, keyed };
+        let options =
+            ForwardOptions { caller: Caller::ourselves(), with_session, returns_token: false, has_listener_key };
         let token = token();
-        let head = dialect.head(&parts, call, with_session.then_some(&token), &RequestBody::empty()).unwrap();
+        let head =
+            dialect.request_head(&parts, options, with_session.then_some(&token), &RequestBody::empty()).unwrap();
         let mut lines = head.lines().split_off(1);
         lines.retain(|line| {
             !["host: vault:8200", "x-vault-request: true", "accept-encoding: identity"].contains(&line.as_str())
@@ -208,9 +210,9 @@ mod tests {
     }
 
     #[test]
-    fn one_token_alone_goes_to_the_server_and_the_listeners_key_never() {
-        let check = |kind, given, session, keyed, wanted| {
-            assert_eq!(dressed(kind, given, session, keyed), wanted, "{given}");
+    fn the_server_gets_one_token_and_never_the_listeners_key() {
+        let check = |kind, given, session, listener_key, wanted| {
+            assert_eq!(forwarded_headers(kind, given, session, listener_key), wanted, "{given}");
         };
         check(
             Vault,

@@ -1,4 +1,4 @@
-//! The session's token, ready to be put on requests: its header is made once for each token.
+//! The session's token as a request header, built once for each token.
 
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::agent::token::{Generation, Token, TokenWatch};
 use crate::clock::Clock;
 use crate::credential_watch::Availability;
 
-/// Reads a session's token.
+/// Reads a session's token from its feed.
 #[derive(Debug)]
 pub(super) struct SessionToken {
     pub(super) watch: TokenWatch,
@@ -18,22 +18,22 @@ pub(super) struct SessionToken {
     cached: RwLock<Option<TokenHeader>>,
 }
 
-/// A token as requests wear it.
+/// A token and its header value.
 #[derive(Debug, Clone)]
 pub(super) struct TokenHeader {
     pub(super) token: Arc<Token>,
-    /// Sensitive, so that nothing shows it.
+    /// Marked sensitive, so that `Debug` does not print it.
     pub(super) value: HeaderValue,
 }
 
 impl TokenHeader {
-    /// Names the login that it came from.
+    /// The login that issued the token.
     pub(super) fn generation(&self) -> Generation {
         self.token.generation
     }
 }
 
-/// Why there is no token, and when to ask again.
+/// Reason why there is no token, and when to try again.
 #[derive(Debug, Clone)]
 pub(super) struct TokenUnavailable {
     pub(super) reason: Arc<str>,
@@ -45,9 +45,12 @@ impl SessionToken {
         Self { watch, clock, cached: RwLock::new(None) }
     }
 
-    /// The token of this moment. One whose end has come is none, though its maker has not said so yet.
+    /// Returns the current token. A token past its end is refused even where the session has not published that yet.
+    ///
+    /// # Errors
+    /// The session has no token.
     pub(super) fn current(&self) -> Result<TokenHeader, TokenUnavailable> {
-        self.watch.with(|reading| match &reading.availability {
+        self.watch.with(|state| match &state.availability {
             Availability::Available(token) if token.expires.is_some_and(|end| self.clock.has_reached(end)) => {
                 Err(TokenUnavailable { reason: "the token has expired".into(), retry_after: Duration::from_secs(1) })
             }
@@ -64,7 +67,7 @@ impl SessionToken {
             return header.clone();
         }
         drop(cached);
-        // A client token is visible ASCII, which every header takes.
+        // `ClientToken` holds visible ASCII only, so the conversion cannot fail.
         let mut value = HeaderValue::from_str(token.secret.secret().expose_secret())
             .unwrap_or_else(|_| HeaderValue::from_static(""));
         value.set_sensitive(true);

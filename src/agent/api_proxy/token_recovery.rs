@@ -1,4 +1,4 @@
-//! What is done once the server has refused the session's token: its keeper looks, once for all who ran into it.
+//! Recovery after the server has refused the session's token: one check by the session for all requests that met the refusal.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -8,162 +8,189 @@ use http_body_util::{Either, Full};
 use hyper::body::Body as _;
 use tokio::time::Instant;
 
-use super::Inner;
-use super::answer::ProxyBody;
-use super::screen::FilteredBody;
-use super::session_token::{TokenHeader, TokenUnavailable};
+use super::leak_filter::FilteredBody;
+use super::response::{ProxyBody, truncated_response};
+use super::session_token::{SessionToken, TokenHeader, TokenUnavailable};
 use crate::agent::server_client::is_bare_denial;
 use crate::clock::{Clock, ClockReading};
-use crate::credential_watch::RefreshRequest;
+use crate::credential_watch::{RefreshRequest, RefreshSignal};
 use crate::http::body_buffer::collect;
 
-/// A 403, and what it says of the token.
-pub(super) struct Refusal {
-    pub(super) answer: Response<ProxyBody>,
-    /// True if it says that there is no such token, in any server's words. Without such words it may be the policy that refuses.
-    pub(super) says_dead: bool,
+/// A 403 of the server.
+pub(super) struct ForbiddenResponse {
+    pub(super) response: Response<ProxyBody>,
+    /// The response says that the token does not exist. Otherwise the token's policies may be the cause.
+    pub(super) token_is_dead: bool,
 }
 
-impl Refusal {
-    /// Reads the answer's body, where it is told to be short.
-    pub(super) async fn read(answer: Response<FilteredBody>) -> Self {
-        let short = answer.body().size_hint().upper().is_some_and(|bytes| bytes <= MAX_ERROR_BODY as u64);
-        if !short {
-            return Self { answer: answer.map(Either::Left), says_dead: false };
+impl ForbiddenResponse {
+    /// Reads the response's body if its declared length is short.
+    pub(super) async fn read(response: Response<FilteredBody>) -> Self {
+        let is_short = response.body().size_hint().upper().is_some_and(|bytes| bytes <= MAX_ERROR_BODY as u64);
+        if !is_short {
+            return Self { response: response.map(Either::Left), token_is_dead: false };
         }
-        let (parts, body) = answer.into_parts();
+        let (parts, body) = response.into_parts();
         let body = match tokio::time::timeout(ERROR_BODY_TIMEOUT, collect(body, MAX_ERROR_BODY)).await {
             Ok(Ok(body)) => body.into_bytes(),
-            // Nothing of it is left to be passed on but its head.
-            Ok(Err(_)) | Err(_) => return Self { answer: super::answer::truncated_response(), says_dead: false },
+            // The part that was read is gone, so the head alone would be left to pass on.
+            Ok(Err(_)) | Err(_) => return Self { response: truncated_response(), token_is_dead: false },
         };
-        let says_dead = says_dead(&body);
-        Self { answer: Response::from_parts(parts, Either::Right(Full::new(body))), says_dead }
+        let token_is_dead = says_token_is_dead(&body);
+        Self { response: Response::from_parts(parts, Either::Right(Full::new(body))), token_is_dead }
     }
 }
 
-/// How much of a refusal is looked at.
+/// The longest error body that is searched, in bytes.
 const MAX_ERROR_BODY: usize = 64 * 1024;
 const ERROR_BODY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Vault says `invalid token` or `bad token`, OpenBao `permission denied` and nothing else; a Consul-compatible server says
 /// `ACL not found`.
-fn says_dead(body: &[u8]) -> bool {
+fn says_token_is_dead(body: &[u8]) -> bool {
     #[derive(serde::Deserialize)]
     struct Errors {
         errors: Vec<String>,
     }
     ["invalid token", "bad token", "ACL not found"]
         .iter()
-        .any(|words| body.windows(words.len()).any(|found| found == words.as_bytes()))
+        .any(|phrase| memchr::memmem::find(body, phrase.as_bytes()).is_some())
         || serde_json::from_slice::<Errors>(body).is_ok_and(|body| is_bare_denial(&body.errors))
 }
 
-/// What there is in place of a token that was refused.
+/// Result of a recovery.
 pub(super) enum Recovery {
-    /// Another token.
-    Token(TokenHeader),
-    /// The same: it is not the token that is refused, or nobody was asked.
-    Same,
-    /// None.
-    TokenUnavailable(TokenUnavailable),
+    /// The session has another token.
+    Replaced(TokenHeader),
+    /// The session has the same token: something else is refused, or no check was allowed.
+    Unchanged,
+    /// The session has no token.
+    Unavailable(TokenUnavailable),
 }
 
-impl Inner {
-    /// The token of this moment. Where there is none, a login may be under way: who calls meanwhile waits a moment for it, as
-    /// those do who found the last one dead.
-    pub(super) async fn present(&self) -> Result<TokenHeader, TokenUnavailable> {
+/// Reads the session's token, waits for a login and requests checks of a token that was refused.
+#[derive(Debug)]
+pub(super) struct TokenRecovery {
+    session_token: SessionToken,
+    check: RefreshSignal,
+    suspicions: SuspicionLimiter,
+}
+
+impl TokenRecovery {
+    pub(super) const fn new(session_token: SessionToken, check: RefreshSignal, clock: Clock) -> Self {
+        Self { session_token, check, suspicions: SuspicionLimiter::new(clock) }
+    }
+
+    /// Returns the session's token without waiting.
+    ///
+    /// # Errors
+    /// The session has no token.
+    pub(super) fn current_token(&self) -> Result<TokenHeader, TokenUnavailable> {
+        self.session_token.current()
+    }
+
+    /// Returns the session's token, or waits a moment for a login that may be under way.
+    ///
+    /// # Errors
+    /// No login succeeded in time.
+    pub(super) async fn wait_for_token(&self) -> Result<TokenHeader, TokenUnavailable> {
         match self.session_token.current() {
             Err(_) => Box::pin(self.wait_for_token_until(Instant::now() + WAIT_FOR_TOKEN)).await,
             token => token,
         }
     }
 
-    /// The token that there is by then.
-    async fn wait_for_token_until(&self, end: Instant) -> Result<TokenHeader, TokenUnavailable> {
+    async fn wait_for_token_until(&self, deadline: Instant) -> Result<TokenHeader, TokenUnavailable> {
         let mut watch = self.session_token.watch.clone();
-        let _waiting = self.refresh_signal.demand().wait();
-        let mut asked = false;
+        let _waiting = self.check.demand().wait();
+        let mut waited_for_schedule = false;
         loop {
             watch.current();
             match self.session_token.current() {
-                Err(absent) if Instant::now() + absent.retry_after < end => {
-                    if !matches!(tokio::time::timeout_at(end, watch.changed()).await, Ok(Ok(()))) {
-                        return Err(absent);
+                Err(unavailable) if Instant::now() + unavailable.retry_after < deadline => {
+                    if !matches!(tokio::time::timeout_at(deadline, watch.changed()).await, Ok(Ok(()))) {
+                        return Err(unavailable);
                     }
                 }
-                // Now that somebody waits the keeper may try sooner, and says so.
-                Err(_) if !asked => {
-                    asked = true;
+                // A waiting caller may make the session try sooner; it publishes the new time.
+                Err(_) if !waited_for_schedule => {
+                    waited_for_schedule = true;
                     let _ = tokio::time::timeout(SCHEDULE_TIMEOUT, watch.changed()).await;
                 }
-                found => return found,
+                token => return token,
             }
         }
     }
 
-    /// Has the session's keeper look for itself, where a refusal is a reason to. Says whether it will; `None` where it is none.
-    pub(super) fn ring(&self, says_dead: bool) -> Option<bool> {
-        let rings = says_dead || self.suspicions.try_take();
-        rings.then(|| !matches!(self.refresh_signal.request(), RefreshRequest::RateLimited { .. }))
+    /// Requests a check of `refused` if it is still the session's token.
+    pub(super) fn report_refusal(&self, refused: &TokenHeader, token_is_dead: bool) {
+        if self.session_token.current().is_ok_and(|current| current.generation() == refused.generation()) {
+            self.request_check(token_is_dead);
+        }
     }
 
-    /// Another token than the one that the server has refused: the one that is there by now, or the one that its keeper
-    /// gets once it has looked for itself.
-    pub(super) async fn recover(&self, refused: &TokenHeader, says_dead: bool) -> Recovery {
-        let same = |token: &TokenHeader| token.generation() == refused.generation();
-        if self.session_token.current().is_ok_and(|token| same(&token)) {
-            if self.ring(says_dead) == Some(false) {
-                return Recovery::Same;
+    /// Requests a check of the session's token. Returns whether the session accepted the request; `None` if the refusal is no
+    /// reason for a check now.
+    fn request_check(&self, token_is_dead: bool) -> Option<bool> {
+        let is_due = token_is_dead || self.suspicions.try_take();
+        is_due.then(|| !matches!(self.check.request(), RefreshRequest::RateLimited { .. }))
+    }
+
+    /// Returns a token that replaces the one that the server has refused: the current one, or that of the login after a check.
+    pub(super) async fn recover(&self, refused: &TokenHeader, token_is_dead: bool) -> Recovery {
+        let is_refused = |token: &TokenHeader| token.generation() == refused.generation();
+        if self.session_token.current().is_ok_and(|token| is_refused(&token)) {
+            if self.request_check(token_is_dead) == Some(false) {
+                return Recovery::Unchanged;
             }
-            // Without a ring too: somebody else's may be under way.
-            // One that doubts the token is answered once a login has replaced it.
-            let within = if says_dead { CHECK_TIMEOUT + LOGIN_TIMEOUT } else { CHECK_TIMEOUT };
-            if tokio::time::timeout(within, self.refresh_signal.wait()).await.is_err() {
-                return Recovery::Same;
+            // Waits even if this refusal requested no check: that of another request may be under way. A check that finds
+            // the token dead completes once a login has replaced it.
+            let timeout = if token_is_dead { CHECK_TIMEOUT + LOGIN_TIMEOUT } else { CHECK_TIMEOUT };
+            if tokio::time::timeout(timeout, self.check.wait()).await.is_err() {
+                return Recovery::Unchanged;
             }
         }
         match self.wait_for_token_until(Instant::now() + LOGIN_TIMEOUT).await {
-            Ok(token) if same(&token) => Recovery::Same,
-            Ok(token) => Recovery::Token(token),
-            Err(absent) => Recovery::TokenUnavailable(absent),
+            Ok(token) if is_refused(&token) => Recovery::Unchanged,
+            Ok(token) => Recovery::Replaced(token),
+            Err(unavailable) => Recovery::Unavailable(unavailable),
         }
     }
 }
 
-/// How long a caller waits for the keeper's look, which is one call of the server.
+/// Bounds the wait for a check, which is one call of the server.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long after it for the login that follows where the token is dead.
+/// Bounds the wait for the login that follows where the token is dead.
 const LOGIN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long a caller waits for the keeper to say when it tries next.
+/// Bounds the wait for the session to publish when it tries next.
 const SCHEDULE_TIMEOUT: Duration = Duration::from_millis(20);
 
-/// How long a caller waits who comes while there is no token.
+/// Bounds the wait of a request that arrives while there is no token.
 const WAIT_FOR_TOKEN: Duration = Duration::from_secs(2);
 
-/// How often a refusal that does not name the token is a reason to look: a policy that refuses all the time must not use up
-/// the rings that a dead token needs.
+/// Limits the checks after refusals that do not name the token: a policy that always refuses must not use up the checks that a
+/// dead token needs.
 #[derive(Debug)]
-pub(super) struct SuspicionLimiter {
+struct SuspicionLimiter {
     clock: Clock,
     last: Mutex<Option<ClockReading>>,
 }
 
 impl SuspicionLimiter {
-    pub(super) const fn new(clock: Clock) -> Self {
+    const fn new(clock: Clock) -> Self {
         Self { clock, last: Mutex::new(None) }
     }
 
     fn try_take(&self) -> bool {
         let now = self.clock.now();
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let due = last.is_none_or(|last| now.since(last) >= SUSPICION_INTERVAL);
-        if due {
+        let is_due = last.is_none_or(|last| now.since(last) >= SUSPICION_INTERVAL);
+        if is_due {
             *last = Some(now);
         }
-        due
+        is_due
     }
 }
 
@@ -177,28 +204,28 @@ mod tests {
     use crate::clock::TestClock;
 
     #[test]
-    fn a_refusal_says_that_the_token_is_dead_in_the_words_of_each_server() {
+    fn each_servers_wording_of_a_dead_token_is_recognised() {
         for dead in [
             r#"{"errors":["2 errors occurred:\n\t* permission denied\n\t* invalid token\n\n"]}"#,
             r#"{"errors":["bad token"]}"#,
             "{\"errors\":[\"permission denied\"]}\n",
             "ACL not found",
         ] {
-            assert!(says_dead(dead.as_bytes()), "{dead}");
+            assert!(says_token_is_dead(dead.as_bytes()), "{dead}");
         }
-        assert!(!says_dead(br#"{"errors":["1 error occurred:\n\t* permission denied\n\n"]}"#));
-        assert!(!says_dead(br#"{"errors":["permission denied","and more"]}"#));
-        assert!(!says_dead(b"permission denied"), "the page of a balancer");
-        assert!(!says_dead(b""));
+        assert!(!says_token_is_dead(br#"{"errors":["1 error occurred:\n\t* permission denied\n\n"]}"#));
+        assert!(!says_token_is_dead(br#"{"errors":["permission denied","and more"]}"#));
+        assert!(!says_token_is_dead(b"permission denied"), "a load balancer's page");
+        assert!(!says_token_is_dead(b""));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_policy_that_refuses_all_the_time_is_doubted_now_and_then() {
-        let doubt = SuspicionLimiter::new(Clock::Test(TestClock::starting_at(SystemTime::UNIX_EPOCH)));
-        assert!(doubt.try_take() && !doubt.try_take());
+    async fn repeated_refusals_by_a_policy_request_a_check_every_two_minutes() {
+        let limiter = SuspicionLimiter::new(Clock::Test(TestClock::starting_at(SystemTime::UNIX_EPOCH)));
+        assert!(limiter.try_take() && !limiter.try_take());
         tokio::time::advance(Duration::from_secs(119)).await;
-        assert!(!doubt.try_take());
+        assert!(!limiter.try_take());
         tokio::time::advance(Duration::from_secs(1)).await;
-        assert!(doubt.try_take() && !doubt.try_take());
+        assert!(limiter.try_take() && !limiter.try_take());
     }
 }

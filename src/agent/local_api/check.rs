@@ -1,4 +1,4 @@
-//! `POST /agent/v1/check`: a caller's word that the token may be dead. The session's keeper looks, once for all who ask.
+//! `POST /agent/v1/check`: has the session check its token, once for all callers that ask.
 
 use std::time::Duration;
 
@@ -16,31 +16,31 @@ use crate::clock::{Clock, ClockReading};
 use crate::credential_watch::{CredentialState, RefreshRequest, RefreshSignal};
 use crate::time_format::format_rfc3339;
 
-/// How long a caller waits for the keeper's look. A login that follows may take longer; the token's waiters wait for it.
+/// Bounds the wait for the check. A login that follows may take longer; `GET /agent/v1/token?wait=` waits for it.
 const TIMEOUT: Duration = Duration::from_secs(15);
 
-/// What a check answers.
+/// Response to a check or a retry.
 #[derive(Debug, Serialize)]
 pub(super) struct SessionReport {
     #[serde(skip_serializing_if = "Option::is_none")]
     errors: Option<[&'static str; 1]>,
-    /// Whether there is a token to serve.
+    /// The session has a token.
     serving: bool,
-    /// The token's generation: another one than before means that the token was replaced.
+    /// The token's generation, which changes when the token is replaced.
     #[serde(skip_serializing_if = "Option::is_none")]
     generation: Option<String>,
-    /// Why there is none.
+    /// Reason why there is no token.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
-    /// When the server was last asked, RFC 3339.
+    /// Time of the last request to the server about the token (RFC 3339).
     #[serde(skip_serializing_if = "Option::is_none")]
     last_checked: Option<String>,
-    /// How long ago that is, in seconds.
+    /// Time since then, in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     age: Option<u64>,
 }
 
-/// Rings and waits for the look.
+/// Requests a check and waits for its result.
 pub(super) async fn check(
     reader: Arc<TokenReader>,
     mut watch: TokenWatch,
@@ -50,45 +50,45 @@ pub(super) async fn check(
 ) -> Response<Full<Bytes>> {
     let before = watch.current();
     if let RefreshRequest::RateLimited { retry_after } = refresh_signal.request() {
-        let report = report(&reader, &before, &clock, Some("asked too often; this is the last result"));
+        let report = report(&reader, &before, &clock, Some("too many checks were requested; this is the last result"));
         return retry_later(StatusCode::TOO_MANY_REQUESTS, &report, retry_after);
     }
-    let looked = async {
+    let checked = async {
         tokio::select! {
-            () = moved(&mut watch, before.last_checked) => {}
+            () = wait_for_check(&mut watch, before.last_checked) => {}
             () = refresh_signal.wait() => {}
         }
     };
     tokio::select! {
-        () = looked => {}
+        () = checked => {}
         () = tokio::time::sleep(TIMEOUT) => {}
         () = stop.cancelled() => {}
     }
     let after = watch.current();
     if after.last_checked == before.last_checked {
-        let report = report(&reader, &after, &clock, Some("the server gave no answer about the token yet"));
+        let report = report(&reader, &after, &clock, Some("the server has not answered the check yet"));
         return retry_later(StatusCode::SERVICE_UNAVAILABLE, &report, Duration::from_secs(1));
     }
     json(StatusCode::OK, &report(&reader, &after, &clock, None))
 }
 
-async fn moved(watch: &mut TokenWatch, from: Option<ClockReading>) {
+async fn wait_for_check(watch: &mut TokenWatch, from: Option<ClockReading>) {
     while watch.current().last_checked == from {
         if watch.changed().await.is_err() {
-            // Its maker has ended: there is nothing to wait for but the patience's end.
+            // The session has ended, so only the time-out is left.
             std::future::pending::<()>().await;
         }
     }
 }
 
-/// How the session is now.
+/// Builds the report of the session's current state.
 pub(super) fn report(
     reader: &TokenReader,
     reading: &CredentialState<Token>,
     clock: &Clock,
     error: Option<&'static str>,
 ) -> SessionReport {
-    let (generation, reason) = match reader.look(reading) {
+    let (generation, reason) = match reader.lookup(reading) {
         TokenLookup::Token(token) => (Some(token.generation.to_string()), None),
         TokenLookup::None { reason, .. } => (None, Some(reason.to_string())),
     };

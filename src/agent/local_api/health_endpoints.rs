@@ -1,4 +1,4 @@
-//! Status, health and metrics.
+//! The endpoints for status, health and metrics.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,14 +35,14 @@ pub(super) fn ready(deps: &LocalApiDeps) -> Response<Full<Bytes>> {
         components: BTreeMap<String, Component>,
     }
     let ready = deps.health.ready();
-    json(status_of(ready), &Ready { ready, components: deps.health.components() })
+    json(status_code(ready), &Ready { ready, components: deps.health.components() })
 }
 
-/// One component by its name, such as `session/web`.
+/// Responds with one component by its name, such as `session/web`.
 pub(super) fn component(deps: &LocalApiDeps, name: &str) -> Response<Full<Bytes>> {
     match deps.health.components().get(name) {
-        Some(component) => json(status_of(component.ready), component),
-        None => error(StatusCode::NOT_FOUND, "there is no component of this name; /readyz lists them"),
+        Some(component) => json(status_code(component.ready), component),
+        None => error(StatusCode::NOT_FOUND, "no component has this name; /readyz lists them"),
     }
 }
 
@@ -53,13 +53,13 @@ pub(super) fn started(deps: &LocalApiDeps) -> Response<Full<Bytes>> {
         components: BTreeMap<String, Component>,
     }
     let started = deps.health.started();
-    json(status_of(started), &Started { started, components: deps.health.components() })
+    json(status_code(started), &Started { started, components: deps.health.components() })
 }
 
 pub(super) fn metrics(deps: &LocalApiDeps) -> Response<Full<Bytes>> {
     with_body(StatusCode::OK, CONTENT_TYPE, deps.metrics.text().into())
 }
 
-const fn status_of(good: bool) -> StatusCode {
-    if good { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }
+const fn status_code(is_healthy: bool) -> StatusCode {
+    if is_healthy { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }
 }

@@ -1,16 +1,16 @@
-//! The agent's own API for the tools on this machine: token, status, check, health, metrics.
+//! The agent's local API: token, status, check, health and metrics for tools on this machine.
 //!
-//! | request | answer |
+//! | request | response |
 //! |---|---|
-//! | `GET /agent/v1/token[?session=NAME][&wait=30s][&after=GENERATION]` | 200 with the token, 503 and `Retry-After` while there is none, 429 where too many wait |
+//! | `GET /agent/v1/token[?session=NAME][&wait=30s][&after=GENERATION]` | 200 with the token, 503 and `Retry-After` while there is none, 429 if too many callers wait |
 //! | `GET /agent/v1/status` | 200 with what each session of this listener is doing |
-//! | `POST /agent/v1/check[?session=NAME]` | 200 once the server was asked, 429 and `Retry-After` when asked too often |
+//! | `POST /agent/v1/check[?session=NAME]` | 200 after a check by the server, 429 and `Retry-After` after too many |
 //! | `POST /agent/v1/retry[?session=NAME]` | 200 where there is a token after one more login, 503 where there is none, 429 where none may be tried yet |
 //! | `GET /livez`, `/readyz`, `/startupz` | 200 or 503, with each component and its reason |
 //! | `GET /metrics` | OpenMetrics text |
 //!
-//! Answers are JSON; an error is `{"errors": ["why"]}`. It stands on hyper alone: a router and its layers cost a token
-//! read as much again as reading, parsing and answering it does.
+//! Responses are JSON; an error is `{"errors": ["why"]}`. The API uses hyper directly: a router and its layers would double the
+//! cost of a token read.
 
 mod check;
 mod wait_slots;
@@ -35,50 +35,50 @@ use crate::http::guard;
 use crate::metrics::Metrics;
 use crate::status::StatusRegistry;
 
-/// What one listener serves.
+/// Options of one listener.
 #[derive(Debug, Clone)]
 pub struct LocalApiOptions {
     /// The listener's name.
     pub name: String,
-    /// What it serves.
+    /// Endpoints that it serves.
     pub kind: ListenerKind,
-    /// The sessions that it may serve, by name. A listener of [`ListenerKind::Health`] serves none and keeps none of them.
+    /// Sessions that it may serve, by name; none for a listener of [`ListenerKind::Health`].
     pub sessions: BTreeMap<String, SessionHandle>,
 }
 
-/// What a listener serves.
+/// Endpoints of a listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ListenerKind {
     /// Tokens, status, check, health and metrics, behind the guard.
     LocalApi,
-    /// Health and metrics alone, to kubelets and scrapers.
+    /// Health and metrics only, for kubelets and scrapers.
     Health,
 }
 
-/// Where a session's token is read, and where its maker is rung.
+/// A session's token, and the signal that has the session check it.
 #[derive(Debug, Clone)]
 pub struct SessionHandle {
-    /// The token.
+    /// Publishes the token.
     pub watch: TokenWatch,
-    /// Rung by `POST /agent/v1/check`.
+    /// Requests a check, as `POST /agent/v1/check` does.
     pub refresh_signal: RefreshSignal,
 }
 
-/// What a listener's answers are made from, besides the sessions.
+/// Collaborators of a listener's service.
 #[derive(Debug, Clone)]
 pub struct LocalApiDeps {
-    /// Tells when a token has ended.
+    /// Compares the current time with the end of tokens.
     pub clock: Clock,
-    /// ServedSession by `/metrics`, and where requests and refusals are counted.
+    /// Served by `/metrics`; counts requests and refusals.
     pub metrics: Metrics,
-    /// ServedSession by `/livez`, `/readyz` and `/startupz`.
+    /// Served by `/livez`, `/readyz` and `/startupz`.
     pub health: Health,
-    /// ServedSession by `/agent/v1/status`.
+    /// Served by `/agent/v1/status`.
     pub status_registry: StatusRegistry,
-    /// Whom to let in; a listener of [`ListenerKind::Health`] lets everyone in but browsers.
+    /// Callers to admit; a listener of [`ListenerKind::Health`] admits everyone but browsers.
     pub guard: guard::GuardOptions,
-    /// The address that the listener is bound to ([`crate::http::server::Listener::tcp_address`]).
+    /// Address that the listener is bound to ([`crate::http::server::Listener::tcp_address`]).
     pub address: Option<SocketAddr>,
-    /// Cancelled when the listener stops: those who wait for a token are answered then.
+    /// Cancelled when the listener stops, which ends the wait of callers.
     pub stop: CancellationToken,
 }

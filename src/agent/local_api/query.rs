@@ -1,12 +1,12 @@
-//! What a query string asks for.
+//! Query parameters of the local API.
 
 use std::borrow::Cow;
 use std::time::Duration;
 
-/// The longest time that a caller may wait for a token.
+/// Bounds `wait`.
 pub(super) const LONGEST_WAIT: Duration = Duration::from_mins(5);
 
-/// The parameters of a request. Their values go into no log and no message.
+/// Parameters of a request. Their values appear in no log and no error message.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Query<'a> {
     pub(super) session: Option<Cow<'a, str>>,
@@ -14,21 +14,24 @@ pub(super) struct Query<'a> {
     pub(super) after: Option<Cow<'a, str>>,
 }
 
-/// Why a query string is not taken. Holds no value of it.
+/// Error of a query string, without its values.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum QueryError {
-    #[error("a query parameter is not known; this path takes {known}")]
+    #[error("unknown query parameter; this path takes {known}")]
     Unknown { known: String },
-    #[error("the query parameter {name} is there more than once")]
-    Twice { name: String },
+    #[error("the query parameter {name} is repeated")]
+    Repeated { name: String },
     #[error("wait is longer than {}", humantime::format_duration(LONGEST_WAIT))]
     TooLong,
-    #[error("wait is no duration such as 30s")]
-    NoDuration,
+    #[error("wait is not a duration such as 30s")]
+    InvalidWait,
 }
 
 impl<'a> Query<'a> {
-    /// Takes the parameters in `known` and no others, each at most once.
+    /// Parses the parameters in `known`.
+    ///
+    /// # Errors
+    /// Another parameter, a repeated one, or an invalid `wait`.
     pub(super) fn parse(text: Option<&'a str>, known: &[&str]) -> Result<Self, QueryError> {
         let mut query = Self::default();
         let mut seen = Vec::new();
@@ -37,12 +40,12 @@ impl<'a> Query<'a> {
                 return Err(QueryError::Unknown { known: known.join(", ") });
             }
             if seen.contains(&name) {
-                return Err(QueryError::Twice { name: name.into_owned() });
+                return Err(QueryError::Repeated { name: name.into_owned() });
             }
             match &*name {
                 "session" => query.session = Some(value),
                 "after" => query.after = Some(value),
-                "wait" => query.wait = wait(&value)?,
+                "wait" => query.wait = parse_wait(&value)?,
                 _ => {}
             }
             seen.push(name);
@@ -51,11 +54,11 @@ impl<'a> Query<'a> {
     }
 }
 
-fn wait(text: &str) -> Result<Duration, QueryError> {
+fn parse_wait(text: &str) -> Result<Duration, QueryError> {
     match humantime::parse_duration(text) {
         Ok(wait) if wait <= LONGEST_WAIT => Ok(wait),
         Ok(_) => Err(QueryError::TooLong),
-        Err(_) => Err(QueryError::NoDuration),
+        Err(_) => Err(QueryError::InvalidWait),
     }
 }
 
@@ -64,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_query_is_taken_whole_or_refused() {
+    fn an_unknown_repeated_or_invalid_parameter_refuses_the_query() {
         let check = |text: &str, wanted: Result<Query<'_>, &str>| {
             let found = Query::parse(Some(text), &["session", "wait", "after"]);
             assert_eq!(found.map_err(|error| error.to_string()), wanted.map_err(str::to_owned), "{text}");
@@ -77,8 +80,8 @@ mod tests {
         );
         check("wait=5m", Ok(Query { wait: LONGEST_WAIT, ..Query::default() }));
         check("wait=301s", Err("wait is longer than 5m"));
-        check("wait=30", Err("wait is no duration such as 30s"));
-        check("session=a&session=a", Err("the query parameter session is there more than once"));
-        check("sesion=a", Err("a query parameter is not known; this path takes session, wait, after"));
+        check("wait=30", Err("wait is not a duration such as 30s"));
+        check("session=a&session=a", Err("the query parameter session is repeated"));
+        check("sesion=a", Err("unknown query parameter; this path takes session, wait, after"));
     }
 }

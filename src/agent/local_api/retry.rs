@@ -1,4 +1,4 @@
-//! `POST /agent/v1/retry`: one more login at once, for a session that fails. It waits for its outcome.
+//! `POST /agent/v1/retry`: one more login at once for a session that fails; the response waits for its result.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,14 +15,14 @@ use crate::agent::json_response::{json, retry_later};
 use crate::clock::Clock;
 use crate::demand::Retried;
 
-/// How long a caller waits for the login. It goes on after that.
+/// Bounds the wait for the login, which goes on afterwards.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-const TOO_OFTEN: &str = "no login may be tried yet: the server has asked to wait, or too many were tried";
+const RATE_LIMITED: &str = "no login is allowed yet: the server asked to wait, or there were too many";
 const UNDER_WAY: &str = "the login is under way";
-const IN_VAIN: &str = "there is no token yet";
+const NO_TOKEN: &str = "there is no token yet";
 
-/// Asks for a login and tells how the session is after it.
+/// Requests a login and reports the session's state after it.
 pub(super) async fn retry(
     reader: Arc<TokenReader>,
     source: SessionHandle,
@@ -30,22 +30,22 @@ pub(super) async fn retry(
     stop: CancellationToken,
 ) -> Response<Full<Bytes>> {
     let SessionHandle { mut watch, refresh_signal } = source;
-    let tried = refresh_signal.demand().retry();
+    let retry = refresh_signal.demand().retry();
     let retried = tokio::select! {
-        retried = tried => retried.ok(),
+        retried = retry => retried.ok(),
         () = tokio::time::sleep(TIMEOUT) => None,
         () = stop.cancelled() => None,
     };
     let reading = watch.current();
-    let tell = |error| report(&reader, &reading, &clock, error);
-    match (retried, reader.look(&reading)) {
+    let report = |error| report(&reader, &reading, &clock, error);
+    match (retried, reader.lookup(&reading)) {
         (Some(Retried::Later { after }), _) => {
-            retry_later(StatusCode::TOO_MANY_REQUESTS, &tell(Some(TOO_OFTEN)), after)
+            retry_later(StatusCode::TOO_MANY_REQUESTS, &report(Some(RATE_LIMITED)), after)
         }
-        (Some(Retried::Tried | Retried::NotNeeded), TokenLookup::Token(_)) => json(StatusCode::OK, &tell(None)),
+        (Some(Retried::Tried | Retried::NotNeeded), TokenLookup::Token(_)) => json(StatusCode::OK, &report(None)),
         (Some(Retried::Tried | Retried::NotNeeded), TokenLookup::None { retry_after, .. }) => {
-            retry_later(StatusCode::SERVICE_UNAVAILABLE, &tell(Some(IN_VAIN)), retry_after)
+            retry_later(StatusCode::SERVICE_UNAVAILABLE, &report(Some(NO_TOKEN)), retry_after)
         }
-        (None, _) => retry_later(StatusCode::SERVICE_UNAVAILABLE, &tell(Some(UNDER_WAY)), Duration::from_secs(5)),
+        (None, _) => retry_later(StatusCode::SERVICE_UNAVAILABLE, &report(Some(UNDER_WAY)), Duration::from_secs(5)),
     }
 }

@@ -1,4 +1,4 @@
-//! From a request to the handler that answers it: guard, path, method, session.
+//! Routes a request of the local API to its handler: guard, path, method, session.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,13 +20,13 @@ use crate::metrics;
 
 type Answering = server::ResponseFuture<Full<Bytes>>;
 
-/// The service of one listener, for [`crate::http::server::Listener::serve`].
+/// Builds the service of one listener, for [`crate::http::server::Listener::serve`].
 pub fn service(
     options: LocalApiOptions,
     deps: LocalApiDeps,
 ) -> impl Fn(Peer, Request<Incoming>) -> server::ResponseFuture<Full<Bytes>> + Clone + Send + 'static {
     let api = Arc::new(Api::new(options, deps));
-    move |peer, request| Api::answer(&api, &peer, &request)
+    move |peer, request| Api::respond(&api, &peer, &request)
 }
 
 struct Api {
@@ -34,19 +34,19 @@ struct Api {
     kind: ListenerKind,
     sessions: BTreeMap<String, ServedSession>,
     names: BTreeSet<String>,
-    /// The session, where there is one alone.
+    /// The session, if there is exactly one.
     only: Option<(String, ServedSession)>,
     guard: Guard,
     deps: LocalApiDeps,
     waiting: WaitSlots,
     checking: WaitSlots,
-    /// Resolved once: looking a counter up by its labels costs more than the rest of an answer.
-    answered_ok: Counter,
+    /// Looked up once: a look-up by labels costs more than the rest of a response.
+    ok_counter: Counter,
 }
 
 #[derive(Clone)]
 struct ServedSession {
-    source: SessionHandle,
+    handle: SessionHandle,
     reader: Arc<TokenReader>,
 }
 
@@ -60,28 +60,28 @@ impl Api {
             ListenerKind::Health => Guard::for_probes(listener_metrics),
         };
         let names = sessions.keys().cloned().collect();
-        let serve = |(name, source): (String, SessionHandle)| {
-            let reader = Arc::new(TokenReader::new(name.clone(), source.watch.clone(), deps.clock.clone()));
-            (name, ServedSession { source, reader })
+        let serve = |(name, handle): (String, SessionHandle)| {
+            let reader = Arc::new(TokenReader::new(name.clone(), handle.watch.clone(), deps.clock.clone()));
+            (name, ServedSession { handle, reader })
         };
         let sessions: BTreeMap<String, ServedSession> = sessions.into_iter().map(serve).collect();
         let mut all = sessions.iter().map(|(name, served)| (name.clone(), served.clone()));
         let only = all.next().filter(|_| sessions.len() == 1);
-        let answered_ok = counter(&deps, &name, StatusCode::OK);
-        // A quarter of the connections is left to those who wait for nothing.
+        let ok_counter = counter(&deps, &name, StatusCode::OK);
+        // Leaves a quarter of the connections to callers that do not wait.
         let connections = ListenerLimits::default().connections;
         let (waiting, checking) = (WaitSlots::new(connections / 2), WaitSlots::new(connections / 4));
-        Self { name, kind, sessions, names, only, guard, deps, waiting, checking, answered_ok }
+        Self { name, kind, sessions, names, only, guard, deps, waiting, checking, ok_counter }
     }
 
-    fn answer<B>(this: &Arc<Self>, peer: &Peer, request: &Request<B>) -> Answering {
+    fn respond<B>(this: &Arc<Self>, peer: &Peer, request: &Request<B>) -> Answering {
         let answering = match this.guard.admit(peer, request) {
             Ok(caller) => this
                 .route(&caller, request)
-                .unwrap_or_else(|fault| Answering::ready(error(fault.status, &fault.message))),
+                .unwrap_or_else(|cause| Answering::ready(error(cause.status, &cause.message))),
             Err(refusal) => Answering::ready(rejected(&refusal)),
         };
-        // Looked at in place: an answer is large enough for each move of it to show.
+        // Read in place: a response is so large that each move of it shows in the benchmark.
         if let Answering::Ready(answer) = &answering {
             this.count(answer.as_ref().map_or(StatusCode::OK, Response::status));
             return answering;
@@ -96,7 +96,7 @@ impl Api {
 
     fn count(&self, status: StatusCode) {
         if status == StatusCode::OK {
-            self.answered_ok.inc();
+            self.ok_counter.inc();
         } else {
             counter(&self.deps, &self.name, status).inc();
         }
@@ -116,15 +116,15 @@ impl Api {
             "/metrics" => (Route::Metrics, READ),
             path => match path.strip_prefix("/readyz/") {
                 Some(component) => (Route::Component(component), READ),
-                None => return Err(ApiError::new(StatusCode::NOT_FOUND, "there is nothing at this path")),
+                None => return Err(ApiError::new(StatusCode::NOT_FOUND, "no endpoint has this path")),
             },
         };
-        let fits = match *request.method() {
+        let is_allowed = match *request.method() {
             Method::GET | Method::HEAD => allowed == READ,
             Method::POST => allowed == "POST",
             _ => false,
         };
-        if !fits {
+        if !is_allowed {
             return Ok(Answering::ready(method_not_allowed(allowed)));
         }
         Ok(match route {
@@ -153,7 +153,7 @@ impl Api {
         }
         let after = query.after.map(std::borrow::Cow::into_owned);
         let answer = Arc::clone(&served.reader).wait(after, query.wait, self.deps.stop.clone());
-        let waiting = served.source.refresh_signal.demand().wait();
+        let waiting = served.handle.refresh_signal.demand().wait();
         Ok(self.waiting.wait(async move {
             let _waiting = waiting;
             answer.await
@@ -164,7 +164,7 @@ impl Api {
         let query = Query::parse(query, &["session"])?;
         let (name, served) = self.session(query.session.as_deref())?;
         self.log_grant(caller, "check", name);
-        let SessionHandle { watch, refresh_signal } = served.source.clone();
+        let SessionHandle { watch, refresh_signal } = served.handle.clone();
         let (clock, stop) = (self.deps.clock.clone(), self.deps.stop.clone());
         let answer = check::check(Arc::clone(&served.reader), watch, refresh_signal, clock, stop);
         Ok(self.checking.wait(answer))
@@ -175,17 +175,17 @@ impl Api {
         let (name, served) = self.session(query.session.as_deref())?;
         self.log_grant(caller, "retry", name);
         let (clock, stop) = (self.deps.clock.clone(), self.deps.stop.clone());
-        let answer = retry::retry(Arc::clone(&served.reader), served.source.clone(), clock, stop);
+        let answer = retry::retry(Arc::clone(&served.reader), served.handle.clone(), clock, stop);
         Ok(self.checking.wait(answer))
     }
 
-    /// The session that a request is about: the one there is, or the one it names.
-    fn session(&self, asked: Option<&str>) -> Result<(&str, &ServedSession), ApiError> {
+    /// Returns the session that a request names, or the only one.
+    fn session(&self, requested: Option<&str>) -> Result<(&str, &ServedSession), ApiError> {
         let listed = || self.sessions.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
         let mut all = self.sessions.iter();
-        match (asked, all.next(), all.next()) {
-            (Some(asked), ..) => {
-                self.sessions.get_key_value(asked).map(|(name, served)| (&**name, served)).ok_or_else(|| {
+        match (requested, all.next(), all.next()) {
+            (Some(requested), ..) => {
+                self.sessions.get_key_value(requested).map(|(name, served)| (&**name, served)).ok_or_else(|| {
                     let message = format!("this listener does not serve that session; it serves {}", listed());
                     ApiError { status: StatusCode::NOT_FOUND, message }
                 })
@@ -212,7 +212,7 @@ impl Api {
     }
 }
 
-/// What a request is for.
+/// Endpoint of a request.
 enum Route<'a> {
     Token,
     Check,
@@ -225,7 +225,7 @@ enum Route<'a> {
     Metrics,
 }
 
-/// Why a request that was let in is not served.
+/// Error response to an admitted request.
 struct ApiError {
     status: StatusCode,
     message: String,

@@ -17,17 +17,16 @@ use crate::clock::{Clock, ClockReading};
 use crate::credential_watch::{Availability, CredentialState};
 use crate::time_format::format_rfc3339;
 
-/// ListenerKind one session's token.
+/// Builds the responses about one session's token.
 #[derive(Debug)]
 pub(super) struct TokenReader {
     session: String,
     watch: TokenWatch,
     clock: Clock,
-    written: RwLock<Option<CachedResponse>>,
+    cached: RwLock<Option<CachedResponse>>,
 }
 
-/// A token's answer. It holds the token that it was made from, so that the two can be told to belong together by
-/// address.
+/// A serialised token, with the token itself: comparing addresses tells whether it is current.
 struct CachedResponse {
     token: Arc<Token>,
     body: Bytes,
@@ -35,11 +34,11 @@ struct CachedResponse {
 
 impl std::fmt::Debug for CachedResponse {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Written").field("token", &self.token).finish_non_exhaustive()
+        f.debug_struct("CachedResponse").field("token", &self.token).finish_non_exhaustive()
     }
 }
 
-/// What there is for a caller.
+/// The token for a caller, or the reason why there is none.
 pub(super) enum TokenLookup {
     Token(Arc<Token>),
     None { reason: Arc<str>, retry_after: Duration },
@@ -47,16 +46,16 @@ pub(super) enum TokenLookup {
 
 impl TokenReader {
     pub(super) fn new(session: String, watch: TokenWatch, clock: Clock) -> Self {
-        Self { session, watch, clock, written: RwLock::new(None) }
+        Self { session, watch, clock, cached: RwLock::new(None) }
     }
 
-    /// The answer of this moment.
+    /// Responds with the current token.
     pub(super) fn now(&self) -> Response<Full<Bytes>> {
         self.watch.with(|reading| self.answer(reading))
     }
 
-    /// The answer as soon as there is a token of another generation than `after` (any token, where that is not
-    /// given); what there is, after `wait` or when the listener stops.
+    /// Responds as soon as there is a token of another generation than `after` (any token for `None`), or after `wait`, or when
+    /// the listener stops.
     pub(super) async fn wait(
         self: Arc<Self>,
         after: Option<String>,
@@ -64,7 +63,7 @@ impl TokenReader {
         stop: CancellationToken,
     ) -> Response<Full<Bytes>> {
         let mut watch = self.watch.clone();
-        let news = async {
+        let changed = async {
             loop {
                 if self.is_news(&watch.current(), after.as_deref()) || watch.changed().await.is_err() {
                     return;
@@ -72,27 +71,27 @@ impl TokenReader {
             }
         };
         tokio::select! {
-            () = news => {}
+            () = changed => {}
             () = tokio::time::sleep(wait) => {}
             () = stop.cancelled() => {}
         }
         self.now()
     }
 
-    /// Whether there is a token of another generation than `after`, so that [`TokenReader::wait`] would not wait.
+    /// Returns true if there is a token of another generation than `after`, so that [`TokenReader::wait`] would not wait.
     pub(super) fn has_news(&self, after: Option<&str>) -> bool {
         self.watch.with(|reading| self.is_news(reading, after))
     }
 
     fn is_news(&self, reading: &CredentialState<Token>, after: Option<&str>) -> bool {
-        match self.look(reading) {
+        match self.lookup(reading) {
             TokenLookup::Token(token) => after.is_none_or(|after| token.generation.to_string() != after),
             TokenLookup::None { .. } => false,
         }
     }
 
-    /// What a caller may be given: a token whose end has come is none, though its maker has not said so yet.
-    pub(super) fn look(&self, reading: &CredentialState<Token>) -> TokenLookup {
+    /// Returns the token. A token past its end is refused even where the session has not published that yet.
+    pub(super) fn lookup(&self, reading: &CredentialState<Token>) -> TokenLookup {
         match &reading.availability {
             Availability::Available(token) if self.has_ended(token) => {
                 TokenLookup::None { reason: "the token has expired".into(), retry_after: Duration::from_secs(1) }
@@ -110,58 +109,58 @@ impl TokenReader {
 
     fn answer(&self, reading: &CredentialState<Token>) -> Response<Full<Bytes>> {
         if let Availability::Available(token) = &reading.availability
-            && let Some(written) = &*self.written.read().unwrap_or_else(PoisonError::into_inner)
-            && Arc::ptr_eq(token, &written.token)
+            && let Some(cached) = &*self.cached.read().unwrap_or_else(PoisonError::into_inner)
+            && Arc::ptr_eq(token, &cached.token)
             && !self.has_ended(token)
         {
-            return json_bytes(StatusCode::OK, written.body.clone());
+            return json_bytes(StatusCode::OK, cached.body.clone());
         }
-        match self.look(reading) {
+        match self.lookup(reading) {
             TokenLookup::Token(token) => {
-                let body = write(&self.session, &token);
-                let written = CachedResponse { token, body: body.clone() };
-                *self.written.write().unwrap_or_else(PoisonError::into_inner) = Some(written);
+                let body = serialize(&self.session, &token);
+                let cached = CachedResponse { token, body: body.clone() };
+                *self.cached.write().unwrap_or_else(PoisonError::into_inner) = Some(cached);
                 json_bytes(StatusCode::OK, body)
             }
             TokenLookup::None { reason, retry_after } => {
-                *self.written.write().unwrap_or_else(PoisonError::into_inner) = None;
+                *self.cached.write().unwrap_or_else(PoisonError::into_inner) = None;
                 retry_later(StatusCode::SERVICE_UNAVAILABLE, &Errors { errors: [&reason] }, retry_after)
             }
         }
     }
 }
 
-/// What `GET /agent/v1/token` answers.
+/// Body of the response to `GET /agent/v1/token`.
 #[derive(Serialize)]
 struct TokenResponse<'a> {
     /// The session's name.
     session: &'a str,
-    /// What a client sends to the secrets server.
+    /// The token that a client sends to Vault or OpenBao.
     token: &'a str,
-    /// The server's name for it.
+    /// The token's accessor.
     #[serde(skip_serializing_if = "Option::is_none")]
     accessor: Option<&'a str>,
-    /// Changes with each login, not with a renewal. Opaque: for `after`, and to be compared.
+    /// Changes with each login, not with a renewal. Opaque; the value for `after`.
     generation: String,
     /// `service`, `batch` or `wrapping`.
     kind: &'static str,
-    /// Whether the server renews it; the agent does that.
+    /// The server allows renewals, which the agent does.
     renewable: bool,
-    /// Names that the server gave it.
+    /// Names of the token's policies.
     policies: &'a [String],
-    /// When it was got or last renewed, RFC 3339.
+    /// Time of the login or the last renewal (RFC 3339).
     obtained_at: String,
-    /// When it ends, RFC 3339, `null` for one that never does. A renewal moves it.
+    /// End of the token (RFC 3339), which a renewal moves; `null` for no end.
     expires_at: Option<String>,
-    /// For a wrapping token: the path that was wrapped.
+    /// The path whose response is wrapped; for wrapping tokens only.
     #[serde(skip_serializing_if = "Option::is_none")]
     creation_path: Option<&'a str>,
-    /// For a wrapping token: when the server made it.
+    /// Time of its creation; for wrapping tokens only.
     #[serde(skip_serializing_if = "Option::is_none")]
     creation_time: Option<&'a str>,
 }
 
-fn write(session: &str, token: &Token) -> Bytes {
+fn serialize(session: &str, token: &Token) -> Bytes {
     let wall = |moment: ClockReading| format_rfc3339(moment.wall);
     let (kind, creation) = match &token.kind {
         TokenKind::Service => ("service", None),
@@ -181,9 +180,9 @@ fn write(session: &str, token: &Token) -> Bytes {
         creation_path: creation.map(|(path, _)| path.as_str()),
         creation_time: creation.map(|(_, time)| time.as_str()),
     };
-    // Large enough not to grow: a buffer that is left behind would keep the token.
+    // Large enough not to grow: a buffer that grows leaves a copy of the token behind.
     let mut body = Zeroizing::new(Vec::with_capacity(16 * 1024));
-    // A vector takes all that is written, and the shape has no key that is no string.
+    // Cannot fail: writing to a vector does not, and the map keys are strings.
     let _ = serde_json::to_writer(&mut *body, &wire);
     Bytes::from_owner(body)
 }

@@ -1,4 +1,4 @@
-//! How many callers may wait at once: those who only wait do not take the connections that others need.
+//! Bounds the callers that wait at once, so that they do not take the connections that others need.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use tokio::sync::Semaphore;
 use crate::agent::json_response::{Errors, retry_later};
 use crate::http::server::ResponseFuture;
 
-/// WaitSlots of one kind, one for each caller that waits.
+/// Slots for waiting callers.
 #[derive(Debug)]
 pub(super) struct WaitSlots(Arc<Semaphore>);
 
@@ -20,17 +20,18 @@ impl WaitSlots {
         Self(Arc::new(Semaphore::new(count)))
     }
 
-    /// The answer, which holds a place until it is there; another one at once where no place is left.
+    /// Returns a future for `answer` that holds a slot until it completes, or a 429 at once if there is no slot left.
     pub(super) fn wait(
         &self,
         answer: impl Future<Output = Response<Full<Bytes>>> + Send + 'static,
     ) -> ResponseFuture<Full<Bytes>> {
-        let Ok(place) = Arc::clone(&self.0).try_acquire_owned() else {
-            let errors = Errors { errors: ["too many callers wait here; ask again later, or without \"wait\""] };
+        let Ok(slot) = Arc::clone(&self.0).try_acquire_owned() else {
+            let errors =
+                Errors { errors: ["too many callers wait at this listener; retry later, or without \"wait\""] };
             return ResponseFuture::ready(retry_later(StatusCode::TOO_MANY_REQUESTS, &errors, RETRY_AFTER));
         };
         ResponseFuture::waiting(async move {
-            let _place = place;
+            let _slot = slot;
             answer.await
         })
     }

@@ -1,11 +1,11 @@
-//! The program that runs with the rendered variables.
+//! The child process, which runs with the rendered variables.
 //!
 //! `policy` decides and is pure; `supervisor` acts.
 
-// 0: what is done when
+// 0: decisions
 mod policy;
 
-// 1: the one who does it
+// 1: actions
 mod supervisor;
 
 pub use self::policy::{OnChange, RestartDecision, RestartMode, RestartPolicy};
@@ -17,21 +17,21 @@ use rustix::process::Signal;
 
 use crate::command::EnvVars;
 
-/// The child, and how it is treated.
+/// Options of the child process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProcessOptions {
     /// The program and its arguments.
     pub command: Vec<String>,
-    /// What it finds in its environment beside the rendered variables.
+    /// Environment besides the rendered variables.
     pub variables: EnvVars,
-    /// What is done when a variable has changed.
+    /// Reaction to a change of a variable.
     pub on_change: OnChange,
-    /// What is done when it has ended by itself.
+    /// Reaction to the end of the process.
     pub restart: RestartMode,
-    /// What tells it to end.
+    /// Signal that asks it to end.
     pub stop_signal: Signal,
-    /// How long it may take to, before it is killed.
+    /// Time to end after that signal, before it is killed.
     pub stop_timeout: Duration,
-    /// How long the variables must have been still: several that change together are one change.
+    /// Time without changes before a reaction: variables that change together are one change.
     pub debounce: Duration,
 }

@@ -1,4 +1,4 @@
-//! What is done when the child has ended: a function of how it ended and of how often it did.
+//! Restart decisions: a pure function of the exit and of the exits before it.
 
 use std::time::Duration;
 
@@ -7,38 +7,38 @@ use rustix::process::Signal;
 use crate::backoff::Backoff;
 use crate::clock::ClockReading;
 
-/// What is done when a variable has changed.
+/// Reaction to a change of a variable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnChange {
-    /// The child is stopped, and started with the new ones.
+    /// Restart the process with the new variables.
     RestartMode,
-    /// It gets a signal. Its environment stays as it was.
+    /// Send a signal. The process's environment stays as it was.
     Signal(Signal),
-    /// Nothing: the next start has them.
+    /// Do nothing: the next start uses the new variables.
     Ignore,
 }
 
-/// What is done when the child has ended by itself.
+/// Reaction to the end of the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RestartMode {
-    /// The agent ends too, with the same code.
+    /// The agent exits with the same code.
     Never,
-    /// It is started again if it failed; where it did not, the agent ends too.
+    /// Restart after a failure; the agent exits after a success.
     OnFailure,
-    /// It is started again.
+    /// Restart in any case.
     Always,
 }
 
-/// What follows from an end.
+/// Decision after an exit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RestartDecision {
-    /// The agent ends, with the child's code.
-    ExitCause,
-    /// The child is started again after this time.
-    StartAfter(Duration),
+    /// The agent exits with the process's code.
+    Exit,
+    /// The process is restarted after this time.
+    RestartAfter(Duration),
 }
 
-/// Judges the ends of one child. A child that lives long enough has its earlier ends forgotten.
+/// Decides on the exits of one process. A process that lived for [`STABLE_AFTER`] resets the back-off.
 #[derive(Debug, Clone, Copy)]
 pub struct RestartPolicy {
     restart: RestartMode,
@@ -46,28 +46,28 @@ pub struct RestartPolicy {
 }
 
 impl RestartPolicy {
-    /// One that has seen nothing.
+    /// Creates a policy without exits.
     pub const fn new(restart: RestartMode) -> Self {
         Self { restart, backoff: Backoff::new(BASE_DELAY, MAX_DELAY) }
     }
 
-    /// The child, started at `started`, has ended at `now`. `unit` is a random number in `0.0..1.0`.
-    pub fn ended(&mut self, well: bool, started: ClockReading, now: ClockReading, unit: f64) -> RestartDecision {
-        if self.restart == RestartMode::Never || (self.restart == RestartMode::OnFailure && well) {
-            return RestartDecision::ExitCause;
+    /// Decides on an exit at `now` of a process that was started at `started`. `unit` is a random number in `0.0..1.0`.
+    pub fn decide(&mut self, succeeded: bool, started: ClockReading, now: ClockReading, unit: f64) -> RestartDecision {
+        if self.restart == RestartMode::Never || (self.restart == RestartMode::OnFailure && succeeded) {
+            return RestartDecision::Exit;
         }
         if now.since(started) >= STABLE_AFTER {
             self.backoff.reset();
         }
-        // Half of the wait is certain: a program that cannot start must not be started in a loop.
-        RestartDecision::StartAfter(self.backoff.next(0.5 + unit / 2.0))
+        // At least half of the delay: with full jitter a program that cannot start might be restarted at once.
+        RestartDecision::RestartAfter(self.backoff.next(0.5 + unit / 2.0))
     }
 }
 
 const BASE_DELAY: Duration = Duration::from_secs(1);
 const MAX_DELAY: Duration = Duration::from_mins(5);
 
-/// Who lived so long did not fail at the start.
+/// Lifetime after which a process did not fail at its start.
 const STABLE_AFTER: Duration = Duration::from_mins(10);
 
 #[cfg(test)]
@@ -78,7 +78,7 @@ mod tests {
     use crate::clock::{Clock, TestClock};
 
     #[tokio::test]
-    async fn an_end_ends_the_agent_or_is_followed_by_a_start_that_waits_longer_each_time() {
+    async fn an_exit_ends_the_agent_or_is_followed_by_a_restart_with_back_off() {
         let start = Clock::Test(TestClock::starting_at(SystemTime::UNIX_EPOCH)).now();
         let soon = start + Duration::from_secs(1);
         for (restart, well, ends) in [
@@ -89,19 +89,19 @@ mod tests {
             (RestartMode::Always, true, false),
             (RestartMode::Always, false, false),
         ] {
-            let verdict = RestartPolicy::new(restart).ended(well, start, soon, 1.0);
-            assert_eq!(verdict == RestartDecision::ExitCause, ends, "{restart:?} {well}");
+            let verdict = RestartPolicy::new(restart).decide(well, start, soon, 1.0);
+            assert_eq!(verdict == RestartDecision::Exit, ends, "{restart:?} {well}");
         }
         let mut policy = RestartPolicy::new(RestartMode::Always);
-        let mut waits = |lived: u64, unit| match policy.ended(false, start, start + Duration::from_secs(lived), unit) {
-            RestartDecision::StartAfter(wait) => wait.as_millis(),
-            RestartDecision::ExitCause => panic!("it is started again"),
+        let mut waits = |lived: u64, unit| match policy.decide(false, start, start + Duration::from_secs(lived), unit) {
+            RestartDecision::RestartAfter(wait) => wait.as_millis(),
+            RestartDecision::Exit => panic!("it is started again"),
         };
         assert_eq!([waits(1, 1.0), waits(1, 1.0), waits(1, 0.0)], [1000, 2000, 2000]);
         for _ in 0..10 {
             waits(1, 1.0);
         }
-        assert_eq!(waits(599, 1.0), 300_000, "five minutes are the most");
-        assert_eq!(waits(600, 1.0), 1000, "who lived long begins anew");
+        assert_eq!(waits(599, 1.0), 300_000, "five minutes at most");
+        assert_eq!(waits(600, 1.0), 1000, "a long life resets the back-off");
     }
 }

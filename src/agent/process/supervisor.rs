@@ -1,4 +1,4 @@
-//! Starts the child, passes signals on, and does to it what the policy says, until it is told to stop.
+//! Runs the child process: starts it, forwards signals, and restarts it as the policy decides.
 
 use rustix::process::Signal;
 use tokio::sync::{mpsc, watch};
@@ -13,23 +13,23 @@ use crate::credential_watch::{Availability, CredentialWatch, any_changed};
 use crate::health::HealthHandle;
 use crate::metrics::{Metrics, ProcessStartLabels};
 
-/// What the child waits for, each with its name: variables, and files.
+/// Named inputs that the process needs before it starts: variables and rendered files.
 pub type ProcessInputs = Vec<(String, CredentialWatch<ProvidedEnv>)>;
 
-/// What a supervisor works with.
+/// Collaborators of a [`Supervisor`].
 #[derive(Debug)]
 pub struct SupervisorDeps {
-    /// Signals to pass on.
+    /// Signals to forward.
     pub signals: mpsc::Receiver<Signal>,
-    /// Where the time comes from.
+    /// Source of the current time.
     pub clock: Clock,
-    /// Where to say whether the child runs.
+    /// Reports whether the process runs.
     pub health: HealthHandle,
-    /// Where starts are counted.
+    /// Metrics that this work updates.
     pub metrics: Metrics,
 }
 
-/// Runs one child.
+/// Runs one process.
 #[derive(Debug)]
 pub struct Supervisor {
     options: ProcessOptions,
@@ -37,58 +37,58 @@ pub struct Supervisor {
     inputs: InputSet,
 }
 
-/// What the child waits for.
+/// The current inputs, which a reload replaces.
 #[derive(Debug)]
 struct InputSet {
     inputs: ProcessInputs,
-    /// What takes their place.
-    others: watch::Receiver<ProcessInputs>,
+    replacements: watch::Receiver<ProcessInputs>,
 }
 
-/// How a child came to its end.
+/// Cause of a process's end.
 enum ExitCause {
-    /// By itself, or it could not be started: the code that tells how.
-    Itself(u8),
-    /// We were told to stop.
+    /// It exited with this code, or could not be started.
+    Exited(u8),
+    /// The agent stops; the process exited with this code.
     Stopped(u8),
-    /// A variable has changed.
-    Changed,
+    /// A variable changed.
+    InputChanged,
 }
 
 impl Supervisor {
-    /// One that has started nothing yet. Other inputs may take their place while it runs.
+    /// Creates a supervisor. `inputs` may be replaced while it runs.
     pub fn new(options: ProcessOptions, mut inputs: watch::Receiver<ProcessInputs>, deps: SupervisorDeps) -> Self {
         let first = inputs.borrow_and_update().clone();
-        let inputs = InputSet { inputs: first, others: inputs };
+        let inputs = InputSet { inputs: first, replacements: inputs };
         Self { options, deps, inputs }
     }
 
-    /// Runs the child once all that it waits for is there. Returns the code to end with: the child's, once it has ended for
-    /// good, or `None` where it was told to stop before there was a child.
+    /// Runs the process once all inputs are available. Returns the exit code for the agent, or `None` where `stop` was cancelled
+    /// before the first start.
     pub async fn run(mut self, stop: CancellationToken) -> Option<u8> {
         let mut policy = RestartPolicy::new(self.options.restart);
         let mut reason = "first";
         loop {
             let variables = stop.run_until_cancelled(self.wait_for_inputs()).await?;
             let started = self.deps.clock.now();
-            self.deps.metrics.child_starts.get_or_create(&ProcessStartLabels { reason }).inc();
+            self.deps.metrics.process_starts.get_or_create(&ProcessStartLabels { reason }).inc();
             match self.start(variables, &stop).await {
                 ExitCause::Stopped(code) => return Some(code),
-                ExitCause::Changed => reason = "changed",
-                ExitCause::Itself(code) => match policy.ended(code == 0, started, self.deps.clock.now(), random_unit())
-                {
-                    RestartDecision::ExitCause => return Some(code),
-                    RestartDecision::StartAfter(wait) => {
-                        self.deps.health.not_ready(format!("it ended with code {code}, and is started again"));
-                        reason = "ended";
-                        stop.run_until_cancelled(self.deps.clock.sleep(wait)).await?;
+                ExitCause::InputChanged => reason = "changed",
+                ExitCause::Exited(code) => {
+                    match policy.decide(code == 0, started, self.deps.clock.now(), random_unit()) {
+                        RestartDecision::Exit => return Some(code),
+                        RestartDecision::RestartAfter(wait) => {
+                            self.deps.health.not_ready(format!("it ended with code {code}, and is started again"));
+                            reason = "ended";
+                            stop.run_until_cancelled(self.deps.clock.sleep(wait)).await?;
+                        }
                     }
-                },
+                }
             }
         }
     }
 
-    /// The variables, once all that the child waits for is there.
+    /// Waits until all inputs are available, and returns the variables.
     async fn wait_for_inputs(&mut self) -> EnvVars {
         loop {
             match self.inputs.now() {
@@ -99,68 +99,68 @@ impl Supervisor {
         }
     }
 
-    /// Starts the child and attends to it until it has ended.
+    /// Starts the process and supervises it until it has ended.
     async fn start(&mut self, variables: EnvVars, stop: &CancellationToken) -> ExitCause {
         let all = self.options.variables.clone().with(&variables);
         let program = CommandSpec { command: self.options.command.clone(), variables: all };
         let running = match program.start(true) {
             Ok(running) => running,
             Err(error) => {
-                tracing::error!(event = "child.failed", program = self.options.command[0], %error, "it cannot be started");
-                // As a shell tells it.
-                return ExitCause::Itself(if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 });
+                tracing::error!(event = "process.failed", program = self.options.command[0], %error, "the child process cannot be started");
+                // The codes of a POSIX shell.
+                return ExitCause::Exited(if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 });
             }
         };
-        tracing::info!(event = "child.started", pid = running.id(), "the child was started");
+        tracing::info!(event = "process.started", pid = running.id(), "the child process was started");
         self.deps.health.ready();
-        self.deps.metrics.child_running.set(1);
-        let end = self.attend(running, variables, stop).await;
-        self.deps.metrics.child_running.set(0);
+        self.deps.metrics.process_running.set(1);
+        let end = self.supervise(running, variables, stop).await;
+        self.deps.metrics.process_running.set(0);
         end
     }
 
-    async fn attend(&mut self, mut running: ChildProcess, mut seen: EnvVars, stop: &CancellationToken) -> ExitCause {
+    async fn supervise(&mut self, mut running: ChildProcess, mut used: EnvVars, stop: &CancellationToken) -> ExitCause {
         let clock = self.deps.clock.clone();
-        // When the variables, which are changing, are taken to be still; and the latest moment for it.
-        let mut still: Option<(ClockReading, ClockReading)> = None;
+        // End of the debounce interval, and the latest time that further changes can move it to.
+        let mut debounce: Option<(ClockReading, ClockReading)> = None;
         loop {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => {
-                    tracing::info!(event = "child.stopping", "the child is told to stop");
+                    tracing::info!(event = "process.stopping", "the child process is asked to end");
                     return ExitCause::Stopped(self.end(running).await);
                 }
                 ended = running.ended() => {
                     let code = ended.as_ref().map_or(1, |status| command::exit_code(*status));
                     let how = ended.map_or_else(|error| error.to_string(), command::describe_exit);
-                    tracing::warn!(event = "child.ended", how, "the child has ended");
-                    return ExitCause::Itself(code);
+                    tracing::warn!(event = "process.ended", how, "the child process has ended");
+                    return ExitCause::Exited(code);
                 }
                 Some(signal) = self.deps.signals.recv() => running.signal(signal),
                 () = self.inputs.changed() => {
                     let now = clock.now();
-                    let latest = still.map_or(now + self.options.debounce * 4, |(_, latest)| latest);
+                    let latest = debounce.map_or(now + self.options.debounce * 4, |(_, latest)| latest);
                     let quiet = now + self.options.debounce;
-                    still = Some((if quiet.boot < latest.boot { quiet } else { latest }, latest));
+                    debounce = Some((if quiet.boot < latest.boot { quiet } else { latest }, latest));
                 }
-                () = clock.sleep_until_some(still.map(|(quiet, _)| quiet)) => {
-                    still = None;
-                    // One that is not there now is waited for.
+                () = clock.sleep_until_some(debounce.map(|(quiet, _)| quiet)) => {
+                    debounce = None;
+                    // A missing input is waited for; the process keeps its old variables.
                     let Ok(now) = self.inputs.now() else { continue };
-                    if now == seen {
+                    if now == used {
                         continue;
                     }
-                    seen = now;
+                    used = now;
                     match self.options.on_change {
                         OnChange::Ignore => {}
                         OnChange::Signal(signal) => {
-                            tracing::info!(event = "child.signalled", "a variable has changed: the child is told");
+                            tracing::info!(event = "process.signalled", "a variable has changed: the child process gets a signal");
                             running.signal(signal);
                         }
                         OnChange::RestartMode => {
-                            tracing::info!(event = "child.restarting", "a variable has changed: the child is restarted");
+                            tracing::info!(event = "process.restarting", "a variable has changed: the child process is restarted");
                             self.end(running).await;
-                            return ExitCause::Changed;
+                            return ExitCause::InputChanged;
                         }
                     }
                 }
@@ -168,7 +168,7 @@ impl Supervisor {
         }
     }
 
-    /// Tells the child to end, and kills it where it does not in time. The code is 0 where it ended of the signal.
+    /// Asks the process to end, and kills it after the time-out. Returns its exit code; 0 if the stop signal ended it.
     async fn end(&self, mut running: ChildProcess) -> u8 {
         use std::os::unix::process::ExitStatusExt as _;
         let signal = self.options.stop_signal;
@@ -176,7 +176,7 @@ impl Supervisor {
         let ended = tokio::select! {
             ended = running.ended() => ended,
             () = self.deps.clock.sleep(self.options.stop_timeout) => {
-                tracing::warn!(event = "child.killed", "the child did not end in time and is killed");
+                tracing::warn!(event = "process.killed", "the child process did not end in time and is killed");
                 running.kill();
                 running.ended().await
             }
@@ -190,7 +190,10 @@ impl Supervisor {
 }
 
 impl InputSet {
-    /// The variables as they are, or what is not there.
+    /// Returns the current variables.
+    ///
+    /// # Errors
+    /// The name of an input that is not available.
     fn now(&mut self) -> Result<EnvVars, String> {
         let mut variables = EnvVars::default();
         for (name, watch) in &mut self.inputs {
@@ -206,18 +209,18 @@ impl InputSet {
         Ok(variables)
     }
 
-    /// Returns when something of what the child waits for has changed, or something else has taken its place.
+    /// Waits until an input changes or the inputs are replaced.
     async fn changed(&mut self) {
-        let others = tokio::select! {
+        let is_replaced = tokio::select! {
             () = any_changed(self.inputs.iter_mut().map(|(_, watch)| watch)) => false,
-            changed = self.others.changed() => match changed {
+            changed = self.replacements.changed() => match changed {
                 Ok(()) => true,
-                // Who could have brought others has ended, as we are about to.
+                // The sender is dropped only while the agent stops.
                 Err(_) => std::future::pending().await,
             },
         };
-        if others {
-            self.inputs.clone_from(&self.others.borrow_and_update());
+        if is_replaced {
+            self.inputs.clone_from(&self.replacements.borrow_and_update());
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The way to one server for many keepers: a few calls at once while it answers, and one at a time, with back-off, while it does
-//! not. However many secrets are kept, an outage is no more than one caller who tries again.
+//! A circuit breaker that many renewers share: a few calls at once while the server responds, one at a time with back-off while it
+//! does not. During an outage, any number of secrets makes as many calls as one.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -8,83 +8,85 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use crate::backoff::{Backoff, random_unit};
 use crate::clock::{Clock, ClockReading};
 
-/// Lets calls through. Clones share it.
+/// Limits the calls to one server. Clones share the state.
 #[derive(Debug, Clone)]
 pub struct CircuitBreaker(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
     clock: Clock,
-    room: Semaphore,
+    slots: Semaphore,
+    /// Held by the one caller that tries while the breaker is open.
     probe: tokio::sync::Mutex<()>,
-    closed: Mutex<Option<Closed>>,
+    /// `Some` while the breaker is open.
+    outage: Mutex<Option<Outage>>,
 }
 
-/// Since the server did not answer.
+/// State since the server stopped responding.
 #[derive(Debug, Clone, Copy)]
-struct Closed {
+struct Outage {
     backoff: Backoff,
-    until: ClockReading,
+    retry_at: ClockReading,
 }
 
-/// The right to make one call.
+/// Permission for one call; report its outcome with [`Permit::record`].
 #[derive(Debug)]
 pub struct Permit<'a> {
-    circuit_breaker: &'a CircuitBreaker,
-    _room: Option<SemaphorePermit<'a>>,
-    /// Held while the gate is closed: nobody else calls.
-    _alone: Option<tokio::sync::MutexGuard<'a, ()>>,
+    breaker: &'a CircuitBreaker,
+    _slot: Option<SemaphorePermit<'a>>,
+    /// Held while the breaker is open, so that nobody else calls.
+    _probe: Option<tokio::sync::MutexGuard<'a, ()>>,
 }
 
 impl CircuitBreaker {
-    /// An open gate.
+    /// Creates a closed breaker.
     pub fn new(clock: Clock) -> Self {
-        let (room, probe) = (Semaphore::new(AT_ONCE), tokio::sync::Mutex::new(()));
-        Self(Arc::new(Inner { clock, room, probe, closed: Mutex::new(None) }))
+        let (slots, probe) = (Semaphore::new(MAX_CALLS), tokio::sync::Mutex::new(()));
+        Self(Arc::new(Inner { clock, slots, probe, outage: Mutex::new(None) }))
     }
 
-    /// Waits for a turn, and while the server does not answer, for the time to try again.
-    pub async fn enter(&self) -> Permit<'_> {
-        // It is never closed.
-        let room = self.0.room.acquire().await.ok();
-        let mut alone = None;
-        if self.closed().is_some() {
-            let turn = self.0.probe.lock().await;
-            // Who was before may have found it open.
-            let until = self.closed().map(|closed| closed.until);
-            if let Some(until) = until {
-                self.0.clock.sleep_until(until).await;
-                alone = Some(turn);
+    /// Waits for a slot and, while the breaker is open, for the time of the next attempt.
+    pub async fn acquire(&self) -> Permit<'_> {
+        // The semaphore is never closed.
+        let slot = self.0.slots.acquire().await.ok();
+        let mut probe = None;
+        if self.outage().is_some() {
+            let guard = self.0.probe.lock().await;
+            // The previous probe may have ended the outage.
+            let retry_at = self.outage().map(|outage| outage.retry_at);
+            if let Some(retry_at) = retry_at {
+                self.0.clock.sleep_until(retry_at).await;
+                probe = Some(guard);
             }
         }
-        Permit { circuit_breaker: self, _room: room, _alone: alone }
+        Permit { breaker: self, _slot: slot, _probe: probe }
     }
 
-    fn closed(&self) -> MutexGuard<'_, Option<Closed>> {
-        self.0.closed.lock().unwrap_or_else(PoisonError::into_inner)
+    fn outage(&self) -> MutexGuard<'_, Option<Outage>> {
+        self.0.outage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Permit<'_> {
-    /// Gives the turn on, and says whether the server answered.
-    pub fn leave(self, answered: bool) {
-        let now = self.circuit_breaker.0.clock.now();
-        let mut closed = self.circuit_breaker.closed();
-        if answered {
-            *closed = None;
+    /// Records whether the server responded, and ends the permission.
+    pub fn record(self, responded: bool) {
+        let now = self.breaker.0.clock.now();
+        let mut outage = self.breaker.outage();
+        if responded {
+            *outage = None;
             return;
         }
-        // Calls that were under way together fail together, which is one failure.
-        if closed.is_some_and(|closed| !now.until(closed.until).is_zero()) {
+        // Calls under way at once fail at once, which is one failure.
+        if outage.is_some_and(|outage| !now.until(outage.retry_at).is_zero()) {
             return;
         }
-        let mut backoff = closed.map_or(Backoff::UPSTREAM, |closed| closed.backoff);
-        *closed = Some(Closed { until: now + backoff.next(random_unit()), backoff });
+        let mut backoff = outage.map_or(Backoff::UPSTREAM, |outage| outage.backoff);
+        *outage = Some(Outage { retry_at: now + backoff.next(random_unit()), backoff });
     }
 }
 
-/// Calls at once.
-const AT_ONCE: usize = 8;
+/// Bounds the calls at once.
+const MAX_CALLS: usize = 8;
 
 #[cfg(test)]
 mod tests {
@@ -97,17 +99,17 @@ mod tests {
     use crate::clock::TestClock;
 
     #[tokio::test(start_paused = true)]
-    async fn a_hundred_callers_of_a_dead_server_are_one_who_tries_again() {
+    async fn a_hundred_callers_make_as_many_calls_to_a_dead_server_as_one() {
         let clock = Clock::Test(TestClock::starting_at(SystemTime::UNIX_EPOCH));
-        let (circuit_breaker, calls) = (CircuitBreaker::new(clock.clone()), Arc::new(AtomicU64::new(0)));
+        let (breaker, calls) = (CircuitBreaker::new(clock.clone()), Arc::new(AtomicU64::new(0)));
         let mut callers = JoinSet::new();
         for _ in 0..100 {
-            let (circuit_breaker, calls) = (circuit_breaker.clone(), Arc::clone(&calls));
+            let (breaker, calls) = (breaker.clone(), Arc::clone(&calls));
             callers.spawn(async move {
                 loop {
-                    let pass = circuit_breaker.enter().await;
+                    let permit = breaker.acquire().await;
                     calls.fetch_add(1, Ordering::Relaxed);
-                    pass.leave(false);
+                    permit.record(false);
                 }
             });
         }
@@ -115,11 +117,11 @@ mod tests {
         let made = calls.load(Ordering::Relaxed);
         assert!((12..=100).contains(&made), "{made} calls in an hour");
         callers.shutdown().await;
-        circuit_breaker.enter().await.leave(true);
+        breaker.acquire().await.record(true);
         let start = clock.now();
         for _ in 0..100 {
-            circuit_breaker.enter().await.leave(true);
+            breaker.acquire().await.record(true);
         }
-        assert_eq!(clock.now().since(start), Duration::ZERO, "an open gate holds nobody up");
+        assert_eq!(clock.now().since(start), Duration::ZERO, "a closed breaker delays no call");
     }
 }

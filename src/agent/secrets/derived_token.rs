@@ -1,5 +1,5 @@
-//! A token made of the session's, for one output: a child with fewer rights, or the token itself in a wrapping that opens
-//! once. Made anew near two thirds of its life and with each new token of the session; none outlives that.
+//! Tokens derived from the session's for one output: a child with fewer rights, or the token itself, response-wrapped. Replaced
+//! near two thirds of the lifetime and with each new token of the session, which none outlives.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,163 +15,159 @@ use crate::credential_watch::{Availability, RefreshSignal};
 use crate::error_chain::format_chain;
 use crate::health::HealthHandle;
 
-/// What is made of a session's token.
+/// Kind of a token derived from the session's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DerivedTokenKind {
-    /// A child of it.
+    /// A child token.
     Child(DerivedTokenOptions),
-    /// The token in a wrapping that lives this long.
+    /// The session's token, response-wrapped with this TTL.
     Wrapped(Duration),
 }
 
-/// What a keeper works with.
+/// Collaborators of a [`DerivedTokenManager`].
 #[derive(Debug)]
 pub struct DerivedTokenDeps {
-    /// The watch's write half.
+    /// Publishes the derived token.
     pub publisher: TokenPublisher,
-    /// The server.
+    /// Client of the session's server.
     pub upstream: ServerClient,
-    /// The session's namespace there.
+    /// The session's namespace; `None` for the root.
     pub namespace: Option<String>,
     /// The session's token.
     pub tokens: TokenWatch,
-    /// Rings the session: the server says that its token is dead.
+    /// Requests a check by the session after the server refused its token.
     pub session: RefreshSignal,
-    /// Rung where the server refuses what was made.
+    /// Receives requests to check the derived token after the server refused it.
     pub refresh_signal: RefreshSignal,
-    /// Says whether there is one, where the output does not say so itself.
+    /// Reports whether there is a token; `None` where the output reports it.
     pub health: Option<HealthHandle>,
-    /// Where the time comes from.
+    /// Source of the current time.
     pub clock: Clock,
 }
 
-/// Keeps one such token and publishes it.
+/// Creates, replaces and publishes one derived token.
 #[derive(Debug)]
 pub struct DerivedTokenManager {
     output: String,
-    derive: DerivedTokenKind,
-    parts: DerivedTokenDeps,
+    kind: DerivedTokenKind,
+    deps: DerivedTokenDeps,
     pace: RetryBudget,
     parent: Option<Arc<Token>>,
-    /// What is published, and the login that it was made from.
-    held: Option<(Generation, Arc<Token>)>,
+    /// The published token, and the login of its parent.
+    current: Option<(Generation, Arc<Token>)>,
     next: Option<ClockReading>,
 }
 
 enum Event {
-    Parent,
-    Ended,
-    Step,
-    Rung,
+    ParentChanged,
+    TokenEnded,
+    CreationDue,
+    CheckRequested,
 }
 
 impl DerivedTokenManager {
-    /// A keeper for the output of that name.
-    pub fn new(output: String, derive: DerivedTokenKind, parts: DerivedTokenDeps) -> Self {
-        let pace = RetryBudget::new(parts.clock.now());
-        Self { output, derive, parts, pace, parent: None, held: None, next: None }
+    /// Creates a manager; `output` names the output in log events.
+    pub fn new(output: String, kind: DerivedTokenKind, deps: DerivedTokenDeps) -> Self {
+        let pace = RetryBudget::new(deps.clock.now());
+        Self { output, kind, deps, pace, parent: None, current: None, next: None }
     }
 
-    /// Keeps the token until `stop` is cancelled, or the session has ended.
+    /// Runs until `stop` is cancelled or the session has ended.
     pub async fn run(mut self, stop: CancellationToken) {
-        self.take_parent();
+        self.update_parent();
         while let Some(Some(event)) = stop.run_until_cancelled(self.wait()).await {
             match event {
-                Event::Parent => self.take_parent(),
-                Event::Ended => self.absent("it has ended, and no other could be made"),
-                Event::Step => {
-                    if stop.run_until_cancelled(self.make()).await.is_none() {
+                Event::ParentChanged => self.update_parent(),
+                Event::TokenEnded => self.set_absent("it has ended, and no other could be created"),
+                Event::CreationDue => {
+                    if stop.run_until_cancelled(self.create()).await.is_none() {
                         return;
                     }
                 }
-                Event::Rung => {
-                    if stop.run_until_cancelled(self.look()).await.is_none() {
+                Event::CheckRequested => {
+                    if stop.run_until_cancelled(self.check()).await.is_none() {
                         return;
                     }
-                    self.parts.refresh_signal.complete();
+                    self.deps.refresh_signal.complete();
                 }
             }
         }
     }
 
-    /// `None` once the session has ended.
+    /// Waits for the next event; `None` once the session has ended.
     async fn wait(&mut self) -> Option<Event> {
-        let ends = self.held.as_ref().and_then(|(_, token)| token.expires);
+        let ends = self.current.as_ref().and_then(|(_, token)| token.expires);
         let step = self.next.filter(|_| self.parent.is_some());
-        let clock = self.parts.clock.clone();
+        let clock = self.deps.clock.clone();
         Some(tokio::select! {
             biased;
-            () = clock.sleep_until_some(ends) => Event::Ended,
-            changed = self.parts.tokens.changed() => {
+            () = clock.sleep_until_some(ends) => Event::TokenEnded,
+            changed = self.deps.tokens.changed() => {
                 changed.ok()?;
-                Event::Parent
+                Event::ParentChanged
             }
-            () = clock.sleep_until_some(step) => Event::Step,
-            () = self.parts.refresh_signal.requested() => Event::Rung,
+            () = clock.sleep_until_some(step) => Event::CreationDue,
+            () = self.deps.refresh_signal.requested() => Event::CheckRequested,
         })
     }
 
-    fn take_parent(&mut self) {
-        match self.parts.tokens.current().availability {
+    fn update_parent(&mut self) {
+        match self.deps.tokens.current().availability {
             Availability::Available(token) => {
-                let same = self.held.as_ref().is_some_and(|(parent, _)| *parent == token.generation);
+                let is_current = self.current.as_ref().is_some_and(|(parent, _)| *parent == token.generation);
                 self.parent = Some(token);
-                if !same {
-                    // What was made of the token before is good until that ends: it is replaced, not taken away.
-                    self.next = Some(self.parts.clock.now());
+                if !is_current {
+                    // The token derived from the previous parent stays valid until that ends, so it is published on.
+                    self.next = Some(self.deps.clock.now());
                 }
             }
             Availability::Unavailable { .. } => {
                 self.parent = None;
-                self.absent("the session has no token to make it of");
+                self.set_absent("the session has no token");
             }
         }
     }
 
-    /// Looks whether what is published still lives, and makes another if not.
-    async fn look(&mut self) {
-        let Some((_, token)) = &self.held else { return };
-        let looked = self.parts.upstream.lookup_self(&token.secret, self.parts.namespace.as_deref()).await;
-        match looked {
-            Ok(_) => self.parts.publisher.record_check(self.parts.clock.now()),
+    /// Checks the published token, and creates another if it is dead.
+    async fn check(&mut self) {
+        let Some((_, token)) = &self.current else { return };
+        let lookup = self.deps.upstream.lookup_self(&token.secret, self.deps.namespace.as_deref()).await;
+        match lookup {
+            Ok(_) => self.deps.publisher.record_check(self.deps.clock.now()),
             Err(error) if error.verdict().suspects_token() => {
-                tracing::warn!(
-                    event = "token.derived.dead",
-                    output = self.output,
-                    "the token that was made for it is dead"
-                );
-                // From a bucket: where all that is made is refused, as from an address that it is not bound to, no loop follows.
-                let now = self.parts.clock.now();
+                tracing::warn!(event = "token.derived.dead", output = self.output, "the derived token is dead");
+                // Rate-limited: where every new token is refused, as from an address that it is not bound to, this must not loop.
+                let now = self.deps.clock.now();
                 let earliest = self.pace.earliest_login(now);
                 if !now.until(earliest).is_zero() {
                     self.next = Some(earliest);
-                    return self.absent("the token that was made for it is dead");
+                    return self.set_absent("the derived token is dead");
                 }
                 self.pace.take_login(now);
-                self.held = None;
-                self.make().await;
+                self.current = None;
+                self.create().await;
             }
-            // Whether it lives is not known; the server says it to whoever uses it.
+            // The token may live; its next user gets the server's verdict.
             Err(_) => {}
         }
     }
 
-    async fn make(&mut self) {
+    async fn create(&mut self) {
         let Some(parent) = self.parent.clone() else { return };
-        let DerivedTokenDeps { upstream, namespace, clock, .. } = &self.parts;
+        let DerivedTokenDeps { upstream, namespace, clock, .. } = &self.deps;
         let namespace = namespace.as_deref();
-        let made = match &self.derive {
+        let created = match &self.kind {
             DerivedTokenKind::Child(options) => upstream.create_derived_token(&parent.secret, namespace, options).await,
             DerivedTokenKind::Wrapped(ttl) => upstream.wrap(&parent.secret, namespace, *ttl).await,
         };
         let now = clock.now();
-        match made {
-            Ok(answer) => self.made(answer, parent.generation, now),
-            Err(error) => self.failed(&error, now),
+        match created {
+            Ok(answer) => self.publish(answer, parent.generation, now),
+            Err(error) => self.record_failure(&error, now),
         }
     }
 
-    fn made(&mut self, answer: LoginResponse, parent: Generation, now: ClockReading) {
+    fn publish(&mut self, answer: LoginResponse, parent: Generation, now: ClockReading) {
         self.pace.record_success(now);
         let ttl = answer.lease.ttl;
         let expires = (!ttl.is_zero()).then(|| now + ttl);
@@ -179,9 +175,9 @@ impl DerivedTokenManager {
             event = "token.derived",
             output = self.output,
             accessor = answer.accessor,
-            "a token was made for it"
+            "a derived token was created"
         );
-        self.next = expires.map(|_| now + ttl.mul_f64(0.07f64.mul_add(random_unit(), 0.63)).max(SHORTEST));
+        self.next = expires.map(|_| now + ttl.mul_f64(0.07f64.mul_add(random_unit(), 0.63)).max(MIN_INTERVAL));
         let token = Token {
             secret: answer.secret,
             accessor: answer.accessor,
@@ -193,15 +189,15 @@ impl DerivedTokenManager {
             generation: Generation::new(),
         };
         let token = Arc::new(token);
-        self.held = Some((parent, Arc::clone(&token)));
-        self.parts.refresh_signal.allow_one();
-        self.parts.publisher.publish(Availability::Available(token), Some(now));
-        if let Some(health) = &self.parts.health {
+        self.current = Some((parent, Arc::clone(&token)));
+        self.deps.refresh_signal.allow_one();
+        self.deps.publisher.publish(Availability::Available(token), Some(now));
+        if let Some(health) = &self.deps.health {
             health.ready();
         }
     }
 
-    fn failed(&mut self, error: &CallError, now: ClockReading) {
+    fn record_failure(&mut self, error: &CallError, now: ClockReading) {
         let verdict = error.verdict();
         let failure = if verdict == TokenVerdict::Unavailable || verdict.suspects_token() {
             FailureCause::Transient
@@ -211,26 +207,31 @@ impl DerivedTokenManager {
         self.pace.record_failure(now, failure, error.retry_after(), random_unit());
         self.next = Some(self.pace.not_before());
         if verdict.suspects_token() {
-            // The session looks for itself; its next token brings us back.
-            self.parts.session.request();
+            // A new token of the session triggers the next attempt.
+            self.deps.session.request();
         }
         let error = format_chain(error);
-        tracing::warn!(event = "token.derived.failed", output = self.output, error, "no token could be made for it");
-        if self.held.is_none() {
-            self.absent("no token could be made for it");
+        tracing::warn!(
+            event = "token.derived.failed",
+            output = self.output,
+            error,
+            "the derived token could not be created"
+        );
+        if self.current.is_none() {
+            self.set_absent("the derived token could not be created");
         }
     }
 
-    fn absent(&mut self, reason: &str) {
-        self.held = None;
-        if let Some(health) = &self.parts.health {
+    fn set_absent(&mut self, reason: &str) {
+        self.current = None;
+        if let Some(health) = &self.deps.health {
             health.not_ready(reason);
         }
-        let now = self.parts.clock.now();
-        let retry_after = self.next.map_or(SHORTEST, |next| now.until(next)).max(Duration::from_secs(1));
-        self.parts.publisher.publish(Availability::Unavailable { reason: reason.into(), retry_after }, Some(now));
+        let now = self.deps.clock.now();
+        let retry_after = self.next.map_or(MIN_INTERVAL, |next| now.until(next)).max(Duration::from_secs(1));
+        self.deps.publisher.publish(Availability::Unavailable { reason: reason.into(), retry_after }, Some(now));
     }
 }
 
-/// The least time from one to the next, however short their lives are.
-const SHORTEST: Duration = Duration::from_secs(5);
+/// Bounds the rate of creations, however short the lifetimes are.
+const MIN_INTERVAL: Duration = Duration::from_secs(5);

@@ -1,4 +1,4 @@
-//! A sealed file of the state folder, and when it is written.
+//! An encrypted file in the state folder, and the schedule of its writes.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,12 +16,12 @@ use crate::agent::state_file::{KeyPurpose, SealingKey, StateFile};
 use crate::clock::{Clock, ClockReading};
 use crate::secret;
 
-/// Where secrets are kept over a restart, and what seals them.
+/// File that keeps secrets over a restart, and the key that encrypts it.
 #[derive(Debug, Clone)]
 pub struct PersistOptions {
     /// The file.
     pub file: PathBuf,
-    /// The key that seals it.
+    /// The configured key, from which the encryption key is derived.
     pub seal: SecretString,
 }
 
@@ -34,87 +34,86 @@ impl PartialEq for PersistOptions {
 
 impl Eq for PersistOptions {}
 
-/// A sealed file. Clones share it.
+/// An encrypted file. Clones share it.
 #[derive(Debug, Clone)]
-pub(super) struct EncryptedFile {
-    what: &'static str,
+pub(in crate::agent) struct EncryptedFile {
+    /// Content in log events.
+    content: &'static str,
     file: Arc<StateFile>,
     seal: Arc<SealingKey>,
-    head: Arc<str>,
-    order: Arc<AtomicU64>,
+    header: Arc<str>,
+    /// Number of the last write.
+    write_count: Arc<AtomicU64>,
 }
 
 impl EncryptedFile {
-    /// Opens for the same `bound_to` alone: server, session, and whatever else decides what is in it.
+    /// Prepares a file that opens only for the same `bound_to`: server, session, and all else that its content depends on.
     ///
     /// # Errors
-    /// The crypto library refused.
-    pub(super) fn new(
+    /// The crypto library derives no key from the configured one.
+    pub(in crate::agent) fn new(
         persist: &PersistOptions,
         used_for: KeyPurpose,
         bound_to: &[&str],
     ) -> Result<Self, EncryptedFileError> {
         let seal = SealingKey::new(&persist.seal, used_for, bound_to).map_err(|_| EncryptedFileError)?;
-        let what = if used_for == KeyPurpose::Answers { "kept answers" } else { "kept secrets" };
+        let content = if used_for == KeyPurpose::Answers { "kept answers" } else { "kept secrets" };
         let bound = digest(&SHA256, seal.bound_to());
         let bound = STANDARD.encode(bound);
-        let head = format!("keyward {what} {VERSION} {bound}\n").into();
-        let (file, order) = (StateFile::new(persist.file.clone()), Arc::new(AtomicU64::new(0)));
-        Ok(Self { what, file, seal: Arc::new(seal), head, order })
+        let header = format!("keyward {content} {VERSION} {bound}\n").into();
+        let (file, write_count) = (StateFile::new(persist.file.clone()), Arc::new(AtomicU64::new(0)));
+        Ok(Self { content, file, seal: Arc::new(seal), header, write_count })
     }
 
-    /// What the last process left, if it is to be had and `parse` takes it. What is not taken is told, and set aside.
-    pub(super) async fn load<T: Send + 'static>(
+    /// Reads and parses the file of the previous process. A file that cannot be used is logged and moved aside.
+    pub(in crate::agent) async fn load<T: Send + 'static>(
         &self,
         parse: impl FnOnce(&[u8]) -> Result<T, FileRejected> + Send + 'static,
     ) -> Option<T> {
         let this = self.clone();
         let read = tokio::task::spawn_blocking(move || {
-            match this.open().and_then(|plain| match plain {
+            match this.decrypt().and_then(|plain| match plain {
                 Some(plain) => parse(&plain).map(Some),
                 None => Ok(None),
             }) {
                 Ok(found) => found,
-                Err(why) => {
-                    this.refuse(&why);
+                Err(reason) => {
+                    this.reject(&reason);
                     None
                 }
             }
         });
-        // A disk that does not answer now will not do so later.
-        tokio::time::timeout(LOAD_LIMIT, read).await.ok()?.ok()?
+        // The start does not wait for a hanging disk: without the file, everything is requested again.
+        tokio::time::timeout(LOAD_TIMEOUT, read).await.ok()?.ok()?
     }
 
-    fn open(&self) -> Result<Option<Zeroizing<Vec<u8>>>, FileRejected> {
-        let Some(bytes) = self.file.read(LARGEST_FILE).map_err(FileRejected::Unreadable)? else { return Ok(None) };
-        let Some(sealed) = bytes.strip_prefix(self.head.as_bytes()) else {
-            return Err(if bytes.starts_with(b"keyward ") { FileRejected::Foreign } else { FileRejected::Shape });
+    fn decrypt(&self) -> Result<Option<Zeroizing<Vec<u8>>>, FileRejected> {
+        let Some(bytes) = self.file.read(MAX_FILE).map_err(FileRejected::Unreadable)? else { return Ok(None) };
+        let Some(sealed) = bytes.strip_prefix(self.header.as_bytes()) else {
+            return Err(if bytes.starts_with(b"keyward ") { FileRejected::OtherBinding } else { FileRejected::Format });
         };
-        self.seal.open(sealed).map(Some).map_err(|_| FileRejected::Seal)
+        self.seal.open(sealed).map(Some).map_err(|_| FileRejected::Key)
     }
 
-    fn refuse(&self, why: &FileRejected) {
+    fn reject(&self, reason: &FileRejected) {
         let aside = self.file.set_aside();
         tracing::warn!(
             event = "secrets.state.refused",
-            what = self.what,
+            what = self.content,
             file = %self.file.path().display(),
             aside = aside.ok().map(|path| path.display().to_string()),
-            error = crate::error_chain::format_chain(why),
-            "what the last process left is not taken"
+            error = crate::error_chain::format_chain(reason),
+            "ignoring saved state from the previous run"
         );
     }
 
-    /// Seals and writes what `plain` makes; says how many bytes that were, if it went well.
-    pub(super) async fn save(
-        self,
-        plain: impl FnOnce() -> Option<Zeroizing<Vec<u8>>> + Send + 'static,
-    ) -> Option<usize> {
-        let order = self.order.fetch_add(1, Ordering::Relaxed) + 1;
+    /// Encrypts and writes the bytes that `plain` builds. Returns the size of the file; `None` after a failure, which is logged.
+    async fn save(self, plain: impl FnOnce() -> Option<Zeroizing<Vec<u8>>> + Send + 'static) -> Option<usize> {
+        let order = self.write_count.fetch_add(1, Ordering::Relaxed) + 1;
         let this = self.clone();
         let sealed = tokio::task::spawn_blocking(move || {
             let sealed = this.seal.seal(&plain()?).ok()?;
-            Some([this.head.as_bytes(), &sealed].concat())
+            Some([this.header.as_bytes(), &sealed].concat())
         });
         let bytes = sealed.await.ok()??;
         let size = bytes.len();
@@ -124,9 +123,9 @@ impl EncryptedFile {
                 let error = error.as_ref();
                 tracing::warn!(
                     event = "secrets.state.failed",
-                    what = self.what,
+                    what = self.content,
                     error,
-                    "a restart may lack what is kept now"
+                    "the state was not saved; a restart may lose it"
                 );
                 None
             }
@@ -134,57 +133,54 @@ impl EncryptedFile {
     }
 }
 
-/// No key could be made of the one that was given.
+/// The crypto library derives no key from the configured one.
 #[derive(Debug, thiserror::Error)]
-#[error("the crypto library makes no key for what is kept over a restart")]
+#[error("the crypto library cannot derive the key for the saved state")]
 pub struct EncryptedFileError;
 
-/// FileRejected a file was not taken.
+/// Reason why a saved file is ignored.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum FileRejected {
+pub(in crate::agent) enum FileRejected {
     #[error("it cannot be read")]
     Unreadable(#[source] std::io::Error),
     #[error("its content is damaged")]
-    Shape,
-    #[error("it is of another server, session or configuration, or of another version")]
-    Foreign,
-    #[error("it was sealed with another key, or was changed")]
-    Seal,
-    #[error("the clock is behind the time that it was written at")]
+    Format,
+    #[error("it belongs to another server, session or configuration, or to another version")]
+    OtherBinding,
+    #[error("it was encrypted with another key, or was changed")]
+    Key,
+    #[error("the clock is behind the time of its last write")]
     Clock,
 }
 
-/// How much has changed since the file was written.
+/// Extent of the changes since the last write.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum ChangeLevel {
-    /// Nothing.
+pub(in crate::agent) enum ChangeLevel {
     #[default]
     None,
-    /// What is kept was looked at again and is the same: it is only younger than the file says.
+    /// Entries were confirmed: they are younger than in the file, but the same.
     AgeOnly,
-    /// There is something new, or something less.
+    /// Entries were added, replaced or removed.
     Content,
 }
 
-/// When the file is written: soon after a change, but the rarer the larger it is.
+/// Schedules writes: soon after a change, but the less often the larger the file is.
 #[derive(Debug, Default)]
-pub(super) struct WriteScheduler {
+struct WriteScheduler {
     not_before: Option<ClockReading>,
     due: Option<ClockReading>,
 }
 
 impl WriteScheduler {
-    /// When.
-    pub(super) const fn due(&self) -> Option<ClockReading> {
+    const fn due(&self) -> Option<ClockReading> {
         self.due
     }
 
-    /// Notes a change.
-    pub(super) fn changed(&mut self, now: ClockReading, changes: ChangeLevel) {
+    fn schedule(&mut self, now: ClockReading, changes: ChangeLevel) {
         let wait = match changes {
             ChangeLevel::None => return,
-            ChangeLevel::AgeOnly => LATER,
-            ChangeLevel::Content => SOON,
+            ChangeLevel::AgeOnly => AGE_DELAY,
+            ChangeLevel::Content => CONTENT_DELAY,
         };
         let wait = self.not_before.map_or(wait, |at| wait.max(now.until(at)));
         let at = now + wait;
@@ -193,17 +189,16 @@ impl WriteScheduler {
         }
     }
 
-    /// Notes that it is being written.
-    pub(super) const fn begun(&mut self) {
+    const fn record_start(&mut self) {
         self.due = None;
     }
 
-    /// Notes that so many bytes were written; none where that failed, which is tried again.
-    pub(super) fn ended(&mut self, now: ClockReading, bytes: Option<usize>) {
-        let pause = bytes.map_or(LATER, |bytes| Duration::from_secs(bytes as u64 / BYTES_A_SECOND));
+    /// Records the size of the written file; `None` after a failure, which schedules another write.
+    fn record_end(&mut self, now: ClockReading, bytes: Option<usize>) {
+        let pause = bytes.map_or(RETRY_DELAY, |bytes| Duration::from_secs(bytes as u64 / MAX_BYTES_PER_SECOND));
         self.not_before = Some(now + pause);
         if bytes.is_none() {
-            self.changed(now, ChangeLevel::Content);
+            self.schedule(now, ChangeLevel::Content);
         } else if let Some(due) = self.due.take() {
             let wait = now.until(due).max(pause);
             self.due = Some(now + wait);
@@ -211,66 +206,68 @@ impl WriteScheduler {
     }
 }
 
-/// Writes what is kept, one write at a time.
+/// Writes a file in the background, one write at a time.
 #[derive(Debug)]
-pub(super) struct BackgroundWriter {
+pub(in crate::agent) struct BackgroundWriter {
     file: EncryptedFile,
-    saving: WriteScheduler,
-    /// Gives how many bytes were written.
-    under_way: JoinSet<Option<usize>>,
+    scheduler: WriteScheduler,
+    /// Returns the size of the file.
+    write: JoinSet<Option<usize>>,
 }
 
 impl BackgroundWriter {
-    pub(super) fn new(file: EncryptedFile) -> Self {
-        Self { file, saving: WriteScheduler::default(), under_way: JoinSet::new() }
+    pub(in crate::agent) fn new(file: EncryptedFile) -> Self {
+        Self { file, scheduler: WriteScheduler::default(), write: JoinSet::new() }
     }
 
-    /// Notes a change.
-    pub(super) fn changed(&mut self, now: ClockReading, changes: ChangeLevel) {
-        self.saving.changed(now, changes);
+    /// Schedules a write after a change.
+    pub(in crate::agent) fn schedule(&mut self, now: ClockReading, changes: ChangeLevel) {
+        self.scheduler.schedule(now, changes);
     }
 
-    /// Returns when it is time to write.
-    pub(super) async fn time(&mut self, clock: &Clock) {
+    /// Waits until a write is due.
+    pub(in crate::agent) async fn wait_until_due(&mut self, clock: &Clock) {
         loop {
-            let due = self.saving.due().filter(|_| self.under_way.is_empty());
+            let due = self.scheduler.due().filter(|_| self.write.is_empty());
             tokio::select! {
-                Some(written) = self.under_way.join_next() => self.saving.ended(clock.now(), written.ok().flatten()),
+                Some(written) = self.write.join_next() => self.scheduler.record_end(clock.now(), written.ok().flatten()),
                 () = clock.sleep_until_some(due) => return,
             }
         }
     }
 
-    /// Writes what `plain` makes.
-    pub(super) fn write(&mut self, plain: impl FnOnce() -> Option<Zeroizing<Vec<u8>>> + Send + 'static) {
-        self.saving.begun();
-        self.under_way.spawn(self.file.clone().save(plain));
+    /// Starts writing the bytes that `plain` builds.
+    pub(in crate::agent) fn write(&mut self, plain: impl FnOnce() -> Option<Zeroizing<Vec<u8>>> + Send + 'static) {
+        self.scheduler.record_start();
+        self.write.spawn(self.file.clone().save(plain));
     }
 
-    /// Waits for what is under way; says whether there is more to be written.
-    pub(super) async fn settled(&mut self, clock: &Clock) -> bool {
-        while let Some(written) = self.under_way.join_next().await {
-            self.saving.ended(clock.now(), written.ok().flatten());
+    /// Waits for the write under way. Returns true if another is scheduled.
+    pub(in crate::agent) async fn finish_write(&mut self, clock: &Clock) -> bool {
+        while let Some(written) = self.write.join_next().await {
+            self.scheduler.record_end(clock.now(), written.ok().flatten());
         }
-        self.saving.due().is_some()
+        self.scheduler.due().is_some()
     }
 }
 
+/// Version of the header.
 const VERSION: u8 = 1;
 
-/// The most that is kept in a file, in bytes of what is in it: what was used last.
-pub(super) const LARGEST: usize = 16 * 1024 * 1024;
+/// Bounds the content of a file, in bytes before encryption.
+pub(in crate::agent) const MAX_CONTENT: usize = 16 * 1024 * 1024;
 
-/// More than that with all that is written around it.
-const LARGEST_FILE: u64 = 4 * LARGEST as u64;
+/// Bounds the file that is read: the content with JSON around it.
+const MAX_FILE: u64 = 4 * MAX_CONTENT as u64;
 
-const LOAD_LIMIT: Duration = Duration::from_secs(5);
+const LOAD_TIMEOUT: Duration = Duration::from_secs(5);
 
-const SOON: Duration = Duration::from_secs(1);
-const LATER: Duration = Duration::from_mins(1);
+const CONTENT_DELAY: Duration = Duration::from_secs(1);
+const AGE_DELAY: Duration = Duration::from_mins(1);
+const RETRY_DELAY: Duration = Duration::from_mins(1);
 
-/// What a disk is asked for at most, over time.
-const BYTES_A_SECOND: u64 = 256 * 1024;
+/// Bounds the average rate of writes.
+const MAX_BYTES_PER_SECOND: u64 = 256 * 1024;
 
 #[cfg(test)]
 mod tests {
@@ -283,20 +280,20 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_written_soon_after_a_change_and_the_rarer_the_larger_it_is() {
-        let mut saving = WriteScheduler::default();
-        saving.changed(at(100, 100), ChangeLevel::None);
-        assert_eq!(saving.due(), None);
-        saving.changed(at(100, 100), ChangeLevel::AgeOnly);
-        assert_eq!(saving.due(), Some(at(160, 160)));
-        saving.changed(at(110, 110), ChangeLevel::Content);
-        assert_eq!(saving.due(), Some(at(111, 111)));
-        saving.begun();
-        saving.changed(at(111, 111), ChangeLevel::Content);
-        saving.ended(at(112, 112), Some(16 * 1024 * 1024));
-        assert_eq!(saving.due(), Some(at(176, 176)), "16 MiB are a minute's worth");
-        saving.begun();
-        saving.ended(at(177, 177), None);
-        assert_eq!(saving.due(), Some(at(237, 237)), "what failed is tried again");
+    fn a_write_follows_a_change_soon_and_large_files_are_written_less_often() {
+        let mut scheduler = WriteScheduler::default();
+        scheduler.schedule(at(100, 100), ChangeLevel::None);
+        assert_eq!(scheduler.due(), None);
+        scheduler.schedule(at(100, 100), ChangeLevel::AgeOnly);
+        assert_eq!(scheduler.due(), Some(at(160, 160)));
+        scheduler.schedule(at(110, 110), ChangeLevel::Content);
+        assert_eq!(scheduler.due(), Some(at(111, 111)));
+        scheduler.record_start();
+        scheduler.schedule(at(111, 111), ChangeLevel::Content);
+        scheduler.record_end(at(112, 112), Some(16 * 1024 * 1024));
+        assert_eq!(scheduler.due(), Some(at(176, 176)), "16 MiB take a minute of the rate");
+        scheduler.record_start();
+        scheduler.record_end(at(177, 177), None);
+        assert_eq!(scheduler.due(), Some(at(237, 237)), "a failed write is retried");
     }
 }

@@ -1,53 +1,57 @@
-//! Secrets of the server, read through a session: kept good while they are needed, published as a watch.
+//! Secrets that are read through a session: renewed while they are used, and published as a credential watch.
 //!
-//! `plan` decides and is pure; `keeper` acts on what it says, for one secret; `store` has a keeper for each that somebody uses,
-//! and a `persisted` of them where they outlive a restart.
+//! `lease` and `retry` decide and are pure; a `renewer` acts for one secret; the `registry` has one for each secret that templates
+//! use, and `persisted_secrets` keeps them over a restart.
 
-// 0: when, how many at once, and what outlives a restart
+// 0: schedules, limits, and files that outlive a restart
 mod circuit_breaker;
 mod lease;
 mod retry;
 mod encrypted_file;
 mod snapshot_format;
 
-// 1: one secret, or one token made of the session's
+// 1: one secret, or one token derived from the session's
 mod persisted_secrets;
 mod derived_token;
 mod renewer;
 
-// 2: many
+// 2: many secrets
 mod registry;
-
-// 3: answers for callers of the server's own API
-pub mod cache;
 
 use std::time::Duration;
 
 pub use self::circuit_breaker::{CircuitBreaker, Permit};
 pub use self::derived_token::{DerivedTokenDeps, DerivedTokenKind, DerivedTokenManager};
+pub(in crate::agent) use self::encrypted_file::{
+    BackgroundWriter, ChangeLevel, EncryptedFile, FileRejected, MAX_CONTENT,
+};
 pub use self::encrypted_file::{EncryptedFileError, PersistOptions};
+pub(in crate::agent) use self::lease::{LeaseState, Step, next_step};
 pub use self::persisted_secrets::OfflineOptions;
 pub use self::registry::{RegistryWorker, SecretRegistry, SecretRegistryDeps, Subscription};
 pub use self::renewer::{Projection, SecretRenewer, SecretRenewerDeps};
-pub use self::retry::RetryBudget;
+pub use self::retry::QuickRetryBudget;
+pub(in crate::agent) use self::snapshot_format::{SavedLease, Snapshot, TokenFingerprint, age_of};
 pub(in crate::agent) use crate::agent::server_client::zeroize_json;
 pub use crate::agent::server_client::{DerivedTokenOptions, SecretFields, SecretOp, SecretRequest, SecretResponse};
+// Outputs pace their calls as sessions do, but must not reach into `token_lifecycle`.
+pub(in crate::agent) use crate::agent::token_lifecycle::retry_budget::{FailureCause, RetryBudget};
 
-/// A secret to keep.
+/// Options of one secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SecretOptions {
-    /// What it is called in logs and reasons.
+    /// Name in log events and error messages.
     pub name: String,
-    /// What it is called in metrics; never a path.
+    /// Label in metrics; never a path.
     pub label: String,
-    /// How it is asked for.
+    /// The request that reads it.
     pub request: SecretRequest,
-    /// The field that is wanted of it.
+    /// The field that its reader uses.
     pub field: String,
-    /// The namespace of the server that it is in; `None` for the root.
+    /// The namespace that it is in; `None` for the root.
     pub namespace: Option<String>,
-    /// How often a secret without a lease is looked at.
+    /// Time between reads of a secret without a lease.
     pub interval: Duration,
-    /// How long a lease that was replaced is kept before it is given back: requests under way still use it.
+    /// Time before a replaced lease is revoked: requests under way still use it.
     pub grace: Duration,
 }

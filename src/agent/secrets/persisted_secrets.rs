@@ -1,4 +1,4 @@
-//! The secrets of a store as they are to outlive a restart.
+//! Secrets of a registry in a file, for the next process.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -10,10 +10,10 @@ use tokio::sync::Notify;
 use zeroize::Zeroizing;
 
 use super::encrypted_file::{
-    BackgroundWriter, ChangeLevel, EncryptedFile, EncryptedFileError, FileRejected, LARGEST, PersistOptions,
+    BackgroundWriter, ChangeLevel, EncryptedFile, EncryptedFileError, FileRejected, MAX_CONTENT, PersistOptions,
 };
 use super::lease::{LeaseState, Step, is_certificate};
-use super::snapshot_format::{Content, SavedLease, TokenFingerprint, age};
+use super::snapshot_format::{SavedLease, Snapshot, TokenFingerprint, age_of};
 use super::{SecretFields, SecretRequest};
 use crate::agent::server_client::SecretLease;
 use crate::agent::state_file::KeyPurpose;
@@ -21,145 +21,155 @@ use crate::agent::token::{Generation, Lease, TokenWatch};
 use crate::clock::{Clock, ClockReading, millis};
 use crate::credential_watch::Availability;
 
-/// How the secrets of a store are kept over a restart.
+/// Options for secrets that are kept over a restart.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OfflineOptions {
-    /// Where.
+    /// The file and its key.
     pub persist: PersistOptions,
-    /// How old a secret without a lease may be that is used while the server does not answer.
-    pub stale: Duration,
+    /// Age up to which a secret without a lease is used while the server does not respond.
+    pub max_stale_age: Duration,
 }
 
-/// What is known of each secret. Clones share it.
+/// Saved state of each secret. Clones share it.
 #[derive(Debug, Clone)]
 pub(super) struct PersistedSecrets(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
     file: EncryptedFile,
-    stale: Duration,
-    pages: Mutex<Pages>,
+    max_stale_age: Duration,
+    records: Mutex<Records>,
     changed: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Pages {
-    /// The token of the last process.
-    mark: Option<TokenFingerprint>,
-    records: BTreeMap<SecretRequest, Record>,
+struct Records {
+    /// The token of the previous process.
+    fingerprint: Option<TokenFingerprint>,
+    secrets: BTreeMap<SecretRequest, SecretRecord>,
     changes: ChangeLevel,
 }
 
-/// What is known of a secret.
+/// Saved state of one secret.
 #[derive(Debug, Clone)]
-pub(super) struct Record {
+pub(super) struct SecretRecord {
     pub(super) data: Arc<SecretFields>,
-    /// When it was read, and how old it was by then.
+    /// When it was read by this process, or restored.
     pub(super) read: ClockReading,
-    pub(super) before: Duration,
+    /// Age at that time.
+    pub(super) age_at_read: Duration,
     pub(super) lease: Option<(SecretLease, LeaseState, Step)>,
-    /// The login that it was read with; `None` for that of the last process.
+    /// The login whose token read it; `None` for a login of the previous process.
     pub(super) login: Option<Generation>,
 }
 
-impl Record {
-    /// Time since it was read.
+impl SecretRecord {
+    /// Time since the server's response.
     pub(super) fn age(&self, now: ClockReading) -> Duration {
-        self.before + now.since(self.read)
+        self.age_at_read + now.since(self.read)
     }
 }
 
-/// One in the file.
+/// One secret in the file.
 #[derive(Serialize, Deserialize)]
-struct Saved<'a> {
+struct SavedSecret<'a> {
     request: Cow<'a, SecretRequest>,
-    at: u64,
+    /// Time of the server's response, in milliseconds since 1970.
+    #[serde(rename = "at")]
+    response_time: u64,
     lease: Option<(Cow<'a, str>, SavedLease)>,
     data: Cow<'a, SecretFields>,
 }
 
 impl PersistedSecrets {
-    /// An empty one, written to the file. What is in that is taken for the same `bound_to` alone.
+    /// Creates an empty set. The file is restored only for the same `bound_to`.
+    ///
+    /// # Errors
+    /// The crypto library derives no key from the configured one.
     pub(super) fn new(offline: &OfflineOptions, bound_to: &[&str]) -> Result<Self, EncryptedFileError> {
         let file = EncryptedFile::new(&offline.persist, KeyPurpose::Secrets, bound_to)?;
-        let (pages, changed) = (Mutex::default(), Notify::new());
-        Ok(Self(Arc::new(Inner { file, stale: offline.stale, pages, changed })))
+        let (records, changed) = (Mutex::default(), Notify::new());
+        Ok(Self(Arc::new(Inner { file, max_stale_age: offline.max_stale_age, records, changed })))
     }
 
-    fn pages(&self) -> MutexGuard<'_, Pages> {
-        self.0.pages.lock().unwrap_or_else(PoisonError::into_inner)
+    fn records(&self) -> MutexGuard<'_, Records> {
+        self.0.records.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes up what the last process kept.
+    /// Restores the secrets of the previous process.
     pub(super) async fn load(&self, now: ClockReading) {
-        let stale = self.0.stale;
-        let Some((mark, records)) = self.0.file.load(move |plain| taken(plain, stale, now)).await else { return };
-        tracing::info!(event = "secrets.resumed", secrets = records.len(), "secrets of the last process are taken up");
-        let mut pages = self.pages();
-        (pages.mark, pages.records) = (mark, records);
+        let max_age = self.0.max_stale_age;
+        let parse = move |json: &[u8]| deserialize(json, max_age, now);
+        let Some((fingerprint, records)) = self.0.file.load(parse).await else { return };
+        tracing::info!(
+            event = "secrets.resumed",
+            secrets = records.len(),
+            "secrets of the previous process are restored"
+        );
+        let mut state = self.records();
+        (state.fingerprint, state.secrets) = (fingerprint, records);
     }
 
-    /// What the last process knew of a secret, and its token then.
-    pub(super) fn known(&self, request: &SecretRequest) -> Option<(Record, Option<TokenFingerprint>)> {
-        let pages = self.pages();
-        let record = pages.records.get(request).filter(|record| record.login.is_none())?;
-        Some((record.clone(), pages.mark.clone()))
+    /// Returns a secret of the previous process, and its token at that time.
+    pub(super) fn restored(&self, request: &SecretRequest) -> Option<(SecretRecord, Option<TokenFingerprint>)> {
+        let state = self.records();
+        let record = state.secrets.get(request).filter(|record| record.login.is_none())?;
+        Some((record.clone(), state.fingerprint.clone()))
     }
 
-    pub(super) fn write(&self, request: &SecretRequest, record: Record) {
-        let mut pages = self.pages();
-        let same = pages.records.get(request).is_some_and(|there| {
-            there.login.is_some() && there.lease.is_none() && record.lease.is_none() && there.data == record.data
+    pub(super) fn insert(&self, request: &SecretRequest, record: SecretRecord) {
+        let mut state = self.records();
+        let is_same = state.secrets.get(request).is_some_and(|old| {
+            old.login.is_some() && old.lease.is_none() && record.lease.is_none() && old.data == record.data
         });
-        pages.records.insert(request.clone(), record);
-        self.note(&mut pages, if same { ChangeLevel::AgeOnly } else { ChangeLevel::Content });
+        state.secrets.insert(request.clone(), record);
+        self.record_change(&mut state, if is_same { ChangeLevel::AgeOnly } else { ChangeLevel::Content });
     }
 
-    pub(super) fn strike(&self, request: &SecretRequest) {
-        let mut pages = self.pages();
-        if pages.records.remove(request).is_some() {
-            self.note(&mut pages, ChangeLevel::Content);
+    pub(super) fn remove(&self, request: &SecretRequest) {
+        let mut state = self.records();
+        if state.secrets.remove(request).is_some() {
+            self.record_change(&mut state, ChangeLevel::Content);
         }
     }
 
-    /// Strikes what nobody has asked for since it was taken up.
-    pub(super) fn strike_unclaimed(&self, claimed: impl Fn(&SecretRequest) -> bool) {
-        let mut pages = self.pages();
-        let before = pages.records.len();
-        pages.records.retain(|request, _| claimed(request));
-        if pages.records.len() < before {
-            self.note(&mut pages, ChangeLevel::Content);
+    /// Removes the secrets that nobody has requested since they were restored.
+    pub(super) fn retain(&self, is_used: impl Fn(&SecretRequest) -> bool) {
+        let mut state = self.records();
+        let before = state.secrets.len();
+        state.secrets.retain(|request, _| is_used(request));
+        if state.secrets.len() < before {
+            self.record_change(&mut state, ChangeLevel::Content);
         }
     }
 
-    fn note(&self, pages: &mut Pages, changes: ChangeLevel) {
-        if changes > pages.changes {
-            pages.changes = changes;
+    fn record_change(&self, state: &mut Records, changes: ChangeLevel) {
+        if changes > state.changes {
+            state.changes = changes;
             self.0.changed.notify_one();
         }
     }
 
-    /// What writes it.
     pub(super) fn writer(&self) -> BackgroundWriter {
         BackgroundWriter::new(self.0.file.clone())
     }
 
-    /// Has it written when there is something new, for as long as this is polled.
-    pub(super) async fn keep(&self, clock: &Clock, tokens: &TokenWatch, writer: &mut BackgroundWriter) {
+    /// Saves changes for as long as the future is polled.
+    pub(super) async fn save_changes(&self, clock: &Clock, tokens: &TokenWatch, writer: &mut BackgroundWriter) {
         loop {
             tokio::select! {
-                () = self.0.changed.notified() => writer.changed(clock.now(), self.pages().changes),
-                () = writer.time(clock) => self.save(clock.now(), tokens, writer),
+                () = self.0.changed.notified() => writer.schedule(clock.now(), self.records().changes),
+                () = writer.wait_until_due(clock) => self.save(clock.now(), tokens, writer),
             }
         }
     }
 
-    /// Writes what was not written yet.
+    /// Saves what was not saved yet.
     pub(super) async fn finish(&self, clock: &Clock, tokens: &TokenWatch, mut writer: BackgroundWriter) {
-        writer.changed(clock.now(), self.pages().changes);
-        if writer.settled(clock).await {
+        writer.schedule(clock.now(), self.records().changes);
+        if writer.finish_write(clock).await {
             self.save(clock.now(), tokens, &mut writer);
-            writer.settled(clock).await;
+            writer.finish_write(clock).await;
         }
     }
 
@@ -168,61 +178,63 @@ impl PersistedSecrets {
             Availability::Available(token) => Some(token),
             Availability::Unavailable { .. } => None,
         };
-        let (mut records, before) = {
-            let mut pages = self.pages();
-            pages.changes = ChangeLevel::None;
-            (pages.records.clone(), pages.mark.clone())
+        let (mut secrets, previous) = {
+            let mut state = self.records();
+            state.changes = ChangeLevel::None;
+            (state.secrets.clone(), state.fingerprint.clone())
         };
         let login = token.as_ref().map(|token| token.generation);
-        // What was leased with another token has ended with it.
-        let same = token.as_ref().is_none_or(|token| before.as_ref().is_some_and(|mark| mark.is(token)));
-        records.retain(|_, its| its.lease.is_none() || if its.login.is_some() { its.login == login } else { same });
-        let mark = token.as_deref().map(TokenFingerprint::of).or(before);
-        writer.write(move || plain(&records, mark, now));
+        // A lease ends with the token that requested it.
+        let is_same = token.as_ref().is_none_or(|token| previous.as_ref().is_some_and(|saved| saved.matches(token)));
+        secrets.retain(|_, secret| {
+            secret.lease.is_none() || if secret.login.is_some() { secret.login == login } else { is_same }
+        });
+        let fingerprint = token.as_deref().map(TokenFingerprint::new).or(previous);
+        writer.write(move || serialize(&secrets, fingerprint, now));
     }
 }
 
-fn plain(
-    records: &BTreeMap<SecretRequest, Record>,
-    mark: Option<TokenFingerprint>,
+/// Serializes secrets as JSON; `None` where they exceed a file's bounds, which is logged.
+fn serialize(
+    secrets: &BTreeMap<SecretRequest, SecretRecord>,
+    fingerprint: Option<TokenFingerprint>,
     now: ClockReading,
 ) -> Option<Zeroizing<Vec<u8>>> {
     let wall = millis(now.wall);
-    let saved = |(request, record)| saved(request, record, wall, now);
-    let content = Content::new(now, mark, records.iter().map(saved).collect());
-    let mut room = Room(0);
-    if serde_json::to_writer(&mut room, &content).is_err() {
+    let secrets = secrets.iter().map(|(request, record)| SavedSecret::new(request, record, wall, now));
+    let snapshot = Snapshot::new(now, fingerprint, secrets.collect());
+    let mut size = SizeCounter(0);
+    if serde_json::to_writer(&mut size, &snapshot).is_err() {
         tracing::warn!(
             event = "secrets.state.failed",
             what = "kept secrets",
-            error = "they are more than a file may hold",
-            "a restart may lack what is kept now"
+            error = "the secrets exceed the size of the file",
+            "the state was not saved; a restart may lose it"
         );
         return None;
     }
-    let mut plain = Zeroizing::new(Vec::with_capacity(room.0));
-    serde_json::to_writer(&mut *plain, &content).ok()?;
-    Some(plain)
+    let mut json = Zeroizing::new(Vec::with_capacity(size.0));
+    serde_json::to_writer(&mut *json, &snapshot).ok()?;
+    Some(json)
 }
 
-fn saved<'a>(request: &'a SecretRequest, record: &'a Record, wall: u64, now: ClockReading) -> Saved<'a> {
-    Saved {
-        request: Cow::Borrowed(request),
-        at: wall.saturating_sub(u64::try_from(record.age(now).as_millis()).unwrap_or(u64::MAX)),
-        lease: record.lease.as_ref().map(|(lease, lease_state, next)| {
-            (Cow::Borrowed(lease.id.as_str()), SavedLease::of(lease_state, *next, now))
-        }),
-        data: Cow::Borrowed(&record.data),
+impl<'a> SavedSecret<'a> {
+    fn new(request: &'a SecretRequest, record: &'a SecretRecord, wall: u64, now: ClockReading) -> Self {
+        let age = u64::try_from(record.age(now).as_millis()).unwrap_or(u64::MAX);
+        let lease = record.lease.as_ref();
+        let lease = lease.map(|(lease, state, next)| (lease.id.as_str().into(), SavedLease::new(state, *next, now)));
+        let (request, data) = (Cow::Borrowed(request), Cow::Borrowed(&*record.data));
+        Self { request, response_time: wall.saturating_sub(age), lease, data }
     }
 }
 
-/// Counts what is written to it, and takes no more than a file may hold.
-struct Room(usize);
+/// Counts the bytes that are written to it, and fails above [`MAX_CONTENT`].
+struct SizeCounter(usize);
 
-impl std::io::Write for Room {
+impl std::io::Write for SizeCounter {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         self.0 += bytes.len();
-        if self.0 > LARGEST { Err(std::io::ErrorKind::FileTooLarge.into()) } else { Ok(bytes.len()) }
+        if self.0 > MAX_CONTENT { Err(std::io::ErrorKind::FileTooLarge.into()) } else { Ok(bytes.len()) }
     }
 
     fn flush(&mut self) -> std::io::Result<()> {
@@ -230,26 +242,27 @@ impl std::io::Write for Room {
     }
 }
 
-type Taken = (Option<TokenFingerprint>, BTreeMap<SecretRequest, Record>);
+type Restored = (Option<TokenFingerprint>, BTreeMap<SecretRequest, SecretRecord>);
 
-fn taken(plain: &[u8], stale: Duration, now: ClockReading) -> Result<Taken, FileRejected> {
-    let content: Content<Saved<'_>> = serde_json::from_slice(plain).map_err(|_| FileRejected::Shape)?;
-    let content = content.in_time(now)?;
-    let record = |saved: Saved<'_>| {
+/// Parses saved secrets. Leaves out leases that have ended, and other secrets older than `max_age`.
+fn deserialize(json: &[u8], max_age: Duration, now: ClockReading) -> Result<Restored, FileRejected> {
+    let snapshot: Snapshot<SavedSecret<'_>> = serde_json::from_slice(json).map_err(|_| FileRejected::Format)?;
+    let snapshot = snapshot.check_clock(now)?;
+    let record = |saved: SavedSecret<'_>| {
         let lease = match saved.lease {
-            Some((id, lease_state)) => {
-                let (lease_state, next) = lease_state.taken_up(now)?;
-                // It is renewed for as long as it was first given.
-                let lease = Lease { ttl: lease_state.first, renewable: lease_state.lease.renewable };
-                Some((SecretLease { id: id.into_owned(), lease }, lease_state, next))
+            Some((id, saved_lease)) => {
+                let (state, next) = saved_lease.restore(now)?;
+                // Renewals request the initial duration.
+                let lease = Lease { ttl: state.initial_ttl, renewable: state.lease.renewable };
+                Some((SecretLease { id: id.into_owned(), lease }, state, next))
             }
             None => None,
         };
-        let before = age(saved.at, now);
+        let age_at_read = age_of(saved.response_time, now);
         let data = Arc::new(saved.data.into_owned());
-        let usable = lease.is_some() || before <= stale || is_certificate(&data);
-        let record = Record { data, read: now, before, lease, login: None };
-        usable.then(|| (saved.request.into_owned(), record))
+        let is_usable = lease.is_some() || age_at_read <= max_age || is_certificate(&data);
+        let record = SecretRecord { data, read: now, age_at_read, lease, login: None };
+        is_usable.then(|| (saved.request.into_owned(), record))
     };
-    Ok((content.token, content.kept.into_iter().filter_map(record).collect()))
+    Ok((snapshot.token, snapshot.entries.into_iter().filter_map(record).collect()))
 }

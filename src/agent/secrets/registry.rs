@@ -1,4 +1,4 @@
-//! The secrets that somebody uses, each kept once however many use it, through one session.
+//! Registry of the secrets that templates use: each is read and renewed once, however many use it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,7 +12,7 @@ use super::circuit_breaker::CircuitBreaker;
 use super::encrypted_file::EncryptedFileError;
 use super::persisted_secrets::{OfflineOptions, PersistedSecrets};
 use super::renewer::{SecretRenewer, SecretRenewerDeps};
-use super::retry::RetryBudget;
+use super::retry::QuickRetryBudget;
 use super::{SecretOptions, SecretRequest, SecretResponse};
 use crate::agent::server_client::ServerClient;
 use crate::agent::token::TokenWatch;
@@ -20,239 +20,239 @@ use crate::clock::Clock;
 use crate::credential_watch::{CredentialWatch, RefreshSignal, credential_channel};
 use crate::metrics::Metrics;
 
-/// Where the secrets of a store come from.
+/// Collaborators of a [`SecretRegistry`].
 #[derive(Debug, Clone)]
 pub struct SecretRegistryDeps {
-    /// The server.
+    /// Client of the session's server.
     pub upstream: ServerClient,
     /// The session's token.
     pub tokens: TokenWatch,
-    /// Rings the session: the server says that its token is dead.
+    /// Requests a check by the session after the server refused its token.
     pub session: RefreshSignal,
     /// The namespace of the server; `None` for the root.
     pub namespace: Option<String>,
-    /// How often a secret without a lease is looked at.
+    /// Time between reads of a secret without a lease.
     pub interval: Duration,
-    /// Where the time comes from.
+    /// Source of the current time.
     pub clock: Clock,
-    /// Where calls are counted.
+    /// Metrics that this work updates.
     pub metrics: Metrics,
-    /// How they are kept over a restart, if they are; and what that is bound to, the server apart.
+    /// Options for keeping secrets over a restart, and the names that the file is bound to besides the server's address.
     pub offline: Option<(OfflineOptions, Vec<String>)>,
 }
 
-/// Hands out secrets. Clones share them.
+/// Hands out subscriptions to secrets. Clones share the secrets.
 #[derive(Debug, Clone)]
 pub struct SecretRegistry(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    origin: SecretRegistryDeps,
+    deps: SecretRegistryDeps,
     circuit_breaker: CircuitBreaker,
-    retry_budget: RetryBudget,
-    kept: Mutex<BTreeMap<SecretRequest, Kept>>,
-    orders: mpsc::UnboundedSender<Order>,
+    retry_budget: QuickRetryBudget,
+    secrets: Mutex<BTreeMap<SecretRequest, SharedSecret>>,
+    commands: mpsc::UnboundedSender<Command>,
 }
 
-/// A secret that is kept, or was used until just now.
+/// A secret with subscriptions, or with none for less than [`LINGER`].
 #[derive(Debug)]
-struct Kept {
+struct SharedSecret {
     watch: CredentialWatch<SecretResponse>,
-    uses: usize,
+    subscriptions: usize,
     stop: CancellationToken,
 }
 
 #[derive(Debug)]
-enum Order {
-    Keep(Box<SecretRenewer<SecretResponse>>, CancellationToken),
-    Unused(SecretRequest),
+enum Command {
+    Run(Box<SecretRenewer<SecretResponse>>, CancellationToken),
+    Unsubscribed(SecretRequest),
 }
 
-/// The keepers of a store, which run as one task.
+/// Runs the renewers of a registry as one task.
 #[derive(Debug)]
 pub struct RegistryWorker {
     clock: Clock,
-    orders: mpsc::UnboundedReceiver<Order>,
+    commands: mpsc::UnboundedReceiver<Command>,
     tokens: TokenWatch,
     persisted: Option<PersistedSecrets>,
-    inner: std::sync::Weak<Inner>,
+    registry: std::sync::Weak<Inner>,
 }
 
-/// The use of one secret. While there is one the secret is kept.
+/// A subscription to one secret, which is renewed while there is one.
 #[derive(Debug)]
 pub struct Subscription {
     /// The secret.
     pub watch: CredentialWatch<SecretResponse>,
     request: SecretRequest,
-    store: SecretRegistry,
+    registry: SecretRegistry,
 }
 
 impl SecretRegistry {
-    /// A store that keeps nothing yet, and what keeps for it.
+    /// Creates an empty registry and its worker.
     ///
     /// # Errors
-    /// No key could be made of the one that is given to keep secrets over a restart.
-    pub fn new(origin: SecretRegistryDeps) -> Result<(Self, RegistryWorker), EncryptedFileError> {
-        let (sender, orders) = mpsc::unbounded_channel();
-        let clock = origin.clock.clone();
-        let (circuit_breaker, tokens) = (CircuitBreaker::new(clock.clone()), origin.tokens.clone());
-        let persisted = match &origin.offline {
+    /// The crypto library derives no key for the file that keeps secrets over a restart.
+    pub fn new(deps: SecretRegistryDeps) -> Result<(Self, RegistryWorker), EncryptedFileError> {
+        let (sender, commands) = mpsc::unbounded_channel();
+        let clock = deps.clock.clone();
+        let (circuit_breaker, tokens) = (CircuitBreaker::new(clock.clone()), deps.tokens.clone());
+        let persisted = match &deps.offline {
             None => None,
             Some((offline, bound)) => {
-                let names: Vec<_> = bound.iter().map(String::as_str).chain([origin.upstream.address()]).collect();
+                let names: Vec<_> = bound.iter().map(String::as_str).chain([deps.upstream.address()]).collect();
                 Some(PersistedSecrets::new(offline, &names)?)
             }
         };
         let inner = Arc::new(Inner {
-            origin,
+            deps,
             circuit_breaker,
-            retry_budget: RetryBudget::default(),
-            kept: Mutex::default(),
-            orders: sender,
+            retry_budget: QuickRetryBudget::default(),
+            secrets: Mutex::default(),
+            commands: sender,
         });
-        let keepers = RegistryWorker { clock, orders, tokens, persisted, inner: Arc::downgrade(&inner) };
+        let keepers = RegistryWorker { clock, commands, tokens, persisted, registry: Arc::downgrade(&inner) };
         Ok((Self(inner), keepers))
     }
 
-    /// Uses a secret: it is read, if nobody uses it yet, and kept until a minute after the last use has ended.
+    /// Subscribes to a secret. The first subscription reads it; it is renewed until [`LINGER`] after the last one has ended.
     pub fn subscribe(&self, request: &SecretRequest) -> Subscription {
-        let mut kept = self.0.kept();
-        if let Some(there) = kept.get_mut(request) {
-            there.uses += 1;
-            return Subscription { watch: there.watch.clone(), request: request.clone(), store: self.clone() };
+        let mut secrets = self.0.secrets();
+        if let Some(secret) = secrets.get_mut(request) {
+            secret.subscriptions += 1;
+            return Subscription { watch: secret.watch.clone(), request: request.clone(), registry: self.clone() };
         }
-        let origin = &self.0.origin;
+        let deps = &self.0.deps;
         let (publisher, watch) = credential_channel(&format!("the secret {} has not been read yet", request.path));
         let options = SecretOptions {
             name: request.path.clone(),
             label: "templates".to_owned(),
             request: request.clone(),
             field: String::new(),
-            namespace: origin.namespace.clone(),
-            interval: origin.interval,
+            namespace: deps.namespace.clone(),
+            interval: deps.interval,
             grace: GRACE,
         };
-        let deps = SecretRenewerDeps {
+        let renewer_deps = SecretRenewerDeps {
             publisher,
-            view: |_, answer, _| Ok(answer.clone()),
-            upstream: origin.upstream.clone(),
-            tokens: origin.tokens.clone(),
-            session: origin.session.clone(),
-            refresh_signal: RefreshSignal::new(origin.clock.clone()),
-            clock: origin.clock.clone(),
+            projection: |_, answer, _| Ok(answer.clone()),
+            upstream: deps.upstream.clone(),
+            tokens: deps.tokens.clone(),
+            session: deps.session.clone(),
+            refresh_signal: RefreshSignal::new(deps.clock.clone()),
+            clock: deps.clock.clone(),
             health: None,
             circuit_breaker: Some(self.0.circuit_breaker.clone()),
             retry_budget: self.0.retry_budget.clone(),
-            metrics: origin.metrics.clone(),
+            metrics: deps.metrics.clone(),
         };
         let stop = CancellationToken::new();
-        kept.insert(request.clone(), Kept { watch: watch.clone(), uses: 1, stop: stop.clone() });
-        // Where nothing keeps any more, the process is about to end.
-        let _ = self.0.orders.send(Order::Keep(Box::new(SecretRenewer::new(options, deps)), stop));
-        Subscription { watch, request: request.clone(), store: self.clone() }
+        secrets.insert(request.clone(), SharedSecret { watch: watch.clone(), subscriptions: 1, stop: stop.clone() });
+        // Sending only fails during shutdown.
+        let _ = self.0.commands.send(Command::Run(Box::new(SecretRenewer::new(options, renewer_deps)), stop));
+        Subscription { watch, request: request.clone(), registry: self.clone() }
     }
 
-    /// How many secrets are kept.
+    /// Number of secrets.
     pub fn len(&self) -> usize {
-        self.0.kept().len()
+        self.0.secrets().len()
     }
 
-    /// Whether none is.
+    /// Returns true if there is no secret.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
 impl Inner {
-    fn kept(&self) -> MutexGuard<'_, BTreeMap<SecretRequest, Kept>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn secrets(&self) -> MutexGuard<'_, BTreeMap<SecretRequest, SharedSecret>> {
+        self.secrets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Subscription {
     fn drop(&mut self) {
-        let mut kept = self.store.0.kept();
-        if let Some(there) = kept.get_mut(&self.request) {
-            there.uses = there.uses.saturating_sub(1);
-            if there.uses == 0 {
-                let _ = self.store.0.orders.send(Order::Unused(self.request.clone()));
+        let mut secrets = self.registry.0.secrets();
+        if let Some(secret) = secrets.get_mut(&self.request) {
+            secret.subscriptions = secret.subscriptions.saturating_sub(1);
+            if secret.subscriptions == 0 {
+                let _ = self.registry.0.commands.send(Command::Unsubscribed(self.request.clone()));
             }
         }
     }
 }
 
 impl RegistryWorker {
-    /// Keeps the secrets that are used, until `stop` is cancelled, and writes them down where they outlive a restart. Leases are left to their own end: what was made of them may
-    /// outlive this process.
+    /// Runs the renewers until `stop` is cancelled, and saves the secrets if a file is configured. Leases are not revoked: outputs
+    /// that were rendered from them may outlive this process.
     pub async fn run(mut self, stop: CancellationToken) {
         let (clock, tokens) = (self.clock.clone(), self.tokens.clone());
-        let Some(persisted) = self.persisted.clone() else { return self.keep(stop).await };
+        let Some(persisted) = self.persisted.clone() else { return self.run_renewers(stop).await };
         let mut writer = persisted.writer();
         persisted.load(clock.now()).await;
         tokio::select! {
-            () = self.keep(stop) => {}
-            () = persisted.keep(&clock, &tokens, &mut writer) => {}
+            () = self.run_renewers(stop) => {}
+            () = persisted.save_changes(&clock, &tokens, &mut writer) => {}
         }
         persisted.finish(&clock, &tokens, writer).await;
     }
 
-    async fn keep(&mut self, stop: CancellationToken) {
-        let mut running = JoinSet::new();
+    async fn run_renewers(&mut self, stop: CancellationToken) {
+        let mut renewers = JoinSet::new();
         let mut lingering = JoinSet::new();
         let clock = self.clock.clone();
         if self.persisted.is_some() {
-            lingering.spawn(after_a_while(clock.clone(), None));
+            lingering.spawn(linger(clock.clone(), None));
         }
         loop {
             tokio::select! {
                 () = stop.cancelled() => break,
-                order = self.orders.recv() => match order {
-                    Some(Order::Keep(keeper, ended)) => {
-                        let keeper = match &self.persisted {
-                            Some(persisted) => (*keeper).resuming(persisted),
-                            None => *keeper,
+                command = self.commands.recv() => match command {
+                    Some(Command::Run(renewer, stop)) => {
+                        let renewer = match &self.persisted {
+                            Some(persisted) => (*renewer).with_persistence(persisted),
+                            None => *renewer,
                         };
-                        running.spawn(keeper.run(ended));
+                        renewers.spawn(renewer.run(stop));
                     }
-                    Some(Order::Unused(request)) => {
-                        lingering.spawn(after_a_while(clock.clone(), Some(request)));
+                    Some(Command::Unsubscribed(request)) => {
+                        lingering.spawn(linger(clock.clone(), Some(request)));
                     }
                     None => break,
                 },
-                Some(_) = running.join_next() => {}
-                Some(Ok(over)) = lingering.join_next() => self.let_go(over.as_ref()),
+                Some(_) = renewers.join_next() => {}
+                Some(Ok(request)) = lingering.join_next() => self.remove_unused(request.as_ref()),
             }
         }
     }
 
-    /// Lets go of a secret that nobody uses; of what the last process kept and nobody has asked for.
-    fn let_go(&self, over: Option<&SecretRequest>) {
-        let Some(inner) = self.inner.upgrade() else { return };
-        let mut kept = inner.kept();
-        match (over, &self.persisted) {
+    /// Removes a secret without subscriptions; with `None`, restored secrets that nobody has requested.
+    fn remove_unused(&self, request: Option<&SecretRequest>) {
+        let Some(registry) = self.registry.upgrade() else { return };
+        let mut secrets = registry.secrets();
+        match (request, &self.persisted) {
             (Some(request), persisted) => {
-                if kept.get(request).is_some_and(|there| there.uses == 0)
-                    && let Some(there) = kept.remove(request)
+                if secrets.get(request).is_some_and(|secret| secret.subscriptions == 0)
+                    && let Some(secret) = secrets.remove(request)
                 {
-                    there.stop.cancel();
+                    secret.stop.cancel();
                     if let Some(persisted) = persisted {
-                        persisted.strike(request);
+                        persisted.remove(request);
                     }
                 }
             }
-            (None, Some(persisted)) => persisted.strike_unclaimed(|request| kept.contains_key(request)),
+            (None, Some(persisted)) => persisted.retain(|request| secrets.contains_key(request)),
             (None, None) => {}
         }
     }
 }
 
-async fn after_a_while(clock: Clock, request: Option<SecretRequest>) -> Option<SecretRequest> {
+async fn linger(clock: Clock, request: Option<SecretRequest>) -> Option<SecretRequest> {
     clock.sleep(LINGER).await;
     request
 }
 
-/// How long a secret is kept that nobody uses: a reload ends a use and begins it again.
+/// Time that an unused secret is kept: a reload ends a subscription and starts it again.
 const LINGER: Duration = Duration::from_mins(1);
 
-/// How long a lease that was replaced is kept before it is given back: programs may read late what was made of the next one.
+/// Time before a replaced lease is revoked: programs may read late what was rendered from its successor.
 const GRACE: Duration = Duration::from_hours(1);

@@ -1,4 +1,4 @@
-//! Schedule of a secret's retries: a pure function of the failure, and of the budget that the secrets of one session share.
+//! Schedule of a secret's retries: a pure function of the failure and of the budget that the secrets of one session share.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -8,10 +8,10 @@ use crate::agent::token_lifecycle::retry_budget::MAX_WAIT;
 use crate::backoff::Backoff;
 use crate::clock::ClockReading;
 
-/// FileRejected a read gave no secret.
+/// Kind of a failed read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ReadFailure {
-    /// The server did not answer, or said that it is in trouble.
+    /// The server did not respond, or reported an outage.
     Outage,
     /// The server refused a call that was made with this token.
     Refused(Generation),
@@ -22,7 +22,7 @@ pub(super) enum ReadFailure {
 /// Retries of one secret.
 #[derive(Debug)]
 pub(super) struct RetrySchedule {
-    /// Failures of the same sort in a row.
+    /// Consecutive failures of the same kind.
     failures: u32,
     last: Option<ReadFailure>,
     not_before: ClockReading,
@@ -46,15 +46,15 @@ impl RetrySchedule {
         failure: ReadFailure,
         retry_after: Option<Duration>,
         interval: Duration,
-        budget: &RetryBudget,
+        budget: &QuickRetryBudget,
         unit: f64,
     ) {
         if self.last.is_none_or(|last| std::mem::discriminant(&last) != std::mem::discriminant(&failure)) {
             self.failures = 0;
         }
         self.last = Some(failure);
-        let slow = interval.clamp(SHORTEST_CAP, LONGEST_CAP);
-        let own = match failure {
+        let slow = interval.clamp(MIN_WAIT_BOUND, MAX_WAIT_BOUND);
+        let wait = match failure {
             ReadFailure::Outage => Backoff::UPSTREAM.after(self.failures).next(unit),
             ReadFailure::Unusable => slow.mul_f64(0.1f64.mul_add(unit, 0.9)),
             ReadFailure::Refused(_) => {
@@ -67,8 +67,9 @@ impl RetrySchedule {
             }
         };
         self.failures = self.failures.saturating_add(1);
-        let asked = retry_after.map(|asked| asked.clamp(Duration::from_secs(1), MAX_WAIT).mul_f64(1.0 + unit / 2.0));
-        self.not_before = now + asked.map_or(own, |asked| asked.max(own));
+        let requested =
+            retry_after.map(|requested| requested.clamp(Duration::from_secs(1), MAX_WAIT).mul_f64(1.0 + unit / 2.0));
+        self.not_before = now + requested.map_or(wait, |requested| requested.max(wait));
     }
 
     /// Earliest time of the next try.
@@ -85,49 +86,49 @@ impl RetrySchedule {
     }
 }
 
-/// Retries that come sooner than a healthy secret's next look, for all secrets of a session together. Clones share it.
+/// Budget of retries that come sooner than a healthy secret's next read, for all secrets of a session. Clones share it.
 ///
 /// A session may keep hundreds of secrets. When a policy is withdrawn they all fail at once; without a common bound each of
 /// them would make its own series of quick retries.
 #[derive(Debug, Clone, Default)]
-pub struct RetryBudget(Arc<Mutex<Budget>>);
+pub struct QuickRetryBudget(Arc<Mutex<Budget>>);
 
 #[derive(Debug)]
 struct Budget {
-    left: u32,
+    remaining: u32,
     refilled: Option<ClockReading>,
     suspected: Option<ClockReading>,
 }
 
 impl Default for Budget {
     fn default() -> Self {
-        Self { left: QUICK_RETRIES, refilled: None, suspected: None }
+        Self { remaining: QUICK_RETRIES, refilled: None, suspected: None }
     }
 }
 
-impl RetryBudget {
+impl QuickRetryBudget {
     fn try_take(&self, now: ClockReading) -> bool {
         let mut budget = self.lock();
         let mut refilled = budget.refilled.unwrap_or(now);
-        while budget.left < QUICK_RETRIES && now.since(refilled) >= REFILL {
-            budget.left += 1;
+        while budget.remaining < QUICK_RETRIES && now.since(refilled) >= REFILL {
+            budget.remaining += 1;
             refilled = refilled + REFILL;
         }
-        budget.refilled = Some(if budget.left == QUICK_RETRIES { now } else { refilled });
-        let taken = budget.left > 0;
-        budget.left = budget.left.saturating_sub(1);
-        taken
+        budget.refilled = Some(if budget.remaining == QUICK_RETRIES { now } else { refilled });
+        let is_taken = budget.remaining > 0;
+        budget.remaining = budget.remaining.saturating_sub(1);
+        is_taken
     }
 
     /// True if a refusal that may be the policy's shall have the session check its token. At most once in two minutes,
     /// as for the API proxy: a policy that always refuses must not use up the checks that a dead token needs.
     pub(super) fn may_suspect_token(&self, now: ClockReading) -> bool {
         let mut budget = self.lock();
-        let due = budget.suspected.is_none_or(|last| now.since(last) >= SUSPICIONS_APART);
-        if due {
+        let is_due = budget.suspected.is_none_or(|last| now.since(last) >= SUSPICION_INTERVAL);
+        if is_due {
             budget.suspected = Some(now);
         }
-        due
+        is_due
     }
 
     fn lock(&self) -> MutexGuard<'_, Budget> {
@@ -135,15 +136,15 @@ impl RetryBudget {
     }
 }
 
-/// Quick retries at once, then one each [`REFILL`]: at most 120 in any hour.
+/// Size of the budget; one retry is added each [`REFILL`]: at most 120 in any hour.
 const QUICK_RETRIES: u32 = 60;
 const REFILL: Duration = Duration::from_mins(1);
 
-const SUSPICIONS_APART: Duration = Duration::from_mins(2);
+const SUSPICION_INTERVAL: Duration = Duration::from_mins(2);
 
 /// Bounds of the longest wait while the server answers, whatever the interval is.
-const SHORTEST_CAP: Duration = Duration::from_secs(5);
-const LONGEST_CAP: Duration = Duration::from_mins(5);
+const MIN_WAIT_BOUND: Duration = Duration::from_secs(5);
+const MAX_WAIT_BOUND: Duration = Duration::from_mins(5);
 
 #[cfg(test)]
 mod tests {
@@ -161,7 +162,7 @@ mod tests {
     fn a_refused_read_is_retried_quickly_and_never_later_than_the_interval() {
         let refused = ReadFailure::Refused(Generation::new());
         let check = |interval: Duration, unit: f64, wanted: &[u64]| {
-            let (mut retries, budget) = (RetrySchedule::new(at(0)), RetryBudget::default());
+            let (mut retries, budget) = (RetrySchedule::new(at(0)), QuickRetryBudget::default());
             let waits: Vec<_> = (0..wanted.len())
                 .map(|_| {
                     retries.failed(at(0), refused, None, interval, &budget, unit);
@@ -178,7 +179,7 @@ mod tests {
 
     #[test]
     fn many_secrets_share_the_quick_retries() {
-        let (refused, budget) = (ReadFailure::Refused(Generation::new()), RetryBudget::default());
+        let (refused, budget) = (ReadFailure::Refused(Generation::new()), QuickRetryBudget::default());
         let quick = |now: u64| {
             let mut retries = RetrySchedule::new(at(now));
             retries.failed(at(now), refused, None, MINUTES, &budget, 1.0);
@@ -191,7 +192,7 @@ mod tests {
 
     #[test]
     fn an_outage_backs_off_alone_and_a_requested_wait_is_kept() {
-        let (mut retries, budget) = (RetrySchedule::new(at(0)), RetryBudget::default());
+        let (mut retries, budget) = (RetrySchedule::new(at(0)), QuickRetryBudget::default());
         for _ in 0..20 {
             retries.failed(at(0), ReadFailure::Outage, None, MINUTES, &budget, 1.0);
         }
@@ -206,8 +207,8 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_a_reason_to_check_the_token_now_and_then() {
-        let budget = RetryBudget::default();
+    fn refusals_request_a_check_of_the_token_every_two_minutes() {
+        let budget = QuickRetryBudget::default();
         let due: Vec<_> = (0..300).filter(|second| budget.may_suspect_token(at(*second))).collect();
         assert_eq!(due, [0, 120, 240]);
     }

@@ -1,4 +1,4 @@
-//! What of a secret outlives a restart, and what is taken of it.
+//! Format of saved secrets and leases, shared by templates' secrets and the response cache.
 
 use std::time::Duration;
 
@@ -11,100 +11,110 @@ use super::lease::{LeaseState, Step};
 use crate::agent::token::{Lease, Token};
 use crate::clock::{ClockReading, millis};
 
-/// What a file holds. Times are in milliseconds since 1970 by the wall clock.
+/// Content of a file. Times are in milliseconds since 1970 by the wall clock.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Content<E> {
-    saved: u64,
-    /// The session's token then.
-    pub(super) token: Option<TokenFingerprint>,
-    pub(super) kept: Vec<E>,
+pub(in crate::agent) struct Snapshot<E> {
+    #[serde(rename = "saved")]
+    saved_at: u64,
+    /// The session's token at that time.
+    pub(in crate::agent) token: Option<TokenFingerprint>,
+    #[serde(rename = "kept")]
+    pub(in crate::agent) entries: Vec<E>,
 }
 
-impl<E> Content<E> {
-    pub(super) fn new(now: ClockReading, token: Option<TokenFingerprint>, kept: Vec<E>) -> Self {
-        Self { saved: millis(now.wall), token, kept }
+impl<E> Snapshot<E> {
+    pub(in crate::agent) fn new(now: ClockReading, token: Option<TokenFingerprint>, entries: Vec<E>) -> Self {
+        Self { saved_at: millis(now.wall), token, entries }
     }
 
-    /// Anonymous knows how old things are where the clock is behind.
-    pub(super) fn in_time(self, now: ClockReading) -> Result<Self, FileRejected> {
-        if self.saved > millis(now.wall).saturating_add(CLOCK_SLACK) { Err(FileRejected::Clock) } else { Ok(self) }
+    /// Refuses a snapshot from the future: with the clock set back, ages cannot be computed.
+    ///
+    /// # Errors
+    /// The clock is behind the last write.
+    pub(in crate::agent) fn check_clock(self, now: ClockReading) -> Result<Self, FileRejected> {
+        if self.saved_at > millis(now.wall).saturating_add(CLOCK_SLACK) { Err(FileRejected::Clock) } else { Ok(self) }
     }
 }
 
-/// Tells one token from another without holding it, and when it ends.
+/// Hash and end of a token: recognises the token without containing it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct TokenFingerprint {
+pub(in crate::agent) struct TokenFingerprint {
     hash: [u8; 32],
-    ends: Option<u64>,
+    #[serde(rename = "ends")]
+    expires: Option<u64>,
 }
 
 impl TokenFingerprint {
-    pub(super) fn of(token: &Token) -> Self {
+    pub(in crate::agent) fn new(token: &Token) -> Self {
         let text = token.secret.secret().expose_secret();
         let mut hash = [0; 32];
         hash.copy_from_slice(digest(&SHA256, text.as_bytes()).as_ref());
-        Self { hash, ends: token.expires.map(|ends| millis(ends.wall)) }
+        Self { hash, expires: token.expires.map(|end| millis(end.wall)) }
     }
 
-    pub(super) fn is(&self, token: &Token) -> bool {
-        self.hash == Self::of(token).hash
+    pub(in crate::agent) fn matches(&self, token: &Token) -> bool {
+        self.hash == Self::new(token).hash
     }
 
-    /// Whether its own end has not come.
-    pub(super) fn lives(&self, now: ClockReading) -> bool {
-        self.ends.is_none_or(|ends| ends > millis(now.wall))
+    /// Returns true before the token's end.
+    pub(in crate::agent) fn is_alive(&self, now: ClockReading) -> bool {
+        self.expires.is_none_or(|expires| expires > millis(now.wall))
     }
 }
 
-/// A lease as it is kept.
+/// A lease in a file. Durations are in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct SavedLease {
-    ends: u64,
-    left: u64,
-    first: u64,
+pub(in crate::agent) struct SavedLease {
+    #[serde(rename = "ends")]
+    expires: u64,
+    #[serde(rename = "left")]
+    remaining: u64,
+    #[serde(rename = "first")]
+    initial_ttl: u64,
     renewable: bool,
-    /// When another is got; `None` for one that is renewed.
-    read: Option<u64>,
+    /// Time when another lease is requested; `None` for one that is renewed.
+    #[serde(rename = "read")]
+    read_at: Option<u64>,
 }
 
 impl SavedLease {
-    pub(super) fn of(lease_state: &LeaseState, next: Step, now: ClockReading) -> Self {
+    pub(in crate::agent) fn new(state: &LeaseState, next: Step, now: ClockReading) -> Self {
         let wall = millis(now.wall);
-        let span = |span: Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
-        let left = span(now.until(lease_state.ends()));
-        let read = match next {
-            Step::ReadAt(at) => Some(wall.saturating_add(span(now.until(at)))),
+        let to_millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+        let remaining = to_millis(now.until(state.ends()));
+        let read_at = match next {
+            Step::ReadAt(at) => Some(wall.saturating_add(to_millis(now.until(at)))),
             Step::RenewAt(_) => None,
         };
-        let ends = wall.saturating_add(left);
-        Self { ends, left, first: span(lease_state.first), renewable: lease_state.lease.renewable, read }
+        let (expires, initial_ttl) = (wall.saturating_add(remaining), to_millis(state.initial_ttl));
+        Self { expires, remaining, initial_ttl, renewable: state.lease.renewable, read_at }
     }
 
-    /// The lease with what is left of it, and what comes next: where it can be renewed that is tried at once, which tells
-    /// whether it still lives. Nothing of one that has ended.
-    pub(super) fn taken_up(&self, now: ClockReading) -> Option<(LeaseState, Step)> {
+    /// Returns the lease with its remaining lifetime, and the next step; `None` if it has ended. A renewable lease is renewed at
+    /// once, which tells whether it still lives.
+    pub(in crate::agent) fn restore(&self, now: ClockReading) -> Option<(LeaseState, Step)> {
         let wall = millis(now.wall);
-        let left = Duration::from_millis(self.ends.saturating_sub(wall).min(self.left));
-        if left.is_zero() {
+        let remaining = Duration::from_millis(self.expires.saturating_sub(wall).min(self.remaining));
+        if remaining.is_zero() {
             return None;
         }
-        let lease = Lease { ttl: left, renewable: self.renewable };
-        let lease_state =
-            LeaseState { since: now, lease, first: Duration::from_millis(self.first), refused: self.read.is_some() };
-        let next = match self.read {
-            Some(at) => Step::ReadAt(now + Duration::from_millis(at.saturating_sub(wall)).min(left)),
+        let lease = Lease { ttl: remaining, renewable: self.renewable };
+        let initial_ttl = Duration::from_millis(self.initial_ttl);
+        let state = LeaseState { since: now, lease, initial_ttl, renewal_refused: self.read_at.is_some() };
+        let next = match self.read_at {
+            Some(at) => Step::ReadAt(now + Duration::from_millis(at.saturating_sub(wall)).min(remaining)),
             None => Step::RenewAt(now),
         };
-        Some((lease_state, next))
+        Some((state, next))
     }
 }
 
-/// How long ago something was, by the wall clock.
-pub(super) fn age(at: u64, now: ClockReading) -> Duration {
+/// Returns the time since `at`, by the wall clock.
+pub(in crate::agent) fn age_of(at: u64, now: ClockReading) -> Duration {
     Duration::from_millis(millis(now.wall).saturating_sub(at))
 }
 
-/// How far the wall clock may be behind the time of the last write, in milliseconds.
+/// Tolerated lag of the wall clock behind the last write, in milliseconds.
 const CLOCK_SLACK: u64 = 60_000;
 
 #[cfg(test)]
@@ -118,32 +128,39 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_is_taken_up_with_what_is_left_of_it_whenever_the_machine_was_started() {
+    fn a_lease_is_restored_with_its_remaining_lifetime_after_any_boot() {
         let lease = |renewable| Lease { ttl: Duration::from_mins(10), renewable };
-        let lease_state =
-            LeaseState { since: at(5000, 100_000), lease: lease(true), first: Duration::from_mins(10), refused: false };
-        let saved = SavedLease::of(&lease_state, Step::RenewAt(at(5400, 100_400)), at(5100, 100_100));
+        let lease_state = LeaseState {
+            since: at(5000, 100_000),
+            lease: lease(true),
+            initial_ttl: Duration::from_mins(10),
+            renewal_refused: false,
+        };
+        let saved = SavedLease::new(&lease_state, Step::RenewAt(at(5400, 100_400)), at(5100, 100_100));
         for now in [at(5300, 100_300), at(20, 100_300)] {
-            let (taken, next) = saved.taken_up(now).unwrap();
-            assert_eq!((taken.ends(), taken.first), (now + Duration::from_mins(5), Duration::from_mins(10)));
-            assert_eq!(next, Step::RenewAt(now), "whether it lives is asked at once");
+            let (restored, next) = saved.restore(now).unwrap();
+            assert_eq!(
+                (restored.ends(), restored.initial_ttl),
+                (now + Duration::from_mins(5), Duration::from_mins(10))
+            );
+            assert_eq!(next, Step::RenewAt(now), "it is renewed at once");
         }
-        assert!(saved.taken_up(at(20, 100_600)).is_none(), "it has ended");
-        let back = saved.taken_up(at(5100, 90_000)).unwrap().0;
-        assert_eq!(back.lease.ttl, Duration::from_secs(500), "a clock that was set back gives no life");
+        assert!(saved.restore(at(20, 100_600)).is_none(), "it has ended");
+        let back = saved.restore(at(5100, 90_000)).unwrap().0;
+        assert_eq!(back.lease.ttl, Duration::from_secs(500), "a clock that was set back extends no lease");
 
         let lease_state = LeaseState { lease: lease(false), ..lease_state };
-        let saved = SavedLease::of(&lease_state, Step::ReadAt(at(5400, 100_400)), at(5100, 100_100));
+        let saved = SavedLease::new(&lease_state, Step::ReadAt(at(5400, 100_400)), at(5100, 100_100));
         let now = at(20, 100_300);
-        assert_eq!(saved.taken_up(now).unwrap().1, Step::ReadAt(now + Duration::from_secs(100)));
+        assert_eq!(saved.restore(now).unwrap().1, Step::ReadAt(now + Duration::from_secs(100)));
         let now = at(20, 100_500);
-        assert_eq!(saved.taken_up(now).unwrap().1, Step::ReadAt(now));
+        assert_eq!(saved.restore(now).unwrap().1, Step::ReadAt(now));
     }
 
     #[test]
-    fn a_content_from_ahead_of_the_clock_is_not_taken() {
-        let content = || Content::<u8>::new(at(0, 1000), None, vec![]);
-        assert!(content().in_time(at(0, 950)).is_ok());
-        assert!(matches!(content().in_time(at(0, 900)), Err(FileRejected::Clock)));
+    fn a_snapshot_from_the_future_is_refused() {
+        let snapshot = || Snapshot::<u8>::new(at(0, 1000), None, vec![]);
+        assert!(snapshot().check_clock(at(0, 950)).is_ok());
+        assert!(matches!(snapshot().check_clock(at(0, 900)), Err(FileRejected::Clock)));
     }
 }

@@ -1,5 +1,5 @@
-//! A sink for one reader alone, in the form that Vault's own agent writes: the bytes are sealed with a key that the reader's
-//! X25519 key and one of ours agree on, and stand in JSON beside ours and the nonce.
+//! Encryption of a token file for one reader, in the format of Vault Agent: AES-256-GCM with a key that an ephemeral X25519 key
+//! and the reader's agree on, in JSON beside our public key and the nonce.
 
 use std::error::Error as _;
 use std::path::{Path, PathBuf};
@@ -19,13 +19,13 @@ use zeroize::Zeroizing;
 use super::SinkEncryption;
 use crate::secret;
 
-/// Seals what one sink is to hold.
+/// Encrypts the content of one sink.
 #[derive(Debug)]
 pub(super) struct Envelope {
     options: SinkEncryption,
-    /// The key that was read first. Another one in the file is not taken: it could be anyone's.
+    /// The reader's key, read once: a key that changes later could be an attacker's.
     reader: Option<PublicKey>,
-    /// The last envelope, and of what it was made: the same content is not sealed anew.
+    /// Hash of the last content, and its envelope: the same content is not encrypted again.
     last: Option<(Digest, Vec<u8>)>,
 }
 
@@ -37,8 +37,11 @@ impl Envelope {
         Self { options, reader: None, last: None }
     }
 
-    /// The file's bytes for `plain`. Reads the reader's key, the first time.
-    pub(super) async fn close(&mut self, plain: Zeroizing<Vec<u8>>) -> Result<Zeroizing<Vec<u8>>, EnvelopeError> {
+    /// Encrypts `plain`. Reads the reader's key the first time.
+    ///
+    /// # Errors
+    /// The key cannot be read, or the crypto library refuses it.
+    pub(super) async fn seal(&mut self, plain: Zeroizing<Vec<u8>>) -> Result<Zeroizing<Vec<u8>>, EnvelopeError> {
         let reader = if let Some(reader) = self.reader {
             reader
         } else {
@@ -47,57 +50,61 @@ impl Envelope {
             let reader = read.map_err(|_| EnvelopeError::Crypto)??;
             tracing::info!(
                 event = "sink.reader", path = %self.options.public_key_file.display(),
-                public_key = STANDARD.encode(reader), "the sink is sealed for the reader with this key"
+                public_key = STANDARD.encode(reader), "the sink is encrypted for this key"
             );
             *self.reader.insert(reader)
         };
-        let of = digest(&SHA256, &plain);
+        let hash = digest(&SHA256, &plain);
         if let Some((last, bytes)) = &self.last
-            && last.as_ref() == of.as_ref()
+            && last.as_ref() == hash.as_ref()
         {
             return Ok(Zeroizing::new(bytes.clone()));
         }
-        let bytes = seal(plain, &reader, &self.options).map_err(|Unspecified| EnvelopeError::Crypto)?;
-        self.last = Some((of, bytes.clone()));
+        let bytes = encrypt(plain, &reader, &self.options).map_err(|Unspecified| EnvelopeError::Crypto)?;
+        self.last = Some((hash, bytes.clone()));
         Ok(Zeroizing::new(bytes))
     }
 }
 
 fn read_key(path: &Path) -> Result<PublicKey, EnvelopeError> {
     let text = secret::read_text(path).map_err(|error| {
-        let why = error.source().map(ToString::to_string).unwrap_or_default();
-        EnvelopeError::Unread { path: path.to_owned(), why }
+        let cause = error.source().map(ToString::to_string).unwrap_or_default();
+        EnvelopeError::Unreadable { path: path.to_owned(), cause }
     })?;
-    public_key(text.expose_secret()).ok_or_else(|| EnvelopeError::NoKey { path: path.to_owned() })
+    parse_public_key(text.expose_secret()).ok_or_else(|| EnvelopeError::NoKey { path: path.to_owned() })
 }
 
-/// The key in a reader's file. What else stands there has no meaning.
-fn public_key(text: &str) -> Option<PublicKey> {
+/// Parses a reader's key file. Other fields are ignored.
+fn parse_public_key(text: &str) -> Option<PublicKey> {
     #[derive(Deserialize)]
-    struct Reader {
+    struct KeyFile {
         curve25519_public_key: String,
     }
-    let reader: Reader = serde_json::from_str(text).ok()?;
-    STANDARD.decode(reader.curve25519_public_key.trim()).ok()?.try_into().ok()
+    let file: KeyFile = serde_json::from_str(text).ok()?;
+    STANDARD.decode(file.curve25519_public_key.trim()).ok()?.try_into().ok()
 }
 
-/// As the peers' `dhutil` opens it: the field names, AES-256-GCM with 12 bytes of nonce and the tag at the end, and for a
-/// derived key HKDF-SHA-256 whose salt and info are the two public keys, the smaller one first.
+/// The envelope of Vault's `sdk/helper/dhutil`: AES-256-GCM with a nonce of 12 bytes and the tag at the end; a derived key is
+/// HKDF-SHA-256 with the two public keys as salt and info, the smaller one first.
 #[derive(Serialize)]
-struct Sealed {
+struct EnvelopeJson {
     curve25519_public_key: String,
     nonce: String,
     encrypted_payload: String,
 }
 
-/// Seals `plain` with a key pair of its own, which is forgotten: who later takes this process apart opens nothing old.
-fn seal(mut plain: Zeroizing<Vec<u8>>, reader: &PublicKey, options: &SinkEncryption) -> Result<Vec<u8>, Unspecified> {
+/// Encrypts `plain` with an ephemeral key pair: whoever reads this process's memory later cannot decrypt earlier envelopes.
+fn encrypt(
+    mut plain: Zeroizing<Vec<u8>>,
+    reader: &PublicKey,
+    options: &SinkEncryption,
+) -> Result<Vec<u8>, Unspecified> {
     let private = EphemeralPrivateKey::generate(&X25519, &SystemRandom::new())?;
     let ours = private.compute_public_key()?;
-    // With room for the tag, so that the plain bytes are not copied.
+    // Room for the tag, so that the plain bytes are not copied to a larger buffer.
     let mut sealed = Zeroizing::new(Vec::with_capacity(plain.len() + AES_256_GCM.tag_len()));
     sealed.append(&mut plain);
-    // A key of small order, with which every agreement comes to zero, is refused here.
+    // Refuses keys of small order, with which every shared secret would be zero (RFC 7748, section 6.1).
     let nonce = agree_ephemeral(private, UnparsedPublicKey::new(&X25519, reader), Unspecified, |agreed| {
         let mut key = Zeroizing::new([0; 32]);
         if options.derive_key {
@@ -113,7 +120,7 @@ fn seal(mut plain: Zeroizing<Vec<u8>>, reader: &PublicKey, options: &SinkEncrypt
         let key = RandomizedNonceKey::new(&AES_256_GCM, &*key)?;
         key.seal_in_place_append_tag(Aad::from(options.aad.as_bytes()), &mut *sealed)
     })?;
-    let sealed = Sealed {
+    let sealed = EnvelopeJson {
         curve25519_public_key: STANDARD.encode(ours),
         nonce: STANDARD.encode(nonce.as_ref()),
         encrypted_payload: STANDARD.encode(&*sealed),
@@ -121,26 +128,26 @@ fn seal(mut plain: Zeroizing<Vec<u8>>, reader: &PublicKey, options: &SinkEncrypt
     serde_json::to_vec(&sealed).map_err(|_| Unspecified)
 }
 
-/// Why a sink could not be sealed.
+/// Reason why a sink could not be encrypted.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum EnvelopeError {
-    /// The reader has not written its key, or not where it can be read.
-    #[error("cannot read the reader's public key in {}: {why}; the reader writes it before it can be sent anything", path.display())]
-    Unread {
+    /// The reader's key file is missing or unreadable.
+    #[error("cannot read the reader's public key in {}: {cause}; the reader must write it first", path.display())]
+    Unreadable {
         /// The file.
         path: PathBuf,
-        /// The system's words.
-        why: String,
+        /// The system's error.
+        cause: String,
     },
-    /// The file holds something else.
+    /// The file holds no key.
     #[error("{} holds no public key; write {{\"curve25519_public_key\": \"...\"}} with the 32 bytes of an X25519 key in base64", path.display())]
     NoKey {
         /// The file.
         path: PathBuf,
     },
-    /// The crypto library refused.
+    /// The crypto library refused the key or the encryption.
     #[error(
-        "the crypto library refused to seal it: the reader's public key is one that agrees on nothing, or this is a mistake in the program"
+        "the crypto library refused to encrypt: the reader's public key is of small order, or this is a bug in keyward"
     )]
     Crypto,
 }
@@ -153,7 +160,7 @@ mod tests {
 
     use super::*;
 
-    /// The reader's half.
+    /// Decrypts as the reader does.
     fn open(envelope: &[u8], private: &[u8; 32], derive_key: bool, aad: &str) -> Option<Vec<u8>> {
         let envelope: Value = serde_json::from_slice(envelope).unwrap();
         let field = |name: &str| STANDARD.decode(envelope[name].as_str().unwrap()).unwrap();
@@ -188,10 +195,10 @@ mod tests {
     }
 
     #[test]
-    fn only_the_reader_opens_it_with_the_same_derivation_and_the_same_additional_bytes() {
+    fn only_the_reader_decrypts_with_the_same_derivation_and_additional_data() {
         for (derive_key, aad) in [(true, "web"), (true, ""), (false, "web"), (false, "")] {
             let plain = Zeroizing::new(b"hvs.canary".to_vec());
-            let sealed = seal(plain, &reader(), &options(derive_key, aad)).unwrap();
+            let sealed = encrypt(plain, &reader(), &options(derive_key, aad)).unwrap();
             assert!(!sealed.windows(6).any(|part| part == b"canary"));
             assert_eq!(open(&sealed, &PRIVATE, derive_key, aad).unwrap(), b"hvs.canary");
             assert_eq!(open(&sealed, &PRIVATE, !derive_key, aad), None);
@@ -201,13 +208,13 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_agrees_on_nothing_is_refused() {
-        assert!(seal(Zeroizing::new(b"hvs.canary".to_vec()), &[0; 32], &options(true, "")).is_err());
+    fn a_key_of_small_order_is_refused() {
+        assert!(encrypt(Zeroizing::new(b"hvs.canary".to_vec()), &[0; 32], &options(true, "")).is_err());
     }
 
     #[test]
-    fn a_readers_file_holds_the_32_bytes_of_a_key() {
-        let check = |text: &str, wanted: bool| assert_eq!(public_key(text).is_some(), wanted, "{text}");
+    fn a_key_file_holds_a_key_of_32_bytes() {
+        let check = |text: &str, wanted: bool| assert_eq!(parse_public_key(text).is_some(), wanted, "{text}");
         let key = STANDARD.encode(reader());
         check(&format!(r#"{{"curve25519_public_key":"{key}"}}"#), true);
         check(&format!("{{\n  \"curve25519_public_key\": \"{key}\",\n  \"made_by\": \"web\"\n}}\n"), true);

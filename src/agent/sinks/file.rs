@@ -1,4 +1,4 @@
-//! One file that follows one watch.
+//! One token file, kept equal to a session's token.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -20,8 +20,7 @@ use crate::error_chain::format_chain;
 use crate::health::HealthHandle;
 use crate::metrics::{self, Metrics};
 
-/// Keeps a file the same as a watch's token. Each sink has its own task and its own retries, so that one that fails
-/// holds back nobody.
+/// Writes a session's token to a file. Each sink has its own task and retries, so that a failure delays no other.
 #[derive(Debug)]
 pub struct FileSink {
     options: SinkOptions,
@@ -31,65 +30,77 @@ pub struct FileSink {
     metrics: Metrics,
     lock: Option<FileLock>,
     envelope: Option<Envelope>,
-    /// Whether the watch has had a token since this sink started. Before that the file may hold the last run's, which
-    /// may well be good still.
-    served: bool,
+    /// A token was available since this sink started. Before, the file may hold the previous process's token, which may still be
+    /// valid.
+    had_token: bool,
     outputs: OutputWatch,
-    /// The file since it was written, where others are watched.
+    /// Watches the written file for changes by others.
     watched: Option<WatchedOutput>,
     restore_backoff: RestoreBackoff,
 }
 
 impl FileSink {
-    /// A sink that has touched nothing yet.
+    /// Creates a sink. Touches no file yet.
     pub fn new(options: SinkOptions, watch: TokenWatch, clock: Clock, health: HealthHandle, metrics: Metrics) -> Self {
         let envelope = options.encrypt.clone().map(Envelope::new);
         let (outputs, watched, restore_backoff) = (OutputWatch::disabled(), None, RestoreBackoff::default());
-        let (lock, served) = (None, false);
-        let sink =
-            Self { options, watch, clock, health, metrics, lock, envelope, served, outputs, watched, restore_backoff };
-        sink.tell(WAITING);
+        let (lock, had_token) = (None, false);
+        let sink = Self {
+            options,
+            watch,
+            clock,
+            health,
+            metrics,
+            lock,
+            envelope,
+            had_token,
+            outputs,
+            watched,
+            restore_backoff,
+        };
+        sink.set_state(WAITING);
         sink
     }
 
-    /// The same, which notices when others delete or change the file.
+    /// Watches for changes of the file by others.
     #[must_use]
     pub fn watching(mut self, outputs: OutputWatch) -> Self {
         self.outputs = outputs;
         self
     }
 
-    /// Writes each new token, and does what `on_expiry` says when there is none any more, until `stop` is cancelled.
-    /// A write that fails is tried again after 1 s to 60 s (full jitter), and at once when the watch has news.
+    /// Writes each new token, and applies `on_expiry` once there is none, until `stop` is cancelled. A failed write is retried
+    /// after 1 s to 60 s (full jitter), and at once when the token changes.
     pub async fn run(&mut self, stop: CancellationToken) {
         self.sweep().await;
-        let mut backoff = Backoff::new(FIRST_RETRY, MOST_RETRY);
-        let (mut ended, mut touched) = (false, false);
+        let mut backoff = Backoff::new(RETRY_BASE, RETRY_MAX);
+        let (mut has_ended, mut is_changed_by_others) = (false, false);
         while !stop.is_cancelled() {
             let state = self.watch.current().availability;
-            let done = if touched { self.check(&state).await } else { self.follow(&state).await.map(drop) };
-            let retry_in = match done {
+            let result =
+                if is_changed_by_others { self.check(&state).await } else { self.follow(&state).await.map(drop) };
+            let retry_in = match result {
                 Ok(()) => {
                     backoff.reset();
                     None
                 }
                 Err(error) => {
                     let wait = backoff.next(random_unit());
-                    self.failed(&error, wait);
+                    self.record_failure(&error, wait);
                     Some(wait)
                 }
             };
             let retry_at = retry_in.map(|span| self.clock.now() + span);
             let mut check_at = None;
-            touched = loop {
+            is_changed_by_others = loop {
                 tokio::select! {
                     () = stop.cancelled() => break false,
-                    news = self.watch.changed(), if !ended => {
-                        ended = news.is_err();
+                    changed = self.watch.changed(), if !has_ended => {
+                        has_ended = changed.is_err();
                         break false;
                     }
                     () = self.clock.sleep_until_some(retry_at) => break false,
-                    () = noticed(self.watched.as_ref()), if check_at.is_none() => {
+                    () = wait_for_change(self.watched.as_ref()), if check_at.is_none() => {
                         check_at = Some(self.restore_backoff.check_at(&self.clock));
                     }
                     () = self.clock.sleep_until_some(check_at) => break true,
@@ -98,7 +109,7 @@ impl FileSink {
         }
     }
 
-    /// Writes the file again, or leaves it, where somebody else has deleted or changed it.
+    /// Restores or leaves the file after somebody else has deleted or changed it.
     async fn check(&mut self, state: &Availability<Token>) -> Result<(), SinkError> {
         let Some(watched) = self.watched.as_ref().filter(|_| matches!(state, Availability::Available(_))) else {
             return Ok(());
@@ -112,7 +123,7 @@ impl FileSink {
                 event = "sink.left_changed",
                 sink,
                 path,
-                "somebody else deleted or changed the sink; it stays so until there is a new token"
+                "somebody else deleted or changed the sink; it stays so until the next token"
             );
             self.count_change("left");
             self.watched = None;
@@ -123,7 +134,7 @@ impl FileSink {
                 event = "sink.restored",
                 sink,
                 path,
-                "somebody else deleted or changed the sink; it was written again"
+                "somebody else deleted or changed the sink; it was restored"
             );
             self.restore_backoff.restored(&self.clock);
             self.count_change("restored");
@@ -136,12 +147,12 @@ impl FileSink {
         self.metrics.output_changes.get_or_create(&metrics::OutputChangeLabels { output, outcome }).inc();
     }
 
-    /// Takes the token out of the file, before it is revoked: removes the file where `on_expiry` says so, and empties
-    /// it otherwise (a revoked token stays nowhere, `keep` or not). A failure is logged; there is no later to try again.
+    /// Removes the token from the file before it is revoked: removes the file if `on_expiry` says so, and empties it otherwise,
+    /// even with `keep`. A failure is logged and not retried.
     pub async fn clear(&mut self) {
         let action = if self.options.on_expiry == OnExpiry::Remove { FileAction::Remove } else { FileAction::Truncate };
         if let Err(error) = self.perform(action).await {
-            self.failed(&error, Duration::ZERO);
+            self.record_failure(&error, Duration::ZERO);
         }
     }
 
@@ -149,29 +160,29 @@ impl FileSink {
         let mut outcome = Outcome::Same;
         match state {
             Availability::Available(token) => {
-                self.served = true;
+                self.had_token = true;
                 let mut bytes = render(token, self.options.format);
                 if let Some(envelope) = &mut self.envelope {
-                    bytes = envelope.close(bytes).await?;
+                    bytes = envelope.seal(bytes).await?;
                 }
                 outcome = self.perform(FileAction::Write(bytes)).await?;
                 if self.options.on_missing.is_some() {
                     let watched = self.watched.get_or_insert_with(|| self.outputs.file(&self.options.path));
                     watched.renew().await;
                 }
-                self.tell(HOLDS_NEWEST);
+                self.set_state(HOLDS_NEWEST);
                 self.health.ready();
             }
             Availability::Unavailable { reason, .. } => {
                 let action = match self.options.on_expiry {
-                    OnExpiry::Truncate if self.served => Some(FileAction::Truncate),
-                    OnExpiry::Remove if self.served => Some(FileAction::Remove),
+                    OnExpiry::Truncate if self.had_token => Some(FileAction::Truncate),
+                    OnExpiry::Remove if self.had_token => Some(FileAction::Remove),
                     _ => None,
                 };
                 if let Some(action) = action {
                     self.perform(action).await?;
                 }
-                self.tell(WAITING);
+                self.set_state(WAITING);
                 self.health.not_ready(format!("waiting for a token: {reason}"));
             }
         }
@@ -183,11 +194,11 @@ impl FileSink {
         let SinkOptions { mode, owner, group, .. } = self.options;
         let attributes = Attributes { mode, owner, group };
         let lock = self.lock.take();
-        let done = action.event();
+        let event = action.event();
         let work = move || {
             let lock = match lock {
                 Some(lock) if lock.holds(&path) => lock,
-                // Its folder is gone, or a new one stands in its place.
+                // The directory was removed or replaced.
                 _ => FileLock::take(&path)?,
             };
             let outcome = action.run(&path, &attributes);
@@ -198,40 +209,40 @@ impl FileSink {
         let outcome = outcome?;
         if outcome == Outcome::Written {
             tracing::info!(
-                event = done, sink = %self.options.name, path = %self.options.path.display(),
-                "the sink was changed"
+                event, sink = %self.options.name, path = %self.options.path.display(),
+                "the sink was written, emptied or removed"
             );
-            self.written();
+            self.record_write();
         }
         Ok(outcome)
     }
 
     async fn sweep(&self) {
         let path = self.options.path.clone();
-        // A folder that is not there yet has nothing to sweep, and the first write tells what is wrong with it.
+        // Errors are ignored: a missing directory has nothing to sweep, and the first write reports any other.
         if let Ok(Ok(swept @ 1..)) = tokio::task::spawn_blocking(move || atomic_file::sweep(&path)).await {
-            tracing::info!(event = "sink.swept", sink = %self.options.name, files = swept, "leftovers were removed");
+            tracing::info!(event = "sink.swept", sink = %self.options.name, files = swept, "temporary files of interrupted writes were removed");
         }
     }
 
-    fn failed(&self, error: &SinkError, retry_in: Duration) {
+    fn record_failure(&self, error: &SinkError, retry_in: Duration) {
         let error = format_chain(error);
         tracing::warn!(
             event = "sink.write.failed", sink = %self.options.name, path = %self.options.path.display(),
-            retry_in_seconds = retry_in.as_secs_f64(), error, "the sink was not changed"
+            retry_in_seconds = retry_in.as_secs_f64(), error, "the sink was not written"
         );
-        self.tell(FAILING);
+        self.set_state(FAILING);
         self.metrics.sink_failures.get_or_create(&self.label()).inc();
         self.health.not_ready(error);
     }
 
-    fn written(&self) {
+    fn record_write(&self) {
         let since_epoch = self.clock.now().wall.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let seconds = i64::try_from(since_epoch.as_secs()).unwrap_or(i64::MAX);
         self.metrics.sink_written.get_or_create(&self.label()).set(seconds);
     }
 
-    fn tell(&self, state: i64) {
+    fn set_state(&self, state: i64) {
         self.metrics.sink_state.get_or_create(&self.label()).set(state);
     }
 
@@ -242,20 +253,20 @@ impl FileSink {
 
 impl Drop for FileSink {
     fn drop(&mut self) {
-        // A sink that a reload took away is not a sink that waits.
+        // A sink that a reload removed must not show as waiting.
         self.metrics.sink_state.remove(&self.label());
         self.metrics.sink_written.remove(&self.label());
     }
 }
 
-async fn noticed(watched: Option<&WatchedOutput>) {
+async fn wait_for_change(watched: Option<&WatchedOutput>) {
     match watched {
         Some(watched) => watched.changed().await,
         None => std::future::pending().await,
     }
 }
 
-/// What is done to the file.
+/// Change of the file.
 enum FileAction {
     Write(Zeroizing<Vec<u8>>),
     Truncate,
@@ -280,15 +291,15 @@ impl FileAction {
     }
 }
 
-// As `Metrics::sink_state` documents them.
+// Values of the metric `keyward_sink_state`.
 const HOLDS_NEWEST: i64 = 0;
 const WAITING: i64 = 1;
 const FAILING: i64 = 2;
 
-const FIRST_RETRY: Duration = Duration::from_secs(1);
-const MOST_RETRY: Duration = Duration::from_mins(1);
+const RETRY_BASE: Duration = Duration::from_secs(1);
+const RETRY_MAX: Duration = Duration::from_mins(1);
 
-/// Why a sink was not changed.
+/// Reason why a sink was not written.
 #[derive(Debug, thiserror::Error)]
 enum SinkError {
     #[error(transparent)]
@@ -297,6 +308,6 @@ enum SinkError {
     Envelope(#[from] EnvelopeError),
     #[error(transparent)]
     Replace(#[from] ReplaceError),
-    #[error("the writing task panicked; this is a mistake in the program")]
+    #[error("the writing task panicked; this is a bug in keyward")]
     Broken,
 }

@@ -1,7 +1,7 @@
-//! One writer a file: a lock beside the sink, which a second agent finds held.
+//! A lock file beside each sink, so that one agent writes it at a time.
 //!
-//! The lock is on a file of its own, `.NAME.lock`, since the sink itself is replaced at each write. It ends with the
-//! process, however that ends; the lock file is removed when the claim is given up in good order.
+//! The lock is on a file of its own, `.NAME.lock`, since the sink itself is replaced at each write. The kernel releases it when
+//! the process ends; an orderly stop removes the lock file too.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -13,7 +13,7 @@ use rustix::io::Errno;
 
 use crate::secure_dir::{Dir, DirError};
 
-/// The right to write a sink, held until dropped.
+/// Lock on a sink, held until dropped.
 #[derive(Debug)]
 pub(super) struct FileLock {
     folder: Dir,
@@ -22,9 +22,12 @@ pub(super) struct FileLock {
 }
 
 impl FileLock {
-    /// Takes the right to write `sink`.
+    /// Locks `sink`.
+    ///
+    /// # Errors
+    /// Another agent holds the lock, or the lock file cannot be used.
     pub(super) fn take(sink: &Path) -> Result<Self, FileLockError> {
-        // Who gives a claim up removes the lock file; one that was opened just before keeps nobody out.
+        // The previous holder removes the lock file; a lock on a removed file excludes nobody.
         for _ in 0..ATTEMPTS {
             let lock = Self::lock(sink)?;
             if lock.is_current_in(&lock.folder) {
@@ -34,7 +37,7 @@ impl FileLock {
         Err(FileLockError::Held { path: sink.to_owned() })
     }
 
-    /// Whether this claim still keeps others out: its lock file stands where another agent would look for it.
+    /// Returns true while the lock excludes others: its file is still at the path that another agent would lock.
     pub(super) fn holds(&self, sink: &Path) -> bool {
         Dir::open_parent(sink).is_ok_and(|(folder, _)| self.is_current_in(&folder))
     }
@@ -47,7 +50,7 @@ impl FileLock {
         let fail = |errno: Errno| FileLockError::Lock { path: sink.with_file_name(&name), source: errno.into() };
         let lock = open(&folder, &name).map_err(fail)?;
         match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            // A file system without locks must not cost the token: there, nothing keeps a second agent out.
+            // On a file system without locks the token is written all the same; nothing excludes a second agent there.
             Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOLCK | Errno::NOSYS) => Ok(Self { folder, name, lock }),
             Err(Errno::WOULDBLOCK) => Err(FileLockError::Held { path: sink.to_owned() }),
             Err(errno) => Err(fail(errno)),
@@ -63,7 +66,7 @@ impl FileLock {
 
 impl Drop for FileLock {
     fn drop(&mut self) {
-        // Only while it is ours: by now the name may lead to another agent's lock.
+        // By now the name may be that of another agent's lock file.
         if self.is_current_in(&self.folder) {
             let _ = rustix::fs::unlinkat(&self.folder, &self.name, AtFlags::empty());
         }
@@ -72,8 +75,8 @@ impl Drop for FileLock {
 
 const ATTEMPTS: u32 = 8;
 
-/// Opens the lock file, or makes it. In two steps: with `O_CREAT` the kernel refuses a file of another user in a sticky
-/// folder (`fs.protected_regular`).
+/// Opens or creates the lock file. In two steps: with `O_CREAT` the kernel refuses to open another user's file in a sticky
+/// directory (`fs.protected_regular`).
 fn open(folder: &Dir, name: &OsStr) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     for _ in 0..ATTEMPTS {
@@ -89,14 +92,14 @@ fn open(folder: &Dir, name: &OsStr) -> Result<OwnedFd, Errno> {
     Err(Errno::AGAIN)
 }
 
-/// Why a sink may not be written.
+/// Reason why a sink cannot be locked.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FileLockError {
-    /// Its folder cannot be used.
+    /// Its directory cannot be used.
     #[error(transparent)]
     Folder(#[from] DirError),
-    /// Another agent has it.
-    #[error("another agent writes {}; give each agent a file of its own, or stop the other one", path.display())]
+    /// Another agent holds the lock.
+    #[error("another agent writes {}; configure a file of its own for each agent, or stop the other one", path.display())]
     Held {
         /// The sink.
         path: PathBuf,
@@ -106,7 +109,7 @@ pub(super) enum FileLockError {
     Lock {
         /// The lock file.
         path: PathBuf,
-        /// The system's words.
+        /// The system's error.
         source: io::Error,
     },
 }

@@ -1,4 +1,4 @@
-//! What stands in a sink: bytes made of a token.
+//! Content of a token file in each format.
 
 use secrecy::ExposeSecret as _;
 use serde::Serialize;
@@ -8,13 +8,13 @@ use super::SinkFormat;
 use crate::agent::token::{Token, TokenKind};
 use crate::time_format::format_rfc3339;
 
-/// The bytes of a sink that holds `token`. No newline ends them, but that of a line for an environment.
+/// Formats a token. Only the environment format ends in a newline.
 pub(super) fn render(token: &Token, format: SinkFormat) -> Zeroizing<Vec<u8>> {
     let secret = token.secret.secret().expose_secret();
     match format {
         SinkFormat::Raw => Zeroizing::new(secret.as_bytes().to_vec()),
         SinkFormat::Env(name) => {
-            // Tokens are visible ASCII. In single quotes all of it stands for itself, but the quote.
+            // Tokens are visible ASCII; within single quotes a shell interprets only the quote itself.
             let plain = secret.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-+/=".contains(&byte));
             let mut line = Zeroizing::new(String::with_capacity(name.len() + secret.len() * 4 + 4));
             line.push_str(name);
@@ -35,14 +35,14 @@ pub(super) fn render(token: &Token, format: SinkFormat) -> Zeroizing<Vec<u8>> {
             Zeroizing::new(line.as_bytes().to_vec())
         }
         SinkFormat::Json => match &token.kind {
-            TokenKind::Wrapping { creation_time, creation_path, .. } => json(&Wrapped {
+            TokenKind::Wrapping { creation_time, creation_path, .. } => json(&WrappedTokenJson {
                 token: secret,
                 accessor: token.accessor.as_deref().unwrap_or_default(),
                 ttl: token.lease.ttl.as_secs(),
                 creation_time,
                 creation_path,
             }),
-            TokenKind::Service | TokenKind::Batch => json(&Plain {
+            TokenKind::Service | TokenKind::Batch => json(&TokenJson {
                 token: secret,
                 accessor: token.accessor.as_deref(),
                 expires_at: token.expires.map(|end| format_rfc3339(end.wall)),
@@ -54,7 +54,7 @@ pub(super) fn render(token: &Token, format: SinkFormat) -> Zeroizing<Vec<u8>> {
 }
 
 #[derive(Serialize)]
-struct Plain<'a> {
+struct TokenJson<'a> {
     token: &'a str,
     accessor: Option<&'a str>,
     expires_at: Option<String>,
@@ -62,9 +62,9 @@ struct Plain<'a> {
     policies: &'a [String],
 }
 
-/// What Vault's own agent writes for a wrapped login, so that what unwraps it need not change.
+/// The JSON that Vault Agent writes for a wrapped login, so that programs that unwrap it work unchanged.
 #[derive(Serialize)]
-struct Wrapped<'a> {
+struct WrappedTokenJson<'a> {
     token: &'a str,
     accessor: &'a str,
     ttl: u64,
@@ -73,10 +73,10 @@ struct Wrapped<'a> {
 }
 
 fn json(value: &impl Serialize) -> Zeroizing<Vec<u8>> {
-    // With room for all of it, so that the buffer is never moved and no copy stays behind.
+    // Large enough not to grow: a buffer that grows leaves a copy of the token behind.
     let mut bytes = Zeroizing::new(Vec::with_capacity(16 * 1024));
     if serde_json::to_writer(&mut *bytes, value).is_err() {
-        // Texts, numbers and lists always have a JSON form, and a buffer takes all that is written.
+        // Cannot fail: strings, numbers and lists have a JSON form, and writing to a vector does not fail.
         bytes.clear();
     }
     bytes

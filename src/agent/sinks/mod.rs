@@ -1,11 +1,11 @@
-//! Where tokens are written: files, each kept the same as its session's token.
+//! Token files (sinks), each kept equal to its session's token.
 
-// 0: what stands in the file, and who may write it
+// 0: the content of the file, and the lock on it
 mod file_lock;
 mod format;
 mod envelope;
 
-// 1: the file that follows a watch
+// 1: the file that follows a session's token
 mod file;
 
 pub use self::file::FileSink;
@@ -14,32 +14,33 @@ use std::path::PathBuf;
 
 use crate::agent::output_watch::OnMissing;
 
-/// A file that holds a session's token.
+/// Options of one token file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SinkOptions {
     /// The sink's name.
     pub name: String,
-    /// The file.
+    /// Path of the file.
     pub path: PathBuf,
-    /// What stands in it.
+    /// Format of its content.
     pub format: SinkFormat,
-    /// Whom it is sealed for, if anyone.
+    /// Encryption for one reader; `None` for plain content.
     pub encrypt: Option<SinkEncryption>,
-    /// Its mode.
+    /// Permission bits.
     pub mode: u32,
-    /// Its owner, if not the agent's user.
+    /// Numeric owner; `None` for the agent's user.
     pub owner: Option<u32>,
-    /// Its group, if not the agent's group.
+    /// Numeric group; `None` for the agent's group.
     pub group: Option<u32>,
-    /// What becomes of it when the token has ended and there is no other.
+    /// Reaction to the end of the token when there is no other.
     pub on_expiry: OnExpiry,
-    /// Reaction when somebody else deletes or changes it; `None` for content that is made anew each time, which is not watched.
+    /// Reaction when somebody else deletes or changes the file; `None` for content that differs at each write, which is not
+    /// watched.
     pub on_missing: Option<OnMissing>,
-    /// Whether the agent is not ready before it is written.
+    /// The agent is not ready before the file is written.
     pub required: bool,
 }
 
-/// What stands in a sink.
+/// Format of a token file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SinkFormat {
     /// The token's text, without a newline.
@@ -48,29 +49,29 @@ pub enum SinkFormat {
     /// `renewable` and `policies`. For a wrapped login, what Vault's own agent writes: `token`, `accessor`, `ttl`
     /// (seconds), `creation_time`, `creation_path`.
     Json,
-    /// A line `NAME=TOKEN`, as a service manager's `EnvironmentFile=` and a shell read it.
+    /// A line `NAME=TOKEN`, for systemd's `EnvironmentFile=` and shells.
     Env(&'static str),
 }
 
-/// Who alone can read a sink: whoever has the private key to a public one. The envelope is that of Vault's own agent.
+/// Encryption of a token file for the owner of a key pair, in the format of Vault Agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SinkEncryption {
-    /// The file with the reader's public key: JSON with `curve25519_public_key`, 32 bytes in base64. The key that is read
-    /// first holds as long as the sink runs.
+    /// File with the reader's public key: JSON with `curve25519_public_key`, 32 bytes in base64. It is read once; a key that
+    /// changes later is ignored.
     pub public_key_file: PathBuf,
-    /// Whether the sealing key is derived from what both keys agree on, and both public keys (HKDF), rather than just that.
+    /// Derive the encryption key from the shared secret and both public keys (HKDF) instead of using the shared secret.
     pub derive_key: bool,
-    /// What the reader must know to open it, beside its key.
+    /// Additional authenticated data, which the reader needs besides its key.
     pub aad: String,
 }
 
-/// What becomes of a sink when its token has ended.
+/// Reaction to the end of a sink's token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnExpiry {
-    /// It stays as it is.
+    /// Keep the file.
     Keep,
-    /// It is emptied.
+    /// Empty the file.
     Truncate,
-    /// It is removed.
+    /// Remove the file.
     Remove,
 }

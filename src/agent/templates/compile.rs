@@ -1,4 +1,4 @@
-//! A template's text, taken apart and checked: its syntax, and that what it calls is there.
+//! Compiles a template's text: checks its syntax, and that the functions and templates that it calls exist.
 
 use std::collections::BTreeMap;
 
@@ -9,64 +9,63 @@ use super::error::{TemplateError, line_and_column};
 use super::functions::{self, CHECK_PRINTED, MARK_POSITION, UnavailableFunction};
 use crate::suggest::did_you_mean;
 
-/// A template that is ready to be rendered.
+/// A compiled template.
 #[derive(Debug, Clone)]
 pub struct Template {
-    /// What it was made of.
     pub(super) source: TemplateSource,
-    /// Its body, and the templates that it defines by name. The body has no name.
+    /// The body, with an empty name, and the templates that it defines, by name.
     pub(super) trees: BTreeMap<String, ListNode>,
     reads_secrets: bool,
 }
 
 impl Template {
-    /// Takes a text apart.
+    /// Compiles a text.
     ///
     /// # Errors
-    /// All that is wrong with it and can be seen without rendering; a mistake of the syntax hides those after it.
+    /// All errors that show without rendering; a syntax error hides those after it.
     pub fn compile(source: TemplateSource) -> Result<Self, Vec<TemplateError>> {
         let parse = |text: &str| {
             let parsed = Parser::new(text, &source.left, &source.right).and_then(Parser::parse);
-            parsed.map_err(|error| vec![TemplateError::syntax(error)])
+            parsed.map_err(|error| vec![TemplateError::from_syntax(error)])
         };
         parse(&source.text)?;
         let (mut body, mut defines) = parse(&format!("{}{END_MARKER}", source.text))?;
         if !strip_end_marker(&mut body) {
-            return Err(vec![unbalanced(&source.text, &mut body, &mut defines)]);
+            return Err(vec![unbalanced_error(&source.text, &mut body, &mut defines)]);
         }
         let mut trees = BTreeMap::from([(String::new(), body)]);
-        let mut look = Checker { text: &source.text, names: Vec::new(), reads_secrets: false, wrong: Vec::new() };
+        let mut checker = Checker { text: &source.text, names: Vec::new(), reads_secrets: false, errors: Vec::new() };
         for define in defines {
             let name = define.name.to_string();
-            if trees.get(&name).is_some_and(|there| !there.is_empty_tree()) {
-                look.refuse(define.pos, format!("the template {name:?} is defined twice"));
+            if trees.get(&name).is_some_and(|tree| !tree.is_empty_tree()) {
+                checker.report(define.pos, format!("the template {name:?} is defined twice"));
             }
             trees.insert(name, define.body);
         }
-        look.names = trees.keys().cloned().collect();
+        checker.names = trees.keys().cloned().collect();
         for tree in trees.values_mut() {
-            look.list(tree);
+            checker.check_list(tree);
         }
-        let Checker { wrong, reads_secrets, .. } = look;
-        if wrong.is_empty() { Ok(Self { source, trees, reads_secrets }) } else { Err(wrong) }
+        let Checker { errors, reads_secrets, .. } = checker;
+        if errors.is_empty() { Ok(Self { source, trees, reads_secrets }) } else { Err(errors) }
     }
 
-    /// Whether it calls anything that asks the secrets server.
+    /// Returns true if it calls a function that reads secrets.
     pub const fn reads_secrets(&self) -> bool {
         self.reads_secrets
     }
 
-    /// What it was made of.
+    /// Source that it was compiled from.
     pub const fn source(&self) -> &TemplateSource {
         &self.source
     }
 }
 
-/// Put after a template: the parser takes what is not ended as ended, and leaves out what follows an end too many. Where this
-/// text comes to stand tells.
+/// Appended to a template's text. The parser accepts a missing `end` and drops the text after a surplus one; the position of this
+/// marker in the tree reveals both.
 const END_MARKER: &str = "\u{1}last";
 
-/// Takes [`END_MARKER`] off the end of a list, if it stands there.
+/// Removes [`END_MARKER`] from the end of a list; returns whether it was there.
 fn strip_end_marker(list: &mut ListNode) -> bool {
     let Some(Node::Text(text)) = list.nodes.last_mut() else { return false };
     let Some(before) = text.text.strip_suffix(END_MARKER) else { return false };
@@ -74,8 +73,8 @@ fn strip_end_marker(list: &mut ListNode) -> bool {
     true
 }
 
-/// Says which action has no end, or that there is an end too many.
-fn unbalanced(text: &str, body: &mut ListNode, defines: &mut [DefineNode]) -> TemplateError {
+/// Builds the error for an action without `end`, or for a surplus `end`.
+fn unbalanced_error(text: &str, body: &mut ListNode, defines: &mut [DefineNode]) -> TemplateError {
     let open = find_unclosed(body).or_else(|| {
         let mut defines = defines.iter_mut();
         defines.find_map(|define| {
@@ -93,7 +92,7 @@ fn unbalanced(text: &str, body: &mut ListNode, defines: &mut [DefineNode]) -> Te
     }
 }
 
-/// The innermost action whose body holds what should come after all.
+/// Returns the innermost action whose body ends with the marker.
 fn find_unclosed(list: &mut ListNode) -> Option<Pos> {
     let Some(Node::If(branch) | Node::With(branch) | Node::Range(branch)) = list.nodes.last_mut() else { return None };
     for body in std::iter::once(&mut branch.body).chain(&mut branch.else_body) {
@@ -108,106 +107,109 @@ fn find_unclosed(list: &mut ListNode) -> Option<Pos> {
     None
 }
 
-/// Walks a tree: checks what is called, and puts the two calls above into it. The parser bounds its depth.
+/// Walks a tree: checks the names that are called, and inserts the calls of [`MARK_POSITION`] and [`CHECK_PRINTED`]. The parser
+/// bounds the depth.
 struct Checker<'a> {
     text: &'a str,
     names: Vec<String>,
     reads_secrets: bool,
-    wrong: Vec<TemplateError>,
+    errors: Vec<TemplateError>,
 }
 
 impl Checker<'_> {
-    fn refuse(&mut self, pos: Pos, message: String) {
+    fn report(&mut self, pos: Pos, message: String) {
         let (line, column) = line_and_column(self.text, pos.offset);
-        self.wrong.push(TemplateError { line, column, message });
+        self.errors.push(TemplateError { line, column, message });
     }
 
-    fn list(&mut self, list: &mut ListNode) {
+    fn check_list(&mut self, list: &mut ListNode) {
         let nodes = std::mem::take(&mut list.nodes);
         for mut node in nodes {
-            if let Some(pos) = self.node(&mut node) {
+            if let Some(pos) = self.check_node(&mut node) {
                 list.nodes.push(mark(pos));
             }
             list.nodes.push(node);
         }
     }
 
-    /// Gives the place of what is evaluated.
-    fn node(&mut self, node: &mut Node) -> Option<Pos> {
+    /// Checks a node; returns its position if it evaluates something.
+    fn check_node(&mut self, node: &mut Node) -> Option<Pos> {
         match node {
             Node::Action(action) => {
-                self.pipe(&mut action.pipe);
+                self.check_pipe(&mut action.pipe);
                 if action.pipe.decl.is_empty() {
                     action.pipe.commands.push(call(action.pos, CHECK_PRINTED, None));
                 }
                 Some(action.pos)
             }
             Node::If(branch) | Node::With(branch) | Node::Range(branch) => {
-                self.pipe(&mut branch.pipe);
-                self.list(&mut branch.body);
-                if let Some(other) = &mut branch.else_body {
-                    self.list(other);
+                self.check_pipe(&mut branch.pipe);
+                self.check_list(&mut branch.body);
+                if let Some(else_body) = &mut branch.else_body {
+                    self.check_list(else_body);
                 }
                 Some(branch.pos)
             }
             Node::Template(used) => {
                 if !self.names.iter().any(|name| *name == used.name.as_str()) {
-                    self.refuse(used.pos, format!("there is no template {:?}", used.name.as_str()));
+                    self.report(used.pos, format!("there is no template {:?}", used.name.as_str()));
                 }
                 if let Some(pipe) = &mut used.pipe {
-                    self.pipe(pipe);
+                    self.check_pipe(pipe);
                 }
                 Some(used.pos)
             }
             Node::List(list) => {
-                self.list(list);
+                self.check_list(list);
                 None
             }
             Node::Define(_) | Node::Text(_) | Node::Break(_) | Node::Continue(_) => None,
         }
     }
 
-    fn pipe(&mut self, pipe: &mut PipeNode) {
+    fn check_pipe(&mut self, pipe: &mut PipeNode) {
         for expr in pipe.commands.iter_mut().flat_map(|command| &mut command.args) {
-            self.expr(expr);
+            self.check_expr(expr);
         }
-        // What is printed in a text is held to the same as what is printed.
+        // Arguments that are printed into a text are checked like printed values.
         let mut commands = Vec::with_capacity(pipe.commands.len());
         for mut command in std::mem::take(&mut pipe.commands) {
-            if matches!(command.args.first(), Some(Expr::Identifier(_, name)) if PRINTS.contains(&name.as_str())) {
+            if matches!(command.args.first(), Some(Expr::Identifier(_, name)) if PRINTING.contains(&name.as_str())) {
                 if !commands.is_empty() {
                     commands.push(call(command.pos, CHECK_PRINTED, None));
                 }
-                command.args[1..].iter_mut().for_each(shown);
+                command.args[1..].iter_mut().for_each(wrap_printed);
             }
             commands.push(command);
         }
         pipe.commands = commands;
     }
 
-    fn expr(&mut self, expr: &mut Expr) {
+    fn check_expr(&mut self, expr: &mut Expr) {
         match expr {
-            Expr::Identifier(pos, name) => match functions::refused(name) {
-                None => self.reads_secrets |= functions::asks_the_server(name),
-                Some(UnavailableFunction::Left(why)) => self.refuse(*pos, format!("{name} is not here: {why}")),
+            Expr::Identifier(pos, name) => match functions::unavailable(name) {
+                None => self.reads_secrets |= functions::reads_secrets(name),
+                Some(UnavailableFunction::Omitted(reason)) => {
+                    self.report(*pos, format!("{name} is not available: {reason}"))
+                }
                 Some(UnavailableFunction::Unknown) => {
                     let near =
                         did_you_mean(name, &functions::names()).map_or(String::new(), |near| format!("; {near}"));
-                    self.refuse(*pos, format!("there is no function {name}{near}"));
+                    self.report(*pos, format!("there is no function {name}{near}"));
                 }
             },
-            Expr::Pipe(_, pipe) => self.pipe(pipe),
-            Expr::Chain(_, inner, _) => self.expr(inner),
+            Expr::Pipe(_, pipe) => self.check_pipe(pipe),
+            Expr::Chain(_, inner, _) => self.check_expr(inner),
             _ => {}
         }
     }
 }
 
-/// What makes a text of values as they come.
-const PRINTS: [&str; 6] = ["html", "js", "print", "printf", "println", "urlquery"];
+/// Functions that print their arguments into a text.
+const PRINTING: [&str; 6] = ["html", "js", "print", "printf", "println", "urlquery"];
 
-/// Puts an argument through [`CHECK_PRINTED`].
-fn shown(argument: &mut Expr) {
+/// Wraps an argument in a call of [`CHECK_PRINTED`].
+fn wrap_printed(argument: &mut Expr) {
     let pos = argument.pos();
     let inner = std::mem::replace(argument, Expr::Dot(pos));
     let commands = vec![CommandNode { pos, args: vec![inner] }, call(pos, CHECK_PRINTED, None)];

@@ -1,4 +1,4 @@
-//! What a template's needs are, kept known: secrets by use of the store, files by looking at them.
+//! Dependencies of a template: subscriptions to secrets, and files that are read again at intervals.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -9,60 +9,62 @@ use crate::agent::secrets::{SecretRegistry, SecretResponse, Subscription};
 use crate::credential_watch::{Availability, any_changed};
 use crate::secret;
 
-/// Where one template's secrets and files come from.
+/// Secrets and files of one template.
 #[derive(Debug)]
 pub(super) struct Dependencies {
     registry: SecretRegistry,
-    /// The folders that files are read beneath.
+    /// Directories below which files may be read.
     folders: Vec<PathBuf>,
-    secrets: BTreeMap<Dependency, SecretUse>,
+    secrets: BTreeMap<Dependency, SubscribedSecret>,
     files: BTreeMap<Dependency, Resolved>,
 }
 
-/// A secret in use, and what of it the last rendering saw.
+/// A subscribed secret, and the value that the last rendering used.
 #[derive(Debug)]
-struct SecretUse {
+struct SubscribedSecret {
     subscription: Subscription,
-    seen: Option<Arc<SecretResponse>>,
+    rendered: Option<Arc<SecretResponse>>,
 }
 
 impl Dependencies {
-    /// One that asks for nothing yet.
     pub(super) const fn new(registry: SecretRegistry, folders: Vec<PathBuf>) -> Self {
         Self { registry, folders, secrets: BTreeMap::new(), files: BTreeMap::new() }
     }
 
-    /// Asks for what is needed besides.
-    pub(super) fn ask(&mut self, needs: BTreeSet<Dependency>) {
-        for need in needs {
-            match &need {
+    /// Subscribes to secrets and reads files.
+    pub(super) fn request(&mut self, dependencies: BTreeSet<Dependency>) {
+        for dependency in dependencies {
+            match &dependency {
                 Dependency::Secret(request) => {
                     let subscription = self.registry.subscribe(request);
-                    self.secrets.entry(need).or_insert(SecretUse { subscription, seen: None });
+                    self.secrets.entry(dependency).or_insert(SubscribedSecret { subscription, rendered: None });
                 }
                 Dependency::File(path) => {
-                    let known = look(&self.folders, path);
-                    self.files.insert(need, known);
+                    let text = read_file(&self.folders, path);
+                    self.files.insert(dependency, text);
                 }
             }
         }
     }
 
-    /// Forgets what was not used.
-    pub(super) fn keep(&mut self, used: &BTreeSet<Dependency>) {
-        self.secrets.retain(|need, _| used.contains(need));
-        self.files.retain(|need, _| used.contains(need));
+    /// Removes the dependencies that the last rendering did not use.
+    pub(super) fn retain(&mut self, used: &BTreeSet<Dependency>) {
+        self.secrets.retain(|dependency, _| used.contains(dependency));
+        self.files.retain(|dependency, _| used.contains(dependency));
     }
 
-    /// All that is known now, or why something is not known yet or not any more.
-    pub(super) fn known(&mut self) -> Result<BTreeMap<Dependency, Resolved>, String> {
-        let mut known = self.files.clone();
+    /// Returns all results.
+    ///
+    /// # Errors
+    /// The reason why a secret is not available.
+    pub(super) fn resolve(&mut self) -> Result<BTreeMap<Dependency, Resolved>, String> {
+        let mut resolved = self.files.clone();
         let mut missing = None;
-        for (need, used) in &mut self.secrets {
+        for (dependency, used) in &mut self.secrets {
             match used.subscription.watch.current().availability {
                 Availability::Available(answer) => {
-                    used.seen = Some(Arc::clone(&answer));
-                    known.insert(need.clone(), Resolved::Secret(answer));
+                    used.rendered = Some(Arc::clone(&answer));
+                    resolved.insert(dependency.clone(), Resolved::Secret(answer));
                 }
                 Availability::Unavailable { reason, .. } => {
                     missing.get_or_insert(reason);
@@ -71,59 +73,58 @@ impl Dependencies {
         }
         match missing {
             Some(reason) => Err(reason.to_string()),
-            None => Ok(known),
+            None => Ok(resolved),
         }
     }
 
-    /// Why a secret is not there, if one is not.
-    pub(super) fn absent(&self) -> Option<String> {
+    /// Returns the reason why a secret is not available; `None` if all are.
+    pub(super) fn unavailable_reason(&self) -> Option<String> {
         self.secrets.values().find_map(|used| match used.subscription.watch.peek().availability {
             Availability::Unavailable { reason, .. } => Some(reason.to_string()),
             Availability::Available(_) => None,
         })
     }
 
-    /// Whether a secret is another than the last rendering saw.
-    pub(super) fn is_new(&self) -> bool {
-        self.secrets.values().any(|used| match (&used.subscription.watch.peek().availability, &used.seen) {
+    /// Returns true if a secret differs from the one that the last rendering used.
+    pub(super) fn has_changed(&self) -> bool {
+        self.secrets.values().any(|used| match (&used.subscription.watch.peek().availability, &used.rendered) {
             (Availability::Available(now), Some(seen)) => !Arc::ptr_eq(now, seen),
             (Availability::Available(_), None) => true,
             (Availability::Unavailable { .. }, _) => false,
         })
     }
 
-    /// Returns once a secret has changed, or (`true`) one has gone or come back. A look at the server that changed nothing is
-    /// no news.
-    pub(super) async fn changed(&mut self) -> bool {
-        let absent = self.absent();
+    /// Waits for a change of a secret, and returns true if instead one became available or unavailable. Ignores reads that changed
+    /// nothing.
+    pub(super) async fn wait_for_change(&mut self) -> bool {
+        let unavailable = self.unavailable_reason();
         loop {
             any_changed(self.secrets.values_mut().map(|used| &mut used.subscription.watch)).await;
-            // Marks as seen by the watch, so that the next wait waits.
+            // Marks the values as seen, so that the next wait does not return at once.
             for used in self.secrets.values_mut() {
                 let _ = used.subscription.watch.current();
             }
-            if self.is_new() {
+            if self.has_changed() {
                 return false;
             }
-            if self.absent() != absent {
+            if self.unavailable_reason() != unavailable {
                 return true;
             }
         }
     }
 
-    /// Whether there are files to look at.
     pub(super) fn has_files(&self) -> bool {
         !self.files.is_empty()
     }
 
-    /// Looks at the files again. Says whether one has changed.
-    pub(super) fn look_again(&mut self) -> bool {
+    /// Reads the files again. Returns true if one has changed.
+    pub(super) fn reread_files(&mut self) -> bool {
         let mut changed = false;
-        for (need, known) in &mut self.files {
-            let Dependency::File(path) = need else { continue };
-            let now = look(&self.folders, path);
-            if !same(known, &now) {
-                *known = now;
+        for (dependency, text) in &mut self.files {
+            let Dependency::File(path) = dependency else { continue };
+            let current = read_file(&self.folders, path);
+            if !is_same(text, &current) {
+                *text = current;
                 changed = true;
             }
         }
@@ -131,18 +132,18 @@ impl Dependencies {
     }
 }
 
-fn look(folders: &[PathBuf], path: &Path) -> Resolved {
+fn read_file(folders: &[PathBuf], path: &Path) -> Resolved {
     match secret::read_text_beneath(folders, path) {
         Ok(text) => Resolved::Text(Arc::new(text)),
         Err(error) => Resolved::Absent(crate::error_chain::format_chain(&error).into()),
     }
 }
 
-fn same(one: &Resolved, other: &Resolved) -> bool {
+fn is_same(left: &Resolved, right: &Resolved) -> bool {
     use secrecy::ExposeSecret as _;
-    match (one, other) {
-        (Resolved::Text(one), Resolved::Text(other)) => secret::ct_eq(one, other.expose_secret().as_bytes()),
-        (Resolved::Absent(one), Resolved::Absent(other)) => one == other,
+    match (left, right) {
+        (Resolved::Text(left), Resolved::Text(right)) => secret::ct_eq(left, right.expose_secret().as_bytes()),
+        (Resolved::Absent(left), Resolved::Absent(right)) => left == right,
         _ => false,
     }
 }

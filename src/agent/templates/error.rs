@@ -1,24 +1,24 @@
-//! What is wrong with a template, and where: never what a secret holds.
+//! Errors of templates with their position, and never with the content of a secret.
 
 use gotmpl::TemplateError as EngineError;
 
-/// A mistake in a template, or in what it makes of its secrets.
+/// An error in a template, or in its use of secrets.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{}{message}", place(*line, *column))]
+#[error("{}{message}", format_position(*line, *column))]
 pub struct TemplateError {
-    /// The line, from 1; 0 where it is not known.
+    /// Line from 1; 0 if unknown.
     pub line: usize,
-    /// The column, from 1, in characters.
+    /// Column from 1, in characters.
     pub column: usize,
-    /// What it is, without any value.
+    /// Description without any value of a secret.
     pub message: String,
 }
 
-fn place(line: usize, column: usize) -> String {
+fn format_position(line: usize, column: usize) -> String {
     if line == 0 { String::new() } else { format!("line {line}, column {column}: ") }
 }
 
-/// A place in a template's text: its line and column, from 1.
+/// Converts a byte offset to line and column, both from 1.
 pub(super) fn line_and_column(text: &str, offset: usize) -> (usize, usize) {
     let before = text.get(..offset.min(text.len())).unwrap_or(text);
     let line = before.matches('\n').count() + 1;
@@ -27,8 +27,8 @@ pub(super) fn line_and_column(text: &str, offset: usize) -> (usize, usize) {
 }
 
 impl TemplateError {
-    /// A mistake of the syntax.
-    pub(super) fn syntax(error: EngineError) -> Self {
+    /// Converts an error of the parser.
+    pub(super) fn from_syntax(error: EngineError) -> Self {
         match error {
             EngineError::Parse { line, col, message, .. } | EngineError::Lex { line, col, message, .. } => {
                 Self { line, column: col, message }
@@ -37,23 +37,23 @@ impl TemplateError {
         }
     }
 
-    /// What went wrong at a place while rendering. The engine's words are taken where they hold no value: a value may be a
+    /// Converts an error of a rendering at `offset`. The engine's message is replaced where it contains a value, which may be a
     /// secret.
-    pub(super) fn at(text: &str, offset: usize, error: &EngineError) -> Self {
+    pub(super) fn from_rendering(text: &str, offset: usize, error: &EngineError) -> Self {
         let (line, column) = line_and_column(text, offset);
         let message = match error {
-            EngineError::Exec(words) if words.starts_with("can't use ") => {
-                "a number gives range one variable, and no second".to_owned()
+            EngineError::Exec(message) if message.starts_with("can't use ") => {
+                "range over a number sets one variable, not two".to_owned()
             }
-            EngineError::Exec(words) => match words.split_once("must be string, got ") {
+            EngineError::Exec(message) => match message.split_once("must be string, got ") {
                 Some((before, _)) => format!("{before}must be a string"),
-                None => words.clone(),
+                None => message.clone(),
             },
             EngineError::MissingKey { key } => {
-                format!("there is no {key:?} here; where it may be absent, ask with index, which gives nothing then")
+                format!("there is no {key:?} here; if it is optional, use index, which returns nothing then")
             }
             EngineError::IndexOutOfRange { .. } => "the index is out of range".to_owned(),
-            EngineError::FuncPanic { name, .. } => format!("the function {name} cannot work with what it was given"),
+            EngineError::FuncPanic { name, .. } => format!("the function {name} cannot use its arguments"),
             EngineError::TypeMismatch { .. }
             | EngineError::RecursionLimit
             | EngineError::RangeIterLimit
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_counts_lines_and_characters_from_one() {
+    fn positions_count_lines_and_characters_from_one() {
         let check = |offset, wanted| assert_eq!(line_and_column("ab\nü{{", offset), wanted);
         check(0, (1, 1));
         check(2, (1, 3));
@@ -83,15 +83,15 @@ mod tests {
     }
 
     #[test]
-    fn the_engines_words_lose_the_values_in_them() {
+    fn values_are_removed_from_the_engines_messages() {
         let check = |error: EngineError, wanted: &str| {
-            let wrong = TemplateError::at("x", 0, &error).to_string();
+            let wrong = TemplateError::from_rendering("x", 0, &error).to_string();
             assert_eq!(wrong, format!("line 1, column 1: {wanted}"));
         };
-        let exec = |words: &str| EngineError::Exec(words.to_owned());
-        check(exec("can't use 4711 to iterate over"), "a number gives range one variable, and no second");
+        let exec = |message: &str| EngineError::Exec(message.to_owned());
+        check(exec("can't use 4711 to iterate over"), "range over a number sets one variable, not two");
         check(exec("printf: first arg must be string, got 4711"), "printf: first arg must be a string");
         let panic = EngineError::FuncPanic { name: "slice".to_owned(), message: "canary".to_owned() };
-        check(panic, "the function slice cannot work with what it was given");
+        check(panic, "the function slice cannot use its arguments");
     }
 }

@@ -1,4 +1,4 @@
-//! What one rendering knows, what it asks for, and where it is.
+//! State of one rendering: the dependencies that are resolved, those that are requested, and the position.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -10,51 +10,52 @@ use secrecy::SecretString;
 
 use crate::agent::secrets::{SecretRequest, SecretResponse};
 
-/// What a template asks for while it is rendered.
+/// A secret or a file that a template requests while it is rendered.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Dependency {
     /// A secret.
     Secret(SecretRequest),
-    /// A file's text.
+    /// The text of a file.
     File(PathBuf),
 }
 
-/// What is known of a need.
+/// Result of a dependency.
 #[derive(Debug, Clone)]
 pub enum Resolved {
     /// The secret.
     Secret(Arc<SecretResponse>),
-    /// The file's text.
+    /// The text of a file.
     Text(Arc<SecretString>),
-    /// It is not there; why, without any secret.
+    /// It does not exist; the reason contains no secret.
     Absent(Arc<str>),
 }
 
-/// What one rendering knows, and what it has learnt.
+/// State of one rendering.
 #[derive(Debug)]
 pub(super) struct Evaluation {
-    known: Arc<BTreeMap<Dependency, Resolved>>,
-    /// When it is.
+    resolved: Arc<BTreeMap<Dependency, Resolved>>,
+    /// Time of the rendering.
     pub(super) now: SystemTime,
-    /// Where the template is at: the offset of the action under way.
-    pub(super) at: usize,
-    /// The action under way has asked a map by `index` for a key that it lacks.
+    /// Byte offset of the current action.
+    pub(super) offset: usize,
+    /// The current action has called `index` with a key that the map lacks.
     pub(super) lacks_key: bool,
-    /// What was asked for.
+    /// Dependencies that were requested.
     pub(super) used: BTreeSet<Dependency>,
-    /// What of it is not known.
-    pub(super) unknown: BTreeSet<Dependency>,
+    /// Requested dependencies that are not resolved.
+    pub(super) unresolved: BTreeSet<Dependency>,
 }
 
 impl Evaluation {
-    /// One that begins.
-    pub(super) fn begin(known: Arc<BTreeMap<Dependency, Resolved>>, now: SystemTime) -> SharedEvaluation {
-        let evaluation = Self { known, now, at: 0, lacks_key: false, used: BTreeSet::new(), unknown: BTreeSet::new() };
+    /// Starts a rendering.
+    pub(super) fn start(resolved: Arc<BTreeMap<Dependency, Resolved>>, now: SystemTime) -> SharedEvaluation {
+        let evaluation =
+            Self { resolved, now, offset: 0, lacks_key: false, used: BTreeSet::new(), unresolved: BTreeSet::new() };
         SharedEvaluation(Arc::new(Mutex::new(evaluation)))
     }
 }
 
-/// A round that the functions of a template share.
+/// An evaluation that the functions of a template share.
 #[derive(Debug, Clone)]
 pub(super) struct SharedEvaluation(Arc<Mutex<Evaluation>>);
 
@@ -63,16 +64,19 @@ impl SharedEvaluation {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is known of a need; `None` where it has to be asked for first.
-    pub(super) fn known(&self, need: Dependency) -> Result<Option<Resolved>, EngineError> {
+    /// Returns a dependency's result, and records the request; `None` if it is not resolved yet.
+    ///
+    /// # Errors
+    /// It does not exist.
+    pub(super) fn resolve(&self, dependency: Dependency) -> Result<Option<Resolved>, EngineError> {
         let mut evaluation = self.lock();
-        let found = evaluation.known.get(&need).cloned();
-        evaluation.used.insert(need.clone());
+        let found = evaluation.resolved.get(&dependency).cloned();
+        evaluation.used.insert(dependency.clone());
         match found {
-            Some(Resolved::Absent(why)) => Err(EngineError::Exec(why.to_string())),
-            Some(known) => Ok(Some(known)),
+            Some(Resolved::Absent(reason)) => Err(EngineError::Exec(reason.to_string())),
+            Some(resolved) => Ok(Some(resolved)),
             None => {
-                evaluation.unknown.insert(need);
+                evaluation.unresolved.insert(dependency);
                 Ok(None)
             }
         }

@@ -1,20 +1,20 @@
-//! Files and variables rendered from templates, in the language that consul-template's users know: Go's.
+//! Files and variables rendered from templates in Go's template language, with the functions of consul-template.
 //!
-//! `compile` and `render` are functions of texts and of the secrets that are known; `task` acts.
+//! `compile` and `render` are pure functions of texts and secrets; `task` acts.
 
-// 0: values of the language, what a rendering knows, and what may be wrong with it
+// 0: values, the state of a rendering, errors
 mod value;
 mod evaluation;
 mod error;
 
-// 1: what a template may call
+// 1: functions that a template may call
 mod functions;
 
 // 2: text -> template -> bytes
 mod compile;
 mod render;
 
-// 3: what is known, and what becomes of the bytes
+// 3: secrets and files that go in, files and variables that come out
 mod dependencies;
 mod task;
 
@@ -33,66 +33,66 @@ use std::time::Duration;
 use crate::agent::output_watch::OnMissing;
 use crate::command::EnvVars;
 
-/// A template and what it may ask for.
+/// Text of a template, and the files and variables that it may read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TemplateSource {
-    /// What it is called in messages.
+    /// Name in log events and error messages.
     pub name: String,
-    /// The file that it came from; `None` where it stands in the configuration.
+    /// The file that holds the text; `None` for text in the configuration.
     pub file: Option<PathBuf>,
-    /// The template.
+    /// The template's text.
     pub text: String,
-    /// What opens an action.
+    /// Left delimiter of actions.
     pub left: String,
-    /// What closes one.
+    /// Right delimiter of actions.
     pub right: String,
-    /// The variables that `env` knows.
+    /// Environment variables that `env` may read.
     pub variables: EnvVars,
-    /// The folders that `file` reads below.
+    /// Directories below which `file` may read.
     pub folders: Vec<PathBuf>,
 }
 
-/// Where a rendered file goes, and what is done after it has changed.
+/// Output file of a template.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TemplateFile {
-    /// The file.
+    /// Path of the file.
     pub destination: PathBuf,
-    /// Its mode.
+    /// Permission bits.
     pub mode: u32,
-    /// Its owner, if not the agent's user.
+    /// Numeric owner; `None` for the agent's user.
     pub owner: Option<u32>,
-    /// Its group, if not the agent's group.
+    /// Numeric group; `None` for the agent's group.
     pub group: Option<u32>,
-    /// Whether its folder is made where it is not there.
+    /// Create the directory if it is missing.
     pub create_folders: bool,
-    /// Keeps the file that is replaced beside it, with `.bak` at the end of its name.
+    /// Keep the replaced file with `.bak` appended to its name.
     pub backup: bool,
-    /// Reaction when somebody else deletes or changes it.
+    /// Reaction when somebody else deletes or changes the file.
     pub on_missing: OnMissing,
-    /// What is run after it has changed.
+    /// Command that runs after the file has changed.
     pub command: Option<TemplateCommand>,
 }
 
-/// What is run after a file has changed.
+/// Command that runs after a file has changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TemplateCommand {
     /// The program and its arguments.
     pub command: Vec<String>,
-    /// How long it may take.
+    /// Time after which it is killed.
     pub timeout: Duration,
 }
 
-/// A template that is kept rendered.
+/// Options of one template.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TemplateOptions {
     /// The template.
     pub text: TemplateSource,
-    /// Where it goes; `None` for a variable, whose name is the template's.
+    /// The output file; `None` for an environment variable with the template's name.
     pub file: Option<TemplateFile>,
-    /// How long secrets must have been still before it is rendered again: several that change together are one change.
+    /// Time without changes before it is rendered again: secrets that change together are one change.
     pub debounce: Duration,
-    /// How often files that it reads are looked at.
+    /// Time between looks at the files that it reads.
     pub interval: Duration,
-    /// Whether the agent is not ready before it is rendered.
+    /// The agent is not ready before it is rendered.
     pub required: bool,
 }

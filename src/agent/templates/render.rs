@@ -1,4 +1,4 @@
-//! Renders a template of what is known: bytes, or what it needs besides, or what is wrong with it. Reads nothing itself.
+//! Renders a template from resolved dependencies: a text, a list of further dependencies, or an error. Reads nothing itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,26 +12,26 @@ use super::error::TemplateError;
 use super::evaluation::{Dependency, Evaluation, Resolved};
 use super::functions;
 
-/// What rendering gave.
+/// Result of a rendering.
 #[derive(Debug)]
 pub enum Rendered {
-    /// The whole, and what it was made of.
+    /// The rendered text.
     Complete {
-        /// The bytes.
+        /// The text.
         text: Zeroizing<String>,
-        /// What was asked for.
+        /// Dependencies that it used.
         used: BTreeSet<Dependency>,
     },
-    /// It cannot be made before this is known.
+    /// Dependencies that must be resolved first.
     Unresolved(BTreeSet<Dependency>),
-    /// It cannot be made.
+    /// The template fails.
     Failed(TemplateError),
 }
 
 impl Template {
-    /// Renders it of what is known, at the time `now`.
-    pub fn render(&self, known: Arc<BTreeMap<Dependency, Resolved>>, now: SystemTime) -> Rendered {
-        let shared = Evaluation::begin(known, now);
+    /// Renders the template with the results of its dependencies, at the time `now`.
+    pub fn render(&self, resolved: Arc<BTreeMap<Dependency, Resolved>>, now: SystemTime) -> Rendered {
+        let shared = Evaluation::start(resolved, now);
         let mut template = gotmpl::Template::new("")
             .missing_key(MissingKey::Error)
             .max_range_iters(MAX_ITERATIONS)
@@ -39,34 +39,34 @@ impl Template {
         for (name, tree) in &self.trees {
             template = template.add_parse_tree(name, tree.clone());
         }
-        let mut written = BoundedText { text: Zeroizing::new(String::with_capacity(4 * 1024)), full: false };
-        let done = template.execute_template_fmt(&mut written, "", &Value::Nil);
+        let mut output = BoundedText { text: Zeroizing::new(String::with_capacity(4 * 1024)), is_full: false };
+        let result = template.execute_template_fmt(&mut output, "", &Value::Nil);
         let mut evaluation = shared.lock();
-        let (used, unknown) = (std::mem::take(&mut evaluation.used), std::mem::take(&mut evaluation.unknown));
-        match done {
-            // What went wrong after something was unknown may have gone wrong for that.
-            _ if !unknown.is_empty() => Rendered::Unresolved(unknown),
-            Ok(()) => Rendered::Complete { text: written.text, used },
-            Err(_) if written.full => {
-                let error = EngineError::Exec(format!("it renders to more than {} MiB", MAX_BYTES >> 20));
-                Rendered::Failed(TemplateError::at(&self.source.text, evaluation.at, &error))
+        let (used, unresolved) = (std::mem::take(&mut evaluation.used), std::mem::take(&mut evaluation.unresolved));
+        match result {
+            // An error may follow from a dependency that is not resolved yet.
+            _ if !unresolved.is_empty() => Rendered::Unresolved(unresolved),
+            Ok(()) => Rendered::Complete { text: output.text, used },
+            Err(_) if output.is_full => {
+                let error = EngineError::Exec(format!("the rendered text exceeds {} MiB", MAX_BYTES >> 20));
+                Rendered::Failed(TemplateError::from_rendering(&self.source.text, evaluation.offset, &error))
             }
-            Err(error) => Rendered::Failed(TemplateError::at(&self.source.text, evaluation.at, &error)),
+            Err(error) => Rendered::Failed(TemplateError::from_rendering(&self.source.text, evaluation.offset, &error)),
         }
     }
 }
 
-/// A text that takes so much and no more, and leaves no copy behind where it grows.
+/// A text of bounded size that is zeroed when it grows or is dropped.
 struct BoundedText {
     text: Zeroizing<String>,
-    full: bool,
+    is_full: bool,
 }
 
 impl std::fmt::Write for BoundedText {
     fn write_str(&mut self, more: &str) -> std::fmt::Result {
         let needed = self.text.len() + more.len();
         if needed > MAX_BYTES {
-            self.full = true;
+            self.is_full = true;
             return Err(std::fmt::Error);
         }
         if needed > self.text.capacity() {
@@ -79,8 +79,8 @@ impl std::fmt::Write for BoundedText {
     }
 }
 
-/// The largest file that is rendered.
+/// Bounds the rendered text, in bytes.
 const MAX_BYTES: usize = 16 << 20;
 
-/// How often the bodies of all loops of a rendering may run.
+/// Bounds the iterations of all loops in a rendering.
 const MAX_ITERATIONS: u64 = 1_000_000;

@@ -1,4 +1,4 @@
-//! One template, kept rendered: a task of its own, so that one that fails holds back nobody.
+//! Task that keeps one template rendered. Each template has its own, so that a failure delays no other.
 
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt as _;
@@ -26,20 +26,20 @@ use crate::health::HealthHandle;
 use crate::metrics::{self, Metrics};
 use crate::secret::ct_eq;
 
-/// What a template's task works with.
+/// Collaborators of a [`TemplateTask`].
 #[derive(Debug)]
 pub struct TemplateDeps {
-    /// Who waits for what is rendered.
+    /// Publishes the rendered variable, or that the file is written.
     pub publisher: CredentialPublisher<ProvidedEnv>,
-    /// The secrets.
+    /// Registry of the secrets.
     pub registry: SecretRegistry,
-    /// Where the time comes from.
+    /// Source of the current time.
     pub clock: Clock,
-    /// Where to say whether it is rendered.
+    /// Reports whether the template is rendered.
     pub health: HealthHandle,
-    /// Where renderings are counted.
+    /// Metrics that this work updates.
     pub metrics: Metrics,
-    /// Notices that others delete or change the file.
+    /// Watches the file for changes by others.
     pub outputs: OutputWatch,
 }
 
@@ -48,55 +48,55 @@ pub struct TemplateDeps {
 pub struct TemplateTask {
     options: TemplateOptions,
     template: Template,
-    source: Dependencies,
+    dependencies: Dependencies,
     deps: TemplateDeps,
     backoff: Backoff,
-    /// When what failed is tried again.
-    retry: Option<ClockReading>,
-    /// It was rendered once, and what it gave was taken.
-    delivered: bool,
-    /// The value of a variable that was published last.
+    /// Time of the next attempt after a failure.
+    retry_at: Option<ClockReading>,
+    /// The result of a rendering was published.
+    is_delivered: bool,
+    /// The last published value of a variable.
     value: Option<SecretString>,
-    /// The file has changed, and its command has not run well since.
+    /// The file has changed, and its command has not succeeded since.
     owes_command: bool,
-    /// The file, where there is one.
+    /// Watches the output file for changes by others.
     watched: Option<WatchedOutput>,
-    /// When the file is looked at, as something has happened to it.
+    /// Time of the next check of the file, after an event on it.
     check_at: Option<ClockReading>,
-    /// The file is another than was written: this rendering is for that alone.
-    touched: bool,
+    /// This rendering only restores a file that somebody else has changed.
+    is_restoring: bool,
     restore_backoff: RestoreBackoff,
 }
 
 impl TemplateTask {
-    /// One that has done nothing yet.
+    /// Creates a task. Renders nothing yet.
     pub fn new(options: TemplateOptions, template: Template, deps: TemplateDeps) -> Self {
-        let source = Dependencies::new(deps.registry.clone(), options.text.folders.clone());
+        let dependencies = Dependencies::new(deps.registry.clone(), options.text.folders.clone());
         let backoff = Backoff::new(RETRY_BASE, RETRY_MAX);
-        let (retry, delivered, value, owes_command) = (None, false, None, false);
+        let (retry_at, is_delivered, value, owes_command) = (None, false, None, false);
         let watched = options.file.as_ref().map(|file| deps.outputs.file(&file.destination));
-        let (check_at, touched, restore_backoff) = (None, false, RestoreBackoff::default());
+        let (check_at, is_restoring, restore_backoff) = (None, false, RestoreBackoff::default());
         Self {
             options,
             template,
-            source,
+            dependencies,
             deps,
             backoff,
-            retry,
-            delivered,
+            retry_at,
+            is_delivered,
             value,
             owes_command,
             watched,
             check_at,
-            touched,
+            is_restoring,
             restore_backoff,
         }
     }
 
-    /// Renders it, and again when a secret in it has changed, until `stop` is cancelled. What cannot be written, and a command
-    /// that fails, are tried again after 1 s to 60 s (full jitter). The file stays when this ends.
+    /// Renders the template, and again after each change of a secret, until `stop` is cancelled. Failed writes and commands are
+    /// retried after 1 s to 60 s (full jitter). The file stays.
     pub async fn run(mut self, stop: CancellationToken) {
-        self.tell(WAITING);
+        self.set_state(WAITING);
         self.sweep().await;
         let working = async {
             loop {
@@ -107,42 +107,45 @@ impl TemplateTask {
         let _: Option<()> = stop.run_until_cancelled(working).await;
     }
 
-    /// Returns when something has changed; says whether that is a reason to render.
+    /// Waits for an event. Returns true if the template is to be rendered.
     async fn wait(&mut self) -> bool {
         let clock = self.deps.clock.clone();
-        let look = self.source.has_files().then(|| clock.now() + self.options.interval);
+        let reread_at = self.dependencies.has_files().then(|| clock.now() + self.options.interval);
         tokio::select! {
-            absent = self.source.changed() => {
-                if absent {
-                    self.stand_still();
+            availability_changed = self.dependencies.wait_for_change() => {
+                if availability_changed {
+                    self.report_unavailable();
                     return false;
                 }
-                self.settle().await;
+                self.debounce().await;
                 true
             }
-            () = clock.sleep_until_some(self.retry) => true,
-            () = clock.sleep_until_some(look) => self.source.look_again(),
-            () = noticed(self.watched.as_ref()), if self.check_at.is_none() => {
+            () = clock.sleep_until_some(self.retry_at) => true,
+            () = clock.sleep_until_some(reread_at) => self.dependencies.reread_files(),
+            () = wait_for_change(self.watched.as_ref()), if self.check_at.is_none() => {
                 self.check_at = Some(self.restore_backoff.check_at(&clock));
                 false
             }
             () = clock.sleep_until_some(self.check_at) => {
                 self.check_at = None;
-                self.is_touched().await
+                self.check_file().await
             }
         }
     }
 
-    /// True if somebody else has changed the file, and nothing else is a reason to render.
-    async fn is_touched(&mut self) -> bool {
+    /// Returns true if somebody else has changed the file and nothing else is a reason to render.
+    async fn check_file(&mut self) -> bool {
         let Some(watched) = &self.watched else { return false };
-        self.touched = self.delivered && self.retry.is_none() && !self.source.is_new() && watched.is_changed().await;
-        self.touched
+        self.is_restoring = self.is_delivered
+            && self.retry_at.is_none()
+            && !self.dependencies.has_changed()
+            && watched.is_changed().await;
+        self.is_restoring
     }
 
-    /// Waits until nothing has changed for a while, but not for ever. What was never rendered does not wait.
-    async fn settle(&mut self) {
-        if self.options.debounce.is_zero() || !self.delivered {
+    /// Waits until nothing changes for the debounce interval, at most four times that. The first rendering does not wait.
+    async fn debounce(&mut self) {
+        if self.options.debounce.is_zero() || !self.is_delivered {
             return;
         }
         let clock = self.deps.clock.clone();
@@ -151,55 +154,55 @@ impl TemplateTask {
             let quiet = clock.now() + self.options.debounce;
             let until = if quiet.boot < latest.boot { quiet } else { latest };
             tokio::select! {
-                _ = self.source.changed() => {}
+                _ = self.dependencies.wait_for_change() => {}
                 () = clock.sleep_until(until) => return,
             }
         }
     }
 
-    /// A secret is not there: what was rendered stays as it is.
-    fn stand_still(&self) {
-        if let Some(reason) = self.source.absent() {
-            self.tell(WAITING);
+    /// Reports a secret that is not available. The rendered file or variable stays.
+    fn report_unavailable(&self) {
+        if let Some(reason) = self.dependencies.unavailable_reason() {
+            self.set_state(WAITING);
             self.deps.health.not_ready(reason);
         }
     }
 
     async fn render(&mut self) {
-        self.retry = None;
-        let touched = std::mem::take(&mut self.touched);
+        self.retry_at = None;
+        let is_restoring = std::mem::take(&mut self.is_restoring);
         let text = loop {
-            let Ok(known) = self.source.known() else { return self.stand_still() };
-            match self.template.render(Arc::new(known), self.deps.clock.now().wall) {
-                Rendered::Unresolved(needs) => self.source.ask(needs),
+            let Ok(resolved) = self.dependencies.resolve() else { return self.report_unavailable() };
+            match self.template.render(Arc::new(resolved), self.deps.clock.now().wall) {
+                Rendered::Unresolved(unresolved) => self.dependencies.request(unresolved),
                 Rendered::Complete { text, used } => {
-                    self.source.keep(&used);
+                    self.dependencies.retain(&used);
                     break text;
                 }
-                Rendered::Failed(wrong) => {
+                Rendered::Failed(error) => {
                     let file = self.options.text.file.as_deref().map(|file| format!("{}: ", file.display()));
-                    return self.failed(&format!("{}{wrong}", file.unwrap_or_default()), None);
+                    return self.record_failure(&format!("{}{error}", file.unwrap_or_default()), None);
                 }
             }
         };
-        if !touched {
+        if !is_restoring {
             self.count("ok");
         }
-        match self.deliver(text, touched).await {
+        match self.deliver(text, is_restoring).await {
             Ok(()) => {
                 self.backoff.reset();
-                self.tell(RENDERED);
+                self.set_state(RENDERED);
                 self.deps.health.ready();
             }
             Err(error) => {
                 let wait = self.backoff.next(random_unit());
-                self.retry = Some(self.deps.clock.now() + wait);
-                self.failed(&format_chain(&error), Some(wait));
+                self.retry_at = Some(self.deps.clock.now() + wait);
+                self.record_failure(&format_chain(&error), Some(wait));
             }
         }
     }
 
-    async fn deliver(&mut self, text: Zeroizing<String>, touched: bool) -> Result<(), DeliveryError> {
+    async fn deliver(&mut self, text: Zeroizing<String>, is_restoring: bool) -> Result<(), DeliveryError> {
         let Some(file) = self.options.file.clone() else {
             if text.contains('\0') {
                 return Err(DeliveryError::Nul);
@@ -212,8 +215,8 @@ impl TemplateTask {
             return Ok(());
         };
         let command = file.command.clone();
-        if touched && file.on_missing == OnMissing::Leave {
-            self.left();
+        if is_restoring && file.on_missing == OnMissing::Leave {
+            self.record_left();
             return Ok(());
         }
         let destination = file.destination.clone();
@@ -223,33 +226,37 @@ impl TemplateTask {
         watched.renew().await;
         if written {
             self.owes_command = true;
-            self.written();
-            if touched {
-                self.restored();
+            self.record_write();
+            if is_restoring {
+                self.record_restore();
             }
         }
         if let Some(command) = command.filter(|_| self.owes_command) {
             let program = CommandSpec { command: command.command, variables: self.options.text.variables.clone() };
-            let ran = program.run(command.timeout, &self.deps.clock).await;
-            let outcome = if ran.is_ok() { "ok" } else { "failed" };
+            let result = program.run(command.timeout, &self.deps.clock).await;
+            let outcome = if result.is_ok() { "ok" } else { "failed" };
             let labels = metrics::TemplateRunLabels { template: self.options.text.name.clone(), outcome };
             self.deps.metrics.template_commands.get_or_create(&labels).inc();
-            ran.map_err(DeliveryError::Command)?;
-            tracing::info!(event = "template.command.ok", template = self.options.text.name, "its command has run");
+            result.map_err(DeliveryError::Command)?;
+            tracing::info!(
+                event = "template.command.ok",
+                template = self.options.text.name,
+                "the template's command succeeded"
+            );
         }
         self.owes_command = false;
-        if !self.delivered {
+        if !self.is_delivered {
             self.publish(ProvidedEnv::File);
         }
         Ok(())
     }
 
     fn publish(&mut self, output: ProvidedEnv) {
-        self.delivered = true;
+        self.is_delivered = true;
         self.deps.publisher.publish(Availability::Available(Arc::new(output)), Some(self.deps.clock.now()));
     }
 
-    fn written(&self) {
+    fn record_write(&self) {
         let Some(file) = &self.options.file else { return };
         tracing::info!(
             event = "template.written", template = self.options.text.name, path = %file.destination.display(),
@@ -260,21 +267,21 @@ impl TemplateTask {
         self.deps.metrics.template_written.get_or_create(&self.label()).set(seconds);
     }
 
-    /// Somebody else has deleted or changed the file, and it was written again.
-    fn restored(&mut self) {
+    /// Records that a file that somebody else had deleted or changed was restored.
+    fn record_restore(&mut self) {
         let (template, path) = (&self.options.text.name, self.path());
         tracing::warn!(
             event = "template.restored",
             template,
             path,
-            "somebody else deleted or changed the file; it was written again"
+            "somebody else deleted or changed the file; it was restored"
         );
         self.restore_backoff.restored(&self.deps.clock);
         self.count_change("restored");
     }
 
-    /// The same, and it stays so.
-    fn left(&mut self) {
+    /// Records that such a file is left as it is.
+    fn record_left(&mut self) {
         let (template, path) = (&self.options.text.name, self.path());
         tracing::warn!(
             event = "template.left_changed",
@@ -283,7 +290,7 @@ impl TemplateTask {
             "somebody else deleted or changed the file; it stays so until a secret in it changes"
         );
         self.count_change("left");
-        // Told once: until it is written again nobody waits for more.
+        // Reported once: further changes do not matter until the file is written again.
         self.watched = None;
     }
 
@@ -296,7 +303,7 @@ impl TemplateTask {
         self.deps.metrics.output_changes.get_or_create(&metrics::OutputChangeLabels { output, outcome }).inc();
     }
 
-    fn failed(&self, error: &str, retry_in: Option<Duration>) {
+    fn record_failure(&self, error: &str, retry_in: Option<Duration>) {
         let retry_in_seconds = retry_in.map(|wait| wait.as_secs_f64());
         tracing::warn!(
             event = "template.failed",
@@ -306,7 +313,7 @@ impl TemplateTask {
             "the template was not rendered"
         );
         self.count("failed");
-        self.tell(FAILING);
+        self.set_state(FAILING);
         self.deps.health.not_ready(error);
     }
 
@@ -315,16 +322,21 @@ impl TemplateTask {
         self.deps.metrics.template_renders.get_or_create(&labels).inc();
     }
 
-    /// Removes what an interrupted write has left.
+    /// Removes temporary files of interrupted writes.
     async fn sweep(&self) {
         let Some(path) = self.options.file.as_ref().map(|file| file.destination.clone()) else { return };
         if let Ok(Ok(files @ 1..)) = tokio::task::spawn_blocking(move || atomic_file::sweep(&path)).await {
             let template = &self.options.text.name;
-            tracing::info!(event = "template.swept", template, files, "leftovers were removed");
+            tracing::info!(
+                event = "template.swept",
+                template,
+                files,
+                "temporary files of interrupted writes were removed"
+            );
         }
     }
 
-    fn tell(&self, state: i64) {
+    fn set_state(&self, state: i64) {
         self.deps.metrics.template_state.get_or_create(&self.label()).set(state);
     }
 
@@ -335,19 +347,19 @@ impl TemplateTask {
 
 impl Drop for TemplateTask {
     fn drop(&mut self) {
-        // A template that a reload took away is not one that waits.
+        // A template that a reload removed must not show as waiting.
         self.deps.metrics.template_state.remove(&self.label());
     }
 }
 
-async fn noticed(watched: Option<&WatchedOutput>) {
+async fn wait_for_change(watched: Option<&WatchedOutput>) {
     match watched {
         Some(watched) => watched.changed().await,
         None => std::future::pending().await,
     }
 }
 
-/// Writes the file, its folder before it where that is wanted.
+/// Writes the file, and creates its directory first if configured.
 fn write(file: &TemplateFile, bytes: &[u8]) -> Result<Outcome, DeliveryError> {
     if file.create_folders
         && let Some(folder) = file.destination.parent()
@@ -367,17 +379,17 @@ const RENDERED: i64 = 0;
 const WAITING: i64 = 1;
 const FAILING: i64 = 2;
 
-/// Why what was rendered did not get where it should.
+/// Reason why a rendered text was not delivered.
 #[derive(Debug, thiserror::Error)]
 enum DeliveryError {
-    #[error("cannot make the folder {}", folder.display())]
+    #[error("cannot create the folder {}", folder.display())]
     Folder { folder: PathBuf, source: std::io::Error },
     #[error(transparent)]
     Replace(#[from] ReplaceError),
-    #[error("its command failed")]
+    #[error("the template's command failed")]
     Command(#[source] CommandError),
-    #[error("a variable cannot hold a NUL")]
+    #[error("an environment variable cannot contain NUL")]
     Nul,
-    #[error("the writing task panicked; this is a mistake in the program")]
+    #[error("the writing task panicked; this is a bug in keyward")]
     Broken,
 }

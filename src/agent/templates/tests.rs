@@ -1,4 +1,4 @@
-//! The language as its users know it: templates, secrets, and what comes out.
+//! The template language: templates and secrets in, texts out.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -74,7 +74,7 @@ fn check(contents: &str, wanted: &str) {
     }
 }
 
-/// A template that uses the secret of the application, as `.`.
+/// Checks a template in which `.` is the application's secret.
 fn check_app(inside: &str, wanted: &str) {
     check(&format!("{{{{ with secret \"secret/data/app\" }}}}{inside}{{{{ end }}}}"), wanted);
 }
@@ -102,7 +102,7 @@ fn secrets_lists_certificates_and_files_are_read() {
 }
 
 #[test]
-fn the_language_is_gos() {
+fn the_syntax_is_gos() {
     check("a {{- /* nothing */ -}} b", "ab");
     check_app("{{ range $key, $value := .Data.metadata }}{{ $key }}={{ $value }};{{ end }}", "version=3;");
     check_app(
@@ -125,7 +125,7 @@ fn the_language_is_gos() {
 }
 
 #[test]
-fn the_functions_of_consul_template_give_what_they_give_there() {
+fn functions_have_the_results_of_consul_template() {
     check_app(
         "{{ .Data.data.coded | base64Decode }} {{ \"a?b>\" | base64URLEncode }} {{ \"YT9iPg==\" | base64URLDecode }}",
         "hello YT9iPg== a?b>",
@@ -161,7 +161,7 @@ fn the_functions_of_consul_template_give_what_they_give_there() {
 }
 
 #[test]
-fn what_is_not_known_is_asked_for_all_at_once_where_it_can_be() {
+fn unresolved_dependencies_are_requested_together_where_possible() {
     let needs = |contents: &str| match render(contents) {
         Rendered::Unresolved(needs) => needs,
         other => panic!("{contents}: {other:?}"),
@@ -172,7 +172,7 @@ fn what_is_not_known_is_asked_for_all_at_once_where_it_can_be() {
     assert_eq!(both, BTreeSet::from([read("a/b"), read("c/d"), Dependency::File("/etc/app/x".into())]));
     // A branch that is not taken asks for nothing.
     check("{{ if false }}{{ secret \"a/b\" }}{{ end }}x", "x");
-    // What fails for the lack of it is no mistake yet.
+    // A failure that follows from an unresolved dependency is not an error yet.
     assert_eq!(needs("{{ (secret \"a/b\").Data.x | toUpper }}"), BTreeSet::from([read("a/b")]));
     match render("{{ with secret \"secret/data/app\" }}{{ .Data.data.port }}{{ end }}") {
         Rendered::Complete { used, .. } => assert_eq!(used, BTreeSet::from([read("secret/data/app")])),
@@ -181,7 +181,7 @@ fn what_is_not_known_is_asked_for_all_at_once_where_it_can_be() {
 }
 
 #[test]
-fn a_mistake_is_told_with_its_place_before_anything_is_rendered() {
+fn errors_of_compilation_have_a_position() {
     let check = |contents: &str, line, column, message: &str| {
         let wrong = Template::compile(text(contents)).unwrap_err();
         assert_eq!((wrong[0].line, wrong[0].column), (line, column), "{wrong:?}");
@@ -195,12 +195,12 @@ fn a_mistake_is_told_with_its_place_before_anything_is_rendered() {
     check("{{ if true }}{{ end }}{{ end }} x", 0, 0, "too many");
     check("{{ else }}", 0, 0, "too many");
     check("x\n{{ nope", 2, 8, "unclosed action");
-    check("{{ if true }}{{ key \"a\" }}{{ end }}", 1, 17, "key is not here: it reads Consul");
+    check("{{ if true }}{{ key \"a\" }}{{ end }}", 1, 17, "key is not available: it reads Consul");
     check(
         "{{ \"x\" | writeToFile \"/x\" \"\" \"\" \"0600\" }}",
         1,
         10,
-        "writeToFile is not here: a template writes its own",
+        "writeToFile is not available: a template writes only its own",
     );
     check("{{ template \"row\" }}", 1, 4, "there is no template \"row\"");
     check("{{ (printf \"%s\" (foo 1)) }}", 1, 18, "there is no function foo");
@@ -210,7 +210,7 @@ fn a_mistake_is_told_with_its_place_before_anything_is_rendered() {
 }
 
 #[test]
-fn a_json_null_is_printed_as_go_prints_it_and_a_key_that_is_not_there_is_an_error() {
+fn a_json_null_is_printed_as_in_go_and_a_missing_key_is_an_error() {
     let app = "{{ with secret \"secret/data/app\" }}";
     let check = |contents: &str, wanted: &str| match render(&format!("{app}{contents}{{{{ end }}}}")) {
         Rendered::Complete { text, .. } => assert_eq!(*text, wanted, "{contents}"),
@@ -230,7 +230,7 @@ fn a_json_null_is_printed_as_go_prints_it_and_a_key_that_is_not_there_is_an_erro
 }
 
 #[test]
-fn what_goes_wrong_is_told_with_its_place_and_never_with_a_value() {
+fn errors_of_rendering_have_a_position_and_no_value() {
     let fails = |contents: &str| match render(contents) {
         Rendered::Failed(wrong) => wrong,
         other => panic!("{contents}: {other:?}"),
@@ -253,11 +253,11 @@ fn what_goes_wrong_is_told_with_its_place_and_never_with_a_value() {
     check("{{ env \"NOPE\" }}", 1, 4, "the variable NOPE is not set or not passed");
     check("{{ file \"/etc/shadow\" }}", 1, 4, "below none of the template's read_folders");
     check("{{ file \"/etc/app/../shadow\" }}", 1, 4, "read_folders");
-    check("{{ secret \"secret/../sys/raw\" }}", 1, 4, "no path of a secret");
-    check("{{ secret \"a%20b\" }}", 1, 4, "no path of a secret");
+    check("{{ secret \"secret/../sys/raw\" }}", 1, 4, "not the path of a secret");
+    check("{{ secret \"a%20b\" }}", 1, 4, "not the path of a secret");
     check("{{ toUpper 3 }}", 1, 4, "toUpper wants a text as argument 1, and got a number");
     check("{{ split \",\" }}", 1, 4, "split takes 2 arguments, and got 1");
-    check("{{ divide 0 1 }}", 1, 4, "divide: the result is no number");
+    check("{{ divide 0 1 }}", 1, 4, "divide: the result does not fit");
     for inside in [
         "{{ .Data.data.password | parseJSON }}",
         "{{ .Data.data.password | parseInt }}",
@@ -290,7 +290,7 @@ fn what_goes_wrong_is_told_with_its_place_and_never_with_a_value() {
 }
 
 #[test]
-fn what_runs_away_is_stopped() {
+fn runaway_templates_are_stopped() {
     let wrong = |contents: &str| match render(contents) {
         Rendered::Failed(wrong) => wrong.message,
         other => panic!("{contents}: {other:?}"),
@@ -303,15 +303,15 @@ fn what_runs_away_is_stopped() {
         wrong(&format!("{{{{ $x := \"{long}\" }}}}{{{{ range loop 40 }}}}{{{{ $x = {by} }}}}{{{{ end }}}}"))
     };
     for by in ["printf \"%s%s\" $x $x", "print $x $x", "replaceAll \"x\" \"xx\" $x", "join $x (loop 3)"] {
-        assert!(doubled(by).contains("larger than 16 MiB"), "{by}: {}", doubled(by));
+        assert!(doubled(by).contains("exceeds 16 MiB"), "{by}: {}", doubled(by));
     }
     let long = "x".repeat(1024);
-    assert!(wrong(&format!("{{{{ range loop 20000 }}}}{long}{{{{ end }}}}")).contains("more than 16 MiB"));
+    assert!(wrong(&format!("{{{{ range loop 20000 }}}}{long}{{{{ end }}}}")).contains("exceeds 16 MiB"));
 }
 
 proptest::proptest! {
     #[test]
-    fn no_text_is_too_much_for_it(deps in proptest::collection::vec(0..PARTS.len(), 0..24)) {
+    fn any_text_compiles_and_renders_without_a_panic(deps in proptest::collection::vec(0..PARTS.len(), 0..24)) {
         let contents: String = deps.into_iter().map(|part| PARTS[part]).collect();
         let rendered = Template::compile(text(&contents)).map(|its| its.render(known(), SystemTime::UNIX_EPOCH));
         if let Ok(Rendered::Complete { text, .. }) = rendered {

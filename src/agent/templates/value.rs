@@ -1,4 +1,4 @@
-//! JSON as the language's values, and back.
+//! Conversion between JSON and the template engine's values.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,23 +8,20 @@ use serde_json::Value as Json;
 
 use crate::agent::secrets::zeroize_json;
 
-/// A text as a value.
 pub(super) fn text(text: impl AsRef<str>) -> Value {
     Value::String(Arc::from(text.as_ref()))
 }
 
-/// A list of values.
 pub(super) fn list(values: impl IntoIterator<Item = Value>) -> Value {
     Value::List(values.into_iter().collect())
 }
 
-/// A map of values.
 pub(super) fn map<K: AsRef<str>>(entries: impl IntoIterator<Item = (K, Value)>) -> Value {
     let entries = entries.into_iter().map(|(key, value)| (Arc::from(key.as_ref()), value));
     Value::Map(Arc::new(entries.collect::<BTreeMap<Arc<str>, Value>>()))
 }
 
-/// A JSON value as the language has it.
+/// Converts a JSON value.
 pub(super) fn from_json(json: &Json) -> Value {
     match json {
         Json::Null => Value::Nil,
@@ -34,13 +31,13 @@ pub(super) fn from_json(json: &Json) -> Value {
             (None, Some(number)) => Value::Uint(number),
             (None, None) => Value::Float(number.as_f64().unwrap_or_default()),
         },
-        Json::String(its) => text(its),
+        Json::String(string) => text(string),
         Json::Array(items) => list(items.iter().map(from_json)),
         Json::Object(fields) => map(fields.iter().map(|(key, value)| (key, from_json(value)))),
     }
 }
 
-/// JSON that is overwritten when it is dropped.
+/// JSON that is zeroed on drop.
 pub(super) struct ZeroizingJson(pub(super) Json);
 
 impl Drop for ZeroizingJson {
@@ -49,7 +46,10 @@ impl Drop for ZeroizingJson {
     }
 }
 
-/// A value as JSON. A function has no JSON form.
+/// Converts a value to JSON.
+///
+/// # Errors
+/// A function has no JSON form.
 pub(super) fn to_json(value: &Value) -> Result<Json, EngineError> {
     Ok(match value {
         Value::Nil => Json::Null,
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn json_goes_there_and_back() {
+    fn json_survives_a_round_trip() {
         let json = serde_json::json!({
             "a": null, "b": true, "c": -3, "d": u64::MAX, "e": 1.5, "f": "x", "g": [1, "y"], "h": { "i": {} }
         });

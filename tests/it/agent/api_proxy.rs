@@ -28,7 +28,7 @@ use serde_json::json;
 use crate::harness::raw::Raw;
 use crate::harness::scripted::reply;
 use crate::harness::tunnel::Tunnel;
-use crate::harness::vault::{Proxied, rules, told};
+use crate::harness::vault::{Proxied, fetch, rules};
 
 const KEY: &str = "0123456789abcdef";
 
@@ -42,12 +42,12 @@ async fn a_client_that_brings_no_token_is_given_the_sessions_and_one_that_does_k
     assert_eq!((seen.token(), seen.header("x-vault-request")), ("tok1", "true"));
     assert!(seen.header("host").starts_with("127.0.0.1:"), "{seen:?}");
     for (name, value) in [("x-vault-token", "mine"), ("authorization", "Bearer mine")] {
-        told(proxied.request("POST", "secret/data/web").header(name, value).body("{}")).await;
+        fetch(proxied.request("POST", "secret/data/web").header(name, value).body("{}")).await;
         let seen = proxied.vault.last();
         assert_eq!(seen.header(name), value);
         assert!(!format!("{:?}", seen.headers).contains("tok1"), "{seen:?}");
     }
-    told(proxied.request("LIST", "secret/metadata/").header("x-vault-token", "")).await;
+    fetch(proxied.request("LIST", "secret/metadata/").header("x-vault-token", "")).await;
     assert_eq!((proxied.vault.last().method.as_str(), proxied.vault.last().token()), ("LIST", "tok1"));
     proxied.publish("tok2");
     proxied.get("secret/data/web").await;
@@ -58,7 +58,7 @@ async fn a_client_that_brings_no_token_is_given_the_sessions_and_one_that_does_k
 async fn a_listener_may_put_the_sessions_token_on_every_request() {
     let proxied = Proxied::with(|options, _| options.token_mode = TokenMode::Always);
     for (name, value) in [("x-vault-token", "mine"), ("authorization", "Bearer mine")] {
-        told(proxied.request("GET", "a").header(name, value)).await;
+        fetch(proxied.request("GET", "a").header(name, value)).await;
         let seen = proxied.vault.last();
         assert_eq!((seen.token(), seen.header("authorization")), ("tok1", ""));
     }
@@ -68,13 +68,13 @@ async fn a_listener_may_put_the_sessions_token_on_every_request() {
 async fn the_listeners_key_comes_as_a_token_and_goes_no_further() {
     let proxied = Proxied::admitting(AccessMode::Key(SecretString::from(KEY)), |_, _| {});
     for (name, value) in [("x-vault-token", KEY.to_owned()), ("authorization", format!("Bearer {KEY}"))] {
-        let answer = told(proxied.request("GET", "a").header(name, &value)).await;
+        let answer = fetch(proxied.request("GET", "a").header(name, &value)).await;
         assert_eq!(answer.status, 200, "{answer:?}");
         let seen = proxied.vault.last();
         assert_eq!(seen.token(), "tok1");
         assert!(!format!("{:?}", seen.headers).contains(KEY), "{seen:?}");
     }
-    told(proxied.request("GET", "sys/health").header("x-vault-token", KEY)).await;
+    fetch(proxied.request("GET", "sys/health").header("x-vault-token", KEY)).await;
     assert_eq!(proxied.vault.last().token(), "", "what needs no token is sent without any");
     let asked = proxied.vault.seen().len();
     for (value, status) in [(Some("another-key-of-16"), 403), (None, 401)] {
@@ -82,7 +82,7 @@ async fn the_listeners_key_comes_as_a_token_and_goes_no_further() {
         if let Some(value) = value {
             request = request.header("x-vault-token", value);
         }
-        assert_eq!(told(request).await.status, status);
+        assert_eq!(fetch(request).await.status, status);
     }
     assert_eq!(proxied.vault.seen().len(), asked);
 }
@@ -91,10 +91,10 @@ async fn the_listeners_key_comes_as_a_token_and_goes_no_further() {
 async fn the_request_header_can_be_lifted_and_nothing_else_of_the_guard() {
     let plain = |proxied: &Proxied| proxied.client.get(format!("{}/v1/a", proxied.url));
     let strict = Proxied::start();
-    let answer = told(plain(&strict)).await;
+    let answer = fetch(plain(&strict)).await;
     assert_eq!((answer.status, answer.error().as_str()), (412, "the header X-Vault-Request: true is missing"));
     let lifted = Proxied::with(|options, _| options.request_header = false);
-    assert_eq!(told(plain(&lifted)).await.status, 200);
+    assert_eq!(fetch(plain(&lifted)).await.status, 200);
     assert_eq!(
         lifted.vault.last().header("x-vault-request"),
         "true",
@@ -102,7 +102,7 @@ async fn the_request_header_can_be_lifted_and_nothing_else_of_the_guard() {
     );
     for (name, value) in [("origin", "http://evil.example"), ("host", "evil.example"), ("x-forwarded-for", "10.0.0.1")]
     {
-        let answer = told(plain(&lifted).header(name, value)).await;
+        let answer = fetch(plain(&lifted).header(name, value)).await;
         assert!((400..=421).contains(&answer.status), "{name}: {answer:?}");
     }
     assert_eq!(lifted.vault.seen().len(), 1);
@@ -115,7 +115,7 @@ async fn the_kind_of_the_server_decides_the_header() {
     let seen = proxied.vault.last();
     assert_eq!((seen.header("x-service-token"), seen.token()), ("tok1", ""));
     for (name, path) in [("x-consul-token", "a"), ("x-service-token", "a"), ("x-other", "a?token=mine")] {
-        told(proxied.request("GET", path).header(name, "mine")).await;
+        fetch(proxied.request("GET", path).header(name, "mine")).await;
         let seen = proxied.vault.last();
         assert!(!format!("{:?}", seen.headers).contains("tok1"), "{seen:?}");
     }
@@ -155,7 +155,7 @@ async fn paths_and_methods_are_let_through_as_the_listener_says() {
 }
 
 #[tokio::test]
-async fn what_could_be_read_as_another_path_does_not_reach_the_server() {
+async fn ambiguous_paths_do_not_reach_the_server() {
     let proxied = Proxied::start();
     for path in [
         "/v1/secret/../sys/seal",
@@ -177,7 +177,7 @@ async fn what_could_be_read_as_another_path_does_not_reach_the_server() {
 }
 
 #[tokio::test]
-async fn some_paths_are_not_done_with_the_sessions_token_and_a_callers_own_may_do_them() {
+async fn protected_operations_need_the_callers_own_token_or_an_exemption() {
     const PATHS: [&str; 8] = [
         "auth/token/create",
         "auth/token/create-orphan",
@@ -192,8 +192,8 @@ async fn some_paths_are_not_done_with_the_sessions_token_and_a_callers_own_may_d
     for path in PATHS {
         let answer = proxied.ask("POST", path).await;
         assert_eq!(answer.status, 403, "{path}: {answer:?}");
-        assert!(answer.error().contains("is not done with the session's token"), "{answer:?}");
-        assert_eq!(told(proxied.request("POST", path).header("x-vault-token", "mine")).await.status, 200);
+        assert!(answer.error().contains("is not allowed with the agent's token"), "{answer:?}");
+        assert_eq!(fetch(proxied.request("POST", path).header("x-vault-token", "mine")).await.status, 200);
         assert_eq!(proxied.vault.last().token(), "mine");
     }
     let lifted = Proxied::with(|options, _| options.rules = rules(&[], &[], &["sys/wrapping", "auth/token/create"]));
@@ -204,7 +204,7 @@ async fn some_paths_are_not_done_with_the_sessions_token_and_a_callers_own_may_d
 }
 
 #[tokio::test]
-async fn a_look_up_of_the_sessions_token_tells_neither_it_nor_its_accessor() {
+async fn a_look_up_of_the_sessions_token_returns_neither_token_nor_accessor() {
     let proxied = Proxied::start();
     proxied.vault.answers(|seen| {
         let id = seen.token();
@@ -215,9 +215,9 @@ async fn a_look_up_of_the_sessions_token_tells_neither_it_nor_its_accessor() {
         let answer = proxied.ask(method, path).await;
         assert_eq!(answer.json()["data"], json!({"policies": ["web"], "ttl": 60}));
     }
-    let own = told(proxied.request("GET", "auth/token/lookup-self").header("x-vault-token", "mine")).await;
+    let own = fetch(proxied.request("GET", "auth/token/lookup-self").header("x-vault-token", "mine")).await;
     assert_eq!(own.json()["data"]["id"], "mine");
-    let wrapped = told(proxied.request("GET", "auth/token/lookup-self").header("x-vault-wrap-ttl", "60")).await;
+    let wrapped = fetch(proxied.request("GET", "auth/token/lookup-self").header("x-vault-wrap-ttl", "60")).await;
     assert_eq!(wrapped.status, 403, "unwrapped by its caller it would tell the token");
     proxied.vault.answers(|seen| reply(200, &[], format!(r#"{{"other":["{}"]}}"#, seen.token())));
     let odd = proxied.get("auth/token/lookup-self").await;
@@ -225,12 +225,12 @@ async fn a_look_up_of_the_sessions_token_tells_neither_it_nor_its_accessor() {
 }
 
 #[tokio::test]
-async fn who_calls_while_a_login_is_under_way_waits_a_moment_for_it() {
+async fn requests_during_a_login_wait_a_moment_for_it() {
     let proxied = Proxied::start();
     proxied.withdraw("the token was revoked", Duration::from_secs(1));
     let later = async {
         // Another that comes in after it is answered meanwhile.
-        assert_eq!(told(proxied.request("GET", "a").header("x-vault-token", "mine")).await.status, 200);
+        assert_eq!(fetch(proxied.request("GET", "a").header("x-vault-token", "mine")).await.status, 200);
         proxied.publish("tok2");
     };
     let (early, ()) = tokio::join!(proxied.get("secret/data/web"), later);
@@ -248,11 +248,11 @@ async fn while_the_session_has_no_token_callers_are_told_when_to_come_back_and_t
     let answer = proxied.get("secret/data/web").await;
     assert_eq!((answer.status, answer.error().as_str()), (503, "the role is unknown to the server"));
     assert_eq!(answer.headers["retry-after"], "17");
-    assert_eq!(told(proxied.request("GET", "a").header("x-vault-token", "mine")).await.status, 200);
+    assert_eq!(fetch(proxied.request("GET", "a").header("x-vault-token", "mine")).await.status, 200);
     for path in ["sys/health", "sys/seal-status", "sys/leader", "sys/init"] {
         assert_eq!(proxied.get(path).await.status, 200, "{path}");
     }
-    assert_eq!(told(proxied.request("POST", "auth/azure/login").body("{}")).await.status, 200);
+    assert_eq!(fetch(proxied.request("POST", "auth/azure/login").body("{}")).await.status, 200);
     assert!(proxied.vault.seen().iter().all(|seen| seen.token() != "tok1"));
 }
 
@@ -285,7 +285,7 @@ async fn a_call_while_the_server_is_away_fails_within_seconds_and_says_why() {
 }
 
 #[tokio::test]
-async fn an_answer_that_leads_elsewhere_is_not_handed_on() {
+async fn redirects_are_not_passed_on() {
     let proxied = Proxied::start();
     proxied.vault.answers(|_| reply(307, &[("location", "https://active.example.com/v1/a")], ""));
     let answer = proxied.get("a").await;

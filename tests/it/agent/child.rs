@@ -1,4 +1,4 @@
-//! The real agent with templates and a child: what the child finds, what becomes of it, what is passed on.
+//! The child process of a running agent with templates: its environment, its restarts, the signals that reach it.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -59,7 +59,7 @@ fn read(agent: &Agent, name: &str) -> String {
     })
 }
 
-/// What each line of a child does first: tells its process id, whole.
+/// First command of each child: writes its process id.
 const PID: &str = "echo $$ > FOLDER/pid.new; mv FOLDER/pid.new FOLDER/pid";
 
 fn pid(agent: &Agent) -> Pid {
@@ -143,7 +143,7 @@ fn a_child_is_restarted_when_a_value_changes_and_not_by_a_rotation_or_a_reload()
             starts => Err(format!("{starts}: {}", agent.binary.output())),
         });
         assert!(test_kill_process(first).is_err(), "the first one has ended");
-        assert_eq!(agent.metric("keyward_child_starts_total{reason=\"changed\"}"), 1);
+        assert_eq!(agent.metric("keyward_process_starts_total{reason=\"changed\"}"), 1);
     });
 }
 
@@ -169,7 +169,7 @@ fn the_agent_ends_with_the_childs_code_and_a_child_that_does_not_end_is_killed_w
     });
 }
 
-/// Whether a process has ended; one that nobody waits for stays a while as a zombie.
+/// Returns true if a process has ended, even as a zombie.
 fn gone(process: Pid) -> Result<(), String> {
     let status = std::fs::read_to_string(format!("/proc/{}/status", process.as_raw_nonzero()));
     match status {
@@ -202,7 +202,7 @@ fn signals_are_passed_on_and_a_crash_is_followed_by_a_start() {
 
         kill_process(first, Signal::KILL).unwrap();
         eventually(LIMIT, || if pid(&agent) == first { Err(agent.binary.output()) } else { Ok(()) });
-        assert_eq!(agent.metric("keyward_child_starts_total{reason=\"ended\"}"), 1);
+        assert_eq!(agent.metric("keyward_process_starts_total{reason=\"ended\"}"), 1);
         let (status, output) = agent.binary.stop();
         assert_eq!(status.code(), Some(0), "{output}");
     });

@@ -1,5 +1,4 @@
-//! Sinks that hold something else than the session's token as it is: a line for an environment, a child with fewer rights,
-//! the token in a wrapping. The real agent, against the emulated server.
+//! Sinks with derived tokens: a child with fewer rights, a wrapped token, a line for an environment.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -53,7 +52,7 @@ pub(super) fn start(secrets: &Secrets, folder: &Path, sinks: &str) -> Binary {
     Binary::start(&["run", "--config", &config], &[], folder)
 }
 
-/// What a file holds, once that is something else than `before`.
+/// Waits until a file differs from `before`, and returns its content.
 pub(super) fn sink(agent: &Binary, path: &Path, before: &str) -> String {
     tokio::task::block_in_place(|| {
         eventually(Duration::from_secs(40), || match std::fs::read_to_string(path) {

@@ -1,5 +1,4 @@
-//! Listeners that put a child of the session's token on requests, or give it out, in the place of the token itself. The real
-//! agent, against the emulated server.
+//! Listeners that use a child of the session's token in place of the token itself, on a running agent.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -23,7 +22,7 @@ fn get(folder: &Path, socket: &str, path: &str) -> (u16, Value) {
     (status, serde_json::from_str(&body).unwrap_or_default())
 }
 
-/// The token that the local API gives out, once that is another than `before`.
+/// Waits until the local API returns another token than `before`.
 fn given(agent: &Binary, folder: &Path, before: &str) -> String {
     eventually(Duration::from_secs(40), || {
         let (status, told) = get(folder, "api.sock", "/agent/v1/token");
@@ -145,7 +144,7 @@ async fn a_reload_that_changes_the_child_of_a_listener_fails_no_call() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_asks_where_no_child_may_be_made_is_told_so_and_the_agent_is_not_ready() {
+async fn callers_get_an_error_and_the_agent_is_not_ready_where_no_child_token_can_be_created() {
     let (mut tasks, folder) = (TaskGroup::default(), tempfile::tempdir().unwrap());
     let secrets = server(&mut tasks);
     let refused = Canned::error(403, "1 error occurred:\n\t* permission denied\n\n");
@@ -156,12 +155,16 @@ async fn who_asks_where_no_child_may_be_made_is_told_so_and_the_agent_is_not_rea
         eventually(Duration::from_secs(40), || {
             let (status, told) = get(folder.path(), "api.sock", "/agent/v1/token");
             let reason = told["errors"][0].as_str().unwrap_or_default().to_owned();
-            if (status, reason.as_str()) == (503, "no token could be made for it") { Ok(()) } else { Err(reason) }
+            if (status, reason.as_str()) == (503, "the derived token could not be created") {
+                Ok(())
+            } else {
+                Err(reason)
+            }
         });
         let (status, told) = get(folder.path(), "api.sock", "/readyz");
         assert_eq!(status, 503);
-        let component = &told["components"]["child_token/api/web"];
-        assert_eq!(component["reason"], json!("no token could be made for it"), "{told}");
+        let component = &told["components"]["derived_token/api/web"];
+        assert_eq!(component["reason"], json!("the derived token could not be created"), "{told}");
         assert_eq!(get(folder.path(), "proxy.sock", "/v1/secret/data/example").0, 503);
     });
     let (ended, output) = tokio::task::block_in_place(|| agent.stop());

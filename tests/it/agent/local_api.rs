@@ -1,4 +1,4 @@
-//! The local API over real sockets: token, long poll, check, health and metrics, and whom it refuses.
+//! The local API over real sockets: token, long poll, check, health and metrics, and the callers that it refuses.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -193,9 +193,9 @@ async fn a_path_or_a_method_that_is_not_served_says_so() {
         let found = (answer.status, answer.header("allow"), answer.error());
         assert_eq!(found, (status, allow, message.to_owned()), "{line}");
     };
-    check("GET /agent/v1/tokens", 404, None, "there is nothing at this path").await;
-    check("GET //agent/v1/token", 404, None, "there is nothing at this path").await;
-    check("GET /agent/v1/../v1/token", 404, None, "there is nothing at this path").await;
+    check("GET /agent/v1/tokens", 404, None, "no endpoint has this path").await;
+    check("GET //agent/v1/token", 404, None, "no endpoint has this path").await;
+    check("GET /agent/v1/../v1/token", 404, None, "no endpoint has this path").await;
     check("PUT /agent/v1/token", 405, Some("GET, HEAD"), "this path takes GET, HEAD").await;
     check("GET /agent/v1/check", 405, Some("POST"), "this path takes POST").await;
     check("DELETE /metrics", 405, Some("GET, HEAD"), "this path takes GET, HEAD").await;
@@ -233,7 +233,7 @@ async fn a_long_poll_is_answered_by_the_next_login_and_by_nothing_else() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn those_who_wait_leave_room_for_those_who_do_not() {
+async fn waiting_callers_leave_connections_for_others() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     // Both ends of each connection are here.
     let most = getrlimit(Resource::Nofile).maximum;
@@ -262,7 +262,7 @@ async fn those_who_wait_leave_room_for_those_who_do_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn those_who_wait_are_answered_when_the_listener_stops() {
+async fn waiting_callers_get_a_response_when_the_listener_stops() {
     let mut scene = Scene::new(&["web"]);
     scene.serve(ListenerKind::LocalApi);
     let started = tokio::time::Instant::now();
@@ -277,7 +277,7 @@ async fn those_who_wait_are_answered_when_the_listener_stops() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_check_rings_once_for_all_who_ask_and_tells_what_was_seen() {
+async fn one_check_serves_all_callers_that_request_it() {
     let mut scene = Scene::new(&["web"]);
     scene.serve(ListenerKind::LocalApi);
     let generation = Generation::new();
@@ -305,7 +305,7 @@ async fn a_check_rings_once_for_all_who_ask_and_tells_what_was_seen() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_caller_that_rings_all_the_time_gets_the_last_result_and_its_age() {
+async fn checks_beyond_the_limit_return_the_last_result_and_its_age() {
     let mut scene = Scene::new(&["web"]);
     scene.serve(ListenerKind::LocalApi);
     scene.publish("web", CANARY, Generation::new(), Duration::from_hours(1));
@@ -351,7 +351,7 @@ async fn a_check_that_the_server_did_not_answer_says_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn probes_tell_each_component_with_its_reason_and_the_status_is_of_the_listeners_sessions() {
+async fn probes_list_components_with_reasons_and_status_lists_the_listeners_sessions() {
     let mut scene = Scene::new(&["web"]);
     scene.serve(ListenerKind::LocalApi);
     let component = scene.health.register("session/web", true, "not logged in yet");

@@ -1,4 +1,4 @@
-//! Outputs of the real agent that other processes delete or change.
+//! Outputs of a running agent that other processes delete or change.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;

@@ -1,5 +1,4 @@
-//! Sinks sealed for one reader: the real agent, and the reader that the documentation shows, which stands on another
-//! library.
+//! Sinks encrypted for one reader: a running agent, and the reader of the documentation.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -13,7 +12,7 @@ use super::derived::{server, sink, start};
 use crate::acl::third_party_clients::clients;
 use crate::harness::binary::{Binary, eventually};
 
-/// What comes after the documented functions: leaves a key, then opens each sink as soon as it opens.
+/// Appended to the documented functions: writes a key, then decrypts each sink as soon as possible.
 const READER: &str = r#"
 import sys
 import time
@@ -49,7 +48,7 @@ fn reader(folder: &Path, sinks: &[&str]) -> Child {
         .unwrap()
 }
 
-/// What the reader found in each.
+/// Content of each sink, as the reader decrypted it.
 fn found(reader: Child, agent: &Binary) -> Value {
     let output = tokio::task::block_in_place(|| reader.wait_with_output().unwrap());
     let told = String::from_utf8_lossy(&output.stderr);

@@ -1,10 +1,10 @@
-//! Secrets that are kept through a session, in driven time against the emulated secrets server.
+//! Secrets that are renewed through a session, in test time against the emulated Vault server.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use keyward::agent::secrets::{
-    RetryBudget, SecretOptions, SecretRenewer, SecretRenewerDeps, SecretRequest, SecretResponse,
+    QuickRetryBudget, SecretOptions, SecretRenewer, SecretRenewerDeps, SecretRequest, SecretResponse,
 };
 use keyward::clock::ClockReading;
 use keyward::credential_watch::{Availability, CredentialWatch, RefreshRequest, RefreshSignal, credential_channel};
@@ -48,7 +48,7 @@ impl Kept {
         };
         let parts = SecretRenewerDeps {
             publisher,
-            view: text,
+            projection: text,
             upstream: world.upstream().clone(),
             tokens: session.watch.clone(),
             session: session.refresh_signal.clone(),
@@ -56,7 +56,7 @@ impl Kept {
             clock: world.clock.clone(),
             health: Some(world.health.register("secret/platform", true, "starting")),
             circuit_breaker: None,
-            retry_budget: RetryBudget::default(),
+            retry_budget: QuickRetryBudget::default(),
             metrics: world.metrics.clone(),
         };
         let mut running = JoinSet::new();
@@ -83,7 +83,7 @@ fn text(options: &SecretOptions, answer: &SecretResponse, _: ClockReading) -> Re
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_is_renewed_and_replaced_before_its_last_end_and_given_back_after_a_grace() {
+async fn a_lease_is_renewed_then_replaced_and_revoked_after_the_grace_period() {
     let world = world();
     let session = world.start();
     let mut kept = Kept::start(&world, &session, "terraform/creds/deploy");
@@ -107,7 +107,7 @@ async fn a_lease_is_renewed_and_replaced_before_its_last_end_and_given_back_afte
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_secret_without_a_lease_is_looked_at_and_published_when_it_changes() {
+async fn a_secret_without_a_lease_is_read_at_intervals_and_published_when_it_changes() {
     let world = world();
     let session = world.start();
     let mut kept = Kept::start(&world, &session, "terraform/creds/old");
@@ -164,7 +164,7 @@ async fn a_lease_is_served_to_its_real_end_whatever_fails_and_not_a_second_longe
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_leased_with_a_token_is_read_anew_with_the_next_one() {
+async fn leased_secrets_are_read_again_with_the_next_token() {
     let world = world();
     let mut session = world.start();
     let mut kept = Kept::start(&world, &session, "terraform/creds/deploy");
@@ -180,7 +180,7 @@ async fn what_was_leased_with_a_token_is_read_anew_with_the_next_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refusal_is_told_and_does_not_loop() {
+async fn a_refusal_is_reported_and_does_not_loop() {
     let world = world();
     let session = world.start();
     let mut kept = Kept::start(&world, &session, "terraform/creds/nobody");

@@ -1,4 +1,4 @@
-//! `toYAML` and `toTOML` as readers know them that nobody here wrote: what they read is what was written.
+//! `toYAML` and `toTOML`: foreign parsers read back what was written.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;

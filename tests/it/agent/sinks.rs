@@ -1,4 +1,4 @@
-//! File sinks: real files, a real watch, driven time.
+//! File sinks: real files, a real watch, test time.
 
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;

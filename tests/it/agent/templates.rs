@@ -1,4 +1,4 @@
-//! Templates that are kept rendered, in driven time against the emulated secrets server.
+//! Templates that are kept rendered, in test time against the emulated Vault server.
 
 mod offline;
 mod refused;
@@ -156,7 +156,7 @@ fn password(path: &str) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_answers_with_no_secret_is_not_made_again_and_again_and_holds_no_other_up() {
+async fn an_answer_without_a_secret_is_not_requested_in_a_loop_and_delays_no_other() {
     let world = world();
     let session = world.start();
     put(&world, "good", json!({ "password": "p1" })).await;
@@ -192,7 +192,7 @@ async fn a_path_may_ask_for_a_version_and_hold_what_has_to_be_encoded() {
     for (name, wanted) in [("first", "old"), ("newest", "new"), ("odd", "odd"), ("every", "odd")] {
         assert_eq!(bench.read(name).as_deref(), Some(wanted), "{name}: {}", bench.reason(name));
     }
-    assert!(bench.reason("encoded").contains("nothing in it is encoded"), "{}", bench.reason("encoded"));
+    assert!(bench.reason("encoded").contains("write it without encoding"), "{}", bench.reason("encoded"));
 }
 
 /// vault#32035, vault#26283: one template that fails stops all, and is tried in a loop.
@@ -365,7 +365,7 @@ async fn a_command_is_run_after_a_change_until_it_ends_well_and_not_without_one(
     let mut bench = Bench::new(&world, &session);
     let line = format!("echo ran >> {0}; test -e {1}", bench.path("runs").display(), bench.path("mended").display());
     bench.start_with("conf", "x", Some(&line));
-    until(|| bench.reason("conf").contains("its command failed: it ended with code 1")).await;
+    until(|| bench.reason("conf").contains("the template's command failed: it ended with code 1")).await;
     std::fs::write(bench.path("mended"), "").unwrap();
     until(|| bench.reason("conf").is_empty()).await;
     let runs = bench.read("runs").unwrap().lines().count();
@@ -383,7 +383,7 @@ async fn a_command_is_run_after_a_change_until_it_ends_well_and_not_without_one(
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_changes_together_is_rendered_once() {
+async fn changes_at_once_are_rendered_once() {
     let world = world();
     let session = world.start();
     for at in 0..5 {
@@ -429,7 +429,7 @@ async fn an_outage_leaves_files_as_they_are_and_is_one_caller_however_many_secre
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_certificate_is_asked_for_once_and_anew_before_its_end() {
+async fn a_certificate_is_requested_once_and_again_before_its_end() {
     let world = world();
     let session = world.start();
     let mut bench = Bench::new(&world, &session);

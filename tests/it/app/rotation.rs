@@ -91,7 +91,7 @@ impl Untouched {
         let renders = ["conf", "PASSWORD"]
             .map(|name| format!("keyward_template_renders_total{{template=\"{name}\",outcome=\"ok\"}}"));
         let starts =
-            ["first", "changed", "ended"].map(|reason| format!("keyward_child_starts_total{{reason=\"{reason}\"}}"));
+            ["first", "changed", "ended"].map(|reason| format!("keyward_process_starts_total{{reason=\"{reason}\"}}"));
         Self {
             file: (file.ino(), file.mtime(), file.mtime_nsec()),
             renders: renders.map(|name| agent.metric(&name)),

@@ -55,7 +55,7 @@ fn a_template_is_tried_through_the_running_agent_or_by_a_login_of_its_own() {
         let (code, _, errors) = try_it("{{ secret \"secret/data/nowhere\" }}", &[]);
         assert!(code == 1 && errors.contains("the secret secret/data/nowhere is not there: HTTP 404"), "{errors}");
         let (code, _, errors) = try_it("{{ key \"a\" }}", &[]);
-        assert!(code == 1 && errors.contains("app.tmpl:1:4: key is not here: it reads Consul"), "{errors}");
+        assert!(code == 1 && errors.contains("app.tmpl:1:4: key is not available: it reads Consul"), "{errors}");
         assert!(!errors.contains("canary"), "{errors}");
 
         let (status, _) = agent.binary.stop();

@@ -67,7 +67,7 @@ fn mistakes_of_templates_and_of_a_child_are_told_with_their_places() {
         &[
             "a.toml:2:12: template.a.contents: line 2, column 4: there is no function secrt; did you mean secret?; \
              docs/templates.md has the language",
-            "a.toml:2:12: template.a.contents: line 2, column 15: key is not here: it reads Consul, and templates here read \
+            "a.toml:2:12: template.a.contents: line 2, column 15: key is not available: it reads Consul, and templates here read \
              the secrets server; docs/templates.md has the language",
         ],
     );
@@ -169,7 +169,10 @@ fn what_outlives_a_restart_is_in_the_state_folder_under_the_key_of_its_session()
     assert_eq!(folder.short(&outcome.errors), [""; 0]);
     let config = outcome.config.as_ref().unwrap();
     let offline = config.templates[0].offline.as_ref().unwrap();
-    assert_eq!((&offline.persist.file, offline.stale), (&state.path().join("main.secrets"), Duration::from_hours(2)));
+    assert_eq!(
+        (&offline.persist.file, offline.max_stale_age),
+        (&state.path().join("main.secrets"), Duration::from_hours(2))
+    );
     let Serves::ApiProxy(options) = &config.listeners[0].serves else { panic!("{:?}", config.listeners) };
     let persist = options.cache.as_ref().unwrap().persist.as_ref().unwrap();
     assert_eq!(persist.file, state.path().join("vault.answers"));

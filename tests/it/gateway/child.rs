@@ -125,7 +125,7 @@ async fn a_child_is_led_to_the_gateway_and_feels_no_rotation_of_the_platforms_to
     }
     assert!(reloaded(), "{}", agent.output());
     assert_eq!(world.found(&agent, &BTreeMap::new()).await["PID"], found["PID"]);
-    assert!(!agent.output().contains("child.restarting"), "{}", agent.output());
+    assert!(!agent.output().contains("process.restarting"), "{}", agent.output());
     stop(agent, &["canary", &local]).await;
 }
 

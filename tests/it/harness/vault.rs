@@ -165,7 +165,7 @@ pub(crate) fn token(text: &str) -> Token {
     }
 }
 
-/// ApiProxyOptions of a proxy that lets everything through.
+/// Options of a proxy that allows everything.
 pub(crate) fn options() -> ApiProxyOptions {
     ApiProxyOptions {
         token_mode: TokenMode::WhenMissing,
@@ -181,7 +181,7 @@ pub(crate) fn options() -> ApiProxyOptions {
 
 /// The same that keeps answers: values for so long, and for so long while the server is away.
 pub(crate) fn cache(max_age: Duration, stale_if_error: Duration) -> CacheOptions {
-    let limits = keyward::agent::secrets::cache::CacheLimits { bytes: 1 << 20, max_age, stale_if_error };
+    let limits = keyward::agent::api_proxy::CacheLimits { bytes: 1 << 20, max_age, stale_if_error };
     let rules = |texts: &[&str]| texts.iter().map(|text| Rule::parse(text).unwrap()).collect();
     CacheOptions {
         limits,
@@ -291,8 +291,8 @@ impl Proxied {
         let beside = unix.serve(service, limits, stop.clone());
         let until = stop.clone();
         servers.spawn(async move {
-            proxy.resume().await;
-            tokio::join!(serving, beside, proxy.tend(until));
+            proxy.restore_cache().await;
+            tokio::join!(serving, beside, proxy.run_cache(until));
         });
         let client = scripted::client();
         let (vault, url) = (Vault::default(), format!("http://{address}"));
@@ -329,11 +329,11 @@ impl Proxied {
         self.client.request(method, format!("{}/v1/{path}", self.url)).header("x-vault-request", "true")
     }
 
-    pub(crate) async fn ask(&self, method: &str, path: &str) -> Told {
-        told(self.request(method, path)).await
+    pub(crate) async fn ask(&self, method: &str, path: &str) -> FetchedResponse {
+        fetch(self.request(method, path)).await
     }
 
-    pub(crate) async fn get(&self, path: &str) -> Told {
+    pub(crate) async fn get(&self, path: &str) -> FetchedResponse {
         self.ask("GET", path).await
     }
 }
@@ -358,21 +358,21 @@ fn parts(
     }
 }
 
-/// An answer that was read.
+/// A response with its body.
 #[derive(Debug)]
-pub(crate) struct Told {
+pub(crate) struct FetchedResponse {
     pub(crate) status: u16,
     pub(crate) headers: HeaderMap,
     pub(crate) text: String,
 }
 
-impl Told {
-    /// What the cache says of it; empty where it was not asked.
+impl FetchedResponse {
+    /// `X-Cache` of the response; empty without it.
     pub(crate) fn cache(&self) -> &str {
         self.headers.get("x-cache").map_or("", |value| value.to_str().unwrap())
     }
 
-    /// The first of its errors.
+    /// The first error in the body.
     pub(crate) fn error(&self) -> String {
         let body: serde_json::Value = serde_json::from_str(&self.text).unwrap_or_else(|_| panic!("{self:?}"));
         body["errors"][0].as_str().unwrap_or_else(|| panic!("{self:?}")).to_owned()
@@ -383,8 +383,9 @@ impl Told {
     }
 }
 
-pub(crate) async fn told(request: reqwest::RequestBuilder) -> Told {
+/// Sends a request and reads the response.
+pub(crate) async fn fetch(request: reqwest::RequestBuilder) -> FetchedResponse {
     let answer = request.send().await.unwrap();
     let (status, headers) = (answer.status().as_u16(), answer.headers().clone());
-    Told { status, headers, text: answer.text().await.unwrap() }
+    FetchedResponse { status, headers, text: answer.text().await.unwrap() }
 }

@@ -123,10 +123,10 @@ fn status_in_each_state() {
         drop(agent);
         world.secrets.dials().answer_always(Operation::CreateToken, Some(Canned::error(403, "permission denied")));
         let agent = start(&|text| text + DERIVED);
-        show("a token for a listener was refused", &agent, &["child_token/derived/web"], "could be made");
+        show("a token for a listener was refused", &agent, &["derived_token/derived/web"], "could not be created");
         drop(agent);
         let agent = start(&|text| text + PROGRAM);
-        show("a program is started again", &agent, &["child"], "ended with code 1");
+        show("a program is started again", &agent, &["process"], "ended with code 1");
         drop(agent);
         let agent = start(&|text| sessionless(&text) + ACL);
         show("the ACL server", &agent, &[], "");

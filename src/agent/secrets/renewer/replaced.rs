@@ -1,22 +1,23 @@
-//! Leases that a newer one has replaced: each is revoked once its time of grace is over.
+//! Leases that were replaced by newer ones: each is revoked once its grace period is over.
 
 use super::SecretRenewer;
 use crate::agent::server_client::SecretLease;
 use crate::clock::ClockReading;
 
 impl<T> SecretRenewer<T> {
-    /// Gives back the leases whose time of grace is over. Where that fails they end by themselves.
-    pub(super) async fn give_back(&mut self) {
+    /// Revokes the replaced leases whose grace period is over. After a failure they end by themselves.
+    pub(super) async fn revoke_replaced(&mut self) {
         let Some(token) = self.token.clone() else { return };
         let clock = &self.deps.clock;
-        let (due, kept) = std::mem::take(&mut self.replaced).into_iter().partition(|(_, at)| clock.has_reached(*at));
-        self.replaced = kept;
+        let (due, rest) = std::mem::take(&mut self.replaced).into_iter().partition(|(_, at)| clock.has_reached(*at));
+        self.replaced = rest;
         let due: Vec<(SecretLease, ClockReading)> = due;
         for (lease, _) in due {
-            let back = self.deps.upstream.revoke_lease(&token.secret, &lease, self.options.namespace.as_deref()).await;
-            if let Err(error) = back {
-                let name = &self.options.name;
-                tracing::info!(event = "agent.secret.left", secret = name, %error, "a replaced lease was not given back");
+            let upstream = &self.deps.upstream;
+            let revoked = upstream.revoke_lease(&token.secret, &lease, self.options.namespace.as_deref()).await;
+            if let Err(error) = revoked {
+                let secret = &self.options.name;
+                tracing::info!(event = "agent.secret.cleanup_failed", secret, %error, "a replaced lease was not revoked");
             }
         }
     }

@@ -1,14 +1,14 @@
-//! What a function is given, one by one. What is said of an argument never tells its value.
+//! Arguments of a function call. Error messages never contain their values.
 
 use gotmpl::{TemplateError as EngineError, Value};
 
-/// The longest text that a function works on, in bytes: one that is put into itself again and again would take all memory.
+/// Bounds the texts that functions process, in bytes: a text that is appended to itself in a loop would take all memory.
 const MAX_TEXT: usize = 16 << 20;
 
-/// Refuses a text that has run away.
-pub(super) fn bounded(text: &str) -> Result<(), EngineError> {
+/// Refuses texts above [`MAX_TEXT`].
+pub(super) fn check_size(text: &str) -> Result<(), EngineError> {
     if text.len() > MAX_TEXT {
-        return Err(EngineError::Exec(format!("a text here is larger than {} MiB", MAX_TEXT >> 20)));
+        return Err(EngineError::Exec(format!("a text here exceeds {} MiB", MAX_TEXT >> 20)));
     }
     Ok(())
 }
@@ -21,12 +21,12 @@ pub(super) struct Arguments<'a> {
 }
 
 impl<'a> Arguments<'a> {
-    /// Takes so many.
+    /// Checks that there are `wanted` arguments.
     pub(super) fn exactly(name: &'a str, all: &'a [Value], wanted: usize) -> Result<Self, EngineError> {
         Self::between(name, all, wanted, wanted)
     }
 
-    /// Takes so many or more, up to `most`.
+    /// Checks that there are `least` to `most` arguments.
     pub(super) fn between(name: &'a str, all: &'a [Value], least: usize, most: usize) -> Result<Self, EngineError> {
         if (least..=most).contains(&all.len()) {
             return Ok(Self { name, all });
@@ -44,66 +44,66 @@ impl<'a> Arguments<'a> {
     }
 
     pub(super) fn value(&self, at: usize) -> Result<&'a Value, EngineError> {
-        self.all.get(at).ok_or_else(|| self.wrong(at, "a value"))
+        self.all.get(at).ok_or_else(|| self.type_error(at, "a value"))
     }
 
-    /// A text.
+    /// Returns a text.
     pub(super) fn text(&self, at: usize) -> Result<&'a str, EngineError> {
-        let text = self.value(at)?.as_str().ok_or_else(|| self.wrong(at, "a text"))?;
-        bounded(text)?;
+        let text = self.value(at)?.as_str().ok_or_else(|| self.type_error(at, "a text"))?;
+        check_size(text)?;
         Ok(text)
     }
 
-    /// A text, a number or a flag, as it would be printed.
-    pub(super) fn shown(&self, at: usize) -> Result<String, EngineError> {
+    /// Returns a text, a number or a boolean as it would be printed.
+    pub(super) fn printed(&self, at: usize) -> Result<String, EngineError> {
         match self.value(at)? {
             Value::String(text) => Ok(text.to_string()),
             value @ (Value::Int(_) | Value::Uint(_) | Value::Float(_) | Value::Bool(_)) => Ok(value.to_string()),
-            _ => Err(self.wrong(at, "a text")),
+            _ => Err(self.type_error(at, "a text")),
         }
     }
 
-    /// A whole number; a text of digits counts.
-    pub(super) fn whole(&self, at: usize) -> Result<i64, EngineError> {
+    /// Returns an integer, also from a text of digits.
+    pub(super) fn integer(&self, at: usize) -> Result<i64, EngineError> {
         let number = match self.value(at)? {
             Value::Int(number) => Some(*number),
             Value::Uint(number) => i64::try_from(*number).ok(),
             Value::String(text) => text.parse().ok(),
             _ => None,
         };
-        number.ok_or_else(|| self.wrong(at, "a whole number"))
+        number.ok_or_else(|| self.type_error(at, "an integer"))
     }
 
-    /// A number without its fraction.
-    pub(super) fn whole_of(&self, number: f64) -> Result<Value, EngineError> {
-        let whole = format!("{:.0}", number.trunc()).parse().ok();
-        whole.map(Value::Int).ok_or_else(|| self.fail("the number is none of 64 bits"))
+    /// Truncates a number to an integer.
+    pub(super) fn truncate(&self, number: f64) -> Result<Value, EngineError> {
+        let integer = format!("{:.0}", number.trunc()).parse().ok();
+        integer.map(Value::Int).ok_or_else(|| self.fail("the number does not fit in 64 bits"))
     }
 
-    /// A list.
+    /// Returns a list.
     pub(super) fn list(&self, at: usize) -> Result<&'a [Value], EngineError> {
         match self.value(at)? {
             Value::List(items) => Ok(items),
-            _ => Err(self.wrong(at, "a list")),
+            _ => Err(self.type_error(at, "a list")),
         }
     }
 
-    /// Says that an argument is something else.
-    pub(super) fn wrong(&self, at: usize, wanted: &str) -> EngineError {
+    /// Builds the error for an argument of another type.
+    pub(super) fn type_error(&self, at: usize, wanted: &str) -> EngineError {
         let got = match self.all.get(at) {
             None | Some(Value::Nil) => "nothing",
             Some(Value::String(_)) => "a text",
             Some(Value::List(_)) => "a list",
             Some(Value::Map(_)) => "a map",
-            Some(Value::Bool(_)) => "a flag",
+            Some(Value::Bool(_)) => "a boolean",
             Some(Value::Function(_)) => "a function",
             Some(_) => "a number",
         };
         EngineError::Exec(format!("{} wants {wanted} as argument {}, and got {got}", self.name, at + 1))
     }
 
-    /// Says that the call cannot be done, for this reason.
-    pub(super) fn fail(&self, why: &str) -> EngineError {
-        EngineError::Exec(format!("{}: {why}", self.name))
+    /// Builds the error for a call that fails.
+    pub(super) fn fail(&self, reason: &str) -> EngineError {
+        EngineError::Exec(format!("{}: {reason}", self.name))
     }
 }

@@ -1,4 +1,4 @@
-//! Lists and maps: what is in them.
+//! Functions on lists and maps.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,46 +12,46 @@ use crate::agent::templates::value::{list, text};
 pub(super) const FUNCTIONS: &[NamedFunction] = &[
     ("contains", |args| {
         let args = Arguments::exactly("contains", args, 2)?;
-        Ok(Value::Bool(holds(&args, 1, args.value(0)?)?))
+        Ok(Value::Bool(contains(&args, 1, args.value(0)?)?))
     }),
     ("containsAll", |args| {
         let args = Arguments::exactly("containsAll", args, 2)?;
-        Ok(Value::Bool(count(&args)? == args.list(0)?.len()))
+        Ok(Value::Bool(count_common(&args)? == args.list(0)?.len()))
     }),
-    ("containsAny", |args| Ok(Value::Bool(count(&Arguments::exactly("containsAny", args, 2)?)? > 0))),
-    ("containsNone", |args| Ok(Value::Bool(count(&Arguments::exactly("containsNone", args, 2)?)? == 0))),
+    ("containsAny", |args| Ok(Value::Bool(count_common(&Arguments::exactly("containsAny", args, 2)?)? > 0))),
+    ("containsNone", |args| Ok(Value::Bool(count_common(&Arguments::exactly("containsNone", args, 2)?)? == 0))),
     ("containsNotAll", |args| {
         let args = Arguments::exactly("containsNotAll", args, 2)?;
-        Ok(Value::Bool(count(&args)? < args.list(0)?.len()))
+        Ok(Value::Bool(count_common(&args)? < args.list(0)?.len()))
     }),
     ("explodeMap", |args| {
         let args = Arguments::exactly("explodeMap", args, 1)?;
         let mut whole = BTreeMap::new();
         for (key, value) in fields(&args, 0)? {
             let names: Vec<&str> = key.split('/').filter(|name| !name.is_empty()).take(MAX_DEPTH).collect();
-            explode(&mut whole, &names, value).map_err(|()| args.fail("a key is the folder of another"))?;
+            explode(&mut whole, &names, value).map_err(|()| args.fail("a key is also the prefix of another"))?;
         }
         Ok(Value::Map(Arc::new(whole)))
     }),
     ("in", |args| {
         let args = Arguments::exactly("in", args, 2)?;
-        Ok(Value::Bool(holds(&args, 0, args.value(1)?)?))
+        Ok(Value::Bool(contains(&args, 0, args.value(1)?)?))
     }),
     ("loop", |args| {
         let args = Arguments::between("loop", args, 1, 2)?;
-        let (from, to) = if args.len() == 1 { (0, args.whole(0)?) } else { (args.whole(0)?, args.whole(1)?) };
+        let (from, to) = if args.len() == 1 { (0, args.integer(0)?) } else { (args.integer(0)?, args.integer(1)?) };
         if to.saturating_sub(from) > MAX_LOOP {
-            return Err(args.fail("more than a hundred thousand turns"));
+            return Err(args.fail("more than a hundred thousand iterations"));
         }
         Ok(list((from..to).map(Value::Int)))
     }),
     ("mergeMap", |args| {
         let args = Arguments::exactly("mergeMap", args, 2)?;
-        Ok(merged(fields(&args, 0)?, fields(&args, 1)?))
+        Ok(merge(fields(&args, 0)?, fields(&args, 1)?))
     }),
     ("mergeMapWithOverride", |args| {
         let args = Arguments::exactly("mergeMapWithOverride", args, 2)?;
-        Ok(merged(fields(&args, 1)?, fields(&args, 0)?))
+        Ok(merge(fields(&args, 1)?, fields(&args, 0)?))
     }),
     ("sprig_coalesce", |args| Ok(args.iter().find(|value| value.is_truthy()).cloned().unwrap_or(Value::Nil))),
     ("sprig_default", |args| {
@@ -72,7 +72,7 @@ pub(super) const FUNCTIONS: &[NamedFunction] = &[
         let args = Arguments::exactly("sprig_keys", args, 1)?;
         match args.value(0)? {
             Value::Map(fields) => Ok(list(fields.keys().map(text))),
-            _ => Err(args.wrong(0, "a map")),
+            _ => Err(args.type_error(0, "a map")),
         }
     }),
     ("sprig_ternary", |args| {
@@ -83,7 +83,7 @@ pub(super) const FUNCTIONS: &[NamedFunction] = &[
 
 const MAX_LOOP: i64 = 100_000;
 
-/// So many folders in one key are told apart.
+/// Bounds the path segments of one key.
 const MAX_DEPTH: usize = 32;
 
 type Fields = BTreeMap<Arc<str>, Value>;
@@ -91,16 +91,16 @@ type Fields = BTreeMap<Arc<str>, Value>;
 fn fields<'a>(args: &Arguments<'a>, at: usize) -> Result<&'a Fields, EngineError> {
     match args.value(at)? {
         Value::Map(fields) => Ok(fields),
-        _ => Err(args.wrong(at, "a map")),
+        _ => Err(args.type_error(at, "a map")),
     }
 }
 
-/// The first map with what it lacks, or has as nothing, from the second; maps in both are merged the same way.
-fn merged(first: &Fields, second: &Fields) -> Value {
+/// Adds the entries of the second map that the first lacks or has empty. Nested maps are merged the same way.
+fn merge(first: &Fields, second: &Fields) -> Value {
     let mut all = first.clone();
     for (key, other) in second {
         let value = match (all.get(key), other) {
-            (Some(Value::Map(one)), Value::Map(other)) => merged(one, other),
+            (Some(Value::Map(one)), Value::Map(other)) => merge(one, other),
             (Some(one), _) if one.is_truthy() => continue,
             _ => other.clone(),
         };
@@ -109,7 +109,7 @@ fn merged(first: &Fields, second: &Fields) -> Value {
     Value::Map(Arc::new(all))
 }
 
-/// Puts a value below the names of its folders.
+/// Inserts a value below its path segments.
 fn explode(whole: &mut Fields, names: &[&str], value: &Value) -> Result<(), ()> {
     let Some((first, rest)) = names.split_first() else { return Ok(()) };
     if rest.is_empty() {
@@ -120,18 +120,18 @@ fn explode(whole: &mut Fields, names: &[&str], value: &Value) -> Result<(), ()> 
     explode(Arc::make_mut(below), rest, value)
 }
 
-/// Whether the list, the map's keys or the text of an argument holds a value.
-fn holds(args: &Arguments<'_>, at: usize, value: &Value) -> Result<bool, EngineError> {
+/// Returns true if the list, the map's keys or the text of an argument contains a value.
+fn contains(args: &Arguments<'_>, at: usize, value: &Value) -> Result<bool, EngineError> {
     match args.value(at)? {
         Value::List(items) => Ok(items.iter().any(|item| item == value)),
         Value::Map(fields) => Ok(value.as_str().is_some_and(|key| fields.contains_key(key))),
         Value::String(whole) => Ok(value.as_str().is_some_and(|part| whole.contains(part))),
-        _ => Err(args.wrong(at, "a list, a map or a text")),
+        _ => Err(args.type_error(at, "a list, a map or a text")),
     }
 }
 
-/// How many of the first list are in the second.
-fn count(args: &Arguments<'_>) -> Result<usize, EngineError> {
+/// Counts the items of the first list that are in the second.
+fn count_common(args: &Arguments<'_>) -> Result<usize, EngineError> {
     let there = args.list(1)?;
     Ok(args.list(0)?.iter().filter(|wanted| there.contains(wanted)).count())
 }
@@ -144,7 +144,7 @@ mod tests {
     use crate::agent::templates::value::{from_json, to_json};
 
     #[test]
-    fn maps_are_merged_and_taken_apart_as_consul_template_does() {
+    fn maps_are_merged_and_exploded_as_in_consul_template() {
         let call = |name: &str, args: &[Json]| {
             let args: Vec<Value> = args.iter().map(from_json).collect();
             let (_, function) = FUNCTIONS.iter().find(|(its, _)| *its == name).unwrap();

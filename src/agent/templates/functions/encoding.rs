@@ -1,4 +1,4 @@
-//! Texts in the forms that other programs read: base64, JSON, hashes.
+//! Encodings and hashes: base64, JSON, SHA-256, HMAC.
 
 use aws_lc_rs::{digest, hmac};
 use base64::Engine as _;
@@ -13,9 +13,9 @@ use crate::agent::templates::value::{ZeroizingJson, from_json, map, text, to_jso
 use crate::hex::encode_hex;
 
 pub(super) const FUNCTIONS: &[NamedFunction] = &[
-    ("base64Decode", |args| decoded("base64Decode", args, [&STANDARD, &STANDARD_NO_PAD])),
+    ("base64Decode", |args| decode_base64("base64Decode", args, [&STANDARD, &STANDARD_NO_PAD])),
     ("base64Encode", |args| Ok(text(STANDARD.encode(Arguments::exactly("base64Encode", args, 1)?.text(0)?)))),
-    ("base64URLDecode", |args| decoded("base64URLDecode", args, [&URL_SAFE, &URL_SAFE_NO_PAD])),
+    ("base64URLDecode", |args| decode_base64("base64URLDecode", args, [&URL_SAFE, &URL_SAFE_NO_PAD])),
     ("base64URLEncode", |args| Ok(text(URL_SAFE.encode(Arguments::exactly("base64URLEncode", args, 1)?.text(0)?)))),
     ("hmacSHA256Hex", |args| {
         let args = Arguments::exactly("hmacSHA256Hex", args, 2)?;
@@ -26,47 +26,49 @@ pub(super) const FUNCTIONS: &[NamedFunction] = &[
         let args = Arguments::exactly("parseJSON", args, 1)?;
         match args.text(0)? {
             "" => Ok(map::<&str>([])),
-            // The parser's own words name characters of what it read.
+            // The parser's message contains characters of the text.
             json => serde_json::from_str::<Json>(json).map(|json| from_json(&ZeroizingJson(json).0)).map_err(|error| {
-                args.fail(&format!("no JSON, from line {} column {} on", error.line(), error.column()))
+                args.fail(&format!("invalid JSON at line {} column {}", error.line(), error.column()))
             }),
         }
     }),
-    ("sha256Hex", |args| hashed("sha256Hex", args)),
-    ("sprig_b64dec", |args| decoded("sprig_b64dec", args, [&STANDARD, &STANDARD_NO_PAD])),
+    ("sha256Hex", |args| sha256("sha256Hex", args)),
+    ("sprig_b64dec", |args| decode_base64("sprig_b64dec", args, [&STANDARD, &STANDARD_NO_PAD])),
     ("sprig_b64enc", |args| Ok(text(STANDARD.encode(Arguments::exactly("sprig_b64enc", args, 1)?.text(0)?)))),
-    ("sprig_sha256sum", |args| hashed("sprig_sha256sum", args)),
-    ("toJSON", |args| json("toJSON", args, false).map(|json| text(escaped(&json).as_str()))),
-    ("toJSONPretty", |args| json("toJSONPretty", args, true).map(|json| text(escaped(&json).as_str()))),
-    ("toUnescapedJSON", |args| json("toUnescapedJSON", args, false).map(|json| text(lines_escaped(&json).as_str()))),
+    ("sprig_sha256sum", |args| sha256("sprig_sha256sum", args)),
+    ("toJSON", |args| to_json_text("toJSON", args, false).map(|json| text(escape_html(&json).as_str()))),
+    ("toJSONPretty", |args| to_json_text("toJSONPretty", args, true).map(|json| text(escape_html(&json).as_str()))),
+    ("toUnescapedJSON", |args| {
+        to_json_text("toUnescapedJSON", args, false).map(|json| text(escape_line_ends(&json).as_str()))
+    }),
     ("toUnescapedJSONPretty", |args| {
-        json("toUnescapedJSONPretty", args, true).map(|json| text(lines_escaped(&json).as_str()))
+        to_json_text("toUnescapedJSONPretty", args, true).map(|json| text(escape_line_ends(&json).as_str()))
     }),
 ];
 
-fn decoded(name: &str, args: &[Value], engines: [&GeneralPurpose; 2]) -> FunctionResult {
+fn decode_base64(name: &str, args: &[Value], engines: [&GeneralPurpose; 2]) -> FunctionResult {
     let args = Arguments::exactly(name, args, 1)?;
     let coded = args.text(0)?;
     let bytes = engines.iter().find_map(|engine| engine.decode(coded).ok());
-    let bytes = Zeroizing::new(bytes.ok_or_else(|| args.fail("the text is no base64"))?);
-    std::str::from_utf8(&bytes).map(text).map_err(|_| args.fail("what was coded is no UTF-8 text"))
+    let bytes = Zeroizing::new(bytes.ok_or_else(|| args.fail("the text is not base64"))?);
+    std::str::from_utf8(&bytes).map(text).map_err(|_| args.fail("the decoded text is not UTF-8"))
 }
 
-fn hashed(name: &str, args: &[Value]) -> FunctionResult {
+fn sha256(name: &str, args: &[Value]) -> FunctionResult {
     let args = Arguments::exactly(name, args, 1)?;
     Ok(text(encode_hex(digest::digest(&digest::SHA256, args.text(0)?.as_bytes()).as_ref())))
 }
 
-fn json(name: &str, args: &[Value], pretty: bool) -> Result<Zeroizing<String>, gotmpl::TemplateError> {
+fn to_json_text(name: &str, args: &[Value], pretty: bool) -> Result<Zeroizing<String>, gotmpl::TemplateError> {
     let args = Arguments::exactly(name, args, 1)?;
     let json = ZeroizingJson(to_json(args.value(0)?)?);
     let written = if pretty { serde_json::to_string_pretty(&json.0) } else { serde_json::to_string(&json.0) };
     written.map(Zeroizing::new).map_err(|_| args.fail("the value has no JSON form"))
 }
 
-/// What Go writes in place of characters that mean something to HTML: inside texts, where alone they stand.
-fn escaped(json: &str) -> Zeroizing<String> {
-    replaced(json, |one| match one {
+/// Escapes characters with a meaning in HTML as Go does. In JSON they occur only within strings.
+fn escape_html(json: &str) -> Zeroizing<String> {
+    replace_chars(json, |one| match one {
         '<' => Some("\\u003c"),
         '>' => Some("\\u003e"),
         '&' => Some("\\u0026"),
@@ -74,9 +76,9 @@ fn escaped(json: &str) -> Zeroizing<String> {
     })
 }
 
-/// What Go writes for characters that end a line in JavaScript, whatever else it escapes.
-fn lines_escaped(json: &str) -> Zeroizing<String> {
-    replaced(json, line_end)
+/// Escapes characters that end a line in JavaScript, as Go does in any case.
+fn escape_line_ends(json: &str) -> Zeroizing<String> {
+    replace_chars(json, line_end)
 }
 
 const fn line_end(one: char) -> Option<&'static str> {
@@ -87,8 +89,8 @@ const fn line_end(one: char) -> Option<&'static str> {
     }
 }
 
-fn replaced(json: &str, by: impl Fn(char) -> Option<&'static str>) -> Zeroizing<String> {
-    // With room for all of it: a text that grows leaves copies behind.
+fn replace_chars(json: &str, by: impl Fn(char) -> Option<&'static str>) -> Zeroizing<String> {
+    // Large enough not to grow: a text that grows leaves a copy behind.
     let mut text = Zeroizing::new(String::with_capacity(json.len() * 6));
     for one in json.chars() {
         match by(one) {

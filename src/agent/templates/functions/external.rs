@@ -1,4 +1,4 @@
-//! Functions of what is known outside the template: secrets, files, variables, the time.
+//! Functions that read secrets, files, variables and the time.
 
 use std::collections::BTreeMap;
 use std::path::{Component, Path};
@@ -10,7 +10,7 @@ use serde_json::Value as Json;
 
 use super::FunctionResult;
 use super::arguments::Arguments;
-use super::go_time::by_layout;
+use super::go_time::format_time;
 use crate::agent::secrets::{SecretOp, SecretRequest, SecretResponse};
 use crate::agent::templates::TemplateSource;
 use crate::agent::templates::evaluation::{Dependency, Resolved, SharedEvaluation};
@@ -22,7 +22,7 @@ pub(super) const NAMES: [&str; 8] =
 
 type Function = dyn Fn(&[Value]) -> FunctionResult + Send + Sync;
 
-/// Adds the functions for one rendering.
+/// Adds the functions, bound to one rendering.
 pub(super) fn add(all: &mut FuncMap, source: &TemplateSource, evaluation: &SharedEvaluation) {
     let mut function = |name: &'static str, answer: Box<Function>| {
         all.insert(name.to_owned(), Arc::new(answer));
@@ -32,7 +32,7 @@ pub(super) fn add(all: &mut FuncMap, source: &TemplateSource, evaluation: &Share
         "secret",
         Box::new(move |args| {
             let request = request("secret", args)?;
-            Ok(known(&shared, request)?.map_or(Value::Nil, |answer| whole(&answer)))
+            Ok(secret(&shared, request)?.map_or(Value::Nil, |answer| secret_value(&answer)))
         }),
     );
     let shared = evaluation.clone();
@@ -41,7 +41,7 @@ pub(super) fn add(all: &mut FuncMap, source: &TemplateSource, evaluation: &Share
         Box::new(move |args| {
             let args = Arguments::exactly("secrets", args, 1)?;
             let request = SecretRequest { path: path(&args)?, op: SecretOp::List };
-            let answer = known(&shared, request)?;
+            let answer = secret(&shared, request)?;
             let names = answer.as_ref().and_then(|answer| answer.data.as_map().get("keys").map(from_json));
             Ok(names.unwrap_or_else(|| list([])))
         }),
@@ -54,7 +54,7 @@ pub(super) fn add(all: &mut FuncMap, source: &TemplateSource, evaluation: &Share
             if request.op == SecretOp::Read {
                 request.op = SecretOp::Write(BTreeMap::new());
             }
-            Ok(known(&shared, request)?.map_or(Value::Nil, |answer| certificate(&answer)))
+            Ok(secret(&shared, request)?.map_or(Value::Nil, |answer| certificate_value(&answer)))
         }),
     );
     let variables = source.variables.clone();
@@ -87,12 +87,12 @@ pub(super) fn add(all: &mut FuncMap, source: &TemplateSource, evaluation: &Share
         Box::new(move |args| {
             let args = Arguments::exactly("file", args, 1)?;
             let path = Path::new(args.text(0)?);
-            let plain = path.is_absolute() && !path.components().any(|part| part == Component::ParentDir);
-            if !plain || !folders.iter().any(|folder| path.starts_with(folder)) {
+            let is_plain = path.is_absolute() && !path.components().any(|part| part == Component::ParentDir);
+            if !is_plain || !folders.iter().any(|folder| path.starts_with(folder)) {
                 return Err(args
                     .fail("the path is below none of the template's read_folders, or not absolute, or has .. in it"));
             }
-            match shared.known(Dependency::File(path.to_owned()))? {
+            match shared.resolve(Dependency::File(path.to_owned()))? {
                 Some(Resolved::Text(its)) => Ok(text(its.expose_secret())),
                 _ => Ok(Value::Nil),
             }
@@ -104,51 +104,51 @@ pub(super) fn add(all: &mut FuncMap, source: &TemplateSource, evaluation: &Share
         Box::new(move |args| {
             let args = Arguments::between("timestamp", args, 0, 1)?;
             let now = shared.lock().now;
-            Ok(text(if args.len() == 0 { format_rfc3339(now) } else { by_layout(now, args.text(0)?) }))
+            Ok(text(if args.len() == 0 { format_rfc3339(now) } else { format_time(now, args.text(0)?) }))
         }),
     );
 }
 
-/// A path and fields to write: `"PATH" "NAME=VALUE" ...`. With no field it is a read.
+/// Parses a path and fields to write: `"PATH" "NAME=VALUE" ...`. Without fields, the request is a read.
 fn request(name: &str, args: &[Value]) -> Result<SecretRequest, EngineError> {
     let args = Arguments::between(name, args, 1, usize::MAX)?;
     let mut fields = BTreeMap::new();
     for at in 1..args.len() {
-        let field = args.shown(at)?;
-        let (field, value) = field.split_once('=').ok_or_else(|| args.wrong(at, "a text NAME=VALUE"))?;
+        let field = args.printed(at)?;
+        let (field, value) = field.split_once('=').ok_or_else(|| args.type_error(at, "a text NAME=VALUE"))?;
         fields.insert(field.to_owned(), value.to_owned());
     }
     let op = if fields.is_empty() { SecretOp::Read } else { SecretOp::Write(fields) };
     Ok(SecretRequest { path: path(&args)?, op })
 }
 
-/// A path of the server, as it reads: it is encoded when it is sent. What could lead elsewhere is refused.
+/// Parses a path of the server, which is encoded when it is sent. Refuses paths that could lead elsewhere.
 fn path(args: &Arguments<'_>) -> Result<String, EngineError> {
     let path = args.text(0)?.trim_start_matches('/').trim_end_matches('/');
     let (only, _) = path.split_once('?').unwrap_or((path, ""));
-    let wrong = if only.is_empty() {
-        "argument 1 is no path of a secret: it is empty"
+    let error = if only.is_empty() {
+        "argument 1 is not the path of a secret: it is empty"
     } else if only.split('/').any(|part| ["", ".", ".."].contains(&part)) {
-        "argument 1 is no path of a secret: it has an empty segment, or . or .."
+        "argument 1 is not the path of a secret: it has an empty segment, or . or .."
     } else if only.contains(['#', '\\', '%']) {
-        "argument 1 is no path of a secret: # \\ and % cannot stand in one, and nothing in it is encoded"
+        "argument 1 is not the path of a secret: it contains #, \\ or %; write it without encoding"
     } else if path.chars().any(char::is_control) {
-        "argument 1 is no path of a secret: it holds a control character"
+        "argument 1 is not the path of a secret: it contains a control character"
     } else {
         return Ok(path.to_owned());
     };
-    Err(args.fail(wrong))
+    Err(args.fail(error))
 }
 
-fn known(evaluation: &SharedEvaluation, request: SecretRequest) -> Result<Option<Arc<SecretResponse>>, EngineError> {
-    match evaluation.known(Dependency::Secret(request))? {
+fn secret(evaluation: &SharedEvaluation, request: SecretRequest) -> Result<Option<Arc<SecretResponse>>, EngineError> {
+    match evaluation.resolve(Dependency::Secret(request))? {
         Some(Resolved::Secret(answer)) => Ok(Some(answer)),
         _ => Ok(None),
     }
 }
 
-/// The whole answer, named as Go's client names it.
-fn whole(answer: &SecretResponse) -> Value {
+/// Converts a secret, with the field names of Vault's Go client.
+fn secret_value(answer: &SecretResponse) -> Value {
     let data = map(answer.data.as_map().iter().map(|(name, value)| (name, from_json(value))));
     let lease = answer.lease.as_ref();
     let seconds = lease.map_or(0, |lease| lease.lease.ttl.as_secs());
@@ -160,8 +160,8 @@ fn whole(answer: &SecretResponse) -> Value {
     ])
 }
 
-/// A certificate with its key, named as consul-template names them.
-fn certificate(answer: &SecretResponse) -> Value {
+/// Converts a certificate and its key, with the field names of consul-template.
+fn certificate_value(answer: &SecretResponse) -> Value {
     let data = answer.data.as_map();
     let field = |name: &str| data.get(name).and_then(Json::as_str).map_or(Value::Nil, text);
     let ca = match field("issuing_ca") {

@@ -1,13 +1,12 @@
-//! Times written by Go's layouts: the moment Mon Jan 2 15:04:05 2006, written as the time is wanted.
+//! Go's time layouts: the reference time Mon Jan 2 15:04:05 2006, written in the wanted form.
 
 use std::fmt::Write as _;
 use std::time::SystemTime;
 
 use time::OffsetDateTime;
 
-/// A time by a layout (<https://pkg.go.dev/time#Layout>), in UTC. `unix` is the seconds since 1970. What is no part of a
-/// layout stands as it is.
-pub(super) fn by_layout(now: SystemTime, layout: &str) -> String {
+/// Formats a time in UTC by a layout (<https://pkg.go.dev/time#Layout>); `unix` means the seconds since 1970. Other text is copied.
+pub(super) fn format_time(now: SystemTime, layout: &str) -> String {
     let since = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     if layout == "unix" {
         return since.as_secs().to_string();
@@ -16,29 +15,29 @@ pub(super) fn by_layout(now: SystemTime, layout: &str) -> String {
     let time = OffsetDateTime::from_unix_timestamp_nanos(nanos).unwrap_or(OffsetDateTime::UNIX_EPOCH);
     let (mut rest, mut written) = (layout, String::new());
     while let Some(first) = rest.chars().next() {
-        let taken = fraction(time, rest, &mut written).or_else(|| part(time, rest, &mut written));
-        let taken = taken.unwrap_or_else(|| {
+        let length = write_fraction(time, rest, &mut written).or_else(|| write_element(time, rest, &mut written));
+        let length = length.unwrap_or_else(|| {
             written.push(first);
             first.len_utf8()
         });
-        rest = &rest[taken..];
+        rest = &rest[length..];
     }
     written
 }
 
-/// Writes the part that a layout begins with, and says how long that is.
-fn part(time: OffsetDateTime, layout: &str, written: &mut String) -> Option<usize> {
+/// Writes the element that a layout begins with, and returns the element's length.
+fn write_element(time: OffsetDateTime, layout: &str, written: &mut String) -> Option<usize> {
     let name = |short: &'static str| {
-        // `Jan` in `Janet` is no month.
+        // `Jan` in `Janet` is not a month.
         let follows = layout.strip_prefix(short)?.chars().next();
         (!follows.is_some_and(|next| next.is_ascii_lowercase())).then_some(short)
     };
     let (hour, month, day) = (time.hour(), time.month().to_string(), time.weekday().to_string());
     let hour12 = (hour + 11) % 12 + 1;
-    // Longer parts stand before those that they begin with.
+    // Longer elements come before their own prefixes.
     let names = ["January", "Monday"].into_iter().find(|long| layout.starts_with(long));
     let found = names.or_else(|| name("Jan")).or_else(|| name("Mon"));
-    let found = found.or_else(|| PARTS.into_iter().find(|part| layout.starts_with(part)))?;
+    let found = found.or_else(|| ELEMENTS.into_iter().find(|part| layout.starts_with(part)))?;
     let done = match found {
         "January" => write!(written, "{month}"),
         "Jan" => write!(written, "{month:.3}"),
@@ -67,12 +66,12 @@ fn part(time: OffsetDateTime, layout: &str, written: &mut String) -> Option<usiz
         zone if zone.starts_with('Z') => write!(written, "Z"),
         zone => write!(written, "{}", zone.replace('-', "+").replace('7', "0")),
     };
-    // Writing to a string does not fail.
+    // Writing to a string cannot fail.
     done.ok().map(|()| found.len())
 }
 
-/// All parts but the names of months and days.
-const PARTS: [&str; 30] = [
+/// Elements other than the names of months and days.
+const ELEMENTS: [&str; 30] = [
     "2006",
     "_2006",
     "MST",
@@ -105,9 +104,9 @@ const PARTS: [&str; 30] = [
     "Z07",
 ];
 
-/// Writes a fraction of a second where the layout begins with one: a point or a comma, zeros or nines, and no digit after
-/// them. Nines leave out zeros at the end, and the point with them.
-fn fraction(time: OffsetDateTime, layout: &str, written: &mut String) -> Option<usize> {
+/// Writes a fraction of a second if the layout begins with one: a point or a comma, zeros or nines, and no digit after them.
+/// Nines drop trailing zeros, and the point if nothing follows it.
+fn write_fraction(time: OffsetDateTime, layout: &str, written: &mut String) -> Option<usize> {
     let (point, digits) = (layout.chars().next().filter(|first| ['.', ','].contains(first))?, &layout[1..]);
     let digit = digits.chars().next().filter(|first| ['0', '9'].contains(first))?;
     let count = digits.len() - digits.trim_start_matches(digit).len();
@@ -115,11 +114,11 @@ fn fraction(time: OffsetDateTime, layout: &str, written: &mut String) -> Option<
         return None;
     }
     let nanos = format!("{:09}", time.nanosecond());
-    let shown = format!("{}{}", &nanos[..count.min(9)], "0".repeat(count.saturating_sub(9)));
-    let shown = if digit == '9' { shown.trim_end_matches('0') } else { &shown };
-    if !shown.is_empty() {
+    let fraction = format!("{}{}", &nanos[..count.min(9)], "0".repeat(count.saturating_sub(9)));
+    let fraction = if digit == '9' { fraction.trim_end_matches('0') } else { &fraction };
+    if !fraction.is_empty() {
         written.push(point);
-        written.push_str(shown);
+        written.push_str(fraction);
     }
     Some(1 + count)
 }
@@ -131,9 +130,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_time_is_written_as_its_layout_shows() {
+    fn a_time_has_the_form_of_its_layout() {
         let now = SystemTime::UNIX_EPOCH + Duration::new(1_700_000_000, 120_000_000);
-        let check = |layout, wanted: &str| assert_eq!(by_layout(now, layout), wanted, "{layout}");
+        let check = |layout, wanted: &str| assert_eq!(format_time(now, layout), wanted, "{layout}");
         check("unix", "1700000000");
         check("2006-01-02T15:04:05Z07:00", "2023-11-14T22:13:20Z");
         check("Mon, 02 Jan 2006 03:04 PM MST", "Tue, 14 Nov 2023 10:13 PM UTC");
@@ -144,7 +143,7 @@ mod tests {
         check("Z0700 Z07 -07 -0700 -07:00:00", "Z Z +00 +0000 +00:00:00");
         check("002 __2 _2006 Janet Monk", "318 318 _2023 Janet Monk");
         let early = SystemTime::UNIX_EPOCH + Duration::from_secs(4 * 24 * 3600 + 3661);
-        let check = |layout, wanted: &str| assert_eq!(by_layout(early, layout), wanted, "{layout}");
+        let check = |layout, wanted: &str| assert_eq!(format_time(early, layout), wanted, "{layout}");
         check("Jan _2 15:04:05", "Jan  5 01:01:01");
         check("__2 002 5 .999|.000", "  5 005 1 |.000");
     }

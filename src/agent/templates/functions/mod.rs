@@ -1,10 +1,10 @@
-//! What a template may call: Go's own functions, those of consul-template that need no Consul, and a few of sprig's.
+//! Functions of templates: Go's built-in ones, those of consul-template that need no Consul, and some of sprig's.
 
-// 0: what they are given, and how a time is written
+// 0: arguments, and Go's time layouts
 mod arguments;
 mod go_time;
 
-// 1: functions of their arguments alone
+// 1: pure functions
 mod encoding;
 mod collections;
 mod math;
@@ -13,7 +13,7 @@ mod strings;
 mod yaml_toml;
 mod yaml;
 
-// 2: functions of what is known
+// 2: functions that read secrets, files, variables and the time
 mod external;
 
 use std::sync::{Arc, LazyLock};
@@ -25,7 +25,7 @@ use super::evaluation::SharedEvaluation;
 
 type FunctionResult = Result<Value, EngineError>;
 
-/// Functions of their arguments alone, by name.
+/// Pure functions, by name.
 static PURE: LazyLock<FuncMap> = LazyLock::new(|| {
     let parts = [
         encoding::FUNCTIONS,
@@ -40,16 +40,16 @@ static PURE: LazyLock<FuncMap> = LazyLock::new(|| {
     all.map(|(name, function)| ((*name).to_owned(), Arc::new(*function) as gotmpl::ValueFunc)).collect()
 });
 
-/// A function and its name.
+/// Name and function.
 type NamedFunction = (&'static str, fn(&[Value]) -> FunctionResult);
 
-/// What the engine brings itself.
+/// Functions of the template engine.
 const BUILT_IN: [&str; 19] = [
     "and", "call", "eq", "ge", "gt", "html", "index", "js", "le", "len", "lt", "ne", "not", "or", "print", "printf",
     "println", "slice", "urlquery",
 ];
 
-/// What consul-template has and a template here does not, and why or what to write in its place.
+/// Functions of consul-template that are omitted here, with the reason or a replacement.
 const OMITTED: [(&str, &str); 38] = [
     ("byKey", NO_CONSUL),
     ("byMeta", NO_CONSUL),
@@ -80,60 +80,60 @@ const OMITTED: [(&str, &str); 38] = [
     ("nomadVarExists", NO_NOMAD),
     ("nomadVarList", NO_NOMAD),
     ("nomadVarListSafe", NO_NOMAD),
-    ("plugin", "a template starts no program; write the template's command"),
-    ("writeToFile", "a template writes its own destination alone; write one more template for the other file"),
+    ("plugin", "a template starts no program; use the template's command"),
+    ("writeToFile", "a template writes only its own destination; add a template for the other file"),
     ("executeTemplate", "write {{ template \"NAME\" . }}"),
     ("scratch", "write {{ $name := VALUE }} and {{ $name = VALUE }}"),
     ("md5sum", "that hash is broken; write sha256Hex"),
-    ("sockaddr", "it says nothing of secrets; pass the address as a variable"),
+    ("sockaddr", "it does not read secrets; pass the address as a variable"),
     ("spew_dump", DUMPS),
     ("spew_printf", DUMPS),
     ("spew_sdump", DUMPS),
 ];
 
-const NO_CONSUL: &str = "it reads Consul, and templates here read the secrets server";
-const NO_NOMAD: &str = "it reads Nomad, and templates here read the secrets server";
-const DUMPS: &str = "it is for looking at values, which are secrets here; write keyward template try";
+const NO_CONSUL: &str = "it reads Consul, and templates here read Vault or OpenBao";
+const NO_NOMAD: &str = "it reads Nomad, and templates here read Vault or OpenBao";
+const DUMPS: &str = "it prints values, which are secrets here; use keyward template try";
 
-/// What is called before each action, with its place: the engine does not say where it failed.
+/// Called before each action with its byte offset, since the engine's errors have no position.
 pub(super) const MARK_POSITION: &str = "\u{1}at";
 
-/// What each value goes through that is printed.
+/// Called on each printed value.
 pub(super) const CHECK_PRINTED: &str = "\u{1}shown";
 
-/// Why a name cannot be called.
+/// Reason why a function is not available.
 pub(super) enum UnavailableFunction {
-    /// Others have it: why it is not here, or what to write.
-    Left(&'static str),
-    /// Nobody has it.
+    /// consul-template has it; the reason, or a replacement.
+    Omitted(&'static str),
+    /// consul-template does not have it either.
     Unknown,
 }
 
-/// Whether a name cannot be called.
-pub(super) fn refused(name: &str) -> Option<UnavailableFunction> {
+/// Returns why a function is not available; `None` if it is.
+pub(super) fn unavailable(name: &str) -> Option<UnavailableFunction> {
     if PURE.contains_key(name) || external::NAMES.contains(&name) || BUILT_IN.contains(&name) {
         return None;
     }
     Some(
         OMITTED
             .iter()
-            .find(|(left, _)| *left == name)
-            .map_or(UnavailableFunction::Unknown, |(_, why)| UnavailableFunction::Left(why)),
+            .find(|(omitted, _)| *omitted == name)
+            .map_or(UnavailableFunction::Unknown, |(_, reason)| UnavailableFunction::Omitted(reason)),
     )
 }
 
-/// Whether a function asks the secrets server.
-pub(super) fn asks_the_server(name: &str) -> bool {
+/// Returns true for functions that read secrets.
+pub(super) fn reads_secrets(name: &str) -> bool {
     ["pkiCert", "secret", "secrets"].contains(&name)
 }
 
-/// Every name that can be called.
+/// Names of all functions.
 pub(super) fn names() -> Vec<String> {
     let named = external::NAMES.iter().chain(&BUILT_IN).map(|name| (*name).to_owned());
     PURE.keys().cloned().chain(named).collect()
 }
 
-/// All functions, for one rendering.
+/// Returns all functions, bound to one rendering.
 pub(super) fn all(source: &TemplateSource, evaluation: &SharedEvaluation) -> FuncMap {
     let mut all = PURE.clone();
     external::add(&mut all, source, evaluation);
@@ -143,7 +143,7 @@ pub(super) fn all(source: &TemplateSource, evaluation: &SharedEvaluation) -> Fun
         Arc::new(move |args| {
             let offset = args.first().and_then(Value::as_int).and_then(|offset| usize::try_from(offset).ok());
             let mut evaluation = shared.lock();
-            (evaluation.at, evaluation.lacks_key) = (offset.unwrap_or_default(), false);
+            (evaluation.offset, evaluation.lacks_key) = (offset.unwrap_or_default(), false);
             Ok(super::value::text(""))
         }),
     );
@@ -152,7 +152,7 @@ pub(super) fn all(source: &TemplateSource, evaluation: &SharedEvaluation) -> Fun
         "index".to_owned(),
         Arc::new(move |args| {
             let (Some(whole), keys) = (args.first(), args.get(1..).unwrap_or_default()) else {
-                return Err(EngineError::Exec("index wants a list or a map, and where in it".to_owned()));
+                return Err(EngineError::Exec("index needs a list or a map, and a key".to_owned()));
             };
             let mut found = whole.clone();
             for key in keys {
@@ -170,16 +170,14 @@ pub(super) fn all(source: &TemplateSource, evaluation: &SharedEvaluation) -> Fun
             None | Some(Value::Nil) => {
                 let evaluation = shared.lock();
                 match () {
-                    () if !evaluation.unknown.is_empty() => Ok(super::value::text("")),
-                    () if evaluation.lacks_key => {
-                        Err(EngineError::Exec("there is no value here to be shown".to_owned()))
-                    }
-                    // JSON's null, as Go writes it.
+                    () if !evaluation.unresolved.is_empty() => Ok(super::value::text("")),
+                    () if evaluation.lacks_key => Err(EngineError::Exec("there is no value here to print".to_owned())),
+                    // Go prints JSON's null so.
                     () => Ok(super::value::text("<no value>")),
                 }
             }
             Some(value) => {
-                value.as_str().map_or(Ok(()), arguments::bounded)?;
+                value.as_str().map_or(Ok(()), arguments::check_size)?;
                 Ok(value.clone())
             }
         }),
@@ -192,19 +190,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_name_is_either_here_or_left_out() {
+    fn every_name_is_either_available_or_omitted() {
         let names = names();
         let mut sorted = names.clone();
         sorted.sort();
         sorted.dedup();
-        assert_eq!(sorted.len(), names.len(), "a name is there twice");
+        assert_eq!(sorted.len(), names.len(), "a name is repeated");
         for (name, _) in OMITTED {
-            assert!(!names.iter().any(|its| its == name), "{name} is here and left out");
+            assert!(!names.iter().any(|available| available == name), "{name} is available and omitted");
         }
     }
 
     #[test]
-    fn every_function_stands_in_the_documents() {
+    fn every_function_is_documented() {
         let page = include_str!("../../../../docs/templates.md");
         for name in names().iter().map(String::as_str).chain(OMITTED.iter().map(|(name, _)| *name)) {
             assert!(page.contains(&format!("`{name}")), "docs/templates.md does not name {name}");

@@ -1,4 +1,4 @@
-//! Functions of sprig, by the names that consul-template gives them. What is worked on comes last.
+//! Functions of sprig, under the names that consul-template gives them. The piped value is the last argument.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,66 +13,66 @@ use crate::agent::templates::value::{list, text};
 pub(super) const FUNCTIONS: &[NamedFunction] = &[
     ("sprig_atoi", |args| {
         let args = Arguments::exactly("sprig_atoi", args, 1)?;
-        // As Go's: what is no number is 0.
+        // As in sprig, a text that is not a number is 0.
         Ok(Value::Int(args.text(0)?.parse().unwrap_or_default()))
     }),
     ("sprig_cat", |args| {
         let args = Arguments::between("sprig_cat", args, 0, usize::MAX)?;
-        let shown: Result<Vec<_>, _> = (0..args.len()).map(|at| args.shown(at)).collect();
+        let shown: Result<Vec<_>, _> = (0..args.len()).map(|at| args.printed(at)).collect();
         Ok(text(shown?.join(" ")))
     }),
-    ("sprig_contains", |args| two("sprig_contains", args, |part, whole| Value::Bool(whole.contains(part)))),
+    ("sprig_contains", |args| on_texts("sprig_contains", args, |part, whole| Value::Bool(whole.contains(part)))),
     ("sprig_dict", |args| {
         let args = Arguments::between("sprig_dict", args, 0, usize::MAX)?;
         let pairs = (0..args.len()).step_by(2).map(|at| {
             let value = if at + 1 < args.len() { args.value(at + 1)?.clone() } else { text("") };
-            Ok((Arc::from(args.shown(at)?), value))
+            Ok((Arc::from(args.printed(at)?), value))
         });
         Ok(Value::Map(Arc::new(pairs.collect::<Result<BTreeMap<Arc<str>, Value>, EngineError>>()?)))
     }),
-    ("sprig_first", |args| one_of("sprig_first", args, |items| items.first().cloned())),
-    ("sprig_fromJson", |args| named("parseJSON", args)),
+    ("sprig_first", |args| on_list("sprig_first", args, |items| items.first().cloned())),
+    ("sprig_fromJson", |args| alias("parseJSON", args)),
     ("sprig_has", |args| {
         let args = Arguments::exactly("sprig_has", args, 2)?;
         Ok(Value::Bool(args.list(1)?.contains(args.value(0)?)))
     }),
-    ("sprig_hasPrefix", |args| two("sprig_hasPrefix", args, |part, whole| Value::Bool(whole.starts_with(part)))),
-    ("sprig_hasSuffix", |args| two("sprig_hasSuffix", args, |part, whole| Value::Bool(whole.ends_with(part)))),
+    ("sprig_hasPrefix", |args| on_texts("sprig_hasPrefix", args, |part, whole| Value::Bool(whole.starts_with(part)))),
+    ("sprig_hasSuffix", |args| on_texts("sprig_hasSuffix", args, |part, whole| Value::Bool(whole.ends_with(part)))),
     ("sprig_indent", |args| {
         let args = Arguments::exactly("sprig_indent", args, 2)?;
-        // Unlike indent, and like sprig, lines that are empty are indented too.
-        let spaces = usize::try_from(args.whole(0)?).ok().filter(|spaces| *spaces <= 1000);
-        let spaces = " ".repeat(spaces.ok_or_else(|| args.wrong(0, "a number from 0 to 1000"))?);
+        // Unlike `indent`, sprig indents empty lines too.
+        let spaces = usize::try_from(args.integer(0)?).ok().filter(|spaces| *spaces <= 1000);
+        let spaces = " ".repeat(spaces.ok_or_else(|| args.type_error(0, "a number from 0 to 1000"))?);
         Ok(text(format!("{spaces}{}", args.text(1)?.replace('\n', &format!("\n{spaces}")))))
     }),
-    ("sprig_initial", |args| one_of("sprig_initial", args, |items| Some(list(items.split_last()?.1.to_vec())))),
+    ("sprig_initial", |args| on_list("sprig_initial", args, |items| Some(list(items.split_last()?.1.to_vec())))),
     ("sprig_int", |args| {
         let args = Arguments::exactly("sprig_int", args, 1)?;
         match args.value(0)? {
-            Value::Float(number) => args.whole_of(*number),
-            _ => Ok(Value::Int(args.whole(0)?)),
+            Value::Float(number) => args.truncate(*number),
+            _ => Ok(Value::Int(args.integer(0)?)),
         }
     }),
-    ("sprig_join", |args| named("join", args)),
-    ("sprig_last", |args| one_of("sprig_last", args, |items| items.last().cloned())),
+    ("sprig_join", |args| alias("join", args)),
+    ("sprig_last", |args| on_list("sprig_last", args, |items| items.last().cloned())),
     ("sprig_list", |args| Ok(list(args.to_vec()))),
-    ("sprig_regexMatch", |args| named("regexMatch", args)),
+    ("sprig_regexMatch", |args| alias("regexMatch", args)),
     ("sprig_regexReplaceAll", |args| {
         let args = Arguments::exactly("sprig_regexReplaceAll", args, 3)?;
-        let found = Regex::new(args.text(0)?).map_err(|_| args.fail("argument 1 is no regular expression"))?;
+        let found = Regex::new(args.text(0)?).map_err(|_| args.fail("argument 1 is not a regular expression"))?;
         Ok(text(found.replace_all(args.text(1)?, args.text(2)?)))
     }),
     ("sprig_repeat", |args| {
         let args = Arguments::exactly("sprig_repeat", args, 2)?;
-        let (count, once) = (args.whole(0)?.max(0), args.text(1)?);
+        let (count, once) = (args.integer(0)?.max(0), args.text(1)?);
         let count = usize::try_from(count).ok().filter(|count| count.saturating_mul(once.len()) <= MAX_REPEATED);
-        Ok(text(once.repeat(count.ok_or_else(|| args.fail("that is more than a MiB"))?)))
+        Ok(text(once.repeat(count.ok_or_else(|| args.fail("the result exceeds 1 MiB"))?)))
     }),
-    ("sprig_replace", |args| named("replaceAll", args)),
-    ("sprig_rest", |args| one_of("sprig_rest", args, |items| Some(list(items.split_first()?.1.to_vec())))),
-    ("sprig_reverse", |args| one_of("sprig_reverse", args, |items| Some(list(items.iter().rev().cloned())))),
+    ("sprig_replace", |args| alias("replaceAll", args)),
+    ("sprig_rest", |args| on_list("sprig_rest", args, |items| Some(list(items.split_first()?.1.to_vec())))),
+    ("sprig_reverse", |args| on_list("sprig_reverse", args, |items| Some(list(items.iter().rev().cloned())))),
     ("sprig_sortAlpha", |args| {
-        one_of("sprig_sortAlpha", args, |items| {
+        on_list("sprig_sortAlpha", args, |items| {
             let mut texts: Vec<String> = items.iter().map(ToString::to_string).collect();
             texts.sort_unstable();
             Some(list(texts.iter().map(text)))
@@ -88,29 +88,29 @@ pub(super) const FUNCTIONS: &[NamedFunction] = &[
     }),
     ("sprig_substr", |args| {
         let args = Arguments::exactly("sprig_substr", args, 3)?;
-        let (start, end, whole) = (args.whole(0)?, args.whole(1)?, args.text(2)?);
-        // In bytes, and a negative end is the text's.
+        let (start, end, whole) = (args.integer(0)?, args.integer(1)?, args.text(2)?);
+        // In bytes; a negative end means the end of the text.
         let start = usize::try_from(start).unwrap_or_default();
         let end = usize::try_from(end).map_or(whole.len(), |end| end.min(whole.len()));
         whole.get(start..end).map(text).ok_or_else(|| args.fail("the text has no such part"))
     }),
-    ("sprig_title", |args| named("toTitle", args)),
-    ("sprig_toJson", |args| named("toJSON", args)),
-    ("sprig_toPrettyJson", |args| named("toJSONPretty", args)),
+    ("sprig_title", |args| alias("toTitle", args)),
+    ("sprig_toJson", |args| alias("toJSON", args)),
+    ("sprig_toPrettyJson", |args| alias("toJSONPretty", args)),
     ("sprig_toString", |args| Ok(text(Arguments::exactly("sprig_toString", args, 1)?.value(0)?.to_string()))),
-    ("sprig_trimAll", |args| named("trim", args)),
-    ("sprig_trimPrefix", |args| named("trimPrefix", args)),
-    ("sprig_trimSuffix", |args| named("trimSuffix", args)),
+    ("sprig_trimAll", |args| alias("trim", args)),
+    ("sprig_trimPrefix", |args| alias("trimPrefix", args)),
+    ("sprig_trimSuffix", |args| alias("trimSuffix", args)),
     ("sprig_trunc", |args| {
         let args = Arguments::exactly("sprig_trunc", args, 2)?;
-        let (count, whole) = (args.whole(0)?, args.text(1)?);
+        let (count, whole) = (args.integer(0)?, args.text(1)?);
         let length = usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX).min(whole.len());
-        // In bytes: from the end where the number is negative.
+        // In bytes; from the end for a negative number.
         let part = if count < 0 { whole.get(whole.len() - length..) } else { whole.get(..length) };
-        part.map(text).ok_or_else(|| args.fail("it would cut a character in two"))
+        part.map(text).ok_or_else(|| args.fail("the cut would split a character"))
     }),
     ("sprig_uniq", |args| {
-        one_of("sprig_uniq", args, |items| {
+        on_list("sprig_uniq", args, |items| {
             let mut kept: Vec<Value> = Vec::new();
             for item in items {
                 if !kept.contains(item) {
@@ -124,28 +124,28 @@ pub(super) const FUNCTIONS: &[NamedFunction] = &[
         let args = Arguments::exactly("sprig_values", args, 1)?;
         match args.value(0)? {
             Value::Map(fields) => Ok(list(fields.values().cloned())),
-            _ => Err(args.wrong(0, "a map")),
+            _ => Err(args.type_error(0, "a map")),
         }
     }),
 ];
 
 const MAX_REPEATED: usize = 1 << 20;
 
-/// As the function of consul-template that does the same.
-fn named(name: &str, args: &[Value]) -> FunctionResult {
+/// Calls the function of consul-template that does the same.
+fn alias(name: &str, args: &[Value]) -> FunctionResult {
     match PURE.get(name) {
         Some(function) => function(args),
         None => Err(EngineError::UndefinedFunction(name.to_owned())),
     }
 }
 
-fn two(name: &str, args: &[Value], answer: fn(&str, &str) -> Value) -> FunctionResult {
+fn on_texts(name: &str, args: &[Value], answer: fn(&str, &str) -> Value) -> FunctionResult {
     let args = Arguments::exactly(name, args, 2)?;
     Ok(answer(args.text(0)?, args.text(1)?))
 }
 
-/// What is made of a list; nothing of one that is empty.
-fn one_of(name: &str, args: &[Value], answer: fn(&[Value]) -> Option<Value>) -> FunctionResult {
+/// Applies a function to a list; `nil` if it returns nothing, as for an empty list.
+fn on_list(name: &str, args: &[Value], answer: fn(&[Value]) -> Option<Value>) -> FunctionResult {
     let args = Arguments::exactly(name, args, 1)?;
     Ok(answer(args.list(0)?).unwrap_or(Value::Nil))
 }
@@ -158,10 +158,10 @@ mod tests {
     use crate::agent::templates::value::{from_json, to_json};
 
     #[test]
-    fn functions_of_sprig_give_what_sprig_gives() {
+    fn functions_have_the_results_of_sprig() {
         let check = |name: &str, args: &[Json], wanted: Json| {
             let args: Vec<Value> = args.iter().map(from_json).collect();
-            let found = named(name, &args).map(|found| to_json(&found).unwrap());
+            let found = alias(name, &args).map(|found| to_json(&found).unwrap());
             assert_eq!(found.map_err(|error| error.to_string()), Ok(wanted), "{name}");
         };
         check("sprig_atoi", &[json!("12")], json!(12));
@@ -204,7 +204,7 @@ mod tests {
         check("sprig_values", &[json!({ "b": 2, "a": 1 })], json!([1, 2]));
         check("sprig_quote", &[json!("a\"b"), json!(1)], json!("\"a\\\"b\" \"1\""));
         check("sprig_squote", &[json!("a"), json!(true)], json!("'a' 'true'"));
-        assert!(named("sprig_repeat", &[Value::Int(1 << 40), text("ab")]).is_err());
-        assert!(named("sprig_trunc", &[Value::Int(1), text("\u{fc}")]).is_err());
+        assert!(alias("sprig_repeat", &[Value::Int(1 << 40), text("ab")]).is_err());
+        assert!(alias("sprig_trunc", &[Value::Int(1), text("\u{fc}")]).is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! Texts: cut, put together, changed.
+//! Functions on texts.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::agent::templates::value::{list, map, text};
 pub(super) const FUNCTIONS: &[NamedFunction] = &[
     ("indent", |args| {
         let args = Arguments::exactly("indent", args, 2)?;
-        indented(&args, "")
+        indent(&args, "")
     }),
     ("join", |args| {
         let args = Arguments::exactly("join", args, 2)?;
@@ -21,11 +21,11 @@ pub(super) const FUNCTIONS: &[NamedFunction] = &[
     }),
     ("regexMatch", |args| {
         let args = Arguments::exactly("regexMatch", args, 2)?;
-        Ok(Value::Bool(expression(&args)?.is_match(args.text(1)?)))
+        Ok(Value::Bool(parse_regex(&args)?.is_match(args.text(1)?)))
     }),
     ("regexReplaceAll", |args| {
         let args = Arguments::exactly("regexReplaceAll", args, 3)?;
-        Ok(text(expression(&args)?.replace_all(args.text(2)?, args.text(1)?)))
+        Ok(text(parse_regex(&args)?.replace_all(args.text(2)?, args.text(1)?)))
     }),
     ("replaceAll", |args| {
         let args = Arguments::exactly("replaceAll", args, 3)?;
@@ -37,7 +37,7 @@ pub(super) const FUNCTIONS: &[NamedFunction] = &[
         if whole.is_empty() {
             return Ok(list([]));
         }
-        // As Go does: by nothing means into characters.
+        // As in Go, an empty separator splits into characters.
         if by.is_empty() {
             return Ok(list(whole.chars().map(|one| text(one.to_string()))));
         }
@@ -55,15 +55,15 @@ pub(super) const FUNCTIONS: &[NamedFunction] = &[
     ("sprig_lower", |args| Ok(text(Arguments::exactly("sprig_lower", args, 1)?.text(0)?.to_lowercase()))),
     ("sprig_nindent", |args| {
         let args = Arguments::exactly("sprig_nindent", args, 2)?;
-        indented(&args, "\n")
+        indent(&args, "\n")
     }),
     ("sprig_quote", |args| {
         let args = Arguments::between("sprig_quote", args, 0, usize::MAX)?;
-        each(&args, |shown| format!("{shown:?}"))
+        map_and_join(&args, |shown| format!("{shown:?}"))
     }),
     ("sprig_squote", |args| {
         let args = Arguments::between("sprig_squote", args, 0, usize::MAX)?;
-        each(&args, |shown| format!("'{shown}'"))
+        map_and_join(&args, |shown| format!("'{shown}'"))
     }),
     ("sprig_trim", |args| Ok(text(Arguments::exactly("sprig_trim", args, 1)?.text(0)?.trim()))),
     ("sprig_upper", |args| Ok(text(Arguments::exactly("sprig_upper", args, 1)?.text(0)?.to_uppercase()))),
@@ -104,20 +104,20 @@ pub(super) const FUNCTIONS: &[NamedFunction] = &[
     }),
 ];
 
-/// What is made of each argument, parted by spaces.
-fn each(args: &Arguments<'_>, of_one: fn(String) -> String) -> FunctionResult {
-    let all: Result<Vec<_>, _> = (0..args.len()).map(|at| args.shown(at).map(of_one)).collect();
+/// Converts each argument, and joins the results with spaces.
+fn map_and_join(args: &Arguments<'_>, convert: fn(String) -> String) -> FunctionResult {
+    let all: Result<Vec<_>, _> = (0..args.len()).map(|at| args.printed(at).map(convert)).collect();
     Ok(text(all?.join(" ")))
 }
 
-fn expression(args: &Arguments<'_>) -> Result<Regex, gotmpl::TemplateError> {
-    Regex::new(args.text(0)?).map_err(|_| args.fail("argument 1 is no regular expression"))
+fn parse_regex(args: &Arguments<'_>) -> Result<Regex, gotmpl::TemplateError> {
+    Regex::new(args.text(0)?).map_err(|_| args.fail("argument 1 is not a regular expression"))
 }
 
-/// The text of argument 2 with so many spaces before each line that is not empty.
-fn indented(args: &Arguments<'_>, before: &str) -> FunctionResult {
-    let spaces = usize::try_from(args.whole(0)?).ok().filter(|spaces| *spaces <= 1000);
-    let spaces = " ".repeat(spaces.ok_or_else(|| args.wrong(0, "a number from 0 to 1000"))?);
+/// Indents the non-empty lines of argument 2 by the number of spaces in argument 1.
+fn indent(args: &Arguments<'_>, before: &str) -> FunctionResult {
+    let spaces = usize::try_from(args.integer(0)?).ok().filter(|spaces| *spaces <= 1000);
+    let spaces = " ".repeat(spaces.ok_or_else(|| args.type_error(0, "a number from 0 to 1000"))?);
     let line = |line: &str| if line.is_empty() { String::new() } else { format!("{spaces}{line}") };
     let lines: Vec<String> = args.text(1)?.split('\n').map(line).collect();
     Ok(Value::String(Arc::from(format!("{before}{}", lines.join("\n")))))

@@ -1,4 +1,4 @@
-//! Values of YAML: the first document of a text, with the types that Go's library gives them where JSON has them.
+//! `parseYAML`: reads the first document of a text, with the types of Go's library as far as JSON has them.
 
 use std::collections::BTreeMap;
 
@@ -13,26 +13,27 @@ pub(super) const FUNCTIONS: &[NamedFunction] = &[("parseYAML", |args| {
     let args = Arguments::exactly("parseYAML", args, 1)?;
     match args.text(0)? {
         "" => Ok(map::<&str>([])),
-        yaml => read(yaml).map(|json| from_json(&json.0)).map_err(|wrong| args.fail(&wrong.to_string())),
+        yaml => read(yaml).map(|json| from_json(&json.0)).map_err(|error| args.fail(&error.to_string())),
     }
 })];
 
-/// Why a text was not read; nothing of it is told.
+/// Error of a YAML text, without its content.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no YAML from line {line} on: {what}")]
-struct TemplateError {
+#[error("invalid YAML at line {line}: {reason}")]
+struct YamlError {
     line: usize,
-    what: &'static str,
+    reason: &'static str,
 }
 
-/// So many values in one text, those that an alias repeats included: a few lines of aliases could be more than memory holds.
-const VALUES: usize = 100_000;
+/// Bounds the values in one text, with those that aliases repeat: a few lines of nested aliases could exceed the memory.
+const MAX_VALUES: usize = 100_000;
 
-/// How deep they may stand in each other.
-const DEPTH: usize = 100;
+/// Bounds the nesting.
+const MAX_DEPTH: usize = 100;
 
-fn read(yaml: &str) -> Result<ZeroizingJson, TemplateError> {
-    let mut reader = Reader { events: Parser::new_from_str(yaml), anchors: BTreeMap::new(), left: VALUES, line: 1 };
+fn read(yaml: &str) -> Result<ZeroizingJson, YamlError> {
+    let mut reader =
+        Reader { events: Parser::new_from_str(yaml), anchors: BTreeMap::new(), remaining: MAX_VALUES, line: 1 };
     loop {
         match reader.next()? {
             Event::StreamStart | Event::DocumentStart(..) => {}
@@ -44,34 +45,35 @@ fn read(yaml: &str) -> Result<ZeroizingJson, TemplateError> {
 
 struct Reader<I> {
     events: I,
-    /// What aliases stand for.
+    /// Values that aliases refer to.
     anchors: BTreeMap<usize, ZeroizingJson>,
-    left: usize,
+    /// Values that are still allowed.
+    remaining: usize,
     line: usize,
 }
 
 impl<'a, I: Iterator<Item = ParseResult<'a>>> Reader<I> {
-    fn next(&mut self) -> Result<Event<'a>, TemplateError> {
+    fn next(&mut self) -> Result<Event<'a>, YamlError> {
         match self.events.next() {
             Some(Ok((event, span))) => {
                 self.line = span.start.line();
                 Ok(event)
             }
-            // The parser's own words name what it read.
-            Some(Err(error)) => Err(TemplateError { line: error.marker().line(), what: "it cannot be taken apart" }),
-            None => Err(self.wrong("it ends too early")),
+            // The parser's message contains parts of the text.
+            Some(Err(error)) => Err(YamlError { line: error.marker().line(), reason: "the syntax is invalid" }),
+            None => Err(self.error("the text ends too early")),
         }
     }
 
-    const fn wrong(&self, what: &'static str) -> TemplateError {
-        TemplateError { line: self.line, what }
+    const fn error(&self, reason: &'static str) -> YamlError {
+        YamlError { line: self.line, reason }
     }
 
-    /// The value that begins with this event.
-    fn value(&mut self, event: Event<'a>, depth: usize) -> Result<Json, TemplateError> {
-        self.left = self.left.checked_sub(1).ok_or_else(|| self.wrong("it holds too many values"))?;
-        if depth > DEPTH {
-            return Err(self.wrong("values stand too deep in each other"));
+    /// Reads the value that begins with this event.
+    fn value(&mut self, event: Event<'a>, depth: usize) -> Result<Json, YamlError> {
+        self.remaining = self.remaining.checked_sub(1).ok_or_else(|| self.error("there are too many values"))?;
+        if depth > MAX_DEPTH {
+            return Err(self.error("the values are nested too deeply"));
         }
         let (anchor, value) = match event {
             Event::Scalar(text, style, anchor, tag) => (anchor, self.scalar(&text, style, tag.as_deref())?),
@@ -79,21 +81,27 @@ impl<'a, I: Iterator<Item = ParseResult<'a>>> Reader<I> {
             Event::MappingStart(_, anchor, _) => (anchor, self.fields(depth)?),
             Event::Alias(anchor) => {
                 let Some(ZeroizingJson(value)) = self.anchors.get(&anchor) else {
-                    return Err(self.wrong("an alias stands in what it stands for"));
+                    return Err(self.error("an alias refers to a value that contains it"));
                 };
-                self.left = self.left.checked_sub(size(value)).ok_or_else(|| self.wrong("it holds too many values"))?;
+                self.remaining = self
+                    .remaining
+                    .checked_sub(count_values(value))
+                    .ok_or_else(|| self.error("there are too many values"))?;
                 (0, value.clone())
             }
-            _ => return Err(self.wrong("a value is missing")),
+            _ => return Err(self.error("a value is missing")),
         };
         if anchor != 0 {
-            self.left = self.left.checked_sub(size(&value)).ok_or_else(|| self.wrong("it holds too many values"))?;
+            self.remaining = self
+                .remaining
+                .checked_sub(count_values(&value))
+                .ok_or_else(|| self.error("there are too many values"))?;
             self.anchors.insert(anchor, ZeroizingJson(value.clone()));
         }
         Ok(value)
     }
 
-    fn list(&mut self, depth: usize) -> Result<Json, TemplateError> {
+    fn list(&mut self, depth: usize) -> Result<Json, YamlError> {
         let mut items = Vec::new();
         loop {
             match self.next()? {
@@ -103,27 +111,27 @@ impl<'a, I: Iterator<Item = ParseResult<'a>>> Reader<I> {
         }
     }
 
-    fn fields(&mut self, depth: usize) -> Result<Json, TemplateError> {
+    fn fields(&mut self, depth: usize) -> Result<Json, YamlError> {
         let (mut fields, mut merged) = (Map::new(), Vec::new());
         loop {
             let (key, merges) = match self.next()? {
                 Event::MappingEnd => break,
                 Event::Scalar(key, style, 0, _) => (key.into_owned(), style == ScalarStyle::Plain),
-                _ => return Err(self.wrong("a key is no plain text")),
+                _ => return Err(self.error("a key is not a scalar")),
             };
             let first = self.next()?;
             let value = self.value(first, depth + 1)?;
             if merges && key == "<<" {
                 merged.push(value);
             } else if fields.insert(key, value).is_some() {
-                return Err(self.wrong("a key stands there twice"));
+                return Err(self.error("a key is repeated"));
             }
         }
         for value in merged {
             let all = if let Json::Array(all) = value { all } else { vec![value] };
             for one in all {
-                let Json::Object(more) = one else { return Err(self.wrong("what << takes in is no map")) };
-                // What stands in the map itself comes first, then what was taken in first.
+                let Json::Object(more) = one else { return Err(self.error("the value of << is not a map")) };
+                // The map's own keys take precedence, then earlier merged maps.
                 for (key, value) in more {
                     fields.entry(key).or_insert(value);
                 }
@@ -132,46 +140,46 @@ impl<'a, I: Iterator<Item = ParseResult<'a>>> Reader<I> {
         Ok(Json::Object(fields))
     }
 
-    fn scalar(&self, text: &str, style: ScalarStyle, tag: Option<&Tag>) -> Result<Json, TemplateError> {
-        let untagged = || if style == ScalarStyle::Plain { resolved(text) } else { Json::from(text) };
+    fn scalar(&self, text: &str, style: ScalarStyle, tag: Option<&Tag>) -> Result<Json, YamlError> {
+        let untagged = || if style == ScalarStyle::Plain { resolve_scalar(text) } else { Json::from(text) };
         let Some(tag) = tag else { return Ok(untagged()) };
         let fits = |found: Json, fits: fn(&Json) -> bool| {
-            if fits(&found) { Ok(found) } else { Err(self.wrong("a value is not of the type that its tag names")) }
+            if fits(&found) { Ok(found) } else { Err(self.error("a value does not have the type of its tag")) }
         };
-        match (tag.core_suffix(), tag.suffix_in_namespace(YAMLS_OWN)) {
-            // A tag of the text's own says nothing here.
+        match (tag.core_suffix(), tag.suffix_in_namespace(YAML_TAGS)) {
+            // Local tags have no effect.
             (Some("str"), _) | (None, None) => Ok(Json::from(text)),
-            (Some("null"), _) => fits(resolved(text), Json::is_null),
-            (Some("bool"), _) => fits(resolved(text), Json::is_boolean),
-            (Some("int"), _) => fits(resolved(text), |found| found.is_i64() || found.is_u64()),
-            (Some("float"), _) => fits(resolved(text), Json::is_number),
-            (Some(_), _) | (None, Some(_)) => Err(self.wrong("a tag has no meaning here")),
+            (Some("null"), _) => fits(resolve_scalar(text), Json::is_null),
+            (Some("bool"), _) => fits(resolve_scalar(text), Json::is_boolean),
+            (Some("int"), _) => fits(resolve_scalar(text), |found| found.is_i64() || found.is_u64()),
+            (Some("float"), _) => fits(resolve_scalar(text), Json::is_number),
+            (Some(_), _) | (None, Some(_)) => Err(self.error("a tag is not supported")),
         }
     }
 }
 
-const YAMLS_OWN: &str = "tag:yaml.org,2002:";
+const YAML_TAGS: &str = "tag:yaml.org,2002:";
 
-/// How many values are in it.
-fn size(json: &Json) -> usize {
+/// Counts the values.
+fn count_values(json: &Json) -> usize {
     match json {
-        Json::Array(items) => 1 + items.iter().map(size).sum::<usize>(),
-        Json::Object(fields) => 1 + fields.values().map(size).sum::<usize>(),
+        Json::Array(items) => 1 + items.iter().map(count_values).sum::<usize>(),
+        Json::Object(fields) => 1 + fields.values().map(count_values).sum::<usize>(),
         _ => 1,
     }
 }
 
-/// A text without quotes, by the types of YAML 1.2 and the numbers of YAML 1.1, as Go's library takes them.
-fn resolved(text: &str) -> Json {
+/// Resolves a plain scalar as Go's library does: the types of YAML 1.2, the numbers of YAML 1.1.
+fn resolve_scalar(text: &str) -> Json {
     match text {
         "" | "~" | "null" | "Null" | "NULL" => Json::Null,
         "true" | "True" | "TRUE" => Json::Bool(true),
         "false" | "False" | "FALSE" => Json::Bool(false),
-        _ => number(text).unwrap_or_else(|| Json::from(text)),
+        _ => parse_number(text).unwrap_or_else(|| Json::from(text)),
     }
 }
 
-fn number(text: &str) -> Option<Json> {
+fn parse_number(text: &str) -> Option<Json> {
     let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
     if !unsigned.starts_with(|letter: char| letter.is_ascii_digit() || letter == '.') {
         return None;
@@ -199,7 +207,7 @@ fn number(text: &str) -> Option<Json> {
             return Some(number.into());
         }
     }
-    // Rust takes words for numbers that YAML does not.
+    // Rust parses `inf` and `nan`, which YAML writes otherwise.
     let decimal = digits.bytes().all(|byte| byte.is_ascii_digit() || b".eE+-".contains(&byte));
     let number = decimal.then(|| plain.parse::<f64>().ok()).flatten()?;
     serde_json::Number::from_f64(number).map(Json::Number)

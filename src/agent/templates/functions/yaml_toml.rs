@@ -1,4 +1,4 @@
-//! Values as YAML and TOML.
+//! `toYAML` and `toTOML`.
 
 use std::fmt::Write as _;
 
@@ -13,15 +13,15 @@ use crate::agent::templates::value::{ZeroizingJson, text, to_json};
 pub(super) const FUNCTIONS: &[NamedFunction] = &[
     ("toTOML", |args| {
         let args = Arguments::exactly("toTOML", args, 1)?;
-        let value = without_nothing(args.value(0)?);
+        let value = without_nil(args.value(0)?);
         if !matches!(value, Value::Map(_)) {
-            return Err(args.wrong(0, "a map"));
+            return Err(args.type_error(0, "a map"));
         }
         let json = ZeroizingJson(to_json(&value)?);
-        if too_large(&json.0) {
+        if has_too_large_number(&json.0) {
             return Err(args.fail(NOT_IN_TOML));
         }
-        // The library's words may tell what it could not write.
+        // The library's message may contain the value.
         let written = toml::to_string(&json.0).map(Zeroizing::new);
         let written = written.map_err(|_| args.fail(NOT_IN_TOML))?;
         Ok(text(written.trim()))
@@ -30,60 +30,60 @@ pub(super) const FUNCTIONS: &[NamedFunction] = &[
         let args = Arguments::exactly("toYAML", args, 1)?;
         let json = ZeroizingJson(to_json(args.value(0)?)?);
         let mut written = Zeroizing::new(String::with_capacity(4 * 1024));
-        yaml(&mut written, &json.0, 0);
+        write_yaml(&mut written, &json.0, 0);
         Ok(text(written.trim_end()))
     }),
 ];
 
-const NOT_IN_TOML: &str = "TOML has no nothing in a list, and no number this large";
+const NOT_IN_TOML: &str = "TOML has no null in a list and no number this large";
 
-/// Whether a number in it is one that readers of TOML need not take: they are held to 64 bits with a sign.
-fn too_large(json: &Json) -> bool {
+/// Returns true if a number exceeds a signed 64-bit integer, the most that TOML requires of parsers.
+fn has_too_large_number(json: &Json) -> bool {
     match json {
         Json::Number(number) => number.is_u64() && !number.is_i64(),
-        Json::Array(items) => items.iter().any(too_large),
-        Json::Object(fields) => fields.values().any(too_large),
+        Json::Array(items) => items.iter().any(has_too_large_number),
+        Json::Object(fields) => fields.values().any(has_too_large_number),
         _ => false,
     }
 }
 
-/// The same without fields that have no value: TOML leaves them out.
-fn without_nothing(value: &Value) -> Value {
+/// Removes fields without a value, which TOML cannot express.
+fn without_nil(value: &Value) -> Value {
     match value {
         Value::Map(fields) => {
             let there = fields.iter().filter(|(_, value)| !matches!(value, Value::Nil));
-            Value::Map(std::sync::Arc::new(there.map(|(key, value)| (key.clone(), without_nothing(value))).collect()))
+            Value::Map(std::sync::Arc::new(there.map(|(key, value)| (key.clone(), without_nil(value))).collect()))
         }
-        Value::List(items) => Value::List(items.iter().map(without_nothing).collect()),
+        Value::List(items) => Value::List(items.iter().map(without_nil).collect()),
         other => other.clone(),
     }
 }
 
-/// Writes a value, and a line's end after it, at a place that is `depth` levels deep and begun already. Maps and lists stand in
-/// lines of their own, a list as deep as the key before it, as the peers write them.
-fn yaml(out: &mut String, value: &Json, depth: usize) {
+/// Writes a value and a line end, at `depth` levels of indentation, which are already written. Maps and lists take lines of their
+/// own, a list at the depth of its key, as consul-template writes them.
+fn write_yaml(out: &mut String, value: &Json, depth: usize) {
     match value {
         Json::Object(fields) if !fields.is_empty() => {
             for (number, (key, value)) in fields.iter().enumerate() {
                 if number > 0 {
                     indent(out, depth);
                 }
-                scalar(out, key);
+                write_scalar(out, key);
                 out.push(':');
                 match value {
                     Json::Object(fields) if !fields.is_empty() => {
                         out.push('\n');
                         indent(out, depth + 1);
-                        yaml(out, value, depth + 1);
+                        write_yaml(out, value, depth + 1);
                     }
                     Json::Array(items) if !items.is_empty() => {
                         out.push('\n');
                         indent(out, depth);
-                        yaml(out, value, depth);
+                        write_yaml(out, value, depth);
                     }
                     _ => {
                         out.push(' ');
-                        yaml(out, value, depth);
+                        write_yaml(out, value, depth);
                     }
                 }
             }
@@ -94,14 +94,14 @@ fn yaml(out: &mut String, value: &Json, depth: usize) {
                     indent(out, depth);
                 }
                 out.push_str("- ");
-                yaml(out, item, depth + 1);
+                write_yaml(out, item, depth + 1);
             }
         }
         other => {
             match other {
-                Json::String(text) => scalar(out, text),
-                Json::Number(number) => out.push_str(&number_in_yaml(&number.to_string())),
-                // An empty map, an empty list, a flag, nothing.
+                Json::String(text) => write_scalar(out, text),
+                Json::Number(number) => out.push_str(&yaml_number(&number.to_string())),
+                // An empty map, an empty list, a boolean, null.
                 other => out.push_str(&other.to_string()),
             }
             out.push('\n');
@@ -113,19 +113,19 @@ fn indent(out: &mut String, depth: usize) {
     out.extend(std::iter::repeat_n("  ", depth));
 }
 
-/// YAML 1.1 takes `1e21` for a text: it wants a point, and a sign of the exponent.
-fn number_in_yaml(json: &str) -> String {
+/// Adds a point and the exponent's sign: YAML 1.1 reads `1e21` as a text.
+fn yaml_number(json: &str) -> String {
     let Some((mantissa, exponent)) = json.split_once('e') else { return json.to_owned() };
     let point = if mantissa.contains('.') { "" } else { ".0" };
     let sign = if exponent.starts_with(['-', '+']) { "" } else { "+" };
     format!("{mantissa}{point}e{sign}{exponent}")
 }
 
-/// A text as it is where it cannot be taken for anything else, by readers of YAML 1.1 and 1.2, and in double quotes otherwise.
-fn scalar(out: &mut String, text: &str) {
+/// Writes a text plain if parsers of YAML 1.1 and 1.2 read it as a text, and in double quotes otherwise.
+fn write_scalar(out: &mut String, text: &str) {
     let begins = text.starts_with(|letter: char| letter.is_ascii_alphabetic());
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-./".contains(&byte);
-    if begins && text.bytes().all(plain) && !WORDS.iter().any(|word| text.eq_ignore_ascii_case(word)) {
+    if begins && text.bytes().all(plain) && !RESERVED.iter().any(|word| text.eq_ignore_ascii_case(word)) {
         out.push_str(text);
         return;
     }
@@ -136,9 +136,9 @@ fn scalar(out: &mut String, text: &str) {
             '\\' => out.push_str("\\\\"),
             '\n' => out.push_str("\\n"),
             '\t' => out.push_str("\\t"),
-            // What a reader may refuse, or take for a line's end.
+            // Characters that a parser may refuse or read as a line end.
             '\0'..='\u{1f}' | '\u{7f}'..='\u{a0}' | '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}' => {
-                // Writing to a string does not fail.
+                // Writing to a string cannot fail.
                 let _ = write!(out, "\\u{:04x}", u32::from(letter));
             }
             other => out.push(other),
@@ -147,8 +147,8 @@ fn scalar(out: &mut String, text: &str) {
     out.push('"');
 }
 
-/// What readers of YAML 1.1 take for a flag or for nothing.
-const WORDS: [&str; 9] = ["y", "n", "yes", "no", "on", "off", "true", "false", "null"];
+/// Texts that YAML 1.1 reads as a boolean or null.
+const RESERVED: [&str; 9] = ["y", "n", "yes", "no", "on", "off", "true", "false", "null"];
 
 #[cfg(test)]
 mod tests {
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn yaml_stands_in_lines_as_the_peers_write_it() {
+    fn yaml_has_the_layout_of_consul_template() {
         let check = |value: Json, wanted: &str| assert_eq!(call("toYAML", &value).unwrap(), wanted, "{value}");
         check(
             json!({ "b": { "d": { "e": 1 }, "c": [1, "x", true] }, "a": "text" }),
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_that_would_be_taken_for_something_else_are_quoted() {
+    fn texts_that_yaml_would_read_as_another_type_are_quoted() {
         let check = |text: &str, wanted: &str| assert_eq!(call("toYAML", &json!(text)).unwrap(), wanted, "{text}");
         for plain in ["web-1", "a/b.c", "hvs.abc_DEF", "nothing", "yesterday"] {
             check(plain, plain);
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn toml_is_a_table_without_what_has_no_value() {
+    fn toml_omits_fields_without_a_value() {
         let check = |value: Json, wanted: Result<&str, &str>| {
             let found = call("toTOML", &value);
             assert_eq!(found.as_deref().map_err(String::as_str), wanted, "{value}");
@@ -235,14 +235,14 @@ mod tests {
             Ok("\"a b\" = \"\"\"\nq\"\n\"\"\"\n\n[[t]]\na = 1\n\n[[t]]\na = 2.5"),
         );
         check(json!({}), Ok(""));
-        let list = "TOML has no nothing in a list, and no number this large";
+        let list = "TOML has no null in a list and no number this large";
         check(json!({ "a": [null] }), Err(&format!("toTOML: {list}")));
         check(json!({ "a": u64::MAX }), Err(&format!("toTOML: {list}")));
         check(json!([1]), Err("toTOML wants a map as argument 1, and got a list"));
     }
 
     #[test]
-    fn what_is_written_as_toml_is_read_as_the_same() {
+    fn toml_survives_a_round_trip() {
         let value = json!({ "a": { "b": ["x", "'", "\"\"\"", "é\u{7f}"], "c": [{ "d": "1\n2" }] }, "": -0.5 });
         let read: Json = toml::from_str(&call("toTOML", &value).unwrap()).unwrap();
         assert_eq!(read, value);

@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use crate::harness::raw::Raw;
-use crate::harness::vault::{Proxied, told};
+use crate::harness::vault::{Proxied, fetch};
 
 const HEAD: &str = "Host: localhost\r\nX-Vault-Request: true\r\n";
 
@@ -24,11 +24,11 @@ async fn settle(mut done: impl FnMut() -> bool) {
 #[tokio::test]
 async fn bodies_of_ten_mebibytes_pass_both_ways() {
     let proxied = Proxied::start();
-    let answer = told(proxied.request("PUT", "up").body(vec![b'u'; 10 << 20])).await;
+    let answer = fetch(proxied.request("PUT", "up").body(vec![b'u'; 10 << 20])).await;
     assert_eq!((answer.status, answer.text), (200, (10 << 20).to_string()));
     let pieces = (0..160).map(|_| Ok::<_, std::io::Error>(vec![b'u'; 64 << 10]));
     let chunked = reqwest::Body::wrap_stream(futures_util::stream::iter(pieces));
-    assert_eq!(told(proxied.request("PUT", "up").body(chunked)).await.text, (10 << 20).to_string());
+    assert_eq!(fetch(proxied.request("PUT", "up").body(chunked)).await.text, (10 << 20).to_string());
     let answer = proxied.request("GET", "down/10").send().await.unwrap();
     assert_eq!(answer.content_length(), Some(10 << 20));
     let mut bytes = 0;
@@ -82,7 +82,7 @@ async fn a_body_that_breaks_off_is_no_whole_request_for_the_server() {
 }
 
 #[tokio::test]
-async fn chunks_that_are_none_are_their_callers_mistake_and_not_the_servers() {
+async fn malformed_chunks_are_the_callers_error() {
     let proxied = Proxied::start();
     let mut caller = Raw::tcp(proxied.address).await;
     let answer = caller.ask(format!("POST /v1/a HTTP/1.1\r\n{HEAD}Transfer-Encoding: chunked\r\n\r\nzz\r\n")).await;
@@ -92,7 +92,7 @@ async fn chunks_that_are_none_are_their_callers_mistake_and_not_the_servers() {
 }
 
 #[tokio::test]
-async fn a_caller_that_waits_to_be_told_to_go_on_is_told() {
+async fn expect_100_continue_is_answered() {
     let proxied = Proxied::start();
     let mut caller = Raw::tcp(proxied.address).await;
     caller.send(format!("PUT /v1/a HTTP/1.1\r\n{HEAD}Content-Length: 4\r\nExpect: 100-continue\r\n\r\n")).await;
@@ -106,7 +106,7 @@ async fn a_caller_that_waits_to_be_told_to_go_on_is_told() {
 }
 
 #[tokio::test]
-async fn heads_trailers_and_headers_of_one_hop_pass_as_they_should() {
+async fn hop_by_hop_headers_are_removed_and_heads_and_trailers_pass() {
     let proxied = Proxied::start();
     let mut caller = Raw::tcp(proxied.address).await;
     caller.send(format!("HEAD /v1/down/1 HTTP/1.1\r\n{HEAD}\r\n")).await;
@@ -123,7 +123,7 @@ async fn heads_trailers_and_headers_of_one_hop_pass_as_they_should() {
 }
 
 #[tokio::test]
-async fn older_http_is_refused_in_words() {
+async fn http_1_0_requests_are_refused_with_a_message() {
     let proxied = Proxied::start();
     let answer = Raw::tcp(proxied.address).await.ask(format!("GET /v1/a HTTP/1.0\r\n{HEAD}\r\n")).await;
     assert_eq!((answer.status, answer.error().as_str()), (505, "HTTP/1.1 is needed"));

@@ -1,5 +1,4 @@
-//! Answers that the API proxy gives again: leases that are shared and kept alive, and values that are there while the server
-//! is away.
+//! The response cache of the API proxy: shared, renewed leases, and values that are served while the server is away.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +12,7 @@ use serde_json::{Value, json};
 use crate::harness::raw::Raw;
 use crate::harness::scripted::reply;
 use crate::harness::session::World;
-use crate::harness::vault::{Proxied, Told, cache, options, told};
+use crate::harness::vault::{FetchedResponse, Proxied, cache, fetch, options};
 
 const HOUR: Duration = Duration::from_hours(1);
 
@@ -37,23 +36,23 @@ fn in_front_of_values(max_age: Duration, stale_if_error: Duration) -> (Proxied, 
     (proxied, reads)
 }
 
-fn lease(answer: &Told) -> (String, u64) {
+fn lease(answer: &FetchedResponse) -> (String, u64) {
     assert_eq!(answer.status, 200, "{answer:?}");
     let body = answer.json();
     (body["lease_id"].as_str().unwrap().to_owned(), body["lease_duration"].as_u64().unwrap())
 }
 
 #[tokio::test(start_paused = true)]
-async fn clients_with_other_headers_share_one_lease_that_is_renewed_and_whose_life_is_told_as_it_is() {
+async fn clients_share_one_renewed_lease_with_its_remaining_lifetime() {
     let world = World::new(Role { max_ttl: None, ..Role::default() });
     let mut session = world.start();
     session.serving().await;
     let proxied = Proxied::of_with(&world, &session, keeping(HOUR, HOUR));
-    let first = told(proxied.request("GET", "database/creds/dev?a=1&b=2").header("user-agent", "one")).await;
+    let first = fetch(proxied.request("GET", "database/creds/dev?a=1&b=2").header("user-agent", "one")).await;
     let (id, seconds) = lease(&first);
     assert_eq!((first.cache(), seconds), ("MISS", 600));
     tokio::time::sleep(Duration::from_mins(5)).await;
-    let second = told(proxied.request("GET", "database/creds/dev?b=2&a=1").header("user-agent", "two")).await;
+    let second = fetch(proxied.request("GET", "database/creds/dev?b=2&a=1").header("user-agent", "two")).await;
     assert_eq!((second.cache(), second.headers["age"].to_str().unwrap()), ("HIT", "300"));
     assert_eq!(lease(&second), (id.clone(), 300));
     assert_eq!(second.json()["data"], first.json()["data"]);
@@ -84,9 +83,9 @@ async fn a_hundred_callers_at_once_get_one_lease() {
     assert_eq!((ids.len(), world.dials().lent()), (1, 1));
 }
 
-/// vault#19684: the answer of a renewal is kept, and the lease ends unseen.
+/// vault#19684: a cached renewal response hides the end of the lease.
 #[tokio::test(start_paused = true)]
-async fn the_answer_of_a_renewal_is_not_kept_and_each_renewal_reaches_the_server() {
+async fn renewals_are_not_cached() {
     let world = World::new(Role::default());
     let mut session = world.start();
     session.serving().await;
@@ -94,13 +93,13 @@ async fn the_answer_of_a_renewal_is_not_kept_and_each_renewal_reaches_the_server
     let (id, _) = lease(&proxied.get("database/creds/dev").await);
     for renewals in 1..=3 {
         let body = json!({"lease_id": id, "increment": 60}).to_string();
-        let answer = told(proxied.request("PUT", "sys/leases/renew").body(body)).await;
+        let answer = fetch(proxied.request("PUT", "sys/leases/renew").body(body)).await;
         assert_eq!((answer.status, answer.cache()), (200, ""));
         assert_eq!(world.count(Operation::RenewLease), renewals);
     }
     // One that is given back is not handed out again.
     let body = json!({ "lease_id": id }).to_string();
-    assert_eq!(told(proxied.request("PUT", "sys/leases/revoke").body(body)).await.status, 204);
+    assert_eq!(fetch(proxied.request("PUT", "sys/leases/revoke").body(body)).await.status, 204);
     assert_ne!(lease(&proxied.get("database/creds/dev").await).0, id);
 }
 
@@ -148,7 +147,7 @@ async fn a_login_through_the_proxy_is_shared_by_those_who_log_in_alike() {
     let proxied = Proxied::of_with(&world, &session, keeping(HOUR, HOUR));
     let login = async |role: &str| {
         let body = json!({"role": role, "jwt": "a.b.c"}).to_string();
-        let answer = told(proxied.request("POST", "auth/azure/login").body(body)).await;
+        let answer = fetch(proxied.request("POST", "auth/azure/login").body(body)).await;
         answer.json()["auth"].clone()
     };
     let logins = world.count(Operation::Login);
@@ -176,12 +175,12 @@ async fn values_are_read_once_for_a_time_and_a_write_through_the_proxy_is_seen_a
         ("PUT", "secret/destroy/web"),
     ] {
         let before = reads.load(Ordering::SeqCst);
-        told(proxied.request(method, path).body("{}")).await;
+        fetch(proxied.request(method, path).body("{}")).await;
         assert_eq!(proxied.get("secret/data/web").await.cache(), "MISS", "{method} {path}");
         assert_eq!(proxied.get("secret/data/web").await.cache(), "HIT");
         assert_eq!(reads.load(Ordering::SeqCst), before + 1);
     }
-    let anew = told(proxied.request("GET", "secret/data/web").header("cache-control", "no-cache")).await;
+    let anew = fetch(proxied.request("GET", "secret/data/web").header("cache-control", "no-cache")).await;
     assert_eq!(anew.cache(), "MISS");
     let text = proxied.metrics.text();
     assert!(text.contains("keyward_cache_requests_total{listener=\"vault\",outcome=\"hit\"} 5"), "{text}");
@@ -189,23 +188,24 @@ async fn values_are_read_once_for_a_time_and_a_write_through_the_proxy_is_seen_a
 }
 
 #[tokio::test]
-async fn nobody_is_given_what_another_has_got() {
+async fn responses_are_not_shared_between_tokens() {
     let (proxied, _) = in_front_of_values(HOUR, HOUR);
-    let of = |answer: Told| answer.json()["data"]["data"]["of"].as_str().unwrap().to_owned();
-    let mine = async |token: &str| told(proxied.request("GET", "secret/data/web").header("x-vault-token", token)).await;
+    let of = |answer: FetchedResponse| answer.json()["data"]["data"]["of"].as_str().unwrap().to_owned();
+    let mine =
+        async |token: &str| fetch(proxied.request("GET", "secret/data/web").header("x-vault-token", token)).await;
     assert_eq!(of(proxied.get("secret/data/web").await), "tok1");
     assert_eq!(of(mine("one").await), "one");
     assert_eq!(of(mine("two").await), "two");
     let again = mine("one").await;
     assert_eq!(again.cache(), "HIT");
     assert_eq!(of(again), "one");
-    let named = told(proxied.request("GET", "secret/data/web").header("x-vault-namespace", "team")).await;
+    let named = fetch(proxied.request("GET", "secret/data/web").header("x-vault-namespace", "team")).await;
     assert_eq!(named.cache(), "MISS");
-    let wrapped = told(proxied.request("GET", "secret/data/web").header("x-vault-wrap-ttl", "60")).await;
+    let wrapped = fetch(proxied.request("GET", "secret/data/web").header("x-vault-wrap-ttl", "60")).await;
     assert_eq!(wrapped.cache(), "");
 }
 
-/// vault#19879, vault#10920: values are kept by one edition of the server alone.
+/// vault#19879, vault#10920: only Vault Enterprise caches values.
 #[tokio::test]
 async fn while_the_server_is_away_values_are_served_up_to_their_bound_and_say_that_they_are_stale() {
     let (proxied, _) = in_front_of_values(Duration::ZERO, HOUR);
@@ -233,7 +233,7 @@ async fn while_the_server_is_away_values_are_served_up_to_their_bound_and_say_th
 }
 
 #[tokio::test]
-async fn a_refusal_ends_what_was_kept() {
+async fn a_refusal_removes_the_cache_entry() {
     let (proxied, _) = in_front_of_values(Duration::ZERO, HOUR);
     assert_eq!(proxied.get("secret/data/web").await.status, 200);
     proxied.vault.answers(|_| reply(404, &[], r#"{"errors":[]}"#));
@@ -243,7 +243,7 @@ async fn a_refusal_ends_what_was_kept() {
 }
 
 #[tokio::test]
-async fn what_is_not_kept_is_not_held_up_by_who_asks_the_same() {
+async fn requests_that_are_not_cached_do_not_wait_for_equal_ones() {
     let (proxied, _) = in_front_of_values(HOUR, HOUR);
     *proxied.vault.script() = None;
     let request = "POST /v1/never HTTP/1.1\r\nHost: localhost\r\nX-Vault-Request: true\r\nContent-Length: 0\r\n\r\n";
@@ -278,20 +278,20 @@ async fn a_caller_that_goes_away_does_not_take_those_along_who_wait_for_the_same
 }
 
 #[tokio::test]
-async fn what_is_kept_can_be_cleared_by_path_by_lease_by_token_or_all() {
+async fn the_cache_can_be_cleared_by_path_lease_token_or_completely() {
     let (proxied, _) = in_front_of_values(HOUR, HOUR);
     let clear = async |header: bool, body: Value| {
         let mut request = proxied.client.post(format!("{}/agent/v1/cache-clear", proxied.url)).body(body.to_string());
         if header {
             request = request.header("x-vault-request", "true");
         }
-        told(request).await
+        fetch(request).await
     };
     let fill = async || {
         for path in ["secret/data/a", "secret/data/b", "kv/c"] {
             proxied.get(path).await;
         }
-        told(proxied.request("GET", "kv/c").header("x-vault-token", "mine")).await;
+        fetch(proxied.request("GET", "kv/c").header("x-vault-token", "mine")).await;
     };
     fill().await;
     let cleared = async |body: Value| clear(true, body).await.json()["cleared"].as_u64().unwrap();
@@ -309,7 +309,7 @@ async fn what_is_kept_can_be_cleared_by_path_by_lease_by_token_or_all() {
     let without = Proxied::start();
     let request =
         without.client.post(format!("{}/agent/v1/cache-clear", without.url)).header("x-vault-request", "true");
-    assert_eq!(told(request.body("{}")).await.status, 404);
+    assert_eq!(fetch(request.body("{}")).await.status, 404);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,4 +1,4 @@
-//! The API proxy as a client of secrets servers knows it that nobody here wrote: hvac. What it does and expects is in
+//! The API proxy with a foreign client of Vault: hvac. What it does and expects is in
 //! `tests/clients`.
 
 use keyward::agent::api_proxy::ApiProxyOptions;
@@ -47,7 +47,7 @@ async fn hvac_wraps_and_makes_tokens_through_the_proxy_where_that_is_lifted() {
     let strict = in_front_of(&secrets, AccessMode::AnyLocalUser, |_| {});
     for part in ["wrapping", "tokens"] {
         let (good, told) = hvac(&strict.url, "", true, &[part]).await;
-        assert!(!good && told.contains("is not done with the session's token"), "{part}: {told}");
+        assert!(!good && told.contains("is not allowed with the agent's token"), "{part}: {told}");
     }
     let lifted = in_front_of(&secrets, AccessMode::AnyLocalUser, |options| {
         options.rules = rules(&[], &[], &["auth/token/create", "sys/wrapping"]);

@@ -5,11 +5,11 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::harness::scripted::reply;
-use crate::harness::vault::{Proxied, cache, told};
+use crate::harness::vault::{Proxied, cache, fetch};
 
 const HOUR: Duration = Duration::from_hours(1);
 
-/// Headers whose answer is for their sender alone, with the status that a server gives it.
+/// Headers that make a response unfit for others, with the server's status.
 const CONDITIONS: [(&str, &str, u16); 7] = [
     ("range", "bytes=0-3", 206),
     ("if-none-match", "\"a\"", 304),
@@ -32,10 +32,10 @@ fn proxied() -> Proxied {
 }
 
 #[tokio::test]
-async fn the_answer_to_a_conditional_request_is_for_its_sender_alone() {
+async fn the_response_to_a_conditional_request_is_not_shared() {
     for (name, value, status) in CONDITIONS {
         let proxied = proxied();
-        let conditional = async || told(proxied.request("GET", "secret/data/web").header(name, value)).await;
+        let conditional = async || fetch(proxied.request("GET", "secret/data/web").header(name, value)).await;
         let (first, plain) = (conditional().await, proxied.get("secret/data/web").await);
         assert_eq!((first.status, first.cache()), (status, ""), "{name}");
         assert_eq!((plain.status, plain.cache()), (200, "MISS"), "{name}");
@@ -45,12 +45,12 @@ async fn the_answer_to_a_conditional_request_is_for_its_sender_alone() {
 }
 
 #[tokio::test]
-async fn who_waits_for_a_plain_answer_does_not_follow_a_conditional_request() {
+async fn waiters_for_a_plain_response_do_not_follow_a_conditional_request() {
     for (name, value, _) in CONDITIONS {
         let proxied = proxied();
         let gate = std::sync::Arc::new(tokio::sync::Semaphore::new(0));
         proxied.vault.holds(std::sync::Arc::clone(&gate));
-        let first = told(proxied.request("GET", "secret/data/web").header(name, value));
+        let first = fetch(proxied.request("GET", "secret/data/web").header(name, value));
         let second = async {
             while proxied.vault.open() < 1 {
                 tokio::time::sleep(Duration::from_millis(5)).await;

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::harness::scripted::reply;
 use crate::harness::session::World;
-use crate::harness::vault::{Proxied, Told, cache, options, told};
+use crate::harness::vault::{FetchedResponse, Proxied, cache, fetch, options};
 
 const HOUR: Duration = Duration::from_hours(1);
 const CHUNKED: [(&str, &str); 2] = [("content-type", "application/json"), ("transfer-encoding", "chunked")];
@@ -107,13 +107,13 @@ async fn the_emulated_server_sends_long_answers_in_chunks_and_the_proxy_keeps_th
     for (bytes, chunked) in [(100, false), (5000, true)] {
         let body = json!({ "data": { "text": "x".repeat(bytes) } }).to_string();
         let path = format!("secret/data/long-{bytes}");
-        assert_eq!(told(proxied.request("POST", &path).body(body)).await.status, 200);
+        assert_eq!(fetch(proxied.request("POST", &path).body(body)).await.status, 200);
         let straight = proxied.client.get(format!("{}/v1/{path}", world.secrets.url()));
-        let straight = told(straight.header("x-vault-token", &secret)).await;
+        let straight = fetch(straight.header("x-vault-token", &secret)).await;
         assert_eq!(straight.headers.contains_key("transfer-encoding"), chunked, "{straight:?}");
         assert_eq!(straight.headers.contains_key("content-length"), !chunked, "{straight:?}");
         let answers = [proxied.get(&path).await, proxied.get(&path).await];
-        assert_eq!(answers.each_ref().map(Told::cache), ["MISS", "HIT"], "{bytes} bytes");
+        assert_eq!(answers.each_ref().map(FetchedResponse::cache), ["MISS", "HIT"], "{bytes} bytes");
         let data = |answer: &Value| answer["data"]["data"].clone();
         assert!(answers.iter().all(|answer| data(&answer.json()) == data(&straight.json())));
     }

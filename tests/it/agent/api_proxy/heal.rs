@@ -1,4 +1,4 @@
-//! What happens when the server no longer knows the session's token: one look and one login for all who ran into it.
+//! Recovery after the server refuses the session's token: one check and one login for all callers that met the refusal.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +9,7 @@ use keyward::emulators::secrets::{Canned, Operation, Role, TokenType};
 
 use crate::harness::scripted::reply;
 use crate::harness::session::World;
-use crate::harness::vault::{Proxied, told};
+use crate::harness::vault::{Proxied, fetch};
 
 const DENIED: &str = "1 error occurred:\n\t* permission denied\n\n";
 const INVALID: &str = "2 errors occurred:\n\t* permission denied\n\t* invalid token\n\n";
@@ -26,10 +26,10 @@ async fn a_hundred_callers_with_a_revoked_token_cost_one_login_and_all_are_answe
     let (logins, looks) = (world.count(Operation::Login), world.count(Operation::Lookup));
     let calls = (0..100).map(|number| {
         if number % 2 == 0 {
-            return told(proxied.request("GET", "secret/data/example"));
+            return fetch(proxied.request("GET", "secret/data/example"));
         }
         let body = format!(r#"{{"data":{{"number":{number}}}}}"#);
-        told(proxied.request("POST", &format!("secret/data/{number}")).body(body))
+        fetch(proxied.request("POST", &format!("secret/data/{number}")).body(body))
     });
     for answer in join_all(calls).await {
         assert_eq!(answer.status, 200, "{answer:?}");
@@ -45,7 +45,7 @@ async fn a_hundred_callers_with_a_revoked_token_cost_one_login_and_all_are_answe
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_policy_that_refuses_costs_no_login_and_its_answer_is_handed_on() {
+async fn a_refusal_by_policy_causes_no_login_and_is_passed_on() {
     let world = World::new(Role::default());
     let mut session = world.start();
     session.serving().await;
@@ -99,7 +99,7 @@ async fn a_token_that_rotates_all_the_time_fails_no_call() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn callers_are_told_to_come_back_where_no_login_succeeds() {
+async fn callers_get_retry_after_while_no_login_succeeds() {
     let world = World::new(Role::default());
     let mut session = world.start();
     session.serving().await;
@@ -144,13 +144,13 @@ async fn a_body_is_sent_again_where_it_was_small_and_the_next_call_works_where_i
     for (body, wanted) in [(vec![b'a'; 1_000_000], 200), (vec![b'a'; 1_100_000], 403)] {
         let mut proxied = Proxied::start();
         let rings = keeper(&mut proxied);
-        let answer = told(proxied.request("PUT", "secret/data/large").body(body.clone())).await;
+        let answer = fetch(proxied.request("PUT", "secret/data/large").body(body.clone())).await;
         assert_eq!(answer.status, wanted, "{} bytes", body.len());
         if wanted == 200 {
             assert_eq!(answer.text.as_bytes(), body);
             assert_eq!(proxied.vault.seen().len(), 2);
         }
-        assert_eq!(told(proxied.request("PUT", "secret/data/large").body(body)).await.status, 200);
+        assert_eq!(fetch(proxied.request("PUT", "secret/data/large").body(body)).await.status, 200);
         assert_eq!(rings.load(Ordering::Relaxed), 1);
     }
 }
@@ -162,7 +162,7 @@ async fn a_body_of_unknown_length_is_sent_again_as_it_was() {
     let pieces: Vec<String> = (0..100).map(|number| format!("piece {number};")).collect();
     let whole = pieces.concat();
     let body = reqwest::Body::wrap_stream(futures_util::stream::iter(pieces.into_iter().map(Ok::<_, std::io::Error>)));
-    let answer = told(proxied.request("POST", "secret/data/chunked").body(body)).await;
+    let answer = fetch(proxied.request("POST", "secret/data/chunked").body(body)).await;
     assert_eq!((answer.status, answer.text), (200, whole));
 }
 
@@ -170,7 +170,7 @@ async fn a_body_of_unknown_length_is_sent_again_as_it_was() {
 async fn a_callers_own_token_that_is_refused_is_its_own_to_know() {
     let mut proxied = Proxied::start();
     let rings = keeper(&mut proxied);
-    let answer = told(proxied.request("GET", "a").header("x-vault-token", "mine")).await;
+    let answer = fetch(proxied.request("GET", "a").header("x-vault-token", "mine")).await;
     assert_eq!((answer.status, answer.error().as_str()), (403, "invalid token"));
     assert_eq!((rings.load(Ordering::Relaxed), proxied.vault.seen().len()), (0, 1));
 }

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::harness::raw::Raw;
 use crate::harness::scripted::reply;
-use crate::harness::vault::{Proxied, told};
+use crate::harness::vault::{Proxied, fetch};
 
 const KEY: &str = "0123456789abcdef";
 const OTHER: &str = "another-key-of-16";
@@ -22,44 +22,44 @@ async fn the_key_in_its_own_header_leaves_a_callers_token_its_place() {
     let with_key = |method: &str, path: &str| proxied.request(method, path).header("x-keyward-key", KEY);
     let bearer = "Bearer mine".to_owned();
     for (name, value) in [("x-vault-token", "mine".to_owned()), ("authorization", bearer)] {
-        let answer = told(with_key("GET", "secret/data/web").header(name, &value)).await;
+        let answer = fetch(with_key("GET", "secret/data/web").header(name, &value)).await;
         assert_eq!(answer.status, 200, "{answer:?}");
         let seen = proxied.vault.last();
         assert_eq!(seen.header(name), value, "{seen:?}");
         assert!(!format!("{:?}", seen.headers).contains("tok1"), "{seen:?}");
     }
-    assert_eq!(told(with_key("GET", "secret/data/web")).await.status, 200);
+    assert_eq!(fetch(with_key("GET", "secret/data/web")).await.status, 200);
     assert_eq!(proxied.vault.last().token(), "tok1", "who brings none is given the session's");
     assert!(proxied.vault.seen().iter().all(|seen| !format!("{:?}", seen.headers).contains(KEY)), "the key stays here");
 
     // A wrapping token is used where a caller's own goes, and not with the session's.
     proxied.vault.answers(|seen| reply(200, &[], json!({ "data": { "of": seen.token() } }).to_string()));
-    let unwrapped = told(with_key("POST", "sys/wrapping/unwrap").header("x-vault-token", "wrapping")).await;
+    let unwrapped = fetch(with_key("POST", "sys/wrapping/unwrap").header("x-vault-token", "wrapping")).await;
     assert_eq!((unwrapped.status, &unwrapped.json()["data"]["of"]), (200, &json!("wrapping")));
-    assert_eq!(told(with_key("POST", "sys/wrapping/unwrap")).await.status, 403);
+    assert_eq!(fetch(with_key("POST", "sys/wrapping/unwrap")).await.status, 403);
 }
 
 #[tokio::test]
-async fn the_key_in_two_places_is_no_token_and_goes_no_further() {
+async fn the_key_in_two_headers_is_not_forwarded() {
     let proxied = keyed();
     for (name, value) in [("x-vault-token", KEY.to_owned()), ("authorization", format!("Bearer {KEY}"))] {
-        let answer = told(proxied.request("GET", "a").header("x-keyward-key", KEY).header(name, value)).await;
+        let answer = fetch(proxied.request("GET", "a").header("x-keyward-key", KEY).header(name, value)).await;
         assert_eq!(answer.status, 200, "{answer:?}");
         let seen = proxied.vault.last();
         assert_eq!((seen.token(), format!("{:?}", seen.headers).contains(KEY)), ("tok1", false), "{seen:?}");
     }
     let open = Proxied::start();
-    assert_eq!(told(open.request("GET", "a").header("x-keyward-key", KEY)).await.status, 200);
+    assert_eq!(fetch(open.request("GET", "a").header("x-keyward-key", KEY)).await.status, 200);
     assert_eq!(open.vault.last().header("x-keyward-key"), "", "where no key is asked for it goes nowhere either");
 }
 
 #[tokio::test]
-async fn a_key_that_is_another_or_comes_twice_lets_nobody_in() {
+async fn a_wrong_or_repeated_key_is_refused() {
     let proxied = keyed();
     let refused = async |headers: &[(&str, &str)], status: u16| {
         let request =
             headers.iter().fold(proxied.request("GET", "a"), |request, (name, value)| request.header(*name, *value));
-        let answer = told(request).await;
+        let answer = fetch(request).await;
         assert_eq!(answer.status, status, "{headers:?}: {answer:?}");
         assert!(!answer.text.contains(KEY) && !answer.text.contains(OTHER));
         answer
@@ -78,18 +78,18 @@ async fn a_key_that_is_another_or_comes_twice_lets_nobody_in() {
 async fn a_name_and_password_in_authorization_are_no_token() {
     let basic = format!("Basic {}", base64::engine::general_purpose::STANDARD.encode("me:secret"));
     let proxied = Proxied::start();
-    let answer = told(proxied.request("GET", "secret/data/web").header("authorization", &basic)).await;
+    let answer = fetch(proxied.request("GET", "secret/data/web").header("authorization", &basic)).await;
     assert_eq!(answer.status, 200, "{answer:?}");
     let seen = proxied.vault.last();
     assert_eq!((seen.token(), seen.header("authorization")), ("tok1", ""), "{seen:?}");
     let own = proxied.request("GET", "a").header("authorization", &basic).header("x-vault-token", "mine");
-    assert_eq!(told(own).await.status, 200);
+    assert_eq!(fetch(own).await.status, 200);
     assert_eq!(proxied.vault.last().token(), "mine");
 
     let keyed = keyed();
-    assert_eq!(told(keyed.request("GET", "a").header("authorization", &basic)).await.status, 401);
+    assert_eq!(fetch(keyed.request("GET", "a").header("authorization", &basic)).await.status, 401);
     let both = keyed.request("GET", "a").header("authorization", &basic).header("x-vault-token", KEY);
-    assert_eq!(told(both).await.status, 200);
+    assert_eq!(fetch(both).await.status, 200);
     let request = format!(
         "GET /v1/a HTTP/1.1\r\nHost: localhost\r\nX-Vault-Request: true\r\nAuthorization: {basic}\r\n\
          Authorization: Bearer mine\r\nX-Keyward-Key: {KEY}\r\n\r\n"

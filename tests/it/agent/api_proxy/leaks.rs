@@ -1,4 +1,4 @@
-//! The session's token does not come back in answers to requests that carried it, whatever the server does.
+//! The session's token does not appear in responses to requests that carried it, whatever the server does.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 
 use crate::harness::log;
 use crate::harness::scripted::reply;
-use crate::harness::vault::{Proxied, cache, told};
+use crate::harness::vault::{Proxied, cache, fetch};
 
 const TOKEN: &str = "hvs.CAESIJ2x7Qv0Zk3m9sT1uW4yB6dF8gH0jL2nP5rR7tV9xZ1c";
 
@@ -32,7 +32,7 @@ async fn an_answer_that_repeats_the_token_in_its_head_or_held_body_is_a_502_and_
     let check = async |what: &str| {
         let answer = proxied.get("secret/data/web").await;
         assert_eq!(answer.status, 502, "{what}: {answer:?}");
-        assert!(answer.error().contains("repeats the session's token"), "{answer:?}");
+        assert!(answer.error().contains("contains the session's token"), "{answer:?}");
         assert!(!format!("{answer:?}").contains(TOKEN), "{answer:?}");
     };
     proxied.vault.answers(|seen| {
@@ -52,7 +52,7 @@ async fn an_answer_that_repeats_the_token_in_its_head_or_held_body_is_a_502_and_
     assert_eq!((events.len(), events[0]["level"].as_str()), (1, Some("WARN")), "{events:?}");
     assert!(!log::text().contains(TOKEN));
 
-    let own = told(proxied.request("GET", "secret/data/web").header("x-vault-token", TOKEN)).await;
+    let own = fetch(proxied.request("GET", "secret/data/web").header("x-vault-token", TOKEN)).await;
     assert_eq!((own.status, own.text.as_str()), (500, TOKEN), "a caller's own token is its own affair");
     proxied.vault.answers(|seen| echo(&[], 200, seen.token()[1..].to_owned()));
     assert_eq!(proxied.get("secret/data/web").await.status, 200, "it lacks a byte");
@@ -72,30 +72,30 @@ async fn a_cache_does_not_keep_an_answer_that_repeats_the_token() {
 }
 
 #[tokio::test]
-async fn what_carries_the_token_is_asked_for_uncompressed_and_refused_if_it_comes_otherwise() {
+async fn requests_with_the_token_allow_no_compression_and_a_compressed_response_is_refused() {
     let proxied = proxied();
     let gzip = |path: &str| proxied.request("GET", path).header("accept-encoding", "gzip, br");
-    assert_eq!(told(gzip("secret/data/web")).await.status, 200);
+    assert_eq!(fetch(gzip("secret/data/web")).await.status, 200);
     assert_eq!(proxied.vault.last().header("accept-encoding"), "identity");
-    told(gzip("secret/data/web").header("x-vault-token", "mine")).await;
+    fetch(gzip("secret/data/web").header("x-vault-token", "mine")).await;
     assert_eq!(proxied.vault.last().header("accept-encoding"), "gzip, br");
     proxied.vault.answers(|_| echo(&[("content-encoding", "gzip")], 200, "zipped"));
-    let answer = told(gzip("secret/data/web")).await;
+    let answer = fetch(gzip("secret/data/web")).await;
     assert!(answer.status == 502 && answer.error().contains("is compressed"), "{answer:?}");
-    assert_eq!(told(gzip("secret/data/web").header("x-vault-token", "mine")).await.text, "zipped");
+    assert_eq!(fetch(gzip("secret/data/web").header("x-vault-token", "mine")).await.text, "zipped");
     proxied.vault.answers(|_| echo(&[("content-encoding", "identity")], 200, "as it is"));
-    assert_eq!(told(gzip("secret/data/web")).await.text, "as it is");
+    assert_eq!(fetch(gzip("secret/data/web")).await.text, "as it is");
 }
 
 #[tokio::test]
-async fn what_a_server_allows_pages_of_its_own_is_not_passed_on() {
+async fn cors_headers_of_the_server_are_removed() {
     let proxied = proxied();
     proxied.vault.answers(|_| {
         let cors = [("access-control-allow-origin", "*"), ("access-control-expose-headers", "x"), ("x-kept", "1")];
         echo(&cors, 200, "{}")
     });
     for request in [proxied.request("GET", "a"), proxied.request("GET", "a").header("x-vault-token", "mine")] {
-        let answer = told(request).await;
+        let answer = fetch(request).await;
         assert_eq!((answer.status, &answer.headers["x-kept"]), (200, &"1".parse().unwrap()));
         assert!(!answer.headers.keys().any(|name| name.as_str().starts_with("access-control-")), "{answer:?}");
     }
@@ -137,7 +137,7 @@ async fn streaming(pieces: Vec<Vec<u8>>, servers: &mut JoinSet<()>) -> String {
     url
 }
 
-/// What a caller gets of such an answer, and whether it has come to its end.
+/// Returns the part of such a response that a caller gets, and true if it ended properly.
 async fn streamed(pieces: Vec<Vec<u8>>) -> (Vec<u8>, bool) {
     let mut servers = JoinSet::new();
     let url = streaming(pieces, &mut servers).await;

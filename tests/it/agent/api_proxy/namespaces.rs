@@ -1,4 +1,4 @@
-//! Namespaces that callers name: which a listener lets them, and that nobody gets another namespace's answer.
+//! Namespaces that callers name: those that a listener allows; responses are not shared between them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,11 +11,11 @@ use serde_json::json;
 
 use crate::harness::raw::Raw;
 use crate::harness::scripted::reply;
-use crate::harness::vault::{Proxied, Told, cache, rules, told};
+use crate::harness::vault::{FetchedResponse, Proxied, cache, fetch, rules};
 
 const HOUR: Duration = Duration::from_hours(1);
 
-/// A server that says which namespace it was asked for, and the number of the read.
+/// A server that responds with the requested namespace and the number of the read.
 fn tells_namespaces(proxied: &Proxied) {
     let reads = Arc::new(AtomicU64::new(0));
     proxied.vault.answers(move |seen| {
@@ -32,8 +32,8 @@ fn caching() -> Proxied {
     proxied
 }
 
-async fn get(proxied: &Proxied, path: &str, namespace: &str) -> Told {
-    told(
+async fn get(proxied: &Proxied, path: &str, namespace: &str) -> FetchedResponse {
+    fetch(
         proxied
             .request("GET", path)
             .header("x-vault-namespace", HeaderValue::from_bytes(namespace.as_bytes()).unwrap()),
@@ -41,7 +41,7 @@ async fn get(proxied: &Proxied, path: &str, namespace: &str) -> Told {
     .await
 }
 
-fn namespace(answer: &Told) -> String {
+fn namespace(answer: &FetchedResponse) -> String {
     answer.json()["data"]["data"]["namespace"].as_str().unwrap_or_else(|| panic!("{answer:?}")).to_owned()
 }
 
@@ -82,7 +82,7 @@ async fn a_header_that_decides_something_is_no_connection_option() {
 }
 
 #[tokio::test]
-async fn nobody_gets_the_answer_of_another_namespace() {
+async fn responses_are_not_shared_between_namespaces() {
     let proxied = caching();
     for named in ["", "team", "t\u{e9}am", "t\u{e8}am", "team/web", "Team"] {
         for wanted in ["MISS", "HIT"] {
@@ -95,7 +95,7 @@ async fn nobody_gets_the_answer_of_another_namespace() {
 }
 
 #[tokio::test]
-async fn a_namespace_that_could_be_read_in_two_ways_is_refused() {
+async fn ambiguous_namespaces_are_refused() {
     let proxied = caching();
     for named in ["team//web", "//team", "team//", "team/../web", "..", "te am", "a\tb", "team/./web", "a\\b"] {
         let answer = get(&proxied, "secret/data/web", named).await;
@@ -103,11 +103,11 @@ async fn a_namespace_that_could_be_read_in_two_ways_is_refused() {
         assert!(answer.error().contains("namespace"), "{answer:?}");
     }
     let latin = HeaderValue::from_bytes(b"t\xe9am").unwrap();
-    let answer = told(proxied.request("GET", "secret/data/web").header("x-vault-namespace", latin)).await;
+    let answer = fetch(proxied.request("GET", "secret/data/web").header("x-vault-namespace", latin)).await;
     assert_eq!(answer.status, 400, "{answer:?}");
     let twice =
         proxied.request("GET", "secret/data/web").header("x-vault-namespace", "a").header("x-vault-namespace", "b");
-    assert_eq!(told(twice).await.status, 400);
+    assert_eq!(fetch(twice).await.status, 400);
     assert!(proxied.vault.seen().is_empty());
 }
 
@@ -135,13 +135,13 @@ async fn a_write_is_seen_however_its_namespace_was_named() {
         read().await;
         assert_eq!(read().await.cache(), "HIT");
         let write = proxied.request("POST", path).header("x-vault-namespace", named).body("{}");
-        assert_eq!(told(write).await.status, 200);
+        assert_eq!(fetch(write).await.status, 200);
         assert_eq!(read().await.cache(), "MISS", "{named} {path}");
     }
 }
 
 #[tokio::test]
-async fn rules_judge_namespace_and_path_together() {
+async fn rules_match_namespace_and_path_together() {
     let check = async |allow: &[&str], deny: &[&str], named: &str, path: &str, wanted: u16| {
         let proxied = Proxied::with(|options, _| options.rules = rules(allow, deny, &[]));
         tells_namespaces(&proxied);
@@ -180,7 +180,7 @@ async fn callers_may_name_the_sessions_namespace_and_those_below_it_or_what_the_
                 assert_eq!(namespace(&answer), *named);
             }
             let own = proxied.request("GET", "secret/data/other").header("x-vault-token", "mine");
-            let answer = told(own.header("x-vault-namespace", *named)).await;
+            let answer = fetch(own.header("x-vault-namespace", *named)).await;
             assert_eq!(answer.status, *wanted, "{patterns:?} {named:?}: a caller's own token is no exception");
         }
     };
@@ -192,7 +192,7 @@ async fn callers_may_name_the_sessions_namespace_and_those_below_it_or_what_the_
 }
 
 #[tokio::test]
-async fn rules_begin_at_the_sessions_namespace() {
+async fn rules_are_relative_to_the_sessions_namespace() {
     let check = async |allow: &str, named: &str, path: &str, wanted: u16| {
         let proxied = Proxied::in_namespace(Some("team"), AccessMode::AnyLocalUser, |options, _| {
             options.rules = rules(&[allow], &[], &[]);

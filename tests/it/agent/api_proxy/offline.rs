@@ -1,4 +1,4 @@
-//! Answers that outlive a restart. Dropping a session and its proxy is `kill -9`.
+//! Cache entries that outlive a restart. Dropping a session and its proxy is `kill -9`.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -10,11 +10,11 @@ use keyward::emulators::secrets::{Operation, Role};
 use secrecy::SecretString;
 
 use crate::harness::session::{Session, World, minutes};
-use crate::harness::vault::{Proxied, Told, cache, options, told};
+use crate::harness::vault::{FetchedResponse, Proxied, cache, fetch, options};
 
 const HOUR: Duration = Duration::from_hours(1);
 
-/// A session and a proxy whose state is kept.
+/// A session and a proxy with persistent state.
 struct Kept {
     world: World,
     folder: tempfile::TempDir,
@@ -23,7 +23,7 @@ struct Kept {
     child: Option<DerivedTokenOptions>,
 }
 
-/// What runs of it.
+/// Its running parts.
 struct Running {
     session: Session,
     proxied: Proxied,
@@ -57,8 +57,8 @@ impl Kept {
         Running { session, proxied }
     }
 
-    /// One lease and one value are got and written, and the process is killed.
-    async fn filled(&self) -> (Told, Told) {
+    /// Caches one lease and one value, saves them, and kills the process.
+    async fn filled(&self) -> (FetchedResponse, FetchedResponse) {
         let mut running = self.start();
         running.session.serving().await;
         let lease = running.proxied.get("database/creds/dev").await;
@@ -68,7 +68,7 @@ impl Kept {
         (lease, value)
     }
 
-    /// What is set aside.
+    /// Files that were moved aside.
     fn aside(&self) -> PathBuf {
         self.folder.path().join("vault.answers.refused")
     }
@@ -78,15 +78,15 @@ fn hour() -> Role {
     Role { ttl: HOUR, max_ttl: None, ..Role::default() }
 }
 
-fn id(answer: &Told) -> String {
+fn id(answer: &FetchedResponse) -> String {
     answer.json()["lease_id"].as_str().unwrap_or_else(|| panic!("{answer:?}")).to_owned()
 }
 
-fn left(answer: &Told) -> u64 {
+fn left(answer: &FetchedResponse) -> u64 {
     answer.json()["lease_duration"].as_u64().unwrap()
 }
 
-fn age(answer: &Told) -> u64 {
+fn age(answer: &FetchedResponse) -> u64 {
     answer.headers["age"].to_str().unwrap().parse().unwrap()
 }
 
@@ -149,7 +149,7 @@ async fn values_outlast_the_token_that_ended_while_the_agent_was_off() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_token_has_got_that_was_revoked_while_the_agent_was_off_is_dropped() {
+async fn entries_of_a_token_that_was_revoked_while_the_agent_was_off_are_dropped() {
     let kept = Kept::new(hour());
     let (lease, _) = kept.filled().await;
     kept.world.dials().revoke_all();
@@ -222,7 +222,7 @@ async fn twenty_kills_leave_one_lease_and_what_was_cleared_stays_so() {
     let mut running = kept.start();
     running.session.serving().await;
     let clear = running.proxied.client.post(format!("{}/agent/v1/cache-clear", running.proxied.url));
-    let clear = told(clear.header("x-vault-request", "true").body(r#"{"type":"all"}"#)).await;
+    let clear = fetch(clear.header("x-vault-request", "true").body(r#"{"type":"all"}"#)).await;
     assert_eq!(clear.json()["cleared"], 2, "{clear:?}");
     tokio::time::sleep(Duration::from_secs(5)).await;
     drop(running);
@@ -249,7 +249,7 @@ async fn the_file_is_the_owners_alone_and_shows_nothing_of_what_it_keeps() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stop_writes_what_was_got_a_moment_ago() {
+async fn a_stop_saves_the_latest_entries() {
     let kept = Kept::new(hour());
     let mut running = kept.start();
     running.session.serving().await;

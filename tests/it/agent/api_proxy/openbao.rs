@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 use keyward::emulators::secrets::{Canned, Operation, Role};
 
 use crate::harness::session::{Session, World};
-use crate::harness::vault::{Proxied, told};
+use crate::harness::vault::{Proxied, fetch};
 
 /// A session without light checks, and a proxy in front of a server that answers as OpenBao.
 async fn unchecked() -> (World, Session, Proxied) {
@@ -25,10 +25,10 @@ async fn a_hundred_callers_with_a_token_that_was_never_looked_up_are_all_answere
     world.dials().revoke_all();
     let calls = (0..100).map(|number| {
         if number % 2 == 0 {
-            return told(proxied.request("GET", "secret/data/example"));
+            return fetch(proxied.request("GET", "secret/data/example"));
         }
         let body = format!(r#"{{"data":{{"number":{number}}}}}"#);
-        told(proxied.request("POST", &format!("secret/data/{number}")).body(body))
+        fetch(proxied.request("POST", &format!("secret/data/{number}")).body(body))
     });
     for answer in join_all(calls).await {
         assert_eq!(answer.status, 200, "{answer:?}");

@@ -1,4 +1,4 @@
-//! Revocations through the API proxy: what was given back is not given again, however the request names it.
+//! Revocations through the API proxy: revoked leases and tokens leave the cache, however the request names them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use tokio::sync::Semaphore;
 
 use crate::harness::scripted::reply;
 use crate::harness::session::World;
-use crate::harness::vault::{Proxied, Told, cache, options, told};
+use crate::harness::vault::{FetchedResponse, Proxied, cache, fetch, options};
 
 const HOUR: Duration = Duration::from_hours(1);
 
@@ -34,7 +34,7 @@ fn in_front_of_leases(status: u16) -> Proxied {
     proxied
 }
 
-fn lease(answer: &Told) -> String {
+fn lease(answer: &FetchedResponse) -> String {
     assert_eq!(answer.status, 200, "{answer:?}");
     answer.json()["lease_id"].as_str().unwrap().to_owned()
 }
@@ -46,7 +46,7 @@ fn escaped(text: &str) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_was_revoked_by_an_escaped_id_is_not_given_again() {
+async fn a_lease_that_was_revoked_by_an_escaped_id_is_not_served() {
     let world = World::new(Role::default());
     let mut session = world.start();
     session.serving().await;
@@ -59,13 +59,13 @@ async fn a_lease_that_was_revoked_by_an_escaped_id_is_not_given_again() {
     for form in forms {
         let id = lease(&proxied.get("database/creds/dev").await);
         let body = form(&id);
-        assert_eq!(told(proxied.request("PUT", "sys/leases/revoke").body(body.clone())).await.status, 204, "{body}");
+        assert_eq!(fetch(proxied.request("PUT", "sys/leases/revoke").body(body.clone())).await.status, 204, "{body}");
         assert_ne!(lease(&proxied.get("database/creds/dev").await), id, "{body}");
     }
 }
 
 #[tokio::test]
-async fn a_revocation_that_cannot_be_read_ends_what_it_may_have_named() {
+async fn an_unreadable_revocation_invalidates_all_that_it_may_name() {
     let mine = |proxied: &Proxied| proxied.request("GET", "database/creds/dev").header("x-vault-token", "mine");
     let id = "database/creds/dev/0";
     let long = format!("{{\"padding\":\"{}\",\"lease_id\":\"{id}\"}}", "x".repeat(100_000));
@@ -80,11 +80,11 @@ async fn a_revocation_that_cannot_be_read_ends_what_it_may_have_named() {
     for body in bodies {
         for (status, others_stay) in [(204, false), (400, true)] {
             let proxied = in_front_of_leases(status);
-            let (ours, theirs) = (lease(&proxied.get("database/creds/dev").await), lease(&told(mine(&proxied)).await));
-            told(proxied.request("POST", "sys/leases/revoke").body(body.clone())).await;
+            let (ours, theirs) = (lease(&proxied.get("database/creds/dev").await), lease(&fetch(mine(&proxied)).await));
+            fetch(proxied.request("POST", "sys/leases/revoke").body(body.clone())).await;
             let shown = &body[..body.len().min(60)];
             assert_ne!(lease(&proxied.get("database/creds/dev").await), ours, "{status} {shown}");
-            assert_eq!(lease(&told(mine(&proxied)).await) == theirs, others_stay, "{status} {shown}");
+            assert_eq!(lease(&fetch(mine(&proxied)).await) == theirs, others_stay, "{status} {shown}");
         }
     }
 }
@@ -107,7 +107,7 @@ async fn revocations_are_seen_under_every_name_that_the_server_knows_them_by() {
     ] {
         let proxied = in_front_of_leases(204);
         assert_eq!(lease(&proxied.get("database/creds/dev").await), id);
-        told(proxied.request("PUT", &path).body(body.clone())).await;
+        fetch(proxied.request("PUT", &path).body(body.clone())).await;
         assert_ne!(lease(&proxied.get("database/creds/dev").await), id, "{path} {body}");
     }
 }
@@ -118,18 +118,18 @@ async fn a_revocation_of_unknown_length_is_read_too() {
     let id = lease(&proxied.get("database/creds/dev").await);
     let pieces = ["{\"lease", "_id\":\"", id.as_str(), "\"}"].map(|piece| Ok::<_, std::io::Error>(piece.to_owned()));
     let body = reqwest::Body::wrap_stream(futures_util::stream::iter(pieces));
-    assert_eq!(told(proxied.request("PUT", "sys/leases/revoke").body(body)).await.status, 204);
+    assert_eq!(fetch(proxied.request("PUT", "sys/leases/revoke").body(body)).await.status, 204);
     assert_eq!(proxied.vault.last().body, format!("{{\"lease_id\":\"{id}\"}}"));
     assert_ne!(lease(&proxied.get("database/creds/dev").await), id);
 }
 
 async fn login(proxied: &Proxied) -> Value {
     let body = json!({ "role": "dev", "jwt": "a.b.c" }).to_string();
-    told(proxied.request("POST", "auth/azure/login").body(body)).await.json()["auth"].clone()
+    fetch(proxied.request("POST", "auth/azure/login").body(body)).await.json()["auth"].clone()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_token_that_was_revoked_by_its_accessor_or_by_itself_is_not_given_again() {
+async fn a_token_that_was_revoked_by_accessor_or_by_itself_is_not_served() {
     let world = World::new(Role { max_ttl: None, ..Role::default() });
     let mut session = world.start();
     session.serving().await;
@@ -139,43 +139,43 @@ async fn a_token_that_was_revoked_by_its_accessor_or_by_itself_is_not_given_agai
     let first = login(&proxied).await;
     assert_eq!(of(&login(&proxied).await), of(&first), "it is shared");
     let creds =
-        async |token: &str| told(proxied.request("GET", "database/creds/dev").header("x-vault-token", token)).await;
+        async |token: &str| fetch(proxied.request("GET", "database/creds/dev").header("x-vault-token", token)).await;
     let id = lease(&creds(&of(&first)).await);
     assert_eq!(lease(&creds(&of(&first)).await), id);
     let body = json!({ "accessor": first["accessor"] }).to_string().replace('-', "\\u002d");
-    assert_eq!(told(proxied.request("POST", "auth/token/revoke-accessor").body(body)).await.status, 204);
+    assert_eq!(fetch(proxied.request("POST", "auth/token/revoke-accessor").body(body)).await.status, 204);
     let second = login(&proxied).await;
     assert_ne!(of(&second), of(&first));
     assert_eq!(creds(&of(&first)).await.status, 403, "and what it had got ends with it");
 
     let revoke = proxied.request("POST", "auth/token/revoke-self").header("x-vault-token", of(&second));
-    assert_eq!(told(revoke).await.status, 204);
+    assert_eq!(fetch(revoke).await.status, 204);
     let third = login(&proxied).await;
     assert_ne!(of(&third), of(&second));
     let bearer = format!("Bearer {}", of(&third));
     let revoke = proxied.request("PUT", "auth/token/revoke-self").header("authorization", bearer);
-    assert_eq!(told(revoke).await.status, 204);
+    assert_eq!(fetch(revoke).await.status, 204);
     assert_ne!(of(&login(&proxied).await), of(&third));
 }
 
 #[tokio::test]
-async fn an_accessor_that_nobody_here_knows_ends_what_callers_own_tokens_have_got() {
+async fn the_revocation_of_an_unknown_accessor_invalidates_the_callers_entries() {
     for (status, stays) in [(204, false), (400, true)] {
         let proxied = in_front_of_leases(status);
         let mine = async || {
             let request = proxied.request("GET", "database/creds/dev").header("x-vault-token", "mine");
-            lease(&told(request).await)
+            lease(&fetch(request).await)
         };
         let (ours, theirs) = (lease(&proxied.get("database/creds/dev").await), mine().await);
         let body = json!({ "accessor": "somebody" }).to_string();
-        told(proxied.request("POST", "auth/token/revoke-accessor").body(body)).await;
+        fetch(proxied.request("POST", "auth/token/revoke-accessor").body(body)).await;
         assert_eq!(lease(&proxied.get("database/creds/dev").await), ours, "the session's own is looked after");
         assert_eq!(mine().await == theirs, stays, "{status}");
     }
 }
 
 #[tokio::test]
-async fn an_answer_that_was_under_way_during_a_write_or_a_revocation_is_not_kept() {
+async fn responses_under_way_during_a_write_or_a_revocation_are_not_cached() {
     for (path, method, change) in [
         ("secret/data/web", "POST", "secret/data/web"),
         ("database/creds/dev", "PUT", "sys/leases/revoke-prefix/database/creds"),
@@ -193,7 +193,7 @@ async fn an_answer_that_was_under_way_during_a_write_or_a_revocation_is_not_kept
             }
             // Only the read is held from here on.
             proxied.vault.holds(Arc::new(Semaphore::new(100)));
-            assert!(told(proxied.request(method, change).body("{}")).await.status < 300);
+            assert!(fetch(proxied.request(method, change).body("{}")).await.status < 300);
             let later = proxied.get(path).await;
             assert_eq!((later.status, later.cache()), (200, "MISS"), "{path}: who asks after it does not follow");
             gate.add_permits(1);

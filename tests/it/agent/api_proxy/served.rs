@@ -1,4 +1,4 @@
-//! The API proxy as the agent serves it: from a configuration, over a reload, with many callers.
+//! The API proxy of a running agent: from a configuration, over a reload, with many callers.
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -64,7 +64,7 @@ fn a_thousand_idle_connections_take_bounded_memory() {
     });
 }
 
-/// A connection that has asked once, and stays.
+/// A connection that stays open after one request.
 fn kept(socket: &Path) -> UnixStream {
     let mut stream = UnixStream::connect(socket).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();

@@ -1,4 +1,4 @@
-//! A server that takes requests and answers none: after one time-out callers are given what is kept at once.
+//! A server that accepts requests and never responds: after one time-out callers get stale entries at once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +9,7 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use crate::harness::scripted::reply;
-use crate::harness::vault::{Proxied, cache, told};
+use crate::harness::vault::{Proxied, cache, fetch};
 
 const HOUR: Duration = Duration::from_hours(1);
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -63,7 +63,7 @@ async fn after_one_time_out_callers_get_what_is_kept_at_once_and_one_probe_at_a_
 }
 
 #[tokio::test]
-async fn who_must_have_it_anew_waits_for_a_server_that_gives_no_answer() {
+async fn no_cache_requests_wait_for_an_unresponsive_server() {
     let proxied = Proxied::with(|options, _| {
         options.cache = Some(cache(Duration::ZERO, HOUR));
         options.response_timeout = Duration::from_millis(500);
@@ -72,7 +72,7 @@ async fn who_must_have_it_anew_waits_for_a_server_that_gives_no_answer() {
     proxied.vault.holds(Arc::new(Semaphore::new(0)));
     assert_eq!(proxied.get("secret/data/a").await.cache(), "STALE");
     let started = Instant::now();
-    let anew = told(proxied.request("GET", "secret/data/a").header("cache-control", "no-cache")).await;
+    let anew = fetch(proxied.request("GET", "secret/data/a").header("cache-control", "no-cache")).await;
     assert!(started.elapsed() >= Duration::from_millis(500), "{anew:?}");
     assert_eq!(proxied.get("secret/data/other").await.status, 504, "nothing is kept of it");
 }

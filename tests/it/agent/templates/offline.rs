@@ -25,7 +25,7 @@ fn kept() -> (World, tempfile::TempDir) {
 
 fn offline(folder: &tempfile::TempDir) -> OfflineOptions {
     let persist = PersistOptions { file: folder.path().join("web.secrets"), seal: SecretString::from("a key") };
-    OfflineOptions { persist, stale: MINUTE * 60 }
+    OfflineOptions { persist, max_stale_age: MINUTE * 60 }
 }
 
 /// A process that renders a value, a lease and a certificate.
@@ -83,7 +83,7 @@ async fn a_restart_makes_no_lease_and_no_certificate_and_renders_nothing_twice()
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_has_changed_while_the_agent_was_off_is_never_rendered_as_it_was() {
+async fn secrets_that_changed_while_the_agent_was_off_are_never_rendered_stale() {
     let (world, folder) = kept();
     put(&world, "app", json!({ "password": "p1" })).await;
     let before = {
@@ -117,7 +117,7 @@ async fn a_lease_that_was_ended_while_the_agent_was_off_is_not_rendered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_too_old_is_not_used_and_a_file_that_was_changed_is_set_aside() {
+async fn saved_secrets_that_are_too_old_or_tampered_with_are_not_used() {
     let (world, folder) = kept();
     put(&world, "app", json!({ "password": "p1" })).await;
     drop(start(&world, &folder).await);

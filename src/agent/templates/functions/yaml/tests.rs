@@ -3,11 +3,11 @@ use serde_json::json;
 use super::*;
 
 fn found(yaml: &str) -> Result<Json, String> {
-    read(yaml).map(|found| found.0.clone()).map_err(|wrong| wrong.to_string())
+    read(yaml).map(|found| found.0.clone()).map_err(|error| error.to_string())
 }
 
 #[test]
-fn values_have_the_types_that_go_gives_them() {
+fn values_have_the_types_of_gos_library() {
     let check = |yaml: &str, wanted: Json| assert_eq!(found(yaml), Ok(wanted), "{yaml}");
     check("a: [1, two, 'three', \"4\"]", json!({"a": [1, "two", "three", "4"]}));
     check("- ~\n-\n- null\n- true\n- FALSE\n- yes\n- on", json!([null, null, null, true, false, "yes", "on"]));
@@ -32,21 +32,21 @@ fn values_have_the_types_that_go_gives_them() {
 }
 
 #[test]
-fn what_is_no_yaml_or_too_much_is_refused_by_its_line_and_not_by_its_content() {
+fn errors_have_the_line_and_not_the_content() {
     let check = |yaml: &str, wanted: &str| {
         let told = found(yaml).unwrap_err();
         assert!(told.contains(wanted) && !told.contains("canary"), "{told}");
     };
-    check("a: 1\nb: [canary", "no YAML from line");
-    check("canary: 1\ncanary: 2", "line 2 on: a key stands there twice");
-    check("? [a]\n: 1", "a key is no plain text");
-    check("a: &x [*x]", "an alias stands in what it stands for");
-    check("a: *canary", "no YAML from line 1");
-    check("a: !!binary Y2FuYXJ5", "a tag has no meaning here");
-    check("a: !!int canary", "not of the type");
-    check("<<: canary", "is no map");
-    check(&"[".repeat(150), "no YAML");
-    check(&format!("{}{}", "- ".repeat(150), "x"), "too deep");
+    check("a: 1\nb: [canary", "invalid YAML at line");
+    check("canary: 1\ncanary: 2", "line 2: a key is repeated");
+    check("? [a]\n: 1", "a key is not a scalar");
+    check("a: &x [*x]", "an alias refers to a value that contains it");
+    check("a: *canary", "invalid YAML at line 1");
+    check("a: !!binary Y2FuYXJ5", "a tag is not supported");
+    check("a: !!int canary", "not have the type");
+    check("<<: canary", "is not a map");
+    check(&"[".repeat(150), "invalid YAML");
+    check(&format!("{}{}", "- ".repeat(150), "x"), "too deeply");
     let mut laughs = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
     for level in 1..12 {
         let before = format!("*a{}", level - 1);

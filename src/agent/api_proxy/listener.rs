@@ -1,23 +1,23 @@
-//! One listener: who may come in, and what is counted of those who do.
+//! One listener of the API proxy: its guard, its address and its metrics.
 
 use std::net::SocketAddr;
 
 use http::Response;
 use prometheus_client::metrics::counter::Counter;
 
-use super::answer::ProxyBody;
+use super::response::ProxyBody;
 use crate::http::guard::Guard;
 use crate::http::server::{ListenerMetrics, ResponseCounter};
 use crate::metrics::{CacheRequestLabels, LatencyHistogram, ListenerLabel};
 
-/// One listener's guard and counts, each looked up once.
+/// State of one listener. Each metric is looked up once.
 pub(super) struct ProxyListener {
     pub(super) guard: Guard,
-    /// The listener's address, over TCP.
+    /// The address that it is bound to, over TCP.
     pub(super) local: Option<SocketAddr>,
-    pub(super) answers: ResponseCounter,
-    /// Time to the head of the server's answer.
-    pub(super) spent: LatencyHistogram,
+    pub(super) responses: ResponseCounter,
+    /// Time to the head of the server's response, in seconds.
+    pub(super) latency: LatencyHistogram,
     pub(super) replays: Counter,
     pub(super) hits: Counter,
     pub(super) misses: Counter,
@@ -27,19 +27,19 @@ pub(super) struct ProxyListener {
 impl ProxyListener {
     pub(super) fn new(guard: Guard, local: Option<SocketAddr>, listener_metrics: ListenerMetrics) -> Self {
         let label = ListenerLabel { listener: listener_metrics.listener.clone() };
-        let spent = listener_metrics.metrics.proxy_seconds.get_or_create(&label).clone();
+        let latency = listener_metrics.metrics.proxy_seconds.get_or_create(&label).clone();
         let replays = listener_metrics.metrics.proxy_replays.get_or_create(&label).clone();
-        let cached = |outcome| {
+        let cache_counter = |outcome| {
             let label = CacheRequestLabels { listener: listener_metrics.listener.clone(), outcome };
             listener_metrics.metrics.cache_requests.get_or_create(&label).clone()
         };
-        let (hits, misses, stale) = (cached("hit"), cached("miss"), cached("stale"));
-        Self { guard, local, answers: ResponseCounter::new(listener_metrics), spent, replays, hits, misses, stale }
+        let (hits, misses, stale) = (cache_counter("hit"), cache_counter("miss"), cache_counter("stale"));
+        Self { guard, local, responses: ResponseCounter::new(listener_metrics), latency, replays, hits, misses, stale }
     }
 
-    /// Counts an answer.
-    pub(super) fn counted(&self, answer: Response<ProxyBody>) -> Response<ProxyBody> {
-        self.answers.count(answer.status());
-        answer
+    /// Counts a response and returns it.
+    pub(super) fn count(&self, response: Response<ProxyBody>) -> Response<ProxyBody> {
+        self.responses.count(response.status());
+        response
     }
 }

@@ -1,4 +1,4 @@
-//! What an answer of the server holds: plain values, or something that was issued for a time.
+//! Cacheable responses of the server: plain values, or credentials and tokens with a lease.
 
 use std::fmt;
 use std::ops::Range;
@@ -14,22 +14,22 @@ use zeroize::Zeroizing;
 use crate::agent::server_client::SecretLease;
 use crate::agent::token::{ClientToken, Lease};
 
-/// What a path of the server answers with.
+/// Kind of a cacheable response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum EntryKind {
-    /// Values that stay until someone changes them.
+pub(in crate::agent::api_proxy) enum EntryKind {
+    /// Values that stay until they are written.
     Plain,
-    /// Credentials or tokens that are made for who asks, for a time.
+    /// Credentials or tokens that are issued to the requester, with a lease.
     Leased,
 }
 
-/// An answer that is kept. Wiped when it is dropped, shown by nothing.
-pub struct CacheEntry {
+/// The body of a cacheable response. Zeroed on drop; `Debug` prints its length only.
+pub(in crate::agent::api_proxy) struct CacheEntry {
     body: Bytes,
-    /// Where its lifetime stands, and what it is of.
+    /// Position of the lifetime in the body, and the lease.
     lease_ref: Option<(Range<usize>, LeaseRef)>,
-    /// As it was given last, with so many seconds left: within a second it is the same.
-    aged: Mutex<Option<(u64, Bytes)>>,
+    /// The body as it was served last, and its remaining seconds: it is rebuilt once a second at most.
+    served: Mutex<Option<(u64, Bytes)>>,
 }
 
 impl fmt::Debug for CacheEntry {
@@ -38,12 +38,12 @@ impl fmt::Debug for CacheEntry {
     }
 }
 
-/// What was issued.
+/// The lease of an entry.
 #[derive(Debug, Clone)]
 pub(super) enum LeaseRef {
-    /// A secret, by its lease.
+    /// The lease of a secret.
     Secret(SecretLease),
-    /// A token, and its accessor if it has one.
+    /// A token with its lease and its accessor.
     Token(ClientToken, Lease, Option<String>),
 }
 
@@ -57,7 +57,7 @@ impl LeaseRef {
 }
 
 #[derive(Deserialize)]
-struct Answer<'a> {
+struct ResponseFields<'a> {
     #[serde(default)]
     lease_id: Option<String>,
     #[serde(borrow, default)]
@@ -67,13 +67,13 @@ struct Answer<'a> {
     #[serde(borrow, default)]
     data: Option<&'a RawValue>,
     #[serde(borrow, default)]
-    auth: Option<Auth<'a>>,
+    auth: Option<AuthFields<'a>>,
     #[serde(borrow, default)]
     wrap_info: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
-struct Auth<'a> {
+struct AuthFields<'a> {
     #[serde(borrow)]
     client_token: &'a str,
     #[serde(borrow, default)]
@@ -87,61 +87,60 @@ struct Auth<'a> {
 }
 
 impl CacheEntry {
-    /// Takes the body of a good answer, if it is what such a path answers with and may be given again. What is wrapped, or
-    /// ends after a number of uses, is for one reader.
-    pub fn take(kind: EntryKind, body: &[u8]) -> Option<Self> {
-        let answer: Answer<'_> = serde_json::from_slice(body).ok()?;
-        if answer.wrap_info.is_some() {
+    /// Parses the body of a successful response; `None` if it is of another kind, or for one reader only: response-wrapped, or
+    /// a token with a number of uses.
+    pub(in crate::agent::api_proxy) fn parse(kind: EntryKind, body: &[u8]) -> Option<Self> {
+        let response: ResponseFields<'_> = serde_json::from_slice(body).ok()?;
+        if response.wrap_info.is_some() {
             return None;
         }
-        let leased = answer.lease_id.filter(|id| !id.is_empty());
-        let lease_ref = match (kind, answer.auth, leased) {
+        let lease_id = response.lease_id.filter(|id| !id.is_empty());
+        let lease_ref = match (kind, response.auth, lease_id) {
             (EntryKind::Plain, None, None) => {
-                answer.data?;
+                response.data?;
                 None
             }
             (EntryKind::Leased, Some(auth), None) if auth.num_uses == 0 => {
-                let (place, ttl) = lifetime(body, auth.lease_duration?)?;
+                let (position, ttl) = parse_lifetime(body, auth.lease_duration?)?;
                 let token = ClientToken::parse(SecretString::from(auth.client_token))?;
                 let accessor = auth.accessor.filter(|accessor| !accessor.is_empty());
-                Some((place, LeaseRef::Token(token, Lease { ttl, renewable: auth.renewable }, accessor)))
+                Some((position, LeaseRef::Token(token, Lease { ttl, renewable: auth.renewable }, accessor)))
             }
             (EntryKind::Leased, None, Some(id)) => {
-                let (place, ttl) = lifetime(body, answer.lease_duration?)?;
-                let lease = Lease { ttl, renewable: answer.renewable.unwrap_or_default() };
-                Some((place, LeaseRef::Secret(SecretLease { id, lease })))
+                let (position, ttl) = parse_lifetime(body, response.lease_duration?)?;
+                let lease = Lease { ttl, renewable: response.renewable.unwrap_or_default() };
+                Some((position, LeaseRef::Secret(SecretLease { id, lease })))
             }
             _ => return None,
         };
-        Some(Self { body: Bytes::from_owner(Zeroizing::new(body.to_vec())), lease_ref, aged: Mutex::new(None) })
+        Some(Self { body: Bytes::from_owner(Zeroizing::new(body.to_vec())), lease_ref, served: Mutex::new(None) })
     }
 
-    /// The body, its lifetime the one that is left.
-    pub(super) fn body(&self, left: Duration) -> Bytes {
-        let Some((place, _)) = &self.lease_ref else { return self.body.clone() };
-        let seconds = left.as_secs();
-        let mut last = self.aged.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, aged)) = last.as_ref().filter(|(then, _)| *then == seconds) {
-            return aged.clone();
+    /// Returns the body with the remaining lifetime in place of the original one.
+    pub(super) fn body(&self, remaining: Duration) -> Bytes {
+        let Some((position, _)) = &self.lease_ref else { return self.body.clone() };
+        let seconds = remaining.as_secs();
+        let mut served = self.served.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, body)) = served.as_ref().filter(|(then, _)| *then == seconds) {
+            return body.clone();
         }
-        let left = seconds.to_string();
-        let mut aged = Zeroizing::new(Vec::with_capacity(self.body.len() + left.len()));
-        aged.extend_from_slice(&self.body[..place.start]);
-        aged.extend_from_slice(left.as_bytes());
-        aged.extend_from_slice(&self.body[place.end..]);
-        let aged = Bytes::from_owner(aged);
-        *last = Some((seconds, aged.clone()));
-        aged
+        let digits = seconds.to_string();
+        let mut body = Zeroizing::new(Vec::with_capacity(self.body.len() + digits.len()));
+        body.extend_from_slice(&self.body[..position.start]);
+        body.extend_from_slice(digits.as_bytes());
+        body.extend_from_slice(&self.body[position.end..]);
+        let body = Bytes::from_owner(body);
+        *served = Some((seconds, body.clone()));
+        body
     }
 
-    /// What the body holds, to be taken again.
-    pub(super) fn saved(&self) -> Option<(EntryKind, &RawValue)> {
+    /// Returns the kind and the JSON body, from which [`CacheEntry::parse`] makes the entry again.
+    pub(super) fn to_record(&self) -> Option<(EntryKind, &RawValue)> {
         let kind = if self.lease_ref.is_some() { EntryKind::Leased } else { EntryKind::Plain };
         serde_json::from_slice(&self.body).ok().map(|body| (kind, body))
     }
 
-    /// Whether it says the same.
-    pub(super) fn is_same(&self, other: &Self) -> bool {
+    pub(super) fn has_same_body(&self, other: &Self) -> bool {
         self.body == other.body
     }
 
@@ -149,36 +148,36 @@ impl CacheEntry {
         self.lease_ref.as_ref().map(|(_, lease_ref)| lease_ref)
     }
 
-    /// Its size in memory, in bytes.
+    /// Size in memory, in bytes.
     pub(super) fn size(&self) -> usize {
-        // What is issued is there a second time, as it was given last.
+        // A leased body is there a second time, as it was served last.
         self.body.len() * (1 + usize::from(self.lease_ref.is_some())) + size_of::<Self>()
     }
 }
 
-/// Where a number of seconds stands in a body, and how many they are: one at least.
-fn lifetime(body: &[u8], seconds: &RawValue) -> Option<(Range<usize>, Duration)> {
+/// Returns the position of a lifetime in a body, and the lifetime, which is at least a second.
+fn parse_lifetime(body: &[u8], seconds: &RawValue) -> Option<(Range<usize>, Duration)> {
     let text = seconds.get();
     let start = (text.as_ptr() as usize).checked_sub(body.as_ptr() as usize)?;
     let count: u64 = text.parse().ok().filter(|count| *count > 0)?;
-    Some((start..start + text.len(), Duration::from_secs(count).min(LONGEST)))
+    Some((start..start + text.len(), Duration::from_secs(count).min(MAX_TTL)))
 }
 
-/// The longest lease that is taken at its word.
-const LONGEST: Duration = Duration::from_hours(32 * 24);
+/// Bounds a lease, so that times computed from it do not overflow. Vault's default maximum TTL.
+const MAX_TTL: Duration = Duration::from_hours(32 * 24);
 
 #[cfg(test)]
 mod tests {
     use super::EntryKind::{Leased, Plain};
     use super::*;
 
-    fn take(kind: EntryKind, body: &str) -> Option<CacheEntry> {
-        CacheEntry::take(kind, body.as_bytes())
+    fn parse(kind: EntryKind, body: &str) -> Option<CacheEntry> {
+        CacheEntry::parse(kind, body.as_bytes())
     }
 
     #[test]
-    fn only_what_is_issued_or_plain_is_kept() {
-        let check = |kind, body: &str, wanted| assert_eq!(take(kind, body).is_some(), wanted, "{body}");
+    fn only_plain_and_leased_responses_are_cacheable() {
+        let check = |kind, body: &str, wanted| assert_eq!(parse(kind, body).is_some(), wanted, "{body}");
         check(Plain, r#"{"data":{"a":"b"},"lease_id":"","lease_duration":2764800,"auth":null,"wrap_info":null}"#, true);
         check(Plain, r#"{"data":{"a":"b"}}"#, true);
         check(Plain, r#"{"data":null,"auth":null}"#, false);
@@ -196,15 +195,15 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_is_given_again_tells_the_life_that_is_left() {
+    fn a_cached_response_has_the_remaining_lifetime_in_its_body() {
         let secret = r#"{"lease_id":"x/y","lease_duration": 3600 ,"renewable":true,"data":{"lease_duration":5}}"#;
-        let kept = take(Leased, secret).unwrap();
-        assert_eq!(kept.body(Duration::from_secs(59)), secret.replace("3600", "59"));
+        let entry = parse(Leased, secret).unwrap();
+        assert_eq!(entry.body(Duration::from_secs(59)), secret.replace("3600", "59"));
         let token = r#"{"lease_duration":0,"auth":{"client_token":"t","lease_duration":3600}}"#;
-        let kept = take(Leased, token).unwrap();
-        assert_eq!(kept.body(Duration::from_secs(59)), token.replace("3600", "59"));
+        let entry = parse(Leased, token).unwrap();
+        assert_eq!(entry.body(Duration::from_secs(59)), token.replace("3600", "59"));
         let plain = r#"{"lease_duration":2764800,"data":{}}"#;
-        assert_eq!(take(Plain, plain).unwrap().body(Duration::ZERO), plain);
-        assert!(!format!("{kept:?}").contains("client_token"));
+        assert_eq!(parse(Plain, plain).unwrap().body(Duration::ZERO), plain);
+        assert!(!format!("{entry:?}").contains("client_token"));
     }
 }

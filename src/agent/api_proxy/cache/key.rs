@@ -1,4 +1,4 @@
-//! What makes two requests the same: whose they are, method, namespace, path, query and body. No other header.
+//! Cache keys: token, method, namespace, path, query and body of a request, and no other header.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -9,21 +9,20 @@ use percent_encoding::percent_decode;
 use serde::{Deserialize, Serialize};
 use url::form_urlencoded::byte_serialize;
 
-/// TokenScope answer it is: nobody is given what another's token has got.
+/// Token scope of an entry: a response is served only to requests with the same token.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum TokenScope {
-    /// Got with the session's token: for all that the token would be put on for.
+pub(in crate::agent::api_proxy) enum TokenScope {
+    /// Requested with the session's token; shared by all requests that carry it.
     Session,
-    /// Got with a caller's own token, by its hash.
+    /// Requested with a caller's own token; the token's SHA-256.
     Caller([u8; 32]),
-    /// Got without a token, as logins are.
+    /// Requested without a token, as logins are.
     #[serde(rename = "Nobody")]
     Anonymous,
 }
 
 impl TokenScope {
-    /// Of who brings this token.
-    pub fn of(token: &[u8]) -> Self {
+    pub(in crate::agent::api_proxy) fn from_token(token: &[u8]) -> Self {
         Self::Caller(hash(token))
     }
 }
@@ -33,14 +32,14 @@ impl fmt::Debug for TokenScope {
         f.write_str(match self {
             Self::Session => "Session",
             Self::Caller(_) => "Caller",
-            Self::Anonymous => "Nobody",
+            Self::Anonymous => "Anonymous",
         })
     }
 }
 
-/// A request, as far as its answer depends on it.
+/// The parts of a request that its response depends on. Saved entries contain it.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CacheKey {
+pub(in crate::agent::api_proxy) struct CacheKey {
     #[serde(rename = "whose")]
     pub(super) scope: TokenScope,
     text: String,
@@ -49,14 +48,14 @@ pub struct CacheKey {
 
 impl fmt::Debug for CacheKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Key").field("whose", &self.scope).finish_non_exhaustive()
+        f.debug_struct("CacheKey").field("scope", &self.scope).finish_non_exhaustive()
     }
 }
 
 impl Hash for CacheKey {
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write(self.text.as_bytes());
-        // Of what is a hash already, a part tells keys apart.
+        // These are hashes already, of which 8 bytes suffice.
         state.write(self.body.first_chunk::<8>().unwrap_or(&[0; 8]));
         if let TokenScope::Caller(token) = &self.scope {
             state.write(token.first_chunk::<8>().unwrap_or(&[0; 8]));
@@ -65,8 +64,8 @@ impl Hash for CacheKey {
 }
 
 impl CacheKey {
-    /// `path` has its encoding taken off; `namespace` is empty for the root.
-    pub fn new(
+    /// Builds the key of a request. `path` is decoded; `namespace` is empty for the root.
+    pub(in crate::agent::api_proxy) fn new(
         scope: TokenScope,
         method: &Method,
         namespace: &str,
@@ -76,7 +75,7 @@ impl CacheKey {
     ) -> Self {
         let query = query.unwrap_or_default();
         let mut text = String::with_capacity(method.as_str().len() + namespace.len() + path.len() + query.len() + 3);
-        // None of them holds a line end.
+        // None of them contains a newline, so the parts cannot run into each other.
         for part in [method.as_str(), namespace.trim_matches('/'), path] {
             text.push_str(part);
             text.push('\n');
@@ -88,26 +87,25 @@ impl CacheKey {
         Self { scope, text, body }
     }
 
-    /// Its namespace and its path.
-    pub(super) fn place(&self) -> (&str, &str) {
+    pub(super) fn namespace_and_path(&self) -> (&str, &str) {
         let mut lines = self.text.split('\n').skip(1);
         (lines.next().unwrap_or_default(), lines.next().unwrap_or_default())
     }
 
-    /// Its size in memory, in bytes.
+    /// Size in memory, in bytes.
     pub(super) fn size(&self) -> usize {
         self.text.len() + size_of::<Self>()
     }
 }
 
-/// The path of a request with its namespace before it, as the server joins them.
+/// Joins namespace and path as the server does.
 pub(super) fn full_path(namespace: &str, path: &str) -> String {
     let namespace = namespace.trim_matches('/');
     if namespace.is_empty() { path.to_owned() } else { format!("{namespace}/{path}") }
 }
 
-/// Writes a query with its names in order. Of pairs with one name the order stays: servers take the first. Bytes that are no
-/// UTF-8 stay what they are.
+/// Appends a query sorted by name. Pairs of one name keep their order, since servers take the first. Bytes that are not UTF-8
+/// stay as they are.
 fn push_normalized(text: &mut String, query: &str) {
     let decode = |text: &str| percent_decode(text.replace('+', " ").as_bytes()).collect::<Vec<u8>>();
     let pairs = query.split('&').filter(|pair| !pair.is_empty());
@@ -137,22 +135,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_are_the_same_by_what_their_answer_depends_on() {
+    fn requests_with_the_same_response_have_the_same_key() {
         let key = |scope, namespace: &str, path: &str, query: Option<&str>, body: &[u8]| {
             CacheKey::new(scope, &Method::GET, namespace, path, query, body)
         };
         let base = || key(TokenScope::Session, "team", "a/b", Some("x=1&y=2"), b"body");
         assert_eq!(base(), key(TokenScope::Session, "/team/", "a/b", Some("y=2&x=%31"), b"body"));
-        assert_eq!(base().place(), ("team", "a/b"));
-        let of = |query| key(TokenScope::Session, "", "a", Some(query), b"");
-        assert_eq!(of("b=x+y&a=%c3%a9&&c"), of("c=&a=\u{e9}&b=x%20y"));
-        assert_ne!(of("a=1&a=2"), of("a=2&a=1"), "the first counts");
-        assert_ne!(of("a=%ff"), of("a=%fe"));
-        assert_ne!(of("a=%25zz"), of("a=zz"));
-        assert_eq!(of("b=2&a=x y").text, "GET\n\na\na=x+y&b=2", "files of earlier versions hold it so");
+        assert_eq!(base().namespace_and_path(), ("team", "a/b"));
+        let key_of = |query| key(TokenScope::Session, "", "a", Some(query), b"");
+        assert_eq!(key_of("b=x+y&a=%c3%a9&&c"), key_of("c=&a=\u{e9}&b=x%20y"));
+        assert_ne!(key_of("a=1&a=2"), key_of("a=2&a=1"), "the first counts");
+        assert_ne!(key_of("a=%ff"), key_of("a=%fe"));
+        assert_ne!(key_of("a=%25zz"), key_of("a=zz"));
+        assert_eq!(
+            key_of("b=2&a=x y").text,
+            "GET\n\na\na=x+y&b=2",
+            "saved files of earlier versions contain this form"
+        );
         for other in [
             key(TokenScope::Anonymous, "team", "a/b", Some("x=1&y=2"), b"body"),
-            key(TokenScope::of(b"token"), "team", "a/b", Some("x=1&y=2"), b"body"),
+            key(TokenScope::from_token(b"token"), "team", "a/b", Some("x=1&y=2"), b"body"),
             key(TokenScope::Session, "", "a/b", Some("x=1&y=2"), b"body"),
             key(TokenScope::Session, "team", "a/c", Some("x=1&y=2"), b"body"),
             key(TokenScope::Session, "team", "a/b", Some("x=1"), b"body"),
@@ -162,7 +164,7 @@ mod tests {
         ] {
             assert_ne!(base(), other);
         }
-        assert_eq!(TokenScope::of(b"a"), TokenScope::of(b"a"));
-        assert_ne!(TokenScope::of(b"a"), TokenScope::of(b"b"));
+        assert_eq!(TokenScope::from_token(b"a"), TokenScope::from_token(b"a"));
+        assert_ne!(TokenScope::from_token(b"a"), TokenScope::from_token(b"b"));
     }
 }

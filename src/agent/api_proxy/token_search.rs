@@ -1,4 +1,4 @@
-//! Searches texts for a token.
+//! Searches bytes for a token.
 
 use http::HeaderMap;
 use memchr::memmem::Finder;
@@ -6,30 +6,31 @@ use secrecy::ExposeSecret as _;
 
 use crate::agent::token::Token;
 
-/// A token to search for. Its first bytes are searched by vector instructions, which a longer text is not.
+/// Searches for one token. Finds its first bytes by vector instructions, which the library does not use for longer patterns.
 pub(super) struct TokenFinder<'a> {
     pub(super) token: &'a [u8],
-    start: Finder<'a>,
+    prefix: Finder<'a>,
 }
 
 impl<'a> TokenFinder<'a> {
     pub(super) fn new(token: &'a Token) -> Self {
-        Self::of(token.secret.secret().expose_secret().as_bytes())
+        Self::from_bytes(token.secret.secret().expose_secret().as_bytes())
     }
 
-    fn of(token: &'a [u8]) -> Self {
-        Self { token, start: Finder::new(token.get(..VECTOR_SEARCH_LEN).unwrap_or(token)) }
+    fn from_bytes(token: &'a [u8]) -> Self {
+        Self { token, prefix: Finder::new(token.get(..VECTOR_SEARCH_LEN).unwrap_or(token)) }
     }
 
+    /// Returns true if `text` contains the token.
     pub(super) fn is_in(&self, text: &[u8]) -> bool {
         let mut rest = text;
-        // Most headers are shorter.
+        // Skips most headers, which are shorter.
         while rest.len() >= self.token.len() {
-            let Some(found) = self.start.find(rest).and_then(|at| rest.get(at..)) else { return false };
+            let Some(found) = self.prefix.find(rest).and_then(|at| rest.get(at..)) else { return false };
             if found.starts_with(self.token) {
                 return true;
             }
-            // The next place may overlap with this one.
+            // The next match may overlap with this one.
             rest = found.get(1..).unwrap_or_default();
         }
         false
@@ -39,16 +40,16 @@ impl<'a> TokenFinder<'a> {
         headers.values().any(|value| self.is_in(value.as_bytes()))
     }
 
-    /// The length of the longest end of a text that is a beginning of the token, but not all of it.
+    /// Returns the length of the longest suffix of `text` that is a proper prefix of the token.
     pub(super) fn partial_match_len(&self, text: &[u8]) -> usize {
         let (Some(first), most) = (self.token.first(), self.token.len().saturating_sub(1)) else { return 0 };
         let end = text.get(text.len().saturating_sub(most)..).unwrap_or_default();
-        let begun = memchr::memchr_iter(*first, end).filter_map(|at| end.get(at..));
-        begun.into_iter().find(|end| self.token.starts_with(end)).map_or(0, <[u8]>::len)
+        let starts = memchr::memchr_iter(*first, end).filter_map(|at| end.get(at..));
+        starts.into_iter().find(|end| self.token.starts_with(end)).map_or(0, <[u8]>::len)
     }
 }
 
-/// The longest text that the library searches by vector instructions alone, in bytes.
+/// The longest pattern that `memchr` searches by vector instructions alone, in bytes.
 const VECTOR_SEARCH_LEN: usize = 32;
 
 #[cfg(test)]
@@ -56,11 +57,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_is_found_wherever_it_begins_and_its_beginning_at_the_end_is_told() {
+    fn a_token_is_found_at_any_offset_and_a_partial_match_at_the_end_is_measured() {
         let token = b"hvs.hvs.CAESIJ-a-token-that-is-longer-than-32-bytes";
-        let needle = TokenFinder::of(token);
+        let finder = TokenFinder::from_bytes(token);
         let check = |text: &[u8], wanted: (bool, usize)| {
-            let found = (needle.is_in(text), needle.partial_match_len(text));
+            let found = (finder.is_in(text), finder.partial_match_len(text));
             assert_eq!(found, wanted, "{}", String::from_utf8_lossy(text));
         };
         check(b"", (false, 0));

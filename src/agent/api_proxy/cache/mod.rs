@@ -1,0 +1,26 @@
+//! The response cache: plain values for a bounded time, leased ones as long as their lease lives.
+//!
+//! `entry` parses a response, `lru` holds entries and decides on them, `snapshot` is their form in a file; all three are pure.
+//! `singleflight` coalesces equal requests; `renewer` renews leases, removes what ends with the session's token, and saves.
+
+// 0: one entry
+mod key;
+mod entry;
+
+// 1: all entries, in memory and in a file
+mod snapshot;
+mod lru;
+mod singleflight;
+
+// 2: shared by requests and the renewer
+mod store;
+mod renewer;
+
+pub use store::CacheLimits;
+
+pub(super) use entry::{CacheEntry, EntryKind};
+pub(super) use key::{CacheKey, TokenScope};
+pub(super) use lru::CacheHit;
+pub(super) use renewer::{LeaseRenewer, LeaseRenewerDeps};
+pub(super) use singleflight::{FlightResult, JoinOutcome, Leader, wait_for_result};
+pub(super) use store::{BufferedResponse, Cache, Invalidate};

@@ -1,0 +1,284 @@
+//! Renews the leases in the cache, removes entries that end with the session's token, and saves the entries to a file.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::entry::LeaseRef;
+use super::key::{CacheKey, TokenScope};
+use super::lru::DueRenewal;
+use super::snapshot;
+use super::store::{Cache, CacheState};
+use crate::agent::secrets::{
+    BackgroundWriter, ChangeLevel, EncryptedFile, EncryptedFileError, FailureCause, MAX_CONTENT, PersistOptions,
+    RetryBudget, TokenFingerprint,
+};
+use crate::agent::server_client::{CallError, ServerClient, TokenVerdict};
+use crate::agent::state_file::KeyPurpose;
+use crate::agent::token::{Lease, Token, TokenWatch};
+use crate::backoff::random_unit;
+use crate::credential_watch::{Availability, RefreshSignal};
+
+/// Collaborators of a [`LeaseRenewer`].
+#[derive(Debug, Clone)]
+pub(in crate::agent::api_proxy) struct LeaseRenewerDeps {
+    /// The session's token.
+    pub(in crate::agent::api_proxy) tokens: TokenWatch,
+    /// The session keeps its token over a restart. A derived token is replaced instead, which says nothing about the one before.
+    pub(in crate::agent::api_proxy) outlives_restarts: bool,
+    /// Requests a check by the session after the server refused its token.
+    pub(in crate::agent::api_proxy) session: RefreshSignal,
+    pub(in crate::agent::api_proxy) upstream: ServerClient,
+    /// The namespace that the session logs in to; `None` for the root.
+    pub(in crate::agent::api_proxy) namespace: Option<String>,
+}
+
+/// Background work of one cache.
+#[derive(Debug)]
+pub(in crate::agent::api_proxy) struct LeaseRenewer {
+    cache: Cache,
+    state: Arc<CacheState>,
+    deps: LeaseRenewerDeps,
+    token: Option<Arc<Token>>,
+    pace: RetryBudget,
+    renewals: JoinSet<FinishedRenewal>,
+    /// Leases of the previous process that were not renewed yet.
+    unverified: Vec<CacheKey>,
+    file: Option<(EncryptedFile, BackgroundWriter)>,
+    /// The session's last token.
+    fingerprint: Option<TokenFingerprint>,
+}
+
+/// Result of one renewal.
+struct FinishedRenewal {
+    key: CacheKey,
+    /// The cached token renewed itself; otherwise the session's token renewed a secret's lease.
+    by_own_token: bool,
+    result: Result<Lease, CallError>,
+}
+
+impl LeaseRenewer {
+    pub(in crate::agent::api_proxy) fn new(cache: &Cache, deps: LeaseRenewerDeps) -> Self {
+        let state = cache.state();
+        let pace = RetryBudget::new(state.clock.now());
+        Self {
+            cache: cache.clone(),
+            state,
+            deps,
+            token: None,
+            pace,
+            renewals: JoinSet::new(),
+            unverified: Vec::new(),
+            file: None,
+            fingerprint: None,
+        }
+    }
+
+    /// Keeps the entries in a file over restarts. A file is restored only for the same `bound_to`.
+    ///
+    /// # Errors
+    /// The crypto library derives no key from the configured one.
+    pub(in crate::agent::api_proxy) fn with_file(
+        mut self,
+        persist: &PersistOptions,
+        bound_to: &[&str],
+    ) -> Result<Self, EncryptedFileError> {
+        let file = EncryptedFile::new(persist, KeyPurpose::Answers, bound_to)?;
+        self.file = Some((file.clone(), BackgroundWriter::new(file)));
+        self.state.is_persistent.store(true, Ordering::Relaxed);
+        Ok(self)
+    }
+
+    /// Restores the entries of the previous process, so that the first request finds them.
+    pub(in crate::agent::api_proxy) async fn restore(&mut self) {
+        let Some((file, _)) = &self.file else { return };
+        let (now, max_age) = (self.state.clock.now(), self.cache.max_stale_age());
+        let parse = move |json: &[u8]| snapshot::deserialize(json, max_age, now);
+        let Some((fingerprint, restored)) = file.load(parse).await else { return };
+        self.fingerprint = fingerprint;
+        self.unverified =
+            restored.iter().filter(|entry| entry.lease.is_some()).map(|entry| entry.key.clone()).collect();
+        tracing::info!(
+            event = "cache.resumed",
+            answers = restored.len(),
+            "cache entries of the previous process are restored"
+        );
+        let mut lru = self.state.lru();
+        lru.restore(restored, now);
+        self.state.publish_changes(&mut lru);
+    }
+
+    /// Runs until `stop` is cancelled or the session has ended, then saves the entries.
+    pub(in crate::agent::api_proxy) async fn run(mut self, stop: CancellationToken) {
+        self.follow_token();
+        while let Some(true) = stop.run_until_cancelled(self.step()).await {}
+        self.finish().await;
+    }
+
+    /// Waits for the next event and handles it. Returns false once the session has ended.
+    async fn step(&mut self) -> bool {
+        let clock = self.state.clock.clone();
+        let due = self.state.lru().next_due().filter(|_| self.renewals.len() < MAX_RENEWALS);
+        // After a failure, all renewals wait for the back-off: the server is asked once, not once a lease.
+        let due = due.map(|due| if due.boot < self.pace.not_before().boot { self.pace.not_before() } else { due });
+        let write_due = async {
+            match &mut self.file {
+                Some((_, writer)) => writer.wait_until_due(&clock).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            changed = self.deps.tokens.changed() => {
+                if changed.is_err() {
+                    return false;
+                }
+                self.follow_token();
+            }
+            Some(Ok(renewal)) = self.renewals.join_next() => self.record_renewal(&renewal),
+            () = self.state.changed.notified() => self.schedule_changes(),
+            () = clock.sleep_until_some(due) => self.start_renewal(),
+            () = write_due => self.save(),
+        }
+        true
+    }
+
+    /// Removes what ended with the previous token. A token that ends before its time was revoked: then values that it read are
+    /// removed too.
+    fn follow_token(&mut self) {
+        let previous = self.token.take();
+        self.token = match self.deps.tokens.current().availability {
+            Availability::Available(token) => Some(token),
+            Availability::Unavailable { .. } => None,
+        };
+        let now = self.state.clock.now();
+        let mut removed = 0;
+        let mut is_revoked = self.token.is_none()
+            && previous.is_some_and(|previous| previous.expires.is_none_or(|end| !now.until(end).is_zero()));
+        {
+            let mut lru = self.state.lru();
+            if let Some(token) = self.token.as_ref().filter(|_| lru.has_pending()) {
+                let saved = self.fingerprint.as_ref();
+                let is_same = saved.is_some_and(|saved| saved.matches(token));
+                is_revoked = !is_same && self.deps.outlives_restarts && saved.is_some_and(|saved| saved.is_alive(now));
+                removed = lru.resolve_pending(is_same.then_some(token.generation));
+            }
+            let current = self.token.as_ref().map(|token| token.generation);
+            removed += lru.remove_where(|key, _, generation| {
+                (is_revoked && key.scope == TokenScope::Session) || generation.is_some_and(|own| Some(own) != current)
+            });
+            self.state.publish_changes(&mut lru);
+        }
+        let fingerprint = self.token.as_deref().map(TokenFingerprint::new);
+        if fingerprint.is_some() && fingerprint != self.fingerprint {
+            self.fingerprint = fingerprint;
+            self.schedule_write(ChangeLevel::Content);
+        }
+        if removed > 0 {
+            tracing::info!(
+                event = "cache.token.ended",
+                dropped = removed,
+                "cache entries ended with the session's previous token"
+            );
+        }
+    }
+
+    fn start_renewal(&mut self) {
+        let now = self.state.clock.now();
+        let due = {
+            let mut lru = self.state.lru();
+            let due = lru.take_due(now);
+            self.state.publish_changes(&mut lru);
+            due
+        };
+        let Some(DueRenewal { key, lease_ref }) = due else { return };
+        let (upstream, token) = (self.deps.upstream.clone(), self.token.clone());
+        let named = key.namespace_and_path().0.to_owned();
+        let namespace = if named.is_empty() { self.deps.namespace.clone() } else { Some(named) };
+        match (lease_ref, token) {
+            (LeaseRef::Token(own, ..), _) => self.renewals.spawn(async move {
+                let renewed = upstream.renew_self(&own, namespace.as_deref()).await;
+                FinishedRenewal { key, by_own_token: true, result: renewed.map(|renewed| renewed.lease) }
+            }),
+            (LeaseRef::Secret(lease), Some(token)) => self.renewals.spawn(async move {
+                let result = upstream.renew_lease(&token.secret, &lease, namespace.as_deref()).await;
+                FinishedRenewal { key, by_own_token: false, result }
+            }),
+            // Without a token nothing renews it; it is served until another lease is due.
+            (LeaseRef::Secret(_), None) => return self.state.lru().record_renewal(&key, None, now, random_unit()),
+        };
+    }
+
+    fn record_renewal(&mut self, renewal: &FinishedRenewal) {
+        let FinishedRenewal { key, by_own_token, result } = renewal;
+        let now = self.state.clock.now();
+        let mut lru = self.state.lru();
+        let unverified = self.unverified.iter().position(|unverified| unverified == key);
+        match result {
+            Ok(lease) => {
+                self.pace.record_success(now);
+                lru.record_renewal(key, Some(*lease), now, random_unit());
+                unverified.map(|at| self.unverified.swap_remove(at));
+            }
+            Err(error) => {
+                let verdict = error.verdict();
+                tracing::warn!(event = "cache.renewal.failed", %error, "a cached lease could not be renewed");
+                let doubts_session = verdict.suspects_token() && !by_own_token;
+                if doubts_session {
+                    self.deps.session.request();
+                }
+                if verdict.suspects_token() && *by_own_token {
+                    self.unverified.retain(|unverified| unverified != key);
+                    lru.remove(key);
+                } else if verdict == TokenVerdict::Unavailable || doubts_session {
+                    self.pace.record_failure(now, FailureCause::Transient, error.retry_after(), random_unit());
+                    lru.retry_renewal(key, self.pace.not_before());
+                } else if let Some(at) = unverified {
+                    // The lease may have ended while no process renewed it, so it is not served any more.
+                    self.unverified.swap_remove(at);
+                    lru.remove(key);
+                } else {
+                    // The lease lives on and is served; another is requested before it ends.
+                    lru.record_renewal(key, None, now, random_unit());
+                }
+            }
+        }
+        self.state.publish_changes(&mut lru);
+    }
+
+    fn schedule_write(&mut self, changes: ChangeLevel) {
+        if let Some((_, writer)) = &mut self.file {
+            writer.schedule(self.state.clock.now(), changes);
+        }
+    }
+
+    fn schedule_changes(&mut self) {
+        let changes = self.state.lru().changes();
+        self.schedule_write(changes);
+    }
+
+    fn save(&mut self) {
+        let now = self.state.clock.now();
+        let fingerprint = self.fingerprint.clone();
+        if let Some((_, writer)) = &mut self.file {
+            let entries = self.state.lru().entries_to_save(MAX_CONTENT, now);
+            writer.write(move || snapshot::serialize(&entries, fingerprint, now));
+        }
+    }
+
+    /// Saves what was not saved yet.
+    async fn finish(&mut self) {
+        self.schedule_changes();
+        let clock = self.state.clock.clone();
+        let Some((_, writer)) = &mut self.file else { return };
+        if writer.finish_write(&clock).await {
+            self.save();
+            let Some((_, writer)) = &mut self.file else { return };
+            writer.finish_write(&clock).await;
+        }
+    }
+}
+
+/// Bounds the renewals at once.
+const MAX_RENEWALS: usize = 8;

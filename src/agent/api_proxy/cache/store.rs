@@ -1,0 +1,229 @@
+//! The cache that a listener's requests share.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, StatusCode};
+use prometheus_client::metrics::gauge::Gauge;
+use tokio::sync::Notify;
+
+use super::entry::{CacheEntry, LeaseRef};
+use super::key::{CacheKey, TokenScope, full_path};
+use super::lru::{CacheHit, LruCache};
+use super::singleflight::{JoinOutcome, Singleflight};
+use crate::agent::token::Generation;
+use crate::backoff::random_unit;
+use crate::clock::Clock;
+use crate::secret;
+
+/// Bounds of a cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CacheLimits {
+    /// Size of all entries, in bytes.
+    pub bytes: usize,
+    /// Age up to which a plain value is served without a request to the server.
+    pub max_age: Duration,
+    /// Age up to which a plain value is served while the server does not respond.
+    pub stale_if_error: Duration,
+}
+
+/// Caches responses. Clones share the entries.
+#[derive(Debug, Clone)]
+pub(in crate::agent::api_proxy) struct Cache(Arc<CacheState>);
+
+#[derive(Debug)]
+pub(super) struct CacheState {
+    pub(super) limits: CacheLimits,
+    pub(super) clock: Clock,
+    lru: Mutex<LruCache>,
+    singleflight: Singleflight<Arc<BufferedResponse>>,
+    /// Wakes the renewer: a lease was inserted, or a change is to be saved.
+    pub(super) changed: Notify,
+    /// The entries are saved to a file.
+    pub(super) is_persistent: AtomicBool,
+    bytes_gauge: Option<Gauge>,
+}
+
+/// A response in memory, shared by all callers that sent the same request at once.
+#[derive(Debug)]
+pub(in crate::agent::api_proxy) struct BufferedResponse {
+    pub(in crate::agent::api_proxy) status: StatusCode,
+    pub(in crate::agent::api_proxy) headers: HeaderMap,
+    pub(in crate::agent::api_proxy) body: Bytes,
+}
+
+/// Entries to invalidate.
+#[derive(Clone)]
+pub(in crate::agent::api_proxy) enum Invalidate<'a> {
+    /// All entries.
+    All,
+    /// Entries in a namespace whose path has this prefix.
+    Path(&'a str, &'a str),
+    /// Entries with this lease, or a lease below it.
+    Lease(&'a str),
+    /// Entries that were requested with this token, and the entry that issued it.
+    Token(&'a [u8]),
+    /// The same by a token's accessor, for tokens that this cache holds.
+    Accessor(&'a str),
+    /// Entries that were requested with callers' own tokens.
+    Callers,
+    /// Leased entries: all, or those of one scope.
+    Leases(Option<TokenScope>),
+}
+
+impl std::fmt::Debug for Invalidate<'_> {
+    /// Prints the kind alone: the values are secret.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::All => "All",
+            Self::Path(..) => "Path",
+            Self::Lease(_) => "Lease",
+            Self::Token(_) => "Token",
+            Self::Accessor(_) => "Accessor",
+            Self::Callers => "Callers",
+            Self::Leases(_) => "Leases",
+        })
+    }
+}
+
+impl Cache {
+    /// Creates an empty cache. `bytes_gauge` shows its size.
+    pub(in crate::agent::api_proxy) fn new(limits: CacheLimits, clock: Clock, bytes_gauge: Option<Gauge>) -> Self {
+        Self(Arc::new(CacheState {
+            limits,
+            clock,
+            lru: Mutex::new(LruCache::new(limits.bytes)),
+            singleflight: Singleflight::new(),
+            changed: Notify::new(),
+            is_persistent: AtomicBool::new(false),
+            bytes_gauge,
+        }))
+    }
+
+    pub(super) fn state(&self) -> Arc<CacheState> {
+        Arc::clone(&self.0)
+    }
+
+    /// Age from which plain values are useless.
+    pub(super) fn max_stale_age(&self) -> Duration {
+        self.0.limits.stale_if_error.max(self.0.limits.max_age)
+    }
+
+    /// Returns the entry for a request, whatever its age.
+    pub(in crate::agent::api_proxy) fn lookup(&self, key: &CacheKey) -> Option<CacheHit> {
+        self.0.lru().lookup(key, self.0.clock.now())
+    }
+
+    /// Returns true if the entry may be served without a request to the server.
+    pub(in crate::agent::api_proxy) fn is_fresh(&self, hit: &CacheHit) -> bool {
+        hit.remaining.is_some() || hit.age <= self.0.limits.max_age
+    }
+
+    /// Returns true if the entry may be served while the server does not respond.
+    pub(in crate::agent::api_proxy) fn is_usable(&self, hit: &CacheHit) -> bool {
+        hit.remaining.is_some() || hit.age <= self.max_stale_age()
+    }
+
+    /// Inserts an entry. `generation` is the login whose token it was requested with.
+    pub(in crate::agent::api_proxy) fn insert(&self, key: CacheKey, entry: CacheEntry, generation: Option<Generation>) {
+        let now = self.0.clock.now();
+        let is_leased = entry.lease_ref().is_some();
+        {
+            let mut lru = self.0.lru();
+            lru.insert(key, entry, generation, now, random_unit());
+            self.0.publish_changes(&mut lru);
+        }
+        if is_leased {
+            self.0.changed.notify_one();
+        }
+    }
+
+    /// Removes the entry for a request.
+    pub(in crate::agent::api_proxy) fn remove(&self, key: &CacheKey) {
+        let mut lru = self.0.lru();
+        lru.remove(key);
+        self.0.publish_changes(&mut lru);
+    }
+
+    /// Joins the request under way for the same key, or starts one.
+    pub(in crate::agent::api_proxy) fn join(&self, key: &CacheKey) -> JoinOutcome<Arc<BufferedResponse>> {
+        self.0.singleflight.join(key)
+    }
+
+    /// Removes the entries of `scope`, and marks requests under way whose response may be one of them as outdated. Returns the
+    /// number of removed entries.
+    pub(in crate::agent::api_proxy) fn invalidate(&self, scope: &Invalidate<'_>) -> usize {
+        if let Invalidate::Accessor(accessor) = scope {
+            self.0.singleflight.mark_outdated(|_| true);
+            let tokens = self.0.lru().tokens_by_accessor(accessor);
+            return tokens.iter().map(|token| self.invalidate(&Invalidate::Token(token.as_bytes()))).sum();
+        }
+        let token_scope = match scope {
+            Invalidate::Token(token) => Some(TokenScope::from_token(token)),
+            _ => None,
+        };
+        let prefix = match scope {
+            Invalidate::Path(namespace, path) => full_path(namespace, path),
+            _ => String::new(),
+        };
+        let has_prefix = |key: &CacheKey| {
+            let (namespace, path) = key.namespace_and_path();
+            full_path(namespace, path).starts_with(&prefix)
+        };
+        // The response to a request under way is unknown: it may be the one with the lease or the token.
+        self.0.singleflight.mark_outdated(|key| match scope {
+            Invalidate::Path(..) => has_prefix(key),
+            Invalidate::Callers => matches!(key.scope, TokenScope::Caller(_)),
+            Invalidate::Leases(Some(scope)) => *scope == key.scope,
+            Invalidate::All
+            | Invalidate::Lease(_)
+            | Invalidate::Token(_)
+            | Invalidate::Accessor(_)
+            | Invalidate::Leases(None) => true,
+        });
+        self.0.remove_where(|key, lease_ref, _| match scope {
+            Invalidate::All => true,
+            Invalidate::Path(..) => has_prefix(key),
+            Invalidate::Callers => matches!(key.scope, TokenScope::Caller(_)),
+            Invalidate::Leases(scope) => lease_ref.is_some() && scope.is_none_or(|scope| scope == key.scope),
+            // Handled above, token by token.
+            Invalidate::Accessor(_) => false,
+            Invalidate::Lease(id) => match lease_ref {
+                Some(LeaseRef::Secret(lease)) => {
+                    lease.id.strip_prefix(id).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+                }
+                _ => false,
+            },
+            Invalidate::Token(token) => {
+                let is_issued =
+                    matches!(lease_ref, Some(LeaseRef::Token(own, ..)) if secret::ct_eq(own.secret(), token));
+                is_issued || token_scope == Some(key.scope)
+            }
+        })
+    }
+}
+
+impl CacheState {
+    pub(super) fn lru(&self) -> MutexGuard<'_, LruCache> {
+        self.lru.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Updates the gauge, and wakes the renewer if there is more to save.
+    pub(super) fn publish_changes(&self, lru: &mut LruCache) {
+        if self.is_persistent.load(Ordering::Relaxed) && lru.report_changes() {
+            self.changed.notify_one();
+        }
+        if let Some(gauge) = &self.bytes_gauge {
+            gauge.set(i64::try_from(lru.bytes()).unwrap_or(i64::MAX));
+        }
+    }
+
+    fn remove_where(&self, matches: impl Fn(&CacheKey, Option<&LeaseRef>, Option<Generation>) -> bool) -> usize {
+        let mut lru = self.lru();
+        let removed = lru.remove_where(matches);
+        self.publish_changes(&mut lru);
+        removed
+    }
+}

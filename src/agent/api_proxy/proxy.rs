@@ -1,0 +1,212 @@
+//! An API proxy: its parts, built from options, and its background work.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use http::Request;
+use hyper::body::Incoming;
+use tokio::sync::{Semaphore, mpsc};
+use tokio_util::sync::CancellationToken;
+
+use super::cache::{Cache, LeaseRenewer, LeaseRenewerDeps};
+use super::leak_filter::LeakFilter;
+use super::options::{ApiProxyOptions, CacheOptions};
+use super::probe::{self, Probe};
+use super::response::ProxyBody;
+use super::response_cache::ResponseCache;
+use super::router::ProxyRouter;
+use super::send::RequestSender;
+use super::server_dialect::ServerDialect;
+use super::session_token::SessionToken;
+use super::token_recovery::TokenRecovery;
+use crate::agent::secrets::{DerivedTokenOptions, EncryptedFileError};
+use crate::agent::server_client::{self, ServerClient};
+use crate::agent::token::TokenWatch;
+use crate::clock::Clock;
+use crate::credential_watch::RefreshSignal;
+use crate::http::client;
+use crate::http::guard;
+use crate::http::reverse_proxy::{self, Forwarder, UpstreamTarget, UpstreamTargetError};
+use crate::http::server::{ListenerMetrics, Peer, ResponseFuture};
+use crate::metrics;
+
+/// Collaborators of one API proxy.
+#[derive(Debug, Clone)]
+pub struct ApiProxyDeps {
+    /// Compares the current time with the end of tokens.
+    pub clock: Clock,
+    /// The session's token.
+    pub watch: TokenWatch,
+    /// Requests a check by the session after the server refused the token.
+    pub refresh_signal: RefreshSignal,
+    /// The server that the session logs in to.
+    pub upstream: server_client::ServerClientOptions,
+    /// The namespace that the session logs in to; `None` for the root.
+    pub namespace: Option<String>,
+    /// Metrics, and the listener's name in them.
+    pub listener_metrics: ListenerMetrics,
+    /// Options of the token that stands in for the session's; another one is created at each start.
+    pub derived_token: Option<DerivedTokenOptions>,
+    /// Names of the session and of its login. Entries of the previous process are restored only for the same names.
+    pub bound_to: Vec<String>,
+}
+
+/// The API of one session's server. Clones share its connections.
+#[derive(Debug, Clone)]
+pub struct ApiProxy {
+    router: Arc<ProxyRouter>,
+    /// Taken when the background work starts.
+    cache_tasks: Arc<Mutex<Option<CacheTasks>>>,
+}
+
+/// Background work of a cache.
+#[derive(Debug)]
+struct CacheTasks {
+    renewer: LeaseRenewer,
+    probes: mpsc::Receiver<Probe>,
+}
+
+impl ApiProxy {
+    /// Builds a proxy and reads the certificate files that the server's options name. Connects to nothing.
+    ///
+    /// # Errors
+    /// A file is unusable, or the server's address has no host.
+    pub fn build(options: ApiProxyOptions, deps: ApiProxyDeps) -> Result<Self, BuildError> {
+        let UpstreamTarget { target, tls, host, prefix } = UpstreamTarget::resolve(&deps.upstream.client)?;
+        let label = metrics::ListenerLabel { listener: deps.listener_metrics.listener.clone() };
+        let built_cache = match &options.cache {
+            None => None,
+            Some(cache_options) => {
+                let bytes = deps.listener_metrics.metrics.cache_bytes.get_or_create(&label).clone();
+                let cache = Cache::new(cache_options.limits, deps.clock.clone(), Some(bytes));
+                let renewer = build_renewer(&cache, cache_options, &deps)?;
+                Some((cache, cache_options.clone(), renewer))
+            }
+        };
+        let ApiProxyDeps { clock, watch, refresh_signal, upstream, namespace, listener_metrics, .. } = deps;
+        let forwarder = Forwarder::new(reverse_proxy::ForwarderOptions {
+            target,
+            tls,
+            connections: options.connections,
+            idle: IDLE_TIMEOUT,
+            connect_timeout: upstream.client.connect_timeout,
+            body_idle: None,
+        });
+        let leaks = listener_metrics.metrics.proxy_leaks.get_or_create(&label).clone();
+        let leak_filter = LeakFilter::new(upstream.name.clone(), leaks);
+        let dialect = ServerDialect::new(upstream.kind, upstream.name, host, prefix, namespace.as_deref());
+        let tokens = TokenRecovery::new(SessionToken::new(watch, clock.clone()), refresh_signal, clock);
+        let sender = Arc::new(RequestSender::new(dialect, tokens, forwarder, leak_filter, options.response_timeout));
+        let (probes, queue) = mpsc::channel(1);
+        let (cache, cache_tasks) = match built_cache {
+            None => (None, None),
+            Some((cache, cache_options, renewer)) => {
+                let (sender, probe_permit) = (Arc::clone(&sender), Arc::new(Semaphore::new(1)));
+                let cache = ResponseCache { cache, options: cache_options, sender, probes, probe_permit };
+                (Some(Arc::new(cache)), Some(CacheTasks { renewer, probes: queue }))
+            }
+        };
+        let router = Arc::new(ProxyRouter { options, sender, cache });
+        Ok(Self { router, cache_tasks: Arc::new(Mutex::new(cache_tasks)) })
+    }
+
+    /// Builds the service of one listener, bound to `address` (`None` for a unix socket), for
+    /// [`crate::http::server::Listener::serve`].
+    pub fn service(
+        &self,
+        access: guard::GuardOptions,
+        address: Option<SocketAddr>,
+        listener_metrics: ListenerMetrics,
+    ) -> impl Fn(Peer, Request<Incoming>) -> ResponseFuture<ProxyBody> + Clone + Send + 'static {
+        Arc::clone(&self.router).service(access, address, listener_metrics)
+    }
+
+    /// Restores the cache of the previous process. Call it before the first request is served.
+    pub async fn restore_cache(&self) {
+        let Some(mut tasks) = self.cache_tasks().take() else { return };
+        tasks.renewer.restore().await;
+        *self.cache_tasks() = Some(tasks);
+    }
+
+    /// Renews the cache's leases and runs its probes until `stop` is cancelled. Returns at once the second time, or without a
+    /// cache.
+    pub async fn run_cache(&self, stop: CancellationToken) {
+        let tasks = self.cache_tasks().take();
+        if let Some(CacheTasks { renewer, probes }) = tasks {
+            tokio::join!(renewer.run(stop.clone()), probe::run(probes, stop));
+        }
+    }
+
+    fn cache_tasks(&self) -> MutexGuard<'_, Option<CacheTasks>> {
+        self.cache_tasks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn build_renewer(cache: &Cache, options: &CacheOptions, deps: &ApiProxyDeps) -> Result<LeaseRenewer, BuildError> {
+    let upstream = ServerClient::build(&deps.upstream)?;
+    let rules = rules_binding(options, deps.derived_token.as_ref());
+    let mut bound_to: Vec<&str> = deps.bound_to.iter().map(String::as_str).collect();
+    bound_to.extend([upstream.address(), &deps.listener_metrics.listener, &rules]);
+    let renewer_deps = LeaseRenewerDeps {
+        tokens: deps.watch.clone(),
+        outlives_restarts: deps.derived_token.is_none(),
+        session: deps.refresh_signal.clone(),
+        upstream: upstream.clone(),
+        namespace: deps.namespace.clone(),
+    };
+    let renewer = LeaseRenewer::new(cache, renewer_deps);
+    Ok(match &options.persist {
+        Some(persist) => renewer.with_file(persist, &bound_to)?,
+        None => renewer,
+    })
+}
+
+/// Returns the text that binds saved entries to the rules that they were saved under. It is part of the file's key, so its form
+/// must stay as it was in earlier versions.
+fn rules_binding(options: &CacheOptions, derived_token: Option<&DerivedTokenOptions>) -> String {
+    let derived_token = match derived_token {
+        None => "None".to_owned(),
+        Some(DerivedTokenOptions { policies, ttl, num_uses }) => {
+            format!("Some(ChildOptions {{ policies: {policies:?}, ttl: {ttl:?}, num_uses: {num_uses} }})")
+        }
+    };
+    format!("{:?} {:?} {derived_token}", options.values, options.leases)
+}
+
+/// Error of [`ApiProxy::build`].
+#[derive(Debug, thiserror::Error)]
+pub enum BuildError {
+    /// The forwarder has no target, or its TLS options are unusable.
+    #[error(transparent)]
+    UpstreamTarget(#[from] UpstreamTargetError),
+    /// The client that renews the cache's leases cannot be built.
+    #[error(transparent)]
+    Client(#[from] client::BuildError),
+    /// The file that keeps the cache over a restart has no usable key.
+    #[error(transparent)]
+    File(#[from] EncryptedFileError),
+}
+
+/// Time that an idle connection to the server is kept: less than the usual load balancer's.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agent::api_proxy::cache::CacheLimits;
+    use crate::agent::api_proxy::rules::Rule;
+
+    #[test]
+    fn the_binding_of_saved_entries_keeps_the_form_of_earlier_versions() {
+        let rules = |text: &str| vec![Rule::parse(text).unwrap()];
+        let limits = CacheLimits { bytes: 1, max_age: Duration::ZERO, stale_if_error: Duration::ZERO };
+        let (values, leases) = (rules("GET secret/+/a"), rules("aws/creds/*"));
+        let options = CacheOptions { limits, values, leases, persist: None };
+        let binding = r#"[Rule { methods: 1, segments: [Named("secret"), Any, Named("a")], start: "secret/", open: false }] [Rule { methods: 127, segments: [Named("aws"), Named("creds"), Rest("")], start: "aws/creds/", open: true }] "#;
+        assert_eq!(rules_binding(&options, None), format!("{binding}None"));
+        let child = DerivedTokenOptions { policies: vec!["web".to_owned()], ttl: Duration::from_hours(1), num_uses: 0 };
+        let derived = r#"Some(ChildOptions { policies: ["web"], ttl: 3600s, num_uses: 0 })"#;
+        assert_eq!(rules_binding(&options, Some(&child)), format!("{binding}{derived}"));
+    }
+}

@@ -1,0 +1,241 @@
+//! Routes a request: guard, path, rules, token, then the cache or the server.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use http::{Request, Response, StatusCode};
+use hyper::body::Incoming;
+
+use super::cache::EntryKind;
+use super::listener::ProxyListener;
+use super::options::{ApiProxyOptions, TokenMode};
+use super::path::{ApiPath, PathError};
+use super::query::Query;
+use super::request_body::CallerBody;
+use super::request_headers::RequestHeaders;
+use super::response::{ProxyBody, error_response, local_response};
+use super::response_cache::{ResponseCache, is_write};
+use super::rules::{Operation, OperationError, RuleViolation};
+use super::send::RequestSender;
+use super::server_dialect::ForwardOptions;
+use super::{cache_clear, namespace};
+use crate::agent::json_response;
+use crate::http::guard::{self, Guard};
+use crate::http::server::{Caller, ListenerMetrics, Peer, ResponseFuture};
+
+/// Routes the requests of one session's listeners.
+#[derive(Debug)]
+pub(super) struct ProxyRouter {
+    pub(super) options: ApiProxyOptions,
+    pub(super) sender: Arc<RequestSender>,
+    pub(super) cache: Option<Arc<ResponseCache>>,
+}
+
+/// Handling of an admitted request.
+enum ProxyRoute<'a> {
+    /// Clears the cache.
+    ClearCache(&'a Arc<ResponseCache>),
+    /// Forwards the request as it streams in.
+    Forward(ForwardOptions),
+    /// Responds from the cache.
+    Cached(ForwardOptions, &'a Arc<ResponseCache>, EntryKind, ApiPath<'a>, RequestHeaders<'a>),
+    /// Forwards a write, then invalidates the cache below its path.
+    Write(ForwardOptions, &'a Arc<ResponseCache>, ApiPath<'a>),
+}
+
+impl ProxyRouter {
+    /// Builds the service of one listener, bound to `address` (`None` for a unix socket), for
+    /// [`crate::http::server::Listener::serve`].
+    pub(super) fn service(
+        self: Arc<Self>,
+        access: guard::GuardOptions,
+        address: Option<SocketAddr>,
+        listener_metrics: ListenerMetrics,
+    ) -> impl Fn(Peer, Request<Incoming>) -> ResponseFuture<ProxyBody> + Clone + Send + 'static {
+        let guard = Guard::new(access, address, Some(listener_metrics.clone())).with_bodies(u64::MAX);
+        let guard = if self.options.request_header { guard } else { guard.without_request_header() };
+        let listener = Arc::new(ProxyListener::new(guard, address, listener_metrics));
+        move |peer, request| self.respond(&listener, &peer, request)
+    }
+
+    /// Routes by the head alone and responds to cache hits at once. Only other requests get a future, each route one of its own
+    /// size.
+    fn respond(
+        self: &Arc<Self>,
+        listener: &Arc<ProxyListener>,
+        peer: &Peer,
+        request: Request<Incoming>,
+    ) -> ResponseFuture<ProxyBody> {
+        let route = match self.route(listener, peer, &request) {
+            Ok(route) => route,
+            Err(response) => return ResponseFuture::ready(listener.count(*response)),
+        };
+        if let ProxyRoute::Cached(options, cache, _, path, headers) = &route
+            && let Some(response) = cache.lookup(listener, *options, (path.without_trailing_slash(), headers), &request)
+        {
+            return ResponseFuture::ready(listener.count(response));
+        }
+        let (sender, listener) = (Arc::clone(&self.sender), Arc::clone(listener));
+        match route {
+            ProxyRoute::Forward(options) => {
+                let (parts, body) = request.into_parts();
+                let body = CallerBody::Streaming(body);
+                let Ok(token) = sender.current_token(options) else {
+                    return ResponseFuture::waiting(async move {
+                        listener.count(sender.prepare_and_forward(&listener, options, parts, body).await.0)
+                    });
+                };
+                match sender.prepare(options, &parts, body, token) {
+                    Ok(prepared) => {
+                        ResponseFuture::waiting(
+                            async move { listener.count(sender.forward(&listener, prepared).await.0) },
+                        )
+                    }
+                    Err(response) => ResponseFuture::ready(listener.count(*response)),
+                }
+            }
+            ProxyRoute::Cached(options, cache, kind, path, _) => {
+                let (cache, path) = (Arc::clone(cache), path.into_owned());
+                let (parts, body) = request.into_parts();
+                ResponseFuture::waiting(async move {
+                    let path = path.without_trailing_slash();
+                    listener.count(cache.respond(&listener, (options, kind), path, parts, body).await)
+                })
+            }
+            ProxyRoute::Write(options, cache, path) => {
+                let (cache, path) = (Arc::clone(cache), path.into_owned());
+                let (parts, body) = request.into_parts();
+                ResponseFuture::waiting(async move {
+                    listener.count(cache.forward_write(&listener, options, &path, parts, body).await)
+                })
+            }
+            ProxyRoute::ClearCache(cache) => {
+                let cache = Arc::clone(cache);
+                let (parts, body) = request.into_parts();
+                ResponseFuture::waiting(async move { listener.count(cache_clear::clear(&cache, &parts, body).await) })
+            }
+        }
+    }
+
+    /// Chooses the route of a request.
+    ///
+    /// # Errors
+    /// The request is refused: the response for the caller.
+    fn route<'a>(
+        &'a self,
+        listener: &ProxyListener,
+        peer: &Peer,
+        request: &'a Request<Incoming>,
+    ) -> Result<ProxyRoute<'a>, Box<Response<ProxyBody>>> {
+        let refuse = |status, message: &str| Err(Box::new(error_response(status, message)));
+        let caller = match listener.guard.admit(peer, request) {
+            Ok(caller) => caller,
+            Err(refusal) => return Err(Box::new(local_response(json_response::rejected(&refusal)))),
+        };
+        if let Some(cache) = &self.cache
+            && cache_clear::PATHS.contains(&request.uri().path())
+        {
+            return Ok(ProxyRoute::ClearCache(cache));
+        }
+        let path = match ApiPath::parse(request.uri().path()) {
+            Ok(path) => path,
+            Err(PathError::OutsideApi) => return refuse(StatusCode::NOT_FOUND, OUTSIDE_API),
+            Err(PathError::Ambiguous(reason)) => return refuse(StatusCode::BAD_REQUEST, reason),
+        };
+        let query = match Query::parse(request.uri().query()) {
+            Ok(query) => query,
+            Err(reason) => return refuse(StatusCode::BAD_REQUEST, reason),
+        };
+        let operation = match Operation::parse(request.method(), query) {
+            Ok(operation) => operation,
+            Err(OperationError::Query(reason)) => return refuse(StatusCode::BAD_REQUEST, reason),
+            Err(OperationError::Method) => {
+                return refuse(StatusCode::METHOD_NOT_ALLOWED, "the server's API has no such method");
+            }
+        };
+        let headers = RequestHeaders::parse(self.sender.dialect.kind, request.headers());
+        let rule_path = match self.path_with_namespace(&path, &headers, query) {
+            Ok(rule_path) => rule_path,
+            Err((status, reason)) => return refuse(status, reason),
+        };
+        if let Err(violation) = self.options.rules.check(operation, &rule_path) {
+            return refuse(StatusCode::FORBIDDEN, describe_violation(violation));
+        }
+        let is_login = rule_path.is_login();
+        if is_login && !self.options.logins {
+            return refuse(StatusCode::FORBIDDEN, "logins are not allowed through this listener (logins = false)");
+        }
+        let has_listener_key = caller.key_as_token;
+        let has_query_token = self.sender.dialect.has_query_token(request.uri().query());
+        let has_token = headers.has_token(has_listener_key) || has_query_token;
+        let needs_no_token = is_login || UNAUTHENTICATED.contains(&path.without_trailing_slash());
+        let with_session = match self.options.token_mode {
+            // Goes without the session's token, so that it works while there is none.
+            _ if !has_token && needs_no_token => false,
+            TokenMode::Always => true,
+            TokenMode::WhenMissing => !has_token,
+        };
+        if with_session {
+            if let Err(RuleViolation::Protected(name)) = self.options.rules.check_session_token(&rule_path) {
+                return refuse(StatusCode::FORBIDDEN, &describe_protected(name));
+            }
+            if has_query_token {
+                return refuse(StatusCode::BAD_REQUEST, "this listener sets the token; leave ?token= out");
+            }
+        }
+        let returns_token = with_session && RETURNS_TOKEN.iter().any(|lookup| rule_path.names(lookup));
+        tracing::debug!(
+            event = "proxy.request",
+            listener = listener.responses.listener(),
+            method = request.method().as_str(),
+            with_session,
+            uid = peer.uid(),
+            pid = peer.pid(),
+            "a request is forwarded"
+        );
+        let caller = Caller::new(*peer, listener.local);
+        let options = ForwardOptions { caller, with_session, returns_token, has_listener_key };
+        let Some(cache) = &self.cache else { return Ok(ProxyRoute::Forward(options)) };
+        Ok(match cache.options.entry_kind(operation, &path, &headers) {
+            Some(kind) => ProxyRoute::Cached(options, cache, kind, path, headers),
+            None if is_write(request.method()) => ProxyRoute::Write(options, cache, path),
+            None => ProxyRoute::Forward(options),
+        })
+    }
+
+    /// Puts the namespace that the caller names before the path: the server reads the two as one, and so must the rules.
+    fn path_with_namespace<'a>(
+        &self,
+        path: &ApiPath<'a>,
+        headers: &RequestHeaders<'_>,
+        query: Query<'_>,
+    ) -> Result<ApiPath<'a>, (StatusCode, &'static str)> {
+        let dialect = &self.sender.dialect;
+        let named = dialect.named_namespace(headers, query).map_err(|reason| (StatusCode::BAD_REQUEST, reason))?;
+        let Some(named) = named else { return Ok(path.clone()) };
+        let own = dialect.session_namespace();
+        if !self.options.namespaces.permits(own, &named) {
+            return Err((StatusCode::FORBIDDEN, "this listener does not allow that namespace"));
+        }
+        Ok(path.in_namespace(&namespace::prefix(own, &named)))
+    }
+}
+
+/// Paths that the server serves without a token.
+const UNAUTHENTICATED: [&str; 4] = ["sys/health", "sys/init", "sys/leader", "sys/seal-status"];
+
+/// Paths whose response contains the token that the request carries.
+const RETURNS_TOKEN: [&str; 2] = ["auth/token/lookup", "auth/token/lookup-self"];
+
+const OUTSIDE_API: &str = "this listener serves only the server's API below /v1/";
+
+const fn describe_violation(violation: RuleViolation) -> &'static str {
+    match violation {
+        RuleViolation::NotAllowed => "this listener does not allow that path and method",
+        RuleViolation::Denied | RuleViolation::Protected(_) => "this listener denies that path and method",
+    }
+}
+
+fn describe_protected(name: &str) -> String {
+    format!("{name} is not allowed with the agent's token; use your own, or add the path to exempt in the listener")
+}
