@@ -121,7 +121,7 @@ fn put(
     rustix::fs::fchmod(file, Mode::from_raw_mode(attributes.mode & 0o7777))
         .map_err(|errno| at("set the mode of", LET_IT_WRITE)(errno.into()))?;
     file.sync_all().map_err(at("sync the new content of", ROOM))?;
-    temporary.rename_to(name).map_err(at("put the new file in the place of", LET_IT_WRITE))?;
+    temporary.rename_to(name).map_err(at("rename the new file to", LET_IT_WRITE))?;
     folder.sync().map_err(at("sync the folder of", ROOM))
 }
 
@@ -216,7 +216,7 @@ const ATTEMPTS: u32 = 8;
 
 const LET_IT_WRITE: &str = "the agent's user must be able to write in that folder";
 const MAY_CHOWN: &str = "the agent needs CAP_CHOWN to give files away, or must be a member of the group";
-const ROOM: &str = "its file system must have room and work";
+const ROOM: &str = "check its file system for free space and errors";
 
 fn regular_or_absent(folder: &Dir, name: &OsStr, path: &Path) -> Result<Option<Stat>, ReplaceError> {
     let stat = folder.stat(Path::new(name)).map_err(|source| ReplaceError::Step {

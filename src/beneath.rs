@@ -75,7 +75,7 @@ fn walk_beneath(root: OwnedFd, path: &Path) -> io::Result<OwnedFd> {
 }
 
 fn leads_out() -> io::Error {
-    io::Error::new(io::ErrorKind::PermissionDenied, "a symlink on the way leads out of the folder")
+    io::Error::new(io::ErrorKind::PermissionDenied, "a symlink leads out of the folder")
 }
 
 const READ: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);

@@ -98,13 +98,13 @@ pub enum InvalidJwt {
     #[error("it is larger than {MAX_TOKEN} bytes")]
     TooLarge,
     /// Not header, claims and signature.
-    #[error("it is not three parts with dots between them")]
+    #[error("it does not have three parts separated by dots")]
     Parts,
     /// Claims that are not base64url.
     #[error("its claims are not base64url")]
     Encoding,
     /// Claims that are no JSON object.
-    #[error("its claims are no JSON object")]
+    #[error("its claims are not a JSON object")]
     Json,
 }
 

@@ -117,7 +117,7 @@ pub const MAX_TEXT_FILE: u64 = 1024 * 1024;
 
 /// Reason why no secret was read from a file. Never holds the file's content.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot take a secret from {}", path.display())]
+#[error("cannot read a secret from {}", path.display())]
 pub struct SecretFileError {
     path: PathBuf,
     #[source]

@@ -155,8 +155,8 @@ pub enum DirError {
     },
     /// A symlink that could be an attacker's.
     #[error(
-        "the way to {} goes through the symlink {:?}, which others than root could have placed; name the folder that it points to",
-        path.display(), link
+        "{} leads through the symlink {}, which users other than root could have created; use the folder that it points to",
+        path.display(), link.display()
     )]
     Symlink {
         /// The folder.
@@ -173,7 +173,7 @@ pub enum DirError {
         source: io::Error,
     },
     /// Others than its owner may do there what they must not.
-    #[error("{} is open to others than its owner (mode {mode:04o}); chmod {wanted:o} it, or take another folder", path.display())]
+    #[error("{} is accessible to other users (mode {mode:04o}); run `chmod {wanted:o}` on it or use another folder", path.display())]
     Exposed {
         /// The folder.
         path: PathBuf,

@@ -80,10 +80,10 @@ impl std::fmt::Debug for BodyBuffer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BufferFull {
     /// The body is larger than the buffer's limit.
-    #[error("the body is too large to be held")]
+    #[error("the body is too large to buffer")]
     Limit,
     /// The budget is used up by other bodies.
-    #[error("there is no memory left to hold the body")]
+    #[error("no memory is left to buffer the body")]
     Budget,
 }
 
@@ -94,7 +94,7 @@ pub enum FillError<E> {
     #[error("{0}")]
     Full(BufferFull, Bytes),
     /// The body ended early.
-    #[error("the body broke off")]
+    #[error("the body ended early")]
     Broken(E),
 }
 

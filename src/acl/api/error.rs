@@ -196,7 +196,7 @@ impl ApiError {
             Self::MalformedPath => {
                 "Invalid URL path: it has an empty or dotted segment, or a character that cannot be printed"
             }
-            Self::BrowserRequest => "requests from web pages are not served (Origin, Sec-Fetch-*)",
+            Self::BrowserRequest => "requests from web pages are not allowed (Origin, Sec-Fetch-*)",
             Self::HostNotAllowed { allowed } => {
                 return format!("the Host header must be one of {allowed}; add other names to allowed_hosts");
             }

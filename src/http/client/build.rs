@@ -80,28 +80,28 @@ pub enum BuildError {
     #[error(transparent)]
     Certificate(#[from] CertificateError),
     /// Plain HTTP to another machine, or an unknown scheme.
-    #[error("{address} would send secrets in the clear; take https, or http on loopback without a proxy")]
+    #[error("{address} would send secrets in the clear; use https, or http on loopback without a proxy")]
     Plain {
         /// The address without user, path and query.
         address: String,
     },
     /// An address with a user, a query or a fragment, or without a host.
-    #[error("{address} may hold scheme, host, port and path alone")]
+    #[error("{address} may only have scheme, host, port and path")]
     Url {
         /// The address without user, path and query.
         address: String,
     },
     /// The server name is not a host name.
-    #[error("the server name {name:?} is no host name")]
+    #[error("the server name {name:?} is not a host name")]
     ServerName {
         /// The given name.
         name: String,
     },
     /// A proxy connects by name, so the name to verify cannot be another.
-    #[error("a server name and a proxy do not go together; connect directly, or drop the server name")]
+    #[error("a server name cannot be combined with a proxy; connect directly or remove the server name")]
     ServerNameAndProxy,
     /// The proxy's URL is neither http nor https.
-    #[error("the proxy is no http or https URL")]
+    #[error("the proxy is not an http or https URL")]
     Proxy,
     /// The TLS library rejected the settings.
     #[error("cannot set up TLS: {cause}")]

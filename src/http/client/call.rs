@@ -223,7 +223,7 @@ pub enum TransportError {
         cause: String,
     },
     /// The time limit has passed.
-    #[error("no answer from {server} within {} s", after.as_secs_f32())]
+    #[error("no response from {server} within {} s", after.as_secs_f32())]
     TimedOut {
         /// The server.
         server: String,
@@ -231,7 +231,7 @@ pub enum TransportError {
         after: Duration,
     },
     /// The connection ended or did not speak HTTP before the response was complete.
-    #[error("the call to {server} broke off: {cause}")]
+    #[error("the call to {server} failed: {cause}")]
     Broken {
         /// The server.
         server: String,
@@ -239,7 +239,7 @@ pub enum TransportError {
         cause: String,
     },
     /// The response is larger than the limit.
-    #[error("the answer of {server} is larger than {limit} bytes")]
+    #[error("the response of {server} is larger than {limit} bytes")]
     TooLarge {
         /// The server.
         server: String,

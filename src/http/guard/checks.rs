@@ -39,7 +39,7 @@ impl Guard {
             Rules::Probes => {}
             Rules::Local { admit, hosts, common, port, body_bytes, chunked, request_header } => {
                 if request.version() != Version::HTTP_11 {
-                    return refuse(StatusCode::HTTP_VERSION_NOT_SUPPORTED, "version", "HTTP/1.1 is needed");
+                    return refuse(StatusCode::HTTP_VERSION_NOT_SUPPORTED, "version", "HTTP/1.1 is required");
                 }
                 let plain = request.uri().authority().is_none();
                 if !(plain && found.host.is_some_and(|host| common.iter().any(|it| **it == *host.as_bytes()))) {
@@ -88,7 +88,7 @@ impl<'a> GuardHeaders<'a> {
                     }
                 }
                 "connection" if names_end_to_end(value.as_bytes()) => {
-                    let message = "Connection names a header that the request is judged by; leave it out there";
+                    let message = "Connection must not name a header that the request is checked by";
                     return refuse(StatusCode::BAD_REQUEST, "connection", message);
                 }
                 "content-length" => once(&mut found.length, value, "framing", "there is more than one Content-Length")?,
@@ -120,7 +120,7 @@ impl<'a> GuardHeaders<'a> {
 
     fn check_host(&self, uri: &http::Uri, hosts: &BTreeSet<String>, port: Option<u16>) -> Result<(), GuardRejection> {
         let Some(host) = self.host.and_then(|host| host.to_str().ok()) else {
-            return refuse(StatusCode::BAD_REQUEST, "host", "there is no readable Host header");
+            return refuse(StatusCode::BAD_REQUEST, "host", "the Host header is missing or unreadable");
         };
         if !is_allowed_host(host, hosts, port) {
             let hosts: Vec<&str> = hosts.iter().map(String::as_str).collect();
@@ -140,7 +140,7 @@ impl<'a> GuardHeaders<'a> {
 
     fn check_caller_is_no_relay(&self, needed: bool) -> Result<(), GuardRejection> {
         if self.relayed {
-            return refuse(StatusCode::BAD_REQUEST, "forwarded", "a request that a proxy has forwarded is not served");
+            return refuse(StatusCode::BAD_REQUEST, "forwarded", "requests forwarded by a proxy are not allowed");
         }
         match self.request {
             Some(value) if value.as_bytes() == b"true" => Ok(()),
@@ -179,7 +179,7 @@ impl<'a> GuardHeaders<'a> {
 impl AccessMode {
     fn admit(&self, peer: &Peer, own_uid: u32, found: &GuardHeaders<'_>) -> Result<(), GuardRejection> {
         if matches!(peer, Peer::Tcp(address) if !address.ip().is_loopback()) {
-            return refuse(StatusCode::FORBIDDEN, "peer", "callers on this machine alone are served");
+            return refuse(StatusCode::FORBIDDEN, "peer", "only local callers are allowed");
         }
         match (self, peer) {
             (Self::AnyLocalUser, _) => Ok(()),
@@ -190,11 +190,9 @@ impl AccessMode {
                 let text = "this user is neither the agent's, nor root, nor a member of the socket's group";
                 refuse(StatusCode::FORBIDDEN, "peer", text)
             }
-            (Self::SocketPeers, Peer::Tcp(_)) => refuse(
-                StatusCode::FORBIDDEN,
-                "peer",
-                "the callers' user is not known over TCP, and no key is configured",
-            ),
+            (Self::SocketPeers, Peer::Tcp(_)) => {
+                refuse(StatusCode::FORBIDDEN, "peer", "the caller's user is unknown over TCP, and no key is configured")
+            }
             (Self::Key(key), _) => check_key(key, found.key.or(found.token)),
         }
     }
@@ -203,10 +201,10 @@ impl AccessMode {
 fn check_key(key: &SecretString, brought: Option<&[u8]>) -> Result<(), GuardRejection> {
     match brought {
         Some(brought) if secret::ct_eq(key, brought) => Ok(()),
-        Some(_) => refuse(StatusCode::FORBIDDEN, "key", "the key is not this listener's"),
+        Some(_) => refuse(StatusCode::FORBIDDEN, "key", "wrong key for this listener"),
         None => {
             let message =
-                "this listener's key is missing: bring it in X-Keyward-Key, X-Vault-Token or Authorization: Bearer";
+                "this listener requires its key: send it in X-Keyward-Key, X-Vault-Token or Authorization: Bearer";
             refuse(StatusCode::UNAUTHORIZED, "key", message)
         }
     }
@@ -244,7 +242,7 @@ fn once<T>(place: &mut Option<T>, value: T, reason: &'static str, message: &'sta
 }
 
 fn browser<T>() -> Result<T, GuardRejection> {
-    let message = "requests from web pages are not served (Origin, Referer, Cookie, Sec-Fetch-*)";
+    let message = "requests from web pages are not allowed (Origin, Referer, Cookie, Sec-Fetch-*)";
     refuse(StatusCode::FORBIDDEN, "browser", message)
 }
 

@@ -206,7 +206,7 @@ mod tests {
             }
         };
         let own = rustix::process::geteuid().as_raw() + 1000;
-        fill(own, 16, Some("all 16 connections to the upstream that one caller may have are busy")).await;
+        fill(own, 16, Some("all 16 connections to the upstream that one caller may use are busy")).await;
         fill(own + 1, 14, Some("all 32 connections to the upstream are busy")).await;
         fill(own + 2, 0, Some("all 32 connections to the upstream are busy")).await;
         fill(0, 2, Some("all 32 connections to the upstream are busy")).await;

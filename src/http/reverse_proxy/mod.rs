@@ -102,16 +102,16 @@ pub enum ForwardError {
     #[error("all {0} connections to the upstream are busy")]
     Busy(usize),
     /// The caller's own requests held its whole share of connections for the whole wait.
-    #[error("all {0} connections to the upstream that one caller may have are busy")]
+    #[error("all {0} connections to the upstream that one caller may use are busy")]
     ShareBusy(usize),
     /// The connection ended, or the response is not valid HTTP.
-    #[error("the upstream gave no whole answer")]
+    #[error("incomplete or invalid response from the upstream")]
     Connection(#[source] ConnectionError),
     /// The request's body did not arrive completely: the caller's fault.
-    #[error("the request's body did not arrive whole")]
+    #[error("the request body did not arrive completely")]
     RequestBody(#[source] ConnectionError),
     /// The response head did not arrive in time.
-    #[error("the upstream gave no answer within {}", humantime::format_duration(*.0))]
+    #[error("no response from the upstream within {}", humantime::format_duration(*.0))]
     ResponseTimeout(Duration),
 }
 

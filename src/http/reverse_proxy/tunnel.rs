@@ -56,7 +56,7 @@ async fn send_connect<I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         let answer = sender.send_request(request).await.map_err(io::Error::other)?;
         if !answer.status().is_success() {
             let status = answer.status().as_u16();
-            return Err(io::Error::other(format!("the proxy refuses to lead there, with HTTP {status}")));
+            return Err(io::Error::other(format!("the proxy rejected CONNECT with HTTP {status}")));
         }
         hyper::upgrade::on(answer).await.map(TokioIo::new).map_err(io::Error::other)
     };

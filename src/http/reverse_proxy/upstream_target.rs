@@ -115,10 +115,10 @@ fn name(host: &str) -> Result<ServerName<'static>, UpstreamTargetError> {
 #[derive(Debug, thiserror::Error)]
 pub enum UpstreamTargetError {
     /// The address has no host, or none that a certificate could name.
-    #[error("the server's address has no host that could be called")]
+    #[error("the server's address has no usable host")]
     NoHost,
     /// The proxy's URL is neither http nor https.
-    #[error("the proxy on the way to the server is none that can be used")]
+    #[error("the proxy's URL is neither http nor https")]
     Proxy,
     /// A certificate cannot be used.
     #[error(transparent)]

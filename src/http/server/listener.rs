@@ -79,7 +79,7 @@ impl Listener {
     fn adopt(socket: OwnedFd) -> io::Result<Self> {
         use rustix::net::sockopt::{socket_acceptconn, socket_domain, socket_type};
         if socket_type(&socket)? != SocketType::STREAM || !socket_acceptconn(&socket)? {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the socket that was passed accepts no streams"));
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the passed socket does not accept streams"));
         }
         match socket_domain(&socket)? {
             AddressFamily::INET | AddressFamily::INET6 => Self::tcp(std::net::TcpListener::from(socket)),
@@ -89,7 +89,7 @@ impl Listener {
                 listener.set_nonblocking(true)?;
                 Ok(Self { socket: Socket::Unix(UnixListener::from_std(listener)?, group), file: None })
             }
-            _ => Err(io::Error::new(io::ErrorKind::InvalidInput, "the socket that was passed is neither TCP nor unix")),
+            _ => Err(io::Error::new(io::ErrorKind::InvalidInput, "the passed socket is neither TCP nor unix")),
         }
     }
 

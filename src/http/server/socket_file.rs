@@ -143,7 +143,10 @@ fn move_into_place(folder: &Dir, (temporary, name): (&OsStr, &OsStr), path: &Pat
 fn refuse_what_is_not_ours_to_replace(folder: &Dir, name: &OsStr, path: &Path) -> io::Result<()> {
     let Some(stat) = folder.stat(Path::new(name))? else { return Ok(()) };
     if FileType::from_raw_mode(stat.st_mode) != FileType::Socket {
-        return Err(io::Error::new(io::ErrorKind::AlreadyExists, "what is there is not a socket, and is not replaced"));
+        return Err(io::Error::new(
+            io::ErrorKind::AlreadyExists,
+            "the path holds a file that is not a socket; remove it or choose another path",
+        ));
     }
     // Non-blocking: a full queue would block the whole process, forever if the listener is this process.
     let probe = rustix::net::socket_with(

@@ -21,7 +21,7 @@ pub(super) struct TimedBody {
 pub(super) enum BodyError {
     #[error("the body did not arrive within {}", humantime::format_duration(*.0))]
     Late(Duration),
-    #[error("the body did not arrive whole")]
+    #[error("the body did not arrive completely")]
     Broken(#[source] hyper::Error),
 }
 

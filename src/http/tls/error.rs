@@ -38,7 +38,7 @@ pub enum CertificateError {
         path: PathBuf,
     },
     /// The system trusts nobody.
-    #[error("this system has no certificates of authorities; install ca-certificates, or name a file of them")]
+    #[error("this system has no CA certificates; install ca-certificates or name a CA file")]
     NoAuthority,
     /// The library supports no version of TLS.
     #[error("cannot set up TLS")]

@@ -364,7 +364,7 @@ async fn requests_of_web_pages_and_for_foreign_hosts_are_refused() {
         {
             let refused = read(&[header], path).await;
             assert_eq!(refused.status, 403, "{path} {header:?}: {refused:?}");
-            assert!(refused.text.contains("requests from web pages are not served"), "{refused:?}");
+            assert!(refused.text.contains("requests from web pages are not allowed"), "{refused:?}");
         }
         for host in ["evil.example.com", "localhost.evil.example.com", "127.0.0.2", "user@localhost"] {
             let refused = read(&[("Host", host)], path).await;

@@ -271,7 +271,7 @@ async fn a_call_while_the_server_is_away_fails_within_seconds_and_says_why() {
     });
     check(away, "a", 502, "cannot connect").await;
     let silent = Proxied::with(|options, _| options.response_timeout = Duration::from_millis(300));
-    check(silent, "never", 504, "gave no answer within 300ms").await;
+    check(silent, "never", 504, "no response from the upstream within 300ms").await;
     let busy = Proxied::with(|options, upstream| {
         options.connections = 1;
         upstream.client.connect_timeout = Duration::from_millis(300);
@@ -337,5 +337,5 @@ async fn a_server_behind_a_proxy_is_called_through_it() {
     drop(proxied);
     let answer = through("").get("a").await;
     assert_eq!(answer.status, 502);
-    assert!(answer.error().contains("the proxy refuses to lead there, with HTTP 407"), "{answer:?}");
+    assert!(answer.error().contains("the proxy rejected CONNECT with HTTP 407"), "{answer:?}");
 }

@@ -160,9 +160,9 @@ async fn truncated_and_endless_responses_fail_with_distinct_errors() {
     };
     check(whole.as_bytes(), "ok").await;
     for end in [0, 1, whole.len() / 2, whole.len() - 1] {
-        check(&whole.as_bytes()[..end], "broke off").await;
+        check(&whole.as_bytes()[..end], "failed: ").await;
     }
-    check(b"SSH-2.0-OpenSSH_9.2\r\n", "broke off").await;
+    check(b"SSH-2.0-OpenSSH_9.2\r\n", "failed: ").await;
     let endless = format!("HTTP/1.1 200 OK\r\n\r\n{}", "[".repeat(2 * client::MAX_RESPONSE));
     check(endless.as_bytes(), "larger than 1048576 bytes").await;
 }
@@ -351,14 +351,14 @@ fn options_that_would_leak_or_cannot_work_are_refused() {
     let socks = client::ProxyMode::Through("socks5://proxy:1080".parse().unwrap());
     check("https://vault.example", &|options| options.proxy = socks.clone(), "no http or https URL");
     check("http://127.0.0.1:8200", &|options| options.proxy = through.clone(), "in the clear");
-    check("https://user:hunter2@vault.example", &|_| {}, "scheme, host, port and path alone");
-    check("https://vault.example/?token=hunter2", &|_| {}, "scheme, host, port and path alone");
+    check("https://user:hunter2@vault.example", &|_| {}, "may only have scheme, host, port and path");
+    check("https://vault.example/?token=hunter2", &|_| {}, "may only have scheme, host, port and path");
     check(
         "https://vault.example",
         &|options| (options.proxy, options.tls.server_name) = (through.clone(), Some("a".to_owned())),
-        "do not go together",
+        "cannot be combined",
     );
-    check("https://vault.example", &|options| options.tls.server_name = Some("a b".to_owned()), "no host name");
+    check("https://vault.example", &|options| options.tls.server_name = Some("a b".to_owned()), "is not a host name");
     check("https://vault.example", &|options| options.tls.ca_file = Some(empty.clone()), "holds no PEM certificate");
     check("https://vault.example", &|options| options.tls.ca_file = Some("/nowhere".into()), "cannot read /nowhere");
     let none = folder.path().join("none");

@@ -216,7 +216,7 @@ fn what_it_cannot_use_is_told() {
     std::fs::create_dir(&dir).unwrap();
     std::fs::set_permissions(&dir, PermissionsExt::from_mode(0o755)).unwrap();
     let dir_text = dir.to_str().unwrap();
-    check(&["dev", "--once", "--dir", dir_text], &[], "is open to others than its owner (mode 0755)");
+    check(&["dev", "--once", "--dir", dir_text], &[], "is accessible to other users (mode 0755)");
     std::fs::set_permissions(&dir, PermissionsExt::from_mode(0o700)).unwrap();
     check(&["dev", "--once", "--dir", dir_text, "--first-port", "65530"], &[], "do not fit below 65536");
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();

@@ -96,7 +96,7 @@ async fn look_alike_paths_foreign_hosts_and_browsers_are_refused_before_anything
     check(&get("/api/v2/ping").replace("Host: HERE", "Host: app.terraform.io"), 421, "Host header").await;
     check(&get("http://evil.example/api/v2/ping"), 421, "another host").await;
     check(&format!("{}\r\nOrigin: http://HERE", get("/api/v2/ping")), 403, "web pages").await;
-    check(&format!("{}\r\nX-Forwarded-For: 10.0.0.1", get("/api/v2/ping")), 400, "proxy has forwarded").await;
+    check(&format!("{}\r\nX-Forwarded-For: 10.0.0.1", get("/api/v2/ping")), 400, "forwarded by a proxy").await;
     assert!(front.platform.seen().is_empty());
 }
 
@@ -474,7 +474,7 @@ async fn a_platform_behind_a_proxy_is_called_through_it() {
     let answer = through("").get("/api/v2/organizations").await;
     assert_eq!(answer.status(), 502);
     let told = detail(answer).await;
-    assert!(told.contains("the proxy refuses to lead there, with HTTP 407"), "{told}");
+    assert!(told.contains("the proxy rejected CONNECT with HTTP 407"), "{told}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -238,7 +238,7 @@ async fn each_failure_has_its_status_and_its_words() {
     let answer = second.ask(get("/")).await;
     assert_eq!((answer.status, answer.body.as_str()), (503, "all 1 connections to the upstream are busy"));
     let answer = first.answer().await.unwrap();
-    assert_eq!((answer.status, answer.body.as_str()), (504, "the upstream gave no answer within 10s"));
+    assert_eq!((answer.status, answer.body.as_str()), (504, "no response from the upstream within 10s"));
     assert_eq!(second.ask(get("/")).await.body, "quick", "the place is free again");
 }
 
@@ -354,15 +354,16 @@ async fn what_is_no_answer_is_told_and_not_handed_on() {
     let mut caller = scene.connect().await;
     for cause in [
         "its answer is not HTTP/1",
-        "its answer tells no length that could be believed",
-        "its answer is coded for transfer in a way that was not asked for",
-        "it changes the protocol unasked",
-        "it closed the connection",
+        "invalid or contradictory Content-Length in the upstream response",
+        "unsupported Transfer-Encoding in the upstream response",
+        "the upstream switched protocols without a request",
+        "the upstream closed the connection",
     ] {
         let answer = caller.ask(get("/")).await;
         assert_eq!(answer.status, 502);
         assert!(
-            answer.body.starts_with("the upstream gave no whole answer: ") && answer.body.contains(cause),
+            answer.body.starts_with("incomplete or invalid response from the upstream: ")
+                && answer.body.contains(cause),
             "{answer:?}"
         );
     }
@@ -423,7 +424,7 @@ async fn a_body_must_move_while_its_caller_is_waited_for() {
             tokio::time::sleep(Duration::from_secs(5)).await;
         }
         let answer = caller.answer().await.unwrap();
-        let told = "the request's body did not arrive whole: the caller's body came too slowly";
+        let told = "the request body did not arrive completely: the request body arrived too slowly";
         assert_eq!((answer.status, answer.body.as_str()), (408, told));
         assert!((30..=35).contains(&started.elapsed().as_secs()), "{pieces} pieces, {:?}", started.elapsed());
     }

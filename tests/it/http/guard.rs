@@ -142,7 +142,7 @@ async fn a_page_whose_name_was_rebound_to_loopback_gets_nothing() {
     ] {
         scene.refused(&[GET, &format!("Host: {host}"), ASKED, WITH_KEY], 421, "the Host header must be one of").await;
     }
-    scene.refused(&[GET, ASKED, WITH_KEY], 400, "there is no readable Host header").await;
+    scene.refused(&[GET, ASKED, WITH_KEY], 400, "the Host header is missing or unreadable").await;
     scene.refused(&[GET, HOST, HOST, ASKED, WITH_KEY], 400, "more than one Host").await;
     scene.refused(&[GET, HOST, "Host: evil.example", ASKED, WITH_KEY], 400, "more than one Host").await;
     let absolute = "GET http://evil.example/agent/v1/token HTTP/1.1";
@@ -156,10 +156,10 @@ async fn a_page_whose_name_was_rebound_to_loopback_gets_nothing() {
         "Sec-Fetch-Site: same-origin",
         "Sec-Fetch-Mode: no-cors",
     ] {
-        scene.refused(&[GET, HOST, ASKED, WITH_KEY, header], 403, "requests from web pages are not served").await;
+        scene.refused(&[GET, HOST, ASKED, WITH_KEY, header], 403, "requests from web pages are not allowed").await;
     }
     let preflight = ["OPTIONS /agent/v1/token HTTP/1.1", HOST, "Access-Control-Request-Method: GET"];
-    scene.refused(&preflight, 403, "requests from web pages are not served").await;
+    scene.refused(&preflight, 403, "requests from web pages are not allowed").await;
     scene.refused(&["OPTIONS * HTTP/1.1", HOST], 412, "X-Vault-Request: true is missing").await;
 }
 
@@ -182,7 +182,7 @@ async fn what_a_proxy_forwarded_gets_nothing() {
     ] {
         for value in ["192.0.2.1", ""] {
             let header = format!("{name}: {value}");
-            scene.refused(&[GET, HOST, ASKED, WITH_KEY, &header], 400, "a proxy has forwarded").await;
+            scene.refused(&[GET, HOST, ASKED, WITH_KEY, &header], 400, "forwarded by a proxy").await;
         }
     }
 }
@@ -206,12 +206,12 @@ async fn no_path_is_open_without_the_header_and_the_key() {
         scene.refused(&[&line, HOST, WITH_KEY], 412, "the header X-Vault-Request: true is missing").await;
         scene.refused(&[&line, HOST, ASKED, ASKED, WITH_KEY], 400, "more than one X-Vault-Request").await;
         scene.refused(&[&line, HOST, "X-Vault-Request: TRUE", WITH_KEY], 412, "X-Vault-Request must be true").await;
-        scene.refused(&[&line, HOST, ASKED], 401, "this listener's key is missing").await;
-        scene.refused(&[&line, HOST, ASKED, wrong], 403, "the key is not this listener's").await;
+        scene.refused(&[&line, HOST, ASKED], 401, "this listener requires its key").await;
+        scene.refused(&[&line, HOST, ASKED, wrong], 403, "wrong key for this listener").await;
         scene.refused(&[&line, HOST, ASKED, WITH_KEY, wrong], 400, "more than one key").await;
     }
     let in_query = format!("GET /agent/v1/token?key={KEY} HTTP/1.1");
-    scene.refused(&[&in_query, HOST, ASKED], 401, "this listener's key is missing").await;
+    scene.refused(&[&in_query, HOST, ASKED], 401, "this listener requires its key").await;
     assert_eq!(scene.ask(&[GET, HOST, ASKED]).await.header("www-authenticate"), Some("Bearer"));
 }
 
@@ -230,7 +230,7 @@ async fn requests_that_could_be_read_in_two_ways_are_refused() {
         let connection = format!("Connection: {named}");
         scene.refused(&[GET, HOST, ASKED, WITH_KEY, &connection], 400, "Connection names a header").await;
     }
-    scene.refused(&with("GET /agent/v1/token HTTP/1.0", &[]), 505, "HTTP/1.1 is needed").await;
+    scene.refused(&with("GET /agent/v1/token HTTP/1.0", &[]), 505, "HTTP/1.1 is required").await;
     scene.refused(&with("TRACE /agent/v1/token HTTP/1.1", &[]), 405, "CONNECT and TRACE are not served").await;
     scene.refused(&with("CONNECT 127.0.0.1:PORT HTTP/1.1", &[]), 405, "CONNECT and TRACE are not served").await;
     let long = format!("GET /{} HTTP/1.1", "a".repeat(4096));
@@ -255,7 +255,7 @@ async fn requests_that_could_be_read_in_two_ways_are_refused() {
 #[tokio::test]
 async fn without_a_key_loopback_tcp_serves_nobody_unless_the_configuration_says_everybody() {
     let closed = Scene::new(AccessMode::SocketPeers);
-    closed.refused(&[GET, HOST, ASKED], 403, "the callers' user is not known over TCP").await;
+    closed.refused(&[GET, HOST, ASKED], 403, "the caller's user is unknown over TCP").await;
     let open = Scene::new(AccessMode::AnyLocalUser);
     assert_eq!(open.ask(&[GET, HOST, ASKED]).await.json()["token"], CANARY);
     open.refused(&[GET, "Host: evil.example", ASKED], 421, "the Host header must be one of").await;
@@ -267,7 +267,7 @@ async fn each_refusal_is_counted_and_logged_once_and_neither_holds_a_secret() {
     let scene = Scene::with_key();
     let query = "GET /agent/v1/token?session=query-canary HTTP/1.1";
     scene.refused(&[query, "Host: host-canary", ASKED, WITH_KEY], 421, "the Host header must be one of").await;
-    scene.refused(&[GET, HOST, ASKED, "X-Vault-Token: key-canary"], 403, "the key is not this listener's").await;
+    scene.refused(&[GET, HOST, ASKED, "X-Vault-Token: key-canary"], 403, "wrong key for this listener").await;
     scene.refused(&["CANARY /canary HTTP/1.1", HOST], 412, "X-Vault-Request: true is missing").await;
     assert_eq!(scene.ask(&[GET, HOST, ASKED, WITH_KEY]).await.status, 200);
     let lines = log::lines();

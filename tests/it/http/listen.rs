@@ -318,7 +318,7 @@ async fn a_socket_is_not_made_where_a_symlink_of_others_leads() {
     std::os::unix::fs::symlink(&elsewhere, &link).unwrap();
     std::os::unix::fs::lchown(&link, rustix::process::geteuid().is_root().then_some(65534), None).unwrap();
     let error = Listener::bind(&Endpoint::Unix(socket(&link.join("api.sock")))).unwrap_err();
-    assert!(error.to_string().contains("goes through the symlink"), "{error}");
+    assert!(error.to_string().contains("leads through the symlink"), "{error}");
     assert_eq!(std::fs::read_dir(&elsewhere).unwrap().count(), 0);
 }
 
@@ -361,7 +361,7 @@ async fn what_is_not_a_socket_or_belongs_to_a_live_process_is_left_alone() {
     let scene = Scene::new();
     std::fs::write(scene.path(), "precious").unwrap();
     let error = Listener::bind(&scene.endpoint()).unwrap_err();
-    assert_eq!(error.to_string(), "what is there is not a socket, and is not replaced");
+    assert_eq!(error.to_string(), "the path holds a file that is not a socket; remove it or choose another path");
     assert_eq!(std::fs::read_to_string(scene.path()).unwrap(), "precious");
     std::fs::remove_file(scene.path()).unwrap();
 

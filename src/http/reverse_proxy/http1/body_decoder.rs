@@ -41,22 +41,22 @@ pub(super) enum BodyFrame {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ProtocolError {
     /// The head cannot be parsed.
-    #[error("its answer is not HTTP/1 ({0})")]
+    #[error("the upstream response is not HTTP/1 ({0})")]
     Head(httparse::Error),
     /// The head, a chunk's size line or the trailers are too long.
-    #[error("its answer's head or a part's is too long")]
+    #[error("the head, a chunk line or the trailers of the upstream response are too long")]
     TooLong,
     /// `Content-Length` is invalid or contradictory.
-    #[error("its answer tells no length that could be believed")]
+    #[error("invalid or contradictory Content-Length in the upstream response")]
     Length,
     /// The transfer coding was not requested, or does not exist in this version of HTTP.
-    #[error("its answer is coded for transfer in a way that was not asked for")]
+    #[error("unsupported Transfer-Encoding in the upstream response")]
     Coding,
     /// The upstream switched protocols without a request.
-    #[error("it changes the protocol unasked")]
+    #[error("the upstream switched protocols without a request")]
     Protocol,
     /// The chunked coding is invalid.
-    #[error("its answer's chunks are not well formed")]
+    #[error("invalid chunked encoding in the upstream response")]
     Chunks,
 }
 

@@ -63,7 +63,7 @@ impl fmt::Debug for UpstreamConnection {
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectionError {
     /// The upstream closed the connection.
-    #[error("it closed the connection")]
+    #[error("the upstream closed the connection")]
     Closed,
     /// Reading or writing failed.
     #[error("the connection failed")]
@@ -72,16 +72,16 @@ pub enum ConnectionError {
     #[error(transparent)]
     Protocol(#[from] ProtocolError),
     /// The request's body ended early.
-    #[error("the caller's body ended early")]
+    #[error("the request body ended early")]
     RequestBody(#[source] hyper::Error),
     /// The request's body arrived too slowly.
-    #[error("the caller's body came too slowly")]
+    #[error("the request body arrived too slowly")]
     SlowRequestBody,
     /// The response body paused for too long.
-    #[error("nothing more of the body came within {0:?}")]
+    #[error("no more of the response body arrived within {}", humantime::format_duration(*.0))]
     Idle(Duration),
     /// The request's body has another length than its head announces.
-    #[error("the caller's body has another length than was said")]
+    #[error("the request body does not match its Content-Length")]
     Length,
 }
 

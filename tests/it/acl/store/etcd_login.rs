@@ -126,7 +126,7 @@ async fn client_certificate_and_user_of_etcd_can_be_rotated() {
     files.write("password", OTHER_PASSWORD);
     refused(&known, &["check its users and roles", failed]).await;
     std::fs::remove_file(files.path("password")).unwrap();
-    refused(&quick(known.clone()), &["cannot take a secret from", "password"]).await;
+    refused(&quick(known.clone()), &["cannot read a secret from", "password"]).await;
     files.write("password", PASSWORD);
     let elsewhere = EtcdOptions { prefix: "elsewhere/".into(), ..known.clone() };
     refused(&elsewhere, &["check its users and roles", "permission denied"]).await;

@@ -87,7 +87,7 @@ async fn malformed_chunks_are_the_callers_error() {
     let mut caller = Raw::tcp(proxied.address).await;
     let answer = caller.ask(format!("POST /v1/a HTTP/1.1\r\n{HEAD}Transfer-Encoding: chunked\r\n\r\nzz\r\n")).await;
     assert_eq!(answer.status, 400, "{answer:?}");
-    assert!(answer.error().starts_with("the request's body did not arrive whole"), "{answer:?}");
+    assert!(answer.error().starts_with("the request body did not arrive completely"), "{answer:?}");
     assert_eq!(proxied.get("a").await.status, 200);
 }
 
@@ -126,7 +126,7 @@ async fn hop_by_hop_headers_are_removed_and_heads_and_trailers_pass() {
 async fn http_1_0_requests_are_refused_with_a_message() {
     let proxied = Proxied::start();
     let answer = Raw::tcp(proxied.address).await.ask(format!("GET /v1/a HTTP/1.0\r\n{HEAD}\r\n")).await;
-    assert_eq!((answer.status, answer.error().as_str()), (505, "HTTP/1.1 is needed"));
+    assert_eq!((answer.status, answer.error().as_str()), (505, "HTTP/1.1 is required"));
 }
 
 #[tokio::test]

@@ -125,7 +125,7 @@ impl Scene {
 async fn a_signed_token_in_a_file_logs_in_and_is_read_at_each_login() {
     let scene = Scene::start(None);
     let session = scene.session("[session.web.jwt]\nrole = \"ci\"\nfile = \"FOLDER/jwt\"\n");
-    Session::refused(&session.log_in().await, "cannot take a secret from");
+    Session::refused(&session.log_in().await, "cannot read a secret from");
     assert_eq!(scene.secrets.dials().counts().of(Operation::Login), 0, "the server is not troubled with it");
     scene.put("jwt", signed("one").expose_secret());
     assert_eq!(session.log_in().await.unwrap().policies, ["ci"]);
@@ -178,7 +178,7 @@ async fn a_role_id_and_a_secret_id_log_in() {
     let text = "[session.web.approle]\nrole_id_file = \"FOLDER/role\"\nsecret_id_file = \"FOLDER/secret\"\n";
     let session = scene.session(text);
     scene.put("role", "role-1\n");
-    Session::refused(&session.log_in().await, "cannot take a secret from");
+    Session::refused(&session.log_in().await, "cannot read a secret from");
     scene.put("secret", "other");
     Session::refused(&session.log_in().await, "it may have ended, been used up, or belong to another role");
     scene.put("secret", "secret-1");
@@ -276,7 +276,7 @@ async fn a_token_from_a_file_is_looked_up_and_never_revoked() {
     scene.put("token", "a b");
     Session::refused(&session.log_in().await, "holds no token");
     std::fs::remove_file(scene.path("token")).unwrap();
-    Session::refused(&session.log_in().await, "cannot take a secret from");
+    Session::refused(&session.log_in().await, "cannot read a secret from");
     let forever = scene.secrets.token(&Role { ttl: std::time::Duration::ZERO, ..role("root") });
     scene.put("token", forever.expose_secret());
     assert_eq!(session.log_in().await.unwrap().expires, None);
