@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_single_changed_bit_anywhere_is_noticed() {
+    fn any_changed_bit_is_detected() {
         let [seal, other] = [[1; 32], [2; 32]].map(|key| AeadKey::new(&key).unwrap());
         let sealed = seal.seal(b"hvs.canary", b"web").unwrap();
         assert_eq!(&**seal.open(&sealed, b"web").unwrap(), b"hvs.canary");

@@ -368,7 +368,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_temporary_name_is_known_again_and_others_are_not() {
+    fn only_temporary_names_are_recognized() {
         let name = OsStr::new("token");
         assert!(is_temporary_of(name, &temporary_name(name).unwrap()));
         let check = |found, wanted| assert_eq!(is_temporary_of(name, OsStr::new(found)), wanted, "{found}");

@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_limit_doubles_up_to_the_most_and_starts_again_after_a_reset() {
+    fn the_limit_doubles_up_to_the_maximum_and_restarts_after_a_reset() {
         let mut backoff = Backoff::UPSTREAM;
         let waits: Vec<u64> = (0..11).map(|_| backoff.next(1.0).as_secs()).collect();
         assert_eq!(waits, [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]);

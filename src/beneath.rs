@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_symlink_within_the_folder_is_followed_and_one_that_leads_out_is_not() {
+    fn a_symlink_inside_the_folder_is_followed_and_one_that_leads_out_is_not() {
         let place = tempfile::tempdir().unwrap();
         let folder = place.path().join("in");
         std::fs::create_dir_all(folder.join("..1")).unwrap();

@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_maker_is_told_of_who_waits_and_of_who_asks() {
+    async fn a_publisher_is_notified_of_waiting_callers_and_retries() {
         let demand = Demand::default();
         assert!(!demand.is_waited_for());
         let (one, other) = (demand.wait(), demand.wait());

@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_followed_through_all_its_links() {
+    fn a_path_is_followed_through_all_its_symlinks() {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().canonicalize().unwrap();
         for inner in ["a", "b", "c/..1"] {

@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_whole_is_ready_when_every_required_component_is() {
+    fn the_process_is_ready_when_every_required_component_is() {
         let health = Health::default();
         let session = health.register("session/web", true, "no token yet");
         let sink = health.register("sink/token", false, "not written yet");
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_of_one_name_speaks_and_the_older_one_does_again_once_it_is_gone() {
+    fn the_newest_component_of_a_name_counts_until_it_is_dropped() {
         let health = Health::default();
         let old = health.register("session/web", true, "no token yet");
         old.ready();

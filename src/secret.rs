@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_secret_file_gives_its_one_trimmed_line() {
+    fn a_secret_file_has_one_line_which_is_trimmed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("key");
         let check = |content: &[u8], wanted: Result<&str, &str>| {

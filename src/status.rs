@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_one_name_the_newest_that_has_posted_speaks_and_the_older_one_takes_only_its_own_away() {
+    fn the_newest_handle_with_an_update_counts_and_an_older_one_removes_only_its_own() {
         let status_registry = StatusRegistry::default();
         let said = || status_registry.sessions().get("web").map(|session| session.role.clone());
         let post = |posting: &StatusHandle, role: &str| {

@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn the_first_failure_stops_all_and_is_told_by_name() {
+    async fn the_first_failure_stops_all_tasks_and_names_its_own() {
         let mut tasks = TaskGroup::default();
         let stop = tasks.stop_token();
         tasks.start("waits", async move {
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_panic_is_a_failure_and_a_stuck_task_is_dropped_after_the_grace() {
+    async fn a_panic_is_a_failure_and_a_stuck_task_is_aborted_after_the_grace_time() {
         let mut tasks = TaskGroup::default();
         tasks.start("sticks", std::future::pending());
         tasks.start("panics", async { panic!("on purpose") });

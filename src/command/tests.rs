@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn a_program_gets_what_the_list_allows_and_never_what_is_kept_back() {
+fn a_command_gets_allowed_variables_and_never_reserved_ones() {
     let of = ["PATH", "LC_ALL", "APP_MODE", "APP_COLOR", "OTHER", "AZURE_CLIENT_SECRET", "NOTIFY_SOCKET", "LISTEN_FDS"];
     let of = of.iter().map(|name| ((*name).to_owned(), "x".to_owned())).collect();
     let check = |pass: &[&str], wanted: &[&str]| {
@@ -16,7 +16,7 @@ fn a_program_gets_what_the_list_allows_and_never_what_is_kept_back() {
 }
 
 #[test]
-fn variables_are_the_same_by_value_and_show_their_names_alone() {
+fn variables_compare_by_value_and_print_only_names() {
     let of = |value: &str| {
         let mut variables = EnvVars::default();
         variables.set("PASSWORD", SecretString::from(value));
@@ -33,7 +33,7 @@ fn shell(line: &str) -> CommandSpec {
 }
 
 #[tokio::test]
-async fn a_program_is_judged_by_its_code_and_by_its_time() {
+async fn a_command_fails_by_its_exit_code_or_its_time_limit() {
     let run = async |line: &str, limit: u64| {
         let ended = shell(line).run(Duration::from_millis(limit), &Clock::System).await;
         ended.map_err(|error| error.to_string())

@@ -228,7 +228,7 @@ fn any_object() -> impl Strategy<Value = Object> {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read_again(object in any_object(), labels: bool) {
+    fn a_written_object_parses_to_itself(object in any_object(), labels: bool) {
         let text = written(&object, labels);
         prop_assert_eq!(found(&text), told(&object), "{}", text);
     }

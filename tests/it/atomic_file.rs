@@ -81,7 +81,7 @@ fn a_second_name_keeps_only_what_is_old() {
 }
 
 #[test]
-fn what_is_no_regular_file_is_refused_at_once_and_left_alone() {
+fn a_file_that_is_not_regular_is_refused_at_once_and_left_alone() {
     let (folder, file) = folder();
     let victim = folder.path().join("victim");
     std::fs::write(&victim, "theirs").unwrap();

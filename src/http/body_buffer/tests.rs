@@ -27,7 +27,7 @@ fn bytes_that_come_one_by_one_take_no_more_than_twice_their_number() {
 }
 
 #[test]
-fn what_is_left_of_a_budget_is_used_to_its_end_and_not_beyond() {
+fn a_budget_is_used_to_its_end_and_not_beyond() {
     let budget = BufferBudget::new(3000);
     let mut first = budget.buffer(10_000);
     first.push(&[b'x'; 1024]).unwrap();
@@ -53,7 +53,7 @@ async fn a_body_whose_length_is_known_takes_just_that() {
 }
 
 #[tokio::test]
-async fn what_did_not_fit_is_not_lost() {
+async fn a_chunk_that_does_not_fit_is_returned() {
     let frames = ["first ", "second"].map(|text| Ok::<_, std::io::Error>(Frame::data(Bytes::from(text))));
     let mut body = StreamBody::new(futures_util::stream::iter(frames));
     let mut buffer = BodyBuffer::new(10);

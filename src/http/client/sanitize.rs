@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn retry_after_is_seconds_or_a_date_within_bounds_and_garbage_is_ignored() {
+    fn retry_after_is_clamped_and_malformed_values_are_ignored() {
         let now = parse_date("Sun, 06 Nov 1994 08:49:37 GMT").unwrap();
         let check = |value: &'static str, wanted: Option<u64>| {
             let headers = HeaderMap::from_iter([(http::header::RETRY_AFTER, value.parse().unwrap())]);
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_servers_text_is_cut_escaped_and_rid_of_credentials() {
+    fn a_servers_text_is_truncated_escaped_and_redacted() {
         let check = |text: &str, wanted: &str| assert_eq!(sanitize(text, "sent-secret"), wanted);
         check("permission denied", "permission denied");
         check("two\nlines\u{1b}[31m\u{202e}", "two\\nlines\\u{1b}[31m\\u{202e}");

@@ -24,7 +24,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_proxy_that_is_not_reached_is_named_in_place_of_the_server() {
+    async fn an_unreachable_proxy_is_named_instead_of_the_server() {
         let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let proxy = reqwest::Proxy::all(format!("http://{free}")).unwrap();
         let client = reqwest::Client::builder().proxy(proxy).tls_certs_only([]).build().unwrap();

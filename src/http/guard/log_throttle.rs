@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn the_first_refusals_are_told_then_one_a_minute_with_the_number_between() {
+    async fn the_first_rejections_are_logged_then_one_a_minute_with_a_count() {
         let log_throttle = LogThrottle::default();
         let told = |times: usize| (0..times).filter_map(|_| log_throttle.allow("browser")).collect::<Vec<_>>();
         assert_eq!(told(1000), [0; 5]);

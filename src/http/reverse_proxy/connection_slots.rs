@@ -194,7 +194,7 @@ mod tests {
     const WITHIN: Duration = Duration::from_secs(5);
 
     #[tokio::test(start_paused = true)]
-    async fn no_caller_has_more_than_half_and_the_last_ones_are_kept_for_root_and_ourselves() {
+    async fn no_caller_gets_more_than_half_and_the_last_slots_are_reserved() {
         let slots = Arc::new(ConnectionSlots::new(32));
         let mut held = Vec::new();
         let mut fill = async |uid, count, wanted: Option<&str>| {
@@ -222,7 +222,7 @@ mod tests {
 
     #[expect(clippy::disallowed_methods, reason = "a test awaits or aborts its own tasks")]
     #[tokio::test(start_paused = true)]
-    async fn a_place_that_comes_free_goes_to_who_waits_the_longest_of_those_who_may_have_it() {
+    async fn a_free_slot_goes_to_the_longest_waiting_caller_that_may_have_it() {
         let slots = Arc::new(ConnectionSlots::new(4));
         let mut held = Vec::new();
         for uid in [7, 7, 8, 8] {

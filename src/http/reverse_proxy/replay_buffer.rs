@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_that_a_copy_takes_is_given_back_whatever_becomes_of_it() {
+    fn a_copy_always_returns_its_memory() {
         let budget = BufferBudget::new(100);
         let copy = |limit| Copy { buffer: budget.buffer(limit), whole: None };
         let left = || budget.left();

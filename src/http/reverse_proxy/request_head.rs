@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_of_one_hop_stay_there() {
+    fn hop_by_hop_headers_are_not_forwarded() {
         let check = |given: &[(&str, &str)], wanted: &[&str]| {
             let lines = head("", "/", given, "").lines();
             assert_eq!(&lines[..2], ["POST / HTTP/1.1", "host: up"]);
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_is_announced_as_long_as_it_is() {
+    fn content_length_is_that_of_the_body_sent() {
         let told = |given: &[(&str, &str)], body| head("", "/", given, body).lines().split_off(2);
         assert_eq!(told(&[("content-length", "7")], "five5"), ["content-length: 5"]);
         assert_eq!(told(&[("transfer-encoding", "chunked")], "five5"), ["content-length: 5"]);
@@ -219,14 +219,14 @@ mod tests {
     }
 
     #[test]
-    fn a_target_stands_behind_the_upstreams_own_path() {
+    fn the_upstreams_path_prefixes_the_target() {
         let line = |prefix, target| head(prefix, target, &[], "").lines().swap_remove(0);
         assert_eq!(line("", "/v1/a%20b?b=c"), "POST /v1/a%20b?b=c HTTP/1.1");
         assert_eq!(line("/vault", "/v1/a?b"), "POST /vault/v1/a?b HTTP/1.1");
     }
 
     #[test]
-    fn what_is_worn_takes_the_place_of_what_was_worn() {
+    fn an_auth_header_replaces_the_one_before() {
         let (one, two) = (HeaderValue::from_static("1"), HeaderValue::from_static("two"));
         let (name, auth_offset) = (HeaderName::from_static("x-a"), HeaderName::from_static("x-worn"));
         let mut head = head("", "/", &[], "body");

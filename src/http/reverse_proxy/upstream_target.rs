@@ -133,7 +133,7 @@ mod tests {
     use crate::http::client::TlsOptions;
 
     #[test]
-    fn a_server_is_reached_as_its_client_reaches_it() {
+    fn an_upstream_target_matches_its_clients_route() {
         let check = |address: &str, server_name: Option<&str>, proxy: ProxyMode, wanted: (&str, &str, &str)| {
             let tls = TlsOptions { server_name: server_name.map(str::to_owned), ..TlsOptions::default() };
             let (connect_timeout, response_timeout) = (Duration::from_secs(1), Duration::from_secs(1));

@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_listener_makes_room_at_the_cost_of_who_holds_most_and_was_quiet_the_longest() {
+    fn a_full_listener_evicts_the_longest_idle_connection_of_the_largest_group() {
         let check = |open: &[Candidate], new, wanted: EvictionDecision| {
             assert_eq!(decide(open, new, &limits(4, 3)), wanted, "{open:?}");
         };
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn from_the_network_the_largest_network_gives_way_and_in_it_the_largest_address() {
+    fn eviction_picks_the_largest_network_and_its_largest_address() {
         let open =
             [at(1, "192.0.2.1", 1), at(2, "198.51.100.1", 2), at(3, "198.51.100.1", 3), at(4, "198.51.100.2", 1)];
         assert_eq!(decide(&open, address("203.0.113.1"), &limits(4, 3)), EvictionDecision::Evict(2));
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_at_its_limit_gives_up_a_connection_of_its_own_and_no_other() {
+    fn a_user_at_its_limit_loses_one_of_its_own_connections() {
         let own = |second| [busy(1, 7), second, busy(3, 7), quiet(4, 8, 0)];
         assert_eq!(decide(&own(quiet(2, 7, 4)), user(7), &limits(100, 3)), EvictionDecision::Evict(2));
         assert_eq!(decide(&own(busy(2, 7)), user(7), &limits(100, 3)), EvictionDecision::Reject);
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_places_are_kept_for_those_who_hold_few_and_then_for_root_and_ourselves() {
+    fn the_last_connections_are_reserved_for_small_groups_and_then_for_root() {
         let open = |count| (0..count).map(|id| busy(id, 7)).collect::<Vec<_>>();
         let limits = limits(64, 100);
         for (count, uid, wanted) in [

@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn both_ways_of_framing_are_seen_in_any_order_spelling_and_number_of_pieces() {
+    fn both_framing_headers_are_detected_in_any_order_case_and_chunking() {
         for (head, wanted) in [
             ("GET / HTTP/1.1\r\n\r\n", Some(Framing::Plain)),
             ("\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n", Some(Framing::Plain)),

@@ -74,7 +74,7 @@ mod tests {
 
     #[expect(clippy::disallowed_methods, reason = "a test awaits or aborts its own tasks")]
     #[tokio::test(start_paused = true)]
-    async fn a_caller_is_read_on_until_it_closes_is_quiet_or_has_sent_too_much() {
+    async fn lingering_ends_on_close_silence_or_too_many_bytes() {
         let (ours, mut theirs) = tokio::io::duplex(1024);
         let (mut reading, writing) = tokio::io::split(ours);
         let caller = tokio::spawn(async move {

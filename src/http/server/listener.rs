@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_is_accepted_on_loopback_reaches_no_other_machine_and_is_sent_at_once() {
+    async fn connections_on_loopback_have_a_ttl_of_one_and_no_delay() {
         for address in ["127.0.0.1:0", "[::1]:0"] {
             let listener = Listener::bind(&Endpoint::Tcp(address.parse().unwrap())).unwrap();
             let address = listener.tcp_address().unwrap();

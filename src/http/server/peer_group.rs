@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_of_one_network_are_one_party() {
+    fn addresses_of_one_network_are_one_group() {
         let network = |text: &str| CallerGroup::Address(text.parse().unwrap()).network();
         assert_eq!(network("192.0.2.1"), network("192.0.2.254"));
         assert_ne!(network("192.0.2.1"), network("192.0.3.1"));
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_caller_over_loopback_is_known_by_its_user_while_it_is_connected() {
+    async fn a_loopback_caller_is_identified_by_its_user_while_connected() {
         for bound in ["127.0.0.1:0", "[::1]:0", "0.0.0.0:0"] {
             let listener = tokio::net::TcpListener::bind(bound).await.unwrap();
             let local = listener.local_addr().unwrap();

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_closed_socket_leaves_behind_is_nobodys() {
+    fn the_remains_of_a_closed_socket_have_no_owner() {
         assert_eq!(read(&told(ESTABLISHED, 1000, 5)).unwrap(), Some(1000));
         // TIME_WAIT and an orphan in FIN_WAIT2.
         assert_eq!(read(&told(6, 0, 0)).unwrap(), None);
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_has_the_length_that_it_says() {
+    fn a_request_has_its_announced_length() {
         let (peer, local) = ("127.0.0.1:5".parse().unwrap(), "127.0.0.1:6".parse().unwrap());
         assert_eq!(request(peer, local, 1).unwrap().len(), LENGTH as usize);
         assert_eq!(request(peer, "[::1]:6".parse().unwrap(), 1), None);

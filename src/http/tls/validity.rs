@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_short_has_no_dates() {
+    fn a_truncated_certificate_has_no_dates() {
         let whole = certificate("a", (2025, 1, 1), (2026, 1, 1));
         assert!(Validity::parse(&whole).is_some());
         for end in 0..whole.len() {

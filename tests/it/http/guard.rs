@@ -100,7 +100,7 @@ const ASKED: &str = "X-Vault-Request: true";
 const WITH_KEY: &str = "X-Vault-Token: key-0123456789abcdef0123456789abcdef";
 
 #[tokio::test]
-async fn a_good_request_is_served() {
+async fn a_valid_request_is_served() {
     let scene = Scene::with_key();
     let (bearer, own_header) = (format!("Authorization: Bearer {KEY}"), format!("X-Keyward-Key: {KEY}"));
     for lines in [
@@ -127,7 +127,7 @@ async fn a_good_request_is_served() {
 }
 
 #[tokio::test]
-async fn a_page_whose_name_was_rebound_to_loopback_gets_nothing() {
+async fn dns_rebinding_and_web_pages_are_rejected() {
     let scene = Scene::with_key();
     for host in [
         "evil.example",
@@ -164,7 +164,7 @@ async fn a_page_whose_name_was_rebound_to_loopback_gets_nothing() {
 }
 
 #[tokio::test]
-async fn what_a_proxy_forwarded_gets_nothing() {
+async fn requests_forwarded_by_a_proxy_are_rejected() {
     let scene = Scene::with_key();
     for name in [
         "Forwarded",
@@ -216,7 +216,7 @@ async fn no_path_is_open_without_the_header_and_the_key() {
 }
 
 #[tokio::test]
-async fn requests_that_could_be_read_in_two_ways_are_refused() {
+async fn ambiguous_requests_are_rejected() {
     let scene = Scene::with_key();
     let good = [HOST, ASKED, WITH_KEY];
     let with = |line: &'static str, more: &[&'static str]| [&[line][..], &good[..], more].concat();
@@ -253,7 +253,7 @@ async fn requests_that_could_be_read_in_two_ways_are_refused() {
 }
 
 #[tokio::test]
-async fn without_a_key_loopback_tcp_serves_nobody_unless_the_configuration_says_everybody() {
+async fn without_a_key_loopback_tcp_serves_nobody_unless_any_local_user_is_set() {
     let closed = Scene::new(AccessMode::SocketPeers);
     closed.refused(&[GET, HOST, ASKED], 403, "the caller's user is unknown over TCP").await;
     let open = Scene::new(AccessMode::AnyLocalUser);
@@ -262,7 +262,7 @@ async fn without_a_key_loopback_tcp_serves_nobody_unless_the_configuration_says_
 }
 
 #[tokio::test]
-async fn each_refusal_is_counted_and_logged_once_and_neither_holds_a_secret() {
+async fn each_rejection_is_counted_and_logged_once_without_a_secret() {
     log::keep();
     let scene = Scene::with_key();
     let query = "GET /agent/v1/token?session=query-canary HTTP/1.1";

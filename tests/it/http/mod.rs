@@ -1,19 +1,19 @@
 //! Connections, from both ends: what listens, what guards, what forwards.
 
 #[cfg(feature = "dev")]
-mod early_answers;
-mod forward;
+mod early_responses;
+mod reverse_proxy;
 mod guard;
 #[cfg(feature = "dev")]
-mod heads;
+mod request_framing;
 #[cfg(feature = "dev")]
-mod held_bodies;
-mod listen;
+mod body_memory;
+mod server;
 #[cfg(feature = "dev")]
-mod listen_process;
+mod server_process;
 #[cfg(feature = "dev")]
-mod slow_bodies;
+mod stalled_bodies;
 #[cfg(feature = "dev")]
-mod strangers;
+mod connection_hoarding;
 #[cfg(feature = "dev")]
 mod tls;

@@ -98,7 +98,7 @@ fn an_absolute_target_names_the_same_host() {
 }
 
 #[test]
-fn what_a_browser_or_a_proxy_adds_is_refused_even_if_empty() {
+fn headers_of_browsers_and_proxies_are_rejected_even_if_empty() {
     let names = |status: u16, reason: &'static str, names: &[&'static str]| {
         for name in names {
             for value in ["x", ""] {

@@ -176,7 +176,7 @@ mod tests {
     const CHUNKS: BodyDecoder = BodyDecoder::Chunks(ChunkState::Size);
 
     #[test]
-    fn a_body_ends_where_it_was_told_to() {
+    fn a_body_ends_as_its_framing_says() {
         let check = |expected, text: &str, wanted: (&str, &str, bool)| {
             let (body, _, rest, over) = pass(expected, &[text.as_bytes()]).unwrap();
             assert_eq!((body.as_slice(), rest.as_slice(), over), (wanted.0.as_bytes(), wanted.1.as_bytes(), wanted.2));
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_that_are_none_are_told() {
+    fn invalid_chunks_are_rejected() {
         for text in [
             "x\r\n",
             "\r\n",
@@ -213,7 +213,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn however_a_body_is_cut_it_is_the_same(
+        fn a_body_decodes_the_same_in_any_chunks(
             parts in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 1..40), 0..6),
             trailer in any::<bool>(),
             cuts in proptest::collection::vec(1..20_usize, 0..80),
@@ -239,7 +239,7 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_make_it_panic_or_give_more_than_came(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn no_bytes_panic_or_decode_to_more_than_was_received(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             if let Ok((body, _, rest, _)) = pass(CHUNKS, &[&bytes]) {
                 prop_assert!(body.len() + rest.len() <= bytes.len());
             }

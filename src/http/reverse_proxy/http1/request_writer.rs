@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_must_be_known_before_a_body_is_no_trailer_of_it() {
+    fn headers_needed_before_a_body_are_not_sent_as_trailers() {
         let pairs = [("x-sum", "42"), ("authorization", "Bearer t"), ("x-vault-token", "t"), ("content-length", "9")];
         let trailers = pairs.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect();
         assert_eq!(last_chunk(&trailers), "0\r\nx-sum: 42\r\n\r\n");

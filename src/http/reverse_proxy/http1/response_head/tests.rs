@@ -14,7 +14,7 @@ fn read(text: &str) -> Result<Option<(u16, BodyDecoder, bool, String)>, Protocol
 }
 
 #[test]
-fn a_head_tells_where_its_body_ends_and_whether_the_connection_stays() {
+fn a_head_defines_the_framing_of_its_body_and_the_reuse_of_the_connection() {
     let check = |text: &str, wanted: (u16, BodyDecoder, bool, &str)| {
         let (status, body, stays, said) = read(text).unwrap().unwrap();
         assert_eq!((status, body, stays, said.as_str()), wanted, "{text:?}");
@@ -49,7 +49,7 @@ fn a_head_tells_where_its_body_ends_and_whether_the_connection_stays() {
 }
 
 #[test]
-fn what_could_be_read_in_two_ways_is_not_read() {
+fn ambiguous_framing_is_rejected() {
     for (rest, wanted) in [
         ("Content-Length: 1\r\nContent-Length: 2\r\n", ProtocolError::Length),
         ("Content-Length: 1, 2\r\n", ProtocolError::Length),
@@ -71,7 +71,7 @@ fn what_could_be_read_in_two_ways_is_not_read() {
 }
 
 #[test]
-fn a_head_that_is_not_all_there_is_waited_for() {
+fn an_incomplete_head_needs_more_bytes() {
     let whole = "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\nX-A: b\r\n\r\n";
     for end in 0..whole.len() {
         assert_eq!(read(&whole[..end]), Ok(None), "{:?}", &whole[..end]);
@@ -81,7 +81,7 @@ fn a_head_that_is_not_all_there_is_waited_for() {
 
 proptest::proptest! {
     #[test]
-    fn no_head_makes_it_panic_and_a_longer_piece_of_it_reads_the_same(
+    fn no_head_panics_and_following_bytes_do_not_change_it(
         lines in proptest::collection::vec("[ -~\t]{0,30}", 0..6),
         rest in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..40),
     ) {

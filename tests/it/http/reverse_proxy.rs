@@ -223,7 +223,7 @@ async fn a_caller_that_hangs_up_is_seen_by_the_upstream() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_failure_has_its_status_and_its_words() {
+async fn each_failure_has_its_status_and_message() {
     let mut absent = Scene::new();
     absent.serve_front(|_| {}, LIMIT);
     let answer = absent.connect().await.ask(get("/")).await;
@@ -243,7 +243,7 @@ async fn each_failure_has_its_status_and_its_words() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kept_connection_that_the_upstream_closed_costs_no_request() {
+async fn an_idle_connection_closed_by_the_upstream_fails_no_request() {
     let mut scene = Scene::new();
     scene.serve_back(ListenerLimits { idle_timeout: Duration::from_secs(4), ..ListenerLimits::default() });
     scene.serve_front(|_| {}, LIMIT);
@@ -324,7 +324,7 @@ async fn an_answer_that_comes_byte_by_byte_is_whole_and_interim_ones_are_passed_
 }
 
 #[tokio::test]
-async fn what_an_upstream_says_beyond_its_answer_reaches_no_other_caller() {
+async fn bytes_after_a_response_reach_no_other_caller() {
     const MINE: &str = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nmine";
     const THERE: &str = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nthere";
     let scene = saying(&[
@@ -343,7 +343,7 @@ async fn what_an_upstream_says_beyond_its_answer_reaches_no_other_caller() {
 }
 
 #[tokio::test]
-async fn what_is_no_answer_is_told_and_not_handed_on() {
+async fn invalid_responses_are_reported_and_not_forwarded() {
     let scene = saying(&[
         &["SSH-2.0-OpenSSH_9.2\r\n"],
         &["HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab"],
@@ -370,7 +370,7 @@ async fn what_is_no_answer_is_told_and_not_handed_on() {
 }
 
 #[tokio::test]
-async fn a_body_that_breaks_off_breaks_off_for_the_caller_too() {
+async fn a_truncated_response_is_truncated_for_the_caller_too() {
     for answer in [
         &["HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf"] as &'static [&'static str],
         &["HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n"],
@@ -410,7 +410,7 @@ async fn an_answer_that_does_not_wait_for_the_requests_body_is_handed_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_must_move_while_its_caller_is_waited_for() {
+async fn a_request_body_that_is_too_slow_is_ended() {
     let mut scene = Scene::new();
     scene.serve_back(ListenerLimits::default());
     scene.serve_front(|_| {}, Duration::from_mins(2));
@@ -444,7 +444,7 @@ async fn a_body_must_move_while_its_caller_is_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answers_body_that_stops_is_given_up_where_that_is_wanted() {
+async fn a_stalled_response_body_ends_if_a_limit_is_set() {
     let scene = Scene::with(|options| options.body_idle = Some(Duration::from_secs(20)));
     let (mut caller, started) = (scene.connect().await, Instant::now());
     caller.send(get("/half")).await;

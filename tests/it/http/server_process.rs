@@ -88,7 +88,7 @@ fn a_socket_that_the_service_manager_passed_is_served_and_left_in_place() {
 }
 
 #[test]
-fn a_socket_that_was_promised_and_not_passed_is_told() {
+fn an_announced_socket_that_was_not_passed_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     for (shell, wanted) in [
         ("exec \"$@\"", "no socket was passed by the name api, nor any other"),
@@ -105,7 +105,7 @@ fn a_socket_that_was_promised_and_not_passed_is_told() {
 }
 
 #[test]
-fn an_agent_without_descriptors_neither_spins_nor_floods_its_log_and_comes_back() {
+fn an_agent_without_descriptors_neither_spins_nor_floods_its_log_and_recovers() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("api.sock");
     let shell = "ulimit -n 64; exec \"$@\"";
@@ -135,7 +135,7 @@ fn an_agent_without_descriptors_neither_spins_nor_floods_its_log_and_comes_back(
 }
 
 #[test]
-fn a_log_that_nobody_reads_holds_up_no_caller() {
+fn an_unread_log_blocks_no_caller() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("api.sock");
     let (mut log, stderr) = std::io::pipe().unwrap();

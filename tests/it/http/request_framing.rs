@@ -66,7 +66,7 @@ async fn a_length_beside_a_transfer_encoding_is_refused_whatever_their_order_and
 }
 
 #[tokio::test]
-async fn a_body_that_names_a_length_is_no_head() {
+async fn a_body_that_contains_a_length_is_not_scanned_as_a_head() {
     let listeners = Listeners::start().await;
     for (name, address, head) in listeners.all() {
         let text = "{\"Name\":\"pol\",\n\"Description\":\"\nContent-Length: 3\r\n\r\n\"}".replace('\n', " ");
@@ -80,7 +80,7 @@ async fn a_body_that_names_a_length_is_no_head() {
 }
 
 #[tokio::test]
-async fn an_offer_of_http_2_is_ignored_and_goes_no_further() {
+async fn an_http_2_upgrade_is_ignored_and_not_forwarded() {
     let listeners = Listeners::start().await;
     let offer = "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA\r\n";
     for (name, address, head) in listeners.all() {

@@ -85,7 +85,7 @@ async fn answer(_: Peer, request: Request<Incoming>) -> Response<Full<Bytes>> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_connection_that_says_nothing_too_little_or_nothing_more_is_closed() {
+async fn silent_slow_and_idle_connections_are_closed() {
     let scene = Scene::serving(ListenerLimits::default());
     let check = async |before: &[&str], seconds: u64| {
         let mut connection = scene.connect().await;
@@ -116,7 +116,7 @@ async fn a_connection_that_says_nothing_too_little_or_nothing_more_is_closed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_takes_long_to_answer_is_not_closed_and_one_that_nobody_reads_is() {
+async fn a_slow_response_is_not_closed_and_an_unread_one_is() {
     let limits = ListenerLimits { write_timeout: Duration::from_secs(30), ..ListenerLimits::default() };
     let scene = Scene::serving(limits);
     let mut connection = scene.connect().await;
@@ -132,7 +132,7 @@ async fn a_request_that_takes_long_to_answer_is_not_closed_and_one_that_nobody_r
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_new_caller_is_let_in_at_the_cost_of_the_one_that_has_been_quiet_the_longest() {
+async fn a_new_caller_replaces_the_longest_idle_connection() {
     let scene = Scene::serving(ListenerLimits { connections: 4, ..ListenerLimits::default() });
     let mut held = Vec::new();
     for _ in 0..4 {
@@ -169,7 +169,7 @@ async fn a_caller_that_hoards_silent_connections_keeps_nobody_out() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_every_connection_answers_a_request_the_next_is_refused_and_counted() {
+async fn a_connection_is_refused_and_counted_while_all_others_serve_requests() {
     let scene = Scene::serving(ListenerLimits { connections: 3, ..ListenerLimits::default() });
     let mut busy = Vec::new();
     for _ in 0..3 {
@@ -186,7 +186,7 @@ async fn where_every_connection_answers_a_request_the_next_is_refused_and_counte
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stop_lets_requests_end_and_closes_the_rest() {
+async fn a_stop_drains_requests_and_closes_idle_connections() {
     let mut scene = Scene::serving(ListenerLimits { drain: Duration::from_secs(30), ..ListenerLimits::default() });
     let (mut busy, mut idle, mut silent) = (scene.connect().await, scene.connect().await, scene.connect().await);
     assert_eq!(idle.ask(REQUEST).await.status, 200);
@@ -204,7 +204,7 @@ async fn a_stop_lets_requests_end_and_closes_the_rest() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stop_answers_those_who_have_connected_before_it() {
+async fn a_stop_serves_clients_that_connected_before_it() {
     let mut scene = Scene::new();
     let listener = Listener::bind(&scene.endpoint()).unwrap();
     let mut queued = Vec::new();
@@ -227,7 +227,7 @@ async fn a_stop_answers_those_who_have_connected_before_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stop_waits_no_longer_than_it_may() {
+async fn a_stop_waits_no_longer_than_the_drain_time() {
     let mut scene = Scene::serving(ListenerLimits { drain: Duration::from_secs(3), ..ListenerLimits::default() });
     let mut busy = scene.connect().await;
     busy.send(SLOW).await;
@@ -357,7 +357,7 @@ fn rustix_group() -> u32 {
 }
 
 #[tokio::test]
-async fn what_is_not_a_socket_or_belongs_to_a_live_process_is_left_alone() {
+async fn a_path_that_is_not_a_socket_or_has_a_live_owner_is_left_alone() {
     let scene = Scene::new();
     std::fs::write(scene.path(), "precious").unwrap();
     let error = Listener::bind(&scene.endpoint()).unwrap_err();
@@ -426,7 +426,7 @@ async fn a_taken_port_a_missing_folder_and_a_socket_that_nobody_passed_are_told(
 }
 
 #[tokio::test]
-async fn a_unix_peer_is_told_by_user_and_process() {
+async fn a_unix_peer_is_identified_by_user_and_process() {
     let mut scene = Scene::new();
     let listener = Listener::bind(&scene.endpoint()).unwrap();
     let (told, mut peers) = tokio::sync::mpsc::unbounded_channel();
