@@ -157,6 +157,13 @@ pub struct Pkcs12 {
     pub certificates: Vec<Vec<u8>>,
 }
 
+impl std::fmt::Debug for Pkcs12 {
+    /// Omits the key.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pkcs12").field("certificates", &self.certificates.len()).finish_non_exhaustive()
+    }
+}
+
 /// Reads a PKCS#12 file with this password. An empty password opens a file without one.
 ///
 /// # Errors
