@@ -36,10 +36,10 @@ fn by_status(status: u16, text: &str) -> (LoginFailureKind, Option<&'static str>
         return (LoginFailureKind::Unavailable, None);
     }
     // Errors between the server and Azure are quoted inside other texts, so they are checked first.
-    if status == 500 && PASSING.iter().any(|words| text.contains(words)) {
+    if status == 500 && TEMPORARY.iter().any(|pattern| text.contains(pattern)) {
         return (LoginFailureKind::Unavailable, Some("the server could not ask the cloud"));
     }
-    if let Some((_, kind, hint)) = TEXTS.iter().find(|(words, ..)| text.contains(words)) {
+    if let Some((_, kind, hint)) = PATTERNS.iter().find(|(pattern, ..)| text.contains(pattern)) {
         return (*kind, (!hint.is_empty()).then_some(hint));
     }
     match status {
@@ -55,7 +55,7 @@ fn by_status(status: u16, text: &str) -> (LoginFailureKind, Option<&'static str>
 }
 
 /// Texts of temporary failures between the server and Azure.
-const PASSING: &[&str] = &[
+const TEMPORARY: &[&str] = &[
     "fetching keys",
     "dial tcp",
     "connection refused",
@@ -98,7 +98,7 @@ const ROLE_BOUNDS: &str = "the role is bound to other machines";
 const BAD_FIELD: &str = "the server rejects such names; leave the field out if the role does not need it";
 
 /// Error texts of the auth methods of Vault, OpenBao and keyward's ACL server, with their class and advice, in any order.
-const TEXTS: &[(&str, LoginFailureKind, &str)] = &[
+const PATTERNS: &[(&str, LoginFailureKind, &str)] = &[
     ("jwt is required", LoginFailureKind::Bug, ""),
     ("role is required", LoginFailureKind::Bug, ""),
     ("malformed jwt", LoginFailureKind::Bug, "the identity source returned something else than a signed token"),

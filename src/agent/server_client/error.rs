@@ -141,7 +141,7 @@ pub const fn is_outage(status: u16) -> bool {
 
 /// Returns true for the texts of unknown tokens: Vault and OpenBao use the first two, Consul the third.
 fn means_unknown_token(error: &str) -> bool {
-    ["invalid token", "bad token", "ACL not found"].iter().any(|words| error.contains(words))
+    ["invalid token", "bad token", "ACL not found"].iter().any(|pattern| error.contains(pattern))
 }
 
 const NO_SUCH_SELF: &str = "Supplied token does not exist";

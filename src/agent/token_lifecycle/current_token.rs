@@ -99,7 +99,7 @@ impl CurrentToken {
     pub(super) fn renew(&mut self, renewed: RenewResponse, now: ClockReading) {
         let ttl = renewed.lease.ttl;
         let ends = (!ttl.is_zero()).then(|| now + ttl);
-        self.change(|token| {
+        self.modify_token(|token| {
             token.lease = renewed.lease;
             token.obtained = now;
             token.expires = ends;
@@ -141,7 +141,7 @@ impl CurrentToken {
             self.lifetime.ttl = ttl;
             self.granted = self.granted.max(ttl);
         }
-        self.change(|token| {
+        self.modify_token(|token| {
             token.expires = Some(ends);
             token.lease = Lease { ttl: token.lease.ttl.max(ttl), ..token.lease };
         });
@@ -157,13 +157,13 @@ impl CurrentToken {
         let ends = self.lifetime.ends.map(|ends| ClockReading { wall: (now + now.until(ends)).wall, ..ends });
         self.lifetime.obtained = obtained;
         self.lifetime.ends = ends;
-        self.change(|token| {
+        self.modify_token(|token| {
             token.obtained = obtained;
             token.expires = ends;
         });
     }
 
-    fn change(&mut self, change: impl FnOnce(&mut Token)) {
+    fn modify_token(&mut self, modify: impl FnOnce(&mut Token)) {
         let old = &self.token;
         let mut token = Token {
             secret: old.secret.clone(),
@@ -175,7 +175,7 @@ impl CurrentToken {
             expires: old.expires,
             generation: old.generation,
         };
-        change(&mut token);
+        modify(&mut token);
         self.token = Arc::new(token);
     }
 }

@@ -37,12 +37,12 @@ pub(super) fn login(
     identity: Arc<dyn IdentitySource>,
     login: Login,
     clock: Clock,
-    first: impl Future<Output = ()> + Send + 'static,
+    before_login: impl Future<Output = ()> + Send + 'static,
     proof: Option<Arc<IdentityProof>>,
 ) -> Call<Completed> {
     let server = login.server().address().to_owned();
     let attempt = async move {
-        first.await;
+        before_login.await;
         let proof = match proof {
             Some(proof) => proof,
             None => match identity.prove().await {

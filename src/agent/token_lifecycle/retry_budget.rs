@@ -25,11 +25,11 @@ pub struct RetryBudget {
     renewal_failures: u32,
     renewal_not_before: ClockReading,
     /// No login before this, by the `Retry-After` of the server or the identity source.
-    asked_until: ClockReading,
+    retry_after_until: ClockReading,
     /// Time of the last failed login.
     failed: Option<ClockReading>,
     failing_since: Option<ClockReading>,
-    cost: Option<u32>,
+    caller_cost: Option<u32>,
     callers: CallerRetries,
 }
 
@@ -57,10 +57,10 @@ impl RetryBudget {
             refilled: now,
             renewal_failures: 0,
             renewal_not_before: now,
-            asked_until: now,
+            retry_after_until: now,
             failed: None,
             failing_since: None,
-            cost: None,
+            caller_cost: None,
             callers: CallerRetries::new(now),
         }
     }
@@ -94,15 +94,16 @@ impl RetryBudget {
             FailureCause::Clock(wait) => wait.clamp(slow, MAX_WAIT),
             FailureCause::Refused => slow,
         };
-        let asked = retry_after.map(|asked| asked.clamp(Duration::from_secs(1), MAX_WAIT).mul_f64(1.0 + unit / 2.0));
+        let retry_after_wait = retry_after
+            .map(|retry_after_wait| retry_after_wait.clamp(Duration::from_secs(1), MAX_WAIT).mul_f64(1.0 + unit / 2.0));
         self.clock_failures =
             if matches!(failure, FailureCause::Clock(_)) { self.clock_failures.saturating_add(1) } else { 0 };
         self.failures = self.failures.saturating_add(1);
-        self.not_before = now + asked.map_or(own, |asked| asked.max(own));
-        self.asked_until = now + asked.unwrap_or_default();
+        self.not_before = now + retry_after_wait.map_or(own, |retry_after_wait| retry_after_wait.max(own));
+        self.retry_after_until = now + retry_after_wait.unwrap_or_default();
         self.failed = Some(now);
         self.failing_since.get_or_insert(now);
-        self.cost = match failure {
+        self.caller_cost = match failure {
             FailureCause::Transient => Some(1),
             FailureCause::Identity => Some(IDENTITY_COST),
             FailureCause::Refused | FailureCause::Clock(_) => None,
@@ -112,9 +113,10 @@ impl RetryBudget {
     /// Records a failed renewal, which does not delay logins.
     pub fn record_renewal_failure(&mut self, now: ClockReading, retry_after: Option<Duration>, unit: f64) {
         let own = Backoff::UPSTREAM.after(self.renewal_failures).next(unit);
-        let asked = retry_after.map(|asked| asked.clamp(Duration::from_secs(1), MAX_WAIT).mul_f64(1.0 + unit / 2.0));
+        let retry_after_wait = retry_after
+            .map(|retry_after_wait| retry_after_wait.clamp(Duration::from_secs(1), MAX_WAIT).mul_f64(1.0 + unit / 2.0));
         self.renewal_failures = self.renewal_failures.saturating_add(1);
-        self.renewal_not_before = now + asked.map_or(own, |asked| asked.max(own));
+        self.renewal_not_before = now + retry_after_wait.map_or(own, |retry_after_wait| retry_after_wait.max(own));
     }
 
     /// Records a renewal that succeeded, which changes nothing for logins.
@@ -130,22 +132,22 @@ impl RetryBudget {
 
     /// Returns the earliest login for a waiting caller; `None` if logins do not fail, or fail for a setting.
     pub fn next_for_caller(&mut self, now: ClockReading, unit: f64) -> Option<ClockReading> {
-        let (failed, since, cost) = (self.failed?, self.failing_since?, self.cost?);
+        let (failed, since, caller_cost) = (self.failed?, self.failing_since?, self.caller_cost?);
         let age = now.since(since);
         let spaced = failed + spacing(age, unit);
-        Some(latest([now, spaced, self.asked_until, self.callers.earliest(now, age, cost)]))
+        Some(latest([now, spaced, self.retry_after_until, self.callers.earliest(now, age, caller_cost)]))
     }
 
     /// Returns the earliest login on an operator's request, whatever the last login failed for.
     pub fn next_on_demand(&mut self, now: ClockReading) -> ClockReading {
         let age = self.failing_since.map(|since| now.since(since)).unwrap_or_default();
-        latest([now, self.asked_until, self.callers.earliest(now, age, self.cost.unwrap_or(1))])
+        latest([now, self.retry_after_until, self.callers.earliest(now, age, self.caller_cost.unwrap_or(1))])
     }
 
     /// Takes a login for a caller or an operator out of their bucket.
     pub fn take_for_caller(&mut self, now: ClockReading) {
         let age = self.failing_since.map(|since| now.since(since)).unwrap_or_default();
-        self.callers.take(now, age, self.cost.unwrap_or(1));
+        self.callers.take(now, age, self.caller_cost.unwrap_or(1));
     }
 
     /// Records a success, which resets all backoff.
@@ -154,10 +156,10 @@ impl RetryBudget {
         self.clock_failures = 0;
         self.not_before = now;
         self.record_renewal_success(now);
-        self.asked_until = now;
+        self.retry_after_until = now;
         self.failed = None;
         self.failing_since = None;
-        self.cost = None;
+        self.caller_cost = None;
     }
 
     /// Forgets failures that belong to other settings. The bucket is not refilled.
@@ -212,9 +214,9 @@ impl RetryBudget {
             refilled: seconds(self.refilled.wall),
             renewal_failures: self.renewal_failures,
             renewal_not_before: Some(seconds(self.renewal_not_before.wall)).filter(|_| self.renewal_failures > 0),
-            asked_until: Some(seconds(self.asked_until.wall)).filter(|_| self.failures > 0),
+            retry_after_until: Some(seconds(self.retry_after_until.wall)).filter(|_| self.failures > 0),
             failing_since: self.failing_since.map(|since| seconds(since.wall)),
-            cost: self.cost,
+            caller_cost: self.caller_cost,
             callers: self.failing_since.map(|_| self.callers.to_record(|moment| seconds(moment.wall))),
         }
     }
@@ -238,10 +240,10 @@ impl RetryBudget {
             refilled: ago(record.refilled),
             renewal_failures: record.renewal_failures,
             renewal_not_before: record.renewal_not_before.map_or(now, ahead),
-            asked_until: record.asked_until.map_or(now, ahead),
+            retry_after_until: record.retry_after_until.map_or(now, ahead),
             failed: record.failing_since.map(|_| now),
             failing_since: record.failing_since.map(ago),
-            cost: record.cost.map(|cost| cost.clamp(1, IDENTITY_COST)),
+            caller_cost: record.caller_cost.map(|caller_cost| caller_cost.clamp(1, IDENTITY_COST)),
             callers: match &record.callers {
                 Some(callers) => CallerRetries::restore(callers, ago),
                 None => CallerRetries::new(now),
@@ -283,14 +285,14 @@ pub struct RetryBudgetRecord {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub renewal_not_before: Option<u64>,
     /// No login before this, by `Retry-After`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub asked_until: Option<u64>,
+    #[serde(default, rename = "asked_until", skip_serializing_if = "Option::is_none")]
+    pub retry_after_until: Option<u64>,
     /// Time of the first of the consecutive failures.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failing_since: Option<u64>,
     /// Cost of an attempt for a caller.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cost: Option<u32>,
+    #[serde(default, rename = "cost", skip_serializing_if = "Option::is_none")]
+    pub caller_cost: Option<u32>,
     /// Bucket of attempts for callers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub callers: Option<CallerRetriesRecord>,

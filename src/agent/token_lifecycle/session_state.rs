@@ -24,7 +24,7 @@ pub(super) struct SessionStateFile {
     fingerprint: String,
     file: Arc<StateFile>,
     /// Fingerprint of the last write.
-    last: Option<SavedFingerprint>,
+    last_saved: Option<SavedFingerprint>,
     order: u64,
 }
 
@@ -47,7 +47,8 @@ pub(super) struct LoadedState {
 struct OnDisk {
     version: u8,
     session: String,
-    pace: RetryBudgetRecord,
+    #[serde(rename = "pace")]
+    retry_budget: RetryBudgetRecord,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     token: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -62,11 +63,11 @@ impl SessionStateFile {
         let names: Vec<&str> = [session].into_iter().chain(bound_to.iter().copied()).collect();
         let key = state.seal_key.as_ref().and_then(|text| SealingKey::new(text, KeyPurpose::Token, &names).ok());
         let (file, fingerprint) = (StateFile::new(state.file.clone()), fingerprint.to_owned());
-        Self { session: session.to_owned(), key, fingerprint, file, last: None, order: 0 }
+        Self { session: session.to_owned(), key, fingerprint, file, last_saved: None, order: 0 }
     }
 
     /// Continues the write order of `old` if both use the same file.
-    pub(super) fn after(mut self, old: Option<&Self>) -> Self {
+    pub(super) fn continue_order_of(mut self, old: Option<&Self>) -> Self {
         if let Some(old) = old.filter(|old| old.file.path() == self.file.path()) {
             (self.file, self.order) = (Arc::clone(&old.file), old.order);
         }
@@ -95,7 +96,7 @@ impl SessionStateFile {
         // Older releases wrote no fingerprint: nothing is known to have changed.
         let changed = on_disk.fingerprint.is_some_and(|its| its != self.fingerprint);
         let loaded = LoadedState {
-            retry_budget: Some(on_disk.pace),
+            retry_budget: Some(on_disk.retry_budget),
             last_error: on_disk.last_error,
             changed,
             ..LoadedState::default()
@@ -116,7 +117,7 @@ impl SessionStateFile {
     /// Returns the write of the file if its content changes. Of concurrent writes the newest wins; failures are logged.
     pub(super) fn save(
         &mut self,
-        pace: &RetryBudgetRecord,
+        retry_budget: &RetryBudgetRecord,
         current: Option<&CurrentToken>,
         last_error: Option<&str>,
     ) -> Option<impl Future<Output = ()> + Send + use<>> {
@@ -125,15 +126,15 @@ impl SessionStateFile {
             Some(STANDARD.encode(sealed))
         });
         let last_error = last_error.map(truncate_error);
-        let saved_fingerprint = saved_fingerprint(pace, current, last_error.as_deref());
-        if self.last.as_ref() == Some(&saved_fingerprint) {
+        let saved_fingerprint = saved_fingerprint(retry_budget, current, last_error.as_deref());
+        if self.last_saved.as_ref() == Some(&saved_fingerprint) {
             return None;
         }
-        self.last = Some(saved_fingerprint);
+        self.last_saved = Some(saved_fingerprint);
         let on_disk = OnDisk {
             version: VERSION,
             session: self.session.clone(),
-            pace: pace.clone(),
+            retry_budget: retry_budget.clone(),
             token,
             fingerprint: Some(self.fingerprint.clone()),
             last_error,
@@ -160,7 +161,7 @@ impl SessionStateFile {
 type SavedFingerprint = (RetryBudgetRecord, Option<(Generation, bool, LookupStatus, Option<u64>)>, Option<String>);
 
 fn saved_fingerprint(
-    pace: &RetryBudgetRecord,
+    retry_budget: &RetryBudgetRecord,
     current: Option<&CurrentToken>,
     last_error: Option<&str>,
 ) -> SavedFingerprint {
@@ -168,7 +169,7 @@ fn saved_fingerprint(
         let ends = current.lifetime.ends.map(|ends| millis(ends.wall));
         (current.token.generation, current.lifetime.renewable, current.lookup_status, ends)
     });
-    (pace.clone(), current, last_error.map(str::to_owned))
+    (retry_budget.clone(), current, last_error.map(str::to_owned))
 }
 
 /// Truncates an error, so that no server can fill the file.

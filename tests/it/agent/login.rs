@@ -14,7 +14,7 @@ use crate::harness::secrets::{Bench, proof};
 
 /// Status, text and expected class of every error of the auth methods of Vault and OpenBao, of the servers' core, and of
 /// keyward's ACL server where its texts differ.
-const ANSWERS: &[(u16, &str, &str)] = &[
+const ERRORS: &[(u16, &str, &str)] = &[
     (400, "jwt is required", "bug"),
     (400, "role is required", "bug"),
     (400, "invalid role name \"x\"", "refused"),
@@ -22,7 +22,7 @@ const ANSWERS: &[(u16, &str, &str)] = &[
     (400, "invalid resource group name \"x\"", "refused"),
     (400, "invalid vmss_name \"x\"", "refused"),
     (400, "invalid vm name \"x\"", "refused"),
-    (403, "permission denied", "refused"),
+    (403, "permission deny_calls", "refused"),
     (500, "tenant_id is required", "refused"),
     (500, "resource is required", "refused"),
     (500, "err: no cloud configuration matching the name \"x\"", "refused"),
@@ -133,13 +133,13 @@ fn class(error: &LoginError) -> String {
 async fn every_error_of_the_auth_method_is_classified() {
     let bench = Bench::new(Role::default());
     let login = bench.login();
-    for (status, text, wanted) in ANSWERS {
+    for (status, text, wanted) in ERRORS {
         bench.secrets.dials().answer_next(Operation::Login, Canned::error(*status, text));
         let error = login.login(&proof("a.b.c"), &bench.clock).await.unwrap_err();
         assert_eq!(class(&error), *wanted, "HTTP {status} {text}: {error}");
         assert!(error.to_string().lines().count() == 1, "{error}");
     }
-    assert_eq!(bench.secrets.dials().counts().of(Operation::Login), ANSWERS.len() as u64, "one call a login");
+    assert_eq!(bench.secrets.dials().counts().of(Operation::Login), ERRORS.len() as u64, "one call a login");
 }
 
 #[tokio::test(start_paused = true)]
@@ -155,7 +155,7 @@ async fn a_refused_login_has_advice_for_the_operator() {
     check(500, "oidc: id token issued by a different provider", "requestedAccessTokenVersion").await;
     check(500, "oidc: token is expired", "clock").await;
     check(400, "invalid role name \"x\"", "no role of this name").await;
-    check(403, "permission denied", "mount path").await;
+    check(403, "permission deny_calls", "mount path").await;
     check(500, "groups not authorized: []", "up to a day later").await;
     check(500, "subscription_id and resource_group_name are required", "bind the role to service principals").await;
     check(400, "invalid role name \"x\"", &bench.secrets.url().replace("http://", "")).await;
@@ -178,7 +178,7 @@ async fn the_servers_retry_after_is_returned() {
     check(400, "30", Some(30)).await;
 }
 
-fn dated(nbf: SystemTime, exp: SystemTime) -> IdentityProof {
+fn proof_with_validity(nbf: SystemTime, exp: SystemTime) -> IdentityProof {
     let claims = UnverifiedClaims { nbf: Some(nbf), exp: Some(exp), ..UnverifiedClaims::default() };
     let signed = signed(proof("a.b.c"));
     IdentityProof::Signed(Box::new(SignedToken { claims: Some(claims), ..signed }))
@@ -187,25 +187,28 @@ fn dated(nbf: SystemTime, exp: SystemTime) -> IdentityProof {
 #[tokio::test(start_paused = true)]
 async fn a_proof_outside_its_time_is_not_sent() {
     let bench = Bench::new(Role::default());
-    let (login, now, hour) = (bench.login(), bench.clock.now().wall, Duration::from_hours(1));
+    let (login, now, one_hour_role) = (bench.login(), bench.clock.now().wall, Duration::from_hours(1));
 
-    let error = login.login(&dated(now - hour, now - Duration::from_secs(1)), &bench.clock).await.unwrap_err();
+    let error = login
+        .login(&proof_with_validity(now - one_hour_role, now - Duration::from_secs(1)), &bench.clock)
+        .await
+        .unwrap_err();
     assert_eq!(class(&error), "clock refetch");
 
     let start = now + Duration::from_secs(30);
-    let error = login.login(&dated(start, now + hour), &bench.clock).await.unwrap_err();
+    let error = login.login(&proof_with_validity(start, now + one_hour_role), &bench.clock).await.unwrap_err();
     let LoginError::Clock { remedy: Remedy::Wait(Some(until)), .. } = error else { panic!("{error}") };
     assert_eq!(until, start + Duration::from_secs(1));
     assert_eq!(bench.secrets.dials().counts().total(), 0);
 
-    login.login(&dated(now - hour, now + hour), &bench.clock).await.unwrap();
+    login.login(&proof_with_validity(now - one_hour_role, now + one_hour_role), &bench.clock).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_server_whose_clock_is_behind_is_retried_by_its_own_clock() {
     let bench = Bench::new(Role::default());
     let now = bench.clock.now().wall;
-    let proof = dated(now - Duration::from_secs(5), now + Duration::from_hours(1));
+    let proof = proof_with_validity(now - Duration::from_secs(5), now + Duration::from_hours(1));
     let behind = Canned::error(500, "token is not yet valid (Token Not Before: x)");
     bench.secrets.dials().answer_next(Operation::Login, behind.clone());
     bench.secrets.dials().skew(-60);

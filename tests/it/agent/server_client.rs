@@ -126,7 +126,7 @@ async fn a_unix_socket_is_an_address() {
 }
 
 /// Answers each connection with these bytes, and closes it.
-async fn answering(bytes: Vec<u8>) -> (SocketAddr, tokio::task::JoinSet<()>) {
+async fn serve_bytes(bytes: Vec<u8>) -> (SocketAddr, tokio::task::JoinSet<()>) {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let mut tasks = tokio::task::JoinSet::new();
@@ -146,7 +146,7 @@ async fn truncated_and_endless_responses_fail_with_distinct_errors() {
     let body = r#"{"auth":{"client_token":"hvs.canary-token","lease_duration":60}}"#;
     let whole = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len());
     let check = async |bytes: &[u8], wanted: &str| {
-        let (address, _tasks) = answering(bytes.to_vec()).await;
+        let (address, _tasks) = serve_bytes(bytes.to_vec()).await;
         let upstream = ServerClient::build(&options(&format!("http://{address}"))).unwrap();
         let found = match login(&upstream).login(&proof("canary-proof"), &Clock::System).await {
             Ok(_) => "ok".to_owned(),

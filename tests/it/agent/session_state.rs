@@ -8,13 +8,13 @@ use secrecy::ExposeSecret as _;
 
 use crate::harness::session::{World, minutes};
 
-fn hour() -> Role {
+fn one_hour_role() -> Role {
     Role { max_ttl: None, ..Role::default() }
 }
 
 fn sealed() -> (World, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
-    let mut world = World::new(hour());
+    let mut world = World::new(one_hour_role());
     world.keep_state(folder.path(), true);
     (world, folder)
 }
@@ -53,7 +53,7 @@ async fn the_state_file_has_mode_0600_and_holds_no_plain_secret() {
 #[tokio::test(start_paused = true)]
 async fn without_a_key_the_token_is_not_kept() {
     let folder = tempfile::tempdir().unwrap();
-    let mut world = World::new(hour());
+    let mut world = World::new(one_hour_role());
     world.keep_state(folder.path(), false);
     world.start().serving().await;
     minutes(1).await;
@@ -153,7 +153,7 @@ async fn a_modified_or_foreign_state_file_is_ignored_and_a_login_made() {
 #[tokio::test(start_paused = true)]
 async fn the_wait_after_a_refusal_outlives_a_restart() {
     let folder = tempfile::tempdir().unwrap();
-    let mut world = World::new(hour());
+    let mut world = World::new(one_hour_role());
     world.keep_state(folder.path(), false);
     world.dials().answer_always(Operation::Login, Some(Canned::error(400, "invalid role name \"dev\"")));
     for _ in 0..100 {
@@ -178,7 +178,7 @@ async fn a_clock_behind_the_login_makes_the_saved_token_unusable() {
 
 #[tokio::test(start_paused = true)]
 async fn an_unwritable_state_folder_only_loses_the_saved_state() {
-    let mut world = World::new(hour());
+    let mut world = World::new(one_hour_role());
     world.keep_state(std::path::Path::new("/proc/none"), true);
     let mut session = world.start();
     session.serving().await;
@@ -188,7 +188,7 @@ async fn an_unwritable_state_folder_only_loses_the_saved_state() {
 #[tokio::test(start_paused = true)]
 async fn failures_are_inherited_by_a_session_with_the_same_settings_only() {
     let folder = tempfile::tempdir().unwrap();
-    let mut world = World::new(hour());
+    let mut world = World::new(one_hour_role());
     world.keep_state(folder.path(), false);
     let refused = Canned::error(400, "invalid role name \"dev\"");
     world.dials().answer_always(Operation::Login, Some(refused));
@@ -213,7 +213,7 @@ async fn failures_are_inherited_by_a_session_with_the_same_settings_only() {
 #[tokio::test(start_paused = true)]
 async fn logins_with_settings_that_change_at_each_restart_share_one_bucket() {
     let folder = tempfile::tempdir().unwrap();
-    let mut world = World::new(hour());
+    let mut world = World::new(one_hour_role());
     world.keep_state(folder.path(), false);
     world.dials().answer_always(Operation::Login, Some(Canned::error(400, "invalid role name \"dev\"")));
     for number in 0..100 {
@@ -228,11 +228,11 @@ async fn logins_with_settings_that_change_at_each_restart_share_one_bucket() {
 #[tokio::test(start_paused = true)]
 async fn a_state_file_without_a_fingerprint_is_accepted() {
     let folder = tempfile::tempdir().unwrap();
-    let mut world = World::new(hour());
+    let mut world = World::new(one_hour_role());
     world.keep_state(folder.path(), false);
     let not_before = world.clock.now().wall.duration_since(std::time::SystemTime::UNIX_EPOCH).unwrap().as_secs() + 60;
     let old = format!(
-        r#"{{"version":1,"session":"web","pace":{{"failures":1,"not_before":{not_before},"logins":7,"refilled":{not_before}}}}}"#
+        r#"{{"version":1,"session":"web","budget":{{"failures":1,"not_before":{not_before},"logins":7,"refilled":{not_before}}}}}"#
     );
     std::fs::write(folder.path().join("web.json"), old).unwrap();
     let start = world.clock.now();

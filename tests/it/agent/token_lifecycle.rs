@@ -16,7 +16,7 @@ use keyward::emulators::secrets::{Canned, Operation, Role, TokenType};
 
 use crate::harness::session::{World, minutes};
 
-fn hour() -> Role {
+fn one_hour_role() -> Role {
     Role { max_ttl: None, ..Role::default() }
 }
 
@@ -26,7 +26,7 @@ fn refusal(status: u16, message: &str) -> Canned {
 
 #[tokio::test(start_paused = true)]
 async fn a_token_is_renewed_near_two_thirds_of_its_lease_and_stays_the_same() {
-    let world = World::new(hour());
+    let world = World::new(one_hour_role());
     let mut session = world.start();
     let first = session.serving().await;
     minutes(37).await;
@@ -46,7 +46,7 @@ async fn a_token_is_renewed_near_two_thirds_of_its_lease_and_stays_the_same() {
 
 #[tokio::test(start_paused = true)]
 async fn a_refused_renewal_is_tried_once_and_leads_to_one_login_without_a_gap() {
-    let world = World::new(hour());
+    let world = World::new(one_hour_role());
     world.dials().refuse_renewals(true);
     let mut session = world.start();
     let first = session.serving().await;
@@ -69,7 +69,7 @@ async fn a_lease_that_shrinks_toward_its_maximum_leads_to_a_login_before_the_end
 
 #[tokio::test(start_paused = true)]
 async fn a_revoked_token_is_detected_by_the_periodic_look_up() {
-    let world = World::new(hour());
+    let world = World::new(one_hour_role());
     let mut session = world.start();
     let first = session.serving().await;
     minutes(12).await;
@@ -85,17 +85,17 @@ async fn a_revoked_token_is_detected_by_the_periodic_look_up() {
 
 #[tokio::test(start_paused = true)]
 async fn a_revoked_token_is_detected_when_a_caller_requests_a_look_up() {
-    let mut world = World::new(hour());
+    let mut world = World::new(one_hour_role());
     world.options.check_interval = None;
     let mut session = world.start();
     session.serving().await;
     minutes(1).await;
     assert_eq!(world.count(Operation::Lookup), 0, "checks are off");
-    assert!(session.ring().await.unwrap() < Duration::from_secs(1));
+    assert!(session.request_lookup().await.unwrap() < Duration::from_secs(1));
     assert!(session.token().is_some());
     world.dials().lose_state();
     let rung = world.clock.now();
-    session.ring().await.unwrap();
+    session.request_lookup().await.unwrap();
     assert!(session.token().is_none());
     session.serving().await;
     assert!(world.clock.now().since(rung) < Duration::from_secs(2));
@@ -104,7 +104,7 @@ async fn a_revoked_token_is_detected_when_a_caller_requests_a_look_up() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lease_above_the_accepted_maximum_does_not_change_at_each_look_up() {
-    let world = World::new(Role { ttl: Duration::from_hours(10_000), ..hour() });
+    let world = World::new(Role { ttl: Duration::from_hours(10_000), ..one_hour_role() });
     let mut session = world.start();
     session.serving().await;
     let mut seen: Vec<_> = session.token().into_iter().collect();
@@ -132,11 +132,11 @@ async fn batch_tokens_are_replaced_before_they_end_and_never_renewed() {
 
 #[tokio::test(start_paused = true)]
 async fn wrapped_logins_are_replaced_before_they_end_and_never_looked_up() {
-    let mut world = World::new(hour());
+    let mut world = World::new(one_hour_role());
     world.wrap_ttl = Some(Duration::from_mins(10));
     let mut session = world.start();
     assert!(matches!(session.serving().await.kind, TokenKind::Wrapping { .. }));
-    assert!(session.ring().await.is_some());
+    assert!(session.request_lookup().await.is_some());
     session.serves_for(Duration::from_hours(1)).await;
     assert_eq!(world.count(Operation::Lookup) + world.count(Operation::Renew), 0);
     assert!((9..=10).contains(&world.count(Operation::Login)), "{:?}", world.dials().counts());
@@ -144,7 +144,7 @@ async fn wrapped_logins_are_replaced_before_they_end_and_never_looked_up() {
 
 #[tokio::test(start_paused = true)]
 async fn during_an_outage_the_token_is_served_to_its_end_and_not_longer() {
-    let world = World::new(hour());
+    let world = World::new(one_hour_role());
     let mut session = world.start();
     let ends = session.serving().await.expires.unwrap();
     minutes(10).await;
@@ -166,7 +166,7 @@ async fn during_an_outage_the_token_is_served_to_its_end_and_not_longer() {
 
 #[tokio::test(start_paused = true)]
 async fn failed_renewals_that_recover_keep_the_token() {
-    let world = World::new(hour());
+    let world = World::new(one_hour_role());
     for _ in 0..5 {
         world.dials().answer_next(Operation::Renew, refusal(500, "internal error"));
     }
@@ -178,7 +178,7 @@ async fn failed_renewals_that_recover_keep_the_token() {
 
 #[tokio::test(start_paused = true)]
 async fn the_servers_retry_after_is_honoured() {
-    let world = World::new(hour());
+    let world = World::new(one_hour_role());
     world.dials().answer_next(Operation::Login, refusal(429, "quota exceeded").retry_after("7"));
     let start = world.clock.now();
     let mut session = world.start();
@@ -190,7 +190,7 @@ async fn the_servers_retry_after_is_honoured() {
 
 #[tokio::test(start_paused = true)]
 async fn a_refused_login_is_retried_slowly_and_its_reason_reported() {
-    let world = World::new(hour());
+    let world = World::new(one_hour_role());
     world.dials().answer_always(Operation::Login, Some(refusal(400, "invalid role name \"dev\"")));
     let session = world.start();
     minutes(2).await;
@@ -202,7 +202,7 @@ async fn a_refused_login_is_retried_slowly_and_its_reason_reported() {
 
 #[tokio::test(start_paused = true)]
 async fn an_expired_proof_is_fetched_again_once_and_then_slowly() {
-    let world = World::new(hour());
+    let world = World::new(one_hour_role());
     let expired = refusal(500, "oidc: token is expired (Token Expiry: 2025-01-01 00:00:00 +0000 UTC)");
     world.dials().answer_always(Operation::Login, Some(expired));
     let session = world.start();
@@ -215,7 +215,7 @@ async fn an_expired_proof_is_fetched_again_once_and_then_slowly() {
 
 #[tokio::test(start_paused = true)]
 async fn a_proof_that_is_not_valid_yet_delays_the_login_and_is_fetched_again_once() {
-    let world = World::new(hour());
+    let world = World::new(one_hour_role());
     world.identity.not_before(world.clock.now().wall + Duration::from_secs(90));
     let start = world.clock.now();
     let mut session = world.start();
@@ -227,7 +227,7 @@ async fn a_proof_that_is_not_valid_yet_delays_the_login_and_is_fetched_again_onc
 
 #[tokio::test(start_paused = true)]
 async fn setting_the_wall_clock_changes_only_the_reported_times() {
-    let world = World::new(hour());
+    let world = World::new(one_hour_role());
     let mut session = world.start();
     let first = session.serving().await.expires.unwrap();
     minutes(20).await;
@@ -249,7 +249,7 @@ async fn setting_the_wall_clock_changes_only_the_reported_times() {
 
 #[tokio::test(start_paused = true)]
 async fn a_suspend_past_the_end_stops_serving_at_once_and_logs_in() {
-    let world = World::new(hour());
+    let world = World::new(one_hour_role());
     let mut session = world.start();
     session.serving().await;
     minutes(5).await;
@@ -263,7 +263,7 @@ async fn a_suspend_past_the_end_stops_serving_at_once_and_logs_in() {
 
 #[tokio::test(start_paused = true)]
 async fn the_first_login_waits_a_share_of_the_splay() {
-    let mut world = World::new(hour());
+    let mut world = World::new(one_hour_role());
     world.options.login_jitter = Duration::from_hours(1);
     let start = world.clock.now();
     let mut session = world.start();

@@ -247,13 +247,13 @@ impl World {
             fingerprint: self.fingerprint.clone(),
         };
         let stop = CancellationToken::new();
-        let mut keeper = TokenManager::new(self.options.clone(), parts);
+        let mut manager = TokenManager::new(self.options.clone(), parts);
         if let Some(before) = before {
-            keeper.adopt(before);
+            manager.adopt(before);
         }
-        let options = keeper.options_sender();
+        let options = manager.options_sender();
         let mut running = JoinSet::new();
-        running.spawn(keeper.run(stop.clone()));
+        running.spawn(manager.run(stop.clone()));
         Session { watch, refresh_signal, options, stop, clock: self.clock.clone(), running }
     }
 }
@@ -304,7 +304,7 @@ impl Session {
     }
 
     /// Requests a look-up and waits for its completion, at most a minute; returns the time, or `None` if rate-limited.
-    pub(crate) async fn ring(&mut self) -> Option<Duration> {
+    pub(crate) async fn request_lookup(&mut self) -> Option<Duration> {
         let start = self.clock.now();
         if matches!(self.refresh_signal.request(), RefreshRequest::RateLimited { .. }) {
             return None;
@@ -323,11 +323,11 @@ impl Session {
     }
 
     /// Checks the served token each second.
-    pub(crate) async fn watch(&self, span: Duration, mut look: impl FnMut(Option<&Token>, ClockReading)) {
+    pub(crate) async fn watch(&self, span: Duration, mut check: impl FnMut(Option<&Token>, ClockReading)) {
         let start = self.clock.now();
         while self.clock.now().since(start) < span {
             tokio::time::sleep(Duration::from_secs(1)).await;
-            look(self.token().as_deref(), self.clock.now());
+            check(self.token().as_deref(), self.clock.now());
         }
     }
 

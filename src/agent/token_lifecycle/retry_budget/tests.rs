@@ -8,11 +8,11 @@ fn at(seconds: u64) -> ClockReading {
 
 #[test]
 fn the_wait_depends_on_the_cause_of_the_failure() {
-    let check = |before: u32, failure, asked: Option<u64>, unit: f64, wanted: u64| {
+    let check = |before: u32, failure, retry_after: Option<u64>, unit: f64, wanted: u64| {
         let mut budget = RetryBudget::new(at(1000));
         budget.failures = before;
-        budget.record_failure(at(1000), failure, asked.map(Duration::from_secs), unit);
-        assert_eq!(budget.not_before(), at(1000 + wanted), "{before} {failure:?} {asked:?} {unit}");
+        budget.record_failure(at(1000), failure, retry_after.map(Duration::from_secs), unit);
+        assert_eq!(budget.not_before(), at(1000 + wanted), "{before} {failure:?} {retry_after:?} {unit}");
         assert_eq!(budget.failures(), before + 1);
     };
     check(0, FailureCause::Transient, None, 1.0, 1);

@@ -62,8 +62,8 @@ pub struct TokenManagerDeps {
 /// Logs one session in, keeps its token alive by renewals and look-ups, and publishes it.
 pub struct TokenManager {
     options: TokenLifecycleOptions,
-    sent: watch::Sender<TokenLifecycleOptions>,
-    received: watch::Receiver<TokenLifecycleOptions>,
+    options_sender: watch::Sender<TokenLifecycleOptions>,
+    options_receiver: watch::Receiver<TokenLifecycleOptions>,
     publisher: TokenPublisher,
     identity: Arc<dyn IdentitySource>,
     login: Login,
@@ -78,7 +78,7 @@ pub struct TokenManager {
     /// True if the next login replaces a token on schedule, so that it takes nothing from the bucket.
     planned: bool,
     /// True if the next login is made because callers wait, or because an operator requested it.
-    for_caller: bool,
+    for_callers: bool,
     retry_requests: Vec<oneshot::Sender<Retried>>,
     proof_cache: ProofCache,
     in_flight: Option<Call<Completed>>,
@@ -90,7 +90,7 @@ pub struct TokenManager {
     /// True while a requested look-up is not complete.
     refresh_requested: bool,
     clock_change_checked: Option<ClockReading>,
-    suspicions: ReplacementLimiter,
+    replacement_limiter: ReplacementLimiter,
     /// Set when the server refused to renew a fresh token: no renewal is attempted before this.
     no_renewal_until: Option<ClockReading>,
     /// Reason for which there is no token.
@@ -143,11 +143,11 @@ impl TokenManager {
             metrics,
         };
         let now = clock.now();
-        let (sent, received) = watch::channel(options.clone());
+        let (options_sender, options_receiver) = watch::channel(options.clone());
         let mut manager = Self {
             options,
-            sent,
-            received,
+            options_sender,
+            options_receiver,
             publisher,
             identity: identity.into(),
             login,
@@ -160,7 +160,7 @@ impl TokenManager {
             current: None,
             next: NextStep::LoginAt(now),
             planned: false,
-            for_caller: false,
+            for_callers: false,
             retry_requests: Vec::new(),
             proof_cache: ProofCache::default(),
             in_flight: None,
@@ -170,7 +170,7 @@ impl TokenManager {
             last_checked: None,
             refresh_requested: false,
             clock_change_checked: None,
-            suspicions: ReplacementLimiter::default(),
+            replacement_limiter: ReplacementLimiter::default(),
             no_renewal_until: None,
             unavailability: "there is no token yet",
             last_error: None,
@@ -213,7 +213,7 @@ impl TokenManager {
             () = clock.sleep_until_some(check) => Event::Check,
             () = clock.sleep_until_some(step) => Event::StepDue,
             // Never an error: the manager holds a sender itself.
-            Ok(()) = self.received.changed() => Event::Options,
+            Ok(()) = self.options_receiver.changed() => Event::Options,
             Some(_) = self.pending_writes.join_next() => Event::Saved,
         }
     }
@@ -265,22 +265,22 @@ impl TokenManager {
                 self.in_flight = Some(inflight::renew(self.login.clone(), Arc::clone(&current.token)));
             }
             (NextStep::LoginAt(_), _) => {
-                if self.for_caller {
+                if self.for_callers {
                     self.retry_budget.take_for_caller(now);
                 } else if !self.planned {
                     self.retry_budget.take_login(now);
                 }
-                self.for_caller = false;
+                self.for_callers = false;
                 let save = self.state_write();
                 // A crash during the login must not refill the bucket; a disk that hangs must not delay the login.
-                let first = async {
+                let before_login = async {
                     if let Some(save) = save {
                         let _ = tokio::time::timeout(SAVE_LIMIT, save).await;
                     }
                 };
                 let (identity, login) = (Arc::clone(&self.identity), self.login.clone());
                 self.in_flight =
-                    Some(inflight::login(identity, login, self.clock.clone(), first, self.proof_cache.get(now)));
+                    Some(inflight::login(identity, login, self.clock.clone(), before_login, self.proof_cache.get(now)));
             }
             (NextStep::RenewAt(_) | NextStep::Idle, _) => self.next = NextStep::Idle,
         }
@@ -295,8 +295,8 @@ impl TokenManager {
     }
 
     /// Plans the next step after `last`.
-    fn plan(&mut self, last: LastOutcome) {
-        self.for_caller = false;
+    fn plan_next_step(&mut self, last: LastOutcome) {
+        self.for_callers = false;
         let now = self.clock.now();
         let lifetime = self.current.as_ref().map(|current| &current.lifetime);
         if self.current.as_ref().is_some_and(|current| current.outdated) {
@@ -312,7 +312,7 @@ impl TokenManager {
         self.next = if suspect {
             NextStep::LoginAt(now)
         } else {
-            next_step(lifetime, last, self.earliest(), now, random_unit())
+            next_step(lifetime, last, self.not_before(), now, random_unit())
         };
         self.planned = lifetime.is_some() && last != LastOutcome::Failed && !suspect;
         if let (NextStep::LoginAt(at), false) = (self.next, self.planned) {
@@ -325,13 +325,13 @@ impl TokenManager {
     }
 
     /// Returns the earliest next attempts. Renewals also wait for the backoff of logins, but not the reverse.
-    fn earliest(&self) -> NotBefore {
+    fn not_before(&self) -> NotBefore {
         let (renewal, login) = (self.retry_budget.renewal_not_before(), self.retry_budget.not_before());
         NotBefore { renewal: if renewal.boot > login.boot { renewal } else { login }, login }
     }
 
     /// Returns the last outcome as the retry budget has it.
-    pub(super) const fn last(&self) -> LastOutcome {
+    pub(super) const fn last_outcome(&self) -> LastOutcome {
         if self.retry_budget.failures() + self.retry_budget.renewal_failures() > 0 {
             LastOutcome::Failed
         } else {

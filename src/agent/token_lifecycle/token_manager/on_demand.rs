@@ -18,7 +18,7 @@ impl TokenManager {
 
     /// Moves the planned login forward if there is no token and callers wait for one.
     pub(super) fn advance_login(&mut self) {
-        let idle = self.current.is_none() && self.in_flight.is_none() && !self.for_caller;
+        let idle = self.current.is_none() && self.in_flight.is_none() && !self.for_callers;
         if !idle || !self.refresh_signal.demand().is_waited_for() {
             return;
         }
@@ -27,7 +27,7 @@ impl TokenManager {
             && sooner.boot < at.boot
         {
             self.next = NextStep::LoginAt(sooner);
-            self.for_caller = true;
+            self.for_callers = true;
             // Callers that are refused get the new Retry-After.
             self.publish();
         }
@@ -50,7 +50,7 @@ impl TokenManager {
             return self.answer_retry_requests(Retried::Later { after });
         }
         tracing::info!(event = "session.retry", session = self.options.name, "logging in on request");
-        (self.next, self.for_caller) = (NextStep::LoginAt(now), true);
+        (self.next, self.for_callers) = (NextStep::LoginAt(now), true);
     }
 
     pub(super) fn answer_retry_requests(&mut self, answer: Retried) {

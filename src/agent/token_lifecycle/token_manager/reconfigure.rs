@@ -12,12 +12,12 @@ impl TokenManager {
     /// Use `send_replace`. The sender may outlive the manager; later values are lost. The name and, once the first login is
     /// planned, its jitter cannot be changed.
     pub fn options_sender(&self) -> watch::Sender<TokenLifecycleOptions> {
-        self.sent.clone()
+        self.options_sender.clone()
     }
 
     /// Applies the latest options.
     pub(super) fn apply_options(&mut self) {
-        let mut new = self.received.borrow_and_update().clone();
+        let mut new = self.options_receiver.borrow_and_update().clone();
         new.name.clone_from(&self.options.name);
         let old = std::mem::replace(&mut self.options, new);
         if old == self.options {
@@ -42,7 +42,7 @@ impl TokenManager {
         let state = self.options.state.as_ref()?;
         Some(
             SessionStateFile::new(state, &self.options.name, &bound_to, &self.fingerprint)
-                .after(self.state_file.as_ref()),
+                .continue_order_of(self.state_file.as_ref()),
         )
     }
 }

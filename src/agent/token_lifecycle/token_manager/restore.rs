@@ -35,7 +35,7 @@ impl TokenManager {
         if let Some(current) = current.filter(|_| self.current.is_none()) {
             self.restore_token(current).await;
         }
-        self.plan(self.last());
+        self.plan_next_step(self.last_outcome());
         if self.current.is_none() {
             self.warn_about_delayed_login();
             let splayed = now + self.options.login_jitter.mul_f64(random_unit());

@@ -25,7 +25,7 @@ impl TokenManager {
                 let message = format_chain(&error);
                 self.reporter.count_attempt(Attempt::Login, Some(error.reason()));
                 self.retry_budget.record_failure(now, failure(&error, now), error.retry_after(), random_unit());
-                self.plan(LastOutcome::Failed);
+                self.plan_next_step(LastOutcome::Failed);
                 let (session, wait) = (&self.options.name, format_wait(self.retry_after()));
                 let (reason, failures) = (error.reason(), self.retry_budget.failures());
                 tracing::warn!(event = "token.login.failed", session, reason, failures, wait, "{message}");
@@ -72,7 +72,7 @@ impl TokenManager {
                 self.next_check = Some(now);
             }
         }
-        self.plan(if short { LastOutcome::Failed } else { LastOutcome::Succeeded });
+        self.plan_next_step(if short { LastOutcome::Failed } else { LastOutcome::Succeeded });
         self.publish();
     }
 
@@ -93,7 +93,7 @@ impl TokenManager {
         match result {
             Ok(renewed) => {
                 current.renew(renewed, now);
-                self.suspicions.confirm();
+                self.replacement_limiter.confirm();
                 let expires = current.lifetime.ends.map(|ends| format_rfc3339(ends.wall));
                 let again = current.lifetime.renewable;
                 let short = current.is_too_short(now);
@@ -109,7 +109,7 @@ impl TokenManager {
                 // A look-up that was sent before the renewal would report the old lease.
                 self.lookup = None;
                 self.schedule_check(now);
-                self.plan(if short { LastOutcome::RenewalRefused } else { LastOutcome::Succeeded });
+                self.plan_next_step(if short { LastOutcome::RenewalRefused } else { LastOutcome::Succeeded });
                 self.publish();
             }
             Err(error) => {
@@ -123,7 +123,7 @@ impl TokenManager {
                         self.reporter.count_attempt(Attempt::Renewal, Some("suspect"));
                         self.on_token_suspect(&message);
                         if self.current.as_ref().is_some_and(|current| current.health == TokenHealth::Refused) {
-                            self.plan(LastOutcome::RenewalRefused);
+                            self.plan_next_step(LastOutcome::RenewalRefused);
                         }
                     }
                     TokenVerdict::Denied | TokenVerdict::Refused => {
@@ -132,7 +132,7 @@ impl TokenManager {
                             self.no_renewal_until = Some(now + RENEWAL_REFUSAL_HOLD);
                         }
                         self.reporter.count_attempt(Attempt::Renewal, Some("refused"));
-                        self.plan(LastOutcome::RenewalRefused);
+                        self.plan_next_step(LastOutcome::RenewalRefused);
                         let wait = format_wait(self.retry_after());
                         tracing::warn!(event = "token.renew.refused", session, wait, "{message}");
                         // A refusal may mean that the token is dead; only a look-up tells.
@@ -141,7 +141,7 @@ impl TokenManager {
                     TokenVerdict::Unavailable => {
                         self.reporter.count_attempt(Attempt::Renewal, Some("unavailable"));
                         self.retry_budget.record_renewal_failure(now, error.retry_after(), random_unit());
-                        self.plan(LastOutcome::Failed);
+                        self.plan_next_step(LastOutcome::Failed);
                         let (failures, wait) = (self.retry_budget.renewal_failures(), format_wait(self.retry_after()));
                         tracing::warn!(event = "token.renew.failed", session, failures, wait, "{message}");
                     }
@@ -164,13 +164,13 @@ impl TokenManager {
             Ok(found) => {
                 self.reporter.count_attempt(Attempt::Check, None);
                 let suspect = current.lookup_status == LookupStatus::Suspect || current.health != TokenHealth::Good;
-                self.suspicions.confirm();
+                self.replacement_limiter.confirm();
                 let moved = current.apply_lookup(&found, now);
                 if suspect {
                     self.last_error = None;
                 }
                 if (moved || suspect) && self.in_flight.is_none() {
-                    self.plan(self.last());
+                    self.plan_next_step(self.last_outcome());
                 }
                 if moved {
                     self.publish();
@@ -219,7 +219,7 @@ impl TokenManager {
         let Some(current) = &mut self.current else { return };
         // The server checks policies of tokens that it knows only.
         current.health = TokenHealth::Good;
-        self.suspicions.confirm();
+        self.replacement_limiter.confirm();
         let session = &self.options.name;
         match current.lookup_status {
             LookupStatus::Untried | LookupStatus::Forbidden => {
@@ -236,7 +236,7 @@ impl TokenManager {
                 );
                 self.last_error = Some(message.to_owned());
                 if self.in_flight.is_none() {
-                    self.plan(LastOutcome::Succeeded);
+                    self.plan_next_step(LastOutcome::Succeeded);
                 }
             }
         }
@@ -273,7 +273,7 @@ impl TokenManager {
             self.renewing = false;
             self.in_flight = None;
         }
-        self.plan(LastOutcome::Failed);
+        self.plan_next_step(LastOutcome::Failed);
         self.publish();
         self.save_state();
         self.complete_refresh();

@@ -16,7 +16,7 @@ impl TokenManager {
             return;
         };
         self.last_error = Some(message.to_owned());
-        if !self.suspicions.allow(now) {
+        if !self.replacement_limiter.allow(now) {
             if current.health != TokenHealth::Refused {
                 current.health = TokenHealth::Refused;
                 tracing::warn!(
@@ -34,7 +34,7 @@ impl TokenManager {
             "the server may no longer know the token: a login will replace it; {message}"
         );
         if self.in_flight.is_none() {
-            self.plan(LastOutcome::Succeeded);
+            self.plan_next_step(LastOutcome::Succeeded);
         }
     }
 

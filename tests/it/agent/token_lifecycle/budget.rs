@@ -9,9 +9,9 @@ use keyward::emulators::secrets::{Canned, Operation, Role};
 
 use crate::harness::session::{Session, World};
 
-const BUDGET: u64 = 200;
+const MAX_CALLS_PER_HOUR: u64 = 200;
 
-fn hour() -> Role {
+fn one_hour_role() -> Role {
     Role { max_ttl: None, ..Role::default() }
 }
 
@@ -21,15 +21,15 @@ async fn hours_within_budget(world: &World, session: &mut Session, hours: u32) -
     let mut last: Option<ClockReading> = session.token().and_then(|token| token.expires);
     for _ in 0..hours {
         let before = world.upstream_calls();
-        session.watch(Duration::from_hours(1), |token, now| last = honest(token, now, last)).await;
+        session.watch(Duration::from_hours(1), |token, now| last = check_served_token(token, now, last)).await;
         spent.push(world.upstream_calls() - before);
     }
-    assert!(spent.iter().all(|calls| *calls <= BUDGET), "{spent:?}");
+    assert!(spent.iter().all(|calls| *calls <= MAX_CALLS_PER_HOUR), "{spent:?}");
     spent
 }
 
 /// Checks that a served token has not expired, and that one that is no longer served has.
-fn honest(token: Option<&Token>, now: ClockReading, last: Option<ClockReading>) -> Option<ClockReading> {
+fn check_served_token(token: Option<&Token>, now: ClockReading, last: Option<ClockReading>) -> Option<ClockReading> {
     match (token, last) {
         (Some(token), _) => {
             let ends = token.expires.expect("every token of these tests ends");
@@ -48,7 +48,7 @@ fn honest(token: Option<&Token>, now: ClockReading, last: Option<ClockReading>) 
 #[tokio::test(start_paused = true)]
 async fn the_budget_holds_if_renewals_are_always_refused() {
     for minutes in [2, 10, 60, 600] {
-        let world = World::new(Role { ttl: Duration::from_mins(minutes), ..hour() });
+        let world = World::new(Role { ttl: Duration::from_mins(minutes), ..one_hour_role() });
         world.dials().refuse_renewals(true);
         let mut session = world.start();
         session.serving().await;
@@ -60,7 +60,7 @@ async fn the_budget_holds_if_renewals_are_always_refused() {
 #[tokio::test(start_paused = true)]
 async fn the_budget_holds_during_an_outage() {
     for outage in [Outage::Refused, Outage::Hanging, Outage::Unavailable] {
-        let world = World::new(hour());
+        let world = World::new(one_hour_role());
         let mut session = world.start();
         session.serving().await;
         session.serves_for(Duration::from_mins(30)).await;
@@ -86,7 +86,7 @@ enum Outage {
 
 #[tokio::test(start_paused = true)]
 async fn the_budget_holds_without_an_identity() {
-    let world = World::new(Role { ttl: Duration::from_mins(10), renewable: false, ..hour() });
+    let world = World::new(Role { ttl: Duration::from_mins(10), renewable: false, ..one_hour_role() });
     let mut session = world.start();
     session.serving().await;
     world.identity.gone(true);
@@ -101,7 +101,7 @@ async fn the_budget_holds_without_an_identity() {
 #[tokio::test(start_paused = true)]
 async fn the_budget_holds_if_the_server_sends_invalid_responses() {
     for lease in [2, 60] {
-        let world = World::new(Role { ttl: Duration::from_mins(lease), ..hour() });
+        let world = World::new(Role { ttl: Duration::from_mins(lease), ..one_hour_role() });
         let mut session = world.start();
         session.serving().await;
         world.dials().garbage(true);
@@ -111,7 +111,7 @@ async fn the_budget_holds_if_the_server_sends_invalid_responses() {
 
 #[tokio::test(start_paused = true)]
 async fn the_budget_holds_if_callers_request_look_ups_all_the_time() {
-    let world = World::new(hour());
+    let world = World::new(one_hour_role());
     let mut session = world.start();
     session.serving().await;
     let refresh_signal = session.refresh_signal.clone();
@@ -130,7 +130,7 @@ async fn the_budget_holds_if_callers_request_look_ups_all_the_time() {
 
 #[tokio::test(start_paused = true)]
 async fn the_budget_holds_if_callers_request_look_ups_and_the_server_forgets_every_token() {
-    let world = World::new(hour());
+    let world = World::new(one_hour_role());
     let mut session = world.start();
     session.serving().await;
     let refresh_signal = session.refresh_signal.clone();
@@ -146,7 +146,7 @@ async fn the_budget_holds_if_callers_request_look_ups_and_the_server_forgets_eve
             let before = world.upstream_calls();
             tokio::time::sleep(Duration::from_hours(1)).await;
             let spent = world.upstream_calls() - before;
-            assert!(spent <= BUDGET, "{spent}");
+            assert!(spent <= MAX_CALLS_PER_HOUR, "{spent}");
         }
     };
     tokio::select! {
@@ -159,7 +159,7 @@ async fn the_budget_holds_if_callers_request_look_ups_and_the_server_forgets_eve
 async fn the_budget_holds_over_restarts_every_two_minutes() {
     for (trouble, sealed) in [(false, false), (false, true), (true, false), (true, true)] {
         let folder = tempfile::tempdir().unwrap();
-        let mut world = World::new(hour());
+        let mut world = World::new(one_hour_role());
         world.keep_state(folder.path(), sealed);
         if trouble {
             world.dials().answer_always(Operation::Login, Some(Canned::error(503, "Vault is sealed")));
@@ -172,7 +172,7 @@ async fn the_budget_holds_over_restarts_every_two_minutes() {
                 assert_eq!(session.token().is_some(), !trouble, "sealed: {sealed}");
             }
             let spent = world.upstream_calls() - before;
-            assert!(spent <= BUDGET, "{spent} with trouble {trouble}, sealed {sealed}");
+            assert!(spent <= MAX_CALLS_PER_HOUR, "{spent} with trouble {trouble}, sealed {sealed}");
         }
     }
 }
@@ -182,12 +182,12 @@ async fn the_budget_holds_over_restarts_every_two_minutes() {
 async fn the_budget_holds_over_restarts_every_second() {
     for sealed in [false, true] {
         let folder = tempfile::tempdir().unwrap();
-        let mut world = World::new(hour());
+        let mut world = World::new(one_hour_role());
         world.keep_state(folder.path(), sealed);
         for _ in 0..300 {
             let _session = world.start();
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
-        assert!(world.upstream_calls() <= BUDGET / 4, "{} with sealed {sealed}", world.upstream_calls());
+        assert!(world.upstream_calls() <= MAX_CALLS_PER_HOUR / 4, "{} with sealed {sealed}", world.upstream_calls());
     }
 }

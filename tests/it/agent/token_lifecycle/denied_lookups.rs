@@ -7,17 +7,17 @@ use keyward::emulators::secrets::{Canned, Operation, Role};
 
 use crate::harness::session::{Session, World, minutes};
 
-fn hour() -> Role {
+fn one_hour_role() -> Role {
     Role { max_ttl: None, ..Role::default() }
 }
 
-fn denied(world: &World, operation: Operation) {
-    let answer = Canned::error(403, "1 error occurred:\n\t* permission denied\n\n");
+fn deny_calls(world: &World, operation: Operation) {
+    let answer = Canned::error(403, "1 error occurred:\n\t* permission deny_calls\n\n");
     world.dials().answer_always(operation, Some(answer));
 }
 
 /// Starts a session whose token was looked up once.
-async fn looked_up(world: &World) -> Session {
+async fn session_after_lookup(world: &World) -> Session {
     let mut session = world.start();
     session.serving().await;
     minutes(1).await;
@@ -27,12 +27,12 @@ async fn looked_up(world: &World) -> Session {
 
 #[tokio::test(start_paused = true)]
 async fn a_policy_that_forbids_look_ups_leads_to_no_login() {
-    let world = World::new(hour());
+    let world = World::new(one_hour_role());
     world.dials().refuse_lookups(true);
     let mut session = world.start();
     session.serving().await;
     for _ in 0..30 {
-        session.ring().await.unwrap();
+        session.request_lookup().await.unwrap();
         session.serves_for(Duration::from_mins(2)).await;
     }
     assert_eq!(world.count(Operation::Login), 1);
@@ -40,20 +40,20 @@ async fn a_policy_that_forbids_look_ups_leads_to_no_login() {
 
 #[tokio::test(start_paused = true)]
 async fn a_policy_that_forbids_look_ups_later_leads_to_one_login() {
-    let world = World::new(hour());
-    let session = looked_up(&world).await;
-    denied(&world, Operation::Lookup);
+    let world = World::new(one_hour_role());
+    let session = session_after_lookup(&world).await;
+    deny_calls(&world, Operation::Lookup);
     session.serves_for(Duration::from_hours(12)).await;
     assert_eq!(world.count(Operation::Login), 2);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_token_denied_without_a_reason_is_served_while_a_login_replaces_it() {
-    let world = World::new(hour());
-    let session = looked_up(&world).await;
+    let world = World::new(one_hour_role());
+    let session = session_after_lookup(&world).await;
     let first = session.token().unwrap().generation;
     world.dials().revoke_all();
-    world.dials().answer_next(Operation::Lookup, Canned::error(403, "permission denied"));
+    world.dials().answer_next(Operation::Lookup, Canned::error(403, "permission deny_calls"));
     session.serves_for(Duration::from_mins(6)).await;
     assert_ne!(session.token().unwrap().generation, first);
     session.serves_for(Duration::from_mins(30)).await;
@@ -62,14 +62,14 @@ async fn a_token_denied_without_a_reason_is_served_while_a_login_replaces_it() {
 
 #[tokio::test(start_paused = true)]
 async fn a_token_with_a_denied_look_up_is_served_to_its_end_while_logins_fail() {
-    let world = World::new(hour());
-    let mut session = looked_up(&world).await;
+    let world = World::new(one_hour_role());
+    let mut session = session_after_lookup(&world).await;
     let ends = session.token().unwrap().expires.unwrap();
     for operation in [Operation::Lookup, Operation::Renew] {
-        denied(&world, operation);
+        deny_calls(&world, operation);
     }
     world.dials().answer_always(Operation::Login, Some(Canned::error(400, "invalid role name \"dev\"")));
-    session.ring().await.unwrap();
+    session.request_lookup().await.unwrap();
     assert!(session.token().is_some());
     let left = world.clock.now().until(ends);
     session.serves_for(left.saturating_sub(Duration::from_secs(2))).await;
@@ -79,9 +79,9 @@ async fn a_token_with_a_denied_look_up_is_served_to_its_end_while_logins_fail() 
 
 #[tokio::test(start_paused = true)]
 async fn a_token_with_a_denied_look_up_is_renewed_while_logins_fail() {
-    let world = World::new(hour());
-    let session = looked_up(&world).await;
-    denied(&world, Operation::Lookup);
+    let world = World::new(one_hour_role());
+    let session = session_after_lookup(&world).await;
+    deny_calls(&world, Operation::Lookup);
     world.identity.gone(true);
     session.serves_for(Duration::from_hours(5)).await;
     assert_eq!(world.count(Operation::Login), 1);
@@ -90,11 +90,11 @@ async fn a_token_with_a_denied_look_up_is_renewed_while_logins_fail() {
 #[tokio::test(start_paused = true)]
 async fn an_error_of_a_load_balancer_drops_no_token() {
     for status in [400, 401, 404, 405, 407, 410, 421, 451] {
-        let world = World::new(hour());
-        let mut session = looked_up(&world).await;
+        let world = World::new(one_hour_role());
+        let mut session = session_after_lookup(&world).await;
         for _ in 0..2 {
             world.dials().answer_next(Operation::Lookup, Canned::new(status, "<html>no</html>"));
-            session.ring().await.unwrap();
+            session.request_lookup().await.unwrap();
         }
         session.serves_for(Duration::from_mins(30)).await;
         assert_eq!((world.count(Operation::Login), world.dials().tokens()), (1, 1), "HTTP {status}");
@@ -104,13 +104,13 @@ async fn an_error_of_a_load_balancer_drops_no_token() {
 #[tokio::test(start_paused = true)]
 async fn a_restored_token_denied_without_a_reason_is_served_until_one_login_replaces_it() {
     let folder = tempfile::tempdir().unwrap();
-    let mut world = World::new(hour());
+    let mut world = World::new(one_hour_role());
     world.keep_state(folder.path(), true);
     let mut session = world.start();
     let first = session.serving().await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     drop(session);
-    denied(&world, Operation::Lookup);
+    deny_calls(&world, Operation::Lookup);
     let mut session = world.start();
     assert_eq!(session.serving().await.accessor, first.accessor);
     session.serves_for(Duration::from_mins(30)).await;
@@ -121,7 +121,7 @@ async fn a_restored_token_denied_without_a_reason_is_served_until_one_login_repl
 #[tokio::test(start_paused = true)]
 async fn a_policy_that_forbids_look_ups_is_remembered_over_a_restart() {
     let folder = tempfile::tempdir().unwrap();
-    let mut world = World::new(hour());
+    let mut world = World::new(one_hour_role());
     world.keep_state(folder.path(), true);
     world.dials().refuse_lookups(true);
     for _ in 0..10 {
@@ -134,20 +134,20 @@ async fn a_policy_that_forbids_look_ups_is_remembered_over_a_restart() {
 
 #[tokio::test(start_paused = true)]
 async fn a_look_up_request_without_a_call_completes_and_records_no_check() {
-    let mut world = World::new(hour());
+    let mut world = World::new(one_hour_role());
     world.dials().go_away().await;
     let session = world.start();
     minutes(1).await;
     assert!(session.token().is_none());
-    answered_unmarked(&session).await;
+    completes_without_check(&session).await;
     world.dials().come_back().await;
     world.wrap_ttl = Some(Duration::from_mins(10));
     let mut session = world.start();
     session.serving().await;
-    answered_unmarked(&session).await;
+    completes_without_check(&session).await;
 }
 
-async fn answered_unmarked(session: &Session) {
+async fn completes_without_check(session: &Session) {
     let before = session.watch.peek().last_checked;
     assert_eq!(session.refresh_signal.request(), RefreshRequest::Accepted);
     tokio::time::timeout(Duration::from_secs(1), session.refresh_signal.wait()).await.expect("a ring is answered");

@@ -25,7 +25,7 @@ enum Fault {
     WallClockSet(i64),
     Suspended(u64),
     Restarted,
-    Ringing,
+    LookupRequests,
 }
 
 fn fault() -> impl Strategy<Value = Fault> {
@@ -44,7 +44,7 @@ fn fault() -> impl Strategy<Value = Fault> {
         (-10_000_i64..10_000).prop_map(Fault::WallClockSet),
         (1_u64..10_000).prop_map(Fault::Suspended),
         Just(Fault::Restarted),
-        Just(Fault::Ringing),
+        Just(Fault::LookupRequests),
     ]
 }
 
@@ -61,10 +61,10 @@ fn role() -> impl Strategy<Value = Role> {
 }
 
 /// Turns a fault on, or a lasting one off again.
-async fn turn(world: &World, session: &mut Session, fault: Fault, on: bool) {
+async fn set_fault(world: &World, session: &mut Session, fault: Fault, on: bool) {
     let dials = world.dials();
     let always = |operation, status| {
-        let answer = on.then(|| Canned::error(status, "1 error occurred:\n\t* permission denied\n\n"));
+        let answer = on.then(|| Canned::error(status, "1 error occurred:\n\t* permission deny_calls\n\n"));
         dials.answer_always(operation, answer);
     };
     match fault {
@@ -88,7 +88,7 @@ async fn turn(world: &World, session: &mut Session, fault: Fault, on: bool) {
 }
 
 /// Returns true if the fault may end a token early, or hide its expiry.
-const fn kills(fault: Fault) -> bool {
+const fn may_end_token(fault: Fault) -> bool {
     matches!(fault, Fault::Revoked | Fault::StateLost | Fault::Restarted | Fault::WallClockSet(_))
 }
 
@@ -102,13 +102,13 @@ async fn a_day(role: Role, script: Vec<(Fault, u64, u64)>) -> Result<(), TestCas
     for step in 0..24 * 720_u64 {
         for (fault, from, length) in &script {
             if step == *from || step == from + length {
-                turn(&world, &mut session, *fault, step == *from).await;
+                set_fault(&world, &mut session, *fault, step == *from).await;
             }
             let during = (*from..=from + length).contains(&step);
-            if during && kills(*fault) {
+            if during && may_end_token(*fault) {
                 last = None;
             }
-            if during && matches!(fault, Fault::Ringing) {
+            if during && matches!(fault, Fault::LookupRequests) {
                 session.refresh_signal.request();
             }
         }
@@ -126,7 +126,7 @@ async fn a_day(role: Role, script: Vec<(Fault, u64, u64)>) -> Result<(), TestCas
         }
         if step % 720 == 719 {
             let calls = world.upstream_calls();
-            prop_assert!(calls - spent <= 200, "{} calls in an hour, step {step}", calls - spent);
+            prop_assert!(calls - spent <= 200, "{} calls in an one_hour_role, step {step}", calls - spent);
             spent = calls;
         }
     }
@@ -137,7 +137,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 6, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_day_of_trouble_keeps_the_budget_and_the_token_to_its_end(
+    fn any_day_of_faults_keeps_the_budget_and_serves_the_token_to_its_end(
         role in role(),
         script in prop::collection::vec((fault(), 1_u64..17_000, 1_u64..3_000), 0..12),
     ) {

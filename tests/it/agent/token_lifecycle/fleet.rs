@@ -17,9 +17,9 @@ fn at(time: Duration) -> ClockReading {
 }
 
 /// Random numbers by xorshift64, the same in each run.
-struct Chance(u64);
+struct Randomness(u64);
 
-impl Chance {
+impl Randomness {
     fn unit(&mut self) -> f64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -29,26 +29,26 @@ impl Chance {
 }
 
 /// Returns the time of the next login: by the session's backoff, or sooner if a caller waits.
-fn next_login(pace: &mut RetryBudget, now: ClockReading, waits: bool, chance: &mut Chance) -> ClockReading {
-    let own = pace.earliest_login(now);
-    if let Some(sooner) = pace.next_for_caller(now, chance.unit()).filter(|sooner| waits && sooner.boot < own.boot) {
-        pace.take_for_caller(now);
+fn next_login(budget: &mut RetryBudget, now: ClockReading, waits: bool, random: &mut Randomness) -> ClockReading {
+    let own = budget.earliest_login(now);
+    if let Some(sooner) = budget.next_for_caller(now, random.unit()).filter(|sooner| waits && sooner.boot < own.boot) {
+        budget.take_for_caller(now);
         sooner
     } else {
-        pace.take_login(now);
+        budget.take_login(now);
         own
     }
 }
 
 /// Returns the 99th percentile of the time between the outage's end and a token, for agents with a waiting caller.
-fn recovery(outage: Duration, chance: &mut Chance) -> Duration {
+fn recovery(outage: Duration, random: &mut Randomness) -> Duration {
     let mut took: Vec<_> = (0..AGENTS)
         .map(|_| {
-            let ends = at(outage + Duration::from_secs(30).mul_f64(chance.unit()));
-            let (mut pace, mut now) = (RetryBudget::new(at(Duration::ZERO)), at(Duration::ZERO));
+            let ends = at(outage + Duration::from_secs(30).mul_f64(random.unit()));
+            let (mut budget, mut now) = (RetryBudget::new(at(Duration::ZERO)), at(Duration::ZERO));
             while !now.until(ends).is_zero() {
-                pace.record_failure(now, FailureCause::Transient, None, chance.unit());
-                now = next_login(&mut pace, now, true, chance);
+                budget.record_failure(now, FailureCause::Transient, None, random.unit());
+                now = next_login(&mut budget, now, true, random);
             }
             now.since(ends)
         })
@@ -59,16 +59,16 @@ fn recovery(outage: Duration, chance: &mut Chance) -> Duration {
 
 #[test]
 fn after_an_outage_99_of_100_agents_with_waiting_callers_recover_in_time() {
-    let mut chance = Chance(0x9E37_79B9);
+    let mut random = Randomness(0x9E37_79B9);
     for (outage, within) in [(60, 10), (1800, 30)] {
-        let took = recovery(Duration::from_secs(outage), &mut chance);
+        let took = recovery(Duration::from_secs(outage), &mut random);
         assert!(took <= Duration::from_secs(within), "{took:?} after an outage of {outage} s");
     }
 }
 
 struct Agent {
     life: Option<TokenLifetime>,
-    pace: RetryBudget,
+    budget: RetryBudget,
     step: NextStep,
     /// True if a caller waits while there is no token.
     waits: bool,
@@ -76,46 +76,46 @@ struct Agent {
 
 const LEASE: Duration = Duration::from_hours(1);
 
-fn life(now: ClockReading) -> TokenLifetime {
+fn lifetime(now: ClockReading) -> TokenLifetime {
     TokenLifetime { obtained: now, ends: Some(now + LEASE), ttl: LEASE, renewable: true }
 }
 
 impl Agent {
-    fn plan(&mut self, last: LastOutcome, now: ClockReading, chance: &mut Chance) {
-        let earliest = NotBefore { renewal: self.pace.renewal_not_before(), login: self.pace.not_before() };
-        self.step = next_step(self.life.as_ref(), last, earliest, now, chance.unit());
+    fn plan(&mut self, last: LastOutcome, now: ClockReading, random: &mut Randomness) {
+        let earliest = NotBefore { renewal: self.budget.renewal_not_before(), login: self.budget.not_before() };
+        self.step = next_step(self.life.as_ref(), last, earliest, now, random.unit());
         if let (NextStep::LoginAt(_), LastOutcome::Failed) = (self.step, last) {
             let waits = self.waits && self.life.is_none();
-            self.step = NextStep::LoginAt(next_login(&mut self.pace, now, waits, chance));
+            self.step = NextStep::LoginAt(next_login(&mut self.budget, now, waits, random));
         }
     }
 
     /// Returns the time of the next event: its step, or the expiry of its token.
-    fn wakes(&self) -> Duration {
+    fn next_event(&self) -> Duration {
         let step = self.step.at().unwrap().boot;
         self.life.as_ref().and_then(|life| life.ends).map_or(step, |ends| ends.boot.min(step))
     }
 
     /// Runs the due event; returns true if that was a login.
-    fn wake(&mut self, now: ClockReading, away: bool, chance: &mut Chance) -> bool {
+    fn run_event(&mut self, now: ClockReading, away: bool, random: &mut Randomness) -> bool {
         if self.life.as_ref().and_then(|life| life.ends).is_some_and(|ends| now.until(ends).is_zero()) {
             self.life = None;
-            self.plan(LastOutcome::Failed, now, chance);
+            self.plan(LastOutcome::Failed, now, random);
             return false;
         }
         let login = matches!(self.step, NextStep::LoginAt(_));
         let last = if !away {
-            self.pace.record_success(now);
-            self.life = Some(life(now));
+            self.budget.record_success(now);
+            self.life = Some(lifetime(now));
             LastOutcome::Succeeded
         } else if login {
-            self.pace.record_failure(now, FailureCause::Transient, None, chance.unit());
+            self.budget.record_failure(now, FailureCause::Transient, None, random.unit());
             LastOutcome::Failed
         } else {
-            self.pace.record_renewal_failure(now, None, chance.unit());
+            self.budget.record_renewal_failure(now, None, random.unit());
             LastOutcome::Failed
         };
-        self.plan(last, now, chance);
+        self.plan(last, now, random);
         login
     }
 }
@@ -123,42 +123,42 @@ impl Agent {
 /// Returns the highest number of logins in one second, from the start of an outage to an hour after it.
 ///
 /// Logins that do not reach the server are included. A caller waits at every third agent without a token.
-fn peak(outage: Duration, chance: &mut Chance) -> u32 {
+fn peak(outage: Duration, random: &mut Randomness) -> u32 {
     let start = LEASE * 2;
     let mut agents: Vec<_> = (0..AGENTS)
         .map(|number| {
-            let now = at(LEASE.mul_f64(chance.unit()));
+            let now = at(LEASE.mul_f64(random.unit()));
             let mut agent = Agent {
-                life: Some(life(now)),
-                pace: RetryBudget::new(now),
+                life: Some(lifetime(now)),
+                budget: RetryBudget::new(now),
                 step: NextStep::Idle,
                 waits: number % 3 == 0,
             };
-            agent.plan(LastOutcome::Succeeded, now, chance);
+            agent.plan(LastOutcome::Succeeded, now, random);
             agent
         })
         .collect();
     let mut queue: BinaryHeap<_> =
-        agents.iter().enumerate().map(|(which, agent)| Reverse((agent.wakes(), which))).collect();
+        agents.iter().enumerate().map(|(which, agent)| Reverse((agent.next_event(), which))).collect();
     let mut logins: BTreeMap<u64, u32> = BTreeMap::new();
     while let Some(Reverse((time, which))) = queue.pop() {
         if time > start + outage + LEASE {
             break;
         }
         let away = (start..start + outage).contains(&time);
-        if agents[which].wake(at(time), away, chance) {
+        if agents[which].run_event(at(time), away, random) {
             *logins.entry(time.as_secs()).or_default() += 1;
         }
-        queue.push(Reverse((agents[which].wakes(), which)));
+        queue.push(Reverse((agents[which].next_event(), which)));
     }
     logins.into_values().max().unwrap_or(0)
 }
 
 #[test]
 fn ten_thousand_agents_make_less_than_300_logins_in_any_second() {
-    let mut chance = Chance(0x1234_5678_9ABC);
+    let mut random = Randomness(0x1234_5678_9ABC);
     for minutes in [1, 30, 120] {
-        let peak = peak(Duration::from_mins(minutes), &mut chance);
+        let peak = peak(Duration::from_mins(minutes), &mut random);
         assert!(peak < 300, "{peak} logins in a second around an outage of {minutes} minutes");
     }
 }

@@ -8,13 +8,13 @@ use secrecy::SecretString;
 
 use crate::harness::session::{World, minutes};
 
-fn hour() -> Role {
+fn one_hour_role() -> Role {
     Role { max_ttl: None, ..Role::default() }
 }
 
 #[tokio::test(start_paused = true)]
 async fn changed_options_keep_the_token_without_a_login() {
-    let mut world = World::new(hour());
+    let mut world = World::new(one_hour_role());
     let mut session = world.start();
     let first = session.serving().await;
     minutes(1).await;
@@ -35,7 +35,7 @@ async fn changed_options_keep_the_token_without_a_login() {
 #[tokio::test(start_paused = true)]
 async fn a_state_file_and_a_key_added_at_runtime_are_used_at_once() {
     let folder = tempfile::tempdir().unwrap();
-    let mut world = World::new(hour());
+    let mut world = World::new(one_hour_role());
     let mut session = world.start();
     session.serving().await;
     for name in ["one", "other"] {
@@ -55,7 +55,7 @@ async fn a_state_file_and_a_key_added_at_runtime_are_used_at_once() {
 #[tokio::test(start_paused = true)]
 async fn revocation_at_shutdown_follows_the_latest_options() {
     for wanted in [true, false] {
-        let mut world = World::new(hour());
+        let mut world = World::new(one_hour_role());
         world.options.revoke_on_exit = !wanted;
         let mut session = world.start();
         session.serving().await;
@@ -68,7 +68,7 @@ async fn revocation_at_shutdown_follows_the_latest_options() {
 
 #[tokio::test(start_paused = true)]
 async fn the_name_of_a_running_session_cannot_be_changed() {
-    let mut world = World::new(hour());
+    let mut world = World::new(one_hour_role());
     let mut session = world.start();
     session.serving().await;
     world.options.name = "other".to_owned();
@@ -79,17 +79,17 @@ async fn the_name_of_a_running_session_cannot_be_changed() {
 
 #[tokio::test(start_paused = true)]
 async fn an_inherited_token_is_served_and_renewed_on_schedule_while_logins_are_refused() {
-    let world = World::new(hour());
+    let world = World::new(one_hour_role());
     let mut session = world.start();
     let first = session.serving().await.generation;
-    let farewell = session.stop().await;
+    let shutdown = session.stop().await;
     world.dials().answer_always(Operation::Login, Some(Canned::error(400, "invalid role name")));
-    let session = world.start_after(Some(farewell));
+    let session = world.start_after(Some(shutdown));
     for _ in 0..5 {
         let before = world.upstream_calls();
         session.serves_for(Duration::from_hours(1)).await;
         let calls = world.upstream_calls() - before;
-        assert!(calls <= 200, "{calls} calls in an hour");
+        assert!(calls <= 200, "{calls} calls in an one_hour_role");
     }
     assert_eq!(session.token().unwrap().generation, first);
     assert!((6..=9).contains(&world.count(Operation::Renew)), "{:?}", world.dials().counts());

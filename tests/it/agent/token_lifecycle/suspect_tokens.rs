@@ -6,7 +6,7 @@ use keyward::emulators::secrets::{Canned, Operation, Role};
 
 use crate::harness::session::{World, minutes};
 
-const BARE: &str = "permission denied";
+const BARE_DENIAL: &str = "permission deny_calls";
 
 /// Creates a world with a server that responds like OpenBao.
 fn openbao() -> World {
@@ -16,9 +16,9 @@ fn openbao() -> World {
 }
 
 /// Makes the server refuse every call with a token, as from an address that the token is not bound to.
-fn from_a_wrong_address(world: &World, wrong: bool) {
+fn refuse_address(world: &World, wrong: bool) {
     for operation in [Operation::Lookup, Operation::Renew, Operation::Secret, Operation::CreateToken] {
-        world.dials().answer_always(operation, wrong.then(|| Canned::error(403, BARE)));
+        world.dials().answer_always(operation, wrong.then(|| Canned::error(403, BARE_DENIAL)));
     }
 }
 
@@ -56,13 +56,13 @@ async fn a_look_up_request_completes_after_the_dead_token_is_replaced_even_witho
     let mut session = world.start();
     let first = session.serving().await.generation;
     world.dials().revoke_all();
-    assert!(session.ring().await.unwrap() < Duration::from_secs(1));
+    assert!(session.request_lookup().await.unwrap() < Duration::from_secs(1));
     let second = session.token().unwrap().generation;
     assert_ne!(second, first, "the ring waits for the login");
     // The new token is looked up at once.
     tokio::time::sleep(Duration::from_secs(1)).await;
     world.dials().revoke_all();
-    session.ring().await.unwrap();
+    session.request_lookup().await.unwrap();
     assert_ne!(session.token().unwrap().generation, second);
     assert_eq!(world.count(Operation::Login), 3);
 }
@@ -87,20 +87,20 @@ async fn a_live_token_that_is_refused_for_its_address_makes_no_loop_and_is_not_r
     let mut session = world.start();
     session.serving().await;
     minutes(1).await;
-    from_a_wrong_address(&world, true);
+    refuse_address(&world, true);
     let before = world.upstream_calls();
     for _ in 0..360 {
         tokio::time::sleep(Duration::from_secs(10)).await;
-        session.ring().await;
+        session.request_lookup().await;
     }
     let calls = world.upstream_calls() - before;
-    assert!(calls <= 200, "{calls} calls in an hour");
+    assert!(calls <= 200, "{calls} calls in an one_hour_role");
     assert!(world.count(Operation::Login) >= 3, "it is tried now and then");
     assert!(session.token().is_some(), "it may be good at another address");
     assert!(!world.health.ready());
     let error = world.status_registry.sessions()["web"].last_error.clone().unwrap();
-    assert!(error.contains(BARE), "{error}");
-    from_a_wrong_address(&world, false);
+    assert!(error.contains(BARE_DENIAL), "{error}");
+    refuse_address(&world, false);
     minutes(6).await;
     assert!(world.health.ready());
     assert_eq!(world.status_registry.sessions()["web"].last_error, None);
@@ -114,7 +114,7 @@ async fn a_suspect_token_is_served_and_not_ready_while_logins_fail() {
     minutes(1).await;
     world.dials().revoke_all();
     world.dials().answer_always(Operation::Login, Some(Canned::error(503, "Vault is sealed")));
-    session.ring().await.unwrap();
+    session.request_lookup().await.unwrap();
     minutes(1).await;
     assert_eq!(session.token().unwrap().generation, first);
     assert!(!world.health.ready());

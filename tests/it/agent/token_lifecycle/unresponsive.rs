@@ -6,24 +6,24 @@ use keyward::emulators::secrets::{Operation, Role};
 
 use crate::harness::session::{World, minutes};
 
-fn hour() -> Role {
+fn one_hour_role() -> Role {
     Role { max_ttl: None, ..Role::default() }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_never_responds_blocks_neither_requests_nor_expiry_nor_shutdown() {
-    let world = World::new(hour());
+    let world = World::new(one_hour_role());
     let mut session = world.start();
     let ends = session.serving().await.expires.unwrap();
     minutes(2).await;
     world.dials().hang(true);
-    let answered = session.ring().await.unwrap();
+    let answered = session.request_lookup().await.unwrap();
     assert!((Duration::from_secs(9)..Duration::from_secs(12)).contains(&answered), "{answered:?}");
     assert!(session.token().is_some(), "silence says nothing about the token");
     session.not_serving().await;
     assert!(world.clock.now().since(ends) < Duration::from_secs(1));
     minutes(7).await;
-    assert!(session.ring().await.unwrap() < Duration::from_secs(1), "there is no token to ask about");
+    assert!(session.request_lookup().await.unwrap() < Duration::from_secs(1), "there is no token to ask about");
     let stopping = world.clock.now();
     drop(session.stop().await);
     assert!(world.clock.now().since(stopping) < Duration::from_secs(1));
@@ -31,7 +31,7 @@ async fn a_server_that_never_responds_blocks_neither_requests_nor_expiry_nor_shu
 
 #[tokio::test(start_paused = true)]
 async fn an_identity_source_that_never_responds_is_abandoned_and_retried() {
-    let world = World::new(hour());
+    let world = World::new(one_hour_role());
     world.identity.hangs(true);
     let mut session = world.start();
     minutes(5).await;
@@ -43,7 +43,7 @@ async fn an_identity_source_that_never_responds_is_abandoned_and_retried() {
 
 #[tokio::test(start_paused = true)]
 async fn a_proof_with_the_latest_possible_start_is_sent_to_the_server() {
-    let world = World::new(hour());
+    let world = World::new(one_hour_role());
     world.identity.not_before(SystemTime::UNIX_EPOCH + Duration::from_secs(i64::MAX.unsigned_abs()));
     let mut session = world.start();
     session.serving().await;
@@ -52,7 +52,7 @@ async fn a_proof_with_the_latest_possible_start_is_sent_to_the_server() {
 
 #[tokio::test(start_paused = true)]
 async fn a_login_in_flight_does_not_block_a_look_up_request() {
-    let world = World::new(hour());
+    let world = World::new(one_hour_role());
     world.dials().refuse_renewals(true);
     let mut session = world.start();
     let first = session.serving().await;
@@ -60,13 +60,13 @@ async fn a_login_in_flight_does_not_block_a_look_up_request() {
     while world.identity.asked() < 2 {
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
-    assert!(session.ring().await.unwrap() < Duration::from_secs(1));
+    assert!(session.request_lookup().await.unwrap() < Duration::from_secs(1));
     assert_eq!(session.token().unwrap().generation, first.generation);
 }
 
 #[tokio::test(start_paused = true)]
 async fn callers_at_the_moment_of_expiry_share_one_login() {
-    let world = World::new(hour());
+    let world = World::new(one_hour_role());
     let mut session = world.start();
     session.serving().await;
     minutes(10).await;
@@ -85,18 +85,18 @@ async fn callers_at_the_moment_of_expiry_share_one_login() {
 
 #[tokio::test(start_paused = true)]
 async fn the_token_is_revoked_at_shutdown_if_configured_after_the_outputs_have_stopped() {
-    let mut world = World::new(hour());
+    let mut world = World::new(one_hour_role());
     world.options.revoke_on_exit = true;
     let mut session = world.start();
     session.serving().await;
     let mut watch = session.watch.clone();
-    let farewell = session.stop().await;
+    let shutdown = session.stop().await;
     assert!(
         matches!(watch.current().availability, keyward::credential_watch::Availability::Available(_)),
         "readers drain first"
     );
     assert_eq!((world.dials().tokens(), world.count(Operation::Revoke)), (1, 0));
-    farewell.revoke().await;
+    shutdown.revoke().await;
     assert_eq!((world.dials().tokens(), world.count(Operation::Revoke)), (0, 1));
     assert!(matches!(watch.current().availability, keyward::credential_watch::Availability::Unavailable { .. }));
     assert!(world.status_registry.sessions().is_empty());
@@ -104,7 +104,7 @@ async fn the_token_is_revoked_at_shutdown_if_configured_after_the_outputs_have_s
 
 #[tokio::test(start_paused = true)]
 async fn a_replaced_token_that_is_alive_is_revoked_at_shutdown_and_not_before() {
-    let mut world = World::new(hour());
+    let mut world = World::new(one_hour_role());
     world.options.revoke_on_exit = true;
     world.dials().refuse_renewals(true);
     let mut session = world.start();
@@ -123,7 +123,7 @@ async fn a_replaced_token_that_is_alive_is_revoked_at_shutdown_and_not_before() 
 
 #[tokio::test(start_paused = true)]
 async fn a_session_that_replaces_another_keeps_its_status_and_gauges() {
-    let world = World::new(hour());
+    let world = World::new(one_hour_role());
     let mut old = world.start();
     old.serving().await;
     let mut new = world.start();
@@ -138,7 +138,7 @@ async fn a_session_that_replaces_another_keeps_its_status_and_gauges() {
 
 #[tokio::test(start_paused = true)]
 async fn a_token_is_not_revoked_at_shutdown_by_default() {
-    let world = World::new(hour());
+    let world = World::new(one_hour_role());
     let mut session = world.start();
     session.serving().await;
     session.stop().await.revoke().await;
@@ -147,7 +147,7 @@ async fn a_token_is_not_revoked_at_shutdown_by_default() {
 
 #[tokio::test(start_paused = true)]
 async fn a_revocation_without_a_response_takes_five_seconds() {
-    let mut world = World::new(hour());
+    let mut world = World::new(one_hour_role());
     world.options.revoke_on_exit = true;
     let mut session = world.start();
     session.serving().await;
