@@ -113,6 +113,7 @@ pub struct Documentation {
 #[serde(deny_unknown_fields)]
 pub struct GatewayBehavior {
     /// In a word.
+    #[serde(rename = "does")]
     pub action: GatewayAction,
     /// Advice for the caller, as an imperative sentence.
     #[serde(default, skip_serializing_if = "Option::is_none")]

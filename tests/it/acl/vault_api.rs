@@ -121,7 +121,7 @@ async fn identities_outside_the_bounds_are_refused_with_the_reason() {
     check("exp", json!("tomorrow"), "principal", 400, "claims have wrong types").await;
     check("exp", json!(-1), "principal", 400, "claims have wrong types").await;
     check("nbf", json!(now + 60), "principal", 403, "before the nbf (not before) time").await;
-    check("oid", Value::Null, "principal", 403, "no principal").await;
+    check("oid", Value::Null, "principal", 403, "names the principal").await;
     check("oid", json!("other"), "principal", 403, "service principal not authorized").await;
     check("oid", json!("other"), "machine", 200, "").await;
     check("xms_mirid", Value::Null, "machine", 403, "claims are missing").await;

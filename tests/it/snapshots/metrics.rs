@@ -33,10 +33,10 @@ command = ["/bin/true"]
 [env_template.PASSWORD]
 contents = '{{ with secret "secret/data/app" }}{{ .Data.data.password }}{{ end }}'
 
-[child]
+[process]
 command = ["/bin/sleep", "3600"]
 
-[access]
+[acl]
 listen = "unix://FOLDER/acl.sock"
 data_dir = "FOLDER/access"
 

@@ -70,9 +70,9 @@ fn redactions(world: &World) -> Redactions {
 const NO_SUCH_SECRET: &str = "[template.conf]\ndestination = \"FOLDER/conf\"\n\
     contents = '{{ with secret \"secret/data/none\" }}{{ .Data.data.password }}{{ end }}'\n";
 const DERIVED: &str = "[listener.derived]\naddress = \"unix://FOLDER/derived.sock\"\n\
-    [listener.derived.child]\npolicies = [\"web\"]\nttl = \"1h\"\n";
-const PROGRAM: &str = "[child]\ncommand = [\"/bin/false\"]\nrestart = \"always\"\n";
-const ACL: &str = "[access]\nlisten = \"unix://FOLDER/acl.sock\"\ndata_dir = \"FOLDER/access\"\n";
+    [listener.derived.derived_token]\npolicies = [\"web\"]\nttl = \"1h\"\n";
+const PROGRAM: &str = "[process]\ncommand = [\"/bin/false\"]\nrestart = \"always\"\n";
+const ACL: &str = "[acl]\nlisten = \"unix://FOLDER/acl.sock\"\ndata_dir = \"FOLDER/access\"\n";
 const GATEWAY: &str = "[gateway]\nupstream = \"PLATFORM\"\nlisten = \"tcp://127.0.0.1:8800\"\n\
     token_file = \"FOLDER/platform.token\"\nlocal_token_file = \"FOLDER/local.token\"\n";
 const REFUSED: &str = "Azure token verified, but the principal is not bound to this role";
