@@ -52,7 +52,7 @@ fn main() {
 
 async fn run(templates: usize, changes: usize) {
     let mut tasks = TaskGroup::default();
-    let options = secrets::Options::for_anyone(Clock::System, "bench", Role::default());
+    let options = secrets::SecretsOptions::for_anyone(Clock::System, "bench", Role::default());
     let secrets = Secrets::start(options, &mut tasks).unwrap();
     let upstream = ServerClient::build(&server_client::ServerClientOptions {
         name: "bench".to_owned(),

@@ -81,7 +81,7 @@ pub struct Inner {
     /// 1 while the gateway has no platform token.
     pub gateway_token_missing: Gauge<i64, AtomicI64>,
     /// Calls that an API deprecation or removal affects, by change and client.
-    pub gateway_noticed: Family<DeprecatedCallLabels, Counter>,
+    pub gateway_deprecated_calls: Family<DeprecatedCallLabels, Counter>,
     /// Expiry of the first certificate to expire, in seconds since 1970, by the configuration key of its file.
     pub certificate_expiry: Family<CertificateLabels, Gauge<i64, AtomicI64>>,
     /// 1 while a certificate file is invalid and connections use the previous one, by configuration key.
@@ -146,7 +146,11 @@ impl Default for Metrics {
             gateway_replays: add(all, "gateway_replays", "Calls made once more with a newer platform token"),
             gateway_token_refused: add(all, "gateway_token_refused", "1 while the platform refuses the platform token"),
             gateway_token_missing: add(all, "gateway_token_missing", "1 while there is no platform token"),
-            gateway_noticed: add(all, "gateway_noticed", "Calls that a change of the platform's API is about"),
+            gateway_deprecated_calls: add(
+                all,
+                "gateway_deprecated_calls",
+                "Calls that a change of the platform's API is about",
+            ),
             certificate_expiry: add(
                 all,
                 "certificate_expiry_timestamp_seconds",

@@ -121,7 +121,8 @@ impl BuiltGateway {
             None => None,
             Some(tfrc_file) => {
                 let content = content(tfrc_file.token_kind)?;
-                let health = shared.health.register("gateway/drop_in", options.required, "not written yet");
+                let health =
+                    shared.health.register("gateway/terraform_config_file", options.required, "not written yet");
                 Some(TfrcFile::new(tfrc_file.clone(), content, shared.clock.clone(), health))
             }
         };

@@ -30,12 +30,12 @@ pub(super) struct Seconds<T> {
 }
 
 /// Refuses who does not carry the key in `X-Dials-Key`.
-pub(super) fn locked(routes: Router, key: SecretString) -> Router {
+pub(super) fn require_key(routes: Router, key: SecretString) -> Router {
     let key = Arc::new(key);
     routes.layer(axum::middleware::from_fn(move |request: Request, next: Next| {
         let key = Arc::clone(&key);
         async move {
-            if carries(request.headers(), "x-dials-key", &key) {
+            if has_secret_header(request.headers(), "x-dials-key", &key) {
                 return next.run(request).await;
             }
             let body = json!({"errors": ["the header X-Dials-Key is missing or wrong"]});
@@ -45,13 +45,13 @@ pub(super) fn locked(routes: Router, key: SecretString) -> Router {
 }
 
 /// Whether a header carries the secret.
-pub(super) fn carries(headers: &HeaderMap, name: &str, key: &SecretString) -> bool {
+pub(super) fn has_secret_header(headers: &HeaderMap, name: &str, key: &SecretString) -> bool {
     headers.get(name).is_some_and(|value| secret::ct_eq(key, value.as_bytes()))
 }
 
 /// Where a server's dials listen, over plain HTTP.
 #[derive(Debug, Clone)]
-pub struct DialsDoor {
+pub struct FaultListener {
     /// The address; port 0 takes a free one.
     pub address: SocketAddr,
     /// What a caller sends as `X-Dials-Key`.
@@ -66,9 +66,9 @@ pub(super) fn bind(address: SocketAddr) -> std::io::Result<(Listener, SocketAddr
 }
 
 /// The same, on an address that no other machine can reach.
-pub(super) fn bind_here(address: SocketAddr) -> Result<(Listener, SocketAddr), BindError> {
+pub(super) fn bind_loopback(address: SocketAddr) -> Result<(Listener, SocketAddr), BindError> {
     if !address.ip().is_loopback() {
-        return Err(BindError::Exposed(address));
+        return Err(BindError::NotLoopback(address));
     }
     bind(address).map_err(|cause| BindError::Bind { address, cause })
 }
@@ -78,7 +78,7 @@ pub(super) fn bind_here(address: SocketAddr) -> Result<(Listener, SocketAddr), B
 pub enum BindError {
     /// An address that other machines could reach.
     #[error("emulated servers listen on loopback only, not at {0}")]
-    Exposed(SocketAddr),
+    NotLoopback(SocketAddr),
     /// An address that cannot be had.
     #[error("cannot listen at {address}")]
     Bind {

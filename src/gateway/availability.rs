@@ -1,21 +1,21 @@
-//! What the platform is, and whether it can have a change.
+//! Edition, release and API version of a server, and which changes it can have.
 
 use http::{HeaderMap, HeaderName};
 
 use super::api_changelog::{Change, Edition, GatewayAction, Release};
 use crate::status::PlatformStatus;
 
-/// The two products.
+/// A product that serves the API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Product {
-    /// Run by the vendor, and always current.
+    /// HCP Terraform: run by the vendor, always current.
     Hosted,
-    /// Run by its users, each with a release of their choice.
+    /// Terraform Enterprise: run by its users, each with a release of their choice.
     SelfManaged,
 }
 
 impl Product {
-    /// What it is called: `hosted` or `self-managed`.
+    /// Returns `hosted` or `self-managed`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Hosted => "hosted",
@@ -24,30 +24,30 @@ impl Product {
     }
 }
 
-/// What is known of a server. Each part is unknown until it is learned.
+/// Properties of a server, as its response headers report them. Each part is unknown until it is learned.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ServerInfo {
-    /// Which product it is.
+    /// Product, if known.
     pub product: Option<Product>,
-    /// Its release; the hosted product has none.
+    /// Release; HCP Terraform has none.
     pub release: Option<Release>,
-    /// The version of the API, such as `2.6`, as it says.
+    /// API version as the server writes it, such as `2.6`.
     pub api_version: Option<String>,
 }
 
-/// Whether a server can have a change.
+/// Answer to "can this server have this change?".
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Availability {
-    /// The row says that it has.
+    /// The row says that the server has it.
     Available,
-    /// The row says that it cannot have.
+    /// The row says that the server cannot have it.
     Unavailable,
-    /// The row or the server does not say enough. It passes always.
+    /// The row or the server does not say enough; such a call is always sent.
     Unknown,
 }
 
 impl ServerInfo {
-    /// The same for people; `upstream` is the platform's origin.
+    /// Converts to the form of the status report; `upstream` is the platform's origin.
     pub fn to_status(&self, upstream: &str) -> PlatformStatus {
         PlatformStatus {
             upstream: upstream.to_owned(),
@@ -57,10 +57,11 @@ impl ServerInfo {
         }
     }
 
-    /// What is known after an answer of the platform with these headers, if that is something new: of `TFP-AppName`,
-    /// `TFP-API-Version`, `X-TFE-Version` and `X-TFE-Current-Version`. An answer without them teaches nothing; one that
-    /// names the product replaces what was known of product and release. Headers that contradict each other, or say
-    /// what is not known here, leave the part unknown.
+    /// Updates from the headers of a response, and returns the new state if it differs.
+    ///
+    /// Reads `TFP-AppName`, `TFP-API-Version`, `X-TFE-Version` and `X-TFE-Current-Version`. A response without them
+    /// changes nothing; one that names the product replaces product and release. Contradictory or unknown values leave
+    /// the part unknown.
     pub fn updated_by(&self, headers: &HeaderMap) -> Option<Self> {
         let header = |name: &HeaderName| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
         let (app, current, version) = (header(&APP_NAME), header(&CURRENT_VERSION), header(&VERSION));
@@ -95,8 +96,8 @@ fn product(name: &str) -> Option<Product> {
 }
 
 impl Availability {
-    /// Whether this server can have this change: by what the changelog's row is marked with, and by nothing else. A row
-    /// that is marked with nothing does not say when a self-managed release got it.
+    /// Decides by the edition and release that the changelog's row is marked with, and by nothing else. A row without
+    /// marks does not say when a self-managed release got it.
     pub fn for_change(change: &Change, server: &ServerInfo) -> Self {
         match (change.changelog.edition, server.product) {
             (_, None) => Self::Unknown,
@@ -112,8 +113,8 @@ impl Availability {
         }
     }
 
-    /// Whether strict mode refuses a call that needs this change: the server is known, the row says that it cannot have
-    /// it, and the row does not ask for a warning alone.
+    /// Returns true if strict mode refuses a call that needs this change: the server is known, the row excludes it, and
+    /// the row does not ask for a warning only.
     pub fn is_blocked(change: &Change, server: &ServerInfo) -> bool {
         let checked = change.gateway.action == GatewayAction::FeatureCheck && !change.gateway.warns_only;
         checked && Self::for_change(change, server) == Self::Unavailable
@@ -125,7 +126,7 @@ mod tests {
     use super::*;
     use crate::gateway::api_changelog::Changelog;
 
-    /// What each header set says.
+    /// Response headers of each kind of server.
     const SERVERS: [(&str, &[(&str, &str)]); 8] = [
         ("hosted", &[("tfp-appname", "HCP Terraform"), ("tfp-api-version", "2.6")]),
         ("v202012-1", &[("tfp-appname", "Terraform Enterprise"), ("x-tfe-version", "v202012-1")]),
@@ -187,7 +188,7 @@ mod tests {
             );
             assert!(!unmarked.iter().any(|change| Availability::is_blocked(change, &server)));
         }
-        // Documentation says that it is self-managed; the row does not, so the hosted product is not refused.
+        // Documentation says self-managed, the row does not: the hosted product is not refused.
         assert_eq!(change("2021-04-16/1").documentation.edition, Some(Edition::Enterprise));
         assert!(!Availability::is_blocked(change("2021-04-16/1"), &server("hosted")));
     }

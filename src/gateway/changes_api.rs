@@ -1,4 +1,4 @@
-//! `GET /v1/platform/changes`: the history as the platform itself would list it, with filters and pages.
+//! `GET /v1/platform/changes`: the API history as a paged list in the platform's own format, with filters.
 
 use std::ops::RangeInclusive;
 
@@ -10,37 +10,37 @@ use url::form_urlencoded;
 use super::api_changelog::{ChangeFilter, Changelog, ChangelogRow, FilterError};
 use super::jsonapi_error::{ErrorSource, JsonApiError};
 
-/// Where the list is, on the gateway's own listener.
+/// Path of the list on the gateway's listener.
 pub const PATH: &str = "/v1/platform/changes";
 
 const NUMBER: &str = "page[number]";
 const SIZE: &str = "page[size]";
 
-/// Rows of a page, where nothing is said; the most is [`MAX_SIZE`]. Both are the platform's.
+/// Default page size; the maximum is [`MAX_SIZE`]. Both are those of the platform's API.
 const DEFAULT_SIZE: usize = 20;
 const MAX_SIZE: usize = 100;
 
-/// An answer; its body is of [`super::jsonapi_error::MEDIA_TYPE`].
+/// A response with a body of type [`super::jsonapi_error::MEDIA_TYPE`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChangesResponse {
-    /// 200; 400 for a parameter that is not known or comes twice; 422 for a value that is none.
+    /// 200; 400 for an unknown or repeated parameter; 422 for an invalid value.
     pub status: StatusCode,
-    /// A page, or a document with `errors`.
+    /// A page of rows, or a document with `errors`.
     pub body: Bytes,
 }
 
-/// What is asked for.
+/// The parsed query of a request.
 #[derive(Debug)]
 struct ChangesQuery {
     filter: ChangeFilter,
     number: usize,
     size: usize,
-    /// The filters as they came, for the links.
+    /// Filters as received, repeated in the page links.
     filters: Vec<(String, String)>,
 }
 
-/// Answers a raw query (empty, if there is none): the names of [`ChangeFilter::set`], `page[number]` and `page[size]`. `origin`
-/// is what links begin with, such as `http://127.0.0.1:8123`; if it is empty, they are paths.
+/// Handles a raw query (may be empty): the names of [`ChangeFilter::set`], `page[number]` and `page[size]`. Links begin
+/// with `origin`, such as `http://127.0.0.1:8123`; if it is empty, they are paths.
 pub fn respond(origin: &str, query: &str) -> ChangesResponse {
     let changelog = Changelog::get();
     match ChangesQuery::read(query, changelog) {
@@ -57,7 +57,7 @@ pub fn respond(origin: &str, query: &str) -> ChangesResponse {
 
 impl ChangesQuery {
     /// # Errors
-    /// All that is wrong with the query.
+    /// Every error of the query.
     fn read(query: &str, changelog: &Changelog) -> Result<Self, Vec<JsonApiError>> {
         let mut changes_query =
             Self { filter: ChangeFilter::default(), number: 1, size: DEFAULT_SIZE, filters: Vec::new() };

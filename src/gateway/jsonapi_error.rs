@@ -1,39 +1,39 @@
-//! Refusals as the platform writes them: a JSON:API document with `errors`.
+//! Errors in the platform's format: a JSON:API document with `errors`.
 
 use bytes::Bytes;
 use http::StatusCode;
 use serde_json::{Value, json};
 
-/// The media type of every document of the platform.
+/// Media type of every document of the platform.
 pub const MEDIA_TYPE: &str = "application/vnd.api+json";
 
-/// One reason why a request is not done.
+/// One error of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JsonApiError {
-    /// The status that it is answered with.
+    /// HTTP status of the response.
     pub status: StatusCode,
-    /// What is wrong and what to do, for people.
+    /// Message for people: what is wrong and what to do.
     pub detail: String,
-    /// What of the request is meant, if it is a part of it.
+    /// Part of the request that the error is about, if only a part is.
     pub source: Option<ErrorSource>,
 }
 
-/// The part of a request that is refused.
+/// Location of an error in a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ErrorSource {
-    /// A JSON pointer into the body.
+    /// JSON pointer into the body.
     Pointer(String),
-    /// A parameter of the query.
+    /// Name of a query parameter.
     Parameter(String),
 }
 
 impl JsonApiError {
-    /// A refusal of a request as a whole.
+    /// Creates an error about the request as a whole.
     pub fn new(status: StatusCode, detail: impl Into<String>) -> Self {
         Self { status, detail: detail.into(), source: None }
     }
 
-    /// The document that a client gets. Its status is that of the first refusal.
+    /// Renders the error document. The response's status is that of the first error.
     pub fn document(errors: &[Self]) -> Bytes {
         let errors: Vec<Value> = errors.iter().map(Self::to_json).collect();
         json!({ "errors": errors }).to_string().into()

@@ -1,5 +1,7 @@
-//! The token that local callers present to the gateway: it is good for nothing elsewhere, outlives a restart, and is
-//! rotated with overlap, as a client reads its credential once and may run for hours.
+//! Local token: the credential that local callers present to the gateway.
+//!
+//! It is worthless elsewhere, survives a restart, and is rotated with overlap: a client reads its credential once and
+//! may run for hours.
 
 mod owner;
 
@@ -23,41 +25,41 @@ use crate::credential_watch::{Availability, CredentialPublisher, CredentialWatch
 use crate::secret::{self, SecretFileError};
 use crate::time_format::format_rfc3339;
 
-/// How the local token is kept.
+/// Settings of the local token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LocalTokenOptions {
-    /// The file that holds the current one, mode 0600. The one before it stands beside, its name ending in `.previous`.
+    /// File of the current token, mode 0600. The previous one is in a file beside it whose name ends in `.previous`.
     pub file: PathBuf,
-    /// How old it may get; `None` keeps it for good.
+    /// Age at which it is rotated; `None` keeps it forever.
     pub max_age: Option<Duration>,
-    /// How long the one before it is good after a rotation.
+    /// Time that the previous token stays valid after a rotation.
     pub grace: Duration,
-    /// The gateway that it belongs to, in one line: the platform and the source of its token.
+    /// Gateway that the token belongs to, in one line: the platform and the source of its token.
     pub owner: String,
 }
 
-/// What callers may present.
+/// Tokens that callers may present.
 #[derive(Debug)]
 pub struct AcceptedTokens {
-    /// The current token, which is delivered.
+    /// Current token, which clients are given.
     pub current: SecretString,
-    /// When it was made.
+    /// Creation time.
     pub made: SystemTime,
-    /// The one before it, and when it ends.
+    /// Previous token and its end.
     pub previous: Option<(SecretString, SystemTime)>,
 }
 
-/// Which of the tokens a caller has presented.
+/// Token that a caller has presented.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MatchedToken {
-    /// The current one.
+    /// The current token.
     Current,
-    /// The one before it.
+    /// The previous token.
     Previous,
 }
 
 impl AcceptedTokens {
-    /// Looks whether a caller's token is one of these, in a time that does not depend on where it differs.
+    /// Compares a presented token with the accepted ones in constant time.
     pub fn match_token(&self, presented: &[u8], now: SystemTime) -> Option<MatchedToken> {
         let current = secret::ct_eq(&self.current, presented);
         let previous = self.previous.as_ref().is_some_and(|(token, _)| secret::ct_eq(token, presented));
@@ -70,7 +72,7 @@ impl AcceptedTokens {
     }
 }
 
-/// Keeps the local token.
+/// Creates, rotates and publishes the local token.
 #[derive(Debug)]
 pub struct LocalTokenManager {
     options: LocalTokenOptions,
@@ -79,14 +81,14 @@ pub struct LocalTokenManager {
     accepted: Arc<AcceptedTokens>,
 }
 
-/// What begins every local token, so that one that leaks is known for what it is.
+/// Prefix of every local token, so that secret scanners and people recognise a leaked one.
 const PREFIX: &str = "keyward-local-";
 
-/// The least length of a token that was put in the file by hand, in bytes.
+/// Minimum length of a token that was written into the file by hand, in bytes.
 const MIN_LENGTH: usize = 20;
 
 impl LocalTokenManager {
-    /// Takes the token from its file, or makes the first one. Blocks for a few file operations.
+    /// Reads the token from its file, or creates the first one. Blocks for a few file operations.
     ///
     /// # Errors
     /// A file cannot be read or written, holds no token, or belongs to another gateway.
@@ -101,7 +103,7 @@ impl LocalTokenManager {
         let now = clock.now().wall;
         let accepted = if options.file.exists() {
             let current = read(&options.file)?;
-            // Once more, for a file that someone has opened to others.
+            // Rewritten to restore mode 0600, in case someone has opened the file to others.
             write(&options.file, &current)?;
             let made = std::fs::metadata(&options.file).and_then(|file| file.modified()).unwrap_or(now).min(now);
             let previous = read_previous(&previous_file(&options.file)).filter(|(_, until)| now < *until);
@@ -117,8 +119,8 @@ impl LocalTokenManager {
         Ok((Self { options, clock, publisher, accepted }, watch))
     }
 
-    /// Rotates when it is time, until `stop`. A rotation that fails is tried again after a minute; the current token
-    /// stays good meanwhile.
+    /// Rotates on schedule until `stop`. A failed rotation is retried after a minute; the current token stays valid
+    /// meanwhile.
     pub async fn run(mut self, stop: CancellationToken) {
         loop {
             let wait = self.options.max_age.map(|max_age| {
@@ -143,7 +145,7 @@ impl LocalTokenManager {
         }
     }
 
-    /// Makes a new token; the current one stays good for the grace period.
+    /// Creates a new token; the current one stays valid for the grace period.
     ///
     /// # Errors
     /// A file cannot be written. The current token stays.
@@ -151,7 +153,7 @@ impl LocalTokenManager {
         let now = self.clock.now().wall;
         let (current, until) = (generate()?, now + self.options.grace);
         let old = &self.accepted.current;
-        // Its end first: after a crash between the two files the current token stands in both.
+        // The previous file is written first: after a crash between the two writes the current token is in both.
         let text = Zeroizing::new(format!("{} {}", old.expose_secret(), format_rfc3339(until)));
         atomic_file::replace(&previous_file(&self.options.file), text.as_bytes(), &PRIVATE)?;
         write(&self.options.file, &current)?;
@@ -178,7 +180,7 @@ async fn sleep(clock: &Clock, wait: Option<Duration>) {
     }
 }
 
-/// Reads the token that a file of [`LocalTokenOptions::file`] holds.
+/// Reads the token from a file such as [`LocalTokenOptions::file`].
 ///
 /// # Errors
 /// The file cannot be read, or holds no token.
@@ -202,14 +204,15 @@ fn previous_file(file: &Path) -> PathBuf {
     with_suffix(file, ".previous")
 }
 
-/// The file of the same name with this behind it.
+/// Appends a suffix to the file's name.
 fn with_suffix(file: &Path, suffix: &str) -> PathBuf {
     let mut name = file.as_os_str().to_owned();
     name.push(suffix);
     name.into()
 }
 
-/// The token before the current one, if its file is there and whole: without it, those who hold it read theirs anew.
+/// Reads the previous token, if its file exists and is complete. Without it, clients that hold it have to read the
+/// current one.
 fn read_previous(file: &Path) -> Option<(SecretString, SystemTime)> {
     let text = secret::read_file(file).ok()?;
     let (token, until) = text.expose_secret().split_once(' ')?;
@@ -226,25 +229,25 @@ fn generate() -> Result<SecretString, LocalTokenError> {
     Ok(SecretString::from(token.as_str()))
 }
 
-/// Why there is no local token. Never holds one.
+/// Error of the local token. Never contains a token.
 #[derive(Debug, thiserror::Error)]
 pub enum LocalTokenError {
-    /// Its file cannot be read.
+    /// The file cannot be read.
     #[error("the local token cannot be read")]
     Read(#[from] SecretFileError),
-    /// Its file cannot be written.
+    /// The file cannot be written.
     #[error("the local token cannot be kept")]
     Write(#[from] ReplaceError),
-    /// Its file belongs to another gateway, or cannot be taken.
+    /// The file belongs to another gateway, or its owner cannot be recorded.
     #[error(transparent)]
     Owner(#[from] OwnerError),
-    /// Its file holds something else.
+    /// The file holds something else.
     #[error("{} holds no local token: it takes {MIN_LENGTH} visible ASCII characters at least; remove it to have one made", file.display())]
     Malformed {
-        /// Which.
+        /// Path of the file.
         file: PathBuf,
     },
-    /// The system gives no random numbers.
+    /// The kernel returned no random bytes.
     #[error("the system gives no random numbers")]
     Random,
 }

@@ -1,18 +1,18 @@
-//! Rules for request paths: a path must read the same to every server on the way.
+//! Rules for request paths: a path must mean the same to every server on the way.
 //!
-//! The gateway's list of served paths and the platform must read a path alike. A path with a second reading is refused, so
-//! that the platform token reaches nothing outside of that list. The rules hold for the paths of callers and for the names
-//! from documents that become a segment of a path.
+//! The gateway and the platform must interpret a path alike. An ambiguous path is refused, so that the platform token
+//! is used only for the paths that the gateway serves. The rules hold for callers' paths, and for names from documents
+//! that become a path segment.
 
 use std::borrow::Cow;
 
 /// Checks a raw path, or a part of one.
 ///
-/// A segment that climbs is refused in every form: plain, encoded once or more, with a parameter behind it, or between
-/// backslashes. Doubled slashes pass: clients of the platform send them, and it reads them as they are.
+/// A dot segment is refused in every form: plain, percent-encoded once or more, followed by a parameter, or between
+/// backslashes. Double slashes are allowed: clients of the platform send them, and it accepts them.
 ///
 /// # Errors
-/// The path has a second reading: why, in words.
+/// The reason why the path is ambiguous.
 pub fn check_path(path: &str) -> Result<(), &'static str> {
     if !path.bytes().all(|byte| byte.is_ascii_graphic()) || path.contains('\\') {
         return Err("the path holds characters that must be percent-encoded");
@@ -38,7 +38,7 @@ pub fn check_path(path: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// As often as a server on the way may take the encoding off.
+/// Rounds of percent-decoding that servers on the way may do.
 const MAX_DECODES: u32 = 4;
 
 fn is_dot_segment(segment: &[u8]) -> bool {

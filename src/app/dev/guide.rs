@@ -1,7 +1,7 @@
 //! The texts of `keyward dev`: the configuration that its agent runs with, and what to try.
 
 use super::{INSTANCE_RESOURCE, Places, WORKLOAD_RESOURCE, discovery};
-use crate::emulators::cloud::{Cloud, Names};
+use crate::emulators::cloud::{Cloud, CloudIdentities};
 
 /// What to try Terraform with. It needs no provider, and so no network.
 pub(super) const TERRAFORM: &str = r#"terraform {
@@ -140,9 +140,9 @@ state_dir = "{dir}/state"
         issuer = cloud.issuer(),
         discovery = discovery(cloud),
         ca = cloud.ca_file().display(),
-        principal = cloud.names().system.object_id,
-        subscription = cloud.names().subscription,
-        group = Names::RESOURCE_GROUP,
+        principal = cloud.identities().system.object_id,
+        subscription = cloud.identities().subscription,
+        group = CloudIdentities::RESOURCE_GROUP,
         secrets = places.secrets,
         socket = socket.display(),
         vault = places.vault.display(),
@@ -160,9 +160,9 @@ pub(super) fn text(places: &Places) -> String {
     let program = std::env::current_exe().map_or_else(|_| "keyward".to_owned(), |path| path.display().to_string());
     let Places { dir, config, metadata, authority, access, secrets, local_api, health, .. } = places;
     let (dir, config, socket) = (dir.display(), config.display(), places.socket.display());
-    let (dials_key, local_key) = (places.dials_key.display(), places.local_key.display());
-    let (cloud_dials, secrets_dials) = (&places.cloud_dials, &places.secrets_dials);
-    let Places { platform, platform_dials, gateway, .. } = places;
+    let (faults_key, local_key) = (places.faults_key.display(), places.local_key.display());
+    let (cloud_faults, secrets_faults) = (&places.cloud_faults, &places.secrets_faults);
+    let Places { platform, platform_faults, gateway, .. } = places;
     let (platform_token, gateway_token) = (places.platform_token.display(), places.gateway_token.display());
     let (terraform, vault) = (places.terraform.display(), places.vault.display());
     format!(
@@ -200,17 +200,17 @@ Try, in another shell:
 
   # Call the provisioning platform through the gateway, which brings the platform's token; then change that token
   curl -s -H "Authorization: Bearer $(cat {gateway_token})" http://{gateway}/api/v2/organizations/example/workspaces
-  curl -s -X POST -H "X-Dials-Key: $(cat {dials_key})" '{platform_dials}/rotate' > {platform_token}
+  curl -s -X POST -H "X-Dials-Key: $(cat {faults_key})" '{platform_faults}/rotate' > {platform_token}
   {program} gateway tokens --config {config}
 
   # With Terraform: change the token in the midst of an apply, and it goes well
   cd {dir}/terraform; export TF_CLI_CONFIG_FILE={terraform}; terraform init; terraform apply
 
   # Make the cloud and the secrets server fail; watch the agent serve on, and come back by itself
-  curl -s -X POST -H "X-Dials-Key: $(cat {dials_key})" '{cloud_dials}/refuse?on=true'
-  curl -s -X POST -H "X-Dials-Key: $(cat {dials_key})" '{secrets_dials}/away?on=true'
-  curl -s -X POST -H "X-Dials-Key: $(cat {dials_key})" '{secrets_dials}/away?on=false'
-  curl -s -X POST -H "X-Dials-Key: $(cat {dials_key})" '{cloud_dials}/refuse?on=false'
+  curl -s -X POST -H "X-Dials-Key: $(cat {faults_key})" '{cloud_faults}/refuse?on=true'
+  curl -s -X POST -H "X-Dials-Key: $(cat {faults_key})" '{secrets_faults}/away?on=true'
+  curl -s -X POST -H "X-Dials-Key: $(cat {faults_key})" '{secrets_faults}/away?on=false'
+  curl -s -X POST -H "X-Dials-Key: $(cat {faults_key})" '{cloud_faults}/refuse?on=false'
 
 Ctrl-C stops it.
 "#,

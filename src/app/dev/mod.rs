@@ -23,7 +23,7 @@ use crate::atomic_file::Attributes;
 use crate::config::{self, Config, Environment, Purpose};
 use crate::emulators::cloud::{self, Cloud};
 use crate::emulators::platform::{self, Platform};
-use crate::emulators::secrets::{self, Bounds, DialsDoor, Role, Secrets, Verification};
+use crate::emulators::secrets::{self, Bounds, FaultListener, Role, Secrets, Verification};
 use crate::http::server::ActivatedSockets;
 use crate::secure_dir;
 use crate::tasks::TaskGroup;
@@ -81,13 +81,13 @@ pub struct Places {
     /// Health and metrics.
     pub health: SocketAddr,
     /// Dials of the emulated cloud.
-    pub cloud_dials: String,
+    pub cloud_faults: String,
     /// Dials of the emulated secrets server.
-    pub secrets_dials: String,
+    pub secrets_faults: String,
     /// The emulated provisioning platform.
     pub platform: String,
     /// Dials of the emulated platform.
-    pub platform_dials: String,
+    pub platform_faults: String,
     /// File with the platform's token, which the gateway reads.
     pub platform_token: PathBuf,
     /// The gateway in front of the platform.
@@ -97,7 +97,7 @@ pub struct Places {
     /// File by which Terraform finds the gateway.
     pub terraform: PathBuf,
     /// File with the key of the dials.
-    pub dials_key: PathBuf,
+    pub faults_key: PathBuf,
 }
 
 /// The resource that the instance's identity is used for: tokens for it say which machine they belong to.
@@ -121,24 +121,28 @@ impl Dev {
         secure_dir::create_private(&dir.join("state"), 0o077)?;
         disown(&dir.join("state/gateway.token.owner"))?;
         let mut emulated = TaskGroup::new(CancellationToken::new());
-        let mut cloud = cloud::Options::in_folder(dir.join("cloud"));
-        (cloud.metadata, cloud.authority, cloud.dials) = (ports.get(0), ports.get(1), Some(ports.get(2)));
+        let mut cloud = cloud::CloudOptions::in_folder(dir.join("cloud"));
+        (cloud.metadata, cloud.authority, cloud.faults) = (ports.get(0), ports.get(1), Some(ports.get(2)));
         let cloud = Cloud::start(cloud, &mut emulated).context("cannot start the emulated cloud")?;
-        let dials_key = dir.join("dials.key");
-        write_private(&dials_key, cloud.dials_key())?;
-        let secrets_dials = DialsDoor { address: ports.get(4), key: cloud.dials_key().clone() };
-        let secrets = secrets_options(&cloud, ports.get(3), secrets_dials);
+        let faults_key = dir.join("dials.key");
+        write_private(&faults_key, cloud.faults_key())?;
+        let secrets_faults = FaultListener { address: ports.get(4), key: cloud.faults_key().clone() };
+        let secrets = secrets_options(&cloud, ports.get(3), secrets_faults);
         let secrets = Secrets::start(secrets, &mut emulated).context("cannot start the emulated secrets server")?;
         let local_key = dir.join("local-api.key");
         if !local_key.exists() {
             write_private(&local_key, &random_key()?)?;
         }
-        let door = DialsDoor { address: ports.get(9), key: cloud.dials_key().clone() };
-        let platform = platform::Options { address: ports.get(8), dials: Some(door), ..platform::Options::default() };
+        let door = FaultListener { address: ports.get(9), key: cloud.faults_key().clone() };
+        let platform = platform::PlatformOptions {
+            address: ports.get(8),
+            faults: Some(door),
+            ..platform::PlatformOptions::default()
+        };
         let platform =
             Platform::start(platform, &mut emulated).context("cannot start the emulated provisioning platform")?;
         let platform_token = dir.join("platform.token");
-        write_private(&platform_token, &platform.dials().mint("the gateway of keyward dev").token)?;
+        write_private(&platform_token, &platform.faults().mint("the gateway of keyward dev").token)?;
         let places = Places {
             config: dir.join("keyward.toml"),
             metadata: cloud.metadata_url().to_string(),
@@ -150,15 +154,15 @@ impl Dev {
             local_api: ports.get(6),
             local_key,
             health: ports.get(7),
-            cloud_dials: cloud.dials_url().map(|url| format!("{url}dials")).unwrap_or_default(),
-            secrets_dials: secrets.dials_url().unwrap_or_default().to_owned(),
+            cloud_faults: cloud.faults_url().map(|url| format!("{url}dials")).unwrap_or_default(),
+            secrets_faults: secrets.faults_url().unwrap_or_default().to_owned(),
             platform: platform.url().to_owned(),
-            platform_dials: platform.dials_url().unwrap_or_default().to_owned(),
+            platform_faults: platform.faults_url().unwrap_or_default().to_owned(),
             platform_token,
             gateway: ports.get(10),
             gateway_token: dir.join("state/gateway.token"),
             terraform: secure_dir::create_private(&dir.join("terraform"), 0o077)?.join("keyward.tfrc.json"),
-            dials_key,
+            faults_key,
             dir,
         };
         atomic_file::replace(&places.dir.join("terraform/main.tf"), guide::TERRAFORM.as_bytes(), &PRIVATE)?;
@@ -196,8 +200,9 @@ fn load(places: &Places, cloud: &Cloud) -> anyhow::Result<Config> {
     Ok(config)
 }
 
-fn secrets_options(cloud: &Cloud, address: SocketAddr, dials: DialsDoor) -> secrets::Options {
-    let bounds = Bounds { service_principal_ids: vec![cloud.names().workload.object_id.clone()], ..Bounds::default() };
+fn secrets_options(cloud: &Cloud, address: SocketAddr, faults: FaultListener) -> secrets::SecretsOptions {
+    let bounds =
+        Bounds { service_principal_ids: vec![cloud.identities().workload.object_id.clone()], ..Bounds::default() };
     let role = Role {
         policies: vec!["dev".to_owned()],
         ttl: WORKLOAD_TTL,
@@ -205,9 +210,9 @@ fn secrets_options(cloud: &Cloud, address: SocketAddr, dials: DialsDoor) -> secr
         bounds,
         ..Role::default()
     };
-    let mut options = secrets::Options::for_anyone(crate::clock::Clock::System, "workload", role);
+    let mut options = secrets::SecretsOptions::for_anyone(crate::clock::Clock::System, "workload", role);
     options.address = address;
-    options.dials = Some(dials);
+    options.faults = Some(faults);
     options.verification = Verification::Cloud {
         discovery: discovery(cloud),
         ca_file: cloud.ca_file(),
@@ -218,7 +223,7 @@ fn secrets_options(cloud: &Cloud, address: SocketAddr, dials: DialsDoor) -> secr
 
 fn discovery(cloud: &Cloud) -> url::Url {
     let mut url = cloud.authority_url().clone();
-    url.set_path(&format!("{}/.well-known/openid-configuration", cloud.names().tenant));
+    url.set_path(&format!("{}/.well-known/openid-configuration", cloud.identities().tenant));
     url
 }
 

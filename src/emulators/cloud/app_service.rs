@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::{Query, State as Held};
+use axum::extract::{Query, State as AxumState};
 use axum::response::Response;
 use axum::routing::get;
 use http::{HeaderMap, StatusCode};
 
 use super::State;
-use super::faults::Door;
-use super::metadata::{issued, principal, refuse};
-use crate::emulators::control_listener::carries;
+use super::faults::FaultTarget;
+use super::metadata::{error_response, principal, token_response};
+use crate::emulators::control_listener::has_secret_header;
 
 pub(super) fn routes() -> Router<Arc<State>> {
     Router::new().route("/msi/token", get(token))
@@ -19,23 +19,25 @@ pub(super) fn routes() -> Router<Arc<State>> {
 
 type Parameters = Query<std::collections::BTreeMap<String, String>>;
 
-async fn token(Held(state): Held<Arc<State>>, headers: HeaderMap, Query(query): Parameters) -> Response {
-    if let Err(failure) = state.knock(Door::AppService).await {
+async fn token(AxumState(state): AxumState<Arc<State>>, headers: HeaderMap, Query(query): Parameters) -> Response {
+    if let Err(failure) = state.apply_faults(FaultTarget::AppService).await {
         return *failure;
     }
-    if !carries(&headers, "x-identity-header", &state.names.identity_header) {
-        return refuse(StatusCode::UNAUTHORIZED, "access_denied", "The identity header is missing or wrong");
+    if !has_secret_header(&headers, "x-identity-header", &state.identities.identity_header) {
+        return error_response(StatusCode::UNAUTHORIZED, "access_denied", "The identity header is missing or wrong");
     }
     if query.get("api-version").is_none_or(|version| version != "2019-08-01") {
-        return refuse(StatusCode::BAD_REQUEST, "invalid_request", "api-version 2019-08-01 is needed");
+        return error_response(StatusCode::BAD_REQUEST, "invalid_request", "api-version 2019-08-01 is needed");
     }
     let Some(resource) = query.get("resource") else {
-        return refuse(StatusCode::BAD_REQUEST, "invalid_request", "The resource is missing");
+        return error_response(StatusCode::BAD_REQUEST, "invalid_request", "The resource is missing");
     };
     match principal(&state, &query) {
-        Some(who) => issued(&state, who, resource, "app"),
-        None => {
-            refuse(StatusCode::BAD_REQUEST, "invalid_request", "No User Assigned or Delegated Managed Identity found")
-        }
+        Some(principal) => token_response(&state, principal, resource, "app"),
+        None => error_response(
+            StatusCode::BAD_REQUEST,
+            "invalid_request",
+            "No User Assigned or Delegated Managed Identity found",
+        ),
     }
 }

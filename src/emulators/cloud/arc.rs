@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::{RawQuery, State as Held};
+use axum::extract::{RawQuery, State as AxumState};
 use axum::response::Response;
 use axum::routing::get;
 use http::header::{AUTHORIZATION, HeaderValue, WWW_AUTHENTICATE};
@@ -12,37 +12,37 @@ use http::{HeaderMap, StatusCode};
 use secrecy::{ExposeSecret as _, SecretString};
 
 use super::State;
-use super::faults::Door;
+use super::faults::FaultTarget;
 use super::folder::write_private;
 use super::identities::random_secret;
-use super::metadata::{checked, issued, refuse};
+use super::metadata::{check_request, error_response, token_response};
 use super::tokens::Principal;
 
 pub(super) fn routes() -> Router<Arc<State>> {
     Router::new().route("/arc/metadata/identity/oauth2/token", get(token))
 }
 
-async fn token(Held(state): Held<Arc<State>>, headers: HeaderMap, RawQuery(query): RawQuery) -> Response {
-    if let Err(failure) = state.knock(Door::Arc).await {
+async fn token(AxumState(state): AxumState<Arc<State>>, headers: HeaderMap, RawQuery(query): RawQuery) -> Response {
+    if let Err(failure) = state.apply_faults(FaultTarget::Arc).await {
         return *failure;
     }
-    let query = match checked(&headers, query.as_deref()) {
+    let query = match check_request(&headers, query.as_deref()) {
         Ok(query) => query,
         Err(refusal) => return *refusal,
     };
     let Some(resource) = query.get("resource") else {
-        return refuse(StatusCode::BAD_REQUEST, "invalid_request", "The resource is missing");
+        return error_response(StatusCode::BAD_REQUEST, "invalid_request", "The resource is missing");
     };
     if query.contains_key("client_id") || query.contains_key("object_id") {
-        return refuse(StatusCode::BAD_REQUEST, "invalid_request", "Arc machines have one identity");
+        return error_response(StatusCode::BAD_REQUEST, "invalid_request", "Arc machines have one identity");
     }
     let Some(credential) = headers.get(AUTHORIZATION).and_then(|value| value.as_bytes().strip_prefix(b"Basic ")) else {
         return challenge(&state.arc_tokens);
     };
-    if answers(&state.arc_tokens, credential) {
-        issued(&state, Principal::System, resource, "Arc machine")
+    if is_challenge_answered(&state.arc_tokens, credential) {
+        token_response(&state, Principal::System, resource, "Arc machine")
     } else {
-        refuse(StatusCode::UNAUTHORIZED, "unauthorized", "The key is not the one that was asked for")
+        error_response(StatusCode::UNAUTHORIZED, "unauthorized", "The key is not the one that was asked for")
     }
 }
 
@@ -51,15 +51,15 @@ fn challenge(folder: &Path) -> Response {
     let written = random_secret().is_some_and(|secret| write_private(&path, secret.as_bytes()).is_ok());
     let realm = HeaderValue::try_from(format!("Basic realm={}", path.display()));
     let (true, Ok(realm)) = (written, realm) else {
-        return refuse(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", "Cannot write the challenge file");
+        return error_response(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", "Cannot write the challenge file");
     };
-    let mut answer = refuse(StatusCode::UNAUTHORIZED, "unauthorized", "Read the file and send its content");
+    let mut answer = error_response(StatusCode::UNAUTHORIZED, "unauthorized", "Read the file and send its content");
     answer.headers_mut().insert(WWW_AUTHENTICATE, realm);
     answer
 }
 
 /// Whether some challenge's key is this one; a key is good once.
-fn answers(folder: &Path, credential: &[u8]) -> bool {
+fn is_challenge_answered(folder: &Path, credential: &[u8]) -> bool {
     let Ok(entries) = std::fs::read_dir(folder) else { return false };
     entries.flatten().any(|entry| {
         let secret = std::fs::read_to_string(entry.path()).map(SecretString::from);

@@ -7,7 +7,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Map, Value};
 
 use super::tokens::{Principal, seconds};
-use super::{Names, State};
+use super::{CloudIdentities, State};
 
 /// Why a token was not given: the authority's error number, and its words.
 pub(super) struct Refusal {
@@ -37,7 +37,7 @@ impl State {
         format!("{}cluster/", self.authority)
     }
 
-    pub(super) fn check_assertion(&self, who: Principal, assertion: &str) -> Result<(), Refusal> {
+    pub(super) fn check_assertion(&self, principal: Principal, assertion: &str) -> Result<(), Refusal> {
         let bad = |what: &str| Refusal::new(50_027, &format!("JWT token is invalid or malformed: {what}"));
         let assertion = Assertion::parse(assertion).ok_or_else(|| bad("it cannot be read"))?;
         let claim = |name: &str| assertion.claims.get(name);
@@ -54,14 +54,14 @@ impl State {
             let problem = format!("Client assertion is not within its valid time range. Current time: {now}");
             return Err(Refusal::new(700_024, &problem));
         }
-        if matches!(who, Principal::Workload) {
+        if matches!(principal, Principal::Workload) {
             if !self.cluster_key.signed(how, assertion.signed, &assertion.signature) {
                 return Err(bad("signature"));
             }
             let (issuer, subject, audience) = (text("iss"), text("sub"), EXCHANGE_AUDIENCE);
             let matches = issuer == self.cluster_issuer()
-                && subject == Names::SERVICE_ACCOUNT
-                && claim("aud").is_some_and(|aud| names(aud, audience));
+                && subject == CloudIdentities::SERVICE_ACCOUNT
+                && claim("aud").is_some_and(|aud| contains_audience(aud, audience));
             if matches {
                 return Ok(());
             }
@@ -77,10 +77,10 @@ impl State {
         if !ours {
             return Err(Refusal::new(700_027, "The certificate with this identifier is not registered"));
         }
-        let client = &self.names.application.client_id;
+        let client = &self.identities.application.client_id;
         let endpoint = format!("{}oauth2/v2.0/token", self.issuer());
         let made_out = text("iss") == client && text("sub") == client;
-        if made_out && claim("aud").is_some_and(|aud| names(aud, &endpoint)) && claim("jti").is_some() {
+        if made_out && claim("aud").is_some_and(|aud| contains_audience(aud, &endpoint)) && claim("jti").is_some() {
             Ok(())
         } else {
             Err(Refusal::new(700_023, "Client assertion audience, issuer or subject does not match"))
@@ -99,7 +99,7 @@ impl<'a> Assertion<'a> {
 }
 
 /// Whether an `aud` claim, one name or many, holds this one.
-fn names(aud: &Value, wanted: &str) -> bool {
+fn contains_audience(aud: &Value, wanted: &str) -> bool {
     match aud {
         Value::String(one) => one == wanted,
         Value::Array(many) => many.iter().any(|one| one == wanted),

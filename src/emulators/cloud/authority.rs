@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use axum::extract::{Form, Path, State as Held};
+use axum::extract::{Form, Path, State as AxumState};
 use axum::response::Response;
 use axum::routing::{get, post};
 use axum::{Json, Router};
@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 
 use super::State;
 use super::assertion::Refusal;
-use super::faults::Door;
-use super::serve::answer;
+use super::faults::FaultTarget;
+use super::serve::json_response;
 use super::tokens::{Principal, seconds};
 
 pub(super) fn routes() -> Router<Arc<State>> {
@@ -26,12 +26,16 @@ pub(super) fn routes() -> Router<Arc<State>> {
 
 type Fields = BTreeMap<String, String>;
 
-async fn token(Held(state): Held<Arc<State>>, Path(tenant): Path<String>, Form(form): Form<Fields>) -> Response {
-    if let Err(failure) = state.knock(Door::Authority).await {
+async fn token(
+    AxumState(state): AxumState<Arc<State>>,
+    Path(tenant): Path<String>,
+    Form(form): Form<Fields>,
+) -> Response {
+    if let Err(failure) = state.apply_faults(FaultTarget::Authority).await {
         return *failure;
     }
-    let granted = grant(&state, &tenant, &form).and_then(|(who, audience)| {
-        state.issue(who, &audience).ok_or_else(|| Refusal::new(50_000, "There was an error issuing a token"))
+    let granted = grant(&state, &tenant, &form).and_then(|(principal, audience)| {
+        state.issue(principal, &audience).ok_or_else(|| Refusal::new(50_000, "There was an error issuing a token"))
     });
     match granted {
         Ok(issued) => {
@@ -39,7 +43,7 @@ async fn token(Held(state): Held<Arc<State>>, Path(tenant): Path<String>, Form(f
                 "token_type": "Bearer", "expires_in": issued.life, "ext_expires_in": issued.life,
                 "access_token": issued.token,
             });
-            answer(StatusCode::OK, &body)
+            json_response(StatusCode::OK, &body)
         }
         Err(refusal) => refused(&state, &refusal),
     }
@@ -48,7 +52,7 @@ async fn token(Held(state): Held<Arc<State>>, Path(tenant): Path<String>, Form(f
 /// Who asks, and for which audience.
 fn grant(state: &State, tenant: &str, form: &Fields) -> Result<(Principal, String), Refusal> {
     let field = |name: &str| form.get(name).map(String::as_str);
-    if !tenant.eq_ignore_ascii_case(&state.names.tenant) {
+    if !tenant.eq_ignore_ascii_case(&state.identities.tenant) {
         return Err(Refusal::new(90_002, &format!("Tenant '{tenant}' not found")));
     }
     if field("grant_type") != Some("client_credentials") {
@@ -57,14 +61,14 @@ fn grant(state: &State, tenant: &str, form: &Fields) -> Result<(Principal, Strin
     let client = field("client_id").unwrap_or_default();
     let known = [Principal::Workload, Principal::Application]
         .into_iter()
-        .find(|who| state.identity(*who).client_id.eq_ignore_ascii_case(client));
-    let Some(who) = known else {
+        .find(|principal| state.identity(*principal).client_id.eq_ignore_ascii_case(client));
+    let Some(principal) = known else {
         let problem = format!("Application with identifier '{client}' was not found in the directory");
         return Err(Refusal::new(700_016, &problem));
     };
-    match (who, field("client_secret"), field("client_assertion")) {
+    match (principal, field("client_secret"), field("client_assertion")) {
         (Principal::Application, Some(secret), None) => {
-            if !crate::secret::ct_eq(&state.names.client_secret, secret.as_bytes()) {
+            if !crate::secret::ct_eq(&state.identities.client_secret, secret.as_bytes()) {
                 return Err(Refusal::new(7_000_215, "Invalid client secret provided"));
             }
         }
@@ -75,7 +79,7 @@ fn grant(state: &State, tenant: &str, form: &Fields) -> Result<(Principal, Strin
                     "The request body must contain the parameter 'client_assertion_type'",
                 ));
             }
-            state.check_assertion(who, assertion)?;
+            state.check_assertion(principal, assertion)?;
         }
         _ => {
             let needed = "The request body must contain the parameter: 'client_assertion' or 'client_secret'";
@@ -84,7 +88,7 @@ fn grant(state: &State, tenant: &str, form: &Fields) -> Result<(Principal, Strin
     }
     let scope = field("scope").unwrap_or_default();
     match scope.strip_suffix("/.default") {
-        Some(audience) if !audience.is_empty() => Ok((who, audience.to_owned())),
+        Some(audience) if !audience.is_empty() => Ok((principal, audience.to_owned())),
         _ => Err(Refusal::new(
             70_011,
             &format!("The provided value for the input parameter 'scope' is not valid: {scope}"),
@@ -110,14 +114,14 @@ fn refused(state: &State, refusal: &Refusal) -> Response {
         "error": error, "error_description": text, "error_codes": [refusal.code], "trace_id": trace,
         "correlation_id": correlation, "timestamp": seconds(state.clock.now().wall),
     });
-    answer(status, &body)
+    json_response(status, &body)
 }
 
-async fn discovery(Held(state): Held<Arc<State>>, Path(tenant): Path<String>) -> Response {
-    if let Err(failure) = state.knock(Door::Keys).await {
+async fn discovery(AxumState(state): AxumState<Arc<State>>, Path(tenant): Path<String>) -> Response {
+    if let Err(failure) = state.apply_faults(FaultTarget::Keys).await {
         return *failure;
     }
-    if !tenant.eq_ignore_ascii_case(&state.names.tenant) {
+    if !tenant.eq_ignore_ascii_case(&state.identities.tenant) {
         return refused(&state, &Refusal::new(90_002, &format!("Tenant '{tenant}' not found")));
     }
     let base = state.issuer();
@@ -129,10 +133,10 @@ async fn discovery(Held(state): Held<Arc<State>>, Path(tenant): Path<String>) ->
         "id_token_signing_alg_values_supported": ["RS256"],
         "token_endpoint_auth_methods_supported": ["client_secret_post", "private_key_jwt"],
     });
-    answer(StatusCode::OK, &body)
+    json_response(StatusCode::OK, &body)
 }
 
-async fn keys(Held(state): Held<Arc<State>>) -> Result<Json<Value>, Response> {
-    state.knock(Door::Keys).await.map_err(|failure| *failure)?;
+async fn keys(AxumState(state): AxumState<Arc<State>>) -> Result<Json<Value>, Response> {
+    state.apply_faults(FaultTarget::Keys).await.map_err(|failure| *failure)?;
     Ok(Json(json!({"keys": [state.signing_key.jwk()]})))
 }

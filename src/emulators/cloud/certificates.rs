@@ -9,7 +9,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
 use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer, pem::PemObject as _};
 
-use super::StartError;
+use super::CloudStartError;
 use super::folder::Folder;
 use super::keys::{SigningKey, new_key};
 
@@ -17,8 +17,8 @@ pub(super) const CA_FILE: &str = "ca.pem";
 pub(super) const APP_FILE: &str = "application.pem";
 
 /// TLS for the token endpoint: a new certificate for `address`, signed by the authority that the folder keeps.
-pub(super) fn server(folder: &Folder, address: IpAddr) -> Result<Arc<rustls::ServerConfig>, StartError> {
-    let failed = || StartError::Key { what: "the emulated authority's certificate" };
+pub(super) fn server(folder: &Folder, address: IpAddr) -> Result<Arc<rustls::ServerConfig>, CloudStartError> {
+    let failed = || CloudStartError::Key { what: "the emulated authority's certificate" };
     let key = folder
         .read_or_make("ca-key.der", || Ok(KeyPair::generate().map_err(|_| failed())?.serialized_der().to_vec()))?;
     let key = KeyPair::try_from(key.as_slice()).map_err(|_| failed())?;
@@ -30,8 +30,8 @@ pub(super) fn server(folder: &Folder, address: IpAddr) -> Result<Arc<rustls::Ser
         folder.read_or_make(CA_FILE, || Ok(ca.self_signed(&key).map_err(|_| failed())?.pem().into_bytes()))?;
     let authority = CertificateDer::from_pem_slice(&authority).map_err(|_| failed())?;
     let leaf_key = KeyPair::generate().map_err(|_| failed())?;
-    let names = vec!["localhost".to_owned(), address.to_string()];
-    let mut leaf = CertificateParams::new(names).map_err(|_| failed())?;
+    let identities = vec!["localhost".to_owned(), address.to_string()];
+    let mut leaf = CertificateParams::new(identities).map_err(|_| failed())?;
     leaf.distinguished_name.push(DnType::CommonName, "emulated token endpoint");
     let leaf = leaf.signed_by(&leaf_key, &Issuer::from_params(&ca, &key)).map_err(|_| failed())?;
     let chain = vec![leaf.der().clone(), authority];
@@ -54,8 +54,8 @@ pub(super) struct AppCertificate {
 
 impl AppCertificate {
     /// Reads the PEM file that holds certificate and key; the first time it is made.
-    pub(super) fn load_or_make(folder: &Folder) -> Result<Self, StartError> {
-        let failed = || StartError::Key { what: APP_FILE };
+    pub(super) fn load_or_make(folder: &Folder) -> Result<Self, CloudStartError> {
+        let failed = || CloudStartError::Key { what: APP_FILE };
         let pem = folder.read_or_make(APP_FILE, || {
             let key = new_key().ok_or_else(failed)?;
             let key = KeyPair::from_pkcs8_der_and_sign_algo(&key.as_slice().into(), &rcgen::PKCS_RSA_SHA256)

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 /// A handle on the dials; clones turn the same ones.
 #[derive(Debug, Clone, Default)]
-pub struct Dials {
+pub struct CloudFaultInjector {
     settings: Arc<Mutex<Settings>>,
     refusing: Arc<watch::Sender<bool>>,
 }
@@ -17,7 +17,7 @@ pub struct Dials {
 /// The things that the emulated cloud is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Door {
+pub enum FaultTarget {
     /// Identity tokens of the metadata service.
     Metadata,
     /// The metadata service's instance document.
@@ -32,8 +32,8 @@ pub enum Door {
     Keys,
 }
 
-impl Door {
-    const fn gives_tokens(self) -> bool {
+impl FaultTarget {
+    const fn issues_tokens(self) -> bool {
         !matches!(self, Self::Instance | Self::Keys)
     }
 }
@@ -58,10 +58,10 @@ pub(super) struct Settings {
     pub(super) audience: Option<String>,
     pub(super) token_life: Option<Duration>,
     pub(super) block_instance: bool,
-    requests: BTreeMap<Door, u64>,
+    requests: BTreeMap<FaultTarget, u64>,
 }
 
-impl Dials {
+impl CloudFaultInjector {
     /// The next `count` requests for a token, at whichever door, fail with this status.
     pub fn fail_next_tokens(&self, count: usize, status: u16) {
         self.fail_next_tokens_with(count, &Failure { status, body: None, retry_after: None });
@@ -69,17 +69,17 @@ impl Dials {
 
     /// The next `count` requests for a token, at whichever door, fail like this.
     pub fn fail_next_tokens_with(&self, count: usize, failure: &Failure) {
-        self.turn().failures.extend(std::iter::repeat_n(failure.clone(), count));
+        self.settings_mut().failures.extend(std::iter::repeat_n(failure.clone(), count));
     }
 
     /// Failures name this in `Retry-After`, where they name nothing themselves.
     pub fn retry_after(&self, seconds: Option<u64>) {
-        self.turn().retry_after = seconds;
+        self.settings_mut().retry_after = seconds;
     }
 
     /// Every answer waits for this long first.
     pub fn delay(&self, delay: Duration) {
-        self.turn().delay = delay;
+        self.settings_mut().delay = delay;
     }
 
     /// Closes the metadata service and the authority, so that connecting is refused; or opens them again.
@@ -89,38 +89,38 @@ impl Dials {
 
     /// Dates tokens as if the cloud's clock were this far ahead of ours (behind, if negative).
     pub fn skew(&self, seconds: i64) {
-        self.turn().skew_seconds = seconds;
+        self.settings_mut().skew_seconds = seconds;
     }
 
     /// Issues tokens for this audience whatever is asked for; `None` issues for the one asked for.
     pub fn audience(&self, audience: Option<String>) {
-        self.turn().audience = audience;
+        self.settings_mut().audience = audience;
     }
 
     /// Issues tokens that live this long from now on.
     pub fn token_life(&self, life: Duration) {
-        self.turn().token_life = Some(life);
+        self.settings_mut().token_life = Some(life);
     }
 
     /// Has the instance document answer 404, as hosts that are no virtual machine do; or answer again.
     pub fn block_instance(&self, on: bool) {
-        self.turn().block_instance = on;
+        self.settings_mut().block_instance = on;
     }
 
     /// How many requests came to a door, failed ones too.
-    pub fn requests(&self, door: Door) -> u64 {
-        self.turn().requests.get(&door).copied().unwrap_or(0)
+    pub fn requests(&self, target: FaultTarget) -> u64 {
+        self.settings_mut().requests.get(&target).copied().unwrap_or(0)
     }
 
     /// All counts.
-    pub fn counts(&self) -> BTreeMap<Door, u64> {
-        self.turn().requests.clone()
+    pub fn counts(&self) -> BTreeMap<FaultTarget, u64> {
+        self.settings_mut().requests.clone()
     }
 
     /// Turns everything back; counts stay.
     pub fn reset(&self) {
         {
-            let mut settings = self.turn();
+            let mut settings = self.settings_mut();
             let requests = std::mem::take(&mut settings.requests);
             *settings = Settings { requests, ..Settings::default() };
         }
@@ -128,14 +128,14 @@ impl Dials {
     }
 
     pub(super) fn settings(&self) -> Settings {
-        self.turn().clone()
+        self.settings_mut().clone()
     }
 
     /// Counts a request; says how long it waits, and the failure that is its turn.
-    pub(super) fn knock(&self, door: Door) -> (Duration, Option<Failure>) {
-        let mut settings = self.turn();
-        *settings.requests.entry(door).or_default() += 1;
-        let mut failure = if door.gives_tokens() { settings.failures.pop_front() } else { None };
+    pub(super) fn record_request(&self, target: FaultTarget) -> (Duration, Option<Failure>) {
+        let mut settings = self.settings_mut();
+        *settings.requests.entry(target).or_default() += 1;
+        let mut failure = if target.issues_tokens() { settings.failures.pop_front() } else { None };
         if let Some(failure) = &mut failure {
             failure.retry_after = failure.retry_after.or(settings.retry_after);
         }
@@ -146,7 +146,7 @@ impl Dials {
         self.refusing.subscribe()
     }
 
-    fn turn(&self) -> MutexGuard<'_, Settings> {
+    fn settings_mut(&self) -> MutexGuard<'_, Settings> {
         self.settings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

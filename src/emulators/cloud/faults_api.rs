@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::{Query, State as Held};
+use axum::extract::{Query, State as AxumState};
 use axum::response::Response;
 use axum::routing::{get, post};
 use http::StatusCode;
@@ -11,12 +11,12 @@ use secrecy::SecretString;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::faults::{Dials, Failure};
-use super::serve::answer;
-use crate::emulators::control_listener::{Seconds, Switch, locked};
+use super::faults::{CloudFaultInjector, Failure};
+use super::serve::json_response;
+use crate::emulators::control_listener::{Seconds, Switch, require_key};
 
 /// `GET /dials` tells how often each door was asked; each `POST` turns one dial and answers with the same.
-pub(super) fn routes(dials: Dials, key: SecretString) -> Router {
+pub(super) fn routes(faults: CloudFaultInjector, key: SecretString) -> Router {
     let routes = Router::new()
         .route("/dials", get(show))
         .route("/dials/fail-next-tokens", post(fail_next_tokens))
@@ -27,16 +27,16 @@ pub(super) fn routes(dials: Dials, key: SecretString) -> Router {
         .route("/dials/token-life", post(token_life))
         .route("/dials/block-instance", post(block_instance))
         .route("/dials/reset", post(reset))
-        .with_state(dials);
-    locked(routes, key)
+        .with_state(faults);
+    require_key(routes, key)
 }
 
-async fn show(Held(dials): Held<Dials>) -> Response {
-    shown(&dials)
+async fn show(AxumState(faults): AxumState<CloudFaultInjector>) -> Response {
+    show_counts(&faults)
 }
 
-fn shown(dials: &Dials) -> Response {
-    answer(StatusCode::OK, &json!({"emulated": true, "requests": dials.counts()}))
+fn show_counts(faults: &CloudFaultInjector) -> Response {
+    json_response(StatusCode::OK, &json!({"emulated": true, "requests": faults.counts()}))
 }
 
 #[derive(Deserialize)]
@@ -46,36 +46,51 @@ struct Failing {
     retry_after: Option<u64>,
 }
 
-async fn fail_next_tokens(Held(dials): Held<Dials>, Query(failing): Query<Failing>) -> Response {
+async fn fail_next_tokens(
+    AxumState(faults): AxumState<CloudFaultInjector>,
+    Query(failing): Query<Failing>,
+) -> Response {
     let failure = Failure { status: failing.status, body: None, retry_after: failing.retry_after };
     // Nobody wants more; what is queued takes memory.
-    dials.fail_next_tokens_with(failing.count.min(10_000), &failure);
-    shown(&dials)
+    faults.fail_next_tokens_with(failing.count.min(10_000), &failure);
+    show_counts(&faults)
 }
 
-async fn delay(Held(dials): Held<Dials>, Query(Seconds { seconds }): Query<Seconds<u64>>) -> Response {
-    dials.delay(Duration::from_secs(seconds));
-    shown(&dials)
+async fn delay(
+    AxumState(faults): AxumState<CloudFaultInjector>,
+    Query(Seconds { seconds }): Query<Seconds<u64>>,
+) -> Response {
+    faults.delay(Duration::from_secs(seconds));
+    show_counts(&faults)
 }
 
-async fn skew(Held(dials): Held<Dials>, Query(Seconds { seconds }): Query<Seconds<i64>>) -> Response {
-    dials.skew(seconds);
-    shown(&dials)
+async fn skew(
+    AxumState(faults): AxumState<CloudFaultInjector>,
+    Query(Seconds { seconds }): Query<Seconds<i64>>,
+) -> Response {
+    faults.skew(seconds);
+    show_counts(&faults)
 }
 
-async fn token_life(Held(dials): Held<Dials>, Query(Seconds { seconds }): Query<Seconds<u64>>) -> Response {
-    dials.token_life(Duration::from_secs(seconds));
-    shown(&dials)
+async fn token_life(
+    AxumState(faults): AxumState<CloudFaultInjector>,
+    Query(Seconds { seconds }): Query<Seconds<u64>>,
+) -> Response {
+    faults.token_life(Duration::from_secs(seconds));
+    show_counts(&faults)
 }
 
-async fn refuse(Held(dials): Held<Dials>, Query(Switch { on }): Query<Switch>) -> Response {
-    dials.refuse(on);
-    shown(&dials)
+async fn refuse(AxumState(faults): AxumState<CloudFaultInjector>, Query(Switch { on }): Query<Switch>) -> Response {
+    faults.refuse(on);
+    show_counts(&faults)
 }
 
-async fn block_instance(Held(dials): Held<Dials>, Query(Switch { on }): Query<Switch>) -> Response {
-    dials.block_instance(on);
-    shown(&dials)
+async fn block_instance(
+    AxumState(faults): AxumState<CloudFaultInjector>,
+    Query(Switch { on }): Query<Switch>,
+) -> Response {
+    faults.block_instance(on);
+    show_counts(&faults)
 }
 
 #[derive(Deserialize)]
@@ -83,12 +98,15 @@ struct Audience {
     value: Option<String>,
 }
 
-async fn audience(Held(dials): Held<Dials>, Query(Audience { value }): Query<Audience>) -> Response {
-    dials.audience(value);
-    shown(&dials)
+async fn audience(
+    AxumState(faults): AxumState<CloudFaultInjector>,
+    Query(Audience { value }): Query<Audience>,
+) -> Response {
+    faults.audience(value);
+    show_counts(&faults)
 }
 
-async fn reset(Held(dials): Held<Dials>) -> Response {
-    dials.reset();
-    shown(&dials)
+async fn reset(AxumState(faults): AxumState<CloudFaultInjector>) -> Response {
+    faults.reset();
+    show_counts(&faults)
 }

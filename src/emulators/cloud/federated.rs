@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::assertion::EXCHANGE_AUDIENCE;
 use super::folder::{Folder, write_private};
 use super::tokens::seconds;
-use super::{Names, StartError, State};
+use super::{CloudIdentities, CloudStartError, State};
 
 /// The projected token, in the emulated cloud's folder.
 pub(super) const TOKEN_FILE: &str = "projected/azure-identity-token";
@@ -24,10 +24,10 @@ pub(super) struct Projection {
 
 impl Projection {
     /// Writes the first token.
-    pub(super) fn start(folder: &Folder, state: Arc<State>, life: Duration) -> Result<Self, StartError> {
-        let path = folder.folder("projected")?;
+    pub(super) fn start(folder: &Folder, state: Arc<State>, life: Duration) -> Result<Self, CloudStartError> {
+        let path = folder.create_subfolder("projected")?;
         let mut projection = Self { folder: path, state, life, round: 0 };
-        projection.replace().map_err(|cause| StartError::File { path: projection.folder.clone(), cause })?;
+        projection.replace().map_err(|cause| CloudStartError::File { path: projection.folder.clone(), cause })?;
         Ok(projection)
     }
 
@@ -45,7 +45,7 @@ impl Projection {
     fn replace(&mut self) -> std::io::Result<()> {
         let now = seconds(self.state.clock.now().wall);
         let claims = json!({
-            "iss": self.state.cluster_issuer(), "sub": Names::SERVICE_ACCOUNT, "aud": [EXCHANGE_AUDIENCE],
+            "iss": self.state.cluster_issuer(), "sub": CloudIdentities::SERVICE_ACCOUNT, "aud": [EXCHANGE_AUDIENCE],
             "iat": now, "nbf": now, "exp": now.saturating_add(i64::try_from(self.life.as_secs()).unwrap_or(i64::MAX)),
         });
         let token = self.state.cluster_key.sign(&claims).ok_or_else(|| std::io::Error::other("cannot sign"))?;

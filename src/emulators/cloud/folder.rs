@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::StartError;
+use super::CloudStartError;
 use crate::atomic_file::{self, Attributes};
 use crate::secure_dir;
 
@@ -12,7 +12,7 @@ pub(super) struct Folder(PathBuf);
 
 impl Folder {
     /// Takes a folder, or makes it; one that others can look into is refused.
-    pub(super) fn open(path: &Path) -> Result<Self, StartError> {
+    pub(super) fn open(path: &Path) -> Result<Self, CloudStartError> {
         Ok(Self(secure_dir::create_private(path, 0o077)?))
     }
 
@@ -22,7 +22,7 @@ impl Folder {
     }
 
     /// A folder in it, made if it is not there.
-    pub(super) fn folder(&self, name: &str) -> Result<PathBuf, StartError> {
+    pub(super) fn create_subfolder(&self, name: &str) -> Result<PathBuf, CloudStartError> {
         Ok(secure_dir::create_private(&self.path(name), 0o077)?)
     }
 
@@ -30,17 +30,17 @@ impl Folder {
     pub(super) fn read_or_make(
         &self,
         name: &str,
-        make: impl FnOnce() -> Result<Vec<u8>, StartError>,
-    ) -> Result<Vec<u8>, StartError> {
+        make: impl FnOnce() -> Result<Vec<u8>, CloudStartError>,
+    ) -> Result<Vec<u8>, CloudStartError> {
         let path = self.path(name);
         match std::fs::read(&path) {
             Ok(content) => Ok(content),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 let content = make()?;
-                write_private(&path, &content).map_err(|cause| StartError::File { path, cause })?;
+                write_private(&path, &content).map_err(|cause| CloudStartError::File { path, cause })?;
                 Ok(content)
             }
-            Err(cause) => Err(StartError::File { path, cause }),
+            Err(cause) => Err(CloudStartError::File { path, cause }),
         }
     }
 }

@@ -7,11 +7,11 @@ use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
 
 use super::folder::Folder;
-use super::{Machine, StartError};
+use super::{CloudStartError, Machine};
 
 /// Who and what there is in the emulated cloud.
 #[derive(Debug, Clone)]
-pub struct Names {
+pub struct CloudIdentities {
     /// The tenant.
     pub tenant: String,
     /// The subscription.
@@ -29,7 +29,7 @@ pub struct Names {
     /// What callers of the App Service endpoint send.
     pub identity_header: SecretString,
     /// What callers of the dials send.
-    pub dials_key: SecretString,
+    pub faults_key: SecretString,
 }
 
 /// An identity that tokens are issued to.
@@ -41,7 +41,7 @@ pub struct Identity {
     pub client_id: String,
 }
 
-impl Names {
+impl CloudIdentities {
     /// The machine's resource group.
     pub const RESOURCE_GROUP: &str = "keyward-dev";
     /// The virtual machine's name.
@@ -53,10 +53,10 @@ impl Names {
     /// The subject of the projected token.
     pub const SERVICE_ACCOUNT: &str = "system:serviceaccount:default:keyward";
 
-    pub(super) fn load_or_make(folder: &Folder) -> Result<Self, StartError> {
-        let broken = || StartError::Key { what: "ids.json" };
+    pub(super) fn load_or_make(folder: &Folder) -> Result<Self, CloudStartError> {
+        let broken = || CloudStartError::Key { what: "ids.json" };
         let content = folder.read_or_make("ids.json", || {
-            let made = Stored::make().ok_or(StartError::Key { what: "random secrets" })?;
+            let made = Stored::make().ok_or(CloudStartError::Key { what: "random secrets" })?;
             serde_json::to_vec_pretty(&made).map_err(|_| broken())
         })?;
         let stored: Stored = serde_json::from_slice(&content).map_err(|_| broken())?;
@@ -95,7 +95,8 @@ struct Stored {
     application: Identity,
     client_secret: String,
     identity_header: String,
-    dials_key: String,
+    #[serde(rename = "dials_key")]
+    faults_key: String,
 }
 
 impl Stored {
@@ -111,12 +112,12 @@ impl Stored {
             application: identity(),
             client_secret: random_secret()?,
             identity_header: random_secret()?,
-            dials_key: random_secret()?,
+            faults_key: random_secret()?,
         })
     }
 }
 
-impl From<Stored> for Names {
+impl From<Stored> for CloudIdentities {
     fn from(stored: Stored) -> Self {
         Self {
             tenant: stored.tenant,
@@ -127,7 +128,7 @@ impl From<Stored> for Names {
             application: stored.application,
             client_secret: stored.client_secret.into(),
             identity_header: stored.identity_header.into(),
-            dials_key: stored.dials_key.into(),
+            faults_key: stored.faults_key.into(),
         }
     }
 }

@@ -8,7 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Value, json};
 
-use super::StartError;
+use super::CloudStartError;
 use super::folder::Folder;
 use crate::jwt;
 
@@ -21,9 +21,9 @@ pub(super) struct SigningKey {
 
 impl SigningKey {
     /// Reads a key from its file; the first time it is made.
-    pub(super) fn load_or_make(folder: &Folder, name: &'static str) -> Result<Self, StartError> {
-        let der = folder.read_or_make(name, || new_key().ok_or(StartError::Key { what: name }))?;
-        Self::from_pkcs8(&der).ok_or(StartError::Key { what: name })
+    pub(super) fn load_or_make(folder: &Folder, name: &'static str) -> Result<Self, CloudStartError> {
+        let der = folder.read_or_make(name, || new_key().ok_or(CloudStartError::Key { what: name }))?;
+        Self::from_pkcs8(&der).ok_or(CloudStartError::Key { what: name })
     }
 
     pub(super) fn from_pkcs8(der: &[u8]) -> Option<Self> {

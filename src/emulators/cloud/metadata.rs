@@ -5,16 +5,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::{RawQuery, State as Held};
+use axum::extract::{RawQuery, State as AxumState};
 use axum::response::Response;
 use axum::routing::get;
 use http::{HeaderMap, StatusCode};
 use serde_json::{Value, json};
 
-use super::faults::Door;
-use super::serve::answer;
+use super::faults::FaultTarget;
+use super::serve::json_response;
 use super::tokens::{Issued, Principal};
-use super::{Machine, Names, State};
+use super::{CloudIdentities, Machine, State};
 
 pub(super) fn routes() -> Router<Arc<State>> {
     Router::new()
@@ -23,20 +23,24 @@ pub(super) fn routes() -> Router<Arc<State>> {
         .route("/metadata/instance/compute", get(compute).fallback(not_allowed))
 }
 
-async fn token(Held(state): Held<Arc<State>>, headers: HeaderMap, RawQuery(query): RawQuery) -> Response {
-    if let Err(failure) = state.knock(Door::Metadata).await {
+async fn token(AxumState(state): AxumState<Arc<State>>, headers: HeaderMap, RawQuery(query): RawQuery) -> Response {
+    if let Err(failure) = state.apply_faults(FaultTarget::Metadata).await {
         return *failure;
     }
-    let query = match checked(&headers, query.as_deref()) {
+    let query = match check_request(&headers, query.as_deref()) {
         Ok(query) => query,
         Err(refusal) => return *refusal,
     };
     let Some(resource) = query.get("resource") else {
-        return refuse(StatusCode::BAD_REQUEST, "invalid_request", "Required query parameter 'resource' is missing");
+        return error_response(
+            StatusCode::BAD_REQUEST,
+            "invalid_request",
+            "Required query parameter 'resource' is missing",
+        );
     };
     match principal(&state, &query) {
-        Some(who) => issued(&state, who, resource, "managed identity"),
-        None => refuse(StatusCode::BAD_REQUEST, "invalid_request", "Identity not found"),
+        Some(principal) => token_response(&state, principal, resource, "managed identity"),
+        None => error_response(StatusCode::BAD_REQUEST, "invalid_request", "Identity not found"),
     }
 }
 
@@ -46,8 +50,8 @@ pub(super) fn principal(state: &State, query: &BTreeMap<String, String>) -> Opti
     let object = by("object_id").or_else(|| by("principal_id"));
     match (object, by("client_id")) {
         (None, None) => Some(Principal::System),
-        (object, client) => [Principal::System, Principal::User].into_iter().find(|who| {
-            let identity = state.identity(*who);
+        (object, client) => [Principal::System, Principal::User].into_iter().find(|principal| {
+            let identity = state.identity(*principal);
             object.is_none_or(|id| id.eq_ignore_ascii_case(&identity.object_id))
                 && client.is_none_or(|id| id.eq_ignore_ascii_case(&identity.client_id))
         }),
@@ -55,23 +59,27 @@ pub(super) fn principal(state: &State, query: &BTreeMap<String, String>) -> Opti
 }
 
 /// A token as all managed-identity endpoints write it: numbers as strings.
-pub(super) fn issued(state: &State, who: Principal, resource: &str, what: &str) -> Response {
-    let Some(Issued { token, client_id, not_before, expires, life }) = state.issue(who, resource) else {
-        return refuse(StatusCode::INTERNAL_SERVER_ERROR, "unknown", &format!("cannot sign a token for the {what}"));
+pub(super) fn token_response(state: &State, principal: Principal, resource: &str, what: &str) -> Response {
+    let Some(Issued { token, client_id, not_before, expires, life }) = state.issue(principal, resource) else {
+        return error_response(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "unknown",
+            &format!("cannot sign a token for the {what}"),
+        );
     };
     let body = json!({
         "access_token": token, "client_id": client_id, "expires_in": life.to_string(),
         "expires_on": expires.to_string(), "ext_expires_in": life.to_string(), "not_before": not_before.to_string(),
         "resource": resource, "token_type": "Bearer",
     });
-    answer(StatusCode::OK, &body)
+    json_response(StatusCode::OK, &body)
 }
 
-async fn instance(held: Held<Arc<State>>, headers: HeaderMap, query: RawQuery) -> Response {
+async fn instance(held: AxumState<Arc<State>>, headers: HeaderMap, query: RawQuery) -> Response {
     document(&held, &headers, query.0.as_deref(), |state| json!({"compute": compute_document(state)})).await
 }
 
-async fn compute(held: Held<Arc<State>>, headers: HeaderMap, query: RawQuery) -> Response {
+async fn compute(held: AxumState<Arc<State>>, headers: HeaderMap, query: RawQuery) -> Response {
     document(&held, &headers, query.0.as_deref(), compute_document).await
 }
 
@@ -81,36 +89,39 @@ async fn document(
     query: Option<&str>,
     body: impl FnOnce(&State) -> Value,
 ) -> Response {
-    if let Err(failure) = state.knock(Door::Instance).await {
+    if let Err(failure) = state.apply_faults(FaultTarget::Instance).await {
         return *failure;
     }
-    if state.dials.settings().block_instance || state.machine == Machine::App {
-        return refuse(StatusCode::NOT_FOUND, "not_found", "No instance document on this host");
+    if state.faults.settings().block_instance || state.machine == Machine::App {
+        return error_response(StatusCode::NOT_FOUND, "not_found", "No instance document on this host");
     }
-    match checked(headers, query) {
-        Ok(_) => answer(StatusCode::OK, &body(state)),
+    match check_request(headers, query) {
+        Ok(_) => json_response(StatusCode::OK, &body(state)),
         Err(refusal) => *refusal,
     }
 }
 
 fn compute_document(state: &State) -> Value {
     let (name, set) = match state.machine {
-        Machine::VirtualMachine => (Names::VM.to_owned(), ""),
-        Machine::ScaleSet => (format!("{}_0", Names::SCALE_SET), Names::SCALE_SET),
-        Machine::App => (Names::APP.to_owned(), ""),
+        Machine::VirtualMachine => (CloudIdentities::VM.to_owned(), ""),
+        Machine::ScaleSet => (format!("{}_0", CloudIdentities::SCALE_SET), CloudIdentities::SCALE_SET),
+        Machine::App => (CloudIdentities::APP.to_owned(), ""),
     };
-    let set_id = if set.is_empty() { String::new() } else { state.names.machine_id(state.machine) };
+    let set_id = if set.is_empty() { String::new() } else { state.identities.machine_id(state.machine) };
     json!({
         "azEnvironment": "AzurePublicCloud", "location": "emulated", "name": name,
-        "resourceGroupName": Names::RESOURCE_GROUP, "resourceId": state.names.machine_id(state.machine),
-        "subscriptionId": state.names.subscription, "vmScaleSetName": set,
-        "virtualMachineScaleSet": {"id": set_id}, "vmId": state.names.system.object_id,
+        "resourceGroupName": CloudIdentities::RESOURCE_GROUP, "resourceId": state.identities.machine_id(state.machine),
+        "subscriptionId": state.identities.subscription, "vmScaleSetName": set,
+        "virtualMachineScaleSet": {"id": set_id}, "vmId": state.identities.system.object_id,
     })
 }
 
 /// What every call needs: the header that a proxy would not add, no sign of a proxy, a version, no name twice.
-pub(super) fn checked(headers: &HeaderMap, query: Option<&str>) -> Result<BTreeMap<String, String>, Box<Response>> {
-    let bad = |error, description: &str| Err(Box::new(refuse(StatusCode::BAD_REQUEST, error, description)));
+pub(super) fn check_request(
+    headers: &HeaderMap,
+    query: Option<&str>,
+) -> Result<BTreeMap<String, String>, Box<Response>> {
+    let bad = |error, description: &str| Err(Box::new(error_response(StatusCode::BAD_REQUEST, error, description)));
     if headers.get("metadata").is_none_or(|value| value != "true") {
         return bad("bad_request_102", "Required metadata header not specified");
     }
@@ -126,15 +137,15 @@ pub(super) fn checked(headers: &HeaderMap, query: Option<&str>) -> Result<BTreeM
     if !found.contains_key("api-version") {
         let body = json!({"error": "Bad request. api-version was not specified in the request",
             "newest-versions": ["2021-02-01", "2020-06-01"]});
-        return Err(Box::new(answer(StatusCode::BAD_REQUEST, &body)));
+        return Err(Box::new(json_response(StatusCode::BAD_REQUEST, &body)));
     }
     Ok(found)
 }
 
-pub(super) fn refuse(status: StatusCode, error: &str, description: &str) -> Response {
-    answer(status, &json!({"error": error, "error_description": description}))
+pub(super) fn error_response(status: StatusCode, error: &str, description: &str) -> Response {
+    json_response(status, &json!({"error": error, "error_description": description}))
 }
 
 async fn not_allowed() -> Response {
-    refuse(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", "Only GET is allowed")
+    error_response(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", "Only GET is allowed")
 }

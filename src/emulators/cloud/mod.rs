@@ -36,14 +36,14 @@ use crate::tasks::TaskGroup;
 
 use folder::Folder;
 use keys::SigningKey;
-use serve::{Doorway, bind, labelled, url};
+use serve::{EmulatedListener, bind, url, with_server_header};
 
-pub use faults::{Dials, Door, Failure};
-pub use identities::{Identity, Names};
+pub use faults::{CloudFaultInjector, Failure, FaultTarget};
+pub use identities::{CloudIdentities, Identity};
 
 /// What the emulated cloud is started with.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct CloudOptions {
     /// Folder for keys, ids and the projected token; made with mode 0700 if it is not there.
     pub dir: PathBuf,
     /// Where the metadata service, the App Service endpoint and the Arc endpoint listen, over plain HTTP.
@@ -52,7 +52,7 @@ pub struct Options {
     /// Where the token endpoint, discovery and keys listen, over TLS. Loopback; port 0 takes a free one.
     pub authority: SocketAddr,
     /// Where the dials listen, over plain HTTP; `None` leaves them to the process. Loopback; port 0 takes a free one.
-    pub dials: Option<SocketAddr>,
+    pub faults: Option<SocketAddr>,
     /// What the metadata service says that the machine is.
     pub machine: Machine,
     /// How long the tokens that are issued live.
@@ -63,7 +63,7 @@ pub struct Options {
     pub clock: Clock,
 }
 
-impl Options {
+impl CloudOptions {
     /// A virtual machine on free ports of loopback, with the lifetimes that the real cloud uses.
     pub fn in_folder(dir: PathBuf) -> Self {
         let free = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
@@ -71,7 +71,7 @@ impl Options {
             dir,
             metadata: free,
             authority: free,
-            dials: None,
+            faults: None,
             machine: Machine::VirtualMachine,
             token_life: Duration::from_hours(24),
             federated_life: Duration::from_hours(1),
@@ -96,19 +96,19 @@ pub enum Machine {
 pub struct Cloud {
     state: Arc<State>,
     metadata_url: Url,
-    dials_url: Option<Url>,
+    faults_url: Option<Url>,
     folder: Folder,
 }
 
 /// What every door answers from.
 #[derive(Debug)]
 struct State {
-    names: Names,
+    identities: CloudIdentities,
     machine: Machine,
     authority: Url,
     token_life: Duration,
     clock: Clock,
-    dials: Dials,
+    faults: CloudFaultInjector,
     signing_key: SigningKey,
     cluster_key: SigningKey,
     certificate: certificates::AppCertificate,
@@ -121,14 +121,14 @@ impl Cloud {
     ///
     /// # Errors
     /// The folder cannot be used, an address is taken, or one is open to other machines.
-    pub fn start(options: Options, tasks: &mut TaskGroup) -> Result<Self, StartError> {
-        for address in [Some(options.metadata), Some(options.authority), options.dials].into_iter().flatten() {
+    pub fn start(options: CloudOptions, tasks: &mut TaskGroup) -> Result<Self, CloudStartError> {
+        for address in [Some(options.metadata), Some(options.authority), options.faults].into_iter().flatten() {
             if !address.ip().is_loopback() && address.ip() != METADATA_ADDRESS {
-                return Err(StartError::Exposed(address));
+                return Err(CloudStartError::NotLoopback(address));
             }
         }
         let folder = Folder::open(&options.dir)?;
-        let names = Names::load_or_make(&folder)?;
+        let identities = CloudIdentities::load_or_make(&folder)?;
         let certificate = certificates::AppCertificate::load_or_make(&folder)?;
         let (metadata, metadata_address) = bind(options.metadata)?;
         let (authority, authority_address) = bind(options.authority)?;
@@ -138,12 +138,12 @@ impl Cloud {
             authority: url("https", authority_address),
             token_life: options.token_life,
             clock: options.clock,
-            dials: Dials::default(),
+            faults: CloudFaultInjector::default(),
             signing_key: SigningKey::load_or_make(&folder, "signing-key.der")?,
             cluster_key: SigningKey::load_or_make(&folder, "cluster-key.der")?,
             certificate,
-            arc_tokens: folder.folder("arc-tokens")?,
-            names,
+            arc_tokens: folder.create_subfolder("arc-tokens")?,
+            identities,
         });
         let plain = axum::Router::new()
             .merge(metadata::routes())
@@ -152,24 +152,25 @@ impl Cloud {
             .with_state(state.clone());
         let secure = authority::routes().with_state(state.clone());
         let stop = tasks.stop_token();
-        let doorway = |listener: Listener, address, router, tls| Doorway { listener, address, router, tls };
-        let metadata = doorway(metadata, metadata_address, plain, None);
-        let authority = doorway(authority, authority_address, secure, Some(tls));
-        tasks.start("emulated metadata service", metadata.serve(state.dials.clone(), stop.clone()));
-        tasks.start("emulated authority", authority.serve(state.dials.clone(), stop.clone()));
-        let mut dials_url = None;
-        if let Some(address) = options.dials {
+        let emulated_listener =
+            |listener: Listener, address, router, tls| EmulatedListener { listener, address, router, tls };
+        let metadata = emulated_listener(metadata, metadata_address, plain, None);
+        let authority = emulated_listener(authority, authority_address, secure, Some(tls));
+        tasks.start("emulated metadata service", metadata.serve(state.faults.clone(), stop.clone()));
+        tasks.start("emulated authority", authority.serve(state.faults.clone(), stop.clone()));
+        let mut faults_url = None;
+        if let Some(address) = options.faults {
             let (listener, address) = bind(address)?;
-            dials_url = Some(url("http", address));
-            let router = faults_api::routes(state.dials.clone(), state.names.dials_key.clone());
+            faults_url = Some(url("http", address));
+            let router = faults_api::routes(state.faults.clone(), state.identities.faults_key.clone());
             tasks.start(
                 "dials of the emulated cloud",
-                control_listener::serve(listener, labelled(router), stop.clone()),
+                control_listener::serve(listener, with_server_header(router), stop.clone()),
             );
         }
         let projection = federated::Projection::start(&folder, state.clone(), options.federated_life)?;
         tasks.start("emulated projected token", projection.keep_fresh(stop));
-        Ok(Self { state, metadata_url: url("http", metadata_address), dials_url, folder })
+        Ok(Self { state, metadata_url: url("http", metadata_address), faults_url, folder })
     }
 
     /// The metadata service's base, such as `http://127.0.0.1:40001/`.
@@ -188,18 +189,18 @@ impl Cloud {
     }
 
     /// Where the dials are over HTTP, if they are.
-    pub fn dials_url(&self) -> Option<&Url> {
-        self.dials_url.as_ref()
+    pub fn faults_url(&self) -> Option<&Url> {
+        self.faults_url.as_ref()
     }
 
     /// What a caller of the dials over HTTP sends as `X-Dials-Key`.
-    pub fn dials_key(&self) -> &SecretString {
-        &self.state.names.dials_key
+    pub fn faults_key(&self) -> &SecretString {
+        &self.state.identities.faults_key
     }
 
     /// The dials, in process.
-    pub fn dials(&self) -> &Dials {
-        &self.state.dials
+    pub fn faults(&self) -> &CloudFaultInjector {
+        &self.state.faults
     }
 
     /// PEM file with the certificate that signed the authority's own.
@@ -208,13 +209,13 @@ impl Cloud {
     }
 
     /// Ids of the tenant, the subscription, the machine and its identities.
-    pub fn names(&self) -> &Names {
-        &self.state.names
+    pub fn identities(&self) -> &CloudIdentities {
+        &self.state.identities
     }
 
     /// Resource id of the machine.
     pub fn machine_id(&self) -> String {
-        self.state.names.machine_id(self.state.machine)
+        self.state.identities.machine_id(self.state.machine)
     }
 
     /// Folder that Arc challenge files stand in.
@@ -226,26 +227,26 @@ impl Cloud {
     pub fn variables_for_workload_identity(&self) -> BTreeMap<String, String> {
         let token = self.folder.path(federated::TOKEN_FILE).display().to_string();
         let more = [("AZURE_FEDERATED_TOKEN_FILE", token)];
-        self.variables(&self.state.names.workload, more)
+        self.variables(&self.state.identities.workload, more)
     }
 
     /// The variables of a service principal with a client secret.
     pub fn variables_for_client_secret(&self) -> BTreeMap<String, String> {
         use secrecy::ExposeSecret as _;
-        let secret = self.state.names.client_secret.expose_secret().to_owned();
-        self.variables(&self.state.names.application, [("AZURE_CLIENT_SECRET", secret)])
+        let secret = self.state.identities.client_secret.expose_secret().to_owned();
+        self.variables(&self.state.identities.application, [("AZURE_CLIENT_SECRET", secret)])
     }
 
     /// The variables of a service principal with a client certificate.
     pub fn variables_for_client_certificate(&self) -> BTreeMap<String, String> {
         let path = self.folder.path(certificates::APP_FILE).display().to_string();
-        self.variables(&self.state.names.application, [("AZURE_CLIENT_CERTIFICATE_PATH", path)])
+        self.variables(&self.state.identities.application, [("AZURE_CLIENT_CERTIFICATE_PATH", path)])
     }
 
     /// What App Service puts into an app's environment.
     pub fn variables_for_app_service(&self) -> BTreeMap<String, String> {
         use secrecy::ExposeSecret as _;
-        let header = self.state.names.identity_header.expose_secret().to_owned();
+        let header = self.state.identities.identity_header.expose_secret().to_owned();
         let endpoint = format!("{}msi/token", self.metadata_url);
         [("IDENTITY_ENDPOINT", endpoint), ("IDENTITY_HEADER", header)].map(|(name, value)| (name.into(), value)).into()
     }
@@ -257,10 +258,10 @@ impl Cloud {
         [("IDENTITY_ENDPOINT", endpoint), ("IMDS_ENDPOINT", imds)].map(|(name, value)| (name.into(), value)).into()
     }
 
-    fn variables<const N: usize>(&self, who: &Identity, more: [(&str, String); N]) -> BTreeMap<String, String> {
+    fn variables<const N: usize>(&self, principal: &Identity, more: [(&str, String); N]) -> BTreeMap<String, String> {
         let shared = [
-            ("AZURE_TENANT_ID", self.state.names.tenant.clone()),
-            ("AZURE_CLIENT_ID", who.client_id.clone()),
+            ("AZURE_TENANT_ID", self.state.identities.tenant.clone()),
+            ("AZURE_CLIENT_ID", principal.client_id.clone()),
             ("AZURE_AUTHORITY_HOST", self.state.authority.to_string()),
         ];
         shared.into_iter().chain(more).map(|(name, value)| (name.to_owned(), value)).collect()
@@ -271,7 +272,7 @@ const METADATA_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(169, 254, 169, 254));
 
 /// Why the emulated cloud did not start.
 #[derive(Debug, thiserror::Error)]
-pub enum StartError {
+pub enum CloudStartError {
     /// Its folder.
     #[error(transparent)]
     Folder(#[from] DirError),
@@ -301,5 +302,5 @@ pub enum StartError {
     },
     /// An address that other machines may reach.
     #[error("the emulated cloud listens on loopback or 169.254.169.254 only, not on {0}")]
-    Exposed(SocketAddr),
+    NotLoopback(SocketAddr),
 }

@@ -11,23 +11,23 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 use url::Url;
 
-use super::faults::{Dials, Door, Failure};
-use super::{StartError, State};
+use super::faults::{CloudFaultInjector, Failure, FaultTarget};
+use super::{CloudStartError, State};
 use crate::emulators::control_listener;
 use crate::http::server::{Endpoint, Listener, ListenerLimits, router};
 
 /// One listener of the emulated cloud.
-pub(super) struct Doorway {
+pub(super) struct EmulatedListener {
     pub(super) listener: Listener,
     pub(super) address: SocketAddr,
     pub(super) router: axum::Router,
     pub(super) tls: Option<Arc<rustls::ServerConfig>>,
 }
 
-impl Doorway {
+impl EmulatedListener {
     /// Serves until `stop`; closes the listener while the dials say so, and opens it at the same address again.
-    pub(super) async fn serve(self, dials: Dials, stop: CancellationToken) -> anyhow::Result<()> {
-        let mut refusing = dials.refusing();
+    pub(super) async fn serve(self, faults: CloudFaultInjector, stop: CancellationToken) -> anyhow::Result<()> {
+        let mut refusing = faults.refusing();
         let mut listener = Some(self.listener);
         loop {
             let open = stop.child_token();
@@ -37,7 +37,7 @@ impl Doorway {
             };
             let limits =
                 ListenerLimits { tls: self.tls.clone().map(Into::into), drain: DRAIN, ..ListenerLimits::default() };
-            let serving = listening.serve(router(labelled(self.router.clone())), limits, open.clone());
+            let serving = listening.serve(router(with_server_header(self.router.clone())), limits, open.clone());
             let closing = async {
                 // Ends with an error only when the dials are gone; then nobody can close the door.
                 if refusing.wait_for(|refusing| *refusing).await.is_err() {
@@ -62,8 +62,8 @@ impl Doorway {
     }
 }
 
-pub(super) fn bind(address: SocketAddr) -> Result<(Listener, SocketAddr), StartError> {
-    control_listener::bind(address).map_err(|cause| StartError::Bind { address, cause })
+pub(super) fn bind(address: SocketAddr) -> Result<(Listener, SocketAddr), CloudStartError> {
+    control_listener::bind(address).map_err(|cause| CloudStartError::Bind { address, cause })
 }
 
 #[expect(clippy::expect_used, reason = "a scheme and a socket address make a URL")]
@@ -73,16 +73,16 @@ pub(super) fn url(scheme: &str, address: SocketAddr) -> Url {
 
 impl State {
     /// Counts the request, waits and fails as the dials say. A token or document is given only after `Ok`.
-    pub(super) async fn knock(&self, door: Door) -> Result<(), Box<Response>> {
-        let (delay, failure) = self.dials.knock(door);
+    pub(super) async fn apply_faults(&self, target: FaultTarget) -> Result<(), Box<Response>> {
+        let (delay, failure) = self.faults.record_request(target);
         if !delay.is_zero() {
             self.clock.sleep(delay).await;
         }
-        failure.map_or(Ok(()), |failure| Err(Box::new(failed(door, failure))))
+        failure.map_or(Ok(()), |failure| Err(Box::new(failed(target, failure))))
     }
 }
 
-fn failed(door: Door, failure: Failure) -> Response {
+fn failed(target: FaultTarget, failure: Failure) -> Response {
     let status = StatusCode::from_u16(failure.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let body = failure.body.unwrap_or_else(|| {
         let (error, description) = match status.as_u16() {
@@ -91,12 +91,14 @@ fn failed(door: Door, failure: Failure) -> Response {
             404 => ("not_found", "The service is being updated"),
             410 => ("gone", "The service is being updated"),
             429 => ("too_many_requests", "Temporarily throttled, too many requests"),
-            500 if door != Door::Authority => ("unknown", "Failed to retrieve token from the Active directory"),
+            500 if target != FaultTarget::Authority => {
+                ("unknown", "Failed to retrieve token from the Active directory")
+            }
             _ => ("temporarily_unavailable", "The emulated cloud was told to fail"),
         };
         serde_json::json!({"error": error, "error_description": description})
     });
-    let mut answer = answer(status, &body);
+    let mut answer = json_response(status, &body);
     if let Some(seconds) = failure.retry_after {
         answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
     }
@@ -104,14 +106,14 @@ fn failed(door: Door, failure: Failure) -> Response {
 }
 
 /// A JSON answer that nobody keeps.
-pub(super) fn answer(status: StatusCode, body: &Value) -> Response {
+pub(super) fn json_response(status: StatusCode, body: &Value) -> Response {
     let mut response = (status, axum::Json(body)).into_response();
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
 }
 
 /// Says in each answer what this is.
-pub(super) fn labelled(routes: axum::Router) -> axum::Router {
+pub(super) fn with_server_header(routes: axum::Router) -> axum::Router {
     routes.layer(axum::middleware::map_response(async |mut response: Response| {
         response.headers_mut().insert(SERVER, HeaderValue::from_static("keyward-emulated-cloud"));
         response

@@ -35,22 +35,22 @@ pub(super) struct Issued {
 impl State {
     /// What tokens carry as `iss`. The real one is `https://sts.windows.net/TENANT/`.
     pub(super) fn issuer(&self) -> String {
-        format!("{}{}/", self.authority, self.names.tenant)
+        format!("{}{}/", self.authority, self.identities.tenant)
     }
 
-    pub(super) fn identity(&self, who: Principal) -> &Identity {
-        match who {
-            Principal::System => &self.names.system,
-            Principal::User => &self.names.user,
-            Principal::Workload => &self.names.workload,
-            Principal::Application => &self.names.application,
+    pub(super) fn identity(&self, principal: Principal) -> &Identity {
+        match principal {
+            Principal::System => &self.identities.system,
+            Principal::User => &self.identities.user,
+            Principal::Workload => &self.identities.workload,
+            Principal::Application => &self.identities.application,
         }
     }
 
     /// Signs a token for `audience`. `None` if the system's generator failed.
-    pub(super) fn issue(&self, who: Principal, audience: &str) -> Option<Issued> {
-        let settings = self.dials.settings();
-        let identity = self.identity(who);
+    pub(super) fn issue(&self, principal: Principal, audience: &str) -> Option<Issued> {
+        let settings = self.faults.settings();
+        let identity = self.identity(principal);
         let now = seconds(self.clock.now().wall).saturating_add(settings.skew_seconds);
         let life = settings.token_life.unwrap_or(self.token_life);
         let life = i64::try_from(life.as_secs()).unwrap_or(i64::MAX);
@@ -59,25 +59,25 @@ impl State {
         let audience = settings.audience.as_deref().unwrap_or(audience);
         let mut claims = json!({
             "aud": audience, "iss": self.issuer(), "idp": self.issuer(), "iat": start, "nbf": start, "exp": end,
-            "appid": identity.client_id, "appidacr": if matches!(who, Principal::Application) { "1" } else { "2" },
-            "idtyp": "app", "oid": identity.object_id, "sub": identity.object_id, "tid": self.names.tenant,
+            "appid": identity.client_id, "appidacr": if matches!(principal, Principal::Application) { "1" } else { "2" },
+            "idtyp": "app", "oid": identity.object_id, "sub": identity.object_id, "tid": self.identities.tenant,
             "uti": uuid::Uuid::new_v4().simple().to_string(), "ver": "1.0",
         });
         if first_party(audience) {
-            self.add_resource_claims(who, &mut claims);
+            self.add_resource_claims(principal, &mut claims);
         }
         let token = self.signing_key.sign(&claims)?;
         Some(Issued { token, client_id: identity.client_id.clone(), not_before: start, expires: end, life })
     }
 
-    fn add_resource_claims(&self, who: Principal, claims: &mut Value) {
-        match who {
-            Principal::System => claims["xms_mirid"] = self.names.machine_id(self.machine).into(),
+    fn add_resource_claims(&self, principal: Principal, claims: &mut Value) {
+        match principal {
+            Principal::System => claims["xms_mirid"] = self.identities.machine_id(self.machine).into(),
             Principal::User => {
-                claims["xms_mirid"] = self.names.identity_id("keyward-user").into();
-                claims["xms_az_rid"] = self.names.machine_id(self.machine).into();
+                claims["xms_mirid"] = self.identities.identity_id("keyward-user").into();
+                claims["xms_az_rid"] = self.identities.machine_id(self.machine).into();
             }
-            Principal::Workload => claims["xms_mirid"] = self.names.identity_id("keyward-workload").into(),
+            Principal::Workload => claims["xms_mirid"] = self.identities.identity_id("keyward-workload").into(),
             Principal::Application => {}
         }
     }

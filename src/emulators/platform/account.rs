@@ -5,13 +5,13 @@ use axum::response::Response;
 use axum::{Json, http::StatusCode};
 use serde_json::{Value, json};
 
-use super::reply::{Answer, Refusal, document, made, nothing, shown};
-use super::request::{Asked, required};
+use super::reply::{ApiError, ApiResult, created, document, no_content, ok};
+use super::request::{ApiRequest, required};
 use super::state::organization;
-use super::tokens::Kind;
+use super::tokens::PlatformTokenKind;
 
 /// `/.well-known/terraform.json`. Paths, not URLs: one client puts them behind the address that it was given.
-pub(super) async fn discovery(_: Asked) -> Response {
+pub(super) async fn discovery(_: ApiRequest) -> Response {
     Json(json!({
         "modules.v1": "/api/registry/v1/modules/", "state.v2": "/api/v2/", "tfe.v2": "/api/v2/",
         "tfe.v2.1": "/api/v2/", "tfe.v2.2": "/api/v2/", "emulated": "by keyward, from public documentation",
@@ -19,33 +19,33 @@ pub(super) async fn discovery(_: Asked) -> Response {
     .into_response()
 }
 
-pub(super) async fn ping(_: Asked) -> Response {
-    nothing()
+pub(super) async fn ping(_: ApiRequest) -> Response {
+    no_content()
 }
 
 /// Addresses that the platform calls from: none.
-pub(super) async fn ip_ranges(_: Asked) -> Response {
+pub(super) async fn ip_ranges(_: ApiRequest) -> Response {
     Json(json!({"api": [], "notifications": [], "sentinel": [], "vcs": []})).into_response()
 }
 
 /// Whose token it is. Teams and organizations answer as a service user.
-pub(super) async fn details(asked: Asked) -> Answer {
-    let caller = asked.caller()?;
-    if matches!(caller.kind, Kind::AgentPool | Kind::AuditTrails) {
-        return Err(Refusal::not_found());
+pub(super) async fn details(request: ApiRequest) -> ApiResult {
+    let caller = request.caller()?;
+    if matches!(caller.kind, PlatformTokenKind::AgentPool | PlatformTokenKind::AuditTrails) {
+        return Err(ApiError::not_found());
     }
-    let state = asked.state();
+    let state = request.state();
     let (kind, service) = match caller.kind {
-        Kind::User => ("users", false),
-        Kind::Organization => ("organizations", true),
+        PlatformTokenKind::User => ("users", false),
+        PlatformTokenKind::Organization => ("organizations", true),
         _ => ("teams", true),
     };
     let name = match state.store.get(&caller.owner) {
         Some(owner) if service => format!("api-{}", owner.text("name")),
         Some(user) => user.text("username").to_owned(),
-        None => return Err(Refusal::not_found()),
+        None => return Err(ApiError::not_found()),
     };
-    Ok(shown(&json!({
+    Ok(ok(&json!({
         "id": caller.acts_as(), "type": "users",
         "attributes": {
             "username": name, "is-service-account": service, "auth-method": "emulated",
@@ -62,66 +62,66 @@ pub(super) async fn details(asked: Asked) -> Answer {
 }
 
 /// One of the ten lists of 2021-11-17. Its public page says what the other nine say in other words.
-pub(super) async fn organizations(asked: Asked) -> Answer {
-    let state = asked.state();
-    let caller = asked.caller()?;
+pub(super) async fn organizations(request: ApiRequest) -> ApiResult {
+    let state = request.state();
+    let caller = request.caller()?;
     let all = state.store.list("organizations", "");
     let all: Vec<Value> = all.iter().filter(|one| state.may_see(caller, &one.id)).map(|one| one.document()).collect();
-    asked.list(&all, state.turned.paging)
+    request.list(&all, state.settings.paging)
 }
 
-pub(super) async fn create_organization(asked: Asked) -> Answer {
-    let attributes = asked.attributes()?;
+pub(super) async fn create_organization(request: ApiRequest) -> ApiResult {
+    let attributes = request.attributes()?;
     let name = required(&attributes, "name")?;
-    let mut state = asked.state();
-    if asked.caller()?.kind != Kind::User {
-        return Err(Refusal::not_found());
+    let mut state = request.state();
+    if request.caller()?.kind != PlatformTokenKind::User {
+        return Err(ApiError::not_found());
     }
     if state.store.get(name).is_some() {
-        return Err(Refusal::invalid("name", "Name has already been taken"));
+        return Err(ApiError::invalid("name", "Name has already been taken"));
     }
     let mut made_up = organization(name);
     made_up.attributes.extend(attributes.clone());
-    let answer = made(&made_up.document());
+    let answer = created(&made_up.document());
     state.store.put(made_up)?;
     Ok(answer)
 }
 
-pub(super) async fn show_organization(asked: Asked) -> Answer {
-    let state = asked.state();
-    let name = asked.organization(&state)?;
-    Ok(shown(&state.store.find("organizations", &name)?.document()))
+pub(super) async fn show_organization(request: ApiRequest) -> ApiResult {
+    let state = request.state();
+    let name = request.organization(&state)?;
+    Ok(ok(&state.store.find("organizations", &name)?.document()))
 }
 
-pub(super) async fn update_organization(asked: Asked) -> Answer {
-    let mut attributes = asked.attributes()?;
+pub(super) async fn update_organization(request: ApiRequest) -> ApiResult {
+    let mut attributes = request.attributes()?;
     // Names are ids here: what a renaming would do to them is not emulated.
     attributes.remove("name");
-    let mut state = asked.state();
-    let name = asked.organization(&state)?;
+    let mut state = request.state();
+    let name = request.organization(&state)?;
     let mut changed = state.store.find("organizations", &name)?.clone();
     changed.attributes.extend(attributes);
-    let answer = shown(&changed.document());
+    let answer = ok(&changed.document());
     state.store.put(changed)?;
     Ok(answer)
 }
 
-pub(super) async fn delete_organization(asked: Asked) -> Answer {
-    let mut state = asked.state();
-    let name = asked.organization(&state)?;
+pub(super) async fn delete_organization(request: ApiRequest) -> ApiResult {
+    let mut state = request.state();
+    let name = request.organization(&state)?;
     state.remove(&name);
-    Ok(nothing())
+    Ok(no_content())
 }
 
 /// What the organization may do. Runs on the platform are not emulated, which `operations` says.
-pub(super) async fn entitlements(asked: Asked) -> Answer {
-    let state = asked.state();
-    let name = asked.organization(&state)?;
+pub(super) async fn entitlements(request: ApiRequest) -> ApiResult {
+    let state = request.state();
+    let name = request.organization(&state)?;
     let id = state.store.find("organizations", &name)?.text("external-id").to_owned();
     let body = json!({"data": {
         "id": id, "type": "entitlement-sets",
         "attributes": {
-            "agents": true, "audit-logging": state.turned.edition.is_hosted(), "cost-estimation": false,
+            "agents": true, "audit-logging": state.settings.edition.is_hosted(), "cost-estimation": false,
             "operations": false, "private-module-registry": true, "private-policy-agents": false, "private-vcs": false,
             "run-tasks": false, "self-serve-billing": false, "sentinel": false, "sso": false, "state-storage": true,
             "teams": true, "usage-reporting": false, "user-limit": null, "vcs-integrations": true,

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use bytes::Bytes;
 
 use super::ids;
-use super::reply::Refusal;
+use super::reply::ApiError;
 
 /// What a blob belongs to, by that resource's id.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub(super) struct Blobs {
 }
 
 /// What is kept at most.
-const MOST_BYTES: usize = 256 * 1024 * 1024;
+const MAX_BYTES: usize = 256 * 1024 * 1024;
 
 /// Where blobs are, below the platform's URL. The hosted product has them on another host.
 pub(super) const PATH: &str = "/_archivist/v1/object/";
@@ -46,12 +46,12 @@ impl Blobs {
     ///
     /// # Errors
     /// There is no such blob, or no room.
-    pub(super) fn put(&mut self, secret: &str, bytes: Bytes) -> Result<Purpose, Refusal> {
-        let blob = self.blobs.get_mut(secret).ok_or_else(Refusal::not_found)?;
+    pub(super) fn put(&mut self, secret: &str, bytes: Bytes) -> Result<Purpose, ApiError> {
+        let blob = self.blobs.get_mut(secret).ok_or_else(ApiError::not_found)?;
         let before = blob.bytes.as_ref().map_or(0, Bytes::len);
         let total = self.bytes + bytes.len() - before;
-        if total > MOST_BYTES {
-            return Err(Refusal::too_large());
+        if total > MAX_BYTES {
+            return Err(ApiError::too_large());
         }
         self.bytes = total;
         blob.bytes = Some(bytes);

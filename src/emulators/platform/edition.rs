@@ -39,25 +39,25 @@ impl Edition {
     }
 
     /// The headers that tell clients what they talk to. They are on every answer.
-    pub(super) fn tell(&self, headers: &mut HeaderMap) {
-        let mut tell = |name: &'static str, value: &str| {
+    pub(super) fn insert_headers(&self, headers: &mut HeaderMap) {
+        let mut insert = |name: &'static str, value: &str| {
             if let Ok(value) = HeaderValue::from_str(value) {
                 headers.insert(HeaderName::from_static(name), value);
             }
         };
-        tell("tfp-api-version", "2.6");
+        insert("tfp-api-version", "2.6");
         match self {
-            Self::Hosted => tell("tfp-appname", "HCP Terraform"),
+            Self::Hosted => insert("tfp-appname", "HCP Terraform"),
             Self::SelfManaged { release } => match monthly(release) {
                 // Releases before this one name neither themselves nor the product.
                 Some(month) if month < (202_208, 3) => {}
                 Some(_) => {
-                    tell("tfp-appname", "Terraform Enterprise");
-                    tell("x-tfe-version", release);
+                    insert("tfp-appname", "Terraform Enterprise");
+                    insert("x-tfe-version", release);
                 }
                 None => {
-                    tell("tfp-appname", "Terraform Enterprise");
-                    tell("x-tfe-current-version", release);
+                    insert("tfp-appname", "Terraform Enterprise");
+                    insert("x-tfe-current-version", release);
                 }
             },
         }
@@ -76,18 +76,18 @@ mod tests {
 
     #[test]
     fn each_edition_tells_what_the_real_one_does() {
-        let told = |edition: &Edition| {
+        let headers_of = |edition: &Edition| {
             let mut headers = HeaderMap::new();
-            edition.tell(&mut headers);
+            edition.insert_headers(&mut headers);
             ["tfp-appname", "x-tfe-version", "x-tfe-current-version"]
                 .map(|name| headers.get(name).map(|value| value.to_str().unwrap().to_owned()))
         };
         let release = |release: &str| Edition::SelfManaged { release: release.to_owned() };
         let enterprise = || Some("Terraform Enterprise".to_owned());
-        assert_eq!(told(&Edition::Hosted), [Some("HCP Terraform".to_owned()), None, None]);
-        assert_eq!(told(&release("v202207-1")), [None, None, None]);
-        assert_eq!(told(&release("v202208-3")), [enterprise(), Some("v202208-3".to_owned()), None]);
-        assert_eq!(told(&release("1.0.3")), [enterprise(), None, Some("1.0.3".to_owned())]);
+        assert_eq!(headers_of(&Edition::Hosted), [Some("HCP Terraform".to_owned()), None, None]);
+        assert_eq!(headers_of(&release("v202207-1")), [None, None, None]);
+        assert_eq!(headers_of(&release("v202208-3")), [enterprise(), Some("v202208-3".to_owned()), None]);
+        assert_eq!(headers_of(&release("1.0.3")), [enterprise(), None, Some("1.0.3".to_owned())]);
         assert!(Edition::Hosted.guards_downloads() && release("1.0.0").guards_downloads());
         assert!(!release("v202310-1").guards_downloads() && release("v202311-1").guards_downloads());
         assert!(

@@ -5,27 +5,27 @@ use std::time::Duration;
 
 use secrecy::SecretString;
 
+use super::call_log::RecordedCall;
 use super::edition::Edition;
 use super::ids;
 use super::lists_table::TEN;
 use super::page::Paging;
-use super::records::Call;
 use super::state::{Failure, State};
 use super::store::Resource;
-use super::tokens::{Kind, Wish};
+use super::tokens::{PlatformTokenKind, TokenRequest};
 use crate::clock::Clock;
 
 /// Makes the platform behave differently, and tells what it was asked. Clones turn the same dials.
 #[derive(Debug, Clone)]
-pub struct Dials {
+pub struct PlatformFaultInjector {
     state: Arc<Mutex<State>>,
     clock: Clock,
 }
 
 /// A new token.
 #[derive(Debug, Clone)]
-pub struct Minted {
-    /// What the platform calls it, and what [`Call::token`] says.
+pub struct MintedToken {
+    /// What the platform calls it, and what [`RecordedCall::token`] says.
     pub id: String,
     /// The token itself.
     pub token: SecretString,
@@ -51,34 +51,34 @@ pub const NEW_REGISTRY_ROUTES: [&str; 6] = [
     "GET /api/v2/organizations/{organization}/registry-modules/{registry}/{namespace}/{name}/{provider}",
 ];
 
-impl Dials {
+impl PlatformFaultInjector {
     pub(super) fn new(state: State, clock: Clock) -> Self {
         Self { state: Arc::new(Mutex::new(state)), clock }
     }
 
     /// Which product it is, from now on.
     pub fn edition(&self, edition: Edition) {
-        self.state().turned.edition = edition;
+        self.state().settings.edition = edition;
     }
 
     /// How the ten lists of 2021-11-17 behave.
     pub fn paging(&self, paging: Paging) {
-        self.state().turned.paging = paging;
+        self.state().settings.paging = paging;
     }
 
     /// Requests that a user may make in a second, by whatever token; `None` for any number.
     pub fn limit(&self, limit: Option<u32>) {
-        self.state().turned.limit = limit;
+        self.state().settings.limit = limit;
     }
 
-    /// Whether these routes are there. A route is a method and a path with names in braces, as in [`Call::route`].
+    /// Whether these routes are there. A route is a method and a path with names in braces, as in [`RecordedCall::route`].
     pub fn routes<'a>(&self, routes: impl IntoIterator<Item = &'a str>, present: bool) {
         let mut state = self.state();
         for route in routes {
             if present {
-                state.turned.removed.remove(route);
+                state.settings.removed.remove(route);
             } else {
-                state.turned.removed.insert(route.to_owned());
+                state.settings.removed.insert(route.to_owned());
             }
         }
     }
@@ -89,49 +89,49 @@ impl Dials {
         // Nobody wants more; what is in line takes memory.
         let failures = std::iter::repeat_n(Failure { status, retry_after }, count.min(10_000));
         let mut state = self.state();
-        state.turned.failing.truncate(10_000);
-        state.turned.failing.extend(failures);
+        state.settings.failing.truncate(10_000);
+        state.settings.failing.extend(failures);
     }
 
     /// The next `count` writes are done, and answered with 504 as by a load balancer that has waited too long.
     pub fn lose_next_answers(&self, count: usize) {
-        self.state().turned.losing = count;
+        self.state().settings.losing = count;
     }
 
     /// How long every answer takes in addition.
     pub fn delay(&self, delay: Duration) {
-        self.state().turned.delay = delay;
+        self.state().settings.delay = delay;
     }
 
     /// Every download is this many MiB of no meaning, in the place of what was uploaded.
     pub fn blob_mib(&self, mib: Option<u32>) {
-        self.state().turned.blob_mib = mib;
+        self.state().settings.blob_mib = mib;
     }
 
     /// Whether `X-Terraform-Get` is a path rather than a URL.
     pub fn relative_downloads(&self, relative: bool) {
-        self.state().turned.relative_downloads = relative;
+        self.state().settings.relative_downloads = relative;
     }
 
     /// Makes a token of the platform's one user.
-    pub fn mint(&self, description: &str) -> Minted {
+    pub fn mint(&self, description: &str) -> MintedToken {
         let now = self.clock.now().wall;
         let mut state = self.state();
         let text = ids::token();
-        let wish = Wish {
-            kind: Kind::User,
+        let request = TokenRequest {
+            kind: PlatformTokenKind::User,
             owner: state.user.clone(),
             description: Some(description.to_owned()),
             expires: None,
             created_by: state.user.clone(),
         };
         // Refused only when thousands are there; then the text is no token, which is told as such.
-        let id = state.tokens.make(wish, &text, now).map(|token| token.id).unwrap_or_default();
-        Minted { id, token: SecretString::from(text) }
+        let id = state.tokens.make(request, &text, now).map(|token| token.id).unwrap_or_default();
+        MintedToken { id, token: SecretString::from(text) }
     }
 
     /// Makes a token of the platform's one user, and ends all that the user had before.
-    pub fn rotate(&self) -> Minted {
+    pub fn rotate(&self) -> MintedToken {
         let next = self.mint("rotated");
         let mut state = self.state();
         let user = state.user.clone();
@@ -168,18 +168,18 @@ impl Dials {
     }
 
     /// The last twenty thousand requests, oldest first.
-    pub fn calls(&self) -> Vec<Call> {
-        self.state().records.calls()
+    pub fn calls(&self) -> Vec<RecordedCall> {
+        self.state().call_log.calls()
     }
 
     /// How many requests there were.
     pub fn total(&self) -> u64 {
-        self.state().records.total()
+        self.state().call_log.total()
     }
 
     /// Forgets the requests.
     pub fn forget_calls(&self) {
-        self.state().records.forget();
+        self.state().call_log.forget();
     }
 
     pub(super) const fn clock(&self) -> &Clock {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use axum::extract::{Query, State as Held};
+use axum::extract::{Query, State as AxumState};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
@@ -11,14 +11,14 @@ use secrecy::{ExposeSecret as _, SecretString};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::call_log::PresentedToken;
 use super::edition::Edition;
-use super::faults::{Dials, NEW_REGISTRY_ROUTES, OLD_REGISTRY_ROUTES};
+use super::faults::{NEW_REGISTRY_ROUTES, OLD_REGISTRY_ROUTES, PlatformFaultInjector};
 use super::page::Paging;
-use super::records::Presented;
-use crate::emulators::control_listener::{Switch, locked};
+use crate::emulators::control_listener::{Switch, require_key};
 
 /// `GET /dials` tells how they stand; each `POST` turns one and answers with the same.
-pub(super) fn routes(dials: Dials, key: SecretString) -> Router {
+pub(super) fn routes(faults: PlatformFaultInjector, key: SecretString) -> Router {
     let routes = Router::new()
         .route("/dials", get(show))
         .route("/dials/calls", get(calls))
@@ -38,35 +38,35 @@ pub(super) fn routes(dials: Dials, key: SecretString) -> Router {
         .route("/dials/revoke-all", post(revoke_all))
         .route("/dials/fill", post(fill))
         .route("/dials/forget-calls", post(forget_calls))
-        .with_state(dials);
-    locked(routes, key)
+        .with_state(faults);
+    require_key(routes, key)
 }
 
-async fn show(Held(dials): Held<Dials>) -> Json<Value> {
-    shown(&dials)
+async fn show(AxumState(faults): AxumState<PlatformFaultInjector>) -> Json<Value> {
+    ok(&faults)
 }
 
-fn shown(dials: &Dials) -> Json<Value> {
-    let state = dials.state();
-    let release = match &state.turned.edition {
+fn ok(faults: &PlatformFaultInjector) -> Json<Value> {
+    let state = faults.state();
+    let release = match &state.settings.edition {
         Edition::Hosted => None,
         Edition::SelfManaged { release } => Some(release),
     };
     Json(json!({
-        "emulated": true, "requests": state.records.total(), "self_managed_release": release,
-        "paging": format!("{:?}", state.turned.paging), "requests_per_second": state.turned.limit,
-        "removed_routes": state.turned.removed, "failing": state.turned.failing.len(), "losing": state.turned.losing,
-        "delay_milliseconds": state.turned.delay.as_millis(), "blob_mib": state.turned.blob_mib,
+        "emulated": true, "requests": state.call_log.total(), "self_managed_release": release,
+        "paging": format!("{:?}", state.settings.paging), "requests_per_second": state.settings.limit,
+        "removed_routes": state.settings.removed, "failing": state.settings.failing.len(), "losing": state.settings.losing,
+        "delay_milliseconds": state.settings.delay.as_millis(), "blob_mib": state.settings.blob_mib,
     }))
 }
 
 /// The last requests: what was called, with which token by its id, and how it was answered.
-async fn calls(Held(dials): Held<Dials>) -> Json<Value> {
-    let calls = dials.calls().into_iter().map(|call| {
+async fn calls(AxumState(faults): AxumState<PlatformFaultInjector>) -> Json<Value> {
+    let calls = faults.calls().into_iter().map(|call| {
         let token = match &call.token {
-            Presented::Absent => "absent",
-            Presented::Unknown => "unknown",
-            Presented::Known(id) => id,
+            PresentedToken::Absent => "absent",
+            PresentedToken::Unknown => "unknown",
+            PresentedToken::Known(id) => id,
         };
         json!({
             "method": call.method.as_str(), "route": call.route, "path": call.path, "token": token,
@@ -82,9 +82,12 @@ struct Release {
     release: Option<String>,
 }
 
-async fn edition(Held(dials): Held<Dials>, Query(Release { release }): Query<Release>) -> Json<Value> {
-    dials.edition(release.map_or(Edition::Hosted, |release| Edition::SelfManaged { release }));
-    shown(&dials)
+async fn edition(
+    AxumState(faults): AxumState<PlatformFaultInjector>,
+    Query(Release { release }): Query<Release>,
+) -> Json<Value> {
+    faults.edition(release.map_or(Edition::Hosted, |release| Edition::SelfManaged { release }));
+    ok(&faults)
 }
 
 /// `?mode=always`.
@@ -93,7 +96,7 @@ struct Mode {
     mode: String,
 }
 
-async fn paging(Held(dials): Held<Dials>, Query(Mode { mode }): Query<Mode>) -> Response {
+async fn paging(AxumState(faults): AxumState<PlatformFaultInjector>, Query(Mode { mode }): Query<Mode>) -> Response {
     let paging = match mode.as_str() {
         "opt-in" => Paging::OptIn,
         "always" => Paging::Always,
@@ -101,8 +104,8 @@ async fn paging(Held(dials): Held<Dials>, Query(Mode { mode }): Query<Mode>) -> 
         "looping" => Paging::Looping,
         _ => return wrong("mode is one of opt-in, always, never, looping"),
     };
-    dials.paging(paging);
-    shown(&dials).into_response()
+    faults.paging(paging);
+    ok(&faults).into_response()
 }
 
 fn wrong(why: &str) -> Response {
@@ -115,19 +118,28 @@ struct Limit {
     per_second: Option<u32>,
 }
 
-async fn limit(Held(dials): Held<Dials>, Query(Limit { per_second }): Query<Limit>) -> Json<Value> {
-    dials.limit(per_second);
-    shown(&dials)
+async fn limit(
+    AxumState(faults): AxumState<PlatformFaultInjector>,
+    Query(Limit { per_second }): Query<Limit>,
+) -> Json<Value> {
+    faults.limit(per_second);
+    ok(&faults)
 }
 
-async fn old_registry_routes(Held(dials): Held<Dials>, Query(Switch { on }): Query<Switch>) -> Json<Value> {
-    dials.routes(OLD_REGISTRY_ROUTES, on);
-    shown(&dials)
+async fn old_registry_routes(
+    AxumState(faults): AxumState<PlatformFaultInjector>,
+    Query(Switch { on }): Query<Switch>,
+) -> Json<Value> {
+    faults.routes(OLD_REGISTRY_ROUTES, on);
+    ok(&faults)
 }
 
-async fn new_registry_routes(Held(dials): Held<Dials>, Query(Switch { on }): Query<Switch>) -> Json<Value> {
-    dials.routes(NEW_REGISTRY_ROUTES, on);
-    shown(&dials)
+async fn new_registry_routes(
+    AxumState(faults): AxumState<PlatformFaultInjector>,
+    Query(Switch { on }): Query<Switch>,
+) -> Json<Value> {
+    faults.routes(NEW_REGISTRY_ROUTES, on);
+    ok(&faults)
 }
 
 #[derive(Deserialize)]
@@ -137,9 +149,9 @@ struct Failing {
     retry_after: Option<u64>,
 }
 
-async fn fail_next(Held(dials): Held<Dials>, Query(failing): Query<Failing>) -> Json<Value> {
-    dials.fail_next(failing.count, failing.status.unwrap_or(500), failing.retry_after);
-    shown(&dials)
+async fn fail_next(AxumState(faults): AxumState<PlatformFaultInjector>, Query(failing): Query<Failing>) -> Json<Value> {
+    faults.fail_next(failing.count, failing.status.unwrap_or(500), failing.retry_after);
+    ok(&faults)
 }
 
 #[derive(Deserialize)]
@@ -147,9 +159,12 @@ struct Losing {
     count: usize,
 }
 
-async fn lose_next_answers(Held(dials): Held<Dials>, Query(Losing { count }): Query<Losing>) -> Json<Value> {
-    dials.lose_next_answers(count);
-    shown(&dials)
+async fn lose_next_answers(
+    AxumState(faults): AxumState<PlatformFaultInjector>,
+    Query(Losing { count }): Query<Losing>,
+) -> Json<Value> {
+    faults.lose_next_answers(count);
+    ok(&faults)
 }
 
 #[derive(Deserialize)]
@@ -157,9 +172,12 @@ struct Delay {
     milliseconds: u64,
 }
 
-async fn delay(Held(dials): Held<Dials>, Query(Delay { milliseconds }): Query<Delay>) -> Json<Value> {
-    dials.delay(Duration::from_millis(milliseconds));
-    shown(&dials)
+async fn delay(
+    AxumState(faults): AxumState<PlatformFaultInjector>,
+    Query(Delay { milliseconds }): Query<Delay>,
+) -> Json<Value> {
+    faults.delay(Duration::from_millis(milliseconds));
+    ok(&faults)
 }
 
 /// `?mib=10`; without it what was uploaded.
@@ -168,14 +186,17 @@ struct Size {
     mib: Option<u32>,
 }
 
-async fn blobs(Held(dials): Held<Dials>, Query(Size { mib }): Query<Size>) -> Json<Value> {
-    dials.blob_mib(mib);
-    shown(&dials)
+async fn blobs(AxumState(faults): AxumState<PlatformFaultInjector>, Query(Size { mib }): Query<Size>) -> Json<Value> {
+    faults.blob_mib(mib);
+    ok(&faults)
 }
 
-async fn relative_downloads(Held(dials): Held<Dials>, Query(Switch { on }): Query<Switch>) -> Json<Value> {
-    dials.relative_downloads(on);
-    shown(&dials)
+async fn relative_downloads(
+    AxumState(faults): AxumState<PlatformFaultInjector>,
+    Query(Switch { on }): Query<Switch>,
+) -> Json<Value> {
+    faults.relative_downloads(on);
+    ok(&faults)
 }
 
 #[derive(Deserialize)]
@@ -184,13 +205,16 @@ struct Description {
 }
 
 /// A new token, as plain text; all that the user had before end.
-async fn rotate(Held(dials): Held<Dials>) -> String {
-    dials.rotate().token.expose_secret().to_owned()
+async fn rotate(AxumState(faults): AxumState<PlatformFaultInjector>) -> String {
+    faults.rotate().token.expose_secret().to_owned()
 }
 
 /// A new token, beside what there is.
-async fn mint(Held(dials): Held<Dials>, Query(Description { description }): Query<Description>) -> Json<Value> {
-    let minted = dials.mint(&description);
+async fn mint(
+    AxumState(faults): AxumState<PlatformFaultInjector>,
+    Query(Description { description }): Query<Description>,
+) -> Json<Value> {
+    let minted = faults.mint(&description);
     Json(json!({"emulated": true, "id": minted.id, "token": minted.token.expose_secret()}))
 }
 
@@ -199,13 +223,13 @@ struct Id {
     id: String,
 }
 
-async fn revoke(Held(dials): Held<Dials>, Query(Id { id }): Query<Id>) -> Response {
-    if dials.revoke(&id) { shown(&dials).into_response() } else { wrong("there is no token with this id") }
+async fn revoke(AxumState(faults): AxumState<PlatformFaultInjector>, Query(Id { id }): Query<Id>) -> Response {
+    if faults.revoke(&id) { ok(&faults).into_response() } else { wrong("there is no token with this id") }
 }
 
-async fn revoke_all(Held(dials): Held<Dials>) -> Response {
-    dials.revoke_all();
-    shown(&dials).into_response()
+async fn revoke_all(AxumState(faults): AxumState<PlatformFaultInjector>) -> Response {
+    faults.revoke_all();
+    ok(&faults).into_response()
 }
 
 #[derive(Deserialize)]
@@ -216,14 +240,17 @@ struct Filling {
     count: usize,
 }
 
-async fn fill(Held(dials): Held<Dials>, Query(Filling { list, parent, count }): Query<Filling>) -> Response {
-    if dials.fill(&list, &parent, count) < count {
+async fn fill(
+    AxumState(faults): AxumState<PlatformFaultInjector>,
+    Query(Filling { list, parent, count }): Query<Filling>,
+) -> Response {
+    if faults.fill(&list, &parent, count) < count {
         return wrong("list is none of those of 2021-11-17, or there is no room for so many");
     }
-    shown(&dials).into_response()
+    ok(&faults).into_response()
 }
 
-async fn forget_calls(Held(dials): Held<Dials>) -> Response {
-    dials.forget_calls();
-    shown(&dials).into_response()
+async fn forget_calls(AxumState(faults): AxumState<PlatformFaultInjector>) -> Response {
+    faults.forget_calls();
+    ok(&faults).into_response()
 }

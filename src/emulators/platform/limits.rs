@@ -7,17 +7,17 @@ use crate::clock::ClockReading;
 
 /// The spans that run, by who asks for what.
 #[derive(Debug, Default)]
-pub(super) struct Spans(HashMap<String, Span>);
+pub(super) struct RateLimitWindows(HashMap<String, Window>);
 
 #[derive(Debug)]
-struct Span {
+struct Window {
     ends: ClockReading,
     used: u32,
 }
 
 /// What a request is told of its limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Standing {
+pub(super) struct RateLimitStatus {
     pub(super) limit: u32,
     pub(super) left: u32,
     /// Time until the span ends and requests are counted anew.
@@ -26,21 +26,21 @@ pub(super) struct Standing {
 }
 
 /// Spans are forgotten once they have ended and there are this many.
-const MANY: usize = 1_000;
+const MAX_WINDOWS: usize = 1_000;
 
-impl Spans {
+impl RateLimitWindows {
     /// Counts one request.
-    pub(super) fn count(&mut self, who: &str, limit: u32, length: Duration, now: ClockReading) -> Standing {
-        if self.0.len() > MANY {
-            self.0.retain(|_, span| !now.until(span.ends).is_zero());
+    pub(super) fn count(&mut self, who: &str, limit: u32, length: Duration, now: ClockReading) -> RateLimitStatus {
+        if self.0.len() > MAX_WINDOWS {
+            self.0.retain(|_, window| !now.until(window.ends).is_zero());
         }
-        let span = self.0.entry(who.to_owned()).or_insert(Span { ends: now + length, used: 0 });
-        if now.until(span.ends).is_zero() {
-            *span = Span { ends: now + length, used: 0 };
+        let window = self.0.entry(who.to_owned()).or_insert(Window { ends: now + length, used: 0 });
+        if now.until(window.ends).is_zero() {
+            *window = Window { ends: now + length, used: 0 };
         }
-        let allowed = span.used < limit;
-        span.used = span.used.saturating_add(1);
-        Standing { limit, left: limit.saturating_sub(span.used), reset: now.until(span.ends), allowed }
+        let allowed = window.used < limit;
+        window.used = window.used.saturating_add(1);
+        RateLimitStatus { limit, left: limit.saturating_sub(window.used), reset: now.until(window.ends), allowed }
     }
 }
 
@@ -54,10 +54,10 @@ mod tests {
     fn a_span_allows_its_number_and_then_begins_anew() {
         let start = ClockReading { boot: Duration::from_secs(100), wall: SystemTime::UNIX_EPOCH };
         let second = Duration::from_secs(1);
-        let mut spans = Spans::default();
+        let mut windows = RateLimitWindows::default();
         let mut allowed = |who: &str, millis: u64| {
-            let standing = spans.count(who, 2, second, start + Duration::from_millis(millis));
-            (standing.allowed, standing.left, standing.reset.as_millis())
+            let rate_limit = windows.count(who, 2, second, start + Duration::from_millis(millis));
+            (rate_limit.allowed, rate_limit.left, rate_limit.reset.as_millis())
         };
         assert_eq!(allowed("a", 0), (true, 1, 1000));
         assert_eq!(allowed("a", 400), (true, 0, 600));

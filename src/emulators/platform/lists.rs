@@ -5,19 +5,19 @@ use axum::Router;
 use axum::routing::{MethodRouter, delete, get, patch, post};
 use serde_json::{Map, Value, json};
 
-use super::Held;
+use super::EmulatorState;
 use super::lists_table::{LISTS, List, Pages};
 use super::page::Paging;
-use super::reply::{Answer, Refusal, made, nothing, shown};
-use super::request::{Asked, required};
+use super::reply::{ApiError, ApiResult, created, no_content, ok};
+use super::request::{ApiRequest, required};
 use super::state::State;
 use super::store::Resource;
 
 impl List {
     /// What it belongs to: for `/organizations/{parent}/...` an organization. Feature sets belong to the platform,
     /// whoever asks.
-    fn parent(&self, asked: &Asked, state: &State) -> Result<String, Refusal> {
-        let name = asked.name("parent");
+    fn parent(&self, request: &ApiRequest, state: &State) -> Result<String, ApiError> {
+        let name = request.name("parent");
         let above = self.path.split('/').nth(1).unwrap_or_default();
         let known = match above {
             "organizations" => state.store.find("organizations", name).is_ok(),
@@ -25,17 +25,17 @@ impl List {
             _ => state.store.get(name).is_some() || !state.store.list(self.kind, name).is_empty(),
         };
         if self.kind == "feature-sets" {
-            let allowed = name.is_empty() || (known && state.may_see(asked.caller()?, name));
-            return if allowed { Ok(String::new()) } else { Err(Refusal::not_found()) };
+            let allowed = name.is_empty() || (known && state.may_see(request.caller()?, name));
+            return if allowed { Ok(String::new()) } else { Err(ApiError::not_found()) };
         }
-        if known && state.may_see(asked.caller()?, name) { Ok(name.to_owned()) } else { Err(Refusal::not_found()) }
+        if known && state.may_see(request.caller()?, name) { Ok(name.to_owned()) } else { Err(ApiError::not_found()) }
     }
 
-    fn show_all(&self, asked: &Asked) -> Answer {
-        let state = asked.state();
-        let parent = self.parent(asked, &state)?;
-        let wanted = asked.query("q").or_else(|| asked.query("search[name]")).unwrap_or_default();
-        let names: Option<Vec<&str>> = asked.query("filter[names]").map(|names| names.split(',').collect());
+    fn show_all(&self, request: &ApiRequest) -> ApiResult {
+        let state = request.state();
+        let parent = self.parent(request, &state)?;
+        let wanted = request.query("q").or_else(|| request.query("search[name]")).unwrap_or_default();
+        let names: Option<Vec<&str>> = request.query("filter[names]").map(|names| names.split(',').collect());
         let all: Vec<Value> = state
             .store
             .list(self.kind, &parent)
@@ -45,27 +45,27 @@ impl List {
             .map(Resource::document)
             .collect();
         let paging = match self.pages {
-            Pages::Dial => state.turned.paging,
+            Pages::Dial => state.settings.paging,
             Pages::Always => Paging::Always,
             Pages::Never => Paging::Never,
         };
-        asked.list(&all, paging)
+        request.list(&all, paging)
     }
 
-    fn create(&self, asked: &Asked) -> Answer {
-        let attributes = asked.attributes()?;
+    fn create(&self, request: &ApiRequest) -> ApiResult {
+        let attributes = request.attributes()?;
         for need in self.needs {
             required(&attributes, need)?;
         }
         self.check(&attributes)?;
-        let mut state = asked.state();
-        let parent = self.parent(asked, &state)?;
+        let mut state = request.state();
+        let parent = self.parent(request, &state)?;
         let name = attributes.get("name").and_then(Value::as_str);
         if name.is_some_and(|name| state.store.named(self.kind, &parent, name).is_some()) {
-            return Err(Refusal::invalid("name", "Name has already been taken"));
+            return Err(ApiError::invalid("name", "Name has already been taken"));
         }
         let mut entry = Resource::new(self.kind, self.prefix, &parent);
-        entry.set("created-at", super::ids::timestamp(asked.now.wall));
+        entry.set("created-at", super::ids::timestamp(request.now.wall));
         self.take(&mut entry, attributes);
         if self.path.starts_with("/organizations/") {
             entry.relate("organization", "organizations", &parent);
@@ -73,32 +73,32 @@ impl List {
         if self.kind == "oauth-clients" {
             state.store.put(oauth_token(&mut entry))?;
         }
-        let answer = made(&entry.document());
+        let answer = created(&entry.document());
         state.store.put(entry)?;
         Ok(answer)
     }
 
-    fn show(&self, asked: &Asked) -> Answer {
-        let state = asked.state();
-        Ok(shown(&state.find(asked.caller()?, self.kind, asked.name("entry"))?.document()))
+    fn show(&self, request: &ApiRequest) -> ApiResult {
+        let state = request.state();
+        Ok(ok(&state.find(request.caller()?, self.kind, request.name("entry"))?.document()))
     }
 
-    fn change(&self, asked: &Asked) -> Answer {
-        let attributes = asked.attributes()?;
+    fn change(&self, request: &ApiRequest) -> ApiResult {
+        let attributes = request.attributes()?;
         self.check(&attributes)?;
-        let mut state = asked.state();
-        let mut entry = state.find(asked.caller()?, self.kind, asked.name("entry"))?.clone();
+        let mut state = request.state();
+        let mut entry = state.find(request.caller()?, self.kind, request.name("entry"))?.clone();
         self.take(&mut entry, attributes);
-        let answer = shown(&entry.document());
+        let answer = ok(&entry.document());
         state.store.put(entry)?;
         Ok(answer)
     }
 
-    fn remove(&self, asked: &Asked) -> Answer {
-        let mut state = asked.state();
-        let id = state.find(asked.caller()?, self.kind, asked.name("entry"))?.id.clone();
+    fn remove(&self, request: &ApiRequest) -> ApiResult {
+        let mut state = request.state();
+        let id = state.find(request.caller()?, self.kind, request.name("entry"))?.id.clone();
         state.remove(&id);
-        Ok(nothing())
+        Ok(no_content())
     }
 
     fn take(&self, entry: &mut Resource, mut attributes: Map<String, Value>) {
@@ -111,11 +111,11 @@ impl List {
         entry.attributes.extend(attributes);
     }
 
-    fn check(&self, attributes: &Map<String, Value>) -> Result<(), Refusal> {
+    fn check(&self, attributes: &Map<String, Value>) -> Result<(), ApiError> {
         let name = attributes.get("name").and_then(Value::as_str).unwrap_or_default();
         // The entry of 2024-04-25.
         if self.kind == "projects" && name.chars().count() > 40 {
-            return Err(Refusal::invalid("name", "Name is too long (maximum is 40 characters)"));
+            return Err(ApiError::invalid("name", "Name is too long (maximum is 40 characters)"));
         }
         Ok(())
     }
@@ -132,19 +132,20 @@ fn oauth_token(client: &mut Resource) -> Resource {
 }
 
 /// The routes of all lists.
-pub(super) fn routes() -> Router<Held> {
+pub(super) fn routes() -> Router<EmulatorState> {
     LISTS.iter().fold(Router::new(), |routes, list| {
-        let mut all: MethodRouter<Held> = get(move |asked: Asked| async move { list.show_all(&asked) });
+        let mut all: MethodRouter<EmulatorState> =
+            get(move |request: ApiRequest| async move { list.show_all(&request) });
         if !list.needs.is_empty() {
-            all = all.merge(post(move |asked: Asked| async move { list.create(&asked) }));
+            all = all.merge(post(move |request: ApiRequest| async move { list.create(&request) }));
         }
         let routes = routes.route(&format!("/api/v2{}", list.path), all);
         if list.entry.is_empty() {
             return routes;
         }
-        let one = get(move |asked: Asked| async move { list.show(&asked) })
-            .merge(patch(move |asked: Asked| async move { list.change(&asked) }))
-            .merge(delete(move |asked: Asked| async move { list.remove(&asked) }));
+        let one = get(move |request: ApiRequest| async move { list.show(&request) })
+            .merge(patch(move |request: ApiRequest| async move { list.change(&request) }))
+            .merge(delete(move |request: ApiRequest| async move { list.remove(&request) }));
         routes.route(&format!("/api/v2{}", list.entry), one)
     })
 }

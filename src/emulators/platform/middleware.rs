@@ -11,80 +11,85 @@ use http::header::{AUTHORIZATION, DATE, HeaderName, HeaderValue, RETRY_AFTER, SE
 use http::{HeaderMap, Method, StatusCode, Uri};
 use tower::ServiceExt as _;
 
-use super::Held;
+use super::EmulatorState;
 use super::blobs::PATH as BLOBS;
+use super::call_log::{PresentedToken, RecordedCall};
 use super::ids;
-use super::limits::Standing;
-use super::records::{Call, Presented};
-use super::reply::Refusal;
+use super::limits::RateLimitStatus;
+use super::reply::ApiError;
 use super::routes::routes;
 
 /// Everything there is, with what comes before and after.
-pub(super) fn router(held: Held) -> Router {
-    let removed = axum::middleware::from_fn_with_state(held.clone(), if_present);
+pub(super) fn router(emulator: EmulatorState) -> Router {
+    let removed = axum::middleware::from_fn_with_state(emulator.clone(), if_present);
     let inner = routes()
         .route_layer(removed)
-        .fallback(async || Refusal::not_found())
-        .method_not_allowed_fallback(async || Refusal::not_found())
-        .with_state(held.clone());
-    Router::new().fallback(enter).with_state(Entrance { held, inner })
+        .fallback(async || ApiError::not_found())
+        .method_not_allowed_fallback(async || ApiError::not_found())
+        .with_state(emulator.clone());
+    Router::new().fallback(handle).with_state(Entrance { emulator, inner })
 }
 
 #[derive(Clone)]
 struct Entrance {
-    held: Held,
+    emulator: EmulatorState,
     inner: Router,
 }
 
 /// The route that a request met, on its answer.
 #[derive(Clone)]
-struct Met(String);
+struct MatchedRoute(String);
 
 /// Answers 404 for a route that a dial has removed.
-async fn if_present(State(held): State<Held>, route: MatchedPath, request: Request, next: Next) -> Response {
+async fn if_present(
+    State(emulator): State<EmulatorState>,
+    route: MatchedPath,
+    request: Request,
+    next: Next,
+) -> Response {
     let name = format!("{} {}", request.method(), route.as_str());
-    let removed = held.dials.state().turned.removed.contains(&name);
-    let mut answer = if removed { Refusal::not_found().into_response() } else { next.run(request).await };
-    answer.extensions_mut().insert(Met(route.as_str().to_owned()));
+    let removed = emulator.faults.state().settings.removed.contains(&name);
+    let mut answer = if removed { ApiError::not_found().into_response() } else { next.run(request).await };
+    answer.extensions_mut().insert(MatchedRoute(route.as_str().to_owned()));
     answer
 }
 
-async fn enter(State(Entrance { held, inner }): State<Entrance>, mut request: Request) -> Response {
-    let delay = held.dials.state().turned.delay;
+async fn handle(State(Entrance { emulator, inner }): State<Entrance>, mut request: Request) -> Response {
+    let delay = emulator.faults.state().settings.delay;
     if !delay.is_zero() {
-        held.dials.clock().sleep(delay).await;
+        emulator.faults.clock().sleep(delay).await;
     }
-    let uri = plain(request.uri());
+    let uri = normalize_path(request.uri());
     request.extensions_mut().insert(uri.clone());
     *request.uri_mut() = uri;
     let is_secret = request.uri().path().starts_with(BLOBS);
-    let mut call = Call {
+    let mut call = RecordedCall {
         method: request.method().clone(),
         route: String::new(),
         path: if is_secret { String::new() } else { request.uri().path().to_owned() },
-        token: Presented::Absent,
+        token: PresentedToken::Absent,
         status: 0,
-        agent: text(request.headers(), USER_AGENT),
+        agent: header_text(request.headers(), USER_AGENT),
     };
-    let (mut answer, standing) = if is_secret {
+    let (mut answer, rate_limit) = if is_secret {
         (oneshot(inner, request).await, None)
     } else {
-        match admit(&held, &mut request, &mut call) {
-            Ok(standing) => (lost(&held, &call.method, oneshot(inner, request)).await, standing),
+        match authenticate(&emulator, &mut request, &mut call) {
+            Ok(rate_limit) => (with_response_loss(&emulator, &call.method, oneshot(inner, request)).await, rate_limit),
             Err(refused) => *refused,
         }
     };
-    let mut state = held.dials.state();
-    let limit = state.turned.limit;
+    let mut state = emulator.faults.state();
+    let limit = state.settings.limit;
     let headers = answer.headers_mut();
-    state.turned.edition.tell(headers);
+    state.settings.edition.insert_headers(headers);
     headers.insert(SERVER, HeaderValue::from_static("keyward-emulated-platform"));
-    headers.extend(ids::http_date(held.dials.clock().now().wall).map(|date| (DATE, date)));
-    tell(headers, limit, standing);
+    headers.extend(ids::http_date(emulator.faults.clock().now().wall).map(|date| (DATE, date)));
+    insert_headers(headers, limit, rate_limit);
     call.status = answer.status().as_u16();
-    call.route = answer.extensions_mut().remove::<Met>().map(|met| met.0).unwrap_or_default();
+    call.route = answer.extensions_mut().remove::<MatchedRoute>().map(|met| met.0).unwrap_or_default();
     tracing::debug!(event = "dev.platform.call", method = %call.method, route = call.route, status = call.status, token = ?call.token);
-    state.records.note(call);
+    state.call_log.record(call);
     drop(state);
     answer
 }
@@ -95,11 +100,15 @@ async fn oneshot(router: Router, request: Request) -> Response {
 }
 
 /// The answer to a request, unless a dial says that it gets lost after it was done.
-async fn lost(held: &Held, method: &Method, answer: impl Future<Output = Response>) -> Response {
+async fn with_response_loss(
+    emulator: &EmulatorState,
+    method: &Method,
+    answer: impl Future<Output = Response>,
+) -> Response {
     let lost = *method != Method::GET && {
-        let mut state = held.dials.state();
-        let losing = state.turned.losing;
-        state.turned.losing = losing.saturating_sub(1);
+        let mut state = emulator.faults.state();
+        let losing = state.settings.losing;
+        state.settings.losing = losing.saturating_sub(1);
         losing > 0
     };
     let mut answer = answer.await;
@@ -111,23 +120,28 @@ async fn lost(held: &Held, method: &Method, answer: impl Future<Output = Respons
     answer
 }
 
-type Refused = Box<(Response, Option<Standing>)>;
+type Refused = Box<(Response, Option<RateLimitStatus>)>;
 
 /// Who asks, and whether now. Who it is goes along with the request.
-fn admit(held: &Held, request: &mut Request, call: &mut Call) -> Result<Option<Standing>, Refused> {
-    let now = held.dials.clock().now();
-    let mut state = held.dials.state();
+fn authenticate(
+    emulator: &EmulatorState,
+    request: &mut Request,
+    call: &mut RecordedCall,
+) -> Result<Option<RateLimitStatus>, Refused> {
+    let now = emulator.faults.clock().now();
+    let mut state = emulator.faults.state();
     let caller = match bearer(request.headers()) {
         None => None,
         Some(text) => {
             let caller = state.tokens.present(text, now.wall);
-            call.token = caller.as_ref().map_or(Presented::Unknown, |token| Presented::Known(token.id.clone()));
+            call.token =
+                caller.as_ref().map_or(PresentedToken::Unknown, |token| PresentedToken::Known(token.id.clone()));
             caller
         }
     };
-    let refuse = |answer: Response, standing| Err(Box::new((answer, standing)));
-    if let Some(failure) = state.turned.failing.pop_front() {
-        let mut answer = Refusal::told(failure.status).into_response();
+    let refuse = |answer: Response, rate_limit| Err(Box::new((answer, rate_limit)));
+    if let Some(failure) = state.settings.failing.pop_front() {
+        let mut answer = ApiError::injected_failure(failure.status).into_response();
         if let Some(seconds) = failure.retry_after {
             answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
         }
@@ -136,18 +150,22 @@ fn admit(held: &Held, request: &mut Request, call: &mut Call) -> Result<Option<S
     let path = request.uri().path();
     let open = matches!(path, "/.well-known/terraform.json" | "/api/v2/ping" | "/api/meta/ip-ranges");
     let Some(caller) = caller else {
-        return if open { Ok(None) } else { refuse(Refusal::unauthorized().into_response(), None) };
+        return if open { Ok(None) } else { refuse(ApiError::unauthorized().into_response(), None) };
     };
     // By user, not by token: a fresh token gives no fresh limit.
     let user = caller.acts_as();
     request.extensions_mut().insert(caller);
-    let Some(limit) = state.turned.limit else { return Ok(None) };
-    let standing = if is_run_list(request) {
-        state.spans.count(&format!("{user} runs"), 30, Duration::from_mins(1), now)
+    let Some(limit) = state.settings.limit else { return Ok(None) };
+    let rate_limit = if is_run_list(request) {
+        state.windows.count(&format!("{user} runs"), 30, Duration::from_mins(1), now)
     } else {
-        state.spans.count(&user, limit, Duration::from_secs(1), now)
+        state.windows.count(&user, limit, Duration::from_secs(1), now)
     };
-    if standing.allowed { Ok(Some(standing)) } else { refuse(Refusal::too_many().into_response(), Some(standing)) }
+    if rate_limit.allowed {
+        Ok(Some(rate_limit))
+    } else {
+        refuse(ApiError::too_many().into_response(), Some(rate_limit))
+    }
 }
 
 /// Both run lists have a limit of their own: thirty a minute.
@@ -160,28 +178,28 @@ fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
     headers.get(AUTHORIZATION)?.as_bytes().strip_prefix(b"Bearer ")
 }
 
-fn text(headers: &HeaderMap, name: HeaderName) -> String {
+fn header_text(headers: &HeaderMap, name: HeaderName) -> String {
     headers.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned()).unwrap_or_default()
 }
 
 /// Seconds until a new span are told with their fraction. There is no `Retry-After`: the platform has none.
-fn tell(headers: &mut HeaderMap, limit: Option<u32>, standing: Option<Standing>) {
+fn insert_headers(headers: &mut HeaderMap, limit: Option<u32>, rate_limit: Option<RateLimitStatus>) {
     let mut tell = |name: &'static str, value: String| {
         if let Ok(value) = HeaderValue::from_str(&value) {
             headers.insert(HeaderName::from_static(name), value);
         }
     };
-    if let Some(limit) = standing.map(|standing| standing.limit).or(limit) {
+    if let Some(limit) = rate_limit.map(|rate_limit| rate_limit.limit).or(limit) {
         tell("x-ratelimit-limit", limit.to_string());
     }
-    if let Some(Standing { left, reset, .. }) = standing {
+    if let Some(RateLimitStatus { left, reset, .. }) = rate_limit {
         tell("x-ratelimit-remaining", left.to_string());
         tell("x-ratelimit-reset", format!("{:.3}", reset.as_secs_f64()));
     }
 }
 
 /// The path without empty segments: clients in use send `//` and a slash at the end, and the platform takes both.
-fn plain(uri: &Uri) -> Uri {
+fn normalize_path(uri: &Uri) -> Uri {
     let path = uri.path();
     let segments: Vec<&str> = path.split('/').filter(|segment| !segment.is_empty()).collect();
     let query = uri.query().map(|query| format!("?{query}")).unwrap_or_default();
@@ -194,7 +212,7 @@ mod tests {
 
     #[test]
     fn empty_segments_go_and_nothing_else_does() {
-        let check = |from: &str, to: &str| assert_eq!(plain(&from.parse().unwrap()).to_string(), to);
+        let check = |from: &str, to: &str| assert_eq!(normalize_path(&from.parse().unwrap()).to_string(), to);
         check("/api/v2/a//b/?x=1//2", "/api/v2/a/b?x=1//2");
         check("/api/v2/a%2F%2Fb/c", "/api/v2/a%2F%2Fb/c");
         check("/", "/");

@@ -18,7 +18,7 @@ mod lists_table;
 mod module_versions;
 mod modules;
 mod page;
-mod records;
+mod call_log;
 mod registry;
 mod reply;
 mod routes;
@@ -39,16 +39,16 @@ use crate::emulators::control_listener;
 use crate::http::server::{ListenerLimits, router};
 use crate::tasks::TaskGroup;
 
-pub use crate::emulators::control_listener::{BindError, DialsDoor};
+pub use crate::emulators::control_listener::{BindError, FaultListener};
+pub use call_log::{PresentedToken, RecordedCall};
 pub use edition::Edition;
-pub use faults::{Dials, Minted, NEW_REGISTRY_ROUTES, OLD_REGISTRY_ROUTES};
+pub use faults::{MintedToken, NEW_REGISTRY_ROUTES, OLD_REGISTRY_ROUTES, PlatformFaultInjector};
 pub use page::Paging;
-pub use records::{Call, Presented};
-pub use tokens::Kind;
+pub use tokens::PlatformTokenKind;
 
 /// What an emulated platform is made from.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct PlatformOptions {
     /// Where it listens; port 0 takes a free one.
     pub address: SocketAddr,
     /// TLS, where it is to be spoken.
@@ -58,10 +58,10 @@ pub struct Options {
     /// The organizations that are there from the start.
     pub organizations: Vec<String>,
     /// The dials over HTTP; `None` leaves them to the process.
-    pub dials: Option<DialsDoor>,
+    pub faults: Option<FaultListener>,
 }
 
-impl Default for Options {
+impl Default for PlatformOptions {
     /// On a free loopback port, with one organization, `example`.
     fn default() -> Self {
         Self {
@@ -69,15 +69,15 @@ impl Default for Options {
             tls: None,
             clock: Clock::System,
             organizations: vec!["example".to_owned()],
-            dials: None,
+            faults: None,
         }
     }
 }
 
 /// What every request is answered from.
 #[derive(Debug, Clone)]
-struct Held {
-    dials: Dials,
+struct EmulatorState {
+    faults: PlatformFaultInjector,
     /// The platform's own URL, which links begin with.
     url: Arc<String>,
 }
@@ -86,28 +86,28 @@ struct Held {
 #[derive(Debug, Clone)]
 pub struct Platform {
     url: String,
-    dials_url: Option<String>,
-    dials: Dials,
+    faults_url: Option<String>,
+    faults: PlatformFaultInjector,
 }
 
 impl Platform {
-    /// Binds the addresses and serves in `tasks`. Must be called inside a runtime. [`Dials::mint`] gives the first token.
+    /// Binds the addresses and serves in `tasks`. Must be called inside a runtime. [`PlatformFaultInjector::mint`] gives the first token.
     ///
     /// # Errors
     /// An address cannot be had or is open to other machines.
-    pub fn start(options: Options, tasks: &mut TaskGroup) -> Result<Self, BindError> {
-        let (listener, address) = control_listener::bind_here(options.address)?;
+    pub fn start(options: PlatformOptions, tasks: &mut TaskGroup) -> Result<Self, BindError> {
+        let (listener, address) = control_listener::bind_loopback(options.address)?;
         let url = format!("{}://{address}", if options.tls.is_some() { "https" } else { "http" });
         let stop = tasks.stop_token();
-        let dials = Dials::new(state::State::new(&options.organizations), options.clock);
-        let mut dials_url = None;
-        if let Some(door) = options.dials {
-            let (listener, address) = control_listener::bind_here(door.address)?;
-            dials_url = Some(format!("http://{address}/dials"));
-            let routes = faults_api::routes(dials.clone(), door.key);
+        let faults = PlatformFaultInjector::new(state::State::new(&options.organizations), options.clock);
+        let mut faults_url = None;
+        if let Some(door) = options.faults {
+            let (listener, address) = control_listener::bind_loopback(door.address)?;
+            faults_url = Some(format!("http://{address}/dials"));
+            let routes = faults_api::routes(faults.clone(), door.key);
             tasks.start("dials of the emulated platform", control_listener::serve(listener, routes, stop.clone()));
         }
-        let routes = middleware::router(Held { dials: dials.clone(), url: Arc::new(url.clone()) });
+        let routes = middleware::router(EmulatorState { faults: faults.clone(), url: Arc::new(url.clone()) });
         let limits = ListenerLimits {
             drain: Duration::from_secs(1),
             tls: options.tls.map(Into::into),
@@ -117,7 +117,7 @@ impl Platform {
             listener.serve(router(routes), limits, stop).await;
             Ok(())
         });
-        Ok(Self { url, dials_url, dials })
+        Ok(Self { url, faults_url, faults })
     }
 
     /// Its URL, without a slash at the end.
@@ -126,12 +126,12 @@ impl Platform {
     }
 
     /// Where the dials are over HTTP, if they are.
-    pub fn dials_url(&self) -> Option<&str> {
-        self.dials_url.as_deref()
+    pub fn faults_url(&self) -> Option<&str> {
+        self.faults_url.as_deref()
     }
 
     /// What makes it behave differently, and tells what it was asked.
-    pub const fn dials(&self) -> &Dials {
-        &self.dials
+    pub const fn faults(&self) -> &PlatformFaultInjector {
+        &self.faults
     }
 }

@@ -18,7 +18,7 @@ pub enum Paging {
 
 /// `page[number]` and `page[size]` of a request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Wanted {
+pub(super) struct PageRequest {
     pub(super) number: Option<usize>,
     pub(super) size: Option<usize>,
 }
@@ -27,12 +27,12 @@ pub(super) struct Wanted {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Page {
     pub(super) entries: Range<usize>,
-    pub(super) told: Option<Told>,
+    pub(super) told: Option<PageInfo>,
 }
 
 /// `meta.pagination`, and what the links are made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Told {
+pub(super) struct PageInfo {
     pub(super) current: usize,
     pub(super) size: usize,
     pub(super) next: Option<usize>,
@@ -42,22 +42,22 @@ pub(super) struct Told {
 }
 
 const DEFAULT_SIZE: usize = 20;
-const MOST_SIZE: usize = 100;
+const MAX_SIZE: usize = 100;
 
 /// The part of a list of `total` entries that is answered.
-pub(super) fn page(total: usize, wanted: Wanted, paging: Paging) -> Page {
-    let asked = wanted.number.is_some() || wanted.size.is_some();
-    if paging == Paging::Never || (paging == Paging::OptIn && !asked) {
+pub(super) fn page(total: usize, wanted: PageRequest, paging: Paging) -> Page {
+    let request = wanted.number.is_some() || wanted.size.is_some();
+    if paging == Paging::Never || (paging == Paging::OptIn && !request) {
         return Page { entries: 0..total, told: None };
     }
-    let size = wanted.size.unwrap_or(DEFAULT_SIZE).clamp(1, MOST_SIZE);
+    let size = wanted.size.unwrap_or(DEFAULT_SIZE).clamp(1, MAX_SIZE);
     let current = wanted.number.unwrap_or(1).max(1);
     let pages = total.div_ceil(size).max(1);
     let start = (current - 1).saturating_mul(size).min(total);
     let end = start.saturating_add(size).min(total);
     let next = if paging == Paging::Looping { Some(current) } else { (current < pages).then_some(current + 1) };
     let previous = (current > 1).then(|| (current - 1).min(pages));
-    Page { entries: start..end, told: Some(Told { current, size, next, previous, pages, total }) }
+    Page { entries: start..end, told: Some(PageInfo { current, size, next, previous, pages, total }) }
 }
 
 #[cfg(test)]
@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn a_list_is_cut_as_its_paging_says() {
-        let wanted = |number, size| Wanted { number, size };
+        let wanted = |number, size| PageRequest { number, size };
         let cut = |total, number, size, paging| {
             let page = page(total, wanted(number, size), paging);
             (page.entries, page.told.map(|told| (told.current, told.previous, told.next, told.pages)))

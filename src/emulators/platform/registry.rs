@@ -14,18 +14,18 @@ use serde_json::{Value, json};
 use super::blobs::{PATH, Purpose};
 use super::module_versions;
 use super::modules::{KIND, VERSIONS};
-use super::reply::{Answer, Refusal, nothing, redirect};
-use super::request::Asked;
+use super::reply::{ApiError, ApiResult, no_content, redirect};
+use super::request::ApiRequest;
 use super::state::State;
 use super::state_versions;
 use super::store::Resource;
 
 /// The module in the path: its organization is its namespace.
-fn module<'a>(asked: &Asked, state: &'a State) -> Result<&'a Resource, Refusal> {
-    let organization = state.find(asked.caller()?, "organizations", asked.name("namespace"))?;
-    let (name, provider) = (asked.name("name"), asked.name("provider"));
+fn module<'a>(request: &ApiRequest, state: &'a State) -> Result<&'a Resource, ApiError> {
+    let organization = state.find(request.caller()?, "organizations", request.name("namespace"))?;
+    let (name, provider) = (request.name("name"), request.name("provider"));
     let is = |module: &&Resource| module.text("name") == name && module.text("provider") == provider;
-    state.store.list(KIND, &organization.id).into_iter().find(is).ok_or_else(Refusal::not_found)
+    state.store.list(KIND, &organization.id).into_iter().find(is).ok_or_else(ApiError::not_found)
 }
 
 /// The versions that can be used, newest last.
@@ -39,9 +39,9 @@ fn usable<'a>(state: &'a State, module: &Resource) -> Vec<&'a Resource> {
     versions
 }
 
-pub(super) async fn versions(asked: Asked) -> Answer {
-    let state = asked.state();
-    let module = module(&asked, &state)?;
+pub(super) async fn versions(request: ApiRequest) -> ApiResult {
+    let state = request.state();
+    let module = module(&request, &state)?;
     let versions: Vec<Value> =
         usable(&state, module).iter().map(|version| json!({"version": version.text("version")})).collect();
     let source = source(module);
@@ -64,25 +64,25 @@ fn described(state: &State, module: &Resource, version: &Resource) -> Value {
 }
 
 /// One version, or the newest where the path names none.
-fn version<'a>(asked: &Asked, state: &'a State, module: &Resource) -> Result<&'a Resource, Refusal> {
-    let wanted = asked.name("version");
+fn version<'a>(request: &ApiRequest, state: &'a State, module: &Resource) -> Result<&'a Resource, ApiError> {
+    let wanted = request.name("version");
     let mut versions = usable(state, module).into_iter();
     let found =
         if wanted.is_empty() { versions.next_back() } else { versions.find(|one| one.text("version") == wanted) };
-    found.ok_or_else(Refusal::not_found)
+    found.ok_or_else(ApiError::not_found)
 }
 
-pub(super) async fn show(asked: Asked) -> Answer {
-    let state = asked.state();
-    let module = module(&asked, &state)?;
-    Ok(Json(described(&state, module, version(&asked, &state, module)?)).into_response())
+pub(super) async fn show(request: ApiRequest) -> ApiResult {
+    let state = request.state();
+    let module = module(&request, &state)?;
+    Ok(Json(described(&state, module, version(&request, &state, module)?)).into_response())
 }
 
 /// The modules of all organizations that the caller may know of; `?q=` searches their names.
-pub(super) async fn list(asked: Asked) -> Answer {
-    let state = asked.state();
-    let caller = asked.caller()?;
-    let wanted = asked.query("q").unwrap_or_default();
+pub(super) async fn list(request: ApiRequest) -> ApiResult {
+    let state = request.state();
+    let caller = request.caller()?;
+    let wanted = request.query("q").unwrap_or_default();
     let organizations = state.store.list("organizations", "");
     let modules = organizations.iter().filter(|one| state.may_see(caller, &one.id));
     let modules = modules.flat_map(|organization| state.store.list(KIND, &organization.id));
@@ -95,21 +95,21 @@ pub(super) async fn list(asked: Asked) -> Answer {
 }
 
 /// Where a version's archive is, in a header of its own.
-pub(super) async fn download(asked: Asked) -> Answer {
-    let state = asked.state();
-    let version = version(&asked, &state, module(&asked, &state)?)?;
-    let blob = version.hidden.get("archive-blob").ok_or_else(Refusal::not_found)?;
-    let base = if state.turned.relative_downloads { "" } else { asked.held.url.as_str() };
-    let mut answer = nothing();
+pub(super) async fn download(request: ApiRequest) -> ApiResult {
+    let state = request.state();
+    let version = version(&request, &state, module(&request, &state)?)?;
+    let blob = version.hidden.get("archive-blob").ok_or_else(ApiError::not_found)?;
+    let base = if state.settings.relative_downloads { "" } else { request.emulator.url.as_str() };
+    let mut answer = no_content();
     header(&mut answer, HeaderName::from_static("x-terraform-get"), &format!("{base}{PATH}{blob}?archive=tar.gz"));
     Ok(answer)
 }
 
 /// Leads to the newest version.
-pub(super) async fn download_newest(asked: Asked) -> Answer {
-    let state = asked.state();
-    let module = module(&asked, &state)?;
-    let number = version(&asked, &state, module)?.text("version");
+pub(super) async fn download_newest(request: ApiRequest) -> ApiResult {
+    let state = request.state();
+    let module = module(&request, &state)?;
+    let number = version(&request, &state, module)?.text("version");
     Ok(redirect(&format!("/api/registry/v1/modules/{}/{number}/download", source(module))))
 }
 
@@ -119,20 +119,20 @@ fn header(answer: &mut Response, name: HeaderName, value: &str) {
     }
 }
 
-pub(super) async fn upload(asked: Asked) -> Answer {
-    let mut state = asked.state();
-    let purpose = state.blobs.put(asked.name("secret"), asked.body.clone())?;
+pub(super) async fn upload(request: ApiRequest) -> ApiResult {
+    let mut state = request.state();
+    let purpose = state.blobs.put(request.name("secret"), request.body.clone())?;
     match &purpose {
         Purpose::Archive(version) => module_versions::uploaded(&mut state, version)?,
-        Purpose::State(_) | Purpose::JsonState(_) => state_versions::uploaded(&mut state, &purpose, &asked.body)?,
+        Purpose::State(_) | Purpose::JsonState(_) => state_versions::uploaded(&mut state, &purpose, &request.body)?,
     }
     Ok(StatusCode::OK.into_response())
 }
 
-pub(super) async fn blob(asked: Asked) -> Answer {
-    let state = asked.state();
-    let bytes = state.blobs.get(asked.name("secret")).ok_or_else(Refusal::not_found)?;
-    Ok(match state.turned.blob_mib {
+pub(super) async fn blob(request: ApiRequest) -> ApiResult {
+    let state = request.state();
+    let bytes = state.blobs.get(request.name("secret")).ok_or_else(ApiError::not_found)?;
+    Ok(match state.settings.blob_mib {
         Some(mib) => meaningless(mib),
         None => ([(CONTENT_TYPE, "application/octet-stream")], bytes).into_response(),
     })
@@ -161,11 +161,11 @@ fn meaningless(mib: u32) -> Response {
 }
 
 /// Counts a body and keeps nothing of it. This route is the emulation's own.
-pub(super) async fn swallow(request: Request) -> Answer {
+pub(super) async fn swallow(request: Request) -> ApiResult {
     let mut body = request.into_body();
     let mut received = 0;
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|_| Refusal::bad_request("the body broke off"))?;
+        let frame = frame.map_err(|_| ApiError::bad_request("the body broke off"))?;
         received += frame.data_ref().map_or(0, Bytes::len);
     }
     Ok(Json(json!({ "received": received })).into_response())

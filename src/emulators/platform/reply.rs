@@ -6,19 +6,19 @@ use http::header::{CONTENT_TYPE, HeaderValue, LOCATION};
 use http::{StatusCode, Uri};
 use serde_json::{Value, json};
 
-use super::page::{Page, Told};
+use super::page::{Page, PageInfo};
 
 /// What a route gives.
-pub(super) type Answer = Result<Response, Refusal>;
+pub(super) type ApiResult = Result<Response, ApiError>;
 
 /// Why a request is not done.
 #[derive(Debug)]
-pub(super) struct Refusal {
+pub(super) struct ApiError {
     status: StatusCode,
     error: Value,
 }
 
-impl Refusal {
+impl ApiError {
     fn new(status: StatusCode, title: &str, detail: Option<&str>) -> Self {
         let mut error = json!({"status": status.as_str(), "title": title});
         if let Some(detail) = detail {
@@ -65,13 +65,13 @@ impl Refusal {
     }
 
     /// What a dial was set to.
-    pub(super) fn told(status: u16) -> Self {
+    pub(super) fn injected_failure(status: u16) -> Self {
         let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         Self::new(status, "emulated failure", Some("The emulated platform was told to fail."))
     }
 }
 
-impl IntoResponse for Refusal {
+impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         document(self.status, &json!({"errors": [self.error]}))
     }
@@ -85,17 +85,17 @@ pub(super) fn document(status: StatusCode, body: &Value) -> Response {
 }
 
 /// `{"data": ...}` with status 200.
-pub(super) fn shown(value: &Value) -> Response {
+pub(super) fn ok(value: &Value) -> Response {
     document(StatusCode::OK, &json!({ "data": value }))
 }
 
 /// `{"data": ...}` with status 201.
-pub(super) fn made(value: &Value) -> Response {
+pub(super) fn created(value: &Value) -> Response {
     document(StatusCode::CREATED, &json!({ "data": value }))
 }
 
 /// Status 204.
-pub(super) fn nothing() -> Response {
+pub(super) fn no_content() -> Response {
     StatusCode::NO_CONTENT.into_response()
 }
 
@@ -109,7 +109,7 @@ pub(super) fn redirect(location: &str) -> Response {
 }
 
 /// A list, or the page of it. `base` is the platform's own URL, which links begin with.
-pub(super) fn listed(base: &str, uri: &Uri, page: &Page, all: &[Value]) -> Response {
+pub(super) fn list_page(base: &str, uri: &Uri, page: &Page, all: &[Value]) -> Response {
     let mut body = json!({"data": all.get(page.entries.clone()).unwrap_or_default()});
     if let Some(told) = &page.told {
         body["links"] = links(base, uri, told);
@@ -121,7 +121,7 @@ pub(super) fn listed(base: &str, uri: &Uri, page: &Page, all: &[Value]) -> Respo
     document(StatusCode::OK, &body)
 }
 
-fn links(base: &str, uri: &Uri, told: &Told) -> Value {
+fn links(base: &str, uri: &Uri, told: &PageInfo) -> Value {
     let others: Vec<(String, String)> = url::form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes())
         .filter(|(name, _)| !name.starts_with("page["))
         .map(|(name, value)| (name.into_owned(), value.into_owned()))

@@ -10,16 +10,16 @@ use http::Uri;
 use http_body_util::{BodyExt as _, Limited};
 use serde_json::{Map, Value};
 
-use super::Held;
-use super::page::{Paging, Wanted, page};
-use super::reply::{Answer, Refusal, listed};
+use super::EmulatorState;
+use super::page::{PageRequest, Paging, page};
+use super::reply::{ApiError, ApiResult, list_page};
 use super::state::State;
 use super::tokens::Token;
 use crate::clock::ClockReading;
 
 /// Who asks for what.
-pub(super) struct Asked {
-    pub(super) held: Held,
+pub(super) struct ApiRequest {
+    pub(super) emulator: EmulatorState,
     pub(super) uri: Uri,
     pub(super) body: Bytes,
     pub(super) now: ClockReading,
@@ -29,39 +29,39 @@ pub(super) struct Asked {
 }
 
 /// Uploads are the largest; what the real platform takes is not said.
-const MOST_BODY: usize = 64 * 1024 * 1024;
+const MAX_BODY: usize = 64 * 1024 * 1024;
 
-impl FromRequest<Held> for Asked {
-    type Rejection = Refusal;
+impl FromRequest<EmulatorState> for ApiRequest {
+    type Rejection = ApiError;
 
-    async fn from_request(request: Request, held: &Held) -> Result<Self, Refusal> {
+    async fn from_request(request: Request, emulator: &EmulatorState) -> Result<Self, ApiError> {
         let (mut head, body) = request.into_parts();
         let names = head.extract::<Path<HashMap<String, String>>>().await;
-        let Path(names) = names.map_err(|_| Refusal::not_found())?;
-        let body = Limited::new(body, MOST_BODY).collect().await.map_err(|_| Refusal::too_large())?.to_bytes();
+        let Path(names) = names.map_err(|_| ApiError::not_found())?;
+        let body = Limited::new(body, MAX_BODY).collect().await.map_err(|_| ApiError::too_large())?.to_bytes();
         // A nested route sees only what is below it.
         let uri = head.extensions.remove::<Uri>().unwrap_or(head.uri);
         let query = url::form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes());
         Ok(Self {
-            held: held.clone(),
+            emulator: emulator.clone(),
             query: query.map(|(name, value)| (name.into_owned(), value.into_owned())).collect(),
             uri,
             body,
-            now: held.dials.clock().now(),
+            now: emulator.faults.clock().now(),
             caller: head.extensions.remove::<Token>(),
             names,
         })
     }
 }
 
-impl Asked {
+impl ApiRequest {
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
-        self.held.dials.state()
+        self.emulator.faults.state()
     }
 
     /// Who asks. Only routes of the API itself have such a one.
-    pub(super) fn caller(&self) -> Result<&Token, Refusal> {
-        self.caller.as_ref().ok_or_else(Refusal::unauthorized)
+    pub(super) fn caller(&self) -> Result<&Token, ApiError> {
+        self.caller.as_ref().ok_or_else(ApiError::unauthorized)
     }
 
     /// What stands in the path in the place of a name, without its percent signs.
@@ -74,20 +74,20 @@ impl Asked {
     }
 
     /// The organization in the path, if the caller may know of it.
-    pub(super) fn organization(&self, state: &State) -> Result<String, Refusal> {
+    pub(super) fn organization(&self, state: &State) -> Result<String, ApiError> {
         state.find(self.caller()?, "organizations", self.name("organization")).map(|found| found.id.clone())
     }
 
     /// The document that was sent. Clients send nothing, `null` or `{}` where nothing is wanted.
-    pub(super) fn sent(&self) -> Result<Value, Refusal> {
+    pub(super) fn sent(&self) -> Result<Value, ApiError> {
         if self.body.is_empty() {
             return Ok(Value::Null);
         }
-        serde_json::from_slice(&self.body).map_err(|_| Refusal::bad_request("the body is no JSON"))
+        serde_json::from_slice(&self.body).map_err(|_| ApiError::bad_request("the body is no JSON"))
     }
 
     /// `data.attributes` of what was sent.
-    pub(super) fn attributes(&self) -> Result<Map<String, Value>, Refusal> {
+    pub(super) fn attributes(&self) -> Result<Map<String, Value>, ApiError> {
         let mut sent = self.sent()?;
         match sent.pointer_mut("/data/attributes").map(Value::take) {
             Some(Value::Object(attributes)) => Ok(attributes),
@@ -96,13 +96,13 @@ impl Asked {
     }
 
     /// Answers with a list, cut as the request says and `paging` allows.
-    pub(super) fn list(&self, all: &[Value], paging: Paging) -> Answer {
+    pub(super) fn list(&self, all: &[Value], paging: Paging) -> ApiResult {
         let number = |name: &str| match self.query(name) {
             None => Ok(None),
-            Some(text) => text.parse().map(Some).map_err(|_| Refusal::bad_request("a page is a number")),
+            Some(text) => text.parse().map(Some).map_err(|_| ApiError::bad_request("a page is a number")),
         };
-        let wanted = Wanted { number: number("page[number]")?, size: number("page[size]")? };
-        Ok(listed(&self.held.url, &self.uri, &page(all.len(), wanted, paging), all))
+        let wanted = PageRequest { number: number("page[number]")?, size: number("page[size]")? };
+        Ok(list_page(&self.emulator.url, &self.uri, &page(all.len(), wanted, paging), all))
     }
 }
 
@@ -112,6 +112,6 @@ pub(super) fn text<'a>(attributes: &'a Map<String, Value>, name: &str) -> Option
 }
 
 /// The same, where it must be there.
-pub(super) fn required<'a>(attributes: &'a Map<String, Value>, name: &str) -> Result<&'a str, Refusal> {
-    text(attributes, name).ok_or_else(|| Refusal::invalid(name, "can't be blank"))
+pub(super) fn required<'a>(attributes: &'a Map<String, Value>, name: &str) -> Result<&'a str, ApiError> {
+    text(attributes, name).ok_or_else(|| ApiError::invalid(name, "can't be blank"))
 }

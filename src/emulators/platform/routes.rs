@@ -1,15 +1,15 @@
-//! What is at which path. A name in braces is what [`Asked::name`](super::request::Asked::name) asks for.
+//! What is at which path. A name in braces is what [`ApiRequest::name`](super::request::ApiRequest::name) asks for.
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::routing::{get, post, put};
 
 use super::{
-    Held, account, lists, module_versions as versions, modules, registry, state_versions, token_routes as tokens,
-    workspaces,
+    EmulatorState, account, lists, module_versions as versions, modules, registry, state_versions,
+    token_routes as tokens, workspaces,
 };
 
-pub(super) fn routes() -> Router<Held> {
+pub(super) fn routes() -> Router<EmulatorState> {
     Router::new()
         .route("/.well-known/terraform.json", get(account::discovery))
         .route("/_archivist/v1/object/{secret}", put(registry::upload).get(registry::blob))
@@ -21,7 +21,7 @@ pub(super) fn routes() -> Router<Held> {
         .layer(DefaultBodyLimit::disable())
 }
 
-fn registry_routes() -> Router<Held> {
+fn registry_routes() -> Router<EmulatorState> {
     Router::new()
         .route("/", get(registry::list))
         .route("/search", get(registry::list))
@@ -32,7 +32,7 @@ fn registry_routes() -> Router<Held> {
         .route("/{namespace}/{name}/{provider}/{version}/download", get(registry::download))
 }
 
-fn account_routes() -> Router<Held> {
+fn account_routes() -> Router<EmulatorState> {
     Router::new()
         .route("/ping", get(account::ping))
         .route("/account/details", get(account::details))
@@ -45,7 +45,7 @@ fn account_routes() -> Router<Held> {
         .route("/emulated/bytes", get(registry::bytes).post(registry::swallow).put(registry::swallow))
 }
 
-fn workspace_routes() -> Router<Held> {
+fn workspace_routes() -> Router<EmulatorState> {
     Router::new()
         .route("/organizations/{organization}/workspaces", get(workspaces::list).post(workspaces::create))
         .route(
@@ -72,7 +72,7 @@ fn workspace_routes() -> Router<Held> {
         .route("/state-version-outputs/{output}", get(state_versions::show_output))
 }
 
-fn token_routes() -> Router<Held> {
+fn token_routes() -> Router<EmulatorState> {
     Router::new()
         .route("/users/{user}/authentication-tokens", get(tokens::list_of_user).post(tokens::make_for_user))
         .route("/teams/{entry}/authentication-tokens", post(tokens::make_for_team))
@@ -94,7 +94,7 @@ fn token_routes() -> Router<Held> {
         .route("/authentication-tokens/{token}", get(tokens::show).delete(tokens::end))
 }
 
-fn module_routes() -> Router<Held> {
+fn module_routes() -> Router<EmulatorState> {
     let new = "/organizations/{organization}/registry-modules";
     let name = format!("{new}/{{registry}}/{{namespace}}/{{name}}");
     let old = "/registry-modules";

@@ -4,29 +4,29 @@ use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use super::blobs::Blobs;
+use super::call_log::CallLog;
 use super::edition::Edition;
-use super::limits::Spans;
+use super::limits::RateLimitWindows;
 use super::page::Paging;
-use super::records::Records;
-use super::reply::Refusal;
+use super::reply::ApiError;
 use super::store::{Resource, Store};
-use super::tokens::{Kind, Token, Tokens};
+use super::tokens::{PlatformTokenKind, Token, Tokens};
 
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) store: Store,
     pub(super) tokens: Tokens,
     pub(super) blobs: Blobs,
-    pub(super) spans: Spans,
-    pub(super) records: Records,
-    pub(super) turned: Turned,
+    pub(super) windows: RateLimitWindows,
+    pub(super) call_log: CallLog,
+    pub(super) settings: FaultSettings,
     /// The one person on the platform.
     pub(super) user: String,
 }
 
 /// How the dials stand.
 #[derive(Debug)]
-pub(super) struct Turned {
+pub(super) struct FaultSettings {
     pub(super) edition: Edition,
     pub(super) paging: Paging,
     /// Requests a user may make in a second; `None` for any number.
@@ -79,9 +79,9 @@ impl State {
             store,
             tokens: Tokens::default(),
             blobs: Blobs::default(),
-            spans: Spans::default(),
-            records: Records::default(),
-            turned: Turned {
+            windows: RateLimitWindows::default(),
+            call_log: CallLog::default(),
+            settings: FaultSettings {
                 edition: Edition::default(),
                 paging: Paging::default(),
                 limit: Some(USUAL_LIMIT),
@@ -100,17 +100,19 @@ impl State {
     pub(super) fn may_see(&self, caller: &Token, id: &str) -> bool {
         let of_team = || self.store.organization_of(&caller.owner);
         match (caller.kind, self.store.organization_of(id)) {
-            (Kind::AuditTrails | Kind::AgentPool, _) => false,
-            (Kind::User, _) | (_, None) => true,
-            (Kind::Team | Kind::TeamLegacy, Some(organization)) => of_team() == Some(organization),
-            (Kind::Organization, Some(organization)) => caller.owner == organization,
+            (PlatformTokenKind::AuditTrails | PlatformTokenKind::AgentPool, _) => false,
+            (PlatformTokenKind::User, _) | (_, None) => true,
+            (PlatformTokenKind::Team | PlatformTokenKind::TeamLegacy, Some(organization)) => {
+                of_team() == Some(organization)
+            }
+            (PlatformTokenKind::Organization, Some(organization)) => caller.owner == organization,
         }
     }
 
     /// A resource of a kind that the caller may know of.
-    pub(super) fn find(&self, caller: &Token, kind: &str, id: &str) -> Result<&Resource, Refusal> {
+    pub(super) fn find(&self, caller: &Token, kind: &str, id: &str) -> Result<&Resource, ApiError> {
         let found = self.store.find(kind, id)?;
-        if self.may_see(caller, id) { Ok(found) } else { Err(Refusal::not_found()) }
+        if self.may_see(caller, id) { Ok(found) } else { Err(ApiError::not_found()) }
     }
 
     /// Removes a resource with all that belongs to it, tokens and blobs included.

@@ -10,8 +10,8 @@ use serde_json::{Map, Value, json};
 use super::blobs::{PATH, Purpose};
 use super::ids;
 use super::page::Paging;
-use super::reply::{Answer, Refusal, document, made, redirect, shown};
-use super::request::{Asked, text};
+use super::reply::{ApiError, ApiResult, created, document, ok, redirect};
+use super::request::{ApiRequest, text};
 use super::state::State;
 use super::store::Resource;
 use super::workspaces::is_locked_by;
@@ -24,19 +24,19 @@ const HOSTED_STATE: &str = "hosted_state";
 const HOSTED_JSON_STATE: &str = "hosted_json_state";
 
 /// A new version. Its state is in the request, or comes to the URLs that the answer gives.
-pub(super) async fn create(asked: Asked) -> Answer {
-    let attributes = asked.attributes()?;
-    let mut state = asked.state();
-    let caller = asked.caller()?;
-    let workspace = state.find(caller, "workspaces", asked.name("parent"))?;
+pub(super) async fn create(request: ApiRequest) -> ApiResult {
+    let attributes = request.attributes()?;
+    let mut state = request.state();
+    let caller = request.caller()?;
+    let workspace = state.find(caller, "workspaces", request.name("parent"))?;
     if !is_locked_by(workspace, &caller.acts_as()) {
-        return Err(Refusal::conflict("The workspace must be locked by you to create a new state version."));
+        return Err(ApiError::conflict("The workspace must be locked by you to create a new state version."));
     }
     let Some(serial) = attributes.get("serial").and_then(Value::as_u64) else {
-        return Err(Refusal::invalid("serial", "can't be blank"));
+        return Err(ApiError::invalid("serial", "can't be blank"));
     };
     if text(&attributes, "md5").is_none() {
-        return Err(Refusal::invalid("md5", "can't be blank"));
+        return Err(ApiError::invalid("md5", "can't be blank"));
     }
     let workspace = workspace.id.clone();
     let forced = attributes.get("force") == Some(&Value::Bool(true));
@@ -45,18 +45,18 @@ pub(super) async fn create(asked: Asked) -> Answer {
     }
     let inline = match text(&attributes, "state") {
         None => None,
-        Some(state) => Some(STANDARD.decode(state).map_err(|_| Refusal::invalid("state", "is not base64"))?),
+        Some(state) => Some(STANDARD.decode(state).map_err(|_| ApiError::invalid("state", "is not base64"))?),
     };
-    let mut version = new(&mut state, &asked, &workspace, &attributes, serial);
+    let mut version = new(&mut state, &request, &workspace, &attributes, serial);
     let secret = version.hidden.get("state-blob").cloned().unwrap_or_default();
     if inline.is_none() {
         // Only in this answer: what is uploaded cannot be uploaded again.
         for (name, blob) in [("hosted-state-upload-url", "state-blob"), ("hosted-json-state-upload-url", "json-blob")] {
             let secret = version.hidden.get(blob).cloned().unwrap_or_default();
-            version.set(name, format!("{}{PATH}{secret}", asked.held.url));
+            version.set(name, format!("{}{PATH}{secret}", request.emulator.url));
         }
     }
-    let mut answer = made(&version.document());
+    let mut answer = created(&version.document());
     for name in ["hosted-state-upload-url", "hosted-json-state-upload-url"] {
         version.attributes.remove(name);
     }
@@ -66,29 +66,37 @@ pub(super) async fn create(asked: Asked) -> Answer {
         let inline = Bytes::from(inline);
         state.blobs.put(&secret, inline.clone())?;
         uploaded(&mut state, &Purpose::State(id.clone()), &inline)?;
-        answer = made(&state.store.find(KIND, &id)?.document());
+        answer = created(&state.store.find(KIND, &id)?.document());
     }
     Ok(answer)
 }
 
 /// Whether a serial and lineage can come after what is there.
-fn follows(current: &Resource, serial: u64, lineage: Option<&str>) -> Result<(), Refusal> {
+fn follows(current: &Resource, serial: u64, lineage: Option<&str>) -> Result<(), ApiError> {
     let before = current.attributes.get("serial").and_then(Value::as_u64).unwrap_or_default();
     let origin = current.hidden.get("lineage").map_or("", String::as_str);
     if lineage.is_some_and(|lineage| !origin.is_empty() && lineage != origin) {
-        return Err(Refusal::conflict("The state's lineage is not that of the workspace's current state."));
+        return Err(ApiError::conflict("The state's lineage is not that of the workspace's current state."));
     }
     if serial <= before {
-        return Err(Refusal::conflict("The state's serial is not greater than that of the workspace's current state."));
+        return Err(ApiError::conflict(
+            "The state's serial is not greater than that of the workspace's current state.",
+        ));
     }
     Ok(())
 }
 
-fn new(state: &mut State, asked: &Asked, workspace: &str, attributes: &Map<String, Value>, serial: u64) -> Resource {
+fn new(
+    state: &mut State,
+    request: &ApiRequest,
+    workspace: &str,
+    attributes: &Map<String, Value>,
+    serial: u64,
+) -> Resource {
     let mut version = Resource::new(KIND, "sv", workspace);
     let blob = state.blobs.make(Purpose::State(version.id.clone()));
     let json_blob = state.blobs.make(Purpose::JsonState(version.id.clone()));
-    version.set("created-at", ids::timestamp(asked.now.wall));
+    version.set("created-at", ids::timestamp(request.now.wall));
     version.set("serial", serial);
     version.set("size", 0);
     version.set("status", "pending");
@@ -100,12 +108,12 @@ fn new(state: &mut State, asked: &Asked, workspace: &str, attributes: &Map<Strin
         ("hosted-state-download-url", HOSTED_STATE, &blob),
         ("hosted-json-state-download-url", HOSTED_JSON_STATE, &json_blob),
     ] {
-        let path = if state.turned.edition.guards_downloads() {
+        let path = if state.settings.edition.guards_downloads() {
             format!("/api/state-versions/{}/{file}", version.id)
         } else {
             format!("{PATH}{blob}")
         };
-        version.set(name, format!("{}{path}", asked.held.url));
+        version.set(name, format!("{}{path}", request.emulator.url));
     }
     version.relate("workspace", "workspaces", workspace);
     version.links.insert("self".to_owned(), format!("/api/v2/state-versions/{}", version.id).into());
@@ -116,9 +124,9 @@ fn new(state: &mut State, asked: &Asked, workspace: &str, attributes: &Map<Strin
 }
 
 /// What an upload makes of a version: it is there, and has outputs.
-pub(super) fn uploaded(state: &mut State, purpose: &Purpose, bytes: &Bytes) -> Result<(), Refusal> {
+pub(super) fn uploaded(state: &mut State, purpose: &Purpose, bytes: &Bytes) -> Result<(), ApiError> {
     let Purpose::State(id) = purpose else { return Ok(()) };
-    let content: Value = serde_json::from_slice(bytes).map_err(|_| Refusal::bad_request("the state is no JSON"))?;
+    let content: Value = serde_json::from_slice(bytes).map_err(|_| ApiError::bad_request("the state is no JSON"))?;
     let mut version = state.store.find(KIND, id)?.clone();
     version.set("status", "finalized");
     version.set("resources-processed", true);
@@ -150,9 +158,9 @@ fn current<'a>(state: &'a State, workspace: &str) -> Option<&'a Resource> {
     state.store.list(KIND, workspace).into_iter().rfind(|version| version.text("status") == "finalized")
 }
 
-fn current_of(asked: &Asked, state: &State) -> Result<Resource, Refusal> {
-    let workspace = state.find(asked.caller()?, "workspaces", asked.name("parent"))?;
-    current(state, &workspace.id).cloned().ok_or_else(Refusal::not_found)
+fn current_of(request: &ApiRequest, state: &State) -> Result<Resource, ApiError> {
+    let workspace = state.find(request.caller()?, "workspaces", request.name("parent"))?;
+    current(state, &workspace.id).cloned().ok_or_else(ApiError::not_found)
 }
 
 /// Lists never show what is sensitive.
@@ -167,66 +175,66 @@ fn outputs(state: &State, version: &str) -> Vec<Value> {
     outputs.collect()
 }
 
-fn with_included(asked: &Asked, state: &State, version: &Resource) -> Response {
-    if asked.query("include").is_some_and(|include| include.split(',').any(|it| it == "outputs")) {
+fn with_included(request: &ApiRequest, state: &State, version: &Resource) -> Response {
+    if request.query("include").is_some_and(|include| include.split(',').any(|it| it == "outputs")) {
         let body = json!({"data": version.document(), "included": outputs(state, &version.id)});
         return document(StatusCode::OK, &body);
     }
-    shown(&version.document())
+    ok(&version.document())
 }
 
-pub(super) async fn show_current(asked: Asked) -> Answer {
-    let state = asked.state();
-    Ok(with_included(&asked, &state, &current_of(&asked, &state)?))
+pub(super) async fn show_current(request: ApiRequest) -> ApiResult {
+    let state = request.state();
+    Ok(with_included(&request, &state, &current_of(&request, &state)?))
 }
 
-pub(super) async fn show(asked: Asked) -> Answer {
-    let state = asked.state();
-    let version = state.find(asked.caller()?, KIND, asked.name("version"))?;
-    Ok(with_included(&asked, &state, version))
+pub(super) async fn show(request: ApiRequest) -> ApiResult {
+    let state = request.state();
+    let version = state.find(request.caller()?, KIND, request.name("version"))?;
+    Ok(with_included(&request, &state, version))
 }
 
 /// Redirects to a version's state in the archive: `/api/state-versions/ID/hosted_state`, `.../hosted_json_state`, and
 /// `/api/v2/state-versions/ID/download`.
-pub(super) async fn redirect_to_archive(asked: Asked) -> Answer {
-    let blob = match asked.name("file") {
+pub(super) async fn redirect_to_archive(request: ApiRequest) -> ApiResult {
+    let blob = match request.name("file") {
         "" | HOSTED_STATE => "state-blob",
         HOSTED_JSON_STATE => "json-blob",
-        _ => return Err(Refusal::not_found()),
+        _ => return Err(ApiError::not_found()),
     };
-    let state = asked.state();
-    let version = state.find(asked.caller()?, KIND, asked.name("version"))?;
-    let secret = version.hidden.get(blob).ok_or_else(Refusal::not_found)?;
-    Ok(redirect(&format!("{}{PATH}{secret}", asked.held.url)))
+    let state = request.state();
+    let version = state.find(request.caller()?, KIND, request.name("version"))?;
+    let secret = version.hidden.get(blob).ok_or_else(ApiError::not_found)?;
+    Ok(redirect(&format!("{}{PATH}{secret}", request.emulator.url)))
 }
 
 /// The entry of 2021-08-18, of a version.
-pub(super) async fn list_outputs(asked: Asked) -> Answer {
-    let state = asked.state();
-    let id = state.find(asked.caller()?, KIND, asked.name("version"))?.id.clone();
-    asked.list(&outputs(&state, &id), Paging::Always)
+pub(super) async fn list_outputs(request: ApiRequest) -> ApiResult {
+    let state = request.state();
+    let id = state.find(request.caller()?, KIND, request.name("version"))?.id.clone();
+    request.list(&outputs(&state, &id), Paging::Always)
 }
 
-pub(super) async fn list_current_outputs(asked: Asked) -> Answer {
-    let state = asked.state();
-    let version = current_of(&asked, &state)?;
-    asked.list(&outputs(&state, &version.id), Paging::Always)
+pub(super) async fn list_current_outputs(request: ApiRequest) -> ApiResult {
+    let state = request.state();
+    let version = current_of(&request, &state)?;
+    request.list(&outputs(&state, &version.id), Paging::Always)
 }
 
 /// One output, with its value whether it is sensitive or not.
-pub(super) async fn show_output(asked: Asked) -> Answer {
-    let state = asked.state();
-    Ok(shown(&state.find(asked.caller()?, OUTPUTS, asked.name("output"))?.document()))
+pub(super) async fn show_output(request: ApiRequest) -> ApiResult {
+    let state = request.state();
+    Ok(ok(&state.find(request.caller()?, OUTPUTS, request.name("output"))?.document()))
 }
 
 /// The versions of `filter[workspace][name]` in `filter[organization][name]`, newest first.
-pub(super) async fn list(asked: Asked) -> Answer {
-    let filter = |name: &str| asked.query(&format!("filter[{name}][name]")).unwrap_or_default();
-    let state = asked.state();
-    let organization = state.find(asked.caller()?, "organizations", filter("organization"))?;
+pub(super) async fn list(request: ApiRequest) -> ApiResult {
+    let filter = |name: &str| request.query(&format!("filter[{name}][name]")).unwrap_or_default();
+    let state = request.state();
+    let organization = state.find(request.caller()?, "organizations", filter("organization"))?;
     let workspace =
-        state.store.named("workspaces", &organization.id, filter("workspace")).ok_or_else(Refusal::not_found)?;
+        state.store.named("workspaces", &organization.id, filter("workspace")).ok_or_else(ApiError::not_found)?;
     let versions: Vec<Value> =
         state.store.list(KIND, &workspace.id).into_iter().rev().map(Resource::document).collect();
-    asked.list(&versions, Paging::Always)
+    request.list(&versions, Paging::Always)
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 
 use super::ids;
-use super::reply::Refusal;
+use super::reply::ApiError;
 
 /// A resource. What is in `hidden` is never shown.
 #[derive(Debug, Clone, Default)]
@@ -63,20 +63,20 @@ pub(super) struct Store {
 }
 
 /// What is kept at most.
-const MOST_RESOURCES: usize = 50_000;
-const MOST_BYTES: usize = 64 * 1024 * 1024;
+const MAX_RESOURCES: usize = 50_000;
+const MAX_BYTES: usize = 64 * 1024 * 1024;
 
 impl Store {
     /// Adds a resource, or puts it in the place of the one with its id.
     ///
     /// # Errors
     /// The emulated platform is full.
-    pub(super) fn put(&mut self, mut resource: Resource) -> Result<(), Refusal> {
+    pub(super) fn put(&mut self, mut resource: Resource) -> Result<(), ApiError> {
         let before = self.resources.get(&resource.id).map(|before| (before.order, before.bytes));
         resource.bytes = resource.weigh();
         let bytes = self.bytes + resource.bytes - before.map_or(0, |(_, bytes)| bytes);
-        if bytes > MOST_BYTES || (before.is_none() && self.resources.len() >= MOST_RESOURCES) {
-            return Err(Refusal::too_large());
+        if bytes > MAX_BYTES || (before.is_none() && self.resources.len() >= MAX_RESOURCES) {
+            return Err(ApiError::too_large());
         }
         self.bytes = bytes;
         resource.order = before.map_or(self.next, |(order, _)| order);
@@ -90,8 +90,8 @@ impl Store {
     }
 
     /// The resource with this id, where it is of this kind.
-    pub(super) fn find(&self, kind: &str, id: &str) -> Result<&Resource, Refusal> {
-        self.resources.get(id).filter(|resource| resource.kind == kind).ok_or_else(Refusal::not_found)
+    pub(super) fn find(&self, kind: &str, id: &str) -> Result<&Resource, ApiError> {
+        self.resources.get(id).filter(|resource| resource.kind == kind).ok_or_else(ApiError::not_found)
     }
 
     /// Those of a kind that belong to `parent`, oldest first.

@@ -8,150 +8,156 @@ use time::format_description::well_known::Rfc3339;
 
 use super::ids;
 use super::page::Paging;
-use super::reply::{Answer, Refusal, made, nothing, shown};
-use super::request::{Asked, required, text};
+use super::reply::{ApiError, ApiResult, created, no_content, ok};
+use super::request::{ApiRequest, required, text};
 use super::state::State;
-use super::tokens::{Kind, Token, Wish};
+use super::tokens::{PlatformTokenKind, Token, TokenRequest};
 
 /// Whether a caller may make, see and end tokens of an owner. Users are the one kind that only the user may.
-fn may_manage(state: &State, caller: &Token, kind: Kind, owner: &str) -> bool {
+fn may_manage(state: &State, caller: &Token, kind: PlatformTokenKind, owner: &str) -> bool {
     match kind {
-        Kind::User => caller.kind == Kind::User && caller.owner == owner,
+        PlatformTokenKind::User => caller.kind == PlatformTokenKind::User && caller.owner == owner,
         _ => state.may_see(caller, owner),
     }
 }
 
 /// The owner in the path, if the caller may manage its tokens.
-fn owner(asked: &Asked, state: &State, kind: Kind) -> Result<String, Refusal> {
-    let (held, name) = match kind {
-        Kind::User => ("users", "user"),
-        Kind::Team | Kind::TeamLegacy => ("teams", "entry"),
-        Kind::Organization | Kind::AuditTrails => ("organizations", "organization"),
-        Kind::AgentPool => ("agent-pools", "entry"),
+fn owner(request: &ApiRequest, state: &State, kind: PlatformTokenKind) -> Result<String, ApiError> {
+    let (emulator, name) = match kind {
+        PlatformTokenKind::User => ("users", "user"),
+        PlatformTokenKind::Team | PlatformTokenKind::TeamLegacy => ("teams", "entry"),
+        PlatformTokenKind::Organization | PlatformTokenKind::AuditTrails => ("organizations", "organization"),
+        PlatformTokenKind::AgentPool => ("agent-pools", "entry"),
     };
-    let id = asked.name(name);
-    state.store.find(held, id)?;
-    if may_manage(state, asked.caller()?, kind, id) { Ok(id.to_owned()) } else { Err(Refusal::not_found()) }
+    let id = request.name(name);
+    state.store.find(emulator, id)?;
+    if may_manage(state, request.caller()?, kind, id) { Ok(id.to_owned()) } else { Err(ApiError::not_found()) }
 }
 
 /// `?token=audit-trails` is another token, which only the hosted product has.
-fn organization_kind(asked: &Asked, state: &State) -> Result<Kind, Refusal> {
-    match asked.query("token") {
-        None => Ok(Kind::Organization),
-        Some("audit-trails") if state.turned.edition.is_hosted() => Ok(Kind::AuditTrails),
-        Some(_) => Err(Refusal::not_found()),
+fn organization_kind(request: &ApiRequest, state: &State) -> Result<PlatformTokenKind, ApiError> {
+    match request.query("token") {
+        None => Ok(PlatformTokenKind::Organization),
+        Some("audit-trails") if state.settings.edition.is_hosted() => Ok(PlatformTokenKind::AuditTrails),
+        Some(_) => Err(ApiError::not_found()),
     }
 }
 
-fn expiry(attributes: &Map<String, Value>) -> Result<Option<SystemTime>, Refusal> {
+fn expiry(attributes: &Map<String, Value>) -> Result<Option<SystemTime>, ApiError> {
     let Some(text) = text(attributes, "expired-at") else { return Ok(None) };
     let time = OffsetDateTime::parse(text, &Rfc3339);
-    time.map(|time| Some(time.into())).map_err(|_| Refusal::invalid("expired-at", "is not a valid date"))
+    time.map(|time| Some(time.into())).map_err(|_| ApiError::invalid("expired-at", "is not a valid date"))
 }
 
-fn make(asked: &Asked, mut state: impl std::ops::DerefMut<Target = State>, kind: Kind) -> Answer {
-    let attributes = asked.attributes()?;
-    let owner = owner(asked, &state, kind)?;
-    let ends = kind != Kind::AgentPool && state.turned.edition.tokens_end();
+fn make(
+    request: &ApiRequest,
+    mut state: impl std::ops::DerefMut<Target = State>,
+    kind: PlatformTokenKind,
+) -> ApiResult {
+    let attributes = request.attributes()?;
+    let owner = owner(request, &state, kind)?;
+    let ends = kind != PlatformTokenKind::AgentPool && state.settings.edition.tokens_end();
     let expires = if ends { expiry(&attributes)? } else { None };
     let description = match kind {
-        Kind::Team | Kind::AgentPool => Some(required(&attributes, "description")?.to_owned()),
-        Kind::User => text(&attributes, "description").map(ToOwned::to_owned),
+        PlatformTokenKind::Team | PlatformTokenKind::AgentPool => {
+            Some(required(&attributes, "description")?.to_owned())
+        }
+        PlatformTokenKind::User => text(&attributes, "description").map(ToOwned::to_owned),
         _ => None,
     };
-    let created_by = asked.caller()?.acts_as();
+    let created_by = request.caller()?.acts_as();
     let secret = ids::token();
-    let wish = Wish { kind, owner, description, expires, created_by };
-    let token = state.tokens.make(wish, &secret, asked.now.wall)?;
+    let token_request = TokenRequest { kind, owner, description, expires, created_by };
+    let token = state.tokens.make(token_request, &secret, request.now.wall)?;
     tracing::info!(event = "dev.platform.token", id = token.id, kind = ?kind, "the emulated platform made a token");
-    Ok(made(&token.document(Some(&secret))))
+    Ok(created(&token.document(Some(&secret))))
 }
 
-fn only<'a>(state: &'a State, kind: Kind, owner: &str) -> Result<&'a Token, Refusal> {
+fn only<'a>(state: &'a State, kind: PlatformTokenKind, owner: &str) -> Result<&'a Token, ApiError> {
     let mut tokens = state.tokens.list(|token| token.kind == kind && token.owner == owner);
-    tokens.pop().ok_or_else(Refusal::not_found)
+    tokens.pop().ok_or_else(ApiError::not_found)
 }
 
-pub(super) async fn make_for_user(asked: Asked) -> Answer {
-    make(&asked, asked.state(), Kind::User)
+pub(super) async fn make_for_user(request: ApiRequest) -> ApiResult {
+    make(&request, request.state(), PlatformTokenKind::User)
 }
 
-pub(super) async fn make_for_team(asked: Asked) -> Answer {
-    make(&asked, asked.state(), Kind::Team)
+pub(super) async fn make_for_team(request: ApiRequest) -> ApiResult {
+    make(&request, request.state(), PlatformTokenKind::Team)
 }
 
-pub(super) async fn make_the_one_of_team(asked: Asked) -> Answer {
-    make(&asked, asked.state(), Kind::TeamLegacy)
+pub(super) async fn make_the_one_of_team(request: ApiRequest) -> ApiResult {
+    make(&request, request.state(), PlatformTokenKind::TeamLegacy)
 }
 
-pub(super) async fn make_for_agent_pool(asked: Asked) -> Answer {
-    make(&asked, asked.state(), Kind::AgentPool)
+pub(super) async fn make_for_agent_pool(request: ApiRequest) -> ApiResult {
+    make(&request, request.state(), PlatformTokenKind::AgentPool)
 }
 
-pub(super) async fn make_for_organization(asked: Asked) -> Answer {
-    let state = asked.state();
-    let kind = organization_kind(&asked, &state)?;
-    make(&asked, state, kind)
+pub(super) async fn make_for_organization(request: ApiRequest) -> ApiResult {
+    let state = request.state();
+    let kind = organization_kind(&request, &state)?;
+    make(&request, state, kind)
 }
 
-pub(super) async fn show_the_one_of_team(asked: Asked) -> Answer {
-    let state = asked.state();
-    let owner = owner(&asked, &state, Kind::TeamLegacy)?;
-    Ok(shown(&only(&state, Kind::TeamLegacy, &owner)?.document(None)))
+pub(super) async fn show_the_one_of_team(request: ApiRequest) -> ApiResult {
+    let state = request.state();
+    let owner = owner(&request, &state, PlatformTokenKind::TeamLegacy)?;
+    Ok(ok(&only(&state, PlatformTokenKind::TeamLegacy, &owner)?.document(None)))
 }
 
-pub(super) async fn show_that_of_organization(asked: Asked) -> Answer {
-    let state = asked.state();
-    let kind = organization_kind(&asked, &state)?;
-    let owner = owner(&asked, &state, kind)?;
-    Ok(shown(&only(&state, kind, &owner)?.document(None)))
+pub(super) async fn show_that_of_organization(request: ApiRequest) -> ApiResult {
+    let state = request.state();
+    let kind = organization_kind(&request, &state)?;
+    let owner = owner(&request, &state, kind)?;
+    Ok(ok(&only(&state, kind, &owner)?.document(None)))
 }
 
-pub(super) async fn end_the_one_of_team(asked: Asked) -> Answer {
-    let mut state = asked.state();
-    let owner = owner(&asked, &state, Kind::TeamLegacy)?;
-    let id = only(&state, Kind::TeamLegacy, &owner)?.id.clone();
+pub(super) async fn end_the_one_of_team(request: ApiRequest) -> ApiResult {
+    let mut state = request.state();
+    let owner = owner(&request, &state, PlatformTokenKind::TeamLegacy)?;
+    let id = only(&state, PlatformTokenKind::TeamLegacy, &owner)?.id.clone();
     state.tokens.revoke(&id);
-    Ok(nothing())
+    Ok(no_content())
 }
 
-pub(super) async fn end_that_of_organization(asked: Asked) -> Answer {
-    let mut state = asked.state();
-    let kind = organization_kind(&asked, &state)?;
-    let owner = owner(&asked, &state, kind)?;
+pub(super) async fn end_that_of_organization(request: ApiRequest) -> ApiResult {
+    let mut state = request.state();
+    let kind = organization_kind(&request, &state)?;
+    let owner = owner(&request, &state, kind)?;
     let id = only(&state, kind, &owner)?.id.clone();
     state.tokens.revoke(&id);
-    Ok(nothing())
+    Ok(no_content())
 }
 
 /// One of the ten lists of 2021-11-17.
-pub(super) async fn list_of_user(asked: Asked) -> Answer {
-    let state = asked.state();
-    let owner = owner(&asked, &state, Kind::User)?;
-    let paging = state.turned.paging;
-    list(&asked, &state.tokens.list(|token| token.kind == Kind::User && token.owner == owner), paging)
+pub(super) async fn list_of_user(request: ApiRequest) -> ApiResult {
+    let state = request.state();
+    let owner = owner(&request, &state, PlatformTokenKind::User)?;
+    let paging = state.settings.paging;
+    list(&request, &state.tokens.list(|token| token.kind == PlatformTokenKind::User && token.owner == owner), paging)
 }
 
-pub(super) async fn list_of_agent_pool(asked: Asked) -> Answer {
-    let state = asked.state();
-    let owner = owner(&asked, &state, Kind::AgentPool)?;
-    let tokens = state.tokens.list(|token| token.kind == Kind::AgentPool && token.owner == owner);
-    list(&asked, &tokens, Paging::Always)
+pub(super) async fn list_of_agent_pool(request: ApiRequest) -> ApiResult {
+    let state = request.state();
+    let owner = owner(&request, &state, PlatformTokenKind::AgentPool)?;
+    let tokens = state.tokens.list(|token| token.kind == PlatformTokenKind::AgentPool && token.owner == owner);
+    list(&request, &tokens, Paging::Always)
 }
 
 /// The entry of 2024-08-14: the tokens of all teams of an organization.
-pub(super) async fn list_of_teams(asked: Asked) -> Answer {
-    let state = asked.state();
-    let organization = asked.organization(&state)?;
+pub(super) async fn list_of_teams(request: ApiRequest) -> ApiResult {
+    let state = request.state();
+    let organization = request.organization(&state)?;
     let name =
         |token: &Token| state.store.get(&token.owner).map(|team| team.text("name").to_owned()).unwrap_or_default();
-    let wanted = asked.query("q").unwrap_or_default();
+    let wanted = request.query("q").unwrap_or_default();
     let mut tokens = state.tokens.list(|token| {
-        matches!(token.kind, Kind::Team | Kind::TeamLegacy)
+        matches!(token.kind, PlatformTokenKind::Team | PlatformTokenKind::TeamLegacy)
             && state.store.organization_of(&token.owner) == Some(&organization)
             && name(token).contains(wanted)
     });
-    let sort = asked.query("sort").unwrap_or_default();
+    let sort = request.query("sort").unwrap_or_default();
     match sort.trim_start_matches('-') {
         "team-name" => tokens.sort_by_key(|token| name(token)),
         "created-by" => tokens.sort_by_key(|token| token.created_by.clone()),
@@ -162,29 +168,29 @@ pub(super) async fn list_of_teams(asked: Asked) -> Answer {
     if sort.starts_with('-') {
         tokens.reverse();
     }
-    list(&asked, &tokens, Paging::Always)
+    list(&request, &tokens, Paging::Always)
 }
 
-fn list(asked: &Asked, tokens: &[&Token], paging: Paging) -> Answer {
+fn list(request: &ApiRequest, tokens: &[&Token], paging: Paging) -> ApiResult {
     let tokens: Vec<Value> = tokens.iter().map(|token| token.document(None)).collect();
-    asked.list(&tokens, paging)
+    request.list(&tokens, paging)
 }
 
-fn any<'a>(asked: &Asked, state: &'a State) -> Result<&'a Token, Refusal> {
-    let token = state.tokens.get(asked.name("token")).ok_or_else(Refusal::not_found)?;
-    let may = may_manage(state, asked.caller()?, token.kind, &token.owner);
-    if may { Ok(token) } else { Err(Refusal::not_found()) }
+fn any<'a>(request: &ApiRequest, state: &'a State) -> Result<&'a Token, ApiError> {
+    let token = state.tokens.get(request.name("token")).ok_or_else(ApiError::not_found)?;
+    let may = may_manage(state, request.caller()?, token.kind, &token.owner);
+    if may { Ok(token) } else { Err(ApiError::not_found()) }
 }
 
-pub(super) async fn show(asked: Asked) -> Answer {
-    let state = asked.state();
-    Ok(shown(&any(&asked, &state)?.document(None)))
+pub(super) async fn show(request: ApiRequest) -> ApiResult {
+    let state = request.state();
+    Ok(ok(&any(&request, &state)?.document(None)))
 }
 
-pub(super) async fn end(asked: Asked) -> Answer {
-    let mut state = asked.state();
-    let id = any(&asked, &state)?.id.clone();
+pub(super) async fn end(request: ApiRequest) -> ApiResult {
+    let mut state = request.state();
+    let id = any(&request, &state)?.id.clone();
     state.tokens.revoke(&id);
     tracing::info!(event = "dev.platform.revoked", id, "the emulated platform ended a token");
-    Ok(nothing())
+    Ok(no_content())
 }

@@ -6,11 +6,11 @@ use std::time::SystemTime;
 use serde_json::{Value, json};
 
 use super::ids;
-use super::reply::Refusal;
+use super::reply::ApiError;
 
 /// What kind of token, which says how many an owner may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum PlatformTokenKind {
     /// A person's. Any number.
     User,
     /// A team's, told apart by description. Any number.
@@ -25,7 +25,7 @@ pub enum Kind {
     AgentPool,
 }
 
-impl Kind {
+impl PlatformTokenKind {
     const fn single(self) -> bool {
         matches!(self, Self::TeamLegacy | Self::Organization | Self::AuditTrails)
     }
@@ -44,7 +44,7 @@ impl Kind {
 #[derive(Debug, Clone)]
 pub(super) struct Token {
     pub(super) id: String,
-    pub(super) kind: Kind,
+    pub(super) kind: PlatformTokenKind,
     /// The id of the user, team, organization or agent pool.
     pub(super) owner: String,
     pub(super) description: Option<String>,
@@ -58,8 +58,8 @@ pub(super) struct Token {
 
 /// What a new token is made of.
 #[derive(Debug)]
-pub(super) struct Wish {
-    pub(super) kind: Kind,
+pub(super) struct TokenRequest {
+    pub(super) kind: PlatformTokenKind,
     pub(super) owner: String,
     pub(super) description: Option<String>,
     pub(super) expires: Option<SystemTime>,
@@ -74,7 +74,7 @@ impl Token {
     /// The user that its bearer acts as: teams and organizations have a service user each.
     pub(super) fn acts_as(&self) -> String {
         match self.kind {
-            Kind::User => self.owner.clone(),
+            PlatformTokenKind::User => self.owner.clone(),
             _ => format!("user-service-{}", self.owner),
         }
     }
@@ -105,21 +105,23 @@ pub(super) struct Tokens {
     next: u64,
 }
 
-const MOST: usize = 20_000;
+const MAX_TOKENS: usize = 20_000;
 
 impl Tokens {
     /// Makes a token with this text; the one in its place, where there is but one, ends.
     ///
     /// # Errors
     /// The team has a token of this description, or there are too many tokens.
-    pub(super) fn make(&mut self, wish: Wish, text: &str, now: SystemTime) -> Result<Token, Refusal> {
-        let Wish { kind, owner, description, expires, created_by } = wish;
+    pub(super) fn make(&mut self, request: TokenRequest, text: &str, now: SystemTime) -> Result<Token, ApiError> {
+        let TokenRequest { kind, owner, description, expires, created_by } = request;
         let of_owner = |token: &&Token| token.kind == kind && token.owner == owner;
-        if kind == Kind::Team && self.by_id.values().filter(of_owner).any(|token| token.description == description) {
-            return Err(Refusal::invalid("description", "Description has already been taken"));
+        if kind == PlatformTokenKind::Team
+            && self.by_id.values().filter(of_owner).any(|token| token.description == description)
+        {
+            return Err(ApiError::invalid("description", "Description has already been taken"));
         }
-        if self.by_id.len() >= MOST {
-            return Err(Refusal::too_large());
+        if self.by_id.len() >= MAX_TOKENS {
+            return Err(ApiError::too_large());
         }
         if kind.single() {
             let before: Vec<String> = self.by_id.values().filter(of_owner).map(|token| token.id.clone()).collect();
@@ -189,24 +191,30 @@ mod tests {
     #[test]
     fn kinds_with_one_place_end_the_one_before() {
         let now = SystemTime::UNIX_EPOCH + Duration::from_hours(500_000);
-        let check = |kind: Kind, both: bool| {
+        let check = |kind: PlatformTokenKind, both: bool| {
             let mut tokens = Tokens::default();
             let mut make = |text: &str| {
                 let description = Some(text.to_owned());
-                let wish = Wish { kind, owner: "x".to_owned(), description, expires: None, created_by: "u".to_owned() };
-                tokens.make(wish, text, now).unwrap().id
+                let request = TokenRequest {
+                    kind,
+                    owner: "x".to_owned(),
+                    description,
+                    expires: None,
+                    created_by: "u".to_owned(),
+                };
+                tokens.make(request, text, now).unwrap().id
             };
             assert_ne!(make("one"), make("two"));
             assert_eq!(tokens.present(b"one", now).is_some(), both, "{kind:?}");
             assert!(tokens.present(b"two", now).is_some(), "{kind:?}");
         };
         for (kind, both) in [
-            (Kind::User, true),
-            (Kind::Team, true),
-            (Kind::AgentPool, true),
-            (Kind::TeamLegacy, false),
-            (Kind::Organization, false),
-            (Kind::AuditTrails, false),
+            (PlatformTokenKind::User, true),
+            (PlatformTokenKind::Team, true),
+            (PlatformTokenKind::AgentPool, true),
+            (PlatformTokenKind::TeamLegacy, false),
+            (PlatformTokenKind::Organization, false),
+            (PlatformTokenKind::AuditTrails, false),
         ] {
             check(kind, both);
         }
@@ -217,9 +225,14 @@ mod tests {
         let now = SystemTime::UNIX_EPOCH + Duration::from_hours(500_000);
         let mut tokens = Tokens::default();
         let expires = Some(now + Duration::from_secs(10));
-        let wish =
-            Wish { kind: Kind::User, owner: "u".to_owned(), description: None, expires, created_by: "u".to_owned() };
-        tokens.make(wish, "text", now).unwrap();
+        let request = TokenRequest {
+            kind: PlatformTokenKind::User,
+            owner: "u".to_owned(),
+            description: None,
+            expires,
+            created_by: "u".to_owned(),
+        };
+        tokens.make(request, "text", now).unwrap();
         assert!(tokens.present(b"text", now + Duration::from_secs(9)).is_some());
         assert!(tokens.present(b"text", now + Duration::from_secs(10)).is_none());
         assert!(tokens.present(b"other", now).is_none());

@@ -4,31 +4,31 @@ use serde_json::{Map, Value, json};
 
 use super::ids;
 use super::page::Paging;
-use super::reply::{Answer, Refusal, made, nothing, shown};
-use super::request::{Asked, required, text};
+use super::reply::{ApiError, ApiResult, created, no_content, ok};
+use super::request::{ApiRequest, required, text};
 use super::state::State;
 use super::store::Resource;
 use super::tags;
 
 /// A workspace by its id or by the organization and name in the path.
-pub(super) fn find(asked: &Asked, state: &State) -> Result<Resource, Refusal> {
-    if asked.name("organization").is_empty() {
-        return state.find(asked.caller()?, "workspaces", asked.name("parent")).cloned();
+pub(super) fn find(request: &ApiRequest, state: &State) -> Result<Resource, ApiError> {
+    if request.name("organization").is_empty() {
+        return state.find(request.caller()?, "workspaces", request.name("parent")).cloned();
     }
-    let organization = asked.organization(state)?;
-    let found = state.store.named("workspaces", &organization, asked.name("name"));
-    found.cloned().ok_or_else(Refusal::not_found)
+    let organization = request.organization(state)?;
+    let found = state.store.named("workspaces", &organization, request.name("name"));
+    found.cloned().ok_or_else(ApiError::not_found)
 }
 
 /// The organization's workspaces, cut by the platform's search and tag parameters.
-pub(super) async fn list(asked: Asked) -> Answer {
-    let state = asked.state();
-    let organization = asked.organization(&state)?;
+pub(super) async fn list(request: ApiRequest) -> ApiResult {
+    let state = request.state();
+    let organization = request.organization(&state)?;
     let tags = |name: &str| -> Vec<&str> {
-        asked.query(name).map(|tags| tags.split(',').filter(|tag| !tag.is_empty()).collect()).unwrap_or_default()
+        request.query(name).map(|tags| tags.split(',').filter(|tag| !tag.is_empty()).collect()).unwrap_or_default()
     };
     let (with, without) = (tags("search[tags]"), tags("search[exclude-tags]"));
-    let name = asked.query("search[name]").unwrap_or_default();
+    let name = request.query("search[name]").unwrap_or_default();
     let has = |workspace: &Resource, tag: &&str| tags::names(workspace).iter().any(|name| name == tag);
     let mut all: Vec<&Resource> = state
         .store
@@ -39,32 +39,32 @@ pub(super) async fn list(asked: Asked) -> Answer {
         .filter(|workspace| !without.iter().any(|tag| has(workspace, tag)))
         .collect();
     // The entry of 2023-03-30.
-    match asked.query("sort") {
+    match request.query("sort") {
         Some("-name") => all.sort_by(|left, right| right.text("name").cmp(left.text("name"))),
         _ => all.sort_by(|left, right| left.text("name").cmp(right.text("name"))),
     }
     let all: Vec<Value> = all.into_iter().map(Resource::document).collect();
-    asked.list(&all, Paging::Always)
+    request.list(&all, Paging::Always)
 }
 
-pub(super) async fn create(asked: Asked) -> Answer {
-    let attributes = asked.attributes()?;
+pub(super) async fn create(request: ApiRequest) -> ApiResult {
+    let attributes = request.attributes()?;
     let name = required(&attributes, "name")?;
     if !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte)) {
-        return Err(Refusal::invalid("name", "can only include letters, numbers, -, and _"));
+        return Err(ApiError::invalid("name", "can only include letters, numbers, -, and _"));
     }
-    let mut state = asked.state();
-    let organization = asked.organization(&state)?;
+    let mut state = request.state();
+    let organization = request.organization(&state)?;
     if state.store.named("workspaces", &organization, name).is_some() {
-        return Err(Refusal::invalid("name", "Name has already been taken"));
+        return Err(ApiError::invalid("name", "Name has already been taken"));
     }
-    let mut workspace = new(&organization, &ids::timestamp(asked.now.wall));
+    let mut workspace = new(&organization, &ids::timestamp(request.now.wall));
     take(&mut workspace, attributes);
-    let sent = asked.sent()?;
+    let sent = request.sent()?;
     if let Some(tags) = sent.pointer("/data/relationships/tags/data").and_then(Value::as_array) {
         tags::change(&mut workspace, tags, true);
     }
-    let answer = made(&workspace.document());
+    let answer = created(&workspace.document());
     state.store.put(workspace)?;
     Ok(answer)
 }
@@ -120,78 +120,78 @@ fn take(workspace: &mut Resource, mut attributes: Map<String, Value>) {
     workspace.attributes.extend(attributes);
 }
 
-pub(super) async fn show(asked: Asked) -> Answer {
-    let state = asked.state();
-    Ok(shown(&find(&asked, &state)?.document()))
+pub(super) async fn show(request: ApiRequest) -> ApiResult {
+    let state = request.state();
+    Ok(ok(&find(&request, &state)?.document()))
 }
 
-pub(super) async fn update(asked: Asked) -> Answer {
-    let attributes = asked.attributes()?;
-    let mut state = asked.state();
-    let mut workspace = find(&asked, &state)?;
+pub(super) async fn update(request: ApiRequest) -> ApiResult {
+    let attributes = request.attributes()?;
+    let mut state = request.state();
+    let mut workspace = find(&request, &state)?;
     let named = text(&attributes, "name").and_then(|name| state.store.named("workspaces", &workspace.parent, name));
     if named.is_some_and(|named| named.id != workspace.id) {
-        return Err(Refusal::invalid("name", "Name has already been taken"));
+        return Err(ApiError::invalid("name", "Name has already been taken"));
     }
     take(&mut workspace, attributes);
-    workspace.set("updated-at", ids::timestamp(asked.now.wall));
-    let answer = shown(&workspace.document());
+    workspace.set("updated-at", ids::timestamp(request.now.wall));
+    let answer = ok(&workspace.document());
     state.store.put(workspace)?;
     Ok(answer)
 }
 
-pub(super) async fn remove(asked: Asked) -> Answer {
-    let mut state = asked.state();
-    let id = find(&asked, &state)?.id;
+pub(super) async fn remove(request: ApiRequest) -> ApiResult {
+    let mut state = request.state();
+    let id = find(&request, &state)?.id;
     state.remove(&id);
-    Ok(nothing())
+    Ok(no_content())
 }
 
 /// The entries of 2022-10-17 and 2022-12-22: not while there is something that it manages.
-pub(super) async fn safe_delete(asked: Asked) -> Answer {
-    let mut state = asked.state();
-    let workspace = find(&asked, &state)?;
+pub(super) async fn safe_delete(request: ApiRequest) -> ApiResult {
+    let mut state = request.state();
+    let workspace = find(&request, &state)?;
     if workspace.attributes.get("resource-count").and_then(Value::as_u64).unwrap_or_default() > 0 {
-        return Err(Refusal::conflict("Workspace is managing resources and cannot be safely deleted"));
+        return Err(ApiError::conflict("Workspace is managing resources and cannot be safely deleted"));
     }
     state.remove(&workspace.id);
-    Ok(nothing())
+    Ok(no_content())
 }
 
-pub(super) async fn lock(asked: Asked) -> Answer {
-    let mut state = asked.state();
-    let mut workspace = find(&asked, &state)?;
+pub(super) async fn lock(request: ApiRequest) -> ApiResult {
+    let mut state = request.state();
+    let mut workspace = find(&request, &state)?;
     if is_locked(&workspace) {
-        return Err(Refusal::conflict("Unable to lock workspace. The workspace is already locked."));
+        return Err(ApiError::conflict("Unable to lock workspace. The workspace is already locked."));
     }
-    let holder = asked.caller()?.acts_as();
+    let holder = request.caller()?.acts_as();
     workspace.set("locked", true);
     workspace.relate("locked-by", "users", &holder);
-    let answer = shown(&workspace.document());
+    let answer = ok(&workspace.document());
     state.store.put(workspace)?;
     Ok(answer)
 }
 
-pub(super) async fn unlock(asked: Asked) -> Answer {
-    release(&asked, false)
+pub(super) async fn unlock(request: ApiRequest) -> ApiResult {
+    release(&request, false)
 }
 
-pub(super) async fn force_unlock(asked: Asked) -> Answer {
-    release(&asked, true)
+pub(super) async fn force_unlock(request: ApiRequest) -> ApiResult {
+    release(&request, true)
 }
 
-fn release(asked: &Asked, whoever_holds_it: bool) -> Answer {
-    let mut state = asked.state();
-    let mut workspace = find(asked, &state)?;
+fn release(request: &ApiRequest, whoever_holds_it: bool) -> ApiResult {
+    let mut state = request.state();
+    let mut workspace = find(request, &state)?;
     if !is_locked(&workspace) {
-        return Err(Refusal::conflict("Unable to unlock workspace. The workspace is already unlocked."));
+        return Err(ApiError::conflict("Unable to unlock workspace. The workspace is already unlocked."));
     }
-    if !whoever_holds_it && !is_locked_by(&workspace, &asked.caller()?.acts_as()) {
-        return Err(Refusal::conflict("Unable to unlock workspace. The workspace is locked by another user."));
+    if !whoever_holds_it && !is_locked_by(&workspace, &request.caller()?.acts_as()) {
+        return Err(ApiError::conflict("Unable to unlock workspace. The workspace is locked by another user."));
     }
     workspace.set("locked", false);
     workspace.relationships.insert("locked-by".to_owned(), json!({"data": null}));
-    let answer = shown(&workspace.document());
+    let answer = ok(&workspace.document());
     state.store.put(workspace)?;
     Ok(answer)
 }
@@ -206,29 +206,29 @@ pub(super) fn is_locked_by(workspace: &Resource, user: &str) -> bool {
     is_locked(workspace) && holder.and_then(Value::as_str) == Some(user)
 }
 
-pub(super) async fn list_tags(asked: Asked) -> Answer {
-    let state = asked.state();
-    let workspace = find(&asked, &state)?;
+pub(super) async fn list_tags(request: ApiRequest) -> ApiResult {
+    let state = request.state();
+    let workspace = find(&request, &state)?;
     let names = tags::names(&workspace)
         .into_iter()
         .map(|name| json!({"id": format!("tag-{name}"), "type": "tags", "attributes": {"name": name}}));
-    asked.list(&names.collect::<Vec<_>>(), Paging::Always)
+    request.list(&names.collect::<Vec<_>>(), Paging::Always)
 }
 
-pub(super) async fn add_tags(asked: Asked) -> Answer {
-    tag(&asked, true)
+pub(super) async fn add_tags(request: ApiRequest) -> ApiResult {
+    tag(&request, true)
 }
 
-pub(super) async fn remove_tags(asked: Asked) -> Answer {
-    tag(&asked, false)
+pub(super) async fn remove_tags(request: ApiRequest) -> ApiResult {
+    tag(&request, false)
 }
 
-fn tag(asked: &Asked, add: bool) -> Answer {
-    let sent = asked.sent()?;
+fn tag(request: &ApiRequest, add: bool) -> ApiResult {
+    let sent = request.sent()?;
     let named = sent.get("data").and_then(Value::as_array).cloned().unwrap_or_default();
-    let mut state = asked.state();
-    let mut workspace = find(asked, &state)?;
+    let mut state = request.state();
+    let mut workspace = find(request, &state)?;
     tags::change(&mut workspace, &named, add);
     state.store.put(workspace)?;
-    Ok(nothing())
+    Ok(no_content())
 }

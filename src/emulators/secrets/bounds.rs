@@ -24,7 +24,7 @@ pub struct Bounds {
 
 /// What a login says beside its proof.
 #[derive(Debug)]
-pub(super) struct Fields<'a> {
+pub(super) struct LoginFields<'a> {
     pub(super) subscription_id: &'a str,
     pub(super) resource_group_name: &'a str,
     pub(super) vm_name: &'a str,
@@ -32,8 +32,8 @@ pub(super) struct Fields<'a> {
     pub(super) resource_id: &'a str,
 }
 
-impl<'a> Fields<'a> {
-    pub(super) fn of(body: &'a Value) -> Self {
+impl<'a> LoginFields<'a> {
+    pub(super) fn from_body(body: &'a Value) -> Self {
         let text = |name: &str| body.get(name).and_then(Value::as_str).unwrap_or_default();
         Self {
             subscription_id: text("subscription_id"),
@@ -73,7 +73,7 @@ impl<'a> Fields<'a> {
 
 impl Bounds {
     /// Lets in, or gives the text of the refusal (HTTP 500).
-    pub(super) fn admit(&self, claims: &Claims, fields: &Fields<'_>) -> Result<(), String> {
+    pub(super) fn admit(&self, claims: &Claims, fields: &LoginFields<'_>) -> Result<(), String> {
         let open = |list: &[String]| list.is_empty() || list.iter().any(|entry| entry == "*");
         if open(&self.service_principal_ids) && open(&self.group_ids) {
             return Err("expected specific bound_group_ids or bound_service_principal_ids; \
@@ -97,13 +97,13 @@ impl Bounds {
         if machines_bound { self.admit_machine(claims, fields) } else { Ok(()) }
     }
 
-    fn admit_machine(&self, claims: &Claims, fields: &Fields<'_>) -> Result<(), String> {
+    fn admit_machine(&self, claims: &Claims, fields: &LoginFields<'_>) -> Result<(), String> {
         if fields.subscription_id.is_empty() || fields.resource_group_name.is_empty() {
             return Err("subscription_id and resource_group_name are required".to_owned());
         }
-        let named = Named::of(claims, fields)?;
-        named.check_group(fields)?;
-        named.check_subscription(fields)?;
+        let resources = ClaimedResources::find(claims, fields)?;
+        resources.check_group(fields)?;
+        resources.check_subscription(fields)?;
         if !allows(&self.subscription_ids, fields.subscription_id) {
             return Err("subscription not authorized".to_owned());
         }
@@ -114,7 +114,7 @@ impl Bounds {
             return Ok(());
         }
         match fields.vmss_name {
-            "" if named.is_in_scale_set() => Err("scale set requires the vmss_name field to be set".to_owned()),
+            "" if resources.is_in_scale_set() => Err("scale set requires the vmss_name field to be set".to_owned()),
             "" => Err("bound scale set defined but this vm isn't in a scale set".to_owned()),
             name if allows(&self.scale_sets, name) => Ok(()),
             _ => Err("scale set not authorized".to_owned()),
@@ -123,33 +123,33 @@ impl Bounds {
 }
 
 /// The resources that a proof's claims name, in lower case as the cloud compares them.
-struct Named {
+struct ClaimedResources {
     ids: Vec<String>,
 }
 
-impl Named {
+impl ClaimedResources {
     /// Finds the machine or resource that the fields speak of among the claims.
-    fn of(claims: &Claims, fields: &Fields<'_>) -> Result<Self, String> {
+    fn find(claims: &Claims, fields: &LoginFields<'_>) -> Result<Self, String> {
         let ids = ["xms_az_rid", "xms_mirid"].map(|name| claim(claims, name).to_lowercase());
-        let named = Self { ids: ids.into_iter().filter(|id| !id.is_empty()).collect() };
+        let resources = Self { ids: ids.into_iter().filter(|id| !id.is_empty()).collect() };
         if fields.vmss_name.is_empty() && fields.vm_name.is_empty() {
-            return named.resource(claims, fields);
+            return resources.resource(claims, fields);
         }
-        if named.ids.is_empty() {
+        if resources.ids.is_empty() {
             return Err("xms_az_rid and xms_mirid claims are missing from token".to_owned());
         }
         if fields.vmss_name.is_empty() {
             let vm = fields.vm_name;
-            return if named.holds(&format!("/virtualmachines/{vm}")) {
-                Ok(named)
+            return if resources.contains(&format!("/virtualmachines/{vm}")) {
+                Ok(resources)
             } else {
                 Err(mismatch("vm_name", vm))
             };
         }
         let vmss = fields.vmss_name;
-        let flexible = named.holds(&format!("/virtualmachines/{vmss}_"));
-        if flexible || named.holds(&format!("/virtualmachinescalesets/{vmss}")) {
-            Ok(named)
+        let flexible = resources.contains(&format!("/virtualmachines/{vmss}_"));
+        if flexible || resources.contains(&format!("/virtualmachinescalesets/{vmss}")) {
+            Ok(resources)
         } else {
             let mismatch = mismatch("vmss_name", vmss);
             Err(format!(
@@ -158,7 +158,7 @@ impl Named {
         }
     }
 
-    fn resource(self, claims: &Claims, fields: &Fields<'_>) -> Result<Self, String> {
+    fn resource(self, claims: &Claims, fields: &LoginFields<'_>) -> Result<Self, String> {
         if fields.resource_id.is_empty() {
             return Err(if claim(claims, "appid").is_empty() {
                 "one of vm_name, vmss_name, resource_id, or an appid JWT claim must be provided".to_owned()
@@ -180,16 +180,16 @@ impl Named {
         }
     }
 
-    fn check_group(&self, fields: &Fields<'_>) -> Result<(), String> {
+    fn check_group(&self, fields: &LoginFields<'_>) -> Result<(), String> {
         let group = fields.resource_group_name;
-        let named = self.holds(&format!("/resourcegroups/{group}"));
-        if named { Ok(()) } else { Err(mismatch("resource_group_name", group)) }
+        let resources = self.contains(&format!("/resourcegroups/{group}"));
+        if resources { Ok(()) } else { Err(mismatch("resource_group_name", group)) }
     }
 
-    fn check_subscription(&self, fields: &Fields<'_>) -> Result<(), String> {
-        let named = self.holds(&format!("/subscriptions/{}/", fields.subscription_id));
+    fn check_subscription(&self, fields: &LoginFields<'_>) -> Result<(), String> {
+        let resources = self.contains(&format!("/subscriptions/{}/", fields.subscription_id));
         // The real server looks for the machine in the subscription that the login names.
-        if named {
+        if resources {
             Ok(())
         } else {
             Err("unable to retrieve virtual machine metadata: GET (emulated)\nRESPONSE 404: 404 Not Found\n\
@@ -199,10 +199,10 @@ impl Named {
     }
 
     fn is_in_scale_set(&self) -> bool {
-        self.holds("/virtualmachinescalesets/")
+        self.contains("/virtualmachinescalesets/")
     }
 
-    fn holds(&self, part: &str) -> bool {
+    fn contains(&self, part: &str) -> bool {
         let part = part.to_lowercase();
         self.ids.iter().any(|id| id.contains(&part))
     }

@@ -6,13 +6,13 @@ use std::time::{Duration, SystemTime};
 
 use tokio::sync::watch;
 
-use super::leases::{Leases, Lent};
+use super::leases::{LeasedCredential, Leases};
 use super::tokens::Tokens;
 use crate::clock::ClockReading;
 
 /// Makes the server fail, and counts what it is asked. Clones turn the same dials.
 #[derive(Debug, Clone, Default)]
-pub struct Dials(Arc<Inner>);
+pub struct SecretsFaultInjector(Arc<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
@@ -26,13 +26,13 @@ struct Inner {
 
 #[derive(Debug, Default)]
 struct State {
-    next: BTreeMap<Operation, VecDeque<Canned>>,
-    always: BTreeMap<Operation, Canned>,
+    next: BTreeMap<Operation, VecDeque<CannedResponse>>,
+    always: BTreeMap<Operation, CannedResponse>,
     garbage: bool,
     /// Answers dead tokens as OpenBao does.
     openbao: bool,
     skew_seconds: i64,
-    counts: Counts,
+    counts: OperationCounts,
     tokens: Tokens,
     leases: Leases,
 }
@@ -108,7 +108,7 @@ impl Operation {
 
 /// An answer given in place of the real one.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Canned {
+pub struct CannedResponse {
     /// Its status.
     pub status: u16,
     /// Its body, as it stands.
@@ -117,7 +117,7 @@ pub struct Canned {
     pub retry_after: Option<String>,
 }
 
-impl Canned {
+impl CannedResponse {
     /// An answer with this status and body.
     pub fn new(status: u16, body: impl Into<String>) -> Self {
         Self { status, body: body.into(), retry_after: None }
@@ -138,11 +138,11 @@ impl Canned {
 
 /// How often each operation was asked for, answered or not. What came while the server was away is not known.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counts([u64; Operation::ALL.len()]);
+pub struct OperationCounts([u64; Operation::ALL.len()]);
 
-impl Counts {
+impl OperationCounts {
     /// How often one operation was asked for.
-    pub const fn of(&self, operation: Operation) -> u64 {
+    pub const fn get(&self, operation: Operation) -> u64 {
         self.0[operation as usize]
     }
 
@@ -152,26 +152,26 @@ impl Counts {
     }
 }
 
-impl Dials {
+impl SecretsFaultInjector {
     /// The next `count` logins are answered with HTTP 500.
     pub fn fail_next_login(&self, count: u32) {
         for _ in 0..count {
-            self.answer_next(Operation::Login, Canned::error(500, "internal error"));
+            self.answer_next(Operation::Login, CannedResponse::error(500, "internal error"));
         }
     }
 
     /// The next login is answered with this.
     pub fn answer_next_login(&self, status: u16, body: impl Into<String>) {
-        self.answer_next(Operation::Login, Canned::new(status, body));
+        self.answer_next(Operation::Login, CannedResponse::new(status, body));
     }
 
     /// The next call of `operation` that nothing is in line for yet is answered with this.
-    pub fn answer_next(&self, operation: Operation, answer: Canned) {
+    pub fn answer_next(&self, operation: Operation, answer: CannedResponse) {
         self.state().next.entry(operation).or_default().push_back(answer);
     }
 
     /// Every call of `operation` is answered with this, until told otherwise.
-    pub fn answer_always(&self, operation: Operation, answer: Option<Canned>) {
+    pub fn answer_always(&self, operation: Operation, answer: Option<CannedResponse>) {
         match answer {
             Some(answer) => self.state().always.insert(operation, answer),
             None => self.state().always.remove(&operation),
@@ -180,12 +180,12 @@ impl Dials {
 
     /// Whether renewals are refused with HTTP 403, as by a policy.
     pub fn refuse_renewals(&self, refuse: bool) {
-        self.answer_always(Operation::Renew, refuse.then(|| Canned::error(403, PERMISSION_DENIED)));
+        self.answer_always(Operation::Renew, refuse.then(|| CannedResponse::error(403, PERMISSION_DENIED)));
     }
 
     /// Whether look-ups are refused with HTTP 403, as by a policy.
     pub fn refuse_lookups(&self, refuse: bool) {
-        self.answer_always(Operation::Lookup, refuse.then(|| Canned::error(403, PERMISSION_DENIED)));
+        self.answer_always(Operation::Lookup, refuse.then(|| CannedResponse::error(403, PERMISSION_DENIED)));
     }
 
     /// Stops listening and drops every connection; returns when a new connection is refused.
@@ -229,7 +229,7 @@ impl Dials {
     }
 
     /// What was asked so far.
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> OperationCounts {
         self.state().counts
     }
 
@@ -244,12 +244,12 @@ impl Dials {
     }
 
     /// How many credentials were lent so far, those included that ended.
-    pub fn lent(&self) -> u64 {
+    pub fn leases_issued(&self) -> u64 {
         self.state().leases.ever()
     }
 
     /// Counts a call, and gives what is to be answered in place of the real answer.
-    pub(super) fn asked(&self, operation: Operation) -> Option<Canned> {
+    pub(super) fn record_call(&self, operation: Operation) -> Option<CannedResponse> {
         let mut state = self.state();
         state.counts.0[operation as usize] += 1;
         let next = state.next.get_mut(&operation).and_then(VecDeque::pop_front);
@@ -266,7 +266,7 @@ impl Dials {
     }
 
     /// The wall clock as the server says that it is.
-    pub(super) fn skewed(&self, wall: SystemTime) -> SystemTime {
+    pub(super) fn apply_skew(&self, wall: SystemTime) -> SystemTime {
         let seconds = self.state().skew_seconds;
         let shift = Duration::from_secs(seconds.unsigned_abs());
         if seconds < 0 { wall.checked_sub(shift) } else { wall.checked_add(shift) }.unwrap_or(wall)
@@ -281,22 +281,22 @@ impl Dials {
     }
 
     /// Leases whose time, or whose token's, is over: their credentials.
-    pub(super) fn swept(&self, now: ClockReading) -> Vec<Lent> {
+    pub(super) fn sweep_leases(&self, now: ClockReading) -> Vec<LeasedCredential> {
         let State { tokens, leases, .. } = &mut *self.state();
         leases.sweep(now, |owner| tokens.lives(owner, now))
     }
 
     /// Returns when requests are to be answered.
-    pub(super) async fn released(&self) {
+    pub(super) async fn wait_until_released(&self) {
         // Its sender is in our hands, so the wait ends only when the dial is turned.
         let _ = self.0.hang.subscribe().wait_for(|hang| !hang).await;
     }
 
-    pub(super) fn away_wanted(&self) -> watch::Receiver<bool> {
+    pub(super) fn subscribe_away(&self) -> watch::Receiver<bool> {
         self.0.away.subscribe()
     }
 
-    pub(super) fn is_away(&self, away: bool) {
+    pub(super) fn set_is_away(&self, away: bool) {
         self.0.is_away.send_replace(away);
     }
 

@@ -9,22 +9,22 @@ use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
 use serde_json::Value;
 
-use super::faults::{Dials, PERMISSION_DENIED};
+use super::faults::{PERMISSION_DENIED, SecretsFaultInjector};
 use super::kv::{self, Stores};
 use super::pki::Authority;
 use super::reply::{Answer, Reply, canned, date, envelope, garbage, good, refusal};
-use super::route::{Asked, Engine, Route, Verb, query, seconds};
+use super::route::{Engine, RequestKind, Route, Verb, query, seconds};
 use super::terraform;
 use super::token_api::{self, Caller};
 use super::verify::Verifier;
-use super::{Options, StartError, Verification, policies, system};
+use super::{SecretsOptions, SecretsStartError, Verification, policies, system};
 use crate::clock::ClockReading;
 
 /// What answers.
 #[derive(Debug)]
-pub(super) struct Wire {
-    options: Options,
-    dials: Dials,
+pub(super) struct RequestHandler {
+    options: SecretsOptions,
+    faults: SecretsFaultInjector,
     stores: Stores,
     /// `None` lets anyone in.
     verifier: Option<Verifier>,
@@ -32,8 +32,8 @@ pub(super) struct Wire {
     pub(super) engine: terraform::Engine,
 }
 
-impl Wire {
-    pub(super) fn new(options: Options, dials: Dials) -> Result<Self, StartError> {
+impl RequestHandler {
+    pub(super) fn new(options: SecretsOptions, faults: SecretsFaultInjector) -> Result<Self, SecretsStartError> {
         let verifier = match &options.verification {
             Verification::Anyone => None,
             Verification::Cloud { discovery, ca_file, audience } => {
@@ -42,16 +42,16 @@ impl Wire {
         };
         let engine = terraform::Engine::new(&options.terraform)?;
         let stores = Stores::with_examples(options.clock.now());
-        let authority = Authority::new().ok_or(StartError::Authority)?;
-        Ok(Self { options, dials, stores, verifier, authority, engine })
+        let authority = Authority::new().ok_or(SecretsStartError::Authority)?;
+        Ok(Self { options, faults, stores, verifier, authority, engine })
     }
 
-    pub(super) const fn options(&self) -> &Options {
+    pub(super) const fn options(&self) -> &SecretsOptions {
         &self.options
     }
 
-    pub(super) const fn dials(&self) -> &Dials {
-        &self.dials
+    pub(super) const fn faults(&self) -> &SecretsFaultInjector {
+        &self.faults
     }
 
     pub(super) const fn verifier(&self) -> Option<&Verifier> {
@@ -59,37 +59,37 @@ impl Wire {
     }
 
     pub(super) async fn answer(&self, request: Request<Incoming>) -> Reply {
-        let mut reply = self.answer_undated(request).await;
-        date(&mut reply, self.dials.skewed(self.options.clock.now().wall));
+        let mut reply = self.dispatch(request).await;
+        date(&mut reply, self.faults.apply_skew(self.options.clock.now().wall));
         reply
     }
 
-    async fn answer_undated(&self, request: Request<Incoming>) -> Reply {
+    async fn dispatch(&self, request: Request<Incoming>) -> Reply {
         let (head, body) = request.into_parts();
         let Ok(body) = Limited::new(body, MOST_BODY).collect().await else {
             return refusal(StatusCode::PAYLOAD_TOO_LARGE, "http: request body too large").reply();
         };
-        let route = Route::of(&head);
-        let operation = route.as_ref().and_then(|route| route.asked.operation());
-        let instead = operation.and_then(|operation| self.dials.asked(operation));
-        self.dials.released().await;
-        if self.dials.is_garbage() {
+        let route = Route::parse(&head);
+        let operation = route.as_ref().and_then(|route| route.kind.operation());
+        let replacement = operation.and_then(|operation| self.faults.record_call(operation));
+        self.faults.wait_until_released().await;
+        if self.faults.is_garbage() {
             return garbage();
         }
-        if let Some(instead) = instead {
-            return canned(instead);
+        if let Some(replacement) = replacement {
+            return canned(replacement);
         }
         let now = self.options.clock.now();
-        for lent in self.dials.swept(now) {
-            self.take_back(&lent).await;
+        for lent in self.faults.sweep_leases(now) {
+            self.revoke_credential(&lent).await;
         }
         match route {
-            Some(route) => self.real(&route, &head, &body.to_bytes(), now).await.reply(),
+            Some(route) => self.handle(&route, &head, &body.to_bytes(), now).await.reply(),
             None => no_route(head.uri.path()).reply(),
         }
     }
 
-    async fn real(&self, route: &Route<'_>, head: &Parts, body: &Bytes, now: ClockReading) -> Answer {
+    async fn handle(&self, route: &Route<'_>, head: &Parts, body: &Bytes, now: ClockReading) -> Answer {
         let body = match body.as_ref() {
             b"" => Value::Null,
             body => match serde_json::from_slice(body) {
@@ -97,13 +97,13 @@ impl Wire {
                 Err(_) => return refusal(StatusCode::BAD_REQUEST, "error parsing JSON"),
             },
         };
-        let answer = match route.asked {
-            Asked::Health => system::health(&route.path, now),
-            Asked::Login => self.login(&route.path, namespace(head), &body, now).await,
-            Asked::Unwrap => return self.unwrap(head, &body, now),
-            Asked::LookupWrapped => {
+        let answer = match route.kind {
+            RequestKind::Health => system::health(&route.path, now),
+            RequestKind::Login => self.login(&route.path, namespace(head), &body, now).await,
+            RequestKind::Unwrap => return self.unwrap(head, &body, now),
+            RequestKind::LookupWrapped => {
                 let secret = wrapping_token(head, &body);
-                match self.dials.with_tokens(|tokens| tokens.look_up_wrapped(secret, now)) {
+                match self.faults.with_tokens(|tokens| tokens.look_up_wrapped(secret, now)) {
                     Some(known) => good("data", known),
                     None => refusal(StatusCode::BAD_REQUEST, NO_WRAPPING_TOKEN),
                 }
@@ -118,7 +118,7 @@ impl Wire {
         match (wrap_ttl(head), answer) {
             (Err(()), _) => refusal(StatusCode::BAD_REQUEST, "error parsing X-Vault-Wrap-TTL header"),
             (Ok(Some(ttl)), Answer::Json(StatusCode::OK, answer)) => {
-                let info = self.dials.with_tokens(|tokens| tokens.wrap(answer, ttl, path, now));
+                let info = self.faults.with_tokens(|tokens| tokens.wrap(answer, ttl, path, now));
                 Answer::Json(StatusCode::OK, envelope("", "wrap_info", info))
             }
             (_, answer) => answer,
@@ -127,7 +127,7 @@ impl Wire {
 
     fn unwrap(&self, head: &Parts, body: &Value, now: ClockReading) -> Answer {
         let secret = wrapping_token(head, body);
-        match self.dials.with_tokens(|tokens| tokens.unwrap(secret, now)) {
+        match self.faults.with_tokens(|tokens| tokens.unwrap(secret, now)) {
             Some(answer) => Answer::Json(StatusCode::OK, answer),
             None => refusal(StatusCode::BAD_REQUEST, NO_WRAPPING_TOKEN),
         }
@@ -137,31 +137,31 @@ impl Wire {
     async fn with_token(&self, route: &Route<'_>, head: &Parts, body: Value, now: ClockReading) -> Answer {
         let secret = sent_token(head).unwrap_or_default();
         let namespace = namespace(head);
-        let Some(token) = self.dials.with_tokens(|tokens| tokens.use_once(secret, namespace, now)) else {
-            return refusal(StatusCode::FORBIDDEN, self.dials.dead_token());
+        let Some(token) = self.faults.with_tokens(|tokens| tokens.use_once(secret, namespace, now)) else {
+            return refusal(StatusCode::FORBIDDEN, self.faults.dead_token());
         };
         let names = &token.role().policies;
         if !policies::allow(&self.options.policies, names, &route.path) {
             return refusal(StatusCode::FORBIDDEN, PERMISSION_DENIED);
         }
-        match route.asked {
-            Asked::Token(call) => {
+        match route.kind {
+            RequestKind::Token(call) => {
                 let caller = Caller { secret, token: &token, namespace };
                 let path = route.below("auth/token");
-                self.dials.with_tokens(|tokens| token_api::answer(tokens, call, path, &caller, &body, now))
+                self.faults.with_tokens(|tokens| token_api::answer(tokens, call, path, &caller, &body, now))
             }
-            Asked::Lease(call) => self.lease(call, route, &body, now).await,
-            Asked::System if route.path == "sys/capabilities-self" => {
+            RequestKind::Lease(call) => self.lease(call, route, &body, now).await,
+            RequestKind::System if route.path == "sys/capabilities-self" => {
                 system::capabilities(&body, &self.options.policies, names)
             }
-            Asked::System if route.verb == Verb::Read => system::mounts(&route.path),
-            Asked::Wrap if wrap_ttl(head) == Ok(None) => {
+            RequestKind::System if route.verb == Verb::Read => system::mounts(&route.path),
+            RequestKind::Wrap if wrap_ttl(head) == Ok(None) => {
                 refusal(StatusCode::BAD_REQUEST, "endpoint requires response wrapping to be used")
             }
-            Asked::Wrap => good("data", body),
-            Asked::Engine(engine) => match engine {
+            RequestKind::Wrap => good("data", body),
+            RequestKind::Engine(engine) => match engine {
                 Engine::Terraform => self.platform_token(route, secret, now).await,
-                Engine::Database => self.login_of_a_database(route, secret, now),
+                Engine::Database => self.database_credential(route, secret, now),
                 Engine::Pki => self.authority.answer(route.verb, route.below("pki"), &body, now.wall),
                 Engine::Versioned | Engine::Plain => {
                     let version = query(head, "version").and_then(|version| version.parse().ok()).unwrap_or(0);

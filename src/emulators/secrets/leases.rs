@@ -17,7 +17,7 @@ pub(super) struct Leases {
 
 /// What is to be taken back when a lease ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Lent {
+pub(super) enum LeasedCredential {
     /// A token of the provisioning platform, by its id there.
     PlatformToken(String),
     /// What nobody but this server knows.
@@ -33,14 +33,14 @@ pub(super) struct Lease {
     renewed: Option<ClockReading>,
     ttl: Duration,
     ends: ClockReading,
-    most: ClockReading,
+    max_end: ClockReading,
     renewable: bool,
-    lent: Lent,
+    lent: LeasedCredential,
 }
 
 /// How long a role lends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Terms {
+pub struct LeaseTerms {
     /// From a read or a renewal on.
     pub ttl: Duration,
     /// From the read on, whatever is renewed.
@@ -51,7 +51,14 @@ pub struct Terms {
 
 impl Leases {
     /// Lends a credential; gives the lease's id.
-    pub(super) fn lend(&mut self, path: &str, owner: &str, terms: Terms, lent: Lent, now: ClockReading) -> String {
+    pub(super) fn issue_lease(
+        &mut self,
+        path: &str,
+        owner: &str,
+        terms: LeaseTerms,
+        lent: LeasedCredential,
+        now: ClockReading,
+    ) -> String {
         let id = format!("{path}/{}", random_text());
         let ttl = terms.ttl.min(terms.max_ttl);
         let lease = Lease {
@@ -60,7 +67,7 @@ impl Leases {
             renewed: None,
             ttl,
             ends: now + ttl,
-            most: now + terms.max_ttl,
+            max_end: now + terms.max_ttl,
             renewable: terms.renewable,
             lent,
         };
@@ -82,7 +89,7 @@ impl Leases {
             return Err("lease is not renewable");
         }
         let wanted = increment.filter(|increment| !increment.is_zero()).unwrap_or(lease.ttl);
-        let ttl = wanted.min(now.until(lease.most));
+        let ttl = wanted.min(now.until(lease.max_end));
         lease.ends = now + ttl;
         lease.renewed = Some(now);
         Ok(ttl)
@@ -109,17 +116,17 @@ impl Leases {
     }
 
     /// Ends a lease; gives what it lent.
-    pub(super) fn revoke(&mut self, id: &str) -> Option<Lent> {
+    pub(super) fn revoke(&mut self, id: &str) -> Option<LeasedCredential> {
         self.leases.remove(id).map(|lease| lease.lent)
     }
 
     /// Ends all leases whose id starts so; gives what they lent.
-    pub(super) fn revoke_below(&mut self, prefix: &str) -> Vec<Lent> {
+    pub(super) fn revoke_below(&mut self, prefix: &str) -> Vec<LeasedCredential> {
         self.end(|id, _| id.starts_with(prefix))
     }
 
     /// Ends those whose time is over, and those whose owner `lives` no more; gives what they lent.
-    pub(super) fn sweep(&mut self, now: ClockReading, lives: impl Fn(&str) -> bool) -> Vec<Lent> {
+    pub(super) fn sweep(&mut self, now: ClockReading, lives: impl Fn(&str) -> bool) -> Vec<LeasedCredential> {
         self.end(|_, lease| now.until(lease.ends).is_zero() || !lives(&lease.owner))
     }
 
@@ -131,7 +138,7 @@ impl Leases {
         self.ever
     }
 
-    fn end(&mut self, over: impl Fn(&str, &Lease) -> bool) -> Vec<Lent> {
+    fn end(&mut self, over: impl Fn(&str, &Lease) -> bool) -> Vec<LeasedCredential> {
         let ended: Vec<_> =
             self.leases.iter().filter(|(id, lease)| over(id, lease)).map(|(id, _)| id.clone()).collect();
         ended.iter().filter_map(|id| self.revoke(id)).collect()

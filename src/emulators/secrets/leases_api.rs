@@ -3,16 +3,16 @@
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use super::faults::Dials;
-use super::handler::Wire;
-use super::leases::{Lent, Terms};
+use super::faults::SecretsFaultInjector;
+use super::handler::RequestHandler;
+use super::leases::{LeaseTerms, LeasedCredential};
 use super::reply::{Answer, empty, good, leased, refusal};
 use super::route::{LeaseCall, Route, Verb, seconds};
 use super::terraform::Credential;
 use super::tokens::random_text;
 use crate::clock::ClockReading;
 
-impl Wire {
+impl RequestHandler {
     /// Answers a call about leases.
     pub(super) async fn lease(&self, call: LeaseCall, route: &Route<'_>, body: &Value, now: ClockReading) -> Answer {
         // The id is in the body, or at the end of the path.
@@ -23,29 +23,29 @@ impl Wire {
         let id = body.get("lease_id").and_then(Value::as_str).unwrap_or(below);
         match call {
             LeaseCall::Lookup if route.verb == Verb::List => {
-                let keys = self.dials().with_leases(|leases| leases.list(below));
+                let keys = self.faults().with_leases(|leases| leases.list(below));
                 if keys.is_empty() { empty() } else { good("data", json!({ "keys": keys })) }
             }
-            LeaseCall::Lookup => match self.dials().with_leases(|leases| leases.look_up(id, now)) {
+            LeaseCall::Lookup => match self.faults().with_leases(|leases| leases.look_up(id, now)) {
                 Some(known) => good("data", known),
                 None => refusal(StatusCode::BAD_REQUEST, "invalid lease"),
             },
             LeaseCall::Renew => {
                 let increment = body.get("increment").and_then(seconds);
-                match self.dials().with_leases(|leases| leases.renew(id, increment, now)) {
+                match self.faults().with_leases(|leases| leases.renew(id, increment, now)) {
                     Ok(ttl) => leased(id, ttl, true, Value::Null),
                     Err(why) => refusal(StatusCode::BAD_REQUEST, why),
                 }
             }
             LeaseCall::Revoke => {
-                if let Some(lent) = self.dials().with_leases(|leases| leases.revoke(id)) {
-                    self.take_back(&lent).await;
+                if let Some(lent) = self.faults().with_leases(|leases| leases.revoke(id)) {
+                    self.revoke_credential(&lent).await;
                 }
                 Answer::Nothing
             }
             LeaseCall::RevokePrefix => {
-                for lent in self.dials().with_leases(|leases| leases.revoke_below(below)) {
-                    self.take_back(&lent).await;
+                for lent in self.faults().with_leases(|leases| leases.revoke_below(below)) {
+                    self.revoke_credential(&lent).await;
                 }
                 Answer::Nothing
             }
@@ -53,24 +53,24 @@ impl Wire {
     }
 
     /// Ends what a lease lent.
-    pub(super) async fn take_back(&self, lent: &Lent) {
+    pub(super) async fn revoke_credential(&self, lent: &LeasedCredential) {
         match lent {
-            Lent::PlatformToken(id) => self.engine.end(id).await,
-            Lent::Nothing => {}
+            LeasedCredential::PlatformToken(id) => self.engine.end(id).await,
+            LeasedCredential::Nothing => {}
         }
     }
 
     /// Answers a request below `terraform/`. `owner` is the token of the request.
     pub(super) async fn platform_token(&self, route: &Route<'_>, owner: &str, now: ClockReading) -> Answer {
-        let (asked, name) = route.below("terraform").split_once('/').unwrap_or_default();
-        if !matches!(asked, "creds" | "rotate-role") {
+        let (kind, name) = route.below("terraform").split_once('/').unwrap_or_default();
+        if !matches!(kind, "creds" | "rotate-role") {
             return refusal(StatusCode::NOT_FOUND, "no handler for route");
         }
         let Some(role) = self.engine.role(name) else {
             return refusal(StatusCode::BAD_REQUEST, &format!("unknown role {name:?}"));
         };
         let read = matches!(route.verb, Verb::Read | Verb::Write);
-        let (made, terms) = match (asked, role) {
+        let (made, terms) = match (kind, role) {
             ("rotate-role", Credential::TeamLegacy) if route.verb == Verb::Write => {
                 return match self.engine.rotate(name).await {
                     Ok(_) => Answer::Nothing,
@@ -90,12 +90,20 @@ impl Wire {
         let credential = json!({ "token": made.token, "token_id": made.id, "role": name });
         match terms {
             None => good("data", credential),
-            Some(terms) => lend(self.dials(), &route.path, owner, terms, Lent::PlatformToken(made.id), credential, now),
+            Some(terms) => issue_lease(
+                self.faults(),
+                &route.path,
+                owner,
+                terms,
+                LeasedCredential::PlatformToken(made.id),
+                credential,
+                now,
+            ),
         }
     }
 
     /// Answers a request below `database/`: a name and a password that open nothing.
-    pub(super) fn login_of_a_database(&self, route: &Route<'_>, owner: &str, now: ClockReading) -> Answer {
+    pub(super) fn database_credential(&self, route: &Route<'_>, owner: &str, now: ClockReading) -> Answer {
         let Some(name) = route.below("database").strip_prefix("creds/").filter(|_| route.verb == Verb::Read) else {
             return refusal(StatusCode::NOT_FOUND, "no handler for route");
         };
@@ -103,19 +111,19 @@ impl Wire {
             return refusal(StatusCode::BAD_REQUEST, &format!("unknown role: {name}"));
         };
         let credential = json!({ "username": format!("v-{name}-{}", random_text()), "password": random_text() });
-        lend(self.dials(), &route.path, owner, *terms, Lent::Nothing, credential, now)
+        issue_lease(self.faults(), &route.path, owner, *terms, LeasedCredential::Nothing, credential, now)
     }
 }
 
-fn lend(
-    dials: &Dials,
+fn issue_lease(
+    faults: &SecretsFaultInjector,
     path: &str,
     owner: &str,
-    terms: Terms,
-    lent: Lent,
+    terms: LeaseTerms,
+    lent: LeasedCredential,
     credential: Value,
     now: ClockReading,
 ) -> Answer {
-    let id = dials.with_leases(|leases| leases.lend(path, owner, terms, lent, now));
+    let id = faults.with_leases(|leases| leases.issue_lease(path, owner, terms, lent, now));
     leased(&id, terms.ttl.min(terms.max_ttl), terms.renewable, credential)
 }

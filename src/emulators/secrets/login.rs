@@ -7,14 +7,14 @@ use secrecy::SecretString;
 use serde_json::Value;
 
 use super::Role;
-use super::bounds::Fields;
-use super::handler::Wire;
+use super::bounds::LoginFields;
+use super::handler::RequestHandler;
 use super::reply::{Answer, envelope, refusal};
 use super::tokens::{Origin, random_text};
 use crate::clock::ClockReading;
 use crate::secret;
 
-impl Wire {
+impl RequestHandler {
     /// Answers a login at `path`, such as `auth/azure/login`.
     pub(super) async fn login(&self, path: &str, namespace: &str, body: &Value, now: ClockReading) -> Answer {
         let mount = path.strip_prefix("auth/").and_then(|rest| rest.strip_suffix("/login")).unwrap_or_default();
@@ -32,7 +32,7 @@ impl Wire {
         };
         let origin =
             Origin { namespace: namespace.to_owned(), path: path.to_owned(), display_name: mount.to_owned(), metadata };
-        let auth = self.dials().with_tokens(|tokens| tokens.issue(role, origin, None, now));
+        let auth = self.faults().with_tokens(|tokens| tokens.issue(role, origin, None, now));
         tracing::info!(event = "dev.secrets.login", role = name, "the emulated secrets server gave a token");
         Answer::Json(StatusCode::OK, envelope(&random_text(), "auth", auth))
     }
@@ -45,14 +45,14 @@ impl Wire {
         let name = text("role").ok_or_else(|| missing("role is required"))?;
         let role = self.options().roles.get(&name.to_lowercase());
         let role = role.ok_or_else(|| missing(&format!("invalid role name {name:?}")))?;
-        let fields = Fields::of(body);
+        let fields = LoginFields::from_body(body);
         if let Some(text) = fields.malformed() {
             return Err(missing(&text));
         }
         let mut metadata = fields.metadata();
         metadata.insert("role".to_owned(), name.to_owned());
         if let Some(verifier) = self.verifier() {
-            let verified = verifier.verify(jwt, self.dials().skewed(now.wall)).await;
+            let verified = verifier.verify(jwt, self.faults().apply_skew(now.wall)).await;
             match verified.and_then(|claims| role.bounds.admit(&claims, &fields).map(|()| claims)) {
                 Ok(claims) => {
                     let app = claims.get("appid").and_then(Value::as_str).unwrap_or_default();

@@ -38,17 +38,17 @@ use crate::emulators::control_listener;
 use crate::http::client::BuildError;
 use crate::tasks::TaskGroup;
 
-pub use crate::emulators::control_listener::{BindError, DialsDoor};
+pub use crate::emulators::control_listener::{BindError, FaultListener};
 pub use bounds::Bounds;
-pub use faults::{Canned, Counts, Dials, Operation};
-pub use leases::Terms;
+pub use faults::{CannedResponse, Operation, OperationCounts, SecretsFaultInjector};
+pub use leases::LeaseTerms;
 pub use login::LoginMethod;
 pub use policies::Policies;
 pub use tokens::TokenType;
 
 /// What an emulated secrets server is made from.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct SecretsOptions {
     /// Where it listens; port 0 takes a free one.
     pub address: SocketAddr,
     /// TLS, where it is to be spoken.
@@ -66,14 +66,14 @@ pub struct Options {
     /// What the policies of tokens allow, for those that are not to allow everything.
     pub policies: Policies,
     /// Credentials of the provisioning platform.
-    pub terraform: terraform::Options,
+    pub terraform: terraform::TerraformEngineOptions,
     /// The roles of `database/creds/ROLE`, which gives names and passwords.
-    pub database: BTreeMap<String, Terms>,
+    pub database: BTreeMap<String, LeaseTerms>,
     /// The dials over HTTP; `None` leaves them to the process.
-    pub dials: Option<DialsDoor>,
+    pub faults: Option<FaultListener>,
 }
 
-impl Options {
+impl SecretsOptions {
     /// A server on a free loopback port that lets anyone in as `role`, for tests of what comes after a login.
     pub fn for_anyone(clock: Clock, role: &str, settings: Role) -> Self {
         Self {
@@ -85,9 +85,9 @@ impl Options {
             verification: Verification::Anyone,
             roles: BTreeMap::from([(role.to_owned(), settings)]),
             policies: Policies::new(),
-            terraform: terraform::Options::default(),
+            terraform: terraform::TerraformEngineOptions::default(),
             database: BTreeMap::new(),
-            dials: None,
+            faults: None,
         }
     }
 }
@@ -146,8 +146,8 @@ impl Default for Role {
 #[derive(Debug, Clone)]
 pub struct Secrets {
     url: String,
-    dials_url: Option<String>,
-    dials: Dials,
+    faults_url: Option<String>,
+    faults: SecretsFaultInjector,
     clock: Clock,
 }
 
@@ -156,23 +156,23 @@ impl Secrets {
     ///
     /// # Errors
     /// An address cannot be had or is open to other machines, or the CA file cannot be used.
-    pub fn start(options: Options, tasks: &mut TaskGroup) -> Result<Self, StartError> {
-        let (listener, address) = control_listener::bind_here(options.address)?;
+    pub fn start(options: SecretsOptions, tasks: &mut TaskGroup) -> Result<Self, SecretsStartError> {
+        let (listener, address) = control_listener::bind_loopback(options.address)?;
         let url = format!("{}://{address}", if options.tls.is_some() { "https" } else { "http" });
         let stop = tasks.stop_token();
-        let dials = Dials::default();
-        let mut dials_url = None;
-        if let Some(door) = options.dials.clone() {
-            let (listener, address) = control_listener::bind_here(door.address)?;
-            dials_url = Some(format!("http://{address}/dials"));
-            let routes = faults_api::routes(dials.clone(), door.key);
+        let faults = SecretsFaultInjector::default();
+        let mut faults_url = None;
+        if let Some(door) = options.faults.clone() {
+            let (listener, address) = control_listener::bind_loopback(door.address)?;
+            faults_url = Some(format!("http://{address}/dials"));
+            let routes = faults_api::routes(faults.clone(), door.key);
             tasks
                 .start("dials of the emulated secrets server", control_listener::serve(listener, routes, stop.clone()));
         }
         let (tls, clock) = (options.tls.clone(), options.clock.clone());
-        let wire = Arc::new(handler::Wire::new(options, dials.clone())?);
-        tasks.start("emulated secrets server", serve::serve(listener, address, tls, wire, stop));
-        Ok(Self { url, dials_url, dials, clock })
+        let handler = Arc::new(handler::RequestHandler::new(options, faults.clone())?);
+        tasks.start("emulated secrets server", serve::serve(listener, address, tls, handler, stop));
+        Ok(Self { url, faults_url, faults, clock })
     }
 
     /// Its URL, without a slash at the end.
@@ -181,27 +181,27 @@ impl Secrets {
     }
 
     /// Where the dials are over HTTP, if they are.
-    pub fn dials_url(&self) -> Option<&str> {
-        self.dials_url.as_deref()
+    pub fn faults_url(&self) -> Option<&str> {
+        self.faults_url.as_deref()
     }
 
     /// A new token that nobody logged in for.
     pub fn token(&self, role: &Role) -> SecretString {
         let origin = tokens::Origin { path: "auth/token/create".to_owned(), ..tokens::Origin::default() };
         let now = self.clock.now();
-        let auth = self.dials.with_tokens(|tokens| tokens.issue(role, origin, None, now));
+        let auth = self.faults.with_tokens(|tokens| tokens.issue(role, origin, None, now));
         auth["client_token"].as_str().unwrap_or_default().into()
     }
 
     /// What makes it fail, and counts what it is asked.
-    pub const fn dials(&self) -> &Dials {
-        &self.dials
+    pub const fn faults(&self) -> &SecretsFaultInjector {
+        &self.faults
     }
 }
 
 /// Why the emulated secrets server did not start.
 #[derive(Debug, thiserror::Error)]
-pub enum StartError {
+pub enum SecretsStartError {
     /// An address cannot be had.
     #[error(transparent)]
     Bind(#[from] BindError),

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc2822;
 
-use super::faults::Canned;
+use super::faults::CannedResponse;
 use super::tokens::random_text;
 
 /// An answer as it goes out.
@@ -103,7 +103,7 @@ pub(super) fn garbage() -> Reply {
 }
 
 /// An answer that a dial was set to.
-pub(super) fn canned(canned: Canned) -> Reply {
+pub(super) fn canned(canned: CannedResponse) -> Reply {
     let status = StatusCode::from_u16(canned.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut reply = whole(status, "application/json", canned.body);
     if let Some(value) = canned.retry_after.and_then(|value| HeaderValue::from_str(&value).ok()) {

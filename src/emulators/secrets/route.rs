@@ -15,7 +15,7 @@ pub(super) struct Route<'a> {
     pub(super) verb: Verb,
     /// Below `/v1/`, without escapes and without slashes around it.
     pub(super) path: Cow<'a, str>,
-    pub(super) asked: Asked,
+    pub(super) kind: RequestKind,
 }
 
 /// What is to be done.
@@ -30,7 +30,7 @@ pub(super) enum Verb {
 
 /// Which part of the server answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Asked {
+pub(super) enum RequestKind {
     /// `sys/health`, `sys/seal-status`, `sys/init`: needs no token, and is not counted.
     Health,
     /// `auth/MOUNT/login`.
@@ -102,7 +102,7 @@ impl Engine {
     }
 }
 
-impl Asked {
+impl RequestKind {
     /// As what it is counted, and by which dial it fails.
     pub(super) const fn operation(self) -> Option<Operation> {
         Some(match self {
@@ -126,7 +126,7 @@ impl Asked {
 
 impl<'a> Route<'a> {
     /// `None` for what this server has nothing at.
-    pub(super) fn of(head: &'a Parts) -> Option<Self> {
+    pub(super) fn parse(head: &'a Parts) -> Option<Self> {
         let path = head.uri.path().strip_prefix("/v1/")?.trim_matches('/');
         let path = percent_encoding::percent_decode_str(path).decode_utf8().ok()?;
         // As Go reads a truth; hvac sends `True`.
@@ -141,8 +141,8 @@ impl<'a> Route<'a> {
             _ if head.method.as_str() == "LIST" => Verb::List,
             _ => return None,
         };
-        let asked = asked(verb, &path)?;
-        Some(Self { verb, path, asked })
+        let kind = classify(verb, &path)?;
+        Some(Self { verb, path, kind })
     }
 
     /// What follows the mount of an engine, or a word of the system.
@@ -157,34 +157,34 @@ pub(super) fn query<'a>(head: &'a Parts, name: &str) -> Option<Cow<'a, str>> {
     pairs.into_iter().find(|(key, _)| key == name).map(|(_, value)| value)
 }
 
-fn asked(verb: Verb, path: &str) -> Option<Asked> {
+fn classify(verb: Verb, path: &str) -> Option<RequestKind> {
     let (first, rest) = path.split_once('/').unwrap_or((path, ""));
     match (first, verb) {
         ("sys", _) => system(verb, rest),
         ("auth", _) => match (rest.strip_prefix("token/"), verb) {
-            (Some(call), _) => token(verb, call).map(Asked::Token),
-            (None, Verb::Write) if rest.ends_with("/login") => Some(Asked::Login),
+            (Some(call), _) => token(verb, call).map(RequestKind::Token),
+            (None, Verb::Write) if rest.ends_with("/login") => Some(RequestKind::Login),
             _ => None,
         },
-        _ => Engine::ALL.into_iter().find(|engine| engine.mount() == first).map(Asked::Engine),
+        _ => Engine::ALL.into_iter().find(|engine| engine.mount() == first).map(RequestKind::Engine),
     }
 }
 
-fn system(verb: Verb, rest: &str) -> Option<Asked> {
+fn system(verb: Verb, rest: &str) -> Option<RequestKind> {
     let starts = |start: &str| rest == start || rest.strip_prefix(start).is_some_and(|more| more.starts_with('/'));
     Some(match (rest, verb) {
-        ("health" | "seal-status" | "init", Verb::Read) => Asked::Health,
-        ("wrapping/unwrap", Verb::Write) => Asked::Unwrap,
-        ("wrapping/lookup", Verb::Write | Verb::Read) => Asked::LookupWrapped,
-        ("wrapping/wrap", Verb::Write) => Asked::Wrap,
-        ("mounts" | "capabilities-self", _) => Asked::System,
-        _ if starts("internal/ui/mounts") && verb == Verb::Read => Asked::System,
-        ("leases/lookup", Verb::Write) => Asked::Lease(LeaseCall::Lookup),
-        _ if starts("leases/lookup") && verb == Verb::List => Asked::Lease(LeaseCall::Lookup),
+        ("health" | "seal-status" | "init", Verb::Read) => RequestKind::Health,
+        ("wrapping/unwrap", Verb::Write) => RequestKind::Unwrap,
+        ("wrapping/lookup", Verb::Write | Verb::Read) => RequestKind::LookupWrapped,
+        ("wrapping/wrap", Verb::Write) => RequestKind::Wrap,
+        ("mounts" | "capabilities-self", _) => RequestKind::System,
+        _ if starts("internal/ui/mounts") && verb == Verb::Read => RequestKind::System,
+        ("leases/lookup", Verb::Write) => RequestKind::Lease(LeaseCall::Lookup),
+        _ if starts("leases/lookup") && verb == Verb::List => RequestKind::Lease(LeaseCall::Lookup),
         _ if verb != Verb::Write => return None,
-        _ if starts("leases/renew") || starts("renew") => Asked::Lease(LeaseCall::Renew),
-        _ if starts("leases/revoke-prefix") || starts("revoke-prefix") => Asked::Lease(LeaseCall::RevokePrefix),
-        _ if starts("leases/revoke") || starts("revoke") => Asked::Lease(LeaseCall::Revoke),
+        _ if starts("leases/renew") || starts("renew") => RequestKind::Lease(LeaseCall::Renew),
+        _ if starts("leases/revoke-prefix") || starts("revoke-prefix") => RequestKind::Lease(LeaseCall::RevokePrefix),
+        _ if starts("leases/revoke") || starts("revoke") => RequestKind::Lease(LeaseCall::Revoke),
         _ => return None,
     })
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use super::handler::Wire;
+use super::handler::RequestHandler;
 use crate::http::server::{Endpoint, Listener, ListenerLimits};
 
 /// Serves until `stop`, with the absences that the dials ask for.
@@ -14,25 +14,25 @@ pub(super) async fn serve(
     first: Listener,
     address: SocketAddr,
     tls: Option<Arc<rustls::ServerConfig>>,
-    wire: Arc<Wire>,
+    handler: Arc<RequestHandler>,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
-    let mut away = wire.dials().away_wanted();
+    let mut away = handler.faults().subscribe_away();
     let mut listener = Some(first);
     loop {
         if let Some(listener) = listener.take() {
             let absent = stop.child_token();
             let service = {
-                let wire = Arc::clone(&wire);
+                let handler = Arc::clone(&handler);
                 move |_peer, request| {
-                    let wire = Arc::clone(&wire);
-                    async move { wire.answer(request).await }
+                    let handler = Arc::clone(&handler);
+                    async move { handler.answer(request).await }
                 }
             };
             // An emulated failure breaks calls off: nothing is drained.
             let limits =
                 ListenerLimits { drain: Duration::ZERO, tls: tls.clone().map(Into::into), ..ListenerLimits::default() };
-            wire.dials().is_away(false);
+            handler.faults().set_is_away(false);
             let serving = listener.serve(service, limits, absent.clone());
             let watching = async {
                 let _ = away.wait_for(|away| *away).await;
@@ -43,7 +43,7 @@ pub(super) async fn serve(
                 () = serving => {}
                 () = watching => {}
             }
-            wire.dials().is_away(true);
+            handler.faults().set_is_away(true);
         }
         tokio::select! {
             () = stop.cancelled() => return Ok(()),

@@ -12,13 +12,13 @@ use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Value, json};
 use url::Url;
 
-use super::leases::Terms;
+use super::leases::LeaseTerms;
 use super::tokens::random_text;
 use crate::http::client::{self, BuildError};
 
 /// What the engine gives.
 #[derive(Debug, Clone, Default)]
-pub struct Options {
+pub struct TerraformEngineOptions {
     /// Its roles, by name.
     pub roles: BTreeMap<String, Credential>,
     /// Where tokens are made.
@@ -29,7 +29,7 @@ pub struct Options {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Credential {
     /// A token of its own for each read, ended with its lease.
-    Team(Terms),
+    Team(LeaseTerms),
     /// The one token of the team: the same for all who read, until the role is rotated.
     TeamLegacy,
 }
@@ -62,7 +62,7 @@ pub(super) struct Made {
 }
 
 impl Engine {
-    pub(super) fn new(options: &Options) -> Result<Self, BuildError> {
+    pub(super) fn new(options: &TerraformEngineOptions) -> Result<Self, BuildError> {
         let platform = match &options.platform {
             None => None,
             Some(platform) => {
@@ -129,7 +129,7 @@ impl Engine {
         let Some((platform, client)) = &self.platform else { return };
         let request = client.request(Method::DELETE, &format!("api/v2/authentication-tokens/{id}"));
         if let Err(error) = client.send(request.bearer_auth(platform.token.expose_secret())).await {
-            tracing::warn!(event = "dev.secrets.left", %error, "a token was left at the platform");
+            tracing::warn!(event = "dev.secrets.cleanup_failed", %error, "a token was left at the platform");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What is said of a call by its JSON:API body.
+//! Rules about the JSON:API body of a call.
 
 use std::sync::LazyLock;
 
@@ -10,10 +10,10 @@ use super::{ApiCall, Finding, MAX_BODY};
 use crate::gateway::api_changelog::{Change, ChangeSubject, Changelog, GatewayAction, PathTemplate, Route};
 use crate::gateway::availability::ServerInfo;
 
-/// The longest name of a project, in characters.
+/// Maximum length of a project's name, in characters.
 const MAX_NAME_LENGTH: usize = 40;
 
-/// A change that says something of bodies.
+/// A change with a rule about bodies.
 #[derive(Debug)]
 struct Rule {
     change: &'static Change,
@@ -23,15 +23,15 @@ struct Rule {
 
 #[derive(Debug)]
 enum Check {
-    /// An attribute is no longer to be used; this one is.
+    /// The attribute is deprecated; names the alternative.
     Deprecated(&'static str),
-    /// A name may be too long.
+    /// The name may be too long.
     Name,
-    /// An attribute without default may be left out.
+    /// An attribute without default may be missing.
     EnforcementLevel,
-    /// An attribute needs the change.
+    /// The attribute needs the change.
     Attribute,
-    /// A module may be for the public registry, which the endpoint's path does not say.
+    /// The module may be for the public registry, which the path does not show.
     PublicModule(PathTemplate),
 }
 
@@ -57,13 +57,13 @@ static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
     Changelog::get().changes().filter_map(rule).collect()
 });
 
-/// Whether something may be said of the call's body. `path` is below the base path.
+/// Returns true if a rule may apply to the call's body. `path` is below the base path.
 pub(super) fn may_have_findings(call: ApiCall<'_>, path: &str) -> bool {
     matches!(*call.method, Method::POST | Method::PATCH | Method::PUT)
         && RULES.iter().any(|rule| rule.matches(call, path))
 }
 
-/// What is said of the call's body.
+/// Evaluates the rules about the call's body.
 pub(super) fn findings(call: ApiCall<'_>, path: &str, body: &[u8], server: &ServerInfo) -> Vec<Finding> {
     let rules: Vec<&Rule> = RULES.iter().filter(|rule| rule.matches(call, path)).collect();
     if rules.is_empty() || body.len() > MAX_BODY {
@@ -123,13 +123,13 @@ impl Rule {
         }
     }
 
-    /// The attribute of the body that the change is about.
+    /// Returns the attribute of the body that the change is about.
     fn find_attribute<'a>(&self, attributes: &'a Map<String, Value>) -> Option<&'a str> {
         attributes.keys().map(String::as_str).find(|key| names_match(self.change, key))
     }
 }
 
-/// A name in the spelling of the platform.
+/// Converts a name to the platform's spelling.
 fn normalize(name: &str) -> String {
     name.replace('_', "-")
 }
@@ -143,7 +143,7 @@ fn documented_name(change: &Change, name: &str) -> String {
     change.spellings().find(|known| normalize(known) == normalize(name)).unwrap_or_default()
 }
 
-/// Where an attribute stands. Its name is one that the history knows.
+/// Returns the JSON pointer of an attribute; its name is one of the history.
 fn pointer(name: &str) -> String {
     format!("/data/attributes/{name}")
 }

@@ -1,4 +1,4 @@
-//! What is said of a call by its method, path and query.
+//! Rules about method, path and query of a call.
 
 use std::sync::LazyLock;
 
@@ -8,7 +8,7 @@ use super::{ApiCall, Finding};
 use crate::gateway::api_changelog::{Change, ChangeSubject, Changelog, Edition, GatewayAction, Route};
 use crate::gateway::availability::{Availability, Product, ServerInfo};
 
-/// A change that says something of calls.
+/// A change with a rule about calls.
 #[derive(Debug)]
 struct Rule {
     change: &'static Change,
@@ -22,7 +22,7 @@ enum Check {
     FeatureAvailable,
     /// Safe delete is a `POST`.
     SafeDelete,
-    /// The list is not whole without this filter.
+    /// The list is incomplete without this filter.
     TimeframeFilter,
 }
 
@@ -41,22 +41,22 @@ static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
     rules
 });
 
-/// Whether a change is marked for some servers alone, and a call to its endpoints shows that it is needed.
+/// Returns true if a change is marked for some servers only, and a call to its endpoints needs it.
 fn requires_feature(change: &Change) -> bool {
     change.gateway.action == GatewayAction::FeatureCheck
         && is_restricted(change)
         && matches!(change.subject, ChangeSubject::Endpoint | ChangeSubject::Relationship)
 }
 
-/// Whether a row is marked for some servers alone.
+/// Returns true if a row is marked for some servers only.
 pub(super) fn is_restricted(change: &Change) -> bool {
     change.changelog.edition != Edition::All || change.changelog.release.is_some()
 }
 
-/// What is said of a call. `path` is below the base path.
+/// Evaluates the rules about a call. `path` is below the base path.
 pub(super) fn findings(call: ApiCall<'_>, path: &str, server: &ServerInfo) -> Vec<Finding> {
     let mut findings: Vec<Finding> = RULES.iter().filter_map(|rule| rule.evaluate(call, path, server)).collect();
-    // A change may have several endpoints that take one call.
+    // Several endpoints of a change may match one call.
     findings.dedup_by_key(|finding| &finding.change.id);
     findings
 }
@@ -65,7 +65,8 @@ impl Rule {
     fn evaluate(&self, call: ApiCall<'_>, path: &str, server: &ServerInfo) -> Option<Finding> {
         match self.check {
             Check::FeatureAvailable => {
-                // Of most calls, and while the server is not known, nothing is said: that is found out without the path.
+                // Cheap check first: most calls, and all while the server is unknown, end here without matching the
+                // path.
                 if !is_unavailable(self.change, server) || !self.route.matches(call.method, path, call.query) {
                     return None;
                 }
@@ -88,13 +89,13 @@ impl Rule {
     }
 }
 
-/// Whether the server is known to be without a change.
+/// Returns true if the server is known to lack a change.
 fn is_unavailable(change: &Change, server: &ServerInfo) -> bool {
     Availability::for_change(change, server) == Availability::Unavailable
 }
 
-/// What is said of a call that needs a change; nothing, where the server may have it. `pointer` says what of the body
-/// needs it.
+/// Returns a finding if the server lacks the change that a call needs. `pointer` names the part of the body that needs
+/// it.
 pub(super) fn check_available(
     change: &'static Change,
     server: &ServerInfo,

@@ -1,4 +1,4 @@
-//! Deprecated calls, and the calls that replace them.
+//! Deprecated calls and their replacements.
 
 use std::sync::LazyLock;
 
@@ -10,46 +10,46 @@ use super::segment::Segment;
 use super::{ApiCall, BASE_PATH, Finding};
 use crate::gateway::api_changelog::{ApiDate, Change, ChangeKind, ChangeSubject, Changelog, GatewayAction, Route};
 
-/// When a resource became deprecated (RFC 9745).
+/// Response header with the date of deprecation (RFC 9745).
 const DEPRECATION: HeaderName = HeaderName::from_static("deprecation");
 
-/// What would end the address of a link (RFC 8288), or a header.
+/// Characters that would end the URL of a link (RFC 8288), or a header.
 const LINK: AsciiSet = CONTROLS.add(b' ').add(b'<').add(b'>').add(b'"');
 
 /// A deprecated call.
 #[derive(Debug, Clone)]
 pub struct DeprecatedCall {
-    /// The change that says so. Its name is what is counted.
+    /// The change that deprecates it; its id is counted.
     pub change: &'static Change,
-    /// Since when.
+    /// Date of deprecation.
     pub since: ApiDate,
     successor: Successor,
 }
 
-/// The call that replaces one, exactly.
+/// An exact replacement of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Replacement {
-    /// Its method.
+    /// HTTP method.
     pub method: Method,
-    /// Its raw path, from the root. The query stays as it is.
+    /// Raw path, from the root. The query is kept.
     pub path: String,
-    /// Whether the body is left out, and what describes it: the old call's is empty or `{}`.
+    /// True if the body is dropped, with the headers that describe it: the old call's body is empty or `{}`.
     pub drops_body: bool,
 }
 
 #[derive(Debug, Clone)]
 enum Successor {
-    /// By this call.
+    /// This call.
     Exact(Replacement),
-    /// By this route, once the organization is known.
+    /// This route, once the organization is known.
     InOrganization(&'static Route),
-    /// By a call with another body, so it is named and not sent.
+    /// A call with another body: named in the response, and not sent.
     Different(String),
-    /// By nothing that could be named.
+    /// None that could be named.
     None,
 }
 
-/// An endpoint that is deprecated.
+/// A deprecated endpoint.
 #[derive(Debug)]
 struct DeprecatedEndpoint {
     change: &'static Change,
@@ -83,12 +83,12 @@ static ENDPOINTS: LazyLock<Vec<DeprecatedEndpoint>> = LazyLock::new(|| {
             }
         }
     }
-    // Where two fit, the one with literals first is meant: `actions/delete/O/versions` deletes.
+    // If two match, the one with literals first is meant: `actions/delete/O/versions` deletes.
     entries.sort_by_key(|entry| entry.old.path.parameter_positions());
     entries
 });
 
-/// The deprecated call that this one is. `path` is below the base path.
+/// Finds the deprecation of a call. `path` is below the base path.
 pub(super) fn find(
     call: ApiCall<'_>,
     path: &str,
@@ -117,7 +117,7 @@ pub(super) fn find(
 }
 
 impl DeprecatedCall {
-    /// The call that replaces it exactly, if there is one. `organization` is for a call that names none: see
+    /// Returns the exact replacement, if there is one. `organization` is for calls that name none: see
     /// [`DeprecatedCall::needs_organization`].
     pub fn replacement(&self, organization: Option<&str>) -> Option<Replacement> {
         match &self.successor {
@@ -131,12 +131,12 @@ impl DeprecatedCall {
         }
     }
 
-    /// Whether the organization must be known before there is a replacement: see [`super::organization`].
+    /// Returns true if the replacement depends on the organization: see [`super::organization`].
     pub fn needs_organization(&self) -> bool {
         matches!(self.successor, Successor::InOrganization(_))
     }
 
-    /// The warning where the organization could not be known and the call is sent as it is.
+    /// Builds the warning for a call that is sent as it is because its organization is unknown.
     pub fn unresolved_warning(&self, hint: &OrganizationHint) -> Finding {
         let text = match hint {
             OrganizationHint::InvalidName => {
@@ -147,8 +147,8 @@ impl DeprecatedCall {
         Finding::warning(self.change, text.to_owned())
     }
 
-    /// The headers of an answer to it: `Deprecation` with the day (RFC 9745), and a `Link` to what succeeds it, where
-    /// that is known. There is no `Sunset`: the history names no day of removal.
+    /// Builds the response headers: `Deprecation` with the date (RFC 9745), and a `Link` to the successor, if known. No
+    /// `Sunset`: the history names no date of removal.
     pub fn headers(&self, organization: Option<&str>) -> Vec<(HeaderName, HeaderValue)> {
         let path = match &self.successor {
             Successor::Different(path) => Some(path.clone()),

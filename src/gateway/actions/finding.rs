@@ -1,23 +1,23 @@
-//! What is said of a call, and how it is refused in strict mode.
+//! Findings about a call, and the errors that strict mode makes of them.
 
 use http::{HeaderName, HeaderValue, StatusCode};
 
 use crate::gateway::api_changelog::Change;
 use crate::gateway::jsonapi_error::{ErrorSource, JsonApiError};
 
-/// The header of an answer that says a finding; there may be several.
+/// Response header with a finding; may occur several times.
 pub const WARNING_HEADER: HeaderName = HeaderName::from_static("keyward-warning");
 
-/// Something that a change says of a call.
+/// A remark that a change makes about a call.
 #[derive(Debug, Clone)]
 pub struct Finding {
     /// The change.
     pub change: &'static Change,
-    /// What it says, and what to do. Holds nothing of the call but names that the history knows.
+    /// Message with advice. Contains nothing of the call but names of the history.
     pub text: String,
-    /// What of the body is meant, as a JSON pointer.
+    /// JSON pointer to the part of the body that is meant.
     pub pointer: Option<String>,
-    /// Whether strict mode refuses the call for it.
+    /// True if strict mode refuses the call for it.
     pub blocking: bool,
 }
 
@@ -26,15 +26,15 @@ impl Finding {
         Self { change, text, pointer: None, blocking: false }
     }
 
-    /// The header's value: the change's name and the text.
+    /// Formats the header's value: the change's id and the message.
     pub fn to_header(&self) -> HeaderValue {
         let text = format!("{}: {}", self.change.id, self.text);
-        // The texts are of this program, in letters that a header takes.
+        // The messages are constants of this program in visible ASCII.
         HeaderValue::try_from(text).unwrap_or_else(|_| HeaderValue::from_static("unspeakable"))
     }
 }
 
-/// Why strict mode does not send a call; empty, if nothing is against it.
+/// Returns the errors for which strict mode refuses a call.
 pub fn blocking_errors(findings: &[Finding]) -> Vec<JsonApiError> {
     let refused = findings.iter().filter(|finding| finding.blocking);
     refused

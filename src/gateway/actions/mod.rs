@@ -1,12 +1,12 @@
-//! What the history means for one call: a deprecated call and what replaces it, a body that says what a row warns of, a
-//! call that the server cannot have, a list that comes in pages. Decides without IO; who forwards does what is said.
+//! Applies the API history to one call: deprecated calls and their replacements, bodies with deprecated attributes,
+//! calls that the server lacks, and lists that come in pages. Pure decisions; the proxy executes them.
 
-// 0: what is said
+// 0: results
 mod reported_call;
 mod finding;
 mod segment;
 
-// 1: what is known
+// 1: rules
 pub mod organization;
 mod deprecated;
 mod calls;
@@ -23,40 +23,40 @@ use super::api_changelog::ChangeKind;
 use super::availability::ServerInfo;
 use segment::Segment;
 
-/// The path that the platform's API is below.
+/// Base path of the platform's API.
 pub const BASE_PATH: &str = "/api/v2";
 
-/// The largest JSON body that is looked into, in bytes.
+/// Largest JSON body that is inspected, in bytes.
 pub const MAX_BODY: usize = 256 * 1024;
 
-/// What is done about deprecated calls that have an exact replacement.
+/// Handling of deprecated calls that have an exact replacement.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum DeprecatedCallMode {
-    /// Nothing: they are sent as they are and not spoken of, nor are deprecated attributes.
+    /// Sends them as they are, without warnings, also about deprecated attributes.
     Off,
-    /// They are sent as they are, counted, and answered with `Deprecation` and `Link`.
+    /// Sends them as they are, counts them, and adds `Deprecation` and `Link` to the response.
     #[default]
     Warn,
-    /// As `Warn`; where the server no longer has the call, its replacement is sent once.
+    /// As `Warn`; if the server no longer has the call, sends its replacement once.
     Fallback,
-    /// As `Warn`, and the replacement is sent at once.
+    /// As `Warn`, and sends the replacement at once.
     Always,
 }
 
-/// How calls are judged.
+/// Settings of the assessment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ActionOptions {
-    /// What is done about deprecated calls.
+    /// Handling of deprecated calls.
     pub deprecated: DeprecatedCallMode,
-    /// Whether a call that a row refuses is answered with 422 instead of a warning.
+    /// True if a refused call is answered with 422 instead of a warning.
     pub strict: bool,
-    /// The `:registry_name` of replacements. The older calls are about private modules alone.
+    /// `:registry_name` of replacements. The old calls are about private modules only.
     pub registry_name: String,
-    /// The `:namespace` of replacements; none: the organization, as for all private modules.
+    /// `:namespace` of replacements; `None` for the organization, as for all private modules.
     pub namespace: Option<String>,
-    /// The organization of calls that name none and whose OAuth token does not tell.
+    /// Organization of calls that name none, if their OAuth token does not tell it.
     pub organization: Option<String>,
-    /// Whether the pages of the lists of [`pages::merges`] are merged for everyone.
+    /// True if pages of the lists of [`pages::is_mergeable`] are merged for every caller.
     pub merge_pages: bool,
 }
 
@@ -73,25 +73,25 @@ impl Default for ActionOptions {
     }
 }
 
-/// A call as it came.
+/// A call as received.
 #[derive(Debug, Clone, Copy)]
 pub struct ApiCall<'a> {
-    /// Its method.
+    /// HTTP method.
     pub method: &'a Method,
-    /// Its raw path, from the root.
+    /// Raw path, from the root.
     pub path: &'a str,
-    /// Its raw query, empty if there is none.
+    /// Raw query; empty if there is none.
     pub query: &'a str,
 }
 
 impl<'a> ApiCall<'a> {
-    /// The path below the API's base path.
+    /// Returns the path below the API's base path.
     fn path_below_base(self) -> Option<&'a str> {
         self.path.strip_prefix(BASE_PATH).filter(|path| path.starts_with('/'))
     }
 }
 
-/// Judges calls.
+/// Assesses calls.
 #[derive(Debug, Clone)]
 pub struct CallAssessor {
     options: ActionOptions,
@@ -99,31 +99,31 @@ pub struct CallAssessor {
     namespace: Option<Segment>,
 }
 
-/// What is known of a call before its body is read.
+/// Assessment of a call before its body is read.
 #[derive(Debug, Default)]
 pub struct CallFindings {
-    /// That it is deprecated. Never in the mode `Off`.
+    /// Set if the call is deprecated; never in the mode `Off`.
     pub deprecated: Option<DeprecatedCall>,
-    /// What else there is to say.
+    /// Other findings.
     pub findings: Vec<Finding>,
-    /// Whether [`CallAssessor::read`] may have something to say of its JSON body.
+    /// True if [`CallAssessor::assess_body`] may have findings in its JSON body.
     pub reads_body: bool,
 }
 
 impl CallAssessor {
-    /// Judges by these options.
+    /// Creates an assessor with these options.
     pub fn new(options: ActionOptions) -> Self {
         let registry_name = Segment::encode(&options.registry_name);
         let namespace = options.namespace.as_deref().and_then(Segment::encode);
         Self { options, registry_name, namespace }
     }
 
-    /// The options that it judges by.
+    /// Returns the options.
     pub fn options(&self) -> &ActionOptions {
         &self.options
     }
 
-    /// What is known of a call for this server, its body unread.
+    /// Assesses a call to this server, without its body.
     pub fn assess_call(&self, call: ApiCall<'_>, server: &ServerInfo) -> CallFindings {
         let Some(path) = call.path_below_base() else { return CallFindings::default() };
         let deprecated = match self.options.deprecated {
@@ -139,8 +139,8 @@ impl CallAssessor {
         }
     }
 
-    /// The findings in a JSON body. There are none in a body that is no JSON:API document, or longer than [`MAX_BODY`]; none of
-    /// deprecated attributes in the mode `Off`.
+    /// Assesses a JSON body. Returns nothing for a body that is no JSON:API document or longer than [`MAX_BODY`], and
+    /// no deprecated attributes in the mode `Off`.
     pub fn assess_body(&self, call: ApiCall<'_>, body: &[u8], server: &ServerInfo) -> Vec<Finding> {
         let mut findings =
             call.path_below_base().map(|path| body::findings(call, path, body, server)).unwrap_or_default();
@@ -150,8 +150,8 @@ impl CallAssessor {
         findings
     }
 
-    /// Whether an answer with this status to a deprecated call says that the server no longer has the call, and its
-    /// replacement is tried once. Such an answer changed nothing, so this is safe for writes.
+    /// Returns true if this status of a deprecated call means that the server no longer has it, so that its replacement
+    /// is tried once. Such a response changed nothing, so this is safe for writes.
     pub fn is_fallback_status(&self, status: StatusCode) -> bool {
         let gone = matches!(status, StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED | StatusCode::GONE);
         self.options.deprecated == DeprecatedCallMode::Fallback && gone

@@ -1,25 +1,25 @@
-//! The organization of `POST /registry-modules`, which names none: in the body, if the client says it there; else that
-//! of the OAuth token that the body names, in two look-ups.
+//! Finds the organization of `POST /registry-modules`, which names none in its path: in the body, or through the OAuth
+//! token that the body names, in two lookups.
 
 use serde_json::Value;
 
 use super::BASE_PATH;
 use super::segment::Segment;
 
-/// What a body tells.
+/// Organization as far as the body tells it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OrganizationHint {
-    /// The organization.
+    /// Name of the organization.
     Organization(String),
-    /// The path of the OAuth token, from the root: `GET` it, and see [`oauth_client_path`].
+    /// Path of the OAuth token, from the root: `GET` it, and see [`oauth_client_path`].
     TokenPath(String),
-    /// An organization whose name cannot be a segment of a path.
+    /// The name cannot be a path segment.
     InvalidName,
-    /// Nothing.
+    /// The body names none.
     Missing,
 }
 
-/// What a body tells of its organization: `vcs-repo.organization-name`, or `vcs-repo.oauth-token-id`.
+/// Reads `vcs-repo.organization-name`, or `vcs-repo.oauth-token-id`, from a body.
 pub fn organization_hint(body: &[u8]) -> OrganizationHint {
     let Ok(body) = serde_json::from_slice::<Value>(body) else { return OrganizationHint::Missing };
     let repository = &body["data"]["attributes"]["vcs-repo"];
@@ -37,12 +37,13 @@ pub fn organization_hint(body: &[u8]) -> OrganizationHint {
         .map_or(OrganizationHint::Missing, OrganizationHint::TokenPath)
 }
 
-/// The path of the OAuth client that an OAuth token belongs to, from the root: `GET` it, and see [`organization_from_client`].
+/// Returns the path of the OAuth client that an OAuth token belongs to, from the root: `GET` it, and see
+/// [`organization_from_client`].
 pub fn oauth_client_path(token: &[u8]) -> Option<String> {
     resource_path("oauth-clients", &related_id(token, "oauth-client")?)
 }
 
-/// The organization that an OAuth client belongs to.
+/// Returns the organization that an OAuth client belongs to.
 pub fn organization_from_client(client: &[u8]) -> Option<String> {
     related_id(client, "organization")
 }
@@ -74,7 +75,7 @@ mod tests {
             &attributes(r#"{"oauth-token-id":"ot-1/x"}"#),
             OrganizationHint::TokenPath("/api/v2/oauth-tokens/ot-1%2Fx".into()),
         );
-        // The rules for names are those for the paths of callers.
+        // Names follow the rules for paths of callers.
         for name in ["..", "a/../b", "..;x", "%2e%2e", "a\\..\\b", "a\u{0}"] {
             let quoted = serde_json::to_string(name).unwrap();
             check(&attributes(&format!(r#"{{"organization-name":{quoted}}}"#)), OrganizationHint::InvalidName);

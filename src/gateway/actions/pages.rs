@@ -1,4 +1,4 @@
-//! Lists that come in pages, merged into one answer for who asks for that.
+//! Merges the pages of a list into one document.
 
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
@@ -11,13 +11,13 @@ use url::Url;
 use super::ApiCall;
 use crate::gateway::api_changelog::{Change, Changelog, GatewayAction, Route};
 
-/// The largest page that the platform gives.
+/// Largest page size of the platform.
 pub const PAGE_SIZE: u32 = 100;
 
-/// How many pages are merged at most.
+/// Maximum of pages that are merged.
 pub const MAX_PAGES: u32 = 100;
 
-/// How many bytes the pages have together at most.
+/// Maximum of all pages together, in bytes.
 pub const MAX_BYTES: usize = 32 * 1024 * 1024;
 
 static LISTS: LazyLock<Vec<&'static Route>> = LazyLock::new(|| {
@@ -25,7 +25,7 @@ static LISTS: LazyLock<Vec<&'static Route>> = LazyLock::new(|| {
     paged.flat_map(Change::endpoints).filter_map(|endpoint| endpoint.route()).collect()
 });
 
-/// Whether a call is for one of the lists of the history that come in pages, and asks for no page of its own.
+/// Returns true for a call of a list that comes in pages, unless it asks for a page.
 pub fn is_mergeable(call: ApiCall<'_>) -> bool {
     let wants_page =
         |query: &str| url::form_urlencoded::parse(query.as_bytes()).any(|(name, _)| name.starts_with("page["));
@@ -36,69 +36,69 @@ pub fn is_mergeable(call: ApiCall<'_>) -> bool {
         && !wants_page(call.query)
 }
 
-/// The query that asks for one page, besides what the call asked.
+/// Builds the query for one page, added to the call's own query.
 pub fn page_query(call: ApiCall<'_>, page: u32) -> String {
     let separator = if call.query.is_empty() { "" } else { "&" };
     format!("{}{separator}page%5Bnumber%5D={page}&page%5Bsize%5D={PAGE_SIZE}", call.query)
 }
 
-/// The query of the page at `link`, as a page of the list at `list`; `None` for an address with another path.
+/// Extracts the query of the page at `link`, a page of the list at `list`; `None` for an address with another path.
 ///
-/// Only the query is taken: the page is asked for at the list's own address, whatever host the link names.
+/// Only the query is used: the page is requested at the list's own address, whatever host the link names.
 pub fn query_from_link(link: &str, list: &Url) -> Option<String> {
     let url = list.join(link).ok()?;
     (url.path() == list.path()).then(|| url.query().unwrap_or_default().to_owned())
 }
 
-/// Pages on their way into one document.
+/// Accumulates pages into one document.
 #[derive(Debug, Default)]
 pub struct PageMerger {
     document: Map<String, Value>,
     items: Vec<Value>,
     included: Vec<Value>,
-    /// The links to next pages so far.
+    /// Links to next pages seen so far.
     links: BTreeSet<String>,
     pages: u32,
     bytes: usize,
 }
 
-/// What is next.
+/// Next step of a merge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NextPage {
-    /// The page with this number is to be asked for.
+    /// Request the page with this number.
     Number(u32),
-    /// The page at this address is to be asked for: the list has no page numbers. See [`query_from_link`].
+    /// Request the page at this address: the list has no page numbers. See [`query_from_link`].
     Link(String),
-    /// All pages are there: see [`PageMerger::document`].
+    /// All pages are there: see [`PageMerger::into_document`].
     Done,
 }
 
-/// Why pages cannot be merged. A list is never given short.
+/// Reason why pages cannot be merged. A list is never shortened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum MergeError {
-    /// A page is no document with a list.
+    /// A page is not a document with a list.
     #[error("a page is no JSON:API list")]
     NotAList,
-    /// A page names its next page neither by a number nor by a link that can be followed.
+    /// A page names its next page neither by a number nor by a usable link.
     #[error(
         "a page of the list names its next page neither by number nor by a link to the same list; ask for its pages one by one"
     )]
     NoNextPage,
-    /// A page leads back to itself or to one before it, and more is told of than came so far.
+    /// A page leads back to an earlier one before the list is complete.
     #[error(
         "the list's pages lead back to pages that came already, before all of it came; ask for its pages one by one"
     )]
     Loop,
-    /// They are more than are merged.
+    /// The list exceeds the maximum.
     #[error("the list has more than {MAX_PAGES} pages or {MAX_BYTES} bytes; ask for its pages one by one")]
     TooLarge,
 }
 
 impl PageMerger {
-    /// Takes the next page, beginning with the first.
+    /// Adds the next page, beginning with the first.
     ///
     /// # Errors
-    /// It is no list, or there is too much of it.
+    /// It is no list, or the list is too large.
     pub fn add_page(&mut self, page: &[u8]) -> Result<NextPage, MergeError> {
         self.bytes = self.bytes.saturating_add(page.len());
         self.pages += 1;
@@ -115,7 +115,7 @@ impl PageMerger {
         let pagination = page.get("meta").and_then(|meta| meta.get("pagination"));
         let number = |name: &str| pagination?.get(name)?.as_u64();
         let next_page = pagination.and_then(|pages| pages.get("next-page"));
-        // Where a list says how long it is, that is believed.
+        // The list's own `total-count` is believed.
         let complete = number("total-count") == u64::try_from(self.items.len()).ok();
         let (turn, looped) = match next_page {
             Some(Value::Null) => (NextPage::Done, false),
@@ -146,15 +146,15 @@ impl PageMerger {
         Ok(turn)
     }
 
-    /// What is beside the lists of the first page stands for all.
+    /// Keeps the first page's other members for the merged document.
     fn keep_first(&mut self, page: Map<String, Value>) {
         if self.pages == 1 {
             self.document = page;
         }
     }
 
-    /// All pages as one. `address` is what the client asked for, for the links. A single page without pagination is the
-    /// whole list, and says what it said.
+    /// Builds the merged document. `address` is the requested URL, for the links. A single page without pagination is
+    /// returned unchanged.
     pub fn into_document(mut self, address: &str) -> Bytes {
         let count = self.items.len();
         let numbered = self.document.get("meta").is_some_and(|meta| meta.get("pagination").is_some());
@@ -174,7 +174,7 @@ impl PageMerger {
     }
 }
 
-/// The address of the next page by a document's links: a text, or an object with `href` (JSON:API, "Links").
+/// Returns the address of the next page from `links`: a string, or an object with `href` (JSON:API, "Links").
 fn next_link(page: &Map<String, Value>) -> Result<Option<String>, MergeError> {
     let link = page.get("links").and_then(|links| links.get("next"));
     match link.map(|link| link.get("href").unwrap_or(link)) {
@@ -184,7 +184,7 @@ fn next_link(page: &Map<String, Value>) -> Result<Option<String>, MergeError> {
     }
 }
 
-/// Each resource once, by its type and id (JSON:API, 7.2.5).
+/// Removes duplicates by type and id (JSON:API, 7.2.5).
 fn distinct(resources: Vec<Value>) -> Vec<Value> {
     let mut seen = BTreeSet::new();
     let name = |resource: &Value| (resource["type"].to_string(), resource["id"].to_string());

@@ -1,4 +1,4 @@
-//! A call in the form that is counted: method, path template, organization and workspace.
+//! A call in the form of the usage report: method, path template, organization and workspace.
 
 use std::sync::LazyLock;
 
@@ -12,13 +12,13 @@ use crate::gateway::api_changelog::{Change, Changelog, PathTemplate};
 pub struct ReportedCall {
     /// Method and path template below the base path, such as `GET /runs/:run_id/policy-checks`.
     pub call: String,
-    /// The organization's name, where the path or a look-up tells it.
+    /// Organization, if the path or a lookup tells it.
     pub organization: Option<String>,
-    /// The workspace's id or name, where the path tells it.
+    /// Id or name of the workspace, if the path tells it.
     pub workspace: Option<String>,
 }
 
-/// The templates of the history, each once; of two that fit a path the one with literals first comes first.
+/// Distinct templates of the history; of two that match a path, the one with literals first comes first.
 static TEMPLATES: LazyLock<Vec<&'static PathTemplate>> = LazyLock::new(|| {
     let endpoints = Changelog::get().changes().flat_map(Change::endpoints);
     let mut all: Vec<&PathTemplate> = endpoints.filter_map(|endpoint| Some(&endpoint.route()?.path)).collect();
@@ -27,11 +27,11 @@ static TEMPLATES: LazyLock<Vec<&'static PathTemplate>> = LazyLock::new(|| {
     all
 });
 
-/// The longest name that is kept, in characters.
+/// Maximum length of a name, in characters.
 const MAX_NAME_LENGTH: usize = 100;
 
 impl ReportedCall {
-    /// The form of a call. A path that no endpoint of the history has is left out.
+    /// Reduces a call to this form. A path without a template in the history is left out.
     pub fn from_call(call: ApiCall<'_>) -> Self {
         let path = call.path_below_base().unwrap_or_default();
         let template = TEMPLATES.iter().find(|template| template.matches(path));

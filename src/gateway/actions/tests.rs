@@ -16,7 +16,7 @@ fn assess_call(method: &str, target: &str, server: &ServerInfo) -> CallFindings 
     actions(ActionOptions::default()).assess_call(ApiCall { method: &method.parse().unwrap(), path, query }, server)
 }
 
-/// What a deprecated call is replaced by: the row, and `METHOD PATH`, with `-` after it where the body is dropped.
+/// Returns the replacement of a call: the row and `METHOD PATH`, with `-` appended if the body is dropped.
 fn replaced(method: &str, path: &str) -> Option<(&'static str, String)> {
     let deprecated = assess_call(method, path, &ServerInfo::default()).deprecated?;
     let text = deprecated.replacement(None).map_or_else(String::new, |new| {
@@ -52,7 +52,7 @@ fn every_replaced_call_is_known_with_its_segments_as_they_came() {
     check("POST", "/registry-modules", "2021-06-08/d4", "");
     check("POST", "/registry-modules/o%2F1/n/p/versions", "2021-06-08/d5", &format!("POST {modules}/n/p/versions"));
     check("GET", "/registry-modules/show/o%2F1/n/p", "2021-06-08/d6", &format!("GET {modules}/n/p"));
-    // Literals come before names.
+    // Literals come before parameters.
     let named_versions = "DELETE /api/v2/organizations/o/registry-modules/private/o/versions -";
     check("POST", "/registry-modules/actions/delete/o/versions", "2021-06-08/d3", named_versions);
     let actions = "POST /api/v2/organizations/actions/registry-modules/private/actions/n/p/versions";
@@ -89,7 +89,7 @@ fn look_alikes_are_left_alone() {
 proptest! {
     #[test]
     fn a_replacement_says_the_same_segments(segments in prop::collection::vec("[^\u{0}-\u{1f}\u{7f}]{1,12}", 4), raw in any::<bool>()) {
-        // A name with a second reading becomes no segment.
+        // An ambiguous name becomes no segment.
         let usable = |it: &String| Segment::encode(it).is_some() && (!raw || !it.contains(['/', '?', '#', '%']));
         prop_assume!(segments.iter().all(usable));
         prop_assume!(!(segments[0] == "actions" && segments[1] == "delete"));
@@ -190,7 +190,7 @@ fn the_mode_says_what_is_done() {
     }
 }
 
-/// The changes that say something of a call: those that strict mode refuses have `!` after them.
+/// Ids of the findings' changes; those that strict mode refuses have `!` appended.
 fn said(findings: &[Finding]) -> String {
     let name = |it: &Finding| format!("{}{}", it.change.id, if it.blocking { "!" } else { "" });
     findings.iter().map(name).collect::<Vec<_>>().join(" ")
@@ -328,7 +328,7 @@ fn every_change_that_warns_or_looks_into_bodies_is_in_the_tables_above() {
     }
     let tests = include_str!("tests.rs");
     assert_eq!(acting.values().map(Vec::len).collect::<Vec<_>>(), [6, 2, 7]);
-    // Two are known by their headers above, by the day.
+    // Two are covered by the tests of response headers above, by date.
     let named = |id: &&str| tests.contains(&format!("\"{id}")) || ["2024-09-02/1", "2021-03-23/5"].contains(id);
     assert!(acting.values().flatten().all(named), "{acting:?}");
 }

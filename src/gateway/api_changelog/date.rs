@@ -1,4 +1,4 @@
-//! Dates of the history.
+//! Dates of the API history.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,17 +6,17 @@ use std::str::FromStr;
 use serde::{Serialize, Serializer};
 use time::{Date, Month};
 
-/// A day, however many digits it was written with: `2024-2-8` is `2024-02-08`.
+/// A date, with or without leading zeros: `2024-2-8` is `2024-02-08`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ApiDate(Date);
 
-/// A text that is no day.
+/// The text is not a date.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no date; write year, month and day, such as 2024-02-08")]
 pub struct InvalidDate(String);
 
 impl ApiDate {
-    /// The beginning of the day in UTC, in seconds since 1970.
+    /// Returns midnight UTC in seconds since 1970.
     pub fn unix_seconds(self) -> i64 {
         self.0.midnight().assume_utc().unix_timestamp()
     }

@@ -1,4 +1,4 @@
-//! Endpoints as the history writes them: `GET/POST /organizations/:organization_name/varsets?include=a,b`.
+//! Endpoints as the changelog writes them: `GET/POST /organizations/:organization_name/varsets?include=a,b`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 use http::Method;
 use serde::{Deserialize, Serialize, Serializer};
 
-/// An endpoint. What no path of the platform is, such as a callback URL, has no route.
+/// An endpoint. One that is no path of the platform, such as a callback URL, has no route.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Endpoint {
@@ -14,22 +14,22 @@ pub struct Endpoint {
     route: Option<Route>,
 }
 
-/// The calls that an endpoint takes.
+/// Matcher for the calls of an endpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Route {
-    /// None: any method.
+    /// Empty: any method.
     methods: Vec<Method>,
-    /// The path.
+    /// Path template.
     pub path: PathTemplate,
-    /// A parameter that the query must have, and the words of which it must have one (none: any).
+    /// Required query parameter, and the values of which it must have one (empty: any).
     query: Option<(String, Vec<String>)>,
 }
 
-/// A path with names in it, below the API's base path.
+/// A path with parameters, below the API's base path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PathTemplate {
     segments: Vec<Segment>,
-    /// What stands before the first name.
+    /// Text before the first parameter.
     literal_prefix: String,
 }
 
@@ -39,37 +39,37 @@ enum Segment {
     Parameter(String),
 }
 
-/// A text that is no endpoint.
+/// The text is not an endpoint.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no endpoint: it should be METHOD /path/:name")]
 pub struct InvalidEndpoint(String);
 
 impl Endpoint {
-    /// As it is written.
+    /// Returns the original text.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// The calls that it takes, if it is a path of the platform.
+    /// Returns the matcher, if it is a path of the platform.
     pub fn route(&self) -> Option<&Route> {
         self.route.as_ref()
     }
 }
 
 impl Route {
-    /// The first method, where one is written.
+    /// Returns the first method, if one is named.
     pub fn method(&self) -> Option<&Method> {
         self.methods.first()
     }
 
-    /// True if a call may be one of these, by what is given of it. `path` is below the API's base path and raw, or a template.
+    /// Returns true if the given parts of a call match. `path` is below the API's base path and raw, or a template.
     pub fn could_match(&self, method: Option<&Method>, path: Option<&str>, query: Option<&str>) -> bool {
         method.is_none_or(|method| self.methods.is_empty() || self.methods.contains(method))
             && path.is_none_or(|path| self.path.matches(path))
             && query.is_none_or(|query| self.matches_query(query))
     }
 
-    /// Whether a call is one of these. `path` is below the API's base path and raw, as is the query.
+    /// Returns true if a call matches. `path` is below the API's base path; path and query are raw.
     pub fn matches(&self, method: &Method, path: &str, query: &str) -> bool {
         self.could_match(Some(method), Some(path), Some(query))
     }
@@ -84,9 +84,9 @@ impl Route {
 }
 
 impl PathTemplate {
-    /// Whether a raw path has these segments. Empty ones and those that walk (`.`, `..`) fit no name.
+    /// Returns true if a raw path has these segments. Empty and dot segments match no parameter.
     pub fn matches(&self, path: &str) -> bool {
-        // Most templates end here.
+        // Fast path: most templates end here.
         if !path.starts_with(&self.literal_prefix) {
             return false;
         }
@@ -96,7 +96,7 @@ impl PathTemplate {
             && given.next().is_none()
     }
 
-    /// The raw segments at the names, in order, if the path fits.
+    /// Returns the raw segments at the parameters, in order, if the path matches.
     pub fn names<'a>(&'a self, path: &'a str) -> Option<Vec<(&'a str, &'a str)>> {
         let given = self.matches(path).then(|| path.split('/').skip(1))?;
         let named = self.segments.iter().zip(given).filter_map(|(wanted, given)| match wanted {
@@ -106,7 +106,7 @@ impl PathTemplate {
         Some(named.collect())
     }
 
-    /// The path with raw segments in place of the names; nothing, if one of them is not given.
+    /// Builds the path with raw segments for the parameters; `None` if one is missing.
     pub fn fill<'a>(&self, segment: impl Fn(&str) -> Option<&'a str>) -> Option<String> {
         let mut path = String::new();
         for part in &self.segments {
@@ -119,7 +119,7 @@ impl PathTemplate {
         Some(path)
     }
 
-    /// The raw segment of a path at the name `name`, or at whatever name stands behind the literal `collection`.
+    /// Returns the raw segment of a path at the parameter `name`, or at any parameter after the literal `collection`.
     pub fn segment<'a>(&self, path: &'a str, name: &str, collection: &str) -> Option<&'a str> {
         let mut given = path.split('/').skip(1);
         let mut behind = false;
@@ -134,7 +134,8 @@ impl PathTemplate {
         None
     }
 
-    /// Where a name stands, by segment. Of two templates that fit a path, the one that has them later is meant.
+    /// Returns for each segment if it is a parameter. Of two templates that match a path, the one with later parameters
+    /// is meant.
     pub fn parameter_positions(&self) -> Vec<bool> {
         self.segments.iter().map(|segment| matches!(segment, Segment::Parameter(_))).collect()
     }

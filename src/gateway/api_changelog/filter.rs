@@ -1,4 +1,4 @@
-//! Which rows somebody wants.
+//! Filters for rows of the API history.
 
 use http::Method;
 
@@ -9,8 +9,9 @@ use super::kind::{ChangeKind, Edition, GatewayAction, UnknownValue};
 use super::release::Release;
 use super::row::{Change, ChangelogRow};
 
-/// What a row must have. What is not set, does not matter. A filter by resource, kind, edition, release, gateway, method or path
-/// takes rows with a change that fits them all; a row whose body is not shown has none, so it is found by its date alone.
+/// Conditions on a row; unset ones match all. Filters by resource, kind, edition, release, gateway, method or path
+/// match rows with a change that satisfies all of them; a row without a shown body has no changes and is found by its
+/// date only.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ChangeFilter {
     since: Option<ApiDate>,
@@ -27,19 +28,19 @@ pub struct ChangeFilter {
     incomparable: Option<String>,
 }
 
-/// What is wrong with a filter.
+/// Error of a filter.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FilterError {
-    /// There is no filter of that name.
+    /// Unknown filter.
     #[error("{0}")]
     Name(UnknownValue),
-    /// The value is none that it takes.
+    /// Invalid value.
     #[error("{0}")]
     Value(String),
 }
 
 impl ChangeFilter {
-    /// The names that [`ChangeFilter::set`] takes.
+    /// Names that [`ChangeFilter::set`] accepts.
     pub const NAMES: [&str; 10] =
         ["since", "until", "resource", "kind", "edition", "release", "gateway", "method", "path", "text"];
 
@@ -85,12 +86,12 @@ impl ChangeFilter {
         Ok(())
     }
 
-    /// What the asker should know of a filter that does nothing.
+    /// Returns a remark about a filter without effect.
     pub fn remark(&self) -> Option<&str> {
         self.incomparable.as_deref()
     }
 
-    /// Whether a row is wanted.
+    /// Returns true if a row matches.
     pub fn matches(&self, row: &ChangelogRow) -> bool {
         let by_change = self.resource.is_some()
             || self.kind.is_some()
@@ -105,7 +106,7 @@ impl ChangeFilter {
             && self.text.as_deref().is_none_or(|text| Self::contains_text(row, text))
     }
 
-    /// True if a change fits all that is asked of changes.
+    /// Returns true if a change satisfies all filters about changes.
     pub fn matches_change(&self, change: &Change) -> bool {
         let edition = change.changelog.edition;
         self.resource.as_ref().is_none_or(|resource| *resource == change.resource)
@@ -135,7 +136,7 @@ impl ChangeFilter {
     }
 }
 
-/// A method in whatever letters.
+/// Parses a method, ignoring case.
 fn method(text: &str) -> Result<Method, String> {
     let known = [Method::GET, Method::HEAD, Method::POST, Method::PUT, Method::PATCH, Method::DELETE];
     let found = known.into_iter().find(|method| text.trim().eq_ignore_ascii_case(method.as_str()));
@@ -145,7 +146,7 @@ fn method(text: &str) -> Result<Method, String> {
     })
 }
 
-/// A path below the API's base path, and its query.
+/// Splits a URL or path into the path below the API's base path, and its query.
 fn path(text: &str) -> Result<(String, Option<String>), String> {
     let text = text.trim();
     let rest = ["https://", "http://"].iter().find_map(|scheme| text.strip_prefix(scheme));

@@ -1,4 +1,4 @@
-//! The words that changes are sorted by.
+//! Classifications of changes.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,87 +7,87 @@ use serde::{Deserialize, Serialize};
 
 use crate::suggest::did_you_mean;
 
-/// What a change did.
+/// Effect of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ChangeKind {
-    /// Something is new.
+    /// New.
     Added,
-    /// Something is otherwise than before.
+    /// Different than before.
     Changed,
-    /// Something is no longer to be used.
+    /// No longer to be used.
     Deprecated,
-    /// Something is right that was wrong.
+    /// Corrected.
     Fixed,
-    /// The documentation says something new.
+    /// New in the documentation only.
     Docs,
-    /// Something that worked works no longer.
+    /// Incompatible.
     Breaking,
 }
 
-/// Which product a row is written for.
+/// Product that a row is written for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Edition {
     /// Both: the row names none.
     All,
-    /// The hosted product.
+    /// HCP Terraform.
     Hosted,
-    /// The self-managed product.
+    /// Terraform Enterprise.
     Enterprise,
 }
 
-/// What of the API a change is about.
+/// Part of the API that a change is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ChangeSubject {
-    /// An attribute of a resource.
+    /// Attribute of a resource.
     Attribute,
-    /// What is written about it.
+    /// Documentation.
     Documentation,
-    /// A path and its methods.
+    /// Path and its methods.
     Endpoint,
-    /// A word that an attribute may have.
+    /// Value of an attribute.
     EnumValue,
-    /// How large something may be.
+    /// Size limit.
     Limit,
-    /// A link of a resource.
+    /// Link of a resource.
     Link,
-    /// That a list comes in pages.
+    /// Paging of a list.
     Pagination,
-    /// A body as a whole.
+    /// Complete body.
     Payload,
-    /// Who may do something.
+    /// Permission.
     Permission,
-    /// A parameter of the query.
+    /// Query parameter.
     QueryParameter,
-    /// A relationship of a resource.
+    /// Relationship of a resource.
     Relationship,
-    /// A setting of an organization or a site.
+    /// Setting of an organization or a site.
     Setting,
 }
 
-/// What the gateway does about a change.
+/// Action of the gateway about a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum GatewayAction {
-    /// It warns of a call that needs the change, where the server is known to be without it.
+    /// Warns of a call that needs the change, if the server is known to lack it.
     FeatureCheck,
-    /// It warns.
+    /// Warns.
     Warn,
-    /// It rewrites calls.
+    /// Rewrites calls.
     Rewrite,
-    /// It merges pages.
+    /// Merges pages.
     Paginate,
-    /// It looks into bodies.
+    /// Inspects bodies.
     Validate,
-    /// It keeps a value out of all logs, as it does every body.
+    /// Keeps a value out of all logs, as it does every body.
     Redact,
-    /// Nothing: there is nothing to do on the way.
+    /// Nothing to do in the gateway.
     None,
 }
 
-/// A word that is not known.
+/// Unknown value of a classification.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{found:?} is not known; {hint}")]
 pub struct UnknownValue {
@@ -96,7 +96,7 @@ pub struct UnknownValue {
 }
 
 impl UnknownValue {
-    /// `found` is none of `known`.
+    /// Creates the error for `found`, which is not in `known`.
     pub(super) fn new(found: &str, known: &[&str]) -> Self {
         let found: String = found.chars().take(64).collect();
         let hint = did_you_mean(&found, known).unwrap_or_else(|| format!("known are {}", known.join(", ")));
@@ -105,7 +105,7 @@ impl UnknownValue {
 }
 
 impl ChangeKind {
-    /// Every kind and its word.
+    /// All kinds with their names.
     pub const ALL: [(Self, &str); 6] = [
         (Self::Added, "added"),
         (Self::Changed, "changed"),
@@ -117,7 +117,7 @@ impl ChangeKind {
 }
 
 impl Edition {
-    /// Every edition and its words; the first is the one that is shown.
+    /// All editions with their names; the first name is displayed.
     pub const ALL: [(Self, &str); 4] = [
         (Self::All, "all"),
         (Self::Hosted, "hosted"),
@@ -127,7 +127,7 @@ impl Edition {
 }
 
 impl GatewayAction {
-    /// Every action and its word.
+    /// All actions with their names.
     pub const ALL: [(Self, &str); 7] = [
         (Self::FeatureCheck, "feature-check"),
         (Self::Warn, "warn"),

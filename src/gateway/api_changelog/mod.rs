@@ -1,5 +1,5 @@
-//! The dated history of the platform's API: 97 entries, ten lists that came in pages and six calls that were replaced,
-//! as the changelog writes them and as types.
+//! Dated history of the platform's API, parsed from the changelog: 97 entries, ten lists that came in pages, and six
+//! replaced calls.
 
 mod date;
 mod release;
@@ -20,14 +20,14 @@ pub use kind::{ChangeKind, ChangeSubject, Edition, GatewayAction, UnknownValue};
 pub use release::{InvalidRelease, Release};
 pub use row::{Change, ChangelogFields, ChangelogRow, ChangelogTable, ChangelogText, Documentation, GatewayBehavior};
 
-/// The whole history, newest first.
+/// The complete history, newest first.
 #[derive(Debug)]
 pub struct Changelog {
     rows: Vec<ChangelogRow>,
     resources: BTreeSet<String>,
 }
 
-/// The file.
+/// The embedded file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ChangelogFile {
@@ -36,7 +36,7 @@ struct ChangelogFile {
     replacements: Vec<row::StoredRow>,
 }
 
-/// Why the file cannot be used.
+/// Error of parsing the file.
 #[derive(Debug, thiserror::Error)]
 enum ChangelogError {
     #[error(transparent)]
@@ -51,7 +51,7 @@ static CHANGELOG: LazyLock<Changelog> = LazyLock::new(|| {
 });
 
 impl Changelog {
-    /// The history that the program carries, read once.
+    /// Returns the embedded history, parsed once.
     pub fn get() -> &'static Self {
         &CHANGELOG
     }
@@ -68,48 +68,48 @@ impl Changelog {
                 rows.push(ChangelogRow { id, date: changelog.date.parse()?, table, changelog, documentation, changes });
             }
         }
-        // Rows of a day stay in the order of the tables.
+        // Stable sort: rows of a day keep the order of the tables.
         rows.sort_by_key(|row| std::cmp::Reverse(row.date));
         let resources = rows.iter().flat_map(|row| &row.changes).map(|change| change.resource.clone()).collect();
         Ok(Self { rows, resources })
     }
 
-    /// Every row, newest first; rows of one day as the tables have them.
+    /// Returns all rows, newest first; rows of one day in the order of the tables.
     pub fn rows(&self) -> &[ChangelogRow] {
         &self.rows
     }
 
-    /// The rows that a filter takes, newest first.
+    /// Returns the rows that match a filter, newest first.
     pub fn find<'a>(&'a self, filter: &'a ChangeFilter) -> impl Iterator<Item = &'a ChangelogRow> {
         self.rows.iter().filter(|row| filter.matches(row))
     }
 
-    /// The rows of a day.
+    /// Returns the rows of a date.
     pub fn rows_on(&self, date: ApiDate) -> impl Iterator<Item = &ChangelogRow> {
         self.rows.iter().filter(move |row| row.date == date)
     }
 
-    /// A change by its id, such as `2021-06-08/d1`, and its row. The day may be written without zeros.
+    /// Finds a change by its id, such as `2021-06-08/d1`, and its row. The date may omit zeros.
     pub fn change(&self, id: &str) -> Option<(&ChangelogRow, &Change)> {
         let (day, rest) = id.trim().split_once('/')?;
         let id = format!("{}/{rest}", day.parse::<ApiDate>().ok()?);
         self.rows.iter().find_map(|row| Some((row, row.changes.iter().find(|change| change.id == id)?)))
     }
 
-    /// Every change, newest first.
+    /// Returns all changes, newest first.
     pub fn changes(&self) -> impl Iterator<Item = &Change> {
         self.rows.iter().flat_map(|row| &row.changes)
     }
 
-    /// The resources that changes are about, by name.
+    /// Returns the resources that changes are about, by name.
     pub fn resources(&self) -> impl Iterator<Item = &str> {
         self.resources.iter().map(String::as_str)
     }
 
-    /// A resource as the history spells it: letters may be large, and words parted by spaces or underscores.
+    /// Returns the canonical name of a resource, ignoring case; words may be separated by spaces or underscores.
     ///
     /// # Errors
-    /// No change is about it. The error names the nearest.
+    /// No change is about it. The error suggests the nearest name.
     pub fn resource(&self, name: &str) -> Result<&str, UnknownValue> {
         let plain = name.trim().to_lowercase().replace([' ', '_'], "-");
         match self.resources.get(&plain) {

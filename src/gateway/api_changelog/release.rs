@@ -1,4 +1,4 @@
-//! Releases of the self-managed product.
+//! Releases of Terraform Enterprise.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -6,8 +6,7 @@ use std::str::FromStr;
 
 use serde::{Serialize, Serializer};
 
-/// A release, in the order in which they came: all that are called by year and month, such as `v202207-1`, before all
-/// that have a number, such as `1.0.3`.
+/// A release, ordered by age: those named by month, such as `v202207-1`, precede those with a version, such as `1.0.3`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Release {
     /// `vYYYYMM-N`: year, month, number.
@@ -16,13 +15,13 @@ pub enum Release {
     Numbered(u32, u32, u32),
 }
 
-/// A text that is no release. What such a server is, is not known.
+/// The text is not a comparable release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("no release that can be compared; they look like v202207-1 or 1.0.3")]
 pub struct InvalidRelease;
 
 impl Release {
-    /// Whether this release came at or after that one.
+    /// Returns true if this release is `since` or a later one.
     pub fn includes(self, since: Self) -> bool {
         self.cmp(&since) != Ordering::Less
     }

@@ -1,4 +1,4 @@
-//! Rows of the history, and the changes inside.
+//! Rows of the history, and their changes.
 
 use std::collections::BTreeMap;
 
@@ -12,38 +12,38 @@ use super::release::Release;
 /// One row of one of the three tables of the changelog.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ChangelogRow {
-    /// Its name: the date, and a number where a date has several rows.
+    /// Date, and a number if a date has several rows.
     pub id: String,
-    /// The day.
+    /// Date of the row.
     pub date: ApiDate,
-    /// The table that it stands in.
+    /// Table of the row.
     pub table: ChangelogTable,
-    /// What the changelog says, in its own words.
+    /// Original text.
     pub changelog: ChangelogText,
-    /// What public documentation adds.
+    /// Additions from public documentation.
     pub documentation: Documentation,
-    /// What the row holds. A row whose body is not shown holds nothing.
+    /// Changes of the row; empty if the changelog does not show its body.
     pub changes: Vec<Change>,
 }
 
-/// The tables of the changelog.
+/// Tables of the changelog.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ChangelogTable {
-    /// The dated entries.
+    /// Dated entries.
     Entries,
-    /// The lists that come in pages since 2021-11-17.
+    /// Lists that come in pages since 2021-11-17.
     Pages,
-    /// The calls that were deprecated on 2021-06-08 and what replaces them.
+    /// Calls deprecated on 2021-06-08, and their replacements.
     Replacements,
 }
 
-/// The changelog's own words for a row.
+/// Original text of a row.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChangelogText {
-    /// The date as it is written there, such as `2024-2-8`.
+    /// Date as written, such as `2024-2-8`.
     pub date: String,
-    /// The text, with its marks. A row of replacements is `OLD | NEW`.
+    /// Text with its markup. A row of replacements is `OLD | NEW`.
     pub text: String,
 }
 
@@ -51,64 +51,64 @@ pub struct ChangelogText {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Change {
-    /// The row's name and a number.
+    /// Id of the row and a number.
     pub id: String,
-    /// What it did.
+    /// Effect.
     pub kind: ChangeKind,
-    /// To which resource.
+    /// Resource that it is about.
     pub resource: String,
-    /// To what of it.
+    /// Part of the resource.
     pub subject: ChangeSubject,
-    /// What the changelog calls it.
+    /// Names in the changelog.
     pub names: Vec<String>,
-    /// What the changelog says besides.
+    /// Other facts in the changelog.
     pub changelog: ChangelogFields,
-    /// What public documentation adds.
+    /// Additions from public documentation.
     #[serde(default)]
     pub documentation: Documentation,
-    /// What the gateway does about it.
+    /// Behavior of the gateway.
     pub gateway: GatewayBehavior,
 }
 
-/// What the changelog itself says about where a change is.
+/// Availability and endpoints of a change, as the changelog states them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ChangelogFields {
-    /// The edition that the row is marked with.
+    /// Edition that the row is marked with.
     pub edition: Edition,
-    /// The self-managed release that has it first, where the row says so.
+    /// First self-managed release, if the row names it.
     #[serde(default, deserialize_with = "release", skip_serializing_if = "Option::is_none")]
     pub release: Option<Release>,
-    /// The endpoints that the row names.
+    /// Endpoints that the row names.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub endpoints: Vec<Endpoint>,
-    /// What replaces them.
+    /// Their replacement.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replacement: Option<Endpoint>,
 }
 
-/// What public documentation adds. It is not the changelog's.
+/// Additions from public documentation, which are not the changelog's.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Documentation {
-    /// The endpoints that are meant.
+    /// Endpoints that are meant.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub endpoints: Vec<Endpoint>,
-    /// What is called in place of a deprecated endpoint, where that is another call with another body.
+    /// Call to use instead of a deprecated endpoint, if it takes another body.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub successor: Option<Endpoint>,
     /// Other spellings of names.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub aliases: BTreeMap<String, Vec<String>>,
-    /// The edition, where the changelog names none. It refuses nothing.
+    /// Edition, if the changelog names none. Never a reason to refuse a call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub edition: Option<Edition>,
-    /// What else is worth knowing.
+    /// Other remarks.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }
 
-/// What the gateway does about a change.
+/// Behavior of the gateway for a change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GatewayBehavior {
@@ -118,10 +118,10 @@ pub struct GatewayBehavior {
     /// Advice for the caller, as an imperative sentence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub advice: Option<String>,
-    /// It never refuses, whatever else holds.
+    /// Never refuses, even in strict mode.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub warns_only: bool,
-    /// In a sentence.
+    /// Explanation in a sentence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
 }
@@ -138,12 +138,12 @@ pub(super) struct StoredRow {
 }
 
 impl Change {
-    /// The endpoints that the changelog or the documentation names.
+    /// Returns the endpoints that the changelog or the documentation names.
     pub fn endpoints(&self) -> impl Iterator<Item = &Endpoint> {
         self.changelog.endpoints.iter().chain(&self.documentation.endpoints)
     }
 
-    /// The names and their other spellings: with hyphens for underscores, and those of the documentation.
+    /// Returns the names and their other spellings: with hyphens for underscores, and those of the documentation.
     pub fn spellings(&self) -> impl Iterator<Item = String> {
         let others = self.documentation.aliases.values().flatten().cloned();
         let hyphens = self.names.iter().filter(|name| name.contains('_')).map(|name| name.replace('_', "-"));
@@ -152,7 +152,7 @@ impl Change {
 }
 
 impl ChangelogRow {
-    /// Whether the changelog shows what the entry says.
+    /// Returns true if the changelog shows the body of the entry.
     pub fn has_content(&self) -> bool {
         !self.changes.is_empty()
     }

@@ -1,4 +1,4 @@
-//! What the child process finds of the gateway in its environment, kept the same as the token is.
+//! Environment variables of the child process that point its clients at the gateway, renewed with the token.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,24 +11,24 @@ use crate::command::ProvidedEnv;
 use crate::credential_watch::{Availability, CredentialPublisher, CredentialWatch, credential_channel};
 use crate::error_chain::format_chain;
 
-/// Tells the variables anew with each new token.
+/// Publishes the variables anew with each token.
 #[derive(Debug)]
 pub struct ChildEnv {
     content: TokenSource,
     host: ServiceHost,
     /// The platform's own address.
     platform: String,
-    /// Leads the child's Terraform here, where it does not go to the platform itself.
+    /// Configuration that points the child's Terraform at the gateway; `None` if it calls the platform itself.
     terraform: Option<CliConfig>,
     clock: Clock,
     publisher: CredentialPublisher<ProvidedEnv>,
-    /// Why there is nothing, where there is not.
+    /// Reason why there are no variables, if there are none.
     missing_reason: Option<Arc<str>>,
 }
 
 impl ChildEnv {
-    /// The variables for `host` and where they are read. Those of a token that is there already are there at once; blocks for
-    /// Terraform's file, if there is to be one.
+    /// Creates the publisher for `host` and a watch of its variables. Publishes an existing token at once; blocks if a
+    /// file for Terraform is written.
     pub fn new(
         content: TokenSource,
         host: ServiceHost,
@@ -43,8 +43,8 @@ impl ChildEnv {
         (this, watch)
     }
 
-    /// Tells what there is, until `stop`. While there is nothing it looks again every 5 s: what keeps Terraform's file from being
-    /// made may be mended.
+    /// Publishes until `stop`. While there are no variables it retries every 5 s, as the error of Terraform's file may
+    /// be fixed.
     pub async fn run(mut self, stop: CancellationToken) {
         loop {
             let again = self.missing_reason.is_some().then(|| self.clock.now() + RETRY_INTERVAL);
@@ -58,7 +58,7 @@ impl ChildEnv {
         }
     }
 
-    /// Tells it, but for what was told already.
+    /// Publishes a state, unless it repeats the last one.
     fn publish(&mut self, state: Availability<ProvidedEnv>) {
         let missing_reason = match &state {
             Availability::Available(_) => None,
@@ -66,14 +66,14 @@ impl ChildEnv {
         };
         if missing_reason.is_none() || missing_reason != self.missing_reason {
             if let Some(reason) = missing_reason.as_deref().filter(|reason| *reason != NO_TOKEN) {
-                tracing::warn!(event = "gateway.child.failed", reason, "the child cannot be led to the gateway");
+                tracing::warn!(event = "gateway.client_env.failed", reason, "the child cannot be led to the gateway");
             }
             self.publisher.publish(state, None);
         }
         self.missing_reason = missing_reason;
     }
 
-    /// What makes the variables of the token that is there now.
+    /// Prepares a closure that builds the variables of the current token; it may block.
     fn prepare(&mut self) -> impl FnOnce() -> Availability<ProvidedEnv> + Send + 'static {
         let credentials = self.content.current_token(&self.platform);
         let (host, terraform) = (self.host.clone(), self.terraform.clone());

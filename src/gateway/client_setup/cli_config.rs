@@ -1,8 +1,8 @@
-//! A configuration of Terraform's or OpenTofu's that one program finds by `TF_CLI_CONFIG_FILE`: what the user's own files say, and
-//! behind it the `host` block that leads to the gateway. The user's own files are read and never written.
+//! Generated CLI configuration for one program's Terraform or OpenTofu, passed in `TF_CLI_CONFIG_FILE`: the user's own
+//! files, followed by the `host` block of the gateway. The user's files are read and never written.
 //!
-//! Of blocks for the same host the last one holds. The `tfe` provider reads `host` blocks from the main file alone, which is the
-//! one that the variable names.
+//! Of several blocks for one host the last wins. The `tfe` provider reads `host` blocks from the main file only, which
+//! is the one that the variable names.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -25,7 +25,8 @@ struct ConfigFile {
 }
 
 impl ConfigFile {
-    /// `None` where there is no such file. Terraform passes over one that it cannot look at, as in a home that a unit hides.
+    /// Reads a file; `None` if it does not exist. Terraform skips a file that it cannot stat, as in a home directory
+    /// hidden by systemd.
     fn read(path: &Path) -> Result<Option<Self>, CliConfigError> {
         let unreadable = |source| CliConfigError::Read { file: path.to_owned(), source };
         if path.metadata().is_err() {
@@ -40,12 +41,12 @@ impl ConfigFile {
         Ok(Some(Self { file: path.to_owned(), text }))
     }
 
-    /// Its content where it is JSON, as Terraform tells it: by the first letter.
+    /// Parses a JSON file; `None` for HCL. Terraform decides by the first character too.
     fn document(&self) -> Result<Option<Map<String, Value>>, CliConfigError> {
         if !self.text.trim_start().starts_with('{') {
             return Ok(None);
         }
-        // The error would show what stands there.
+        // The parser's error would quote the file, which holds tokens.
         let mut document: Map<String, Value> =
             serde_json::from_str(&self.text).map_err(|_| self.unusable("is no JSON document"))?;
         for name in LABELLED_BLOCKS {
@@ -63,7 +64,7 @@ impl ConfigFile {
     }
 }
 
-/// The blocks that have a label: in JSON an object by label, or an array of such objects.
+/// Blocks with a label: in JSON an object keyed by label, or an array of such objects.
 const LABELLED_BLOCKS: [&str; 3] = ["credentials", "credentials_helper", "host"];
 
 fn collect_labels(blocks: Value) -> Option<Map<String, Value>> {
@@ -81,7 +82,7 @@ fn collect_labels(blocks: Value) -> Option<Map<String, Value>> {
 /// In bytes.
 const MAX_FILE_SIZE: u64 = 256 * 1024;
 
-/// The file for the programs of one user.
+/// Generated file for the programs of one user.
 #[derive(Debug, Clone)]
 pub struct CliConfig {
     folder: PathBuf,
@@ -89,16 +90,16 @@ pub struct CliConfig {
 }
 
 impl CliConfig {
-    /// One that is kept in `folder` and says what `user_files` say.
+    /// Creates one that is written to `folder` and includes `user_files`.
     pub const fn new(folder: PathBuf, user_files: UserConfigFiles) -> Self {
         Self { folder, user_files }
     }
 
-    /// Writes it, mode 0600, for a gateway at `address` (`http://HOST:PORT`); gives its path. Blocks. The token stands in it only
-    /// where no variable could bring it.
+    /// Writes the file (mode 0600) for a gateway at `address` (`http://HOST:PORT`) and returns its path. Blocks.
+    /// Includes the token only if no environment variable can carry it.
     ///
     /// # Errors
-    /// A file of the user's cannot be read, or not be put together with the others; or the file cannot be written.
+    /// A file of the user cannot be read or merged, or the file cannot be written.
     pub fn write(&self, host: &ServiceHost, address: &str, token: &SecretString) -> Result<PathBuf, CliConfigError> {
         let token = if host.variable().is_some() { None } else { Some(token) };
         let unreadable = |(file, source)| CliConfigError::Read { file, source };
@@ -107,7 +108,7 @@ impl CliConfig {
             files.extend(ConfigFile::read(&file)?);
         }
         let text = merge(&files, host, address, token)?;
-        // Programs of users with files of their own do not take each other's.
+        // Programs with different configuration files must not overwrite each other's file.
         let main = self.user_files.main().unwrap_or_default();
         let whose = [host.to_string().as_bytes(), main.as_os_str().as_encoded_bytes()].join(&0);
         let tag = encode_hex(digest(&SHA256, &whose).as_ref().get(..4).unwrap_or_default());
@@ -166,7 +167,7 @@ fn merge(
 const HEADER_COMMENT: &str =
     "# Made by keyward for programs that it runs: the user's own configuration, and behind it the way to the gateway.";
 
-/// A document in the syntax of the other files.
+/// Converts a JSON document to HCL blocks.
 fn to_blocks(file: &ConfigFile, document: &Map<String, Value>) -> Result<Zeroizing<String>, CliConfigError> {
     let mut text = Zeroizing::new(String::new());
     for (key, value) in document {
@@ -193,7 +194,7 @@ fn to_blocks(file: &ConfigFile, document: &Map<String, Value>) -> Result<Zeroizi
     Ok(text)
 }
 
-/// A value in that syntax; `None` where it has none: `${` begins an expression there.
+/// Converts a value to HCL; `None` for null and for strings with `${`, which would begin an expression.
 fn to_hcl(value: &Value) -> Option<Zeroizing<String>> {
     let mut text = Zeroizing::new(String::new());
     match value {
@@ -220,27 +221,27 @@ fn to_hcl(value: &Value) -> Option<Zeroizing<String>> {
     Some(text)
 }
 
-/// Why the file was not written.
+/// Error of [`CliConfig::write`].
 #[derive(Debug, thiserror::Error)]
 pub enum CliConfigError {
-    /// One of the user's cannot be read.
+    /// A file of the user cannot be read.
     #[error("cannot read {}, which Terraform or OpenTofu would read", file.display())]
     Read {
-        /// Which.
+        /// Path of the file.
         file: PathBuf,
-        /// Why.
+        /// Underlying error.
         #[source]
         source: std::io::Error,
     },
-    /// One of the user's cannot stand beside the way to the gateway.
+    /// A file of the user cannot be merged.
     #[error("{}, which Terraform or OpenTofu would read, {reason}", file.display())]
     Unusable {
-        /// Which.
+        /// Path of the file.
         file: PathBuf,
-        /// Why, in words that follow its name.
+        /// Reason, to follow the path in a sentence.
         reason: String,
     },
-    /// It cannot be written.
+    /// The file cannot be written.
     #[error(transparent)]
     Write(#[from] ReplaceError),
 }
@@ -288,14 +289,14 @@ mod tests {
         ];
         assert!(order.is_sorted() && !text.contains("no\n") && !text.contains("of-the-gateway"), "{text}");
 
-        // The one that is named stands alone.
+        // A file named by the variable replaces all others.
         put("mine.json", r#"{"host": {"app.terraform.io": {"services": {}}, "b.example": {"services": {}}}}"#);
         let named = user_files(&[("HOME", home), ("TF_CLI_CONFIG_FILE", &home.join("mine.json"))]);
         let merged: Value = serde_json::from_str(&generate(home, named, "app.terraform.io").unwrap()).unwrap();
         assert_eq!(merged["host"]["app.terraform.io"]["services"]["tfe.v2"], "http://127.0.0.1:8800/api/v2/");
         assert_eq!((&merged["host"]["b.example"]["services"], merged.as_object().unwrap().len()), (&json!({}), 1));
 
-        // Blocks may stand in an array too.
+        // JSON blocks may be in an array too.
         let blocks = r#"{"host": [{"b.example": {"services": {}}}, {"c.example": {}}], "credentials": null}"#;
         for beside in ["", "disable_checkpoint = true"] {
             let folder = tempfile::tempdir().unwrap();
@@ -309,11 +310,11 @@ mod tests {
             assert!(named.iter().all(|host| text.contains(host)), "{text}");
         }
 
-        // Whose host has no variable finds its token here.
+        // For a host without a variable the token is in the file.
         let text = generate(home, UserConfigFiles::default(), "tfe.example.com:8443").unwrap();
         assert!(text.ends_with("credentials \"tfe.example.com:8443\" {\n  token = \"of-the-gateway\"\n}\n"), "{text}");
         let missing = user_files(&[("TF_CLI_CONFIG_FILE", &home.join("nowhere"))]);
-        // A home that cannot be looked into is passed over too.
+        // An unreadable home directory is skipped too.
         for nothing in [missing, user_files(&[("HOME", &home.join("mine.json"))])] {
             let text = generate(home, nothing, "app.terraform.io").unwrap();
             assert!(text.starts_with(&format!("{HEADER_COMMENT}\nhost \"app.terraform.io\"")), "{text}");

@@ -1,5 +1,5 @@
-//! The program that Terraform asks for credentials: `credentials_helper "keyward" {}`. Terraform runs
-//! `terraform-credentials-keyward ARGS... VERB HOST` and reads one JSON object from what it prints.
+//! Credentials helper of Terraform: `credentials_helper "keyward" {}`. Terraform runs `terraform-credentials-keyward
+//! ARGS... VERB HOST` and reads one JSON object from its output.
 
 use std::path::{Path, PathBuf};
 
@@ -11,41 +11,41 @@ use super::service_host::ServiceHost;
 use super::tfrc_file::{TfrcFileError, read_token};
 use crate::gateway::local_token::{self, LocalTokenError};
 
-/// The name that the executable has when Terraform runs it.
+/// Name of the executable that Terraform runs.
 pub const PROGRAM: &str = "terraform-credentials-keyward";
 
-/// What Terraform asks.
+/// Operation that Terraform requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CredentialsVerb {
-    /// For a host's token.
+    /// Print a host's token.
     Get,
-    /// To keep one, which is on standard input (`terraform login`).
+    /// Store the token on standard input (`terraform login`).
     Store,
-    /// To forget one (`terraform logout`).
+    /// Delete a token (`terraform logout`).
     Forget,
 }
 
-/// Why Terraform gets no answer: one line, for people.
+/// Error of the helper, in one line for people.
 #[derive(Debug, thiserror::Error)]
 pub enum CredentialsError {
     /// The last two arguments are not a verb and a host.
     #[error("Terraform and OpenTofu run this program, with get, store or forget and a host as its last arguments")]
     Usage,
-    /// The token of a host that the gateway keeps was to be replaced by another.
+    /// Attempt to replace the token of a host that the gateway manages.
     #[error("the token of {0} is kept by keyward: there is nothing to log in to, and no token is stored here")]
     ManagedHost(ServiceHost),
-    /// A token for another host was to be kept.
+    /// Attempt to store a token for another host.
     #[error("no token is stored here: keyward keeps that of its gateway alone; write a credentials block for {0}")]
     OtherHost(ServiceHost),
     /// The local token cannot be read.
     #[error("keyward's gateway has no local token to give; is it running?")]
     NoToken(#[source] LocalTokenError),
-    /// The platform's token cannot be read.
+    /// The platform token cannot be read.
     #[error("keyward's gateway has no platform token to give; is it running?")]
     NoPlatformToken(#[source] TfrcFileError),
 }
 
-/// Reads the last two arguments.
+/// Parses the last two arguments.
 ///
 /// # Errors
 /// They are something else.
@@ -59,17 +59,17 @@ pub fn parse_request(verb: &str, host: &str) -> Result<(CredentialsVerb, Service
     Ok((verb, ServiceHost::parse(host).map_err(|_| CredentialsError::Usage)?))
 }
 
-/// The file with the token that clients are given.
+/// File of the token that clients get.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ClientTokenFile {
-    /// The local token's own.
+    /// The local token's file.
     Local(PathBuf),
-    /// The one that brings the platform's token.
+    /// Terraform's file with the platform token.
     Platform(PathBuf),
 }
 
 impl ClientTokenFile {
-    /// Reads the token for the host that the gateway is for.
+    /// Reads the token for the gateway's host.
     ///
     /// # Errors
     /// It cannot be read.
@@ -81,7 +81,7 @@ impl ClientTokenFile {
     }
 }
 
-/// Reads the local token, for whoever asks the gateway or hands the token on.
+/// Reads the local token.
 ///
 /// # Errors
 /// It cannot be read.
@@ -89,7 +89,7 @@ pub fn read_local_token(file: &Path) -> Result<SecretString, CredentialsError> {
     local_token::read(file).map_err(CredentialsError::NoToken)
 }
 
-/// Answers: what is printed. `managed_host` is the host that the gateway is for.
+/// Returns the output for a request. `managed_host` is the host of the gateway.
 ///
 /// # Errors
 /// The token cannot be read, or one was to be stored.
@@ -103,11 +103,11 @@ pub fn respond(
         CredentialsVerb::Get if host == managed_host => {
             Ok(Zeroizing::new(json!({ "token": token_file.read(host)?.expose_secret() }).to_string()))
         }
-        // Terraform then goes on as if there were no helper.
+        // Terraform then continues as without a helper.
         CredentialsVerb::Get => Ok(Zeroizing::new("{}".to_owned())),
         CredentialsVerb::Store if host == managed_host => Err(CredentialsError::ManagedHost(host.clone())),
         CredentialsVerb::Store => Err(CredentialsError::OtherHost(host.clone())),
-        // Nothing is kept in between.
+        // There is nothing to delete.
         CredentialsVerb::Forget => Ok(Zeroizing::new(String::new())),
     }
 }

@@ -1,5 +1,5 @@
-//! How clients get the local token and the way to the gateway, or the platform's token itself: environment variables, a file that Terraform reads, and a
-//! program that Terraform asks.
+//! Sets up clients: gives them the local token and the address of the gateway, or the platform token itself. By
+//! environment variables, a file that Terraform reads, and a credentials helper that Terraform runs.
 
 mod tfrc_file;
 pub mod credentials;

@@ -1,25 +1,25 @@
-//! A platform as Terraform's configuration names it: by its host.
+//! Hostname of the platform in Terraform's configuration.
 
 use serde_json::{Value, json};
 use url::Host;
 
-/// A host, perhaps with a port, in the form that Terraform compares: ASCII (punycode) and lower case.
+/// A host, perhaps with a port, as Terraform compares it: ASCII (punycode) in lower case.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ServiceHost {
     name: String,
     port: Option<u16>,
 }
 
-/// What was given is no host.
+/// The text is not a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("is no host; write its name, and :PORT behind it where it is not 443")]
 pub struct InvalidServiceHost;
 
-/// Why a host has no [`ServiceHost::variable`].
+/// Reason why a host has no [`ServiceHost::variable`].
 pub const NO_VARIABLE_REASON: &str = "no variable's name can hold that";
 
 impl ServiceHost {
-    /// Reads `HOST` or `HOST:PORT`.
+    /// Parses `HOST` or `HOST:PORT`.
     ///
     /// # Errors
     /// It is neither.
@@ -29,20 +29,20 @@ impl ServiceHost {
             _ => (text, None),
         };
         let host = Host::parse(host).map_err(|_| InvalidServiceHost)?;
-        // 443 is what a host without a port is taken to mean.
+        // Terraform treats a host without a port as port 443.
         Ok(Self { name: host.to_string().to_ascii_lowercase(), port: port.filter(|port| *port != 443) })
     }
 
-    /// The variable that Terraform reads this host's token from: its dots as `_`, its hyphens as `__`. There is none for a
-    /// host with a port, which no shell could name.
+    /// Returns the variable from which Terraform reads this host's token: dots as `_`, hyphens as `__`. `None` for a
+    /// host with a port, which no shell could export.
     pub fn variable(&self) -> Option<String> {
         let plain = self.name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-'));
         let name = self.name.replace('-', "__").replace('.', "_");
         (plain && self.port.is_none()).then(|| format!("TF_TOKEN_{name}"))
     }
 
-    /// The services of a gateway at `address` (`http://HOST:PORT`, no slash at the end), by the names that Terraform's
-    /// `host` block takes them by: it then asks there instead of looking for them at the host.
+    /// Builds the services of a gateway at `address` (`http://HOST:PORT`, no trailing slash) for Terraform's `host`
+    /// block, which replaces service discovery.
     pub fn services(address: &str) -> Value {
         let (api, registry) = (format!("{address}/api/v2/"), format!("{address}/api/registry/v1"));
         json!({
@@ -55,7 +55,7 @@ impl ServiceHost {
         })
     }
 
-    /// The `host` block for a configuration file of Terraform's, a line each.
+    /// Builds the lines of the `host` block.
     pub fn block(&self, address: &str) -> Vec<String> {
         let mut lines = vec![format!("host \"{self}\" {{"), "  services = {".to_owned()];
         if let Value::Object(services) = Self::services(address) {

@@ -1,5 +1,6 @@
-//! A configuration file of Terraform's and OpenTofu's that belongs to the gateway: it leads a host's services here and brings the local
-//! token, or brings the platform's own, where that is asked for. It stands in `~/.terraform.d/`, where Terraform reads every `*.tfrc.json` beside the user's own files.
+//! Configuration file of Terraform and OpenTofu that the gateway manages. It holds the gateway's `host` block and the
+//! local token, or, if configured, the platform token only. Terraform reads every `*.tfrc.json` in `~/.terraform.d/`
+//! besides the user's own files.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -19,40 +20,40 @@ use crate::gateway::local_token::AcceptedTokens;
 use crate::gateway::platform_token::PlatformToken;
 use crate::health::HealthHandle;
 
-/// Which file, for which host.
+/// Settings of the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TfrcFileOptions {
-    /// The file; its name ends in `.tfrc.json`.
+    /// Path of the file; its name ends in `.tfrc.json`.
     pub file: PathBuf,
-    /// Its owner and group, where the gateway runs as another user.
+    /// Mode, owner and group, if the gateway runs as another user.
     pub attributes: Attributes,
-    /// The host that it is about.
+    /// Host that the file configures.
     pub host: ServiceHost,
-    /// Which token it brings.
+    /// Token that the file contains.
     pub token_kind: TokenKind,
 }
 
-/// What a client is given.
+/// Kind of token that clients get.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum TokenKind {
-    /// The local token, and the way to the gateway.
+    /// The local token, with the address of the gateway.
     #[default]
     LocalToken,
-    /// The platform's own token, with which a client goes to the platform itself. It learns of no rotation.
+    /// The platform token, with which clients call the platform itself. They do not learn of rotations.
     PlatformToken,
 }
 
-/// Where the token comes from.
+/// Source of the token that clients get.
 #[derive(Debug)]
 pub enum TokenSource {
-    /// The local token, and where the gateway is: `http://HOST:PORT`.
+    /// Local token, and the gateway's address `http://HOST:PORT`.
     Local(CredentialWatch<AcceptedTokens>, String),
-    /// The platform's.
+    /// Platform token.
     Platform(CredentialWatch<PlatformToken>),
 }
 
 impl TokenSource {
-    /// What the file says now; `None` while there is no token.
+    /// Renders the file; `None` while there is no token.
     fn render(&mut self, host: &ServiceHost) -> Option<Zeroizing<String>> {
         let host = host.to_string();
         let document = match self {
@@ -71,7 +72,8 @@ impl TokenSource {
         Some(Zeroizing::new(format!("{document:#}\n")))
     }
 
-    /// Where a client calls, and with which token; `None` while there is none. `platform` is the platform's own address.
+    /// Returns the address and token for clients; `None` while there is no token. `platform` is the platform's own
+    /// address.
     pub(super) fn current_token(&mut self, platform: &str) -> Option<(String, SecretString)> {
         match self {
             Self::Local(watch, address) => match watch.current().availability {
@@ -85,7 +87,7 @@ impl TokenSource {
         }
     }
 
-    /// Returns after the token has changed; false once it never will again.
+    /// Returns true after the token has changed; false if it never will again.
     pub(super) async fn changed(&mut self) -> bool {
         match self {
             Self::Local(watch, _) => watch.changed().await.is_ok(),
@@ -94,11 +96,11 @@ impl TokenSource {
     }
 }
 
-/// By what a file that brings the platform's token is known as ours: Terraform passes over what it does not know.
+/// Marks a file with the platform token as ours: Terraform ignores unknown keys.
 const MARKER_KEY: &str = "//";
 const MARKER_TEXT: &str = "written by keyward, which replaces and removes this file";
 
-/// Keeps the file.
+/// Writes and removes the file.
 #[derive(Debug)]
 pub struct TfrcFile {
     options: TfrcFileOptions,
@@ -107,18 +109,18 @@ pub struct TfrcFile {
     health: HealthHandle,
 }
 
-/// When it is tried again where it failed: the folder may come, and someone else's file go.
+/// Backoff after an error: the folder may appear, and a foreign file may go.
 const RETRY_DELAYS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(1));
 
 impl TfrcFile {
-    /// Nothing is written yet.
+    /// Writes nothing yet.
     pub const fn new(options: TfrcFileOptions, content: TokenSource, clock: Clock, health: HealthHandle) -> Self {
         Self { options, content, clock, health }
     }
 
-    /// Writes the file with each new token, until `stop`; what fails is tried again after 1 s to 60 s (full jitter). A file that
-    /// leads to the gateway stays there after that: whoever runs while the gateway restarts finds its way. The platform's token
-    /// is removed with its end, and at the end.
+    /// Writes the file with each new token, until `stop`; errors are retried after 1 s to 60 s (full jitter). A file
+    /// that points to the gateway stays after a stop, for programs that run while it restarts. A file with the platform
+    /// token is removed when the token ends, and at a stop.
     pub async fn run(mut self, stop: CancellationToken) {
         let file = self.options.file.clone();
         let _ = tokio::task::spawn_blocking(move || atomic_file::sweep_at_start(&file)).await;
@@ -152,7 +154,7 @@ impl TfrcFile {
         self.remove("stopped").await;
     }
 
-    /// Says whether nothing is there that should not be.
+    /// Removes a file with the platform token. Returns true if none is left.
     async fn remove(&self, why: &str) -> bool {
         if self.options.token_kind == TokenKind::LocalToken {
             return true;
@@ -164,7 +166,7 @@ impl TfrcFile {
         removed
     }
 
-    /// Says whether it was done, and where it was not, why.
+    /// Runs a file operation; logs its error. Returns true on success.
     async fn run_blocking(
         &self,
         failure: &str,
@@ -177,7 +179,7 @@ impl TfrcFile {
             Err(error) => error.to_string(),
         };
         tracing::error!(
-            event = "gateway.drop_in.failed",
+            event = "gateway.terraform_config_file.failed",
             cause,
             failure,
             "the file of Terraform and OpenTofu for the gateway is not as it should be"
@@ -199,20 +201,20 @@ fn remove(options: &TfrcFileOptions) -> Result<(), TfrcFileError> {
     Ok(())
 }
 
-/// Passes where there is no file, or one of ours.
+/// Passes if there is no file, or one that keyward wrote.
 ///
 /// # Errors
-/// It is someone else's: that stays theirs.
+/// It is someone else's file, which stays.
 fn check_ownership(options: &TfrcFileOptions) -> Result<(), TfrcFileError> {
     let Some(text) = read_existing(&options.file)? else { return Ok(()) };
     let ours = serde_json::from_str(&text).is_ok_and(|document: Value| is_managed(&document));
     if ours { Ok(()) } else { Err(TfrcFileError::NotManaged { file: options.file.clone() }) }
 }
 
-/// The token that a file brings for a host.
+/// Reads the token for a host from a file.
 ///
 /// # Errors
-/// It cannot be read, or is none that keyward wrote.
+/// The file cannot be read, or keyward did not write it.
 pub fn read_token(file: &Path, host: &ServiceHost) -> Result<SecretString, TfrcFileError> {
     let not_managed = || TfrcFileError::NotManaged { file: file.to_owned() };
     let missing = || TfrcFileError::Missing { file: file.to_owned() };
@@ -224,13 +226,13 @@ pub fn read_token(file: &Path, host: &ServiceHost) -> Result<SecretString, TfrcF
     document["credentials"][host.to_string()]["token"].as_str().map(SecretString::from).ok_or_else(missing)
 }
 
-/// What stands in the file's place, if it is a text of a moderate size.
+/// Reads an existing file of moderate size.
 fn read_existing(file: &Path) -> Result<Option<Zeroizing<String>>, TfrcFileError> {
     let unreadable = |source| TfrcFileError::Read { file: file.to_owned(), source };
     match std::fs::symlink_metadata(file) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(unreadable(error)),
-        // Something else than a file is refused when it is written.
+        // Anything but a regular file is refused when it is written.
         Ok(document) if !document.is_file() => return Ok(None),
         Ok(document) if document.len() > MAX_FILE_SIZE => {
             return Err(TfrcFileError::NotManaged { file: file.to_owned() });
@@ -242,7 +244,8 @@ fn read_existing(file: &Path) -> Result<Option<Zeroizing<String>>, TfrcFileError
 
 const MAX_FILE_SIZE: u64 = 64 * 1024;
 
-/// Whether a document is one that [`write()`] made: of one host, with the way here or the mark, a token, and nothing else.
+/// Returns true for a document that [`write()`] made: one host with the gateway's services or the marker, a token, and
+/// nothing else.
 fn is_managed(document: &Value) -> bool {
     let only_member =
         |part: &str| document[part].as_object().filter(|members| members.len() == 1).and_then(|it| it.iter().next());
@@ -257,31 +260,31 @@ fn is_managed(document: &Value) -> bool {
         && (service_block || has_marker)
 }
 
-/// Why the file was not written.
+/// Error of writing, removing or reading the file.
 #[derive(Debug, thiserror::Error)]
 pub enum TfrcFileError {
-    /// Someone else's file stands there.
+    /// Someone else's file has this path.
     #[error("{} was not written by keyward and stays as it is; name another file, or remove it", file.display())]
     NotManaged {
-        /// Which.
+        /// Path of the file.
         file: PathBuf,
     },
-    /// There is none, or none for that host.
+    /// There is no file, or no token for that host.
     #[error("{} brings no token; is the gateway running?", file.display())]
     Missing {
-        /// Which.
+        /// Path of the file.
         file: PathBuf,
     },
-    /// What stands there cannot be read.
+    /// The existing file cannot be read.
     #[error("cannot look at {}", file.display())]
     Read {
-        /// Which.
+        /// Path of the file.
         file: PathBuf,
-        /// Why.
+        /// Underlying error.
         #[source]
         source: std::io::Error,
     },
-    /// It cannot be written or removed.
+    /// The file cannot be written or removed.
     #[error(transparent)]
     Write(#[from] ReplaceError),
 }

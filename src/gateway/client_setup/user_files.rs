@@ -1,8 +1,9 @@
-//! The configuration files that a user's Terraform or OpenTofu reads.
+//! Configuration files that a user's Terraform or OpenTofu reads.
 //!
-//! Terraform reads the one file that `TF_CLI_CONFIG_FILE` names, or `~/.terraformrc` and the files of `~/.terraform.d/`. OpenTofu
-//! reads the same variable, and prefers names of its own: `~/.tofurc` to `~/.terraformrc`, and where neither is there
-//! `$XDG_CONFIG_HOME/opentofu/tofurc`; the folder is `~/.terraform.d/`, and where that is not there `$XDG_CONFIG_HOME/opentofu/`.
+//! Terraform reads the one file named by `TF_CLI_CONFIG_FILE`, or `~/.terraformrc` and the files of `~/.terraform.d/`.
+//! OpenTofu reads the same variable, and prefers names of its own: `~/.tofurc` to `~/.terraformrc`, and if neither
+//! exists `$XDG_CONFIG_HOME/opentofu/tofurc`; the folder is `~/.terraform.d/`, or if that does not exist
+//! `$XDG_CONFIG_HOME/opentofu/`.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,11 +12,10 @@ use secrecy::ExposeSecret as _;
 
 use crate::command::EnvVars;
 
-/// The variable by which Terraform and OpenTofu take another file than the user's own.
+/// Variable that makes Terraform and OpenTofu read another file than the user's own.
 pub(super) const VARIABLE: &str = "TF_CLI_CONFIG_FILE";
 
-/// The places where a program's Terraform or OpenTofu looks for its configuration. Which of them are there is found out when they
-/// are read.
+/// Candidate paths of a program's Terraform or OpenTofu configuration; their existence is checked when they are read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UserConfigFiles {
     named: Option<PathBuf>,
@@ -24,19 +24,19 @@ pub struct UserConfigFiles {
     reader: Reader,
 }
 
-/// The program that reads the files.
+/// Program that reads the files.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Reader {
     Terraform,
     OpenTofu,
-    /// A script or a wrapper: it may run either. Terraform's names come first, and OpenTofu's where those are not there.
+    /// A script or a wrapper, which may run either: Terraform's names come first, then OpenTofu's.
     #[default]
     Either,
 }
 
 impl UserConfigFiles {
-    /// The places for a program with these variables, run by this command. `config_home` is the user's `XDG_CONFIG_HOME`, where
-    /// the program has none.
+    /// Derives the paths from a program's variables and command. `config_home` is the user's `XDG_CONFIG_HOME`, for a
+    /// program without that variable.
     pub fn new(variables: &EnvVars, command: &[String], config_home: Option<PathBuf>) -> Self {
         let path = |name: &str| {
             let value = variables.get(name).map(|value| PathBuf::from(value.expose_secret()));
@@ -51,7 +51,7 @@ impl UserConfigFiles {
         }
     }
 
-    /// The main file; it need not be there.
+    /// Returns the main file, which may not exist.
     pub(super) fn main(&self) -> Option<PathBuf> {
         if self.named.is_some() {
             return self.named.clone();
@@ -69,7 +69,7 @@ impl UserConfigFiles {
         })
     }
 
-    /// The folder whose files are read beside the main one; it need not be there.
+    /// Returns the folder whose files are read besides the main one; it may not exist.
     fn folder(&self) -> Option<PathBuf> {
         if self.named.is_some() {
             return None;
@@ -79,7 +79,7 @@ impl UserConfigFiles {
         Some(tofu.map_or(terraform, |folder| folder.join("opentofu")))
     }
 
-    /// All files, in the order in which they are read; the main one need not be there.
+    /// Returns all files in reading order; the main one may not exist.
     ///
     /// # Errors
     /// The folder cannot be listed.
@@ -130,7 +130,7 @@ mod tests {
         let (home, config) = (folder.path().join("home"), folder.path().join("config"));
         let mut variables = EnvVars::default();
         variables.set("HOME", SecretString::from(home.display().to_string()));
-        // What is there, and what each of the three reads: the main file, and one of the folder.
+        // Existing files, and the ones that each program reads.
         let check = |there: &[&str], command: &str, wanted: &[&str]| {
             let _ = (std::fs::remove_dir_all(&home), std::fs::remove_dir_all(&config));
             for path in there {
@@ -160,7 +160,7 @@ mod tests {
             check(&["home/.tofurc", "config/opentofu/tofurc", "config/opentofu/a.tfrc"], command, &[]);
         }
         check(&[], "tofu", &[]);
-        // The program's own variables come first.
+        // The program's own variables take precedence.
         variables.set("XDG_CONFIG_HOME", SecretString::from("/other".to_owned()));
         let files = UserConfigFiles::new(&variables, &["tofu".to_owned()], Some(config));
         assert_eq!(files.main(), Some(PathBuf::from("/other/opentofu/tofurc")));

@@ -1,4 +1,4 @@
-//! What a child process finds in its environment.
+//! Environment variables for clients of the gateway or the platform.
 
 use secrecy::{ExposeSecret as _, SecretString};
 
@@ -6,11 +6,11 @@ use super::user_files::VARIABLE;
 use super::{CliConfig, CliConfigError, ServiceHost};
 use crate::command::EnvVars;
 
-/// The variables that lead a client to an address with a token, by name: `TFE_ADDRESS`, `TFE_HOSTNAME` and `TFE_TOKEN`, which
-/// clients of the platform's API read, and Terraform's own `TF_TOKEN_...`, where the host has one. None for a token that is
-/// empty: Terraform takes an empty variable for "no token, and look no further".
+/// Builds the variables for an address and a token: `TFE_ADDRESS`, `TFE_HOSTNAME` and `TFE_TOKEN` for clients of the
+/// platform's API, and Terraform's own `TF_TOKEN_...` if the host has one. Empty for an empty token: Terraform takes an
+/// empty variable for "no token, and look no further".
 pub fn client_variables(host: &ServiceHost, address: &str, token: &SecretString) -> Vec<(String, SecretString)> {
-    // A line's end in a variable breaks the header that it is put into.
+    // A line break in a variable would break the header that a client puts it into.
     let token = token.expose_secret().trim();
     if token.is_empty() {
         return Vec::new();
@@ -21,8 +21,8 @@ pub fn client_variables(host: &ServiceHost, address: &str, token: &SecretString)
     plain.into_iter().chain(secret.map(|name| (name, SecretString::from(token)))).collect()
 }
 
-/// All that a program finds: the variables for `host` at `address` with a token, and, where `terraform` is given, the one that
-/// leads Terraform there by a file that is written. Blocks for that.
+/// Builds all variables for `host` at `address`; with `terraform`, also writes its file and adds the variable that
+/// names it. Blocks for that.
 ///
 /// # Errors
 /// The file could not be written.

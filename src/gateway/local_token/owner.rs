@@ -1,12 +1,12 @@
-//! The gateway that a local token's file belongs to, written down beside the file, so that the callers of one gateway never get the
-//! platform token of another.
+//! Records which gateway a local token's file belongs to, so that callers of one gateway never get the platform token
+//! of another.
 
 use std::fs::OpenOptions;
 use std::io::{self, ErrorKind, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-/// Why a file of a local token cannot be used by this gateway.
+/// Reason why this gateway cannot use a local token's file.
 #[derive(Debug, thiserror::Error)]
 pub enum OwnerError {
     /// The file belongs to another gateway.
@@ -18,9 +18,9 @@ pub enum OwnerError {
     OtherGateway {
         /// The local token's file.
         file: PathBuf,
-        /// The file that names the owner.
+        /// File that names the owner.
         owner_file: PathBuf,
-        /// The owner.
+        /// Recorded owner.
         recorded: String,
         /// This gateway.
         this_gateway: String,
@@ -28,18 +28,18 @@ pub enum OwnerError {
     /// The file that names the owner cannot be read or written.
     #[error("cannot use {}, which names the gateway that the local token belongs to", file.display())]
     File {
-        /// The file.
+        /// Path of the file.
         file: PathBuf,
-        /// Why.
+        /// Underlying error.
         source: io::Error,
     },
 }
 
-/// Takes a local token's file for `owner`, one line of text, unless it belongs to another. A file without an owner, as before
-/// owners were written down, belongs to the first that asks.
+/// Claims a local token's file for `owner` (one line of text). A file without a recorded owner, as written by older
+/// releases, goes to the first gateway that claims it.
 ///
 /// # Errors
-/// The file belongs to another, or its owner cannot be read or written.
+/// The file belongs to another gateway, or its owner cannot be read or written.
 pub(super) fn claim(file: &Path, owner: &str) -> Result<(), OwnerError> {
     let owner_file = super::with_suffix(file, ".owner");
     let failed = |source| OwnerError::File { file: owner_file.clone(), source };
@@ -48,7 +48,7 @@ pub(super) fn claim(file: &Path, owner: &str) -> Result<(), OwnerError> {
             if create(&owner_file, owner).map_err(failed)? {
                 return Ok(());
             }
-            // Another gateway was quicker.
+            // Another gateway was faster.
             std::fs::read_to_string(&owner_file).map_err(failed)?
         }
         read => read.map_err(failed)?,
@@ -61,7 +61,7 @@ pub(super) fn claim(file: &Path, owner: &str) -> Result<(), OwnerError> {
     Err(OwnerError::OtherGateway { file, owner_file, recorded, this_gateway })
 }
 
-/// Creates the file as a whole. Says whether there was none.
+/// Creates the file atomically. Returns false if it exists.
 fn create(owner_file: &Path, owner: &str) -> io::Result<bool> {
     let temporary = super::with_suffix(owner_file, &format!(".{}", std::process::id()));
     let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;

@@ -1,4 +1,4 @@
-//! A platform token that someone else keeps fresh in a file.
+//! Platform token in a file that another program keeps fresh.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::error_chain::format_chain;
 use crate::health::HealthHandle;
 use crate::secret;
 
-/// Reads a token's file: at the start, when it changes, and when the platform refuses the token.
+/// Reads the file at the start, when it changes, and when the platform rejects the token.
 #[derive(Debug)]
 pub struct PlatformTokenFile {
     path: PathBuf,
@@ -25,8 +25,8 @@ pub struct PlatformTokenFile {
 }
 
 impl PlatformTokenFile {
-    /// Reads the file for the first time, so that a token that is there is served from the start; blocks for that.
-    /// `health` is told whether there is a token.
+    /// Reads the file once, so that an existing token is served from the start; blocks for that. `health` is ready
+    /// while there is a token.
     pub fn new(path: PathBuf, clock: Clock, health: HealthHandle) -> (Self, PlatformTokenSource) {
         let origin = format!("file {}", path.display());
         let (publisher, watch) = credential_channel("the platform token's file has not been read yet");
@@ -38,8 +38,10 @@ impl PlatformTokenFile {
         (file, source)
     }
 
-    /// Keeps the feed until `stop`. A file that is gone or empty for a while does not take the token away: whoever
-    /// replaces it may be in the midst of it, and the platform says when a token is no longer good.
+    /// Publishes changes of the file until `stop`.
+    ///
+    /// A missing or empty file does not remove the token: its writer may be replacing it, and the platform rejects a
+    /// token that is no longer valid.
     pub async fn run(mut self, stop: CancellationToken) {
         let watch = watch_token_file();
         loop {
@@ -51,7 +53,7 @@ impl PlatformTokenFile {
                     self.read().await;
                     self.refresh_signal.complete();
                 }
-                // A folder where much happens costs a look each time.
+                // In a busy folder each change costs a read of the file.
                 () = watch.changed() => tokio::time::sleep(SETTLE_TIME).await,
                 () = self.clock.sleep(RETRY_INTERVAL), if self.current.is_none() => {}
             }
@@ -75,14 +77,14 @@ impl PlatformTokenFile {
                 self.publisher.publish(Availability::Available(token), Some(now));
                 self.health.ready();
                 tracing::info!(
-                    event = "gateway.token.taken",
+                    event = "gateway.token.loaded",
                     file = %self.path.display(),
                     "the platform token was taken from its file"
                 );
             }
             Err(reason) if self.current.is_some() => {
                 tracing::warn!(
-                    event = "gateway.token.unread",
+                    event = "gateway.token.read_failed",
                     reason,
                     "the platform token stays as it was read before"
                 );
@@ -97,14 +99,14 @@ impl PlatformTokenFile {
     }
 }
 
-/// The token in a file; or why there is none, in words that hold nothing of it.
+/// Reads the token from a file. The error never contains the token.
 fn read_token(path: &Path, now: ClockReading) -> Result<PlatformToken, String> {
     let secret = secret::read_file(path).map_err(|error| format_chain(&error))?;
     PlatformToken::parse(secret, now).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// How long after a change the file is read: several in a row are one.
+/// Delay between a change and the read: several changes in a row are one.
 const SETTLE_TIME: Duration = Duration::from_millis(20);
 
-/// How often a file is looked for that holds no token yet.
+/// Interval of reads while the file holds no token yet.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);

@@ -1,4 +1,5 @@
-//! The platform's token: what it is, and who makes it. The gateway takes a feed of it and does not know from where.
+//! Platform token: a credential for HCP Terraform or Terraform Enterprise. The gateway watches it, whatever its source
+//! is.
 
 mod file;
 
@@ -13,11 +14,11 @@ use crate::secret;
 
 pub use file::PlatformTokenFile;
 
-/// A watch on the file of a token; one line is logged where the system has none to give.
+/// Watches a token's file; logs once if the kernel has no watch left.
 pub(super) fn watch_token_file() -> FileWatch {
     FileWatch::new(|error| {
         tracing::warn!(
-            event = "gateway.token.unwatched",
+            event = "gateway.token.watch_failed",
             %error,
             "changes of the token's file cannot be watched; it is read when the platform refuses the token"
         );
@@ -28,28 +29,28 @@ pub(super) fn watch_token_file() -> FileWatch {
 #[derive(Debug)]
 pub struct PlatformToken {
     secret: SecretString,
-    /// What is put into `Authorization`, sensitive, so that nothing shows it. Made once for each token.
+    /// Value of `Authorization`, marked sensitive so that nothing prints it. Built once per token.
     bearer: HeaderValue,
-    /// When it was taken over here.
+    /// Time at which it was loaded.
     pub loaded: ClockReading,
 }
 
-/// Where the gateway has its platform token from.
+/// Handle of whatever provides the platform token.
 #[derive(Debug, Clone)]
 pub struct PlatformTokenSource {
-    /// The token.
+    /// Watch of the token.
     pub watch: CredentialWatch<PlatformToken>,
-    /// Rung when the platform says that it is no longer good.
+    /// Requested when the platform rejects the token.
     pub refresh_signal: RefreshSignal,
-    /// Where it comes from, in words for people, such as `file /run/tfe.token`.
+    /// Description of the source for people, such as `file /run/tfe.token`.
     pub origin: String,
 }
 
 impl PlatformToken {
-    /// A token as the platform gave it.
+    /// Parses a token.
     ///
     /// # Errors
-    /// It is empty or holds what no header may (RFC 6750, 2.1: visible ASCII).
+    /// It is empty, or has characters that a header may not have (RFC 6750, 2.1: visible ASCII).
     pub fn parse(secret: SecretString, loaded: ClockReading) -> Result<Self, MalformedToken> {
         let text = secret.expose_secret();
         if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
@@ -63,23 +64,23 @@ impl PlatformToken {
         Ok(Self { secret, bearer, loaded })
     }
 
-    /// The token itself, for those that it is handed to.
+    /// Returns the token's text, to be handed to clients.
     pub const fn secret(&self) -> &SecretString {
         &self.secret
     }
 
-    /// What is put into `Authorization`; it is marked as sensitive.
+    /// Returns the value of `Authorization`, marked sensitive.
     pub fn bearer(&self) -> HeaderValue {
         self.bearer.clone()
     }
 
-    /// Whether both are the same token.
+    /// Compares two tokens in constant time.
     pub fn is_same(&self, other: &Self) -> bool {
         secret::ct_eq(&self.secret, other.secret.expose_secret().as_bytes())
     }
 }
 
-/// What was taken for a token is none.
+/// The text cannot be a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("it holds characters that no token has")]
 pub struct MalformedToken;

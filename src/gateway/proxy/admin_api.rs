@@ -1,4 +1,4 @@
-//! What the gateway tells of itself, under the local token.
+//! The gateway's own endpoints, which require the local token.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ use crate::status::Status;
 use crate::time_format::format_rfc3339;
 
 impl Inner {
-    /// Answers what stands below `/v1/platform/`.
+    /// Handles a request below `/v1/platform/`.
     pub(super) fn serve_admin_api(
         &self,
         name: &str,
@@ -49,15 +49,15 @@ impl Inner {
         local_response(StatusCode::OK, "application/json", body.to_string().into())
     }
 
-    /// The status of the process for `keyward status`, where no listener of the local API tells it. Sessions are left out: they
-    /// are for callers of that API.
+    /// Builds the status of the process, for `keyward status` where no local API listens. Sessions are omitted: they
+    /// are shown to callers of that API only.
     fn status(&self) -> Value {
         let GatewayDependencies { health, status_registry, .. } = &self.dependencies;
         let status = Status::new(status_registry, health, BTreeMap::new());
         serde_json::to_value(status).unwrap_or_default()
     }
 
-    /// Which client makes which call that the history of the platform's API says something of, and what replaces it.
+    /// Builds the report of calls that the API history is about, by client, with their replacements.
     fn report(&self) -> Value {
         let count = self.dependencies.usage.deprecated_calls();
         let calls: Vec<Value> = count
@@ -96,7 +96,7 @@ impl Inner {
         })
     }
 
-    /// Which tokens there are, never a token.
+    /// Builds the list of tokens, without any token's text.
     fn tokens(&self) -> Value {
         let now = self.dependencies.clock.now();
         let reading = self.dependencies.source.watch.peek();
@@ -141,7 +141,8 @@ impl Inner {
     }
 }
 
-/// Where the platform's services are. Relative addresses: clients that put theirs before them are right too.
+/// Serves Terraform's remote service discovery. Paths instead of URLs: clients resolve them against the address they
+/// use.
 pub(super) fn discovery(method: &Method) -> Response<GatewayBody> {
     if matches!(*method, Method::GET | Method::HEAD) {
         local_response(StatusCode::OK, "application/json", Bytes::from_static(DISCOVERY_DOCUMENT.as_bytes()))
@@ -150,7 +151,7 @@ pub(super) fn discovery(method: &Method) -> Response<GatewayBody> {
     }
 }
 
-/// The services by their names in the remote service discovery protocol.
+/// Services by their names in the remote service discovery protocol.
 const DISCOVERY_DOCUMENT: &str = concat!(
     r#"{"modules.v1":"/api/registry/v1/modules/","providers.v1":"/api/registry/v1/providers/","state.v2":"/api/v2/","#,
     r#""tfe.v2":"/api/v2/","tfe.v2.1":"/api/v2/","tfe.v2.2":"/api/v2/"}"#

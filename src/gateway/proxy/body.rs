@@ -1,4 +1,4 @@
-//! Bodies on their way through the gateway.
+//! Request and response bodies on their way through the gateway.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -12,14 +12,14 @@ use super::link_rewriter::LinkRewriter;
 use crate::http::body_buffer::{BufferBudget, FillError};
 use crate::http::reverse_proxy::{ConnectionError, RequestBody, ResponseBody};
 
-/// What a caller is sent.
+/// Body of a response to a caller.
 #[derive(Debug)]
 pub enum GatewayBody {
-    /// An answer of the gateway's own, or one that was held as a whole.
+    /// The gateway's own response, or one that was buffered.
     Buffered(Full<Bytes>),
-    /// The platform's, as it comes.
+    /// The platform's response, streamed unchanged.
     Streamed(ResponseBody),
-    /// The platform's, its links moved as it comes.
+    /// The platform's response, streamed with its links rewritten.
     Rewriting(Box<RewritingBody>),
 }
 
@@ -52,13 +52,13 @@ impl Body for GatewayBody {
     }
 }
 
-/// A document whose links are moved as it passes: as much of it is in memory as comes at once.
+/// A JSON document whose links are rewritten as it streams; holds one chunk at a time.
 #[derive(Debug)]
 pub struct RewritingBody {
     body: ResponseBody,
     /// `None` once the document has ended.
     rewriter: Option<LinkRewriter>,
-    /// What follows what was held back at the end.
+    /// Frame that follows the bytes held back at the end.
     last: Option<Frame<Bytes>>,
 }
 
@@ -87,7 +87,7 @@ impl Body for RewritingBody {
                 Some(Err(error)) => return Poll::Ready(Some(Err(error))),
                 Some(Ok(frame)) => match frame.into_data() {
                     Ok(bytes) => rewriter.rewrite(&bytes, &mut out),
-                    // Trailers: the document is over.
+                    // Trailers: the document is complete.
                     Err(trailers) => {
                         rewriter.finish(&mut out);
                         (this.rewriter, this.last) = (None, Some(trailers));
@@ -105,34 +105,34 @@ impl Body for RewritingBody {
     }
 }
 
-/// A body of a caller: what can be sent again is held.
+/// A caller's request body, buffered if it may have to be sent again.
 #[derive(Debug)]
 pub(super) enum CallerBody {
-    /// Held as a whole, perhaps empty.
+    /// Buffered completely, perhaps empty.
     Buffered(Bytes),
-    /// Sent on once: what of it is here, its next piece last, and the rest as it comes.
+    /// Streamed once: the chunks read so far (the last one newest), and the rest.
     Streamed(Vec<Bytes>, Incoming),
 }
 
-/// Why a body that was to be held could not be.
+/// Error of reading a body into the buffer.
 #[derive(Debug)]
 pub(super) enum BufferError {
-    /// It did not come in time.
+    /// It did not arrive in time.
     Timeout,
     /// It ended early.
     Broken,
 }
 
-/// The largest body that is held to be sent again where the platform refuses the token, in bytes.
+/// Largest body, in bytes, that is buffered to be sent again after the platform rejects the token.
 const MAX_BUFFERED: usize = 1024 * 1024;
 
-/// Memory for callers' bodies that are held, for all of them together, in bytes.
+/// Memory for buffered bodies of all callers together, in bytes.
 pub(super) const BUFFER_BUDGET: usize = 32 * 1024 * 1024;
 
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl CallerBody {
-    /// Takes a body: held where it is small and there is memory for it, else to be streamed.
+    /// Reads a body: buffered if it is small and the budget allows it, else left to stream.
     pub(super) async fn receive(mut body: Incoming, budget: &BufferBudget) -> Result<Self, BufferError> {
         if body.is_end_stream() {
             return Ok(Self::empty());
@@ -147,17 +147,17 @@ impl CallerBody {
             Ok(Err(FillError::Full(_, chunk))) => Ok(Self::Streamed(vec![chunk, buffer.into_bytes()], body)),
             Ok(Err(FillError::Broken(_))) => Err(BufferError::Broken),
             Err(_) if has_length => Err(BufferError::Timeout),
-            // Its caller may be one who makes it as it goes.
+            // Without a length the caller may be producing the body as it goes: stream it.
             Err(_) => Ok(Self::Streamed(vec![buffer.into_bytes()], body)),
         }
     }
 
-    /// No body.
+    /// An empty body.
     pub(super) const fn empty() -> Self {
         Self::Buffered(Bytes::new())
     }
 
-    /// The same once more, where it is held.
+    /// Copies the body for another attempt, if it is buffered.
     pub(super) fn replay(&self) -> Option<Self> {
         match self {
             Self::Streamed(..) => None,
@@ -165,7 +165,7 @@ impl CallerBody {
         }
     }
 
-    /// What is held of it.
+    /// Returns the bytes, if it is buffered.
     pub(super) fn buffered(&self) -> Option<&[u8]> {
         match self {
             Self::Streamed(..) => None,
@@ -173,7 +173,7 @@ impl CallerBody {
         }
     }
 
-    /// What is sent.
+    /// Converts to the body of a request to the platform.
     pub(super) fn into_request_body(self) -> RequestBody {
         match self {
             Self::Streamed(first, rest) if first.is_empty() => RequestBody::Streamed(rest),

@@ -1,4 +1,4 @@
-//! What the history of the platform's API means for a call, done: warned of, refused, replaced, counted.
+//! Applies the API history to calls: warns, refuses, replaces and counts them.
 
 use std::sync::{Arc, PoisonError};
 
@@ -18,20 +18,20 @@ use crate::gateway::availability::ServerInfo;
 use crate::gateway::jsonapi_error::JsonApiError;
 use crate::metrics;
 
-/// What is known of a call before it is sent.
+/// Result of checking a call against the API history.
 #[derive(Debug)]
 pub(super) struct Assessment {
-    /// That it is deprecated.
+    /// Set if the call is deprecated.
     pub(super) deprecated: Option<DeprecatedCall>,
-    /// What its answer says besides.
+    /// Warning headers of its response.
     pub(super) headers: HeaderMap,
 }
 
-/// The largest document that is read to find an organization, in bytes.
+/// Largest document, in bytes, that is read to find an organization.
 const MAX_DOCUMENT: usize = 256 * 1024;
 
 impl UpstreamCall {
-    /// The call as the history looks at it.
+    /// Borrows the call in the form that the rules take.
     pub(super) fn as_api_call(&self) -> actions::ApiCall<'_> {
         actions::ApiCall {
             method: &self.method,
@@ -40,8 +40,8 @@ impl UpstreamCall {
         }
     }
 
-    /// The call that replaces this deprecated one, and whether its body is left out. The query stays. `None` where there is no
-    /// replacement, or its path cannot be sent.
+    /// Builds the replacement of a deprecated call, and whether its body is dropped. The query stays. `None` if there
+    /// is no replacement, or its path cannot be sent.
     fn replacement(&self, deprecated: &DeprecatedCall, organization: Option<&str>) -> Option<(Self, bool)> {
         let Replacement { method, path, drops_body } = deprecated.replacement(organization)?;
         let query = self.target.query().map(|query| format!("?{query}")).unwrap_or_default();
@@ -56,17 +56,17 @@ impl UpstreamCall {
 }
 
 impl Inner {
-    /// What is known of the platform.
+    /// Returns product and release of the platform, as far as they are known.
     pub(super) fn server(&self) -> Arc<ServerInfo> {
         Arc::clone(&self.server.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Learns what the platform is from the headers of an answer, most of which say what is known.
+    /// Learns product and release from response headers; most responses repeat what is known.
     pub(super) fn learn_server(&self, headers: &HeaderMap) {
         let mut known = self.server.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(learned) = known.updated_by(headers) {
             tracing::info!(
-                event = "gateway.platform.known",
+                event = "gateway.platform.detected",
                 upstream = self.origin,
                 product = learned.product.map(|product| format!("{product:?}")),
                 release = learned.release.map(|release| release.to_string()),
@@ -78,10 +78,10 @@ impl Inner {
         }
     }
 
-    /// Looks at a call, and at its body where a row of the history is about it.
+    /// Checks a call, and its body where a rule is about bodies.
     ///
     /// # Errors
-    /// In strict mode: why it is not sent.
+    /// In strict mode, the errors for which the call is not sent.
     pub(super) fn assess(
         &self,
         call: &UpstreamCall,
@@ -128,13 +128,13 @@ impl Inner {
             self.dependencies.clock.now().wall,
         );
         let label = metrics::DeprecatedCallLabels { change: change.id.clone(), client: client.to_owned(), what };
-        self.dependencies.metrics.gateway_noticed.get_or_create(&label).inc();
+        self.dependencies.metrics.gateway_deprecated_calls.get_or_create(&label).inc();
     }
 
-    /// Sends a deprecated call: as it is, or as its replacement.
+    /// Sends a deprecated call, or its replacement, as the mode says.
     ///
     /// # Errors
-    /// The platform was not called, or did not answer: what the caller is told.
+    /// The response for the caller if the platform could not be called.
     pub(super) async fn call_or_replace(
         &self,
         call: &UpstreamCall,
@@ -163,7 +163,7 @@ impl Inner {
                 let replay = body.replay();
                 match self.forward(call, body).await {
                     Ok(first) if self.actions.is_fallback_status(first.response.status()) => {
-                        // Look-ups come after the call itself. It holds no connection meanwhile.
+                        // Lookups come after the call itself, which holds no connection meanwhile.
                         let first = if matches!(hint, OrganizationHint::TokenPath(_)) {
                             first.buffer().await
                         } else {
@@ -196,10 +196,10 @@ impl Inner {
         Ok(outcome)
     }
 
-    /// Counts a deprecated call, and says in its answer that it is one.
+    /// Counts a deprecated call, and adds its `Deprecation` and `Link` headers to the response.
     ///
     /// # Errors
-    /// What `outcome` has.
+    /// Those of `outcome`.
     pub(super) fn annotate(
         &self,
         call: &UpstreamCall,
@@ -240,7 +240,7 @@ impl Inner {
         Ok(CallOutcome { replacement: Some(replacement), response })
     }
 
-    /// The organization of a call that names none in its path, without any look-up: from its body, or the configured one.
+    /// Returns the organization from the body or the configuration, without a lookup.
     fn known_organization(&self, hint: &OrganizationHint) -> Option<String> {
         match hint {
             OrganizationHint::Organization(organization) => Some(organization.clone()),
@@ -249,7 +249,7 @@ impl Inner {
         }
     }
 
-    /// The same, with two look-ups where the body names an OAuth token.
+    /// Returns the organization, with two lookups if the body names an OAuth token.
     async fn organization(&self, call: &UpstreamCall, hint: &OrganizationHint) -> Option<String> {
         let OrganizationHint::TokenPath(path) = hint else { return self.known_organization(hint) };
         let mut headers = call.headers.clone();

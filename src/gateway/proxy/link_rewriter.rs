@@ -1,65 +1,67 @@
-//! Moves the links of a JSON document from the platform's origin to the gateway's, as the document passes: a client that
-//! follows the next page, or downloads a state, would otherwise leave the gateway and take the local token along.
+//! Rewrites the links of a JSON document from the platform's origin to the gateway's while the document streams.
+//! Otherwise a client that follows the next page, or downloads a state, would leave the gateway and send the local
+//! token elsewhere.
 //!
-//! The document is not parsed: bytes are looked at once and go on, and at most one origin's length of them is held back. Two
-//! kinds of strings are touched where they begin with the platform's origin and lead into its API: those inside an object under
-//! a key `links`, and the download URLs of a state version ([`DOWNLOADS`]), directly in its `attributes`. All else in
-//! `attributes` belongs to users (descriptions, variables, outputs) and stays byte for byte, whatever its keys are.
+//! The document is not parsed: each byte is read once and passed on, and at most one origin's length is held back.
+//! Strings that begin with the platform's origin and lead into its API are rewritten in two places: inside an object
+//! under a key `links`, and as download URLs of a state version ([`DOWNLOADS`]), directly in its `attributes`. All else
+//! in `attributes` is users' data (descriptions, variables, outputs) and stays byte for byte, whatever its keys are.
 
 use std::sync::Arc;
 
 use super::origins::{LinkPrefixes, PrefixMatch};
 
-/// The scanner: one for each document.
+/// Streaming scanner; one per document.
 #[derive(Debug)]
 pub(super) struct LinkRewriter {
     from: Arc<LinkPrefixes>,
     to: Vec<u8>,
-    /// How many objects and arrays are open.
+    /// Number of open objects and arrays.
     depth: usize,
-    /// The object whose strings are special, and the depth inside of it.
+    /// Object that holds links, and its depth.
     inside: Option<(Object, usize)>,
-    /// The last byte outside of strings that was no white space.
+    /// Last byte outside strings that was not white space.
     previous: u8,
-    /// The last string, where it was one of the names that matter.
+    /// Last string, if it was a key that matters.
     name: Option<Name>,
     string: StringState,
-    /// The beginning of a string that came in pieces and may be one of the names.
+    /// Start of a string that came in chunks and may be a key that matters.
     collecting: Vec<u8>,
-    /// Bytes of a string that may turn out to be a link, as they came: they match so far.
+    /// Raw bytes of a string that matches a link prefix so far.
     pending: Vec<u8>,
     /// The same without escapes.
     unescaped: Vec<u8>,
 }
 
-/// An object whose strings are special.
+/// An object that holds links.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Object {
-    /// All of its strings are links.
+    /// Every string in it is a link.
     Links,
-    /// Its members named [`DOWNLOADS`] are links, and nothing else in it is.
+    /// Only its members named in [`DOWNLOADS`] are links.
     Attributes,
 }
 
-/// A name that matters.
+/// A key that matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Name {
     Object(Object),
     Download,
 }
 
-/// Where in a string the scanner stands.
+/// Position of the scanner relative to strings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum StringState {
-    /// In none.
+    /// Outside strings.
     Outside,
-    /// In one that stays as it is: whether the last byte was a backslash, and whether [`LinkRewriter::collecting`] is all of it so far.
+    /// In a string that stays unchanged: `escaped` after a backslash, `collecting` while [`LinkRewriter::collecting`]
+    /// holds all of it.
     Text { escaped: bool, collecting: bool },
-    /// In one that has matched so far: whether the last byte was a backslash.
+    /// In a string that matches a link prefix so far; `escaped` after a backslash.
     Candidate { escaped: bool },
 }
 
-/// The attributes of a state version that are its download URLs. Since late 2023 they lead into the API and need the token.
+/// Download URLs among a state version's attributes. Since late 2023 they lead into the API and need the token.
 const DOWNLOADS: [&[u8]; 4] = [
     b"hosted-state-download-url",
     b"hosted-json-state-download-url",
@@ -67,13 +69,13 @@ const DOWNLOADS: [&[u8]; 4] = [
     b"encrypted-state-download-url",
 ];
 
-/// The length of the longest name that matters, in bytes.
+/// Length of the longest key that matters, in bytes.
 const LONGEST_NAME: usize = 30;
 
-/// Room for links that get longer, in bytes: most documents have few.
+/// Spare capacity for links that get longer, in bytes; most documents have few.
 const SPARE: usize = 256;
 
-/// The length of a string that has begun, if it ends in these bytes and holds nothing escaped.
+/// Returns the length of a string that has begun, if it ends in these bytes and has no escapes.
 fn plain_string_length(bytes: &[u8]) -> Option<usize> {
     memchr::memchr2(b'"', b'\\', bytes).filter(|end| bytes[*end] == b'"')
 }
@@ -90,7 +92,7 @@ impl Name {
 }
 
 impl LinkRewriter {
-    /// Moves links into the API of the platform to the same API at another origin.
+    /// Creates a scanner that rewrites links into the platform's API to the same API at another origin.
     pub(super) fn new(from: &Arc<LinkPrefixes>, to: &str) -> Self {
         Self {
             from: Arc::clone(from),
@@ -106,10 +108,10 @@ impl LinkRewriter {
         }
     }
 
-    /// Takes the next bytes and adds to `out` what can go on.
+    /// Processes the next bytes and appends the output to `out`.
     pub(super) fn rewrite(&mut self, bytes: &[u8], out: &mut Vec<u8>) {
         out.reserve(bytes.len() + self.pending.len() + SPARE);
-        // Bytes before this one are in `out`, or held.
+        // Bytes before this index are in `out`, or held back.
         let mut kept = 0;
         let mut at = 0;
         while let Some(&byte) = bytes.get(at) {
@@ -127,7 +129,7 @@ impl LinkRewriter {
                         } else if beginning.len() == self.from.max_prefix_length() && !beginning.contains(&b'\\') {
                             self.string = TEXT;
                         } else {
-                            // It may go on in the next bytes, or be written with escapes.
+                            // The string may continue in the next chunk, or contain escapes.
                             out.extend_from_slice(&bytes[kept..start]);
                             kept = start;
                             self.string = StringState::Candidate { escaped: false };
@@ -143,7 +145,7 @@ impl LinkRewriter {
                     }
                 }
                 StringState::Text { escaped: true, .. } => self.string = TEXT,
-                // Most of a document is texts: all that does not end them is passed over at once.
+                // Most of a document is text: skip to the next byte that can end a string.
                 StringState::Text { collecting: false, .. } => match memchr::memchr2(b'"', b'\\', &bytes[at..]) {
                     None => break,
                     Some(plain) => {
@@ -162,12 +164,12 @@ impl LinkRewriter {
         out.extend_from_slice(&bytes[kept..]);
     }
 
-    /// At the document's end: what is held is no link, as its string has not ended.
+    /// Flushes the held bytes at the document's end: their string never ended, so it is no link.
     pub(super) fn finish(&mut self, out: &mut Vec<u8>) {
         out.append(&mut self.pending);
     }
 
-    /// Says whether the string that begins here is the value of a member that holds a link.
+    /// Returns true if the string that begins here is the value of a link member.
     fn is_link_value(&self) -> bool {
         self.previous == b':'
             && match self.inside {
@@ -230,7 +232,7 @@ impl LinkRewriter {
             self.string = StringState::Candidate { escaped: true };
             return;
         }
-        // Some writers of JSON escape slashes. No link has another escape in its origin.
+        // Some JSON writers escape slashes. No other escape occurs in the origin of a link.
         let read = (byte != b'"' || escaped) && (!escaped || byte == b'/');
         let comparison = if read {
             self.unescaped.push(byte);
@@ -262,7 +264,7 @@ impl LinkRewriter {
     }
 }
 
-/// A string that stays as it is and is none of the names that matter.
+/// State of a string that stays unchanged and is no key that matters.
 const TEXT: StringState = StringState::Text { escaped: false, collecting: false };
 
 #[cfg(test)]
@@ -354,8 +356,8 @@ mod tests {
         }
     }
 
-    /// The same by parsing the document. `special` is the object of [`Object`] that the value is in, and `direct` says that it
-    /// is a member of that object itself.
+    /// Reference implementation on the parsed document. `special` is the enclosing [`Object`], and `direct` is true for
+    /// a member of that object itself.
     fn moved_by_value(value: serde_json::Value, special: Option<Object>, direct: bool) -> serde_json::Value {
         use serde_json::Value;
         let member = |(name, value): (String, Value)| {

@@ -1,17 +1,17 @@
-//! Forwards the calls of local clients to the platform with the current platform token, and answers what is the gateway's
-//! own.
+//! Forwards calls of local clients to the platform with the current platform token, and serves the gateway's own
+//! endpoints.
 //!
-//! | request | answer |
+//! | request | response |
 //! |---|---|
-//! | `/api/v2/...`, `/api/registry/...`, `/api/meta/ip-ranges` | the platform's, its links moved to the gateway |
-//! | `GET /api/state-versions/ID/hosted_state` and its like | the platform's: a redirect to the state, or the state |
-//! | `GET /.well-known/terraform.json` | where the platform's services are: here |
-//! | `GET /v1/platform/changes` | the dated history of the platform's API, with filters and pages |
-//! | `GET /v1/platform/report` | which client makes which deprecated call, and what replaces it |
-//! | `GET /v1/platform/tokens` | which tokens there are, by source and age, and who calls; never a token |
-//! | `GET /v1/platform/status` | what the process is doing, as the local API's status tells it, without sessions |
+//! | `/api/v2/...`, `/api/registry/...`, `/api/meta/ip-ranges` | the platform's, its links rewritten to the gateway |
+//! | `GET /api/state-versions/ID/hosted_state` and similar | the platform's: a redirect to the state, or the state |
+//! | `GET /.well-known/terraform.json` | service discovery: the services of the gateway |
+//! | `GET /v1/platform/changes` | dated history of the platform's API, with filters and pages |
+//! | `GET /v1/platform/report` | deprecated calls by client, and their replacements |
+//! | `GET /v1/platform/tokens` | tokens by source and age, and callers; never a token |
+//! | `GET /v1/platform/status` | status of the process as in the local API, without sessions |
 //!
-//! All but service discovery asks for the local token. An error is a JSON:API document with `errors`.
+//! All but service discovery requires the local token. An error is a JSON:API document with `errors`.
 
 mod response;
 mod body;
@@ -63,57 +63,57 @@ use crate::http::server::ListenerMetrics;
 use crate::metrics::Metrics;
 use crate::status::StatusRegistry;
 
-/// How the platform is reached and called.
+/// Settings of the proxy.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GatewayOptions {
-    /// Where it is: scheme, host and port alone.
+    /// The platform's address: scheme, host and port only.
     pub upstream: Url,
-    /// Other addresses of it that links in its answers may begin with: scheme, host and port alone.
+    /// Other addresses of the platform that links in its responses may begin with: scheme, host and port only.
     pub aliases: Vec<Url>,
-    /// PEM file of the authorities to trust in place of the system's.
+    /// PEM file of the CA bundle to use instead of the system store.
     pub ca_file: Option<PathBuf>,
-    /// The proxy on the way there.
+    /// Proxy to the platform.
     pub proxy: ProxyMode,
-    /// Connections to it at once.
+    /// Maximum of concurrent connections to the platform.
     pub connections: usize,
-    /// Time to get a connection, TLS included.
+    /// Time limit for a connection, TLS included.
     pub connect_timeout: Duration,
-    /// Time from sending a request to the head of its answer, and that its body may bring nothing.
+    /// Time limit for the response head, and for a pause in its body.
     pub response_timeout: Duration,
-    /// How long a call waits for another token where the platform refuses the one that there is.
+    /// Time that a call waits for a new token after the platform has rejected the current one.
     pub token_wait: Duration,
-    /// How many requests a second it takes.
+    /// Requests per second that are sent to the platform.
     pub limit: RateLimit,
-    /// What is done with what the history of the platform's API says of calls.
+    /// Handling of calls that the API history is about.
     pub actions: actions::ActionOptions,
-    /// Calls that make platform tokens and are allowed.
+    /// Kinds of token-minting calls that are allowed.
     pub exempt: BTreeSet<Exemption>,
-    /// Names that `Host` may carry besides the listener's own address and `localhost`, without port.
+    /// Names that `Host` may have besides the listener's own address and `localhost`, without port.
     pub allowed_hosts: BTreeSet<String>,
 }
 
-/// What the gateway is joined to.
+/// Handles to the rest of the process that a gateway needs.
 #[derive(Debug)]
 pub struct GatewayDependencies {
-    /// Tells when a local token has ended.
+    /// Time source for the end of the previous local token.
     pub clock: Clock,
-    /// Where it is shown what the platform is.
+    /// Registry that shows the detected platform.
     pub status_registry: StatusRegistry,
-    /// Served by `/v1/platform/status`.
+    /// Health served by `/v1/platform/status`.
     pub health: Health,
-    /// Where requests are counted.
+    /// Request metrics.
     pub metrics: Metrics,
-    /// Reports that the platform refuses the token.
+    /// Health of the platform token: not ready while the platform rejects it.
     pub token_health: HealthHandle,
-    /// The platform token.
+    /// Source of the platform token.
     pub source: PlatformTokenSource,
-    /// What callers may present.
+    /// Watch of the tokens that callers may present.
     pub local: CredentialWatch<AcceptedTokens>,
-    /// Who called: handed on from one gateway to the next that a reload makes.
+    /// Usage by client, handed from one gateway to its replacement on a reload.
     pub usage: Arc<UsageStats>,
 }
 
-/// A gateway to one platform. Clones share its connections, its limit and its counts.
+/// A gateway to one platform. Clones share its connections, rate limit and counters.
 #[derive(Debug, Clone)]
 pub struct Gateway(Arc<Inner>);
 
@@ -123,30 +123,30 @@ struct Inner {
     dependencies: GatewayDependencies,
     forwarder: Forwarder,
     limiter: rate_limiter::RateLimiter,
-    /// For bodies that may have to be sent once more.
+    /// Memory for bodies that may have to be sent again.
     buffers: BufferBudget,
     /// The platform's origin.
     origin: String,
-    /// How links into its API begin.
+    /// Prefixes of links into the platform's API.
     link_prefixes: Arc<LinkPrefixes>,
-    /// The same as the `Host` of requests.
+    /// The platform's origin as the `Host` of requests.
     host: HeaderValue,
-    /// Whether the platform answers.
+    /// Reachability of the platform.
     upstream_health: server_probe::UpstreamHealth,
-    /// State of the platform token: taken or refused.
+    /// State of the platform token: accepted or rejected.
     token_state: TokenState,
     actions: CallAssessor,
-    /// What the platform has told of itself.
+    /// Product and release of the platform.
     server: Mutex<Arc<ServerInfo>>,
-    /// True if an encoded answer was told of in the log.
+    /// True once an encoded response has been logged.
     warned_encoded: AtomicBool,
 }
 
 impl Gateway {
-    /// Reads the authorities' file. No connection is made yet.
+    /// Reads the CA file. Opens no connection yet.
     ///
     /// # Errors
-    /// The file cannot be used, or the address has no host that TLS could be spoken with.
+    /// The CA file cannot be used, or the address has no host that TLS could verify.
     pub fn build(options: GatewayOptions, dependencies: GatewayDependencies) -> Result<Self, GatewayBuildError> {
         let upstream = &options.upstream;
         let client_options = client::ClientOptions {
@@ -189,8 +189,8 @@ impl Gateway {
         })))
     }
 
-    /// What a listener bound to `address` (`None` for a unix socket) is guarded by. Who may call is for the local token
-    /// to say, and on a unix socket for its mode too.
+    /// Builds the guard of a listener bound to `address` (`None` for a unix socket). Callers are authorised by the
+    /// local token, and on a unix socket by its mode too.
     fn guard(&self, address: Option<SocketAddr>, listener_metrics: ListenerMetrics) -> guard::Guard {
         let admit = if address.is_some() { guard::AccessMode::AnyLocalUser } else { guard::AccessMode::SocketPeers };
         let options = guard::GuardOptions { allowed_hosts: self.0.options.allowed_hosts.clone(), admit };
@@ -198,13 +198,13 @@ impl Gateway {
     }
 }
 
-/// Less than the usual load balancer in front of a platform keeps a connection.
+/// Shorter than the idle timeout of common load balancers, so that no request meets a connection they close.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Why there is no gateway.
+/// Error of [`Gateway::build`].
 #[derive(Debug, thiserror::Error)]
 pub enum GatewayBuildError {
-    /// Its address has no host, its proxy is none, or the authorities cannot be had.
+    /// The address has no host, the proxy is invalid, or the CA file cannot be used.
     #[error(transparent)]
     UpstreamTarget(#[from] UpstreamTargetError),
 }

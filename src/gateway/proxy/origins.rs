@@ -1,8 +1,8 @@
-//! Spellings of the platform's address that begin links into its API.
+//! Prefixes of links into the platform's API, in every spelling of its address.
 
 use url::Url;
 
-/// How links into the API of one platform begin, in every spelling of its address.
+/// All prefixes of links into one platform's API.
 #[derive(Debug)]
 pub(super) struct LinkPrefixes {
     prefixes: Vec<Prefix>,
@@ -11,28 +11,29 @@ pub(super) struct LinkPrefixes {
 
 #[derive(Debug)]
 struct Prefix {
-    /// The whole beginning, such as `https://tfe.example.com:443/api/`.
+    /// Complete prefix, such as `https://tfe.example.com:443/api/`.
     text: Vec<u8>,
-    /// The length of its scheme, host and port, which are compared without regard to case (RFC 3986, 6.2.2.1).
+    /// Length of scheme, host and port, which are compared case-insensitively (RFC 3986, 6.2.2.1).
     origin: usize,
 }
 
-/// How the beginning of a text compares with the spellings.
+/// Result of comparing the start of a string with the prefixes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PrefixMatch {
-    /// It is one of them.
+    /// It equals a prefix.
     Full,
-    /// It may become one when more of it is known.
+    /// It may become a prefix with more bytes.
     Partial,
-    /// It is none.
+    /// It begins no prefix.
     None,
 }
 
-/// The path that every link into the API has behind the origin.
+/// Path of every link into the API, after the origin.
 const API: &str = "/api/";
 
 impl LinkPrefixes {
-    /// Takes the addresses of the platform, of which scheme, host and port count. A default port may be written or left out.
+    /// Creates the prefixes from the platform's addresses (only scheme, host and port are used), with and without the
+    /// default port.
     pub(super) fn new<'a>(addresses: impl IntoIterator<Item = &'a Url>) -> Self {
         let mut prefixes = Vec::new();
         for address in addresses {
@@ -52,17 +53,17 @@ impl LinkPrefixes {
         Self { prefixes, max_prefix_length }
     }
 
-    /// The beginning of links to another origin (`http://HOST:PORT`, no slash at the end).
+    /// Returns the prefix of links to another origin (`http://HOST:PORT`, no trailing slash).
     pub(super) fn prefix_for(origin: &str) -> Vec<u8> {
         [origin, API].concat().into_bytes()
     }
 
-    /// The length of the longest spelling, in bytes.
+    /// Length of the longest prefix, in bytes.
     pub(super) const fn max_prefix_length(&self) -> usize {
         self.max_prefix_length
     }
 
-    /// The length of the spelling that a text begins with.
+    /// Returns the length of the prefix that `text` begins with.
     pub(super) fn prefix_length(&self, text: &[u8]) -> Option<usize> {
         let matches = |prefix: &&Prefix| {
             text.get(..prefix.text.len()).is_some_and(|start| prefix.starts_with_ignoring_origin_case(start))
@@ -70,7 +71,7 @@ impl LinkPrefixes {
         self.prefixes.iter().find(matches).map(|prefix| prefix.text.len())
     }
 
-    /// Compares a text of which only the beginning is known.
+    /// Compares a string of which only the start is known.
     pub(super) fn compare(&self, start: &[u8]) -> PrefixMatch {
         let mut comparison = PrefixMatch::None;
         for prefix in self.prefixes.iter().filter(|prefix| prefix.starts_with_ignoring_origin_case(start)) {

@@ -1,4 +1,4 @@
-//! The platform's answer to a call, before it is made fit for a caller.
+//! The platform's response to a call, before it is rewritten for the caller.
 
 use std::sync::atomic::Ordering;
 
@@ -13,14 +13,14 @@ use super::upstream_call::{ErrorResponse, UpstreamCall};
 use crate::http::body_buffer::collect;
 use crate::http::reverse_proxy::ResponseBody;
 
-/// The answer to a call, and the call that was sent in its place, if one was.
+/// A response, and the replacement call that was sent, if one was.
 #[derive(Debug)]
 pub(super) struct CallOutcome {
     pub(super) replacement: Option<UpstreamCall>,
     pub(super) response: Response<PlatformBody>,
 }
 
-/// The body of an answer: on its way, or whole.
+/// Body of the platform's response.
 #[derive(Debug)]
 pub(super) enum PlatformBody {
     Streamed(ResponseBody),
@@ -29,7 +29,7 @@ pub(super) enum PlatformBody {
 
 /// A body whose length may be known.
 pub(super) trait BodyLength {
-    /// The length in bytes, where it is known.
+    /// Length in bytes, if known.
     fn length(&self) -> Option<u64>;
 }
 
@@ -49,10 +49,10 @@ impl BodyLength for PlatformBody {
 }
 
 impl CallOutcome {
-    /// Reads the body of a small answer, so that its connection is free.
+    /// Reads the body of a small response, which frees its connection.
     ///
     /// # Errors
-    /// The body broke off: what the caller is told.
+    /// The response for the caller if the body broke off.
     pub(super) async fn buffer(self) -> Result<Self, ErrorResponse> {
         let Self { replacement, response } = self;
         let (parts, body) = response.into_parts();
@@ -69,15 +69,15 @@ impl CallOutcome {
 }
 
 impl Inner {
-    /// The URL at the platform of a call, without its query.
+    /// Returns the platform's URL of a call, without its query.
     pub(super) fn platform_url(&self, call: &UpstreamCall) -> Url {
         let mut url = self.options.upstream.clone();
         url.set_path(call.target.path());
         url
     }
 
-    /// Refuses a document that came in an encoding, though identity was asked for: its links cannot be moved, and a client
-    /// that follows them would leave the gateway with the local token.
+    /// Rejects a JSON document that came encoded although identity was requested. Its links cannot be rewritten, and a
+    /// client that follows them would leave the gateway with the local token.
     pub(super) fn reject_encoded<B: BodyLength>(&self, response: &Response<B>) -> Option<ErrorResponse> {
         let kind = response::classify_body(response.status(), response.headers(), response.body().length());
         let encoding = response::content_encoding(response.headers()).filter(|_| kind == BodyKind::EncodedJson)?;

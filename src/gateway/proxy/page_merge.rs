@@ -1,4 +1,4 @@
-//! Lists that once came whole and now come in pages, as one document for who asks for that.
+//! Merges the pages of a list into one response, for lists that once came complete.
 
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, Response, StatusCode};
@@ -13,19 +13,19 @@ use crate::http::body_buffer::collect;
 use crate::http::reverse_proxy::remove_all;
 
 impl Inner {
-    /// Whether a call is answered with all pages in one: it is for such a list, asks for no page of its own, and either it or
-    /// the configuration asks for that.
+    /// Returns true if a call is answered with all pages in one: it lists such a resource, asks for no page, and either
+    /// its header or the configuration asks for merging.
     pub(super) fn wants_merged_pages(&self, method: &Method, target: &PathAndQuery, headers: &HeaderMap) -> bool {
         let requested = || headers.get(&MERGE_PAGES_HEADER).is_some_and(|value| value.as_bytes() == b"true");
         let call = actions::ApiCall { method, path: target.path(), query: target.query().unwrap_or_default() };
         (self.actions.options().merge_pages || requested()) && pages::is_mergeable(call)
     }
 
-    /// All pages of a list, by their numbers or by the links from one to the next. A page that fails is the answer: a list is
-    /// never given short.
+    /// Fetches all pages of a list, by number or by `next` links. A failed page becomes the response: a list is never
+    /// shortened.
     ///
     /// # Errors
-    /// The platform did not answer, or its pages cannot be merged: what the caller is told.
+    /// The response for the caller if the platform did not respond, or its pages cannot be merged.
     pub(super) async fn fetch_merged(
         &self,
         call: &UpstreamCall,
@@ -36,7 +36,7 @@ impl Inner {
         let list = self.platform_url(call);
         let (mut merger, mut query) = (pages::PageMerger::default(), pages::page_query(call.as_api_call(), 1));
         let mut headers = call.headers.clone();
-        // What stands for a page does not stand for the list: a page that is as it was would be the answer.
+        // Conditions hold for a page, not for the list: a 304 for one page would become the response.
         remove_all(&mut headers, |name| name.starts_with("if-"));
         loop {
             let target = format!("{}?{query}", call.target.path()).parse();

@@ -1,38 +1,38 @@
-//! Which paths are served, and that they are written in one way alone.
+//! Decides which paths the gateway serves.
 //!
-//! The rules for that are those of [`crate::gateway::path_rules`].
+//! Ambiguous spellings are refused by the rules of [`crate::gateway::path_rules`].
 
 use percent_encoding::percent_decode_str;
 
 use crate::gateway::path_rules::check_path;
 
-/// What a path leads to.
+/// Part of the gateway that a path belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RequestTarget<'a> {
     /// Service discovery.
     Discovery,
-    /// The gateway's own part, below `/v1/platform/`.
+    /// The gateway's own endpoints, below `/v1/platform/`.
     AdminApi(&'a str),
     /// The platform's API.
     Api,
-    /// A state of the platform's, for reading.
+    /// Download of a state from the platform.
     State,
-    /// Nothing is here.
+    /// Not served.
     NotFound,
-    /// It is written in a way that could be read as another: why.
+    /// Ambiguous spelling, with the reason.
     Ambiguous(&'static str),
 }
 
-/// What of the platform is served.
+/// Prefixes of the platform's paths that are served.
 const API_PREFIXES: [&str; 2] = ["/api/v2/", "/api/registry/"];
 
-/// The one path beside them; with what is below it.
+/// The one other path of the platform that is served; nothing below it is.
 const IP_RANGES: &str = "/api/meta/ip-ranges";
 
-/// Where states are downloaded: `/api/state-versions/ID/hosted_state`, `.../hosted_json_state`, and sanitized forms.
+/// Prefix of state downloads: `/api/state-versions/ID/hosted_state`, `.../hosted_json_state`, and sanitized forms.
 const STATE_VERSIONS: &str = "/api/state-versions/";
 
-/// Finds out where a path leads; it is the request's, without its query.
+/// Classifies the path of a request, given without its query.
 pub(super) fn classify_path(path: &str) -> RequestTarget<'_> {
     if let Err(why) = check_path(path) {
         return RequestTarget::Ambiguous(why);
@@ -50,7 +50,7 @@ pub(super) fn classify_path(path: &str) -> RequestTarget<'_> {
     if api || path == IP_RANGES { RequestTarget::Api } else { RequestTarget::NotFound }
 }
 
-/// Says whether this is the id of a state version and the name of one of its files.
+/// Returns true for the id of a state version followed by the name of one of its files.
 fn is_state_file(rest: &str) -> bool {
     let plain = |text: &str| {
         !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
@@ -58,13 +58,13 @@ fn is_state_file(rest: &str) -> bool {
     rest.split_once('/').is_some_and(|(id, file)| plain(id) && plain(file))
 }
 
-/// Says whether a path's answer is a user's file and no document of the API: nothing in it is a link of the platform's.
+/// Returns true if the response is a user's file, not an API document: none of its strings is a link of the platform.
 pub(super) fn is_user_file(path: &str) -> bool {
     path.strip_prefix(STATE_VERSIONS).is_some_and(is_state_file)
         || path.rsplit('/').next().is_some_and(|name| name.starts_with("json-output"))
 }
 
-/// A segment as it reads, for names that are compared.
+/// Percent-decodes a segment, for comparisons.
 pub(super) fn percent_decode(segment: &str) -> String {
     percent_decode_str(segment).decode_utf8_lossy().into_owned()
 }

@@ -1,8 +1,8 @@
-//! One limit for all callers of one upstream: the platform counts requests by user, not by connection or token, so
-//! callers that share a token share its limit.
+//! One rate limit for all callers of a platform: it counts requests by user, so callers that share a token share its
+//! limit.
 //!
-//! Unless it is configured, the limit is what the platform says in `X-RateLimit-RateLimit`. Requests over it wait for their
-//! turn; where that is too far away they are refused with the time to wait.
+//! Unless configured, the limit is the `X-RateLimit-Limit` of the platform's responses. Requests over it wait for a
+//! slot; if the wait is too long, they are refused with that time.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,28 +10,29 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How many requests a second an upstream takes.
+/// Requests per second that are sent to an upstream.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum RateLimit {
-    /// As its answers say; 30 before the first of them (the hosted platform's documented limit), none where they do not.
+    /// Limit from response headers; 30 before the first response (documented for HCP Terraform), unlimited if responses
+    /// report none.
     #[default]
     FromServer,
-    /// So many.
+    /// Fixed limit.
     PerSecond(u32),
-    /// As many as come.
+    /// Unlimited.
     None,
 }
 
-/// What a request counts toward.
+/// Limit that a request counts toward.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RequestClass {
-    /// The limit a second.
+    /// Limit per second only.
     Other,
-    /// A list of runs: 30 a minute besides (the platform's documentation).
+    /// List of runs: also 30 per minute (documentation of the platform's API).
     RunList,
 }
 
-/// Gives requests their turn.
+/// Assigns each request a time slot.
 #[derive(Debug)]
 pub(super) struct RateLimiter {
     configured: RateLimit,
@@ -40,22 +41,22 @@ pub(super) struct RateLimiter {
 
 #[derive(Debug)]
 struct Schedule {
-    /// So many a second; `None` for no limit.
+    /// Requests per second; `None` for unlimited.
     rate: Option<usize>,
-    /// Whether the platform has told it.
+    /// True once the platform has reported its limit.
     is_reported: bool,
     requests: SlidingWindow,
     run_lists: SlidingWindow,
-    /// Nothing is sent before: the platform said so.
+    /// End of a pause that the platform asked for.
     paused_until: Option<Instant>,
 }
 
-/// When the last requests were, or will be, sent: as many as may be within one span.
+/// Times of the last requests, sent or scheduled: at most as many as one span allows.
 #[derive(Debug, Default)]
 struct SlidingWindow(VecDeque<Instant>);
 
 impl SlidingWindow {
-    /// Takes the next turn at which there are at most `max` within `span`.
+    /// Reserves the next slot so that any `span` holds at most `max` requests.
     fn reserve(&mut self, max: usize, span: Duration, now: Instant, earliest: Instant) -> Result<Instant, Duration> {
         while self.0.len() > max || self.0.front().is_some_and(|sent| *sent + span <= now) {
             self.0.pop_front();
@@ -74,16 +75,16 @@ impl SlidingWindow {
     }
 }
 
-/// Requests are counted where they arrive: the way there may draw a second's requests together by so much.
+/// The platform counts arrivals: 10 % longer than a second, as latency may bunch requests together.
 const SECOND: Duration = Duration::from_millis(1_100);
 const MINUTE: Duration = Duration::from_millis(60_500);
 const RUN_LISTS_PER_MINUTE: usize = 30;
 const DEFAULT_RATE: usize = 30;
 
-/// The longest wait for a turn.
+/// Longest wait for a slot.
 const MAX_WAIT: Duration = Duration::from_secs(30);
 
-/// The largest limit that is kept count of.
+/// Largest limit that is tracked; bounds the window's memory.
 const MAX_RATE: usize = 10_000;
 
 impl RateLimiter {
@@ -107,10 +108,10 @@ impl RateLimiter {
         self.schedule.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for a request's turn.
+    /// Waits for the request's slot.
     ///
     /// # Errors
-    /// It is too far away: how far.
+    /// The wait, if it is over the maximum.
     pub(super) async fn acquire(&self, class: RequestClass) -> Result<(), Duration> {
         if class == RequestClass::RunList {
             let now = Instant::now();
@@ -123,8 +124,8 @@ impl RateLimiter {
         Ok(())
     }
 
-    /// What an answer says of the limit: `X-RateLimit-RateLimit`, where it has it. One without it says that there is none
-    /// only while nothing else was told: not every part of a platform tells.
+    /// Applies the `X-RateLimit-Limit` of a response. A response without it means "unlimited" only while none has
+    /// reported a limit: not all endpoints send the header.
     pub(super) fn update_limit(&self, limit: Option<u32>) {
         if self.configured == RateLimit::FromServer {
             let rate = limit.map(|limit| usize::try_from(limit).unwrap_or(MAX_RATE).clamp(1, MAX_RATE));
@@ -136,12 +137,12 @@ impl RateLimiter {
         }
     }
 
-    /// Whether requests wait while the platform takes none.
+    /// Returns true if requests wait during a pause.
     pub(super) fn is_enabled(&self) -> bool {
         self.configured != RateLimit::None
     }
 
-    /// The platform has refused a request because of too many: nothing more is sent for so long.
+    /// Sends nothing more for `time`, after a 429 from the platform.
     pub(super) fn pause(&self, time: Duration) {
         if self.is_enabled() {
             let end = Instant::now() + time.min(MAX_WAIT);

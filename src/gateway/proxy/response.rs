@@ -1,4 +1,4 @@
-//! What is made of the platform's answers, and what the gateway answers of itself.
+//! Rewrites headers of the platform's responses, and builds the gateway's own responses.
 
 use std::time::{Duration, SystemTime};
 
@@ -16,7 +16,7 @@ use super::path::{RequestTarget, classify_path};
 use crate::gateway::jsonapi_error::{JsonApiError, MEDIA_TYPE};
 use crate::http::reverse_proxy::{is_direct, remove_all};
 
-/// An answer of the gateway's own.
+/// Builds a response of the gateway's own.
 pub(super) fn local_response(status: StatusCode, content_type: &'static str, body: Bytes) -> Response<GatewayBody> {
     let mut answer = Response::new(GatewayBody::Buffered(Full::new(body)));
     *answer.status_mut() = status;
@@ -26,7 +26,7 @@ pub(super) fn local_response(status: StatusCode, content_type: &'static str, bod
     answer
 }
 
-/// A refusal in the platform's own form.
+/// Builds an error response in the platform's format.
 pub(super) fn error_responses(errors: &[JsonApiError]) -> Response<GatewayBody> {
     let status = errors.first().map_or(StatusCode::BAD_REQUEST, |error| error.status);
     let mut answer = local_response(status, MEDIA_TYPE, JsonApiError::document(errors));
@@ -36,37 +36,37 @@ pub(super) fn error_responses(errors: &[JsonApiError]) -> Response<GatewayBody> 
     answer
 }
 
-/// The same of one, in words.
+/// Builds a response with one error.
 pub(super) fn error_response(status: StatusCode, detail: impl Into<String>) -> Response<GatewayBody> {
     error_responses(&[JsonApiError::new(status, detail)])
 }
 
-/// A refusal of a method, with those that there are (RFC 9110, 15.5.6).
+/// Builds a 405 with the allowed methods (RFC 9110, 15.5.6).
 pub(super) fn method_not_allowed(detail: &str, allow: &'static str) -> Response<GatewayBody> {
     let mut answer = error_response(StatusCode::METHOD_NOT_ALLOWED, detail);
     answer.headers_mut().insert(ALLOW, HeaderValue::from_static(allow));
     answer
 }
 
-/// A refusal that may pass: when to ask again.
+/// Builds an error response with `Retry-After`.
 pub(super) fn retry_later(status: StatusCode, detail: impl Into<String>, wait: Duration) -> Response<GatewayBody> {
     let mut answer = error_response(status, detail);
     let headers = answer.headers_mut();
     headers.insert(RETRY_AFTER, seconds(wait));
-    // As the platform writes it. go-tfe, and Terraform with it, waits for this header alone.
+    // In the platform's own header: go-tfe, and Terraform with it, waits for this one only.
     if let Ok(reset) = HeaderValue::from_str(&format!("{:.3}", wait.as_secs_f64())) {
         headers.insert(LIMIT_RESET.clone(), reset);
     }
     answer
 }
 
-/// A wait in whole seconds, one at least.
+/// Rounds a wait up to whole seconds, at least one.
 fn seconds(wait: Duration) -> HeaderValue {
     HeaderValue::from(wait.as_secs().saturating_add(u64::from(wait.subsec_nanos() > 0)).max(1))
 }
 
-/// Makes the headers of an answer fit for a client that came through the gateway; `platform_url` gives the URL at the platform. A
-/// relative `Location` inside the API leads to the gateway; any other relative address leads to the platform.
+/// Makes response headers fit for a client of the gateway; `platform_url` returns the requested URL at the platform. A
+/// relative `Location` inside the API stays on the gateway; any other relative address becomes one at the platform.
 pub(super) fn rewrite_headers(
     status: StatusCode,
     headers: &mut HeaderMap,
@@ -75,7 +75,7 @@ pub(super) fn rewrite_headers(
 ) {
     remove_all(headers, is_direct);
     make_absolute_url(headers, &LOCATION, &platform_url, |_| true, is_served_path);
-    // What a module's source may be else (a getter's address such as git::https://...) is no relative URL.
+    // Other module sources (a getter's address such as git::https://...) are no relative URLs.
     let relative = |value: &str| value.starts_with(['/', '.']);
     make_absolute_url(headers, &TERRAFORM_GET, &platform_url, relative, |_| false);
     if status == StatusCode::TOO_MANY_REQUESTS
@@ -86,8 +86,8 @@ pub(super) fn rewrite_headers(
     }
 }
 
-/// Makes a relative address absolute: it would lead to the gateway, which serves the platform's API alone. One that `is_served_here`
-/// becomes a path from the root, which leads to the gateway. An absolute one stays byte for byte.
+/// Makes a relative address absolute, as it would otherwise lead to the gateway, which serves only the API. An address
+/// that `is_served_here` becomes a path from the root, which stays on the gateway. An absolute one is not changed.
 fn make_absolute_url(
     headers: &mut HeaderMap,
     name: &HeaderName,
@@ -108,15 +108,15 @@ fn make_absolute_url(
     }
 }
 
-/// True if the gateway serves this address of the platform.
+/// Returns true if the gateway serves this URL of the platform.
 fn is_served_path(url: &Url) -> bool {
     classify_path(url.path()) == RequestTarget::Api
 }
 
 static TERRAFORM_GET: HeaderName = HeaderName::from_static("x-terraform-get");
 
-/// How long until requests are taken again: `X-RateLimit-Reset`, seconds with a fraction. Some servers tell a time since
-/// 1970 by that name.
+/// Parses `X-RateLimit-Reset`: seconds with a fraction until requests are accepted again. Some servers send a Unix time
+/// under that name.
 pub(super) fn rate_limit_reset(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     let value: f64 = headers.get(&LIMIT_RESET)?.to_str().ok()?.trim().parse().ok()?;
     if !value.is_finite() {
@@ -132,26 +132,26 @@ const MAX_RESET: Duration = Duration::from_mins(15);
 static LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
 static LIMIT_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 
-/// `X-RateLimit-Limit`, a number, or a list that begins with one.
+/// Parses `X-RateLimit-Limit`: a number, or a list that begins with one.
 pub(super) fn rate_limit(headers: &HeaderMap) -> Option<u32> {
     let value = headers.get(&LIMIT)?.to_str().ok()?;
     value.split(',').next()?.trim().parse().ok()
 }
 
-/// What of an answer's body is looked at.
+/// Handling that a response body needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum BodyKind {
-    /// A JSON document that is told to be so small that it is held.
+    /// JSON with a length small enough to buffer.
     SmallJson,
-    /// Another JSON document.
+    /// Other JSON.
     LargeJson,
-    /// A JSON document in an encoding that was not asked for: its links cannot be found.
+    /// JSON in a content encoding that was not requested: its links cannot be found.
     EncodedJson,
-    /// Something else.
+    /// Anything else.
     Other,
 }
 
-/// The largest document that is held rather than passed on as it comes, in bytes.
+/// Largest document that is buffered instead of streamed, in bytes.
 pub(super) const MAX_SMALL_BODY: u64 = 64 * 1024;
 
 pub(super) fn classify_body(status: StatusCode, headers: &HeaderMap, length: Option<u64>) -> BodyKind {
@@ -170,13 +170,13 @@ pub(super) fn classify_body(status: StatusCode, headers: &HeaderMap, length: Opt
     }
 }
 
-/// The encoding of an answer, such as `gzip`, if it has one other than `identity`.
+/// Returns the content encoding, such as `gzip`, unless it is `identity`.
 pub(super) fn content_encoding(headers: &HeaderMap) -> Option<&HeaderValue> {
     let plain = |value: &HeaderValue| value.is_empty() || value.as_bytes().eq_ignore_ascii_case(b"identity");
     headers.get_all(CONTENT_ENCODING).iter().find(|value| !plain(value))
 }
 
-/// Puts a document's own length in place of what the platform told, or takes it away.
+/// Sets the length of a rewritten document, or removes the header.
 pub(super) fn set_length(headers: &mut HeaderMap, length: Option<usize>) {
     match length {
         Some(length) => headers.insert(CONTENT_LENGTH, HeaderValue::from(length)),

@@ -1,4 +1,4 @@
-//! From a request to its answer: guard, place, local token, call, and what is made of the answer.
+//! Request handling: guard, path, local token, call, and rewriting of the response.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::http::guard::{Guard, GuardRejection};
 use crate::http::server::{Caller, ListenerMetrics, Peer, ResponseCounter, ResponseFuture};
 
 impl Gateway {
-    /// The service of one listener, bound to `address` (`None` for a unix socket), for
+    /// Creates the service of one listener bound to `address` (`None` for a unix socket), for
     /// [`crate::http::server::Listener::serve`].
     pub fn service(
         &self,
@@ -38,18 +38,18 @@ impl Gateway {
     }
 }
 
-/// What is done for a request that is let in.
+/// Handling of an admitted request.
 enum GatewayRoute<'a> {
-    /// It is told where the platform's services are.
+    /// Service discovery.
     Discovery,
-    /// It is told something of the gateway itself.
+    /// One of the gateway's own endpoints, by name.
     AdminApi(&'a str),
-    /// It goes to the platform: whose it is, and what it calls.
+    /// Forwarding to the platform, with the client's name and the target.
     Forward(String, PathAndQuery),
 }
 
 impl Inner {
-    /// Decides by the head alone. Only what is forwarded costs a future.
+    /// Routes by the request head. Only forwarded calls allocate a future.
     fn serve(
         self: &Arc<Self>,
         listener: &Arc<(Guard, ResponseCounter, Option<SocketAddr>)>,
@@ -82,10 +82,10 @@ impl Inner {
         })
     }
 
-    /// What is done for a request.
+    /// Admits and classifies a request.
     ///
     /// # Errors
-    /// It is not let in, or not served: what its caller is told.
+    /// The response for the caller if the request is refused or not served.
     fn route<'a>(
         &self,
         guard: &Guard,
@@ -133,7 +133,7 @@ impl Inner {
         }
     }
 
-    /// Which local token a caller presents, if it is one.
+    /// Returns the local token that the caller has presented, if it is valid.
     fn match_local_token(&self, headers: &HeaderMap) -> Option<MatchedToken> {
         let value = headers.get(AUTHORIZATION)?.as_bytes();
         let (scheme, token) = value.split_at_checked(7)?;
@@ -168,11 +168,11 @@ impl Inner {
             Ok(assessment) => assessment,
             Err(errors) => return response::error_responses(&errors),
         };
-        // What is rare is in boxes: each call would carry the room for it.
+        // Rare cases are boxed: otherwise each call's future would reserve space for them.
         let outcome = match &assessment.deprecated {
             None if merge_pages => Box::pin(self.fetch_merged(call, origin)).await,
             None => self.forward(call, body).await,
-            // Of the lists that are merged none has a replacement.
+            // No list that is merged has a replacement.
             Some(deprecated) if merge_pages => {
                 let merged = Box::pin(self.fetch_merged(call, origin)).await;
                 self.annotate(call, deprecated, None, client, merged)
@@ -199,7 +199,7 @@ impl Inner {
         response
     }
 
-    /// Makes the platform's answer fit for a caller of the gateway.
+    /// Rewrites the platform's response for a caller of the gateway.
     async fn rewrite_response(
         &self,
         call: &UpstreamCall,
@@ -247,7 +247,7 @@ impl Inner {
                     while let Some(frame) = body.frame().await {
                         match frame.map(Frame::into_data) {
                             Ok(Ok(chunk)) => rewriter.rewrite(&chunk, &mut rewritten),
-                            // What has a length has no trailers.
+                            // A body with a length has no trailers.
                             Ok(Err(_)) => {}
                             Err(_) => {
                                 return error_response(StatusCode::BAD_GATEWAY, "the platform's answer broke off");
@@ -264,13 +264,13 @@ impl Inner {
     }
 }
 
-/// The gateway's origin as this caller sees it; its `Host` was checked by the guard and is a name of this listener.
+/// Returns the gateway's origin as this caller sees it. The guard has checked that `Host` is a name of this listener.
 fn gateway_origin(headers: &HeaderMap) -> Option<String> {
     headers.get(HOST).and_then(|host| host.to_str().ok()).map(|host| ["http://", host].concat())
 }
 
-/// Takes off a `Referer` of the gateway's own: a client that follows a redirect sends it (Go's net/http does). Any other comes from a
-/// web page, which the guard refuses.
+/// Removes a `Referer` of the gateway's own origin: clients that follow a redirect send it (Go's net/http does). Any
+/// other one comes from a web page, and the guard refuses it.
 fn drop_own_referer(headers: &mut HeaderMap) {
     let mut all = headers.get_all(REFERER).iter();
     let (Some(referer), None) = (all.next(), all.next()) else { return };
@@ -283,7 +283,7 @@ fn drop_own_referer(headers: &mut HeaderMap) {
     }
 }
 
-/// The methods that the platform's API has.
+/// Methods of the platform's API.
 const ALLOWED_METHODS: [Method; 6] =
     [Method::GET, Method::HEAD, Method::POST, Method::PUT, Method::PATCH, Method::DELETE];
 

@@ -1,5 +1,5 @@
-//! What the platform is, asked before anyone calls: one `GET /api/v2/ping` when the gateway starts, and one when the platform is
-//! back after it did not answer, perhaps as another release.
+//! Detects product and release of the platform before the first call: one `GET /api/v2/ping` at the start, and one
+//! after an outage, as the release may have changed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,21 +20,21 @@ use crate::gateway::jsonapi_error::MEDIA_TYPE;
 use crate::gateway::platform_token::PlatformToken;
 use crate::http::server::Caller;
 
-/// How the upstream was when it was last called.
+/// Reachability of the upstream at the last call.
 #[derive(Debug, Default)]
 pub(super) struct UpstreamHealth {
     failing: AtomicBool,
-    /// Rung when it begins to fail.
+    /// Notified when calls begin to fail.
     failure_started: Notify,
 }
 
 impl UpstreamHealth {
-    /// It has answered. Says whether it did not before.
+    /// Records a response. Returns true if the call before had failed.
     pub(super) fn record_success(&self) -> bool {
         self.failing.swap(false, Ordering::Relaxed)
     }
 
-    /// It has not answered. Says whether it did before.
+    /// Records a failure. Returns true if the call before had succeeded.
     pub(super) fn record_failure(&self) -> bool {
         let first = !self.failing.swap(true, Ordering::Relaxed);
         if first {
@@ -48,22 +48,22 @@ impl UpstreamHealth {
     }
 }
 
-/// What became of a ping.
+/// Result of a ping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PingResult {
-    /// The platform has answered, and told what it tells.
+    /// The platform has responded.
     Answered,
-    /// The token was refused, and nothing was told.
+    /// The token was rejected, and the headers named no product.
     TokenRejected,
-    /// There was no answer, or none of the platform's own.
+    /// No response, or none of the platform's own.
     NoAnswer,
 }
 
 impl Gateway {
-    /// Asks the platform what it is once there is a token, and again when it is back after a failure, until `stop`. Where
-    /// nobody answers it asks again after a while, at the longest 5 minutes; callers are served meanwhile, and nothing is known.
+    /// Pings the platform once there is a token, and again after an outage, until `stop`. Failed pings are retried with
+    /// backoff of at most 5 minutes; callers are served meanwhile.
     ///
-    /// It also reports a token that the platform refuses, and one that is missing.
+    /// Also reports a rejected or missing token.
     pub async fn probe_platform(&self, stop: CancellationToken) {
         let both = async { tokio::join!(self.0.probe_loop(), self.0.report_token()) };
         let _ = stop.run_until_cancelled(both).await;
@@ -100,8 +100,8 @@ impl Inner {
         }
     }
 
-    /// Returns when the platform has stopped answering, and has not begun again within the first wait: an answer to anyone
-    /// tells what a ping would.
+    /// Returns when the platform has failed, and still fails after the first wait: any response in between tells what a
+    /// ping would.
     async fn wait_for_failure(&self, backoff: &mut Backoff) {
         loop {
             self.upstream_health.failure_started.notified().await;
@@ -124,7 +124,7 @@ impl Inner {
             return PingResult::NoAnswer;
         };
         if response.status() == StatusCode::UNAUTHORIZED {
-            // It is replaced where callers meet it, and not for this.
+            // Only recorded: calls request the new token, not pings.
             self.record_rejection(token);
         }
         if *self.server() != ServerInfo::default() {
@@ -139,7 +139,7 @@ impl Inner {
     }
 }
 
-/// The headers of a call of the gateway's own.
+/// Headers of the gateway's own calls.
 pub(super) fn gateway_headers() -> HeaderMap {
     HeaderMap::from_iter([
         (ACCEPT, HeaderValue::from_static(MEDIA_TYPE)),

@@ -1,4 +1,5 @@
-//! Calls that make platform tokens, which outlive the gateway's own: refused unless the configuration exempts them.
+//! Refuses calls that mint platform tokens, unless the configuration exempts them: such tokens outlive the gateway's
+//! own.
 
 use std::collections::BTreeSet;
 
@@ -7,11 +8,11 @@ use http::{Method, StatusCode};
 use super::path::percent_decode;
 use crate::gateway::jsonapi_error::JsonApiError;
 
-/// A kind of call that makes platform tokens, which the configuration allows: whose, and how many there may be.
+/// An allowed kind of token-minting call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Exemption(usize);
 
-/// The names of the kinds. The platform makes such a token by `POST /api/v2/OWNERS/ID/LAST`.
+/// Names of the kinds. The platform mints such a token by `POST /api/v2/OWNERS/ID/LAST`.
 const NAMES: [&str; 5] = [
     "agent-pools/authentication-tokens",
     "organizations/authentication-token",
@@ -26,21 +27,21 @@ impl Exemption {
         NAMES.iter().position(|known| *known == name).map(Self)
     }
 
-    /// The name of the kind, such as `teams/authentication-tokens`.
+    /// Returns the name, such as `teams/authentication-tokens`.
     pub fn name(self) -> &'static str {
         NAMES.get(self.0).copied().unwrap_or_default()
     }
 
-    /// The names of all kinds.
+    /// Iterates over the names of all kinds.
     pub fn names() -> impl Iterator<Item = &'static str> {
         NAMES.iter().copied()
     }
 }
 
-/// Checks a call of the API. Reading, listing and ending tokens stays allowed.
+/// Checks a call of the API. Reading, listing and deleting tokens is always allowed.
 ///
 /// # Errors
-/// The call makes a platform token and is not exempt: what the caller is told.
+/// The call mints a platform token and is not exempt.
 pub(super) fn check_minting(method: &Method, path: &str, exempt: &BTreeSet<Exemption>) -> Result<(), JsonApiError> {
     if !matches!(*method, Method::POST | Method::PUT | Method::PATCH) {
         return Ok(());
@@ -55,8 +56,9 @@ pub(super) fn check_minting(method: &Method, path: &str, exempt: &BTreeSet<Exemp
     Err(JsonApiError::new(StatusCode::FORBIDDEN, detail))
 }
 
-/// The kind of token that a path makes, as in [`NAMES`] or of an owner that is not known. The path is read as the laxest reader
-/// would: without encoding, empty segments, case, and what follows a dot or semicolon in the last segment.
+/// Returns the kind of token that a path mints, one of [`NAMES`] or one with an unknown owner. Interprets the path as
+/// laxly as any server might: without encoding, empty segments, case, and whatever follows a dot or semicolon in the
+/// last segment.
 fn minted_token_kind(path: &str) -> Option<String> {
     let mut plain = path.to_owned();
     for _ in 0..MAX_DECODES {
@@ -72,7 +74,7 @@ fn minted_token_kind(path: &str) -> Option<String> {
     mints.then(|| format!("{}/{last}", segments.get(2).copied().unwrap_or_default()))
 }
 
-/// As often as someone on the way may take the encoding off.
+/// Rounds of percent-decoding that servers on the way may do.
 const MAX_DECODES: u32 = 4;
 
 #[cfg(test)]

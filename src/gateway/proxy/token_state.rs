@@ -1,4 +1,4 @@
-//! State of the platform token: where the platform refuses it, callers wait for another one, and the refusal is reported once.
+//! Rejection of the platform token: affected calls wait for a new one, and the rejection is reported once.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,51 +22,51 @@ use crate::http::reverse_proxy::ResponseBody;
 use crate::http::server::Caller;
 use crate::time_format::format_rfc3339;
 
-/// Refusals of the platform token, and the calls that wait for another.
+/// The current rejection, and the calls that wait for a new token.
 #[derive(Debug)]
 pub(super) struct TokenState {
     rejection: Mutex<Option<TokenRejection>>,
-    /// Mirrors that `rejection` is there: most answers need no more.
+    /// True while `rejection` is set: saves most calls the lock.
     rejected: AtomicBool,
-    /// Rung when `rejection` comes or goes.
+    /// Notified when `rejection` is set or cleared.
     changed: Notify,
-    /// One permit for each call that may wait.
+    /// One permit per call that may wait.
     waiting: Semaphore,
 }
 
-/// The token that the platform has refused last, and when it began to refuse.
+/// Token that the platform rejected last, and since when.
 #[derive(Debug, Clone)]
 struct TokenRejection {
     token: Arc<PlatformToken>,
     since: ClockReading,
 }
 
-/// Why calls cannot be made with a token.
+/// Reason why calls cannot be made.
 #[derive(Debug, Clone)]
 enum TokenProblem {
-    /// The platform refuses the token that is there.
+    /// The platform rejects the current token.
     Rejected { since: ClockReading },
     /// There is no token.
     Missing { reason: Arc<str> },
 }
 
-/// How long a caller is told to wait before it asks again.
+/// `Retry-After` of a caller.
 const RETRY_AFTER: Duration = Duration::from_secs(5);
 
-/// How often the token's maker is asked to look while calls wait. The bucket of its rings bounds that further.
+/// Interval of refresh requests while calls wait; the signal's own rate limit bounds them further.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(10);
 
-/// How long the token's maker may take to answer a ring before the refusal is reported.
+/// Time for the token's source to complete a refresh before the rejection is reported.
 const REFRESH_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// A refusal that passes within this time after that is not reported: it is part of a rotation.
+/// Additional time in which a rejection may end unreported, as part of a rotation.
 const REJECTION_GRACE: Duration = Duration::from_secs(1);
 
-/// The same for a missing token: a start takes so long where the token comes from a server.
+/// The same for a missing token: a start takes that long if the token comes from a server.
 const MISSING_GRACE: Duration = Duration::from_secs(5);
 
 impl TokenState {
-    /// Lets half of the connections to the platform, one at least, wait for another token.
+    /// Lets half of the connections, at least one, wait for a new token.
     pub(super) fn new(connections: usize) -> Self {
         Self {
             rejection: Mutex::default(),
@@ -89,8 +89,8 @@ impl TokenState {
 }
 
 impl Inner {
-    /// Takes note that the platform has refused a token. Says whether that is the one that there is: a token that was replaced
-    /// meanwhile is not noted.
+    /// Records that the platform has rejected a token. Returns false, and records nothing, if the token was replaced
+    /// meanwhile.
     pub(super) fn record_rejection(&self, token: &Arc<PlatformToken>) -> bool {
         if !self.is_current(token) {
             return false;
@@ -105,7 +105,7 @@ impl Inner {
         true
     }
 
-    /// Takes note that the platform has answered a call with a token otherwise than by refusing it.
+    /// Records that the platform has accepted a token.
     pub(super) fn record_acceptance(&self, token: &PlatformToken) {
         if self.token_state.rejected.load(Ordering::Relaxed) && self.is_current(token) {
             self.token_state.clear();
@@ -116,11 +116,10 @@ impl Inner {
         self.token().is_ok_and(|current| current.is_same(token))
     }
 
-    /// Makes a call whose token was refused once more with another, as soon as there is one. A refusal means that nothing was
-    /// done, whatever the method.
+    /// Repeats a call with a new token, as soon as there is one. Safe for every method: a rejected call did nothing.
     ///
     /// # Errors
-    /// There is no other token in time, or the call cannot wait for one: what the caller is told, which is never 401.
+    /// The response for the caller (never 401) if there is no new token in time, or the call cannot wait.
     pub(super) async fn call_with_new_token(
         &self,
         call: &UpstreamCall,
@@ -130,7 +129,7 @@ impl Inner {
         let deadline = Instant::now() + self.options.token_wait;
         loop {
             if self.record_rejection(&rejected) {
-                // Its maker looks once, however many callers ring.
+                // Coalesced: the source refreshes once, however many callers request it.
                 self.dependencies.source.refresh_signal.request();
             }
             let Some(body) = body.as_ref().and_then(CallerBody::replay) else {
@@ -147,7 +146,7 @@ impl Inner {
         }
     }
 
-    /// Waits for another token than the one that was refused.
+    /// Waits for a token other than the rejected one.
     async fn refresh_token(
         &self,
         rejected: &PlatformToken,
@@ -185,14 +184,14 @@ impl Inner {
         }
     }
 
-    /// The answer to a call that cannot be made with the token that there is.
+    /// Builds the response to a call that has no usable token.
     fn token_unavailable(&self, why: &str) -> ErrorResponse {
         let origin = &self.dependencies.source.origin;
         let detail = format!("the platform refuses the platform token ({origin}), and the call was not made: {why}");
         Box::new(retry_later(StatusCode::SERVICE_UNAVAILABLE, detail, RETRY_AFTER))
     }
 
-    /// Since when the platform refuses the token that is there, if it does.
+    /// Returns since when the platform rejects the current token, if it does.
     pub(super) fn rejected_since(&self) -> Option<ClockReading> {
         let rejection = self.token_state.lock().clone()?;
         self.is_current(&rejection.token).then_some(rejection.since)
@@ -208,7 +207,7 @@ impl Inner {
         })
     }
 
-    /// Reports a token that is refused or missing, once, and that there is a good one again. Never returns.
+    /// Reports a rejected or missing token once, and its recovery. Never returns.
     pub(super) async fn report_token(&self) {
         let mut watch = self.dependencies.source.watch.clone();
         self.dependencies.token_health.ready();
@@ -230,7 +229,7 @@ impl Inner {
         }
     }
 
-    /// Returns when the token is another, or is refused or taken otherwise than before.
+    /// Returns when the token changes, or its state does.
     async fn token_changed(&self, watch: &mut CredentialWatch<PlatformToken>) {
         tokio::select! {
             () = self.token_state.changed.notified() => {}
@@ -239,7 +238,7 @@ impl Inner {
         watch.current();
     }
 
-    /// Gives the token's maker time. Says whether there is no problem any more.
+    /// Gives the token's source time. Returns true if the problem went away.
     async fn resolves_in_grace(&self, watch: &mut CredentialWatch<PlatformToken>) -> bool {
         let time = if matches!(self.problem(), Some(TokenProblem::Rejected { .. })) {
             let _ = tokio::time::timeout(REFRESH_TIMEOUT, self.dependencies.source.refresh_signal.wait()).await;
@@ -256,7 +255,7 @@ impl Inner {
         true
     }
 
-    /// Returns when there is a token that the platform takes.
+    /// Returns when there is a token that the platform accepts.
     async fn wait_until_resolved(&self, watch: &mut CredentialWatch<PlatformToken>, problem: &TokenProblem) {
         loop {
             while self.problem().is_some() {
@@ -265,7 +264,7 @@ impl Inner {
             if matches!(problem, TokenProblem::Missing { .. }) || !self.token_state.rejected.load(Ordering::Relaxed) {
                 return;
             }
-            // Another token, with which nobody has called yet: the refusal of the one before says nothing of it.
+            // A new token that no call has used yet: the rejection of the previous one says nothing about it.
             let Ok(token) = self.token() else { continue };
             let call = UpstreamCall::new(
                 Caller::ourselves(),
@@ -277,13 +276,13 @@ impl Inner {
                 Ok(response) if response.status() == StatusCode::UNAUTHORIZED => {
                     self.record_rejection(&token);
                 }
-                // Nothing is known against it.
+                // Nothing speaks against the token.
                 Ok(_) | Err(_) => return self.token_state.clear(),
             }
         }
     }
 
-    /// Reports a problem. Gives when it began.
+    /// Reports a problem. Returns when it began.
     fn report_problem(&self, problem: &TokenProblem, detected: ClockReading) -> ClockReading {
         let (source, metrics) = (self.dependencies.source.origin.as_str(), &self.dependencies.metrics);
         match problem {
@@ -332,17 +331,17 @@ impl Inner {
         );
     }
 
-    /// Takes the reports of this gateway back from the metrics.
+    /// Resets this gateway's gauges.
     pub(super) fn clear_metrics(&self) {
         self.dependencies.metrics.gateway_token_refused.set(0);
         self.dependencies.metrics.gateway_token_missing.set(0);
     }
 }
 
-/// Tells whose token it is. Every kind of token may ask; one that ended is refused.
+/// Every kind of token may call it; an expired one is rejected.
 const ACCOUNT_DETAILS: &str = "/api/v2/account/details";
 
-/// A moment by the wall clock as it is now, in RFC 3339: it may have been set since.
+/// Formats a reading by the wall clock as it is now (RFC 3339): the clock may have been set since.
 pub(super) fn wall_time(now: ClockReading, moment: ClockReading) -> String {
     format_rfc3339(now.wall.checked_sub(now.since(moment)).unwrap_or(SystemTime::UNIX_EPOCH))
 }

@@ -1,4 +1,4 @@
-//! One call to the platform: its turn, its token, and once more where the platform took too many or refused the token.
+//! One call to the platform: rate limit, token, and a retry after 429 or a rejected token.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,31 +19,31 @@ use crate::http::body_buffer::{BodyBuffer, collect};
 use crate::http::reverse_proxy::{ForwardError, RequestBody, RequestHead, RequestLine, ResponseBody, remove_all};
 use crate::http::server::Caller;
 
-/// What is asked of the platform, without its body and its token.
+/// A request to the platform, without body and token.
 #[derive(Debug, Clone)]
 pub(super) struct UpstreamCall {
-    /// The caller, for whom a connection to the upstream is taken.
+    /// Caller that the upstream connection is used for.
     pub(super) caller: Caller,
     pub(super) method: Method,
     pub(super) target: PathAndQuery,
     pub(super) headers: HeaderMap,
 }
 
-/// With `true` in it, a call asks for all pages of such a list in one.
+/// Request header that asks for all pages of a list in one response, with the value `true`.
 pub(super) const MERGE_PAGES_HEADER: HeaderName = HeaderName::from_static("keyward-merge-pages");
 
-/// Headers that are for the gateway, beside `Host` and `Authorization`, in whose place its own are put.
+/// Returns true for headers meant for the gateway. `Host` and `Authorization` are replaced instead.
 fn is_gateway_header(name: &str) -> bool {
     matches!(name, "accept-encoding" | "expect" | "x-vault-token" | "x-vault-request" | "keyward-merge-pages")
 }
 
-/// What a caller is told in place of the platform's answer.
+/// Response of the gateway in place of the platform's.
 pub(super) type ErrorResponse = Box<Response<GatewayBody>>;
 
 impl UpstreamCall {
-    /// Takes off what belongs to the way here. An encoded answer could not be read for links, so that identity is asked for: no
-    /// `Accept-Encoding` means any encoding (RFC 9110, 12.5.3). An expectation is met here: the body is asked for when it is
-    /// sent on.
+    /// Removes headers meant for the gateway. Requests identity, as links in an encoded response could not be
+    /// rewritten; a missing `Accept-Encoding` would allow any encoding (RFC 9110, 12.5.3). `Expect` is met by the
+    /// gateway, which reads the body when it forwards it.
     pub(super) fn new(caller: Caller, method: Method, target: PathAndQuery, mut headers: HeaderMap) -> Self {
         remove_all(&mut headers, is_gateway_header);
         headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
@@ -63,7 +63,7 @@ impl UpstreamCall {
         }
     }
 
-    /// Its head as it is sent with that token, for that body.
+    /// Builds the request head with a token, for a body.
     fn head(&self, inner: &Inner, token: &PlatformToken, body: &RequestBody) -> RequestHead {
         let line = RequestLine { method: &self.method, prefix: "", target: &self.target, host: &inner.host };
         let mut head = RequestHead::new(line, &self.headers, |name| *name != AUTHORIZATION, body);
@@ -76,7 +76,7 @@ impl Inner {
     /// Calls the platform.
     ///
     /// # Errors
-    /// It could not be called, or did not answer: what the caller is told.
+    /// The response for the caller if the platform could not be called.
     pub(super) async fn call_platform(
         &self,
         call: &UpstreamCall,
@@ -89,7 +89,7 @@ impl Inner {
             && let Some(body) =
                 replay.as_ref().filter(|_| self.retries_soon(response.headers())).and_then(CallerBody::replay)
         {
-            // Nothing was done either. Its turn comes after the pause that the answer has told.
+            // A call refused with 429 did nothing. Its slot comes after the pause that the response asked for.
             drop(response);
             response = Box::pin(self.send(call, &token, body.into_request_body())).await?;
         }
@@ -124,13 +124,13 @@ impl Inner {
         }
     }
 
-    /// Whether a refusal because of too many requests tells that they are taken again soon, and is waited for.
+    /// Returns true if a 429 asks for a wait short enough to be spent here.
     fn retries_soon(&self, headers: &HeaderMap) -> bool {
         let wait = response::rate_limit_reset(headers, self.dependencies.clock.now().wall);
         self.limiter.is_enabled() && wait.is_some_and(|wait| wait <= MAX_RETRY_WAIT)
     }
 
-    /// A document of the platform's of a bounded size, by its path; `None` where there is none.
+    /// Fetches a document of a bounded size; `None` if there is none.
     pub(super) async fn fetch_document(&self, target: &str, headers: &HeaderMap, limit: usize) -> Option<Bytes> {
         let call = UpstreamCall::new(Caller::ourselves(), Method::GET, target.parse().ok()?, headers.clone());
         let response = self.call_platform(&call, CallerBody::empty()).await.ok()?;
@@ -142,11 +142,11 @@ impl Inner {
 
     fn record_response(&self, response: &Response<ResponseBody>) {
         if self.upstream_health.record_success() {
-            tracing::info!(event = "gateway.upstream.back", upstream = self.origin, "the platform answers again");
+            tracing::info!(event = "gateway.upstream.recovered", upstream = self.origin, "the platform answers again");
         }
         let (status, headers) = (response.status(), response.headers());
         self.learn_server(headers);
-        // A refused token says nothing of the limit of a good one.
+        // The limit of a rejected token says nothing about that of a valid one.
         if status != StatusCode::UNAUTHORIZED {
             self.limiter.update_limit(response::rate_limit(headers));
         }
@@ -173,7 +173,7 @@ impl Inner {
         retry_later(error.status(), format!("the platform at {} does not answer: {cause}", self.origin), RETRY_AFTER)
     }
 
-    /// The current platform token.
+    /// Returns the current platform token.
     pub(super) fn token(&self) -> Result<Arc<PlatformToken>, ErrorResponse> {
         self.dependencies.source.watch.with(|reading| match &reading.availability {
             Availability::Available(token) => Ok(Arc::clone(token)),
@@ -184,9 +184,9 @@ impl Inner {
     }
 }
 
-/// The longest wait for the platform to take requests again that is spent here and not by the caller. The platform counts by the
-/// second; what it counts by the minute is the caller's to wait for.
+/// Longest wait after a 429 that is spent here; longer ones are left to the caller. The platform mostly counts by the
+/// second.
 const MAX_RETRY_WAIT: Duration = Duration::from_secs(5);
 
-/// When to ask again where the platform does not answer.
+/// `Retry-After` while the platform does not respond.
 const RETRY_AFTER: Duration = Duration::from_secs(2);

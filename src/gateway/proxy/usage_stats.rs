@@ -1,4 +1,4 @@
-//! Who calls, and how often: kept while the gateway runs, told under the local token.
+//! Usage by client: counted while the gateway runs, reported under the local token.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,55 +11,55 @@ use crate::gateway::actions::ReportedCall;
 use crate::gateway::api_changelog::Change;
 use crate::gateway::local_token::MatchedToken;
 
-/// What is known of one client.
+/// Counters of one client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ClientUsage {
-    /// How many requests it has made.
+    /// Number of requests.
     pub(super) requests: u64,
-    /// How many of them with the local token before the current one.
+    /// Number of requests with the previous local token.
     pub(super) with_previous: u64,
-    /// When the last one came.
+    /// Time of the last request.
     pub(super) last: SystemTime,
 }
 
-/// One kind of call that a change of the platform's history is about, by one client.
+/// A kind of call that a change of the API is about, by client.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct DeprecatedCallKey {
-    /// The change's id.
+    /// Id of the change.
     change: &'static str,
-    /// The client that [`UsageStats::record_request`] has named.
+    /// Client name, as returned by [`UsageStats::record_request`].
     pub(super) client_name: String,
-    /// The call itself.
+    /// The call.
     pub(super) reported: ReportedCall,
 }
 
-/// The counts of one [`DeprecatedCallKey`].
+/// Counters of one [`DeprecatedCallKey`].
 #[derive(Debug, Clone)]
 pub(super) struct DeprecatedCallCount {
     /// The change.
     pub(super) change: &'static Change,
-    /// How many calls there were.
+    /// Number of calls.
     pub(super) calls: u64,
-    /// How many of them were sent as the call that replaces them.
+    /// Number of calls that were sent as their replacement.
     pub(super) replaced: u64,
-    /// When the last one came.
+    /// Time of the last call.
     pub(super) last: SystemTime,
 }
 
-/// The clients of one gateway, by name, and the calls of theirs that a change is about.
+/// Counters by client, and of calls that a change is about.
 #[derive(Debug, Default)]
 pub struct UsageStats {
     clients: Mutex<BTreeMap<String, ClientUsage>>,
     deprecated_calls: Mutex<BTreeMap<DeprecatedCallKey, DeprecatedCallCount>>,
 }
 
-/// So many kinds of calls are told apart by organization and workspace; the others are counted without them.
+/// Kinds of calls that are kept apart by organization and workspace; further ones are counted without them.
 const MAX_DEPRECATED_CALLS: usize = 1024;
 
-/// So many clients are told apart; the others are counted together.
+/// Clients that are kept apart; further ones are counted together.
 const MAX_CLIENTS: usize = 128;
 
-/// The name of those who are counted together.
+/// Name of all further clients together.
 const OTHERS: &str = "other";
 
 impl UsageStats {
@@ -67,7 +67,7 @@ impl UsageStats {
         self.clients.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes a request. Gives the name by which its client is counted.
+    /// Counts a request. Returns the name under which its client is counted.
     pub(super) fn record_request(&self, headers: &HeaderMap, matched: MatchedToken, now: SystemTime) -> String {
         let client_name = client_name(headers);
         let mut clients = self.lock();
@@ -86,7 +86,7 @@ impl UsageStats {
         name.to_owned()
     }
 
-    /// Counts a call that a change is about, of a client that [`UsageStats::record_request`] has named.
+    /// Counts a call that a change is about, of a client named by [`UsageStats::record_request`].
     pub(super) fn record_deprecated_call(
         &self,
         change: &'static Change,
@@ -107,18 +107,18 @@ impl UsageStats {
         deprecated_calls.last = now;
     }
 
-    /// All calls that a change is about.
+    /// Copies the counters of calls that a change is about.
     pub(super) fn deprecated_calls(&self) -> BTreeMap<DeprecatedCallKey, DeprecatedCallCount> {
         self.deprecated_calls.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// All clients.
+    /// Copies the counters of all clients.
     pub(super) fn clients(&self) -> BTreeMap<String, ClientUsage> {
         self.lock().clone()
     }
 }
 
-/// What a client calls itself: the first product of its `User-Agent` (RFC 9110, 10.1.5), such as `pytfe/1.5.0`.
+/// Returns the first product of `User-Agent` (RFC 9110, 10.1.5), such as `pytfe/1.5.0`.
 fn client_name(headers: &HeaderMap) -> &str {
     let agent = headers.get(USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let product = agent.split([' ', '(']).next().unwrap_or_default();

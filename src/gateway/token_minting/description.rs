@@ -1,5 +1,5 @@
-//! What the gateway's tokens are told apart by: `keyward HOST TAG NONCE`. `HOST` is for people; `TAG` is the same for every token
-//! of one gateway on one machine, so that it finds what it left behind; `NONCE` makes each the only one.
+//! Descriptions that identify the gateway's tokens: `keyward HOST TAG NONCE`. `HOST` is for people; `TAG` is the same
+//! for all tokens of one gateway on one machine, so that it finds its orphans; `NONCE` is unique.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use aws_lc_rs::{digest, rand};
 
 use crate::hex::encode_hex;
 
-/// How the descriptions of one gateway's tokens begin.
+/// Common prefix of the descriptions of one gateway's tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct DescriptionPrefix {
     host: String,
@@ -15,9 +15,10 @@ pub(super) struct DescriptionPrefix {
 }
 
 impl DescriptionPrefix {
-    /// That of the gateway of this machine whose local token is kept in `file`. Reads the machine's name and id.
+    /// Derives the prefix of the gateway on this machine whose local token is in `file`. Reads the machine's name and
+    /// id.
     pub(super) fn for_gateway(file: &Path) -> Self {
-        // Machines that were cloned share an id, containers have none: the name counts too.
+        // Cloned machines share an id, containers have none: the host name is hashed too.
         let machine = std::fs::read("/etc/machine-id").unwrap_or_default();
         let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
         Self::new(&machine, &name, file)
@@ -35,14 +36,14 @@ impl DescriptionPrefix {
         Self { host: if host.is_empty() { "-".to_owned() } else { host }, tag }
     }
 
-    /// The description of another token; `None` where the system has no random numbers to give.
+    /// Creates the description of a new token; `None` if the kernel returns no random bytes.
     pub(super) fn next_description(&self) -> Option<String> {
         let mut nonce = [0_u8; 8];
         rand::fill(&mut nonce).ok()?;
         Some(format!("keyward {} {} {}", self.host, self.tag, encode_hex(&nonce)))
     }
 
-    /// Whether a description is that of a token of this gateway.
+    /// Returns true for a description of a token of this gateway.
     pub(super) fn matches(&self, description: &str) -> bool {
         let mut words = description.split(' ');
         words.next() == Some("keyward")

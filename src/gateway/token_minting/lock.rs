@@ -1,4 +1,4 @@
-//! A lock between the gateways of one machine: a file that is locked for as long as its holder lives (flock(2)).
+//! Lock between the gateways of one machine: a file that stays locked while its holder lives (flock(2)).
 
 use std::fs::File;
 use std::io;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
 
-/// A lock, held or not. Dropping it lets it go; the file stays.
+/// A file lock, held or not. Dropping it releases it; the file stays.
 #[derive(Debug)]
 pub(super) struct MintLock {
     file: File,
@@ -15,7 +15,7 @@ pub(super) struct MintLock {
 }
 
 impl MintLock {
-    /// Opens the file, or makes it (mode 0600). The lock is not taken yet.
+    /// Opens or creates the file (mode 0600) without locking it.
     ///
     /// # Errors
     /// It cannot be opened, or is a symlink.
@@ -24,7 +24,7 @@ impl MintLock {
         Ok(Self { file, path, held: false })
     }
 
-    /// Whether it is held, taken now if nobody else has it. Does not wait.
+    /// Acquires the lock unless another process holds it, without waiting. Returns true if it is held.
     pub(super) fn try_acquire(&mut self) -> bool {
         self.held = self.held || self.file.try_lock().is_ok();
         self.held

@@ -1,4 +1,4 @@
-//! Keeps a token that is made here: makes the next one before it ends, and ends those that were replaced.
+//! Keeps a minted token fresh: mints the next one before it expires, and deletes replaced ones.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -21,7 +21,7 @@ use crate::gateway::platform_token::{PlatformToken, PlatformTokenSource, watch_t
 use crate::health::HealthHandle;
 use crate::http::client::{self, ServerAddress, TlsOptions};
 
-/// Makes tokens, and ends what it has made.
+/// Mints tokens, publishes the current one, and deletes those it has minted.
 #[derive(Debug)]
 pub struct Minter {
     options: MintOptions,
@@ -33,11 +33,11 @@ pub struct Minter {
     prefix: DescriptionPrefix,
     lock: MintLock,
     retry_policy: RetryPolicy,
-    /// The token that is published.
+    /// The published token.
     current: Option<CurrentToken>,
-    /// When the next token is made, or its making is tried again.
+    /// Time of the next mint or retry.
     next: ClockReading,
-    /// Why the last attempt failed, if it did.
+    /// Error of the last attempt, if it failed.
     last_error: Option<String>,
     parent: ParentState,
     cleanup: TokenCleanup,
@@ -49,18 +49,18 @@ struct CurrentToken {
     expires_at: Option<ClockReading>,
 }
 
-/// How the parent token was when it was last used.
+/// State of the parent token at its last use.
 #[derive(Debug)]
 enum ParentState {
-    /// It did, or something else was wrong.
+    /// It worked, or something else failed.
     Ok,
-    /// There was none.
+    /// It could not be read.
     Missing,
-    /// The platform did not do what it was asked with it.
+    /// The platform refused to mint with it.
     Rejected(PlatformToken),
 }
 
-/// What the loop woke up for.
+/// Event that the loop handles next.
 enum WakeReason {
     TokenExpired,
     RefreshRequested,
@@ -70,7 +70,7 @@ enum WakeReason {
 }
 
 impl Minter {
-    /// Opens the lock; no token is made yet. Blocks for a few file operations.
+    /// Opens the lock; mints nothing yet. Blocks for a few file operations.
     ///
     /// # Errors
     /// The lock cannot be opened, or a certificate cannot be read.
@@ -107,15 +107,14 @@ impl Minter {
         Ok((minter, source))
     }
 
-    /// Keeps a token until `stop`, then ends it. While the next one cannot be made, the one that is there is served to its
-    /// end.
+    /// Keeps a token until `stop`, then deletes it. While minting fails, the current token is served until it expires.
     pub async fn run(mut self, stop: CancellationToken) {
         let watch = watch_token_file();
         watch.follow(&self.options.parent_token_file);
         while let Some(event) = stop.run_until_cancelled(self.wait(&watch)).await {
             match event {
                 WakeReason::TokenExpired => self.expire(),
-                // A call that was begun is waited for at a stop too: what it makes is to be ended.
+                // A call in flight is completed at a stop too: its token has to be deleted.
                 WakeReason::MintDue => self.mint().await,
                 WakeReason::RefreshRequested => self.handle_refresh_request().await,
                 WakeReason::CleanupDue => {
@@ -149,9 +148,9 @@ impl Minter {
         self.current.as_ref().and_then(|current| current.expires_at)
     }
 
-    /// The platform has refused the token that is published.
+    /// Handles a rejection of the published token by the platform.
     async fn handle_refresh_request(&mut self) {
-        // After a failure the pace says when the platform is asked again, whoever rings.
+        // After a failure the retry policy decides about the next call, whatever was requested.
         if self.last_error.is_none() || self.clock.has_reached(self.next) {
             self.mint().await;
         }
@@ -161,7 +160,7 @@ impl Minter {
         self.refresh_signal.complete();
     }
 
-    /// Makes a token and publishes it. Meanwhile the one that is there may end.
+    /// Mints a token and publishes it. The current one may expire meanwhile.
     async fn mint(&mut self) {
         if self.options.owner.is_single() && !self.lock.try_acquire() {
             let (owner, lock) = (&self.options.owner, self.lock.path.display());
@@ -212,7 +211,7 @@ impl Minter {
         };
         if expires_at.is_none() && self.options.owner.has_expiry() {
             tracing::warn!(
-                event = "gateway.mint.endless",
+                event = "gateway.mint.no_expiry",
                 "the platform does not end its tokens by itself; the gateway ends each when it is replaced"
             );
         }
@@ -230,7 +229,7 @@ impl Minter {
             }
             self.cleanup.schedule_sweep();
         }
-        // Who has rung meanwhile was refused with the token before this one.
+        // Requests that came meanwhile were about the previous token.
         tokio::select! {
             biased;
             () = self.refresh_signal.requested() => {}
@@ -253,7 +252,7 @@ impl Minter {
         let wait = self.retry_policy.next_delay(failure, random_unit());
         self.next = self.clock.now() + wait;
         let again = wait.as_secs();
-        // Waiting for a lock is tried each second, and told once.
+        // A locked mint is retried every second, and logged once.
         if self.last_error.as_ref() != Some(&why) || failure != MintFailure::Locked {
             tracing::warn!(event = "gateway.mint.failed", why, again, "no platform token was made");
         }
@@ -275,7 +274,7 @@ impl Minter {
         self.publisher.publish(Availability::Unavailable { reason: why.into(), retry_after }, None);
     }
 
-    /// Makes another attempt at once where the parent token is another than the one that did not do.
+    /// Retries at once if the parent token has changed since it failed.
     fn check_parent(&mut self) {
         let Ok(now) = read_parent_token(&self.options.parent_token_file, &self.clock) else { return };
         let changed = match &self.parent {
@@ -289,7 +288,7 @@ impl Minter {
     }
 }
 
-/// Many gateways may keep a token of their own of one owner; then the lock tells a gateway from the process before it.
+/// If an owner has many tokens, each gateway has a lock of its own, which separates it from the process it replaces.
 fn lock_file(options: &MintOptions, local_token_file: &Path) -> PathBuf {
     if options.owner.is_single() {
         let [.., of, id, _] = options.owner.create_path();
@@ -318,5 +317,5 @@ fn validate(
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// How long after a change the parent token's file is read: several in a row are one.
+/// Delay between a change and the read of the parent token's file: several changes in a row are one.
 const SETTLE_TIME: Duration = Duration::from_millis(20);

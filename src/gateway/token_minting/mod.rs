@@ -1,24 +1,24 @@
-//! Tokens of the platform that the gateway makes for itself, with a parent token that may make tokens. Each lives for a while:
-//! the next one is made before it ends, and the one before is ended after a time of grace.
+//! Mints platform tokens with a parent token, for the gateway's own use. Each has a limited lifetime: the next one is
+//! minted before it expires, and the previous one is deleted after a grace period.
 //!
-//! The platform has two sorts. Of some an owner has any number, told apart by description: many gateways keep theirs side by
-//! side. Of the others an owner has one, and making another ends it at once, wherever it is in use.
+//! The platform has two sorts. An owner has any number of the first, identified by description: many gateways keep
+//! theirs side by side. Of the second an owner has one, and minting another revokes it at once, wherever it is in use.
 //!
 //! A module names only modules above it in this list.
 
-// 0: who owns a token, by what it is told apart, who may make it, and when
+// 0: owners, descriptions, the lock, and the schedule
 mod owner;
 mod description;
 mod lock;
 mod plan;
 
-// 1: the platform's API of tokens
+// 1: the platform's token API
 mod token_api;
 
-// 2: what is to end
+// 2: deletion of replaced and orphaned tokens
 mod token_cleanup;
 
-// 3: what keeps one
+// 3: the task that keeps a token fresh
 mod minter;
 
 use std::path::PathBuf;
@@ -33,48 +33,49 @@ use crate::http::client::{BuildError, ProxyMode};
 pub use minter::Minter;
 pub use owner::TokenOwner;
 
-/// How tokens are made.
+/// Settings of minted tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MintOptions {
-    /// The file of the token that may make tokens; it is read for each call.
+    /// File of the parent token; read for each call.
     pub parent_token_file: PathBuf,
-    /// Whose tokens, and of which kind.
+    /// Owner and kind of the tokens.
     pub owner: TokenOwner,
-    /// How long each lives.
+    /// Lifetime of each token.
     pub ttl: Duration,
-    /// How long a token that was replaced stays good. It has no meaning where there is but one.
+    /// Time that a replaced token stays valid. Has no effect for owners with a single token.
     pub grace: Duration,
 }
 
-/// What a [`Minter`] works with.
+/// Handles to the rest of the process that a [`Minter`] needs.
 #[derive(Debug)]
 pub struct MinterDependencies {
     /// The platform: `https://HOST`, or `http://` on loopback.
     pub upstream: Url,
-    /// PEM file of certificates to trust in place of the system's.
+    /// PEM file of the CA bundle to use instead of the system store.
     pub ca_file: Option<PathBuf>,
-    /// The proxy on the way there.
+    /// Proxy to the platform.
     pub proxy: ProxyMode,
-    /// The file of the gateway's local token: locks are kept beside it, and it tells one gateway of a machine from another.
+    /// File of the gateway's local token: locks are kept beside it, and its path identifies the gateway on this
+    /// machine.
     pub local_token_file: PathBuf,
-    /// Where the time comes from.
+    /// Time source.
     pub clock: Clock,
-    /// Where to say whether there is a token.
+    /// Health of the token.
     pub health: HealthHandle,
 }
 
-/// Why there is no [`Minter`].
+/// Error of [`Minter::new`].
 #[derive(Debug, thiserror::Error)]
 pub enum MinterError {
-    /// The platform cannot be called.
+    /// The client of the platform cannot be built.
     #[error("the platform cannot be called")]
     Client(#[from] BuildError),
-    /// The lock between gateways cannot be made.
+    /// The lock file cannot be opened.
     #[error("the lock {} cannot be opened", path.display())]
     Lock {
-        /// The lock's file.
+        /// Path of the lock file.
         path: PathBuf,
-        /// Why.
+        /// Underlying error.
         source: std::io::Error,
     },
 }

@@ -1,37 +1,37 @@
-//! Whose tokens are made, and where the platform makes, lists and ends them.
+//! Owners of minted tokens, and the API paths that create, list and delete their tokens.
 
-/// Whose tokens are made, and of which kind. Ids and names are made of letters, digits, `-` and `_`.
+/// Owner and kind of minted tokens. Ids and names consist of letters, digits, `-` and `_`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TokenOwner {
-    /// A team's described tokens: any number.
+    /// Team tokens with a description; any number.
     Team {
-        /// The team's id, such as `team-6p5jTwJQXwqZBncC`.
+        /// Team id, such as `team-6p5jTwJQXwqZBncC`.
         team: String,
-        /// The name of its organization, which lists them.
+        /// Name of the organization, which lists the tokens.
         organization: String,
     },
-    /// An agent pool's, by the pool's id: any number. The platform ends none of them by itself.
+    /// Agent pool tokens, by the pool's id; any number. The platform never expires them.
     AgentPool(String),
-    /// A user's, by the user's id: any number. The parent token is that user's too.
+    /// User tokens, by the user's id; any number. The parent token belongs to the same user.
     User(String),
-    /// An organization's, by its name: one.
+    /// Organization token, by name; one.
     Organization(String),
-    /// A team's without a description, by the team's id: one.
+    /// Team token without a description, by the team's id; one.
     TeamLegacy(String),
 }
 
 impl TokenOwner {
-    /// Whether it has one token, which ends when another is made.
+    /// Returns true if the owner has one token, which minting another revokes.
     pub const fn is_single(&self) -> bool {
         matches!(self, Self::Organization(_) | Self::TeamLegacy(_))
     }
 
-    /// Whether the platform ends its tokens at the time that it is told.
+    /// Returns true if the platform expires these tokens at the requested time.
     pub(super) const fn has_expiry(&self) -> bool {
         !matches!(self, Self::AgentPool(_))
     }
 
-    /// The segments of the path where one is made: `POST`, and of single ones `GET` and `DELETE` too.
+    /// Path segments for `POST`; for single tokens also `GET` and `DELETE`.
     pub(super) fn create_path(&self) -> [&str; 5] {
         let (of, id, what) = match self {
             Self::Team { team, .. } => ("teams", team, "authentication-tokens"),
@@ -43,7 +43,7 @@ impl TokenOwner {
         ["api", "v2", of, id, what]
     }
 
-    /// The segments of the path where they are listed; `None` where there is one.
+    /// Path segments of the list; `None` for single tokens.
     pub(super) fn list_path(&self) -> Option<[&str; 5]> {
         match self {
             Self::Team { organization, .. } => Some(["api", "v2", "organizations", organization, "team-tokens"]),

@@ -1,4 +1,4 @@
-//! When the next token is made, when another attempt, and which tokens of a list were left behind.
+//! Pure decisions about minting: lifetime, time of renewal, retry delays, and orphaned tokens.
 
 use std::time::{Duration, SystemTime};
 
@@ -6,21 +6,22 @@ use super::description::DescriptionPrefix;
 use crate::backoff::Backoff;
 use crate::clock::ClockReading;
 
-/// How long a token lives, as the platform tells it.
+/// Lifetime of a token as the platform reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TokenLifetime {
-    /// The platform ends it after so long.
+    /// Expires after this time.
     Ends(Duration),
-    /// The platform does not end it.
+    /// Never expires.
     NoExpiry,
-    /// It ends so soon that it is of no use, after so long: the clocks of both sides differ.
+    /// Expires after this unusably short time: the clocks of both sides differ.
     TooShort(Duration),
 }
 
-/// A life below this, and below half of what was asked for, is none.
+/// A lifetime below this, and below half of the requested one, is unusable.
 const MIN_LIFETIME: Duration = Duration::from_mins(1);
 
-/// The life of a token that was asked to live for `ttl`. Both times are the platform's: its clock may differ from ours.
+/// Computes the lifetime of a token that was requested for `ttl`. Both times are by the platform's clock, which may
+/// differ from ours.
 pub(super) fn token_lifetime(ttl: Duration, created: Option<SystemTime>, expires: Option<SystemTime>) -> TokenLifetime {
     let Some(expires) = expires else { return TokenLifetime::NoExpiry };
     let lifetime = created.map_or(ttl, |created| expires.duration_since(created).unwrap_or_default());
@@ -31,8 +32,8 @@ pub(super) fn token_lifetime(ttl: Duration, created: Option<SystemTime>, expires
     }
 }
 
-/// When a token is replaced: at 63 to 70 % of its life, so that gateways that started together drift apart. `unit` is a
-/// random number in `0.0..1.0`.
+/// Computes when to replace a token: after 63 to 70 % of its lifetime, so that gateways started together spread out.
+/// `unit` is a random number in `0.0..1.0`.
 pub(super) fn renewal_time(made: ClockReading, ttl: Duration, lifetime: TokenLifetime, unit: f64) -> ClockReading {
     let usable_time = match lifetime {
         TokenLifetime::Ends(lifetime) | TokenLifetime::TooShort(lifetime) => lifetime.min(ttl),
@@ -41,18 +42,18 @@ pub(super) fn renewal_time(made: ClockReading, ttl: Duration, lifetime: TokenLif
     made + usable_time.mul_f64(0.07f64.mul_add(unit, 0.63))
 }
 
-/// What went wrong, as far as the next attempt goes.
+/// Kind of failure, which decides about the retry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MintFailure {
-    /// It may pass by itself; the platform may have said when.
+    /// May go away by itself; the platform may have sent `Retry-After`.
     Transient(Option<Duration>),
-    /// Someone has to mend it: the parent token, its rights, the owner.
+    /// Needs an operator: the parent token, its permissions, or the owner.
     Rejected,
-    /// Another gateway of this machine has the lock.
+    /// Another gateway on this machine holds the lock.
     Locked,
 }
 
-/// How often and how long attempts have failed.
+/// Delays after failed attempts.
 #[derive(Debug)]
 pub(super) struct RetryPolicy {
     passing: Backoff,
@@ -70,13 +71,13 @@ impl RetryPolicy {
         self.refused.reset();
     }
 
-    /// How long to wait after one more failure.
+    /// Returns the delay after one more failure.
     pub(super) fn next_delay(&mut self, failure: MintFailure, unit: f64) -> Duration {
         match failure {
             MintFailure::Transient(retry_after) => {
                 self.passing.next(unit).max(retry_after.unwrap_or_default()).max(MIN_DELAY)
             }
-            // Not less than half of it: each attempt is one that the platform counts as a failure to log in.
+            // At least half of the backoff: the platform counts each attempt as a failed login.
             MintFailure::Rejected => self.refused.next(0.5f64.mul_add(unit, 0.5)),
             MintFailure::Locked => MIN_DELAY,
         }
@@ -85,14 +86,14 @@ impl RetryPolicy {
 
 const MIN_DELAY: Duration = Duration::from_secs(1);
 
-/// A token of a list.
+/// A token in the owner's list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ListedToken {
     pub(super) id: String,
     pub(super) description: String,
 }
 
-/// The ids of the tokens that this gateway has made and no longer knows of.
+/// Returns the ids of tokens that this gateway has minted and lost track of.
 pub(super) fn orphaned_tokens(listed: Vec<ListedToken>, prefix: &DescriptionPrefix, known: &[&str]) -> Vec<String> {
     let is_orphan = |token: &ListedToken| prefix.matches(&token.description) && !known.contains(&token.id.as_str());
     listed.into_iter().filter(is_orphan).map(|token| token.id).collect()

@@ -1,4 +1,4 @@
-//! The platform's API of tokens: making, listing and ending one.
+//! Client of the platform's token API: create, list and delete.
 
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
@@ -24,13 +24,13 @@ use crate::http::client::{Client, ClientResponse, TransportError};
 use crate::secret;
 use crate::time_format::format_rfc3339;
 
-/// Calls the platform for one owner.
+/// Token API of one owner.
 #[derive(Debug)]
 pub(super) struct TokenApi {
     pub(super) client: Client,
     pub(super) owner: TokenOwner,
     pub(super) clock: Clock,
-    /// How many seconds the platform's clock is ahead of this machine's, once an answer has told.
+    /// Seconds that the platform's clock is ahead of ours, once a response has shown it.
     pub(super) clock_offset: Mutex<Option<i64>>,
 }
 
@@ -41,40 +41,40 @@ pub(super) struct MintedToken {
     pub(super) token: SecretString,
     /// By the platform's clock.
     pub(super) created: Option<SystemTime>,
-    /// By the same; `None` where the platform does not end it.
+    /// By the platform's clock; `None` if it never expires.
     pub(super) expires: Option<SystemTime>,
 }
 
-/// Why a call came to nothing. Holds no token.
+/// Error of a call. Contains no token.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum TokenApiError {
-    /// The platform was not reached, or its answer was lost.
+    /// The platform was not reached, or its response was lost.
     #[error(transparent)]
     Transport(#[from] TransportError),
-    /// It answered something else than what was asked for.
+    /// An unexpected status.
     #[error("the platform at {server} answered {status}{}{message}", if message.is_empty() { "" } else { ": " })]
     Status {
-        /// The platform in words.
+        /// Name of the server.
         server: String,
-        /// Its answer.
+        /// HTTP status.
         status: StatusCode,
-        /// What it says of it, made fit for people.
+        /// Sanitized message of the response.
         message: String,
-        /// When it asks to be asked again.
+        /// `Retry-After` of the response.
         retry_after: Option<Duration>,
     },
-    /// Its answer is not of the form that its API has.
+    /// The body has an unexpected format.
     #[error("the platform at {server} answered in a form that is not known: {missing}")]
     InvalidResponse {
-        /// The platform in words.
+        /// Name of the server.
         server: String,
-        /// What was not there.
+        /// Missing part.
         missing: &'static str,
     },
 }
 
 impl TokenApiError {
-    /// What it means for the next attempt.
+    /// Classifies the error for the retry policy.
     pub(super) fn failure(&self) -> MintFailure {
         match self {
             Self::Transport(_) => MintFailure::Transient(None),
@@ -83,7 +83,7 @@ impl TokenApiError {
         }
     }
 
-    /// Whether the call may have been done all the same.
+    /// Returns true if the platform may have executed the call all the same.
     pub(super) fn may_have_succeeded(&self) -> bool {
         match self {
             Self::Transport(TransportError::Connect { .. }) => false,
@@ -92,14 +92,14 @@ impl TokenApiError {
         }
     }
 
-    /// What someone has to look at, where it does not pass by itself.
+    /// Suggests what to check, for errors that do not go away by themselves.
     pub(super) fn hint(&self, owner: &TokenOwner, parent: &Path) -> String {
         let parent = parent.display();
         match self {
             Self::Status { status: StatusCode::UNAUTHORIZED, .. } => {
                 format!("; the parent token of {parent} is not good (any more)")
             }
-            // The platform says 404 of what the caller may not do.
+            // The platform answers 404 for whatever the caller may not see.
             Self::Status { status: StatusCode::NOT_FOUND | StatusCode::FORBIDDEN, .. } => {
                 format!("; there is no {owner}, or the parent token of {parent} may not make its tokens")
             }
@@ -112,14 +112,14 @@ fn is_transient(status: StatusCode) -> bool {
     status.is_server_error() || matches!(status, StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS)
 }
 
-/// The parent token, as its file has it now; or why there is none, in words that hold nothing of it.
+/// Reads the parent token from its file. The error never contains it.
 pub(super) fn read_parent_token(file: &Path, clock: &Clock) -> Result<PlatformToken, String> {
     let secret = secret::read_file(file).map_err(|error| format_chain(&error))?;
     PlatformToken::parse(secret, clock.now()).map_err(|error| format!("{}: {error}", file.display()))
 }
 
 impl TokenApi {
-    /// Makes a token that is to live for `ttl`, told apart by `description` where there are many.
+    /// Creates a token for `ttl`, with `description` if the owner may have several.
     pub(super) async fn make(
         &self,
         parent: &PlatformToken,
@@ -133,7 +133,8 @@ impl TokenApi {
         }
         if self.owner.has_expiry() {
             if self.clock_offset().is_none() {
-                // The first call of all asks for the time alone: an end by the wrong clock gives a dead token, or a long-lived one.
+                // The first call only synchronises clocks: an expiry by a wrong clock gives a dead or a long-lived
+                // token.
                 self.send(parent, self.client.request_to(Method::GET, ["api", "v2", "ping"])).await?;
             }
             attributes["expired-at"] = format_rfc3339(self.platform_time() + ttl).into();
@@ -159,7 +160,7 @@ impl TokenApi {
         })
     }
 
-    /// The owner's tokens, page by page; none where there is but one.
+    /// Lists the owner's tokens, page by page; empty for owners with a single token.
     pub(super) async fn list(&self, parent: &PlatformToken) -> Result<Vec<ListedToken>, TokenApiError> {
         let mut listed = Vec::new();
         let Some(path) = self.owner.list_path() else { return Ok(listed) };
@@ -181,7 +182,7 @@ impl TokenApi {
                 .into_iter()
                 .filter_map(|token| Some(ListedToken { id: token.id, description: token.attributes.description? }));
             listed.extend(tokens);
-            // A list without pages is whole; a next page that is not further on would never end.
+            // A list without pagination is complete; a next page that does not advance would loop.
             match list.meta.and_then(|meta| meta.pagination).and_then(|pagination| pagination.next_page) {
                 Some(next) if next > page => page = next,
                 _ => break,
@@ -190,10 +191,10 @@ impl TokenApi {
         Ok(listed)
     }
 
-    /// Ends a token. One that is gone counts as ended.
+    /// Deletes a token. A missing one counts as deleted.
     pub(super) async fn delete(&self, parent: &PlatformToken, id: &str) -> Result<(), TokenApiError> {
         let request = if self.owner.is_single() {
-            // The path names the place and not the token: what stands there may be someone else's by now.
+            // The path names the owner, not the token: another token may have replaced ours.
             let request = self.client.request_to(Method::GET, self.owner.create_path());
             let response = self.send(parent, request).await?;
             let current: Option<Document<TokenResource>> = serde_json::from_slice(&response.body).ok();
@@ -206,7 +207,7 @@ impl TokenApi {
             }
             self.client.request_to(Method::DELETE, self.owner.create_path())
         } else {
-            // The id comes from a document of the platform.
+            // The id comes from the platform's response.
             if id.is_empty() || check_path(id).is_err() {
                 return Err(TokenApiError::InvalidResponse {
                     server: self.client.server().to_owned(),
@@ -231,7 +232,7 @@ impl TokenApi {
         *self.clock_offset.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Now, by the platform's clock.
+    /// Returns the current time by the platform's clock.
     fn platform_time(&self) -> SystemTime {
         let (now, clock_offset) = (self.clock.now().wall, self.clock_offset().unwrap_or_default());
         let difference = Duration::from_secs(clock_offset.unsigned_abs());
@@ -239,7 +240,7 @@ impl TokenApi {
         time.unwrap_or(now)
     }
 
-    /// Learns from an answer's `Date` how far both clocks are apart.
+    /// Updates the clock offset from the `Date` of a response.
     fn compare_clocks(&self, response: &ClientResponse) {
         let Some(date) = parse_date_header(&response.headers) else { return };
         let seconds = |time: Duration| i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
@@ -275,10 +276,10 @@ impl TokenApi {
     }
 }
 
-/// A difference of so many seconds is none: `Date` has whole seconds, and answers take a while.
+/// Differences up to this many seconds are ignored: `Date` has whole seconds, and responses take a while.
 const CLOCK_TOLERANCE: u64 = 5;
 
-/// Of at most a hundred tokens each.
+/// Pages of at most 100 tokens each.
 const MAX_PAGES: usize = 200;
 
 #[derive(Deserialize)]

@@ -1,5 +1,4 @@
-//! Tokens that are to end: those that were replaced, and those that nobody knows of any more, as after a crash or an answer
-//! that was lost.
+//! Deletes tokens that are no longer needed: replaced ones, and orphans left by a crash or a lost response.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,51 +10,51 @@ use super::token_api::{TokenApi, read_parent_token};
 use crate::clock::{Clock, ClockReading};
 use crate::gateway::platform_token::PlatformToken;
 
-/// The tokens of one gateway that are to end.
+/// Deletions of one gateway that are due or scheduled.
 #[derive(Debug)]
 pub(super) struct TokenCleanup {
     calls: Arc<TokenApi>,
     parent: PathBuf,
     prefix: DescriptionPrefix,
     clock: Clock,
-    /// Tokens that were replaced, and when each is ended.
+    /// Replaced tokens, and when to delete each.
     replaced: Vec<(String, ClockReading)>,
-    /// When to look for tokens that nobody knows of.
+    /// Time of the next search for orphans.
     sweep: Option<ClockReading>,
-    /// Whether there may be such.
+    /// True if there may be orphans.
     uncertain: bool,
 }
 
 impl TokenCleanup {
-    /// What a process before this one has left is unknown yet.
+    /// Assumes orphans of a previous process.
     pub(super) const fn new(calls: Arc<TokenApi>, parent: PathBuf, prefix: DescriptionPrefix, clock: Clock) -> Self {
         Self { calls, parent, prefix, clock, replaced: Vec::new(), sweep: None, uncertain: true }
     }
 
-    /// When there is something to do.
+    /// Returns the time of the next task.
     pub(super) fn next_deadline(&self) -> Option<ClockReading> {
         self.replaced.iter().map(|(_, at)| *at).chain(self.sweep).min_by_key(|at| at.boot)
     }
 
-    /// A token is to end at a time.
+    /// Schedules the deletion of a token.
     pub(super) fn schedule_deletion(&mut self, id: String, at: ClockReading) {
         self.replaced.push((id, at));
     }
 
-    /// A token may have been made whose id was not told.
+    /// Records that a token may have been minted whose id is unknown.
     pub(super) const fn mark_uncertain(&mut self) {
         self.uncertain = true;
     }
 
-    /// The platform has just made a token: it will answer other calls too.
+    /// Searches for orphans soon, as the platform has just responded.
     pub(super) fn schedule_sweep(&mut self) {
         if self.uncertain {
             self.sweep = Some(self.clock.now());
         }
     }
 
-    /// Ends what is due, and looks for what is unknown where that is due; `current` is in use. `is_only_process` tells whether no other
-    /// process may use tokens of this gateway: then what is unknown here is unknown everywhere.
+    /// Runs the tasks that are due; `current` is in use. `is_only_process` tells that no other process uses tokens of
+    /// this gateway: then a token unknown here is an orphan.
     pub(super) async fn run_due(&mut self, current: Option<&str>, is_only_process: bool) {
         let parent = match read_parent_token(&self.parent, &self.clock) {
             Ok(parent) => parent,
@@ -63,7 +62,7 @@ impl TokenCleanup {
         };
         let clock = self.clock.clone();
         while let Some(at) = self.replaced.iter().position(|(_, at)| clock.has_reached(*at)) {
-            // It stays in the list until it has ended: a stop may come in between.
+            // It stays in the list until it is deleted: a stop may come in between.
             let Some((id, _)) = self.replaced.get(at).cloned() else { return };
             let deleted = self.delete(&parent, &id).await;
             self.replaced.retain(|(other, _)| *other != id);
@@ -103,14 +102,14 @@ impl TokenCleanup {
                 true
             }
             Err(error) => {
-                tracing::warn!(event = "gateway.mint.left", id, %error, "a platform token could not be ended");
+                tracing::warn!(event = "gateway.mint.cleanup_failed", id, %error, "a platform token could not be ended");
                 false
             }
         }
     }
 
     fn postpone(&mut self, why: &str) {
-        tracing::warn!(event = "gateway.mint.unswept", why, "tokens that were left behind cannot be ended now");
+        tracing::warn!(event = "gateway.mint.sweep_failed", why, "tokens that were left behind cannot be ended now");
         let again = self.clock.now() + RETRY_DELAY;
         if self.sweep.is_some() {
             self.sweep = Some(again);
@@ -120,7 +119,7 @@ impl TokenCleanup {
         }
     }
 
-    /// Ends all that this process has made, `current` too. What cannot be ended in time is found by the next one.
+    /// Deletes all tokens of this process, `current` too. Those that take too long are left to the next process.
     pub(super) async fn shut_down(self, current: Option<String>) {
         let Ok(parent) = read_parent_token(&self.parent, &self.clock) else { return };
         let all = async {
@@ -129,16 +128,16 @@ impl TokenCleanup {
             }
         };
         if tokio::time::timeout(SHUTDOWN_TIMEOUT, all).await.is_err() {
-            tracing::warn!(event = "gateway.mint.left", "not every platform token could be ended in time");
+            tracing::warn!(event = "gateway.mint.cleanup_failed", "not every platform token could be ended in time");
         }
     }
 }
 
-/// When ending is tried again that has failed.
+/// Delay after a failed deletion.
 const RETRY_DELAY: Duration = Duration::from_mins(5);
 
-/// How often it is looked whether a process that is being replaced has ended.
+/// Delay until the next check whether a replaced process has ended.
 const LOCK_RETRY_DELAY: Duration = Duration::from_secs(2);
 
-/// How long a stop waits for the platform.
+/// Time limit for deletions at a stop.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use keyward::emulators::cloud::{Cloud, Options};
+use keyward::emulators::cloud::{Cloud, CloudOptions};
 use keyward::tasks::TaskGroup;
 use serde_json::json;
 
@@ -103,7 +103,7 @@ fn a_machine_logs_in_with_its_azure_identity_and_logs_out_at_the_end() {
         runtime.block_on(async {
             let folder = tempfile::tempdir().unwrap();
             let path = |name: &str| folder.path().join(name);
-            let mut options = Options::in_folder(path("cloud"));
+            let mut options = CloudOptions::in_folder(path("cloud"));
             options.metadata = "169.254.169.254:80".parse().unwrap();
             let mut tasks = TaskGroup::default();
             let cloud = Cloud::start(options, &mut tasks).unwrap();
@@ -116,7 +116,7 @@ fn a_machine_logs_in_with_its_azure_identity_and_logs_out_at_the_end() {
             acl.make("/v1/acl/auth-method", method).await;
             let rule = json!({
                 "AuthMethod": "fleet", "BindType": "node", "BindName": "${value.vm_name}",
-                "Selector": format!("value.principal_id == \"{}\"", cloud.names().system.object_id),
+                "Selector": format!("value.principal_id == \"{}\"", cloud.identities().system.object_id),
             });
             acl.make("/v1/acl/binding-rule", rule).await;
             let text = format!(

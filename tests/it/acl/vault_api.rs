@@ -218,7 +218,7 @@ async fn unknown_signing_keys_are_refetched_at_most_once_a_minute() {
     assert_eq!(world.server.login("principal", &world.jwt()).await.status, 200);
     let next = Key::new("key-2");
     let new = next.sign(&world.claims());
-    world.issuer.dials.keys.lock().unwrap().push(next.jwk());
+    world.issuer.faults.keys.lock().unwrap().push(next.jwk());
     for _ in 0..5 {
         let answer = world.server.login("principal", &new).await;
         assert_eq!(answer.status, 403);
@@ -233,7 +233,7 @@ async fn unknown_signing_keys_are_refetched_at_most_once_a_minute() {
     assert_eq!(world.issuer.fetches(), 2, "many callers, one fetch");
 
     // An outage of the issuer keeps the keys and causes no more fetches.
-    world.issuer.dials.failing.store(true, Ordering::Relaxed);
+    world.issuer.faults.failing.store(true, Ordering::Relaxed);
     world.clock.suspend(Duration::from_secs(61));
     let unknown = Key::new("key-3").sign(&world.claims());
     for _ in 0..5 {
@@ -245,8 +245,8 @@ async fn unknown_signing_keys_are_refetched_at_most_once_a_minute() {
     assert_eq!(world.issuer.fetches(), 3);
 
     // A withdrawn key is trusted for an hour at most.
-    world.issuer.dials.failing.store(false, Ordering::Relaxed);
-    *world.issuer.dials.keys.lock().unwrap() = vec![next.jwk()];
+    world.issuer.faults.failing.store(false, Ordering::Relaxed);
+    *world.issuer.faults.keys.lock().unwrap() = vec![next.jwk()];
     world.clock.suspend(Duration::from_mins(61));
     let answer = world.server.login("principal", &world.jwt()).await;
     assert!(answer.error().contains("no key \"key-1\""), "{answer:?}");
@@ -272,12 +272,12 @@ async fn join_all<F: Future>(futures: impl IntoIterator<Item = F>) -> Vec<F::Out
 #[tokio::test]
 async fn logins_fail_if_the_issuer_is_unreachable_or_another_one() {
     let world = World::start().await;
-    *world.issuer.dials.claimed.lock().unwrap() = "https://other.example/".to_owned();
+    *world.issuer.faults.claimed.lock().unwrap() = "https://other.example/".to_owned();
     let answer = world.server.login("principal", &world.jwt()).await;
     assert_eq!(answer.status, 503);
     assert!(answer.error().contains("the discovery document is of issuer"), "{answer:?}");
     assert_eq!(world.issuer.fetches(), 0);
-    world.issuer.dials.claimed.lock().unwrap().clear();
+    world.issuer.faults.claimed.lock().unwrap().clear();
     world.clock.suspend(Duration::from_secs(6));
     assert_eq!(world.server.login("principal", &world.jwt()).await.status, 200);
 }

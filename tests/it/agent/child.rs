@@ -123,9 +123,9 @@ fn a_child_is_restarted_when_a_value_changes_and_not_by_a_rotation_or_a_reload()
         let first = pid(&agent);
 
         // A new token, looks at the secret, and reloads change nothing for it.
-        let logins = || world.secrets.dials().counts().of(Operation::Login);
+        let logins = || world.secrets.faults().counts().get(Operation::Login);
         let before = logins();
-        world.secrets.dials().revoke_all();
+        world.secrets.faults().revoke_all();
         let (status, _) = crate::harness::binary::ask(&agent.socket(), "POST", "/agent/v1/check").unwrap();
         assert!((200..300).contains(&status), "{status}");
         eventually(LIMIT, || if logins() > before { Ok(()) } else { Err(agent.binary.output()) });

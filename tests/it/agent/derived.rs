@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use keyward::clock::Clock;
-use keyward::emulators::secrets::{LoginMethod, Operation, Options, Role, Secrets};
+use keyward::emulators::secrets::{LoginMethod, Operation, Role, Secrets, SecretsOptions};
 use keyward::tasks::TaskGroup;
 use secrecy::SecretString;
 use serde_json::{Value, json};
@@ -18,10 +18,10 @@ pub(super) fn server(tasks: &mut TaskGroup) -> Secrets {
     let role = Role { policies: vec!["ops".to_owned(), "web".to_owned()], ..Role::default() };
     let roles = BTreeMap::from([("ci".to_owned(), role)]);
     let method = LoginMethod::Jwt { believed: vec![SecretString::from(JWT)], roles };
-    let options = Options {
+    let options = SecretsOptions {
         methods: BTreeMap::from([("jwt".to_owned(), method)]),
         policies: BTreeMap::from([("web".to_owned(), vec!["secret/data/example".to_owned()])]),
-        ..Options::for_anyone(Clock::System, "dev", Role::default())
+        ..SecretsOptions::for_anyone(Clock::System, "dev", Role::default())
     };
     Secrets::start(options, tasks).unwrap()
 }
@@ -87,7 +87,7 @@ async fn a_sink_may_hold_a_child_a_wrapping_or_a_line_for_an_environment() {
     assert_eq!(inside["data"]["token"], json!(raw));
 
     // With the session's token goes what was made of it, and with the next one comes another.
-    secrets.dials().revoke_all();
+    secrets.faults().revoke_all();
     let (next, other) = (sink(&agent, &file("raw"), &raw), sink(&agent, &file("child"), &child));
     assert_eq!(call(&secrets, &other, "auth/token/lookup-self", None).await.0, 200);
     let (ended, output) = tokio::task::block_in_place(|| agent.stop());
@@ -115,11 +115,12 @@ async fn a_child_is_replaced_before_its_end_while_its_parent_lives_on() {
     let second = sink(&agent, &file("child"), &first);
     assert_eq!(call(&secrets, &second, "auth/token/lookup-self", None).await.0, 200);
     assert_eq!(sink(&agent, &file("raw"), ""), raw);
-    assert_eq!(secrets.dials().counts().of(Operation::Login), 1);
+    assert_eq!(secrets.faults().counts().get(Operation::Login), 1);
 
     // What the policies forbid is told, and tried again slowly.
-    let refused = keyward::emulators::secrets::Canned::error(403, "1 error occurred:\n\t* permission denied\n\n");
-    secrets.dials().answer_always(Operation::CreateToken, Some(refused));
+    let refused =
+        keyward::emulators::secrets::CannedResponse::error(403, "1 error occurred:\n\t* permission denied\n\n");
+    secrets.faults().answer_always(Operation::CreateToken, Some(refused));
     tokio::task::block_in_place(|| {
         eventually(Duration::from_secs(40), || {
             let output = agent.output();

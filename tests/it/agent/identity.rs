@@ -12,7 +12,7 @@ use keyward::agent::identity::{
     LoginFields, ManagedIdentity, SignedToken,
 };
 use keyward::clock::{Clock, TestClock};
-use keyward::emulators::cloud::{self, Cloud, Door, Failure, Machine, Names};
+use keyward::emulators::cloud::{self, Cloud, CloudIdentities, Failure, FaultTarget, Machine};
 use keyward::tasks::TaskGroup;
 use secrecy::ExposeSecret;
 use serde_json::json;
@@ -34,11 +34,11 @@ impl Scene {
         Self::with(|_| {})
     }
 
-    pub(crate) fn with(change: impl FnOnce(&mut cloud::Options)) -> Self {
+    pub(crate) fn with(change: impl FnOnce(&mut cloud::CloudOptions)) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let driven = TestClock::starting_at(SystemTime::now());
         let clock = Clock::Test(driven.clone());
-        let mut options = cloud::Options::in_folder(folder.path().join("cloud"));
+        let mut options = cloud::CloudOptions::in_folder(folder.path().join("cloud"));
         copy_keys(&options.dir);
         options.clock = clock.clone();
         change(&mut options);
@@ -85,7 +85,7 @@ fn copy_keys(to: &Path) {
     static MADE: std::sync::OnceLock<tempfile::TempDir> = std::sync::OnceLock::new();
     let made = MADE.get_or_init(|| {
         let folder = tempfile::tempdir().unwrap();
-        Cloud::start(cloud::Options::in_folder(folder.path().join("cloud")), &mut TaskGroup::default()).unwrap();
+        Cloud::start(cloud::CloudOptions::in_folder(folder.path().join("cloud")), &mut TaskGroup::default()).unwrap();
         folder
     });
     std::os::unix::fs::DirBuilderExt::mode(&mut std::fs::DirBuilder::new(), 0o700).create(to).unwrap();
@@ -113,7 +113,7 @@ fn oid(proof: &SignedToken) -> &str {
 async fn a_managed_identity_logs_in_without_a_configured_secret() {
     let scene = Scene::new();
     let proof = scene.prove().await.unwrap();
-    assert_eq!(oid(&proof), scene.cloud.names().system.object_id);
+    assert_eq!(oid(&proof), scene.cloud.identities().system.object_id);
     // All fields of the configuration, none of which is secret.
     let CloudIdentityOptions { resource, scope, from, overrides, variables, endpoints: _ } = &scene.options;
     assert_eq!((resource.as_str(), scope, from), (ARM, &None, &IdentityOrigin::Instance(ManagedIdentity::System)));
@@ -126,11 +126,11 @@ async fn a_managed_identity_logs_in_without_a_configured_secret() {
 #[tokio::test]
 async fn the_instance_or_the_environment_gives_the_identity() {
     let scene = Scene::new();
-    assert_eq!(oid(&scene.prove().await.unwrap()), scene.cloud.names().system.object_id);
-    assert_eq!(scene.cloud.dials().requests(Door::Authority), 0);
+    assert_eq!(oid(&scene.prove().await.unwrap()), scene.cloud.identities().system.object_id);
+    assert_eq!(scene.cloud.faults().requests(FaultTarget::Authority), 0);
     let scene = scene.environment(Cloud::variables_for_workload_identity);
-    assert_eq!(oid(&scene.prove().await.unwrap()), scene.cloud.names().workload.object_id);
-    assert_eq!(scene.cloud.dials().requests(Door::Metadata), 1, "the instance was asked for the first only");
+    assert_eq!(oid(&scene.prove().await.unwrap()), scene.cloud.identities().workload.object_id);
+    assert_eq!(scene.cloud.faults().requests(FaultTarget::Metadata), 1, "the instance was asked for the first only");
 }
 
 /// Spec, method cloud, row object_id: the token is that identity's.
@@ -138,14 +138,14 @@ async fn the_instance_or_the_environment_gives_the_identity() {
 #[tokio::test]
 async fn a_user_assigned_identity_is_requested_by_its_id() {
     let scene = Scene::new();
-    let user = scene.cloud.names().user.clone();
+    let user = scene.cloud.identities().user.clone();
     for which in [ManagedIdentity::ClientId(user.client_id.clone()), ManagedIdentity::ObjectId(user.object_id.clone())]
     {
         let mut options = scene.options.clone();
         options.from = IdentityOrigin::Instance(which);
         let proof = signed(options.build(scene.clock.clone()).unwrap().prove().await.unwrap());
         assert_eq!(oid(&proof), user.object_id);
-        assert_eq!(proof.fields.vm_name.as_deref(), Some(Names::VM));
+        assert_eq!(proof.fields.vm_name.as_deref(), Some(CloudIdentities::VM));
     }
 }
 
@@ -153,15 +153,15 @@ async fn a_user_assigned_identity_is_requested_by_its_id() {
 async fn claims_give_the_login_fields_without_a_request_for_the_instance_document() {
     let scene = Scene::new();
     let fields = scene.prove().await.unwrap().fields;
-    let names = scene.cloud.names();
+    let names = scene.cloud.identities();
     assert_eq!(fields.subscription_id.as_deref(), Some(names.subscription.as_str()));
-    assert_eq!(fields.resource_group_name.as_deref(), Some(Names::RESOURCE_GROUP));
-    assert_eq!((fields.vm_name.as_deref(), fields.vmss_name.as_deref()), (Some(Names::VM), None));
-    assert_eq!(scene.cloud.dials().requests(Door::Instance), 0);
+    assert_eq!(fields.resource_group_name.as_deref(), Some(CloudIdentities::RESOURCE_GROUP));
+    assert_eq!((fields.vm_name.as_deref(), fields.vmss_name.as_deref()), (Some(CloudIdentities::VM), None));
+    assert_eq!(scene.cloud.faults().requests(FaultTarget::Instance), 0);
 
     let set = Scene::with(|options| options.machine = Machine::ScaleSet);
     let fields = set.prove().await.unwrap().fields;
-    assert_eq!((fields.vm_name.as_deref(), fields.vmss_name.as_deref()), (None, Some(Names::SCALE_SET)));
+    assert_eq!((fields.vm_name.as_deref(), fields.vmss_name.as_deref()), (None, Some(CloudIdentities::SCALE_SET)));
 }
 
 #[tokio::test]
@@ -171,11 +171,11 @@ async fn the_instance_document_fills_in_what_a_custom_audience_leaves_out() {
     let source = scene.options.build(scene.clock.clone()).unwrap();
     let proof = signed(source.prove().await.unwrap());
     assert_eq!(proof.audience.as_deref(), Some("https://secrets.example"));
-    assert_eq!(proof.fields.vm_name.as_deref(), Some(Names::VM));
+    assert_eq!(proof.fields.vm_name.as_deref(), Some(CloudIdentities::VM));
     source.prove().await.unwrap();
-    assert_eq!(scene.cloud.dials().requests(Door::Instance), 1, "it is kept");
+    assert_eq!(scene.cloud.faults().requests(FaultTarget::Instance), 1, "it is kept");
 
-    scene.cloud.dials().block_instance(true);
+    scene.cloud.faults().block_instance(true);
     let proof = scene.prove().await.unwrap();
     assert_eq!(proof.fields, LoginFields::default(), "a help, not a need");
 }
@@ -184,17 +184,17 @@ async fn the_instance_document_fills_in_what_a_custom_audience_leaves_out() {
 async fn a_client_secret_logs_in() {
     let scene = Scene::new().environment(Cloud::variables_for_client_secret);
     let proof = scene.prove().await.unwrap();
-    assert_eq!(oid(&proof), scene.cloud.names().application.object_id);
+    assert_eq!(oid(&proof), scene.cloud.identities().application.object_id);
     assert_eq!(proof.claims.as_ref().unwrap().aud, [ARM], "the scope's two slashes stay");
     assert_eq!(proof.audience.as_deref(), Some(ARM));
-    assert_eq!(scene.cloud.dials().requests(Door::Instance), 0);
+    assert_eq!(scene.cloud.faults().requests(FaultTarget::Instance), 0);
 }
 
 #[tokio::test]
 async fn a_client_certificate_logs_in() {
     let scene = Scene::new().environment(Cloud::variables_for_client_certificate);
     let proof = scene.prove().await.unwrap();
-    assert_eq!(oid(&proof), scene.cloud.names().application.object_id);
+    assert_eq!(oid(&proof), scene.cloud.identities().application.object_id);
 
     let path = scene.cloud.variables_for_client_certificate()["AZURE_CLIENT_CERTIFICATE_PATH"].clone();
     let pem = std::fs::read_to_string(&path).unwrap();
@@ -253,7 +253,7 @@ async fn encrypted_keys_and_pkcs12_files_of_openssl_log_in_with_their_password_a
     let pkcs8 = encrypted("pkcs8.pem", &["pkcs8", "-topk8"]);
     let traditional = encrypted("traditional.pem", &["rsa", "-aes256", "-traditional"]);
 
-    let application = &scene.cloud.names().application.object_id;
+    let application = &scene.cloud.identities().application.object_id;
     for file in [&modern, &old, &pkcs8, &traditional] {
         assert_eq!(&oid(&signed(prove(file, Some(PASSWORD)).await.unwrap())), application, "{file}");
         for (password, reason) in [(Some("another"), "does not open with its password"), (None, "needs a password")] {
@@ -286,7 +286,7 @@ async fn a_certificate_without_a_password_logs_in_where_one_is_set_and_sends_its
         variables.insert("AZURE_CLIENT_SEND_CERTIFICATE_CHAIN".to_owned(), "true".to_owned());
         variables
     });
-    assert_eq!(oid(&scene.prove().await.unwrap()), scene.cloud.names().application.object_id);
+    assert_eq!(oid(&scene.prove().await.unwrap()), scene.cloud.identities().application.object_id);
 }
 
 /// Spec, method cloud, row authenticate_from_environment: works with workload identity.
@@ -297,8 +297,8 @@ async fn a_pod_whose_metadata_service_is_blocked_logs_in() {
     scene.options.endpoints.metadata = "http://127.0.0.1:9/".parse().unwrap();
     let start = scene.clock.now();
     let proof = scene.prove().await.unwrap();
-    assert_eq!(oid(&proof), scene.cloud.names().workload.object_id);
-    assert_eq!(proof.fields.resource_group_name.as_deref(), Some(Names::RESOURCE_GROUP));
+    assert_eq!(oid(&proof), scene.cloud.identities().workload.object_id);
+    assert_eq!(proof.fields.resource_group_name.as_deref(), Some(CloudIdentities::RESOURCE_GROUP));
     assert_eq!((proof.fields.vm_name, proof.fields.resource_id), (None, None), "a pod is not its node");
     assert!(scene.clock.now().since(start) < Duration::from_secs(5));
 }
@@ -307,20 +307,20 @@ async fn a_pod_whose_metadata_service_is_blocked_logs_in() {
 async fn app_service_gives_its_identity() {
     let mut scene = Scene::new();
     scene.options.variables = AzureEnv::from_vars(scene.cloud.variables_for_app_service());
-    assert_eq!(oid(&scene.prove().await.unwrap()), scene.cloud.names().system.object_id);
-    let object_id = scene.cloud.names().user.object_id.clone();
+    assert_eq!(oid(&scene.prove().await.unwrap()), scene.cloud.identities().system.object_id);
+    let object_id = scene.cloud.identities().user.object_id.clone();
     scene.options.from = IdentityOrigin::Instance(ManagedIdentity::ObjectId(object_id.clone()));
     assert_eq!(oid(&scene.prove().await.unwrap()), object_id);
-    assert_eq!(scene.cloud.dials().requests(Door::AppService), 2);
-    assert_eq!(scene.cloud.dials().requests(Door::Metadata), 0);
+    assert_eq!(scene.cloud.faults().requests(FaultTarget::AppService), 2);
+    assert_eq!(scene.cloud.faults().requests(FaultTarget::Metadata), 0);
 }
 
 #[tokio::test]
 async fn an_arc_machine_answers_its_agents_challenge() {
     let mut scene = Scene::new();
     scene.options.variables = AzureEnv::from_vars(scene.cloud.variables_for_arc());
-    assert_eq!(oid(&scene.prove().await.unwrap()), scene.cloud.names().system.object_id);
-    assert_eq!(scene.cloud.dials().requests(Door::Arc), 2);
+    assert_eq!(oid(&scene.prove().await.unwrap()), scene.cloud.identities().system.object_id);
+    assert_eq!(scene.cloud.faults().requests(FaultTarget::Arc), 2);
 
     let elsewhere = scene.folder.path().join("elsewhere");
     std::fs::create_dir(&elsewhere).unwrap();
@@ -340,7 +340,7 @@ async fn partial_variables_fail_before_any_request() {
     let error = scene.options.build(scene.clock.clone()).unwrap_err();
     assert_eq!(error.kind, IdentityErrorKind::Config);
     assert!(error.message.contains("AZURE_FEDERATED_TOKEN_FILE is set, but AZURE_TENANT_ID is missing"), "{error}");
-    assert!(scene.cloud.dials().counts().is_empty());
+    assert!(scene.cloud.faults().counts().is_empty());
 }
 
 /// azure-sdk-for-net#19190: each trouble of the metadata service wants a wait of its own.
@@ -348,7 +348,7 @@ async fn partial_variables_fail_before_any_request() {
 async fn temporary_failures_of_azure_are_retried() {
     let check = async |failures: usize, failure: Failure, wanted: u64| {
         let scene = Scene::new();
-        scene.cloud.dials().fail_next_tokens_with(failures, &failure);
+        scene.cloud.faults().fail_next_tokens_with(failures, &failure);
         let start = scene.clock.now();
         scene.prove().await.unwrap();
         assert_eq!(scene.clock.now().since(start).as_secs(), wanted, "{failure:?}");
@@ -365,7 +365,7 @@ async fn temporary_failures_of_azure_are_retried() {
 async fn permanent_failures_are_reported_within_the_time_limit_with_their_cause() {
     let check = async |status: u16, kind: IdentityErrorKind, most: u64, cause: &str| {
         let scene = Scene::new();
-        scene.cloud.dials().fail_next_tokens(100, status);
+        scene.cloud.faults().fail_next_tokens(100, status);
         let (error, seconds) = scene.failure().await;
         assert_eq!(error.kind, kind);
         assert!(seconds <= most, "{seconds} s");
@@ -385,15 +385,15 @@ async fn permanent_failures_are_reported_within_the_time_limit_with_their_cause(
 async fn after_a_failed_proof_each_further_one_is_a_single_attempt() {
     let scene = Scene::new();
     let source = scene.options.build(scene.clock.clone()).unwrap();
-    scene.cloud.dials().fail_next_tokens(8, 500);
+    scene.cloud.faults().fail_next_tokens(8, 500);
     source.prove().await.unwrap_err();
-    assert_eq!(scene.cloud.dials().requests(Door::Metadata), 6);
+    assert_eq!(scene.cloud.faults().requests(FaultTarget::Metadata), 6);
     for attempts in 7..=8 {
         source.prove().await.unwrap_err();
-        assert_eq!(scene.cloud.dials().requests(Door::Metadata), attempts);
+        assert_eq!(scene.cloud.faults().requests(FaultTarget::Metadata), attempts);
     }
     source.prove().await.unwrap();
-    scene.cloud.dials().fail_next_tokens(2, 500);
+    scene.cloud.faults().fail_next_tokens(2, 500);
     source.prove().await.unwrap();
 }
 
@@ -411,7 +411,7 @@ async fn a_refused_connection_is_reported_within_seconds() {
 #[tokio::test(start_paused = true)]
 async fn a_service_that_responds_too_late_is_abandoned() {
     let scene = Scene::new();
-    scene.cloud.dials().delay(Duration::from_mins(10));
+    scene.cloud.faults().delay(Duration::from_mins(10));
     let (error, seconds) = scene.failure().await;
     assert_eq!(error.kind, IdentityErrorKind::Transient);
     assert!(error.message.contains("no response within 10 s"), "{error}");
@@ -435,12 +435,12 @@ async fn an_error_about_a_refused_secret_does_not_hold_it() {
 async fn an_untrusted_certificate_of_the_authority_fails_at_once() {
     let mut scene = Scene::new().environment(Cloud::variables_for_workload_identity);
     let other = scene.folder.path().join("other");
-    let other = Cloud::start(cloud::Options::in_folder(other), &mut TaskGroup::default()).unwrap();
+    let other = Cloud::start(cloud::CloudOptions::in_folder(other), &mut TaskGroup::default()).unwrap();
     scene.options.endpoints.authority_ca = Some(other.ca_file());
     let error = scene.prove().await.unwrap_err();
     assert_eq!(error.kind, IdentityErrorKind::Config);
     assert!(error.message.contains("TLS failed") && error.hint.unwrap().contains("not trusted"), "{error}");
-    assert_eq!(scene.cloud.dials().requests(Door::Authority), 0);
+    assert_eq!(scene.cloud.faults().requests(FaultTarget::Authority), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -452,7 +452,7 @@ async fn an_expired_federated_token_is_read_again_at_once_and_its_age_reported()
     let error = source.prove().await.unwrap_err();
     assert_eq!(error.kind, IdentityErrorKind::Transient);
     assert!(error.message.contains("azure-identity-token expired 360"), "{error}");
-    assert_eq!(scene.cloud.dials().requests(Door::Authority), 1 + 3);
+    assert_eq!(scene.cloud.faults().requests(FaultTarget::Authority), 1 + 3);
 
     tokio::time::sleep(Duration::from_mins(49)).await;
     source.prove().await.unwrap();
@@ -500,17 +500,17 @@ async fn a_federated_token_that_is_not_mounted_yet_is_waited_for() {
     assert_eq!(error.kind, IdentityErrorKind::NotReady);
     assert!(error.message.contains("/nonexistent/token"), "{error}");
     assert!((2..=5).contains(&seconds), "{seconds}");
-    assert_eq!(scene.cloud.dials().requests(Door::Authority), 0);
+    assert_eq!(scene.cloud.faults().requests(FaultTarget::Authority), 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_token_that_is_about_to_expire_is_requested_again() {
     let scene = Scene::new();
-    scene.cloud.dials().token_life(Duration::from_secs(30));
+    scene.cloud.faults().token_life(Duration::from_secs(30));
     let start = scene.clock.now();
     scene.prove().await.unwrap();
     assert_eq!(scene.clock.now().since(start).as_secs(), 15, "it is alive, and used after three more");
-    scene.cloud.dials().skew(-3600);
+    scene.cloud.faults().skew(-3600);
     let (error, _) = scene.failure().await;
     assert_eq!(error.kind, IdentityErrorKind::NotReady);
     assert!(error.hint.unwrap().contains("clock is ahead"), "{error}");
@@ -522,9 +522,9 @@ async fn the_authoritys_refusals_are_retried_by_their_number() {
         let scene = Scene::new().environment(Cloud::variables_for_workload_identity);
         let text = format!("AADSTS{code}: no.");
         let body = json!({"error": "invalid_request", "error_description": text, "error_codes": [code]});
-        scene.cloud.dials().fail_next_tokens_with(100, &Failure { status: 400, body: Some(body), retry_after: None });
+        scene.cloud.faults().fail_next_tokens_with(100, &Failure { status: 400, body: Some(body), retry_after: None });
         let (error, seconds) = scene.failure().await;
-        assert_eq!((error.kind, scene.cloud.dials().requests(Door::Authority)), (kind, attempts), "{error}");
+        assert_eq!((error.kind, scene.cloud.faults().requests(FaultTarget::Authority)), (kind, attempts), "{error}");
         assert!((least..=most).contains(&seconds), "{code}: {seconds} s");
         assert!(error.message.contains(&format!("AADSTS{code}")), "{error}");
     };

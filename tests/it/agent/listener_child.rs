@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use keyward::emulators::secrets::{Canned, Operation, Secrets};
+use keyward::emulators::secrets::{CannedResponse, Operation, Secrets};
 use keyward::tasks::TaskGroup;
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -44,8 +44,8 @@ fn all_are_served(folder: &Path, agent: &Binary) {
 }
 
 fn made(secrets: &Secrets) -> (u64, u64) {
-    let counts = secrets.dials().counts();
-    (counts.of(Operation::Login), counts.of(Operation::CreateToken))
+    let counts = secrets.faults().counts();
+    (counts.get(Operation::Login), counts.get(Operation::CreateToken))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -61,7 +61,7 @@ async fn a_child_that_openbao_no_longer_knows_is_replaced_as_one_that_vault_call
 async fn child_is_replaced_when_it_or_its_parent_dies(openbao: bool) {
     let (mut tasks, folder) = (TaskGroup::default(), tempfile::tempdir().unwrap());
     let secrets = server(&mut tasks);
-    secrets.dials().answer_as_openbao(openbao);
+    secrets.faults().answer_as_openbao(openbao);
     let agent = start(&secrets, folder.path(), LISTENERS);
     let raw = sink(&agent, &folder.path().join("raw"), "");
     let child = tokio::task::block_in_place(|| given(&agent, folder.path(), ""));
@@ -89,7 +89,7 @@ async fn child_is_replaced_when_it_or_its_parent_dies(openbao: bool) {
     assert_eq!(made(&secrets), (1, 3), "{}", agent.output());
 
     // Its parent dies, and all children with it.
-    secrets.dials().revoke_all();
+    secrets.faults().revoke_all();
     tokio::task::block_in_place(|| all_are_served(folder.path(), &agent));
     let next = sink(&agent, &folder.path().join("raw"), &raw);
     let renewed = tokio::task::block_in_place(|| given(&agent, folder.path(), &child));
@@ -147,8 +147,8 @@ async fn a_reload_that_changes_the_child_of_a_listener_fails_no_call() {
 async fn callers_get_an_error_and_the_agent_is_not_ready_where_no_child_token_can_be_created() {
     let (mut tasks, folder) = (TaskGroup::default(), tempfile::tempdir().unwrap());
     let secrets = server(&mut tasks);
-    let refused = Canned::error(403, "1 error occurred:\n\t* permission denied\n\n");
-    secrets.dials().answer_always(Operation::CreateToken, Some(refused));
+    let refused = CannedResponse::error(403, "1 error occurred:\n\t* permission denied\n\n");
+    secrets.faults().answer_always(Operation::CreateToken, Some(refused));
     let agent = start(&secrets, folder.path(), LISTENERS);
     sink(&agent, &folder.path().join("raw"), "");
     tokio::task::block_in_place(|| {

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use keyward::agent::identity::{IdentityProof, SignedToken};
 use keyward::agent::login::{LoginError, Remedy};
-use keyward::emulators::secrets::{Canned, Operation, Role};
+use keyward::emulators::secrets::{CannedResponse, Operation, Role};
 use keyward::jwt::UnverifiedClaims;
 
 use crate::agent::identity::signed;
@@ -134,12 +134,12 @@ async fn every_error_of_the_auth_method_is_classified() {
     let bench = Bench::new(Role::default());
     let login = bench.login();
     for (status, text, wanted) in ERRORS {
-        bench.secrets.dials().answer_next(Operation::Login, Canned::error(*status, text));
+        bench.secrets.faults().answer_next(Operation::Login, CannedResponse::error(*status, text));
         let error = login.login(&proof("a.b.c"), &bench.clock).await.unwrap_err();
         assert_eq!(class(&error), *wanted, "HTTP {status} {text}: {error}");
         assert!(error.to_string().lines().count() == 1, "{error}");
     }
-    assert_eq!(bench.secrets.dials().counts().of(Operation::Login), ERRORS.len() as u64, "one call a login");
+    assert_eq!(bench.secrets.faults().counts().get(Operation::Login), ERRORS.len() as u64, "one call a login");
 }
 
 #[tokio::test(start_paused = true)]
@@ -147,7 +147,7 @@ async fn a_refused_login_has_advice_for_the_operator() {
     let bench = Bench::new(Role::default());
     let login = bench.login();
     let check = async |status: u16, text: &str, wanted: &str| {
-        bench.secrets.dials().answer_next(Operation::Login, Canned::error(status, text));
+        bench.secrets.faults().answer_next(Operation::Login, CannedResponse::error(status, text));
         let error = login.login(&proof("a.b.c"), &bench.clock).await.unwrap_err().to_string();
         assert!(error.contains(wanted), "{error}");
     };
@@ -166,8 +166,8 @@ async fn the_servers_retry_after_is_returned() {
     let bench = Bench::new(Role::default());
     let login = bench.login();
     let check = async |status: u16, value: &str, wanted: Option<u64>| {
-        let answer = Canned::error(status, "x").retry_after(value);
-        bench.secrets.dials().answer_next(Operation::Login, answer);
+        let answer = CannedResponse::error(status, "x").retry_after(value);
+        bench.secrets.faults().answer_next(Operation::Login, answer);
         let error = login.login(&proof("a.b.c"), &bench.clock).await.unwrap_err();
         assert_eq!(error.retry_after(), wanted.map(Duration::from_secs), "{value}");
     };
@@ -199,7 +199,7 @@ async fn a_proof_outside_its_time_is_not_sent() {
     let error = login.login(&proof_with_validity(start, now + one_hour_role), &bench.clock).await.unwrap_err();
     let LoginError::Clock { remedy: Remedy::Wait(Some(until)), .. } = error else { panic!("{error}") };
     assert_eq!(until, start + Duration::from_secs(1));
-    assert_eq!(bench.secrets.dials().counts().total(), 0);
+    assert_eq!(bench.secrets.faults().counts().total(), 0);
 
     login.login(&proof_with_validity(now - one_hour_role, now + one_hour_role), &bench.clock).await.unwrap();
 }
@@ -209,16 +209,16 @@ async fn a_server_whose_clock_is_behind_is_retried_by_its_own_clock() {
     let bench = Bench::new(Role::default());
     let now = bench.clock.now().wall;
     let proof = proof_with_validity(now - Duration::from_secs(5), now + Duration::from_hours(1));
-    let behind = Canned::error(500, "token is not yet valid (Token Not Before: x)");
-    bench.secrets.dials().answer_next(Operation::Login, behind.clone());
-    bench.secrets.dials().skew(-60);
+    let behind = CannedResponse::error(500, "token is not yet valid (Token Not Before: x)");
+    bench.secrets.faults().answer_next(Operation::Login, behind.clone());
+    bench.secrets.faults().skew(-60);
     let error = bench.login().login(&proof, &bench.clock).await.unwrap_err();
     assert!(error.to_string().contains("its clock is 60 s behind ours"), "{error}");
     let LoginError::Clock { remedy: Remedy::Wait(Some(until)), .. } = error else { panic!("{error}") };
     assert_eq!(until, now + Duration::from_secs(56));
 
-    bench.secrets.dials().answer_next(Operation::Login, behind);
-    bench.secrets.dials().skew(-86_400);
+    bench.secrets.faults().answer_next(Operation::Login, behind);
+    bench.secrets.faults().skew(-86_400);
     let error = bench.login().login(&proof, &bench.clock).await.unwrap_err();
     assert!(matches!(error, LoginError::Clock { remedy: Remedy::Wait(None), .. }), "a day is no wait: {error}");
 }
@@ -240,7 +240,7 @@ async fn no_error_holds_the_proof_or_a_token_that_a_server_echoes() {
         (200, format!("{{\"auth\": {{\"client_token\": \"{CANARY}\", \"lease_duration\": 1, \"num_uses\": 2}}}}")),
     ];
     for (status, body) in bodies {
-        bench.secrets.dials().answer_next_login(status, body);
+        bench.secrets.faults().answer_next_login(status, body);
         let error = login.login(&proof(CANARY), &bench.clock).await.unwrap_err();
         let told = format!("{error} {error:?}");
         assert!(!told.contains("canary"), "{told}");

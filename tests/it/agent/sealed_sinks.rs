@@ -101,7 +101,7 @@ async fn the_documented_reader_opens_each_kind_of_sealed_sink_and_a_reload_takes
     let key = std::fs::read_to_string(folder.path().join("key.json")).unwrap();
     let next = reader(folder.path(), &["derived"]);
     sink(&agent, &folder.path().join("key.json"), &key);
-    secrets.dials().revoke_all();
+    secrets.faults().revoke_all();
     let renewed = sink(&agent, &folder.path().join("raw"), &token);
     sink(&agent, &folder.path().join("derived"), &before);
     assert_eq!(agent.output().matches("sink.reader").count(), names.len());

@@ -9,7 +9,7 @@ use keyward::agent::secrets::{
 use keyward::clock::ClockReading;
 use keyward::credential_watch::{Availability, CredentialWatch, RefreshRequest, RefreshSignal, credential_channel};
 use keyward::emulators::secrets::terraform::Credential;
-use keyward::emulators::secrets::{Canned, Operation, Role, Terms, terraform};
+use keyward::emulators::secrets::{CannedResponse, LeaseTerms, Operation, Role, terraform};
 use secrecy::ExposeSecret as _;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
@@ -20,11 +20,11 @@ use crate::harness::session::{Session, World};
 const MINUTE: Duration = Duration::from_mins(1);
 
 fn world() -> World {
-    let terms = Terms { ttl: MINUTE * 10, max_ttl: MINUTE * 30, renewable: true };
+    let terms = LeaseTerms { ttl: MINUTE * 10, max_ttl: MINUTE * 30, renewable: true };
     let roles =
         BTreeMap::from([("deploy".to_owned(), Credential::Team(terms)), ("old".to_owned(), Credential::TeamLegacy)]);
     let role = Role { ttl: MINUTE * 60, max_ttl: None, ..Role::default() };
-    World::with_terraform(role, terraform::Options { roles, platform: None })
+    World::with_terraform(role, terraform::TerraformEngineOptions { roles, platform: None })
 }
 
 struct Kept {
@@ -88,7 +88,7 @@ async fn a_lease_is_renewed_then_replaced_and_revoked_after_the_grace_period() {
     let session = world.start();
     let mut kept = Kept::start(&world, &session, "terraform/creds/deploy");
     let first = kept.next().await.unwrap();
-    assert_eq!((world.count(Operation::Secret), world.dials().leases()), (1, 1));
+    assert_eq!((world.count(Operation::Secret), world.faults().leases()), (1, 1));
     sleep(MINUTE * 9).await;
     assert_eq!((world.count(Operation::Secret), world.count(Operation::RenewLease)), (1, 1));
     assert_eq!(kept.now().as_deref(), Ok(first.as_str()), "a renewal publishes nothing new");
@@ -98,11 +98,11 @@ async fn a_lease_is_renewed_then_replaced_and_revoked_after_the_grace_period() {
     while second == first {
         second = kept.next().await.unwrap();
     }
-    assert_eq!(world.dials().leases(), 2);
+    assert_eq!(world.faults().leases(), 2);
     sleep(Duration::from_secs(59)).await;
     assert_eq!(world.count(Operation::RevokeLease), 0);
     sleep(Duration::from_secs(2)).await;
-    assert_eq!((world.count(Operation::RevokeLease), world.dials().leases()), (1, 1));
+    assert_eq!((world.count(Operation::RevokeLease), world.faults().leases()), (1, 1));
     assert!(world.health.ready());
 }
 
@@ -141,7 +141,7 @@ async fn a_lease_is_served_to_its_real_end_whatever_fails_and_not_a_second_longe
     let mut kept = Kept::start(&world, &session, "terraform/creds/deploy");
     let first = kept.next().await.unwrap();
     for operation in [Operation::Secret, Operation::RenewLease] {
-        world.dials().answer_always(operation, Some(Canned::error(503, "Vault is sealed")));
+        world.faults().answer_always(operation, Some(CannedResponse::error(503, "Vault is sealed")));
     }
     sleep(Duration::from_secs(599)).await;
     assert_eq!(kept.now().as_deref(), Ok(first.as_str()));
@@ -152,7 +152,7 @@ async fn a_lease_is_served_to_its_real_end_whatever_fails_and_not_a_second_longe
     let asked = world.count(Operation::Secret) + world.count(Operation::RenewLease);
     assert!(asked < 40, "{asked} calls");
     for operation in [Operation::Secret, Operation::RenewLease] {
-        world.dials().answer_always(operation, None);
+        world.faults().answer_always(operation, None);
     }
     loop {
         if let Ok(second) = kept.next().await {
@@ -170,13 +170,13 @@ async fn leased_secrets_are_read_again_with_the_next_token() {
     let mut kept = Kept::start(&world, &session, "terraform/creds/deploy");
     let first = kept.next().await.unwrap();
     let before = session.serving().await.generation;
-    world.dials().revoke_all();
+    world.faults().revoke_all();
     // The server says that the token is dead: the session is rung, and its next token brings the next secret.
     sleep(MINUTE * 8).await;
     assert_ne!(session.serving().await.generation, before);
     let second = kept.now().unwrap();
     assert_ne!(first, second);
-    assert_eq!(world.dials().leases(), 1, "the other one ended with its token");
+    assert_eq!(world.faults().leases(), 1, "the other one ended with its token");
 }
 
 #[tokio::test(start_paused = true)]

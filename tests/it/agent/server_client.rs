@@ -14,7 +14,7 @@ use keyward::agent::server_client;
 use keyward::agent::server_client::{CallError, ServerClient};
 use keyward::agent::token::ClientToken;
 use keyward::clock::Clock;
-use keyward::emulators::secrets::{Options, Role, Secrets};
+use keyward::emulators::secrets::{Role, Secrets, SecretsOptions};
 use keyward::http::client;
 use keyward::http::server::{Endpoint, Listener, ListenerLimits, UnixSocket, router};
 use keyward::tasks::TaskGroup;
@@ -193,7 +193,7 @@ async fn a_configured_proxy_sees_an_encrypted_tunnel_only() {
     let ours = Authority::new();
     let mut tasks = TaskGroup::default();
     let tls = Some(ours.server(&["vault.example"], None));
-    let settings = Options { tls, ..Options::for_anyone(Clock::System, "dev", Role::default()) };
+    let settings = SecretsOptions { tls, ..SecretsOptions::for_anyone(Clock::System, "dev", Role::default()) };
     let secrets = Secrets::start(settings, &mut tasks).unwrap();
     let server = secrets.url().strip_prefix("https://").unwrap().parse().unwrap();
     let (address, mut asked, _proxy) = proxy(server).await;
@@ -262,7 +262,8 @@ impl Authority {
 
 async fn log_in_over(tls: Arc<rustls::ServerConfig>, trust: client::TlsOptions) -> Result<(), String> {
     let mut tasks = TaskGroup::default();
-    let settings = Options { tls: Some(tls), ..Options::for_anyone(Clock::System, "dev", Role::default()) };
+    let settings =
+        SecretsOptions { tls: Some(tls), ..SecretsOptions::for_anyone(Clock::System, "dev", Role::default()) };
     let secrets = Secrets::start(settings, &mut tasks).unwrap();
     let mut options = options(secrets.url());
     options.client.tls = trust;

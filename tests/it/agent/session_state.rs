@@ -3,7 +3,7 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
-use keyward::emulators::secrets::{Canned, Operation, Role};
+use keyward::emulators::secrets::{CannedResponse, Operation, Role};
 use secrecy::ExposeSecret as _;
 
 use crate::harness::session::{World, minutes};
@@ -74,10 +74,10 @@ async fn an_unreachable_server_at_start_does_not_shorten_the_tokens_life() {
     drop(session);
     for hangs in [false, true] {
         if hangs {
-            world.dials().come_back().await;
-            world.dials().hang(true);
+            world.faults().come_back().await;
+            world.faults().hang(true);
         } else {
-            world.dials().go_away().await;
+            world.faults().go_away().await;
         }
         let started = world.clock.now();
         let mut session = world.start();
@@ -98,7 +98,7 @@ async fn a_token_that_was_revoked_while_stopped_is_not_served() {
     let (world, _folder) = sealed();
     let first = world.start().serving().await;
     minutes(1).await;
-    world.dials().revoke_all();
+    world.faults().revoke_all();
     let mut session = world.start();
     let second = session.serving().await;
     assert_ne!(first.secret.secret().expose_secret(), second.secret.secret().expose_secret());
@@ -111,7 +111,7 @@ async fn a_token_that_expired_while_stopped_is_not_served() {
     world.start().serving().await;
     minutes(1).await;
     minutes(60).await;
-    world.dials().go_away().await;
+    world.faults().go_away().await;
     let session = world.start();
     minutes(1).await;
     assert!(session.token().is_none());
@@ -155,7 +155,7 @@ async fn the_wait_after_a_refusal_outlives_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let mut world = World::new(one_hour_role());
     world.keep_state(folder.path(), false);
-    world.dials().answer_always(Operation::Login, Some(Canned::error(400, "invalid role name \"dev\"")));
+    world.faults().answer_always(Operation::Login, Some(CannedResponse::error(400, "invalid role name \"dev\"")));
     for _ in 0..100 {
         let session = world.start();
         tokio::time::sleep(Duration::from_secs(1)).await;
@@ -170,7 +170,7 @@ async fn a_clock_behind_the_login_makes_the_saved_token_unusable() {
     world.start().serving().await;
     minutes(1).await;
     world.driven.set_wall_by(-7200);
-    world.dials().go_away().await;
+    world.faults().go_away().await;
     let session = world.start();
     minutes(1).await;
     assert!(session.token().is_none());
@@ -190,12 +190,12 @@ async fn failures_are_inherited_by_a_session_with_the_same_settings_only() {
     let folder = tempfile::tempdir().unwrap();
     let mut world = World::new(one_hour_role());
     world.keep_state(folder.path(), false);
-    let refused = Canned::error(400, "invalid role name \"dev\"");
-    world.dials().answer_always(Operation::Login, Some(refused));
+    let refused = CannedResponse::error(400, "invalid role name \"dev\"");
+    world.faults().answer_always(Operation::Login, Some(refused));
     let session = world.start();
     tokio::time::sleep(Duration::from_secs(2)).await;
     drop(session);
-    world.dials().answer_always(Operation::Login, None);
+    world.faults().answer_always(Operation::Login, None);
 
     let session = world.start();
     tokio::time::sleep(Duration::from_secs(2)).await;
@@ -215,7 +215,7 @@ async fn logins_with_settings_that_change_at_each_restart_share_one_bucket() {
     let folder = tempfile::tempdir().unwrap();
     let mut world = World::new(one_hour_role());
     world.keep_state(folder.path(), false);
-    world.dials().answer_always(Operation::Login, Some(Canned::error(400, "invalid role name \"dev\"")));
+    world.faults().answer_always(Operation::Login, Some(CannedResponse::error(400, "invalid role name \"dev\"")));
     for number in 0..100 {
         world.fingerprint = number.to_string();
         let _session = world.start();

@@ -16,7 +16,7 @@ use keyward::agent::templates::{
 use keyward::command::{CommandSpec, EnvVars};
 use keyward::credential_watch::credential_channel;
 use keyward::emulators::secrets::terraform::Credential;
-use keyward::emulators::secrets::{Canned, Operation, Role, Terms, terraform};
+use keyward::emulators::secrets::{CannedResponse, LeaseTerms, Operation, Role, terraform};
 use secrecy::ExposeSecret as _;
 use serde_json::json;
 use tokio::task::JoinSet;
@@ -28,10 +28,10 @@ use crate::harness::session::{Session, World};
 const MINUTE: Duration = Duration::from_mins(1);
 
 fn world() -> World {
-    let terms = Terms { ttl: MINUTE * 10, max_ttl: MINUTE * 30, renewable: true };
+    let terms = LeaseTerms { ttl: MINUTE * 10, max_ttl: MINUTE * 30, renewable: true };
     let roles = BTreeMap::from([("deploy".to_owned(), Credential::Team(terms))]);
     let role = Role { ttl: MINUTE * 60, max_ttl: Some(MINUTE * 240), ..Role::default() };
-    World::with_terraform(role, terraform::Options { roles, platform: None })
+    World::with_terraform(role, terraform::TerraformEngineOptions { roles, platform: None })
 }
 
 /// Templates of one session, and the folder that they write to.
@@ -169,7 +169,7 @@ async fn an_answer_without_a_secret_is_not_requested_in_a_loop_and_delays_no_oth
     assert!(bench.reason("nothing").contains("the response is empty"), "{}", bench.reason("nothing"));
     assert_eq!(bench.read("good").as_deref(), Some("p1"));
     sleep(MINUTE * 60).await;
-    let made = world.secrets.dials().counts().of(Operation::CreateToken);
+    let made = world.secrets.faults().counts().get(Operation::CreateToken);
     assert!(made <= 30, "{made} tokens in an hour");
 }
 
@@ -265,16 +265,16 @@ async fn a_new_token_re_renders_nothing_and_what_was_leased_is_leased_once_more(
     bench.start("leased", "{{ with secret \"terraform/creds/deploy\" }}{{ .Data.token }}{{ end }}");
     sleep(Duration::from_secs(10)).await;
     let (inode, first) = (std::fs::metadata(bench.path("static")).unwrap().ino(), bench.read("leased").unwrap());
-    assert_eq!((bench.renders("static"), bench.renders("leased"), world.dials().leases()), (1, 1, 1));
+    assert_eq!((bench.renders("static"), bench.renders("leased"), world.faults().leases()), (1, 1, 1));
 
     let before = session.serving().await.generation;
-    world.dials().revoke_all();
+    world.faults().revoke_all();
     // The session finds out when it looks, within five minutes and a half.
     sleep(MINUTE * 8).await;
     assert_ne!(session.serving().await.generation, before);
     assert_eq!(bench.renders("static"), 1);
     assert_eq!(std::fs::metadata(bench.path("static")).unwrap().ino(), inode);
-    assert_eq!((bench.renders("leased"), world.dials().leases()), (2, 1));
+    assert_eq!((bench.renders("leased"), world.faults().leases()), (2, 1));
     assert_ne!(bench.read("leased").unwrap(), first);
 
     // Renewals and looks that find nothing new render nothing either.
@@ -291,12 +291,12 @@ async fn a_lease_that_cannot_be_renewed_is_replaced_once_a_life_and_not_once_a_t
         let world = world();
         let session = world.start();
         let mut bench = Bench::new(&world, &session);
-        world.dials().answer_always(Operation::RenewLease, Some(Canned::error(status, "not now")));
+        world.faults().answer_always(Operation::RenewLease, Some(CannedResponse::error(status, "not now")));
         bench.start("login", "{{ with secret \"database/creds/dev\" }}{{ .Data.username }}{{ end }}");
         let calls = world.count(Operation::RenewLease) + world.count(Operation::Secret);
         sleep(MINUTE * 60).await;
         // Leases of ten minutes, each replaced between two thirds of it and its end.
-        let lent = world.dials().lent();
+        let lent = world.faults().leases_issued();
         assert!((4..=15).contains(&lent), "HTTP {status}: {lent} credentials in an hour");
         let calls = world.count(Operation::RenewLease) + world.count(Operation::Secret) - calls;
         assert!(calls <= 200, "HTTP {status}: {calls} calls in an hour");
@@ -320,7 +320,7 @@ async fn values_are_looked_at_by_the_interval_and_credentials_live_by_their_own_
     // Values each five minutes; the credential lives for half an hour, renewed.
     let reads = world.count(Operation::Secret) - reads;
     assert!((4..=6).contains(&reads), "{reads} reads, one of them of the credential");
-    assert_eq!((world.dials().lent(), bench.renders("both")), (1, 1));
+    assert_eq!((world.faults().leases_issued(), bench.renders("both")), (1, 1));
     assert!(world.count(Operation::RenewLease) >= 2);
 }
 
@@ -416,13 +416,13 @@ async fn an_outage_leaves_files_as_they_are_and_is_one_caller_however_many_secre
     }
     sleep(MINUTE).await;
     let before = world.count(Operation::Secret);
-    world.dials().answer_always(Operation::Secret, Some(Canned::error(503, "Vault is sealed")));
+    world.faults().answer_always(Operation::Secret, Some(CannedResponse::error(503, "Vault is sealed")));
     sleep(MINUTE * 60).await;
     let asked = world.count(Operation::Secret) - before;
     assert!(asked < 150, "{asked} calls in an hour for fifty secrets");
     assert!((0..50).all(|at| bench.read(&format!("t{at}")).as_deref() == Some("p")));
     assert!(world.health.ready(), "what is there is still what it should be as far as anyone knows");
-    world.dials().answer_always(Operation::Secret, None);
+    world.faults().answer_always(Operation::Secret, None);
     put(&world, "s7", json!({ "password": "q" })).await;
     sleep(MINUTE * 12).await;
     assert_eq!(bench.read("t7").as_deref(), Some("q"));

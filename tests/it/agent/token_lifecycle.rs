@@ -12,7 +12,7 @@ mod suspect_tokens;
 use std::time::Duration;
 
 use keyward::agent::token::TokenKind;
-use keyward::emulators::secrets::{Canned, Operation, Role, TokenType};
+use keyward::emulators::secrets::{CannedResponse, Operation, Role, TokenType};
 
 use crate::harness::session::{World, minutes};
 
@@ -20,8 +20,8 @@ fn one_hour_role() -> Role {
     Role { max_ttl: None, ..Role::default() }
 }
 
-fn refusal(status: u16, message: &str) -> Canned {
-    Canned::error(status, message)
+fn refusal(status: u16, message: &str) -> CannedResponse {
+    CannedResponse::error(status, message)
 }
 
 #[tokio::test(start_paused = true)]
@@ -35,7 +35,7 @@ async fn a_token_is_renewed_near_two_thirds_of_its_lease_and_stays_the_same() {
     assert_eq!(world.count(Operation::Renew), 1);
     session.serves_for(Duration::from_hours(24)).await;
     assert_eq!(world.count(Operation::Login), 1);
-    assert!((34..=39).contains(&world.count(Operation::Renew)), "{:?}", world.dials().counts());
+    assert!((34..=39).contains(&world.count(Operation::Renew)), "{:?}", world.faults().counts());
     let last = session.token().unwrap();
     assert_eq!(last.generation, first.generation);
     assert!(last.expires.unwrap().boot > first.expires.unwrap().boot);
@@ -47,14 +47,14 @@ async fn a_token_is_renewed_near_two_thirds_of_its_lease_and_stays_the_same() {
 #[tokio::test(start_paused = true)]
 async fn a_refused_renewal_is_tried_once_and_leads_to_one_login_without_a_gap() {
     let world = World::new(one_hour_role());
-    world.dials().refuse_renewals(true);
+    world.faults().refuse_renewals(true);
     let mut session = world.start();
     let first = session.serving().await;
     session.serves_for(Duration::from_mins(65)).await;
     assert_eq!((world.count(Operation::Login), world.count(Operation::Renew)), (2, 1));
     assert_ne!(session.token().unwrap().generation, first.generation);
     session.serves_for(Duration::from_hours(12)).await;
-    assert!(world.count(Operation::Renew) <= 13, "{:?}", world.dials().counts());
+    assert!(world.count(Operation::Renew) <= 13, "{:?}", world.faults().counts());
 }
 
 #[tokio::test(start_paused = true)]
@@ -73,7 +73,7 @@ async fn a_revoked_token_is_detected_by_the_periodic_look_up() {
     let mut session = world.start();
     let first = session.serving().await;
     minutes(12).await;
-    world.dials().revoke_all();
+    world.faults().revoke_all();
     let revoked = world.clock.now();
     assert!(session.not_serving().await.contains("revoked"));
     let second = session.serving().await;
@@ -93,7 +93,7 @@ async fn a_revoked_token_is_detected_when_a_caller_requests_a_look_up() {
     assert_eq!(world.count(Operation::Lookup), 0, "checks are off");
     assert!(session.request_lookup().await.unwrap() < Duration::from_secs(1));
     assert!(session.token().is_some());
-    world.dials().lose_state();
+    world.faults().lose_state();
     let rung = world.clock.now();
     session.request_lookup().await.unwrap();
     assert!(session.token().is_none());
@@ -127,7 +127,7 @@ async fn batch_tokens_are_replaced_before_they_end_and_never_renewed() {
     assert_eq!(session.serving().await.kind, TokenKind::Batch);
     session.serves_for(Duration::from_hours(1)).await;
     assert_eq!(world.count(Operation::Renew), 0);
-    assert!((9..=10).contains(&world.count(Operation::Login)), "{:?}", world.dials().counts());
+    assert!((9..=10).contains(&world.count(Operation::Login)), "{:?}", world.faults().counts());
 }
 
 #[tokio::test(start_paused = true)]
@@ -139,7 +139,7 @@ async fn wrapped_logins_are_replaced_before_they_end_and_never_looked_up() {
     assert!(session.request_lookup().await.is_some());
     session.serves_for(Duration::from_hours(1)).await;
     assert_eq!(world.count(Operation::Lookup) + world.count(Operation::Renew), 0);
-    assert!((9..=10).contains(&world.count(Operation::Login)), "{:?}", world.dials().counts());
+    assert!((9..=10).contains(&world.count(Operation::Login)), "{:?}", world.faults().counts());
 }
 
 #[tokio::test(start_paused = true)]
@@ -148,7 +148,7 @@ async fn during_an_outage_the_token_is_served_to_its_end_and_not_longer() {
     let mut session = world.start();
     let ends = session.serving().await.expires.unwrap();
     minutes(10).await;
-    world.dials().go_away().await;
+    world.faults().go_away().await;
     let left = world.clock.now().until(ends);
     session.serves_for(left.saturating_sub(Duration::from_secs(2))).await;
     let reason = session.not_serving().await;
@@ -156,7 +156,7 @@ async fn during_an_outage_the_token_is_served_to_its_end_and_not_longer() {
     assert!(world.clock.now().since(ends) < Duration::from_secs(1));
     assert!(!world.health.ready());
     minutes(60).await;
-    world.dials().come_back().await;
+    world.faults().come_back().await;
     let before = world.count(Operation::Login);
     let back = world.clock.now();
     session.serving().await;
@@ -168,7 +168,7 @@ async fn during_an_outage_the_token_is_served_to_its_end_and_not_longer() {
 async fn failed_renewals_that_recover_keep_the_token() {
     let world = World::new(one_hour_role());
     for _ in 0..5 {
-        world.dials().answer_next(Operation::Renew, refusal(500, "internal error"));
+        world.faults().answer_next(Operation::Renew, refusal(500, "internal error"));
     }
     let mut session = world.start();
     session.serving().await;
@@ -179,7 +179,7 @@ async fn failed_renewals_that_recover_keep_the_token() {
 #[tokio::test(start_paused = true)]
 async fn the_servers_retry_after_is_honoured() {
     let world = World::new(one_hour_role());
-    world.dials().answer_next(Operation::Login, refusal(429, "quota exceeded").retry_after("7"));
+    world.faults().answer_next(Operation::Login, refusal(429, "quota exceeded").retry_after("7"));
     let start = world.clock.now();
     let mut session = world.start();
     session.serving().await;
@@ -191,26 +191,26 @@ async fn the_servers_retry_after_is_honoured() {
 #[tokio::test(start_paused = true)]
 async fn a_refused_login_is_retried_slowly_and_its_reason_reported() {
     let world = World::new(one_hour_role());
-    world.dials().answer_always(Operation::Login, Some(refusal(400, "invalid role name \"dev\"")));
+    world.faults().answer_always(Operation::Login, Some(refusal(400, "invalid role name \"dev\"")));
     let session = world.start();
     minutes(2).await;
     assert_eq!(world.count(Operation::Login), 1);
     assert!(session.reason().contains("invalid role name"), "{}", session.reason());
     minutes(58).await;
-    assert!((12..=24).contains(&world.count(Operation::Login)), "{:?}", world.dials().counts());
+    assert!((12..=24).contains(&world.count(Operation::Login)), "{:?}", world.faults().counts());
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_expired_proof_is_fetched_again_once_and_then_slowly() {
     let world = World::new(one_hour_role());
     let expired = refusal(500, "oidc: token is expired (Token Expiry: 2025-01-01 00:00:00 +0000 UTC)");
-    world.dials().answer_always(Operation::Login, Some(expired));
+    world.faults().answer_always(Operation::Login, Some(expired));
     let session = world.start();
     minutes(2).await;
     assert_eq!((world.count(Operation::Login), world.identity.asked()), (2, 2));
     assert!(session.reason().contains("clock"), "{}", session.reason());
     minutes(58).await;
-    assert!(world.count(Operation::Login) <= 26, "{:?}", world.dials().counts());
+    assert!(world.count(Operation::Login) <= 26, "{:?}", world.faults().counts());
 }
 
 #[tokio::test(start_paused = true)]

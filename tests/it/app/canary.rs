@@ -35,12 +35,12 @@ fn no_secret_appears_in_a_log_an_error_a_metric_a_core_or_a_file_but_the_sink() 
         secrets.push(token(&socket));
 
         // Much goes wrong: the server echoes garbage, renewals and logins fail, the token is revoked, a reload is bad.
-        world.secrets.dials().garbage(true);
+        world.secrets.faults().garbage(true);
         ask(&socket, "POST", "/agent/v1/check").unwrap();
-        world.secrets.dials().garbage(false);
-        world.cloud.dials().fail_next_tokens(1, 500);
-        world.secrets.dials().fail_next_login(1);
-        world.secrets.dials().revoke_all();
+        world.secrets.faults().garbage(false);
+        world.cloud.faults().fail_next_tokens(1, 500);
+        world.secrets.faults().fail_next_login(1);
+        world.secrets.faults().revoke_all();
         ask(&socket, "POST", "/agent/v1/check").unwrap();
         let first = secrets.last().unwrap().clone();
         eventually(Duration::from_secs(30), || match token_now(&socket) {

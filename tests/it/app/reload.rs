@@ -27,7 +27,7 @@ fn a_hundred_reloads_under_load_cost_no_login_and_no_call() {
         let (calls, failed) = load.end();
         assert!(failed.is_empty(), "of {calls} calls failed {failed:?}");
         assert!(calls > 200, "{calls} calls are no load");
-        assert_eq!(world.secrets.dials().counts().of(Operation::Login), 1);
+        assert_eq!(world.secrets.faults().counts().get(Operation::Login), 1);
         assert_eq!(agent.get("/agent/v1/token")["token"], token);
         assert_eq!(agent.get("/agent/v1/status")["reload_error"], serde_json::Value::Null);
     });
@@ -56,7 +56,7 @@ fn a_bad_file_keeps_the_old_one_and_is_told_with_its_place() {
         std::fs::write(&agent.config, good).unwrap();
         agent.reload(OK);
         assert_eq!(agent.get("/agent/v1/status")["reload_error"], serde_json::Value::Null);
-        assert_eq!(world.secrets.dials().counts().of(Operation::Login), 1);
+        assert_eq!(world.secrets.faults().counts().get(Operation::Login), 1);
     });
 }
 
@@ -66,7 +66,7 @@ fn outputs_come_and_go_with_the_file() {
         let world = World::start();
         let agent = Agent::ready(&world, &[], |text| text);
         let token = agent.sink("token");
-        let logins = || world.secrets.dials().counts().of(Operation::Login);
+        let logins = || world.secrets.faults().counts().get(Operation::Login);
 
         // Added.
         agent.edit(|text| {
@@ -113,7 +113,7 @@ fn outputs_come_and_go_with_the_file() {
         assert_eq!(logins(), 1);
 
         // The sink that was removed is not written any more; the one that stayed is.
-        world.secrets.dials().revoke_all();
+        world.secrets.faults().revoke_all();
         ask(&agent.socket(), "POST", "/agent/v1/check").unwrap();
         eventually(Duration::from_secs(30), || match agent.sink("token") {
             new if new != token => Ok(()),
@@ -158,7 +158,7 @@ fn a_changed_mode_or_level_takes_effect_and_the_socket_stays_where_it_is() {
         agent.reload(OK);
         ask(&agent.socket(), "GET", "/agent/v1/token").unwrap();
         agent.logs("DEBUG");
-        assert_eq!(world.secrets.dials().counts().of(Operation::Login), 1);
+        assert_eq!(world.secrets.faults().counts().get(Operation::Login), 1);
     });
 }
 
@@ -188,7 +188,7 @@ fn a_port_that_is_taken_fails_the_reload_as_a_whole() {
         agent.reload(OK);
         assert!(std::net::TcpStream::connect("127.0.0.1:8302").is_ok());
         assert_eq!(agent.sink("more"), agent.sink("token"));
-        assert_eq!(world.secrets.dials().counts().of(Operation::Login), 1);
+        assert_eq!(world.secrets.faults().counts().get(Operation::Login), 1);
     });
 }
 
@@ -196,15 +196,15 @@ fn a_port_that_is_taken_fails_the_reload_as_a_whole() {
 fn a_reload_does_not_wait_for_a_login_that_hangs() {
     in_a_network_of_its_own(|| {
         let world = World::start();
-        world.secrets.dials().hang(true);
+        world.secrets.faults().hang(true);
         let agent = Agent::start(&world, &[], |text| text);
         eventually(Duration::from_secs(30), || ask(&agent.socket(), "GET", "/livez"));
         agent.edit(|text| text + "[sink.more]\npath = \"FOLDER/more\"\n");
         agent.reload(OK);
         assert_eq!(ask(&agent.socket(), "GET", "/agent/v1/token").unwrap().0, 503);
-        world.secrets.dials().hang(false);
+        world.secrets.faults().hang(false);
         assert_eq!(agent.sink("more"), agent.sink("token"));
-        assert_eq!(world.secrets.dials().counts().of(Operation::Login), 1, "the login went on through the reload");
+        assert_eq!(world.secrets.faults().counts().get(Operation::Login), 1, "the login went on through the reload");
     });
 }
 
@@ -214,15 +214,15 @@ fn how_a_token_is_kept_can_change_while_the_server_is_away() {
         let world = World::start();
         let agent = Agent::ready(&world, &[], |text| text);
         let token = agent.sink("token");
-        world.secrets.dials().hang(true);
+        world.secrets.faults().hang(true);
         agent.edit(|text| text.replace("mount = \"azure\"", "mount = \"azure\"\ncheck_interval = \"1h\""));
         agent.reload(OK);
         let (status, body) = ask(&agent.socket(), "GET", "/agent/v1/token").unwrap();
         assert_eq!(status, 200, "{body}");
         assert!(body.contains(&token));
         assert_eq!(ask(&agent.socket(), "GET", "/readyz").unwrap().0, 200);
-        world.secrets.dials().hang(false);
-        assert_eq!(world.secrets.dials().counts().of(Operation::Login), 1);
+        world.secrets.faults().hang(false);
+        assert_eq!(world.secrets.faults().counts().get(Operation::Login), 1);
     });
 }
 
@@ -246,7 +246,7 @@ fn a_session_that_goes_with_its_token_empties_its_sink_before_it_revokes() {
 fn a_session_that_is_kept_otherwise_keeps_its_token_and_another_server_takes_a_login() {
     in_a_network_of_its_own(|| {
         let world = World::start();
-        let logins = || world.secrets.dials().counts().of(Operation::Login);
+        let logins = || world.secrets.faults().counts().get(Operation::Login);
         let agent = Agent::ready(&world, &[], |text| text);
         let token = agent.sink("token");
         let load = Load::start(&agent.socket(), 2);
@@ -332,7 +332,7 @@ fn a_start_that_waits_for_what_the_last_process_met_says_until_when_and_why() {
         let session = agent.get("/agent/v1/status")["sessions"]["web"].clone();
         assert!(session["last_error"].as_str().unwrap().contains("invalid role name"), "{session}");
         assert!(session["next_step_at"].is_string(), "{session}");
-        assert_eq!(world.secrets.dials().counts().of(Operation::Login), 1);
+        assert_eq!(world.secrets.faults().counts().get(Operation::Login), 1);
     });
 }
 
@@ -350,13 +350,13 @@ fn a_reload_serves_the_old_token_until_the_new_settings_have_logged_in() {
         assert_eq!(agent.get("/agent/v1/token")["token"], *first);
         assert_eq!(ask(&agent.socket(), "GET", "/readyz").unwrap().0, 200);
         assert_eq!(agent.sink("token"), first);
-        let counts = world.secrets.dials().counts();
+        let counts = world.secrets.faults().counts();
         assert_eq!(
-            (world.secrets.dials().tokens(), counts.of(Operation::Renew)),
+            (world.secrets.faults().tokens(), counts.get(Operation::Renew)),
             (1, 0),
             "nothing is revoked or renewed"
         );
-        assert!(counts.of(Operation::Login) <= 2, "{counts:?}");
+        assert!(counts.get(Operation::Login) <= 2, "{counts:?}");
 
         agent.edit(|text| text.replace(wrong, right));
         agent.reload(OK);
@@ -374,7 +374,7 @@ fn a_reload_serves_the_old_token_until_the_new_settings_have_logged_in() {
             Ok((503, _)) => Ok(()),
             other => Err(format!("{other:?}")),
         });
-        eventually(Duration::from_secs(30), || match world.secrets.dials().tokens() {
+        eventually(Duration::from_secs(30), || match world.secrets.faults().tokens() {
             0 => Ok(()),
             left => Err(format!("{left} tokens were not revoked")),
         });

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use keyward::emulators::secrets::{Operation, Terms};
+use keyward::emulators::secrets::{LeaseTerms, Operation};
 use serde_json::json;
 
 use crate::harness::agent::Agent;
@@ -138,13 +138,13 @@ fn a_rotation_under_load_fails_no_call_and_makes_renders_and_restarts_nothing() 
                     (role.ttl, role.max_ttl) = (Duration::from_secs(12), Some(Duration::from_secs(30)));
                 }
                 let hour = Duration::from_hours(1);
-                secrets.database.insert("dev".to_owned(), Terms { ttl: hour, max_ttl: hour, renewable: true });
+                secrets.database.insert("dev".to_owned(), LeaseTerms { ttl: hour, max_ttl: hour, renewable: true });
             },
         );
         world.put("app", &json!({ "password": "one" }));
         let agent = start(&world);
-        let asked = |operation| world.secrets.dials().counts().of(operation);
-        let lent = || world.secrets.dials().lent();
+        let asked = |operation| world.secrets.faults().counts().get(operation);
+        let lent = || world.secrets.faults().leases_issued();
         let (before, first) = (Untouched::of(&agent), agent.sink("token"));
         assert_eq!((before.renders, before.starts), ([1, 1], [1, 0, 0]));
         let callers = Callers::start(agent.socket().parent().unwrap());
@@ -168,7 +168,7 @@ fn a_rotation_under_load_fails_no_call_and_makes_renders_and_restarts_nothing() 
         callers.patient.store(true, Ordering::SeqCst);
         let made = callers.calls.load(Ordering::SeqCst);
         eventually(LIMIT, || if callers.calls.load(Ordering::SeqCst) > made + 8 { Ok(()) } else { Err(String::new()) });
-        world.secrets.dials().revoke_all();
+        world.secrets.faults().revoke_all();
         eventually(LIMIT, || match (asked(Operation::Login), agent.sink("token")) {
             (after, token) if after > logins && token != second => Ok(()),
             (after, _) => Err(format!("{after} logins: {}", agent.binary.output())),

@@ -73,7 +73,7 @@ fn now() -> Instant {
 fn ready_is_said_once_every_output_has_its_token_and_that_we_live_until_then() {
     in_a_network_of_its_own(|| {
         let world = World::start();
-        world.secrets.dials().hang(true);
+        world.secrets.faults().hang(true);
         let mut manager = ServiceManager::start();
         let agent = Agent::start(&world, &[manager.variable(), ("WATCHDOG_USEC", "400000")], |text| text);
         manager.hears("EXTEND_TIMEOUT_USEC=");
@@ -84,7 +84,7 @@ fn ready_is_said_once_every_output_has_its_token_and_that_we_live_until_then() {
         assert_eq!(manager.count("READY=1"), 0, "a reload does not make it ready: {:?}", manager.heard);
         assert!(manager.count("WATCHDOG=1") >= 3, "{:?}", manager.heard);
 
-        world.secrets.dials().hang(false);
+        world.secrets.faults().hang(false);
         manager.hears("STATUS=ready");
         assert_eq!(manager.count("READY=1"), 1, "{:?}", manager.heard);
         agent.sink("token");
@@ -112,7 +112,7 @@ fn ready_is_said_once_every_output_has_its_token_and_that_we_live_until_then() {
 fn what_is_stopped_before_it_was_ready_never_says_that_it_is() {
     in_a_network_of_its_own(|| {
         let world = World::start();
-        world.secrets.dials().hang(true);
+        world.secrets.faults().hang(true);
         let mut manager = ServiceManager::start();
         let agent = Agent::start(&world, &[manager.variable()], |text| text);
         manager.hears("EXTEND_TIMEOUT_USEC=");
@@ -128,7 +128,7 @@ fn what_is_stopped_before_it_was_ready_never_says_that_it_is() {
 fn ready_may_mean_the_listeners_or_the_tokens_alone() {
     in_a_network_of_its_own(|| {
         let world = World::start();
-        world.secrets.dials().hang(true);
+        world.secrets.faults().hang(true);
         let mut manager = ServiceManager::start();
         let agent = Agent::start(&world, &[manager.variable()], |text| text + "ready = \"listener\"\n");
         manager.hears("READY=1");
@@ -137,13 +137,13 @@ fn ready_may_mean_the_listeners_or_the_tokens_alone() {
 
         // Another agent has the sink.
         for (ready, wanted) in [("token", 1), ("outputs", 0)] {
-            world.secrets.dials().hang(true);
+            world.secrets.faults().hang(true);
             let mut manager = ServiceManager::start();
             let agent = Agent::start(&world, &[manager.variable()], |text| text + &format!("ready = \"{ready}\"\n"));
             let lock = std::fs::File::create(agent.path(".token.lock")).unwrap();
             lock.try_lock().unwrap();
             manager.hears("STATUS=waiting for session/web");
-            world.secrets.dials().hang(false);
+            world.secrets.faults().hang(false);
             manager.hears("another agent writes");
             manager.listen(Duration::from_millis(300));
             assert_eq!(manager.count("READY=1"), wanted, "{ready}: {:?}", manager.heard);
@@ -180,7 +180,7 @@ fn a_stop_answers_a_call_that_waits_and_ends_well() {
         waiting.read_to_string(&mut answer).unwrap();
         assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
         assert!(answer.contains(token["token"].as_str().unwrap()), "the token is still good");
-        assert_eq!(world.secrets.dials().counts().of(Operation::Revoke), 0, "nobody asked for that");
+        assert_eq!(world.secrets.faults().counts().get(Operation::Revoke), 0, "nobody asked for that");
     });
 }
 
@@ -194,20 +194,20 @@ fn a_stop_is_quick_whatever_hangs_and_whoever_stays_connected() {
         write!(idle, "GET /livez HTTP/1.1\r\nHost: localhost\r\nX-Vault-Request: true\r\n\r\n").unwrap();
         idle.read_exact(&mut [0; 15]).unwrap();
         // The caller waits for a look at a server that does not answer.
-        world.secrets.dials().hang(true);
+        world.secrets.faults().hang(true);
         let mut checking = UnixStream::connect(agent.socket()).unwrap();
         let check =
             "POST /agent/v1/check HTTP/1.1\r\nHost: localhost\r\nX-Vault-Request: true\r\nContent-Length: 0\r\n\r\n";
         checking.write_all(check.as_bytes()).unwrap();
-        eventually(Duration::from_secs(30), || match world.secrets.dials().counts().of(Operation::Lookup) {
+        eventually(Duration::from_secs(30), || match world.secrets.faults().counts().get(Operation::Lookup) {
             0 => Err("the server was not asked".to_owned()),
             _ => Ok(()),
         });
         stops_soon(agent);
-        world.secrets.dials().hang(false);
+        world.secrets.faults().hang(false);
 
         // The metadata service accepts and does not answer.
-        world.cloud.dials().delay(Duration::from_mins(1));
+        world.cloud.faults().delay(Duration::from_mins(1));
         let agent = Agent::start(&world, &[], |text| text);
         agent.logs("identity.source.chosen");
         stops_soon(agent);
@@ -235,10 +235,10 @@ fn a_token_is_revoked_at_the_end_once_the_sink_has_let_it_go() {
         let agent = Agent::ready(&world, &[], revoking);
         agent.sink("token");
         let sink = agent.path("token");
-        world.secrets.dials().hang(true);
+        world.secrets.faults().hang(true);
         let start = now();
         agent.binary.signal(Signal::TERM);
-        eventually(Duration::from_secs(30), || match world.secrets.dials().counts().of(Operation::Revoke) {
+        eventually(Duration::from_secs(30), || match world.secrets.faults().counts().get(Operation::Revoke) {
             1 => Ok(()),
             _ => Err("the server was not asked to revoke".to_owned()),
         });
@@ -248,15 +248,15 @@ fn a_token_is_revoked_at_the_end_once_the_sink_has_let_it_go() {
         assert_eq!(status.code(), Some(0), "{}", binary.output());
         assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
         assert!(binary.output().contains("token.revoke.failed"), "{}", binary.output());
-        world.secrets.dials().hang(false);
+        world.secrets.faults().hang(false);
 
-        let before = world.secrets.dials().counts().of(Operation::Revoke);
+        let before = world.secrets.faults().counts().get(Operation::Revoke);
         let agent = Agent::ready(&world, &[], revoking);
-        let tokens = world.secrets.dials().tokens();
+        let tokens = world.secrets.faults().tokens();
         let (status, output) = agent.binary.stop();
         assert_eq!(status.code(), Some(0), "{output}");
-        assert_eq!(world.secrets.dials().counts().of(Operation::Revoke), before + 1);
-        assert_eq!(world.secrets.dials().tokens(), tokens - 1);
+        assert_eq!(world.secrets.faults().counts().get(Operation::Revoke), before + 1);
+        assert_eq!(world.secrets.faults().tokens(), tokens - 1);
         assert!(output.contains("token.revoke.ok"), "{output}");
     });
 }
@@ -266,7 +266,7 @@ fn a_second_stop_ends_it_at_once() {
     in_a_network_of_its_own(|| {
         let world = World::start();
         let agent = Agent::ready(&world, &[], revoking);
-        world.secrets.dials().hang(true);
+        world.secrets.faults().hang(true);
         agent.binary.signal(Signal::TERM);
         agent.logs("agent.stopping");
         // A reload that comes meanwhile is too late, and holds nothing up.
@@ -294,12 +294,12 @@ fn two_stops_at_once_are_one_and_it_ends_as_it_should() {
         let world = World::start();
         let agent = Agent::ready(&world, &[], revoking);
         // Until the token is revoked it is stopping.
-        world.secrets.dials().hang(true);
+        world.secrets.faults().hang(true);
         agent.binary.signal(Signal::TERM);
         agent.logs("agent.stopping");
         agent.binary.signal(Signal::TERM);
         std::thread::sleep(Duration::from_millis(200));
-        world.secrets.dials().hang(false);
+        world.secrets.faults().hang(false);
         let mut binary = agent.binary;
         let status = binary.ended(Duration::from_secs(30));
         assert_eq!(status.code(), Some(0), "{}", binary.output());
@@ -332,7 +332,7 @@ fn a_killed_agent_takes_its_sealed_token_up_again() {
         });
         assert_eq!(agent.get("/agent/v1/token")["token"], token);
         assert_eq!(agent.sink("token"), token);
-        assert_eq!(world.secrets.dials().counts().of(Operation::Login), 1);
+        assert_eq!(world.secrets.faults().counts().get(Operation::Login), 1);
         agent.logs("state.resumed");
     });
 }

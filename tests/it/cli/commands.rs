@@ -4,7 +4,7 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::time::Duration;
 
-use keyward::emulators::secrets::{Canned, Operation};
+use keyward::emulators::secrets::{CannedResponse, Operation};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -155,7 +155,7 @@ fn an_agent_that_has_no_token_yet_is_alive_and_not_ready() {
     in_a_network_of_its_own(|| {
         let world = World::start();
         let refused = "Azure token verified, but the principal is not bound to this role";
-        world.secrets.dials().answer_always(Operation::Login, Some(Canned::error(403, refused)));
+        world.secrets.faults().answer_always(Operation::Login, Some(CannedResponse::error(403, refused)));
         let agent = Agent::start(&world, &[], |text| text);
         agent.logs("token.login.failed");
         let file = agent.config.display().to_string();
@@ -178,7 +178,7 @@ fn an_agent_that_has_no_token_yet_is_alive_and_not_ready() {
 fn a_running_agent_is_asked_by_commands() {
     in_a_network_of_its_own(|| {
         let world = World::start();
-        world.secrets.dials().hang(true);
+        world.secrets.faults().hang(true);
         let agent = Agent::start(&world, &[], |text| text);
         let file = agent.config.display().to_string();
         let waiting = std::thread::spawn({
@@ -195,7 +195,7 @@ fn a_running_agent_is_asked_by_commands() {
             }
         });
         agent.logs("identity.source.chosen");
-        world.secrets.dials().hang(false);
+        world.secrets.faults().hang(false);
         let sink = agent.sink("token");
         assert_eq!(waiting.join().unwrap().0, 0);
         assert_eq!(token.join().unwrap(), (0, format!("{sink}\n"), String::new()));
@@ -255,14 +255,14 @@ fn check_says_what_the_agent_would_do_and_tries_it_when_asked() {
         for word in ["web", world.secrets.url(), "https://management.azure.com/", "/token", "/api.sock"] {
             assert!(plan.contains(word), "{word} in {plan}");
         }
-        let counts = || world.secrets.dials().counts();
+        let counts = || world.secrets.faults().counts();
         assert_eq!(counts().total(), 0, "nothing is sent");
 
         let (code, output, _) = run(&["check", "--online", "--config", &file], &[]);
         assert_eq!(code, 0, "{output}");
         assert!(output.contains("the token is revoked"), "{output}");
-        assert_eq!((counts().of(Operation::Login), counts().of(Operation::Revoke)), (1, 1));
-        assert_eq!(world.secrets.dials().tokens(), 0);
+        assert_eq!((counts().get(Operation::Login), counts().get(Operation::Revoke)), (1, 1));
+        assert_eq!(world.secrets.faults().tokens(), 0);
         assert!(!output.contains("eyJ") && !output.contains("hvs."), "{output}");
         let (code, output, _) = run(&["check", "--online", "--format", "json", "--config", &file], &[]);
         let report: Value = serde_json::from_str(&output).unwrap();
@@ -309,7 +309,7 @@ fn login_prints_what_was_got_and_the_token_only_when_told_to() {
             let secret =
                 |text: &str| text.split_whitespace().any(|word| word.starts_with("hvs.") || word.starts_with("s."));
             assert!(!secret(&output) && !secret(&error), "{args:?}: {output}{error}");
-            assert_eq!(world.secrets.dials().tokens(), 0, "a token that nobody can use is revoked");
+            assert_eq!(world.secrets.faults().tokens(), 0, "a token that nobody can use is revoked");
         }
         let (code, output, _) = login(&["login", "--reveal", "--format", "json"]);
         let answer: Value = serde_json::from_str(&output).unwrap();
@@ -319,15 +319,15 @@ fn login_prints_what_was_got_and_the_token_only_when_told_to() {
         let (_, output, error) = login(&["--log-level", "trace", "login", "--reveal"]);
         let revealed = output.lines().find_map(|line| line.strip_prefix("token")).unwrap().trim();
         assert!(revealed.len() > 10 && !error.contains(revealed), "it stands in the log");
-        assert_eq!(world.secrets.dials().tokens(), 2, "one that is shown lives on");
+        assert_eq!(world.secrets.faults().tokens(), 2, "one that is shown lives on");
         assert!(!sink.exists(), "a trial writes nothing");
-        assert_eq!(world.secrets.dials().counts().of(Operation::Login), 5);
+        assert_eq!(world.secrets.faults().counts().get(Operation::Login), 5);
 
-        world.secrets.dials().answer_next(Operation::Login, Canned::error(403, "permission denied"));
+        world.secrets.faults().answer_next(Operation::Login, CannedResponse::error(403, "permission denied"));
         let (code, _, error) = login(&["login"]);
         assert_eq!(code, 2, "{error}");
         assert!(error.contains("session web: ") && error.contains("permission denied"), "{error}");
-        world.secrets.dials().fail_next_login(1);
+        world.secrets.faults().fail_next_login(1);
         assert_eq!(login(&["login"]).0, 75, "it may work later");
         let (code, _, error) = login(&["login", "--session", "other"]);
         assert_eq!(code, 1);

@@ -94,7 +94,7 @@ fn docker_is_given_what_stands_in_the_secret_of_a_registry() {
         let (code, out, _) = ask("store", &login);
         assert!(code == 1 && out.starts_with("keyward stores nothing"), "{out}");
         assert_eq!(ask("erase", "index.docker.io"), (0, String::new(), String::new()));
-        assert_eq!(world.secrets.dials().counts().of(Operation::Login), 1, "all is read through the agent");
+        assert_eq!(world.secrets.faults().counts().get(Operation::Login), 1, "all is read through the agent");
 
         let (status, log) = agent.binary.stop();
         assert!(status.success() && !log.contains("canary"), "{log}");

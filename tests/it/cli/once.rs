@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use keyward::emulators::secrets::{Canned, Operation};
+use keyward::emulators::secrets::{CannedResponse, Operation};
 use rustix::process::Signal;
 use serde_json::json;
 
@@ -26,8 +26,8 @@ fn it_ends_with_0_once_every_required_output_is_written() {
         assert_eq!((code, output.as_str()), (0, ""), "{error}");
         assert_eq!(std::fs::read_to_string(folder.path().join("conf")).unwrap(), "one");
         let token = std::fs::read_to_string(folder.path().join("token")).unwrap();
-        assert!(!token.is_empty() && world.secrets.dials().tokens() >= 1, "the token lives on");
-        assert_eq!(world.secrets.dials().counts().of(Operation::Login), 1);
+        assert!(!token.is_empty() && world.secrets.faults().tokens() >= 1, "the token lives on");
+        assert_eq!(world.secrets.faults().counts().get(Operation::Login), 1);
         assert!(!folder.path().join("child").exists(), "no program is run");
         assert!(!error.contains("api.sock"), "nothing is served: {error}");
     });
@@ -38,7 +38,7 @@ fn it_ends_with_the_error_of_a_session_whose_login_fails() {
     in_a_network_of_its_own(|| {
         let world = World::start();
         let refused = "Azure token verified, but the principal is not bound to this role";
-        world.secrets.dials().answer_always(Operation::Login, Some(Canned::error(403, refused)));
+        world.secrets.faults().answer_always(Operation::Login, Some(CannedResponse::error(403, refused)));
         let folder = tempfile::tempdir().unwrap();
         let config = world.config(folder.path(), "");
         let (code, _, error) = run(&["run", "--exit-after-auth", "--config", &config], &[]);

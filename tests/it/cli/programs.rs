@@ -36,7 +36,7 @@ fn a_template_is_tried_through_the_running_agent_or_by_a_login_of_its_own() {
     in_a_network_of_its_own(|| {
         let world = World::start();
         let agent = start(&world);
-        let logins = || world.secrets.dials().counts().of(Operation::Login);
+        let logins = || world.secrets.faults().counts().get(Operation::Login);
         assert_eq!(logins(), 1);
         let (file, config) = (agent.path("app.tmpl"), agent.config.display().to_string());
         let file_name = file.display().to_string();
@@ -67,7 +67,7 @@ fn a_template_is_tried_through_the_running_agent_or_by_a_login_of_its_own() {
             run(&["template", "try", &file_name, "--config", &config, "--login"], &[("LANG", "C")]);
         assert_eq!((code, output.as_str()), (0, "canary-5ecret C\n"), "{errors}");
         assert_eq!(logins(), 2);
-        assert!(world.secrets.dials().counts().of(Operation::Revoke) >= 1, "its token is revoked");
+        assert!(world.secrets.faults().counts().get(Operation::Revoke) >= 1, "its token is revoked");
     });
 }
 
@@ -93,6 +93,6 @@ fn a_program_is_run_with_the_rendered_variables_and_its_code_is_kept() {
         assert_eq!((code, output.trim()), (0, "4"));
         let (code, _, errors) = exec(&[], &["/nowhere/at/all"]);
         assert!(code == 127 && errors.contains("/nowhere/at/all"), "{errors}");
-        assert_eq!(world.secrets.dials().counts().of(Operation::Login), 1);
+        assert_eq!(world.secrets.faults().counts().get(Operation::Login), 1);
     });
 }

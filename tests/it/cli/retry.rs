@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use keyward::emulators::secrets::{Canned, Operation};
+use keyward::emulators::secrets::{CannedResponse, Operation};
 use serde_json::Value;
 
 use crate::harness::agent::Agent;
@@ -13,13 +13,13 @@ use crate::harness::world::{World, in_a_network_of_its_own};
 fn a_refused_session_is_tried_again_at_once_and_the_outcome_is_told() {
     in_a_network_of_its_own(|| {
         let world = World::start();
-        let refused = Canned::error(400, "invalid role name \"web\"");
-        world.secrets.dials().answer_always(Operation::Login, Some(refused));
+        let refused = CannedResponse::error(400, "invalid role name \"web\"");
+        world.secrets.faults().answer_always(Operation::Login, Some(refused));
         let agent = Agent::start(&world, &[], |text| text);
         agent.logs("token.login.failed");
         let config = agent.config.display().to_string();
         let retry = |words: &[&str]| run(&[&["retry"], words, &["--config", &config]].concat(), &[]);
-        let logins = || world.secrets.dials().counts().of(Operation::Login);
+        let logins = || world.secrets.faults().counts().get(Operation::Login);
 
         let before = logins();
         let (code, _, told) = retry(&[]);
@@ -28,7 +28,7 @@ fn a_refused_session_is_tried_again_at_once_and_the_outcome_is_told() {
         let (code, _, told) = retry(&["other"]);
         assert!(code == 1 && told.contains("404"), "{code} {told}");
 
-        world.secrets.dials().answer_always(Operation::Login, None);
+        world.secrets.faults().answer_always(Operation::Login, None);
         let (code, output, told) = retry(&["web"]);
         assert_eq!((code, output.trim()), (0, "there is a token"), "{told}");
         agent.sink("token");
@@ -44,7 +44,7 @@ fn a_refused_session_is_tried_again_at_once_and_the_outcome_is_told() {
 fn a_waiting_caller_gets_a_token_soon_after_an_outage() {
     in_a_network_of_its_own(|| {
         let world = World::start();
-        world.secrets.dials().answer_always(Operation::Login, Some(Canned::error(503, "Vault is sealed")));
+        world.secrets.faults().answer_always(Operation::Login, Some(CannedResponse::error(503, "Vault is sealed")));
         let agent = Agent::start(&world, &[], |text| text);
         agent.logs("token.login.failed");
         // Until its own backoff is longer than what a caller waits.
@@ -56,7 +56,7 @@ fn a_waiting_caller_gets_a_token_soon_after_an_outage() {
         let config = agent.config.display().to_string();
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| run(&["token", "--wait", "45s", "--config", &config], &[]));
-            world.secrets.dials().answer_always(Operation::Login, None);
+            world.secrets.faults().answer_always(Operation::Login, None);
             let (code, token, told) = waiting.join().unwrap();
             assert_eq!(code, 0, "{told}");
             assert_eq!(token.trim(), agent.sink("token"));

@@ -5,15 +5,15 @@ use std::time::{Duration, SystemTime};
 
 use jsonwebtoken::jwk::JwkSet;
 use jsonwebtoken::{Algorithm, DecodingKey, Validation};
-use keyward::emulators::cloud::{Cloud, Door, Failure, Machine, Options};
+use keyward::emulators::cloud::{Cloud, CloudOptions, Failure, FaultTarget, Machine};
 use keyward::tasks::TaskGroup;
 use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
 
 const ARM: &str = "https://management.azure.com/";
 
-fn start(folder: &Path, change: impl FnOnce(&mut Options)) -> (Cloud, TaskGroup) {
-    let mut options = Options::in_folder(folder.join("cloud"));
+fn start(folder: &Path, change: impl FnOnce(&mut CloudOptions)) -> (Cloud, TaskGroup) {
+    let mut options = CloudOptions::in_folder(folder.join("cloud"));
     change(&mut options);
     let mut tasks = TaskGroup::default();
     let cloud = Cloud::start(options, &mut tasks).unwrap();
@@ -54,12 +54,12 @@ async fn a_machine_token_is_signed_and_carries_the_claims_of_a_real_one() {
     assert_eq!((status, &body["token_type"]), (200, &json!("Bearer")));
     assert!(body["expires_on"].is_string() && body["expires_in"].is_string());
     let claims = verified(&cloud, body["access_token"].as_str().unwrap(), ARM).await;
-    assert_eq!(claims["oid"], cloud.names().system.object_id);
-    assert_eq!(claims["tid"], cloud.names().tenant);
+    assert_eq!(claims["oid"], cloud.identities().system.object_id);
+    assert_eq!(claims["tid"], cloud.identities().tenant);
     assert_eq!(claims["xms_mirid"], cloud.machine_id());
     assert_eq!(claims["ver"], "1.0");
 
-    let user = &cloud.names().user;
+    let user = &cloud.identities().user;
     let (_, body) = machine_token(&cloud, &format!("&resource={ARM}&client_id={}", user.client_id)).await;
     let claims = verified(&cloud, body["access_token"].as_str().unwrap(), ARM).await;
     assert_eq!((&claims["oid"], &claims["xms_az_rid"]), (&json!(user.object_id), &json!(cloud.machine_id())));
@@ -67,7 +67,7 @@ async fn a_machine_token_is_signed_and_carries_the_claims_of_a_real_one() {
     let (_, body) = machine_token(&cloud, "&resource=https://secrets.example/").await;
     let claims = verified(&cloud, body["access_token"].as_str().unwrap(), "https://secrets.example/").await;
     assert_eq!(claims.get("xms_mirid"), None, "resource ids are for the cloud's own audiences");
-    assert_eq!(cloud.dials().requests(Door::Metadata), 3);
+    assert_eq!(cloud.faults().requests(FaultTarget::Metadata), 3);
 }
 
 #[tokio::test]
@@ -94,13 +94,13 @@ async fn the_instance_document_names_machine_and_scale_set() {
     let body: Value = answer.json().await.unwrap();
     assert_eq!((&body["name"], &body["vmScaleSetName"]), (&json!("keyward-set_0"), &json!("keyward-set")));
     assert_eq!(body["resourceId"], cloud.machine_id());
-    cloud.dials().block_instance(true);
+    cloud.faults().block_instance(true);
     let answer = client(&cloud).get(&url).header("metadata", "true").send().await.unwrap();
     assert_eq!(answer.status(), 404);
 }
 
 async fn exchange(cloud: &Cloud, fields: &[(&str, &str)]) -> (u16, Value) {
-    let url = format!("{}{}/oauth2/v2.0/token", cloud.authority_url(), cloud.names().tenant);
+    let url = format!("{}{}/oauth2/v2.0/token", cloud.authority_url(), cloud.identities().tenant);
     let shared = [("grant_type", "client_credentials"), ("scope", "https://management.azure.com//.default")];
     let form: Vec<_> = shared.iter().chain(fields).collect();
     let answer = client(cloud).post(url).form(&form).send().await.unwrap();
@@ -113,8 +113,8 @@ const BEARER: (&str, &str) = ("client_assertion_type", "urn:ietf:params:oauth:cl
 async fn the_authority_takes_a_secret_or_the_projected_token() {
     let folder = tempfile::tempdir().unwrap();
     let (cloud, _tasks) = start(folder.path(), |_| {});
-    let app = cloud.names().application.client_id.clone();
-    let secret = cloud.names().client_secret.expose_secret().to_owned();
+    let app = cloud.identities().application.client_id.clone();
+    let secret = cloud.identities().client_secret.expose_secret().to_owned();
     let (status, body) = exchange(&cloud, &[("client_id", &app), ("client_secret", &secret)]).await;
     assert_eq!(status, 200, "{body}");
     verified(&cloud, body["access_token"].as_str().unwrap(), ARM).await;
@@ -127,7 +127,7 @@ async fn the_authority_takes_a_secret_or_the_projected_token() {
     let (status, body) = exchange(&cloud, &[("client_id", client_id), ("client_assertion", &assertion), BEARER]).await;
     assert_eq!(status, 200, "{body}");
     let claims = verified(&cloud, body["access_token"].as_str().unwrap(), ARM).await;
-    assert_eq!(claims["oid"], cloud.names().workload.object_id);
+    assert_eq!(claims["oid"], cloud.identities().workload.object_id);
 
     let (head, signature) = assertion.rsplit_once('.').unwrap();
     let forged: String = signature.chars().rev().collect();
@@ -164,25 +164,25 @@ async fn the_projected_token_is_replaced_before_it_ends() {
 }
 
 #[tokio::test]
-async fn dials_make_it_fail_skew_and_close() {
+async fn injected_faults_fail_tokens_skew_the_clock_and_close_listeners() {
     let folder = tempfile::tempdir().unwrap();
     let (cloud, _tasks) = start(folder.path(), |_| {});
     let resource = format!("&resource={ARM}");
     let failure = Failure { status: 429, body: None, retry_after: Some(7) };
-    cloud.dials().fail_next_tokens(1, 410);
-    cloud.dials().fail_next_tokens_with(1, &failure);
+    cloud.faults().fail_next_tokens(1, 410);
+    cloud.faults().fail_next_tokens_with(1, &failure);
     assert_eq!(machine_token(&cloud, &resource).await.0, 410);
     assert_eq!(machine_token(&cloud, &resource).await.0, 429);
     assert_eq!(machine_token(&cloud, &resource).await.0, 200);
 
-    cloud.dials().skew(4000);
-    cloud.dials().audience(Some("other".to_owned()));
+    cloud.faults().skew(4000);
+    cloud.faults().audience(Some("other".to_owned()));
     let (_, body) = machine_token(&cloud, &resource).await;
     let claims = keyward::jwt::UnverifiedClaims::decode(body["access_token"].as_str().unwrap()).unwrap();
     assert!(claims.nbf.unwrap() > SystemTime::now());
     assert_eq!(claims.aud, ["other"]);
 
-    cloud.dials().refuse(true);
+    cloud.faults().refuse(true);
     let url = cloud.metadata_url().clone();
     let refused = async {
         while client(&cloud).get(url.clone()).send().await.is_ok() {
@@ -190,7 +190,7 @@ async fn dials_make_it_fail_skew_and_close() {
         }
     };
     tokio::time::timeout(Duration::from_secs(30), refused).await.unwrap();
-    cloud.dials().reset();
+    cloud.faults().reset();
     let open = async {
         while client(&cloud).get(url.clone()).send().await.is_err() {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -201,13 +201,13 @@ async fn dials_make_it_fail_skew_and_close() {
 }
 
 #[tokio::test]
-async fn dials_over_http_need_their_key() {
+async fn fault_injection_over_http_requires_the_key() {
     let folder = tempfile::tempdir().unwrap();
-    let (cloud, _tasks) = start(folder.path(), |options| options.dials = Some(([127, 0, 0, 1], 0).into()));
-    let url = format!("{}dials/fail-next-tokens?count=2&status=503", cloud.dials_url().unwrap());
+    let (cloud, _tasks) = start(folder.path(), |options| options.faults = Some(([127, 0, 0, 1], 0).into()));
+    let url = format!("{}dials/fail-next-tokens?count=2&status=503", cloud.faults_url().unwrap());
     let answer = client(&cloud).post(&url).send().await.unwrap();
     assert_eq!(answer.status(), 403);
-    let key = cloud.dials_key().expose_secret();
+    let key = cloud.faults_key().expose_secret();
     let answer = client(&cloud).post(&url).header("x-dials-key", key).send().await.unwrap();
     assert_eq!(answer.status(), 200);
     assert_eq!(machine_token(&cloud, "&resource=r").await.0, 503);
@@ -218,10 +218,10 @@ async fn a_second_start_keeps_ids_and_keys_and_files_are_private() {
     use std::os::unix::fs::PermissionsExt as _;
     let folder = tempfile::tempdir().unwrap();
     let (first, tasks) = start(folder.path(), |_| {});
-    let (tenant, ca) = (first.names().tenant.clone(), std::fs::read(first.ca_file()).unwrap());
+    let (tenant, ca) = (first.identities().tenant.clone(), std::fs::read(first.ca_file()).unwrap());
     drop((first, tasks));
     let (second, _tasks) = start(folder.path(), |_| {});
-    assert_eq!((&tenant, &ca), (&second.names().tenant, &std::fs::read(second.ca_file()).unwrap()));
+    assert_eq!((&tenant, &ca), (&second.identities().tenant, &std::fs::read(second.ca_file()).unwrap()));
     machine_token(&second, "&resource=r").await;
     let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
     let home = folder.path().join("cloud");
@@ -235,7 +235,7 @@ async fn a_second_start_keeps_ids_and_keys_and_files_are_private() {
 #[tokio::test]
 async fn it_does_not_listen_where_other_machines_reach_it() {
     let folder = tempfile::tempdir().unwrap();
-    let mut options = Options::in_folder(folder.path().join("cloud"));
+    let mut options = CloudOptions::in_folder(folder.path().join("cloud"));
     options.authority = ([0, 0, 0, 0], 0).into();
     let error = Cloud::start(options, &mut TaskGroup::default()).unwrap_err();
     assert!(error.to_string().contains("loopback"), "{error}");

@@ -132,14 +132,14 @@ fn private(dir: &Path) -> usize {
 }
 
 #[test]
-fn the_lines_that_it_prints_can_be_pasted_and_its_dials_make_the_world_fail() {
+fn the_printed_commands_can_be_pasted_and_fault_injection_breaks_the_servers() {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path().join("dev");
     let (mut dev, lines) = start(&dir, folder.path());
     assert!(lines.len() > 8, "{lines:?}");
     let (rotating, lines): (Vec<_>, Vec<_>) = lines.into_iter().partition(|line| line.contains("/rotate"));
-    let (dials, asking): (Vec<_>, Vec<_>) = lines.iter().partition(|line| line.contains("X-Dials-Key"));
-    assert_eq!(dials.len(), 4, "{lines:?}");
+    let (faults, asking): (Vec<_>, Vec<_>) = lines.iter().partition(|line| line.contains("X-Dials-Key"));
+    assert_eq!(faults.len(), 4, "{lines:?}");
     let token = |lines: &[&String]| paste(lines[0]);
     eventually(Duration::from_secs(30), || paste(asking.iter().find(|line| line.contains("readyz")).unwrap()));
     for line in &asking {
@@ -160,16 +160,16 @@ fn the_lines_that_it_prints_can_be_pasted_and_its_dials_make_the_world_fail() {
     assert!(paste(platform).unwrap().contains("total-count"));
 
     // The cloud and the server fail; the agent serves on.
-    for line in &dials[..2] {
+    for line in &faults[..2] {
         paste(line).unwrap();
     }
     assert!(paste(secret).is_err(), "the server is away");
     assert!(token(&asking).unwrap().contains("\"token\""));
-    for line in &dials[2..] {
+    for line in &faults[2..] {
         paste(line).unwrap();
     }
     eventually(Duration::from_secs(30), || paste(secret));
-    let keyless = dials[0].split(" -H ").next().unwrap().to_owned() + " " + dials[0].rsplit(' ').next().unwrap();
+    let keyless = faults[0].split(" -H ").next().unwrap().to_owned() + " " + faults[0].rsplit(' ').next().unwrap();
     assert!(paste(&keyless).is_err(), "dials need their key");
 
     dev.signal(Signal::INT);

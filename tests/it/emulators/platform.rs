@@ -11,7 +11,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::Method;
 use keyward::clock::{Clock, TestClock};
-use keyward::emulators::platform::{DialsDoor, Edition, Options, Platform, Presented};
+use keyward::emulators::platform::{Edition, FaultListener, Platform, PlatformOptions, PresentedToken};
 use keyward::tasks::TaskGroup;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Value, json};
@@ -43,7 +43,7 @@ async fn it_says_what_it_is_and_leads_clients_to_paths_of_its_own() {
     assert_eq!(ping.header("x-ratelimit-limit"), "30");
     assert_eq!((ping.header("tfp-api-version"), ping.header("tfp-appname")), ("2.6", "HCP Terraform"));
     ping.with(204);
-    it.platform.dials().edition(Edition::SelfManaged { release: "v202212-1".to_owned() });
+    it.platform.faults().edition(Edition::SelfManaged { release: "v202212-1".to_owned() });
     let ping = it.get("/api/v2/ping").await;
     assert_eq!((ping.header("x-tfe-version"), ping.header("tfp-appname")), ("v202212-1", "Terraform Enterprise"));
     let whose = it.get("/api/v2/account/details").await.with(200);
@@ -68,7 +68,7 @@ async fn errors_have_the_platforms_form() {
     assert_eq!(invalid["errors"][0]["source"]["pointer"], "/data/attributes/name");
     let broken = it.send(Method::POST, &format!("{ORG}/workspaces"), Some(it.token()), Some(b"{".to_vec())).await;
     assert!(broken.refused(400).contains("no JSON"));
-    it.platform.dials().fail_next(2, 503, Some(7));
+    it.platform.faults().fail_next(2, 503, Some(7));
     for _ in 0..2 {
         let failed = it.get("/api/v2/ping").await;
         assert_eq!((failed.status.as_u16(), failed.header("retry-after")), (503, "7"));
@@ -90,7 +90,7 @@ async fn a_workspace_is_made_changed_locked_by_one_user_and_removed() {
     assert!(it.post(&act("lock"), json!({})).await.refused(409).contains("already locked"));
 
     // Another token of the same user is the same user; a team is another one.
-    let second = it.platform.dials().mint("second");
+    let second = it.platform.faults().mint("second");
     let team = it.make(&format!("{ORG}/teams"), json!({"name": "ops"})).await;
     let made = it.post(&format!("/api/v2/teams/{team}/authentication-token"), json!({})).await.with(201);
     let of_team = text(&made["data"]["attributes"]["token"]);
@@ -175,7 +175,7 @@ async fn a_state_needs_the_lock_goes_up_without_a_token_and_comes_back_with_its_
     assert!(it.post(&path("actions/safe-delete"), json!({})).await.refused(409).contains("managing resources"));
 
     // Before this release the URL needs no token: it is the archive's own.
-    it.platform.dials().edition(Edition::SelfManaged { release: "v202310-1".to_owned() });
+    it.platform.faults().edition(Edition::SelfManaged { release: "v202310-1".to_owned() });
     let mut inline = wish(3);
     inline["state"] = STANDARD.encode(state.to_string()).into();
     let made = it.post(&path("state-versions"), inline).await.with(201);
@@ -186,9 +186,9 @@ async fn a_state_needs_the_lock_goes_up_without_a_token_and_comes_back_with_its_
 #[tokio::test(start_paused = true)]
 async fn the_limit_is_a_users_whatever_the_token_and_run_lists_have_their_own() {
     let clock = Clock::Test(TestClock::starting_at(std::time::SystemTime::UNIX_EPOCH + Duration::from_hours(500_000)));
-    let it = Emulated::with(Options { clock, ..Options::default() });
-    it.platform.dials().limit(Some(3));
-    let second = it.platform.dials().mint("second").token;
+    let it = Emulated::with(PlatformOptions { clock, ..PlatformOptions::default() });
+    it.platform.faults().limit(Some(3));
+    let second = it.platform.faults().mint("second").token;
     let ask = async |token: &str| it.send(Method::GET, "/api/v2/account/details", Some(token), None).await;
     for token in [it.token(), second.expose_secret(), it.token()] {
         ask(token).await.with(200);
@@ -200,7 +200,7 @@ async fn the_limit_is_a_users_whatever_the_token_and_run_lists_have_their_own() 
     assert_eq!(refused.with(429)["errors"][0]["status"], 429, "a number, as in the public sample");
     tokio::time::advance(Duration::from_secs(1)).await;
     ask(it.token()).await.with(200);
-    it.platform.dials().limit(Some(1000));
+    it.platform.faults().limit(Some(1000));
     for _ in 0..30 {
         it.get(&format!("{ORG}/runs")).await.with(200);
     }
@@ -215,20 +215,20 @@ async fn the_limit_is_a_users_whatever_the_token_and_run_lists_have_their_own() 
 #[tokio::test]
 async fn what_was_called_is_known_by_token_id_and_never_by_token_query_or_secret_path() {
     let it = Emulated::start();
-    it.platform.dials().forget_calls();
+    it.platform.faults().forget_calls();
     it.get("/api/v2//organizations/example/?secret=query").await.with(200);
     it.send(Method::GET, "/api/v2/organizations/example", Some("strange"), None).await.with(401);
     it.send(Method::GET, "/_archivist/v1/object/secret", None, None).await.with(404);
-    let calls = it.platform.dials().calls();
+    let calls = it.platform.faults().calls();
     let told: Vec<_> =
         calls.iter().map(|call| (call.route.as_str(), call.path.as_str(), &call.token, call.status)).collect();
-    let (organization, known) = ("/api/v2/organizations/example", Presented::Known(it.first.id.clone()));
+    let (organization, known) = ("/api/v2/organizations/example", PresentedToken::Known(it.first.id.clone()));
     assert_eq!(
         told,
         [
             ("/api/v2/organizations/{organization}", organization, &known, 200),
-            ("", organization, &Presented::Unknown, 401),
-            ("/_archivist/v1/object/{secret}", "", &Presented::Absent, 404),
+            ("", organization, &PresentedToken::Unknown, 401),
+            ("/_archivist/v1/object/{secret}", "", &PresentedToken::Absent, 404),
         ]
     );
     let everything = format!("{calls:?}{:?}", it.platform);
@@ -249,12 +249,12 @@ async fn bodies_of_any_size_stream_both_ways() {
 }
 
 #[tokio::test]
-async fn the_dials_turn_over_http_with_their_key() {
-    let door = DialsDoor { address: ([127, 0, 0, 1], 0).into(), key: SecretString::from("key") };
-    let it = Emulated::with(Options { dials: Some(door), ..Options::default() });
+async fn fault_injection_over_http_requires_the_key() {
+    let door = FaultListener { address: ([127, 0, 0, 1], 0).into(), key: SecretString::from("key") };
+    let it = Emulated::with(PlatformOptions { faults: Some(door), ..PlatformOptions::default() });
     let client = reqwest::Client::new();
     let turn = async |method: Method, rest: &str, key: &str| {
-        let url = format!("{}{rest}", it.platform.dials_url().unwrap());
+        let url = format!("{}{rest}", it.platform.faults_url().unwrap());
         let answer = client.request(method, url).header("X-Dials-Key", key).send().await.unwrap();
         (answer.status().as_u16(), answer.json::<Value>().await.unwrap_or_default())
     };
@@ -292,7 +292,7 @@ async fn the_dials_turn_over_http_with_their_key() {
     it.post_as(&fresh, "/api/v2/organizations", json!({"name": "third"})).await.with(401);
     let (_, calls) = turn(Method::GET, "/calls", "key").await;
     assert!(!calls.to_string().contains(&fresh) && calls[1]["token"] == minted["id"], "{calls}");
-    let url = format!("{}/rotate", it.platform.dials_url().unwrap());
+    let url = format!("{}/rotate", it.platform.faults_url().unwrap());
     let next = client.post(url).header("X-Dials-Key", "key").send().await.unwrap().text().await.unwrap();
     it.post_as(&next, "/api/v2/organizations", json!({"name": "third"})).await.with(201);
     it.get("/api/v2/account/details").await.with(401);
@@ -303,7 +303,7 @@ async fn the_dials_turn_over_http_with_their_key() {
 
 #[tokio::test]
 async fn it_listens_on_loopback_only() {
-    let options = Options { address: ([0, 0, 0, 0], 0).into(), ..Options::default() };
+    let options = PlatformOptions { address: ([0, 0, 0, 0], 0).into(), ..PlatformOptions::default() };
     let error = Platform::start(options, &mut TaskGroup::default()).unwrap_err();
     assert!(error.to_string().contains("loopback only, not at 0.0.0.0:0"), "{error}");
 }

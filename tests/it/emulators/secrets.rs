@@ -13,7 +13,7 @@ use keyward::clock::Clock;
 use keyward::emulators::cloud;
 use keyward::emulators::cloud::Cloud;
 use keyward::emulators::secrets::{
-    Bounds, Canned, DialsDoor, Operation, Options, Role, Secrets, TokenType, Verification,
+    Bounds, CannedResponse, FaultListener, Operation, Role, Secrets, SecretsOptions, TokenType, Verification,
 };
 use keyward::jwt::UnverifiedClaims;
 use keyward::tasks::TaskGroup;
@@ -38,8 +38,8 @@ async fn a_token_is_got_looked_up_renewed_up_to_its_maximum_and_revoked() {
     bench.upstream.revoke_self(&token.secret, None).await.unwrap();
     let error = bench.upstream.lookup_self(&token.secret, None).await.unwrap_err();
     assert_eq!(error.verdict(), TokenVerdict::Dead, "{error}");
-    let counts = bench.secrets.dials().counts();
-    assert_eq!((counts.of(Operation::Login), counts.of(Operation::Lookup), counts.total()), (1, 2, 5));
+    let counts = bench.secrets.faults().counts();
+    assert_eq!((counts.get(Operation::Login), counts.get(Operation::Lookup), counts.total()), (1, 2, 5));
 }
 
 #[tokio::test(start_paused = true)]
@@ -61,7 +61,7 @@ async fn a_role_says_what_kind_of_token_it_gives() {
     let limited = Bench::new(Role { num_uses: 3, ..Role::default() });
     let error = limited.login().login(&proof("a.b.c"), &limited.clock).await.unwrap_err();
     assert!(error.to_string().contains("token_num_uses = 0"), "{error}");
-    assert_eq!(limited.secrets.dials().tokens(), 0, "it is revoked");
+    assert_eq!(limited.secrets.faults().tokens(), 0, "it is revoked");
 }
 
 #[tokio::test(start_paused = true)]
@@ -76,41 +76,41 @@ async fn a_wrapped_login_gives_a_token_that_unwraps_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn dials_make_it_fail_in_every_way() {
+async fn fault_injection_covers_every_kind_of_failure() {
     let bench = Bench::new(Role::default());
-    let (dials, login) = (bench.secrets.dials(), bench.login());
+    let (faults, login) = (bench.secrets.faults(), bench.login());
     let try_once = async || login.login(&proof("a.b.c"), &bench.clock).await;
 
-    dials.fail_next_login(2);
+    faults.fail_next_login(2);
     assert!(matches!(try_once().await, Err(LoginError::Unavailable { .. })));
     assert!(try_once().await.is_err());
     let token = try_once().await.unwrap();
 
-    dials.answer_next(Operation::Login, Canned::error(429, "quota").retry_after("7"));
+    faults.answer_next(Operation::Login, CannedResponse::error(429, "quota").retry_after("7"));
     assert_eq!(try_once().await.unwrap_err().retry_after(), Some(Duration::from_secs(7)));
 
-    dials.go_away().await;
+    faults.go_away().await;
     let error = bench.upstream.lookup_self(&token.secret, None).await.unwrap_err();
     assert!(matches!(&error, CallError::Unreachable { cause } if cause.contains("refused")), "{error}");
-    dials.come_back().await;
+    faults.come_back().await;
     bench.upstream.lookup_self(&token.secret, None).await.unwrap();
 
-    dials.hang(true);
+    faults.hang(true);
     let start = tokio::time::Instant::now();
     assert!(matches!(bench.upstream.lookup_self(&token.secret, None).await, Err(CallError::TimedOut { .. })));
     assert_eq!(start.elapsed().as_secs(), 10);
     assert!(matches!(try_once().await, Err(LoginError::Unavailable { .. })));
     assert_eq!(start.elapsed().as_secs(), 100, "a login's answer may take 90 s");
-    dials.hang(false);
+    faults.hang(false);
 
-    dials.garbage(true);
+    faults.garbage(true);
     assert!(matches!(bench.upstream.lookup_self(&token.secret, None).await, Err(CallError::InvalidResponse { .. })));
-    dials.garbage(false);
+    faults.garbage(false);
 
-    dials.refuse_renewals(true);
+    faults.refuse_renewals(true);
     assert_eq!(bench.upstream.renew_self(&token.secret, None).await.unwrap_err().verdict(), TokenVerdict::Denied);
     bench.upstream.lookup_self(&token.secret, None).await.unwrap();
-    dials.lose_state();
+    faults.lose_state();
     assert!(bench.upstream.lookup_self(&token.secret, None).await.unwrap_err().is_token_dead());
 }
 
@@ -130,8 +130,9 @@ impl Pair {
     fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut tasks = TaskGroup::default();
-        let cloud = Cloud::start(cloud::Options::in_folder(folder.path().join("cloud")), &mut tasks).unwrap();
-        let us = Bounds { service_principal_ids: vec![cloud.names().system.object_id.clone()], ..Bounds::default() };
+        let cloud = Cloud::start(cloud::CloudOptions::in_folder(folder.path().join("cloud")), &mut tasks).unwrap();
+        let us =
+            Bounds { service_principal_ids: vec![cloud.identities().system.object_id.clone()], ..Bounds::default() };
         let group = machine(&cloud).resource_group_name.unwrap().to_uppercase();
         let one = |name: &str| vec![name.to_owned()];
         let roles = [
@@ -150,7 +151,8 @@ impl Pair {
             audience: ARM.to_owned(),
         };
         let roles = roles.into_iter().collect();
-        let options = Options { verification, roles, ..Options::for_anyone(Clock::System, "dev", Role::default()) };
+        let options =
+            SecretsOptions { verification, roles, ..SecretsOptions::for_anyone(Clock::System, "dev", Role::default()) };
         let secrets = Secrets::start(options, &mut tasks).unwrap();
         let upstream = ServerClient::build(&options_of(secrets.url())).unwrap();
         Self { cloud, secrets, upstream, _folder: folder, _tasks: tasks }
@@ -240,7 +242,7 @@ async fn a_proof_is_good_from_nbf_to_exp_without_leeway() {
     let to_end = claims.exp.unwrap().duration_since(now).unwrap().as_secs();
     let since_start = now.duration_since(claims.nbf.unwrap()).unwrap().as_secs();
     let at = async |skew: i64| {
-        pair.secrets.dials().skew(skew);
+        pair.secrets.faults().skew(skew);
         pair.try_with("dev", &jwt, LoginFields::default()).await
     };
     let (to_end, since_start) = (i64::try_from(to_end).unwrap(), i64::try_from(since_start).unwrap());
@@ -316,19 +318,20 @@ async fn a_token_reads_a_secret_and_a_dead_one_does_not() {
     let secret: serde_json::Value = read().send().await.unwrap().json().await.unwrap();
     assert!(secret["data"]["data"]["greeting"].is_string());
     assert_eq!(read().header("x-vault-namespace", "other").send().await.unwrap().status(), 403);
-    pair.secrets.dials().revoke_all();
+    pair.secrets.faults().revoke_all();
     assert_eq!(read().send().await.unwrap().status(), 403);
 }
 
 #[tokio::test]
 async fn a_dead_token_is_refused_in_the_words_of_vault_or_of_openbao() {
     let mut tasks = TaskGroup::default();
-    let secrets = Secrets::start(Options::for_anyone(Clock::System, "dev", Role::default()), &mut tasks).unwrap();
+    let secrets =
+        Secrets::start(SecretsOptions::for_anyone(Clock::System, "dev", Role::default()), &mut tasks).unwrap();
     let client = reqwest::Client::builder().no_proxy().build().unwrap();
     for (openbao, wanted) in
         [(false, "2 errors occurred:\n\t* permission denied\n\t* invalid token\n\n"), (true, "permission denied")]
     {
-        secrets.dials().answer_as_openbao(openbao);
+        secrets.faults().answer_as_openbao(openbao);
         for path in ["secret/data/example", "auth/token/lookup-self"] {
             let read = client.get(format!("{}/v1/{path}", secrets.url())).header("x-vault-token", "hvs.gone");
             let answer = read.send().await.unwrap();
@@ -340,13 +343,14 @@ async fn a_dead_token_is_refused_in_the_words_of_vault_or_of_openbao() {
 }
 
 #[tokio::test]
-async fn the_dials_over_http_want_their_key() {
+async fn fault_injection_over_http_requires_the_key() {
     let mut tasks = TaskGroup::default();
-    let door = DialsDoor { address: "127.0.0.1:0".parse().unwrap(), key: SecretString::from("key") };
-    let options = Options { dials: Some(door), ..Options::for_anyone(Clock::System, "dev", Role::default()) };
+    let door = FaultListener { address: "127.0.0.1:0".parse().unwrap(), key: SecretString::from("key") };
+    let options =
+        SecretsOptions { faults: Some(door), ..SecretsOptions::for_anyone(Clock::System, "dev", Role::default()) };
     let secrets = Secrets::start(options, &mut tasks).unwrap();
     let client = reqwest::Client::builder().no_proxy().build().unwrap();
-    let url = secrets.dials_url().unwrap();
+    let url = secrets.faults_url().unwrap();
     let turn = async |dial: &str, key: &str| {
         client.post(format!("{url}/{dial}")).header("x-dials-key", key).send().await.unwrap().status().as_u16()
     };

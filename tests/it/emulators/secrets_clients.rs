@@ -6,17 +6,17 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use keyward::clock::Clock;
-use keyward::emulators::secrets::{Options, Role, Secrets, Terms};
+use keyward::emulators::secrets::{LeaseTerms, Role, Secrets, SecretsOptions};
 use keyward::tasks::TaskGroup;
 use secrecy::ExposeSecret as _;
 
 use crate::acl::third_party_clients::{clients, scripts};
 
 /// A server as the script expects it, by the machine's clock.
-pub(crate) fn options() -> Options {
-    let terms = Terms { ttl: Duration::from_mins(10), max_ttl: Duration::from_hours(1), renewable: true };
+pub(crate) fn options() -> SecretsOptions {
+    let terms = LeaseTerms { ttl: Duration::from_mins(10), max_ttl: Duration::from_hours(1), renewable: true };
     let database = BTreeMap::from([("dev".to_owned(), terms)]);
-    Options { database, ..Options::for_anyone(Clock::System, "dev", Role::default()) }
+    SecretsOptions { database, ..SecretsOptions::for_anyone(Clock::System, "dev", Role::default()) }
 }
 
 /// Runs the script against an address (`http://...`, `unix:///...`): whether all went well, and what it said. `in_between`
@@ -38,5 +38,5 @@ async fn hvac_reads_writes_lends_and_makes_tokens_on_the_emulated_server() {
     let token = secrets.token(&Role { policies: vec!["root".to_owned()], ttl: Duration::ZERO, ..Role::default() });
     let (good, told) = hvac(secrets.url(), token.expose_secret(), false, &[]).await;
     assert!(good, "{told}");
-    assert_eq!((secrets.dials().leases(), secrets.dials().lent()), (0, 2));
+    assert_eq!((secrets.faults().leases(), secrets.faults().leases_issued()), (0, 2));
 }

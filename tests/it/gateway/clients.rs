@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Output, Stdio};
 use std::time::Duration;
 
-use keyward::emulators::platform::{Edition, OLD_REGISTRY_ROUTES, Paging, Presented};
+use keyward::emulators::platform::{Edition, OLD_REGISTRY_ROUTES, Paging, PresentedToken};
 use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{Child, Command};
@@ -44,7 +44,7 @@ fn told(output: &Output) -> String {
 
 /// Whether the workspace is locked, as another token of the same user sees it.
 async fn locked(it: &Emulated, name: &str) -> bool {
-    let token = it.platform.dials().mint("observer").token;
+    let token = it.platform.faults().mint("observer").token;
     let path = format!("/api/v2/organizations/example/workspaces/{name}");
     let token = secrecy::ExposeSecret::expose_secret(&token);
     it.send(http::Method::GET, &path, Some(token), None).await.with(200)["data"]["attributes"]["locked"] == true
@@ -52,9 +52,9 @@ async fn locked(it: &Emulated, name: &str) -> bool {
 
 /// How many calls of a client came with a token, and how many were refused for theirs. The gateway's own question is no client's.
 fn seen(it: &Emulated, token: &str) -> (usize, usize) {
-    let mut calls = it.platform.dials().calls();
+    let mut calls = it.platform.faults().calls();
     calls.retain(|call| !call.agent.starts_with("keyward/"));
-    let with = calls.iter().filter(|call| call.token == Presented::Known(token.to_owned())).count();
+    let with = calls.iter().filter(|call| call.token == PresentedToken::Known(token.to_owned())).count();
     (with, calls.iter().filter(|call| call.status == 401).count())
 }
 
@@ -75,11 +75,11 @@ const CLIENTS: [(Client, usize); 4] =
 /// Runs a client through the gateway: whether all went well, how many of its calls were reported, and how many of these as
 /// replaced. They make tokens for others and call with them: the gateway takes none but its own.
 async fn through(client: Client, it: &Emulated, deprecated: &str) -> (bool, u64, u64) {
-    it.platform.dials().limit(None);
+    it.platform.faults().limit(None);
     let gateway = Beside::start(it, deprecated);
     let (good, said) = client.run(&gateway.url, &gateway.local(), "refused").await;
     assert!(good || said.contains("not found"), "{client:?}: {said}\n{}", gateway.output());
-    let strangers = it.platform.dials().calls().iter().filter(|call| call.token == Presented::Unknown).count();
+    let strangers = it.platform.faults().calls().iter().filter(|call| call.token == PresentedToken::Unknown).count();
     assert_eq!(strangers, 0, "the local token stays here");
     let (calls, replaced) = gateway.reported();
     (good, calls, replaced)
@@ -99,7 +99,7 @@ async fn clients_do_their_work_on_a_platform_without_the_old_routes_where_the_ga
     for mode in ["fallback", "always"] {
         for (client, old) in CLIENTS {
             let it = platform();
-            it.platform.dials().routes(OLD_REGISTRY_ROUTES, false);
+            it.platform.faults().routes(OLD_REGISTRY_ROUTES, false);
             let (good, calls, replaced) = through(client, &it, mode).await;
             assert_eq!((good, calls, replaced), (true, old as u64, old as u64), "{client:?} {mode}");
             if mode == "always" {
@@ -113,7 +113,7 @@ async fn clients_do_their_work_on_a_platform_without_the_old_routes_where_the_ga
 async fn clients_with_old_calls_fail_on_a_platform_without_the_old_routes_where_the_gateway_leaves_them_alone() {
     for (client, old) in CLIENTS {
         let it = platform();
-        it.platform.dials().routes(OLD_REGISTRY_ROUTES, false);
+        it.platform.faults().routes(OLD_REGISTRY_ROUTES, false);
         let (good, _, replaced) = through(client, &it, "off").await;
         assert_eq!((good, replaced), (old == 0, 0), "{client:?}");
     }
@@ -128,11 +128,11 @@ async fn each_of_the_ten_lists_comes_whole_to_who_asks_for_it_however_the_platfo
     let mut longest = 0;
     for path in lists {
         let path = format!("/api/v2{path}");
-        it.platform.dials().paging(Paging::OptIn);
+        it.platform.faults().paging(Paging::OptIn);
         let whole = it.get(&path).await.with(200)["data"].take();
         longest = longest.max(whole.as_array().unwrap().len());
         for paging in [Paging::OptIn, Paging::Always, Paging::Never] {
-            it.platform.dials().paging(paging);
+            it.platform.faults().paging(paging);
             let asked = client.get(format!("{}{path}", gateway.url)).bearer_auth(&local);
             let answer = asked.header("keyward-merge-pages", "true").send().await.unwrap();
             assert_eq!(answer.status(), 200, "{path} {paging:?}");
@@ -145,11 +145,11 @@ async fn each_of_the_ten_lists_comes_whole_to_who_asks_for_it_however_the_platfo
         }
         // A page that names itself as the next one is the last that is asked for; what is missing then is never left out
         // in silence.
-        it.platform.dials().paging(Paging::Looping);
-        let before = it.platform.dials().total();
+        it.platform.faults().paging(Paging::Looping);
+        let before = it.platform.faults().total();
         let asked = client.get(format!("{}{path}", gateway.url)).bearer_auth(&local);
         let answer = asked.header("keyward-merge-pages", "true").send().await.unwrap();
-        assert_eq!(it.platform.dials().total() - before, 1, "{path}");
+        assert_eq!(it.platform.faults().total() - before, 1, "{path}");
         let (status, length) = (answer.status().as_u16(), whole.as_array().unwrap().len());
         let list: Value = answer.json().await.unwrap();
         if length > 100 {
@@ -168,7 +168,7 @@ async fn terraform_does_all_of_its_work_through_the_gateway_and_finds_archives_t
     let Some(terraform) = Terraform::find(name) else { return };
     for relative in [false, true] {
         let it = platform();
-        it.platform.dials().relative_downloads(relative);
+        it.platform.faults().relative_downloads(relative);
         let gateway = Beside::start(&it, "warn");
         whole_life(&terraform, &it, &gateway.url, &gateway.local()).await;
     }
@@ -177,7 +177,7 @@ async fn terraform_does_all_of_its_work_through_the_gateway_and_finds_archives_t
 /// The last release whose state download URLs lead to the archive at once.
 fn before_guarded_downloads() -> Emulated {
     let it = platform();
-    it.platform.dials().edition(Edition::SelfManaged { release: "v202310-1".to_owned() });
+    it.platform.faults().edition(Edition::SelfManaged { release: "v202310-1".to_owned() });
     it
 }
 
@@ -188,7 +188,7 @@ async fn terraform_reads_its_state_through_the_gateway_on_enterprise_before_v202
     let it = before_guarded_downloads();
     let gateway = Beside::start(&it, "warn");
     whole_life(&terraform, &it, &gateway.url, &gateway.local()).await;
-    assert!(it.platform.dials().calls().iter().all(|call| !call.path.starts_with("/api/state-versions/")));
+    assert!(it.platform.faults().calls().iter().all(|call| !call.path.starts_with("/api/state-versions/")));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -206,7 +206,7 @@ async fn clients_download_states_through_the_gateway_with_the_local_token_from_b
     for client in [Client::Pytfe, Client::GoTfe, Client::GoTfeCurrent] {
         for (it, guarded) in [(platform(), true), (before_guarded_downloads(), false)] {
             assert!(through(client, &it, "warn").await.0, "{client:?}");
-            let calls = it.platform.dials().calls();
+            let calls = it.platform.faults().calls();
             let redirected = calls.iter().any(|call| call.path.ends_with("/hosted_state") && call.status == 302);
             assert_eq!(redirected, guarded, "{client:?}");
         }
@@ -229,7 +229,7 @@ async fn an_apply_outlives_the_token_that_it_began_with_and_the_platform_token_i
     assert!(
         with >= 3 && seen(&it, &it.first.id).0 > 5 && refused <= 1,
         "{with} {refused}: {:?}",
-        it.platform.dials().calls()
+        it.platform.faults().calls()
     );
     assert_eq!(run.goes_well(&["output", "-raw", "made"]).await, "made");
     for what in [it.token(), "atlasv1"] {
@@ -247,14 +247,14 @@ async fn an_apply_outlives_a_gap_between_its_token_and_the_next_one() {
     let gateway = Beside::start(&it, "warn");
     let run = terraform.folder(&gateway.url, &gateway.local(), LONG);
     let child = begin(&run).await;
-    assert!(it.platform.dials().revoke(&it.first.id));
+    assert!(it.platform.faults().revoke(&it.first.id));
     std::fs::write(run.folder.path().join("go"), "").unwrap();
     // The token is put there only once the run has met the gap.
     eventually(Duration::from_mins(1), || {
-        let refused = it.platform.dials().calls().iter().any(|call| call.status == 401);
+        let refused = it.platform.faults().calls().iter().any(|call| call.status == 401);
         refused.then_some(()).ok_or_else(|| "no call was refused".to_owned())
     });
-    let next = it.platform.dials().mint("next");
+    let next = it.platform.faults().mint("next");
     gateway.put(secrecy::ExposeSecret::expose_secret(&next.token));
     let output = child.wait_with_output().await.unwrap();
     assert!(output.status.success(), "{}\n{}", told(&output), gateway.output());
@@ -285,8 +285,8 @@ async fn without_the_gateway_the_same_apply_strands_its_state_and_its_lock() {
     };
     let run = terraform.folder(it.platform.url(), it.token(), LONG);
     let child = begin(&run).await;
-    it.platform.dials().mint("next");
-    assert!(it.platform.dials().revoke(&it.first.id));
+    it.platform.faults().mint("next");
+    assert!(it.platform.faults().revoke(&it.first.id));
     let output = end(&run, child).await;
     assert!(!output.status.success() && told(&output).contains("unauthorized"), "{}", told(&output));
     assert!(exists(&run, "errored.tfstate") && locked(&it, "web").await);
@@ -321,7 +321,7 @@ async fn pytfe_outlives_the_token_that_it_began_with_and_a_gateway_that_is_start
         let output = go_on(child).await;
         assert!(output.status.success(), "{}\n{}", told(&output), gateway.output());
         assert!(!locked(&it, "rotation").await && seen(&it, &next).0 == 2);
-        it.platform.dials().forget_calls();
+        it.platform.faults().forget_calls();
     }
 }
 
@@ -329,8 +329,8 @@ async fn pytfe_outlives_the_token_that_it_began_with_and_a_gateway_that_is_start
 async fn without_the_gateway_the_same_change_with_pytfe_strands_its_lock() {
     let it = platform();
     let child = change(it.platform.url(), it.token()).await;
-    it.platform.dials().mint("next");
-    assert!(it.platform.dials().revoke(&it.first.id));
+    it.platform.faults().mint("next");
+    assert!(it.platform.faults().revoke(&it.first.id));
     let output = go_on(child).await;
     assert!(!output.status.success() && told(&output).contains("AuthError"), "{}", told(&output));
     assert!(locked(&it, "rotation").await);

@@ -242,7 +242,7 @@ async fn the_platform_token_is_in_no_file_argument_variable_or_log() {
     assert!(shown.len() > 2, "the state folder was looked at");
     let (status, output) = beside(move || gateway.stop()).await;
     assert_eq!(status.code(), Some(0), "{output}");
-    assert!(output.contains("gateway.forwarded") && output.contains("gateway.token.taken"), "everything was logged");
+    assert!(output.contains("gateway.forwarded") && output.contains("gateway.token.loaded"), "everything was logged");
     assert!(!output.contains(&local), "the local token is in the log");
     shown.push(("the log".to_owned(), output.into_bytes()));
     for (name, bytes) in shown {

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::Duration;
 
-use keyward::emulators::platform::Presented;
+use keyward::emulators::platform::PresentedToken;
 
 use crate::emulators::platform::clients::platform;
 use crate::harness::binary::{Binary, eventually, run};
@@ -154,9 +154,9 @@ async fn terraform_goes_to_the_gateway_by_exec_and_as_a_child_whatever_the_users
         assert_eq!((code, error.as_str()), (0, ""), "{output}");
     }
     let known = world.it.first.id.clone();
-    let calls = world.it.platform.dials().calls();
-    assert!(calls.len() > 10 && calls.iter().all(|call| call.token != Presented::Unknown), "{calls:?}");
-    assert!(calls.iter().any(|call| call.token == Presented::Known(known.clone())));
+    let calls = world.it.platform.faults().calls();
+    assert!(calls.len() > 10 && calls.iter().all(|call| call.token != PresentedToken::Unknown), "{calls:?}");
+    assert!(calls.iter().any(|call| call.token == PresentedToken::Known(known.clone())));
     assert!(world.untouched());
 }
 

@@ -107,8 +107,7 @@ async fn in_the_other_modes_they_are_sent_as_they_are_and_told_of_in_one() {
         }
         assert_eq!(front.platform.seen().len(), 6, "nothing is looked up for a call that is sent as it is");
         let text = front.metrics.text();
-        let counted =
-            "keyward_gateway_noticed_total{change=\"2021-06-08/d1\",client=\"pytfe/1.5.0\",what=\"deprecated\"} 1";
+        let counted = "keyward_gateway_deprecated_calls_total{change=\"2021-06-08/d1\",client=\"pytfe/1.5.0\",what=\"deprecated\"} 1";
         assert_eq!(text.contains(counted), told, "{text}");
     }
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use http::Method;
 use keyward::clock::{Clock, TestClock};
-use keyward::emulators::platform::{Call, Presented};
+use keyward::emulators::platform::{PresentedToken, RecordedCall};
 use keyward::gateway::platform_token::PlatformTokenSource;
 use keyward::gateway::token_minting::{MintOptions, Minter, MinterDependencies, TokenOwner};
 use keyward::health::{Component, Health};
@@ -39,13 +39,13 @@ struct Running {
 
 impl Place {
     async fn start() -> Self {
-        Self::with(keyward::emulators::platform::Options::default()).await
+        Self::with(keyward::emulators::platform::PlatformOptions::default()).await
     }
 
-    async fn with(options: keyward::emulators::platform::Options) -> Self {
+    async fn with(options: keyward::emulators::platform::PlatformOptions) -> Self {
         let it = Emulated::with(options);
         // Polls of these tests count as the parent token's user's.
-        it.platform.dials().limit(None);
+        it.platform.faults().limit(None);
         let team = it.make(&format!("{ORG}/teams"), json!({"name": "ops"})).await;
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("parent"), it.token()).unwrap();
@@ -107,8 +107,8 @@ impl Place {
         panic!("{:?}", self.listed(path).await);
     }
 
-    fn calls(&self, method: &Method, path: &str) -> Vec<Call> {
-        let calls = self.it.platform.dials().calls();
+    fn calls(&self, method: &Method, path: &str) -> Vec<RecordedCall> {
+        let calls = self.it.platform.faults().calls();
         calls.into_iter().filter(|call| call.method == *method && call.path == path).collect()
     }
 }
@@ -169,7 +169,7 @@ async fn two_gateways_of_one_team_rotate_side_by_side_and_no_call_meets_a_401() 
         });
         gateways.push((running, front));
     }
-    place.it.platform.dials().forget_calls();
+    place.it.platform.faults().forget_calls();
     let mut calls = 0;
     let end = tokio::time::Instant::now() + Duration::from_secs(13);
     while tokio::time::Instant::now() < end {
@@ -185,7 +185,7 @@ async fn two_gateways_of_one_team_rotate_side_by_side_and_no_call_meets_a_401() 
     let tokens: std::collections::BTreeSet<_> = seen
         .iter()
         .map(|call| match &call.token {
-            Presented::Known(id) => id.clone(),
+            PresentedToken::Known(id) => id.clone(),
             other => panic!("{other:?}"),
         })
         .collect();
@@ -209,7 +209,7 @@ async fn a_token_lives_as_long_as_it_should_however_wrong_this_machines_clock_is
     let (now, days) = (SystemTime::now(), Duration::from_hours(72));
     for wall in [now + days, now - days] {
         let clock = Clock::Test(TestClock::starting_at(wall));
-        let place = Place::with(keyward::emulators::platform::Options { clock, ..Default::default() }).await;
+        let place = Place::with(keyward::emulators::platform::PlatformOptions { clock, ..Default::default() }).await;
         let running = place.run("one", place.options(place.team(), 600));
         running.ready().await;
         let made = place.of_team().await;
@@ -252,10 +252,10 @@ async fn what_a_crash_has_left_is_ended_by_the_next_start_and_nothing_else_is() 
 #[tokio::test]
 async fn a_token_whose_making_was_answered_by_nobody_is_ended_once_another_is_made() {
     let place = Place::start().await;
-    place.it.platform.dials().lose_next_answers(1);
+    place.it.platform.faults().lose_next_answers(1);
     let running = place.run("one", place.options(place.team(), 600));
     running.ready().await;
-    let made = place.it.platform.dials().calls();
+    let made = place.it.platform.faults().calls();
     let made = made.iter().filter(|call| call.method == Method::POST && call.route.contains("/teams/{"));
     let statuses: Vec<u16> = made.map(|call| call.status).collect();
     assert_eq!(statuses, [504, 201], "the first was made too");
@@ -384,7 +384,7 @@ async fn a_token_is_served_to_its_end_while_the_platform_makes_no_other() {
     running.ready().await;
     let first = running.bearer();
     let route = "POST /api/v2/teams/{entry}/authentication-tokens";
-    place.it.platform.dials().routes([route], false);
+    place.it.platform.faults().routes([route], false);
     let told = running.health_is(|component| !component.ready).await;
     assert!(told.reason.unwrap().contains("404"), "the reason is why there is no other");
     let token = first.trim_start_matches("Bearer ");

@@ -96,7 +96,7 @@ fn check_online_gives_back_a_platform_token_that_it_had_lent_for_the_check() {
         assert_eq!((code, error.as_str()), (0, ""), "{told}");
         assert!(told.contains("gateway: platform token ok: the token of "), "{told}");
         assert!(told.contains("(terraform/creds/deploy)") && !told.contains("atlasv1"), "{told}");
-        let dials = world.secrets.dials();
-        assert_eq!((dials.leases(), dials.tokens(), dials.lent()), (0, 0, 1), "{told}");
+        let faults = world.secrets.faults();
+        assert_eq!((faults.leases(), faults.tokens(), faults.leases_issued()), (0, 0, 1), "{told}");
     });
 }

@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use keyward::emulators::platform::Presented;
+use keyward::emulators::platform::PresentedToken;
 
 use crate::harness::agent::Agent;
 use crate::harness::binary::{eventually, run};
@@ -46,7 +46,7 @@ fn a_lent_platform_token_is_replaced_before_it_ends_and_no_call_fails() {
             let shown = code == 0 && told.lines().any(|line| line == known);
             shown.then_some(()).ok_or_else(|| format!("{told}{error}"))
         });
-        world.platform.dials().forget_calls();
+        world.platform.faults().forget_calls();
         let start = Instant::now();
         let mut calls = 0;
         while start.elapsed() < Duration::from_secs(10) {
@@ -57,12 +57,12 @@ fn a_lent_platform_token_is_replaced_before_it_ends_and_no_call_fails() {
         }
         let seen = tokens(&world, "/api/v2/account/details");
         assert!(calls > 50 && (2..=6).contains(&seen.len()), "{calls} calls with {} tokens", seen.len());
-        assert!(world.secrets.dials().leases() <= 2, "what was replaced was given back");
+        assert!(world.secrets.faults().leases() <= 2, "what was replaced was given back");
 
         // Ended at the platform before its time: one call finds out, and none fails.
         let current = seen.last().unwrap();
         for token in &seen {
-            world.platform.dials().revoke(token);
+            world.platform.faults().revoke(token);
         }
         let (status, told) = call();
         assert_eq!(status, 200, "{told} {}", agent.binary.output());
@@ -83,8 +83,8 @@ fn a_lent_platform_token_is_replaced_before_it_ends_and_no_call_fails() {
 /// The tokens that a path was called with, the last one last.
 fn tokens(world: &World, path: &str) -> Vec<String> {
     let (mut known, mut order) = (BTreeSet::new(), Vec::new());
-    for call in world.platform.dials().calls() {
-        if let (true, Presented::Known(token)) = (call.route == path, &call.token)
+    for call in world.platform.faults().calls() {
+        if let (true, PresentedToken::Known(token)) = (call.route == path, &call.token)
             && known.insert(token.clone())
         {
             order.push(token.clone());

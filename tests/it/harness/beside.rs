@@ -85,9 +85,9 @@ impl Beside {
 
     /// A new platform token in the file; then the one before ends. Gives the new one's id.
     pub(crate) fn rotate(&self, it: &Emulated) -> String {
-        let next = it.platform.dials().mint("next");
+        let next = it.platform.faults().mint("next");
         self.put(next.token.expose_secret());
-        assert!(it.platform.dials().revoke(&it.first.id));
+        assert!(it.platform.faults().revoke(&it.first.id));
         next.id
     }
 

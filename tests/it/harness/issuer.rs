@@ -92,7 +92,7 @@ pub(crate) fn pem(der: &[u8]) -> String {
 pub(crate) struct Issuer {
     pub(crate) url: String,
     pub(crate) key: Key,
-    pub(crate) dials: Arc<Dials>,
+    pub(crate) faults: Arc<Dials>,
     _serving: JoinSet<()>,
 }
 
@@ -113,8 +113,8 @@ impl Issuer {
         let listener = Listener::bind(&Endpoint::Tcp("127.0.0.1:0".parse().unwrap())).unwrap();
         let url = format!("http://{}/tenant/", listener.tcp_address().unwrap());
         let key = Key::shared("key-1");
-        let dials = Arc::new(Dials { keys: Mutex::new(vec![key.jwk()]), ..Dials::default() });
-        let (of_discovery, of_keys, own) = (Arc::clone(&dials), Arc::clone(&dials), url.clone());
+        let faults = Arc::new(Dials { keys: Mutex::new(vec![key.jwk()]), ..Dials::default() });
+        let (of_discovery, of_keys, own) = (Arc::clone(&faults), Arc::clone(&faults), url.clone());
         let discovery = move || {
             let claimed = of_discovery.claimed.lock().unwrap().clone();
             let issuer = if claimed.is_empty() { own.clone() } else { claimed };
@@ -132,11 +132,11 @@ impl Issuer {
             .route("/tenant/keys", get(keys));
         let mut serving = JoinSet::new();
         serving.spawn(listener.serve(router(routes), ListenerLimits::default(), CancellationToken::new()));
-        Self { url, key, dials, _serving: serving }
+        Self { url, key, faults, _serving: serving }
     }
 
     pub(crate) fn fetches(&self) -> usize {
-        self.dials.fetches.load(Ordering::Relaxed)
+        self.faults.fetches.load(Ordering::Relaxed)
     }
 
     /// Claims of a machine's own identity, good for an hour from `now` on.

@@ -1,7 +1,7 @@
 //! The emulated provisioning platform, and requests to it by plain HTTP.
 
 use http::{HeaderMap, Method, StatusCode};
-use keyward::emulators::platform::{Minted, Options, Platform};
+use keyward::emulators::platform::{MintedToken, Platform, PlatformOptions};
 use keyward::tasks::TaskGroup;
 use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 /// An emulated platform with a first token.
 pub(crate) struct Emulated {
     pub(crate) platform: Platform,
-    pub(crate) first: Minted,
+    pub(crate) first: MintedToken,
     client: reqwest::Client,
     _tasks: TaskGroup,
 }
@@ -50,13 +50,13 @@ pub(crate) fn text(value: &Value) -> String {
 
 impl Emulated {
     pub(crate) fn start() -> Self {
-        Self::with(Options::default())
+        Self::with(PlatformOptions::default())
     }
 
-    pub(crate) fn with(options: Options) -> Self {
+    pub(crate) fn with(options: PlatformOptions) -> Self {
         let mut tasks = TaskGroup::default();
         let platform = Platform::start(options, &mut tasks).unwrap();
-        let first = platform.dials().mint("first");
+        let first = platform.faults().mint("first");
         let client = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).no_proxy().build().unwrap();
         Self { platform, first, client, _tasks: tasks }
     }

@@ -8,7 +8,7 @@ use keyward::agent::login::Login;
 use keyward::agent::server_client;
 use keyward::agent::server_client::ServerClient;
 use keyward::clock::{Clock, TestClock};
-use keyward::emulators::secrets::{Options, Role, Secrets};
+use keyward::emulators::secrets::{Role, Secrets, SecretsOptions};
 use keyward::http::client;
 use keyward::tasks::TaskGroup;
 use secrecy::SecretString;
@@ -26,7 +26,7 @@ impl Bench {
         let clock =
             Clock::Test(TestClock::starting_at(std::time::SystemTime::UNIX_EPOCH + Duration::from_hours(500_000)));
         let mut tasks = TaskGroup::default();
-        let secrets = Secrets::start(Options::for_anyone(clock.clone(), "dev", role), &mut tasks).unwrap();
+        let secrets = Secrets::start(SecretsOptions::for_anyone(clock.clone(), "dev", role), &mut tasks).unwrap();
         let upstream = ServerClient::build(&options(secrets.url())).unwrap();
         Self { secrets, upstream, clock, _tasks: tasks }
     }

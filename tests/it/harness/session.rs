@@ -19,7 +19,7 @@ use keyward::agent::token_lifecycle::{SessionShutdown, TokenLifecycleOptions, To
 use keyward::clock::{Clock, ClockReading, TestClock};
 use keyward::credential_watch::{Availability, RefreshRequest, RefreshSignal, credential_channel};
 use keyward::emulators::secrets;
-use keyward::emulators::secrets::{Dials, Operation, Role, Secrets, Terms};
+use keyward::emulators::secrets::{LeaseTerms, Operation, Role, Secrets, SecretsFaultInjector};
 use keyward::health::Health;
 use keyward::http::client;
 use keyward::jwt::{UnverifiedClaims, signing_input};
@@ -135,17 +135,17 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn new(role: Role) -> Self {
-        Self::with_terraform(role, secrets::terraform::Options::default())
+        Self::with_terraform(role, secrets::terraform::TerraformEngineOptions::default())
     }
 
-    pub(crate) fn with_terraform(role: Role, terraform: secrets::terraform::Options) -> Self {
+    pub(crate) fn with_terraform(role: Role, terraform: secrets::terraform::TerraformEngineOptions) -> Self {
         let driven = TestClock::starting_at(SystemTime::UNIX_EPOCH + Duration::from_hours(500_000));
         let clock = Clock::Test(driven.clone());
         let mut tasks = TaskGroup::default();
-        let mut options = secrets::Options::for_anyone(clock.clone(), "dev", role.clone());
+        let mut options = secrets::SecretsOptions::for_anyone(clock.clone(), "dev", role.clone());
         options.roles.insert("ops".to_owned(), role);
         options.terraform = terraform;
-        let terms = Terms { ttl: Duration::from_mins(10), max_ttl: Duration::from_hours(2), renewable: true };
+        let terms = LeaseTerms { ttl: Duration::from_mins(10), max_ttl: Duration::from_hours(2), renewable: true };
         options.database.insert("dev".to_owned(), terms);
         let secrets = Secrets::start(options, &mut tasks).unwrap();
         let upstream = ServerClient::build(&server_client::ServerClientOptions {
@@ -195,8 +195,8 @@ impl World {
         self.options.state.as_mut().unwrap().seal_key = Some(SecretString::from(key));
     }
 
-    pub(crate) const fn dials(&self) -> &Dials {
-        self.secrets.dials()
+    pub(crate) const fn faults(&self) -> &SecretsFaultInjector {
+        self.secrets.faults()
     }
 
     pub(crate) const fn upstream(&self) -> &ServerClient {
@@ -205,7 +205,7 @@ impl World {
 
     /// Returns the number of calls of an operation that reached the server.
     pub(crate) fn count(&self, operation: Operation) -> u64 {
-        self.dials().counts().of(operation)
+        self.faults().counts().get(operation)
     }
 
     /// Returns the number of calls of server and identity source, including those that failed to connect.

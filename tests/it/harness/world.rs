@@ -6,10 +6,10 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use keyward::emulators::cloud::{self, Cloud, Names};
+use keyward::emulators::cloud::{self, Cloud, CloudIdentities};
 use keyward::emulators::platform::{self, Platform};
 use keyward::emulators::secrets::terraform::{self, Credential};
-use keyward::emulators::secrets::{self, Bounds, Role, Secrets, Terms, Verification};
+use keyward::emulators::secrets::{self, Bounds, LeaseTerms, Role, Secrets, Verification};
 use keyward::tasks::TaskGroup;
 use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
@@ -56,16 +56,16 @@ pub(crate) struct World {
 }
 
 /// Lends tokens of a team of the platform for seconds, as the role `deploy`.
-async fn lending(platform: &Platform) -> terraform::Options {
-    let parent = platform.dials().mint("of the secrets server").token;
+async fn lending(platform: &Platform) -> terraform::TerraformEngineOptions {
+    let parent = platform.faults().mint("of the secrets server").token;
     let url = format!("{}/api/v2/organizations/example/teams", platform.url());
     let team = json!({"data": {"type": "teams", "attributes": {"name": "deploy"}}});
     let request = reqwest::Client::new().post(url).bearer_auth(parent.expose_secret());
     let answer =
         request.header("content-type", "application/vnd.api+json").body(team.to_string()).send().await.unwrap();
     let team: Value = serde_json::from_slice(&answer.bytes().await.unwrap()).unwrap();
-    let terms = Terms { ttl: Duration::from_secs(3), max_ttl: Duration::from_secs(6), renewable: true };
-    terraform::Options {
+    let terms = LeaseTerms { ttl: Duration::from_secs(3), max_ttl: Duration::from_secs(6), renewable: true };
+    terraform::TerraformEngineOptions {
         roles: BTreeMap::from([("deploy".to_owned(), Credential::Team(terms))]),
         platform: Some(terraform::Platform {
             address: platform.url().parse().unwrap(),
@@ -82,26 +82,26 @@ impl World {
 
     /// The same, with another cloud, and a server with other roles.
     pub(crate) fn with(
-        change_cloud: impl FnOnce(&mut cloud::Options),
-        change_secrets: impl FnOnce(&Cloud, &mut secrets::Options),
+        change_cloud: impl FnOnce(&mut cloud::CloudOptions),
+        change_secrets: impl FnOnce(&Cloud, &mut secrets::SecretsOptions),
     ) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let folder = tempfile::tempdir().unwrap();
         let mut tasks = TaskGroup::new(CancellationToken::new());
         let (cloud, secrets, platform) = runtime.block_on(async {
-            let platform = Platform::start(platform::Options::default(), &mut tasks).unwrap();
-            let mut options = cloud::Options::in_folder(folder.path().join("cloud"));
+            let platform = Platform::start(platform::PlatformOptions::default(), &mut tasks).unwrap();
+            let mut options = cloud::CloudOptions::in_folder(folder.path().join("cloud"));
             options.metadata = "169.254.169.254:80".parse().unwrap();
             change_cloud(&mut options);
             let cloud = Cloud::start(options, &mut tasks).unwrap();
             // Bound to the machine too, so that the login's fields must be right.
             let bounds = Bounds {
-                service_principal_ids: vec![cloud.names().system.object_id.clone()],
-                subscription_ids: vec![cloud.names().subscription.clone()],
-                resource_groups: vec![Names::RESOURCE_GROUP.to_owned()],
+                service_principal_ids: vec![cloud.identities().system.object_id.clone()],
+                subscription_ids: vec![cloud.identities().subscription.clone()],
+                resource_groups: vec![CloudIdentities::RESOURCE_GROUP.to_owned()],
                 ..Bounds::default()
             };
-            let mut options = secrets::Options::for_anyone(
+            let mut options = secrets::SecretsOptions::for_anyone(
                 keyward::clock::Clock::System,
                 "web",
                 Role { policies: vec!["web".to_owned()], bounds, ..Role::default() },
@@ -136,8 +136,8 @@ impl World {
 
     /// Takes the secrets server away, or brings it back.
     pub(crate) fn away(&self, away: bool) {
-        let dials = self.secrets.dials();
-        self.block_on(async { if away { dials.go_away().await } else { dials.come_back().await } });
+        let faults = self.secrets.faults();
+        self.block_on(async { if away { faults.go_away().await } else { faults.come_back().await } });
     }
 
     /// A configuration as an operator would write it; gives its path.

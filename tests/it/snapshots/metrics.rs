@@ -77,7 +77,7 @@ fn metrics_of_every_part() {
     in_a_network_of_its_own(|| {
         let world = World::start();
         world.put("app", &json!({ "password": "one" }));
-        let platform_token = world.platform.dials().mint("gateway").token;
+        let platform_token = world.platform.faults().mint("gateway").token;
         let agent = Agent::start(&world, &[], |text| {
             let folder = text.split_once("unix://").unwrap().1.split_once("/api.sock").unwrap().0.to_owned();
             std::fs::create_dir(format!("{folder}/folder")).unwrap();

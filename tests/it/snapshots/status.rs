@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use keyward::emulators::secrets::{Bounds, Canned, Operation, Role};
+use keyward::emulators::secrets::{Bounds, CannedResponse, Operation, Role};
 use secrecy::ExposeSecret as _;
 use serde_json::Value;
 
@@ -83,7 +83,7 @@ fn status_in_each_state() {
         let world = World::with(
             |_| (),
             |cloud, options| {
-                let service_principal_ids = vec![cloud.names().system.object_id.clone()];
+                let service_principal_ids = vec![cloud.identities().system.object_id.clone()];
                 let bounds = Bounds { service_principal_ids, ..Bounds::default() };
                 let policies = vec!["once".to_owned(), "more".to_owned()];
                 let once = Role { policies, renewable: false, bounds, ..Role::default() };
@@ -121,7 +121,10 @@ fn status_in_each_state() {
         });
         show("a sink failed", &agent, &["sink/other"], "is a folder");
         drop(agent);
-        world.secrets.dials().answer_always(Operation::CreateToken, Some(Canned::error(403, "permission denied")));
+        world
+            .secrets
+            .faults()
+            .answer_always(Operation::CreateToken, Some(CannedResponse::error(403, "permission denied")));
         let agent = start(&|text| text + DERIVED);
         show("a token for a listener was refused", &agent, &["derived_token/derived/web"], "could not be created");
         drop(agent);
@@ -132,13 +135,13 @@ fn status_in_each_state() {
         show("the ACL server", &agent, &[], "");
         drop(agent);
 
-        let token = world.platform.dials().mint("gateway");
+        let token = world.platform.faults().mint("gateway");
         let agent = start(&|text| {
             std::fs::write(folder(&text).join("platform.token"), token.token.expose_secret()).unwrap();
             sessionless(&text) + &GATEWAY.replace("PLATFORM", world.platform.url())
         });
         show("the gateway", &agent, &[], "2.6");
-        assert!(world.platform.dials().revoke(&token.id));
+        assert!(world.platform.faults().revoke(&token.id));
         let local = std::fs::read_to_string(agent.path("local.token")).unwrap();
         let call = reqwest::Client::new().get("http://127.0.0.1:8800/api/v2/account/details").bearer_auth(local.trim());
         let call = call.timeout(Duration::from_millis(500));
@@ -147,17 +150,17 @@ fn status_in_each_state() {
         show("the gateway, its token refused", &agent, &["gateway/platform"], "refuses");
         drop(agent);
 
-        world.secrets.dials().answer_always(Operation::Login, Some(Canned::error(403, REFUSED)));
+        world.secrets.faults().answer_always(Operation::Login, Some(CannedResponse::error(403, REFUSED)));
         let agent = start(&|text| text);
         show("the login is refused", &agent, &["session/web", "sink/token"], REFUSED);
         drop(agent);
-        world.secrets.dials().answer_always(Operation::Login, None);
-        world.secrets.dials().hang(true);
+        world.secrets.faults().answer_always(Operation::Login, None);
+        world.secrets.faults().hang(true);
         let agent = start(&|text| text);
         agent.logs("identity.source.chosen");
         show("logging in", &agent, &["session/web", "sink/token"], "");
         drop(agent);
-        world.secrets.dials().hang(false);
+        world.secrets.faults().hang(false);
         world.away(true);
         let agent = start(&|text| text);
         show("the server is down", &agent, &["session/web", "sink/token"], "Connection refused");

@@ -1,7 +1,7 @@
 //! Auth methods of type `cloud` with tokens of the emulated Azure over TLS.
 #![cfg(feature = "dev")]
 
-use keyward::emulators::cloud::{Cloud, Machine, Options};
+use keyward::emulators::cloud::{Cloud, CloudOptions, Machine};
 use keyward::tasks::TaskGroup;
 use serde_json::{Value, json};
 
@@ -20,7 +20,7 @@ async fn jwt(cloud: &Cloud) -> String {
 #[tokio::test]
 async fn a_machine_is_identified_by_signed_claims() {
     let folder = tempfile::tempdir().unwrap();
-    let mut options = Options::in_folder(folder.path().join("cloud"));
+    let mut options = CloudOptions::in_folder(folder.path().join("cloud"));
     options.machine = Machine::VirtualMachine;
     let mut tasks = TaskGroup::default();
     let cloud = Cloud::start(options, &mut tasks).unwrap();
@@ -34,7 +34,7 @@ async fn a_machine_is_identified_by_signed_claims() {
         json!({"Name": "machines", "Type": "cloud", "MaxTokenTTL": "10m", "Config": config})
     };
     acl.make("/v1/acl/auth-method", method(ARM)).await;
-    let names = cloud.names();
+    let names = cloud.identities();
     let rule = json!({
         "AuthMethod": "machines", "BindType": "node", "BindName": "${value.vm_name}",
         "Selector": format!("value.subscription_id == \"{}\" and value.vmss_name is empty", names.subscription),

@@ -31,7 +31,7 @@ impl Joined {
     async fn start(machine: Machine) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let clock = TestClock::starting_at(std::time::SystemTime::now());
-        let mut of_cloud = keyward::emulators::cloud::Options::in_folder(folder.path().join("cloud"));
+        let mut of_cloud = keyward::emulators::cloud::CloudOptions::in_folder(folder.path().join("cloud"));
         of_cloud.machine = machine;
         let mut tasks = TaskGroup::default();
         let cloud = Cloud::start(of_cloud, &mut tasks).unwrap();
@@ -44,7 +44,7 @@ impl Joined {
         let discovery = format!("{}.well-known/openid-configuration", cloud.issuer());
         method.keys.source = KeyDocument::Discovery(discovery.parse().unwrap());
         method.keys.authorities = CaSource::File(cloud.ca_file());
-        let names = cloud.names();
+        let names = cloud.identities();
         for (name, role) in &mut method.roles {
             role.bounds = keyward::acl::model::azure_identity::BoundClaims::default();
             match name.as_str() {
@@ -85,7 +85,7 @@ impl Joined {
 
     /// Stops or starts the emulated Azure's responses, and waits for the effect.
     async fn close_the_cloud(&self, close: bool) {
-        self.cloud.dials().refuse(close);
+        self.cloud.faults().refuse(close);
         let door = ("127.0.0.1", self.cloud.authority_url().port().unwrap());
         while tokio::net::TcpStream::connect(door).await.is_err() != close {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -96,7 +96,7 @@ impl Joined {
         let body = LoginRequest {
             role,
             jwt,
-            subscription_id: Some(&self.cloud.names().subscription),
+            subscription_id: Some(&self.cloud.identities().subscription),
             resource_group_name: None,
             vm_name: None,
             vmss_name: None,
@@ -121,7 +121,7 @@ async fn the_agents_client_logs_in_looks_up_and_revokes_with_emulated_azure_toke
     joined.agent.revoke_self(&token, None).await.unwrap();
     assert!(joined.agent.lookup_self(&token, None).await.unwrap_err().is_token_dead());
 
-    let user = joined.jwt(&format!("&client_id={}", joined.cloud.names().user.client_id)).await;
+    let user = joined.jwt(&format!("&client_id={}", joined.cloud.identities().user.client_id)).await;
     joined.login("group", &user).await.unwrap();
     let refused = joined.login("principal", &user).await.unwrap_err();
     assert_eq!(classify(&refused).0, LoginFailureKind::Refused, "{refused}");

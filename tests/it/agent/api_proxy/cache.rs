@@ -63,13 +63,13 @@ async fn clients_share_one_renewed_lease_with_its_remaining_lifetime() {
         assert_eq!(again, id);
         assert!(left > 120, "{left} s are left");
     }
-    assert_eq!(world.dials().lent(), 1);
+    assert_eq!(world.faults().leases_issued(), 1);
     // Near the end that no renewal passes another is got, and callers never see one that has ended.
     for _ in 0..120 {
         tokio::time::sleep(Duration::from_mins(1)).await;
         assert!(lease(&proxied.get("database/creds/dev?a=1&b=2").await).1 > 0);
     }
-    assert_eq!(world.dials().lent(), 2);
+    assert_eq!(world.faults().leases_issued(), 2);
 }
 
 #[tokio::test(start_paused = true)]
@@ -80,7 +80,7 @@ async fn a_hundred_callers_at_once_get_one_lease() {
     let proxied = Proxied::of_with(&world, &session, keeping(HOUR, HOUR));
     let answers = join_all((0..100).map(|_| proxied.get("database/creds/dev"))).await;
     let ids: std::collections::BTreeSet<String> = answers.iter().map(|answer| lease(answer).0).collect();
-    assert_eq!((ids.len(), world.dials().lent()), (1, 1));
+    assert_eq!((ids.len(), world.faults().leases_issued()), (1, 1));
 }
 
 /// vault#19684: a cached renewal response hides the end of the lease.
@@ -111,7 +111,7 @@ async fn leases_of_a_token_that_was_replaced_are_dropped_and_never_renewed_again
     session.serving().await;
     let proxied = Proxied::of_with(&world, &session, keeping(HOUR, HOUR));
     let (id, _) = lease(&proxied.get("database/creds/dev").await);
-    world.dials().revoke_all();
+    world.faults().revoke_all();
     assert_eq!(proxied.get("sys/mounts").await.status, 200, "the token is found dead and replaced");
     session.serving().await;
     let (next, _) = lease(&proxied.get("database/creds/dev").await);
@@ -131,8 +131,8 @@ async fn a_server_that_is_away_is_not_flooded_with_renewals() {
     for number in 0..40 {
         lease(&proxied.get(&format!("database/creds/dev?n={number}")).await);
     }
-    let failing = keyward::emulators::secrets::Canned::error(503, "Vault is sealed");
-    world.dials().answer_always(Operation::RenewLease, Some(failing));
+    let failing = keyward::emulators::secrets::CannedResponse::error(503, "Vault is sealed");
+    world.faults().answer_always(Operation::RenewLease, Some(failing));
     let before = world.count(Operation::RenewLease);
     tokio::time::sleep(HOUR).await;
     let renewals = world.count(Operation::RenewLease) - before;
@@ -319,7 +319,7 @@ async fn values_outlast_the_token_they_were_read_with_while_the_server_is_away()
     session.serving().await;
     let proxied = Proxied::of_with(&world, &session, keeping(Duration::ZERO, HOUR));
     let good = proxied.get("secret/data/example").await;
-    world.dials().go_away().await;
+    world.faults().go_away().await;
     for minute in 1..60 {
         tokio::time::sleep(Duration::from_mins(1)).await;
         let stale = proxied.get("secret/data/example").await;
@@ -328,7 +328,7 @@ async fn values_outlast_the_token_they_were_read_with_while_the_server_is_away()
     assert!(session.token().is_none(), "it has ended long since");
     tokio::time::sleep(Duration::from_mins(2)).await;
     assert_eq!(proxied.get("secret/data/example").await.status, 503, "an hour is over");
-    world.dials().come_back().await;
+    world.faults().come_back().await;
     session.serving().await;
     assert_eq!(proxied.get("secret/data/example").await.cache(), "MISS");
 }

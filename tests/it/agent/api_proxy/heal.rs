@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use keyward::emulators::secrets::{Canned, Operation, Role, TokenType};
+use keyward::emulators::secrets::{CannedResponse, Operation, Role, TokenType};
 
 use crate::harness::scripted::reply;
 use crate::harness::session::World;
@@ -22,7 +22,7 @@ async fn a_hundred_callers_with_a_revoked_token_cost_one_login_and_all_are_answe
     let first = session.serving().await;
     let proxied = Proxied::of(&world, &session);
     assert_eq!(proxied.get("secret/data/example").await.status, 200);
-    world.dials().revoke_all();
+    world.faults().revoke_all();
     let (logins, looks) = (world.count(Operation::Login), world.count(Operation::Lookup));
     let calls = (0..100).map(|number| {
         if number % 2 == 0 {
@@ -51,14 +51,14 @@ async fn a_refusal_by_policy_causes_no_login_and_is_passed_on() {
     session.serving().await;
     let proxied = Proxied::of(&world, &session);
     let (logins, looks) = (world.count(Operation::Login), world.count(Operation::Lookup));
-    world.dials().answer_always(Operation::Secret, Some(Canned::error(403, DENIED)));
+    world.faults().answer_always(Operation::Secret, Some(CannedResponse::error(403, DENIED)));
     let answers = join_all((0..50).map(|_| proxied.get("secret/data/example"))).await;
     assert!(answers.iter().all(|answer| answer.status == 403 && answer.error() == DENIED), "{answers:?}");
     assert_eq!(world.count(Operation::Login), logins);
     assert!(world.count(Operation::Lookup) - looks <= 2);
     // It does not use up what a token that is really dead needs.
-    world.dials().answer_always(Operation::Secret, None);
-    world.dials().revoke_all();
+    world.faults().answer_always(Operation::Secret, None);
+    world.faults().revoke_all();
     assert_eq!(proxied.get("secret/data/example").await.status, 200);
 }
 
@@ -69,7 +69,7 @@ async fn a_server_that_refuses_again_and_again_is_asked_about_the_token_within_t
     session.serving().await;
     let proxied = Proxied::of(&world, &session);
     let before = world.upstream_calls();
-    world.dials().answer_always(Operation::Secret, Some(Canned::error(403, INVALID)));
+    world.faults().answer_always(Operation::Secret, Some(CannedResponse::error(403, INVALID)));
     for _ in 0..600 {
         assert_eq!(proxied.get("secret/data/example").await.status, 403);
         tokio::time::sleep(Duration::from_secs(6)).await;
@@ -104,13 +104,13 @@ async fn callers_get_retry_after_while_no_login_succeeds() {
     let mut session = world.start();
     session.serving().await;
     let proxied = Proxied::of(&world, &session);
-    world.dials().revoke_all();
-    world.dials().answer_always(Operation::Login, Some(Canned::error(500, "internal error")));
+    world.faults().revoke_all();
+    world.faults().answer_always(Operation::Login, Some(CannedResponse::error(500, "internal error")));
     let answer = proxied.get("secret/data/example").await;
     assert_eq!(answer.status, 503, "{answer:?}");
     assert!(answer.error().contains("the token was revoked or lost by the server"), "{answer:?}");
     assert!(answer.headers.contains_key("retry-after"));
-    world.dials().answer_always(Operation::Login, None);
+    world.faults().answer_always(Operation::Login, None);
     session.serving().await;
     assert_eq!(proxied.get("secret/data/example").await.status, 200);
 }

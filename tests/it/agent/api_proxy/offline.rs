@@ -94,7 +94,7 @@ fn age(answer: &FetchedResponse) -> u64 {
 async fn leases_and_values_are_served_after_a_kill_while_the_server_is_away_and_all_heals_once_it_is_back() {
     let kept = Kept::new(hour());
     let (lease, value) = kept.filled().await;
-    kept.world.dials().go_away().await;
+    kept.world.faults().go_away().await;
     minutes(3).await;
     let mut running = kept.start();
     running.session.serving().await;
@@ -106,19 +106,19 @@ async fn leases_and_values_are_served_after_a_kill_while_the_server_is_away_and_
     assert!((240..=300).contains(&age(&stale)), "it is {} s old", age(&stale));
     assert_eq!(running.proxied.get("secret/data/other").await.status, 502);
 
-    kept.world.dials().come_back().await;
+    kept.world.faults().come_back().await;
     minutes(30).await;
     assert_eq!(running.proxied.get("secret/data/example").await.cache(), "MISS");
     let later = running.proxied.get("database/creds/dev").await;
     assert_eq!((later.cache(), id(&later)), ("HIT", id(&lease)), "the agent went on renewing it");
-    assert_eq!((kept.world.dials().lent(), kept.world.count(Operation::Login)), (1, 1));
+    assert_eq!((kept.world.faults().leases_issued(), kept.world.count(Operation::Login)), (1, 1));
 }
 
 #[tokio::test(start_paused = true)]
 async fn values_grow_older_while_the_agent_is_off_and_end_at_their_bound() {
     let kept = Kept::new(hour());
     kept.filled().await;
-    kept.world.dials().go_away().await;
+    kept.world.faults().go_away().await;
     minutes(45).await;
     let running = kept.start();
     let stale = running.proxied.get("secret/data/example").await;
@@ -136,13 +136,13 @@ async fn values_grow_older_while_the_agent_is_off_and_end_at_their_bound() {
 async fn values_outlast_the_token_that_ended_while_the_agent_was_off() {
     let kept = Kept::new(Role { ttl: Duration::from_mins(10), max_ttl: Some(Duration::from_mins(10)), ..hour() });
     let (lease, _) = kept.filled().await;
-    kept.world.dials().go_away().await;
+    kept.world.faults().go_away().await;
     minutes(15).await;
     let mut running = kept.start();
     minutes(1).await;
     assert!(running.session.token().is_none());
     assert_eq!(running.proxied.get("secret/data/example").await.cache(), "STALE");
-    kept.world.dials().come_back().await;
+    kept.world.faults().come_back().await;
     running.session.serving().await;
     assert_eq!(running.proxied.get("secret/data/example").await.cache(), "MISS");
     assert_ne!(id(&running.proxied.get("database/creds/dev").await), id(&lease));
@@ -152,14 +152,14 @@ async fn values_outlast_the_token_that_ended_while_the_agent_was_off() {
 async fn entries_of_a_token_that_was_revoked_while_the_agent_was_off_are_dropped() {
     let kept = Kept::new(hour());
     let (lease, _) = kept.filled().await;
-    kept.world.dials().revoke_all();
+    kept.world.faults().revoke_all();
     let mut running = kept.start();
     running.session.serving().await;
     assert_eq!(kept.world.count(Operation::Login), 2);
     let next = running.proxied.get("database/creds/dev").await;
     assert_eq!(next.cache(), "MISS");
     assert_ne!(id(&next), id(&lease));
-    kept.world.dials().go_away().await;
+    kept.world.faults().go_away().await;
     assert_ne!(
         running.proxied.get("secret/data/example").await.status,
         200,
@@ -175,11 +175,11 @@ async fn a_listener_with_a_child_token_keeps_values_and_not_those_of_another_chi
     let kept = Kept { child: child("read"), ..Kept::new(hour()) };
     let (lease, _) = kept.filled().await;
     // As another child at each start, the token is another.
-    kept.world.dials().revoke_all();
+    kept.world.faults().revoke_all();
     let mut running = kept.start();
     running.session.serving().await;
     assert_ne!(id(&running.proxied.get("database/creds/dev").await), id(&lease));
-    kept.world.dials().go_away().await;
+    kept.world.faults().go_away().await;
     assert_eq!(running.proxied.get("secret/data/example").await.cache(), "STALE");
     minutes(1).await;
     drop(running);
@@ -218,7 +218,7 @@ async fn twenty_kills_leave_one_lease_and_what_was_cleared_stays_so() {
         assert_eq!(id(&running.proxied.get("database/creds/dev").await), id(&lease));
         minutes(1).await;
     }
-    assert_eq!(kept.world.dials().lent(), 1);
+    assert_eq!(kept.world.faults().leases_issued(), 1);
     let mut running = kept.start();
     running.session.serving().await;
     let clear = running.proxied.client.post(format!("{}/agent/v1/cache-clear", running.proxied.url));
@@ -226,7 +226,7 @@ async fn twenty_kills_leave_one_lease_and_what_was_cleared_stays_so() {
     assert_eq!(clear.json()["cleared"], 2, "{clear:?}");
     tokio::time::sleep(Duration::from_secs(5)).await;
     drop(running);
-    kept.world.dials().go_away().await;
+    kept.world.faults().go_away().await;
     assert_ne!(kept.start().proxied.get("secret/data/example").await.status, 200);
 }
 
@@ -298,12 +298,12 @@ async fn a_file_that_was_changed_or_is_anothers_is_set_aside_and_nothing_of_it_i
         kept.filled().await;
         let file = kept.file();
         spoil(&mut kept, &file);
-        kept.world.dials().go_away().await;
+        kept.world.faults().go_away().await;
         let running = kept.start();
         minutes(1).await;
         assert_ne!(running.proxied.get("secret/data/example").await.status, 200, "case {case}");
         assert!(kept.aside().symlink_metadata().is_ok(), "case {case}");
-        kept.world.dials().come_back().await;
+        kept.world.faults().come_back().await;
         minutes(30).await;
         assert_eq!(running.proxied.get("secret/data/example").await.status, 200, "case {case}");
         minutes(1).await;

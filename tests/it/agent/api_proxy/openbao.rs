@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use keyward::emulators::secrets::{Canned, Operation, Role};
+use keyward::emulators::secrets::{CannedResponse, Operation, Role};
 
 use crate::harness::session::{Session, World};
 use crate::harness::vault::{Proxied, fetch};
@@ -12,7 +12,7 @@ use crate::harness::vault::{Proxied, fetch};
 async fn unchecked() -> (World, Session, Proxied) {
     let mut world = World::new(Role::default());
     world.options.check_interval = None;
-    world.dials().answer_as_openbao(true);
+    world.faults().answer_as_openbao(true);
     let mut session = world.start();
     session.serving().await;
     let proxied = Proxied::of(&world, &session);
@@ -22,7 +22,7 @@ async fn unchecked() -> (World, Session, Proxied) {
 #[tokio::test(start_paused = true)]
 async fn a_hundred_callers_with_a_token_that_was_never_looked_up_are_all_answered_after_its_revocation() {
     let (world, _session, proxied) = unchecked().await;
-    world.dials().revoke_all();
+    world.faults().revoke_all();
     let calls = (0..100).map(|number| {
         if number % 2 == 0 {
             return fetch(proxied.request("GET", "secret/data/example"));
@@ -41,7 +41,7 @@ async fn a_hundred_callers_with_a_token_that_was_never_looked_up_are_all_answere
 async fn revocations_that_follow_each_other_at_once_cost_no_caller_a_refusal() {
     let (world, _session, proxied) = unchecked().await;
     for number in 0..6 {
-        world.dials().revoke_all();
+        world.faults().revoke_all();
         assert_eq!(proxied.get("secret/data/example").await.status, 200, "revocation {number}");
         tokio::time::sleep(Duration::from_secs(2)).await;
     }
@@ -58,7 +58,7 @@ async fn after_twelve_revocations_at_random_times_no_caller_is_refused_for_longe
         while world.clock.now().since(start) < Duration::from_mins(15) {
             while times.last().is_some_and(|time| world.clock.now().since(start) >= *time) {
                 times.pop();
-                world.dials().revoke_all();
+                world.faults().revoke_all();
             }
             let (asked, answer) = (world.clock.now(), proxied.get("secret/data/example").await);
             if answer.status == 200 {
@@ -71,7 +71,7 @@ async fn after_twelve_revocations_at_random_times_no_caller_is_refused_for_longe
             tokio::time::sleep(Duration::from_millis(500)).await;
         }
         assert!(times.is_empty());
-        assert!(world.count(Operation::Login) <= 13, "{:?}", world.dials().counts());
+        assert!(world.count(Operation::Login) <= 13, "{:?}", world.faults().counts());
         assert!(world.upstream_calls() <= 200, "{}", world.upstream_calls());
     }
 }
@@ -96,7 +96,7 @@ fn random_times(seed: u64, count: usize, within: Duration) -> Vec<Duration> {
 async fn a_session_whose_every_call_is_refused_for_its_address_stays_within_its_budget() {
     let (world, _session, proxied) = unchecked().await;
     for operation in [Operation::Lookup, Operation::Renew, Operation::Secret] {
-        world.dials().answer_always(operation, Some(Canned::error(403, "permission denied")));
+        world.faults().answer_always(operation, Some(CannedResponse::error(403, "permission denied")));
     }
     let before = world.upstream_calls();
     for _ in 0..720 {

@@ -31,12 +31,12 @@ fn a_client_of_the_server_is_served_over_a_reload_and_a_revocation() {
         assert_eq!(read("/v1/secret/data/example").0, 403);
         agent.edit(|text| text.replace("deny = [\"secret/data/example\"]\n", ""));
         agent.reload("ok");
-        assert_eq!(world.secrets.dials().counts().of(Operation::Login), 1);
+        assert_eq!(world.secrets.faults().counts().get(Operation::Login), 1);
 
-        world.secrets.dials().revoke_all();
+        world.secrets.faults().revoke_all();
         let (status, body) = read("/v1/secret/data/example");
         assert_eq!(status, 200, "{body}: {}", agent.binary.output());
-        assert_eq!(world.secrets.dials().counts().of(Operation::Login), 2);
+        assert_eq!(world.secrets.faults().counts().get(Operation::Login), 2);
         assert!(!agent.binary.output().contains("proxy.request"), "no line for a request unless it is asked for");
         assert_eq!(agent.metric("keyward_proxy_replays_total{listener=\"vault\"}"), 1);
     });

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use keyward::agent::identity::IdentityErrorKind;
-use keyward::emulators::cloud::Door;
+use keyward::emulators::cloud::FaultTarget;
 
 use super::Scene;
 
@@ -30,7 +30,7 @@ impl Bound {
 
     /// Returns the number of requests to the authority and the proxy.
     fn asked(&self) -> (u64, u64) {
-        let asked = |scene: &Scene| scene.cloud.dials().requests(Door::Authority);
+        let asked = |scene: &Scene| scene.cloud.faults().requests(FaultTarget::Authority);
         (asked(&self.authority), asked(&self.pod))
     }
 }
@@ -58,7 +58,7 @@ async fn the_exchange_goes_to_the_proxy_and_the_authority_sees_no_request() {
             }
         });
         let proof = bound.pod.prove().await.unwrap();
-        assert_eq!(proof.claims.unwrap().oid.as_ref(), Some(&bound.pod.cloud.names().workload.object_id));
+        assert_eq!(proof.claims.unwrap().oid.as_ref(), Some(&bound.pod.cloud.identities().workload.object_id));
         assert_eq!(bound.asked(), (0, 1));
         let source = bound.pod.options.build(bound.pod.clock.clone()).unwrap();
         assert!(source.describe().contains("by the token proxy 127.0.0.1:"), "{}", source.describe());

@@ -15,7 +15,7 @@ use keyward::agent::token::Token;
 use keyward::app::one_shot;
 use keyward::clock::Clock;
 use keyward::config::{Config, Environment, Purpose, load};
-use keyward::emulators::secrets::{LoginMethod, Operation, Options, Role, Secrets};
+use keyward::emulators::secrets::{LoginMethod, Operation, Role, Secrets, SecretsOptions};
 use keyward::tasks::TaskGroup;
 use secrecy::{ExposeSecret as _, SecretString};
 
@@ -73,7 +73,8 @@ impl Scene {
             ("certs", LoginMethod::Certificate { roles: roles("fleet") }),
         ];
         let methods = methods.map(|(mount, method)| (mount.to_owned(), method)).into_iter().collect();
-        let options = Options { methods, tls, ..Options::for_anyone(Clock::System, "dev", Role::default()) };
+        let options =
+            SecretsOptions { methods, tls, ..SecretsOptions::for_anyone(Clock::System, "dev", Role::default()) };
         let mut tasks = TaskGroup::default();
         let secrets = Secrets::start(options, &mut tasks).unwrap();
         Self { secrets, folder: tempfile::tempdir().unwrap(), _tasks: tasks }
@@ -126,7 +127,7 @@ async fn a_signed_token_in_a_file_logs_in_and_is_read_at_each_login() {
     let scene = Scene::start(None);
     let session = scene.session("[session.web.jwt]\nrole = \"ci\"\nfile = \"FOLDER/jwt\"\n");
     Session::refused(&session.log_in().await, "cannot read a secret from");
-    assert_eq!(scene.secrets.dials().counts().of(Operation::Login), 0, "the server is not troubled with it");
+    assert_eq!(scene.secrets.faults().counts().get(Operation::Login), 0, "the server is not troubled with it");
     scene.put("jwt", signed("one").expose_secret());
     assert_eq!(session.log_in().await.unwrap().policies, ["ci"]);
     scene.put("jwt", signed("stranger").expose_secret());
@@ -144,7 +145,7 @@ async fn an_expired_signed_token_is_not_sent() {
     scene.put("jwt", &format!("eyJhbGciOiJub25lIn0.{claims}.c2ln"));
     let tried = session.log_in().await;
     assert!(matches!(tried, Err(LoginError::Clock { .. })), "{tried:?}");
-    assert_eq!(scene.secrets.dials().counts().of(Operation::Login), 0);
+    assert_eq!(scene.secrets.faults().counts().get(Operation::Login), 0);
 }
 
 #[tokio::test]
@@ -213,8 +214,8 @@ async fn a_wrapped_secret_id_is_unwrapped_once_and_only_from_the_expected_path()
     for _ in 0..3 {
         session.log_in().await.unwrap();
     }
-    let dials = scene.secrets.dials();
-    assert_eq!((dials.counts().of(Operation::Unwrap), dials.counts().of(Operation::Login)), (1, 3));
+    let faults = scene.secrets.faults();
+    assert_eq!((faults.counts().get(Operation::Unwrap), faults.counts().get(Operation::Login)), (1, 3));
     // A token that another process unwrapped counts as unwrapped by somebody else.
     let late = scene.session(&text("sys/wrapping/wrap"));
     Session::refused(&late.log_in().await, "somebody else opened it");
@@ -226,10 +227,10 @@ async fn a_wrapped_secret_id_is_unwrapped_once_and_only_from_the_expected_path()
     scene.put("secret", &scene.wrapped("secret-1").await);
     let wanted = "was made by \"sys/wrapping/wrap\", not by \"auth/approle/role/web/secret-id\"";
     Session::refused(&elsewhere.log_in().await, wanted);
-    assert_eq!(dials.counts().of(Operation::Unwrap), 2, "it is left closed");
+    assert_eq!(faults.counts().get(Operation::Unwrap), 2, "it is left closed");
     let error = one_shot::login(&session.config.sessions[0]).await.unwrap_err().to_string();
     assert!(error.contains("opens once"), "{error}");
-    dials.go_away().await;
+    faults.go_away().await;
     Session::refused(&elsewhere.log_in().await, "cannot be unwrapped");
 }
 
@@ -265,13 +266,13 @@ async fn a_token_from_a_file_is_looked_up_and_never_revoked() {
     assert!(token.lease.renewable && !token.lease.ttl.is_zero() && token.accessor.is_some());
     let tried = one_shot::login(&session.config.sessions[0]).await.unwrap();
     assert_eq!(tried.revoke().await.unwrap(), "the token is another's, and lives on");
-    let counts = scene.secrets.dials().counts();
-    assert_eq!((counts.of(Operation::Login), counts.of(Operation::Revoke), counts.of(Operation::Lookup)), (0, 0, 2));
+    let counts = scene.secrets.faults().counts();
+    assert_eq!((counts.get(Operation::Login), counts.get(Operation::Revoke), counts.get(Operation::Lookup)), (0, 0, 2));
     let proof = session.source.prove().await.unwrap();
     assert!(matches!(proof, IdentityProof::Token(_)));
     assert!(!format!("{proof:?} {session:?}").contains(given.expose_secret()));
 
-    scene.secrets.dials().revoke_all();
+    scene.secrets.faults().revoke_all();
     Session::refused(&session.log_in().await, "put a new one there");
     scene.put("token", "a b");
     Session::refused(&session.log_in().await, "holds no token");

@@ -52,16 +52,16 @@ async fn templates_are_rendered_while_the_server_is_away_at_the_start_and_follow
         rendered(&bench)
     };
     assert!(before.iter().all(Option::is_some), "{before:?}");
-    world.dials().go_away().await;
+    world.faults().go_away().await;
     let (_session, bench) = start(&world, &folder).await;
     assert_eq!(rendered(&bench), before);
-    world.dials().come_back().await;
+    world.faults().come_back().await;
     put(&world, "app", json!({ "password": "p2" })).await;
     sleep(MINUTE * 12).await;
     let [value, leased, certificate] = rendered(&bench);
     assert_eq!(value.as_deref(), Some("p2"));
     assert_eq!([leased, certificate], before[1..], "the lease is renewed, the certificate is good");
-    assert_eq!((world.dials().lent(), world.count(Operation::Login)), (1, 1));
+    assert_eq!((world.faults().leases_issued(), world.count(Operation::Login)), (1, 1));
 }
 
 #[tokio::test(start_paused = true)]
@@ -78,7 +78,7 @@ async fn a_restart_makes_no_lease_and_no_certificate_and_renders_nothing_twice()
         let renders = ["value", "leased", "certificate"].map(|name| bench.renders(name));
         assert_eq!(renders, renders.map(|_| renders[0]), "each once a start");
     }
-    assert_eq!((world.dials().leases(), world.dials().lent()), (1, 1));
+    assert_eq!((world.faults().leases(), world.faults().leases_issued()), (1, 1));
     assert_eq!(world.count(Operation::Login), 1);
 }
 
@@ -91,12 +91,12 @@ async fn secrets_that_changed_while_the_agent_was_off_are_never_rendered_stale()
         rendered(&bench)
     };
     put(&world, "app", json!({ "password": "p2" })).await;
-    world.dials().revoke_all();
+    world.faults().revoke_all();
     let (_session, bench) = start(&world, &folder).await;
     let [value, leased, _] = rendered(&bench);
     assert_eq!(value.as_deref(), Some("p2"));
     assert!(leased.is_some() && leased != before[1], "it ended with the token that it was got with");
-    assert_eq!((bench.renders("value"), world.dials().leases()), (2, 1), "once before, once now");
+    assert_eq!((bench.renders("value"), world.faults().leases()), (2, 1), "once before, once now");
 }
 
 #[tokio::test(start_paused = true)]
@@ -108,8 +108,8 @@ async fn a_lease_that_was_ended_while_the_agent_was_off_is_not_rendered() {
         rendered(&bench)
     };
     world
-        .dials()
-        .answer_next(Operation::RenewLease, keyward::emulators::secrets::Canned::error(400, "lease not found"));
+        .faults()
+        .answer_next(Operation::RenewLease, keyward::emulators::secrets::CannedResponse::error(400, "lease not found"));
     let (_session, bench) = start(&world, &folder).await;
     let [_, leased, _] = rendered(&bench);
     assert!(leased.is_some() && leased != before[1]);
@@ -121,7 +121,7 @@ async fn saved_secrets_that_are_too_old_or_tampered_with_are_not_used() {
     let (world, folder) = kept();
     put(&world, "app", json!({ "password": "p1" })).await;
     drop(start(&world, &folder).await);
-    world.dials().go_away().await;
+    world.faults().go_away().await;
     let file = folder.path().join("web.secrets");
     let bytes = std::fs::read(&file).unwrap();
     assert!(!bytes.windows(8).any(|part| part == b"password"));
@@ -136,7 +136,7 @@ async fn saved_secrets_that_are_too_old_or_tampered_with_are_not_used() {
     let (_session, bench) = start(&world, &folder).await;
     assert_eq!(rendered(&bench), [None, None, None]);
     assert!(folder.path().join("web.secrets.refused").is_file());
-    world.dials().come_back().await;
+    world.faults().come_back().await;
     sleep(MINUTE * 15).await;
     assert!(rendered(&bench).iter().all(Option::is_some));
 }
@@ -146,7 +146,7 @@ async fn a_server_that_hangs_at_the_start_holds_no_template_up() {
     let (world, folder) = kept();
     put(&world, "app", json!({ "password": "p1" })).await;
     drop(start(&world, &folder).await);
-    world.dials().hang(true);
+    world.faults().hang(true);
     let session = world.start();
     let mut bench = Bench::with(&world, &session, Some(offline(&folder)));
     bench.start("value", &password("app"));
@@ -155,8 +155,8 @@ async fn a_server_that_hangs_at_the_start_holds_no_template_up() {
     // What nobody asks for any more is not kept on.
     sleep(MINUTE * 3).await;
     drop((session, bench));
-    world.dials().hang(false);
-    world.dials().go_away().await;
+    world.faults().hang(false);
+    world.faults().go_away().await;
     let (_session, bench) = start(&world, &folder).await;
     assert_eq!(rendered(&bench), [Some("p1".to_owned()), None, None]);
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use keyward::agent::token::Token;
 use keyward::clock::ClockReading;
-use keyward::emulators::secrets::{Canned, Operation, Role};
+use keyward::emulators::secrets::{CannedResponse, Operation, Role};
 
 use crate::harness::session::{Session, World};
 
@@ -49,7 +49,7 @@ fn check_served_token(token: Option<&Token>, now: ClockReading, last: Option<Clo
 async fn the_budget_holds_if_renewals_are_always_refused() {
     for minutes in [2, 10, 60, 600] {
         let world = World::new(Role { ttl: Duration::from_mins(minutes), ..one_hour_role() });
-        world.dials().refuse_renewals(true);
+        world.faults().refuse_renewals(true);
         let mut session = world.start();
         session.serving().await;
         hours_within_budget(&world, &mut session, 4).await;
@@ -65,11 +65,11 @@ async fn the_budget_holds_during_an_outage() {
         session.serving().await;
         session.serves_for(Duration::from_mins(30)).await;
         match outage {
-            Outage::Refused => world.dials().go_away().await,
-            Outage::Hanging => world.dials().hang(true),
+            Outage::Refused => world.faults().go_away().await,
+            Outage::Hanging => world.faults().hang(true),
             Outage::Unavailable => {
                 for operation in Operation::ALL {
-                    world.dials().answer_always(operation, Some(Canned::error(503, "Vault is sealed")));
+                    world.faults().answer_always(operation, Some(CannedResponse::error(503, "Vault is sealed")));
                 }
             }
         }
@@ -104,7 +104,7 @@ async fn the_budget_holds_if_the_server_sends_invalid_responses() {
         let world = World::new(Role { ttl: Duration::from_mins(lease), ..one_hour_role() });
         let mut session = world.start();
         session.serving().await;
-        world.dials().garbage(true);
+        world.faults().garbage(true);
         hours_within_budget(&world, &mut session, 4).await;
     }
 }
@@ -136,7 +136,7 @@ async fn the_budget_holds_if_callers_request_look_ups_and_the_server_forgets_eve
     let refresh_signal = session.refresh_signal.clone();
     let forgetting = async {
         loop {
-            world.dials().lose_state();
+            world.faults().lose_state();
             refresh_signal.request();
             tokio::time::sleep(Duration::from_millis(250)).await;
         }
@@ -162,7 +162,7 @@ async fn the_budget_holds_over_restarts_every_two_minutes() {
         let mut world = World::new(one_hour_role());
         world.keep_state(folder.path(), sealed);
         if trouble {
-            world.dials().answer_always(Operation::Login, Some(Canned::error(503, "Vault is sealed")));
+            world.faults().answer_always(Operation::Login, Some(CannedResponse::error(503, "Vault is sealed")));
         }
         for _ in 0..3 {
             let before = world.upstream_calls();

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use keyward::demand::Retried;
-use keyward::emulators::secrets::{Canned, Operation, Role};
+use keyward::emulators::secrets::{CannedResponse, Operation, Role};
 
 use crate::harness::session::{Session, World, minutes};
 
@@ -21,22 +21,22 @@ fn world() -> World {
 #[tokio::test(start_paused = true)]
 async fn failed_renewals_do_not_delay_logins() {
     let world = World::new(Role { ttl: Duration::from_mins(10), max_ttl: None, ..Role::default() });
-    world.dials().answer_always(Operation::Renew, Some(Canned::error(500, "internal error")));
+    world.faults().answer_always(Operation::Renew, Some(CannedResponse::error(500, "internal error")));
     let mut session = world.start();
     session.serving().await;
     session.serves_for(Duration::from_mins(100)).await;
-    assert!((10..=13).contains(&world.count(Operation::Login)), "{:?}", world.dials().counts());
+    assert!((10..=13).contains(&world.count(Operation::Login)), "{:?}", world.faults().counts());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_waiting_caller_gets_a_token_soon_after_an_outage() {
     for (outage, within) in [(60, 10), (1800, 31)] {
         let world = world();
-        world.dials().go_away().await;
+        world.faults().go_away().await;
         let mut session = world.start();
         let _waiting = session.refresh_signal.demand().wait();
         tokio::time::sleep(Duration::from_secs(outage)).await;
-        world.dials().come_back().await;
+        world.faults().come_back().await;
         let back = world.clock.now();
         session.serving().await;
         let took = world.clock.now().since(back);
@@ -47,10 +47,10 @@ async fn a_waiting_caller_gets_a_token_soon_after_an_outage() {
 #[tokio::test(start_paused = true)]
 async fn a_caller_after_a_long_outage_triggers_a_login_at_once() {
     let world = world();
-    world.dials().go_away().await;
+    world.faults().go_away().await;
     let mut session = world.start();
     minutes(60).await;
-    world.dials().come_back().await;
+    world.faults().come_back().await;
     let back = world.clock.now();
     let _waiting = session.refresh_signal.demand().wait();
     session.serving().await;
@@ -60,7 +60,7 @@ async fn a_caller_after_a_long_outage_triggers_a_login_at_once() {
 #[tokio::test(start_paused = true)]
 async fn callers_that_always_wait_stay_within_the_budget() {
     let world = world();
-    world.dials().go_away().await;
+    world.faults().go_away().await;
     let session = world.start();
     let _waiting: Vec<_> = (0..10).map(|_| session.refresh_signal.demand().wait()).collect();
     minutes(30).await;
@@ -91,15 +91,15 @@ async fn a_missing_identity_stays_within_the_budget_while_callers_wait() {
 #[tokio::test(start_paused = true)]
 async fn no_login_is_made_for_callers_before_retry_after() {
     let world = world();
-    let busy = Canned::error(429, "quota exceeded").retry_after("120");
-    world.dials().answer_always(Operation::Login, Some(busy));
+    let busy = CannedResponse::error(429, "quota exceeded").retry_after("120");
+    world.faults().answer_always(Operation::Login, Some(busy));
     let session = world.start();
     let _waiting = session.refresh_signal.demand().wait();
     for _ in 0..30 {
         minutes(1).await;
         retry(&session).await;
     }
-    assert!(world.count(Operation::Login) <= 16, "{:?}", world.dials().counts());
+    assert!(world.count(Operation::Login) <= 16, "{:?}", world.faults().counts());
 }
 
 async fn retry(session: &Session) -> Retried {
@@ -109,14 +109,14 @@ async fn retry(session: &Session) -> Retried {
 #[tokio::test(start_paused = true)]
 async fn a_refused_session_logs_in_again_on_request_and_not_for_waiting_callers() {
     let world = world();
-    world.dials().answer_always(Operation::Login, Some(Canned::error(400, "invalid role name \"dev\"")));
+    world.faults().answer_always(Operation::Login, Some(CannedResponse::error(400, "invalid role name \"dev\"")));
     let session = world.start();
     let _waiting = session.refresh_signal.demand().wait();
     minutes(2).await;
     assert_eq!(world.count(Operation::Login), 1);
     assert_eq!(retry(&session).await, Retried::Tried);
     assert_eq!((world.count(Operation::Login), session.token().is_some()), (2, false));
-    world.dials().answer_always(Operation::Login, None);
+    world.faults().answer_always(Operation::Login, None);
     assert_eq!(retry(&session).await, Retried::Tried);
     assert!(session.token().is_some());
     assert_eq!(retry(&session).await, Retried::NotNeeded);
@@ -126,7 +126,7 @@ async fn a_refused_session_logs_in_again_on_request_and_not_for_waiting_callers(
 #[tokio::test(start_paused = true)]
 async fn frequent_retry_requests_get_the_next_possible_time() {
     let world = world();
-    world.dials().answer_always(Operation::Login, Some(Canned::error(400, "invalid role name \"dev\"")));
+    world.faults().answer_always(Operation::Login, Some(CannedResponse::error(400, "invalid role name \"dev\"")));
     let session = world.start();
     let mut later = 0;
     for _ in 0..600 {
@@ -136,16 +136,16 @@ async fn frequent_retry_requests_get_the_next_possible_time() {
         tokio::time::sleep(Duration::from_secs(3)).await;
     }
     assert!(later > 400, "{later}");
-    assert!(world.count(Operation::Login) <= 135, "{:?}", world.dials().counts());
+    assert!(world.count(Operation::Login) <= 135, "{:?}", world.faults().counts());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_proof_that_the_server_did_not_verify_is_reused_for_ten_minutes() {
     let world = world();
-    world.dials().answer_always(Operation::Login, Some(Canned::error(503, "Vault is sealed")));
+    world.faults().answer_always(Operation::Login, Some(CannedResponse::error(503, "Vault is sealed")));
     let session = world.start();
     let _waiting = session.refresh_signal.demand().wait();
     minutes(30).await;
-    assert!(world.count(Operation::Login) > 50, "{:?}", world.dials().counts());
+    assert!(world.count(Operation::Login) > 50, "{:?}", world.faults().counts());
     assert!((3..=5).contains(&world.identity.asked()), "{}", world.identity.asked());
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use keyward::credential_watch::RefreshRequest;
-use keyward::emulators::secrets::{Canned, Operation, Role};
+use keyward::emulators::secrets::{CannedResponse, Operation, Role};
 
 use crate::harness::session::{Session, World, minutes};
 
@@ -12,8 +12,8 @@ fn one_hour_role() -> Role {
 }
 
 fn deny_calls(world: &World, operation: Operation) {
-    let answer = Canned::error(403, "1 error occurred:\n\t* permission deny_calls\n\n");
-    world.dials().answer_always(operation, Some(answer));
+    let answer = CannedResponse::error(403, "1 error occurred:\n\t* permission deny_calls\n\n");
+    world.faults().answer_always(operation, Some(answer));
 }
 
 /// Starts a session whose token was looked up once.
@@ -28,7 +28,7 @@ async fn session_after_lookup(world: &World) -> Session {
 #[tokio::test(start_paused = true)]
 async fn a_policy_that_forbids_look_ups_leads_to_no_login() {
     let world = World::new(one_hour_role());
-    world.dials().refuse_lookups(true);
+    world.faults().refuse_lookups(true);
     let mut session = world.start();
     session.serving().await;
     for _ in 0..30 {
@@ -52,8 +52,8 @@ async fn a_token_denied_without_a_reason_is_served_while_a_login_replaces_it() {
     let world = World::new(one_hour_role());
     let session = session_after_lookup(&world).await;
     let first = session.token().unwrap().generation;
-    world.dials().revoke_all();
-    world.dials().answer_next(Operation::Lookup, Canned::error(403, "permission deny_calls"));
+    world.faults().revoke_all();
+    world.faults().answer_next(Operation::Lookup, CannedResponse::error(403, "permission deny_calls"));
     session.serves_for(Duration::from_mins(6)).await;
     assert_ne!(session.token().unwrap().generation, first);
     session.serves_for(Duration::from_mins(30)).await;
@@ -68,13 +68,13 @@ async fn a_token_with_a_denied_look_up_is_served_to_its_end_while_logins_fail() 
     for operation in [Operation::Lookup, Operation::Renew] {
         deny_calls(&world, operation);
     }
-    world.dials().answer_always(Operation::Login, Some(Canned::error(400, "invalid role name \"dev\"")));
+    world.faults().answer_always(Operation::Login, Some(CannedResponse::error(400, "invalid role name \"dev\"")));
     session.request_lookup().await.unwrap();
     assert!(session.token().is_some());
     let left = world.clock.now().until(ends);
     session.serves_for(left.saturating_sub(Duration::from_secs(2))).await;
     session.not_serving().await;
-    assert!((10..=28).contains(&world.count(Operation::Login)), "{:?}", world.dials().counts());
+    assert!((10..=28).contains(&world.count(Operation::Login)), "{:?}", world.faults().counts());
 }
 
 #[tokio::test(start_paused = true)]
@@ -93,11 +93,11 @@ async fn an_error_of_a_load_balancer_drops_no_token() {
         let world = World::new(one_hour_role());
         let mut session = session_after_lookup(&world).await;
         for _ in 0..2 {
-            world.dials().answer_next(Operation::Lookup, Canned::new(status, "<html>no</html>"));
+            world.faults().answer_next(Operation::Lookup, CannedResponse::new(status, "<html>no</html>"));
             session.request_lookup().await.unwrap();
         }
         session.serves_for(Duration::from_mins(30)).await;
-        assert_eq!((world.count(Operation::Login), world.dials().tokens()), (1, 1), "HTTP {status}");
+        assert_eq!((world.count(Operation::Login), world.faults().tokens()), (1, 1), "HTTP {status}");
     }
 }
 
@@ -123,7 +123,7 @@ async fn a_policy_that_forbids_look_ups_is_remembered_over_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let mut world = World::new(one_hour_role());
     world.keep_state(folder.path(), true);
-    world.dials().refuse_lookups(true);
+    world.faults().refuse_lookups(true);
     for _ in 0..10 {
         let mut session = world.start();
         session.serving().await;
@@ -135,12 +135,12 @@ async fn a_policy_that_forbids_look_ups_is_remembered_over_a_restart() {
 #[tokio::test(start_paused = true)]
 async fn a_look_up_request_without_a_call_completes_and_records_no_check() {
     let mut world = World::new(one_hour_role());
-    world.dials().go_away().await;
+    world.faults().go_away().await;
     let session = world.start();
     minutes(1).await;
     assert!(session.token().is_none());
     completes_without_check(&session).await;
-    world.dials().come_back().await;
+    world.faults().come_back().await;
     world.wrap_ttl = Some(Duration::from_mins(10));
     let mut session = world.start();
     session.serving().await;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use keyward::clock::ClockReading;
-use keyward::emulators::secrets::{Canned, Operation, Role, TokenType};
+use keyward::emulators::secrets::{CannedResponse, Operation, Role, TokenType};
 use proptest::prelude::*;
 
 use crate::harness::session::{Session, World};
@@ -62,24 +62,24 @@ fn role() -> impl Strategy<Value = Role> {
 
 /// Turns a fault on, or a lasting one off again.
 async fn set_fault(world: &World, session: &mut Session, fault: Fault, on: bool) {
-    let dials = world.dials();
+    let faults = world.faults();
     let always = |operation, status| {
-        let answer = on.then(|| Canned::error(status, "1 error occurred:\n\t* permission deny_calls\n\n"));
-        dials.answer_always(operation, answer);
+        let answer = on.then(|| CannedResponse::error(status, "1 error occurred:\n\t* permission deny_calls\n\n"));
+        faults.answer_always(operation, answer);
     };
     match fault {
-        Fault::Away if on => dials.go_away().await,
-        Fault::Away => dials.come_back().await,
-        Fault::Hang => dials.hang(on),
-        Fault::Garbage => dials.garbage(on),
+        Fault::Away if on => faults.go_away().await,
+        Fault::Away => faults.come_back().await,
+        Fault::Hang => faults.hang(on),
+        Fault::Garbage => faults.garbage(on),
         Fault::Sealed => Operation::ALL.into_iter().for_each(|operation| always(operation, 503)),
         Fault::RenewalsRefused => always(Operation::Renew, 403),
         Fault::LookUpsRefused => always(Operation::Lookup, 403),
         Fault::LoginsRefused => always(Operation::Login, 400),
         Fault::IdentityGone => world.identity.gone(on),
         Fault::IdentityHangs => world.identity.hangs(on),
-        Fault::Revoked if on => dials.revoke_all(),
-        Fault::StateLost if on => dials.lose_state(),
+        Fault::Revoked if on => faults.revoke_all(),
+        Fault::StateLost if on => faults.lose_state(),
         Fault::WallClockSet(seconds) if on => world.driven.set_wall_by(seconds),
         Fault::Suspended(seconds) if on => world.driven.suspend(Duration::from_secs(seconds)),
         Fault::Restarted if on => *session = world.start(),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use keyward::agent::token_lifecycle::SessionStateOptions;
-use keyward::emulators::secrets::{Canned, Operation, Role};
+use keyward::emulators::secrets::{CannedResponse, Operation, Role};
 use secrecy::SecretString;
 
 use crate::harness::session::{World, minutes};
@@ -83,7 +83,7 @@ async fn an_inherited_token_is_served_and_renewed_on_schedule_while_logins_are_r
     let mut session = world.start();
     let first = session.serving().await.generation;
     let shutdown = session.stop().await;
-    world.dials().answer_always(Operation::Login, Some(Canned::error(400, "invalid role name")));
+    world.faults().answer_always(Operation::Login, Some(CannedResponse::error(400, "invalid role name")));
     let session = world.start_after(Some(shutdown));
     for _ in 0..5 {
         let before = world.upstream_calls();
@@ -92,9 +92,9 @@ async fn an_inherited_token_is_served_and_renewed_on_schedule_while_logins_are_r
         assert!(calls <= 200, "{calls} calls in an one_hour_role");
     }
     assert_eq!(session.token().unwrap().generation, first);
-    assert!((6..=9).contains(&world.count(Operation::Renew)), "{:?}", world.dials().counts());
-    assert!((50..=130).contains(&world.count(Operation::Login)), "{:?}", world.dials().counts());
-    world.dials().answer_always(Operation::Login, None);
+    assert!((6..=9).contains(&world.count(Operation::Renew)), "{:?}", world.faults().counts());
+    assert!((50..=130).contains(&world.count(Operation::Login)), "{:?}", world.faults().counts());
+    world.faults().answer_always(Operation::Login, None);
     session.serves_for(Duration::from_mins(6)).await;
     assert_ne!(session.token().unwrap().generation, first);
 }

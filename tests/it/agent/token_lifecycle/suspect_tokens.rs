@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use keyward::emulators::secrets::{Canned, Operation, Role};
+use keyward::emulators::secrets::{CannedResponse, Operation, Role};
 
 use crate::harness::session::{World, minutes};
 
@@ -11,14 +11,14 @@ const BARE_DENIAL: &str = "permission deny_calls";
 /// Creates a world with a server that responds like OpenBao.
 fn openbao() -> World {
     let world = World::new(Role { max_ttl: None, ..Role::default() });
-    world.dials().answer_as_openbao(true);
+    world.faults().answer_as_openbao(true);
     world
 }
 
 /// Makes the server refuse every call with a token, as from an address that the token is not bound to.
 fn refuse_address(world: &World, wrong: bool) {
     for operation in [Operation::Lookup, Operation::Renew, Operation::Secret, Operation::CreateToken] {
-        world.dials().answer_always(operation, wrong.then(|| Canned::error(403, BARE_DENIAL)));
+        world.faults().answer_always(operation, wrong.then(|| CannedResponse::error(403, BARE_DENIAL)));
     }
 }
 
@@ -27,7 +27,7 @@ async fn a_token_revoked_before_its_first_look_up_is_replaced_by_one_login() {
     let world = openbao();
     let mut session = world.start();
     let first = session.serving().await.generation;
-    world.dials().revoke_all();
+    world.faults().revoke_all();
     session.serves_for(Duration::from_secs(20)).await;
     assert_ne!(session.token().unwrap().generation, first);
     session.serves_for(Duration::from_hours(1)).await;
@@ -38,12 +38,12 @@ async fn a_token_revoked_before_its_first_look_up_is_replaced_by_one_login() {
 #[tokio::test(start_paused = true)]
 async fn a_token_whose_first_look_up_met_an_outage_is_replaced_once_it_is_dead() {
     let world = openbao();
-    world.dials().answer_next(Operation::Lookup, Canned::error(503, "Vault is sealed"));
+    world.faults().answer_next(Operation::Lookup, CannedResponse::error(503, "Vault is sealed"));
     let mut session = world.start();
     let first = session.serving().await.generation;
     minutes(1).await;
     assert_eq!(world.count(Operation::Lookup), 1);
-    world.dials().revoke_all();
+    world.faults().revoke_all();
     session.serves_for(Duration::from_mins(6)).await;
     assert_ne!(session.token().unwrap().generation, first);
     assert_eq!(world.count(Operation::Login), 2);
@@ -55,13 +55,13 @@ async fn a_look_up_request_completes_after_the_dead_token_is_replaced_even_witho
     world.options.check_interval = None;
     let mut session = world.start();
     let first = session.serving().await.generation;
-    world.dials().revoke_all();
+    world.faults().revoke_all();
     assert!(session.request_lookup().await.unwrap() < Duration::from_secs(1));
     let second = session.token().unwrap().generation;
     assert_ne!(second, first, "the ring waits for the login");
     // The new token is looked up at once.
     tokio::time::sleep(Duration::from_secs(1)).await;
-    world.dials().revoke_all();
+    world.faults().revoke_all();
     session.request_lookup().await.unwrap();
     assert_ne!(session.token().unwrap().generation, second);
     assert_eq!(world.count(Operation::Login), 3);
@@ -73,7 +73,7 @@ async fn the_renewal_of_a_dead_token_leads_to_a_login_whose_token_is_renewed() {
     world.options.check_interval = None;
     let mut session = world.start();
     let first = session.serving().await.generation;
-    world.dials().revoke_all();
+    world.faults().revoke_all();
     session.serves_for(Duration::from_mins(43)).await;
     assert_ne!(session.token().unwrap().generation, first);
     assert_eq!((world.count(Operation::Login), world.count(Operation::Renew)), (2, 1));
@@ -112,14 +112,14 @@ async fn a_suspect_token_is_served_and_not_ready_while_logins_fail() {
     let mut session = world.start();
     let first = session.serving().await.generation;
     minutes(1).await;
-    world.dials().revoke_all();
-    world.dials().answer_always(Operation::Login, Some(Canned::error(503, "Vault is sealed")));
+    world.faults().revoke_all();
+    world.faults().answer_always(Operation::Login, Some(CannedResponse::error(503, "Vault is sealed")));
     session.request_lookup().await.unwrap();
     minutes(1).await;
     assert_eq!(session.token().unwrap().generation, first);
     assert!(!world.health.ready());
     assert_eq!(world.count(Operation::Renew), 0);
-    world.dials().answer_always(Operation::Login, None);
+    world.faults().answer_always(Operation::Login, None);
     minutes(5).await;
     assert_ne!(session.token().unwrap().generation, first);
     assert!(world.health.ready());
@@ -128,7 +128,7 @@ async fn a_suspect_token_is_served_and_not_ready_while_logins_fail() {
 #[tokio::test(start_paused = true)]
 async fn a_policy_that_forbids_look_ups_is_distinguished_from_a_dead_token() {
     let world = openbao();
-    world.dials().refuse_lookups(true);
+    world.faults().refuse_lookups(true);
     let mut session = world.start();
     session.serving().await;
     session.serves_for(Duration::from_hours(2)).await;

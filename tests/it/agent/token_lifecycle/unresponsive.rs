@@ -16,7 +16,7 @@ async fn a_server_that_never_responds_blocks_neither_requests_nor_expiry_nor_shu
     let mut session = world.start();
     let ends = session.serving().await.expires.unwrap();
     minutes(2).await;
-    world.dials().hang(true);
+    world.faults().hang(true);
     let answered = session.request_lookup().await.unwrap();
     assert!((Duration::from_secs(9)..Duration::from_secs(12)).contains(&answered), "{answered:?}");
     assert!(session.token().is_some(), "silence says nothing about the token");
@@ -53,7 +53,7 @@ async fn a_proof_with_the_latest_possible_start_is_sent_to_the_server() {
 #[tokio::test(start_paused = true)]
 async fn a_login_in_flight_does_not_block_a_look_up_request() {
     let world = World::new(one_hour_role());
-    world.dials().refuse_renewals(true);
+    world.faults().refuse_renewals(true);
     let mut session = world.start();
     let first = session.serving().await;
     world.identity.hangs(true);
@@ -70,7 +70,7 @@ async fn callers_at_the_moment_of_expiry_share_one_login() {
     let mut session = world.start();
     session.serving().await;
     minutes(10).await;
-    world.dials().revoke_all();
+    world.faults().revoke_all();
     for _ in 0..1000 {
         session.refresh_signal.request();
     }
@@ -95,9 +95,9 @@ async fn the_token_is_revoked_at_shutdown_if_configured_after_the_outputs_have_s
         matches!(watch.current().availability, keyward::credential_watch::Availability::Available(_)),
         "readers drain first"
     );
-    assert_eq!((world.dials().tokens(), world.count(Operation::Revoke)), (1, 0));
+    assert_eq!((world.faults().tokens(), world.count(Operation::Revoke)), (1, 0));
     shutdown.revoke().await;
-    assert_eq!((world.dials().tokens(), world.count(Operation::Revoke)), (0, 1));
+    assert_eq!((world.faults().tokens(), world.count(Operation::Revoke)), (0, 1));
     assert!(matches!(watch.current().availability, keyward::credential_watch::Availability::Unavailable { .. }));
     assert!(world.status_registry.sessions().is_empty());
 }
@@ -106,7 +106,7 @@ async fn the_token_is_revoked_at_shutdown_if_configured_after_the_outputs_have_s
 async fn a_replaced_token_that_is_alive_is_revoked_at_shutdown_and_not_before() {
     let mut world = World::new(one_hour_role());
     world.options.revoke_on_exit = true;
-    world.dials().refuse_renewals(true);
+    world.faults().refuse_renewals(true);
     let mut session = world.start();
     let mut now = session.serving().await;
     for _ in 0..3 {
@@ -142,7 +142,7 @@ async fn a_token_is_not_revoked_at_shutdown_by_default() {
     let mut session = world.start();
     session.serving().await;
     session.stop().await.revoke().await;
-    assert_eq!((world.dials().tokens(), world.count(Operation::Revoke)), (1, 0));
+    assert_eq!((world.faults().tokens(), world.count(Operation::Revoke)), (1, 0));
 }
 
 #[tokio::test(start_paused = true)]
@@ -151,7 +151,7 @@ async fn a_revocation_without_a_response_takes_five_seconds() {
     world.options.revoke_on_exit = true;
     let mut session = world.start();
     session.serving().await;
-    world.dials().hang(true);
+    world.faults().hang(true);
     let stopping = world.clock.now();
     session.stop().await.revoke().await;
     let took = world.clock.now().since(stopping);

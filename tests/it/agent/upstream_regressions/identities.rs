@@ -1,6 +1,6 @@
 //! Identities for which other agents call the node's metadata service, or fail.
 
-use keyward::emulators::cloud::{Door, Machine};
+use keyward::emulators::cloud::{FaultTarget, Machine};
 use keyward::emulators::secrets::{Bounds, Operation, Role, Verification};
 
 use crate::harness::agent::Agent;
@@ -34,14 +34,14 @@ fn a_container_without_an_instance_document_logs_in() {
                 if let Verification::Cloud { audience, .. } = &mut secrets.verification {
                     OWN_AUDIENCE.clone_into(audience);
                 }
-                secrets.roles.insert("web".to_owned(), for_principal(&cloud.names().system.object_id));
+                secrets.roles.insert("web".to_owned(), for_principal(&cloud.identities().system.object_id));
             },
         );
-        world.cloud.dials().block_instance(true);
+        world.cloud.faults().block_instance(true);
         let agent = Agent::ready(&world, &[], |text| text.replace(crate::harness::world::RESOURCE, OWN_AUDIENCE));
         assert!(!agent.sink("token").is_empty());
-        assert_eq!(world.secrets.dials().counts().of(Operation::Login), 1);
-        assert!(world.cloud.dials().requests(Door::Instance) >= 1, "it was asked for, and not needed");
+        assert_eq!(world.secrets.faults().counts().get(Operation::Login), 1);
+        assert!(world.cloud.faults().requests(FaultTarget::Instance) >= 1, "it was asked for, and not needed");
     });
 }
 
@@ -53,8 +53,8 @@ fn an_app_logs_in_to_a_role_that_is_bound_to_its_resource_group() {
         let variables = owned(world.cloud.variables_for_app_service());
         let agent = Agent::ready(&world, &borrowed(&variables), |text| text);
         assert!(!agent.sink("token").is_empty());
-        assert_eq!(world.cloud.dials().requests(Door::Metadata), 0, "the node is nobody");
-        assert_eq!(world.cloud.dials().requests(Door::Instance), 0);
+        assert_eq!(world.cloud.faults().requests(FaultTarget::Metadata), 0, "the node is nobody");
+        assert_eq!(world.cloud.faults().requests(FaultTarget::Instance), 0);
     });
 }
 
@@ -73,7 +73,7 @@ fn an_unassigned_or_unauthorized_identity_is_reported_with_the_setting_to_change
         agent.logs("Identity not found (assign the identity to this machine and name it");
         drop(agent);
         // Assigned to the machine, and not bound by the role.
-        let user = world.cloud.names().user.object_id.clone();
+        let user = world.cloud.identities().user.object_id.clone();
         let agent = started(&user);
         agent.logs(&format!("service principal not authorized: {user}"));
         agent.logs("the role must bind this identity's object id");
@@ -92,7 +92,7 @@ fn a_pod_logs_in_where_no_metadata_service_answers() {
             // Connections to the real address are refused.
             |cloud| cloud.metadata = "127.0.0.1:0".parse().unwrap(),
             |cloud, secrets| {
-                secrets.roles.insert("web".to_owned(), for_principal(&cloud.names().workload.object_id));
+                secrets.roles.insert("web".to_owned(), for_principal(&cloud.identities().workload.object_id));
             },
         );
         let mut variables = owned(world.cloud.variables_for_workload_identity());
@@ -101,8 +101,8 @@ fn a_pod_logs_in_where_no_metadata_service_answers() {
             text.replace("[session.web.cloud]", "[session.web.cloud]\nauthenticate_from_environment = true")
         });
         assert!(!agent.sink("token").is_empty());
-        let dials = world.cloud.dials();
-        assert_eq!((dials.requests(Door::Metadata), dials.requests(Door::Instance)), (0, 0));
+        let faults = world.cloud.faults();
+        assert_eq!((faults.requests(FaultTarget::Metadata), faults.requests(FaultTarget::Instance)), (0, 0));
     });
 }
 
@@ -113,11 +113,11 @@ fn one_process_serves_two_identities_with_their_own_rights() {
         let world = World::with(
             |_| (),
             |cloud, secrets| {
-                let role = for_principal(&cloud.names().user.object_id);
+                let role = for_principal(&cloud.identities().user.object_id);
                 secrets.roles.insert("ops".to_owned(), Role { policies: vec!["ops".to_owned()], ..role });
             },
         );
-        let user = world.cloud.names().user.client_id.clone();
+        let user = world.cloud.identities().user.client_id.clone();
         let agent = Agent::ready(&world, &[], |text| {
             let text = text.replace("[sink.token]", "[sink.token]\nsession = \"web\"");
             format!(

@@ -20,7 +20,7 @@ fn metrics_tell_broken_sessions_from_healthy_ones() {
             |_, secrets| secrets.roles.values_mut().for_each(|role| role.ttl = Duration::from_secs(6)),
         );
         world.put("app", &json!({ "password": "one" }));
-        world.secrets.dials().refuse_renewals(true);
+        world.secrets.faults().refuse_renewals(true);
         let agent = Agent::start(&world, &[], |text| {
             let read =
                 |path: &str| format!("'{{{{ with secret \"{path}\" }}}}{{{{ .Data.data.password }}}}{{{{ end }}}}'");
@@ -71,7 +71,7 @@ fn configuration_errors_fail_the_start_and_status_names_the_next_step() {
         let told = agent.get("/agent/v1/status")["sessions"]["web"].clone();
         assert_eq!(told["next_step"], "renew", "{told}");
         let at = humantime::parse_rfc3339(told["next_step_at"].as_str().unwrap()).unwrap();
-        eventually(LIMIT, || match world.secrets.dials().counts().of(Operation::Renew) {
+        eventually(LIMIT, || match world.secrets.faults().counts().get(Operation::Renew) {
             0 => Err(agent.binary.output()),
             _ => Ok(()),
         });

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use keyward::emulators::secrets::{Canned, Operation};
+use keyward::emulators::secrets::{CannedResponse, Operation};
 use rustix::process::Signal;
 
 use crate::harness::agent::Agent;
@@ -19,9 +19,9 @@ fn refused_renewals_cost_one_attempt_and_one_login_each() {
             |_| (),
             |_, secrets| secrets.roles.values_mut().for_each(|role| role.ttl = Duration::from_secs(12)),
         );
-        world.secrets.dials().refuse_renewals(true);
+        world.secrets.faults().refuse_renewals(true);
         let agent = Agent::ready(&world, &[], |text| text);
-        let asked = |operation| world.secrets.dials().counts().of(operation);
+        let asked = |operation| world.secrets.faults().counts().get(operation);
         let (first, mut calls) = (agent.sink("token"), 0);
         // Tokens live for twelve seconds: three are made, and one is there at each check.
         eventually(LIMIT, || {
@@ -55,7 +55,7 @@ fn an_agent_that_starts_during_an_outage_serves_its_saved_token() {
         });
         agent.binary.signal(Signal::KILL);
         agent.binary.ended(LIMIT);
-        world.block_on(world.secrets.dials().go_away());
+        world.block_on(world.secrets.faults().go_away());
         agent.restart(&[]);
         eventually(LIMIT, || match ask(&agent.socket(), "GET", "/agent/v1/token") {
             Ok((200, body)) if body.contains(&token) => Ok(()),
@@ -66,8 +66,8 @@ fn an_agent_that_starts_during_an_outage_serves_its_saved_token() {
             Ok((200, _)) => Ok(()),
             other => Err(format!("{other:?}: {}", agent.binary.output())),
         });
-        world.block_on(world.secrets.dials().come_back());
-        assert_eq!(world.secrets.dials().counts().of(Operation::Login), 1);
+        world.block_on(world.secrets.faults().come_back());
+        assert_eq!(world.secrets.faults().counts().get(Operation::Login), 1);
     });
 }
 
@@ -76,7 +76,7 @@ fn an_agent_that_starts_during_an_outage_serves_its_saved_token() {
 fn probes_report_progress_and_no_request_can_stop_the_agent() {
     in_a_network_of_its_own(|| {
         let world = World::start();
-        world.secrets.dials().answer_always(Operation::Login, Some(Canned::error(503, "Vault is sealed")));
+        world.secrets.faults().answer_always(Operation::Login, Some(CannedResponse::error(503, "Vault is sealed")));
         let agent = Agent::start(&world, &[], |text| {
             text + "[listener.vault]\nkind = \"api_proxy\"\naddress = \"unix://FOLDER/vault.sock\"\n\
                     [listener.probes]\nkind = \"health\"\naddress = \"unix://FOLDER/probes.sock\"\n"
@@ -91,7 +91,7 @@ fn probes_report_progress_and_no_request_can_stop_the_agent() {
         probe("/livez", 200);
         probe("/startupz", 503);
         probe("/readyz", 503);
-        world.secrets.dials().answer_always(Operation::Login, None);
+        world.secrets.faults().answer_always(Operation::Login, None);
         probe("/startupz", 200);
         probe("/readyz", 200);
         for socket in ["api.sock", "vault.sock", "probes.sock"] {

@@ -12,7 +12,7 @@ use crate::harness::terraform::{HOST, Terraform};
 /// A platform as the scripts expect it.
 pub(crate) fn platform() -> Emulated {
     let it = Emulated::start();
-    assert_eq!(it.platform.dials().fill("ssh-keys", "example", 250), 250);
+    assert_eq!(it.platform.faults().fill("ssh-keys", "example", 250), 250);
     it
 }
 
@@ -58,7 +58,7 @@ fn told(mut command: Command, address: &str, token: &str) -> Command {
 
 /// How often the routes of before 2021-06-8 were asked for.
 pub(crate) fn old_calls(it: &Emulated) -> usize {
-    let calls = it.platform.dials().calls();
+    let calls = it.platform.faults().calls();
     calls
         .iter()
         .filter(|call| OLD_REGISTRY_ROUTES.contains(&format!("{} {}", call.method, call.route).as_str()))
@@ -68,13 +68,13 @@ pub(crate) fn old_calls(it: &Emulated) -> usize {
 async fn goes_well(client: Client, old: usize) {
     let it = platform();
     // One of them does not wait when it is told to.
-    it.platform.dials().limit(None);
+    it.platform.faults().limit(None);
     let (good, told) = client.run(it.platform.url(), it.token(), "taken").await;
     assert!(good, "{told}");
     assert_eq!(old_calls(&it), old, "calls that were replaced in 2021");
     let without = platform();
-    without.platform.dials().limit(None);
-    without.platform.dials().routes(OLD_REGISTRY_ROUTES, false);
+    without.platform.faults().limit(None);
+    without.platform.faults().routes(OLD_REGISTRY_ROUTES, false);
     let (good, told) = client.run(without.platform.url(), without.token(), "taken").await;
     assert_eq!(good, old == 0, "without the old routes: {told}");
 }
@@ -102,9 +102,9 @@ async fn go_tfe_of_today_does_its_work_and_needs_one_old_route() {
 #[tokio::test]
 async fn pytfe_waits_when_the_limit_is_reached() {
     let it = platform();
-    it.platform.dials().limit(Some(10));
+    it.platform.faults().limit(Some(10));
     let (good, told) = Client::Pytfe.run(it.platform.url(), it.token(), "taken").await;
-    let refused = it.platform.dials().calls().iter().filter(|call| call.status == 429).count();
+    let refused = it.platform.faults().calls().iter().filter(|call| call.status == 429).count();
     assert!(good && refused > 0, "{refused} refusals: {told}");
 }
 
@@ -142,7 +142,7 @@ output "hidden" {{
     assert!(run.goes_well(&["state", "list"]).await.contains("terraform_data.one"));
     assert!(!run.folder.path().join("terraform.tfstate").exists(), "the state is on the platform");
     run.goes_well(&["apply", "-destroy", "-input=false", "-auto-approve"]).await;
-    let calls = it.platform.dials().calls();
+    let calls = it.platform.faults().calls();
     let unlocked = calls.iter().filter(|call| call.route.ends_with("/unlock") && call.status == 200).count();
     assert_eq!(unlocked, 4, "{calls:?}");
     // It waits and asks again when the limit is reached.

@@ -8,8 +8,8 @@ use crate::harness::platform::{Emulated, text};
 
 /// The ten lists, each with five entries or more.
 pub(crate) async fn ten(it: &Emulated) -> [String; 10] {
-    let dials = it.platform.dials();
-    dials.limit(None);
+    let faults = it.platform.faults();
+    faults.limit(None);
     let workspace = it.make("/api/v2/organizations/example/workspaces", json!({"name": "web"})).await;
     let user = text(&it.get("/api/v2/account/details").await.with(200)["data"]["id"]);
     for (list, parent) in [
@@ -22,10 +22,10 @@ pub(crate) async fn ten(it: &Emulated) -> [String; 10] {
         ("vars", "polset-1"),
         ("ssh-keys", "example"),
     ] {
-        assert_eq!(dials.fill(list, parent, 5), 5);
+        assert_eq!(faults.fill(list, parent, 5), 5);
     }
     for number in 0..5 {
-        dials.mint(&format!("token {number}"));
+        faults.mint(&format!("token {number}"));
     }
     [
         "/feature-sets".to_owned(),
@@ -77,7 +77,7 @@ async fn a_dial_says_how_the_ten_lists_are_paged() {
     let it = Emulated::start();
     for path in ten(&it).await {
         let page = async |paging: Paging, query: &str| {
-            it.platform.dials().paging(paging);
+            it.platform.faults().paging(paging);
             it.get(&format!("/api/v2{path}{query}")).await.with(200)["meta"]["pagination"].take()
         };
         assert_eq!(page(Paging::Always, "").await["current-page"], 1, "{path}");
@@ -89,7 +89,7 @@ async fn a_dial_says_how_the_ten_lists_are_paged() {
 #[tokio::test]
 async fn other_lists_are_always_paged_or_never() {
     let it = Emulated::start();
-    it.platform.dials().limit(None);
+    it.platform.faults().limit(None);
     let teams = "/api/v2/organizations/example/teams";
     for number in 1..=25 {
         it.post(teams, json!({"name": format!("team-{number}")})).await.with(201);

@@ -60,12 +60,12 @@ async fn a_module_goes_up_and_is_downloaded_as_terraform_does() {
     let lead = it.get(&format!("{registry}/1.2.0/download")).await;
     let archive = lead.header("x-terraform-get").to_owned();
     assert!(lead.status.as_u16() == 204 && archive.starts_with(it.platform.url()), "{archive}");
-    it.platform.dials().relative_downloads(true);
+    it.platform.faults().relative_downloads(true);
     let relative = it.get(&format!("{registry}/1.2.0/download")).await.header("x-terraform-get").to_owned();
     assert_eq!(format!("{}{relative}", it.platform.url()), archive);
     let got = it.send(Method::GET, &archive, None, None).await.with(200);
     assert_eq!(got, "1.2.0");
-    it.platform.dials().blob_mib(Some(1));
+    it.platform.faults().blob_mib(Some(1));
     assert_eq!(it.send(Method::GET, &archive, None, None).await.with(200).as_str().unwrap().len(), 1024 * 1024);
     let found = it.get("/api/registry/v1/modules/search?q=vp").await.with(200);
     assert_eq!(found["modules"][0]["id"], "example/vpc/aws/1.10.0");
@@ -75,7 +75,7 @@ async fn a_module_goes_up_and_is_downloaded_as_terraform_does() {
 #[tokio::test]
 async fn each_old_route_does_what_its_replacement_does() {
     let it = Emulated::start();
-    it.platform.dials().limit(None);
+    it.platform.faults().limit(None);
     let post = async |path: String| it.post(&path, json!({})).await.status.as_u16();
     let path = module(&it, "vpc").await;
 
@@ -120,11 +120,11 @@ async fn each_old_route_does_what_its_replacement_does() {
 #[tokio::test]
 async fn either_set_of_routes_can_be_removed_and_what_looks_like_them_stays() {
     let it = Emulated::start();
-    it.platform.dials().limit(None);
+    it.platform.faults().limit(None);
     module(&it, "vpc").await;
     let id = text(&it.get(&format!("{ORG}/registry-modules")).await.with(200)["data"][0]["id"]);
     let body = repository(&it, "net").await;
-    let dials = it.platform.dials();
+    let faults = it.platform.faults();
     let fill = |route: &str| {
         let mut path = route.split_once(' ').unwrap().1.to_owned();
         for (name, value) in [
@@ -141,15 +141,15 @@ async fn either_set_of_routes_can_be_removed_and_what_looks_like_them_stays() {
     };
     let there = async |route: &str| {
         let method: Method = route.split_once(' ').unwrap().0.parse().unwrap();
-        dials.forget_calls();
+        faults.forget_calls();
         let sent = json!({"data": {"attributes": body}}).to_string().into_bytes();
         it.send(method, &fill(route), Some(it.token()), Some(sent)).await;
-        let call = dials.calls().pop().unwrap();
+        let call = faults.calls().pop().unwrap();
         assert_eq!(format!("{} {}", call.method, call.route), route, "each is a route of its own");
         call.status
     };
     for (removed, left) in [(OLD_REGISTRY_ROUTES, NEW_REGISTRY_ROUTES), (NEW_REGISTRY_ROUTES, OLD_REGISTRY_ROUTES)] {
-        dials.routes(removed, false);
+        faults.routes(removed, false);
         for route in removed {
             assert_eq!(there(route).await, 404, "{route}");
         }
@@ -158,7 +158,7 @@ async fn either_set_of_routes_can_be_removed_and_what_looks_like_them_stays() {
         }
         // Reading ends the list: nothing has been removed before it.
         assert_eq!(there(left[5]).await, 200);
-        dials.routes(removed, true);
+        faults.routes(removed, true);
     }
 }
 
@@ -175,7 +175,7 @@ async fn names_survive_percent_signs_and_public_modules_are_hosted_only() {
     it.make(&format!("{ORG}/registry-modules"), public.clone()).await;
     let path = format!("{ORG}/registry-modules/public/acme/vpc/aws");
     it.get(&path).await.with(200);
-    it.platform.dials().edition(Edition::SelfManaged { release: "v202207-1".to_owned() });
+    it.platform.faults().edition(Edition::SelfManaged { release: "v202207-1".to_owned() });
     it.get(&path).await.with(404);
     it.post(&format!("{ORG}/registry-modules"), public).await.with(404);
 }

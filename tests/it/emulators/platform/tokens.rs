@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::Method;
 use keyward::clock::{Clock, TestClock};
-use keyward::emulators::platform::{Edition, Options};
+use keyward::emulators::platform::{Edition, PlatformOptions};
 use serde_json::{Value, json};
 
 use crate::harness::platform::{Emulated, text};
@@ -140,7 +140,7 @@ async fn what_a_token_may_not_see_is_not_there_for_it() {
 async fn editions_differ_in_which_tokens_there_are_and_whether_they_end() {
     let owners = Owners::start().await;
     let it = &owners.it;
-    let edition = |release: &str| it.platform.dials().edition(Edition::SelfManaged { release: release.to_owned() });
+    let edition = |release: &str| it.platform.faults().edition(Edition::SelfManaged { release: release.to_owned() });
     let audit = format!("{ORG}/authentication-token?token=audit-trails");
     it.post(&audit, json!({})).await.with(201);
     edition("v202304-1");
@@ -161,7 +161,7 @@ async fn editions_differ_in_which_tokens_there_are_and_whether_they_end() {
 #[tokio::test(start_paused = true)]
 async fn a_token_ends_at_its_time_and_at_a_dial() {
     let clock = Clock::Test(TestClock::starting_at(std::time::SystemTime::UNIX_EPOCH + Duration::from_hours(500_000)));
-    let it = Emulated::with(Options { clock, ..Options::default() });
+    let it = Emulated::with(PlatformOptions { clock, ..PlatformOptions::default() });
     let wish = json!({"expired-at": "2027-01-15T08:01:00Z"});
     let made = it.post(&format!("{ORG}/authentication-token"), wish).await.with(201);
     let token = text(&made["data"]["attributes"]["token"]);
@@ -172,6 +172,6 @@ async fn a_token_ends_at_its_time_and_at_a_dial() {
     );
     tokio::time::advance(Duration::from_secs(61)).await;
     assert_eq!(knows().await, 401);
-    assert!(it.platform.dials().revoke(&it.first.id) && !it.platform.dials().revoke(&it.first.id));
+    assert!(it.platform.faults().revoke(&it.first.id) && !it.platform.faults().revoke(&it.first.id));
     it.get(ORG).await.with(401);
 }

@@ -6,7 +6,7 @@ use http::Method;
 
 /// One request that was answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Call {
+pub struct RecordedCall {
     /// Its method.
     pub method: Method,
     /// The route that it met, such as `/api/v2/workspaces/{workspace}`; empty where it met none.
@@ -14,7 +14,7 @@ pub struct Call {
     /// Its path; empty where the path itself is a secret.
     pub path: String,
     /// The token that it came with.
-    pub token: Presented,
+    pub token: PresentedToken,
     /// What it was answered with.
     pub status: u16,
     /// Its `User-Agent`.
@@ -23,7 +23,7 @@ pub struct Call {
 
 /// The token of a request, by its id.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Presented {
+pub enum PresentedToken {
     /// No token.
     Absent,
     /// A token that the platform does not know (any more).
@@ -34,24 +34,24 @@ pub enum Presented {
 
 /// The last requests.
 #[derive(Debug, Default)]
-pub(super) struct Records {
-    calls: VecDeque<Call>,
+pub(super) struct CallLog {
+    calls: VecDeque<RecordedCall>,
     total: u64,
 }
 
 /// Older ones are forgotten.
-const KEPT: usize = 20_000;
+const MAX_CALLS: usize = 20_000;
 
-impl Records {
-    pub(super) fn note(&mut self, call: Call) {
-        if self.calls.len() == KEPT {
+impl CallLog {
+    pub(super) fn record(&mut self, call: RecordedCall) {
+        if self.calls.len() == MAX_CALLS {
             self.calls.pop_front();
         }
         self.calls.push_back(call);
         self.total += 1;
     }
 
-    pub(super) fn calls(&self) -> Vec<Call> {
+    pub(super) fn calls(&self) -> Vec<RecordedCall> {
         self.calls.iter().cloned().collect()
     }
 
