@@ -1,4 +1,5 @@
-//! What the doors to emulated servers and their dials have in common: a key, and a listener that no dial closes.
+//! Listener for fault injection over HTTP, shared by the emulated servers: protected by a key, and never closed by an
+//! injected fault.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -29,7 +30,7 @@ pub(super) struct Seconds<T> {
     pub(super) seconds: T,
 }
 
-/// Refuses who does not carry the key in `X-Dials-Key`.
+/// Rejects requests without the key in `X-Dials-Key`.
 pub(super) fn require_key(routes: Router, key: SecretString) -> Router {
     let key = Arc::new(key);
     routes.layer(axum::middleware::from_fn(move |request: Request, next: Next| {
@@ -44,28 +45,28 @@ pub(super) fn require_key(routes: Router, key: SecretString) -> Router {
     }))
 }
 
-/// Whether a header carries the secret.
+/// Compares a header with a secret in constant time.
 pub(super) fn has_secret_header(headers: &HeaderMap, name: &str, key: &SecretString) -> bool {
     headers.get(name).is_some_and(|value| secret::ct_eq(key, value.as_bytes()))
 }
 
-/// Where a server's dials listen, over plain HTTP.
+/// Address and key of a server's fault injection over plain HTTP.
 #[derive(Debug, Clone)]
 pub struct FaultListener {
-    /// The address; port 0 takes a free one.
+    /// Address; port 0 picks a free one.
     pub address: SocketAddr,
-    /// What a caller sends as `X-Dials-Key`.
+    /// Key that callers send as `X-Dials-Key`.
     pub key: SecretString,
 }
 
-/// A listener, and the address that it got.
+/// Binds a listener, and returns its actual address.
 pub(super) fn bind(address: SocketAddr) -> std::io::Result<(Listener, SocketAddr)> {
     let listener = Listener::bind(&Endpoint::Tcp(address))?;
     let bound = listener.tcp_address().unwrap_or(address);
     Ok((listener, bound))
 }
 
-/// The same, on an address that no other machine can reach.
+/// Binds a listener on a loopback address.
 pub(super) fn bind_loopback(address: SocketAddr) -> Result<(Listener, SocketAddr), BindError> {
     if !address.ip().is_loopback() {
         return Err(BindError::NotLoopback(address));
@@ -73,24 +74,24 @@ pub(super) fn bind_loopback(address: SocketAddr) -> Result<(Listener, SocketAddr
     bind(address).map_err(|cause| BindError::Bind { address, cause })
 }
 
-/// Why an emulated server does not listen.
+/// Error of binding an emulated server.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
-    /// An address that other machines could reach.
+    /// The address is not a loopback address.
     #[error("emulated servers listen on loopback only, not at {0}")]
     NotLoopback(SocketAddr),
-    /// An address that cannot be had.
+    /// The address cannot be bound.
     #[error("cannot listen at {address}")]
     Bind {
-        /// Which.
+        /// Requested address.
         address: SocketAddr,
-        /// Why.
+        /// Underlying error.
         #[source]
         cause: std::io::Error,
     },
 }
 
-/// Serves until `stop`, whatever the dials say.
+/// Serves until `stop`, whatever faults are injected.
 pub(super) async fn serve(listener: Listener, routes: Router, stop: CancellationToken) -> anyhow::Result<()> {
     let limits = ListenerLimits { drain: Duration::from_secs(1), ..ListenerLimits::default() };
     listener.serve(router(routes), limits, stop).await;

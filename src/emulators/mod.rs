@@ -1,5 +1,5 @@
-//! Small real servers to run the whole thing with no outside service. Each is labelled as what it is and has dials
-//! for faults; `keyward dev` and the tests use the same ones.
+//! Emulators: small real servers that run everything without an outside service. Each says in its `Server` header that
+//! it is emulated, and can inject faults. `keyward dev` and the tests use the same ones.
 
 mod control_listener;
 

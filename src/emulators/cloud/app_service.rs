@@ -1,4 +1,4 @@
-//! The identity endpoint of App Service, Functions and Container Apps.
+//! Identity endpoint of App Service, Functions and Container Apps.
 
 use std::sync::Arc;
 

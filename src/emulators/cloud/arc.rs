@@ -1,4 +1,5 @@
-//! The identity endpoint of an Arc machine: it answers only who can read a file that only its agent's group can.
+//! Identity endpoint of an Arc machine. It issues tokens to callers that can read a challenge file, which only the
+//! agent's group can.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -58,14 +59,14 @@ fn challenge(folder: &Path) -> Response {
     answer
 }
 
-/// Whether some challenge's key is this one; a key is good once.
+/// Returns true if the key answers a challenge; each key is valid once.
 fn is_challenge_answered(folder: &Path, credential: &[u8]) -> bool {
     let Ok(entries) = std::fs::read_dir(folder) else { return false };
     entries.flatten().any(|entry| {
         let secret = std::fs::read_to_string(entry.path()).map(SecretString::from);
         let same = secret.is_ok_and(|key| !key.expose_secret().is_empty() && crate::secret::ct_eq(&key, credential));
         if same {
-            // It was good once; a key left behind is only good for this user, who can read it anyway.
+            // Best effort: a remaining key is valid only for this user, who can read it anyway.
             let _ = std::fs::remove_file(entry.path());
         }
         same

@@ -1,4 +1,4 @@
-//! Client assertions: a service account's token from the emulated cluster, or one signed with the service principal's
+//! Client assertions: a service account's token from the emulated cluster, or a JWT signed with the service principal's
 //! certificate.
 
 use aws_lc_rs::signature::{RSA_PKCS1_2048_8192_SHA256, RSA_PSS_2048_8192_SHA256, RsaParameters};
@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use super::tokens::{Principal, seconds};
 use super::{CloudIdentities, State};
 
-/// Why a token was not given: the authority's error number, and its words.
+/// Error of the authority: its number and message.
 pub(super) struct Refusal {
     pub(super) code: u32,
     pub(super) message: String,
@@ -21,7 +21,7 @@ impl Refusal {
     }
 }
 
-/// What a federated token is made out to (learn.microsoft.com, "Workload identity federation").
+/// Audience of a federated token (learn.microsoft.com, "Workload identity federation").
 pub(super) const EXCHANGE_AUDIENCE: &str = "api://AzureADTokenExchange";
 
 struct Assertion<'a> {
@@ -32,7 +32,7 @@ struct Assertion<'a> {
 }
 
 impl State {
-    /// The issuer of the emulated cluster's tokens.
+    /// Returns the issuer of the emulated cluster's tokens.
     pub(super) fn cluster_issuer(&self) -> String {
         format!("{}cluster/", self.authority)
     }
@@ -98,7 +98,7 @@ impl<'a> Assertion<'a> {
     }
 }
 
-/// Whether an `aud` claim, one name or many, holds this one.
+/// Returns true if an `aud` claim (a string or an array) contains an audience.
 fn contains_audience(aud: &Value, wanted: &str) -> bool {
     match aud {
         Value::String(one) => one == wanted,
@@ -107,5 +107,5 @@ fn contains_audience(aud: &Value, wanted: &str) -> bool {
     }
 }
 
-/// Seconds that an assertion may start ahead of the authority's clock.
+/// Seconds that `nbf` may be ahead of the authority's clock.
 const LEEWAY: i64 = 300;

@@ -1,4 +1,4 @@
-//! The token endpoint, with discovery and keys.
+//! Token endpoint, discovery and signing keys.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -49,7 +49,7 @@ async fn token(
     }
 }
 
-/// Who asks, and for which audience.
+/// Authenticates a token request. Returns the principal and the audience.
 fn grant(state: &State, tenant: &str, form: &Fields) -> Result<(Principal, String), Refusal> {
     let field = |name: &str| form.get(name).map(String::as_str);
     if !tenant.eq_ignore_ascii_case(&state.identities.tenant) {

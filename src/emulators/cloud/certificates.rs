@@ -1,4 +1,4 @@
-//! The certificate authority behind the token endpoint's TLS, and the service principal's certificate.
+//! CA and server certificate of the token endpoint, and the service principal's certificate.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use super::keys::{SigningKey, new_key};
 pub(super) const CA_FILE: &str = "ca.pem";
 pub(super) const APP_FILE: &str = "application.pem";
 
-/// TLS for the token endpoint: a new certificate for `address`, signed by the authority that the folder keeps.
+/// Builds the TLS configuration of the token endpoint: a new certificate for `address`, signed by the CA in the folder.
 pub(super) fn server(folder: &Folder, address: IpAddr) -> Result<Arc<rustls::ServerConfig>, CloudStartError> {
     let failed = || CloudStartError::Key { what: "the emulated authority's certificate" };
     let key = folder
@@ -43,17 +43,17 @@ pub(super) fn server(folder: &Folder, address: IpAddr) -> Result<Arc<rustls::Ser
         .map_err(|_| failed())
 }
 
-/// The certificate that the emulated service principal may log in with.
+/// Certificate with which the emulated service principal may log in.
 #[derive(Debug)]
 pub(super) struct AppCertificate {
-    /// Its key.
+    /// Private key.
     pub(super) key: SigningKey,
     /// SHA-256 of the certificate in base64url, `x5t#S256` in an assertion's header (RFC 7515).
     pub(super) thumbprint: String,
 }
 
 impl AppCertificate {
-    /// Reads the PEM file that holds certificate and key; the first time it is made.
+    /// Reads the PEM file with certificate and key, or creates it.
     pub(super) fn load_or_make(folder: &Folder) -> Result<Self, CloudStartError> {
         let failed = || CloudStartError::Key { what: APP_FILE };
         let pem = folder.read_or_make(APP_FILE, || {

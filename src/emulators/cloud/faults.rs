@@ -1,4 +1,4 @@
-//! Dials: what the emulated cloud does wrong on purpose, and how often it was asked.
+//! Fault injection of the emulated cloud, and request counters.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,14 +7,14 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::sync::watch;
 
-/// A handle on the dials; clones turn the same ones.
+/// Handle for injecting faults; clones share their state.
 #[derive(Debug, Clone, Default)]
 pub struct CloudFaultInjector {
     settings: Arc<Mutex<Settings>>,
     refusing: Arc<watch::Sender<bool>>,
 }
 
-/// The things that the emulated cloud is asked for.
+/// An endpoint of the emulated cloud.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FaultTarget {
@@ -24,9 +24,9 @@ pub enum FaultTarget {
     Instance,
     /// Identity tokens of App Service.
     AppService,
-    /// Identity tokens of Arc, the first call of each pair counted too.
+    /// Identity tokens of Arc; counts the first call of each pair too.
     Arc,
-    /// The authority's token endpoint.
+    /// Token endpoint of the authority.
     Authority,
     /// Discovery and key set.
     Keys,
@@ -38,14 +38,14 @@ impl FaultTarget {
     }
 }
 
-/// One answer that goes wrong.
+/// An injected error response.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Failure {
-    /// HTTP status of the answer.
+    /// HTTP status.
     pub status: u16,
-    /// Its body; `None` for what the real service says with that status.
+    /// Body; `None` for the real service's body with that status.
     pub body: Option<Value>,
-    /// Seconds that its `Retry-After` names.
+    /// `Retry-After` in seconds.
     pub retry_after: Option<u64>,
 }
 
@@ -62,62 +62,62 @@ pub(super) struct Settings {
 }
 
 impl CloudFaultInjector {
-    /// The next `count` requests for a token, at whichever door, fail with this status.
+    /// Fails the next `count` token requests, at any endpoint, with this status.
     pub fn fail_next_tokens(&self, count: usize, status: u16) {
         self.fail_next_tokens_with(count, &Failure { status, body: None, retry_after: None });
     }
 
-    /// The next `count` requests for a token, at whichever door, fail like this.
+    /// Fails the next `count` token requests, at any endpoint, with this response.
     pub fn fail_next_tokens_with(&self, count: usize, failure: &Failure) {
         self.settings_mut().failures.extend(std::iter::repeat_n(failure.clone(), count));
     }
 
-    /// Failures name this in `Retry-After`, where they name nothing themselves.
+    /// Sets the `Retry-After` of failures that have none.
     pub fn retry_after(&self, seconds: Option<u64>) {
         self.settings_mut().retry_after = seconds;
     }
 
-    /// Every answer waits for this long first.
+    /// Delays every response.
     pub fn delay(&self, delay: Duration) {
         self.settings_mut().delay = delay;
     }
 
-    /// Closes the metadata service and the authority, so that connecting is refused; or opens them again.
+    /// Closes the metadata service and the authority, so that connections are refused; or opens them again.
     pub fn refuse(&self, on: bool) {
         self.refusing.send_replace(on);
     }
 
-    /// Dates tokens as if the cloud's clock were this far ahead of ours (behind, if negative).
+    /// Dates tokens by a clock this far ahead of ours (behind, if negative).
     pub fn skew(&self, seconds: i64) {
         self.settings_mut().skew_seconds = seconds;
     }
 
-    /// Issues tokens for this audience whatever is asked for; `None` issues for the one asked for.
+    /// Issues tokens for this audience, whatever is requested; `None` for the requested one.
     pub fn audience(&self, audience: Option<String>) {
         self.settings_mut().audience = audience;
     }
 
-    /// Issues tokens that live this long from now on.
+    /// Issues tokens with this lifetime from now on.
     pub fn token_life(&self, life: Duration) {
         self.settings_mut().token_life = Some(life);
     }
 
-    /// Has the instance document answer 404, as hosts that are no virtual machine do; or answer again.
+    /// Answers requests for the instance document with 404, as hosts that are no virtual machine do; or normally again.
     pub fn block_instance(&self, on: bool) {
         self.settings_mut().block_instance = on;
     }
 
-    /// How many requests came to a door, failed ones too.
+    /// Returns the number of requests to an endpoint, failed ones too.
     pub fn requests(&self, target: FaultTarget) -> u64 {
         self.settings_mut().requests.get(&target).copied().unwrap_or(0)
     }
 
-    /// All counts.
+    /// Returns all counters.
     pub fn counts(&self) -> BTreeMap<FaultTarget, u64> {
         self.settings_mut().requests.clone()
     }
 
-    /// Turns everything back; counts stay.
+    /// Removes all faults; counters stay.
     pub fn reset(&self) {
         {
             let mut settings = self.settings_mut();
@@ -131,7 +131,7 @@ impl CloudFaultInjector {
         self.settings_mut().clone()
     }
 
-    /// Counts a request; says how long it waits, and the failure that is its turn.
+    /// Counts a request. Returns the delay, and the failure if one is due.
     pub(super) fn record_request(&self, target: FaultTarget) -> (Duration, Option<Failure>) {
         let mut settings = self.settings_mut();
         *settings.requests.entry(target).or_default() += 1;

@@ -1,4 +1,4 @@
-//! The dials over HTTP, for people and scripts. Every call carries the key in `X-Dials-Key`.
+//! Fault injection over HTTP, for people and scripts. Every request needs the key in `X-Dials-Key`.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use super::faults::{CloudFaultInjector, Failure};
 use super::serve::json_response;
 use crate::emulators::control_listener::{Seconds, Switch, require_key};
 
-/// `GET /dials` tells how often each door was asked; each `POST` turns one dial and answers with the same.
+/// Creates the routes: `GET /dials` returns the counters; each `POST` sets one fault and returns the same.
 pub(super) fn routes(faults: CloudFaultInjector, key: SecretString) -> Router {
     let routes = Router::new()
         .route("/dials", get(show))
@@ -51,7 +51,7 @@ async fn fail_next_tokens(
     Query(failing): Query<Failing>,
 ) -> Response {
     let failure = Failure { status: failing.status, body: None, retry_after: failing.retry_after };
-    // Nobody wants more; what is queued takes memory.
+    // Bounds the memory of the queue.
     faults.fail_next_tokens_with(failing.count.min(10_000), &failure);
     show_counts(&faults)
 }

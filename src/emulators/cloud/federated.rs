@@ -1,4 +1,4 @@
-//! The projected service-account token: a file that is replaced as a kubelet replaces it, by swapping a symlink.
+//! Projected service-account token: a file that is replaced as a kubelet does it, by swapping a symlink.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use super::folder::{Folder, write_private};
 use super::tokens::seconds;
 use super::{CloudIdentities, CloudStartError, State};
 
-/// The projected token, in the emulated cloud's folder.
+/// Path of the projected token in the emulated cloud's folder.
 pub(super) const TOKEN_FILE: &str = "projected/azure-identity-token";
 
 pub(super) struct Projection {
@@ -31,7 +31,7 @@ impl Projection {
         Ok(projection)
     }
 
-    /// Replaces the token at four fifths of its life, until `stop`.
+    /// Replaces the token after four fifths of its lifetime, until `stop`.
     pub(super) async fn keep_fresh(mut self, stop: CancellationToken) -> anyhow::Result<()> {
         let clock = self.state.clock.clone();
         loop {
@@ -51,21 +51,21 @@ impl Projection {
         let token = self.state.cluster_key.sign(&claims).ok_or_else(|| std::io::Error::other("cannot sign"))?;
         let old = std::fs::read_link(self.folder.join("..data")).ok();
         self.round += 1;
-        // A process that died leaves its rounds behind: the time keeps ours apart from them.
+        // A crashed process leaves its folders behind: the time makes our names distinct.
         let folder = format!("..{now}_{}_{}", std::process::id(), self.round);
         std::fs::create_dir_all(self.folder.join(&folder))?;
         write_private(&self.folder.join(&folder).join(NAME), token.as_bytes())?;
         link(Path::new(&folder), &self.folder.join("..data"))?;
         link(&Path::new("..data").join(NAME), &self.folder.join(NAME))?;
         if let Some(old) = old.filter(|old| old.as_os_str() != folder.as_str()) {
-            // What stays behind is an expired token in our own folder.
+            // Best effort: what remains is an expired token in our own folder.
             let _ = std::fs::remove_dir_all(self.folder.join(old));
         }
         Ok(())
     }
 }
 
-/// Points a symlink at `target` in one step.
+/// Replaces a symlink atomically.
 fn link(target: &Path, path: &Path) -> std::io::Result<()> {
     let mut draft = path.as_os_str().to_owned();
     draft.push(".draft");

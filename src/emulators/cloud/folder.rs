@@ -1,4 +1,4 @@
-//! The emulated cloud's own folder: mode 0700, files of mode 0600.
+//! Data folder of the emulated cloud: mode 0700, files of mode 0600.
 
 use std::path::{Path, PathBuf};
 
@@ -6,27 +6,27 @@ use super::CloudStartError;
 use crate::atomic_file::{self, Attributes};
 use crate::secure_dir;
 
-/// A folder that only this user can look into.
+/// A folder that only this user can access.
 #[derive(Debug, Clone)]
 pub(super) struct Folder(PathBuf);
 
 impl Folder {
-    /// Takes a folder, or makes it; one that others can look into is refused.
+    /// Opens or creates a folder; one with wider access is refused.
     pub(super) fn open(path: &Path) -> Result<Self, CloudStartError> {
         Ok(Self(secure_dir::create_private(path, 0o077)?))
     }
 
-    /// The path of something in the folder.
+    /// Returns the path of an entry.
     pub(super) fn path(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
 
-    /// A folder in it, made if it is not there.
+    /// Creates a subfolder unless it exists.
     pub(super) fn create_subfolder(&self, name: &str) -> Result<PathBuf, CloudStartError> {
         Ok(secure_dir::create_private(&self.path(name), 0o077)?)
     }
 
-    /// A file's content; on the first call it is made and kept.
+    /// Reads a file, or creates it with generated content.
     pub(super) fn read_or_make(
         &self,
         name: &str,
@@ -45,7 +45,7 @@ impl Folder {
     }
 }
 
-/// Writes a file whole or not at all, with mode 0600.
+/// Writes a file atomically, with mode 0600.
 pub(super) fn write_private(path: &Path, content: &[u8]) -> std::io::Result<()> {
     atomic_file::replace(path, content, &Attributes { mode: 0o600, owner: None, group: None })
         .map(drop)

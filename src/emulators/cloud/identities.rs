@@ -1,4 +1,4 @@
-//! Ids and secrets of the emulated cloud, made at the first start.
+//! Ids and secrets of the emulated cloud, generated at the first start.
 
 use aws_lc_rs::rand;
 use base64::Engine as _;
@@ -9,48 +9,48 @@ use serde::{Deserialize, Serialize};
 use super::folder::Folder;
 use super::{CloudStartError, Machine};
 
-/// Who and what there is in the emulated cloud.
+/// Tenant, subscription and identities of the emulated cloud.
 #[derive(Debug, Clone)]
 pub struct CloudIdentities {
-    /// The tenant.
+    /// Tenant id.
     pub tenant: String,
-    /// The subscription.
+    /// Subscription id.
     pub subscription: String,
-    /// The machine's own (system-assigned) identity.
+    /// System-assigned identity of the machine.
     pub system: Identity,
-    /// A user-assigned identity of the machine.
+    /// User-assigned identity of the machine.
     pub user: Identity,
-    /// The user-assigned identity that a service account of the emulated cluster is federated with.
+    /// User-assigned identity that is federated with a service account of the emulated cluster.
     pub workload: Identity,
-    /// A service principal with a client secret and a client certificate.
+    /// Service principal with a client secret and a client certificate.
     pub application: Identity,
-    /// The service principal's secret.
+    /// Secret of the service principal.
     pub client_secret: SecretString,
-    /// What callers of the App Service endpoint send.
+    /// Value of `X-IDENTITY-HEADER` for the App Service endpoint.
     pub identity_header: SecretString,
-    /// What callers of the dials send.
+    /// Key of the fault injection over HTTP.
     pub faults_key: SecretString,
 }
 
 /// An identity that tokens are issued to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
-    /// Its object id, `oid` in tokens.
+    /// Object id, `oid` in tokens.
     pub object_id: String,
-    /// Its client id, `appid` in tokens.
+    /// Client id, `appid` in tokens.
     pub client_id: String,
 }
 
 impl CloudIdentities {
-    /// The machine's resource group.
+    /// Resource group of the machine.
     pub const RESOURCE_GROUP: &str = "keyward-dev";
-    /// The virtual machine's name.
+    /// Name of the virtual machine.
     pub const VM: &str = "keyward-vm";
-    /// The scale set's name.
+    /// Name of the scale set.
     pub const SCALE_SET: &str = "keyward-set";
-    /// The app's name.
+    /// Name of the app.
     pub const APP: &str = "keyward-app";
-    /// The subject of the projected token.
+    /// Subject of the projected token.
     pub const SERVICE_ACCOUNT: &str = "system:serviceaccount:default:keyward";
 
     pub(super) fn load_or_make(folder: &Folder) -> Result<Self, CloudStartError> {
@@ -63,7 +63,7 @@ impl CloudIdentities {
         Ok(stored.into())
     }
 
-    /// Resource id of the machine.
+    /// Returns the resource id of the machine.
     pub(super) fn machine_id(&self, machine: Machine) -> String {
         let (subscription, group) = (&self.subscription, Self::RESOURCE_GROUP);
         let providers = format!("/subscriptions/{subscription}/resourcegroups/{group}/providers");
@@ -74,7 +74,7 @@ impl CloudIdentities {
         }
     }
 
-    /// Resource id of a user-assigned identity.
+    /// Returns the resource id of a user-assigned identity.
     pub(super) fn identity_id(&self, name: &str) -> String {
         let (subscription, group) = (&self.subscription, Self::RESOURCE_GROUP);
         format!(
@@ -84,7 +84,7 @@ impl CloudIdentities {
     }
 }
 
-/// The file's shape.
+/// Format of the file; its field names are fixed.
 #[derive(Serialize, Deserialize)]
 struct Stored {
     tenant: String,
@@ -133,7 +133,7 @@ impl From<Stored> for CloudIdentities {
     }
 }
 
-/// 256 random bits as text.
+/// Generates 256 random bits as text.
 pub(super) fn random_secret() -> Option<String> {
     let mut bytes = [0_u8; 32];
     rand::fill(&mut bytes).ok()?;

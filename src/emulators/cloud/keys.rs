@@ -12,7 +12,7 @@ use super::CloudStartError;
 use super::folder::Folder;
 use crate::jwt;
 
-/// A key that signs tokens by RS256.
+/// An RS256 signing key.
 #[derive(Debug)]
 pub(super) struct SigningKey {
     pair: KeyPair,
@@ -20,7 +20,7 @@ pub(super) struct SigningKey {
 }
 
 impl SigningKey {
-    /// Reads a key from its file; the first time it is made.
+    /// Reads a key from its file, or creates it.
     pub(super) fn load_or_make(folder: &Folder, name: &'static str) -> Result<Self, CloudStartError> {
         let der = folder.read_or_make(name, || new_key().ok_or(CloudStartError::Key { what: name }))?;
         Self::from_pkcs8(&der).ok_or(CloudStartError::Key { what: name })
@@ -33,7 +33,7 @@ impl SigningKey {
         Some(Self { pair, id })
     }
 
-    /// A signed token with these claims.
+    /// Signs a token with these claims.
     pub(super) fn sign(&self, claims: &Value) -> Option<String> {
         let header = json!({"typ": "JWT", "alg": "RS256", "x5t": self.id, "kid": self.id});
         let text = jwt::signing_input(&header, claims);
@@ -42,12 +42,12 @@ impl SigningKey {
         Some(format!("{text}.{}", URL_SAFE_NO_PAD.encode(signature)))
     }
 
-    /// Whether this key signed the text.
+    /// Verifies a signature of this key.
     pub(super) fn signed(&self, how: &'static RsaParameters, text: &str, signature: &[u8]) -> bool {
         UnparsedPublicKey::new(how, self.pair.public_key().as_ref()).verify(text.as_bytes(), signature).is_ok()
     }
 
-    /// The public key as an entry of a key set (RFC 7517).
+    /// Returns the public key as a JWK (RFC 7517).
     pub(super) fn jwk(&self) -> Value {
         let number = |bytes: &[u8]| URL_SAFE_NO_PAD.encode(bytes);
         let public = self.pair.public_key();
@@ -59,7 +59,7 @@ impl SigningKey {
     }
 }
 
-/// A new RSA key of 2048 bits, as PKCS#8.
+/// Generates an RSA key of 2048 bits, as PKCS#8.
 pub(super) fn new_key() -> Option<Vec<u8>> {
     let pair = KeyPair::generate(KeySize::Rsa2048).ok()?;
     Some(pair.as_der().ok()?.as_ref().to_vec())

@@ -1,5 +1,5 @@
-//! The instance metadata service (learn.microsoft.com, "Azure Instance Metadata Service"): identity tokens and the
-//! machine's document.
+//! Instance metadata service (learn.microsoft.com, "Azure Instance Metadata Service"): identity tokens and the instance
+//! document.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ async fn token(AxumState(state): AxumState<Arc<State>>, headers: HeaderMap, RawQ
     }
 }
 
-/// The identity that a query names, if the machine has it.
+/// Returns the identity that a query names, if the machine has it.
 pub(super) fn principal(state: &State, query: &BTreeMap<String, String>) -> Option<Principal> {
     let by = |name: &str| query.get(name).map(String::as_str);
     let object = by("object_id").or_else(|| by("principal_id"));
@@ -58,7 +58,7 @@ pub(super) fn principal(state: &State, query: &BTreeMap<String, String>) -> Opti
     }
 }
 
-/// A token as all managed-identity endpoints write it: numbers as strings.
+/// Builds a token response as all managed-identity endpoints write it: numbers as strings.
 pub(super) fn token_response(state: &State, principal: Principal, resource: &str, what: &str) -> Response {
     let Some(Issued { token, client_id, not_before, expires, life }) = state.issue(principal, resource) else {
         return error_response(
@@ -116,7 +116,7 @@ fn compute_document(state: &State) -> Value {
     })
 }
 
-/// What every call needs: the header that a proxy would not add, no sign of a proxy, a version, no name twice.
+/// Checks what every request needs: the `Metadata` header, no sign of a proxy, a version, and no repeated parameter.
 pub(super) fn check_request(
     headers: &HeaderMap,
     query: Option<&str>,

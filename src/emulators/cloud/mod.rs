@@ -1,8 +1,8 @@
-//! The emulated cloud: metadata service, identity endpoints, token endpoint, signing keys, a projected token file.
+//! Emulated Azure: metadata service, identity endpoints, token endpoint, signing keys, and a projected token file.
 //!
-//! It speaks the real services' HTTP with real TLS and real RS256 signatures, but it is not them: every answer says
-//! so in its `Server` header, and its issuer is its own address. It keeps no cache of tokens, where the real metadata
-//! service keeps one for about a day. Its keys and ids are made at the first start in the folder it is given.
+//! It speaks the real services' HTTP with real TLS and real RS256 signatures, but every response says in its `Server`
+//! header that it is emulated, and its issuer is its own address. It does not cache tokens, unlike the real metadata
+//! service, which does for about a day. Keys and ids are generated at the first start in the given folder.
 
 mod app_service;
 mod arc;
@@ -41,30 +41,31 @@ use serve::{EmulatedListener, bind, url, with_server_header};
 pub use faults::{CloudFaultInjector, Failure, FaultTarget};
 pub use identities::{CloudIdentities, Identity};
 
-/// What the emulated cloud is started with.
+/// Settings of the emulated cloud.
 #[derive(Debug, Clone)]
 pub struct CloudOptions {
-    /// Folder for keys, ids and the projected token; made with mode 0700 if it is not there.
+    /// Folder for keys, ids and the projected token; created with mode 0700.
     pub dir: PathBuf,
-    /// Where the metadata service, the App Service endpoint and the Arc endpoint listen, over plain HTTP.
-    /// Loopback or 169.254.169.254; port 0 takes a free one.
+    /// Address of the metadata service and of the App Service and Arc endpoints, over plain HTTP. Loopback or
+    /// 169.254.169.254; port 0 picks a free one.
     pub metadata: SocketAddr,
-    /// Where the token endpoint, discovery and keys listen, over TLS. Loopback; port 0 takes a free one.
+    /// Address of the token endpoint, discovery and keys, over TLS. Loopback; port 0 picks a free one.
     pub authority: SocketAddr,
-    /// Where the dials listen, over plain HTTP; `None` leaves them to the process. Loopback; port 0 takes a free one.
+    /// Address of the fault injection over plain HTTP; `None` for in-process use only. Loopback; port 0 picks a free
+    /// one.
     pub faults: Option<SocketAddr>,
-    /// What the metadata service says that the machine is.
+    /// Kind of machine that the metadata service reports.
     pub machine: Machine,
-    /// How long the tokens that are issued live.
+    /// Lifetime of issued tokens.
     pub token_life: Duration,
-    /// How long a projected federated token lives; it is replaced at four fifths of that.
+    /// Lifetime of a projected federated token; it is replaced after four fifths of that.
     pub federated_life: Duration,
-    /// The clock that tokens are dated by.
+    /// Clock that tokens are dated by.
     pub clock: Clock,
 }
 
 impl CloudOptions {
-    /// A virtual machine on free ports of loopback, with the lifetimes that the real cloud uses.
+    /// Creates settings for a virtual machine on free loopback ports, with the real cloud's lifetimes.
     pub fn in_folder(dir: PathBuf) -> Self {
         let free = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         Self {
@@ -80,10 +81,10 @@ impl CloudOptions {
     }
 }
 
-/// What the emulated machine is.
+/// Kind of the emulated machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Machine {
-    /// A virtual machine on its own.
+    /// A standalone virtual machine.
     VirtualMachine,
     /// A member of a scale set with uniform orchestration.
     ScaleSet,
@@ -91,7 +92,7 @@ pub enum Machine {
     App,
 }
 
-/// A running emulated cloud. It stops with the tasks that it was started in.
+/// A running emulated cloud. It stops with its task group.
 #[derive(Debug)]
 pub struct Cloud {
     state: Arc<State>,
@@ -100,7 +101,7 @@ pub struct Cloud {
     folder: Folder,
 }
 
-/// What every door answers from.
+/// State shared by all endpoints.
 #[derive(Debug)]
 struct State {
     identities: CloudIdentities,
@@ -116,11 +117,10 @@ struct State {
 }
 
 impl Cloud {
-    /// Makes what is missing in the folder, binds the listeners and starts serving in `tasks`.
-    /// Must be called inside a runtime.
+    /// Creates missing files, binds the listeners and serves in `tasks`. Must be called inside a runtime.
     ///
     /// # Errors
-    /// The folder cannot be used, an address is taken, or one is open to other machines.
+    /// The folder cannot be used, an address is taken, or one is reachable from other machines.
     pub fn start(options: CloudOptions, tasks: &mut TaskGroup) -> Result<Self, CloudStartError> {
         for address in [Some(options.metadata), Some(options.authority), options.faults].into_iter().flatten() {
             if !address.ip().is_loopback() && address.ip() != METADATA_ADDRESS {
@@ -173,37 +173,37 @@ impl Cloud {
         Ok(Self { state, metadata_url: url("http", metadata_address), faults_url, folder })
     }
 
-    /// The metadata service's base, such as `http://127.0.0.1:40001/`.
+    /// Base URL of the metadata service, such as `http://127.0.0.1:40001/`.
     pub fn metadata_url(&self) -> &Url {
         &self.metadata_url
     }
 
-    /// The authority's base, such as `https://127.0.0.1:40002/`; what `AZURE_AUTHORITY_HOST` is set to.
+    /// Base URL of the authority, such as `https://127.0.0.1:40002/`, for `AZURE_AUTHORITY_HOST`.
     pub fn authority_url(&self) -> &Url {
         &self.state.authority
     }
 
-    /// What tokens carry as `iss`; discovery is at this followed by `.well-known/openid-configuration`.
+    /// Issuer of the tokens (`iss`); discovery is below it at `.well-known/openid-configuration`.
     pub fn issuer(&self) -> String {
         self.state.issuer()
     }
 
-    /// Where the dials are over HTTP, if they are.
+    /// URL of the fault injection over HTTP, if enabled.
     pub fn faults_url(&self) -> Option<&Url> {
         self.faults_url.as_ref()
     }
 
-    /// What a caller of the dials over HTTP sends as `X-Dials-Key`.
+    /// Key of the fault injection over HTTP, sent as `X-Dials-Key`.
     pub fn faults_key(&self) -> &SecretString {
         &self.state.identities.faults_key
     }
 
-    /// The dials, in process.
+    /// Handle for injecting faults in process.
     pub fn faults(&self) -> &CloudFaultInjector {
         &self.state.faults
     }
 
-    /// PEM file with the certificate that signed the authority's own.
+    /// PEM file of the CA that signed the authority's certificate.
     pub fn ca_file(&self) -> PathBuf {
         self.folder.path(certificates::CA_FILE)
     }
@@ -218,32 +218,32 @@ impl Cloud {
         self.state.identities.machine_id(self.state.machine)
     }
 
-    /// Folder that Arc challenge files stand in.
+    /// Folder of the Arc challenge files.
     pub fn arc_tokens(&self) -> &Path {
         &self.state.arc_tokens
     }
 
-    /// What the workload-identity webhook puts into a pod's environment.
+    /// Variables that the workload-identity webhook puts into a pod's environment.
     pub fn variables_for_workload_identity(&self) -> BTreeMap<String, String> {
         let token = self.folder.path(federated::TOKEN_FILE).display().to_string();
         let more = [("AZURE_FEDERATED_TOKEN_FILE", token)];
         self.variables(&self.state.identities.workload, more)
     }
 
-    /// The variables of a service principal with a client secret.
+    /// Variables of a service principal with a client secret.
     pub fn variables_for_client_secret(&self) -> BTreeMap<String, String> {
         use secrecy::ExposeSecret as _;
         let secret = self.state.identities.client_secret.expose_secret().to_owned();
         self.variables(&self.state.identities.application, [("AZURE_CLIENT_SECRET", secret)])
     }
 
-    /// The variables of a service principal with a client certificate.
+    /// Variables of a service principal with a client certificate.
     pub fn variables_for_client_certificate(&self) -> BTreeMap<String, String> {
         let path = self.folder.path(certificates::APP_FILE).display().to_string();
         self.variables(&self.state.identities.application, [("AZURE_CLIENT_CERTIFICATE_PATH", path)])
     }
 
-    /// What App Service puts into an app's environment.
+    /// Variables that App Service puts into an app's environment.
     pub fn variables_for_app_service(&self) -> BTreeMap<String, String> {
         use secrecy::ExposeSecret as _;
         let header = self.state.identities.identity_header.expose_secret().to_owned();
@@ -251,7 +251,7 @@ impl Cloud {
         [("IDENTITY_ENDPOINT", endpoint), ("IDENTITY_HEADER", header)].map(|(name, value)| (name.into(), value)).into()
     }
 
-    /// What the Arc agent puts into a machine's environment.
+    /// Variables that the Arc agent puts into a machine's environment.
     pub fn variables_for_arc(&self) -> BTreeMap<String, String> {
         let endpoint = format!("{}arc/metadata/identity/oauth2/token", self.metadata_url);
         let imds = format!("{}arc", self.metadata_url);
@@ -270,37 +270,37 @@ impl Cloud {
 
 const METADATA_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(169, 254, 169, 254));
 
-/// Why the emulated cloud did not start.
+/// Error of starting the emulated cloud.
 #[derive(Debug, thiserror::Error)]
 pub enum CloudStartError {
-    /// Its folder.
+    /// The folder cannot be used.
     #[error(transparent)]
     Folder(#[from] DirError),
-    /// A file of its own.
+    /// A file in the folder cannot be used.
     #[error("cannot use {}", path.display())]
     File {
-        /// Which one.
+        /// Path of the file.
         path: PathBuf,
-        /// Why not.
+        /// Underlying error.
         #[source]
         cause: std::io::Error,
     },
-    /// A listener.
+    /// An address cannot be bound.
     #[error("cannot listen on {address}")]
     Bind {
-        /// Where.
+        /// Requested address.
         address: SocketAddr,
-        /// Why not.
+        /// Underlying error.
         #[source]
         cause: std::io::Error,
     },
-    /// A key or certificate that could not be made or read.
+    /// A key or certificate cannot be created or read.
     #[error("cannot make or read {what} (delete the emulated cloud's folder to begin anew)")]
     Key {
-        /// Which one.
+        /// Name of the key or certificate.
         what: &'static str,
     },
-    /// An address that other machines may reach.
+    /// An address is reachable from other machines.
     #[error("the emulated cloud listens on loopback or 169.254.169.254 only, not on {0}")]
     NotLoopback(SocketAddr),
 }

@@ -1,4 +1,4 @@
-//! Listening, closing on command, and what all answers have in common.
+//! Listeners that close on command, and the parts that all responses share.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub(super) struct EmulatedListener {
 }
 
 impl EmulatedListener {
-    /// Serves until `stop`; closes the listener while the dials say so, and opens it at the same address again.
+    /// Serves until `stop`; closes the listener while a fault says so, and reopens it at the same address.
     pub(super) async fn serve(self, faults: CloudFaultInjector, stop: CancellationToken) -> anyhow::Result<()> {
         let mut refusing = faults.refusing();
         let mut listener = Some(self.listener);
@@ -39,7 +39,7 @@ impl EmulatedListener {
                 ListenerLimits { tls: self.tls.clone().map(Into::into), drain: DRAIN, ..ListenerLimits::default() };
             let serving = listening.serve(router(with_server_header(self.router.clone())), limits, open.clone());
             let closing = async {
-                // Ends with an error only when the dials are gone; then nobody can close the door.
+                // Fails only when all fault injectors are gone; then nobody can close the listener.
                 if refusing.wait_for(|refusing| *refusing).await.is_err() {
                     std::future::pending::<()>().await;
                 }
@@ -72,7 +72,7 @@ pub(super) fn url(scheme: &str, address: SocketAddr) -> Url {
 }
 
 impl State {
-    /// Counts the request, waits and fails as the dials say. A token or document is given only after `Ok`.
+    /// Counts the request, then delays or fails it as injected. Tokens and documents are returned only after `Ok`.
     pub(super) async fn apply_faults(&self, target: FaultTarget) -> Result<(), Box<Response>> {
         let (delay, failure) = self.faults.record_request(target);
         if !delay.is_zero() {
@@ -105,14 +105,14 @@ fn failed(target: FaultTarget, failure: Failure) -> Response {
     answer
 }
 
-/// A JSON answer that nobody keeps.
+/// Builds a JSON response that must not be cached.
 pub(super) fn json_response(status: StatusCode, body: &Value) -> Response {
     let mut response = (status, axum::Json(body)).into_response();
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
 }
 
-/// Says in each answer what this is.
+/// Adds the `Server` header that marks every response as emulated.
 pub(super) fn with_server_header(routes: axum::Router) -> axum::Router {
     routes.layer(axum::middleware::map_response(async |mut response: Response| {
         response.headers_mut().insert(SERVER, HeaderValue::from_static("keyward-emulated-cloud"));

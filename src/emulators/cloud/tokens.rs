@@ -1,4 +1,4 @@
-//! The tokens that the emulated cloud issues: version 1.0, with the claims that real ones carry.
+//! Access tokens of the emulated cloud: version 1.0, with the claims of real ones.
 
 use std::time::{Duration, SystemTime};
 
@@ -7,20 +7,20 @@ use serde_json::{Value, json};
 use super::State;
 use super::identities::Identity;
 
-/// Whom a token is for, and how that was proved.
+/// Principal of a token, by the way it was authenticated.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Principal {
-    /// The machine's own identity.
+    /// System-assigned identity of the machine.
     System,
-    /// A user-assigned identity of the machine.
+    /// User-assigned identity of the machine.
     User,
-    /// The identity that a service account is federated with.
+    /// Identity that is federated with a service account.
     Workload,
-    /// The service principal, by its secret or certificate.
+    /// Service principal, by its secret or certificate.
     Application,
 }
 
-/// A token, and the times in it.
+/// A signed token and its times.
 pub(super) struct Issued {
     pub(super) token: String,
     pub(super) client_id: String,
@@ -28,12 +28,12 @@ pub(super) struct Issued {
     pub(super) not_before: i64,
     /// Seconds since 1970.
     pub(super) expires: i64,
-    /// Seconds from now to the end.
+    /// Lifetime from now, in seconds.
     pub(super) life: i64,
 }
 
 impl State {
-    /// What tokens carry as `iss`. The real one is `https://sts.windows.net/TENANT/`.
+    /// Returns the issuer (`iss`). The real one is `https://sts.windows.net/TENANT/`.
     pub(super) fn issuer(&self) -> String {
         format!("{}{}/", self.authority, self.identities.tenant)
     }
@@ -47,7 +47,7 @@ impl State {
         }
     }
 
-    /// Signs a token for `audience`. `None` if the system's generator failed.
+    /// Signs a token for `audience`. `None` if the kernel returns no random bytes.
     pub(super) fn issue(&self, principal: Principal, audience: &str) -> Option<Issued> {
         let settings = self.faults.settings();
         let identity = self.identity(principal);
@@ -83,7 +83,7 @@ impl State {
     }
 }
 
-/// Whether the real cloud puts resource ids into tokens for this audience: only for services of its own.
+/// Returns true for audiences for which the real cloud adds resource ids to tokens: its own services only.
 fn first_party(audience: &str) -> bool {
     const OWN: [&str; 6] = [
         "https://management.azure.com",
@@ -96,7 +96,7 @@ fn first_party(audience: &str) -> bool {
     OWN.contains(&audience.strip_suffix('/').unwrap_or(audience))
 }
 
-/// Seconds since 1970.
+/// Converts a time to seconds since 1970.
 pub(super) fn seconds(time: SystemTime) -> i64 {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
     i64::try_from(since.as_secs()).unwrap_or(i64::MAX)

@@ -1,4 +1,4 @@
-//! What a client asks first: what this is, who it is, and what its organization may do.
+//! Discovery, the account of the caller, and organizations with their entitlements.
 
 use axum::response::IntoResponse as _;
 use axum::response::Response;
@@ -10,7 +10,7 @@ use super::request::{ApiRequest, required};
 use super::state::organization;
 use super::tokens::PlatformTokenKind;
 
-/// `/.well-known/terraform.json`. Paths, not URLs: one client puts them behind the address that it was given.
+/// `/.well-known/terraform.json`. Paths, not URLs: one client appends them to its configured address.
 pub(super) async fn discovery(_: ApiRequest) -> Response {
     Json(json!({
         "modules.v1": "/api/registry/v1/modules/", "state.v2": "/api/v2/", "tfe.v2": "/api/v2/",
@@ -23,12 +23,12 @@ pub(super) async fn ping(_: ApiRequest) -> Response {
     no_content()
 }
 
-/// Addresses that the platform calls from: none.
+/// Addresses that the platform connects from: none.
 pub(super) async fn ip_ranges(_: ApiRequest) -> Response {
     Json(json!({"api": [], "notifications": [], "sentinel": [], "vcs": []})).into_response()
 }
 
-/// Whose token it is. Teams and organizations answer as a service user.
+/// Account of the token's owner. Teams and organizations have a service user.
 pub(super) async fn details(request: ApiRequest) -> ApiResult {
     let caller = request.caller()?;
     if matches!(caller.kind, PlatformTokenKind::AgentPool | PlatformTokenKind::AuditTrails) {
@@ -54,14 +54,14 @@ pub(super) async fn details(request: ApiRequest) -> ApiResult {
             "permissions": {"can-create-organizations": !service, "can-change-email": false, "can-change-username": false},
         },
         "relationships": {
-            // The entry of 2023-11-17.
+            // Changelog entry of 2023-11-17.
             "authenticated-resource": {"data": {"id": caller.owner, "type": kind}},
             "authentication-tokens": {"links": {"related": format!("/api/v2/users/{}/authentication-tokens", caller.acts_as())}},
         },
     })))
 }
 
-/// One of the ten lists of 2021-11-17. Its public page says what the other nine say in other words.
+/// One of the ten lists of 2021-11-17. Its documentation says the same as that of the other nine, in other words.
 pub(super) async fn organizations(request: ApiRequest) -> ApiResult {
     let state = request.state();
     let caller = request.caller()?;
@@ -95,7 +95,7 @@ pub(super) async fn show_organization(request: ApiRequest) -> ApiResult {
 
 pub(super) async fn update_organization(request: ApiRequest) -> ApiResult {
     let mut attributes = request.attributes()?;
-    // Names are ids here: what a renaming would do to them is not emulated.
+    // Names are ids here, so renaming is not emulated.
     attributes.remove("name");
     let mut state = request.state();
     let name = request.organization(&state)?;
@@ -113,7 +113,7 @@ pub(super) async fn delete_organization(request: ApiRequest) -> ApiResult {
     Ok(no_content())
 }
 
-/// What the organization may do. Runs on the platform are not emulated, which `operations` says.
+/// Entitlements of an organization. Runs on the platform are not emulated, as `operations` says.
 pub(super) async fn entitlements(request: ApiRequest) -> ApiResult {
     let state = request.state();
     let name = request.organization(&state)?;

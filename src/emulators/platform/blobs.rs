@@ -1,4 +1,4 @@
-//! States and archives behind URLs that need no token: the URL is the secret.
+//! States and archives at URLs that need no token: the URL is the secret.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::ids;
 use super::reply::ApiError;
 
-/// What a blob belongs to, by that resource's id.
+/// Resource that a blob belongs to, by its id.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Purpose {
     State(String),
@@ -28,24 +28,24 @@ pub(super) struct Blobs {
     bytes: usize,
 }
 
-/// What is kept at most.
+/// Maximum of all blobs together, in bytes.
 const MAX_BYTES: usize = 256 * 1024 * 1024;
 
-/// Where blobs are, below the platform's URL. The hosted product has them on another host.
+/// Path of blobs on the platform. HCP Terraform has them on another host.
 pub(super) const PATH: &str = "/_archivist/v1/object/";
 
 impl Blobs {
-    /// Makes room for a blob that is uploaded later; gives its secret.
+    /// Reserves a blob for a later upload; returns its secret.
     pub(super) fn make(&mut self, purpose: Purpose) -> String {
         let secret = ids::url_secret();
         self.blobs.insert(secret.clone(), Blob { purpose, bytes: None });
         secret
     }
 
-    /// Takes an upload; gives what it is for.
+    /// Stores an upload; returns its purpose.
     ///
     /// # Errors
-    /// There is no such blob, or no room.
+    /// There is no such blob, or no space.
     pub(super) fn put(&mut self, secret: &str, bytes: Bytes) -> Result<Purpose, ApiError> {
         let blob = self.blobs.get_mut(secret).ok_or_else(ApiError::not_found)?;
         let before = blob.bytes.as_ref().map_or(0, Bytes::len);
@@ -58,7 +58,7 @@ impl Blobs {
         Ok(blob.purpose.clone())
     }
 
-    /// What was uploaded.
+    /// Returns the uploaded bytes.
     pub(super) fn get(&self, secret: &str) -> Option<Bytes> {
         self.blobs.get(secret)?.bytes.clone()
     }

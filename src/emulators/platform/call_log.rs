@@ -1,45 +1,45 @@
-//! What the platform was asked, and by whom. No token and no query string is kept.
+//! Log of requests by caller, without tokens and query strings.
 
 use std::collections::VecDeque;
 
 use http::Method;
 
-/// One request that was answered.
+/// One completed request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordedCall {
-    /// Its method.
+    /// HTTP method.
     pub method: Method,
-    /// The route that it met, such as `/api/v2/workspaces/{workspace}`; empty where it met none.
+    /// Route that matched, such as `/api/v2/workspaces/{workspace}`; empty if none did.
     pub route: String,
-    /// Its path; empty where the path itself is a secret.
+    /// Path; empty if the path itself is a secret.
     pub path: String,
-    /// The token that it came with.
+    /// Token of the request.
     pub token: PresentedToken,
-    /// What it was answered with.
+    /// Status of the response.
     pub status: u16,
-    /// Its `User-Agent`.
+    /// `User-Agent`.
     pub agent: String,
 }
 
-/// The token of a request, by its id.
+/// Token of a request, by its id.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PresentedToken {
     /// No token.
     Absent,
-    /// A token that the platform does not know (any more).
+    /// A token that the platform does not know, or no longer.
     Unknown,
-    /// A good one: its id.
+    /// Id of a valid token.
     Known(String),
 }
 
-/// The last requests.
+/// Ring buffer of the last requests.
 #[derive(Debug, Default)]
 pub(super) struct CallLog {
     calls: VecDeque<RecordedCall>,
     total: u64,
 }
 
-/// Older ones are forgotten.
+/// Capacity of the log.
 const MAX_CALLS: usize = 20_000;
 
 impl CallLog {

@@ -1,17 +1,17 @@
-//! Which product the emulated platform says that it is.
+//! Product that the emulated platform claims to be.
 
 use http::HeaderMap;
 use http::header::{HeaderName, HeaderValue};
 
-/// Which product, and which release of it.
+/// Product and release.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Edition {
-    /// The hosted product, which names no release.
+    /// HCP Terraform, which names no release.
     #[default]
     Hosted,
-    /// The self-managed product.
+    /// Terraform Enterprise.
     SelfManaged {
-        /// Its release as it writes it: `v202207-1`, or `1.0.3`.
+        /// Release as it writes it: `v202207-1`, or `1.0.3`.
         release: String,
     },
 }
@@ -21,7 +21,7 @@ impl Edition {
         matches!(self, Self::Hosted)
     }
 
-    /// Whether tokens can be made that end: everywhere but on a self-managed release before v202305-1.
+    /// Returns true if tokens may expire: everywhere but on self-managed releases before v202305-1.
     pub(super) fn tokens_end(&self) -> bool {
         match self {
             Self::Hosted => true,
@@ -29,8 +29,8 @@ impl Edition {
         }
     }
 
-    /// Says whether a state's download URL leads to the platform's API, which asks for a token and redirects to the archive: on the
-    /// hosted product, and on a self-managed one since v202311-1. Before that it leads to the archive.
+    /// Returns true if a state's download URL leads to the API, which requires a token and redirects to the archive: on
+    /// HCP Terraform, and on self-managed releases since v202311-1. Before that it leads to the archive.
     pub(super) fn guards_downloads(&self) -> bool {
         match self {
             Self::Hosted => true,
@@ -38,7 +38,7 @@ impl Edition {
         }
     }
 
-    /// The headers that tell clients what they talk to. They are on every answer.
+    /// Adds the headers of every response that name product and release.
     pub(super) fn insert_headers(&self, headers: &mut HeaderMap) {
         let mut insert = |name: &'static str, value: &str| {
             if let Ok(value) = HeaderValue::from_str(value) {
@@ -64,7 +64,7 @@ impl Edition {
     }
 }
 
-/// `v202208-3` as a month and a number within it.
+/// Parses `v202208-3` into a month and a number within it.
 fn monthly(release: &str) -> Option<(u32, u32)> {
     let (month, number) = release.strip_prefix('v')?.split_once('-')?;
     Some((month.parse().ok()?, number.parse().ok()?))

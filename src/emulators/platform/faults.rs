@@ -1,4 +1,4 @@
-//! What makes the platform behave differently, and what it was asked.
+//! Fault injection of the emulated platform, and its request log.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use super::store::Resource;
 use super::tokens::{PlatformTokenKind, TokenRequest};
 use crate::clock::Clock;
 
-/// Makes the platform behave differently, and tells what it was asked. Clones turn the same dials.
+/// Handle for injecting faults and reading the request log; clones share their state.
 #[derive(Debug, Clone)]
 pub struct PlatformFaultInjector {
     state: Arc<Mutex<State>>,
@@ -25,13 +25,13 @@ pub struct PlatformFaultInjector {
 /// A new token.
 #[derive(Debug, Clone)]
 pub struct MintedToken {
-    /// What the platform calls it, and what [`RecordedCall::token`] says.
+    /// Id at the platform, also in [`RecordedCall::token`].
     pub id: String,
-    /// The token itself.
+    /// Text of the token.
     pub token: SecretString,
 }
 
-/// The six routes that the entry of 2021-06-8 replaced.
+/// The six routes replaced by the changelog entry of 2021-06-8.
 pub const OLD_REGISTRY_ROUTES: [&str; 6] = [
     "POST /api/v2/registry-modules/actions/delete/{organization}/{name}/{provider}/{version}",
     "POST /api/v2/registry-modules/actions/delete/{organization}/{name}/{provider}",
@@ -41,7 +41,7 @@ pub const OLD_REGISTRY_ROUTES: [&str; 6] = [
     "GET /api/v2/registry-modules/show/{organization}/{name}/{provider}",
 ];
 
-/// What replaced them, in the same order.
+/// Their replacements, in the same order.
 pub const NEW_REGISTRY_ROUTES: [&str; 6] = [
     "DELETE /api/v2/organizations/{organization}/registry-modules/{registry}/{namespace}/{name}/{provider}/{version}",
     "DELETE /api/v2/organizations/{organization}/registry-modules/{registry}/{namespace}/{name}/{provider}",
@@ -56,22 +56,22 @@ impl PlatformFaultInjector {
         Self { state: Arc::new(Mutex::new(state)), clock }
     }
 
-    /// Which product it is, from now on.
+    /// Changes the product.
     pub fn edition(&self, edition: Edition) {
         self.state().settings.edition = edition;
     }
 
-    /// How the ten lists of 2021-11-17 behave.
+    /// Changes the paging of the ten lists of 2021-11-17.
     pub fn paging(&self, paging: Paging) {
         self.state().settings.paging = paging;
     }
 
-    /// Requests that a user may make in a second, by whatever token; `None` for any number.
+    /// Limits requests per second and user, whatever token is used; `None` for no limit.
     pub fn limit(&self, limit: Option<u32>) {
         self.state().settings.limit = limit;
     }
 
-    /// Whether these routes are there. A route is a method and a path with names in braces, as in [`RecordedCall::route`].
+    /// Adds or removes routes. A route is a method and a path with parameters in braces, as in [`RecordedCall::route`].
     pub fn routes<'a>(&self, routes: impl IntoIterator<Item = &'a str>, present: bool) {
         let mut state = self.state();
         for route in routes {
@@ -83,37 +83,36 @@ impl PlatformFaultInjector {
         }
     }
 
-    /// The next `count` requests, uploads and downloads not counted, are answered with this status, and with a
-    /// `Retry-After` of so many seconds.
+    /// Fails the next `count` requests, except uploads and downloads, with this status and `Retry-After` in seconds.
     pub fn fail_next(&self, count: usize, status: u16, retry_after: Option<u64>) {
-        // Nobody wants more; what is in line takes memory.
+        // Bounds the memory of the queue.
         let failures = std::iter::repeat_n(Failure { status, retry_after }, count.min(10_000));
         let mut state = self.state();
         state.settings.failing.truncate(10_000);
         state.settings.failing.extend(failures);
     }
 
-    /// The next `count` writes are done, and answered with 504 as by a load balancer that has waited too long.
+    /// Executes the next `count` writes, but answers 504 as a load balancer does after a timeout.
     pub fn lose_next_answers(&self, count: usize) {
         self.state().settings.losing = count;
     }
 
-    /// How long every answer takes in addition.
+    /// Delays every response.
     pub fn delay(&self, delay: Duration) {
         self.state().settings.delay = delay;
     }
 
-    /// Every download is this many MiB of no meaning, in the place of what was uploaded.
+    /// Replaces every download by this many MiB of filler.
     pub fn blob_mib(&self, mib: Option<u32>) {
         self.state().settings.blob_mib = mib;
     }
 
-    /// Whether `X-Terraform-Get` is a path rather than a URL.
+    /// Makes `X-Terraform-Get` a path instead of a URL.
     pub fn relative_downloads(&self, relative: bool) {
         self.state().settings.relative_downloads = relative;
     }
 
-    /// Makes a token of the platform's one user.
+    /// Mints a token for the platform's only user.
     pub fn mint(&self, description: &str) -> MintedToken {
         let now = self.clock.now().wall;
         let mut state = self.state();
@@ -125,12 +124,12 @@ impl PlatformFaultInjector {
             expires: None,
             created_by: state.user.clone(),
         };
-        // Refused only when thousands are there; then the text is no token, which is told as such.
+        // Fails only with thousands of tokens; then the text is no valid token, which calls will show.
         let id = state.tokens.make(request, &text, now).map(|token| token.id).unwrap_or_default();
         MintedToken { id, token: SecretString::from(text) }
     }
 
-    /// Makes a token of the platform's one user, and ends all that the user had before.
+    /// Mints a token for the platform's only user, and revokes all previous ones.
     pub fn rotate(&self) -> MintedToken {
         let next = self.mint("rotated");
         let mut state = self.state();
@@ -140,18 +139,18 @@ impl PlatformFaultInjector {
         next
     }
 
-    /// Ends a token at once; says whether there was one.
+    /// Revokes a token at once; returns false if there is none.
     pub fn revoke(&self, id: &str) -> bool {
         self.state().tokens.revoke(id)
     }
 
-    /// Ends every token; gives how many.
+    /// Revokes every token; returns their number.
     pub fn revoke_all(&self) -> usize {
         self.state().tokens.revoke_where(|_| true)
     }
 
-    /// Adds `count` made-up entries to one of the ten lists of 2021-11-17, such as `ssh-keys` of an organization. What
-    /// they belong to need not be there. Gives how many were added.
+    /// Adds `count` generated entries to one of the ten lists of 2021-11-17, such as `ssh-keys` of an organization.
+    /// Their parent need not exist. Returns the number of added entries.
     pub fn fill(&self, list: &str, parent: &str, count: usize) -> usize {
         let mut state = self.state();
         let Some((kind, prefix)) = TEN.iter().find(|(kind, _)| *kind == list) else { return 0 };
@@ -167,17 +166,17 @@ impl PlatformFaultInjector {
         (1..=count).take_while(|number| add(*number)).count()
     }
 
-    /// The last twenty thousand requests, oldest first.
+    /// Returns the last twenty thousand requests, oldest first.
     pub fn calls(&self) -> Vec<RecordedCall> {
         self.state().call_log.calls()
     }
 
-    /// How many requests there were.
+    /// Returns the number of all requests.
     pub fn total(&self) -> u64 {
         self.state().call_log.total()
     }
 
-    /// Forgets the requests.
+    /// Clears the request log.
     pub fn forget_calls(&self) {
         self.state().call_log.forget();
     }

@@ -1,4 +1,4 @@
-//! The dials over HTTP, for people and scripts. Every call carries the key in `X-Dials-Key`.
+//! Fault injection over HTTP, for people and scripts. Every request needs the key in `X-Dials-Key`.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use super::faults::{NEW_REGISTRY_ROUTES, OLD_REGISTRY_ROUTES, PlatformFaultInjec
 use super::page::Paging;
 use crate::emulators::control_listener::{Switch, require_key};
 
-/// `GET /dials` tells how they stand; each `POST` turns one and answers with the same.
+/// Creates the routes: `GET /dials` returns the current faults; each `POST` sets one and returns the same.
 pub(super) fn routes(faults: PlatformFaultInjector, key: SecretString) -> Router {
     let routes = Router::new()
         .route("/dials", get(show))
@@ -60,7 +60,7 @@ fn ok(faults: &PlatformFaultInjector) -> Json<Value> {
     }))
 }
 
-/// The last requests: what was called, with which token by its id, and how it was answered.
+/// Returns the last requests with token id and status.
 async fn calls(AxumState(faults): AxumState<PlatformFaultInjector>) -> Json<Value> {
     let calls = faults.calls().into_iter().map(|call| {
         let token = match &call.token {
@@ -76,7 +76,7 @@ async fn calls(AxumState(faults): AxumState<PlatformFaultInjector>) -> Json<Valu
     Json(calls.collect())
 }
 
-/// `?release=v202207-1`; without it the hosted product.
+/// `?release=v202207-1`; without it HCP Terraform.
 #[derive(Deserialize)]
 struct Release {
     release: Option<String>,
@@ -112,7 +112,7 @@ fn wrong(why: &str) -> Response {
     (StatusCode::BAD_REQUEST, Json(json!({"errors": [why]}))).into_response()
 }
 
-/// `?per_second=30`; without it any number.
+/// `?per_second=30`; without it no limit.
 #[derive(Deserialize)]
 struct Limit {
     per_second: Option<u32>,
@@ -180,7 +180,7 @@ async fn delay(
     ok(&faults)
 }
 
-/// `?mib=10`; without it what was uploaded.
+/// `?mib=10`; without it the uploaded bytes.
 #[derive(Deserialize)]
 struct Size {
     mib: Option<u32>,
@@ -204,12 +204,12 @@ struct Description {
     description: String,
 }
 
-/// A new token, as plain text; all that the user had before end.
+/// Returns a new token as plain text; all previous ones of the user are revoked.
 async fn rotate(AxumState(faults): AxumState<PlatformFaultInjector>) -> String {
     faults.rotate().token.expose_secret().to_owned()
 }
 
-/// A new token, beside what there is.
+/// Returns a new token and keeps the others.
 async fn mint(
     AxumState(faults): AxumState<PlatformFaultInjector>,
     Query(Description { description }): Query<Description>,

@@ -1,11 +1,11 @@
-//! How many requests a user may make in a span of time. Time is passed in.
+//! Rate limits per user: fixed windows. Time is passed in.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use crate::clock::ClockReading;
 
-/// The spans that run, by who asks for what.
+/// Running windows, by user and kind of request.
 #[derive(Debug, Default)]
 pub(super) struct RateLimitWindows(HashMap<String, Window>);
 
@@ -15,17 +15,17 @@ struct Window {
     used: u32,
 }
 
-/// What a request is told of its limit.
+/// Rate limit as reported to a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct RateLimitStatus {
     pub(super) limit: u32,
     pub(super) left: u32,
-    /// Time until the span ends and requests are counted anew.
+    /// Time until the window ends and its count restarts.
     pub(super) reset: Duration,
     pub(super) allowed: bool,
 }
 
-/// Spans are forgotten once they have ended and there are this many.
+/// Ended windows are dropped once there are this many.
 const MAX_WINDOWS: usize = 1_000;
 
 impl RateLimitWindows {

@@ -1,5 +1,5 @@
-//! Plain lists: things that are made, shown, changed and removed, and do nothing. Most of the ten lists of 2021-11-17
-//! are among them.
+//! Plain lists: resources without behavior that are created, shown, updated and deleted. Includes most of the ten lists
+//! of 2021-11-17.
 
 use axum::Router;
 use axum::routing::{MethodRouter, delete, get, patch, post};
@@ -14,14 +14,13 @@ use super::state::State;
 use super::store::Resource;
 
 impl List {
-    /// What it belongs to: for `/organizations/{parent}/...` an organization. Feature sets belong to the platform,
-    /// whoever asks.
+    /// Returns the parent: for `/organizations/{parent}/...` an organization. Feature sets belong to the platform.
     fn parent(&self, request: &ApiRequest, state: &State) -> Result<String, ApiError> {
         let name = request.name("parent");
         let above = self.path.split('/').nth(1).unwrap_or_default();
         let known = match above {
             "organizations" => state.store.find("organizations", name).is_ok(),
-            // A list that was filled by a dial has entries, and nothing that they belong to.
+            // A list filled by fault injection has entries whose parent does not exist.
             _ => state.store.get(name).is_some() || !state.store.list(self.kind, name).is_empty(),
         };
         if self.kind == "feature-sets" {
@@ -113,7 +112,7 @@ impl List {
 
     fn check(&self, attributes: &Map<String, Value>) -> Result<(), ApiError> {
         let name = attributes.get("name").and_then(Value::as_str).unwrap_or_default();
-        // The entry of 2024-04-25.
+        // Changelog entry of 2024-04-25.
         if self.kind == "projects" && name.chars().count() > 40 {
             return Err(ApiError::invalid("name", "Name is too long (maximum is 40 characters)"));
         }
@@ -121,7 +120,7 @@ impl List {
     }
 }
 
-/// The token that a new client of a version-control system comes with.
+/// Creates the token that comes with a new client of a version-control system.
 fn oauth_token(client: &mut Resource) -> Resource {
     let mut token = Resource::new("oauth-tokens", "ot", &client.id);
     token.set("has-ssh-key", false);
@@ -131,7 +130,7 @@ fn oauth_token(client: &mut Resource) -> Resource {
     token
 }
 
-/// The routes of all lists.
+/// Creates the routes of all lists.
 pub(super) fn routes() -> Router<EmulatorState> {
     LISTS.iter().fold(Router::new(), |routes, list| {
         let mut all: MethodRouter<EmulatorState> =

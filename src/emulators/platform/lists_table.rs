@@ -1,23 +1,23 @@
-//! Which plain lists there are.
+//! Table of the plain lists.
 
-/// One list, and where its entries are.
+/// A list and the paths of its entries.
 #[derive(Debug)]
 pub(super) struct List {
     pub(super) path: &'static str,
-    /// Path of one entry; empty where one is not shown.
+    /// Path of one entry; empty if entries are not shown one by one.
     pub(super) entry: &'static str,
     pub(super) kind: &'static str,
     pub(super) prefix: &'static str,
     pub(super) pages: Pages,
-    /// Attributes that a new entry must have; none at all where clients make none.
+    /// Required attributes of a new entry; empty if clients create none.
     pub(super) needs: &'static [&'static str],
-    /// Attributes that are taken and never shown.
+    /// Attributes that are accepted and never shown.
     pub(super) hidden: &'static [&'static str],
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Pages {
-    /// One of the ten: as the dial says.
+    /// One of the ten: as configured by fault injection.
     Dial,
     Always,
     Never,
@@ -96,7 +96,7 @@ pub(super) static LISTS: [List; 16] = [
         Pages::Always,
         &["name"],
     ),
-    // No pages at all: such lists are where a pager must know its end without being told.
+    // No paging at all: on such lists a pager must notice the end by itself.
     list("/workspaces/{parent}/vars", "/workspaces/{parent}/vars/{entry}", "vars", "var", Pages::Never, &["key"]),
 ];
 

@@ -1,4 +1,4 @@
-//! What happens to each request before its route, and to each answer after it.
+//! Processing of each request before its route, and of each response after it.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use super::limits::RateLimitStatus;
 use super::reply::ApiError;
 use super::routes::routes;
 
-/// Everything there is, with what comes before and after.
+/// Builds the router with all routes and middleware.
 pub(super) fn router(emulator: EmulatorState) -> Router {
     let removed = axum::middleware::from_fn_with_state(emulator.clone(), if_present);
     let inner = routes()
@@ -36,11 +36,11 @@ struct Entrance {
     inner: Router,
 }
 
-/// The route that a request met, on its answer.
+/// Matched route of a request, attached to its response.
 #[derive(Clone)]
 struct MatchedRoute(String);
 
-/// Answers 404 for a route that a dial has removed.
+/// Answers 404 on routes removed by fault injection.
 async fn if_present(
     State(emulator): State<EmulatorState>,
     route: MatchedPath,
@@ -99,7 +99,7 @@ async fn oneshot(router: Router, request: Request) -> Response {
     answer
 }
 
-/// The answer to a request, unless a dial says that it gets lost after it was done.
+/// Runs a request; replaces the response by a 504 if its loss is injected.
 async fn with_response_loss(
     emulator: &EmulatorState,
     method: &Method,
@@ -122,7 +122,7 @@ async fn with_response_loss(
 
 type Refused = Box<(Response, Option<RateLimitStatus>)>;
 
-/// Who asks, and whether now. Who it is goes along with the request.
+/// Authenticates the caller and applies the rate limit. Attaches the caller to the request.
 fn authenticate(
     emulator: &EmulatorState,
     request: &mut Request,
@@ -152,7 +152,7 @@ fn authenticate(
     let Some(caller) = caller else {
         return if open { Ok(None) } else { refuse(ApiError::unauthorized().into_response(), None) };
     };
-    // By user, not by token: a fresh token gives no fresh limit.
+    // By user, not by token: a new token does not reset the limit.
     let user = caller.acts_as();
     request.extensions_mut().insert(caller);
     let Some(limit) = state.settings.limit else { return Ok(None) };
@@ -168,7 +168,7 @@ fn authenticate(
     }
 }
 
-/// Both run lists have a limit of their own: thirty a minute.
+/// Returns true for run lists, which have a limit of their own: 30 per minute.
 fn is_run_list(request: &Request) -> bool {
     let segments: Vec<&str> = request.uri().path().split('/').skip(1).collect();
     request.method() == Method::GET && matches!(segments[..], ["api", "v2", "workspaces" | "organizations", _, "runs"])
@@ -182,7 +182,7 @@ fn header_text(headers: &HeaderMap, name: HeaderName) -> String {
     headers.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned()).unwrap_or_default()
 }
 
-/// Seconds until a new span are told with their fraction. There is no `Retry-After`: the platform has none.
+/// Adds the rate limit headers; seconds until the reset have a fraction. No `Retry-After`: the platform sends none.
 fn insert_headers(headers: &mut HeaderMap, limit: Option<u32>, rate_limit: Option<RateLimitStatus>) {
     let mut tell = |name: &'static str, value: String| {
         if let Ok(value) = HeaderValue::from_str(&value) {
@@ -198,7 +198,7 @@ fn insert_headers(headers: &mut HeaderMap, limit: Option<u32>, rate_limit: Optio
     }
 }
 
-/// The path without empty segments: clients in use send `//` and a slash at the end, and the platform takes both.
+/// Removes empty segments from the path: clients send `//` and a trailing slash, and the platform accepts both.
 fn normalize_path(uri: &Uri) -> Uri {
     let path = uri.path();
     let segments: Vec<&str> = path.split('/').filter(|segment| !segment.is_empty()).collect();

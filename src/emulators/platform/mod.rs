@@ -1,8 +1,8 @@
-//! The emulated provisioning platform: what clients of the real one need for workspaces, states, modules and tokens,
-//! with what its changelog says of them.
+//! Emulated HCP Terraform or Terraform Enterprise: what clients need for workspaces, states, modules and tokens, with
+//! the changelog's statements about them.
 //!
-//! It is built from public documentation, keeps everything in memory, and says in every answer what it is (`Server`). It
-//! is for trials and tests. Runs, plans, policies and version control are not emulated.
+//! Built from public documentation; keeps everything in memory, and marks every response as emulated (`Server`). For
+//! trials and tests. Runs, plans, policies and version control are not emulated.
 
 mod account;
 mod request;
@@ -46,23 +46,23 @@ pub use faults::{MintedToken, NEW_REGISTRY_ROUTES, OLD_REGISTRY_ROUTES, Platform
 pub use page::Paging;
 pub use tokens::PlatformTokenKind;
 
-/// What an emulated platform is made from.
+/// Settings of an emulated platform.
 #[derive(Debug, Clone)]
 pub struct PlatformOptions {
-    /// Where it listens; port 0 takes a free one.
+    /// Address; port 0 picks a free one.
     pub address: SocketAddr,
-    /// TLS, where it is to be spoken.
+    /// TLS configuration; `None` for plain HTTP.
     pub tls: Option<Arc<rustls::ServerConfig>>,
-    /// The time that tokens and limits live by.
+    /// Clock of tokens and rate limits.
     pub clock: Clock,
-    /// The organizations that are there from the start.
+    /// Organizations that exist from the start.
     pub organizations: Vec<String>,
-    /// The dials over HTTP; `None` leaves them to the process.
+    /// Fault injection over HTTP; `None` for in-process use only.
     pub faults: Option<FaultListener>,
 }
 
 impl Default for PlatformOptions {
-    /// On a free loopback port, with one organization, `example`.
+    /// Creates settings for a free loopback port, with one organization, `example`.
     fn default() -> Self {
         Self {
             address: SocketAddr::from(([127, 0, 0, 1], 0)),
@@ -74,15 +74,15 @@ impl Default for PlatformOptions {
     }
 }
 
-/// What every request is answered from.
+/// State shared by all request handlers.
 #[derive(Debug, Clone)]
 struct EmulatorState {
     faults: PlatformFaultInjector,
-    /// The platform's own URL, which links begin with.
+    /// The platform's own URL, for links.
     url: Arc<String>,
 }
 
-/// A running emulated platform. It ends with the tasks that it was started in.
+/// A running emulated platform. It stops with its task group.
 #[derive(Debug, Clone)]
 pub struct Platform {
     url: String,
@@ -91,10 +91,11 @@ pub struct Platform {
 }
 
 impl Platform {
-    /// Binds the addresses and serves in `tasks`. Must be called inside a runtime. [`PlatformFaultInjector::mint`] gives the first token.
+    /// Binds the addresses and serves in `tasks`. Must be called inside a runtime. [`PlatformFaultInjector::mint`]
+    /// returns the first token.
     ///
     /// # Errors
-    /// An address cannot be had or is open to other machines.
+    /// An address cannot be bound, or is reachable from other machines.
     pub fn start(options: PlatformOptions, tasks: &mut TaskGroup) -> Result<Self, BindError> {
         let (listener, address) = control_listener::bind_loopback(options.address)?;
         let url = format!("{}://{address}", if options.tls.is_some() { "https" } else { "http" });
@@ -120,17 +121,17 @@ impl Platform {
         Ok(Self { url, faults_url, faults })
     }
 
-    /// Its URL, without a slash at the end.
+    /// Base URL, without a trailing slash.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// Where the dials are over HTTP, if they are.
+    /// URL of the fault injection over HTTP, if enabled.
     pub fn faults_url(&self) -> Option<&str> {
         self.faults_url.as_deref()
     }
 
-    /// What makes it behave differently, and tells what it was asked.
+    /// Handle for injecting faults and reading the request log.
     pub const fn faults(&self) -> &PlatformFaultInjector {
         &self.faults
     }

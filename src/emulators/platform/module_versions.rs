@@ -8,7 +8,7 @@ use super::request::{ApiRequest, required};
 use super::state::State;
 use super::store::Resource;
 
-/// Removes a version, and its module with the last one.
+/// Deletes a version, and its module with the last one.
 pub(super) async fn remove_version(request: ApiRequest) -> ApiResult {
     let mut state = request.state();
     let module = one(&request, &state)?.id.clone();
@@ -25,7 +25,7 @@ fn version<'a>(state: &'a State, module: &str, version: &str) -> Result<&'a Reso
     versions.find(|one| one.text("version") == version).ok_or_else(ApiError::not_found)
 }
 
-/// Only this answer says where the archive is to go.
+/// Only this response contains the upload URL of the archive.
 pub(super) async fn create_version(request: ApiRequest) -> ApiResult {
     let attributes = request.attributes()?;
     let number = required(&attributes, "version")?;
@@ -49,14 +49,14 @@ pub(super) async fn create_version(request: ApiRequest) -> ApiResult {
     Ok(created(&document))
 }
 
-/// A version by its path, or by `?module_version=`.
+/// Shows a version by its path, or by `?module_version=`.
 pub(super) async fn show_version(request: ApiRequest) -> ApiResult {
     let state = request.state();
     let number = request.query("module_version").unwrap_or_else(|| request.name("version"));
     Ok(ok(&version(&state, &one(&request, &state)?.id, number)?.document()))
 }
 
-/// What an upload makes of a version: it can be used.
+/// Marks a version as usable after its upload.
 pub(super) fn uploaded(state: &mut State, id: &str) -> Result<(), ApiError> {
     let mut version = state.store.find(VERSIONS, id)?.clone();
     version.set("status", "ok");

@@ -12,8 +12,8 @@ use super::store::Resource;
 pub(super) const KIND: &str = "registry-modules";
 pub(super) const VERSIONS: &str = "registry-module-versions";
 
-/// The modules that the path means: one, or of all providers where it names none. The old routes name neither registry
-/// nor namespace; they mean the private one, and the organization.
+/// Finds the modules of a path: one, or those of all providers if it names none. The old routes name neither registry
+/// nor namespace and mean the private registry and the organization.
 fn meant<'a>(request: &ApiRequest, state: &'a State) -> Result<Vec<&'a Resource>, ApiError> {
     let organization = request.organization(state)?;
     let (registry, namespace) = match (request.name("registry"), request.name("namespace")) {
@@ -39,7 +39,7 @@ pub(super) fn one<'a>(request: &ApiRequest, state: &'a State) -> Result<&'a Reso
     meant(request, state)?.first().copied().ok_or_else(ApiError::not_found)
 }
 
-/// A module with the state of its versions.
+/// Renders a module with the state of its versions.
 fn document(state: &State, module: &Resource) -> Value {
     let versions = state.store.list(VERSIONS, &module.id).into_iter();
     let statuses: Vec<Value> =
@@ -112,7 +112,7 @@ fn add(state: &mut State, module: Resource) -> ApiResult {
     Ok(answer)
 }
 
-/// A module that is read from a repository named `terraform-PROVIDER-NAME`.
+/// Creates a module from a repository named `terraform-PROVIDER-NAME`.
 pub(super) async fn create_from_repository(request: ApiRequest) -> ApiResult {
     let mut state = request.state();
     let organization = request.organization(&state)?;
@@ -120,7 +120,7 @@ pub(super) async fn create_from_repository(request: ApiRequest) -> ApiResult {
     add_repository(&request, &mut state, &organization, &repository)
 }
 
-/// The old route: no organization is named, so the one of the OAuth token is meant.
+/// Old route: names no organization, so that of the OAuth token is used.
 pub(super) async fn create_from_repository_of_token(request: ApiRequest) -> ApiResult {
     let mut state = request.state();
     let (repository, organization) = repository(&request, &state)?;
@@ -160,7 +160,7 @@ pub(super) async fn show(request: ApiRequest) -> ApiResult {
     Ok(ok(&document(&state, one(&request, &state)?)))
 }
 
-/// The old route. What it answers is older too: no namespace, no registry, and the organization's other id.
+/// Old route, with the old response: no namespace, no registry, and the organization's external id.
 pub(super) async fn show_as_before(request: ApiRequest) -> ApiResult {
     let state = request.state();
     let module = one(&request, &state)?;
@@ -175,13 +175,13 @@ pub(super) async fn show_as_before(request: ApiRequest) -> ApiResult {
     Ok(ok(&document))
 }
 
-/// `/registry-modules/ID`, which looks like the old routes and is none.
+/// `/registry-modules/ID`, which resembles the old routes but is not one.
 pub(super) async fn show_by_id(request: ApiRequest) -> ApiResult {
     let state = request.state();
     Ok(ok(&document(&state, state.find(request.caller()?, KIND, request.name("module"))?)))
 }
 
-/// `/registry-modules/ORGANIZATION/NAME/PROVIDER/commits`, which looks like the old routes and is none.
+/// `/registry-modules/ORGANIZATION/NAME/PROVIDER/commits`, which resembles the old routes but is not one.
 pub(super) async fn list_commits(request: ApiRequest) -> ApiResult {
     let state = request.state();
     one(&request, &state)?;
@@ -202,7 +202,7 @@ pub(super) async fn update(request: ApiRequest) -> ApiResult {
     Ok(answer)
 }
 
-/// Removes a module, or all of a name.
+/// Deletes a module, or all modules of a name.
 pub(super) async fn remove(request: ApiRequest) -> ApiResult {
     let mut state = request.state();
     let ids: Vec<String> = meant(&request, &state)?.into_iter().map(|module| module.id.clone()).collect();

@@ -1,18 +1,18 @@
-//! Which part of a list a request is answered with.
+//! Paging of lists.
 
 use std::ops::Range;
 
-/// How the ten lists that were given pages on 2021-11-17 behave.
+/// Behavior of the ten lists that got pages on 2021-11-17.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Paging {
-    /// The whole list without page details, unless a page parameter is there. So the platform's public pages say.
+    /// The complete list without pagination, unless a page parameter is present, as the platform's documentation says.
     #[default]
     OptIn,
-    /// A page, asked for or not.
+    /// Always a page.
     Always,
-    /// The whole list whatever is asked for, as before that date.
+    /// Always the complete list, as before that date.
     Never,
-    /// Each page names itself as the next one: what a client must not follow for ever.
+    /// Each page names itself as the next one; a client must not follow that forever.
     Looping,
 }
 
@@ -23,14 +23,14 @@ pub(super) struct PageRequest {
     pub(super) size: Option<usize>,
 }
 
-/// What is answered: which entries, and what is told of the pages, if anything.
+/// Entries of a response, and its pagination if there is any.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Page {
     pub(super) entries: Range<usize>,
     pub(super) told: Option<PageInfo>,
 }
 
-/// `meta.pagination`, and what the links are made of.
+/// `meta.pagination`, and the source of the links.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PageInfo {
     pub(super) current: usize,
@@ -44,7 +44,7 @@ pub(super) struct PageInfo {
 const DEFAULT_SIZE: usize = 20;
 const MAX_SIZE: usize = 100;
 
-/// The part of a list of `total` entries that is answered.
+/// Computes the part of a list of `total` entries for a request.
 pub(super) fn page(total: usize, wanted: PageRequest, paging: Paging) -> Page {
     let request = wanted.number.is_some() || wanted.size.is_some();
     if paging == Paging::Never || (paging == Paging::OptIn && !request) {

@@ -1,4 +1,4 @@
-//! The module registry's own protocol, by which Terraform gets modules, and the blobs that both it and states lead to.
+//! Module registry protocol, by which Terraform downloads modules, and the blobs of modules and states.
 
 use axum::Json;
 use axum::body::Body;
@@ -20,7 +20,7 @@ use super::state::State;
 use super::state_versions;
 use super::store::Resource;
 
-/// The module in the path: its organization is its namespace.
+/// Finds the module in the path; its namespace is the organization.
 fn module<'a>(request: &ApiRequest, state: &'a State) -> Result<&'a Resource, ApiError> {
     let organization = state.find(request.caller()?, "organizations", request.name("namespace"))?;
     let (name, provider) = (request.name("name"), request.name("provider"));
@@ -28,7 +28,7 @@ fn module<'a>(request: &ApiRequest, state: &'a State) -> Result<&'a Resource, Ap
     state.store.list(KIND, &organization.id).into_iter().find(is).ok_or_else(ApiError::not_found)
 }
 
-/// The versions that can be used, newest last.
+/// Returns the usable versions, newest last.
 fn usable<'a>(state: &'a State, module: &Resource) -> Vec<&'a Resource> {
     let number = |version: &&Resource| -> Vec<u64> {
         version.text("version").split(['.', '-', '+']).map(|part| part.parse().unwrap_or_default()).collect()
@@ -63,7 +63,7 @@ fn described(state: &State, module: &Resource, version: &Resource) -> Value {
     })
 }
 
-/// One version, or the newest where the path names none.
+/// Finds a version, or the newest if the path names none.
 fn version<'a>(request: &ApiRequest, state: &'a State, module: &Resource) -> Result<&'a Resource, ApiError> {
     let wanted = request.name("version");
     let mut versions = usable(state, module).into_iter();
@@ -78,7 +78,7 @@ pub(super) async fn show(request: ApiRequest) -> ApiResult {
     Ok(Json(described(&state, module, version(&request, &state, module)?)).into_response())
 }
 
-/// The modules of all organizations that the caller may know of; `?q=` searches their names.
+/// Lists the modules of all organizations that the caller may see; `?q=` searches their names.
 pub(super) async fn list(request: ApiRequest) -> ApiResult {
     let state = request.state();
     let caller = request.caller()?;
@@ -94,7 +94,7 @@ pub(super) async fn list(request: ApiRequest) -> ApiResult {
     Ok(Json(json!({"meta": meta, "modules": modules})).into_response())
 }
 
-/// Where a version's archive is, in a header of its own.
+/// Returns the archive's location in `X-Terraform-Get`.
 pub(super) async fn download(request: ApiRequest) -> ApiResult {
     let state = request.state();
     let version = version(&request, &state, module(&request, &state)?)?;
@@ -105,7 +105,7 @@ pub(super) async fn download(request: ApiRequest) -> ApiResult {
     Ok(answer)
 }
 
-/// Leads to the newest version.
+/// Redirects to the newest version.
 pub(super) async fn download_newest(request: ApiRequest) -> ApiResult {
     let state = request.state();
     let module = module(&request, &state)?;
@@ -144,7 +144,7 @@ pub(super) struct Size {
     mib: u32,
 }
 
-/// A body of any size that nothing keeps in memory. This route is the emulation's own.
+/// Streams a body of any size from constant memory. Only the emulation has this route.
 pub(super) async fn bytes(Query(size): Query<Size>) -> Response {
     meaningless(size.mib)
 }
@@ -160,7 +160,7 @@ fn meaningless(mib: u32) -> Response {
     answer
 }
 
-/// Counts a body and keeps nothing of it. This route is the emulation's own.
+/// Counts and discards a body. Only the emulation has this route.
 pub(super) async fn swallow(request: Request) -> ApiResult {
     let mut body = request.into_body();
     let mut received = 0;

@@ -1,4 +1,4 @@
-//! Answers in the platform's form: JSON:API documents, and errors as it writes them.
+//! Responses in the platform's format: JSON:API documents and errors.
 
 use axum::Json;
 use axum::response::{IntoResponse, Response};
@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 
 use super::page::{Page, PageInfo};
 
-/// What a route gives.
+/// Result of a route.
 pub(super) type ApiResult = Result<Response, ApiError>;
 
-/// Why a request is not done.
+/// Error response of a request.
 #[derive(Debug)]
 pub(super) struct ApiError {
     status: StatusCode,
@@ -27,12 +27,12 @@ impl ApiError {
         Self { status, error }
     }
 
-    /// No token, or not a good one.
+    /// Missing or invalid token.
     pub(super) fn unauthorized() -> Self {
         Self::new(StatusCode::UNAUTHORIZED, "unauthorized", None)
     }
 
-    /// Not there, or not for this caller: the platform does not tell which.
+    /// Not there, or hidden from this caller: the platform does not say which.
     pub(super) fn not_found() -> Self {
         Self::new(StatusCode::NOT_FOUND, "not found", None)
     }
@@ -49,14 +49,14 @@ impl ApiError {
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "payload too large", None)
     }
 
-    /// An attribute that cannot be taken.
+    /// Invalid attribute.
     pub(super) fn invalid(attribute: &str, why: &str) -> Self {
         let mut refusal = Self::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid attribute", Some(why));
         refusal.error["source"] = json!({"pointer": format!("/data/attributes/{attribute}")});
         refusal
     }
 
-    /// Its status is a number, unlike that of every other error. The public sample has it so.
+    /// Its status is a number, unlike in every other error, as in the public sample.
     pub(super) fn too_many() -> Self {
         let status = StatusCode::TOO_MANY_REQUESTS;
         let mut refusal = Self::new(status, "Too many requests", Some("You have exceeded the API's rate limit."));
@@ -64,7 +64,7 @@ impl ApiError {
         refusal
     }
 
-    /// What a dial was set to.
+    /// Error response set by fault injection.
     pub(super) fn injected_failure(status: u16) -> Self {
         let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         Self::new(status, "emulated failure", Some("The emulated platform was told to fail."))
@@ -77,29 +77,29 @@ impl IntoResponse for ApiError {
     }
 }
 
-/// A JSON:API document.
+/// Builds a JSON:API document.
 pub(super) fn document(status: StatusCode, body: &Value) -> Response {
     let mut answer = (status, Json(body)).into_response();
     answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/vnd.api+json"));
     answer
 }
 
-/// `{"data": ...}` with status 200.
+/// Builds `{"data": ...}` with status 200.
 pub(super) fn ok(value: &Value) -> Response {
     document(StatusCode::OK, &json!({ "data": value }))
 }
 
-/// `{"data": ...}` with status 201.
+/// Builds `{"data": ...}` with status 201.
 pub(super) fn created(value: &Value) -> Response {
     document(StatusCode::CREATED, &json!({ "data": value }))
 }
 
-/// Status 204.
+/// Builds a 204.
 pub(super) fn no_content() -> Response {
     StatusCode::NO_CONTENT.into_response()
 }
 
-/// Status 302, leading to `location`.
+/// Builds a 302 to `location`.
 pub(super) fn redirect(location: &str) -> Response {
     let mut answer = StatusCode::FOUND.into_response();
     if let Ok(location) = HeaderValue::from_str(location) {
@@ -108,7 +108,7 @@ pub(super) fn redirect(location: &str) -> Response {
     answer
 }
 
-/// A list, or the page of it. `base` is the platform's own URL, which links begin with.
+/// Builds a list, or a page of it. Links begin with `base`, the platform's own URL.
 pub(super) fn list_page(base: &str, uri: &Uri, page: &Page, all: &[Value]) -> Response {
     let mut body = json!({"data": all.get(page.entries.clone()).unwrap_or_default()});
     if let Some(told) = &page.told {

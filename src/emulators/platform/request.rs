@@ -1,4 +1,4 @@
-//! A request as a route sees it.
+//! A request as routes see it.
 
 use std::collections::HashMap;
 use std::sync::MutexGuard;
@@ -17,7 +17,7 @@ use super::state::State;
 use super::tokens::Token;
 use crate::clock::ClockReading;
 
-/// Who asks for what.
+/// A request with its caller, body and parameters.
 pub(super) struct ApiRequest {
     pub(super) emulator: EmulatorState,
     pub(super) uri: Uri,
@@ -28,7 +28,7 @@ pub(super) struct ApiRequest {
     query: Vec<(String, String)>,
 }
 
-/// Uploads are the largest; what the real platform takes is not said.
+/// Uploads are the largest bodies; the real platform's limit is not documented.
 const MAX_BODY: usize = 64 * 1024 * 1024;
 
 impl FromRequest<EmulatorState> for ApiRequest {
@@ -39,7 +39,7 @@ impl FromRequest<EmulatorState> for ApiRequest {
         let names = head.extract::<Path<HashMap<String, String>>>().await;
         let Path(names) = names.map_err(|_| ApiError::not_found())?;
         let body = Limited::new(body, MAX_BODY).collect().await.map_err(|_| ApiError::too_large())?.to_bytes();
-        // A nested route sees only what is below it.
+        // A nested route sees only the rest of the path; the original is in the extensions.
         let uri = head.extensions.remove::<Uri>().unwrap_or(head.uri);
         let query = url::form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes());
         Ok(Self {
@@ -59,12 +59,12 @@ impl ApiRequest {
         self.emulator.faults.state()
     }
 
-    /// Who asks. Only routes of the API itself have such a one.
+    /// Returns the caller; only routes of the API have one.
     pub(super) fn caller(&self) -> Result<&Token, ApiError> {
         self.caller.as_ref().ok_or_else(ApiError::unauthorized)
     }
 
-    /// What stands in the path in the place of a name, without its percent signs.
+    /// Returns a path parameter, percent-decoded.
     pub(super) fn name(&self, name: &str) -> &str {
         self.names.get(name).map_or("", String::as_str)
     }
@@ -73,12 +73,12 @@ impl ApiRequest {
         self.query.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
     }
 
-    /// The organization in the path, if the caller may know of it.
+    /// Returns the organization in the path, if the caller may see it.
     pub(super) fn organization(&self, state: &State) -> Result<String, ApiError> {
         state.find(self.caller()?, "organizations", self.name("organization")).map(|found| found.id.clone())
     }
 
-    /// The document that was sent. Clients send nothing, `null` or `{}` where nothing is wanted.
+    /// Parses the body. Clients send nothing, `null` or `{}` for an empty document.
     pub(super) fn sent(&self) -> Result<Value, ApiError> {
         if self.body.is_empty() {
             return Ok(Value::Null);
@@ -86,7 +86,7 @@ impl ApiRequest {
         serde_json::from_slice(&self.body).map_err(|_| ApiError::bad_request("the body is no JSON"))
     }
 
-    /// `data.attributes` of what was sent.
+    /// Returns `data.attributes` of the body.
     pub(super) fn attributes(&self) -> Result<Map<String, Value>, ApiError> {
         let mut sent = self.sent()?;
         match sent.pointer_mut("/data/attributes").map(Value::take) {
@@ -95,7 +95,7 @@ impl ApiRequest {
         }
     }
 
-    /// Answers with a list, cut as the request says and `paging` allows.
+    /// Responds with a list, paged by the request and `paging`.
     pub(super) fn list(&self, all: &[Value], paging: Paging) -> ApiResult {
         let number = |name: &str| match self.query(name) {
             None => Ok(None),
@@ -106,12 +106,12 @@ impl ApiRequest {
     }
 }
 
-/// An attribute as text, where it is one and not empty.
+/// Returns an attribute if it is a non-empty string.
 pub(super) fn text<'a>(attributes: &'a Map<String, Value>, name: &str) -> Option<&'a str> {
     attributes.get(name).and_then(Value::as_str).filter(|text| !text.is_empty())
 }
 
-/// The same, where it must be there.
+/// Returns a required string attribute.
 pub(super) fn required<'a>(attributes: &'a Map<String, Value>, name: &str) -> Result<&'a str, ApiError> {
     text(attributes, name).ok_or_else(|| ApiError::invalid(name, "can't be blank"))
 }

@@ -1,4 +1,4 @@
-//! What is at which path. A name in braces is what [`ApiRequest::name`](super::request::ApiRequest::name) asks for.
+//! Table of routes. A parameter in braces is read by [`ApiRequest::name`](super::request::ApiRequest::name).
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
@@ -112,7 +112,7 @@ fn module_routes() -> Router<EmulatorState> {
         )
         .route(&format!("{old}/{{module}}"), get(modules::show_by_id))
         .route(&format!("{old}/{{organization}}/{{name}}/{{provider}}/commits"), get(modules::list_commits))
-        // What the entry of 2021-06-8 replaced.
+        // Routes replaced by the changelog entry of 2021-06-8.
         .route(old, post(modules::create_from_repository_of_token))
         .route(old_name, post(modules::remove))
         .route(&format!("{old_name}/{{provider}}"), post(modules::remove))

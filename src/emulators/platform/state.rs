@@ -1,4 +1,4 @@
-//! All that the platform keeps, and how the dials stand. In memory, and bounded.
+//! Complete state of the platform, with injected faults. In memory, and bounded.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
@@ -20,38 +20,38 @@ pub(super) struct State {
     pub(super) windows: RateLimitWindows,
     pub(super) call_log: CallLog,
     pub(super) settings: FaultSettings,
-    /// The one person on the platform.
+    /// The platform's only user.
     pub(super) user: String,
 }
 
-/// How the dials stand.
+/// Faults that are currently injected.
 #[derive(Debug)]
 pub(super) struct FaultSettings {
     pub(super) edition: Edition,
     pub(super) paging: Paging,
-    /// Requests a user may make in a second; `None` for any number.
+    /// Requests per second and user; `None` for no limit.
     pub(super) limit: Option<u32>,
-    /// Routes that are not there, as method and route.
+    /// Removed routes, as method and path.
     pub(super) removed: BTreeSet<String>,
     pub(super) failing: VecDeque<Failure>,
-    /// So many writes more are done, and their answers lost.
+    /// Number of further writes whose responses are lost.
     pub(super) losing: usize,
     pub(super) delay: Duration,
-    /// Size of every blob, in MiB, in the place of what was uploaded.
+    /// Size in MiB of every download, instead of the uploaded bytes.
     pub(super) blob_mib: Option<u32>,
-    /// Whether `X-Terraform-Get` is a path rather than a URL.
+    /// True if `X-Terraform-Get` is a path instead of a URL.
     pub(super) relative_downloads: bool,
 }
 
-/// An answer in the place of the real one.
+/// An injected error response.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Failure {
     pub(super) status: u16,
-    /// Seconds of its `Retry-After`.
+    /// `Retry-After` in seconds.
     pub(super) retry_after: Option<u64>,
 }
 
-/// What the hosted product allows a user in a second.
+/// Requests per second and user on HCP Terraform.
 pub(super) const USUAL_LIMIT: u32 = 30;
 
 impl State {
@@ -60,7 +60,7 @@ impl State {
         let mut user = Resource::new("users", "user", "");
         user.set("username", "operator");
         let id = user.id.clone();
-        // An empty store has room.
+        // Cannot fail: the store is empty.
         let _ = store.put(user);
         for name in organizations {
             let _ = store.put(organization(name));
@@ -71,7 +71,7 @@ impl State {
             set.set("identifier", name);
             set.set("is-current", name == "free");
             set.set("agents", agents);
-            // The entry of 2022-05-04.
+            // Changelog entry of 2022-05-04.
             set.set("run-tasks", true);
             let _ = store.put(set);
         }
@@ -96,7 +96,7 @@ impl State {
         }
     }
 
-    /// Whether a caller may know of a resource. Who may do what within an organization is not emulated.
+    /// Returns true if a caller may see a resource. Permissions within an organization are not emulated.
     pub(super) fn may_see(&self, caller: &Token, id: &str) -> bool {
         let of_team = || self.store.organization_of(&caller.owner);
         match (caller.kind, self.store.organization_of(id)) {
@@ -109,13 +109,13 @@ impl State {
         }
     }
 
-    /// A resource of a kind that the caller may know of.
+    /// Finds a resource of a kind that the caller may see.
     pub(super) fn find(&self, caller: &Token, kind: &str, id: &str) -> Result<&Resource, ApiError> {
         let found = self.store.find(kind, id)?;
         if self.may_see(caller, id) { Ok(found) } else { Err(ApiError::not_found()) }
     }
 
-    /// Removes a resource with all that belongs to it, tokens and blobs included.
+    /// Deletes a resource with all that belongs to it, tokens and blobs included.
     pub(super) fn remove(&mut self, id: &str) {
         for gone in self.store.remove(id) {
             self.tokens.revoke_where(|token| token.owner == gone.id);
@@ -126,7 +126,7 @@ impl State {
     }
 }
 
-/// An organization, which has its name as its id and an id of another form beside it.
+/// Creates an organization: its id is its name, and it has an external id.
 pub(super) fn organization(name: &str) -> Resource {
     let mut organization = Resource::new("organizations", "org", "");
     let external = std::mem::replace(&mut organization.id, name.to_owned());

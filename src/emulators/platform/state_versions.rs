@@ -1,4 +1,4 @@
-//! State versions: made in a locked workspace, uploaded without a token, read back with their outputs.
+//! State versions: created in a locked workspace, uploaded without a token, read back with their outputs.
 
 use axum::response::Response;
 use base64::Engine as _;
@@ -19,11 +19,11 @@ use super::workspaces::is_locked_by;
 const KIND: &str = "state-versions";
 const OUTPUTS: &str = "state-version-outputs";
 
-/// The last segments of the paths that redirect to a state and to its stable JSON form.
+/// Last path segments of the redirects to a state and to its stable JSON form.
 const HOSTED_STATE: &str = "hosted_state";
 const HOSTED_JSON_STATE: &str = "hosted_json_state";
 
-/// A new version. Its state is in the request, or comes to the URLs that the answer gives.
+/// Creates a version. Its state is in the request, or is uploaded to the URLs in the response.
 pub(super) async fn create(request: ApiRequest) -> ApiResult {
     let attributes = request.attributes()?;
     let mut state = request.state();
@@ -50,7 +50,7 @@ pub(super) async fn create(request: ApiRequest) -> ApiResult {
     let mut version = new(&mut state, &request, &workspace, &attributes, serial);
     let secret = version.hidden.get("state-blob").cloned().unwrap_or_default();
     if inline.is_none() {
-        // Only in this answer: what is uploaded cannot be uploaded again.
+        // Only in this response: an upload cannot be repeated.
         for (name, blob) in [("hosted-state-upload-url", "state-blob"), ("hosted-json-state-upload-url", "json-blob")] {
             let secret = version.hidden.get(blob).cloned().unwrap_or_default();
             version.set(name, format!("{}{PATH}{secret}", request.emulator.url));
@@ -71,7 +71,7 @@ pub(super) async fn create(request: ApiRequest) -> ApiResult {
     Ok(answer)
 }
 
-/// Whether a serial and lineage can come after what is there.
+/// Checks that serial and lineage continue the current version.
 fn follows(current: &Resource, serial: u64, lineage: Option<&str>) -> Result<(), ApiError> {
     let before = current.attributes.get("serial").and_then(Value::as_u64).unwrap_or_default();
     let origin = current.hidden.get("lineage").map_or("", String::as_str);
@@ -102,7 +102,7 @@ fn new(
     version.set("status", "pending");
     version.set("state-version", 4);
     version.set("resources-processed", false);
-    // The entry of 2023-09-25.
+    // Changelog entry of 2023-09-25.
     version.set("intermediate", attributes.get("intermediate") == Some(&Value::Bool(true)));
     for (name, file, blob) in [
         ("hosted-state-download-url", HOSTED_STATE, &blob),
@@ -123,7 +123,7 @@ fn new(
     version
 }
 
-/// What an upload makes of a version: it is there, and has outputs.
+/// Finalizes a version after its upload, and extracts its outputs.
 pub(super) fn uploaded(state: &mut State, purpose: &Purpose, bytes: &Bytes) -> Result<(), ApiError> {
     let Purpose::State(id) = purpose else { return Ok(()) };
     let content: Value = serde_json::from_slice(bytes).map_err(|_| ApiError::bad_request("the state is no JSON"))?;
@@ -153,7 +153,7 @@ pub(super) fn uploaded(state: &mut State, purpose: &Purpose, bytes: &Bytes) -> R
     state.store.put(workspace)
 }
 
-/// The newest one that was uploaded.
+/// Returns the newest uploaded version.
 fn current<'a>(state: &'a State, workspace: &str) -> Option<&'a Resource> {
     state.store.list(KIND, workspace).into_iter().rfind(|version| version.text("status") == "finalized")
 }
@@ -163,7 +163,7 @@ fn current_of(request: &ApiRequest, state: &State) -> Result<Resource, ApiError>
     current(state, &workspace.id).cloned().ok_or_else(ApiError::not_found)
 }
 
-/// Lists never show what is sensitive.
+/// Lists never show sensitive values.
 fn outputs(state: &State, version: &str) -> Vec<Value> {
     let outputs = state.store.list(OUTPUTS, version).into_iter().map(|output| {
         let mut document = output.document();
@@ -208,7 +208,7 @@ pub(super) async fn redirect_to_archive(request: ApiRequest) -> ApiResult {
     Ok(redirect(&format!("{}{PATH}{secret}", request.emulator.url)))
 }
 
-/// The entry of 2021-08-18, of a version.
+/// Outputs of a version: changelog entry of 2021-08-18.
 pub(super) async fn list_outputs(request: ApiRequest) -> ApiResult {
     let state = request.state();
     let id = state.find(request.caller()?, KIND, request.name("version"))?.id.clone();
@@ -221,13 +221,13 @@ pub(super) async fn list_current_outputs(request: ApiRequest) -> ApiResult {
     request.list(&outputs(&state, &version.id), Paging::Always)
 }
 
-/// One output, with its value whether it is sensitive or not.
+/// Shows one output with its value, sensitive or not.
 pub(super) async fn show_output(request: ApiRequest) -> ApiResult {
     let state = request.state();
     Ok(ok(&state.find(request.caller()?, OUTPUTS, request.name("output"))?.document()))
 }
 
-/// The versions of `filter[workspace][name]` in `filter[organization][name]`, newest first.
+/// Lists versions of `filter[workspace][name]` in `filter[organization][name]`, newest first.
 pub(super) async fn list(request: ApiRequest) -> ApiResult {
     let filter = |name: &str| request.query(&format!("filter[{name}][name]")).unwrap_or_default();
     let state = request.state();

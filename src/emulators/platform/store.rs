@@ -1,4 +1,4 @@
-//! Everything that has an id: organizations, workspaces, teams, modules and the rest, as JSON:API resources.
+//! Store of everything with an id: organizations, workspaces, teams, modules and the rest, as JSON:API resources.
 
 use std::collections::BTreeMap;
 
@@ -7,18 +7,18 @@ use serde_json::{Map, Value, json};
 use super::ids;
 use super::reply::ApiError;
 
-/// A resource. What is in `hidden` is never shown.
+/// A resource. Members of `hidden` are never shown.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Resource {
     pub(super) id: String,
     pub(super) kind: &'static str,
-    /// The id of what it belongs to; empty for what belongs to the platform.
+    /// Id of its parent; empty if it belongs to the platform.
     pub(super) parent: String,
     pub(super) attributes: Map<String, Value>,
     pub(super) relationships: Map<String, Value>,
     pub(super) links: Map<String, Value>,
     pub(super) hidden: BTreeMap<&'static str, String>,
-    /// Resources are listed in the order in which they were made.
+    /// Creation order, by which lists are sorted.
     order: u64,
     bytes: usize,
 }
@@ -28,7 +28,7 @@ impl Resource {
         Self { id: ids::id(prefix), kind, parent: parent.to_owned(), ..Self::default() }
     }
 
-    /// A text attribute; empty where it is none.
+    /// Returns a text attribute; empty if it is missing.
     pub(super) fn text(&self, name: &str) -> &str {
         self.attributes.get(name).and_then(Value::as_str).unwrap_or_default()
     }
@@ -37,7 +37,7 @@ impl Resource {
         self.attributes.insert(name.to_owned(), value.into());
     }
 
-    /// Points to another resource.
+    /// Sets a relationship to another resource.
     pub(super) fn relate(&mut self, name: &str, kind: &str, id: &str) {
         self.relationships.insert(name.to_owned(), json!({"data": {"id": id, "type": kind}}));
     }
@@ -62,15 +62,15 @@ pub(super) struct Store {
     bytes: usize,
 }
 
-/// What is kept at most.
+/// Limits of the store.
 const MAX_RESOURCES: usize = 50_000;
 const MAX_BYTES: usize = 64 * 1024 * 1024;
 
 impl Store {
-    /// Adds a resource, or puts it in the place of the one with its id.
+    /// Adds or replaces a resource.
     ///
     /// # Errors
-    /// The emulated platform is full.
+    /// The store is full.
     pub(super) fn put(&mut self, mut resource: Resource) -> Result<(), ApiError> {
         let before = self.resources.get(&resource.id).map(|before| (before.order, before.bytes));
         resource.bytes = resource.weigh();
@@ -89,12 +89,12 @@ impl Store {
         self.resources.get(id)
     }
 
-    /// The resource with this id, where it is of this kind.
+    /// Finds a resource by id and kind.
     pub(super) fn find(&self, kind: &str, id: &str) -> Result<&Resource, ApiError> {
         self.resources.get(id).filter(|resource| resource.kind == kind).ok_or_else(ApiError::not_found)
     }
 
-    /// Those of a kind that belong to `parent`, oldest first.
+    /// Lists the resources of a kind and parent, oldest first.
     pub(super) fn list(&self, kind: &str, parent: &str) -> Vec<&Resource> {
         let belongs = |resource: &&Resource| resource.kind == kind && resource.parent == parent;
         let mut list: Vec<&Resource> = self.resources.values().filter(belongs).collect();
@@ -102,12 +102,12 @@ impl Store {
         list
     }
 
-    /// The one of a kind and parent with this name.
+    /// Finds a resource by kind, parent and name.
     pub(super) fn named(&self, kind: &str, parent: &str, name: &str) -> Option<&Resource> {
         self.list(kind, parent).into_iter().find(|resource| resource.text("name") == name)
     }
 
-    /// Removes a resource with all that belongs to it; gives what was removed.
+    /// Deletes a resource with all that belongs to it; returns them.
     pub(super) fn remove(&mut self, id: &str) -> Vec<Resource> {
         let mut removed: Vec<Resource> = self.resources.remove(id).into_iter().collect();
         let mut at = 0;
@@ -121,7 +121,7 @@ impl Store {
         removed
     }
 
-    /// The organization that a resource belongs to, over whatever it belongs to.
+    /// Returns the organization that a resource belongs to, directly or not.
     pub(super) fn organization_of(&self, id: &str) -> Option<&str> {
         let mut resource = self.resources.get(id)?;
         while resource.kind != "organizations" {

@@ -1,4 +1,4 @@
-//! The tags of a workspace: the entry of 2021-07-30.
+//! Tags of a workspace: changelog entry of 2021-07-30.
 
 use serde_json::Value;
 
@@ -9,7 +9,7 @@ pub(super) fn names(workspace: &Resource) -> Vec<&str> {
     names.into_iter().flatten().filter_map(Value::as_str).collect()
 }
 
-/// Puts these tags on a workspace, or takes them off.
+/// Adds or removes tags.
 pub(super) fn change(workspace: &mut Resource, tags: &[Value], add: bool) {
     let named = |tag: &Value| {
         let name = tag.pointer("/attributes/name").and_then(Value::as_str).map(ToOwned::to_owned);

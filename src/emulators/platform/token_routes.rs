@@ -1,4 +1,4 @@
-//! Where tokens are made and ended: one place a kind, and one for what all kinds share.
+//! Routes that create, show and delete tokens.
 
 use std::time::SystemTime;
 
@@ -13,7 +13,7 @@ use super::request::{ApiRequest, required, text};
 use super::state::State;
 use super::tokens::{PlatformTokenKind, Token, TokenRequest};
 
-/// Whether a caller may make, see and end tokens of an owner. Users are the one kind that only the user may.
+/// Returns true if a caller may manage tokens of an owner. User tokens are managed by the user only.
 fn may_manage(state: &State, caller: &Token, kind: PlatformTokenKind, owner: &str) -> bool {
     match kind {
         PlatformTokenKind::User => caller.kind == PlatformTokenKind::User && caller.owner == owner,
@@ -21,7 +21,7 @@ fn may_manage(state: &State, caller: &Token, kind: PlatformTokenKind, owner: &st
     }
 }
 
-/// The owner in the path, if the caller may manage its tokens.
+/// Returns the owner in the path, if the caller may manage its tokens.
 fn owner(request: &ApiRequest, state: &State, kind: PlatformTokenKind) -> Result<String, ApiError> {
     let (emulator, name) = match kind {
         PlatformTokenKind::User => ("users", "user"),
@@ -34,7 +34,7 @@ fn owner(request: &ApiRequest, state: &State, kind: PlatformTokenKind) -> Result
     if may_manage(state, request.caller()?, kind, id) { Ok(id.to_owned()) } else { Err(ApiError::not_found()) }
 }
 
-/// `?token=audit-trails` is another token, which only the hosted product has.
+/// `?token=audit-trails` is another token, which only HCP Terraform has.
 fn organization_kind(request: &ApiRequest, state: &State) -> Result<PlatformTokenKind, ApiError> {
     match request.query("token") {
         None => Ok(PlatformTokenKind::Organization),
@@ -145,7 +145,7 @@ pub(super) async fn list_of_agent_pool(request: ApiRequest) -> ApiResult {
     list(&request, &tokens, Paging::Always)
 }
 
-/// The entry of 2024-08-14: the tokens of all teams of an organization.
+/// Tokens of all teams of an organization: changelog entry of 2024-08-14.
 pub(super) async fn list_of_teams(request: ApiRequest) -> ApiResult {
     let state = request.state();
     let organization = request.organization(&state)?;

@@ -1,4 +1,4 @@
-//! Tokens: whose they are, how many there may be, and how they end. Their text is given out once and not kept.
+//! Tokens by owner, with their limits and expiry. Their text is returned once and not kept.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::SystemTime;
@@ -8,20 +8,20 @@ use serde_json::{Value, json};
 use super::ids;
 use super::reply::ApiError;
 
-/// What kind of token, which says how many an owner may have.
+/// Kind of token, which decides how many an owner may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PlatformTokenKind {
-    /// A person's. Any number.
+    /// User token; any number.
     User,
-    /// A team's, told apart by description. Any number.
+    /// Team token with a description; any number.
     Team,
-    /// A team's without a description. One: making another ends it.
+    /// Team token without a description; one, which the next one replaces.
     TeamLegacy,
-    /// An organization's. One.
+    /// Organization token; one.
     Organization,
-    /// For an organization's audit trail alone. One.
+    /// Token for an organization's audit trail only; one.
     AuditTrails,
-    /// For the agents of a pool. Any number; the platform ends none of them by itself.
+    /// Agent pool token; any number, which never expire by themselves.
     AgentPool,
 }
 
@@ -45,18 +45,18 @@ impl PlatformTokenKind {
 pub(super) struct Token {
     pub(super) id: String,
     pub(super) kind: PlatformTokenKind,
-    /// The id of the user, team, organization or agent pool.
+    /// Id of the user, team, organization or agent pool.
     pub(super) owner: String,
     pub(super) description: Option<String>,
     pub(super) created: SystemTime,
     pub(super) expires: Option<SystemTime>,
     pub(super) last_used: Option<SystemTime>,
-    /// The user or service user that made it.
+    /// User or service user that created it.
     pub(super) created_by: String,
     order: u64,
 }
 
-/// What a new token is made of.
+/// Properties of a new token.
 #[derive(Debug)]
 pub(super) struct TokenRequest {
     pub(super) kind: PlatformTokenKind,
@@ -71,7 +71,7 @@ impl Token {
         self.expires.is_some_and(|expires| expires <= now)
     }
 
-    /// The user that its bearer acts as: teams and organizations have a service user each.
+    /// Returns the user that its bearer acts as: teams and organizations have a service user each.
     pub(super) fn acts_as(&self) -> String {
         match self.kind {
             PlatformTokenKind::User => self.owner.clone(),
@@ -79,7 +79,7 @@ impl Token {
         }
     }
 
-    /// The token as it is shown; `text` only to who made it.
+    /// Renders the token; `text` only for its creator.
     pub(super) fn document(&self, text: Option<&str>) -> Value {
         let time = |time: Option<SystemTime>| time.map(ids::timestamp);
         let owner = self.kind.owner_kind();
@@ -108,10 +108,10 @@ pub(super) struct Tokens {
 const MAX_TOKENS: usize = 20_000;
 
 impl Tokens {
-    /// Makes a token with this text; the one in its place, where there is but one, ends.
+    /// Creates a token with this text; a single token of its owner is replaced.
     ///
     /// # Errors
-    /// The team has a token of this description, or there are too many tokens.
+    /// The team has a token with this description, or there are too many tokens.
     pub(super) fn make(&mut self, request: TokenRequest, text: &str, now: SystemTime) -> Result<Token, ApiError> {
         let TokenRequest { kind, owner, description, expires, created_by } = request;
         let of_owner = |token: &&Token| token.kind == kind && token.owner == owner;
@@ -148,7 +148,7 @@ impl Tokens {
         Ok(token)
     }
 
-    /// Who has this token, if it is good; notes that it was used.
+    /// Returns the token of a text if it is valid, and records its use.
     pub(super) fn present(&mut self, text: &[u8], now: SystemTime) -> Option<Token> {
         let token = self.by_id.get_mut(self.ids_by_fingerprint.get(&ids::fingerprint(text))?)?;
         if token.has_ended(now) {
@@ -162,19 +162,19 @@ impl Tokens {
         self.by_id.get(id)
     }
 
-    /// Ends a token at once.
+    /// Revokes a token at once.
     pub(super) fn revoke(&mut self, id: &str) -> bool {
         self.ids_by_fingerprint.retain(|_, other| other != id);
         self.by_id.remove(id).is_some()
     }
 
-    /// Ends every token of whom `ended` says so.
+    /// Revokes every token that `ended` selects.
     pub(super) fn revoke_where(&mut self, ended: impl Fn(&Token) -> bool) -> usize {
         let ids: Vec<String> = self.by_id.values().filter(|token| ended(token)).map(|token| token.id.clone()).collect();
         ids.iter().filter(|id| self.revoke(id)).count()
     }
 
-    /// The tokens that `wanted` says, oldest first.
+    /// Lists the tokens that `wanted` selects, oldest first.
     pub(super) fn list(&self, wanted: impl Fn(&Token) -> bool) -> Vec<&Token> {
         let mut list: Vec<&Token> = self.by_id.values().filter(|token| wanted(token)).collect();
         list.sort_by_key(|token| token.order);

@@ -1,4 +1,4 @@
-//! Workspaces, their locks and their tags. Plans and applies run where Terraform runs, never here.
+//! Workspaces, their locks and their tags. Plans and applies run in the client's Terraform, never here.
 
 use serde_json::{Map, Value, json};
 
@@ -10,7 +10,7 @@ use super::state::State;
 use super::store::Resource;
 use super::tags;
 
-/// A workspace by its id or by the organization and name in the path.
+/// Finds a workspace by its id, or by the organization and name in the path.
 pub(super) fn find(request: &ApiRequest, state: &State) -> Result<Resource, ApiError> {
     if request.name("organization").is_empty() {
         return state.find(request.caller()?, "workspaces", request.name("parent")).cloned();
@@ -20,7 +20,7 @@ pub(super) fn find(request: &ApiRequest, state: &State) -> Result<Resource, ApiE
     found.cloned().ok_or_else(ApiError::not_found)
 }
 
-/// The organization's workspaces, cut by the platform's search and tag parameters.
+/// Lists an organization's workspaces, with the platform's search and tag parameters.
 pub(super) async fn list(request: ApiRequest) -> ApiResult {
     let state = request.state();
     let organization = request.organization(&state)?;
@@ -38,7 +38,7 @@ pub(super) async fn list(request: ApiRequest) -> ApiResult {
         .filter(|workspace| with.iter().all(|tag| has(workspace, tag)))
         .filter(|workspace| !without.iter().any(|tag| has(workspace, tag)))
         .collect();
-    // The entry of 2023-03-30.
+    // Changelog entry of 2023-03-30.
     match request.query("sort") {
         Some("-name") => all.sort_by(|left, right| right.text("name").cmp(left.text("name"))),
         _ => all.sort_by(|left, right| left.text("name").cmp(right.text("name"))),
@@ -111,7 +111,7 @@ fn new(organization: &str, now: &str) -> Resource {
     workspace
 }
 
-/// Takes what a client may set. Runs need a machine of the platform's, which is not emulated: the mode stays `local`.
+/// Applies the attributes that a client may set. The execution mode stays `local`, as runs are not emulated.
 fn take(workspace: &mut Resource, mut attributes: Map<String, Value>) {
     for fixed in ["locked", "execution-mode", "operations", "permissions", "created-at"] {
         attributes.remove(fixed);
@@ -147,7 +147,7 @@ pub(super) async fn remove(request: ApiRequest) -> ApiResult {
     Ok(no_content())
 }
 
-/// The entries of 2022-10-17 and 2022-12-22: not while there is something that it manages.
+/// Deletes a workspace unless it manages resources: changelog entries of 2022-10-17 and 2022-12-22.
 pub(super) async fn safe_delete(request: ApiRequest) -> ApiResult {
     let mut state = request.state();
     let workspace = find(&request, &state)?;
@@ -200,7 +200,7 @@ pub(super) fn is_locked(workspace: &Resource) -> bool {
     workspace.attributes.get("locked") == Some(&Value::Bool(true))
 }
 
-/// Whether this user holds the lock, by whatever token.
+/// Returns true if this user holds the lock, with whatever token.
 pub(super) fn is_locked_by(workspace: &Resource, user: &str) -> bool {
     let holder = workspace.relationships.get("locked-by").and_then(|lock| lock.pointer("/data/id"));
     is_locked(workspace) && holder.and_then(Value::as_str) == Some(user)

@@ -1,5 +1,5 @@
-//! Whether a role lets a proven identity in: the real auth method's own checks, with its texts. Where the real one asks
-//! the cloud about a machine, this one takes the proof's signed claims for the cloud's answer.
+//! Bounds of a role: the checks of the real Azure auth method, with its messages. For facts that the real one asks
+//! Azure about, this one trusts the signed claims.
 
 use std::collections::BTreeMap;
 
@@ -7,12 +7,12 @@ use serde_json::Value;
 
 use super::verify::Claims;
 
-/// Whom a role lets in. An empty list binds nothing; `*` stands for any.
+/// Identities that a role admits. An empty list binds nothing; `*` matches any.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Bounds {
-    /// Object ids of identities. This or `group_ids` must name something.
+    /// Object ids of identities. This or `group_ids` must be set.
     pub service_principal_ids: Vec<String>,
-    /// Ids of groups that the identity is in.
+    /// Ids of groups of the identity.
     pub group_ids: Vec<String>,
     /// Subscriptions of machines.
     pub subscription_ids: Vec<String>,
@@ -22,7 +22,7 @@ pub struct Bounds {
     pub scale_sets: Vec<String>,
 }
 
-/// What a login says beside its proof.
+/// Fields of a login besides its proof.
 #[derive(Debug)]
 pub(super) struct LoginFields<'a> {
     pub(super) subscription_id: &'a str,
@@ -44,7 +44,7 @@ impl<'a> LoginFields<'a> {
         }
     }
 
-    /// The first field that is not formed as the cloud forms it, as the text of a refusal (HTTP 400).
+    /// Returns the error message (HTTP 400) of the first malformed field.
     pub(super) fn malformed(&self) -> Option<String> {
         let bad = |name: &str, value: &str, good: fn(&str) -> bool| {
             (!value.is_empty() && !good(value)).then(|| format!("invalid {name} {value:?}"))
@@ -55,7 +55,7 @@ impl<'a> LoginFields<'a> {
             .or_else(|| bad("vm name", self.vm_name, is_machine_name))
     }
 
-    /// What the token's metadata repeats of them, unchecked as they are.
+    /// Returns the unchecked fields that the token's metadata repeats.
     pub(super) fn metadata(&self) -> BTreeMap<String, String> {
         [
             ("subscription_id", self.subscription_id),
@@ -72,7 +72,7 @@ impl<'a> LoginFields<'a> {
 }
 
 impl Bounds {
-    /// Lets in, or gives the text of the refusal (HTTP 500).
+    /// Admits an identity, or returns the error message (HTTP 500).
     pub(super) fn admit(&self, claims: &Claims, fields: &LoginFields<'_>) -> Result<(), String> {
         let open = |list: &[String]| list.is_empty() || list.iter().any(|entry| entry == "*");
         if open(&self.service_principal_ids) && open(&self.group_ids) {
@@ -122,13 +122,13 @@ impl Bounds {
     }
 }
 
-/// The resources that a proof's claims name, in lower case as the cloud compares them.
+/// Resource ids in a proof's claims, in lower case as Azure compares them.
 struct ClaimedResources {
     ids: Vec<String>,
 }
 
 impl ClaimedResources {
-    /// Finds the machine or resource that the fields speak of among the claims.
+    /// Finds the machine or resource of the fields among the claims.
     fn find(claims: &Claims, fields: &LoginFields<'_>) -> Result<Self, String> {
         let ids = ["xms_az_rid", "xms_mirid"].map(|name| claim(claims, name).to_lowercase());
         let resources = Self { ids: ids.into_iter().filter(|id| !id.is_empty()).collect() };
@@ -188,7 +188,7 @@ impl ClaimedResources {
 
     fn check_subscription(&self, fields: &LoginFields<'_>) -> Result<(), String> {
         let resources = self.contains(&format!("/subscriptions/{}/", fields.subscription_id));
-        // The real server looks for the machine in the subscription that the login names.
+        // The real server looks up the machine in the subscription of the login.
         if resources {
             Ok(())
         } else {

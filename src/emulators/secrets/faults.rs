@@ -1,4 +1,4 @@
-//! What makes the server fail, and what it was asked.
+//! Fault injection of the emulated Vault, and request counters.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,16 +10,16 @@ use super::leases::{LeasedCredential, Leases};
 use super::tokens::Tokens;
 use crate::clock::ClockReading;
 
-/// Makes the server fail, and counts what it is asked. Clones turn the same dials.
+/// Handle for injecting faults and reading counters; clones share their state.
 #[derive(Debug, Clone, Default)]
 pub struct SecretsFaultInjector(Arc<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
     state: Mutex<State>,
-    /// What is wanted of the listener.
+    /// Requested state of the listener.
     away: watch::Sender<bool>,
-    /// What the listener does.
+    /// Actual state of the listener.
     is_away: watch::Sender<bool>,
     hang: watch::Sender<bool>,
 }
@@ -29,7 +29,7 @@ struct State {
     next: BTreeMap<Operation, VecDeque<CannedResponse>>,
     always: BTreeMap<Operation, CannedResponse>,
     garbage: bool,
-    /// Answers dead tokens as OpenBao does.
+    /// True to answer invalid tokens as OpenBao does.
     openbao: bool,
     skew_seconds: i64,
     counts: OperationCounts,
@@ -37,7 +37,7 @@ struct State {
     leases: Leases,
 }
 
-/// What a client asks for.
+/// Kind of request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Operation {
     /// `auth/MOUNT/login`.
@@ -50,7 +50,7 @@ pub enum Operation {
     Revoke,
     /// `sys/wrapping/unwrap`.
     Unwrap,
-    /// What is below the mount of an engine: `secret/...`, `kv/...`, `terraform/...`, `database/...`, `pki/...`.
+    /// Anything below the mount of an engine: `secret/...`, `kv/...`, `terraform/...`, `database/...`, `pki/...`.
     Secret,
     /// `sys/leases/renew`, `sys/renew`.
     RenewLease,
@@ -86,7 +86,7 @@ impl Operation {
         Self::System,
     ];
 
-    /// Its name on the dials over HTTP.
+    /// Returns the name in the HTTP API of fault injection.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Login => "login",
@@ -106,29 +106,29 @@ impl Operation {
     }
 }
 
-/// An answer given in place of the real one.
+/// A response that replaces the real one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CannedResponse {
-    /// Its status.
+    /// HTTP status.
     pub status: u16,
-    /// Its body, as it stands.
+    /// Body, sent unchanged.
     pub body: String,
-    /// Its `Retry-After`.
+    /// `Retry-After`.
     pub retry_after: Option<String>,
 }
 
 impl CannedResponse {
-    /// An answer with this status and body.
+    /// Creates a response with this status and body.
     pub fn new(status: u16, body: impl Into<String>) -> Self {
         Self { status, body: body.into(), retry_after: None }
     }
 
-    /// A refusal in Vault's form.
+    /// Creates an error in Vault's format.
     pub fn error(status: u16, message: &str) -> Self {
         Self::new(status, serde_json::json!({ "errors": [message] }).to_string())
     }
 
-    /// The same with a `Retry-After`.
+    /// Adds a `Retry-After`.
     #[must_use]
     pub fn retry_after(mut self, value: impl Into<String>) -> Self {
         self.retry_after = Some(value.into());
@@ -136,41 +136,41 @@ impl CannedResponse {
     }
 }
 
-/// How often each operation was asked for, answered or not. What came while the server was away is not known.
+/// Number of requests by operation, answered or not. Requests while the server was away are unknown.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct OperationCounts([u64; Operation::ALL.len()]);
 
 impl OperationCounts {
-    /// How often one operation was asked for.
+    /// Returns the number of requests of one operation.
     pub const fn get(&self, operation: Operation) -> u64 {
         self.0[operation as usize]
     }
 
-    /// How often anything was asked for.
+    /// Returns the number of all requests.
     pub fn total(&self) -> u64 {
         self.0.iter().sum()
     }
 }
 
 impl SecretsFaultInjector {
-    /// The next `count` logins are answered with HTTP 500.
+    /// Answers the next `count` logins with HTTP 500.
     pub fn fail_next_login(&self, count: u32) {
         for _ in 0..count {
             self.answer_next(Operation::Login, CannedResponse::error(500, "internal error"));
         }
     }
 
-    /// The next login is answered with this.
+    /// Answers the next login with this response.
     pub fn answer_next_login(&self, status: u16, body: impl Into<String>) {
         self.answer_next(Operation::Login, CannedResponse::new(status, body));
     }
 
-    /// The next call of `operation` that nothing is in line for yet is answered with this.
+    /// Queues a response for the next call of `operation`.
     pub fn answer_next(&self, operation: Operation, answer: CannedResponse) {
         self.state().next.entry(operation).or_default().push_back(answer);
     }
 
-    /// Every call of `operation` is answered with this, until told otherwise.
+    /// Answers every call of `operation` with this response; `None` restores the real one.
     pub fn answer_always(&self, operation: Operation, answer: Option<CannedResponse>) {
         match answer {
             Some(answer) => self.state().always.insert(operation, answer),
@@ -178,17 +178,17 @@ impl SecretsFaultInjector {
         };
     }
 
-    /// Whether renewals are refused with HTTP 403, as by a policy.
+    /// Refuses renewals with HTTP 403, as a policy would; or allows them again.
     pub fn refuse_renewals(&self, refuse: bool) {
         self.answer_always(Operation::Renew, refuse.then(|| CannedResponse::error(403, PERMISSION_DENIED)));
     }
 
-    /// Whether look-ups are refused with HTTP 403, as by a policy.
+    /// Refuses lookups with HTTP 403, as a policy would; or allows them again.
     pub fn refuse_lookups(&self, refuse: bool) {
         self.answer_always(Operation::Lookup, refuse.then(|| CannedResponse::error(403, PERMISSION_DENIED)));
     }
 
-    /// Stops listening and drops every connection; returns when a new connection is refused.
+    /// Stops listening and drops every connection; returns when new connections are refused.
     pub async fn go_away(&self) {
         self.set_away(true).await;
     }
@@ -198,57 +198,57 @@ impl SecretsFaultInjector {
         self.set_away(false).await;
     }
 
-    /// Whether connections are taken and requests never answered. Those that wait are answered when it ends.
+    /// Accepts connections but answers nothing; waiting requests are answered when it ends.
     pub fn hang(&self, hang: bool) {
         self.0.hang.send_replace(hang);
     }
 
-    /// Whether everything is answered with a page that no client expects.
+    /// Answers everything with an HTML page.
     pub fn garbage(&self, garbage: bool) {
         self.state().garbage = garbage;
     }
 
-    /// Refuses a token that is not there as OpenBao does, without a reason, or as Vault does.
+    /// Rejects invalid tokens as OpenBao does, without a reason, or as Vault does.
     pub fn answer_as_openbao(&self, openbao: bool) {
         self.state().openbao = openbao;
     }
 
-    /// Dates answers as if the server's clock were this far ahead of ours (behind, if negative). Tokens do not notice.
+    /// Dates responses by a clock this far ahead of ours (behind, if negative). Tokens are not affected.
     pub fn skew(&self, seconds: i64) {
         self.state().skew_seconds = seconds;
     }
 
-    /// Revokes every token, but batch tokens, which are not kept and cannot be.
+    /// Revokes every token except batch tokens, which are not stored.
     pub fn revoke_all(&self) {
         self.state().tokens.revoke_all();
     }
 
-    /// Forgets every token, as a server does that kept them in memory and was started anew.
+    /// Forgets every token, like a restart with in-memory storage.
     pub fn lose_state(&self) {
         self.state().tokens = Tokens::default();
     }
 
-    /// What was asked so far.
+    /// Returns the request counters.
     pub fn counts(&self) -> OperationCounts {
         self.state().counts
     }
 
-    /// How many tokens are kept, ended ones that nobody asked for since included.
+    /// Returns the number of stored tokens, including expired ones that nobody has used since.
     pub fn tokens(&self) -> usize {
         self.state().tokens.len()
     }
 
-    /// How many credentials are lent, those included whose time is over and that nothing was asked for since.
+    /// Returns the number of leases, including expired ones that nothing was requested for since.
     pub fn leases(&self) -> usize {
         self.state().leases.len()
     }
 
-    /// How many credentials were lent so far, those included that ended.
+    /// Returns the number of leases issued so far, ended ones included.
     pub fn leases_issued(&self) -> u64 {
         self.state().leases.ever()
     }
 
-    /// Counts a call, and gives what is to be answered in place of the real answer.
+    /// Counts a call, and returns the response that replaces the real one, if any.
     pub(super) fn record_call(&self, operation: Operation) -> Option<CannedResponse> {
         let mut state = self.state();
         state.counts.0[operation as usize] += 1;
@@ -260,12 +260,12 @@ impl SecretsFaultInjector {
         self.state().garbage
     }
 
-    /// The refusal of a token that is not there.
+    /// Returns the error message for an invalid token.
     pub(super) fn dead_token(&self) -> &'static str {
         if self.state().openbao { OPENBAO_DEAD_TOKEN } else { VAULT_DEAD_TOKEN }
     }
 
-    /// The wall clock as the server says that it is.
+    /// Applies the clock skew.
     pub(super) fn apply_skew(&self, wall: SystemTime) -> SystemTime {
         let seconds = self.state().skew_seconds;
         let shift = Duration::from_secs(seconds.unsigned_abs());
@@ -280,15 +280,15 @@ impl SecretsFaultInjector {
         look(&mut self.state().leases)
     }
 
-    /// Leases whose time, or whose token's, is over: their credentials.
+    /// Removes leases that have ended, or whose token has; returns their credentials.
     pub(super) fn sweep_leases(&self, now: ClockReading) -> Vec<LeasedCredential> {
         let State { tokens, leases, .. } = &mut *self.state();
         leases.sweep(now, |owner| tokens.lives(owner, now))
     }
 
-    /// Returns when requests are to be answered.
+    /// Returns when requests may be answered.
     pub(super) async fn wait_until_released(&self) {
-        // Its sender is in our hands, so the wait ends only when the dial is turned.
+        // The sender is our own, so the wait ends only when the fault does.
         let _ = self.0.hang.subscribe().wait_for(|hang| !hang).await;
     }
 
@@ -310,11 +310,11 @@ impl SecretsFaultInjector {
     }
 }
 
-/// How OpenBao refuses a token that was revoked, has ended or never was.
+/// OpenBao's error for a token that was revoked, has expired or never existed.
 const OPENBAO_DEAD_TOKEN: &str = "permission denied";
 
-/// How Vault refuses the same.
+/// Vault's error for the same.
 const VAULT_DEAD_TOKEN: &str = "2 errors occurred:\n\t* permission denied\n\t* invalid token\n\n";
 
-/// How Vault and OpenBao say that a policy does not allow a call.
+/// Error of Vault and OpenBao for a call that no policy allows.
 pub(super) const PERMISSION_DENIED: &str = "1 error occurred:\n\t* permission denied\n\n";

@@ -1,4 +1,4 @@
-//! The dials over HTTP, for people and scripts. Every call carries the key in `X-Dials-Key`.
+//! Fault injection over HTTP, for people and scripts. Every request needs the key in `X-Dials-Key`.
 
 use axum::extract::{Query, State as AxumState};
 use axum::response::{IntoResponse as _, Response};
@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use super::faults::{CannedResponse, Operation, SecretsFaultInjector};
 use crate::emulators::control_listener::{Seconds, Switch, require_key};
 
-/// `GET /dials` tells how often each operation was asked for; each `POST` turns one dial and answers with the same.
+/// Creates the routes: `GET /dials` returns the counters; each `POST` sets one fault and returns the same.
 pub(super) fn routes(faults: SecretsFaultInjector, key: SecretString) -> Router {
     let routes = Router::new()
         .route("/dials", get(show))
@@ -54,7 +54,7 @@ async fn fail_next_logins(
     if let Some(seconds) = failing.retry_after {
         answer = answer.retry_after(seconds.to_string());
     }
-    // Nobody wants more; what is in line takes memory.
+    // Bounds the memory of the queue.
     for _ in 0..failing.count.min(10_000) {
         faults.answer_next(Operation::Login, answer.clone());
     }

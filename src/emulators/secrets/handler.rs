@@ -1,4 +1,4 @@
-//! Requests -> answers.
+//! Dispatch of requests to the parts of the server.
 
 use std::time::Duration;
 
@@ -20,13 +20,13 @@ use super::verify::Verifier;
 use super::{SecretsOptions, SecretsStartError, Verification, policies, system};
 use crate::clock::ClockReading;
 
-/// What answers.
+/// State of all request handlers.
 #[derive(Debug)]
 pub(super) struct RequestHandler {
     options: SecretsOptions,
     faults: SecretsFaultInjector,
     stores: Stores,
-    /// `None` lets anyone in.
+    /// `None` admits every login.
     verifier: Option<Verifier>,
     authority: Authority,
     pub(super) engine: terraform::Engine,
@@ -113,7 +113,7 @@ impl RequestHandler {
         self.wrapped(answer, head, &route.path, now)
     }
 
-    /// Puts a success away, where the request asks for that.
+    /// Wraps a successful response, if the request asks for it.
     fn wrapped(&self, answer: Answer, head: &Parts, path: &str, now: ClockReading) -> Answer {
         match (wrap_ttl(head), answer) {
             (Err(()), _) => refusal(StatusCode::BAD_REQUEST, "error parsing X-Vault-Wrap-TTL header"),
@@ -133,7 +133,7 @@ impl RequestHandler {
         }
     }
 
-    /// Answers what needs a token.
+    /// Handles requests that need a token.
     async fn with_token(&self, route: &Route<'_>, head: &Parts, body: Value, now: ClockReading) -> Answer {
         let secret = sent_token(head).unwrap_or_default();
         let namespace = namespace(head);
@@ -191,7 +191,7 @@ fn sent_token(head: &Parts) -> Option<&str> {
     header(head, "x-vault-token").or_else(|| header(head, "authorization")?.strip_prefix("Bearer "))
 }
 
-/// A wrapping token, which may be sent as the caller's own.
+/// Returns the wrapping token, which may be sent as the caller's own.
 fn wrapping_token<'a>(head: &'a Parts, body: &'a Value) -> &'a str {
     body.get("token").and_then(Value::as_str).or_else(|| sent_token(head)).unwrap_or_default()
 }

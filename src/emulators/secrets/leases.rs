@@ -1,4 +1,4 @@
-//! Leases of credentials and how they live. Time is passed in.
+//! Leases and their lifetimes. Time is passed in.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -15,19 +15,19 @@ pub(super) struct Leases {
     ever: u64,
 }
 
-/// What is to be taken back when a lease ends.
+/// Credential to revoke when a lease ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum LeasedCredential {
-    /// A token of the provisioning platform, by its id there.
+    /// A token of HCP Terraform or Terraform Enterprise, by its id there.
     PlatformToken(String),
-    /// What nobody but this server knows.
+    /// A credential that only this server knows.
     Nothing,
 }
 
-/// One credential that is lent.
+/// A lease of one credential.
 #[derive(Debug, Clone)]
 pub(super) struct Lease {
-    /// The server's token that it was read with, whose end is its own.
+    /// Token that the credential was read with; the lease ends with it.
     owner: String,
     issued: ClockReading,
     renewed: Option<ClockReading>,
@@ -38,19 +38,19 @@ pub(super) struct Lease {
     lent: LeasedCredential,
 }
 
-/// How long a role lends.
+/// Lifetimes of a role's leases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LeaseTerms {
-    /// From a read or a renewal on.
+    /// Lifetime from a read or a renewal.
     pub ttl: Duration,
-    /// From the read on, whatever is renewed.
+    /// Maximum lifetime from the read, whatever is renewed.
     pub max_ttl: Duration,
-    /// Whether it may be renewed.
+    /// True if leases may be renewed.
     pub renewable: bool,
 }
 
 impl Leases {
-    /// Lends a credential; gives the lease's id.
+    /// Issues a lease; returns its id.
     pub(super) fn issue_lease(
         &mut self,
         path: &str,
@@ -76,7 +76,7 @@ impl Leases {
         id
     }
 
-    /// Renews a lease; gives how long it lasts from now on.
+    /// Renews a lease; returns its remaining lifetime.
     pub(super) fn renew(
         &mut self,
         id: &str,
@@ -95,7 +95,7 @@ impl Leases {
         Ok(ttl)
     }
 
-    /// What is known of a lease; the `data` part of the answer.
+    /// Returns the properties of a lease: the `data` part of the response.
     pub(super) fn look_up(&self, id: &str, now: ClockReading) -> Option<Value> {
         let lease = self.leases.get(id)?;
         Some(json!({
@@ -106,7 +106,7 @@ impl Leases {
         }))
     }
 
-    /// The ids below a path, or the folders there.
+    /// Lists the ids and folders below a path.
     pub(super) fn list(&self, path: &str) -> BTreeSet<String> {
         let prefix = if path.is_empty() { String::new() } else { format!("{path}/") };
         let below = self.leases.keys().filter_map(|id| id.strip_prefix(&prefix));
@@ -115,17 +115,17 @@ impl Leases {
             .collect()
     }
 
-    /// Ends a lease; gives what it lent.
+    /// Ends a lease; returns its credential.
     pub(super) fn revoke(&mut self, id: &str) -> Option<LeasedCredential> {
         self.leases.remove(id).map(|lease| lease.lent)
     }
 
-    /// Ends all leases whose id starts so; gives what they lent.
+    /// Ends all leases whose id has a prefix; returns their credentials.
     pub(super) fn revoke_below(&mut self, prefix: &str) -> Vec<LeasedCredential> {
         self.end(|id, _| id.starts_with(prefix))
     }
 
-    /// Ends those whose time is over, and those whose owner `lives` no more; gives what they lent.
+    /// Ends expired leases, and those whose owner does not live; returns their credentials.
     pub(super) fn sweep(&mut self, now: ClockReading, lives: impl Fn(&str) -> bool) -> Vec<LeasedCredential> {
         self.end(|_, lease| now.until(lease.ends).is_zero() || !lives(&lease.owner))
     }

@@ -1,4 +1,4 @@
-//! Requests for credentials that are lent, and for their leases.
+//! Requests about leases and leased credentials.
 
 use http::StatusCode;
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ use super::tokens::random_text;
 use crate::clock::ClockReading;
 
 impl RequestHandler {
-    /// Answers a call about leases.
+    /// Handles a call about leases.
     pub(super) async fn lease(&self, call: LeaseCall, route: &Route<'_>, body: &Value, now: ClockReading) -> Answer {
         // The id is in the body, or at the end of the path.
         let starts = ["sys/leases/lookup", "sys/leases/renew", "sys/leases/revoke-prefix", "sys/leases/revoke"];
@@ -52,7 +52,7 @@ impl RequestHandler {
         }
     }
 
-    /// Ends what a lease lent.
+    /// Revokes the credential of an ended lease.
     pub(super) async fn revoke_credential(&self, lent: &LeasedCredential) {
         match lent {
             LeasedCredential::PlatformToken(id) => self.engine.end(id).await,
@@ -60,7 +60,7 @@ impl RequestHandler {
         }
     }
 
-    /// Answers a request below `terraform/`. `owner` is the token of the request.
+    /// Handles a request below `terraform/`. `owner` is the token of the request.
     pub(super) async fn platform_token(&self, route: &Route<'_>, owner: &str, now: ClockReading) -> Answer {
         let (kind, name) = route.below("terraform").split_once('/').unwrap_or_default();
         if !matches!(kind, "creds" | "rotate-role") {
@@ -102,7 +102,7 @@ impl RequestHandler {
         }
     }
 
-    /// Answers a request below `database/`: a name and a password that open nothing.
+    /// Handles a request below `database/`: a name and a password without use.
     pub(super) fn database_credential(&self, route: &Route<'_>, owner: &str, now: ClockReading) -> Answer {
         let Some(name) = route.below("database").strip_prefix("creds/").filter(|_| route.verb == Verb::Read) else {
             return refusal(StatusCode::NOT_FOUND, "no handler for route");

@@ -15,7 +15,7 @@ use crate::clock::ClockReading;
 use crate::secret;
 
 impl RequestHandler {
-    /// Answers a login at `path`, such as `auth/azure/login`.
+    /// Handles a login at `path`, such as `auth/azure/login`.
     pub(super) async fn login(&self, path: &str, namespace: &str, body: &Value, now: ClockReading) -> Answer {
         let mount = path.strip_prefix("auth/").and_then(|rest| rest.strip_suffix("/login")).unwrap_or_default();
         let proved = if mount == self.options().mount {
@@ -37,7 +37,7 @@ impl RequestHandler {
         Answer::Json(StatusCode::OK, envelope(&random_text(), "auth", auth))
     }
 
-    /// The real Azure method's checks, in its order.
+    /// Runs the checks of the real Azure auth method, in its order.
     async fn cloud_login<'a>(&'a self, body: &'a Value, now: ClockReading) -> Result<Proved<'a>, Answer> {
         let text = |name: &str| body.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
         let missing = |text: &str| refusal(StatusCode::BAD_REQUEST, text);
@@ -68,28 +68,28 @@ impl RequestHandler {
     }
 }
 
-/// A login method for machines without a cloud. It knows proofs by their text: no signature is verified.
+/// An auth method for machines outside a cloud. Proofs are compared as text; no signature is verified.
 #[derive(Debug, Clone)]
 pub enum LoginMethod {
     /// `jwt`, `kubernetes`: signed tokens.
     Jwt {
-        /// The texts of those that are believed.
+        /// Texts of the accepted tokens.
         believed: Vec<SecretString>,
-        /// The roles, by name.
+        /// Roles by name.
         roles: BTreeMap<String, Role>,
     },
     /// `approle`.
     AppRole {
-        /// The role's id.
+        /// Role id.
         role_id: SecretString,
-        /// Its secret ids; where there are none, none is wanted.
+        /// Secret ids; if empty, none is required.
         secret_ids: Vec<SecretString>,
-        /// What the role gives.
+        /// Role of the token.
         role: Role,
     },
-    /// `cert`: whoever the server's TLS let through is believed.
+    /// `cert`: accepts whoever the server's TLS has admitted.
     Certificate {
-        /// The roles, by name. A login without a name gets the first.
+        /// Roles by name. A login without a name gets the first.
         roles: BTreeMap<String, Role>,
     },
 }
@@ -126,5 +126,5 @@ impl LoginMethod {
     }
 }
 
-/// Who logged in: the role's name, the role, and what the token is to say of it.
+/// Result of a login: the role's name, the role, and the metadata of the token.
 type Proved<'a> = (&'a str, &'a Role, BTreeMap<String, String>);

@@ -1,9 +1,9 @@
-//! The emulated secrets server: logins, tokens and their children, wrapping, leases, key-value stores of both versions, and
-//! engines that lend credentials of the provisioning platform, names and passwords, and certificates.
+//! Emulated Vault or OpenBao: logins, tokens and child tokens, wrapping, leases, key-value stores of both versions, and
+//! engines for credentials of HCP Terraform, databases, and certificates.
 //!
-//! It speaks Vault's wire as far as clients of these use it, and keeps everything in memory. What it says is emulated: its
-//! policies are lists of paths, its mounts are fixed, and it checks nothing that a real server's storage would. It is for
-//! trials and tests, never for real secrets.
+//! It speaks Vault's HTTP API as far as clients of these use it, and keeps everything in memory. Policies are lists of
+//! paths, mounts are fixed, and nothing that depends on a real server's storage is checked. For trials and tests, never
+//! for real secrets.
 
 mod bounds;
 mod faults;
@@ -46,35 +46,35 @@ pub use login::LoginMethod;
 pub use policies::Policies;
 pub use tokens::TokenType;
 
-/// What an emulated secrets server is made from.
+/// Settings of an emulated Vault.
 #[derive(Debug, Clone)]
 pub struct SecretsOptions {
-    /// Where it listens; port 0 takes a free one.
+    /// Address; port 0 picks a free one.
     pub address: SocketAddr,
-    /// TLS, where it is to be spoken.
+    /// TLS configuration; `None` for plain HTTP.
     pub tls: Option<Arc<rustls::ServerConfig>>,
-    /// The time that tokens live by.
+    /// Clock of tokens and leases.
     pub clock: Clock,
-    /// Path of its auth method for clouds, such as `azure`.
+    /// Path of the Azure auth method, such as `azure`.
     pub mount: String,
-    /// Other auth methods, by their path.
+    /// Other auth methods, by path.
     pub methods: BTreeMap<String, LoginMethod>,
-    /// How a login's proof is checked.
+    /// Verification of login proofs.
     pub verification: Verification,
-    /// The roles, by name.
+    /// Roles by name.
     pub roles: BTreeMap<String, Role>,
-    /// What the policies of tokens allow, for those that are not to allow everything.
+    /// Policies by name; names without an entry allow everything.
     pub policies: Policies,
-    /// Credentials of the provisioning platform.
+    /// Settings of the `terraform` engine.
     pub terraform: terraform::TerraformEngineOptions,
-    /// The roles of `database/creds/ROLE`, which gives names and passwords.
+    /// Roles of `database/creds/ROLE`, which returns a name and a password.
     pub database: BTreeMap<String, LeaseTerms>,
-    /// The dials over HTTP; `None` leaves them to the process.
+    /// Fault injection over HTTP; `None` for in-process use only.
     pub faults: Option<FaultListener>,
 }
 
 impl SecretsOptions {
-    /// A server on a free loopback port that lets anyone in as `role`, for tests of what comes after a login.
+    /// Creates settings for a free loopback port that admit every login as `role`, for tests of what follows a login.
     pub fn for_anyone(clock: Clock, role: &str, settings: Role) -> Self {
         Self {
             address: SocketAddr::from(([127, 0, 0, 1], 0)),
@@ -92,43 +92,43 @@ impl SecretsOptions {
     }
 }
 
-/// How a login's proof is checked.
+/// Verification of login proofs.
 #[derive(Debug, Clone)]
 pub enum Verification {
-    /// Not at all: whatever is there is let in. For tests of the token's life, which are not about the proof.
+    /// None: every login is admitted. For tests of token lifetimes.
     Anyone,
-    /// As the real auth method does: signature, issuer, audience, times, and the role's bounds.
+    /// As in the real auth method: signature, issuer, audience, times, and the role's bounds.
     Cloud {
-        /// Where the issuer tells its name and keys: `https://.../.well-known/openid-configuration`.
+        /// Discovery document of the issuer: `https://.../.well-known/openid-configuration`.
         discovery: Url,
-        /// PEM file with the certificate to trust for that.
+        /// PEM file of the CA to trust for that.
         ca_file: PathBuf,
-        /// The audience that a proof must have, byte for byte.
+        /// Required audience, compared byte for byte.
         audience: String,
     },
 }
 
-/// What a role gives to those who log in to it.
+/// Properties of tokens for a role.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Role {
     /// Names of policies.
     pub policies: Vec<String>,
-    /// Life of a token, and of each renewal; zero for a token without an end.
+    /// Lifetime of a token, and of each renewal; zero for no expiry.
     pub ttl: Duration,
-    /// No renewal leads past this life; `None` for no such end.
+    /// Maximum lifetime over all renewals; `None` for no maximum.
     pub max_ttl: Option<Duration>,
-    /// What kind of token.
+    /// Type of the tokens.
     pub token_type: TokenType,
-    /// Whether the token may be renewed.
+    /// True if tokens may be renewed.
     pub renewable: bool,
-    /// Number of uses after which a token ends; 0 for no such end.
+    /// Number of uses after which a token ends; 0 for no limit.
     pub num_uses: u64,
-    /// Whom it lets in, where proofs are checked.
+    /// Identities that are admitted, if proofs are verified.
     pub bounds: Bounds,
 }
 
 impl Default for Role {
-    /// Renewable service tokens of an hour, at most four.
+    /// Creates a role with renewable service tokens of one hour, at most four.
     fn default() -> Self {
         Self {
             policies: vec!["default".to_owned()],
@@ -142,7 +142,7 @@ impl Default for Role {
     }
 }
 
-/// A running emulated secrets server. It ends with the tasks that it was started in.
+/// A running emulated Vault. It stops with its task group.
 #[derive(Debug, Clone)]
 pub struct Secrets {
     url: String,
@@ -155,7 +155,7 @@ impl Secrets {
     /// Binds the addresses and serves in `tasks`. Must be called inside a runtime.
     ///
     /// # Errors
-    /// An address cannot be had or is open to other machines, or the CA file cannot be used.
+    /// An address cannot be bound or is reachable from other machines, or the CA file cannot be used.
     pub fn start(options: SecretsOptions, tasks: &mut TaskGroup) -> Result<Self, SecretsStartError> {
         let (listener, address) = control_listener::bind_loopback(options.address)?;
         let url = format!("{}://{address}", if options.tls.is_some() { "https" } else { "http" });
@@ -175,17 +175,17 @@ impl Secrets {
         Ok(Self { url, faults_url, faults, clock })
     }
 
-    /// Its URL, without a slash at the end.
+    /// Base URL, without a trailing slash.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// Where the dials are over HTTP, if they are.
+    /// URL of the fault injection over HTTP, if enabled.
     pub fn faults_url(&self) -> Option<&str> {
         self.faults_url.as_deref()
     }
 
-    /// A new token that nobody logged in for.
+    /// Issues a token without a login.
     pub fn token(&self, role: &Role) -> SecretString {
         let origin = tokens::Origin { path: "auth/token/create".to_owned(), ..tokens::Origin::default() };
         let now = self.clock.now();
@@ -193,22 +193,22 @@ impl Secrets {
         auth["client_token"].as_str().unwrap_or_default().into()
     }
 
-    /// What makes it fail, and counts what it is asked.
+    /// Handle for injecting faults and reading counters.
     pub const fn faults(&self) -> &SecretsFaultInjector {
         &self.faults
     }
 }
 
-/// Why the emulated secrets server did not start.
+/// Error of starting the emulated Vault.
 #[derive(Debug, thiserror::Error)]
 pub enum SecretsStartError {
-    /// An address cannot be had.
+    /// An address cannot be bound.
     #[error(transparent)]
     Bind(#[from] BindError),
-    /// No client of the issuer, or of the provisioning platform, could be made.
+    /// The client of the issuer or the platform cannot be built.
     #[error("cannot ask the issuer of proofs, or the provisioning platform")]
     Client(#[from] BuildError),
-    /// The system's random generator failed.
+    /// The kernel returned no random bytes.
     #[error("cannot make the emulated authority")]
     Authority,
 }

@@ -1,4 +1,4 @@
-//! Certificates (`pki/issue/ROLE`) of an authority that lives as long as the server. Every role may have any name.
+//! PKI engine (`pki/issue/ROLE`) with a CA that lives as long as the server. Every role may have any name.
 
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
@@ -11,7 +11,7 @@ use time::OffsetDateTime;
 use super::reply::{Answer, good, refusal};
 use super::route::{Verb, seconds};
 
-/// The authority.
+/// The CA.
 pub(super) struct Authority {
     issuer: Issuer<'static, KeyPair>,
     pem: String,
@@ -24,7 +24,7 @@ impl std::fmt::Debug for Authority {
 }
 
 impl Authority {
-    /// `None` if the system's random generator fails.
+    /// Creates a CA; `None` if the kernel returns no random bytes.
     pub(super) fn new() -> Option<Self> {
         let key = KeyPair::generate().ok()?;
         let mut params = CertificateParams::default();
@@ -35,7 +35,7 @@ impl Authority {
         Some(Self { issuer: Issuer::new(params, key), pem })
     }
 
-    /// Answers a request below `pki/`. `now` is the time on the certificate's own clock.
+    /// Handles a request below `pki/`. `now` is the time for the certificate's dates.
     pub(super) fn answer(&self, verb: Verb, path: &str, body: &Value, now: SystemTime) -> Answer {
         match (path.strip_prefix("issue/"), path, verb) {
             (Some(_), _, Verb::Write) => self.issue(body, now),
@@ -86,9 +86,9 @@ impl Authority {
 
 fn serial() -> [u8; 16] {
     let mut bytes = [0_u8; 16];
-    // A number that repeats is a fault of the emulation, not a danger.
+    // Best effort: a repeated serial number harms only the emulation.
     let _ = aws_lc_rs::rand::fill(&mut bytes);
-    // A number is positive (RFC 5280).
+    // Serial numbers are positive (RFC 5280).
     bytes[0] = bytes[0] & 0x7f | 0x01;
     bytes
 }

@@ -1,21 +1,20 @@
-//! What tokens may do: far less than real policies. A policy is a list of paths, each with a `*` at its end or not, below
-//! which everything is allowed. A name that no list was given for allows everything, so tests that are not about policies
-//! need none.
+//! Policies, far simpler than real ones: lists of paths, each with an optional `*` at its end, on which everything is
+//! allowed. A name without a list allows everything, so that tests about other things need none.
 
 use std::collections::BTreeMap;
 
-/// Lists of paths, by the policy's name.
+/// Lists of paths, by policy name.
 pub type Policies = BTreeMap<String, Vec<String>>;
 
-/// Whether a token with policies of these names may use a path.
+/// Returns true if a token with these policies may use a path.
 pub(super) fn allow(policies: &Policies, names: &[String], path: &str) -> bool {
-    // What the real server's `default` policy allows is allowed anyway.
+    // Allowed anyway, by the real server's `default` policy.
     let own = ["auth/token/lookup-self", "auth/token/renew-self", "auth/token/revoke-self", "sys/capabilities-self"];
     if own.contains(&path) || path.starts_with("sys/wrapping/") || path.starts_with("sys/internal/ui/mounts") {
         return true;
     }
     names.iter().any(|name| match policies.get(name) {
-        // It is in most tokens: it must not open what the others close.
+        // Most tokens have `default`: it must not allow what the others deny.
         None => name != "default" || names.len() == 1,
         Some(paths) => paths.iter().any(|allowed| match allowed.strip_suffix('*') {
             Some(start) => path.starts_with(start),

@@ -1,4 +1,4 @@
-//! Answers in Vault's form.
+//! Responses in Vault's format.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -16,11 +16,11 @@ use time::format_description::well_known::Rfc2822;
 use super::faults::CannedResponse;
 use super::tokens::random_text;
 
-/// An answer as it goes out.
+/// A complete HTTP response.
 pub(super) type Reply = Response<ReplyBody>;
 
-/// A response body that is framed as Go's net/http frames one whose handler sets no length: up to 2,048 bytes with a
-/// `Content-Length`, above that chunked (its `bufferBeforeChunkingSize`).
+/// Response body framed as by Go's net/http without an explicit length: up to 2,048 bytes with `Content-Length`, above
+/// that chunked (its `bufferBeforeChunkingSize`).
 #[derive(Debug, Default)]
 pub(super) struct ReplyBody(Full<Bytes>);
 
@@ -44,16 +44,16 @@ impl Body for ReplyBody {
     }
 }
 
-/// An answer that can still be wrapped.
+/// A response that can still be wrapped.
 #[derive(Debug)]
 pub(super) enum Answer {
     Json(StatusCode, Value),
-    /// A success without content.
+    /// Success without content.
     Nothing,
 }
 
 impl Answer {
-    /// As it goes out.
+    /// Converts to an HTTP response.
     pub(super) fn reply(self) -> Reply {
         match self {
             Self::Json(status, body) => whole(status, "application/json", body.to_string()),
@@ -73,12 +73,12 @@ impl Answer {
     }
 }
 
-/// A success with one part of the envelope.
+/// Builds a success with one part of the envelope.
 pub(super) fn good(key: &str, value: Value) -> Answer {
     Answer::Json(StatusCode::OK, envelope(&random_text(), key, value))
 }
 
-/// A success with a lease.
+/// Builds a success with a lease.
 pub(super) fn leased(id: &str, ttl: Duration, renewable: bool, value: Value) -> Answer {
     let mut answer = envelope(&random_text(), "data", value);
     answer["lease_id"] = id.into();
@@ -87,22 +87,22 @@ pub(super) fn leased(id: &str, ttl: Duration, renewable: bool, value: Value) -> 
     Answer::Json(StatusCode::OK, answer)
 }
 
-/// A refusal: `{"errors": [...]}`.
+/// Builds an error: `{"errors": [...]}`.
 pub(super) fn refusal(status: StatusCode, message: &str) -> Answer {
     Answer::Json(status, json!({ "errors": [message] }))
 }
 
-/// Nothing is there.
+/// Builds a 404 without messages.
 pub(super) fn empty() -> Answer {
     Answer::Json(StatusCode::NOT_FOUND, json!({ "errors": [] }))
 }
 
-/// What no client expects.
+/// Builds an HTML page, which no client expects.
 pub(super) fn garbage() -> Reply {
     whole(StatusCode::OK, "text/html", "<html><body>It works!</body></html>".to_owned())
 }
 
-/// An answer that a dial was set to.
+/// Builds a response set by fault injection.
 pub(super) fn canned(canned: CannedResponse) -> Reply {
     let status = StatusCode::from_u16(canned.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut reply = whole(status, "application/json", canned.body);
@@ -112,7 +112,7 @@ pub(super) fn canned(canned: CannedResponse) -> Reply {
     reply
 }
 
-/// Dates an answer by the emulated server's clock, before the HTTP library would by the machine's.
+/// Sets `Date` by the emulated clock; the HTTP library would use the machine's.
 pub(super) fn date(reply: &mut Reply, now: SystemTime) {
     let text = OffsetDateTime::from(now).format(&Rfc2822).unwrap_or_default().replace("+0000", "GMT");
     if let Ok(value) = HeaderValue::from_str(&text) {
@@ -120,7 +120,7 @@ pub(super) fn date(reply: &mut Reply, now: SystemTime) {
     }
 }
 
-/// The envelope around every success, with one of `auth`, `data` and `wrap_info` in it.
+/// Builds the envelope of every success, with one of `auth`, `data` and `wrap_info` set.
 pub(super) fn envelope(request_id: &str, key: &str, value: Value) -> Value {
     let mut envelope = json!({
         "request_id": request_id, "lease_id": "", "renewable": false, "lease_duration": 0,

@@ -1,4 +1,4 @@
-//! What a request asks for, by its method and path alone; and how spans of time are written in one.
+//! Classification of requests by method and path, and parsing of durations.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -9,16 +9,16 @@ use serde_json::Value;
 
 use super::faults::Operation;
 
-/// A request, taken apart.
+/// A parsed request.
 #[derive(Debug)]
 pub(super) struct Route<'a> {
     pub(super) verb: Verb,
-    /// Below `/v1/`, without escapes and without slashes around it.
+    /// Path below `/v1/`, decoded, without slashes around it.
     pub(super) path: Cow<'a, str>,
     pub(super) kind: RequestKind,
 }
 
-/// What is to be done.
+/// Operation on the path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verb {
     Read,
@@ -28,7 +28,7 @@ pub(super) enum Verb {
     Delete,
 }
 
-/// Which part of the server answers.
+/// Part of the server that handles the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RequestKind {
     /// `sys/health`, `sys/seal-status`, `sys/init`: needs no token, and is not counted.
@@ -47,11 +47,11 @@ pub(super) enum RequestKind {
     Lease(LeaseCall),
     /// `sys/mounts`, `sys/internal/ui/mounts/...`, `sys/capabilities-self`.
     System,
-    /// An engine.
+    /// Below the mount of an engine.
     Engine(Engine),
 }
 
-/// What is asked of `auth/token`.
+/// Operation of `auth/token`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TokenCall {
     LookupSelf,
@@ -66,7 +66,7 @@ pub(super) enum TokenCall {
     Accessors,
 }
 
-/// What is asked of leases.
+/// Operation on leases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LeaseCall {
     Lookup,
@@ -75,7 +75,7 @@ pub(super) enum LeaseCall {
     RevokePrefix,
 }
 
-/// The mounts of engines.
+/// Engines with their fixed mounts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Engine {
     /// `secret/`.
@@ -90,7 +90,7 @@ pub(super) enum Engine {
 impl Engine {
     pub(super) const ALL: [Self; 5] = [Self::Versioned, Self::Plain, Self::Terraform, Self::Database, Self::Pki];
 
-    /// Where it is mounted.
+    /// Returns the mount.
     pub(super) const fn mount(self) -> &'static str {
         match self {
             Self::Versioned => "secret",
@@ -103,7 +103,7 @@ impl Engine {
 }
 
 impl RequestKind {
-    /// As what it is counted, and by which dial it fails.
+    /// Returns the operation for counters and fault injection.
     pub(super) const fn operation(self) -> Option<Operation> {
         Some(match self {
             Self::Health => return None,
@@ -125,11 +125,11 @@ impl RequestKind {
 }
 
 impl<'a> Route<'a> {
-    /// `None` for what this server has nothing at.
+    /// Parses a request; `None` if nothing is at its path.
     pub(super) fn parse(head: &'a Parts) -> Option<Self> {
         let path = head.uri.path().strip_prefix("/v1/")?.trim_matches('/');
         let path = percent_encoding::percent_decode_str(path).decode_utf8().ok()?;
-        // As Go reads a truth; hvac sends `True`.
+        // Booleans as Go parses them; hvac sends `True`.
         let lists =
             query(head, "list").is_some_and(|list| matches!(&*list, "1" | "t" | "T" | "true" | "True" | "TRUE"));
         let verb = match head.method {
@@ -145,13 +145,13 @@ impl<'a> Route<'a> {
         Some(Self { verb, path, kind })
     }
 
-    /// What follows the mount of an engine, or a word of the system.
+    /// Returns the rest of the path after a prefix.
     pub(super) fn below(&self, start: &str) -> &str {
         self.path.strip_prefix(start).unwrap_or_default().trim_start_matches('/')
     }
 }
 
-/// One value of the query.
+/// Returns one parameter of the query.
 pub(super) fn query<'a>(head: &'a Parts, name: &str) -> Option<Cow<'a, str>> {
     let pairs = url::form_urlencoded::parse(head.uri.query().unwrap_or_default().as_bytes());
     pairs.into_iter().find(|(key, _)| key == name).map(|(_, value)| value)
@@ -206,7 +206,7 @@ fn token(verb: Verb, call: &str) -> Option<TokenCall> {
     })
 }
 
-/// A number of seconds, or a text such as `90`, `90s` or `2m`.
+/// Parses a duration: seconds as a number, or a text such as `90`, `90s` or `2m`.
 pub(super) fn seconds(value: &Value) -> Option<Duration> {
     match value {
         Value::Number(number) => number.as_u64().map(Duration::from_secs),

@@ -1,4 +1,4 @@
-//! Listens, goes away and comes back.
+//! Listener that can go away and come back.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use super::handler::RequestHandler;
 use crate::http::server::{Endpoint, Listener, ListenerLimits};
 
-/// Serves until `stop`, with the absences that the dials ask for.
+/// Serves until `stop`; closes and reopens the listener as injected.
 pub(super) async fn serve(
     first: Listener,
     address: SocketAddr,
@@ -29,7 +29,7 @@ pub(super) async fn serve(
                     async move { handler.answer(request).await }
                 }
             };
-            // An emulated failure breaks calls off: nothing is drained.
+            // An emulated outage breaks connections off: nothing is drained.
             let limits =
                 ListenerLimits { drain: Duration::ZERO, tls: tls.clone().map(Into::into), ..ListenerLimits::default() };
             handler.faults().set_is_away(false);
@@ -51,7 +51,7 @@ pub(super) async fn serve(
         }
         match Listener::bind(&Endpoint::Tcp(address)) {
             Ok(bound) => listener = Some(bound),
-            // The port may be somebody else's for a moment.
+            // Another process may have the port for a moment.
             Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
         }
     }

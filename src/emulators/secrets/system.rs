@@ -1,4 +1,4 @@
-//! What the server says of itself: its health, its mounts, and what a token may do.
+//! System endpoints: health, mounts, and capabilities of a token.
 
 use http::StatusCode;
 use serde_json::{Map, Value, json};

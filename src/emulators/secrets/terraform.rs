@@ -1,7 +1,7 @@
-//! A `terraform` secrets engine: credentials of the provisioning platform, leased or not, as the real engine gives them
+//! A `terraform` secrets engine: tokens of HCP Terraform or Terraform Enterprise, leased or not, like the real engine's
 //! (`terraform/creds/ROLE`, `terraform/rotate-role/ROLE`).
 //!
-//! With a platform it makes and ends real tokens there; without one it gives texts that nobody checks.
+//! With a platform it creates and deletes real tokens there; without one it returns random texts.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -16,32 +16,32 @@ use super::leases::LeaseTerms;
 use super::tokens::random_text;
 use crate::http::client::{self, BuildError};
 
-/// What the engine gives.
+/// Settings of the engine.
 #[derive(Debug, Clone, Default)]
 pub struct TerraformEngineOptions {
-    /// Its roles, by name.
+    /// Roles by name.
     pub roles: BTreeMap<String, Credential>,
-    /// Where tokens are made.
+    /// Platform that issues the tokens.
     pub platform: Option<Platform>,
 }
 
-/// What a role gives.
+/// Kind of credential of a role.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Credential {
-    /// A token of its own for each read, ended with its lease.
+    /// A new token for each read, deleted with its lease.
     Team(LeaseTerms),
-    /// The one token of the team: the same for all who read, until the role is rotated.
+    /// The team's single token: the same for all readers, until the role is rotated.
     TeamLegacy,
 }
 
-/// Where tokens are made.
+/// Access to the platform's token API.
 #[derive(Debug, Clone)]
 pub struct Platform {
-    /// Its address.
+    /// Base URL.
     pub address: Url,
-    /// The token that may make tokens of the team.
+    /// Token that may manage the team's tokens.
     pub token: SecretString,
-    /// The team's id.
+    /// Team id.
     pub team: String,
 }
 
@@ -50,11 +50,11 @@ pub struct Platform {
 pub(super) struct Engine {
     roles: BTreeMap<String, Credential>,
     platform: Option<(Platform, client::Client)>,
-    /// The tokens of roles that have one, by role.
+    /// Single tokens, by role.
     standing: Mutex<BTreeMap<String, Made>>,
 }
 
-/// A token that was made: its id at the platform, and its text.
+/// A token: its id at the platform, and its text.
 #[derive(Debug, Clone)]
 pub(super) struct Made {
     pub(super) id: String,
@@ -83,13 +83,13 @@ impl Engine {
         self.roles.get(name)
     }
 
-    /// A new token of the team, beside all others.
+    /// Creates a new token of the team and keeps the others.
     pub(super) async fn make(&self, description: &str) -> Result<Made, String> {
         let body = json!({ "data": { "type": "authentication-tokens", "attributes": { "description": description } } });
         self.ask("authentication-tokens", &body).await
     }
 
-    /// The team's one token. A new one ends the one before.
+    /// Returns the team's single token; creates it if needed.
     pub(super) async fn standing(&self, role: &str) -> Result<Made, String> {
         let known = self.standing.lock().unwrap_or_else(PoisonError::into_inner).get(role).cloned();
         match known {
@@ -98,7 +98,7 @@ impl Engine {
         }
     }
 
-    /// Makes the team's one token anew.
+    /// Replaces the team's single token.
     pub(super) async fn rotate(&self, role: &str) -> Result<Made, String> {
         let body = json!({ "data": { "type": "authentication-token", "attributes": {} } });
         let made = self.ask("authentication-token", &body).await?;
@@ -124,7 +124,7 @@ impl Engine {
         }
     }
 
-    /// Ends a token. One that is gone is no failure.
+    /// Deletes a token; a missing one is no error.
     pub(super) async fn end(&self, id: &str) {
         let Some((platform, client)) = &self.platform else { return };
         let request = client.request(Method::DELETE, &format!("api/v2/authentication-tokens/{id}"));

@@ -1,4 +1,4 @@
-//! Calls of `auth/token`.
+//! Handlers of `auth/token`.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::route::{TokenCall, seconds};
 use super::tokens::{Origin, Refusal, Token, TokenType, Tokens};
 use crate::clock::ClockReading;
 
-/// Who asks, with what.
+/// Token and namespace of a request.
 #[derive(Debug)]
 pub(super) struct Caller<'a> {
     pub(super) secret: &'a str,
@@ -19,7 +19,7 @@ pub(super) struct Caller<'a> {
     pub(super) namespace: &'a str,
 }
 
-/// Answers a call. `path` is below `auth/token/`.
+/// Handles a call. `path` is below `auth/token/`.
 pub(super) fn answer(
     tokens: &mut Tokens,
     call: TokenCall,
@@ -49,7 +49,7 @@ pub(super) fn answer(
                 return unknown(call, by_accessor);
             };
             match call {
-                // An accessor is not worth a token.
+                // A lookup by accessor does not reveal the token.
                 TokenCall::Lookup => good("data", other.data(if by_accessor { "" } else { &secret }, now)),
                 TokenCall::Renew => renewed(tokens.renew(&secret, increment, now)),
                 TokenCall::RevokeOrphan => {
@@ -133,6 +133,6 @@ fn created(tokens: &mut Tokens, orphan: bool, caller: &Caller<'_>, body: &Value,
     good("auth", tokens.issue(&role, origin, parent, now))
 }
 
-/// What the real server gives, if not told otherwise.
+/// Default of the real server.
 const DEFAULT_TTL: Duration = Duration::from_hours(768);
 const MOST_TTL: Duration = DEFAULT_TTL;

@@ -1,4 +1,4 @@
-//! Tokens and how they live. Time is passed in.
+//! Tokens and their lifetimes. Time is passed in.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, SystemTime};
@@ -13,12 +13,12 @@ use time::format_description::well_known::Rfc3339;
 use super::Role;
 use crate::clock::ClockReading;
 
-/// What kind of token a role gives.
+/// Type of a role's tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TokenType {
-    /// Kept by the server.
+    /// Stored by the server.
     Service,
-    /// Not kept: cannot be renewed or revoked.
+    /// Not stored: cannot be renewed or revoked.
     Batch,
 }
 
@@ -35,19 +35,19 @@ pub(super) struct Token {
     role: Role,
     created: ClockReading,
     issued_ttl: Duration,
-    /// `None` for a token without an end.
+    /// `None` for no expiry.
     ends: Option<ClockReading>,
     uses_left: Option<u64>,
-    /// The token that made it, whose end is its own.
+    /// Token that created it; it ends with its parent.
     parent: Option<String>,
     origin: Origin,
 }
 
-/// Where a token comes from.
+/// Origin of a token.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Origin {
     pub(super) namespace: String,
-    /// Such as `auth/azure/login`.
+    /// Path such as `auth/azure/login`.
     pub(super) path: String,
     pub(super) display_name: String,
     pub(super) metadata: BTreeMap<String, String>,
@@ -62,7 +62,7 @@ struct Wrapped {
 }
 
 impl Tokens {
-    /// Makes a token of a role; gives the `auth` part of a login's answer.
+    /// Issues a token for a role; returns the `auth` part of a login response.
     pub(super) fn issue(&mut self, role: &Role, origin: Origin, parent: Option<String>, now: ClockReading) -> Value {
         let ttl = role.max_ttl.map_or(role.ttl, |most| role.ttl.min(most));
         let batch = role.token_type == TokenType::Batch;
@@ -82,7 +82,7 @@ impl Tokens {
         auth
     }
 
-    /// Uses a token once. `None` if it is not there, ended, used up, or of another namespace.
+    /// Uses a token once. `None` if it is unknown, expired, used up, or of another namespace.
     pub(super) fn use_once(&mut self, secret: &str, namespace: &str, now: ClockReading) -> Option<Token> {
         if !self.lives(secret, now) {
             self.remove(secret);
@@ -95,7 +95,7 @@ impl Tokens {
         Some(token.clone())
     }
 
-    /// Whether a token is there and has not ended, nor any that it hangs on.
+    /// Returns true if a token and all its ancestors are valid.
     pub(super) fn lives(&self, secret: &str, now: ClockReading) -> bool {
         self.tokens.get(secret).is_some_and(|token| {
             token.ends.is_none_or(|ends| !now.until(ends).is_zero())
@@ -104,12 +104,12 @@ impl Tokens {
         })
     }
 
-    /// A token as it is, without using it.
+    /// Returns a token without using it.
     pub(super) fn look_up(&self, secret: &str, now: ClockReading) -> Option<&Token> {
         self.tokens.get(secret).filter(|_| self.lives(secret, now))
     }
 
-    /// The token of an accessor.
+    /// Returns the token of an accessor.
     pub(super) fn by_accessor(&self, accessor: &str) -> Option<String> {
         let found = self.tokens.iter().find(|(_, token)| !accessor.is_empty() && token.accessor == accessor);
         found.map(|(secret, _)| secret.clone())
@@ -119,7 +119,7 @@ impl Tokens {
         self.tokens.values().map(|token| token.accessor.as_str()).filter(|accessor| !accessor.is_empty()).collect()
     }
 
-    /// Renews a token for `increment`, or as its role says, but never past its role's maximum; gives the `auth` part.
+    /// Renews a token for `increment` or its role's lifetime, up to the role's maximum; returns the `auth` part.
     pub(super) fn renew(
         &mut self,
         secret: &str,
@@ -140,7 +140,7 @@ impl Tokens {
         Ok(token.auth(secret, now))
     }
 
-    /// Ends a token and all that hang on it.
+    /// Revokes a token and all its descendants.
     pub(super) fn revoke(&mut self, secret: &str) -> Result<(), Refusal> {
         if self.tokens.get(secret).is_some_and(|token| token.role.token_type == TokenType::Batch) {
             return Err(Refusal::Batch);
@@ -149,7 +149,7 @@ impl Tokens {
         Ok(())
     }
 
-    /// Ends a token alone; those that hung on it hang on nothing.
+    /// Revokes a token only; its children become orphans.
     pub(super) fn revoke_orphan(&mut self, secret: &str) {
         self.tokens.remove(secret);
         for token in self.tokens.values_mut().filter(|token| token.parent.as_deref() == Some(secret)) {
@@ -165,7 +165,7 @@ impl Tokens {
         self.tokens.len()
     }
 
-    /// Puts an answer away; gives `wrap_info`.
+    /// Stores a wrapped response; returns `wrap_info`.
     pub(super) fn wrap(&mut self, answer: Value, ttl: Duration, path: &str, now: ClockReading) -> Value {
         let secret = format!("hvs.emulated-wrap-{}", random_text());
         let accessor = answer.pointer("/auth/accessor").cloned().unwrap_or_default();
@@ -176,13 +176,13 @@ impl Tokens {
         })
     }
 
-    /// Gives what was put away, once.
+    /// Returns a wrapped response, once.
     pub(super) fn unwrap(&mut self, secret: &str, now: ClockReading) -> Option<Value> {
         let wrapped = self.wrapped.remove(secret)?;
         (!now.until(wrapped.made + wrapped.ttl).is_zero()).then_some(wrapped.answer)
     }
 
-    /// What is known of what was put away.
+    /// Returns the properties of a wrapping token.
     pub(super) fn look_up_wrapped(&self, secret: &str, now: ClockReading) -> Option<Value> {
         let wrapped = self.wrapped.get(secret).filter(|it| !now.until(it.made + it.ttl).is_zero())?;
         Some(json!({
@@ -231,7 +231,7 @@ impl Token {
         })
     }
 
-    /// The `data` part of a look-up's answer.
+    /// Builds the `data` part of a lookup response.
     pub(super) fn data(&self, secret: &str, now: ClockReading) -> Value {
         json!({
             "accessor": self.accessor, "creation_time": unix_seconds(self.created.wall),
@@ -245,14 +245,14 @@ impl Token {
     }
 }
 
-/// Why a token is not renewed or revoked.
+/// Reason why a token is not renewed or revoked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Refusal {
     Batch,
     NotRenewable,
 }
 
-/// A text that nobody guesses. A failing system generator leaves nothing safe to go on with.
+/// Generates a random secret. Panics without random bytes: nothing safe can follow.
 #[expect(clippy::expect_used, reason = "no secret can be made without the system's generator")]
 pub(super) fn random_text() -> String {
     let mut bytes = [0_u8; 18];

@@ -1,5 +1,5 @@
-//! Whether a proof is signed by the cloud and meant for us, with the checks, order and texts of the real auth method
-//! (go-oidc's verifier, then the method's own look at `nbf`). Every refusal is answered with HTTP 500 there.
+//! Verification of login proofs with the checks, order and messages of the real auth method (go-oidc's verifier, then
+//! the method's own check of `nbf`). The real server answers every failure with HTTP 500.
 
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
@@ -16,10 +16,10 @@ use url::Url;
 use super::tokens::rfc3339;
 use crate::http::client;
 
-/// The claims of a proof that holds.
+/// Claims of a verified proof.
 pub(super) type Claims = serde_json::Map<String, Value>;
 
-/// Checks proofs against one issuer. What it learns of the issuer is kept; a failure to learn is not.
+/// Verifier for one issuer. Caches the issuer's keys; failures are not cached.
 #[derive(Debug)]
 pub(super) struct Verifier {
     client: client::Client,
@@ -50,7 +50,7 @@ impl Verifier {
         Ok(Self { client: options.build()?, discovery, audience, issuer: Mutex::new(None) })
     }
 
-    /// The claims, or the text that the real server refuses with.
+    /// Returns the claims, or the real server's error message.
     pub(super) async fn verify(&self, jwt: &str, now: SystemTime) -> Result<Claims, String> {
         let mut issuer = self.issuer.lock().await;
         let issuer = match &mut *issuer {
@@ -141,7 +141,7 @@ impl Verifier {
     }
 }
 
-/// How far ahead `nbf` may be for go-oidc; the auth method itself allows nothing.
+/// Tolerance of go-oidc for `nbf`; the auth method itself has none.
 const LEEWAY: Duration = Duration::from_mins(5);
 
 fn claims(jwt: &str) -> Result<Claims, String> {

@@ -1,4 +1,4 @@
-//! What a request asks of a key-value store -> its answer.
+//! Handlers of the key-value stores.
 
 use http::StatusCode;
 use serde_json::{Value, json};
@@ -9,11 +9,11 @@ use crate::clock::ClockReading;
 use crate::emulators::secrets::reply::{Answer, empty, good, refusal};
 use crate::emulators::secrets::route::Verb;
 
-/// A request of a store.
+/// A request to a store.
 #[derive(Debug)]
 pub(in crate::emulators::secrets) struct Call<'a> {
     pub(in crate::emulators::secrets) verb: Verb,
-    /// Below the mount.
+    /// Path below the mount.
     pub(in crate::emulators::secrets) path: &'a str,
     /// `?version=`; 0 is the newest.
     pub(in crate::emulators::secrets) version: u64,
@@ -23,7 +23,7 @@ pub(in crate::emulators::secrets) struct Call<'a> {
 }
 
 impl Stores {
-    /// A request below `kv/`.
+    /// Handles a request below `kv/`.
     pub(in crate::emulators::secrets) fn plain(&self, call: Call<'_>) -> Answer {
         let mut all = self.all();
         let store = &mut all.entry(call.namespace.to_owned()).or_default().plain;
@@ -45,7 +45,7 @@ impl Stores {
         }
     }
 
-    /// A request below `secret/`.
+    /// Handles a request below `secret/`.
     pub(in crate::emulators::secrets) fn versioned(&self, call: Call<'_>) -> Answer {
         let mut all = self.all();
         let namespace = all.entry(call.namespace.to_owned()).or_default();
@@ -158,7 +158,7 @@ fn change(body: &Value) -> Change {
     }
 }
 
-/// Version numbers, which some clients send as texts. `None` if there are none.
+/// Parses version numbers, which some clients send as strings. `None` if there are none.
 fn versions(body: &Value) -> Option<Vec<u64>> {
     let number = |value: &Value| value.as_u64().or_else(|| value.as_str()?.parse().ok());
     let versions: Vec<u64> = body.get("versions")?.as_array()?.iter().filter_map(number).collect();

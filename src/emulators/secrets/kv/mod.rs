@@ -13,7 +13,7 @@ use crate::clock::ClockReading;
 
 pub(super) use api::Call;
 
-/// The values of all namespaces.
+/// Stores of all namespaces.
 #[derive(Debug, Default)]
 pub(super) struct Stores(Mutex<BTreeMap<String, Namespace>>);
 
@@ -24,13 +24,13 @@ struct Namespace {
 }
 
 impl Stores {
-    /// Stores that hold a value each to try a token on.
+    /// Creates stores with one value each, for a first try of a token.
     pub(super) fn with_examples(now: ClockReading) -> Self {
         let stores = Self::default();
         let value = json!({ "greeting": "hello from the emulated secrets server" });
         let mut all = stores.all();
         let namespace = all.entry(String::new()).or_default();
-        // A store that was never written to takes a write whatever it is.
+        // Cannot fail: the store is empty.
         let _ = namespace.versioned.write("example", value.clone(), None, now);
         namespace.plain.write("example", value);
         drop(all);
@@ -42,7 +42,7 @@ impl Stores {
     }
 }
 
-/// The names right below a folder, folders among them with a slash at their end.
+/// Lists the names directly below a folder; folders end with a slash.
 fn names_below<'a>(paths: impl Iterator<Item = &'a String>, folder: &str) -> Vec<String> {
     let folder = folder.trim_end_matches('/');
     let names: BTreeSet<String> = paths

@@ -8,19 +8,19 @@ use super::names_below;
 use crate::clock::ClockReading;
 use crate::emulators::secrets::tokens::rfc3339;
 
-/// Secrets by path, and what holds for all of them.
+/// Secrets by path, and the settings of the store.
 #[derive(Debug, Default)]
 pub(super) struct Store {
     secrets: BTreeMap<String, Secret>,
     settings: Settings,
 }
 
-/// What a store, or one secret, is told.
+/// Settings of a store, or of one secret.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Settings {
-    /// How many versions are kept; 0 for the server's own number.
+    /// Number of versions to keep; 0 for the server's default.
     pub(super) max_versions: u64,
-    /// Whether a write must say which version it replaces.
+    /// True if a write must name the version that it replaces.
     pub(super) cas_required: bool,
 }
 
@@ -36,13 +36,13 @@ struct Secret {
 
 #[derive(Debug)]
 struct Version {
-    /// `None` once it is destroyed.
+    /// `None` once destroyed.
     value: Option<Value>,
     created: ClockReading,
     deleted: Option<ClockReading>,
 }
 
-/// What a read finds.
+/// Result of a read.
 #[derive(Debug, PartialEq)]
 pub(super) enum Found {
     Nothing,
@@ -51,10 +51,10 @@ pub(super) enum Found {
     Here(Value),
 }
 
-/// Why a write is not taken.
+/// Reason why a write is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Refused {
-    /// It must name the version that it replaces.
+    /// It does not name the version to replace.
     CasMissing,
     /// It names another version than the current one.
     CasWrong,
@@ -70,7 +70,7 @@ impl Refused {
 }
 
 impl Store {
-    /// One version of a secret, the newest if 0; the `data` part of the answer.
+    /// Returns a version of a secret (0: the newest): the `data` part of the response.
     pub(super) fn read(&self, path: &str, version: u64) -> Found {
         let Some(secret) = self.secrets.get(path) else { return Found::Nothing };
         let number = if version == 0 { secret.current } else { version };
@@ -82,7 +82,7 @@ impl Store {
         }
     }
 
-    /// Adds a version. `cas` is the version that it replaces, 0 for none. Gives the `data` part of the answer.
+    /// Adds a version. `cas` is the version to replace, 0 for none. Returns the `data` part of the response.
     pub(super) fn write(
         &mut self,
         path: &str,
@@ -111,8 +111,8 @@ impl Store {
         Ok(made.metadata(secret.current, &secret.custom))
     }
 
-    /// Adds a version that is the newest one with the members of `change` put in, or taken out where they are null
-    /// (RFC 7386). `None` if there is no newest one.
+    /// Adds a version that merges `change` into the newest one; null removes a member (RFC 7386). `None` if there is no
+    /// newest version.
     pub(super) fn patch(
         &mut self,
         path: &str,
@@ -127,7 +127,7 @@ impl Store {
         Some(self.write(path, value, cas, now))
     }
 
-    /// Deletes versions, the newest if none is named; they can be had back.
+    /// Deletes versions, by default the newest; they can be undeleted.
     pub(super) fn delete(&mut self, path: &str, versions: &[u64], now: ClockReading) {
         self.each(path, versions, |version| version.deleted = version.deleted.or(Some(now)));
     }
@@ -136,7 +136,7 @@ impl Store {
         self.each(path, versions, |version| version.deleted = None);
     }
 
-    /// Takes the values of versions away for good.
+    /// Destroys the values of versions for good.
     pub(super) fn destroy(&mut self, path: &str, versions: &[u64]) {
         self.each(path, versions, |version| version.value = None);
     }
@@ -145,7 +145,7 @@ impl Store {
         names_below(self.secrets.keys(), folder)
     }
 
-    /// What is known of a secret and its versions; the `data` part of the answer.
+    /// Returns the metadata of a secret and its versions: the `data` part of the response.
     pub(super) fn metadata(&self, path: &str) -> Option<Value> {
         let secret = self.secrets.get(path)?;
         let versions: Map<String, Value> = secret
@@ -162,7 +162,7 @@ impl Store {
         }))
     }
 
-    /// Changes what a secret is told; it need not be there yet. What is `None` stays.
+    /// Changes the settings of a secret, which need not exist yet; `None` leaves a setting.
     pub(super) fn tell(&mut self, path: &str, change: Change, custom: Option<Value>, now: ClockReading) {
         let secret = self.secret(path, now);
         change.put(&mut secret.settings);
@@ -172,7 +172,7 @@ impl Store {
         secret.updated = now;
     }
 
-    /// Takes a secret away with all its versions.
+    /// Deletes a secret with all its versions.
     pub(super) fn forget(&mut self, path: &str) {
         self.secrets.remove(path);
     }
@@ -181,7 +181,7 @@ impl Store {
         &self.settings
     }
 
-    /// Changes what the store is told.
+    /// Changes the settings of the store.
     pub(super) fn tell_all(&mut self, change: Change) {
         change.put(&mut self.settings);
     }
@@ -208,7 +208,7 @@ impl Store {
     }
 }
 
-/// What is to be changed of [`Settings`].
+/// Changes to [`Settings`].
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Change {
     pub(super) max_versions: Option<u64>,
@@ -232,7 +232,7 @@ impl Version {
     }
 }
 
-/// How many versions the real server keeps, if not told otherwise.
+/// Default of the real server.
 const KEPT: u64 = 10;
 
 fn merge(value: &mut Value, change: &Value) {
