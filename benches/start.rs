@@ -113,7 +113,8 @@ fn servers(folder: &Path, tasks: &mut TaskGroup) -> String {
     let mut options = cloud::CloudOptions::in_folder(folder.join("cloud"));
     options.metadata = "169.254.169.254:80".parse().unwrap();
     let cloud = Cloud::start(options, tasks).unwrap();
-    let bounds = Bounds { service_principal_ids: vec![cloud.names().system.object_id.clone()], ..Bounds::default() };
+    let bounds =
+        Bounds { service_principal_ids: vec![cloud.identities().system.object_id.clone()], ..Bounds::default() };
     let mut options = secrets::SecretsOptions::for_anyone(Clock::System, "web", Role { bounds, ..Role::default() });
     options.verification = Verification::Cloud {
         discovery: format!("{}.well-known/openid-configuration", cloud.issuer()).parse().unwrap(),
