@@ -4,6 +4,7 @@
 //! may run for hours.
 
 mod owner;
+mod error;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,12 +18,13 @@ use time::format_description::well_known::Rfc3339;
 use tokio_util::sync::CancellationToken;
 use zeroize::Zeroizing;
 
+pub use error::LocalTokenError;
 pub use owner::OwnerError;
 
 use crate::atomic_file::{self, Attributes, ReplaceError};
 use crate::clock::Clock;
 use crate::credential_watch::{Availability, CredentialPublisher, CredentialWatch, credential_channel};
-use crate::secret::{self, SecretFileError};
+use crate::secret;
 use crate::time_format::format_rfc3339;
 
 /// Settings of the local token.
@@ -227,29 +229,6 @@ fn generate() -> Result<SecretString, LocalTokenError> {
     token.push_str(PREFIX);
     URL_SAFE_NO_PAD.encode_string(*bytes, &mut token);
     Ok(SecretString::from(token.as_str()))
-}
-
-/// Error of the local token. Never contains a token.
-#[derive(Debug, thiserror::Error)]
-pub enum LocalTokenError {
-    /// The file cannot be read.
-    #[error("the local token cannot be read")]
-    Read(#[from] SecretFileError),
-    /// The file cannot be written.
-    #[error("the local token cannot be kept")]
-    Write(#[from] ReplaceError),
-    /// The file belongs to another gateway, or its owner cannot be recorded.
-    #[error(transparent)]
-    Owner(#[from] OwnerError),
-    /// The file holds something else.
-    #[error("{} holds no local token: it takes {MIN_LENGTH} visible ASCII characters at least; remove it to have one made", file.display())]
-    Malformed {
-        /// Path of the file.
-        file: PathBuf,
-    },
-    /// The kernel returned no random bytes.
-    #[error("the system gives no random numbers")]
-    Random,
 }
 
 #[cfg(test)]

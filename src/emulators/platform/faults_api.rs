@@ -17,6 +17,8 @@ use super::faults::{NEW_REGISTRY_ROUTES, OLD_REGISTRY_ROUTES, PlatformFaultInjec
 use super::page::Paging;
 use crate::emulators::control_listener::{Switch, require_key};
 
+type Faults = AxumState<PlatformFaultInjector>;
+
 /// Creates the routes: `GET /dials` returns the current faults; each `POST` sets one and returns the same.
 pub(super) fn routes(faults: PlatformFaultInjector, key: SecretString) -> Router {
     let routes = Router::new()
@@ -42,7 +44,7 @@ pub(super) fn routes(faults: PlatformFaultInjector, key: SecretString) -> Router
     require_key(routes, key)
 }
 
-async fn show(AxumState(faults): AxumState<PlatformFaultInjector>) -> Json<Value> {
+async fn show(AxumState(faults): Faults) -> Json<Value> {
     ok(&faults)
 }
 
@@ -61,7 +63,7 @@ fn ok(faults: &PlatformFaultInjector) -> Json<Value> {
 }
 
 /// Returns the last requests with token id and status.
-async fn calls(AxumState(faults): AxumState<PlatformFaultInjector>) -> Json<Value> {
+async fn calls(AxumState(faults): Faults) -> Json<Value> {
     let calls = faults.calls().into_iter().map(|call| {
         let token = match &call.token {
             PresentedToken::Absent => "absent",
@@ -82,10 +84,7 @@ struct Release {
     release: Option<String>,
 }
 
-async fn edition(
-    AxumState(faults): AxumState<PlatformFaultInjector>,
-    Query(Release { release }): Query<Release>,
-) -> Json<Value> {
+async fn edition(AxumState(faults): Faults, Query(Release { release }): Query<Release>) -> Json<Value> {
     faults.edition(release.map_or(Edition::Hosted, |release| Edition::SelfManaged { release }));
     ok(&faults)
 }
@@ -96,7 +95,7 @@ struct Mode {
     mode: String,
 }
 
-async fn paging(AxumState(faults): AxumState<PlatformFaultInjector>, Query(Mode { mode }): Query<Mode>) -> Response {
+async fn paging(AxumState(faults): Faults, Query(Mode { mode }): Query<Mode>) -> Response {
     let paging = match mode.as_str() {
         "opt-in" => Paging::OptIn,
         "always" => Paging::Always,
@@ -118,26 +117,17 @@ struct Limit {
     per_second: Option<u32>,
 }
 
-async fn limit(
-    AxumState(faults): AxumState<PlatformFaultInjector>,
-    Query(Limit { per_second }): Query<Limit>,
-) -> Json<Value> {
+async fn limit(AxumState(faults): Faults, Query(Limit { per_second }): Query<Limit>) -> Json<Value> {
     faults.limit(per_second);
     ok(&faults)
 }
 
-async fn old_registry_routes(
-    AxumState(faults): AxumState<PlatformFaultInjector>,
-    Query(Switch { on }): Query<Switch>,
-) -> Json<Value> {
+async fn old_registry_routes(AxumState(faults): Faults, Query(Switch { on }): Query<Switch>) -> Json<Value> {
     faults.routes(OLD_REGISTRY_ROUTES, on);
     ok(&faults)
 }
 
-async fn new_registry_routes(
-    AxumState(faults): AxumState<PlatformFaultInjector>,
-    Query(Switch { on }): Query<Switch>,
-) -> Json<Value> {
+async fn new_registry_routes(AxumState(faults): Faults, Query(Switch { on }): Query<Switch>) -> Json<Value> {
     faults.routes(NEW_REGISTRY_ROUTES, on);
     ok(&faults)
 }
@@ -149,7 +139,7 @@ struct Failing {
     retry_after: Option<u64>,
 }
 
-async fn fail_next(AxumState(faults): AxumState<PlatformFaultInjector>, Query(failing): Query<Failing>) -> Json<Value> {
+async fn fail_next(AxumState(faults): Faults, Query(failing): Query<Failing>) -> Json<Value> {
     faults.fail_next(failing.count, failing.status.unwrap_or(500), failing.retry_after);
     ok(&faults)
 }
@@ -159,10 +149,7 @@ struct Losing {
     count: usize,
 }
 
-async fn lose_next_answers(
-    AxumState(faults): AxumState<PlatformFaultInjector>,
-    Query(Losing { count }): Query<Losing>,
-) -> Json<Value> {
+async fn lose_next_answers(AxumState(faults): Faults, Query(Losing { count }): Query<Losing>) -> Json<Value> {
     faults.lose_next_answers(count);
     ok(&faults)
 }
@@ -172,10 +159,7 @@ struct Delay {
     milliseconds: u64,
 }
 
-async fn delay(
-    AxumState(faults): AxumState<PlatformFaultInjector>,
-    Query(Delay { milliseconds }): Query<Delay>,
-) -> Json<Value> {
+async fn delay(AxumState(faults): Faults, Query(Delay { milliseconds }): Query<Delay>) -> Json<Value> {
     faults.delay(Duration::from_millis(milliseconds));
     ok(&faults)
 }
@@ -186,15 +170,12 @@ struct Size {
     mib: Option<u32>,
 }
 
-async fn blobs(AxumState(faults): AxumState<PlatformFaultInjector>, Query(Size { mib }): Query<Size>) -> Json<Value> {
+async fn blobs(AxumState(faults): Faults, Query(Size { mib }): Query<Size>) -> Json<Value> {
     faults.blob_mib(mib);
     ok(&faults)
 }
 
-async fn relative_downloads(
-    AxumState(faults): AxumState<PlatformFaultInjector>,
-    Query(Switch { on }): Query<Switch>,
-) -> Json<Value> {
+async fn relative_downloads(AxumState(faults): Faults, Query(Switch { on }): Query<Switch>) -> Json<Value> {
     faults.relative_downloads(on);
     ok(&faults)
 }
@@ -205,15 +186,12 @@ struct Description {
 }
 
 /// Returns a new token as plain text; all previous ones of the user are revoked.
-async fn rotate(AxumState(faults): AxumState<PlatformFaultInjector>) -> String {
+async fn rotate(AxumState(faults): Faults) -> String {
     faults.rotate().token.expose_secret().to_owned()
 }
 
 /// Returns a new token and keeps the others.
-async fn mint(
-    AxumState(faults): AxumState<PlatformFaultInjector>,
-    Query(Description { description }): Query<Description>,
-) -> Json<Value> {
+async fn mint(AxumState(faults): Faults, Query(Description { description }): Query<Description>) -> Json<Value> {
     let minted = faults.mint(&description);
     Json(json!({"emulated": true, "id": minted.id, "token": minted.token.expose_secret()}))
 }
@@ -223,11 +201,11 @@ struct Id {
     id: String,
 }
 
-async fn revoke(AxumState(faults): AxumState<PlatformFaultInjector>, Query(Id { id }): Query<Id>) -> Response {
+async fn revoke(AxumState(faults): Faults, Query(Id { id }): Query<Id>) -> Response {
     if faults.revoke(&id) { ok(&faults).into_response() } else { wrong("there is no token with this id") }
 }
 
-async fn revoke_all(AxumState(faults): AxumState<PlatformFaultInjector>) -> Response {
+async fn revoke_all(AxumState(faults): Faults) -> Response {
     faults.revoke_all();
     ok(&faults).into_response()
 }
@@ -240,17 +218,14 @@ struct Filling {
     count: usize,
 }
 
-async fn fill(
-    AxumState(faults): AxumState<PlatformFaultInjector>,
-    Query(Filling { list, parent, count }): Query<Filling>,
-) -> Response {
+async fn fill(AxumState(faults): Faults, Query(Filling { list, parent, count }): Query<Filling>) -> Response {
     if faults.fill(&list, &parent, count) < count {
         return wrong("list is none of those of 2021-11-17, or there is no room for so many");
     }
     ok(&faults).into_response()
 }
 
-async fn forget_calls(AxumState(faults): AxumState<PlatformFaultInjector>) -> Response {
+async fn forget_calls(AxumState(faults): Faults) -> Response {
     faults.forget_calls();
     ok(&faults).into_response()
 }

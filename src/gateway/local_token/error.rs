@@ -1,0 +1,31 @@
+//! Errors of the local token.
+
+use std::path::PathBuf;
+
+use super::MIN_LENGTH;
+use super::owner::OwnerError;
+use crate::atomic_file::ReplaceError;
+use crate::secret::SecretFileError;
+
+/// Error of the local token. Never contains a token.
+#[derive(Debug, thiserror::Error)]
+pub enum LocalTokenError {
+    /// The file cannot be read.
+    #[error("the local token cannot be read")]
+    Read(#[from] SecretFileError),
+    /// The file cannot be written.
+    #[error("the local token cannot be kept")]
+    Write(#[from] ReplaceError),
+    /// The file belongs to another gateway, or its owner cannot be recorded.
+    #[error(transparent)]
+    Owner(#[from] OwnerError),
+    /// The file holds something else.
+    #[error("{} holds no local token: it takes {MIN_LENGTH} visible ASCII characters at least; remove it to have one made", file.display())]
+    Malformed {
+        /// Path of the file.
+        file: PathBuf,
+    },
+    /// The kernel returned no random bytes.
+    #[error("the system gives no random numbers")]
+    Random,
+}
