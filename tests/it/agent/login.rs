@@ -22,7 +22,7 @@ const ERRORS: &[(u16, &str, &str)] = &[
     (400, "invalid resource group name \"x\"", "refused"),
     (400, "invalid vmss_name \"x\"", "refused"),
     (400, "invalid vm name \"x\"", "refused"),
-    (403, "permission deny_calls", "refused"),
+    (403, "permission denied", "refused"),
     (500, "tenant_id is required", "refused"),
     (500, "resource is required", "refused"),
     (500, "err: no cloud configuration matching the name \"x\"", "refused"),
@@ -155,7 +155,7 @@ async fn a_refused_login_has_advice_for_the_operator() {
     check(500, "oidc: id token issued by a different provider", "requestedAccessTokenVersion").await;
     check(500, "oidc: token is expired", "clock").await;
     check(400, "invalid role name \"x\"", "no role of this name").await;
-    check(403, "permission deny_calls", "mount path").await;
+    check(403, "permission denied", "mount path").await;
     check(500, "groups not authorized: []", "up to a day later").await;
     check(500, "subscription_id and resource_group_name are required", "bind the role to service principals").await;
     check(400, "invalid role name \"x\"", &bench.secrets.url().replace("http://", "")).await;
@@ -187,21 +187,19 @@ fn proof_with_validity(nbf: SystemTime, exp: SystemTime) -> IdentityProof {
 #[tokio::test(start_paused = true)]
 async fn a_proof_outside_its_time_is_not_sent() {
     let bench = Bench::new(Role::default());
-    let (login, now, one_hour_role) = (bench.login(), bench.clock.now().wall, Duration::from_hours(1));
+    let (login, now, hour) = (bench.login(), bench.clock.now().wall, Duration::from_hours(1));
 
-    let error = login
-        .login(&proof_with_validity(now - one_hour_role, now - Duration::from_secs(1)), &bench.clock)
-        .await
-        .unwrap_err();
+    let error =
+        login.login(&proof_with_validity(now - hour, now - Duration::from_secs(1)), &bench.clock).await.unwrap_err();
     assert_eq!(class(&error), "clock refetch");
 
     let start = now + Duration::from_secs(30);
-    let error = login.login(&proof_with_validity(start, now + one_hour_role), &bench.clock).await.unwrap_err();
+    let error = login.login(&proof_with_validity(start, now + hour), &bench.clock).await.unwrap_err();
     let LoginError::Clock { remedy: Remedy::Wait(Some(until)), .. } = error else { panic!("{error}") };
     assert_eq!(until, start + Duration::from_secs(1));
     assert_eq!(bench.secrets.faults().counts().total(), 0);
 
-    login.login(&proof_with_validity(now - one_hour_role, now + one_hour_role), &bench.clock).await.unwrap();
+    login.login(&proof_with_validity(now - hour, now + hour), &bench.clock).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

@@ -65,9 +65,9 @@ async fn callers_that_always_wait_stay_within_the_budget() {
     let _waiting: Vec<_> = (0..10).map(|_| session.refresh_signal.demand().wait()).collect();
     minutes(30).await;
     let tries = logins(&world);
-    assert!((60..=120).contains(&tries), "{tries} tries in half an one_hour_role");
+    assert!((60..=120).contains(&tries), "{tries} tries in half an hour");
     minutes(30).await;
-    assert!(world.upstream_calls() <= 200, "{} calls in an one_hour_role", world.upstream_calls());
+    assert!(world.upstream_calls() <= 200, "{} calls in an hour", world.upstream_calls());
 }
 
 /// Returns the number of attempted logins, including those that did not reach the server.

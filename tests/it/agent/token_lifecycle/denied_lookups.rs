@@ -12,7 +12,7 @@ fn one_hour_role() -> Role {
 }
 
 fn deny_calls(world: &World, operation: Operation) {
-    let answer = CannedResponse::error(403, "1 error occurred:\n\t* permission deny_calls\n\n");
+    let answer = CannedResponse::error(403, "1 error occurred:\n\t* permission denied\n\n");
     world.faults().answer_always(operation, Some(answer));
 }
 
@@ -53,7 +53,7 @@ async fn a_token_denied_without_a_reason_is_served_while_a_login_replaces_it() {
     let session = session_after_lookup(&world).await;
     let first = session.token().unwrap().generation;
     world.faults().revoke_all();
-    world.faults().answer_next(Operation::Lookup, CannedResponse::error(403, "permission deny_calls"));
+    world.faults().answer_next(Operation::Lookup, CannedResponse::error(403, "permission denied"));
     session.serves_for(Duration::from_mins(6)).await;
     assert_ne!(session.token().unwrap().generation, first);
     session.serves_for(Duration::from_mins(30)).await;

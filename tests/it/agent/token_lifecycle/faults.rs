@@ -64,7 +64,7 @@ fn role() -> impl Strategy<Value = Role> {
 async fn set_fault(world: &World, session: &mut Session, fault: Fault, on: bool) {
     let faults = world.faults();
     let always = |operation, status| {
-        let answer = on.then(|| CannedResponse::error(status, "1 error occurred:\n\t* permission deny_calls\n\n"));
+        let answer = on.then(|| CannedResponse::error(status, "1 error occurred:\n\t* permission denied\n\n"));
         faults.answer_always(operation, answer);
     };
     match fault {
@@ -126,7 +126,7 @@ async fn a_day(role: Role, script: Vec<(Fault, u64, u64)>) -> Result<(), TestCas
         }
         if step % 720 == 719 {
             let calls = world.upstream_calls();
-            prop_assert!(calls - spent <= 200, "{} calls in an one_hour_role, step {step}", calls - spent);
+            prop_assert!(calls - spent <= 200, "{} calls in an hour, step {step}", calls - spent);
             spent = calls;
         }
     }

@@ -89,7 +89,7 @@ async fn an_inherited_token_is_served_and_renewed_on_schedule_while_logins_are_r
         let before = world.upstream_calls();
         session.serves_for(Duration::from_hours(1)).await;
         let calls = world.upstream_calls() - before;
-        assert!(calls <= 200, "{calls} calls in an one_hour_role");
+        assert!(calls <= 200, "{calls} calls in an hour");
     }
     assert_eq!(session.token().unwrap().generation, first);
     assert!((6..=9).contains(&world.count(Operation::Renew)), "{:?}", world.faults().counts());

@@ -6,7 +6,7 @@ use keyward::emulators::secrets::{CannedResponse, Operation, Role};
 
 use crate::harness::session::{World, minutes};
 
-const BARE_DENIAL: &str = "permission deny_calls";
+const BARE_DENIAL: &str = "permission denied";
 
 /// Creates a world with a server that responds like OpenBao.
 fn openbao() -> World {
@@ -94,7 +94,7 @@ async fn a_live_token_that_is_refused_for_its_address_makes_no_loop_and_is_not_r
         session.request_lookup().await;
     }
     let calls = world.upstream_calls() - before;
-    assert!(calls <= 200, "{calls} calls in an one_hour_role");
+    assert!(calls <= 200, "{calls} calls in an hour");
     assert!(world.count(Operation::Login) >= 3, "it is tried now and then");
     assert!(session.token().is_some(), "it may be good at another address");
     assert!(!world.health.ready());
