@@ -52,7 +52,7 @@ pub(super) async fn view<'a>(
         namespace_default_policy_ids: Some(all.default_policies.as_slice()).filter(|list| !list.is_empty()),
         namespace_default_role_ids: Some(all.default_roles.as_slice()).filter(|list| !list.is_empty()),
         agent_acl_default_policy: state.service.default_policy.as_str(),
-        // Without its records this server answers nobody.
+        // Without its store this server refuses all requests.
         agent_acl_down_policy: "deny",
         resolved_by_agent: rustix::system::uname().nodename().to_string_lossy().into_owned(),
     })
