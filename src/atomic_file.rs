@@ -45,10 +45,10 @@ pub enum Outcome {
 pub fn replace(path: &Path, bytes: &[u8], attributes: &Attributes) -> Result<Outcome, ReplaceError> {
     let (folder, name) = Dir::open_parent(path)?;
     let there = regular_or_absent(&folder, &name, path)?;
-    if there.is_some_and(|stat| is_so(&folder, &name, &stat, bytes, attributes)) {
+    if there.is_some_and(|stat| is_current(&folder, &name, &stat, bytes, attributes)) {
         return Ok(Outcome::Same);
     }
-    put(&folder, &name, path, attributes, |file| file.write_all(bytes))?;
+    write_and_rename(&folder, &name, path, attributes, |file| file.write_all(bytes))?;
     Ok(Outcome::Written)
 }
 
@@ -60,23 +60,23 @@ pub fn replace(path: &Path, bytes: &[u8], attributes: &Attributes) -> Result<Out
 pub fn replace_with_backup(path: &Path, bytes: &[u8], attributes: &Attributes) -> Result<Outcome, ReplaceError> {
     let (folder, name) = Dir::open_parent(path)?;
     if let Some(there) = regular_or_absent(&folder, &name, path)? {
-        if is_so(&folder, &name, &there, bytes, attributes) {
+        if is_current(&folder, &name, &there, bytes, attributes) {
             return Ok(Outcome::Same);
         }
-        keep_copy(&folder, &name).map_err(|source| ReplaceError::Step {
+        back_up(&folder, &name).map_err(|source| ReplaceError::Step {
             step: "keep a copy of",
             path: path.to_owned(),
             advice: LET_IT_WRITE,
             source,
         })?;
     }
-    put(&folder, &name, path, attributes, |file| file.write_all(bytes))?;
+    write_and_rename(&folder, &name, path, attributes, |file| file.write_all(bytes))?;
     Ok(Outcome::Written)
 }
 
 /// Links the file to a second name, replacing a file of that name. The rename of the new content then leaves the old
 /// content under the second name.
-fn keep_copy(folder: &Dir, name: &OsStr) -> io::Result<()> {
+fn back_up(folder: &Dir, name: &OsStr) -> io::Result<()> {
     let temporary = temporary_name(name)?;
     rustix::fs::linkat(folder, name, folder, &temporary, AtFlags::empty())?;
     let mut backup = name.to_owned();
@@ -98,10 +98,10 @@ pub fn replace_by(
 ) -> Result<(), ReplaceError> {
     let (folder, name) = Dir::open_parent(path)?;
     regular_or_absent(&folder, &name, path)?;
-    put(&folder, &name, path, attributes, write)
+    write_and_rename(&folder, &name, path, attributes, write)
 }
 
-fn put(
+fn write_and_rename(
     folder: &Dir,
     name: &OsStr,
     path: &Path,
@@ -112,7 +112,7 @@ fn put(
     let mut temporary = Temporary::create(folder, name).map_err(at("create a file beside", LET_IT_WRITE))?;
     write(&mut temporary.file).map_err(at("write the new content of", ROOM))?;
     let file = &temporary.file;
-    let (owner, group) = (attributes.owner.and_then(id), attributes.group.and_then(id));
+    let (owner, group) = (attributes.owner.and_then(settable_id), attributes.group.and_then(settable_id));
     if owner.is_some() || group.is_some() {
         rustix::fs::fchown(file, owner.map(Uid::from_raw), group.map(Gid::from_raw))
             .map_err(|errno| at("set the owner and group of", MAY_CHOWN)(errno.into()))?;
@@ -235,7 +235,7 @@ fn regular_or_absent(folder: &Dir, name: &OsStr, path: &Path) -> Result<Option<S
 
 /// Returns true if the file has this content and these attributes. A file with a second link does not: that name would
 /// keep the old content.
-fn is_so(folder: &Dir, name: &OsStr, stat: &Stat, bytes: &[u8], attributes: &Attributes) -> bool {
+fn is_current(folder: &Dir, name: &OsStr, stat: &Stat, bytes: &[u8], attributes: &Attributes) -> bool {
     let owner = attributes.owner.unwrap_or_else(|| rustix::process::geteuid().as_raw());
     let same_attributes = stat.st_mode & 0o7777 == attributes.mode & 0o7777
         && stat.st_uid == owner
@@ -316,7 +316,7 @@ fn is_temporary_of(name: &OsStr, found: &OsStr) -> bool {
 }
 
 /// Maps the system's "leave unchanged" id to `None`.
-fn id(id: u32) -> Option<u32> {
+fn settable_id(id: u32) -> Option<u32> {
     (id != u32::MAX).then_some(id)
 }
 

@@ -33,7 +33,7 @@ pub fn same_or_none(left: Option<&SecretString>, right: Option<&SecretString>) -
 /// # Errors
 /// The file cannot be read, is no regular file, is too large, is empty, holds more than one line or no UTF-8.
 pub fn read_file(path: &Path) -> Result<SecretString, SecretFileError> {
-    opened(path).and_then(|mut file| one_line(&mut file)).map_err(|reason| SecretFileError::at(path, reason))
+    open_regular(path).and_then(|mut file| one_line(&mut file)).map_err(|reason| SecretFileError::at(path, reason))
 }
 
 /// Reads a secret file of one or more lines; empty lines are skipped.
@@ -41,7 +41,7 @@ pub fn read_file(path: &Path) -> Result<SecretString, SecretFileError> {
 /// # Errors
 /// The file cannot be read, is no regular file, is too large, is empty or holds no UTF-8.
 pub fn read_lines(path: &Path) -> Result<Vec<SecretString>, SecretFileError> {
-    let text = opened(path)
+    let text = open_regular(path)
         .and_then(|mut file| text(&mut file, MAX_SECRET_FILE))
         .map_err(|reason| SecretFileError::at(path, reason))?;
     let lines: Vec<_> = text.lines().map(str::trim).filter(|line| !line.is_empty()).map(SecretString::from).collect();
@@ -53,7 +53,7 @@ pub fn read_lines(path: &Path) -> Result<Vec<SecretString>, SecretFileError> {
 /// # Errors
 /// The file cannot be read, is no regular file, is too large or holds no UTF-8.
 pub fn read_text(path: &Path) -> Result<SecretString, SecretFileError> {
-    let read = opened(path).and_then(|mut file| text(&mut file, MAX_TEXT_FILE));
+    let read = open_regular(path).and_then(|mut file| text(&mut file, MAX_TEXT_FILE));
     read.map(|text| SecretString::from(text.as_str())).map_err(|reason| SecretFileError::at(path, reason))
 }
 
@@ -65,7 +65,7 @@ pub fn read_text_beneath(folders: &[PathBuf], path: &Path) -> Result<SecretStrin
     let mut reason = Reason::Beneath;
     for folder in folders {
         let Ok(inner) = path.strip_prefix(folder) else { continue };
-        let opened = open_beneath(folder, inner).map_err(Reason::Open).and_then(|file| regular(file.into()));
+        let opened = open_beneath(folder, inner).map_err(Reason::Open).and_then(|file| require_regular(file.into()));
         match opened.and_then(|mut file| text(&mut file, MAX_TEXT_FILE)) {
             Ok(text) => return Ok(SecretString::from(text.as_str())),
             Err(error) => reason = error,
@@ -74,13 +74,13 @@ pub fn read_text_beneath(folders: &[PathBuf], path: &Path) -> Result<SecretStrin
     Err(SecretFileError::at(path, reason))
 }
 
-fn opened(path: &Path) -> Result<std::fs::File, Reason> {
+fn open_regular(path: &Path) -> Result<std::fs::File, Reason> {
     let file = rustix::fs::open(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())
         .map_err(|errno| Reason::Open(errno.into()))?;
-    regular(file.into())
+    require_regular(file.into())
 }
 
-fn regular(file: std::fs::File) -> Result<std::fs::File, Reason> {
+fn require_regular(file: std::fs::File) -> Result<std::fs::File, Reason> {
     if file.metadata().map_err(Reason::Open)?.is_file() { Ok(file) } else { Err(Reason::NotRegular) }
 }
 

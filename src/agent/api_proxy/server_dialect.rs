@@ -86,16 +86,16 @@ impl ServerDialect {
         };
         let line = RequestLine { method: &parts.method, prefix: &self.prefix, target, host: &self.host };
         let mut head = RequestHead::new(line, headers, keeps, body);
-        head.put(&VAULT_REQUEST, &HeaderValue::from_static("true"));
+        head.append_header(&VAULT_REQUEST, &HeaderValue::from_static("true"));
         if let Some(token) = token {
             // A compressed response cannot be searched for the token.
-            head.put(&ACCEPT_ENCODING, &HeaderValue::from_static("identity"));
+            head.append_header(&ACCEPT_ENCODING, &HeaderValue::from_static("identity"));
             if let Some(namespace) = &self.namespace {
                 let names = namespace_headers(self.kind);
                 let is_named = RequestHeaders::parse(self.kind, headers).namespace().is_some()
                     || (self.is_consul_compatible() && target.query().is_some_and(|query| has_parameter(query, "ns")));
                 if !is_named {
-                    head.put(&names[0], namespace);
+                    head.append_header(&names[0], namespace);
                 }
             }
             self.set_token(&mut head, token);

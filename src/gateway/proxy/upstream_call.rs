@@ -67,7 +67,7 @@ impl UpstreamCall {
     fn head(&self, inner: &Inner, token: &PlatformToken, body: &RequestBody) -> RequestHead {
         let line = RequestLine { method: &self.method, prefix: "", target: &self.target, host: &inner.host };
         let mut head = RequestHead::new(line, &self.headers, |name| *name != AUTHORIZATION, body);
-        head.put(&AUTHORIZATION, &token.bearer());
+        head.append_header(&AUTHORIZATION, &token.bearer());
         head
     }
 }

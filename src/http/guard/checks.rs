@@ -22,24 +22,24 @@ impl Guard {
     pub fn decide<B>(&self, peer: &Peer, request: &Request<B>) -> Result<LocalCaller, GuardRejection> {
         let headers = request.headers();
         if request.uri().path_and_query().is_some_and(|target| target.as_str().len() > MAX_URI) {
-            return refuse(StatusCode::URI_TOO_LONG, "uri", "the URI is longer than 4096 bytes");
+            return reject(StatusCode::URI_TOO_LONG, "uri", "the URI is longer than 4096 bytes");
         }
         if headers.len() > MAX_HEADERS {
-            return refuse(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "headers", "there are more than 64 headers");
+            return reject(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "headers", "there are more than 64 headers");
         }
         if matches!(*request.method(), Method::CONNECT | Method::TRACE) {
-            return refuse(StatusCode::METHOD_NOT_ALLOWED, "method", "CONNECT and TRACE are not served");
+            return reject(StatusCode::METHOD_NOT_ALLOWED, "method", "CONNECT and TRACE are not served");
         }
         let found = GuardHeaders::parse(headers)?;
         if found.length.is_some() && found.encoding.is_some() {
-            return refuse(StatusCode::BAD_REQUEST, "framing", TWO_LENGTHS);
+            return reject(StatusCode::BAD_REQUEST, "framing", TWO_LENGTHS);
         }
         let mut key_as_token = false;
         match &self.rules {
             Rules::Probes => {}
             Rules::Local { admit, hosts, common, port, body_bytes, chunked, request_header } => {
                 if request.version() != Version::HTTP_11 {
-                    return refuse(StatusCode::HTTP_VERSION_NOT_SUPPORTED, "version", "HTTP/1.1 is required");
+                    return reject(StatusCode::HTTP_VERSION_NOT_SUPPORTED, "version", "HTTP/1.1 is required");
                 }
                 let plain = request.uri().authority().is_none();
                 if !(plain && found.host.is_some_and(|host| common.iter().any(|it| **it == *host.as_bytes()))) {
@@ -74,36 +74,43 @@ impl<'a> GuardHeaders<'a> {
         let mut found = Self::default();
         for (name, value) in headers {
             match name.as_str() {
-                "host" => once(&mut found.host, value, "host", "there is more than one Host header")?,
+                "host" => set_once(&mut found.host, value, "host", "there is more than one Host header")?,
                 "x-vault-request" => {
-                    once(&mut found.request, value, "request_header", "there is more than one X-Vault-Request header")?;
+                    set_once(
+                        &mut found.request,
+                        value,
+                        "request_header",
+                        "there is more than one X-Vault-Request header",
+                    )?;
                 }
                 "x-keyward-key" => {
-                    once(&mut found.key, value.as_bytes(), "key", "there is more than one X-Keyward-Key header")?;
+                    set_once(&mut found.key, value.as_bytes(), "key", "there is more than one X-Keyward-Key header")?;
                 }
-                "x-vault-token" => once(&mut found.token, value.as_bytes(), "key", MANY_KEYS)?,
+                "x-vault-token" => set_once(&mut found.token, value.as_bytes(), "key", MANY_KEYS)?,
                 "authorization" => {
                     if let Some(token) = bearer(value.as_bytes()) {
-                        once(&mut found.token, token, "key", MANY_KEYS)?;
+                        set_once(&mut found.token, token, "key", MANY_KEYS)?;
                     }
                 }
                 "connection" if names_end_to_end(value.as_bytes()) => {
                     let message = "Connection must not name a header that the request is checked by";
-                    return refuse(StatusCode::BAD_REQUEST, "connection", message);
+                    return reject(StatusCode::BAD_REQUEST, "connection", message);
                 }
-                "content-length" => once(&mut found.length, value, "framing", "there is more than one Content-Length")?,
+                "content-length" => {
+                    set_once(&mut found.length, value, "framing", "there is more than one Content-Length")?
+                }
                 "transfer-encoding" => {
-                    once(&mut found.encoding, value, "framing", "there is more than one Transfer-Encoding")?;
+                    set_once(&mut found.encoding, value, "framing", "there is more than one Transfer-Encoding")?;
                 }
                 // An offer that may be ignored (RFC 9110, 7.8), and that some clients make with every request.
                 "upgrade" if value.as_bytes().eq_ignore_ascii_case(b"h2c") => {}
-                "upgrade" => return refuse(StatusCode::BAD_REQUEST, "upgrade", "Upgrade is not served"),
-                "origin" | "referer" | "cookie" | "cookie2" => return browser(),
+                "upgrade" => return reject(StatusCode::BAD_REQUEST, "upgrade", "Upgrade is not served"),
+                "origin" | "referer" | "cookie" | "cookie2" => return reject_browser(),
                 "forwarded" | "via" | "x-real-ip" | "x-client-ip" | "cf-connecting-ip" | "true-client-ip" => {
                     found.relayed = true;
                 }
                 name if name.starts_with("sec-fetch-") || name.starts_with("access-control-request-") => {
-                    return browser();
+                    return reject_browser();
                 }
                 name if ["x-forwarded-", "x-envoy-", "proxy-"].iter().any(|start| name.starts_with(start)) => {
                     found.relayed = true;
@@ -120,7 +127,7 @@ impl<'a> GuardHeaders<'a> {
 
     fn check_host(&self, uri: &http::Uri, hosts: &BTreeSet<String>, port: Option<u16>) -> Result<(), GuardRejection> {
         let Some(host) = self.host.and_then(|host| host.to_str().ok()) else {
-            return refuse(StatusCode::BAD_REQUEST, "host", "the Host header is missing or unreadable");
+            return reject(StatusCode::BAD_REQUEST, "host", "the Host header is missing or unreadable");
         };
         if !is_allowed_host(host, hosts, port) {
             let hosts: Vec<&str> = hosts.iter().map(String::as_str).collect();
@@ -133,22 +140,22 @@ impl<'a> GuardHeaders<'a> {
             });
         }
         if uri.authority().is_some_and(|authority| !authority.as_str().eq_ignore_ascii_case(host)) {
-            return refuse(StatusCode::MISDIRECTED_REQUEST, "host", "the URI names another host than the Host header");
+            return reject(StatusCode::MISDIRECTED_REQUEST, "host", "the URI names another host than the Host header");
         }
         Ok(())
     }
 
     fn check_caller_is_no_relay(&self, needed: bool) -> Result<(), GuardRejection> {
         if self.relayed {
-            return refuse(StatusCode::BAD_REQUEST, "forwarded", "requests forwarded by a proxy are not allowed");
+            return reject(StatusCode::BAD_REQUEST, "forwarded", "requests forwarded by a proxy are not allowed");
         }
         match self.request {
             Some(value) if value.as_bytes() == b"true" => Ok(()),
             None if !needed => Ok(()),
-            Some(_) => refuse(StatusCode::PRECONDITION_FAILED, "request_header", "X-Vault-Request must be true"),
+            Some(_) => reject(StatusCode::PRECONDITION_FAILED, "request_header", "X-Vault-Request must be true"),
             None => {
                 let message = "the header X-Vault-Request: true is missing";
-                refuse(StatusCode::PRECONDITION_FAILED, "request_header", message)
+                reject(StatusCode::PRECONDITION_FAILED, "request_header", message)
             }
         }
     }
@@ -156,12 +163,12 @@ impl<'a> GuardHeaders<'a> {
     fn check_framing(&self, body_bytes: u64, chunked: bool) -> Result<(), GuardRejection> {
         if let Some(encoding) = self.encoding {
             if !chunked {
-                return refuse(StatusCode::BAD_REQUEST, "framing", TWO_LENGTHS);
+                return reject(StatusCode::BAD_REQUEST, "framing", TWO_LENGTHS);
             }
             // A body with another coding would be taken for its content.
             if !encoding.as_bytes().eq_ignore_ascii_case(b"chunked") {
                 let message = "the body has another Transfer-Encoding than chunked";
-                return refuse(StatusCode::BAD_REQUEST, "framing", message);
+                return reject(StatusCode::BAD_REQUEST, "framing", message);
             }
         }
         let Some(length) = self.length else { return Ok(()) };
@@ -171,7 +178,7 @@ impl<'a> GuardHeaders<'a> {
                 let message = Cow::Owned(format!("the body is larger than {body_bytes} bytes"));
                 Err(GuardRejection { status: StatusCode::PAYLOAD_TOO_LARGE, reason: "body", message })
             }
-            None => refuse(StatusCode::BAD_REQUEST, "framing", "Content-Length is not a number"),
+            None => reject(StatusCode::BAD_REQUEST, "framing", "Content-Length is not a number"),
         }
     }
 }
@@ -179,7 +186,7 @@ impl<'a> GuardHeaders<'a> {
 impl AccessMode {
     fn admit(&self, peer: &Peer, own_uid: u32, found: &GuardHeaders<'_>) -> Result<(), GuardRejection> {
         if matches!(peer, Peer::Tcp(address) if !address.ip().is_loopback()) {
-            return refuse(StatusCode::FORBIDDEN, "peer", "only local callers are allowed");
+            return reject(StatusCode::FORBIDDEN, "peer", "only local callers are allowed");
         }
         match (self, peer) {
             (Self::AnyLocalUser, _) => Ok(()),
@@ -188,10 +195,10 @@ impl AccessMode {
                     return Ok(());
                 }
                 let text = "this user is neither the agent's, nor root, nor a member of the socket's group";
-                refuse(StatusCode::FORBIDDEN, "peer", text)
+                reject(StatusCode::FORBIDDEN, "peer", text)
             }
             (Self::SocketPeers, Peer::Tcp(_)) => {
-                refuse(StatusCode::FORBIDDEN, "peer", "the caller's user is unknown over TCP, and no key is configured")
+                reject(StatusCode::FORBIDDEN, "peer", "the caller's user is unknown over TCP, and no key is configured")
             }
             (Self::Key(key), _) => check_key(key, found.key.or(found.token)),
         }
@@ -201,11 +208,11 @@ impl AccessMode {
 fn check_key(key: &SecretString, brought: Option<&[u8]>) -> Result<(), GuardRejection> {
     match brought {
         Some(brought) if secret::ct_eq(key, brought) => Ok(()),
-        Some(_) => refuse(StatusCode::FORBIDDEN, "key", "wrong key for this listener"),
+        Some(_) => reject(StatusCode::FORBIDDEN, "key", "wrong key for this listener"),
         None => {
             let message =
                 "this listener requires its key: send it in X-Keyward-Key, X-Vault-Token or Authorization: Bearer";
-            refuse(StatusCode::UNAUTHORIZED, "key", message)
+            reject(StatusCode::UNAUTHORIZED, "key", message)
         }
     }
 }
@@ -234,19 +241,24 @@ fn bearer(value: &[u8]) -> Option<&[u8]> {
     scheme.eq_ignore_ascii_case(b"Bearer ").then_some(key.trim_ascii())
 }
 
-fn once<T>(place: &mut Option<T>, value: T, reason: &'static str, message: &'static str) -> Result<(), GuardRejection> {
+fn set_once<T>(
+    place: &mut Option<T>,
+    value: T,
+    reason: &'static str,
+    message: &'static str,
+) -> Result<(), GuardRejection> {
     match place.replace(value) {
         None => Ok(()),
-        Some(_) => refuse(StatusCode::BAD_REQUEST, reason, message),
+        Some(_) => reject(StatusCode::BAD_REQUEST, reason, message),
     }
 }
 
-fn browser<T>() -> Result<T, GuardRejection> {
+fn reject_browser<T>() -> Result<T, GuardRejection> {
     let message = "requests from web pages are not allowed (Origin, Referer, Cookie, Sec-Fetch-*)";
-    refuse(StatusCode::FORBIDDEN, "browser", message)
+    reject(StatusCode::FORBIDDEN, "browser", message)
 }
 
-fn refuse<T>(status: StatusCode, reason: &'static str, message: &'static str) -> Result<T, GuardRejection> {
+fn reject<T>(status: StatusCode, reason: &'static str, message: &'static str) -> Result<T, GuardRejection> {
     Err(GuardRejection { status, reason, message: Cow::Borrowed(message) })
 }
 

@@ -182,7 +182,7 @@ impl Guard {
                 reason = refusal.reason,
                 uid = peer.uid(),
                 pid = peer.pid(),
-                method = known(request.method()),
+                method = method_label(request.method()),
                 status = refusal.status.as_u16(),
                 untold = (untold > 0).then_some(untold),
                 "{}",
@@ -197,7 +197,7 @@ impl Guard {
 }
 
 /// Maps a method to a fixed set, so that no text of the caller reaches the log.
-fn known(method: &http::Method) -> &'static str {
+fn method_label(method: &http::Method) -> &'static str {
     match method.as_str() {
         "GET" => "GET",
         "HEAD" => "HEAD",

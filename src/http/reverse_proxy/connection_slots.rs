@@ -70,7 +70,7 @@ impl ConnectionSlots {
                 return Ok(state.enter(self, caller, None));
             }
             let group = caller.group();
-            state.know_all();
+            state.look_up_all();
             if self.admits(&state, group) {
                 return Ok(state.enter(self, caller, Some(group)));
             }
@@ -94,7 +94,7 @@ impl ConnectionSlots {
     }
 
     /// Releases a slot and hands it to the longest waiting caller that may have it.
-    fn give_back(self: &Arc<Self>, index: usize) {
+    fn release(self: &Arc<Self>, index: usize) {
         let mut state = self.lock();
         state.leave(index);
         while let Some(next) =
@@ -159,7 +159,7 @@ impl State {
     }
 
     /// Looks up the groups of all holders that were not looked up yet.
-    fn know_all(&mut self) {
+    fn look_up_all(&mut self) {
         if self.unknown == 0 {
             return;
         }
@@ -177,7 +177,7 @@ const NONE: usize = usize::MAX;
 impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         if self.index != NONE {
-            self.slots.give_back(self.index);
+            self.slots.release(self.index);
         }
     }
 }

@@ -32,14 +32,14 @@ pub fn is_direct(name: &str) -> bool {
 /// Removes the headers for which `unwanted` returns true; it is called with names in lower case. Few messages have any,
 /// so one pass over the headers is cheaper than a lookup of each name.
 pub fn remove_all(headers: &mut HeaderMap, unwanted: impl Fn(&str) -> bool) {
-    let there: Vec<HeaderName> = headers.keys().filter(|name| unwanted(name.as_str())).cloned().collect();
-    for name in there {
+    let found: Vec<HeaderName> = headers.keys().filter(|name| unwanted(name.as_str())).cloned().collect();
+    for name in found {
         headers.remove(name);
     }
 }
 
 /// Parses the header that a token of `Connection` names; `None` for other tokens and for end-to-end headers.
-pub(super) fn named(token: &str) -> Option<HeaderName> {
+pub(super) fn parse_connection_option(token: &str) -> Option<HeaderName> {
     // The most common tokens name no header.
     if token.eq_ignore_ascii_case("keep-alive") || token.eq_ignore_ascii_case("close") {
         return None;

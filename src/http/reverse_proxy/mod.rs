@@ -155,27 +155,27 @@ impl Forwarder {
         body: RequestBody,
         limit: Duration,
     ) -> Result<Response<ResponseBody>, ForwardError> {
-        let mut connection = self.0.lend(caller).await?;
-        let moved = BodyProgress::new(&body);
-        let again = connection.kept && body.is_empty();
-        match connection.wire.exchange(head, ProgressBody::new(body, moved.clone()), &moved, limit).await {
+        let mut connection = self.0.check_out(caller).await?;
+        let progress = BodyProgress::new(&body);
+        let again = connection.reused && body.is_empty();
+        match connection.wire.exchange(head, ProgressBody::new(body, progress.clone()), &progress, limit).await {
             Ok(answer) => return Ok(finish(answer, connection)),
             Err(SendError::Unsent(_)) if again => {}
-            Err(SendError::Sent(ForwardError::Connection(_))) if again && head.reads() => {}
+            Err(SendError::Sent(ForwardError::Connection(_))) if again && head.is_read_only() => {}
             Err(SendError::Unsent(error) | SendError::Sent(error)) => return Err(error),
         }
         drop(connection);
-        Box::pin(self.anew(caller, head, limit)).await
+        Box::pin(self.retry_on_new_connection(caller, head, limit)).await
     }
 
     /// Sends a request without a body on a new connection.
-    async fn anew(
+    async fn retry_on_new_connection(
         &self,
         caller: Caller,
         head: &RequestHead,
         limit: Duration,
     ) -> Result<Response<ResponseBody>, ForwardError> {
-        let mut connection = self.0.lend_new(caller).await?;
+        let mut connection = self.0.open_new(caller).await?;
         let nothing = ProgressBody::new(RequestBody::empty(), BodyProgress::default());
         match connection.wire.exchange(head, nothing, &BodyProgress::default(), limit).await {
             Ok(answer) => Ok(finish(answer, connection)),

@@ -32,7 +32,7 @@ struct IdlePool(Mutex<IdleConnections>);
 
 #[derive(Debug, Default)]
 struct IdleConnections {
-    wires: Vec<(Box<UpstreamConnection>, Instant)>,
+    connections: Vec<(Box<UpstreamConnection>, Instant)>,
     /// A task closes them in time.
     watched: bool,
 }
@@ -48,9 +48,9 @@ impl IdlePool {
             let oldest = {
                 let mut kept = self.lock();
                 let now = Instant::now();
-                kept.wires.retain(|(_, since)| now - *since < most);
-                kept.watched = !kept.wires.is_empty();
-                kept.wires.first().map(|(_, since)| *since)
+                kept.connections.retain(|(_, since)| now - *since < most);
+                kept.watched = !kept.connections.is_empty();
+                kept.connections.first().map(|(_, since)| *since)
             };
             match oldest {
                 Some(since) => tokio::time::sleep_until(since + most).await,
@@ -68,7 +68,7 @@ pub(super) struct PooledConnection {
     pool: Arc<Pool>,
     _place: ConnectionSlot,
     /// It has served a request before.
-    pub(super) kept: bool,
+    pub(super) reused: bool,
 }
 
 impl PooledConnection {
@@ -78,8 +78,8 @@ impl PooledConnection {
     }
 
     /// Returns the connection to the pool after its response was read, if it can be reused.
-    pub(super) fn give_back(self) {
-        if self.wire.may_stay() {
+    pub(super) fn release(self) {
+        if self.wire.is_reusable() {
             self.pool.keep(self.wire);
         }
     }
@@ -92,11 +92,11 @@ impl Pool {
     }
 
     /// Checks out an idle connection, or opens a new one.
-    pub(super) async fn lend(self: &Arc<Self>, caller: Caller) -> Result<PooledConnection, ForwardError> {
+    pub(super) async fn check_out(self: &Arc<Self>, caller: Caller) -> Result<PooledConnection, ForwardError> {
         let slot = self.slots.take(caller, self.options.connect_timeout).await?;
-        while let Some(mut wire) = self.last_kept() {
+        while let Some(mut wire) = self.pop_idle() {
             if poll_fn(|cx| Poll::Ready(wire.poll_ready(cx))).await {
-                return Ok(PooledConnection { wire, pool: Arc::clone(self), _place: slot, kept: true });
+                return Ok(PooledConnection { wire, pool: Arc::clone(self), _place: slot, reused: true });
             }
         }
         // Boxed: else every request's future would have room for a handshake, which few make.
@@ -104,19 +104,19 @@ impl Pool {
     }
 
     /// Opens a new connection.
-    pub(super) async fn lend_new(self: &Arc<Self>, caller: Caller) -> Result<PooledConnection, ForwardError> {
+    pub(super) async fn open_new(self: &Arc<Self>, caller: Caller) -> Result<PooledConnection, ForwardError> {
         let slot = self.slots.take(caller, self.options.connect_timeout).await?;
         self.connect(slot).await
     }
 
     /// Takes the last used connection; if it is too old, all are.
-    fn last_kept(&self) -> Option<Box<UpstreamConnection>> {
+    fn pop_idle(&self) -> Option<Box<UpstreamConnection>> {
         let mut kept = self.idle.lock();
-        let (wire, since) = kept.wires.pop()?;
+        let (wire, since) = kept.connections.pop()?;
         if since.elapsed() < self.options.idle {
             return Some(wire);
         }
-        kept.wires.clear();
+        kept.connections.clear();
         None
     }
 
@@ -126,7 +126,7 @@ impl Pool {
             .await
             .map_err(|_| ForwardError::ConnectTimeout { upstream: self.options.target.to_string(), after: limit })?
             .map_err(|error| ForwardError::Connect(self.options.target.to_string(), error))?;
-        Ok(PooledConnection { wire: Box::new(wire), pool: Arc::clone(self), _place: slot, kept: false })
+        Ok(PooledConnection { wire: Box::new(wire), pool: Arc::clone(self), _place: slot, reused: false })
     }
 
     /// Keeps a connection for the next request. One that the upstream closes is detected at the next checkout, or
@@ -134,7 +134,7 @@ impl Pool {
     fn keep(&self, wire: Box<UpstreamConnection>) {
         let watched = {
             let mut kept = self.idle.lock();
-            kept.wires.push((wire, Instant::now()));
+            kept.connections.push((wire, Instant::now()));
             std::mem::replace(&mut kept.watched, true)
         };
         if !watched {

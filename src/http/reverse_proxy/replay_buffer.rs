@@ -58,11 +58,11 @@ impl ReplayBuffer {
 impl Copy {
     fn add(&mut self, piece: &[u8]) {
         if self.whole.is_none() && self.buffer.push(piece).is_err() {
-            self.lose();
+            self.discard();
         }
     }
 
-    fn lose(&mut self) {
+    fn discard(&mut self) {
         self.whole = Some(false);
         self.buffer = BodyBuffer::default();
     }
@@ -89,9 +89,9 @@ impl Body for TeeBody {
                     }
                 }
                 // Trailers are not copied, so the body could not be repeated.
-                None => copy.lose(),
+                None => copy.discard(),
             },
-            Some(Err(_)) => copy.lose(),
+            Some(Err(_)) => copy.discard(),
         }
         drop(copy);
         Poll::Ready(frame)

@@ -102,7 +102,7 @@ impl Progress {
     }
 
     /// Records a chunk.
-    fn moved(&mut self, bytes: usize) {
+    fn record(&mut self, bytes: usize) {
         self.awaited = self.awaited();
         self.awaited_since = None;
         self.pieces += 1;
@@ -157,19 +157,19 @@ impl BodyProgress {
 #[derive(Debug)]
 pub(super) struct ProgressBody {
     body: RequestBody,
-    moved: BodyProgress,
+    progress: BodyProgress,
 }
 
 impl ProgressBody {
-    pub(super) const fn new(body: RequestBody, moved: BodyProgress) -> Self {
-        Self { body, moved }
+    pub(super) const fn new(body: RequestBody, progress: BodyProgress) -> Self {
+        Self { body, progress }
     }
 }
 
 impl Drop for ProgressBody {
     /// Ends the wait for the caller.
     fn drop(&mut self) {
-        self.moved.with(|progress| progress.awaited_since = None);
+        self.progress.with(|progress| progress.awaited_since = None);
     }
 }
 
@@ -180,17 +180,17 @@ impl Body for ProgressBody {
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, ConnectionError>>> {
         let this = self.get_mut();
         let polled = Pin::new(&mut this.body).poll_frame(cx);
-        let too_slow = this.moved.with(|progress| match &polled {
+        let too_slow = this.progress.with(|progress| match &polled {
             Poll::Pending => {
                 progress.awaited_since.get_or_insert_with(Instant::now);
                 false
             }
             Poll::Ready(None | Some(Err(_))) => {
-                progress.moved(0);
+                progress.record(0);
                 false
             }
             Poll::Ready(Some(Ok(frame))) => {
-                progress.moved(frame.data_ref().map_or(0, Bytes::len));
+                progress.record(frame.data_ref().map_or(0, Bytes::len));
                 progress.is_too_slow()
             }
         });

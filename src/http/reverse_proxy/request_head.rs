@@ -9,7 +9,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use hyper::body::Body as _;
 use zeroize::Zeroizing;
 
-use super::headers::{is_hop_by_hop, named, tokens};
+use super::headers::{is_hop_by_hop, parse_connection_option, tokens};
 use super::request_body::RequestBody;
 
 /// Request line and `Host` of a forwarded request.
@@ -32,7 +32,7 @@ pub struct RequestHead {
     /// Offset of the authentication header, or of the end of the headers.
     auth_offset: usize,
     method: Method,
-    ending: BodyFraming,
+    framing: BodyFraming,
 }
 
 /// Framing of a request body (RFC 9112, 6.3).
@@ -59,22 +59,22 @@ impl RequestHead {
         keeps: impl Fn(&HeaderName) -> bool,
         body: &RequestBody,
     ) -> Self {
-        let ending = match body.length() {
+        let framing = match body.length() {
             _ if body.is_end_stream() => BodyFraming::Length(0),
             Some(length) => BodyFraming::Length(length),
             None => BodyFraming::Chunks,
         };
         let RequestLine { method, prefix, target, host } = line;
-        let mut bytes = Zeroizing::new(Vec::with_capacity(ROOM));
+        let mut bytes = Zeroizing::new(Vec::with_capacity(INITIAL_CAPACITY));
         for part in [method.as_str(), " ", prefix, target.as_str(), " HTTP/1.1\r\n"] {
             bytes.extend_from_slice(part.as_bytes());
         }
-        let mut head = Self { bytes, auth_offset: 0, method: method.clone(), ending };
+        let mut head = Self { bytes, auth_offset: 0, method: method.clone(), framing };
         head.write(&HOST, host);
         let (mut of_hop, mut trailers, mut announced) = (Vec::new(), false, false);
         for (name, value) in headers {
             if *name == CONNECTION {
-                of_hop.extend(tokens(value).filter_map(named));
+                of_hop.extend(tokens(value).filter_map(parse_connection_option));
             } else if *name == TE {
                 trailers |= tokens(value).any(|token| token.eq_ignore_ascii_case("trailers"));
             } else if *name == CONTENT_LENGTH {
@@ -91,8 +91,8 @@ impl RequestHead {
             head.write(&TE, &HeaderValue::from_static("trailers"));
             head.write(&CONNECTION, &HeaderValue::from_static("te"));
         }
-        head.make_room(64);
-        match ending {
+        head.reserve(64);
+        match framing {
             // An announced empty body stays announced: some servers require it of a `POST`.
             BodyFraming::Length(0) if !announced => {}
             // Writing to memory cannot fail.
@@ -104,7 +104,7 @@ impl RequestHead {
     }
 
     /// Appends a header. The caller's header of this name must not have been kept.
-    pub fn put(&mut self, name: &HeaderName, value: &HeaderValue) {
+    pub fn append_header(&mut self, name: &HeaderName, value: &HeaderValue) {
         self.bytes.truncate(self.auth_offset);
         self.write(name, value);
         self.end();
@@ -113,12 +113,12 @@ impl RequestHead {
     /// Sets the authentication header after all others, replacing the one set before.
     pub fn set_auth_header(&mut self, name: &HeaderName, value: &HeaderValue) {
         let auth_offset = self.auth_offset;
-        self.put(name, value);
+        self.append_header(name, value);
         self.auth_offset = auth_offset;
     }
 
     fn write(&mut self, name: &HeaderName, value: &HeaderValue) {
-        self.make_room(name.as_str().len() + value.len() + 6);
+        self.reserve(name.as_str().len() + value.len() + 6);
         for part in [name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"] {
             self.bytes.extend_from_slice(part);
         }
@@ -126,7 +126,7 @@ impl RequestHead {
 
     /// Reserves capacity by copying into a new zeroized buffer: a `Vec` that grows leaves a copy of the token in freed
     /// memory.
-    fn make_room(&mut self, more: usize) {
+    fn reserve(&mut self, more: usize) {
         let needed = self.bytes.len() + more;
         if needed > self.bytes.capacity() {
             let mut larger = Zeroizing::new(Vec::with_capacity(2 * needed));
@@ -137,7 +137,7 @@ impl RequestHead {
 
     fn end(&mut self) {
         self.auth_offset = self.bytes.len();
-        self.make_room(2);
+        self.reserve(2);
         self.bytes.extend_from_slice(b"\r\n");
     }
 
@@ -145,8 +145,8 @@ impl RequestHead {
         &self.bytes
     }
 
-    pub(super) const fn ending(&self) -> BodyFraming {
-        self.ending
+    pub(super) const fn framing(&self) -> BodyFraming {
+        self.framing
     }
 
     /// Returns true if the response has no body, whatever its head says.
@@ -155,7 +155,7 @@ impl RequestHead {
     }
 
     /// Returns true for a method that only reads. `LIST` is a method of Vault and OpenBao.
-    pub(super) fn reads(&self) -> bool {
+    pub(super) fn is_read_only(&self) -> bool {
         matches!(self.method, Method::GET | Method::HEAD) || self.method.as_str() == "LIST"
     }
 
@@ -168,7 +168,7 @@ impl RequestHead {
 }
 
 /// Initial capacity, more than most heads need, in bytes.
-const ROOM: usize = 512;
+const INITIAL_CAPACITY: usize = 512;
 
 #[cfg(test)]
 mod tests {
@@ -230,7 +230,7 @@ mod tests {
         let (one, two) = (HeaderValue::from_static("1"), HeaderValue::from_static("two"));
         let (name, auth_offset) = (HeaderName::from_static("x-a"), HeaderName::from_static("x-worn"));
         let mut head = head("", "/", &[], "body");
-        head.put(&name, &one);
+        head.append_header(&name, &one);
         head.set_auth_header(&auth_offset, &two);
         head.set_auth_header(&auth_offset, &one);
         assert_eq!(head.lines()[2..], ["content-length: 4", "x-a: 1", "x-worn: 1"]);

@@ -46,7 +46,7 @@ impl ResponseBody {
         match connection.wire.whole_body() {
             None => Self(Part::Coming(connection)),
             Some(body) => {
-                connection.give_back();
+                connection.release();
                 Self(Part::Whole(body))
             }
         }
@@ -113,7 +113,7 @@ impl Body for ResponseBody {
         let frame = ready!(connection.wire.poll_body(idle, cx));
         let over = !matches!(frame, Some(Ok(_))) || connection.wire.body_left() == Some(0);
         if over && let Part::Coming(connection) = std::mem::replace(&mut self.0, Part::Whole(Bytes::new())) {
-            connection.give_back();
+            connection.release();
         }
         Poll::Ready(frame)
     }

@@ -25,7 +25,7 @@ pub(super) fn user(peer: SocketAddr, local: SocketAddr) -> Option<u32> {
             None
         }
     });
-    channel.as_ref()?.ask(peer, local).ok()?
+    channel.as_ref()?.query(peer, local).ok()?
 }
 
 /// Netlink socket for one request at a time.
@@ -43,13 +43,13 @@ impl Channel {
         let listener =
             std::net::TcpListener::bind("127.0.0.1:0").or_else(|_| std::net::TcpListener::bind("[::1]:0"))?;
         let stream = std::net::TcpStream::connect(listener.local_addr()?)?;
-        match self.ask(stream.local_addr()?, stream.peer_addr()?)? {
+        match self.query(stream.local_addr()?, stream.peer_addr()?)? {
             Some(_) => Ok(()),
             None => Err(io::ErrorKind::Unsupported.into()),
         }
     }
 
-    fn ask(&self, peer: SocketAddr, local: SocketAddr) -> io::Result<Option<u32>> {
+    fn query(&self, peer: SocketAddr, local: SocketAddr) -> io::Result<Option<u32>> {
         let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (socket, sequence) = &mut *inner;
         *sequence = sequence.wrapping_add(1);

@@ -42,7 +42,7 @@ impl Drop for SocketFile {
 /// Binds under a temporary name, listens, and renames the file to its path.
 pub(super) fn bind(socket: &UnixSocket) -> io::Result<(UnixListener, SocketFile)> {
     let (folder, name) = Dir::open_parent(&socket.path).map_err(|error| without_folder(&error))?;
-    refuse_what_is_not_ours_to_replace(&folder, &name, &socket.path)?;
+    check_replaceable(&folder, &name, &socket.path)?;
     let listener = rustix::net::socket_with(
         AddressFamily::UNIX,
         SocketType::STREAM,
@@ -133,14 +133,14 @@ fn move_into_place(folder: &Dir, (temporary, name): (&OsStr, &OsStr), path: &Pat
         Err(errno) => return Err(errno.into()),
     }
     rustix::fs::renameat_with(folder, temporary, folder, name, RenameFlags::EXCHANGE)?;
-    if let Err(error) = refuse_what_is_not_ours_to_replace(folder, temporary, &path.with_file_name(temporary)) {
+    if let Err(error) = check_replaceable(folder, temporary, &path.with_file_name(temporary)) {
         rustix::fs::renameat_with(folder, temporary, folder, name, RenameFlags::EXCHANGE)?;
         return Err(error);
     }
     remove(folder, temporary)
 }
 
-fn refuse_what_is_not_ours_to_replace(folder: &Dir, name: &OsStr, path: &Path) -> io::Result<()> {
+fn check_replaceable(folder: &Dir, name: &OsStr, path: &Path) -> io::Result<()> {
     let Some(stat) = folder.stat(Path::new(name))? else { return Ok(()) };
     if FileType::from_raw_mode(stat.st_mode) != FileType::Socket {
         return Err(io::Error::new(

@@ -44,18 +44,18 @@ pub(super) type Stream = Either<Plain, Box<TlsStream<Plain>>>;
 /// Connection to an upstream. It makes progress only while it is polled.
 pub(super) struct UpstreamConnection {
     stream: Stream,
-    sending: RequestWriter,
-    receiving: ResponseReader,
+    writer: RequestWriter,
+    reader: ResponseReader,
     /// Error after which nothing more is written. Received bytes can still be read, such as an early response.
     unwritable: Option<io::Error>,
     /// Start of the current pause of a response body.
     quiet_since: Option<Instant>,
-    alarm: LazyTimeout,
+    timeout: LazyTimeout,
 }
 
 impl fmt::Debug for UpstreamConnection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Wire").field("may_stay", &self.may_stay()).finish_non_exhaustive()
+        f.debug_struct("Wire").field("may_stay", &self.is_reusable()).finish_non_exhaustive()
     }
 }
 
@@ -87,19 +87,19 @@ pub enum ConnectionError {
 
 impl UpstreamConnection {
     pub(super) fn new(stream: Stream) -> Self {
-        let (sending, receiving) = (RequestWriter::default(), ResponseReader::default());
-        Self { stream, sending, receiving, unwritable: None, quiet_since: None, alarm: LazyTimeout(None) }
+        let (writer, reader) = (RequestWriter::default(), ResponseReader::default());
+        Self { stream, writer, reader, unwritable: None, quiet_since: None, timeout: LazyTimeout(None) }
     }
 
     /// Returns true if the connection can take a request: the upstream has neither closed it nor sent anything
     /// unrequested.
     pub(super) fn poll_ready(&mut self, cx: &mut Context<'_>) -> bool {
-        self.receiving.poll_silence(&mut self.stream, cx).is_pending()
+        self.reader.poll_unrequested(&mut self.stream, cx).is_pending()
     }
 
     /// Returns true if request and response are complete and the upstream keeps the connection open.
-    pub(super) fn may_stay(&self) -> bool {
-        self.sending.is_done() && self.unwritable.is_none() && self.receiving.may_stay()
+    pub(super) fn is_reusable(&self) -> bool {
+        self.writer.is_done() && self.unwritable.is_none() && self.reader.is_reusable()
     }
 
     /// Sends a request and waits for the response head, for `limit` after the last progress of the request's body.
@@ -107,10 +107,10 @@ impl UpstreamConnection {
         &mut self,
         head: &RequestHead,
         body: ProgressBody,
-        moved: &BodyProgress,
+        progress: &BodyProgress,
         limit: Duration,
     ) -> Result<Response<()>, SendError> {
-        let (mut end, mut seen) = (Instant::now() + limit, moved.count());
+        let (mut end, mut seen) = (Instant::now() + limit, progress.count());
         let mut unsent = Some(body);
         poll_fn(|cx| {
             if let Some(body) = unsent.take() {
@@ -127,27 +127,27 @@ impl UpstreamConnection {
                 }));
             }
             loop {
-                let awaited = moved.awaited_until().filter(|until| *until < end);
-                if self.alarm.poll_at(awaited.unwrap_or(end), cx).is_pending() {
+                let awaited = progress.awaited_until().filter(|until| *until < end);
+                if self.timeout.poll_at(awaited.unwrap_or(end), cx).is_pending() {
                     break;
                 }
                 if awaited.is_some() {
-                    if moved.is_too_slow() {
+                    if progress.is_too_slow() {
                         return Poll::Ready(Err(SendError::Sent(ForwardError::RequestBody(
                             ConnectionError::SlowRequestBody,
                         ))));
                     }
                     continue;
                 }
-                if moved.count() == seen && moved.awaited_until().is_some() {
+                if progress.count() == seen && progress.awaited_until().is_some() {
                     return Poll::Ready(Err(SendError::Sent(ForwardError::RequestBody(
                         ConnectionError::SlowRequestBody,
                     ))));
                 }
-                if moved.count() == seen {
+                if progress.count() == seen {
                     return Poll::Ready(Err(SendError::Sent(ForwardError::ResponseTimeout(limit))));
                 }
-                (end, seen) = (Instant::now() + limit, moved.count());
+                (end, seen) = (Instant::now() + limit, progress.count());
             }
             Poll::Pending
         })
@@ -157,9 +157,9 @@ impl UpstreamConnection {
     /// Begins a request. One without a body is written at once as far as possible; one with a body is written together
     /// with it.
     fn begin(&mut self, head: &RequestHead, body: ProgressBody, cx: &mut Context<'_>) -> Result<(), SendError> {
-        let (bytes, ending) = (head.as_bytes(), head.ending());
-        if ending != BodyFraming::Length(0) {
-            self.sending.begin(bytes, Some((body, ending)));
+        let (bytes, framing) = (head.as_bytes(), head.framing());
+        if framing != BodyFraming::Length(0) {
+            self.writer.begin(bytes, Some((body, framing)));
             return Ok(());
         }
         let written = match Pin::new(&mut self.stream).poll_write(cx, bytes) {
@@ -169,22 +169,22 @@ impl UpstreamConnection {
             }
             Poll::Pending => 0,
         };
-        self.sending.begin(bytes.get(written..).unwrap_or_default(), None);
+        self.writer.begin(bytes.get(written..).unwrap_or_default(), None);
         Ok(())
     }
 
     fn poll_answer(&mut self, bodiless: bool, cx: &mut Context<'_>) -> Poll<Result<Response<()>, ConnectionError>> {
         self.write_on(cx)?;
-        let answer = ready!(self.receiving.poll_head(&mut self.stream, bodiless, cx));
+        let answer = ready!(self.reader.poll_head(&mut self.stream, bodiless, cx));
         // A write error is more informative than the end of the stream that follows it.
         Poll::Ready(answer.map_err(|error| self.unwritable.take().map_or(error, ConnectionError::Failed)))
     }
 
     /// Writes as much of the request as possible.
     fn write_on(&mut self, cx: &mut Context<'_>) -> Result<(), ConnectionError> {
-        match self.sending.poll(&mut self.stream, cx) {
+        match self.writer.poll(&mut self.stream, cx) {
             Poll::Ready(Err(ConnectionError::Failed(error))) => {
-                self.sending = RequestWriter::default();
+                self.writer = RequestWriter::default();
                 self.unwritable = Some(error);
                 Ok(())
             }
@@ -195,7 +195,7 @@ impl UpstreamConnection {
 
     /// Returns the response body if all of it was received.
     pub(super) fn whole_body(&mut self) -> Option<Bytes> {
-        self.receiving.whole_body()
+        self.reader.whole_body()
     }
 
     /// Polls the next frame of the response body.
@@ -207,13 +207,13 @@ impl UpstreamConnection {
         if let Err(error) = self.write_on(cx) {
             return Poll::Ready(Some(Err(error)));
         }
-        let polled = self.receiving.poll_body(&mut self.stream, cx);
+        let polled = self.reader.poll_body(&mut self.stream, cx);
         // The upstream may wait for the rest of the request.
-        if polled.is_ready() || !self.sending.is_done() {
+        if polled.is_ready() || !self.writer.is_done() {
             self.quiet_since = None;
         } else if let Some(idle) = idle {
             let since = *self.quiet_since.get_or_insert_with(Instant::now);
-            if self.alarm.poll_at(since + idle, cx).is_ready() {
+            if self.timeout.poll_at(since + idle, cx).is_ready() {
                 return Poll::Ready(Some(Err(ConnectionError::Idle(idle))));
             }
         }
@@ -222,7 +222,7 @@ impl UpstreamConnection {
 
     /// Returns the remaining length of the response body, if known.
     pub(super) fn body_left(&self) -> Option<u64> {
-        self.receiving.left()
+        self.reader.left()
     }
 }
 

@@ -77,11 +77,11 @@ impl RequestWriter {
     /// Queues the next frame of the body, or its end.
     fn take(&mut self, frame: Option<Frame<Bytes>>) -> Result<(), ConnectionError> {
         let Some(body) = &mut self.body else { return Ok(()) };
-        let (body, ending) = &mut **body;
+        let (body, framing) = &mut **body;
         let trailers = match frame.map(Frame::into_data) {
             None => None,
             Some(Ok(bytes)) => {
-                match ending {
+                match framing {
                     BodyFraming::Length(left) => {
                         *left = left.checked_sub(bytes.len() as u64).ok_or(ConnectionError::Length)?;
                         self.queue.push_back(bytes);
@@ -100,7 +100,7 @@ impl RequestWriter {
             }
             Some(Err(other)) => other.into_trailers().ok(),
         };
-        match ending {
+        match framing {
             BodyFraming::Length(0) => {}
             BodyFraming::Length(_) => return Err(ConnectionError::Length),
             BodyFraming::Chunks => self.queue.push_back(last_chunk(&trailers.unwrap_or_default())),

@@ -19,7 +19,7 @@ pub(super) struct ResponseHead {
     /// Decoder of the body.
     pub(super) body: BodyDecoder,
     /// The connection can be reused after the response.
-    pub(super) stays: bool,
+    pub(super) reusable: bool,
 }
 
 /// Parses a response head and removes it from `received`; `None` if more bytes are needed. Interim responses are
@@ -75,7 +75,7 @@ fn head(
                         } else if token.eq_ignore_ascii_case("keep-alive") {
                             closes &= modern;
                         } else {
-                            named.extend(headers::named(token));
+                            named.extend(headers::parse_connection_option(token));
                         }
                     }
                 }
@@ -87,13 +87,13 @@ fn head(
             }
             codings += 1;
         } else if name == CONTENT_LENGTH {
-            let told = told(&value).ok_or(ProtocolError::Length)?;
+            let parsed = parse_content_length(&value).ok_or(ProtocolError::Length)?;
             match length {
                 None => {
-                    length = Some(told);
+                    length = Some(parsed);
                     headers.insert(name, value);
                 }
-                Some(before) if before == told => {}
+                Some(before) if before == parsed => {}
                 Some(_) => return Err(ProtocolError::Length),
             }
         } else if !headers::is_hop_by_hop(name.as_str()) {
@@ -126,11 +126,11 @@ fn head(
     {
         response.extensions_mut().insert(reason);
     }
-    Ok(ResponseHead { response, body, stays: !closes && body != BodyDecoder::All })
+    Ok(ResponseHead { response, body, reusable: !closes && body != BodyDecoder::All })
 }
 
 /// Parses a `Content-Length`: digits, or a list of equal lengths.
-fn told(value: &HeaderValue) -> Option<u64> {
+fn parse_content_length(value: &HeaderValue) -> Option<u64> {
     let mut lengths = value.to_str().ok()?.split(',').map(|text| {
         let text = text.trim();
         text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()

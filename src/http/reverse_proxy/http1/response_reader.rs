@@ -22,24 +22,24 @@ pub(super) struct ResponseReader {
     /// Decoder of the body.
     expected: BodyDecoder,
     /// The connection can be reused after the response; false while one is awaited.
-    stays: bool,
+    reusable: bool,
     /// Size of the next read, in bytes.
     at_once: usize,
 }
 
 impl Default for ResponseReader {
     fn default() -> Self {
-        Self { received: Bytes::new(), expected: BodyDecoder::Nothing, stays: true, at_once: SHARED }
+        Self { received: Bytes::new(), expected: BodyDecoder::Nothing, reusable: true, at_once: SHARED }
     }
 }
 
 impl ResponseReader {
-    pub(super) fn may_stay(&self) -> bool {
-        self.stays && self.expected == BodyDecoder::Nothing && self.received.is_empty()
+    pub(super) fn is_reusable(&self) -> bool {
+        self.reusable && self.expected == BodyDecoder::Nothing && self.received.is_empty()
     }
 
     /// Ready once the stream has ended or anything was received.
-    pub(super) fn poll_silence(&mut self, stream: &mut Stream, cx: &mut Context<'_>) -> Poll<()> {
+    pub(super) fn poll_unrequested(&mut self, stream: &mut Stream, cx: &mut Context<'_>) -> Poll<()> {
         self.at_once = SHARED;
         self.poll_more(stream, cx).map(|_| ())
     }
@@ -51,13 +51,13 @@ impl ResponseReader {
         bodiless: bool,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Response<()>, ConnectionError>> {
-        self.stays = false;
+        self.reusable = false;
         loop {
             if !ready!(self.poll_more(stream, cx)).map_err(ConnectionError::Failed)? {
                 return Poll::Ready(Err(ConnectionError::Closed));
             }
             if let Some(head) = response_head::take(&mut self.received, bodiless)? {
-                (self.expected, self.stays) = (head.body, head.stays);
+                (self.expected, self.reusable) = (head.body, head.reusable);
                 return Poll::Ready(Ok(head.response));
             }
         }
@@ -115,7 +115,7 @@ impl ResponseReader {
     /// Reads more bytes; `false` at the end of the stream.
     fn poll_more(&mut self, stream: &mut Stream, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
         let more = if self.at_once == SHARED {
-            ROOM.with_borrow_mut(|room| {
+            SHARED_BUFFER.with_borrow_mut(|room| {
                 let mut room = ReadBuf::new(room);
                 ready!(Pin::new(stream).poll_read(cx, &mut room))?;
                 Poll::Ready(io::Result::Ok(Bytes::copy_from_slice(room.filled())))
@@ -143,5 +143,5 @@ const SHARED: usize = 16 * 1024;
 const LARGE: usize = 128 * 1024;
 
 thread_local! {
-    static ROOM: RefCell<Box<[u8]>> = RefCell::new(vec![0; SHARED].into());
+    static SHARED_BUFFER: RefCell<Box<[u8]>> = RefCell::new(vec![0; SHARED].into());
 }

@@ -8,7 +8,7 @@ fn read(text: &str) -> Result<Option<(u16, BodyDecoder, bool, String)>, Protocol
                 .map(|(name, value)| format!("{name}={}", value.to_str().unwrap()))
                 .collect();
             let said = format!("{}|{}", headers.join(" "), String::from_utf8_lossy(&received));
-            (head.response.status().as_u16(), head.body, head.stays, said)
+            (head.response.status().as_u16(), head.body, head.reusable, said)
         })
     })
 }
@@ -89,7 +89,7 @@ proptest::proptest! {
         let told = |bytes: &[u8]| {
             let mut received = Bytes::copy_from_slice(bytes);
             let head = take(&mut received, false)?;
-            Ok(head.map(|head| (head.response.headers().clone(), head.body, head.stays, received.len())))
+            Ok(head.map(|head| (head.response.headers().clone(), head.body, head.reusable, received.len())))
         };
         let alone: Result<_, ProtocolError> = told(head.as_bytes());
         let more: Result<_, ProtocolError> = told(&[head.as_bytes(), &rest].concat());
