@@ -242,12 +242,11 @@ fn conventions(path: &str, text: &str) -> Vec<String> {
 const NAMED_PARTS: [&str; 5] = ["agent", "acl", "gateway", "emulators", "http"];
 
 /// Names that two public types of a part still have, as `part::Type`. No name is added here.
-const REPEATED_TYPES: [&str; 9] = [
+const REPEATED_TYPES: [&str; 8] = [
     "acl::LoginRequest",
     "acl::NamespaceDefaults",
     "acl::NewToken",
     "acl::PolicyTemplate",
-    "agent::RetryBudget",
     "emulators::Dials",
     "emulators::Options",
     "emulators::Platform",

@@ -5,7 +5,7 @@ mod cache;
 mod clients;
 mod conditional;
 mod framing;
-mod heal;
+mod token_recovery;
 mod keys;
 mod leaks;
 mod namespaces;

@@ -324,7 +324,7 @@ async fn checks_beyond_the_limit_return_the_last_result_and_its_age() {
         tokio::time::sleep(Duration::from_secs(7)).await;
         let spent = scene.ask("POST /agent/v1/check").await;
         assert_eq!((spent.status, spent.header("retry-after")), (429, Some("51")));
-        assert_eq!(spent.error(), "asked too often; this is the last result");
+        assert_eq!(spent.error(), "too many checks were requested; this is the last result");
         assert_eq!((spent.json()["age"].as_u64(), spent.json()["serving"].as_bool()), (Some(7), Some(true)));
     };
     tokio::select! {
@@ -343,7 +343,7 @@ async fn a_check_that_the_server_did_not_answer_says_so() {
         tokio::time::sleep(Duration::from_secs(1)).await;
     };
     let (answer, ()) = tokio::join!(scene.ask("POST /agent/v1/check"), keeper);
-    assert_eq!((answer.status, answer.error().as_str()), (503, "the server gave no answer about the token yet"));
+    assert_eq!((answer.status, answer.error().as_str()), (503, "the server has not answered the check yet"));
     assert_eq!(answer.json()["reason"], "not logged in yet");
     let started = tokio::time::Instant::now();
     assert_eq!(scene.ask("POST /agent/v1/check").await.status, 503);

@@ -3,9 +3,9 @@
 #[cfg(feature = "dev")]
 mod api_proxy;
 #[cfg(feature = "dev")]
-mod child;
+mod process;
 #[cfg(feature = "dev")]
-mod derived;
+mod derived_tokens;
 #[cfg(feature = "dev")]
 mod identity;
 #[cfg(feature = "dev")]
@@ -14,7 +14,7 @@ mod secret_persistence;
 mod token_lifecycle;
 mod local_api;
 #[cfg(feature = "dev")]
-mod listener_child;
+mod listener_derived_token;
 #[cfg(feature = "dev")]
 mod login;
 #[cfg(feature = "dev")]

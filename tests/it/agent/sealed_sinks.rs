@@ -8,7 +8,7 @@ use keyward::tasks::TaskGroup;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use super::derived::{server, sink, start};
+use super::derived_tokens::{server, sink, start};
 use crate::acl::third_party_clients::clients;
 use crate::harness::binary::{Binary, eventually};
 

@@ -68,7 +68,7 @@ fn mistakes_of_templates_and_of_a_child_are_told_with_their_places() {
             "a.toml:2:12: template.a.contents: line 2, column 4: there is no function secrt; did you mean secret?; \
              docs/templates.md has the language",
             "a.toml:2:12: template.a.contents: line 2, column 15: key is not available: it reads Consul, and templates here read \
-             the secrets server; docs/templates.md has the language",
+             Vault or OpenBao; docs/templates.md has the language",
         ],
     );
     check(

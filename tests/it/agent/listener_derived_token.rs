@@ -10,7 +10,7 @@ use keyward::tasks::TaskGroup;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use super::derived::{call, server, sink, start};
+use super::derived_tokens::{call, server, sink, start};
 use crate::harness::binary::{Binary, ask, eventually};
 
 const LISTENERS: &str = "[listener.proxy]\nkind = \"api_proxy\"\naddress = \"unix://FOLDER/proxy.sock\"\n\
