@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn every_marked_row_is_judged_for_every_kind_of_server() {
+    fn every_marked_row_is_evaluated_for_every_kind_of_server() {
         let check = |id: &str, wanted: [char; 8]| {
             let letter = |(name, _): &(&str, &[(&str, &str)])| match Availability::for_change(change(id), &server(name))
             {
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_without_marks_is_unavailable_nowhere() {
+    fn rows_without_marks_are_never_unavailable() {
         let all = Changelog::get().changes();
         let unmarked: Vec<_> = all
             .filter(|change| change.changelog.edition == Edition::All && change.changelog.release.is_none())
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn strict_mode_refuses_what_both_sides_say_and_a_row_that_only_warns_wins() {
+    fn strict_mode_refuses_unavailable_changes_unless_the_row_only_warns() {
         let refused = |name: &str| -> Vec<&str> {
             let server = server(name);
             let all = Changelog::get().changes().filter(|change| Availability::is_blocked(change, &server));
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_says_nothing_teaches_nothing_and_a_new_release_is_learned() {
+    fn empty_headers_change_nothing_and_new_releases_are_learned() {
         let server = server("v202103-1");
         assert_eq!(server.updated_by(&HeaderMap::new()), None);
         let name = HeaderMap::from_iter([("tfp-api-version".parse().unwrap(), "2.6".parse().unwrap())]);

@@ -65,7 +65,7 @@ impl ChangesQuery {
         let mut errors = Vec::new();
         for (name, value) in form_urlencoded::parse(query.as_bytes()) {
             let result = if seen.iter().any(|it| *it == name) {
-                Err((StatusCode::BAD_REQUEST, "it is given twice; give it once".to_owned()))
+                Err((StatusCode::BAD_REQUEST, "it is given twice".to_owned()))
             } else {
                 changes_query.set(&name, &value, changelog)
             };
@@ -91,7 +91,7 @@ impl ChangesQuery {
                 self.filter.set(name, value, changelog).map_err(|error| match error {
                     FilterError::Name(_) => {
                         let known = ChangeFilter::NAMES.join(", ");
-                        let detail = format!("there is no such parameter; known are {known}, {NUMBER} and {SIZE}");
+                        let detail = format!("unknown parameter; expected one of {known}, {NUMBER} and {SIZE}");
                         (StatusCode::BAD_REQUEST, detail)
                     }
                     FilterError::Value(detail) => wrong(detail),
@@ -157,7 +157,7 @@ fn to_resource(row: &ChangelogRow) -> Value {
 fn parse_number(text: &str, range: RangeInclusive<usize>) -> Result<usize, String> {
     let digits = text.bytes().all(|byte| byte.is_ascii_digit());
     let number = text.parse().ok().filter(|number| digits && range.contains(number));
-    number.ok_or_else(|| format!("it is no number from {} to {}", range.start(), range.end()))
+    number.ok_or_else(|| format!("expected a number from {} to {}", range.start(), range.end()))
 }
 
 #[cfg(test)]
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_are_the_platforms() {
+    fn pages_follow_the_platforms_format() {
         let (status, page) = ask("");
         assert_eq!((status, page["data"].as_array().unwrap().len()), (200, 20));
         let first = json!({"current-page": 1, "prev-page": null, "next-page": 2, "total-pages": 6, "total-count": 113});
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn who_follows_the_links_gets_every_row_once() {
+    fn following_the_links_returns_every_row_once() {
         let mut ids = Vec::new();
         let mut query = "kind=added&page[size]=7".to_owned();
         loop {
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn filters_and_pages_meet() {
+    fn filters_combine_with_pages() {
         let check = |query: &str, parse_number: usize, shown: usize| {
             let (status, page) = ask(query);
             let found = (status, &page["meta"]["pagination"]["total-count"], page["data"].as_array().unwrap().len());
@@ -213,7 +213,7 @@ mod tests {
         check("page[number]=7", 113, 0);
         check("since=2025-01-01", 0, 0);
         let (_, page) = ask("release=latest");
-        assert!(page["meta"]["remark"].as_str().unwrap().starts_with("release \"latest\" leaves nothing out"));
+        assert!(page["meta"]["remark"].as_str().unwrap().starts_with("release \"latest\" is ignored"));
         assert_eq!(
             page["links"]["last"].as_str().unwrap().split_once('?').unwrap().1.split('&').next(),
             Some("release=latest")
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_is_wrong_is_said_at_once() {
+    fn all_errors_of_a_query_are_reported_at_once() {
         let check = |query: &str, status: u16, wanted: &[(&str, &str, &str)]| {
             let (found, document) = ask(query);
             assert_eq!(found, status, "{query}");

@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_is_a_document_with_errors() {
+    fn errors_render_as_a_jsonapi_document() {
         let plain = JsonApiError::new(StatusCode::UNAUTHORIZED, "no token");
         let pointed = JsonApiError {
             source: Some(ErrorSource::Pointer("/data/attributes/name".to_owned())),

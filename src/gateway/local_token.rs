@@ -137,7 +137,7 @@ impl LocalTokenManager {
                 tracing::warn!(
                     event = "gateway.local_token.failed",
                     error = crate::error_chain::format_chain(&error),
-                    "the local token could not be rotated; the current one stays good"
+                    "the local token could not be rotated; the current one stays valid"
                 );
                 tokio::select! {
                     () = stop.cancelled() => return,
@@ -165,7 +165,7 @@ impl LocalTokenManager {
         tracing::info!(
             event = "gateway.local_token.rotated",
             previous_until = format_rfc3339(until),
-            "there is a new local token; the one before it is good for the grace period"
+            "the local token was rotated; the previous one stays valid for the grace period"
         );
         Ok(())
     }

@@ -15,20 +15,20 @@ use std::borrow::Cow;
 /// The reason why the path is ambiguous.
 pub fn check_path(path: &str) -> Result<(), &'static str> {
     if !path.bytes().all(|byte| byte.is_ascii_graphic()) || path.contains('\\') {
-        return Err("the path holds characters that must be percent-encoded");
+        return Err("the path contains characters that must be percent-encoded");
     }
     let mut encoded = path.bytes().enumerate().filter(|(_, byte)| *byte == b'%');
     let hex = |at: usize| path.as_bytes().get(at).is_some_and(u8::is_ascii_hexdigit);
     if !encoded.all(|(at, _)| hex(at + 1) && hex(at + 2)) {
-        return Err("the path holds a percent sign that encodes nothing");
+        return Err("the path contains an invalid percent-encoding");
     }
     let mut decoded = Cow::Borrowed(path.as_bytes());
     for _ in 0..MAX_DECODES {
         if decoded.split(|byte| matches!(byte, b'/' | b'\\')).any(is_dot_segment) {
-            return Err("the path climbs out of itself with . or ..");
+            return Err("the path contains a . or .. segment");
         }
         if decoded.iter().any(u8::is_ascii_control) {
-            return Err("the path holds an encoded control character");
+            return Err("the path contains an encoded control character");
         }
         if !decoded.contains(&b'%') {
             break;

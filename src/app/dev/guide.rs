@@ -51,7 +51,7 @@ ttl = "2m"
 kind = "keyward"
 address = "{access_url}"
 
-# The emulated secrets server.
+# The emulated Vault.
 [server.secrets]
 kind = "vault"
 address = "{secrets}"
@@ -66,7 +66,7 @@ check_interval = "30s"
 role = "machine"
 resource = "{INSTANCE_RESOURCE}"
 
-# Workload identity from the environment, into the emulated secrets server. Watch the renewals.
+# Workload identity from the environment, into the emulated Vault. Watch the renewals.
 [session.workload]
 server = "secrets"
 mount = "azure"
@@ -170,7 +170,7 @@ pub(super) fn text(places: &Places) -> String {
 
   emulated cloud           {metadata}  {authority}
   access-control service   {access}
-  emulated secrets server  {secrets}
+  emulated Vault  {secrets}
   emulated platform        {platform}
   gateway                  http://{gateway}
   agent                    {socket}  http://{local_api}  health http://{health}

@@ -68,7 +68,7 @@ pub struct Places {
     pub authority: String,
     /// The access-control service.
     pub access: String,
-    /// The emulated secrets server.
+    /// The emulated Vault.
     pub secrets: String,
     /// The local API on a unix socket.
     pub socket: PathBuf,
@@ -82,7 +82,7 @@ pub struct Places {
     pub health: SocketAddr,
     /// Dials of the emulated cloud.
     pub cloud_faults: String,
-    /// Dials of the emulated secrets server.
+    /// Dials of the emulated Vault.
     pub secrets_faults: String,
     /// The emulated provisioning platform.
     pub platform: String,
@@ -128,7 +128,7 @@ impl Dev {
         write_private(&faults_key, cloud.faults_key())?;
         let secrets_faults = FaultListener { address: ports.get(4), key: cloud.faults_key().clone() };
         let secrets = secrets_options(&cloud, ports.get(3), secrets_faults);
-        let secrets = Secrets::start(secrets, &mut emulated).context("cannot start the emulated secrets server")?;
+        let secrets = Secrets::start(secrets, &mut emulated).context("cannot start the emulated Vault")?;
         let local_key = dir.join("local-api.key");
         if !local_key.exists() {
             write_private(&local_key, &random_key()?)?;
@@ -264,6 +264,6 @@ fn write_private(path: &Path, secret: &SecretString) -> anyhow::Result<()> {
 fn random_key() -> anyhow::Result<SecretString> {
     use base64::Engine as _;
     let mut bytes = [0_u8; 32];
-    aws_lc_rs::rand::fill(&mut bytes).map_err(|_| anyhow::anyhow!("the system gives no random numbers"))?;
+    aws_lc_rs::rand::fill(&mut bytes).map_err(|_| anyhow::anyhow!("the kernel returned no random bytes"))?;
     Ok(SecretString::from(base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(bytes)))
 }

@@ -40,7 +40,7 @@ pub async fn take(places: &Places) -> anyhow::Result<Vec<String>> {
     ));
     let secrets = client(ServerAddress::Url(Url::parse(&places.secrets)?))?;
     let secret = ask(&secrets, "v1/secret/data/example", &[], Some(workload)).await.context("the secrets server")?;
-    lines.push(format!("the emulated secrets server reads with the second: {}", secret["data"]["data"]));
+    lines.push(format!("the emulated Vault reads with the second: {}", secret["data"]["data"]));
     let proxied = client(ServerAddress::Unix(places.vault.clone()))?;
     ask(&proxied, "v1/secret/data/example", &[], None).await.context("the secrets server's API on this machine")?;
     lines.push("the same is read without a token, on the socket that the agent puts it on at".to_owned());

@@ -164,7 +164,7 @@ impl Cloud {
             faults_url = Some(url("http", address));
             let router = faults_api::routes(state.faults.clone(), state.identities.faults_key.clone());
             tasks.start(
-                "dials of the emulated cloud",
+                "fault injection of the emulated cloud",
                 control_listener::serve(listener, with_server_header(router), stop.clone()),
             );
         }

@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_edition_tells_what_the_real_one_does() {
+    fn each_edition_sends_the_real_headers() {
         let headers_of = |edition: &Edition| {
             let mut headers = HeaderMap::new();
             edition.insert_headers(&mut headers);

@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_span_allows_its_number_and_then_begins_anew() {
+    fn windows_allow_their_limit_and_restart() {
         let start = ClockReading { boot: Duration::from_secs(100), wall: SystemTime::UNIX_EPOCH };
         let second = Duration::from_secs(1);
         let mut windows = RateLimitWindows::default();

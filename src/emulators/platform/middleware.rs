@@ -211,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn empty_segments_go_and_nothing_else_does() {
+    fn only_empty_segments_are_removed() {
         let check = |from: &str, to: &str| assert_eq!(normalize_path(&from.parse().unwrap()).to_string(), to);
         check("/api/v2/a//b/?x=1//2", "/api/v2/a/b?x=1//2");
         check("/api/v2/a%2F%2Fb/c", "/api/v2/a%2F%2Fb/c");

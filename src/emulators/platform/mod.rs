@@ -106,7 +106,10 @@ impl Platform {
             let (listener, address) = control_listener::bind_loopback(door.address)?;
             faults_url = Some(format!("http://{address}/dials"));
             let routes = faults_api::routes(faults.clone(), door.key);
-            tasks.start("dials of the emulated platform", control_listener::serve(listener, routes, stop.clone()));
+            tasks.start(
+                "fault injection of the emulated platform",
+                control_listener::serve(listener, routes, stop.clone()),
+            );
         }
         let routes = middleware::router(EmulatorState { faults: faults.clone(), url: Arc::new(url.clone()) });
         let limits = ListenerLimits {

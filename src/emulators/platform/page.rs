@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_is_cut_as_its_paging_says() {
+    fn lists_are_paged_by_mode() {
         let wanted = |number, size| PageRequest { number, size };
         let cut = |total, number, size, paging| {
             let page = page(total, wanted(number, size), paging);

@@ -83,7 +83,7 @@ impl ApiRequest {
         if self.body.is_empty() {
             return Ok(Value::Null);
         }
-        serde_json::from_slice(&self.body).map_err(|_| ApiError::bad_request("the body is no JSON"))
+        serde_json::from_slice(&self.body).map_err(|_| ApiError::bad_request("the body is not JSON"))
     }
 
     /// Returns `data.attributes` of the body.

@@ -126,7 +126,7 @@ fn new(
 /// Finalizes a version after its upload, and extracts its outputs.
 pub(super) fn uploaded(state: &mut State, purpose: &Purpose, bytes: &Bytes) -> Result<(), ApiError> {
     let Purpose::State(id) = purpose else { return Ok(()) };
-    let content: Value = serde_json::from_slice(bytes).map_err(|_| ApiError::bad_request("the state is no JSON"))?;
+    let content: Value = serde_json::from_slice(bytes).map_err(|_| ApiError::bad_request("the state is not JSON"))?;
     let mut version = state.store.find(KIND, id)?.clone();
     version.set("status", "finalized");
     version.set("resources-processed", true);

@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kinds_with_one_place_end_the_one_before() {
+    fn single_tokens_replace_the_previous_one() {
         let now = SystemTime::UNIX_EPOCH + Duration::from_hours(500_000);
         let check = |kind: PlatformTokenKind, both: bool| {
             let mut tokens = Tokens::default();
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_ends_at_its_time() {
+    fn tokens_expire() {
         let now = SystemTime::UNIX_EPOCH + Duration::from_hours(500_000);
         let mut tokens = Tokens::default();
         let expires = Some(now + Duration::from_secs(10));

@@ -33,7 +33,7 @@ impl RequestHandler {
         let origin =
             Origin { namespace: namespace.to_owned(), path: path.to_owned(), display_name: mount.to_owned(), metadata };
         let auth = self.faults().with_tokens(|tokens| tokens.issue(role, origin, None, now));
-        tracing::info!(event = "dev.secrets.login", role = name, "the emulated secrets server gave a token");
+        tracing::info!(event = "dev.secrets.login", role = name, "the emulated Vault gave a token");
         Answer::Json(StatusCode::OK, envelope(&random_text(), "auth", auth))
     }
 

@@ -166,12 +166,14 @@ impl Secrets {
             let (listener, address) = control_listener::bind_loopback(door.address)?;
             faults_url = Some(format!("http://{address}/dials"));
             let routes = faults_api::routes(faults.clone(), door.key);
-            tasks
-                .start("dials of the emulated secrets server", control_listener::serve(listener, routes, stop.clone()));
+            tasks.start(
+                "fault injection of the emulated Vault",
+                control_listener::serve(listener, routes, stop.clone()),
+            );
         }
         let (tls, clock) = (options.tls.clone(), options.clock.clone());
         let handler = Arc::new(handler::RequestHandler::new(options, faults.clone())?);
-        tasks.start("emulated secrets server", serve::serve(listener, address, tls, handler, stop));
+        tasks.start("emulated Vault", serve::serve(listener, address, tls, handler, stop));
         Ok(Self { url, faults_url, faults, clock })
     }
 
@@ -206,7 +208,7 @@ pub enum SecretsStartError {
     #[error(transparent)]
     Bind(#[from] BindError),
     /// The client of the issuer or the platform cannot be built.
-    #[error("cannot ask the issuer of proofs, or the provisioning platform")]
+    #[error("cannot build a client of the issuer or of the platform")]
     Client(#[from] BuildError),
     /// The kernel returned no random bytes.
     #[error("cannot make the emulated authority")]

@@ -106,11 +106,11 @@ pub(super) fn check_available(
     }
     let feature = format!("{} ({})", change.names.join(", "), change.resource);
     let text = match (change.changelog.edition, change.changelog.release, server.release) {
-        (Edition::Hosted, ..) => format!("{feature} is of the hosted product; this server is self-managed"),
+        (Edition::Hosted, ..) => format!("{feature} exists in HCP Terraform only; this server is Terraform Enterprise"),
         (_, Some(since), Some(release)) if server.product == Some(Product::SelfManaged) => {
-            format!("{feature} came with {since}; this server is {release}")
+            format!("{feature} requires release {since}; this server is {release}")
         }
-        _ => format!("{feature} is of the self-managed product; this server is hosted"),
+        _ => format!("{feature} exists in Terraform Enterprise only; this server is HCP Terraform"),
     };
     Some(Finding { change, text, pointer, blocking: Availability::is_blocked(change, server) })
 }

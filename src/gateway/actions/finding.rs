@@ -30,7 +30,7 @@ impl Finding {
     pub fn to_header(&self) -> HeaderValue {
         let text = format!("{}: {}", self.change.id, self.text);
         // The messages are constants of this program in visible ASCII.
-        HeaderValue::try_from(text).unwrap_or_else(|_| HeaderValue::from_static("unspeakable"))
+        HeaderValue::try_from(text).unwrap_or_else(|_| HeaderValue::from_static("invalid text"))
     }
 }
 

@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_body_tells_its_organization_or_its_token() {
+    fn the_organization_or_token_is_read_from_the_body() {
         let check =
             |body: &str, wanted: OrganizationHint| assert_eq!(organization_hint(body.as_bytes()), wanted, "{body}");
         let attributes = |inner: &str| format!(r#"{{"data":{{"attributes":{{"vcs-repo":{inner}}}}}}}"#);
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_leads_to_its_client_and_that_to_its_organization() {
+    fn the_organization_is_found_through_token_and_client() {
         let token = br#"{"data":{"relationships":{"oauth-client":{"data":{"id":"oc-1","type":"oauth-clients"}}}}}"#;
         assert_eq!(oauth_client_path(token).as_deref(), Some("/api/v2/oauth-clients/oc-1"));
         let client = br#"{"data":{"relationships":{"organization":{"data":{"id":"my-org"}}}}}"#;

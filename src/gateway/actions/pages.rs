@@ -77,20 +77,18 @@ pub enum NextPage {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum MergeError {
     /// A page is not a document with a list.
-    #[error("a page is no JSON:API list")]
+    #[error("a page is not a JSON:API list")]
     NotAList,
     /// A page names its next page neither by a number nor by a usable link.
     #[error(
-        "a page of the list names its next page neither by number nor by a link to the same list; ask for its pages one by one"
+        "a page of the list names its next page neither by number nor by a link to the same list; request its pages one by one"
     )]
     NoNextPage,
     /// A page leads back to an earlier one before the list is complete.
-    #[error(
-        "the list's pages lead back to pages that came already, before all of it came; ask for its pages one by one"
-    )]
+    #[error("the list's pages form a loop before the list is complete; request its pages one by one")]
     Loop,
     /// The list exceeds the maximum.
-    #[error("the list has more than {MAX_PAGES} pages or {MAX_BYTES} bytes; ask for its pages one by one")]
+    #[error("the list has more than {MAX_PAGES} pages or {MAX_BYTES} bytes; request its pages one by one")]
     TooLarge,
 }
 

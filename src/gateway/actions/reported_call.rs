@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_call_is_named_by_its_template_organization_and_workspace() {
+    fn calls_are_reported_by_template_organization_and_workspace() {
         let check = |method: Method, path: &str, wanted: (&str, Option<&str>, Option<&str>)| {
             let path = format!("/api/v2{path}");
             let called = ReportedCall::from_call(ApiCall { method: &method, path: &path, query: "" });

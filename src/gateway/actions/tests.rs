@@ -40,7 +40,7 @@ fn released(release: &str) -> ServerInfo {
 }
 
 #[test]
-fn every_replaced_call_is_known_with_its_segments_as_they_came() {
+fn every_replaced_call_is_detected_and_keeps_its_raw_segments() {
     let check = |method: &str, old: &str, row: &str, new: &str| {
         assert_eq!(replaced(method, &format!("/api/v2{old}")), Some((row, new.to_owned())), "{method} {old}");
     };
@@ -60,7 +60,7 @@ fn every_replaced_call_is_known_with_its_segments_as_they_came() {
 }
 
 #[test]
-fn look_alikes_are_left_alone() {
+fn similar_paths_are_not_replaced() {
     for (method, target) in [
         ("GET", "/api/v2/registry-modules/mod-1"),
         ("GET", "/api/v2/registry-modules/mod-1/tag-bindings"),
@@ -88,7 +88,7 @@ fn look_alikes_are_left_alone() {
 
 proptest! {
     #[test]
-    fn a_replacement_says_the_same_segments(segments in prop::collection::vec("[^\u{0}-\u{1f}\u{7f}]{1,12}", 4), raw in any::<bool>()) {
+    fn a_replacement_has_the_same_segments(segments in prop::collection::vec("[^\u{0}-\u{1f}\u{7f}]{1,12}", 4), raw in any::<bool>()) {
         // An ambiguous name becomes no segment.
         let usable = |it: &String| Segment::encode(it).is_some() && (!raw || !it.contains(['/', '?', '#', '%']));
         prop_assume!(segments.iter().all(usable));
@@ -117,7 +117,7 @@ proptest! {
     }
 
     #[test]
-    fn no_path_makes_it_fail(method in "GET|POST|DELETE|PATCH", path in "(/api/v2)?(/[a-z:%.-]{0,12}){0,9}", query in ".{0,20}") {
+    fn no_path_causes_a_panic(method in "GET|POST|DELETE|PATCH", path in "(/api/v2)?(/[a-z:%.-]{0,12}){0,9}", query in ".{0,20}") {
         let known = assess_call(&method, &format!("{path}?{query}"), &hosted());
         if let Some(new) = known.deprecated.and_then(|it| it.replacement(Some("o"))) {
             prop_assert!(new.path.starts_with("/api/v2/organizations/"));
@@ -136,7 +136,7 @@ fn constants_of_the_replacement_can_be_configured() {
 }
 
 #[test]
-fn a_call_without_organization_is_replaced_once_that_is_known() {
+fn a_call_without_organization_is_replaced_once_it_is_known() {
     let known = assess_call("POST", "/api/v2/registry-modules", &ServerInfo::default()).deprecated.unwrap();
     assert!(known.needs_organization() && known.replacement(None).is_none() && known.replacement(Some("..")).is_none());
     let new = known.replacement(Some("my org")).unwrap();
@@ -150,7 +150,7 @@ fn a_call_without_organization_is_replaced_once_that_is_known() {
 }
 
 #[test]
-fn a_deprecated_call_is_answered_with_the_day_and_what_succeeds_it() {
+fn deprecated_calls_get_deprecation_and_link_headers() {
     let check = |method: &str, path: &str, wanted: &[&str]| {
         let known = assess_call(method, path, &ServerInfo::default()).deprecated.unwrap();
         let found: Vec<String> =
@@ -170,7 +170,7 @@ fn a_deprecated_call_is_answered_with_the_day_and_what_succeeds_it() {
 }
 
 #[test]
-fn the_mode_says_what_is_done() {
+fn the_mode_decides_about_deprecated_calls() {
     let call = ApiCall { method: &Method::GET, path: "/api/v2/registry-modules/show/o/n/p", query: "" };
     for (mode, known, again) in [
         (DeprecatedCallMode::Off, false, false),
@@ -197,7 +197,7 @@ fn said(findings: &[Finding]) -> String {
 }
 
 #[test]
-fn a_call_that_acts_and_one_that_does_not_for_every_change_about_calls() {
+fn each_rule_about_calls_has_a_match_and_a_mismatch() {
     let pair = |server: &ServerInfo, wanted: &str, acts: &str, does_not: &str| {
         for (call, wanted) in [(acts, wanted), (does_not, "")] {
             let (method, target) = call.split_once(' ').unwrap();
@@ -246,7 +246,7 @@ fn a_call_that_acts_and_one_that_does_not_for_every_change_about_calls() {
 }
 
 #[test]
-fn a_body_that_acts_and_one_that_does_not_for_every_change_about_bodies() {
+fn each_rule_about_bodies_has_a_match_and_a_mismatch() {
     let pair = |server: &ServerInfo, wanted: &str, call: &str, acts: &str, does_not: &str| {
         let (method, target) = call.split_once(' ').unwrap();
         let (method, path) = (method.parse().unwrap(), format!("/api/v2{target}"));
@@ -296,7 +296,7 @@ fn a_body_that_acts_and_one_that_does_not_for_every_change_about_bodies() {
 }
 
 #[test]
-fn a_body_that_is_none_or_too_long_or_not_named_says_nothing() {
+fn invalid_or_long_bodies_have_no_findings() {
     let read = |path: &str, body: &[u8]| {
         let call = ApiCall { method: &Method::POST, path, query: "" };
         actions(ActionOptions::default()).assess_body(call, body, &ServerInfo::default()).len()
@@ -315,7 +315,7 @@ fn a_body_that_is_none_or_too_long_or_not_named_says_nothing() {
 }
 
 #[test]
-fn every_change_that_warns_or_looks_into_bodies_is_in_the_tables_above() {
+fn every_rule_is_covered_by_the_tables_above() {
     let mut acting: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for change in Changelog::get().changes() {
         let name = match change.gateway.action {
@@ -334,7 +334,7 @@ fn every_change_that_warns_or_looks_into_bodies_is_in_the_tables_above() {
 }
 
 #[test]
-fn a_row_with_a_feature_check_can_act() {
+fn every_feature_check_can_match() {
     for change in Changelog::get().changes().filter(|change| change.gateway.action == GatewayAction::FeatureCheck) {
         let names: serde_json::Map<String, serde_json::Value> =
             change.names.iter().map(|name| (name.clone(), "x".into())).collect();

@@ -12,7 +12,7 @@ pub struct ApiDate(Date);
 
 /// The text is not a date.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no date; write year, month and day, such as 2024-02-08")]
+#[error("{0:?} is not a date; write it as 2024-02-08")]
 pub struct InvalidDate(String);
 
 impl ApiDate {
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_day_is_the_same_with_and_without_zeros() {
+    fn dates_parse_with_and_without_zeros() {
         let date: ApiDate = "2024-2-8".parse().unwrap();
         assert_eq!(date, "2024-02-08".parse().unwrap());
         assert_eq!(date.to_string(), "2024-02-08");
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_day_is_refused() {
+    fn invalid_dates_are_rejected() {
         for text in
             ["", "2024", "2024-02", "2024-13-01", "2023-02-29", "24-02-08", "2024-02-08-1", "2024-+2-8", "x-y-z"]
         {

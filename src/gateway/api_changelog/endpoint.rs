@@ -41,7 +41,7 @@ enum Segment {
 
 /// The text is not an endpoint.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no endpoint: it should be METHOD /path/:name")]
+#[error("{0:?} is not an endpoint; write it as METHOD /path/:name")]
 pub struct InvalidEndpoint(String);
 
 impl Endpoint {

@@ -71,7 +71,7 @@ impl ChangeFilter {
                 Ok(release) => self.release = Some(release),
                 Err(error) => {
                     let value: String = value.chars().take(64).collect();
-                    self.incomparable = Some(format!("release {value:?} leaves nothing out: it is {error}"));
+                    self.incomparable = Some(format!("release {value:?} is ignored: it is {error}"));
                 }
             },
             "gateway" => self.gateway = Some(value.parse().map_err(|error| invalid(&error))?),
@@ -142,7 +142,7 @@ fn method(text: &str) -> Result<Method, String> {
     let found = known.into_iter().find(|method| text.trim().eq_ignore_ascii_case(method.as_str()));
     found.ok_or_else(|| {
         let text: String = text.chars().take(64).collect();
-        format!("{text:?} is no method of the API; write GET, HEAD, POST, PUT, PATCH or DELETE")
+        format!("{text:?} is not a method of the API; write GET, HEAD, POST, PUT, PATCH or DELETE")
     })
 }
 
@@ -155,7 +155,7 @@ fn path(text: &str) -> Result<(String, Option<String>), String> {
     let (path, query) = below.split_once('?').map_or((below, None), |(path, query)| (path, Some(query)));
     if path.len() < 2 || !path.starts_with('/') {
         let text: String = text.chars().take(64).collect();
-        return Err(format!("{text:?} is no path of the API; write one such as /runs/run-1/policy-checks"));
+        return Err(format!("{text:?} is not a path of the API; write one such as /runs/run-1/policy-checks"));
     }
     Ok((path.to_owned(), query.map(str::to_owned)))
 }

@@ -89,7 +89,7 @@ pub enum GatewayAction {
 
 /// Unknown value of a classification.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{found:?} is not known; {hint}")]
+#[error("unknown value {found:?}; {hint}")]
 pub struct UnknownValue {
     found: String,
     hint: String,

@@ -17,7 +17,7 @@ pub enum Release {
 
 /// The text is not a comparable release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("no release that can be compared; they look like v202207-1 or 1.0.3")]
+#[error("not a release such as v202207-1 or 1.0.3")]
 pub struct InvalidRelease;
 
 impl Release {
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn releases_come_in_their_order() {
+    fn releases_are_ordered_by_age() {
         let order = [
             "v202012-1",
             "v202103-1",
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_compared_is_no_release() {
+    fn incomparable_texts_are_rejected() {
         for text in [
             "",
             "v",
@@ -119,7 +119,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_release_says_what_it_was_read_from(year in 2000u16..2100, month in 1u8..=12, n in 0u16.., a: u32, b: u32, c: u32) {
+        fn releases_format_as_they_parse(year in 2000u16..2100, month in 1u8..=12, n in 0u16.., a: u32, b: u32, c: u32) {
             for release in [Release::Monthly(year, month, n), Release::Numbered(a, b, c)] {
                 prop_assert_eq!(release.to_string().parse(), Ok(release));
             }

@@ -9,7 +9,7 @@ fn found(pairs: &[(&str, &str)]) -> Vec<&'static str> {
 }
 
 #[test]
-fn the_history_has_its_rows_newest_first_and_names_each_once() {
+fn rows_are_sorted_newest_first_with_unique_ids() {
     let all = Changelog::get();
     let count = |table| all.rows().iter().filter(|row| row.table == table).count();
     assert_eq!(
@@ -27,7 +27,7 @@ fn the_history_has_its_rows_newest_first_and_names_each_once() {
 }
 
 #[test]
-fn a_row_whose_body_is_not_shown_is_found_by_its_date_alone() {
+fn rows_without_a_body_are_found_by_date_only() {
     assert_eq!(found(&[("since", "2024-2-8"), ("until", "2024-02-08")]), ["2024-02-08"]);
     assert!(found(&[("text", "not shown")]).is_empty());
     assert!(!found(&[("kind", "added")]).contains(&"2024-02-08"));
@@ -35,7 +35,7 @@ fn a_row_whose_body_is_not_shown_is_found_by_its_date_alone() {
 }
 
 #[test]
-fn one_change_must_fit_all_that_is_asked_of_changes() {
+fn one_change_must_match_all_filters() {
     // The row adds and deprecates registry modules; what is for the hosted product alone is added.
     assert!(found(&[("kind", "deprecated"), ("edition", "enterprise")]).contains(&"2021-06-08"));
     // It names the release for the admin organizations' part alone.
@@ -46,20 +46,20 @@ fn one_change_must_fit_all_that_is_asked_of_changes() {
 }
 
 #[test]
-fn a_release_that_cannot_be_compared_leaves_nothing_out_and_says_so() {
+fn incomparable_releases_are_ignored_with_a_remark() {
     let mut filter = ChangeFilter::default();
     filter.set("release", "latest", Changelog::get()).unwrap();
     assert_eq!(Changelog::get().find(&filter).count(), 113);
-    assert!(filter.remark().is_some_and(|remark| remark.contains("\"latest\" leaves nothing out")));
+    assert!(filter.remark().is_some_and(|remark| remark.contains("\"latest\" is ignored")));
 }
 
 #[test]
-fn a_wrong_filter_says_what_would_do() {
+fn filter_errors_suggest_valid_values() {
     let check = |name: &str, value: &str, wanted: &str| {
         let error = ChangeFilter::default().set(name, value, Changelog::get()).unwrap_err().to_string();
         assert!(error.contains(wanted), "{error}");
     };
-    check("resource", "registry-module", "\"registry-module\" is not known; did you mean registry-modules?");
+    check("resource", "registry-module", "unknown value \"registry-module\"; did you mean registry-modules?");
     check("kind", "deprecatd", "did you mean deprecated?");
     check("kind", "x", "known are added, changed, deprecated, fixed, docs, breaking");
     check("gateway", "rewrites", "did you mean rewrite?");
@@ -69,7 +69,7 @@ fn a_wrong_filter_says_what_would_do() {
 }
 
 #[test]
-fn a_resource_is_found_however_it_is_parted() {
+fn resources_are_found_in_any_spelling() {
     for name in ["registry-modules", "Registry modules", " registry_modules "] {
         assert_eq!(Changelog::get().resource(name), Ok("registry-modules"));
     }

@@ -66,7 +66,7 @@ impl ChildEnv {
         };
         if missing_reason.is_none() || missing_reason != self.missing_reason {
             if let Some(reason) = missing_reason.as_deref().filter(|reason| *reason != NO_TOKEN) {
-                tracing::warn!(event = "gateway.client_env.failed", reason, "the child cannot be led to the gateway");
+                tracing::warn!(event = "gateway.client_env.failed", reason, "the process gets no gateway variables");
             }
             self.publisher.publish(state, None);
         }
@@ -92,5 +92,5 @@ fn unavailable(reason: &str) -> Availability<ProvidedEnv> {
     Availability::Unavailable { reason: reason.into(), retry_after: RETRY_INTERVAL }
 }
 
-const NO_TOKEN: &str = "there is no token of the platform yet";
+const NO_TOKEN: &str = "there is no platform token yet";
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);

@@ -48,12 +48,11 @@ impl ConfigFile {
         }
         // The parser's error would quote the file, which holds tokens.
         let mut document: Map<String, Value> =
-            serde_json::from_str(&self.text).map_err(|_| self.unusable("is no JSON document"))?;
+            serde_json::from_str(&self.text).map_err(|_| self.unusable("is not valid JSON"))?;
         for name in LABELLED_BLOCKS {
             if let Some(blocks) = document.get_mut(name) {
                 let labels = collect_labels(blocks.take());
-                *blocks =
-                    labels.ok_or_else(|| self.unusable(format!("holds {name:?} in a form that says no label")))?.into();
+                *blocks = labels.ok_or_else(|| self.unusable(format!("has {name:?} blocks without labels")))?.into();
             }
         }
         Ok(Some(document))
@@ -171,11 +170,8 @@ const HEADER_COMMENT: &str =
 fn to_blocks(file: &ConfigFile, document: &Map<String, Value>) -> Result<Zeroizing<String>, CliConfigError> {
     let mut text = Zeroizing::new(String::new());
     for (key, value) in document {
-        let unusable = || {
-            file.unusable(format!(
-                "holds {key:?}, which has no form in the other syntax of these files; write all files in one"
-            ))
-        };
+        let unusable =
+            || file.unusable(format!("has {key:?}, which cannot be converted to HCL; write all files in one syntax"));
         match value {
             _ if key == "//" => {}
             Value::Object(labels) if LABELLED_BLOCKS.contains(&key.as_str()) => {
@@ -225,7 +221,7 @@ fn to_hcl(value: &Value) -> Option<Zeroizing<String>> {
 #[derive(Debug, thiserror::Error)]
 pub enum CliConfigError {
     /// A file of the user cannot be read.
-    #[error("cannot read {}, which Terraform or OpenTofu would read", file.display())]
+    #[error("cannot read {}, a configuration file of Terraform or OpenTofu", file.display())]
     Read {
         /// Path of the file.
         file: PathBuf,
@@ -234,7 +230,7 @@ pub enum CliConfigError {
         source: std::io::Error,
     },
     /// A file of the user cannot be merged.
-    #[error("{}, which Terraform or OpenTofu would read, {reason}", file.display())]
+    #[error("{}, a configuration file of Terraform or OpenTofu, {reason}", file.display())]
     Unusable {
         /// Path of the file.
         file: PathBuf,
@@ -270,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn what_terraform_would_read_is_kept_in_its_order_and_the_way_here_is_the_last_word() {
+    fn user_files_keep_their_order_and_the_host_block_is_last() {
         let folder = tempfile::tempdir().unwrap();
         let home = folder.path();
         std::fs::create_dir(home.join(".terraform.d")).unwrap();
@@ -322,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_stand_together_is_told_with_its_file_and_without_its_content() {
+    fn merge_errors_name_the_file_without_its_content() {
         let folder = tempfile::tempdir().unwrap();
         let home = folder.path();
         std::fs::create_dir(home.join(".terraform.d")).unwrap();

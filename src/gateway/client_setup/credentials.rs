@@ -32,16 +32,16 @@ pub enum CredentialsError {
     #[error("Terraform and OpenTofu run this program, with get, store or forget and a host as its last arguments")]
     Usage,
     /// Attempt to replace the token of a host that the gateway manages.
-    #[error("the token of {0} is kept by keyward: there is nothing to log in to, and no token is stored here")]
+    #[error("the token of {0} is managed by keyward: no login is needed, and no token is stored")]
     ManagedHost(ServiceHost),
     /// Attempt to store a token for another host.
-    #[error("no token is stored here: keyward keeps that of its gateway alone; write a credentials block for {0}")]
+    #[error("no token is stored here: keyward manages only that of its gateway; write a credentials block for {0}")]
     OtherHost(ServiceHost),
     /// The local token cannot be read.
-    #[error("keyward's gateway has no local token to give; is it running?")]
+    #[error("keyward's gateway has no local token yet; is it running?")]
     NoToken(#[source] LocalTokenError),
     /// The platform token cannot be read.
-    #[error("keyward's gateway has no platform token to give; is it running?")]
+    #[error("keyward's gateway has no platform token yet; is it running?")]
     NoPlatformToken(#[source] TfrcFileError),
 }
 
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn its_own_host_has_a_token_and_others_have_none() {
+    fn only_the_managed_host_has_a_token() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("gateway.token");
         std::fs::write(&file, "keyward-local-0123456789\n").unwrap();
@@ -136,7 +136,7 @@ mod tests {
         check("get", "APP.terraform.io:443", Ok(r#"{"token":"keyward-local-0123456789"}"#));
         check("get", "tfe.example.com", Ok("{}"));
         check("get", "app.terraform.io:8443", Ok("{}"));
-        check("store", "app.terraform.io", Err("is kept by keyward"));
+        check("store", "app.terraform.io", Err("is managed by keyward"));
         check("store", "tfe.example.com", Err("no token is stored here"));
         check("forget", "app.terraform.io", Ok(""));
         std::fs::remove_file(&file).unwrap();

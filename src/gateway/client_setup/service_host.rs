@@ -12,11 +12,11 @@ pub struct ServiceHost {
 
 /// The text is not a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("is no host; write its name, and :PORT behind it where it is not 443")]
+#[error("is not a host; write HOST or HOST:PORT")]
 pub struct InvalidServiceHost;
 
 /// Reason why a host has no [`ServiceHost::variable`].
-pub const NO_VARIABLE_REASON: &str = "no variable's name can hold that";
+pub const NO_VARIABLE_REASON: &str = "no environment variable's name can contain it";
 
 impl ServiceHost {
     /// Parses `HOST` or `HOST:PORT`.
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_host_is_compared_in_one_form_and_has_one_variable() {
+    fn hosts_are_normalized_and_have_one_variable() {
         let check = |text: &str, shown: &str, variable: Option<&str>| {
             let host = ServiceHost::parse(text).unwrap();
             assert_eq!((host.to_string().as_str(), host.variable().as_deref()), (shown, variable), "{text}");

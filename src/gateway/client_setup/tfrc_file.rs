@@ -182,7 +182,7 @@ impl TfrcFile {
             event = "gateway.terraform_config_file.failed",
             cause,
             failure,
-            "the file of Terraform and OpenTofu for the gateway is not as it should be"
+            "the configuration file for Terraform and OpenTofu could not be written or removed"
         );
         self.health.not_ready(&cause);
         false
@@ -270,13 +270,13 @@ pub enum TfrcFileError {
         file: PathBuf,
     },
     /// There is no file, or no token for that host.
-    #[error("{} brings no token; is the gateway running?", file.display())]
+    #[error("{} contains no token; is the gateway running?", file.display())]
     Missing {
         /// Path of the file.
         file: PathBuf,
     },
     /// The existing file cannot be read.
-    #[error("cannot look at {}", file.display())]
+    #[error("cannot read {}", file.display())]
     Read {
         /// Path of the file.
         file: PathBuf,
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_is_written_over_its_own_kind_and_over_nothing_else() {
+    fn only_files_of_keyward_are_overwritten() {
         let folder = tempfile::tempdir().unwrap();
         let options = options(folder.path(), TokenKind::LocalToken);
         let read = || -> Value { serde_json::from_str(&std::fs::read_to_string(&options.file).unwrap()).unwrap() };
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn the_platforms_token_leads_nowhere_and_is_removed() {
+    fn a_file_with_the_platform_token_has_no_services_and_is_removed() {
         let folder = tempfile::tempdir().unwrap();
         let options = options(folder.path(), TokenKind::PlatformToken);
         write(&options, &platform("a-token", &options.host)).unwrap();

@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_program_has_the_files_that_it_would_read() {
+    fn each_program_reads_its_own_files() {
         let folder = tempfile::tempdir().unwrap();
         let (home, config) = (folder.path().join("home"), folder.path().join("config"));
         let mut variables = EnvVars::default();

@@ -14,18 +14,18 @@ pub enum LocalTokenError {
     #[error("the local token cannot be read")]
     Read(#[from] SecretFileError),
     /// The file cannot be written.
-    #[error("the local token cannot be kept")]
+    #[error("the local token cannot be written")]
     Write(#[from] ReplaceError),
     /// The file belongs to another gateway, or its owner cannot be recorded.
     #[error(transparent)]
     Owner(#[from] OwnerError),
     /// The file holds something else.
-    #[error("{} holds no local token: it takes {MIN_LENGTH} visible ASCII characters at least; remove it to have one made", file.display())]
+    #[error("{} contains no local token (at least {MIN_LENGTH} visible ASCII characters); remove the file to generate one", file.display())]
     Malformed {
         /// Path of the file.
         file: PathBuf,
     },
     /// The kernel returned no random bytes.
-    #[error("the system gives no random numbers")]
+    #[error("the kernel returned no random bytes")]
     Random,
 }

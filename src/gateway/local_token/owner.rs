@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 pub enum OwnerError {
     /// The file belongs to another gateway.
     #[error(
-        "{} holds the local token of another gateway, to {recorded}; this one is to {this_gateway}: give it a file of its own, or stop \
-         the other one and remove {} and what stands beside it ({})",
+        "{} is the local token of another gateway, for {recorded}; this gateway is for {this_gateway}: configure another file, or stop \
+         the other one and remove {} and {}",
         file.display(), file.display(), owner_file.display()
     )]
     OtherGateway {
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_belongs_to_the_first_that_takes_it_until_its_owner_is_removed() {
+    fn a_file_belongs_to_the_first_gateway_until_its_owner_file_is_removed() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("gateway.token");
         for _ in 0..2 {
@@ -90,11 +90,11 @@ mod tests {
         let error = claim(&file, "https://a file /two").unwrap_err().to_string();
         let (token, owner) = (file.display(), folder.path().join("gateway.token.owner"));
         assert!(
-            error.starts_with(&format!("{token} holds the local token of another gateway, to https://a file /one")),
+            error.starts_with(&format!("{token} is the local token of another gateway, for https://a file /one")),
             "{error}"
         );
         assert!(
-            error.contains("this one is to https://a file /two") && error.contains(&owner.display().to_string()),
+            error.contains("this gateway is for https://a file /two") && error.contains(&owner.display().to_string()),
             "{error}"
         );
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "no temporary file is left");

@@ -16,7 +16,7 @@ fn accepted(watch: &CredentialWatch<AcceptedTokens>) -> Arc<AcceptedTokens> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_token_outlives_its_keeper_and_one_rotation_with_what_was_before_it() {
+async fn tokens_survive_a_restart_and_one_rotation() {
     let folder = tempfile::tempdir().unwrap();
     let clock = Clock::Test(TestClock::starting_at(SystemTime::now()));
     let (mut manager, watch) = LocalTokenManager::open(options(folder.path(), None), clock.clone()).unwrap();
@@ -39,7 +39,7 @@ async fn a_token_outlives_its_keeper_and_one_rotation_with_what_was_before_it() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_token_is_rotated_at_its_age_and_stays_where_none_is_given() {
+async fn tokens_are_rotated_at_max_age_or_never() {
     let folder = tempfile::tempdir().unwrap();
     let clock = Clock::Test(TestClock::starting_at(SystemTime::now()));
     let week = Duration::from_hours(7 * 24);
@@ -60,7 +60,7 @@ async fn a_token_is_rotated_at_its_age_and_stays_where_none_is_given() {
 }
 
 #[test]
-fn a_token_of_before_owners_were_written_down_stays_good_and_belongs_to_who_opens_it_first() {
+fn a_token_file_without_owner_is_claimed_by_the_first_gateway() {
     let folder = tempfile::tempdir().unwrap();
     let options = options(folder.path(), None);
     std::fs::write(&options.file, "keyward-local-of-an-older-release\n").unwrap();
@@ -68,11 +68,11 @@ fn a_token_of_before_owners_were_written_down_stays_good_and_belongs_to_who_open
     assert_eq!(accepted(&watch).current.expose_secret(), "keyward-local-of-an-older-release");
     let other = LocalTokenOptions { owner: "https://tfe.example.com file /other".to_owned(), ..options };
     let text = crate::error_chain::format_chain(&LocalTokenManager::open(other, Clock::System).unwrap_err());
-    assert!(text.contains("holds the local token of another gateway"), "{text}");
+    assert!(text.contains("is the local token of another gateway"), "{text}");
 }
 
 #[test]
-fn a_file_that_holds_something_else_is_named_and_not_quoted() {
+fn errors_name_a_malformed_file_without_its_content() {
     let folder = tempfile::tempdir().unwrap();
     let options = options(folder.path(), None);
     for text in ["hush", "a token with spaces in it, and long", ""] {

@@ -79,14 +79,14 @@ impl PlatformTokenFile {
                 tracing::info!(
                     event = "gateway.token.loaded",
                     file = %self.path.display(),
-                    "the platform token was taken from its file"
+                    "the platform token was loaded from its file"
                 );
             }
             Err(reason) if self.current.is_some() => {
                 tracing::warn!(
                     event = "gateway.token.read_failed",
                     reason,
-                    "the platform token stays as it was read before"
+                    "the platform token cannot be read; the previous one stays in use"
                 );
                 self.publisher.record_check(now);
             }

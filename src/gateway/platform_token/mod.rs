@@ -20,7 +20,7 @@ pub(super) fn watch_token_file() -> FileWatch {
         tracing::warn!(
             event = "gateway.token.watch_failed",
             %error,
-            "changes of the token's file cannot be watched; it is read when the platform refuses the token"
+            "the token file cannot be watched; it is read again when the platform rejects the token"
         );
     })
 }
@@ -82,7 +82,7 @@ impl PlatformToken {
 
 /// The text cannot be a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("it holds characters that no token has")]
+#[error("it contains characters that are invalid in a token")]
 pub struct MalformedToken;
 
 #[cfg(test)]
@@ -91,7 +91,7 @@ mod tests {
     use crate::clock::Clock;
 
     #[test]
-    fn a_token_is_visible_ascii_and_its_header_is_not_shown() {
+    fn tokens_are_visible_ascii_and_never_printed() {
         let parse = |text: &str| PlatformToken::parse(SecretString::from(text), Clock::System.now());
         let token = parse("abc.atlasv1.xyz").unwrap();
         assert_eq!(token.bearer().to_str().unwrap(), "Bearer abc.atlasv1.xyz");

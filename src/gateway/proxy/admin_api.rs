@@ -28,8 +28,7 @@ impl Inner {
         origin: Option<&str>,
     ) -> Response<GatewayBody> {
         if !matches!(name, "changes" | "report" | "tokens" | "status") {
-            let paths =
-                "there is nothing at this path; there are changes, report, tokens and status below /v1/platform/";
+            let paths = "nothing is at this path; below /v1/platform/ are changes, report, tokens and status";
             return error_response(StatusCode::NOT_FOUND, paths);
         }
         if !matches!(*request.method(), Method::GET | Method::HEAD) {

@@ -71,7 +71,7 @@ impl Inner {
                 product = learned.product.map(|product| format!("{product:?}")),
                 release = learned.release.map(|release| release.to_string()),
                 api_version = learned.api_version,
-                "the platform has told what it is"
+                "detected product and release of the platform"
             );
             self.dependencies.status_registry.set_platform(Some(learned.to_status(&self.origin)));
             *known = Arc::new(learned);

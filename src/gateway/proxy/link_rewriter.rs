@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn links_into_the_api_are_moved_and_nothing_else_is() {
+    fn only_links_into_the_api_are_rewritten() {
         let check = |given: &str, wanted: &str| {
             assert_eq!(moved(given), wanted, "{given}");
             let pieces: Vec<&[u8]> = given.as_bytes().chunks(1).collect();
@@ -336,7 +336,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn in_whatever_pieces_a_document_comes_it_stays_json_with_the_same_values(
+        fn rewriting_is_independent_of_chunk_boundaries(
             names in proptest::collection::vec(
                 "(links|attributes|hosted-state-download-url|self|\\PC{0,4})", 1..8,
             ),

@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_spelling_of_an_address_begins_links_and_no_other_host_does() {
+    fn prefixes_match_every_spelling_of_the_address_only() {
         let urls = ["https://tfe.example.com", "http://127.0.0.1:8080"].map(|url| Url::parse(url).unwrap());
         let origins = LinkPrefixes::new(&urls);
         for text in [

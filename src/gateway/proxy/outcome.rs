@@ -59,7 +59,7 @@ impl CallOutcome {
         let body = match body {
             PlatformBody::Streamed(body) if body.length().is_some_and(|length| length <= MAX_SMALL_BODY) => {
                 let limit = usize::try_from(MAX_SMALL_BODY).unwrap_or(usize::MAX);
-                let broken = |_| Box::new(error_response(StatusCode::BAD_GATEWAY, "the platform's answer broke off"));
+                let broken = |_| Box::new(error_response(StatusCode::BAD_GATEWAY, "the platform's response broke off"));
                 PlatformBody::Buffered(collect(body, limit).await.map_err(broken)?.into_bytes())
             }
             body => body,
@@ -87,7 +87,7 @@ impl Inner {
                 event = "gateway.answer.encoded",
                 upstream = self.origin,
                 encoding,
-                "the platform's answers come encoded; they are refused, as their links cannot be moved"
+                "the platform's responses are encoded and refused, as their links cannot be rewritten"
             );
         }
         let detail = format!(

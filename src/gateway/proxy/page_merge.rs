@@ -40,7 +40,7 @@ impl Inner {
         remove_all(&mut headers, |name| name.starts_with("if-"));
         loop {
             let target = format!("{}?{query}", call.target.path()).parse();
-            let target = target.map_err(|_| bad("the list's pages cannot be asked for".to_owned()))?;
+            let target = target.map_err(|_| bad("the list's pages cannot be requested".to_owned()))?;
             let page_call = UpstreamCall { caller: call.caller, method: Method::GET, target, headers: headers.clone() };
             let response = self.call_platform(&page_call, CallerBody::empty()).await?;
             if response.status() != StatusCode::OK {

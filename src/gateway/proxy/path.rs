@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_on_the_list_is_served() {
+    fn only_listed_paths_are_served() {
         let check = |path: &str, wanted: RequestTarget<'_>| assert_eq!(classify_path(path), wanted, "{path}");
         check("/api/v2/ping", RequestTarget::Api);
         check("/api/v2/organizations/a%2Fb/runs", RequestTarget::Api);
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_could_be_read_as_another_is_refused() {
+    fn ambiguous_paths_are_refused() {
         for path in [
             "/api/v2/../admin",
             "/api/v2/./ping",

@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn requests_over_the_limit_wait_for_the_next_second_and_too_many_are_refused() {
+    async fn requests_over_the_limit_wait_and_too_many_are_refused() {
         let limiter = RateLimiter::new(RateLimit::PerSecond(2));
         assert_eq!(waits(&limiter, RequestClass::Other, 5), [0, 0, 1100, 1100, 2200]);
         tokio::time::advance(Duration::from_secs(10)).await;
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_limit_is_what_the_answers_say() {
+    async fn the_limit_follows_response_headers() {
         let limiter = RateLimiter::new(RateLimit::FromServer);
         assert_eq!(waits(&limiter, RequestClass::Other, 31)[29..], [0, 1100]);
         limiter.update_limit(None);
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn run_lists_have_a_limit_of_their_own_and_a_pause_holds_all() {
+    async fn run_lists_have_their_own_limit_and_a_pause_delays_all() {
         let limiter = RateLimiter::new(RateLimit::PerSecond(100));
         let lists = waits(&limiter, RequestClass::RunList, 31);
         assert_eq!((lists[29], lists[30]), (0, u128::MAX));

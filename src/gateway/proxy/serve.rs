@@ -114,7 +114,7 @@ impl Inner {
         }
         match target_kind {
             RequestTarget::State if !matches!(*request.method(), Method::GET | Method::HEAD) => {
-                Err(Box::new(method_not_allowed("states are read at this path", "GET, HEAD")))
+                Err(Box::new(method_not_allowed("states can only be read at this path", "GET, HEAD")))
             }
             RequestTarget::Api if !ALLOWED_METHODS.contains(request.method()) => {
                 let served = "GET, HEAD, POST, PUT, PATCH, DELETE";
@@ -161,7 +161,7 @@ impl Inner {
                 return error_response(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time");
             }
             Err(BufferError::Broken) => {
-                return error_response(StatusCode::BAD_REQUEST, "the body did not arrive whole");
+                return error_response(StatusCode::BAD_REQUEST, "the body is incomplete");
             }
         };
         let assessment = match self.assess(call, &body, client) {
@@ -250,7 +250,7 @@ impl Inner {
                             // A body with a length has no trailers.
                             Ok(Err(_)) => {}
                             Err(_) => {
-                                return error_response(StatusCode::BAD_GATEWAY, "the platform's answer broke off");
+                                return error_response(StatusCode::BAD_GATEWAY, "the platform's response broke off");
                             }
                         }
                     }
@@ -287,5 +287,5 @@ fn drop_own_referer(headers: &mut HeaderMap) {
 const ALLOWED_METHODS: [Method; 6] =
     [Method::GET, Method::HEAD, Method::POST, Method::PUT, Method::PATCH, Method::DELETE];
 
-const LOCAL_TOKEN_REJECTED: &str = "the gateway's local token is missing or is another: bring it in Authorization: Bearer; \
-`keyward gateway tokens` says where it is kept. The platform's own token is not taken here";
+const LOCAL_TOKEN_REJECTED: &str = "the gateway's local token is missing or wrong: send it as Authorization: Bearer (`keyward \
+gateway tokens` shows its file); the platform's own token is not accepted here";

@@ -52,7 +52,7 @@ pub(super) fn check_minting(method: &Method, path: &str, exempt: &BTreeSet<Exemp
         Some(kind) => format!("; add \"{}\" to gateway.exempt to allow it", kind.name()),
         None => String::new(),
     };
-    let detail = format!("the gateway makes no platform tokens for its callers: they outlive its own{advice}");
+    let detail = format!("the gateway does not mint platform tokens for callers: they would outlive its own{advice}");
     Err(JsonApiError::new(StatusCode::FORBIDDEN, detail))
 }
 
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn calls_that_make_tokens_are_refused_however_they_are_written_unless_they_are_exempt() {
+    fn token_minting_calls_are_refused_in_every_spelling_unless_exempt() {
         let teams: BTreeSet<_> = Exemption::parse("teams/authentication-tokens").into_iter().collect();
         let allowed = |method: &str, path: &str, exempt: &BTreeSet<Exemption>| {
             check_minting(&method.parse().unwrap(), path, exempt).is_ok()

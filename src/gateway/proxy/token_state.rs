@@ -133,7 +133,7 @@ impl Inner {
                 self.dependencies.source.refresh_signal.request();
             }
             let Some(body) = body.as_ref().and_then(CallerBody::replay) else {
-                return Err(self.token_unavailable("its body is too large to be sent again with another one"));
+                return Err(self.token_unavailable("its body is too large to be sent again"));
             };
             let token = self.refresh_token(&rejected, deadline).await?;
             self.dependencies.metrics.gateway_replays.inc();
@@ -161,7 +161,7 @@ impl Inner {
             return Ok(token);
         }
         let Ok(_permit) = self.token_state.waiting.try_acquire() else {
-            return Err(self.token_unavailable("as many calls as may wait for another one wait already"));
+            return Err(self.token_unavailable("too many calls wait for a new one"));
         };
         let wait = async {
             loop {
@@ -179,7 +179,7 @@ impl Inner {
             Ok(None) => Err(self.token_unavailable("the gateway is being replaced")),
             Err(_) => {
                 let waited = format_duration(self.options.token_wait);
-                Err(self.token_unavailable(&format!("there was no other one within {waited}")))
+                Err(self.token_unavailable(&format!("no new one came within {waited}")))
             }
         }
     }
@@ -187,7 +187,7 @@ impl Inner {
     /// Builds the response to a call that has no usable token.
     fn token_unavailable(&self, why: &str) -> ErrorResponse {
         let origin = &self.dependencies.source.origin;
-        let detail = format!("the platform refuses the platform token ({origin}), and the call was not made: {why}");
+        let detail = format!("the platform rejects the platform token ({origin}), so the call was not made: {why}");
         Box::new(retry_later(StatusCode::SERVICE_UNAVAILABLE, detail, RETRY_AFTER))
     }
 
@@ -291,12 +291,12 @@ impl Inner {
                 metrics.gateway_token_refused.set(1);
                 self.dependencies
                     .token_health
-                    .not_ready(format!("the platform refuses the token ({source}) since {since_text}"));
+                    .not_ready(format!("the platform rejects the token ({source}) since {since_text}"));
                 tracing::warn!(
                     event = "gateway.token.refused",
                     source,
                     since = since_text,
-                    "the platform refuses the platform token; calls wait for another one"
+                    "the platform rejects the platform token; calls wait for a new one"
                 );
                 *since
             }
@@ -307,7 +307,7 @@ impl Inner {
                     source,
                     since = wall_time(self.dependencies.clock.now(), detected),
                     reason = &**reason,
-                    "there is no platform token; callers are refused"
+                    "there is no platform token; calls get 503"
                 );
                 detected
             }
@@ -327,7 +327,7 @@ impl Inner {
             source = self.dependencies.source.origin,
             was,
             lasted = %format_duration(lasted),
-            "there is a platform token that the platform takes"
+            "the platform accepts the platform token again"
         );
     }
 

@@ -110,7 +110,7 @@ impl Inner {
         self.limiter.acquire(call.class()).await.map_err(|wait| {
             Box::new(retry_later(
                 StatusCode::TOO_MANY_REQUESTS,
-                "the gateway holds too many requests back for this platform",
+                "too many requests wait for the platform's rate limit",
                 wait,
             ))
         })?;
@@ -142,7 +142,7 @@ impl Inner {
 
     fn record_response(&self, response: &Response<ResponseBody>) {
         if self.upstream_health.record_success() {
-            tracing::info!(event = "gateway.upstream.recovered", upstream = self.origin, "the platform answers again");
+            tracing::info!(event = "gateway.upstream.recovered", upstream = self.origin, "the platform responds again");
         }
         let (status, headers) = (response.status(), response.headers());
         self.learn_server(headers);
@@ -167,10 +167,10 @@ impl Inner {
                 event = "gateway.upstream.failed",
                 upstream = self.origin,
                 cause,
-                "the platform does not answer; callers are told so"
+                "the platform does not respond; calls fail"
             );
         }
-        retry_later(error.status(), format!("the platform at {} does not answer: {cause}", self.origin), RETRY_AFTER)
+        retry_later(error.status(), format!("the platform at {} does not respond: {cause}", self.origin), RETRY_AFTER)
     }
 
     /// Returns the current platform token.

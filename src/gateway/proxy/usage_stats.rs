@@ -140,7 +140,7 @@ mod tests {
     use crate::gateway::api_changelog::Changelog;
 
     #[test]
-    fn a_client_is_its_first_product_and_there_is_an_end_to_their_number() {
+    fn clients_are_named_by_user_agent_up_to_a_maximum() {
         let headers = |agent: &str| HeaderMap::from_iter([(USER_AGENT, agent.parse().unwrap())]);
         let check = |agent: &str, wanted: &str| assert_eq!(client_name(&headers(agent)), wanted, "{agent}");
         check("go-tfe", "go-tfe");
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_an_end_to_the_number_of_calls_that_are_told_apart() {
+    fn distinct_deprecated_calls_are_bounded() {
         let usage = UsageStats::default();
         let change = Changelog::get().changes().next().unwrap();
         for number in 0..3000 {

@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_gateway_knows_its_own_tokens_and_no_others() {
+    fn descriptions_identify_tokens_of_one_gateway() {
         let of =
             |machine: &str, name: &str, file: &str| DescriptionPrefix::new(machine.as_bytes(), name, Path::new(file));
         let ours = of("m1", "build 7", "/a/token");

@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_holds_it_until_it_is_gone() {
+    fn lock_is_exclusive_until_dropped() {
         let folder = tempfile::tempdir().unwrap();
         let open = || MintLock::open(folder.path().join("lock")).unwrap();
         let (mut one, mut two) = (open(), open());

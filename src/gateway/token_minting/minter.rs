@@ -92,7 +92,7 @@ impl Minter {
         let source = PlatformTokenSource {
             watch,
             refresh_signal: refresh_signal.clone(),
-            origin: format!("made here for {}", options.owner),
+            origin: format!("minted for {}", options.owner),
         };
         let prefix = DescriptionPrefix::for_gateway(&local_token_file);
         let cleanup =
@@ -175,7 +175,7 @@ impl Minter {
             }
         };
         let Some(description) = self.prefix.next_description() else {
-            return self.record_failure("the system gives no random numbers".to_owned(), MintFailure::Transient(None));
+            return self.record_failure("the kernel returned no random bytes".to_owned(), MintFailure::Transient(None));
         };
         let (calls, clock) = (Arc::clone(&self.calls), self.clock.clone());
         let made = {
@@ -212,7 +212,7 @@ impl Minter {
         if expires_at.is_none() && self.options.owner.has_expiry() {
             tracing::warn!(
                 event = "gateway.mint.no_expiry",
-                "the platform does not end its tokens by itself; the gateway ends each when it is replaced"
+                "the platform's tokens do not expire; the gateway deletes each when it is replaced"
             );
         }
         let seconds = expires_at.map(|expires_at| now.until(expires_at).as_secs());
@@ -308,10 +308,10 @@ fn validate(
     if let TokenLifetime::TooShort(life) = lifetime {
         let (life, ttl) = (life.as_secs(), ttl.as_secs());
         return Err(format!(
-            "a token that was to live {ttl} s ends after {life} s: the platform's clock and this machine's differ"
+            "a token requested for {ttl} s expires after {life} s: the platform's clock and this machine's differ"
         ));
     }
-    PlatformToken::parse(token, now).map_err(|error| format!("the platform made a token, and {error}"))
+    PlatformToken::parse(token, now).map_err(|error| format!("the platform returned an invalid token: {error}"))
 }
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);

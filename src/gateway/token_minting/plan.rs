@@ -107,7 +107,7 @@ mod tests {
     use crate::clock::{Clock, TestClock};
 
     #[test]
-    fn a_life_is_measured_by_the_platforms_own_clock() {
+    fn lifetime_is_computed_by_the_platforms_clock() {
         let at = |seconds: u64| Some(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds));
         let seconds = Duration::from_secs;
         assert_eq!(token_lifetime(seconds(3600), at(1000), at(4600)), TokenLifetime::Ends(seconds(3600)));
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_replaced_before_it_ends() {
+    fn tokens_are_renewed_before_they_expire() {
         let start = Clock::Test(TestClock::starting_at(SystemTime::UNIX_EPOCH)).now();
         let check = |lifetime: TokenLifetime, unit: f64, expected: f64| {
             let after = start.until(renewal_time(start, Duration::from_secs(100), lifetime, unit)).as_secs_f64();
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_someone_has_to_mend_is_tried_seldom() {
+    async fn rejected_mints_are_retried_rarely() {
         let mut retry_policy = RetryPolicy::new();
         let waits: Vec<u64> = (0..6).map(|_| retry_policy.next_delay(MintFailure::Rejected, 0.0).as_secs()).collect();
         assert_eq!(waits, [60, 120, 240, 480, 900, 900]);
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_behind_has_our_description_and_is_unknown_here() {
+    fn orphans_have_our_description_and_an_unknown_id() {
         let (is_orphan, other) = (
             DescriptionPrefix::for_gateway(Path::new("/a/token")),
             DescriptionPrefix::for_gateway(Path::new("/b/token")),

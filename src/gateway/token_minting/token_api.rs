@@ -64,7 +64,7 @@ pub(super) enum TokenApiError {
         retry_after: Option<Duration>,
     },
     /// The body has an unexpected format.
-    #[error("the platform at {server} answered in a form that is not known: {missing}")]
+    #[error("unexpected response of the platform at {server}: no {missing}")]
     InvalidResponse {
         /// Name of the server.
         server: String,
@@ -97,11 +97,11 @@ impl TokenApiError {
         let parent = parent.display();
         match self {
             Self::Status { status: StatusCode::UNAUTHORIZED, .. } => {
-                format!("; the parent token of {parent} is not good (any more)")
+                format!("; the parent token in {parent} is invalid or expired")
             }
             // The platform answers 404 for whatever the caller may not see.
             Self::Status { status: StatusCode::NOT_FOUND | StatusCode::FORBIDDEN, .. } => {
-                format!("; there is no {owner}, or the parent token of {parent} may not make its tokens")
+                format!("; {owner} does not exist, or the parent token in {parent} may not create its tokens")
             }
             _ => String::new(),
         }
@@ -148,9 +148,9 @@ impl TokenApi {
         }
         let invalid = |missing| TokenApiError::InvalidResponse { server: self.client.server().to_owned(), missing };
         let document: Document<TokenResource> =
-            serde_json::from_slice(&response.body).map_err(|_| invalid("a new token"))?;
+            serde_json::from_slice(&response.body).map_err(|_| invalid("new token"))?;
         let TokenResource { id, attributes } = document.data;
-        let token = attributes.token.filter(|token| !token.is_empty()).ok_or_else(|| invalid("the token itself"))?;
+        let token = attributes.token.filter(|token| !token.is_empty()).ok_or_else(|| invalid("token text"))?;
         let time = |text: Option<String>| text.and_then(|text| OffsetDateTime::parse(&text, &Rfc3339).ok());
         Ok(MintedToken {
             id,
@@ -174,7 +174,7 @@ impl TokenApi {
             }
             let invalid = |_| TokenApiError::InvalidResponse {
                 server: self.client.server().to_owned(),
-                missing: "a list of tokens",
+                missing: "list of tokens",
             };
             let list: TokenList = serde_json::from_slice(&response.body).map_err(invalid)?;
             let tokens = list
@@ -211,7 +211,7 @@ impl TokenApi {
             if id.is_empty() || check_path(id).is_err() {
                 return Err(TokenApiError::InvalidResponse {
                     server: self.client.server().to_owned(),
-                    missing: "the id of a token",
+                    missing: "valid token id",
                 });
             }
             self.client.request_to(Method::DELETE, ["api", "v2", "authentication-tokens", id])
@@ -255,7 +255,7 @@ impl TokenApi {
             tracing::warn!(
                 event = "gateway.mint.clock_differs",
                 ahead = clock_offset,
-                "the platform's clock is so many seconds ahead of this machine's; ends of tokens are told by the platform's"
+                "the platform's clock is ahead of this machine's by so many seconds; expiry times follow the platform's clock"
             );
         }
     }

@@ -88,7 +88,7 @@ impl TokenCleanup {
         let known: Vec<&str> = self.replaced.iter().map(|(id, _)| id.as_str()).chain(current).collect();
         let mut failed = false;
         for id in orphaned_tokens(listed, &self.prefix, &known) {
-            tracing::info!(event = "gateway.mint.found", id, "a platform token was found that was left behind");
+            tracing::info!(event = "gateway.mint.found", id, "found an orphaned platform token");
             failed |= !self.delete(parent, &id).await;
         }
         self.uncertain = failed;
@@ -98,18 +98,18 @@ impl TokenCleanup {
     async fn delete(&self, parent: &PlatformToken, id: &str) -> bool {
         match self.calls.delete(parent, id).await {
             Ok(()) => {
-                tracing::info!(event = "gateway.mint.ended", id, "a platform token was ended");
+                tracing::info!(event = "gateway.mint.ended", id, "a platform token was deleted");
                 true
             }
             Err(error) => {
-                tracing::warn!(event = "gateway.mint.cleanup_failed", id, %error, "a platform token could not be ended");
+                tracing::warn!(event = "gateway.mint.cleanup_failed", id, %error, "a platform token could not be deleted");
                 false
             }
         }
     }
 
     fn postpone(&mut self, why: &str) {
-        tracing::warn!(event = "gateway.mint.sweep_failed", why, "tokens that were left behind cannot be ended now");
+        tracing::warn!(event = "gateway.mint.sweep_failed", why, "orphaned tokens cannot be deleted now");
         let again = self.clock.now() + RETRY_DELAY;
         if self.sweep.is_some() {
             self.sweep = Some(again);
@@ -128,7 +128,7 @@ impl TokenCleanup {
             }
         };
         if tokio::time::timeout(SHUTDOWN_TIMEOUT, all).await.is_err() {
-            tracing::warn!(event = "gateway.mint.cleanup_failed", "not every platform token could be ended in time");
+            tracing::warn!(event = "gateway.mint.cleanup_failed", "not every platform token could be deleted in time");
         }
     }
 }

@@ -44,7 +44,7 @@ fn after_kill_9_it_serves_and_renders_what_it_knew_while_the_server_is_away() {
         let first = agent.output();
         drop(agent);
         std::fs::remove_file(&rendered).unwrap();
-        let greeting = "hello from the emulated secrets server";
+        let greeting = "hello from the emulated Vault";
         let token = field(&lease, "token");
         for file in std::fs::read_dir(&state).unwrap().map(|entry| entry.unwrap().path()) {
             let bytes = std::fs::read(&file).unwrap();

@@ -47,11 +47,11 @@ fn a_host_with_a_port_is_said_to_have_no_variable() {
     for (child, wanted) in [
         (
             "local_token",
-            "leaves the token of Terraform and OpenTofu for tfe.example.com:8443 to the file of TF_CLI_CONFIG_FILE: no variable",
+            "leaves the token of Terraform and OpenTofu for tfe.example.com:8443 to the file of TF_CLI_CONFIG_FILE: no environment variable",
         ),
         (
             "platform_token",
-            "leaves the token of Terraform and OpenTofu for tfe.example.com:8443 to [gateway.terraform_config_file]: no variable",
+            "leaves the token of Terraform and OpenTofu for tfe.example.com:8443 to [gateway.terraform_config_file]: no environment variable",
         ),
     ] {
         for (host, told) in [("", true), ("host = \"tfe.example.com\"\n", false)] {
@@ -156,7 +156,7 @@ fn every_mistake_is_told_with_what_would_do() {
     changed(
         "tcp://127.0.0.1:8800",
         "unix:///tmp/g.sock\"\nhost = \"https://x",
-        "a.toml:4:8: gateway.host: \"https://x\" is no host; write its name, and :PORT behind it where it is not 443",
+        "a.toml:4:8: gateway.host: \"https://x\" is not a host; write HOST or HOST:PORT",
     );
 }
 

@@ -90,7 +90,7 @@ trait Stream: std::io::Read + std::io::Write {}
 impl<T: std::io::Read + std::io::Write> Stream for T {}
 
 #[test]
-fn once_does_the_whole_chain_and_says_what_it_did() {
+fn once_runs_the_whole_chain_and_reports_it() {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path().join("made/dev");
     for _ in 0..2 {
@@ -100,7 +100,7 @@ fn once_does_the_whole_chain_and_says_what_it_did() {
             "session instance: logged in",
             "session workload: logged in",
             "the access-control service knows the first",
-            "the emulated secrets server reads with the second",
+            "the emulated Vault reads with the second",
             "the sink ",
             "the emulated platform takes the gateway's calls",
         ] {
@@ -181,7 +181,7 @@ fn the_printed_commands_can_be_pasted_and_fault_injection_breaks_the_servers() {
 }
 
 #[test]
-fn a_second_one_in_the_same_folder_is_refused_and_harms_nothing() {
+fn a_second_process_in_the_same_folder_fails_without_harm() {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path().join("dev");
     let (dev, lines) = start(&dir, folder.path());
@@ -204,7 +204,7 @@ fn a_second_one_in_the_same_folder_is_refused_and_harms_nothing() {
 }
 
 #[test]
-fn what_it_cannot_use_is_told() {
+fn unusable_arguments_are_reported() {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path().join("dev");
     let check = |args: &[&str], variables: &[(&str, &str)], told: &str| {

@@ -21,7 +21,7 @@ use crate::harness::platform::{Emulated, text};
 const ORG: &str = "/api/v2/organizations/example";
 
 #[tokio::test]
-async fn it_says_what_it_is_and_leads_clients_to_paths_of_its_own() {
+async fn responses_name_the_emulator_and_discovery_has_paths() {
     let it = Emulated::start();
     let found = it.send(Method::GET, "/.well-known/terraform.json", None, None).await;
     assert_eq!(
@@ -53,7 +53,7 @@ async fn it_says_what_it_is_and_leads_clients_to_paths_of_its_own() {
 }
 
 #[tokio::test]
-async fn errors_have_the_platforms_form() {
+async fn errors_have_the_platforms_format() {
     let it = Emulated::start();
     for token in [None, Some("emulatedXXXXXX.atlasv1.nobodys")] {
         let refused = it.send(Method::GET, "/api/v2/account/details", token, None).await;
@@ -213,7 +213,7 @@ async fn the_limit_is_a_users_whatever_the_token_and_run_lists_have_their_own() 
 }
 
 #[tokio::test]
-async fn what_was_called_is_known_by_token_id_and_never_by_token_query_or_secret_path() {
+async fn calls_are_logged_by_token_id_without_secrets() {
     let it = Emulated::start();
     it.platform.faults().forget_calls();
     it.get("/api/v2//organizations/example/?secret=query").await.with(200);

@@ -1,4 +1,4 @@
-//! The emulated secrets server, as the agent's own client sees it.
+//! The emulated Vault, as the agent's own client sees it.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ use secrecy::SecretString;
 use crate::harness::secrets::{Bench, login_options, options as options_of, proof};
 
 #[tokio::test(start_paused = true)]
-async fn a_token_is_got_looked_up_renewed_up_to_its_maximum_and_revoked() {
+async fn tokens_are_issued_looked_up_renewed_to_their_maximum_and_revoked() {
     let role = Role { ttl: Duration::from_mins(10), max_ttl: Some(Duration::from_mins(15)), ..Role::default() };
     let bench = Bench::new(role);
     let token = bench.login().login(&proof("a.b.c"), &bench.clock).await.unwrap();
@@ -51,7 +51,7 @@ async fn a_token_ends_when_its_lease_does() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_role_says_what_kind_of_token_it_gives() {
+async fn roles_decide_the_token_type() {
     let batch = Bench::new(Role { token_type: TokenType::Batch, ..Role::default() });
     let token = batch.login().login(&proof("a.b.c"), &batch.clock).await.unwrap();
     assert_eq!((&token.kind, token.lease.renewable), (&TokenKind::Batch, false));
@@ -114,7 +114,7 @@ async fn fault_injection_covers_every_kind_of_failure() {
     assert!(bench.upstream.lookup_self(&token.secret, None).await.unwrap_err().is_token_dead());
 }
 
-/// The emulated cloud, and an emulated secrets server that believes it alone.
+/// The emulated cloud, and an emulated Vault that believes it alone.
 struct Pair {
     cloud: Cloud,
     secrets: Secrets,
@@ -254,7 +254,7 @@ async fn a_proof_is_good_from_nbf_to_exp_without_leeway() {
 }
 
 #[tokio::test]
-async fn a_role_lets_in_whom_it_binds() {
+async fn roles_admit_bound_identities() {
     let pair = Pair::start();
     let jwt = pair.jwt(ARM).await;
     let check = async |role: &str, wanted: &str| {
@@ -268,7 +268,7 @@ async fn a_role_lets_in_whom_it_binds() {
 }
 
 #[tokio::test]
-async fn a_role_bound_to_machines_wants_fields_that_the_signed_claims_bear_out() {
+async fn machine_bounds_require_fields_that_match_the_claims() {
     let pair = Pair::start();
     let jwt = pair.jwt(ARM).await;
     let good = machine(&pair.cloud);
@@ -323,7 +323,7 @@ async fn a_token_reads_a_secret_and_a_dead_one_does_not() {
 }
 
 #[tokio::test]
-async fn a_dead_token_is_refused_in_the_words_of_vault_or_of_openbao() {
+async fn invalid_tokens_get_the_error_of_vault_or_openbao() {
     let mut tasks = TaskGroup::default();
     let secrets =
         Secrets::start(SecretsOptions::for_anyone(Clock::System, "dev", Role::default()), &mut tasks).unwrap();

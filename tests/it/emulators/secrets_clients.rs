@@ -1,4 +1,4 @@
-//! The emulated secrets server as a client knows it that nobody here wrote: hvac. What it does and expects is in
+//! The emulated Vault as a client knows it that nobody here wrote: hvac. What it does and expects is in
 //! `tests/clients`; here the server is started for it.
 
 use std::collections::BTreeMap;

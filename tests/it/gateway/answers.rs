@@ -8,7 +8,7 @@ use crate::harness::raw::Raw;
 use crate::harness::scripted::reply;
 
 #[tokio::test]
-async fn an_answer_that_comes_encoded_is_refused_and_never_passed_with_its_links() {
+async fn encoded_responses_are_refused() {
     log::keep();
     let front = Front::start();
     front.platform.answers(|seen| {

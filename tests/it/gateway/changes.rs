@@ -64,7 +64,7 @@ fn endpoints_and_releases_that_are_called_the_changelogs_stand_in_its_text() {
 }
 
 #[test]
-fn each_filter_takes_its_rows() {
+fn each_filter_matches_its_rows() {
     let check = |args: &[&str], wanted: usize| assert_eq!(rows(args).len(), wanted, "{args:?}");
     for (year, wanted) in [("2021", 36), ("2022", 21), ("2023", 29), ("2024", 27)] {
         check(&["--since", &format!("{year}-1-1"), "--until", &format!("{year}-12-31")], wanted);
@@ -131,7 +131,7 @@ fn every_resource_is_found_by_its_name() {
 }
 
 #[test]
-fn a_day_shows_all_its_rows_however_it_is_written() {
+fn a_date_shows_all_its_rows_in_any_spelling() {
     let show = |date: &str| run(&["changes", "show", date], &[]);
     let (code, out, _) = show("2024-2-8");
     assert_eq!(code, 0);
@@ -163,24 +163,23 @@ fn the_list_is_a_table_newest_first() {
 }
 
 #[test]
-fn what_is_not_known_is_said_with_what_would_do() {
+fn unknown_values_are_reported_with_suggestions() {
     let check = |args: &[&str], code: i32, wanted: &str| {
         let (found, _, error) = run(&[&["changes"], args].concat(), &[]);
         assert_eq!((found, error.lines().next().unwrap_or_default()), (code, wanted), "{args:?}");
     };
-    check(&["--resource", "polices"], 1, "error: --resource: \"polices\" is not known; did you mean policies?");
-    check(&["--kind", "aded"], 1, "error: --kind: \"aded\" is not known; did you mean added?");
-    let date = "error: --until: \"2024-02-30\" is no date; write year, month and day, such as 2024-02-08";
+    check(&["--resource", "polices"], 1, "error: --resource: unknown value \"polices\"; did you mean policies?");
+    check(&["--kind", "aded"], 1, "error: --kind: unknown value \"aded\"; did you mean added?");
+    let date = "error: --until: \"2024-02-30\" is not a date; write it as 2024-02-08";
     check(&["--until", "2024-02-30"], 1, date);
-    check(&["show", "now"], 1, "error: \"now\" is no date; write year, month and day, such as 2024-02-08");
-    let method = "error: --method: \"FETCH\" is no method of the API; write GET, HEAD, POST, PUT, PATCH or DELETE";
+    check(&["show", "now"], 1, "error: \"now\" is not a date; write it as 2024-02-08");
+    let method = "error: --method: \"FETCH\" is not a method of the API; write GET, HEAD, POST, PUT, PATCH or DELETE";
     check(&["--method", "FETCH"], 1, method);
-    let path = "error: --path: \"runs\" is no path of the API; write one such as /runs/run-1/policy-checks";
+    let path = "error: --path: \"runs\" is not a path of the API; write one such as /runs/run-1/policy-checks";
     check(&["--path", "runs"], 1, path);
     let one = "error: there is no change 2024-09-02/7; there are 2024-09-02/1";
     check(&["show", "2024-09-02/7"], 8, one);
-    let release = "note: release \"x\" leaves nothing out: it is no release that can be compared; they look like \
-        v202207-1 or 1.0.3";
+    let release = "note: release \"x\" is ignored: it is not a release such as v202207-1 or 1.0.3";
     check(&["--release", "x"], 0, release);
 }
 
@@ -238,7 +237,7 @@ fn every_id_that_is_printed_anywhere_is_shown_by_it() {
 }
 
 #[test]
-fn every_row_that_acts_says_what_to_do() {
+fn every_row_with_an_action_has_advice() {
     for row in rows(&[]) {
         for change in row["changes"].as_array().unwrap() {
             let does = change["gateway"]["does"].as_str().unwrap();

@@ -87,7 +87,7 @@ async fn stop(agent: Binary, secrets: &[&str]) {
 }
 
 #[tokio::test]
-async fn a_child_is_led_to_the_gateway_and_feels_no_rotation_of_the_platforms_token() {
+async fn a_child_uses_the_gateway_and_notices_no_rotation() {
     let world = World::start(&["canary-one", "canary-two"]);
     world.configure("process_token = \"local_token\"", "");
     let agent = world.run();
@@ -130,7 +130,7 @@ async fn a_child_is_led_to_the_gateway_and_feels_no_rotation_of_the_platforms_to
 }
 
 #[tokio::test]
-async fn a_child_that_has_the_platforms_own_token_is_restarted_or_told_when_that_is_replaced() {
+async fn a_child_with_the_platform_token_is_restarted_or_signalled_on_rotation() {
     let world = World::start(&["canary-one"]);
     world.configure("process_token = \"platform_token\"", "");
     let agent = world.run();
@@ -158,7 +158,7 @@ async fn a_child_that_has_the_platforms_own_token_is_restarted_or_told_when_that
 }
 
 #[tokio::test]
-async fn a_child_whose_terraform_could_not_be_led_here_starts_once_it_can_be() {
+async fn a_child_starts_once_its_terraform_file_can_be_written() {
     let world = World::start(&["canary-one"]);
     world.put("mine.tfrc", "{");
     world.configure("process_token = \"local_token\"", "pass_env = [\"TF_CLI_CONFIG_FILE\"]");

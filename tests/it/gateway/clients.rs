@@ -120,7 +120,7 @@ async fn clients_with_old_calls_fail_on_a_platform_without_the_old_routes_where_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_of_the_ten_lists_comes_whole_to_who_asks_for_it_however_the_platform_pages() {
+async fn each_of_the_ten_lists_is_merged_on_request_in_every_paging_mode() {
     let it = platform();
     let lists = ten(&it).await;
     let gateway = Beside::start(&it, "warn");
@@ -154,7 +154,10 @@ async fn each_of_the_ten_lists_comes_whole_to_who_asks_for_it_however_the_platfo
         let list: Value = answer.json().await.unwrap();
         if length > 100 {
             let told = list["errors"][0]["detail"].as_str().unwrap();
-            assert!(status == 502 && told.contains("lead back to pages that came already"), "{path}: {status} {list}");
+            assert!(
+                status == 502 && told.contains("form a loop before the list is complete"),
+                "{path}: {status} {list}"
+            );
         } else {
             assert_eq!((status, list["data"].as_array().unwrap().len()), (200, length), "{path}");
         }
@@ -278,9 +281,10 @@ async fn an_apply_outlives_a_gateway_that_is_killed_and_started_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_the_gateway_the_same_apply_strands_its_state_and_its_lock() {
+async fn without_the_gateway_the_same_apply_loses_its_state_and_keeps_its_lock() {
     let it = platform();
-    let Some(terraform) = Terraform::find("without_the_gateway_the_same_apply_strands_its_state_and_its_lock") else {
+    let Some(terraform) = Terraform::find("without_the_gateway_the_same_apply_loses_its_state_and_keeps_its_lock")
+    else {
         return;
     };
     let run = terraform.folder(it.platform.url(), it.token(), LONG);
@@ -326,7 +330,7 @@ async fn pytfe_outlives_the_token_that_it_began_with_and_a_gateway_that_is_start
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_the_gateway_the_same_change_with_pytfe_strands_its_lock() {
+async fn without_the_gateway_the_same_change_with_pytfe_keeps_its_lock() {
     let it = platform();
     let child = change(it.platform.url(), it.token()).await;
     it.platform.faults().mint("next");

@@ -96,7 +96,7 @@ async fn two_gateways_to_one_platform_with_tokens_of_their_own_do_not_share_a_lo
     .await;
     let file = world.local_file().display().to_string();
     assert_ne!(code, 0, "{error}");
-    assert!(error.contains(&format!("{file} holds the local token of another gateway")), "{error}");
+    assert!(error.contains(&format!("{file} is the local token of another gateway")), "{error}");
     assert!(error.contains("give it a file of its own") && !error.contains("canary"), "{error}");
     assert_eq!(std::fs::read_to_string(world.local_file()).unwrap(), before);
     // The same gateway once more is no other.
@@ -283,7 +283,7 @@ async fn a_hundred_large_bodies_stream_at_once_in_bounded_memory() {
 }
 
 #[tokio::test]
-async fn terraform_is_given_the_local_token_by_the_executables_other_name() {
+async fn the_executable_works_as_terraforms_credentials_helper() {
     let world = World::start();
     let gateway = world.serve("127.0.0.1:0");
     let address = world.address(&gateway).await;
@@ -306,9 +306,9 @@ async fn terraform_is_given_the_local_token_by_the_executables_other_name() {
     assert_eq!(ask("get", "tfe.example.com", &file), (0, "{}\n".to_owned(), String::new()));
     assert_eq!(ask("forget", "app.terraform.io", &file), (0, String::new(), String::new()));
     for (verb, host, file, wanted) in [
-        ("store", "app.terraform.io", file.as_str(), "is kept by keyward"),
+        ("store", "app.terraform.io", file.as_str(), "is managed by keyward"),
         ("store", "tfe.example.com", &file, "no token is stored here"),
-        ("get", "app.terraform.io", "/nowhere/gateway.token", "has no local token to give"),
+        ("get", "app.terraform.io", "/nowhere/gateway.token", "has no local token yet"),
         ("list", "app.terraform.io", &file, "get, store or forget"),
     ] {
         let (code, out, error) = ask(verb, host, file);
@@ -327,7 +327,10 @@ async fn terraform_is_given_the_local_token_by_the_executables_other_name() {
     let at =
         [vec!["gateway".to_owned(), "env".to_owned(), "--address".to_owned(), address.clone()], more.to_vec()].concat();
     let (code, out, error) = beside(move || run(&at.iter().map(String::as_str).collect::<Vec<_>>(), &[])).await;
-    assert!(code == 0 && !out.contains("TF_TOKEN") && error.contains("no variable's name can hold that"), "{error}");
+    assert!(
+        code == 0 && !out.contains("TF_TOKEN") && error.contains("no environment variable's name can contain it"),
+        "{error}"
+    );
     // By its own name it is what it always is.
     let (code, _, _) = beside(|| run_with_input(&["get", "app.terraform.io"], &[], "")).await;
     assert_eq!(code, 1);
@@ -336,10 +339,10 @@ async fn terraform_is_given_the_local_token_by_the_executables_other_name() {
 
 /// A configuration with a gateway and a drop-in file, and the file of another that is the user's own.
 fn config(world: &World, listen: &str, more: &str) -> String {
-    config_that_brings(world, listen, more, "")
+    config_with_token_kind(world, listen, more, "")
 }
 
-fn config_that_brings(world: &World, listen: &str, more: &str, token_kind: &str) -> String {
+fn config_with_token_kind(world: &World, listen: &str, more: &str, token_kind: &str) -> String {
     let folder = world.folder.path();
     let home = folder.join("terraform.d");
     std::fs::create_dir_all(&home).unwrap();
@@ -467,9 +470,9 @@ async fn a_file_that_could_not_be_written_is_written_once_it_can_be() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn where_it_is_asked_for_clients_are_given_the_platforms_own_token_until_it_ends() {
+async fn clients_get_the_platform_token_if_configured_until_it_ends() {
     let world = World::start();
-    let path = config_that_brings(&world, "tcp://127.0.0.1:0", "", "token_kind = \"platform_token\"");
+    let path = config_with_token_kind(&world, "tcp://127.0.0.1:0", "", "token_kind = \"platform_token\"");
     let folder = world.folder.path();
     let agent = Binary::start(&["run", "--config", &path], &[], folder);
     let token = |written: &Value| written["credentials"]["app.terraform.io"]["token"].as_str().unwrap().to_owned();

@@ -86,7 +86,7 @@ fn value<'a>(output: &'a str, name: &str) -> &'a str {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_program_that_is_run_by_hand_is_led_to_the_gateway_and_the_users_files_stay() {
+async fn exec_points_a_program_at_the_gateway_and_keeps_user_files() {
     let world = World::start("process_token = \"local_token\"", "");
     let local = world.local();
     let (code, output, error) = world.exec(&[], &[("TFE_TOKEN", "stale")], &["/usr/bin/env"]);
@@ -119,7 +119,7 @@ async fn a_program_that_is_run_by_hand_is_led_to_the_gateway_and_the_users_files
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_program_is_given_the_platforms_own_token_where_that_is_asked_for_and_nothing_without() {
+async fn exec_passes_the_platform_token_only_if_configured() {
     let world = World::start("process_token = \"platform_token\"", "");
     let (code, output, error) = world.exec(&[], &[], &["/usr/bin/env"]);
     assert_eq!((code, error.as_str()), (0, ""));

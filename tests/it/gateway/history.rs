@@ -95,7 +95,7 @@ async fn the_six_calls_of_registry_modules_succeed_where_the_platform_no_longer_
 }
 
 #[tokio::test]
-async fn in_the_other_modes_they_are_sent_as_they_are_and_told_of_in_one() {
+async fn other_modes_send_deprecated_calls_unchanged_and_one_warns() {
     for (mode, told) in [(DeprecatedCallMode::Off, false), (DeprecatedCallMode::Warn, true)] {
         let front = in_mode(mode);
         front.platform.answers(without_old_calls);
@@ -113,7 +113,7 @@ async fn in_the_other_modes_they_are_sent_as_they_are_and_told_of_in_one() {
 }
 
 #[tokio::test]
-async fn a_call_whose_organization_nobody_knows_is_sent_as_it_is_with_a_warning() {
+async fn a_call_with_unknown_organization_is_sent_with_a_warning() {
     let front = in_mode(DeprecatedCallMode::Always);
     let body = r#"{"data":{"attributes":{"vcs-repo":{"oauth-token-id":"ot-9"}}}}"#;
     front.platform.answers(|seen| match seen.target.as_str() {
@@ -135,7 +135,7 @@ async fn a_call_whose_organization_nobody_knows_is_sent_as_it_is_with_a_warning(
 }
 
 #[tokio::test]
-async fn a_refused_token_and_a_call_that_is_gone_are_both_got_over_in_one_call() {
+async fn one_call_survives_a_rejected_token_and_a_removed_route() {
     let front = in_mode(DeprecatedCallMode::Fallback);
     front.platform.answers(without_old_calls);
     front.platform.accept("tok2");
@@ -157,7 +157,7 @@ async fn a_refused_token_and_a_call_that_is_gone_are_both_got_over_in_one_call()
 }
 
 #[tokio::test]
-async fn bodies_and_calls_are_warned_of_and_strict_mode_refuses_what_cannot_be() {
+async fn findings_become_warnings_or_errors_in_strict_mode() {
     let long = format!(r#"{{"data":{{"attributes":{{"name":"{}"}}}}}}"#, "n".repeat(41));
     let server = |_: &Seen| reply(200, &[JSON[0], ("x-tfe-version", "v202012-1"), ("tfp-api-version", "2.3")], "{}");
     for strict in [false, true] {
@@ -220,7 +220,7 @@ async fn the_history_is_asked_on_the_gateways_own_listener_under_the_local_token
 }
 
 #[tokio::test]
-async fn pages_that_lead_back_are_told_of_and_asked_for_once_each() {
+async fn looping_pages_are_reported_and_requested_once() {
     let front = Front::start();
     front.platform.answers(|seen| {
         let second = seen.target.contains("page%5Bnumber%5D=2");
@@ -234,14 +234,14 @@ async fn pages_that_lead_back_are_told_of_and_asked_for_once_each() {
     let body: Value = answer.json().await.unwrap();
     let told = body["errors"][0]["detail"].as_str().unwrap();
     assert!(
-        told.contains("lead back to pages that came already") && told.contains("ask for its pages one by one"),
+        told.contains("form a loop before the list is complete") && told.contains("request its pages one by one"),
         "{told}"
     );
     assert_eq!(front.platform.seen().len(), 2);
 }
 
 #[tokio::test]
-async fn pages_are_merged_for_who_asks_and_a_page_that_fails_is_the_answer() {
+async fn pages_are_merged_on_request_and_a_failed_page_is_the_response() {
     let pages = |seen: &Seen| {
         let page = |number: u32, next: Option<u32>| {
             json!({"data": [{"id": number}], "meta": {"pagination": {"current-page": number, "next-page": next}}})
@@ -291,7 +291,7 @@ async fn a_merged_list_is_not_taken_for_one_of_its_pages() {
 }
 
 #[tokio::test]
-async fn a_deprecated_list_whose_pages_are_merged_is_told_of_and_counted_as_any() {
+async fn a_merged_deprecated_list_is_reported_and_counted() {
     let front = Front::start();
     front.platform.answers(|_| reply(200, &JSON, r#"{"data":[]}"#));
     for (merges, counted) in [("false", 1), ("true", 2)] {

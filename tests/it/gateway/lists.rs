@@ -84,6 +84,6 @@ async fn a_list_whose_next_page_cannot_be_followed_is_refused_and_never_cut_shor
         assert!(status == 502 && detail.contains(wanted), "{status} {document}");
         assert_eq!(front.platform.seen().len(), calls);
     };
-    check(elsewhere, "ask for its pages one by one", 1).await;
-    check(circle, "lead back to pages that came already", 2).await;
+    check(elsewhere, "request its pages one by one", 1).await;
+    check(circle, "form a loop before the list is complete", 2).await;
 }

@@ -78,7 +78,7 @@ async fn terraform_gets_the_local_token_from_the_helper_which_keeps_no_login_and
     let (good, told) = ask(&["init", "-no-color", "-input=false"], "");
     assert!(good, "{told}");
     let (good, told) = ask(&["login", HOST], &format!("yes\n{local}\n"));
-    assert!(!good && told.contains(&format!("the token of {HOST} is kept by keyward")), "{told}");
+    assert!(!good && told.contains(&format!("the token of {HOST} is managed by keyward")), "{told}");
     let (good, told) = ask(&["logout", HOST], "");
     assert!(good, "{told}");
     // It is there as before.
@@ -95,8 +95,8 @@ async fn terraform_gets_the_local_token_from_the_helper_which_keeps_no_login_and
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn terraform_refuses_a_login_to_the_host_that_the_drop_in_file_owns() {
-    let Some(terraform) = Terraform::find("terraform_refuses_a_login_to_the_host_that_the_drop_in_file_owns") else {
+async fn terraform_refuses_a_login_to_the_host_of_the_managed_file() {
+    let Some(terraform) = Terraform::find("terraform_refuses_a_login_to_the_host_of_the_managed_file") else {
         return;
     };
     let drop_in = "[gateway.terraform_config_file]\npath = \"FOLDER/home/.terraform.d/zz-keyward.tfrc.json\"";

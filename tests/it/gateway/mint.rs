@@ -224,7 +224,7 @@ async fn a_token_lives_as_long_as_it_should_however_wrong_this_machines_clock_is
 }
 
 #[tokio::test]
-async fn what_a_crash_has_left_is_ended_by_the_next_start_and_nothing_else_is() {
+async fn the_next_start_deletes_orphans_of_a_crash_only() {
     let place = Place::start().await;
     let path = format!("/api/v2/teams/{}/authentication-tokens", place.team);
     for number in 0..130 {
@@ -250,7 +250,7 @@ async fn what_a_crash_has_left_is_ended_by_the_next_start_and_nothing_else_is() 
 }
 
 #[tokio::test]
-async fn a_token_whose_making_was_answered_by_nobody_is_ended_once_another_is_made() {
+async fn a_token_from_a_lost_response_is_deleted_after_the_next_mint() {
     let place = Place::start().await;
     place.it.platform.faults().lose_next_answers(1);
     let running = place.run("one", place.options(place.team(), 600));
@@ -267,7 +267,7 @@ async fn a_token_whose_making_was_answered_by_nobody_is_ended_once_another_is_ma
 }
 
 #[tokio::test]
-async fn an_agent_pools_tokens_are_rotated_by_ending_them() {
+async fn agent_pool_tokens_are_rotated_by_deletion() {
     let place = Place::start().await;
     let pool = place.it.make(&format!("{ORG}/agent-pools"), json!({"name": "pool"})).await;
     let path = format!("/api/v2/agent-pools/{pool}/authentication-tokens");
@@ -282,7 +282,7 @@ async fn an_agent_pools_tokens_are_rotated_by_ending_them() {
 }
 
 #[tokio::test]
-async fn a_users_tokens_and_a_single_one_are_made_and_ended() {
+async fn user_and_single_tokens_are_minted_and_deleted() {
     let place = Place::start().await;
     let user = text(&place.it.get("/api/v2/account/details").await.with(200)["data"]["id"]);
     let running = place.run("one", place.options(TokenOwner::User(user.clone()), 600));
@@ -332,14 +332,14 @@ async fn of_two_gateways_of_one_machine_one_keeps_the_single_token() {
 }
 
 #[tokio::test]
-async fn a_refused_parent_token_is_told_once_and_not_tried_until_it_changes() {
+async fn a_rejected_parent_token_is_logged_once_and_retried_on_change() {
     let place = Place::start().await;
     std::fs::write(place.parent(), "no-token").unwrap();
     let running = place.run("one", place.options(place.team(), 600));
     let told = running.health_is(|component| component.reason.as_ref().is_some_and(|it| it.contains("401"))).await;
     let reason = told.reason.unwrap();
     let parent = place.parent().display().to_string();
-    assert!(reason.contains(&format!("the parent token of {parent} is not good")), "{reason}");
+    assert!(reason.contains(&format!("the parent token in {parent} is invalid")), "{reason}");
     assert!(!reason.contains("no-token"), "{reason}");
     running.source.refresh_signal.request();
     running.source.refresh_signal.wait().await;
@@ -353,12 +353,16 @@ async fn a_refused_parent_token_is_told_once_and_not_tried_until_it_changes() {
     let owner = TokenOwner::Team { team: "team-none".to_owned(), organization: "example".to_owned() };
     let lost = place.run("two", place.options(owner, 600));
     let told = lost.health_is(|component| component.reason.as_ref().is_some_and(|it| it.contains("404"))).await;
-    assert!(told.reason.unwrap().contains("there is no team team-none, or the parent token of"), "{:?}", told.started);
+    assert!(
+        told.reason.unwrap().contains("team team-none does not exist, or the parent token in"),
+        "{:?}",
+        told.started
+    );
     running.stop().await;
 }
 
 #[tokio::test]
-async fn a_ring_makes_one_new_token_and_the_one_before_ends_after_the_grace() {
+async fn a_refresh_request_mints_one_token_and_the_previous_ends_after_the_grace() {
     let place = Place::start().await;
     let running = place.run("one", place.options(place.team(), 600));
     running.ready().await;
@@ -378,7 +382,7 @@ async fn a_ring_makes_one_new_token_and_the_one_before_ends_after_the_grace() {
 }
 
 #[tokio::test]
-async fn a_token_is_served_to_its_end_while_the_platform_makes_no_other() {
+async fn a_token_is_served_until_it_expires_while_minting_fails() {
     let place = Place::start().await;
     let running = place.run("one", place.options(place.team(), 5));
     running.ready().await;

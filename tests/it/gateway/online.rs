@@ -10,7 +10,7 @@ use crate::harness::binary::{eventually, run};
 use crate::harness::world::{World, in_a_network_of_its_own};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn status_tells_of_a_gateway_where_no_listener_is_configured() {
+async fn status_shows_a_gateway_without_any_listener() {
     let it = platform();
     let beside = Beside::start(&it, "warn");
     let config = beside.config();
@@ -32,7 +32,7 @@ async fn status_tells_of_a_gateway_where_no_listener_is_configured() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn check_online_asks_the_platform_what_it_is_and_whose_token_there_is() {
+async fn check_online_reports_product_and_token_owner() {
     let it = platform();
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).display().to_string();
@@ -80,7 +80,7 @@ async fn check_online_asks_the_platform_what_it_is_and_whose_token_there_is() {
 }
 
 #[test]
-fn check_online_gives_back_a_platform_token_that_it_had_lent_for_the_check() {
+fn check_online_revokes_the_token_leased_for_the_check() {
     in_a_network_of_its_own(|| {
         let world = World::start();
         let folder = tempfile::tempdir().unwrap();

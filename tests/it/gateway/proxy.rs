@@ -50,12 +50,12 @@ async fn a_call_with_the_local_token_reaches_the_platform_with_the_platforms_own
 }
 
 #[tokio::test]
-async fn who_brings_no_local_token_or_another_reaches_nothing() {
+async fn callers_without_the_local_token_are_rejected() {
     let front = Front::start();
     let url = format!("{}/api/v2/ping", front.url);
     let bare = front.client.get(&url).send().await.unwrap();
     assert_eq!((bare.status().as_u16(), &bare.headers()["www-authenticate"]), (401, &"Bearer".parse().unwrap()));
-    assert!(detail(bare).await.contains("local token is missing or is another"));
+    assert!(detail(bare).await.contains("local token is missing or wrong"));
     let mut near = front.local();
     near.pop();
     let basic = front.client.get(&url).basic_auth("user", Some(front.local())).send().await.unwrap();
@@ -88,9 +88,9 @@ async fn look_alike_paths_foreign_hosts_and_browsers_are_refused_before_anything
     for path in
         ["/api/v2/../admin", "/api/v2/%2e%2e/admin", "/api/v2/a/..%2f..%2f..%2fadmin", "/api/v2/%252e%252e/admin"]
     {
-        check(&get(path), 400, "climbs").await;
+        check(&get(path), 400, "a . or .. segment").await;
     }
-    check(&get("/api/v2/%zz"), 400, "encodes nothing").await;
+    check(&get("/api/v2/%zz"), 400, "an invalid percent-encoding").await;
     check(&get("/api/v2/ping").replace("GET", "OPTIONS"), 405, "no such method").await;
     check(&get("/api/v2/ping").replace("Host: HERE", "Host: evil.example"), 421, "Host header").await;
     check(&get("/api/v2/ping").replace("Host: HERE", "Host: app.terraform.io"), 421, "Host header").await;
@@ -101,7 +101,7 @@ async fn look_alike_paths_foreign_hosts_and_browsers_are_refused_before_anything
 }
 
 #[tokio::test]
-async fn service_discovery_needs_no_token_and_leads_here() {
+async fn service_discovery_needs_no_token_and_names_the_gateway() {
     let front = Front::start();
     let answer = front.client.get(format!("{}/.well-known/terraform.json", front.url)).send().await.unwrap();
     assert_eq!(
@@ -116,7 +116,7 @@ async fn service_discovery_needs_no_token_and_leads_here() {
 }
 
 #[tokio::test]
-async fn links_lead_here_whether_the_document_is_small_or_large_or_of_unknown_length() {
+async fn links_are_rewritten_in_documents_of_any_length() {
     let front = Front::start();
     let origin = front.upstream.clone();
     front.platform.answers(move |seen| {
@@ -233,7 +233,7 @@ async fn redirects_are_handed_on_and_relative_addresses_made_absolute() {
 }
 
 #[tokio::test]
-async fn too_many_requests_tell_when_to_come_back_and_hold_the_others() {
+async fn a_429_sets_retry_after_and_delays_other_calls() {
     let front = Front::start();
     front.platform.answers(|seen| {
         let limited = seen.target.contains("limited");
@@ -271,7 +271,7 @@ async fn calls_that_make_platform_tokens_are_refused_unless_they_are_exempt_and_
     let answer = front.request("POST", path).body("{}").send().await.unwrap();
     assert_eq!(answer.status(), 403);
     let told = detail(answer).await;
-    assert!(told.contains("makes no platform tokens for its callers"), "{told}");
+    assert!(told.contains("does not mint platform tokens for callers"), "{told}");
     assert!(told.contains("add \"teams/authentication-tokens\" to gateway.exempt"), "{told}");
     let other = front.request("POST", "/api/v2//others/x/authentication%2Dtokens/").body("{}").send().await.unwrap();
     assert_eq!(other.status(), 403);
@@ -290,7 +290,7 @@ async fn calls_that_make_platform_tokens_are_refused_unless_they_are_exempt_and_
 }
 
 #[tokio::test]
-async fn a_call_that_was_one_too_many_is_made_once_more_when_the_platform_takes_it() {
+async fn a_call_with_429_is_retried_after_the_pause() {
     let front = Front::start();
     let count = Arc::new(Mutex::new(0));
     let counted = Arc::clone(&count);
@@ -334,12 +334,12 @@ async fn callers_together_stay_below_the_limit() {
 }
 
 #[tokio::test]
-async fn an_upstream_that_is_gone_is_told_in_the_platforms_form_and_comes_back() {
+async fn an_unreachable_platform_gives_an_error_document_and_recovers() {
     let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let front = Front::with(|options, _| options.upstream = format!("http://{gone}").parse().unwrap());
     let answer = front.get("/api/v2/ping").await;
     assert_eq!((answer.status().as_u16(), &answer.headers()["retry-after"]), (502, &"2".parse().unwrap()));
-    assert!(detail(answer).await.contains(&format!("the platform at http://{gone} does not answer: cannot connect")));
+    assert!(detail(answer).await.contains(&format!("the platform at http://{gone} does not respond: cannot connect")));
 
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let upstream = format!("http://{}", silent.local_addr().unwrap());

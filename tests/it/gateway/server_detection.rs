@@ -38,7 +38,7 @@ async fn shown(front: &Front, fits: impl Fn(&Value) -> bool) -> Value {
 }
 
 #[tokio::test]
-async fn the_platform_is_asked_once_what_it_is_before_the_first_call() {
+async fn the_platform_is_probed_once_before_the_first_call() {
     let mut front = strict();
     front.platform.answers(release("v202012-1"));
     front.asks_what_the_platform_is();
@@ -58,7 +58,7 @@ async fn the_platform_is_asked_once_what_it_is_before_the_first_call() {
 }
 
 #[tokio::test]
-async fn a_platform_that_cannot_tell_yet_is_asked_again_and_callers_are_served_meanwhile() {
+async fn failed_probes_are_retried_while_callers_are_served() {
     let driven = TestClock::starting_at(std::time::SystemTime::now());
     let mut front = Front::with(|options, parts| {
         options.actions = ActionOptions { strict: true, ..ActionOptions::default() };
@@ -88,7 +88,7 @@ async fn a_platform_that_cannot_tell_yet_is_asked_again_and_callers_are_served_m
 }
 
 #[tokio::test]
-async fn a_platform_that_comes_back_as_another_release_is_asked_before_anyone_calls_it() {
+async fn a_recovered_platform_is_probed_before_the_next_call() {
     let driven = TestClock::starting_at(std::time::SystemTime::now());
     let (old, mut servers) = (Platform::default(), JoinSet::new());
     old.accept("tok1");
@@ -123,7 +123,7 @@ async fn a_platform_that_comes_back_as_another_release_is_asked_before_anyone_ca
 }
 
 #[tokio::test]
-async fn a_refused_token_is_not_asked_for_anew_by_it_and_the_next_one_is_tried_at_once() {
+async fn a_rejected_probe_requests_no_refresh_and_tries_the_next_token() {
     let mut front = Front::start();
     front.platform.revoke("tok1");
     front.platform.accept("tok2");

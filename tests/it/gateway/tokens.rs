@@ -22,7 +22,7 @@ fn token(text: &str) -> Arc<PlatformToken> {
 }
 
 #[tokio::test]
-async fn a_refused_token_is_asked_for_anew_once_for_all_callers_and_each_call_is_made_once_more() {
+async fn a_rejected_token_is_refreshed_once_for_all_callers_and_each_call_is_retried() {
     let rings = Arc::new(AtomicU64::new(0));
     let mut maker = JoinSet::new();
     let (publisher, read) = credential_channel("none yet");
@@ -63,7 +63,7 @@ async fn a_refused_token_is_asked_for_anew_once_for_all_callers_and_each_call_is
 }
 
 #[tokio::test]
-async fn a_token_that_stays_refused_gives_503_in_the_platforms_form_and_never_401() {
+async fn a_persistent_rejection_gives_503_and_never_401() {
     let front = Front::with(|options, _| options.token_wait = Duration::from_millis(300));
     front.platform.revoke("tok1");
     for _ in 0..5 {
@@ -74,8 +74,8 @@ async fn a_token_that_stays_refused_gives_503_in_the_platforms_form_and_never_40
         assert_eq!(header("content-type"), "application/vnd.api+json");
         let body: Value = answer.json().await.unwrap();
         let (status, detail) = (&body["errors"][0]["status"], body["errors"][0]["detail"].as_str().unwrap());
-        assert!(status == "503" && detail.contains("refuses the platform token (file "), "{body}");
-        assert!(detail.contains("there was no other one within 300ms") && !detail.contains("tok1"), "{detail}");
+        assert!(status == "503" && detail.contains("rejects the platform token (file "), "{body}");
+        assert!(detail.contains("no new one came within 300ms") && !detail.contains("tok1"), "{detail}");
     }
     assert_eq!(front.platform.seen().len(), 5, "nothing is sent again with the same token");
 }
@@ -116,7 +116,7 @@ async fn half_of_the_connections_may_wait_for_a_token_and_the_other_calls_are_re
         let answer = calls.next().await.unwrap();
         assert_eq!((answer.status().as_u16(), &answer.headers()["retry-after"]), (503, &"5".parse().unwrap()));
         let told = answer.text().await.unwrap();
-        assert!(told.contains("as many calls as may wait for another one wait already"), "{told}");
+        assert!(told.contains("too many calls wait for a new one"), "{told}");
     }
     front.put_token("tok2");
     while let Some(answer) = calls.next().await {
@@ -147,7 +147,7 @@ async fn a_refused_token_is_reported_once_with_its_source_and_so_is_its_recovery
     until(&front, false).await;
     let source = format!("file {}", front.token_file.display());
     let reason = component(&front).reason.unwrap();
-    assert!(reason.starts_with(&format!("the platform refuses the token ({source}) since 2")), "{reason}");
+    assert!(reason.starts_with(&format!("the platform rejects the token ({source}) since 2")), "{reason}");
     assert!(!front.health.ready() && front.metrics.text().contains("keyward_gateway_token_refused 1"));
     let told: Value = front.get("/v1/platform/tokens").await.json().await.unwrap();
     assert!(told["platform_token"]["refused_since"].is_string(), "{told}");
@@ -179,7 +179,7 @@ async fn a_refused_token_is_reported_once_with_its_source_and_so_is_its_recovery
 }
 
 #[tokio::test]
-async fn a_body_that_is_not_held_is_sent_once_and_the_next_call_has_the_new_token() {
+async fn a_streamed_body_is_sent_once_and_the_next_call_has_the_new_token() {
     // Longer than the test's client waits.
     let front = Front::with(|options, _| options.token_wait = Duration::from_hours(1));
     front.platform.revoke("tok1");
@@ -286,7 +286,7 @@ async fn a_token_file_that_is_replaced_or_empty_for_a_while_is_followed() {
 }
 
 #[tokio::test]
-async fn the_inventory_tells_sources_ages_and_callers_and_no_token() {
+async fn the_token_report_has_sources_ages_and_callers_but_no_token() {
     let front = Front::start();
     for agent in ["go-tfe", "Terraform/1.11.4 (+https://www.terraform.io)", "go-tfe"] {
         front.request("GET", "/api/v2/ping").header("user-agent", agent).send().await.unwrap();

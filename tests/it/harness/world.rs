@@ -1,5 +1,5 @@
 //! A small world for the real binary: a network namespace with an emulated cloud at the real metadata address, and an
-//! emulated secrets server that trusts it.
+//! emulated Vault that trusts it.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -27,7 +27,7 @@ impl Stores {
     /// Creates stores with one value each, for a first try of a token.
     pub(super) fn with_examples(now: ClockReading) -> Self {
         let stores = Self::default();
-        let value = json!({ "greeting": "hello from the emulated secrets server" });
+        let value = json!({ "greeting": "hello from the emulated Vault" });
         let mut all = stores.all();
         let namespace = all.entry(String::new()).or_default();
         // Cannot fail: the store is empty.
@@ -59,7 +59,7 @@ mod tests {
     use super::names_below;
 
     #[test]
-    fn a_folder_lists_what_is_right_below_it() {
+    fn folders_list_direct_children() {
         let paths = ["a", "a/b", "a/c/d", "a/c/e", "ab"].map(str::to_owned);
         let list = |folder: &str| names_below(paths.iter(), folder).join(" ");
         assert_eq!(list(""), "a a/ ab");

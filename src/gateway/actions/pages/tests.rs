@@ -5,7 +5,7 @@ fn call<'a>(method: &'a Method, path: &'a str, query: &'a str) -> ApiCall<'a> {
 }
 
 #[test]
-fn the_lists_of_the_history_are_merged_and_nothing_else() {
+fn only_lists_of_the_history_are_merged() {
     let lists = [
         "/feature-sets",
         "/workspaces/w/notification-configurations",
@@ -32,7 +32,7 @@ fn the_lists_of_the_history_are_merged_and_nothing_else() {
 }
 
 #[test]
-fn a_page_is_asked_for_beside_what_was_asked() {
+fn page_parameters_are_added_to_the_query() {
     assert_eq!(page_query(call(&Method::GET, "/", ""), 1), "page%5Bnumber%5D=1&page%5Bsize%5D=100");
     assert_eq!(page_query(call(&Method::GET, "/", "q=a%20b"), 2), "q=a%20b&page%5Bnumber%5D=2&page%5Bsize%5D=100");
 }
@@ -62,7 +62,7 @@ fn pages_become_one_document() {
 }
 
 #[test]
-fn a_pager_that_loops_or_says_nothing_ends() {
+fn merging_ends_on_loops_and_missing_pagination() {
     let ends = |body: &[u8]| assert_eq!(PageMerger::default().add_page(body), Ok(NextPage::Done));
     let looped = |body: &[u8]| assert_eq!(PageMerger::default().add_page(body), Err(MergeError::Loop));
     // 99 are told of.
@@ -110,7 +110,7 @@ fn a_list_without_page_numbers_is_followed_by_its_links() {
 }
 
 #[test]
-fn a_list_is_never_given_short() {
+fn lists_are_never_shortened() {
     for next in [json!("2"), json!(2.0), json!(-1), json!([2])] {
         assert_eq!(PageMerger::default().add_page(&page(&[1], 1, next)), Err(MergeError::NoNextPage));
     }

@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn an_endpoint_takes_its_calls_and_no_look_alikes() {
+fn endpoints_match_their_calls_only() {
     let check = |endpoint: &str, method: Method, path: &str, query: &str, wanted: bool| {
         let read = Endpoint::try_from(endpoint.to_owned()).unwrap();
         assert_eq!(
@@ -25,14 +25,14 @@ fn an_endpoint_takes_its_calls_and_no_look_alikes() {
 }
 
 #[test]
-fn what_is_no_path_of_the_platform_has_no_route() {
+fn urls_outside_the_platform_have_no_route() {
     let read = |text: &str| Endpoint::try_from(text.to_owned());
     assert_eq!(read("POST :url").unwrap().route(), None);
     assert!(read("GET a/b").is_err() && read("G(T /a").is_err() && read("").is_err());
 }
 
 #[test]
-fn a_path_is_taken_apart_and_filled_as_it_is() {
+fn paths_are_split_and_filled_without_decoding() {
     let template: PathTemplate = "/a/:b/c/:d".parse().unwrap();
     let names = template.names("/a/1%2f/c/%20").unwrap();
     assert_eq!(names, [("b", "1%2f"), ("d", "%20")]);

@@ -10,7 +10,7 @@ fn rewritten(status: u16, given: &[(&'static str, &'static str)]) -> Vec<(String
 }
 
 #[test]
-fn relative_addresses_lead_to_the_platform_or_the_gateway_and_absolute_ones_stay() {
+fn relative_addresses_become_absolute_or_stay_on_the_gateway() {
     let check = |name: &'static str, given: &'static str, wanted: &str| {
         assert_eq!(rewritten(302, &[(name, given)]), [(name.to_owned(), wanted.to_owned())], "{given}");
     };
@@ -39,7 +39,7 @@ fn relative_addresses_lead_to_the_platform_or_the_gateway_and_absolute_ones_stay
 }
 
 #[test]
-fn too_many_requests_tell_when_to_ask_again() {
+fn responses_429_get_retry_after() {
     let retry = |status, given: &[_]| {
         rewritten(status, given).into_iter().find(|(name, _)| name == "retry-after").map(|(_, value)| value)
     };
@@ -61,7 +61,7 @@ fn too_many_requests_tell_when_to_ask_again() {
 }
 
 #[test]
-fn what_is_meant_for_those_who_came_directly_is_taken_off() {
+fn headers_for_direct_clients_are_removed() {
     let given = [("set-cookie", "a=b"), ("strict-transport-security", "max-age=1"), ("alt-svc", "h3"), ("etag", "1")];
     assert_eq!(rewritten(200, &given), [("etag".to_owned(), "1".to_owned())]);
 }

@@ -73,7 +73,7 @@ async fn the_ten_lists_are_whole_unless_a_page_is_asked_for() {
 }
 
 #[tokio::test]
-async fn a_dial_says_how_the_ten_lists_are_paged() {
+async fn fault_injection_sets_the_paging_of_the_ten_lists() {
     let it = Emulated::start();
     for path in ten(&it).await {
         let page = async |paging: Paging, query: &str| {

@@ -48,7 +48,7 @@ impl Owners {
 }
 
 #[tokio::test]
-async fn kinds_of_one_slot_end_the_token_before_and_the_others_do_not() {
+async fn only_single_tokens_replace_the_previous_one() {
     let owners = Owners::start().await;
     for (path, both, can_end) in owners.kinds() {
         let mut made = Vec::new();
@@ -108,7 +108,7 @@ async fn a_teams_described_tokens_are_told_apart_by_description_and_listed_witho
 }
 
 #[tokio::test]
-async fn what_a_token_may_not_see_is_not_there_for_it() {
+async fn hidden_resources_are_answered_with_404() {
     let owners = Owners::start().await;
     let it = &owners.it;
     it.post("/api/v2/organizations", json!({"name": "second"})).await.with(201);
@@ -159,7 +159,7 @@ async fn editions_differ_in_which_tokens_there_are_and_whether_they_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_token_ends_at_its_time_and_at_a_dial() {
+async fn tokens_expire_and_can_be_revoked_by_fault_injection() {
     let clock = Clock::Test(TestClock::starting_at(std::time::SystemTime::UNIX_EPOCH + Duration::from_hours(500_000)));
     let it = Emulated::with(PlatformOptions { clock, ..PlatformOptions::default() });
     let wish = json!({"expired-at": "2027-01-15T08:01:00Z"});
