@@ -80,7 +80,7 @@ fn leads_out() -> io::Error {
 
 const READ: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
 
-/// Number of tries that the kernel's documentation of `openat2` suggests.
+/// Number of tries before the fallback, as in the kernel's own library.
 const ATTEMPTS: u32 = 128;
 
 /// Number of symlinks that the kernel follows in one path.
