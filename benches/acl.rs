@@ -219,21 +219,20 @@ async fn ask(address: &str, path: &str, secret: &str, body: &'static str) -> Byt
 async fn fill(folder: &Path, tokens: u64) {
     let store = Arc::new(Embedded::open(folder, "dc1").unwrap());
     let sealer = Sealer::open(&folder.join("seal.key"), &*store).await.unwrap();
-    let directory = AclService::new(store, sealer, "dc1".to_owned(), DefaultPolicy::Deny, Clock::System);
-    directory.create_builtins().await.unwrap();
-    let directory = Arc::new(directory);
+    let service = AclService::new(store, sealer, "dc1".to_owned(), DefaultPolicy::Deny, Clock::System);
+    service.create_builtins().await.unwrap();
+    let service = Arc::new(service);
     let secret = PlainSecret::from_presented(&Id::random().to_string());
-    directory.bootstrap(&secret, None).await.unwrap();
-    let caller =
-        Arc::new(directory.authenticator().authenticate(Some(&secret), Freshness::Linearizable).await.unwrap());
+    service.bootstrap(&secret, None).await.unwrap();
+    let caller = Arc::new(service.authenticator().authenticate(Some(&secret), Freshness::Linearizable).await.unwrap());
     let mut tasks = JoinSet::new();
     for writer in 0..WRITERS as u64 {
-        let (directory, caller) = (Arc::clone(&directory), Arc::clone(&caller));
+        let (service, caller) = (Arc::clone(&service), Arc::clone(&caller));
         tasks.spawn(async move {
             let (namespace, mut last) = (NamespaceName::default_namespace(), None);
             for number in (writer..tokens).step_by(WRITERS) {
                 let draft = TokenDraft { description: format!("of machine {number}"), ..TokenDraft::default() };
-                let made = directory.tokens().create(&caller, &namespace, &draft).await.unwrap();
+                let made = service.tokens().create(&caller, &namespace, &draft).await.unwrap();
                 last = Some(made.live.token.value.immutable().accessor_id);
             }
             last

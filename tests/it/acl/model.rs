@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use proptest::test_runner::Config;
 use serde_json::{Value, json};
-use simple::{Caller, Does, Kind, LEVELS, Model, NAMES, life, namespace, takes_accessor};
+use simple::{Action, Caller, LEVELS, Model, NAMES, ObjectKind, life, namespace, takes_accessor};
 
 use crate::harness::Acl;
 
@@ -18,28 +18,28 @@ enum Step {
         /// The bootstrap token, no token, or one of the created tokens.
         caller: u8,
         team: bool,
-        does: Does,
+        does: Action,
     },
     /// Steps of twenty seconds, so that expirations are never close to the real duration of a test.
     Pass(u8),
 }
 
-fn does() -> impl Strategy<Value = Does> {
-    let kind = || prop_oneof![1 => Just(Kind::Policy), 1 => Just(Kind::Role), 3 => Just(Kind::Token)];
+fn does() -> impl Strategy<Value = Action> {
+    let kind = || prop_oneof![1 => Just(ObjectKind::Policy), 1 => Just(ObjectKind::Role), 3 => Just(ObjectKind::Token)];
     let links = || prop::collection::vec(any::<u8>(), 0..3);
     let which = || prop::option::of(any::<u8>());
     let policy = (which(), any::<u8>(), any::<u8>());
     let role = (which(), any::<u8>(), links());
     let token = (which(), links(), links(), prop::bool::weighted(0.2), any::<u8>());
     prop_oneof![
-        2 => policy.prop_map(|(which, name, level)| Does::Policy { which, name, level }),
-        2 => role.prop_map(|(which, name, policies)| Does::Role { which, name, policies }),
-        6 => token.prop_map(|(which, policies, roles, local, more)| Does::Token { which, policies, roles, local, more }),
-        2 => any::<u8>().prop_map(Does::Clone),
-        3 => (kind(), any::<u8>()).prop_map(|(kind, which)| Does::Delete(kind, which)),
-        4 => (kind(), any::<u8>()).prop_map(|(kind, which)| Does::Read(kind, which)),
-        2 => which().prop_map(Does::List),
-        1 => Just(Does::ReadSelf),
+        2 => policy.prop_map(|(which, name, level)| Action::Policy { which, name, level }),
+        2 => role.prop_map(|(which, name, policies)| Action::Role { which, name, policies }),
+        6 => token.prop_map(|(which, policies, roles, local, more)| Action::Token { which, policies, roles, local, more }),
+        2 => any::<u8>().prop_map(Action::Clone),
+        3 => (kind(), any::<u8>()).prop_map(|(kind, which)| Action::Delete(kind, which)),
+        4 => (kind(), any::<u8>()).prop_map(|(kind, which)| Action::Read(kind, which)),
+        2 => which().prop_map(Action::List),
+        1 => Just(Action::ReadSelf),
     ]
 }
 
@@ -58,19 +58,19 @@ fn first_steps() -> Vec<Step> {
     for (place, team) in [(0, false), (2, true)] {
         let mut first = |does| steps.push(Step::Ask { caller: 0, team, does });
         for level in [1, 2] {
-            first(Does::Policy { which: None, name: level, level });
+            first(Action::Policy { which: None, name: level, level });
         }
         // Even numbers: by id.
         let (read, role) = (vec![place], vec![place]);
-        first(Does::Role { which: None, name: 0, policies: vec![place + 1] });
-        first(Does::Token { which: None, policies: read, roles: vec![], local: false, more: 0 });
-        first(Does::Token { which: None, policies: vec![], roles: role, local: false, more: 0 });
+        first(Action::Role { which: None, name: 0, policies: vec![place + 1] });
+        first(Action::Token { which: None, policies: read, roles: vec![], local: false, more: 0 });
+        first(Action::Token { which: None, policies: vec![], roles: role, local: false, more: 0 });
     }
     steps
 }
 
 /// Links to the chosen objects, every other one by name.
-fn links(model: &Model, kind: Kind, which: &[u8]) -> Value {
+fn links(model: &Model, kind: ObjectKind, which: &[u8]) -> Value {
     let link = |which: &u8| {
         let thing = &model.all(kind)[model.chosen(kind, *which)];
         if which % 2 == 1 { json!({"Name": thing.name}) } else { json!({"ID": thing.id}) }
@@ -79,48 +79,50 @@ fn links(model: &Model, kind: Kind, which: &[u8]) -> Value {
 }
 
 /// Builds the HTTP request.
-fn request(model: &Model, does: &Does) -> (&'static str, String, Value) {
-    let id = |kind: Kind, which: u8| model.all(kind)[model.chosen(kind, which)].id.clone();
-    let at = |kind: Kind, which: u8| format!("{}/{}", kind.word(), id(kind, which));
-    let target = |kind: Kind, which: Option<u8>| which.map_or(kind.word().to_owned(), |which| at(kind, which));
+fn request(model: &Model, does: &Action) -> (&'static str, String, Value) {
+    let id = |kind: ObjectKind, which: u8| model.all(kind)[model.chosen(kind, which)].id.clone();
+    let at = |kind: ObjectKind, which: u8| format!("{}/{}", kind.as_str(), id(kind, which));
+    let target = |kind: ObjectKind, which: Option<u8>| which.map_or(kind.as_str().to_owned(), |which| at(kind, which));
     let name = |name: u8| NAMES[usize::from(name) % NAMES.len()];
     match does {
-        Does::Policy { which, name: number, level } => {
+        Action::Policy { which, name: number, level } => {
             let body = json!({"Name": name(*number), "Rules": LEVELS[usize::from(*level) % LEVELS.len()]});
-            ("PUT", target(Kind::Policy, *which), body)
+            ("PUT", target(ObjectKind::Policy, *which), body)
         }
-        Does::Role { which, name: number, policies } => {
-            let body = json!({"Name": name(*number), "Policies": links(model, Kind::Policy, policies)});
-            ("PUT", target(Kind::Role, *which), body)
+        Action::Role { which, name: number, policies } => {
+            let body = json!({"Name": name(*number), "Policies": links(model, ObjectKind::Policy, policies)});
+            ("PUT", target(ObjectKind::Role, *which), body)
         }
-        Does::Token { which, policies, roles, local, more } => {
+        Action::Token { which, policies, roles, local, more } => {
             let mut body = json!({
                 "Description": more.to_string(), "Local": local,
-                "Policies": links(model, Kind::Policy, policies), "Roles": links(model, Kind::Role, roles),
+                "Policies": links(model, ObjectKind::Policy, policies), "Roles": links(model, ObjectKind::Role, roles),
             });
             if which.is_none() {
                 body["ExpirationTTL"] = json!(life(*more).0);
                 if takes_accessor(*more) {
-                    body["AccessorID"] = json!(id(Kind::Token, *more));
+                    body["AccessorID"] = json!(id(ObjectKind::Token, *more));
                 }
             }
-            ("PUT", target(Kind::Token, *which), body)
+            ("PUT", target(ObjectKind::Token, *which), body)
         }
-        Does::Clone(which) => ("PUT", format!("{}/clone", at(Kind::Token, *which)), json!({})),
-        Does::Delete(kind, which) => ("DELETE", at(*kind, *which), Value::Null),
-        Does::Read(kind, which) => ("GET", at(*kind, *which), Value::Null),
-        Does::List(None) => ("GET", "tokens".to_owned(), Value::Null),
-        Does::List(Some(policy)) => ("GET", format!("tokens?policy={}", id(Kind::Policy, *policy)), Value::Null),
-        Does::ReadSelf => ("GET", "token/self".to_owned(), Value::Null),
+        Action::Clone(which) => ("PUT", format!("{}/clone", at(ObjectKind::Token, *which)), json!({})),
+        Action::Delete(kind, which) => ("DELETE", at(*kind, *which), Value::Null),
+        Action::Read(kind, which) => ("GET", at(*kind, *which), Value::Null),
+        Action::List(None) => ("GET", "tokens".to_owned(), Value::Null),
+        Action::List(Some(policy)) => {
+            ("GET", format!("tokens?policy={}", id(ObjectKind::Policy, *policy)), Value::Null)
+        }
+        Action::ReadSelf => ("GET", "token/self".to_owned(), Value::Null),
     }
 }
 
 /// Parts of a response that the model predicts.
-fn shown(answer: &Value, first: &Value) -> Value {
+fn predicted_part(answer: &Value, first: &Value) -> Value {
     let anonymous = json!("00000000-0000-0000-0000-000000000002");
     let built_in = |it: &&Value| [&first["AccessorID"], &anonymous].contains(&&it["AccessorID"]);
     match answer {
-        Value::Array(items) => items.iter().filter(|it| !built_in(it)).map(|it| shown(it, first)).collect(),
+        Value::Array(items) => items.iter().filter(|it| !built_in(it)).map(|it| predicted_part(it, first)).collect(),
         Value::Object(fields) => {
             let kept = ["AccessorID", "SecretID", "ID", "Name", "Rules", "Local", "Namespace", "Policies", "Roles"];
             let mut shown: BTreeMap<&str, Value> =
@@ -139,8 +141,8 @@ fn shown(answer: &Value, first: &Value) -> Value {
     }
 }
 
-async fn ask(acl: &Acl, model: &mut Model, caller: u8, team: bool, does: &Does) {
-    let tokens = model.all(Kind::Token);
+async fn ask(acl: &Acl, model: &mut Model, caller: u8, team: bool, does: &Action) {
+    let tokens = model.all(ObjectKind::Token);
     let caller = match caller {
         0 => Caller::First,
         1 => Caller::Nobody,
@@ -162,7 +164,7 @@ async fn ask(acl: &Acl, model: &mut Model, caller: u8, team: bool, does: &Does) 
     match wanted {
         Ok(wanted) => {
             assert_eq!(answer.status, 200, "{about}; wanted {wanted}");
-            assert_eq!(shown(&told, &model.first), wanted, "{about}");
+            assert_eq!(predicted_part(&told, &model.first), wanted, "{about}");
         }
         Err((status, text)) => {
             let as_wanted = answer.status == status && answer.text.starts_with(&text);
@@ -180,7 +182,7 @@ proptest! {
             let acl = Acl::start().await;
             acl.make("/v1/namespace", json!({"Name": "team"})).await;
             let first = acl.get("/v1/acl/token/self").await.json();
-            let mut model = Model::new(shown(&first, &Value::Null));
+            let mut model = Model::new(predicted_part(&first, &Value::Null));
             for step in first_steps().into_iter().chain(steps) {
                 match step {
                     Step::Ask { caller, team, does } => ask(&acl, &mut model, caller, team, &does).await,

@@ -34,7 +34,7 @@ fn any_of_the_subscription() -> BoundClaims {
     BoundClaims { subscriptions: list(&["sub"]), ..BoundClaims::default() }
 }
 
-fn judge(claims: &SignedClaims, bounds: &BoundClaims, claimed: &ClaimedFields) -> Result<VerifiedFacts, ClaimsError> {
+fn verify(claims: &SignedClaims, bounds: &BoundClaims, claimed: &ClaimedFields) -> Result<VerifiedFacts, ClaimsError> {
     verify_login(claims, &trust(), bounds, claimed, Timestamp::from_system_time(UNIX_EPOCH + Duration::from_secs(NOW)))
 }
 
@@ -44,7 +44,7 @@ fn issuer_audience_and_times_must_match() {
         let mut claims = claims();
         change(&mut claims);
         let refusal =
-            judge(&claims, &any_of_the_subscription(), &ClaimedFields::default()).err().map(|it| it.to_string());
+            verify(&claims, &any_of_the_subscription(), &ClaimedFields::default()).err().map(|it| it.to_string());
         assert!(
             refusal.is_some() == wanted.is_some() && refusal.iter().all(|it| it.contains(wanted.unwrap_or_default())),
             "{refusal:?} instead of {wanted:?}"
@@ -82,7 +82,7 @@ fn bounds_are_checked_against_the_claims() {
             virtual_machines: list(machines),
         };
     let check = |claims: &SignedClaims, bounds: &BoundClaims, wanted: Option<ClaimsError>| {
-        assert_eq!(judge(claims, bounds, &ClaimedFields::default()).err(), wanted, "{claims:?} {bounds:?}");
+        assert_eq!(verify(claims, bounds, &ClaimedFields::default()).err(), wanted, "{claims:?} {bounds:?}");
     };
     let principal = bounds(&["PRINCIPAL-1"], &[], &[], &[], &[]);
     check(&nothing, &principal, None);
@@ -134,7 +134,7 @@ fn a_claimed_field_must_equal_its_signed_claim() {
     let principal = BoundClaims { principals: list(&["principal-1"]), ..BoundClaims::default() };
     let check = |claim: Option<&str>, field: &'static str, value: &str, differs: bool| {
         let claims = SignedClaims { xms_mirid: claim.map(str::to_owned), ..claims() };
-        let refusal = judge(&claims, &principal, &claimed(field, value)).err();
+        let refusal = verify(&claims, &principal, &claimed(field, value)).err();
         assert_eq!(refusal, differs.then_some(ClaimsError::Differs { field }), "{claim:?} {field} {value}");
     };
     check(Some(VM), "subscription_id", "SUB", false);
@@ -162,9 +162,9 @@ fn claimed_fields_satisfy_no_bound_and_become_no_fact() {
         vm_name: Some("web-1".into()),
         ..ClaimedFields::default()
     };
-    assert_eq!(judge(&claims, &any_of_the_subscription(), &claimed), Err(ClaimsError::NoMachine));
+    assert_eq!(verify(&claims, &any_of_the_subscription(), &claimed), Err(ClaimsError::NoMachine));
     let principal = BoundClaims { principals: list(&["principal-1"]), ..BoundClaims::default() };
-    let facts = judge(&claims, &principal, &claimed).unwrap();
+    let facts = verify(&claims, &principal, &claimed).unwrap();
     assert_eq!(facts.keys().map(String::as_str).collect::<Vec<_>>(), ["app_id", "principal_id", "tenant_id"]);
 }
 

@@ -69,12 +69,12 @@ fn a_template_is_bound_with_the_name_that_it_takes() {
 
 #[test]
 fn a_rule_is_validated_without_a_login() {
-    let judge = |kind, name: &str| {
+    let validate = |kind, name: &str| {
         let bind = Binding { kind, name: name.to_owned(), vars: None };
         bind.validate(&VerifiedClaims::empty(["name"], [])).map_err(|error| error.to_string())
     };
-    assert_eq!(judge(BindType::Service, "${value.name}"), Ok(()));
-    assert!(judge(BindType::Service, "-${value.name}").is_err());
-    assert!(judge(BindType::Service, "${value.names}").is_err());
+    assert_eq!(validate(BindType::Service, "${value.name}"), Ok(()));
+    assert!(validate(BindType::Service, "-${value.name}").is_err());
+    assert!(validate(BindType::Service, "${value.names}").is_err());
     assert!(BindType::parse("templated-policy").is_some() && BindType::parse("Service").is_none());
 }

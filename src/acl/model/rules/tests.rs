@@ -3,7 +3,7 @@ use serde_json::json;
 
 use super::*;
 
-fn said(text: &str) -> String {
+fn error_text(text: &str) -> String {
     Rules::parse(text).map_or_else(|error| error.to_string(), |_| "good".to_owned())
 }
 
@@ -56,7 +56,7 @@ fn every_resource_kind_accepts_its_levels() {
             for level in ["deny", "read", "write", "list", "all", "Read", ""] {
                 let text = format!("{kind}{suffix} \"x\" {{ policy = \"{level}\" }}");
                 let good = ["deny", "read", "write"].contains(&level) || level == "list" && kind == "key";
-                assert_eq!(Rules::parse(&text).is_ok(), good, "{text}: {}", said(&text));
+                assert_eq!(Rules::parse(&text).is_ok(), good, "{text}: {}", error_text(&text));
                 let nested = format!("namespace \"a\" {{ {text} }} partition_prefix \"\" {{ {text} }}");
                 assert_eq!(Rules::parse(&nested).is_ok(), good, "{nested}");
             }
@@ -76,7 +76,7 @@ fn every_resource_kind_accepts_its_levels() {
 
 #[test]
 fn invalid_rules_are_rejected_in_consuls_wording() {
-    let check = |text: &str, wanted: &str| assert_eq!(said(text), wanted, "{text}");
+    let check = |text: &str, wanted: &str| assert_eq!(error_text(text), wanted, "{text}");
     check("acl = \"x\"", "Invalid acl policy: \"x\" at line 1, column 7, expected \"deny\", \"read\" or \"write\"");
     check("acl = 1", "Invalid acl policy: a number at line 1, column 7, expected \"deny\", \"read\" or \"write\"");
     check(
@@ -126,7 +126,7 @@ fn invalid_rules_are_rejected_in_consuls_wording() {
         "namespace \"a\" { operator = \"read\" }",
         "namespace \"a\" { mesh = \"read\" }",
     ] {
-        let text = said(unknown);
+        let text = error_text(unknown);
         assert!(
             text.starts_with("Failed to parse ACL rules: line 1, column ") && text.contains(": found the key \""),
             "{text}"
@@ -134,15 +134,15 @@ fn invalid_rules_are_rejected_in_consuls_wording() {
         assert!(text.contains("known"), "{text}");
     }
     let long = format!("#{}", " ".repeat(MAX_SIZE));
-    assert_eq!(said(&long), "Failed to parse ACL rules: 262145 bytes exceed the limit of 262144");
-    assert_eq!(said(&long[1..]), "good");
+    assert_eq!(error_text(&long), "Failed to parse ACL rules: 262145 bytes exceed the limit of 262144");
+    assert_eq!(error_text(&long[1..]), "good");
 }
 
 #[test]
 fn the_documented_rules_are_parsed() {
     let page = include_str!("../../../../docs/acl-rules.md");
     let blocks = page.split("\n```").skip(1).step_by(2).map(|block| block.split_once('\n').unwrap().1);
-    assert_eq!(blocks.map(|block| assert_eq!(said(block), "good", "{block}")).count(), 2);
+    assert_eq!(blocks.map(|block| assert_eq!(error_text(block), "good", "{block}")).count(), 2);
 }
 
 proptest! {

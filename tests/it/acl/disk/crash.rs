@@ -9,7 +9,7 @@ use std::sync::Arc;
 use keyward::acl::store::{Batch, Check, Embedded, Key, Store as _, Write};
 
 use super::all;
-use super::drive::Chance;
+use super::drive::Rng;
 
 const FOLDER: &str = "KEYWARD_TEST_STORE_FOLDER";
 const ROUND: &str = "KEYWARD_TEST_STORE_ROUND";
@@ -49,7 +49,7 @@ fn batch(name: &str) -> Batch {
 #[tokio::test]
 async fn acknowledged_batches_survive_kill_9_under_load() {
     let folder = tempfile::tempdir().unwrap();
-    let (mut acknowledged, mut chance) = (BTreeSet::new(), Chance(1));
+    let (mut acknowledged, mut chance) = (BTreeSet::new(), Rng(1));
     for round in 0..ROUNDS {
         acknowledged.extend(written_by_a_killed_process(folder.path(), round, 50 + chance.below(100)));
     }

@@ -46,9 +46,9 @@ enum Change {
 
 /// Small seeded random number generator.
 #[derive(Debug)]
-pub(super) struct Chance(pub u64);
+pub(super) struct Rng(pub u64);
 
-impl Chance {
+impl Rng {
     pub(super) fn below(&mut self, bound: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -68,7 +68,7 @@ impl Drive {
     }
 
     /// Returns the drive after a power loss: everything synced, and any part of later writes.
-    pub(super) fn after_power_loss(&self, chance: &mut Chance) -> Self {
+    pub(super) fn after_power_loss(&self, chance: &mut Rng) -> Self {
         let state = self.lock();
         let mut image = state.synced.clone();
         // From all later writes to none, and from whole writes to torn ones.

@@ -7,7 +7,7 @@ use keyward::acl::store::{CommitError, Embedded, Key, Revision, Store as _};
 use keyward::clock::Clock;
 use serde_json::json;
 
-use super::drive::{Chance, Drive, State};
+use super::drive::{Drive, Rng, State};
 use super::{all, open, put, value};
 use crate::harness::served::Served;
 
@@ -134,7 +134,7 @@ async fn outlives_failing_syncs(failing: usize) {
     recovers(&store, 21).await;
     drive.set(|state| state.power = Some(0));
     drop(store);
-    let store = open(&drive.after_power_loss(&mut Chance(failing as u64)));
+    let store = open(&drive.after_power_loss(&mut Rng(failing as u64)));
     has_all_of(&store, 20).await;
     assert_eq!(value(&store, &key(21)).await, Some(text(21)));
 }

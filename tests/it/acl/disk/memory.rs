@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use keyward::acl::store::{Batch, Embedded, Freshness, Key, Page, Revision, Store as _, Write};
 
-use super::drive::{Chance, Drive};
+use super::drive::{Drive, Rng};
 use super::{open, put, value};
 
 const KEYS: usize = 8;
@@ -28,7 +28,7 @@ async fn reads_never_go_back_behind_acknowledged_or_seen_writes() {
         let (store, newest, done) = (Arc::clone(&store), Arc::clone(&newest), Arc::clone(&done));
         readers.spawn(async move {
             let mut reads = 0_u64;
-            let mut chance = Chance(reader);
+            let mut chance = Rng(reader);
             while !done.load(Ordering::Acquire) {
                 look(&store, &newest, &mut chance).await;
                 reads += 1;
@@ -54,7 +54,7 @@ async fn reads_never_go_back_behind_acknowledged_or_seen_writes() {
 }
 
 /// Reads one key, alone or in a list, and records the lower bound for later reads.
-async fn look(store: &Embedded, newest: &[AtomicU64; KEYS], chance: &mut Chance) {
+async fn look(store: &Embedded, newest: &[AtomicU64; KEYS], chance: &mut Rng) {
     let number = chance.below(KEYS);
     let before = newest[number].load(Ordering::Acquire);
     let found = if chance.below(4) == 0 {

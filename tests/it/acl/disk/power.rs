@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use keyward::acl::store::{Batch, Embedded, Freshness, Key, Page, Revision, Store as _, Write};
 
-use super::drive::{Chance, Drive};
+use super::drive::{Drive, Rng};
 use super::{all, open};
 
 type Model = BTreeMap<Key, String>;
@@ -28,9 +28,9 @@ fn lives(seeds: std::ops::Range<u64>) -> usize {
     let mut acknowledged = 0;
     let mut lived = None;
     for seed in seeds {
-        let Life { drive, store, model } = lived.take().filter(|_| seed % 10 > 0).unwrap_or_else(|| {
+        let StoreRun { drive, store, model } = lived.take().filter(|_| seed % 10 > 0).unwrap_or_else(|| {
             let drive = Drive::default();
-            Life { store: open(&drive), drive, model: Model::new() }
+            StoreRun { store: open(&drive), drive, model: Model::new() }
         });
         lived = Some(runtime.block_on(life(seed, drive, store, model, &mut acknowledged)));
     }
@@ -38,15 +38,15 @@ fn lives(seeds: std::ops::Range<u64>) -> usize {
 }
 
 /// A store, its drive, and the expected records.
-struct Life {
+struct StoreRun {
     drive: Drive,
     store: Embedded,
     model: Model,
 }
 
 /// Writes until the power fails; returns the reopened store after checking it.
-async fn life(seed: u64, drive: Drive, store: Embedded, mut model: Model, acknowledged: &mut usize) -> Life {
-    let chance = &mut Chance(seed);
+async fn life(seed: u64, drive: Drive, store: Embedded, mut model: Model, acknowledged: &mut usize) -> StoreRun {
+    let chance = &mut Rng(seed);
     let store = Arc::new(store);
     drive.set(|state| state.power = Some(chance.below(250)));
     let mut last = Revision::default();
@@ -79,7 +79,7 @@ async fn life(seed: u64, drive: Drive, store: Embedded, mut model: Model, acknow
     );
     let kept = a.unwrap().revision.max(b.unwrap().revision);
     assert!(kept >= last, "seed {seed}: revision {last:?} was acknowledged, {kept:?} is kept");
-    Life { drive, store, model }
+    StoreRun { drive, store, model }
 }
 
 /// Submits all batches before the first is written; returns the revisions of written ones.
@@ -95,7 +95,7 @@ async fn commit_at_once(store: &Arc<Embedded>, batches: &[Batch]) -> Vec<Option<
     outcomes.into_iter().map(|(_, outcome)| outcome).collect()
 }
 
-fn batch(chance: &mut Chance) -> Batch {
+fn batch(chance: &mut Rng) -> Batch {
     let stamp = chance.below(usize::MAX);
     let writes = (0..=chance.below(5)).map(|_| {
         let key = Key::new(&[["a", "b"][chance.below(2)], &chance.below(40).to_string()]);

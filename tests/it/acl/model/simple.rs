@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 /// Numbers choose among all created objects, in any namespace, deleted or not.
 #[derive(Debug, Clone)]
-pub(super) enum Does {
+pub(super) enum Action {
     Policy {
         which: Option<u8>,
         name: u8,
@@ -23,15 +23,15 @@ pub(super) enum Does {
         more: u8,
     },
     Clone(u8),
-    Delete(Kind, u8),
-    Read(Kind, u8),
+    Delete(ObjectKind, u8),
+    Read(ObjectKind, u8),
     /// Tokens; with a number only those that link this policy.
     List(Option<u8>),
     ReadSelf,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum ObjectKind {
     Policy,
     Role,
     Token,
@@ -42,7 +42,7 @@ pub(super) type Wanted = Result<Value, (u16, String)>;
 
 /// A policy, role or token.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Thing {
+pub(super) struct ModelObject {
     pub(super) id: String,
     /// In namespace `team`; otherwise in `default`.
     pub(super) team: bool,
@@ -63,9 +63,9 @@ pub(super) struct Thing {
 #[derive(Debug, Default)]
 pub(super) struct Model {
     pub(super) now: u64,
-    policies: Vec<Thing>,
-    roles: Vec<Thing>,
-    tokens: Vec<Thing>,
+    policies: Vec<ModelObject>,
+    roles: Vec<ModelObject>,
+    tokens: Vec<ModelObject>,
     /// Contents of the bootstrap token.
     pub(super) first: Value,
 }
@@ -90,8 +90,8 @@ pub(super) fn takes_accessor(more: u8) -> bool {
     more % 16 == 9
 }
 
-impl Kind {
-    pub(super) fn word(self) -> &'static str {
+impl ObjectKind {
+    pub(super) fn as_str(self) -> &'static str {
         ["policy", "role", "token"][self as usize]
     }
 }
@@ -101,49 +101,49 @@ impl Model {
         Self { first, ..Self::default() }
     }
 
-    pub(super) fn all(&self, kind: Kind) -> &[Thing] {
+    pub(super) fn all(&self, kind: ObjectKind) -> &[ModelObject] {
         [&self.policies, &self.roles, &self.tokens][kind as usize]
     }
 
-    fn all_mut(&mut self, kind: Kind) -> &mut Vec<Thing> {
+    fn all_mut(&mut self, kind: ObjectKind) -> &mut Vec<ModelObject> {
         [&mut self.policies, &mut self.roles, &mut self.tokens].into_iter().nth(kind as usize).unwrap()
     }
 
     /// Returns the chosen object; of several with one id the last.
-    pub(super) fn chosen(&self, kind: Kind, which: u8) -> usize {
+    pub(super) fn chosen(&self, kind: ObjectKind, which: u8) -> usize {
         let all = self.all(kind);
         let id = &all[usize::from(which) % all.len()].id;
         all.iter().rposition(|thing| thing.id == *id).unwrap()
     }
 
     /// Returns whether it exists and has not expired.
-    fn counts(&self, thing: &Thing) -> bool {
+    fn counts(&self, thing: &ModelObject) -> bool {
         thing.there && thing.end.is_none_or(|end| self.now < end)
     }
 
-    fn standing(&self, kind: Kind, which: u8, team: bool, lost: &str) -> Result<usize, (u16, String)> {
+    fn standing(&self, kind: ObjectKind, which: u8, team: bool, lost: &str) -> Result<usize, (u16, String)> {
         let place = self.chosen(kind, which);
         let thing = &self.all(kind)[place];
         if thing.team == team && self.counts(thing) { Ok(place) } else { Err((404, lost.replace("ID", &thing.id))) }
     }
 
-    fn named(&self, kind: Kind, team: bool, name: &str) -> Option<usize> {
+    fn find_by_name(&self, kind: ObjectKind, team: bool, name: &str) -> Option<usize> {
         self.all(kind).iter().position(|thing| thing.there && thing.team == team && thing.name == name)
     }
 
     /// Resolves links: odd numbers link by name, even ones by id.
-    fn linked(&self, kind: Kind, team: bool, links: &[u8]) -> Result<Vec<usize>, (u16, String)> {
+    fn linked(&self, kind: ObjectKind, team: bool, links: &[u8]) -> Result<Vec<usize>, (u16, String)> {
         let mut places = Vec::new();
         for which in links {
             let place = self.chosen(kind, *which);
-            let Thing { id, name, .. } = &self.all(kind)[place];
+            let ModelObject { id, name, .. } = &self.all(kind)[place];
             let (found, by, said) = if which % 2 == 1 {
-                (self.named(kind, team, name), "name", name)
+                (self.find_by_name(kind, team, name), "name", name)
             } else {
                 let beside = self.all(kind)[place].there && self.all(kind)[place].team == team;
                 (Some(place).filter(|_| beside), "ID", id)
             };
-            let none = || (400, format!("No such ACL {} with {by} {said:?}", kind.word()));
+            let none = || (400, format!("No such ACL {} with {by} {said:?}", kind.as_str()));
             let place = found.ok_or_else(none)?;
             if !places.contains(&place) {
                 places.push(place);
@@ -164,22 +164,22 @@ impl Model {
 
     /// Returns the expected response and applies the change; `chosen_id` and `secret` are those that the service
     /// generated.
-    pub(super) fn wanted(&mut self, does: &Does, team: bool, caller: Caller, new: (&str, &str)) -> Wanted {
+    pub(super) fn wanted(&mut self, does: &Action, team: bool, caller: Caller, new: (&str, &str)) -> Wanted {
         if let Caller::Holder(holder) = caller
             && !self.counts(&self.tokens[holder])
         {
-            let of_own = matches!(does, Does::ReadSelf);
+            let of_own = matches!(does, Action::ReadSelf);
             return Err(if of_own { no_token() } else { (403, "ACL not found".to_owned()) });
         }
         let needed = match does {
-            Does::ReadSelf => {
+            Action::ReadSelf => {
                 return match caller {
                     Caller::First => Ok(self.first.clone()),
                     Caller::Nobody => Err(no_token()),
                     Caller::Holder(holder) => Ok(self.token(&self.tokens[holder], true)),
                 };
             }
-            Does::Read(..) | Does::List(_) => 1,
+            Action::Read(..) | Action::List(_) => 1,
             _ => 2,
         };
         let level = self.level(caller, team);
@@ -192,40 +192,43 @@ impl Model {
             return Err((403, format!("Permission denied: {who} lacks permission '{permission}'")));
         }
         let (id, secret) = (new.0.to_owned(), new.1.to_owned());
-        let fresh = Thing { id, secret, team, there: true, ..Thing::default() };
+        let fresh = ModelObject { id, secret, team, there: true, ..ModelObject::default() };
         match does {
-            Does::Policy { which, name, level } => {
+            Action::Policy { which, name, level } => {
                 let level = usize::from(*level) % LEVELS.len();
-                let before = which.map(|which| self.standing(Kind::Policy, which, team, "cannot find policy ID"));
+                let before = which.map(|which| self.standing(ObjectKind::Policy, which, team, "cannot find policy ID"));
                 let before = before.transpose()?;
                 let name = NAMES[usize::from(*name) % NAMES.len()].to_owned();
-                self.free(Kind::Policy, team, &name, before, "Invalid Policy: A Policy with Name")?;
-                let place = self.put(Kind::Policy, before, fresh, |policy| (policy.name, policy.level) = (name, level));
+                self.free(ObjectKind::Policy, team, &name, before, "Invalid Policy: A Policy with Name")?;
+                let place =
+                    self.put(ObjectKind::Policy, before, fresh, |policy| (policy.name, policy.level) = (name, level));
                 Ok(Self::policy(&self.policies[place]))
             }
-            Does::Role { which, name, policies } => {
-                let before = which.map(|which| self.standing(Kind::Role, which, team, "cannot find role ID"));
+            Action::Role { which, name, policies } => {
+                let before = which.map(|which| self.standing(ObjectKind::Role, which, team, "cannot find role ID"));
                 let before = before.transpose()?;
                 let name = NAMES[usize::from(*name) % NAMES.len()].to_owned();
                 let word = "Invalid Role: A Role with Name";
                 if before.is_none() {
-                    self.free(Kind::Role, team, &name, None, word)?;
+                    self.free(ObjectKind::Role, team, &name, None, word)?;
                 }
-                let policies = self.linked(Kind::Policy, team, policies)?;
-                self.free(Kind::Role, team, &name, before, &word.replace("Role with Name", "role with name"))?;
-                let place = self.put(Kind::Role, before, fresh, |role| (role.name, role.policies) = (name, policies));
+                let policies = self.linked(ObjectKind::Policy, team, policies)?;
+                self.free(ObjectKind::Role, team, &name, before, &word.replace("Role with Name", "role with name"))?;
+                let place =
+                    self.put(ObjectKind::Role, before, fresh, |role| (role.name, role.policies) = (name, policies));
                 Ok(self.role(&self.roles[place]))
             }
-            Does::Token { which, policies, roles, local, more } => {
+            Action::Token { which, policies, roles, local, more } => {
                 let (life, mut fresh) = (life(*more).1, fresh);
-                let before = which.map(|which| self.standing(Kind::Token, which, team, "Cannot find token \"ID\""));
+                let before =
+                    which.map(|which| self.standing(ObjectKind::Token, which, team, "Cannot find token \"ID\""));
                 let before = before.transpose()?;
                 match before {
                     Some(place) if self.tokens[place].local != *local => {
                         return Err((400, format!("Cannot toggle local mode of {}", self.tokens[place].id)));
                     }
                     None if takes_accessor(*more) => {
-                        let other = &self.tokens[self.chosen(Kind::Token, *more)];
+                        let other = &self.tokens[self.chosen(ObjectKind::Token, *more)];
                         if other.there {
                             return Err((409, "Invalid Token: AccessorID is already in use".to_owned()));
                         }
@@ -236,28 +239,28 @@ impl Model {
                 if before.is_none() && life == Some(30) {
                     return Err((400, "ExpirationTime cannot be less than 1m0s in the future (was 30s)".to_owned()));
                 }
-                let policies = self.linked(Kind::Policy, team, policies)?;
-                let roles = self.linked(Kind::Role, team, roles)?;
-                fresh = Thing { local: *local, end: life.map(|life| self.now + life), ..fresh };
-                let place = self.put(Kind::Token, before, fresh, |token| {
+                let policies = self.linked(ObjectKind::Policy, team, policies)?;
+                let roles = self.linked(ObjectKind::Role, team, roles)?;
+                fresh = ModelObject { local: *local, end: life.map(|life| self.now + life), ..fresh };
+                let place = self.put(ObjectKind::Token, before, fresh, |token| {
                     (token.name, token.policies, token.roles) = (more.to_string(), policies, roles);
                 });
                 Ok(self.token(&self.tokens[place], true))
             }
-            Does::Clone(which) => {
+            Action::Clone(which) => {
                 let lost = "Requested token does not exist: ACL not found";
-                let source = self.tokens[self.standing(Kind::Token, *which, team, lost)?].clone();
+                let source = self.tokens[self.standing(ObjectKind::Token, *which, team, lost)?].clone();
                 // Part of the last minute has passed.
                 if source.end.is_some_and(|end| end - self.now <= 60) {
                     return Err((400, "ExpirationTime cannot be less than 1m0s in the future (was ".to_owned()));
                 }
-                let Thing { id, secret, .. } = fresh;
-                let place = self.put(Kind::Token, None, Thing { id, secret, ..source }, |_| ());
+                let ModelObject { id, secret, .. } = fresh;
+                let place = self.put(ObjectKind::Token, None, ModelObject { id, secret, ..source }, |_| ());
                 Ok(self.token(&self.tokens[place], true))
             }
-            Does::Delete(kind, which) => {
+            Action::Delete(kind, which) => {
                 let place = self.chosen(*kind, *which);
-                if *kind == Kind::Token && matches!(caller, Caller::Holder(holder) if holder == place) {
+                if *kind == ObjectKind::Token && matches!(caller, Caller::Holder(holder) if holder == place) {
                     let text = "Deletion of the request's authorization token is not permitted";
                     return Err((400, text.to_owned()));
                 }
@@ -266,36 +269,49 @@ impl Model {
                 thing.there &= !found;
                 Ok(json!(found))
             }
-            Does::Read(kind, which) => {
-                let lost = format!("Requested {} does not exist: ACL not found", kind.word());
+            Action::Read(kind, which) => {
+                let lost = format!("Requested {} does not exist: ACL not found", kind.as_str());
                 let thing = &self.all(*kind)[self.standing(*kind, *which, team, &lost)?];
                 Ok(match kind {
-                    Kind::Policy => Self::policy(thing),
-                    Kind::Role => self.role(thing),
-                    Kind::Token => self.token(thing, level == 2),
+                    ObjectKind::Policy => Self::policy(thing),
+                    ObjectKind::Role => self.role(thing),
+                    ObjectKind::Token => self.token(thing, level == 2),
                 })
             }
-            Does::List(policy) => {
-                let policy = policy.map(|policy| self.chosen(Kind::Policy, policy));
-                let fits = |token: &&Thing| policy.is_none_or(|policy| token.policies.contains(&policy));
+            Action::List(policy) => {
+                let policy = policy.map(|policy| self.chosen(ObjectKind::Policy, policy));
+                let fits = |token: &&ModelObject| policy.is_none_or(|policy| token.policies.contains(&policy));
                 let counting = self.tokens.iter().filter(|token| token.team == team && self.counts(token));
-                let mut tokens: Vec<&Thing> = counting.filter(fits).collect();
+                let mut tokens: Vec<&ModelObject> = counting.filter(fits).collect();
                 tokens.sort_by_key(|token| &token.id);
                 Ok(tokens.into_iter().map(|token| self.token(token, level == 2)).collect())
             }
-            Does::ReadSelf => Ok(Value::Null),
+            Action::ReadSelf => Ok(Value::Null),
         }
     }
 
     /// Rejects a name that is taken.
-    fn free(&self, kind: Kind, team: bool, name: &str, but: Option<usize>, taken: &str) -> Result<(), (u16, String)> {
-        match self.named(kind, team, name) {
+    fn free(
+        &self,
+        kind: ObjectKind,
+        team: bool,
+        name: &str,
+        but: Option<usize>,
+        taken: &str,
+    ) -> Result<(), (u16, String)> {
+        match self.find_by_name(kind, team, name) {
             Some(other) if but != Some(other) => Err((409, format!("{taken} {name:?} already exists"))),
             _ => Ok(()),
         }
     }
 
-    fn put(&mut self, kind: Kind, before: Option<usize>, fresh: Thing, change: impl FnOnce(&mut Thing)) -> usize {
+    fn put(
+        &mut self,
+        kind: ObjectKind,
+        before: Option<usize>,
+        fresh: ModelObject,
+        change: impl FnOnce(&mut ModelObject),
+    ) -> usize {
         let all = self.all_mut(kind);
         let place = before.unwrap_or_else(|| {
             all.push(fresh);
@@ -305,26 +321,26 @@ impl Model {
         place
     }
 
-    fn links(&self, kind: Kind, places: &[usize]) -> Value {
+    fn links(&self, kind: ObjectKind, places: &[usize]) -> Value {
         let linked = places.iter().map(|place| &self.all(kind)[*place]).filter(|thing| thing.there);
         linked.map(|thing| json!({"ID": thing.id, "Name": thing.name})).collect()
     }
 
-    fn policy(policy: &Thing) -> Value {
+    fn policy(policy: &ModelObject) -> Value {
         let rules = LEVELS[policy.level];
         json!({"ID": policy.id, "Name": policy.name, "Rules": rules, "Namespace": namespace(policy.team)})
     }
 
-    fn role(&self, role: &Thing) -> Value {
-        let policies = self.links(Kind::Policy, &role.policies);
+    fn role(&self, role: &ModelObject) -> Value {
+        let policies = self.links(ObjectKind::Policy, &role.policies);
         json!({"ID": role.id, "Name": role.name, "Policies": policies, "Namespace": namespace(role.team)})
     }
 
-    fn token(&self, token: &Thing, with_secret: bool) -> Value {
+    fn token(&self, token: &ModelObject, with_secret: bool) -> Value {
         json!({
             "AccessorID": token.id, "SecretID": if with_secret { &token.secret } else { "<hidden>" },
             "Description": token.name, "Local": token.local, "Namespace": namespace(token.team),
-            "Policies": self.links(Kind::Policy, &token.policies), "Roles": self.links(Kind::Role, &token.roles),
+            "Policies": self.links(ObjectKind::Policy, &token.policies), "Roles": self.links(ObjectKind::Role, &token.roles),
             "ExpirationTime": token.end.is_some(),
         })
     }

@@ -28,7 +28,7 @@ const ALL: usize = 100;
 
 /// Store that can stop before a batch, or delay reads of a key prefix.
 #[derive(Debug)]
-struct Dials {
+struct StoreFaults {
     store: Arc<dyn Store>,
     /// Batches that are written before the failure.
     batches: AtomicUsize,
@@ -40,7 +40,7 @@ struct Dials {
     shared: bool,
 }
 
-impl Dials {
+impl StoreFaults {
     fn new(store: &Arc<dyn Store>) -> Self {
         Self {
             store: Arc::clone(store),
@@ -66,7 +66,7 @@ impl Dials {
 }
 
 #[async_trait]
-impl Store for Dials {
+impl Store for StoreFaults {
     async fn get(&self, key: &Key, freshness: Freshness) -> Result<Option<Record>, StoreError> {
         let found = self.store.get(key, freshness).await;
         self.hold_up(key.as_str()).await;
@@ -117,9 +117,9 @@ fn key_file(folder: &Path, name: &str, digits: &str) -> PathBuf {
 async fn server(store: Arc<dyn Store>, key_file: &Path, clock: &TestClock) -> AclService {
     let sealer = Sealer::open(key_file, &*store).await.unwrap();
     let clock = Clock::Test(clock.clone());
-    let directory = AclService::new(store, sealer, "dc1".to_owned(), DefaultPolicy::Deny, clock);
-    directory.create_builtins().await.unwrap();
-    directory
+    let service = AclService::new(store, sealer, "dc1".to_owned(), DefaultPolicy::Deny, clock);
+    service.create_builtins().await.unwrap();
+    service
 }
 
 /// Creates the bootstrap token; returns its secret and caller.

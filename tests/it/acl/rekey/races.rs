@@ -27,10 +27,10 @@ async fn concurrent_changes_and_deletions_win_over_a_rekey() {
     let revoked = token(&quick, &root, "to be revoked".to_owned()).await;
 
     key_file(folder.path(), "seal.key", "ba");
-    let dials = Arc::new(Dials { held: "token/", ..Dials::new(&store) });
-    let slow = server(dials.clone(), &file, &clock).await;
+    let faults = Arc::new(StoreFaults { held: "token/", ..StoreFaults::new(&store) });
+    let slow = server(faults.clone(), &file, &clock).await;
     let (came, ()) = tokio::join!(slow.key_rotation().run(&root, false, ALL), async {
-        dials.is_reached().await;
+        faults.is_reached().await;
         // The slow server has read the tokens and is paused before it writes.
         let twice = slow.key_rotation().run(&root, false, ALL).await;
         assert!(matches!(twice, Err(ServiceError::Unavailable(_))), "{twice:?}");
@@ -41,7 +41,7 @@ async fn concurrent_changes_and_deletions_win_over_a_rekey() {
         quick.token_records().destroy(&revoked.live.token.value).await.unwrap();
         let new = token(&quick, &root, "made meanwhile".to_owned()).await;
         caller(&slow, &new.secret).await;
-        dials.open.notify_one();
+        faults.open.notify_one();
     });
     let came = came.unwrap();
     assert!(came.done && came.rewritten == 3, "{came:?}");
@@ -70,15 +70,15 @@ async fn tokens_deleted_during_a_rekey_leave_no_records() {
     }
     assert!(mover.namespaces().delete(&root, &team).await.unwrap());
 
-    let dials = Arc::new(Dials { held: "token/team/", ..Dials::new(&store) });
-    let remover = server(dials.clone(), &file, &clock).await;
+    let faults = Arc::new(StoreFaults { held: "token/team/", ..StoreFaults::new(&store) });
+    let remover = server(faults.clone(), &file, &clock).await;
     tokio::select! {
         () = remover.namespaces().run_removals(CancellationToken::new()) => panic!("it ended by itself"),
         () = async {
-            dials.is_reached().await;
+            faults.is_reached().await;
             // The remover has read the tokens under the old key.
             assert!(mover.key_rotation().run(&root, true, ALL).await.unwrap().done);
-            dials.open.notify_one();
+            faults.open.notify_one();
             while mover.namespaces().get(&team, Freshness::Linearizable).await.unwrap().is_some() {
                 tokio::task::yield_now().await;
             }
@@ -95,20 +95,20 @@ async fn a_token_that_moves_while_it_is_looked_up_is_found() {
     let mover = server(Arc::clone(&store), &file, &clock).await;
     let (secret, root) = first(&mover).await;
     // The whole rekey happens after a read of the old entry, so the read misses.
-    let dials = Arc::new(Dials { held: "seal/key", ..Dials::new(&store) });
+    let faults = Arc::new(StoreFaults { held: "seal/key", ..StoreFaults::new(&store) });
     let looker = server(Arc::clone(&store), &file, &clock).await;
     assert!(mover.key_rotation().run(&root, true, ALL).await.unwrap().done);
     caller(&looker, &secret).await;
 
     // An unknown secret is looked up twice if the keys change in between, and is still not found.
-    dials.reached.store(true, Ordering::SeqCst);
-    let slow = server(dials.clone(), &file, &clock).await;
-    dials.reached.store(false, Ordering::SeqCst);
+    faults.reached.store(true, Ordering::SeqCst);
+    let slow = server(faults.clone(), &file, &clock).await;
+    faults.reached.store(false, Ordering::SeqCst);
     let stranger = PlainSecret::random();
     let (found, ()) = tokio::join!(slow.authenticator().authenticate(Some(&stranger), Freshness::Stale), async {
-        dials.is_reached().await;
+        faults.is_reached().await;
         assert!(mover.key_rotation().run(&root, true, ALL).await.unwrap().done);
-        dials.open.notify_one();
+        faults.open.notify_one();
     });
     assert!(matches!(found, Err(ServiceError::UnknownSecret)), "{found:?}");
     caller(&slow, &secret).await;
@@ -117,7 +117,7 @@ async fn a_token_that_moves_while_it_is_looked_up_is_found() {
 #[tokio::test]
 async fn a_server_without_the_new_key_reports_it_and_rejects_or_duplicates_no_token() {
     let (store, clock, folder) = store();
-    let shared = |store| Arc::new(Dials { shared: true, ..Dials::new(store) });
+    let shared = |store| Arc::new(StoreFaults { shared: true, ..StoreFaults::new(store) });
     let (own, others) = (key_file(folder.path(), "own.key", "a"), key_file(folder.path(), "others.key", "a"));
     let one = server(shared(&store), &own, &clock).await;
     let other = server(shared(&store), &others, &clock).await;

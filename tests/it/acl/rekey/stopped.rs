@@ -19,8 +19,8 @@ async fn an_interrupted_rekey_loses_nothing_and_is_continued() {
         let store: Arc<dyn Store> = Arc::new(Embedded::open(&folder.path().join("store"), "dc1").unwrap());
         let clock = TestClock::starting_at(SystemTime::now());
         let file = key_file(folder.path(), "seal.key", "a");
-        let dials = Arc::new(Dials::new(&store));
-        let before = server(dials.clone(), &file, &clock).await;
+        let faults = Arc::new(StoreFaults::new(&store));
+        let before = server(faults.clone(), &file, &clock).await;
         let (secret, root) = first(&before).await;
         let mut secrets = vec![secret.clone()];
         for number in 0..TOKENS {
@@ -30,7 +30,7 @@ async fn an_interrupted_rekey_loses_nothing_and_is_continued() {
         assert_eq!(old.len(), 1);
 
         key_file(folder.path(), "seal.key", "ba");
-        dials.batches.store(stops, Ordering::SeqCst);
+        faults.batches.store(stops, Ordering::SeqCst);
         let outcome = before.key_rotation().run(&root, false, ALL).await;
         assert_eq!(outcome.is_ok(), stops == 5, "{outcome:?}");
         drop(before);
@@ -79,18 +79,18 @@ async fn many_tokens_take_several_rekey_calls_and_each_is_rewritten_once() {
     let store: Arc<dyn Store> = Arc::new(Embedded::open(&folder.path().join("store"), "dc1").unwrap());
     let clock = TestClock::starting_at(SystemTime::now());
     let file = key_file(folder.path(), "seal.key", "a");
-    let directory = server(Arc::clone(&store), &file, &clock).await;
-    let (_, root) = first(&directory).await;
-    let makes = (0..600).map(|number| token(&directory, &root, format!("token {number}")));
+    let service = server(Arc::clone(&store), &file, &clock).await;
+    let (_, root) = first(&service).await;
+    let makes = (0..600).map(|number| token(&service, &root, format!("token {number}")));
     futures_util::future::join_all(makes).await;
     let (mut calls, mut rewritten, mut generate) = (0, 0, true);
     loop {
-        let came = directory.key_rotation().run(&root, generate, 1).await.unwrap();
+        let came = service.key_rotation().run(&root, generate, 1).await.unwrap();
         (calls, rewritten, generate) = (calls + 1, rewritten + came.rewritten, false);
         if came.done {
             break;
         }
-        token(&directory, &root, "made meanwhile".to_owned()).await;
+        token(&service, &root, "made meanwhile".to_owned()).await;
     }
     // Includes the bootstrap and the anonymous token.
     assert_eq!((calls, rewritten), (3, 602));
@@ -104,33 +104,33 @@ async fn expired_tokens_and_those_of_deleted_namespaces_are_rekeyed_and_then_del
     let store: Arc<dyn Store> = Arc::new(Embedded::open(&folder.path().join("store"), "dc1").unwrap());
     let clock = TestClock::starting_at(SystemTime::now());
     let file = key_file(folder.path(), "seal.key", "a");
-    let directory = server(Arc::clone(&store), &file, &clock).await;
-    let (_, root) = first(&directory).await;
+    let service = server(Arc::clone(&store), &file, &clock).await;
+    let (_, root) = first(&service).await;
     let team: NamespaceName = "team".parse().unwrap();
-    directory.namespaces().create(&root, "team", &NamespaceDraft::default()).await.unwrap();
+    service.namespaces().create(&root, "team", &NamespaceDraft::default()).await.unwrap();
     for _ in 0..40 {
-        directory.tokens().create(&root, &team, &TokenDraft::default()).await.unwrap();
+        service.tokens().create(&root, &team, &TokenDraft::default()).await.unwrap();
     }
     let minute = keyward::acl::model::go_duration::GoDuration(60_000_000_000);
     for _ in 0..40 {
         let draft = TokenDraft { expiration_ttl: minute, ..TokenDraft::default() };
-        directory.tokens().create(&root, &default_namespace(), &draft).await.unwrap();
+        service.tokens().create(&root, &default_namespace(), &draft).await.unwrap();
     }
-    assert!(directory.namespaces().delete(&root, &team).await.unwrap());
+    assert!(service.namespaces().delete(&root, &team).await.unwrap());
     clock.suspend(Duration::from_secs(61));
 
-    let came = directory.key_rotation().run(&root, true, ALL).await.unwrap();
+    let came = service.key_rotation().run(&root, true, ALL).await.unwrap();
     assert!(came.done && came.rewritten == 82, "{came:?}");
     // Without the old line, everything can still be deleted.
     let text = std::fs::read_to_string(&file).unwrap();
     std::fs::write(&file, text.lines().next().unwrap()).unwrap();
-    let directory = server(Arc::clone(&store), &file, &clock).await;
-    assert_eq!(directory.token_sweeper().sweep().await.unwrap(), 40);
+    let service = server(Arc::clone(&store), &file, &clock).await;
+    assert_eq!(service.token_sweeper().sweep().await.unwrap(), 40);
     let stop = CancellationToken::new();
     tokio::select! {
-        () = directory.namespaces().run_removals(stop.clone()) => panic!("it ended by itself"),
+        () = service.namespaces().run_removals(stop.clone()) => panic!("it ended by itself"),
         () = async {
-            while directory.namespaces().get(&team, Freshness::Linearizable).await.unwrap().is_some() {
+            while service.namespaces().get(&team, Freshness::Linearizable).await.unwrap().is_some() {
                 tokio::task::yield_now().await;
             }
         } => {}
@@ -146,18 +146,18 @@ async fn unreadable_tokens_keep_the_old_key_and_are_reported() {
     let store: Arc<dyn Store> = Arc::new(Embedded::open(&folder.path().join("store"), "dc1").unwrap());
     let clock = TestClock::starting_at(SystemTime::now());
     let file = key_file(folder.path(), "seal.key", "a");
-    let directory = server(Arc::clone(&store), &file, &clock).await;
-    let (_, root) = first(&directory).await;
+    let service = server(Arc::clone(&store), &file, &clock).await;
+    let (_, root) = first(&service).await;
     let broken = Key::from("token/default/11111111-1111-1111-1111-111111111111".to_owned());
     let put = keyward::acl::store::Write::Put(broken.clone(), b"nonsense".to_vec());
     store.commit(Batch { checks: vec![], writes: vec![put] }).await.unwrap();
     for rewritten in [2, 0] {
-        let came = directory.key_rotation().run(&root, rewritten == 2, ALL).await.unwrap();
+        let came = service.key_rotation().run(&root, rewritten == 2, ALL).await.unwrap();
         assert!(!came.done && came.rewritten == rewritten, "{came:?}");
         assert_eq!(came.unreadable, [broken.as_str()]);
     }
     let delete = keyward::acl::store::Write::Delete(broken);
     store.commit(Batch { checks: vec![], writes: vec![delete] }).await.unwrap();
-    assert!(directory.key_rotation().run(&root, false, ALL).await.unwrap().done);
+    assert!(service.key_rotation().run(&root, false, ALL).await.unwrap().done);
     assert_eq!(keys_in_use(&*store).await.len(), 1);
 }

@@ -7,7 +7,7 @@ use keyward::acl::store::StoreOptions;
 use keyward::acl::store::etcd::EtcdOptions;
 use serde_json::json;
 
-use super::{Acl, make_some_of_each, opens, read, told, with_key_in};
+use super::{Acl, make_some_of_each, opens, read, visible_state, with_key_in};
 use crate::acl::store::etcd_process::shared;
 
 async fn on_etcd(options: EtcdOptions, key_file: PathBuf) -> Acl {
@@ -23,7 +23,7 @@ async fn a_snapshot_moves_from_the_embedded_store_to_etcd_and_back() {
     let folder = tempfile::tempdir().unwrap();
     let file = with_key_in(folder.path()).await;
     let secrets = make_some_of_each(&file).await;
-    let before = told(&file, &file.root).await;
+    let before = visible_state(&file, &file.root).await;
     let snapshot = file.snapshot().await;
 
     let server = shared();
@@ -43,7 +43,7 @@ async fn a_snapshot_moves_from_the_embedded_store_to_etcd_and_back() {
     let (restored, seen) = tokio::join!(one.restore(&first, &snapshot), seen_shut);
     assert_eq!((restored.status, seen), (200, Ok((503, 503))), "{restored:?}");
     for server in [&one, &other] {
-        assert_eq!(told(server, &file.root).await, before);
+        assert_eq!(visible_state(server, &file.root).await, before);
         assert!(opens(server, &secrets[3]).await && !opens(server, &first).await);
     }
     let back = one.snapshot().await;
@@ -52,7 +52,7 @@ async fn a_snapshot_moves_from_the_embedded_store_to_etcd_and_back() {
     one.make("/v1/acl/role", json!({"Name": "of-etcd"})).await;
     let changed = one.snapshot().await;
     assert_eq!(file.restore(&file.root, &changed).await.status, 200);
-    assert_eq!(told(&file, &file.root).await, told(&other, &file.root).await);
+    assert_eq!(visible_state(&file, &file.root).await, visible_state(&other, &file.root).await);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -63,7 +63,7 @@ async fn of_two_concurrent_restores_the_later_wins_and_the_earlier_fails() {
     let other = one.beside().await;
     let empty = one.snapshot().await;
     make_some_of_each(&one).await;
-    let (before, full) = (told(&one, &one.root).await, one.snapshot().await);
+    let (before, full) = (visible_state(&one, &one.root).await, one.snapshot().await);
     let later = async {
         while other.get("/v1/acl/roles").await.status != 503 {
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -74,7 +74,7 @@ async fn of_two_concurrent_restores_the_later_wins_and_the_earlier_fails() {
     assert_eq!((earlier.status, earlier.text.as_str()), (409, "another restore took over from this one"));
     assert_eq!(later.status, 200, "{later:?}");
     for server in [&one, &other] {
-        assert_eq!(told(server, &server.root).await, before);
+        assert_eq!(visible_state(server, &server.root).await, before);
     }
     assert!(read(&one.snapshot().await).1 == read(&full).1);
 }

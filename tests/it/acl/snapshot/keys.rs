@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{make_some_of_each, opens, read, told, with_key_in};
+use super::{make_some_of_each, opens, read, visible_state, with_key_in};
 
 #[tokio::test]
 async fn a_snapshot_with_an_older_key_is_restored_if_the_key_file_has_it() {
@@ -11,7 +11,7 @@ async fn a_snapshot_with_an_older_key_is_restored_if_the_key_file_has_it() {
     let acl = with_key_in(folder.path()).await;
     let old_line = std::fs::read_to_string(&file).unwrap();
     let secrets = make_some_of_each(&acl).await;
-    let (old, before) = (acl.snapshot().await, told(&acl, &acl.root).await);
+    let (old, before) = (acl.snapshot().await, visible_state(&acl, &acl.root).await);
     let rekey = async || {
         let moved = acl.make("/v1/operator/rekey", json!({"Generate": true})).await;
         assert_eq!(moved["Done"], json!(true), "{moved}");
@@ -23,7 +23,7 @@ async fn a_snapshot_with_an_older_key_is_restored_if_the_key_file_has_it() {
     // Both keys are in the file: secrets of the old key decrypt, and are rekeyed again.
     assert_eq!(acl.restore(&acl.root, &old).await.status, 200);
     let all_open = async || {
-        assert_eq!(told(&acl, &acl.root).await, before);
+        assert_eq!(visible_state(&acl, &acl.root).await, before);
         for secret in &secrets {
             assert!(opens(&acl, secret).await);
         }
@@ -46,7 +46,7 @@ async fn a_snapshot_with_an_older_key_is_restored_if_the_key_file_has_it() {
     assert!(read(&acl.snapshot().await).1 == read(&new).1, "nothing was changed");
     std::fs::write(&file, without + &old_line).unwrap();
     assert_eq!(acl.restore(&acl.root, &old).await.status, 200);
-    assert_eq!(told(&acl, &acl.root).await, before);
+    assert_eq!(visible_state(&acl, &acl.root).await, before);
     let acl = acl.restarted().await;
-    assert_eq!(told(&acl, &acl.root).await, before);
+    assert_eq!(visible_state(&acl, &acl.root).await, before);
 }

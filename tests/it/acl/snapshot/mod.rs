@@ -68,7 +68,7 @@ async fn make_some_of_each(acl: &Acl) -> Vec<String> {
 }
 
 /// Returns everything that the API lists, without indexes.
-async fn told(acl: &Acl, token: &str) -> Vec<Value> {
+async fn visible_state(acl: &Acl, token: &str) -> Vec<Value> {
     let mut all = Vec::new();
     for kind in ["tokens", "roles", "policies", "auth-methods", "binding-rules"] {
         let list = acl.call("GET", &format!("/v1/acl/{kind}?ns=*"), Some(token), None).await;
@@ -98,7 +98,7 @@ async fn a_restore_brings_back_exactly_the_records_of_the_snapshot() {
     let folder = tempfile::tempdir().unwrap();
     let acl = with_key_in(folder.path()).await;
     let secrets = make_some_of_each(&acl).await;
-    let before = told(&acl, &acl.root).await;
+    let before = visible_state(&acl, &acl.root).await;
     let snapshot = acl.snapshot().await;
     let (header, records) = read(&snapshot);
     assert_eq!((header.datacenter.as_str(), header.key_ids.len()), ("dc1", 1));
@@ -116,7 +116,7 @@ async fn a_restore_brings_back_exactly_the_records_of_the_snapshot() {
     let newest = index(&acl.get("/v1/acl/roles").await);
     let restored = acl.restore(&acl.root, &snapshot).await;
     assert_eq!((restored.status, &restored.json()["Records"]), (200, &json!(records.len())), "{restored:?}");
-    assert_eq!(told(&acl, &acl.root).await, before);
+    assert_eq!(visible_state(&acl, &acl.root).await, before);
     for secret in &secrets {
         assert!(opens(&acl, secret).await);
     }
@@ -134,9 +134,9 @@ async fn a_restore_brings_back_exactly_the_records_of_the_snapshot() {
     let first = std::mem::replace(&mut other.root, acl.root.clone());
     assert_eq!(other.restore(&first, &snapshot).await.status, 200);
     assert!(!opens(&other, &first).await);
-    assert_eq!(told(&other, &other.root).await, before);
+    assert_eq!(visible_state(&other, &other.root).await, before);
     let other = other.restarted().await;
-    assert_eq!(told(&other, &other.root).await, before);
+    assert_eq!(visible_state(&other, &other.root).await, before);
     same(&other.snapshot().await);
     other.make("/v1/acl/role?ns=team", json!({"Name": "goes-on"})).await;
 }

@@ -17,7 +17,7 @@ use keyward::acl::store::{Batch, Embedded, Freshness, Store, Write};
 use keyward::clock::Clock;
 use serde_json::json;
 
-use super::{Acl, index, make_some_of_each, opens, told};
+use super::{Acl, index, make_some_of_each, opens, visible_state};
 
 /// State that a killed restore leaves: its marker, and a part of the records.
 async fn break_off(store: &dyn Store, key_file: &std::path::Path, secret: &str) {
@@ -72,7 +72,7 @@ async fn after_an_interrupted_restore_only_its_token_may_restore() {
     let acl = Acl::start().await;
     let secrets = make_some_of_each(&acl).await;
     let other = acl.token_with("acl = \"write\" operator = \"write\"").await;
-    let before = told(&acl, &acl.root).await;
+    let before = visible_state(&acl, &acl.root).await;
     let snapshot = acl.snapshot().await;
     let key = acl.options.store.folder().unwrap().join("seal.key");
     let root = acl.root.clone();
@@ -95,7 +95,7 @@ async fn after_an_interrupted_restore_only_its_token_may_restore() {
     }
     let restored = acl.restore(&acl.root, &snapshot).await;
     assert_eq!(restored.status, 200, "{restored:?}");
-    assert_eq!(told(&acl, &acl.root).await, before);
+    assert_eq!(visible_state(&acl, &acl.root).await, before);
     assert!(opens(&acl, &other).await);
     assert_eq!(acl.call("GET", "/v1/sys/health", None, None).await.status, 200);
     acl.make("/v1/acl/role", json!({"Name": "goes-on"})).await;
@@ -107,24 +107,24 @@ async fn requests_admitted_before_the_marker_cannot_write_after_it() {
     let store: Arc<dyn Store> = Arc::new(Embedded::open(&folder.path().join("store"), "dc1").unwrap());
     let key = folder.path().join("seal.key");
     let sealer = Sealer::open(&key, &*store).await.unwrap();
-    let directory = AclService::new(Arc::clone(&store), sealer, "dc1".to_owned(), DefaultPolicy::Deny, Clock::System);
-    directory.create_builtins().await.unwrap();
+    let service = AclService::new(Arc::clone(&store), sealer, "dc1".to_owned(), DefaultPolicy::Deny, Clock::System);
+    service.create_builtins().await.unwrap();
     let secret = PlainSecret::random();
-    directory.bootstrap(&secret, None).await.unwrap();
-    let caller = directory.authenticator().authenticate(Some(&secret), Freshness::Linearizable).await.unwrap();
-    let epoch = directory.epoch(Freshness::Linearizable).await.unwrap();
-    directory.namespaces().create(&caller, "before", &NamespaceDraft::default()).await.unwrap();
-    assert!(directory.epoch(Freshness::Linearizable).await.unwrap().is(epoch));
+    service.bootstrap(&secret, None).await.unwrap();
+    let caller = service.authenticator().authenticate(Some(&secret), Freshness::Linearizable).await.unwrap();
+    let epoch = service.epoch(Freshness::Linearizable).await.unwrap();
+    service.namespaces().create(&caller, "before", &NamespaceDraft::default()).await.unwrap();
+    assert!(service.epoch(Freshness::Linearizable).await.unwrap().is(epoch));
 
     break_off(&*store, &key, secret.reveal()).await;
-    let written = directory.namespaces().create(&caller, "after", &NamespaceDraft::default()).await;
+    let written = service.namespaces().create(&caller, "after", &NamespaceDraft::default()).await;
     assert!(matches!(written, Err(ServiceError::Restoring)), "{written:?}");
-    for refused in [directory.token_sweeper().sweep().await.map(drop), directory.create_builtins().await] {
+    for refused in [service.token_sweeper().sweep().await.map(drop), service.create_builtins().await] {
         assert!(matches!(refused, Err(ServiceError::Restoring)), "{refused:?}");
     }
     store.commit(Batch { checks: vec![], writes: vec![Write::Delete(keys::restore_marker())] }).await.unwrap();
-    assert!(!directory.epoch(Freshness::Linearizable).await.unwrap().is(epoch), "another epoch");
-    directory.namespaces().create(&caller, "after", &NamespaceDraft::default()).await.unwrap();
+    assert!(!service.epoch(Freshness::Linearizable).await.unwrap().is(epoch), "another epoch");
+    service.namespaces().create(&caller, "after", &NamespaceDraft::default()).await.unwrap();
 }
 
 #[tokio::test]

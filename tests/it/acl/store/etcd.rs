@@ -178,7 +178,7 @@ async fn an_outage_of_the_cluster_fails_fast_and_recovers() {
 }
 
 /// TCP proxy to a server that can be closed (connections are reset), lost (they hang), or block responses.
-struct Way {
+struct TcpProxy {
     address: url::Url,
     state: tokio::sync::watch::Sender<State>,
     _tasks: JoinSet<()>,
@@ -193,7 +193,7 @@ struct State {
     mute: bool,
 }
 
-impl Way {
+impl TcpProxy {
     async fn to(server: &Server) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
@@ -241,7 +241,7 @@ async fn a_watch_outlives_a_lost_connection_and_a_compaction() {
     let mut client = etcd_client::Client::connect([server.endpoint("http").as_str()], None).await.unwrap();
     let direct = server.options();
     let other = open(&direct).await;
-    let way = Way::to(&server).await;
+    let way = TcpProxy::to(&server).await;
     let store = Arc::new(open(&EtcdOptions { endpoints: vec![way.address.clone()], ..direct }).await);
     let mut now = other.commit(put("a", "0")).await.unwrap();
     assert_eq!(soon(store.changed("token/a", Revision(now.0 - 1))).await.unwrap(), now);
@@ -301,7 +301,7 @@ async fn a_batch_with_unknown_outcome_is_reported_and_not_retried() {
 async fn a_batch_with_a_lost_response_is_written_once() {
     let server = shared();
     let direct = server.options();
-    let way = Way::to(&server).await;
+    let way = TcpProxy::to(&server).await;
     let store = open_quick(&quick(EtcdOptions { endpoints: vec![way.address.clone()], ..direct.clone() })).await;
     let other = open(&direct).await;
     way.state.send_modify(|state| state.mute = true);
@@ -328,7 +328,7 @@ fn unknown(outcome: Result<Revision, CommitError>) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dead_connection_is_replaced() {
     let server = shared();
-    let way = Way::to(&server).await;
+    let way = TcpProxy::to(&server).await;
     // Longer than a loaded machine needs, and shorter than the detection of a lost connection.
     let patience = EtcdOptions { request_timeout: Duration::from_secs(4), ..options([way.address.clone()]) };
     let store = open(&patience).await;

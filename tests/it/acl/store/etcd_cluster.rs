@@ -19,7 +19,7 @@ use super::{key, put, soon};
 
 /// Outcomes of a writer's batches.
 #[derive(Default)]
-struct Told {
+struct BatchOutcomes {
     written: Vec<String>,
     unknown: Vec<String>,
     /// Longest time without a written batch.
@@ -27,8 +27,8 @@ struct Told {
 }
 
 /// Writes batches of two records until stopped.
-async fn write(store: Arc<Etcd>, writer: usize, stop: Arc<AtomicBool>) -> Told {
-    let (mut told, mut last) = (Told::default(), Instant::now());
+async fn write(store: Arc<Etcd>, writer: usize, stop: Arc<AtomicBool>) -> BatchOutcomes {
+    let (mut told, mut last) = (BatchOutcomes::default(), Instant::now());
     for number in 0.. {
         if stop.load(Ordering::Relaxed) {
             break;
@@ -99,7 +99,7 @@ async fn losing_a_member_during_writes_loses_nothing_and_wakes_waiters() {
 
     let (tokens, twins) = (all(&stores[1], "token/").await, all(&stores[0], "twin/").await);
     assert_eq!(tokens, twins, "a batch was written in part");
-    for Told { written, unknown, gap } in told {
+    for BatchOutcomes { written, unknown, gap } in told {
         for name in &written {
             assert!(tokens.binary_search(name).is_ok(), "{name} was acknowledged and is lost");
         }

@@ -17,7 +17,7 @@ use crate::harness::log;
 struct Certificates(tempfile::TempDir);
 
 impl Certificates {
-    fn of(host: &str) -> Self {
+    fn generate(host: &str) -> Self {
         let made = Self(tempfile::tempdir().unwrap());
         made.renew(host);
         made
@@ -87,7 +87,7 @@ async fn refused(options: &EtcdOptions, wanted: &[&str]) {
 async fn client_certificate_and_user_of_etcd_can_be_rotated() {
     log::keep();
     let host = host();
-    let files = Certificates::of(&host);
+    let files = Certificates::generate(&host);
     let mut server = Server::start_with(host.clone(), files.0.path());
     files.write("password", PASSWORD);
     let certified = EtcdOptions {
@@ -111,7 +111,7 @@ async fn client_certificate_and_user_of_etcd_can_be_rotated() {
     let quick =
         |options: EtcdOptions| EtcdOptions { request_timeout: std::time::Duration::from_millis(500), ..options };
     refused(&quick(EtcdOptions { identity: None, ..known.clone() }), &["it is running", "https://127."]).await;
-    let other = Certificates::of(&host);
+    let other = Certificates::generate(&host);
     refused(
         &quick(EtcdOptions { ca_file: Some(other.path("ca.pem")), ..known.clone() }),
         &["invalid peer certificate"],

@@ -50,7 +50,7 @@ impl Rule {
     }
 
     /// Rank of the rule for a resource, the smallest applies; `None` if it does not match.
-    fn rank(&self, own: &str, lives: &str, asked: &About, namespace: &str) -> Option<impl Ord + use<>> {
+    fn rank(&self, own: &str, lives: &str, resource: &About, namespace: &str) -> Option<impl Ord + use<>> {
         let fits = |exact: bool, label: &str, name: &str| {
             let closeness = if exact { usize::MAX } else { label.len() };
             (if exact { label == name } else { name.starts_with(label) }).then_some(Reverse(closeness))
@@ -60,10 +60,10 @@ impl Rule {
             None => (own == namespace).then_some(Reverse(usize::MAX)),
             Some((exact, name)) => fits(exact, name, namespace).filter(|_| lives == "default"),
         }?;
-        let close = match (&self.about, asked) {
+        let close = match (&self.about, resource) {
             (About::Key(exact, label), About::Key(_, name))
             | (About::Service(exact, label), About::Service(_, name)) => fits(*exact, label, name),
-            (mine, asked) => (mine == asked).then_some(Reverse(0)),
+            (mine, resource) => (mine == resource).then_some(Reverse(0)),
         }?;
         let word = ["deny", "write", "list", "read"].iter().position(|word| *word == self.level);
         Some((near, close, word))
@@ -71,11 +71,11 @@ impl Rule {
 }
 
 /// Returns the level of the applicable rule.
-fn word(own: &str, policies: &[Policy], asked: &About, namespace: &str) -> Option<&'static str> {
+fn applicable_level(own: &str, policies: &[Policy], resource: &About, namespace: &str) -> Option<&'static str> {
     let closest = |defaults: bool| {
         let policies = policies.iter().filter(|(_, default, _)| *default == defaults);
         let rules = policies.flat_map(|(lives, _, rules)| rules.iter().map(move |rule| (*lives, rule)));
-        let ranked = rules.filter_map(|(lives, rule)| Some((rule.rank(own, lives, asked, namespace)?, rule.level)));
+        let ranked = rules.filter_map(|(lives, rule)| Some((rule.rank(own, lives, resource, namespace)?, rule.level)));
         ranked.min_by(|one, other| one.0.cmp(&other.0)).map(|(_, level)| level)
     };
     closest(false).or_else(|| closest(true))
@@ -93,7 +93,7 @@ fn letters(word: Option<&str>, otherwise: bool) -> &'static str {
 
 /// Returns the accesses to a namespace itself; visibility is tested with every name that rules could distinguish.
 fn namespace_letters(own: &str, policies: &[Policy], namespace: &str, otherwise: bool) -> &'static str {
-    let operator = letters(word(own, policies, &About::Operator, namespace), otherwise);
+    let operator = letters(applicable_level(own, policies, &About::Operator, namespace), otherwise);
     if operator != "---" {
         return if operator == "rlw" { "rlw" } else { "rl-" };
     }
@@ -102,8 +102,9 @@ fn namespace_letters(own: &str, policies: &[Policy], namespace: &str, otherwise:
     let all: Vec<_> = names.iter().cloned().chain(names.iter().map(|name| format!("{name}z"))).collect();
     let keys = all.iter().map(|name| About::Key(true, name.clone()));
     let services = all.iter().map(|name| About::Service(true, name.clone()));
-    let allows = |asked: &About| word(own, policies, asked, namespace).map(|level| level != "deny");
-    let anything = || std::iter::once(About::Acl).chain(keys).chain(services).any(|asked| allows(&asked) == Some(true));
+    let allows = |resource: &About| applicable_level(own, policies, resource, namespace).map(|level| level != "deny");
+    let anything =
+        || std::iter::once(About::Acl).chain(keys).chain(services).any(|resource| allows(&resource) == Some(true));
     let seen = allows(&About::Namespace).unwrap_or_else(anything);
     if seen { "rl-" } else { "---" }
 }
@@ -167,7 +168,7 @@ proptest! {
         };
         let default_policy = if otherwise { DefaultPolicy::Allow } else { DefaultPolicy::Deny };
         let grants = Grants { own_namespace: own.to_owned(), direct: policy(false), defaults: policy(true), default_policy };
-        let wanted = |asked: &About| letters(word(own, &policies, asked, namespace), otherwise && *asked != About::Acl);
+        let wanted = |resource: &About| letters(applicable_level(own, &policies, resource, namespace), otherwise && *resource != About::Acl);
         prop_assert_eq!(may(&grants, Resource::Acl, namespace), wanted(&About::Acl));
         prop_assert_eq!(may(&grants, Resource::Operator, namespace), wanted(&About::Operator));
         prop_assert_eq!(may(&grants, Resource::Key(&name), namespace), wanted(&About::Key(true, name.clone())));
