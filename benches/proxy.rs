@@ -70,11 +70,7 @@ async fn main() {
         connections: 256,
         response_timeout: Duration::from_secs(30),
         cache: cached.then(|| CacheOptions {
-            limits: cache::CacheLimits {
-                bytes: 16 << 20,
-                max_age: Duration::from_hours(1),
-                stale_if_error: Duration::ZERO,
-            },
+            limits: CacheLimits { bytes: 16 << 20, max_age: Duration::from_hours(1), stale_if_error: Duration::ZERO },
             values: rules(&["secret/*"]),
             leases: rules(&["+/creds/*"]),
             persist: None,

@@ -26,7 +26,7 @@ use tokio::task::JoinSet;
 
 use counted::Counted;
 
-/// TaskGroup that commit at the same time.
+/// Tasks that commit at the same time.
 const WRITERS: usize = 64;
 const SECONDS: Duration = Duration::from_secs(3);
 const ROUNDS: usize = 5;

@@ -25,6 +25,7 @@ mod templates;
 mod reload;
 
 // 3: the whole
+#[expect(clippy::module_inception, reason = "the assembled process is what this part is for")]
 mod app;
 pub mod one_shot;
 pub mod rendered_once;

@@ -32,7 +32,7 @@ pub(super) struct Agent {
     pub(super) rendering: Rendering,
 }
 
-/// TaskGroup that stop together, and what each of them was built from.
+/// Tasks that stop together, each with the options that it was built from.
 #[derive(Debug)]
 pub(super) struct Group<R> {
     running: BTreeMap<String, R>,

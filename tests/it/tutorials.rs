@@ -21,23 +21,33 @@ fn blocks(document: &str, language: &str) -> Vec<String> {
     blocks
 }
 
+#[expect(clippy::disallowed_methods, reason = "the shell needs the path to the system's programs")]
+fn path_variable() -> String {
+    std::env::var("PATH").unwrap()
+}
+
 /// Runs the shell blocks of a tutorial one after the other, in an empty folder; returns what they print.
 fn follow(document: &str) -> String {
     let folder = tempfile::tempdir().unwrap();
     let script = folder.path().join("tutorial.sh");
     std::fs::write(&script, blocks(document, "sh").join("\n")).unwrap();
     let programs = Path::new(env!("CARGO_BIN_EXE_keyward")).parent().unwrap();
-    let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap());
-    let shell = Command::new("sh")
-        .args(["-eu", "tutorial.sh"])
+    let path = format!("{}:{}", programs.display(), path_variable());
+    let printed = folder.path().join("printed.txt");
+    let output = std::fs::File::create(&printed).unwrap();
+    // To a file, since a server in the background would keep a pipe open; when a step fails, the trap ends that server.
+    let status = Command::new("sh")
+        .args(["-euc", "trap 'kill $(jobs -p) 2> /dev/null || true' EXIT; . ./tutorial.sh"])
         .current_dir(folder.path())
         .env_clear()
         .envs([("PATH", path.as_str()), ("HOME", folder.path().to_str().unwrap())])
-        .output()
+        .stdout(output.try_clone().unwrap())
+        .stderr(output)
+        .status()
         .unwrap();
-    let output = [shell.stdout, shell.stderr].map(|bytes| String::from_utf8(bytes).unwrap()).join("\n");
+    let output = std::fs::read_to_string(&printed).unwrap();
     let log = std::fs::read_to_string(folder.path().join("acl.log")).unwrap_or_default();
-    assert!(shell.status.success(), "{document}: {}\n{output}\n{log}", shell.status);
+    assert!(status.success(), "{document}: {status}\n{output}\n{log}");
     output
 }
 

@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 pub(super) use self::html_safe::to_json;
 use self::unique_keys::UniqueKeys;
 
-/// JsonFields of a JSON object, taken one by one.
+/// Fields of a JSON object, taken one by one.
 #[derive(Debug)]
 pub struct JsonFields {
     /// Original key and value by the key in lower case.

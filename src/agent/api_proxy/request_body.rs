@@ -82,7 +82,7 @@ pub(super) enum ReplayBody {
     Buffered(Bytes),
     /// There is no copy: the body is too long, or the request is never repeated.
     Unavailable,
-    /// ReplayBuffer while it is sent; complete once the body has ended.
+    /// The copy while the body is sent; complete once the body has ended.
     Teed(ReplayBuffer),
 }
 

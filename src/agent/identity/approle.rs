@@ -1,4 +1,4 @@
-//! AppRole: a role id and a secret id from files. The secret id may be wrapped in a single-use token.
+//! `AppRole`: a role id and a secret id from files. The secret id may be wrapped in a single-use token.
 
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
@@ -25,7 +25,7 @@ pub struct AppRoleOptions {
     pub wrapping_path: Option<String>,
 }
 
-/// Identity source of the AppRole method.
+/// Identity source of the `AppRole` method.
 #[derive(Debug)]
 pub(super) struct AppRoleSource {
     options: AppRoleOptions,

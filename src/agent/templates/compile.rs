@@ -190,7 +190,7 @@ impl Checker<'_> {
             Expr::Identifier(pos, name) => match functions::unavailable(name) {
                 None => self.reads_secrets |= functions::reads_secrets(name),
                 Some(UnavailableFunction::Omitted(reason)) => {
-                    self.report(*pos, format!("{name} is not available: {reason}"))
+                    self.report(*pos, format!("{name} is not available: {reason}"));
                 }
                 Some(UnavailableFunction::Unknown) => {
                     let near =

@@ -69,7 +69,7 @@ impl PlatformTokenFile {
     fn record_read(&mut self, read: Result<PlatformToken, String>, now: ClockReading) {
         match read {
             Ok(token) if self.current.as_ref().is_some_and(|current| current.is_same(&token)) => {
-                self.publisher.record_check(now)
+                self.publisher.record_check(now);
             }
             Ok(token) => {
                 let token = Arc::new(token);

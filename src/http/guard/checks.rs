@@ -97,7 +97,7 @@ impl<'a> GuardHeaders<'a> {
                     return reject(StatusCode::BAD_REQUEST, "connection", message);
                 }
                 "content-length" => {
-                    set_once(&mut found.length, value, "framing", "there is more than one Content-Length")?
+                    set_once(&mut found.length, value, "framing", "there is more than one Content-Length")?;
                 }
                 "transfer-encoding" => {
                     set_once(&mut found.encoding, value, "framing", "there is more than one Transfer-Encoding")?;

@@ -56,7 +56,7 @@ fn families(text: &str) -> BTreeMap<String, String> {
             let name = said.split(' ').nth(1).unwrap();
             name.clone_into(&mut current);
             let family = families.entry(current.clone()).or_default();
-            family.0 += &format!("{line}\n");
+            family.0.extend([line, "\n"]);
         } else {
             let (sample, _) = line.rsplit_once(' ').unwrap();
             let (name, labels) = sample.split_once('{').unwrap_or((sample, ""));

@@ -76,7 +76,7 @@ fn items(object: &Object, context: BlockContext) -> Result<Rules, RulesError> {
         match (key.as_str(), context) {
             ("acl", _) => rules.top_level.acl = keys.level(item)?,
             ("policy", BlockContext::Partition | BlockContext::Namespace) => {
-                rules.top_level.namespace = keys.level(item)?
+                rules.top_level.namespace = keys.level(item)?;
             }
             ("namespace" | "namespace_prefix", BlockContext::TopLevel | BlockContext::Partition) => {
                 for (label, body) in blocks(item)? {

@@ -86,7 +86,7 @@ impl Sealer {
             match store.commit(Batch { checks: vec![Check::Absent(key_record())], writes }).await {
                 // Another server on the same store may have written it first.
                 Ok(_) | Err(CommitError::Conflict(_)) => {
-                    record = store.get(&key_record(), Freshness::Linearizable).await?
+                    record = store.get(&key_record(), Freshness::Linearizable).await?;
                 }
                 Err(error) => return Err(error.into()),
             }

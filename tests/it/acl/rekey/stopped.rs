@@ -43,7 +43,7 @@ async fn an_interrupted_rekey_loses_nothing_and_is_continued() {
             match Sealer::open(&file, &*store).await {
                 Ok(_) => assert!(opens, "{digits}"),
                 Err(SealKeyError::Mismatch { wanted, .. }) => {
-                    assert!(!opens && half.contains(&wanted), "{digits}: {wanted}")
+                    assert!(!opens && half.contains(&wanted), "{digits}: {wanted}");
                 }
                 Err(error) => panic!("{error}"),
             }
