@@ -37,7 +37,7 @@ impl BuiltAclServer {
         shared: &Shared,
     ) -> anyhow::Result<Self> {
         let tls = options.tls.as_ref().map(ServerTls::new).transpose()?;
-        let connections = fd_limits::room_for(options.connections, options.endpoints.len())?;
+        let connections = fd_limits::reserve_connections(options.connections, options.endpoints.len())?;
         let service = AclServer::open(&options.service, shared.clock.clone(), shared.metrics.clone()).await?;
         let mut sockets = Vec::new();
         for endpoint in &options.endpoints {

@@ -9,7 +9,7 @@ use super::acl::BuiltAclServer;
 use super::certificate_files::{self, CertificateFiles};
 use super::certificates;
 use super::logging::{self, LogLevel};
-use super::reload::{Agent, Plan};
+use super::reload::{ReloadPlan, RunningAgent};
 use super::session::Shared;
 use super::systemd;
 use crate::config::Config;
@@ -29,7 +29,7 @@ pub struct App {
     log: Option<LogLevel>,
     inherited: ActivatedSockets,
     /// What starts when it runs.
-    plan: Plan,
+    plan: ReloadPlan,
     #[cfg(feature = "acl")]
     acl: Option<BuiltAclServer>,
 }
@@ -60,7 +60,7 @@ impl App {
     #[cfg_attr(not(feature = "acl"), expect(clippy::unused_async, reason = "what waits here is the service's store"))]
     pub async fn build(config: Config, log: Option<LogLevel>, inherited: ActivatedSockets) -> anyhow::Result<Self> {
         let shared = Shared::default();
-        let plan = Agent::default().plan(&config, &inherited, &shared)?;
+        let plan = RunningAgent::default().plan(&config, &inherited, &shared)?;
         #[cfg(feature = "acl")]
         let acl = match &config.acl {
             Some(options) => Some(BuiltAclServer::build(options, &inherited, &shared).await?),
@@ -111,9 +111,9 @@ impl App {
         if let Some(acl) = self.acl {
             services.start("acl", acl.run(grace, services.stop_token()));
         }
-        let told = systemd::Told::default();
-        let tell = systemd::tell(
-            told.clone(),
+        let notifier = systemd::ServiceNotifier::default();
+        let tell = systemd::notify(
+            notifier.clone(),
             self.shared.health.clone(),
             self.config.agent.ready,
             self.shared.clock.clone(),
@@ -135,14 +135,14 @@ impl App {
             watching.await;
             Ok(())
         });
-        let mut agent = Agent::default();
+        let mut agent = RunningAgent::default();
         agent.commit(self.plan, &self.config);
-        let mut reloading = Reloading {
+        let mut reloading = Reloader {
             shared: self.shared,
             config: self.config,
             log: self.log,
             inherited: self.inherited,
-            told: told.clone(),
+            notifier: notifier.clone(),
             certificates,
         };
         let mut code = None;
@@ -153,18 +153,18 @@ impl App {
                 failure = agent.sessions.tasks.failed() => break Some(failure),
                 failure = agent.sinks.tasks.failed() => break Some(failure),
                 failure = agent.listeners.tasks.failed() => break Some(failure),
-                failure = agent.rendering.tasks.failed() => break Some(failure),
+                failure = agent.templates.tasks.failed() => break Some(failure),
                 failure = services.failed() => break Some(failure),
-                ended = agent.rendering.ended.next() => {
+                ended = agent.templates.ended.next() => {
                     code = Some(ended);
                     break None;
                 }
-                Some(signal) = signals.passed.recv() => agent.rendering.pass(signal),
+                Some(signal) = signals.passed.recv() => agent.templates.forward_signal(signal),
             }
         };
         tracing::info!(event = "agent.stopping", "stopping");
-        told.stopping();
-        let code = code.or(agent.rendering.stop_child().await);
+        notifier.stopping();
+        let code = code.or(agent.templates.stop_child().await);
         let mut result = failure.map_or(Ok(()), |failure| Err(failure.into()));
         result = result.and(agent.stop(reloading.config.agent.stop_grace).await.map_err(Into::into));
         services.stop_token().cancel();
@@ -175,19 +175,19 @@ impl App {
 }
 
 /// What a reload compares with, and changes.
-struct Reloading {
+struct Reloader {
     shared: Shared,
     config: Config,
     log: Option<LogLevel>,
     inherited: ActivatedSockets,
-    told: systemd::Told,
+    notifier: systemd::ServiceNotifier,
     certificates: watch::Sender<CertificateFiles>,
 }
 
-impl Reloading {
+impl Reloader {
     /// Takes a new configuration over as a whole, or keeps the old one and tells why.
-    fn reload(&mut self, agent: &mut Agent, new: Result<Config, Vec<String>>) {
-        self.told.reloading();
+    fn reload(&mut self, agent: &mut RunningAgent, new: Result<Config, Vec<String>>) {
+        self.notifier.reloading();
         let outcome = match new.and_then(|new| self.take(agent, new).map_err(|error| vec![format!("{error:#}")])) {
             Ok(()) => {
                 self.shared.status_registry.record_reload(None);
@@ -203,10 +203,10 @@ impl Reloading {
             }
         };
         self.shared.metrics.reloads.get_or_create(&OutcomeLabels { outcome }).inc();
-        self.told.reloaded();
+        self.notifier.reloaded();
     }
 
-    fn take(&mut self, agent: &mut Agent, new: Config) -> anyhow::Result<()> {
+    fn take(&mut self, agent: &mut RunningAgent, new: Config) -> anyhow::Result<()> {
         #[cfg(feature = "acl")]
         anyhow::ensure!(new.acl == self.config.acl, "[acl] has changed, which takes a restart");
         anyhow::ensure!(new.log.format == self.config.log.format, "log.format has changed, which takes a restart");

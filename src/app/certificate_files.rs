@@ -10,11 +10,11 @@ use crate::config::Config;
 use crate::http::tls::{self, CertificateError, TlsOptions};
 
 /// The certificate files of a configuration by the key that names them, such as `server.main.ca_file`.
-pub(super) type CertificateFiles = BTreeMap<String, Files>;
+pub(super) type CertificateFiles = BTreeMap<String, CertificatePaths>;
 
 /// Files that are used together.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Files {
+pub(super) enum CertificatePaths {
     /// A file of authorities.
     Authorities(PathBuf),
     /// A folder of such files.
@@ -30,10 +30,10 @@ pub(super) fn files(config: &Config) -> CertificateFiles {
         let TlsOptions { ca_file, ca_dir, identity, .. } = &session.upstream.client.tls;
         let server = format!("server.{}", session.upstream.name);
         if let Some(path) = ca_file {
-            found.insert(format!("{server}.ca_file"), Files::Authorities(path.clone()));
+            found.insert(format!("{server}.ca_file"), CertificatePaths::Authorities(path.clone()));
         }
         if let Some(path) = ca_dir {
-            found.insert(format!("{server}.ca_dir"), Files::Folder(path.clone()));
+            found.insert(format!("{server}.ca_dir"), CertificatePaths::Folder(path.clone()));
         }
         if let Some(identity) = identity {
             let key = match session.identity {
@@ -41,30 +41,30 @@ pub(super) fn files(config: &Config) -> CertificateFiles {
                 _ => format!("{server}.client_cert"),
             };
             let (certificate, private) = (identity.certificate.clone(), identity.key.clone());
-            found.insert(key, Files::Pair { certificate, key: private });
+            found.insert(key, CertificatePaths::Pair { certificate, key: private });
         }
     }
     #[cfg(feature = "gateway")]
     if let Some(path) = config.gateway.as_ref().and_then(|gateway| gateway.proxy.ca_file.clone()) {
-        found.insert("gateway.ca_file".to_owned(), Files::Authorities(path));
+        found.insert("gateway.ca_file".to_owned(), CertificatePaths::Authorities(path));
     }
     #[cfg(feature = "acl")]
     if let Some(server) = &config.acl {
         use crate::acl::service::issuer_keys::CaSource;
         if let Some(pair) = &server.tls {
             let (certificate, key) = (pair.certificate.clone(), pair.key.clone());
-            found.insert("acl.tls_cert".to_owned(), Files::Pair { certificate, key });
+            found.insert("acl.tls_cert".to_owned(), CertificatePaths::Pair { certificate, key });
         }
         for (name, method) in &server.service.methods {
             if let CaSource::File(path) = &method.keys.authorities {
-                found.insert(format!("acl.method.{name}.ca_file"), Files::Authorities(path.clone()));
+                found.insert(format!("acl.method.{name}.ca_file"), CertificatePaths::Authorities(path.clone()));
             }
         }
     }
     found
 }
 
-impl Files {
+impl CertificatePaths {
     pub(super) fn paths(&self) -> Vec<&Path> {
         match self {
             Self::Authorities(path) | Self::Folder(path) => vec![path],
@@ -88,7 +88,7 @@ impl Files {
         }
     }
 
-    pub(super) fn shown(&self) -> String {
+    pub(super) fn describe(&self) -> String {
         self.paths().iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
     }
 }

@@ -9,7 +9,7 @@ use rustls::pki_types::CertificateDer;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::certificate_files::{CertificateFiles, Files};
+use super::certificate_files::{CertificateFiles, CertificatePaths};
 use crate::clock::Clock;
 use crate::error_chain::format_chain;
 use crate::file_watch::FileWatch;
@@ -31,51 +31,52 @@ pub(super) async fn watch(
             "changes of certificate files are not logged; connections use them all the same"
         );
     });
-    let mut watched = Watched { clock: clock.clone(), metrics, entries: BTreeMap::new() };
+    let mut monitor = CertificateMonitor { clock: clock.clone(), metrics, entries: BTreeMap::new() };
     loop {
         let list = files.borrow_and_update().clone();
-        for path in list.values().flat_map(Files::paths) {
+        for path in list.values().flat_map(CertificatePaths::paths) {
             // A change within a folder of authorities is one of its own.
             folders.follow(&if path.is_dir() { path.join("any") } else { path.to_owned() });
         }
-        let next = watched.look(list).await;
-        let wait = next.map(|due| clock.now() + due.duration_since(clock.now().wall).unwrap_or_default().min(LONGEST));
+        let next = monitor.check_all(list).await;
+        let wait =
+            next.map(|due| clock.now() + due.duration_since(clock.now().wall).unwrap_or_default().min(MAX_SLEEP));
         tokio::select! {
             () = stop.cancelled() => return,
             changed = files.changed() => if changed.is_err() { return },
             () = clock.sleep_until_some(wait) => {}
             // A certificate and its key are replaced one after the other.
-            () = folders.changed() => tokio::time::sleep(SETTLES_WITHIN).await,
+            () = folders.changed() => tokio::time::sleep(DEBOUNCE).await,
         }
     }
 }
 
 /// Time in which several changes are one.
-const SETTLES_WITHIN: Duration = Duration::from_millis(500);
+const DEBOUNCE: Duration = Duration::from_millis(500);
 
 /// The wall clock may be set meanwhile, and ends of certificates are on it.
-const LONGEST: Duration = Duration::from_hours(24);
+const MAX_SLEEP: Duration = Duration::from_hours(24);
 
-struct Watched {
+struct CertificateMonitor {
     clock: Clock,
     metrics: Metrics,
-    entries: BTreeMap<String, Entry>,
+    entries: BTreeMap<String, CertificateState>,
 }
 
 /// The last look at one entry of the list.
 #[derive(Debug, Clone, PartialEq)]
-struct Entry {
-    files: Files,
+struct CertificateState {
+    files: CertificatePaths,
     read: Result<Vec<CertificateDer<'static>>, String>,
     /// The end that was warned of.
     warned: Option<SystemTime>,
     /// True if it was logged that the end has come.
-    told_end: bool,
+    end_logged: bool,
 }
 
-impl Watched {
+impl CertificateMonitor {
     /// Reads all files, logs what has changed, and gives the time of the next warning.
-    async fn look(&mut self, list: CertificateFiles) -> Option<SystemTime> {
+    async fn check_all(&mut self, list: CertificateFiles) -> Option<SystemTime> {
         let gone: Vec<String> = self.entries.keys().filter(|key| !list.contains_key(*key)).cloned().collect();
         for key in gone {
             self.entries.remove(&key);
@@ -87,20 +88,20 @@ impl Watched {
             let its = files.clone();
             let read = tokio::task::spawn_blocking(move || its.read().map_err(|error| format_chain(&error))).await;
             let read = read.unwrap_or_else(|error| Err(error.to_string()));
-            let due = self.take(&key, files, read);
+            let due = self.record(&key, files, read);
             next = next.into_iter().chain(due).min();
         }
         next
     }
 
-    fn take(
+    fn record(
         &mut self,
         key: &str,
-        files: Files,
+        files: CertificatePaths,
         read: Result<Vec<CertificateDer<'static>>, String>,
     ) -> Option<SystemTime> {
         let known = self.entries.remove(key).filter(|entry| entry.files == files);
-        let shown = files.shown();
+        let shown = files.describe();
         let rejected = self.metrics.certificate_rejected.get_or_create(&label(key)).clone();
         rejected.set(i64::from(read.is_err()));
         let changed = known.as_ref().is_some_and(|known| known.read != read);
@@ -113,7 +114,7 @@ impl Watched {
                         files = shown,
                         "new connections use the new files"
                     );
-                    (known.warned, known.told_end) = (None, false);
+                    (known.warned, known.end_logged) = (None, false);
                 }
                 known.read = Ok(certificates);
                 known
@@ -128,7 +129,7 @@ impl Watched {
                         "the new files cannot be used; connections use the ones from before"
                     );
                 }
-                Entry { read: Err(error), ..known }
+                CertificateState { read: Err(error), ..known }
             }
             (None, read) => {
                 if let Err(error) = &read {
@@ -140,7 +141,7 @@ impl Watched {
                         "the files cannot be used"
                     );
                 }
-                Entry { files, read, warned: None, told_end: false }
+                CertificateState { files, read, warned: None, end_logged: false }
             }
         };
         let due = entry.read.as_ref().ok().and_then(|certificates| tls::expiry(certificates));
@@ -150,15 +151,15 @@ impl Watched {
     }
 
     /// Warns once of an end that comes soon, and once when it has come. Gives the time of the next warning.
-    fn warn(&self, key: &str, files: &str, due: Expiry, entry: &mut Entry) -> Option<SystemTime> {
+    fn warn(&self, key: &str, files: &str, due: Expiry, entry: &mut CertificateState) -> Option<SystemTime> {
         let Expiry { warn_at, ends } = due;
         let seconds = ends.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
         let gauge = self.metrics.certificate_expiry.get_or_create(&label(key)).clone();
         gauge.set(i64::try_from(seconds).unwrap_or(i64::MAX));
         let (now, expires) = (self.clock.now().wall, format_rfc3339(ends));
         if now >= ends {
-            if !entry.told_end {
-                entry.told_end = true;
+            if !entry.end_logged {
+                entry.end_logged = true;
                 tracing::warn!(
                     event = "certificate.expired",
                     key,

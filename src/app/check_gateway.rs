@@ -6,8 +6,8 @@ use http::{Method, StatusCode};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::Value;
 
-use super::one_shot::{Step, login, resolve};
-use super::rendered_once::Reader;
+use super::one_shot::{CheckStep, login, resolve};
+use super::one_shot_render::OneShotReader;
 use crate::config::{Gateway, Session, TokenSource};
 use crate::error_chain::format_chain;
 use crate::gateway::availability::{Product, ServerInfo};
@@ -20,12 +20,12 @@ const ANSWERS_WITHIN: Duration = Duration::from_secs(30);
 
 /// Tries the way to the platform, and asks it whose token there is. A token that has to be read through a session is read by a
 /// login of its own, and given back. Later steps are left out once one has failed.
-pub async fn check_gateway(gateway: &Gateway, sessions: &[Session]) -> Vec<Step> {
+pub async fn check_gateway(gateway: &Gateway, sessions: &[Session]) -> Vec<CheckStep> {
     let mut steps = Vec::new();
     let mut note = |step, result: Result<String, String>| {
         let ok = result.is_ok();
         let found = result.unwrap_or_else(|error| error);
-        steps.push(Step { part: "gateway", session: None, step, ok, found });
+        steps.push(CheckStep { part: "gateway", session: None, step, ok, found });
         ok
     };
     let options = client::ClientOptions {
@@ -107,7 +107,7 @@ async fn with_token(
             let session = session.ok_or_else(|| format!("there is no session {}", secret.session))?;
             let logged_in =
                 login(session).await.map_err(|error| format!("session {}: {}", session.name, format_chain(&error)))?;
-            let read = Reader::with(session, &logged_in).read(&secret.path).await;
+            let read = OneShotReader::with_login(session, &logged_in).read(&secret.path).await;
             let found = match read {
                 Err(error) => Err(format!("{}: {}", secret.path, format_chain(&error))),
                 Ok(answer) => match answer.data.text(&secret.field) {

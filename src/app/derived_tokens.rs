@@ -19,7 +19,7 @@ use crate::health::HealthHandle;
 ///
 /// # Errors
 /// The session's server cannot be called.
-pub(super) fn keeper(
+pub(super) fn build_manager(
     output: String,
     derive: DerivedTokenKind,
     (session, source): (&config::Session, &SessionHandle),
@@ -44,25 +44,25 @@ pub(super) fn keeper(
 
 /// The child tokens that one listener serves in place of its sessions' own.
 #[derive(Debug, Default)]
-pub(super) struct Children {
-    keepers: Vec<DerivedTokenManager>,
+pub(super) struct DerivedTokens {
+    managers: Vec<DerivedTokenManager>,
     /// A session's token and its child.
     pairs: Vec<(TokenWatch, TokenWatch)>,
 }
 
-impl Children {
+impl DerivedTokens {
     /// What a listener's sessions are, once each has its child in place of its token, where the listener asks for that.
     ///
     /// # Errors
     /// A session's server cannot be called.
-    pub(super) fn of(
+    pub(super) fn build(
         listener: &config::Listener,
         sources: BTreeMap<String, SessionHandle>,
         sessions: &[config::Session],
         shared: &Shared,
     ) -> anyhow::Result<(Self, BTreeMap<String, SessionHandle>)> {
-        let mut children = Self::default();
-        let Some(child) = &listener.derived_token else { return Ok((children, sources)) };
+        let mut derived_tokens = Self::default();
+        let Some(child) = &listener.derived_token else { return Ok((derived_tokens, sources)) };
         let mut replaced = BTreeMap::new();
         for (name, source) in sources {
             let session = sessions.iter().find(|its| its.name == name).context("the listener has no such session")?;
@@ -70,34 +70,34 @@ impl Children {
             let health = shared.health.register(component, listener.required, "no token was made for it yet");
             let output = format!("listener {}", listener.name);
             let derive = DerivedTokenKind::Child(child.clone());
-            let (keeper, made) = keeper(output, derive, (session, &source), Some(health), shared)?;
-            children.keepers.push(keeper);
-            children.pairs.push((source.watch, made.watch.clone()));
+            let (manager, made) = build_manager(output, derive, (session, &source), Some(health), shared)?;
+            derived_tokens.managers.push(manager);
+            derived_tokens.pairs.push((source.watch, made.watch.clone()));
             replaced.insert(name, made);
         }
-        Ok((children, replaced))
+        Ok((derived_tokens, replaced))
     }
 
-    /// Keeps the children while `serving` runs, which begins once there is a child of each token that is there: a reload
+    /// Keeps the derived tokens while `serving` runs, which begins once there is a child of each token that is there: a reload
     /// that changes a listener keeps its callers waiting rather than refusing them.
-    pub(super) async fn beside(self, serving: impl Future<Output = ()>, stop: &CancellationToken) {
+    pub(super) async fn run_beside(self, serving: impl Future<Output = ()>, stop: &CancellationToken) {
         let ended = CancellationToken::new();
-        let (mut keepers, pairs) = (tokio::task::JoinSet::new(), self.pairs);
-        for keeper in self.keepers {
-            keepers.spawn(keeper.run(ended.clone()));
+        let (mut managers, pairs) = (tokio::task::JoinSet::new(), self.pairs);
+        for manager in self.managers {
+            managers.spawn(manager.run(ended.clone()));
         }
         tokio::select! {
-            () = first(pairs) => {}
-            () = tokio::time::sleep(FIRST_WITHIN) => {}
+            () = wait_for_first_tokens(pairs) => {}
+            () = tokio::time::sleep(FIRST_TOKEN_TIMEOUT) => {}
             () = stop.cancelled() => {}
         }
         serving.await;
         ended.cancel();
-        while keepers.join_next().await.is_some() {}
+        while managers.join_next().await.is_some() {}
     }
 }
 
-async fn first(pairs: Vec<(TokenWatch, TokenWatch)>) {
+async fn wait_for_first_tokens(pairs: Vec<(TokenWatch, TokenWatch)>) {
     let serves = |watch: &TokenWatch| watch.with(|reading| matches!(reading.availability, Availability::Available(_)));
     for (session, mut child) in pairs {
         while serves(&session) && !serves(&child) && child.changed().await.is_ok() {
@@ -107,4 +107,4 @@ async fn first(pairs: Vec<(TokenWatch, TokenWatch)>) {
 }
 
 /// How long callers of a listener that is begun wait for its first child.
-const FIRST_WITHIN: Duration = Duration::from_secs(5);
+const FIRST_TOKEN_TIMEOUT: Duration = Duration::from_secs(5);

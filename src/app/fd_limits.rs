@@ -8,13 +8,13 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use crate::http::server::ListenerLimits;
 
 /// Files that are no connections of the service: its store, the log, the agent's own sockets.
-const OTHERS: usize = 256;
+const RESERVED_FILES: usize = 256;
 
 /// Makes room for so many templates, beside all else, as far as the process's hard limit goes: each waits for up to
-/// [`A_TEMPLATE`] timers of the kernel.
-pub(super) fn room_for_templates(count: usize) {
+/// [`TIMERS_PER_TEMPLATE`] timers of the kernel.
+pub(super) fn reserve_for_templates(count: usize) {
     let limit = getrlimit(Resource::Nofile);
-    let needed = u64::try_from(OTHERS + 1024 + count * A_TEMPLATE).unwrap_or(u64::MAX);
+    let needed = u64::try_from(RESERVED_FILES + 1024 + count * TIMERS_PER_TEMPLATE).unwrap_or(u64::MAX);
     let needed = limit.maximum.map_or(needed, |hard| hard.min(needed));
     if limit.current.is_some_and(|soft| soft < needed) {
         // What finds no timer falls back to one that a suspend stops.
@@ -23,7 +23,7 @@ pub(super) fn room_for_templates(count: usize) {
 }
 
 /// Timers of a template and of a secret in it.
-const A_TEMPLATE: usize = 5;
+const TIMERS_PER_TEMPLATE: usize = 5;
 
 /// How many connections each of the sockets may have. What is asked for must be possible; where nothing is, it is what a
 /// listener has of itself, or what is possible. Raises the process's soft limit of open files to its hard one if needed.
@@ -31,30 +31,30 @@ const A_TEMPLATE: usize = 5;
 /// # Errors
 /// The hard limit is too low for what is asked for.
 #[cfg(feature = "acl")]
-pub(super) fn room_for(asked: Option<usize>, sockets: usize) -> anyhow::Result<usize> {
+pub(super) fn reserve_connections(asked: Option<usize>, sockets: usize) -> anyhow::Result<usize> {
     let limit = getrlimit(Resource::Nofile);
-    let room = room(asked, sockets, limit)?;
-    if let Some(soft) = room.raise_to {
+    let budget = compute_fd_budget(asked, sockets, limit)?;
+    if let Some(soft) = budget.raise_to {
         setrlimit(Resource::Nofile, Rlimit { current: Some(soft), ..limit })
             .with_context(|| format!("cannot raise the limit of open files to {soft}"))?;
     }
-    Ok(room.connections)
+    Ok(budget.connections)
 }
 
 #[cfg(feature = "acl")]
 #[derive(Debug, PartialEq, Eq)]
-struct Room {
+struct FdBudget {
     connections: usize,
     raise_to: Option<u64>,
 }
 
 #[cfg(feature = "acl")]
-fn room(asked: Option<usize>, sockets: usize, limit: Rlimit) -> anyhow::Result<Room> {
+fn compute_fd_budget(asked: Option<usize>, sockets: usize, limit: Rlimit) -> anyhow::Result<FdBudget> {
     let hard = limit.maximum.map_or(usize::MAX, |hard| usize::try_from(hard).unwrap_or(usize::MAX));
     let sockets = sockets.max(1);
-    let most = hard.saturating_sub(OTHERS) / sockets;
+    let most = hard.saturating_sub(RESERVED_FILES) / sockets;
     let connections = asked.unwrap_or_else(|| ListenerLimits::default().connections.min(most.max(16)));
-    let needed = connections.saturating_mul(sockets).saturating_add(OTHERS);
+    let needed = connections.saturating_mul(sockets).saturating_add(RESERVED_FILES);
     anyhow::ensure!(
         asked.is_none() || connections <= most,
         "acl.connections = {connections} takes {needed} open files, and this process may have {hard}: raise its limit \
@@ -62,7 +62,7 @@ fn room(asked: Option<usize>, sockets: usize, limit: Rlimit) -> anyhow::Result<R
     );
     let needed = u64::try_from(needed).unwrap_or(u64::MAX);
     let raise = limit.current.is_some_and(|soft| soft < needed);
-    Ok(Room { connections, raise_to: raise.then(|| limit.maximum.unwrap_or(needed)) })
+    Ok(FdBudget { connections, raise_to: raise.then(|| limit.maximum.unwrap_or(needed)) })
 }
 
 #[cfg(all(test, feature = "acl"))]
@@ -70,17 +70,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_asked_for_must_be_possible_and_what_is_not_asked_for_is_made_to_fit() {
-        let check = |asked, sockets, soft, hard, wanted: Result<Room, &str>| {
-            let found = room(asked, sockets, Rlimit { current: soft, maximum: hard });
+    fn a_configured_number_of_connections_must_be_possible_and_the_default_is_made_to_fit() {
+        let check = |asked, sockets, soft, hard, wanted: Result<FdBudget, &str>| {
+            let found = compute_fd_budget(asked, sockets, Rlimit { current: soft, maximum: hard });
             match (found, wanted) {
                 (Ok(found), Ok(wanted)) => assert_eq!(found, wanted),
                 (Err(found), Err(wanted)) => assert!(found.to_string().contains(wanted), "{found}"),
                 (found, wanted) => panic!("{found:?} in place of {wanted:?}"),
             }
         };
-        let as_it_is = |connections| Ok(Room { connections, raise_to: None });
-        let raised = |connections, soft| Ok(Room { connections, raise_to: Some(soft) });
+        let as_it_is = |connections| Ok(FdBudget { connections, raise_to: None });
+        let raised = |connections, soft| Ok(FdBudget { connections, raise_to: Some(soft) });
         check(None, 1, Some(4096), Some(4096), as_it_is(1024));
         check(None, 1, Some(1024), Some(524_288), raised(1024, 524_288));
         check(None, 2, Some(1024), Some(1024), as_it_is(384));

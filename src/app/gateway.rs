@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::platform_token::TokenMaker;
-use super::session::{Sessions, Shared};
+use super::session::{SessionRefs, Shared};
 use crate::command::ProvidedEnv;
 use crate::config;
 use crate::credential_watch::CredentialWatch;
@@ -38,10 +38,10 @@ pub(super) struct BuiltGateway {
 
 /// The gateway that runs, if one does, and what it was built from.
 #[derive(Debug, Default)]
-pub(super) struct RunningGateway(Option<Running>);
+pub(super) struct RunningGateway(Option<RunningInstance>);
 
 #[derive(Debug)]
-struct Running {
+struct RunningInstance {
     options: config::Gateway,
     sockets: Vec<Listener>,
     usage_stats: Arc<UsageStats>,
@@ -66,9 +66,9 @@ pub(super) enum GatewayPlan {
 impl BuiltGateway {
     fn build(
         options: &config::Gateway,
-        running: Option<&Running>,
+        running: Option<&RunningInstance>,
         inherited: &ActivatedSockets,
-        sessions: Sessions<'_>,
+        sessions: SessionRefs<'_>,
         shared: &Shared,
     ) -> anyhow::Result<Self> {
         let (local, accepted) = LocalTokenManager::open(options.local_token.clone(), shared.clock.clone())
@@ -199,7 +199,7 @@ impl RunningGateway {
         &self,
         new: Option<&config::Gateway>,
         inherited: &ActivatedSockets,
-        sessions: Sessions<'_>,
+        sessions: SessionRefs<'_>,
         rebuilt: impl Fn(&String) -> bool,
         shared: &Shared,
     ) -> anyhow::Result<GatewayPlan> {
@@ -246,7 +246,7 @@ impl RunningGateway {
             let (stop, gone) = (tasks.stop_token().child_token(), tasks.stop_token().child_token());
             // Copies of the sockets stay here, so that a reload can hand them over.
             let sockets = built.sockets.iter().map(Listener::try_clone).collect::<Result<_, _>>();
-            self.0 = sockets.ok().map(|sockets| Running {
+            self.0 = sockets.ok().map(|sockets| RunningInstance {
                 options: built.options.clone(),
                 sockets,
                 usage_stats: Arc::clone(&built.usage_stats),

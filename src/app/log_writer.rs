@@ -1,4 +1,4 @@
-//! Log lines on their way out: whoever logs never waits for whoever reads.
+//! Log writer with a bounded queue: logging never waits for the reader of standard error.
 
 use std::io::{self, Write};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use tracing_subscriber::fmt::MakeWriter;
 
-/// Lines that wait for their reader. Clones share them.
+/// Queue of log lines that a thread of its own writes. Clones share it.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Lines(Arc<Shared>);
+pub(super) struct LogWriter(Arc<SharedQueue>);
 
 #[derive(Debug, Default)]
-struct Shared {
+struct SharedQueue {
     queue: Mutex<Queue>,
     changed: Condvar,
 }
@@ -19,21 +19,21 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Queue {
     bytes: Vec<u8>,
-    /// Whether bytes that were taken from here are being written.
+    /// True while a batch taken from the queue is being written.
     writing: bool,
-    /// Lines that found no room and have not been told of.
+    /// Lines dropped since the last report.
     dropped: u64,
 }
 
-impl Lines {
+impl LogWriter {
     fn queue(&self) -> MutexGuard<'_, Queue> {
         self.0.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a line, or counts it as dropped where there is no room.
+    /// Queues a line, or counts it as dropped if the queue is full.
     fn push(&self, line: &[u8]) {
         let mut queue = self.queue();
-        if queue.bytes.len() + line.len() > ROOM {
+        if queue.bytes.len() + line.len() > QUEUE_BYTES {
             queue.dropped += 1;
         } else {
             queue.bytes.extend_from_slice(line);
@@ -42,9 +42,9 @@ impl Lines {
         self.0.changed.notify_all();
     }
 
-    /// Writes what comes to `out`, for ever; for a thread of its own. `tell` is called with the number of lines that
+    /// Writes queued lines to `out` forever. Calls `report_dropped` with the number of lines that
     /// were dropped once the reader has caught up.
-    pub(super) fn write_to(&self, out: &mut impl Write, tell: impl Fn(u64)) {
+    pub(super) fn write_to(&self, out: &mut impl Write, report_dropped: impl Fn(u64)) {
         loop {
             let mut queue = self.queue();
             queue.writing = false;
@@ -52,7 +52,7 @@ impl Lines {
             if queue.bytes.is_empty() && queue.dropped > 0 {
                 let dropped = std::mem::take(&mut queue.dropped);
                 drop(queue);
-                tell(dropped);
+                report_dropped(dropped);
                 continue;
             }
             let nothing = |queue: &mut Queue| queue.bytes.is_empty();
@@ -60,12 +60,12 @@ impl Lines {
             let bytes = std::mem::take(&mut queue.bytes);
             queue.writing = true;
             drop(queue);
-            // With nobody to read there is nobody to tell.
+            // An error has no reader either: standard error is the last resort.
             let _ = write(out, &bytes);
         }
     }
 
-    /// Waits until all is written, at most for `time`.
+    /// Waits until the queue is written, at most for `time`.
     pub(super) fn flush(&self, time: Duration) {
         let busy = |queue: &mut Queue| queue.writing || !queue.bytes.is_empty() || queue.dropped > 0;
         drop(self.0.changed.wait_timeout_while(self.queue(), time, busy));
@@ -86,19 +86,19 @@ fn write(out: &mut impl Write, mut bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-impl<'a> MakeWriter<'a> for Lines {
-    type Writer = Line<'a>;
+impl<'a> MakeWriter<'a> for LogWriter {
+    type Writer = LineWriter<'a>;
 
-    fn make_writer(&'a self) -> Line<'a> {
-        Line(self)
+    fn make_writer(&'a self) -> LineWriter<'a> {
+        LineWriter(self)
     }
 }
 
-/// Takes whole lines: what formats them writes each at once.
+/// Writer of one line; the formatter writes each line in one call.
 #[derive(Debug)]
-pub(super) struct Line<'a>(&'a Lines);
+pub(super) struct LineWriter<'a>(&'a LogWriter);
 
-impl Write for Line<'_> {
+impl Write for LineWriter<'_> {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         self.0.push(line);
         Ok(line.len())
@@ -109,8 +109,8 @@ impl Write for Line<'_> {
     }
 }
 
-/// How many bytes of lines may wait.
-const ROOM: usize = 256 * 1024;
+/// Capacity of the queue in bytes.
+const QUEUE_BYTES: usize = 256 * 1024;
 
 #[cfg(test)]
 mod tests {
@@ -137,9 +137,9 @@ mod tests {
     }
 
     #[test]
-    fn whoever_logs_does_not_wait_and_what_was_dropped_is_told_once_the_reader_is_back() {
+    fn logging_never_waits_and_dropped_lines_are_reported_once_the_reader_catches_up() {
         const WAIT: Duration = Duration::from_secs(10);
-        let lines = Lines::default();
+        let lines = LogWriter::default();
         let ((go, going), (took, taken), (tell, told)) = (mpsc::channel(), mpsc::channel(), mpsc::channel());
         let writer = lines.clone();
         std::thread::spawn(move || {
@@ -151,7 +151,7 @@ mod tests {
         while !lines.queue().writing {
             std::thread::yield_now();
         }
-        for _ in 0..ROOM / 1024 + 3 {
+        for _ in 0..QUEUE_BYTES / 1024 + 3 {
             lines.make_writer().write_all(&line).unwrap();
         }
         lines.flush(Duration::from_millis(10));
@@ -160,7 +160,7 @@ mod tests {
         assert_eq!(taken.recv_timeout(WAIT).unwrap(), b"first");
         assert!(told.try_recv().is_err());
         go.send(()).unwrap();
-        assert_eq!(taken.recv_timeout(WAIT).unwrap().len(), ROOM);
+        assert_eq!(taken.recv_timeout(WAIT).unwrap().len(), QUEUE_BYTES);
         assert_eq!(told.recv_timeout(WAIT).unwrap(), 3);
         go.send(()).unwrap();
         lines.push(b"last");

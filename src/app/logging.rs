@@ -8,7 +8,7 @@ use tracing_subscriber::layer::{Layer as _, SubscriberExt as _};
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{fmt, registry, reload};
 
-use super::log_writer::Lines;
+use super::log_writer::LogWriter;
 use crate::config::{Log, LogFormat};
 
 /// Changes the filter of a running log.
@@ -30,7 +30,7 @@ impl LogLevel {
 pub struct Logging {
     /// Changes its filter.
     pub level: LogLevel,
-    lines: Lines,
+    lines: LogWriter,
 }
 
 impl Drop for Logging {
@@ -47,7 +47,7 @@ impl Drop for Logging {
 /// The thread cannot be started.
 pub fn start(targets: Targets, format: LogFormat) -> std::io::Result<Logging> {
     let (filter, handle) = reload::Layer::new(targets);
-    let logging = Logging { level: LogLevel(handle), lines: Lines::default() };
+    let logging = Logging { level: LogLevel(handle), lines: LogWriter::default() };
     let layer = fmt::layer().with_writer(logging.lines.clone()).with_ansi(false);
     let layer = match format {
         LogFormat::Text => layer.with_filter(filter).boxed(),

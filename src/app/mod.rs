@@ -28,7 +28,7 @@ mod reload;
 #[expect(clippy::module_inception, reason = "the assembled process is what this part is for")]
 mod app;
 pub mod one_shot;
-pub mod rendered_once;
+pub mod one_shot_render;
 #[cfg(feature = "gateway")]
 pub mod check_gateway;
 

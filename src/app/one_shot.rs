@@ -24,28 +24,28 @@ pub struct LoggedIn {
     upstream: ServerClient,
     namespace: Option<String>,
     /// Whether the login made the token.
-    ours: bool,
+    created_token: bool,
 }
 
 /// Logs the session in once. Nothing that can be used once is used up: no file is removed, and no wrapping opened.
 ///
 /// # Errors
 /// The source gave no proof, or the server no token.
-pub async fn login(session: &Session) -> Result<LoggedIn, OnceError> {
-    let upstream = ServerClient::build(&session.upstream).map_err(|error| OnceError::Local(error.into()))?;
+pub async fn login(session: &Session) -> Result<LoggedIn, OneShotError> {
+    let upstream = ServerClient::build(&session.upstream).map_err(|error| OneShotError::Local(error.into()))?;
     let namespace = session.login.namespace.as_deref();
-    let method = sparing(&session.identity).map_err(OnceError::Local)?;
+    let method = without_side_effects(&session.identity).map_err(OneShotError::Local)?;
     let source = method.build(Clock::System, &upstream, namespace).map_err(LoginError::NoProof)?;
     let proof = source.prove().await.map_err(LoginError::NoProof)?;
     let login = Login::new(upstream.clone(), session.login.clone());
     let token = login.login(&proof, &Clock::System).await?;
-    let ours = !matches!(method, identity::IdentityMethod::TokenFile(_));
+    let created_token = !matches!(method, identity::IdentityMethod::TokenFile(_));
     let namespace = session.login.namespace.clone();
-    Ok(LoggedIn { identity: source.describe(), token, upstream, namespace, ours })
+    Ok(LoggedIn { identity: source.describe(), token, upstream, namespace, created_token })
 }
 
 /// The same method, without what happens only once.
-fn sparing(method: &identity::IdentityMethod) -> anyhow::Result<identity::IdentityMethod> {
+fn without_side_effects(method: &identity::IdentityMethod) -> anyhow::Result<identity::IdentityMethod> {
     let mut method = method.clone();
     match &mut method {
         identity::IdentityMethod::Jwt(options) => options.remove = false,
@@ -71,7 +71,7 @@ impl LoggedIn {
     /// # Errors
     /// In words: what the server said.
     pub async fn revoke(&self) -> Result<&'static str, String> {
-        if !self.ours {
+        if !self.created_token {
             return Ok("the token is another's, and lives on");
         }
         let revoked = self.upstream.revoke_self(&self.token.secret, self.namespace.as_deref()).await;
@@ -81,7 +81,7 @@ impl LoggedIn {
 
 /// Why one login gave no token.
 #[derive(Debug, thiserror::Error)]
-pub enum OnceError {
+pub enum OneShotError {
     /// A file that the session names cannot be used.
     #[error(transparent)]
     Local(anyhow::Error),
@@ -92,7 +92,7 @@ pub enum OnceError {
 
 /// One step of an online check.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
-pub struct Step {
+pub struct CheckStep {
     /// The part of the configuration: `session` or `gateway`.
     pub part: &'static str,
     /// The session's name.
@@ -106,7 +106,7 @@ pub struct Step {
     pub found: String,
 }
 
-impl Step {
+impl CheckStep {
     /// The part in words: `session web`, `gateway`.
     pub fn subject(&self) -> String {
         self.session.as_ref().map_or_else(|| self.part.to_owned(), |name| format!("{} {name}", self.part))
@@ -115,15 +115,15 @@ impl Step {
 
 /// Tries what a session needs: the server's name, a connection to it, the identity source, and a login that is revoked
 /// at once. Later steps are left out once one has failed.
-pub async fn check_online(session: &Session) -> Vec<Step> {
+pub async fn check_online(session: &Session) -> Vec<CheckStep> {
     let mut steps = Vec::new();
     let mut note = |step, result: Result<String, String>| {
         let ok = result.is_ok();
         let found = result.unwrap_or_else(|error| error);
-        steps.push(Step { part: "session", session: Some(session.name.clone()), step, ok, found });
+        steps.push(CheckStep { part: "session", session: Some(session.name.clone()), step, ok, found });
         ok
     };
-    let fine = note("dns", resolve(&session.upstream.client).await) && note("server", reach(session).await);
+    let fine = note("dns", resolve(&session.upstream.client).await) && note("server", probe_server(session).await);
     if fine {
         match login(session).await {
             Ok(logged_in) => {
@@ -143,14 +143,14 @@ pub async fn check_online(session: &Session) -> Vec<Step> {
 /// Looks up whom we connect to: behind a proxy that is the proxy, which looks the server's name up itself.
 pub(super) async fn resolve(client: &client::ClientOptions) -> Result<String, String> {
     let ServerAddress::Url(url) = &client.address else { return Ok("a unix socket needs no name".to_owned()) };
-    if let Some((host, port)) = proxy(client, url) {
-        let found = look_up(&host, port).await.map_err(|error| format!("the proxy {error}"))?;
+    if let Some((host, port)) = select_proxy(client, url) {
+        let found = resolve_host(&host, port).await.map_err(|error| format!("the proxy {error}"))?;
         return Ok(format!("the proxy {host} is {found}; it looks the server's name up itself"));
     }
-    look_up(url.host_str().unwrap_or_default(), url.port_or_known_default().unwrap_or(443)).await
+    resolve_host(url.host_str().unwrap_or_default(), url.port_or_known_default().unwrap_or(443)).await
 }
 
-async fn look_up(host: &str, port: u16) -> Result<String, String> {
+async fn resolve_host(host: &str, port: u16) -> Result<String, String> {
     let looked_up = tokio::net::lookup_host((host.trim_matches(['[', ']']), port));
     let found = tokio::time::timeout(Duration::from_secs(10), looked_up).await;
     let found = found.map_err(|_| format!("{host}: no answer within 10 s"))?;
@@ -160,7 +160,7 @@ async fn look_up(host: &str, port: u16) -> Result<String, String> {
 }
 
 /// Host and port of the proxy on the way, chosen as the client chooses it.
-fn proxy(client: &client::ClientOptions, server: &Url) -> Option<(String, u16)> {
+fn select_proxy(client: &client::ClientOptions, server: &Url) -> Option<(String, u16)> {
     match &client.proxy {
         ProxyMode::Direct => None,
         ProxyMode::Through(proxy) => Some((proxy.host_str()?.to_owned(), proxy.port_or_known_default()?)),
@@ -174,7 +174,7 @@ fn proxy(client: &client::ClientOptions, server: &Url) -> Option<(String, u16)> 
 }
 
 /// Any HTTP answer will do: a sealed or standby server says so in the login's answer.
-async fn reach(session: &Session) -> Result<String, String> {
+async fn probe_server(session: &Session) -> Result<String, String> {
     let client = session.upstream.client.build().map_err(|error| format!("{:#}", anyhow::Error::from(error)))?;
     let answer: Result<_, TransportError> = client.send(client.request(Method::GET, "v1/sys/health")).await;
     let answer = answer.map_err(|error| format!("{}: {error}", client.server()))?;

@@ -6,8 +6,8 @@ use std::time::Duration;
 use anyhow::Context as _;
 use tokio_util::sync::CancellationToken;
 
-use super::derived_tokens::{self, Children};
-use super::session::{Shared, Stamp, bound_to, stamp};
+use super::derived_tokens::{self, DerivedTokens};
+use super::session::{FileFingerprint, Shared, bound_to, file_fingerprint};
 use crate::agent::api_proxy::{ApiProxy, ApiProxyDeps};
 use crate::agent::local_api;
 use crate::agent::local_api::{ListenerKind, LocalApiDeps, LocalApiOptions, SessionHandle};
@@ -23,8 +23,8 @@ use crate::http::server::{ActivatedSockets, Listener, ListenerLimits, ListenerMe
 #[derive(Debug)]
 pub(super) struct BuiltSink {
     pub(super) options: config::Sink,
-    /// Of the file with the key of its reader, as it stood.
-    pub(super) reader: Option<Stamp>,
+    /// Fingerprint of the reader's public key file, as read.
+    pub(super) public_key: Option<FileFingerprint>,
     watch: TokenWatch,
     /// Makes the token that is written, where that is not the session's own.
     derived: Option<DerivedTokenManager>,
@@ -54,15 +54,16 @@ impl BuiltSink {
         session: Option<&config::Session>,
         shared: &Shared,
     ) -> anyhow::Result<Self> {
-        let (sink, reader) = (&options.options, reader_of(&options));
+        let (sink, public_key) = (&options.options, public_key_fingerprint(&options));
         let (mut watch, mut derived) = (source.watch.clone(), None);
         if let (Some(derive), Some(session)) = (&options.derive, session) {
             let output = format!("sink {}", sink.name);
-            let (keeper, made) = derived_tokens::keeper(output, derive.clone(), (session, source), None, shared)?;
+            let (keeper, made) =
+                derived_tokens::build_manager(output, derive.clone(), (session, source), None, shared)?;
             (watch, derived) = (made.watch, Some(keeper));
         }
         let health = shared.health.register(format!("sink/{}", sink.name), sink.required, "not written yet");
-        Ok(Self { options, reader, watch, derived, health, shared: shared.clone() })
+        Ok(Self { options, public_key, watch, derived, health, shared: shared.clone() })
     }
 
     pub(super) fn name(&self) -> &str {
@@ -91,9 +92,9 @@ impl BuiltSink {
     }
 }
 
-/// The stamp of the file with the key of a sink's reader.
-pub(super) fn reader_of(sink: &config::Sink) -> Option<Stamp> {
-    stamp(&sink.options.encrypt.as_ref()?.public_key_file)
+/// Fingerprint of the file with the key of a sink's reader.
+pub(super) fn public_key_fingerprint(sink: &config::Sink) -> Option<FileFingerprint> {
+    file_fingerprint(&sink.options.encrypt.as_ref()?.public_key_file)
 }
 
 /// A listener that is bound and answers nobody yet.
@@ -102,7 +103,7 @@ pub(super) struct BoundListener {
     pub(super) options: config::Listener,
     pub(super) socket: Listener,
     serving: Serving,
-    children: Children,
+    derived_tokens: DerivedTokens,
     health: HealthHandle,
     shared: Shared,
 }
@@ -133,7 +134,7 @@ impl BoundListener {
         };
         let socket =
             socket.with_context(|| format!("listener {} cannot listen on {}", options.name, options.endpoint))?;
-        let (children, sources) = Children::of(&options, sources, sessions, shared)?;
+        let (derived_tokens, sources) = DerivedTokens::build(&options, sources, sessions, shared)?;
         let serving = match &options.serves {
             Serves::LocalApi => Serving::Own(ListenerKind::LocalApi, sources),
             Serves::Health => Serving::Own(ListenerKind::Health, sources),
@@ -158,7 +159,7 @@ impl BoundListener {
             }
         };
         let health = shared.health.register(format!("listener/{}", options.name), options.required, "not serving yet");
-        Ok(Self { options, socket, serving, children, health, shared: shared.clone() })
+        Ok(Self { options, socket, serving, derived_tokens, health, shared: shared.clone() })
     }
 
     pub(super) fn name(&self) -> &str {
@@ -177,9 +178,9 @@ impl BoundListener {
         let written = written.drop_guard();
         if let Some(other) = follows {
             // A disk that hangs holds nobody up.
-            let _ = tokio::time::timeout(WRITTEN_WITHIN, other.cancelled()).await;
+            let _ = tokio::time::timeout(WRITE_TIMEOUT, other.cancelled()).await;
         }
-        let Self { options, socket, serving, children, health, shared } = self;
+        let Self { options, socket, serving, derived_tokens, health, shared } = self;
         let listener_metrics = ListenerMetrics { metrics: shared.metrics.clone(), listener: options.name.clone() };
         let limits =
             ListenerLimits { drain, listener_metrics: Some(listener_metrics.clone()), ..ListenerLimits::default() };
@@ -203,7 +204,8 @@ impl BoundListener {
                 Serving::Proxied(proxy) => {
                     proxy.restore_cache().await;
                     let service = proxy.service(options.guard, socket.tcp_address(), listener_metrics);
-                    let serving = socket.serve(service, ListenerLimits { idle_timeout: KEPT, ..limits }, stop.clone());
+                    let serving =
+                        socket.serve(service, ListenerLimits { idle_timeout: IDLE_TIMEOUT, ..limits }, stop.clone());
                     let tending = async {
                         proxy.run_cache(stop).await;
                         drop(written);
@@ -212,13 +214,13 @@ impl BoundListener {
                 }
             }
         };
-        Box::pin(children.beside(serving, &ends)).await;
+        Box::pin(derived_tokens.run_beside(serving, &ends)).await;
         Ok(())
     }
 }
 
 /// Time for a listener to write what it keeps over a restart, once it is replaced.
-const WRITTEN_WITHIN: Duration = Duration::from_secs(5);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Longer than clients of the server keep a connection (90 s in Go's): then it is never closed under a request.
-const KEPT: Duration = Duration::from_secs(150);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(150);

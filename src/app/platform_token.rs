@@ -3,7 +3,7 @@
 use anyhow::Context as _;
 use tokio_util::sync::CancellationToken;
 
-use super::session::{Sessions, Shared};
+use super::session::{SessionRefs, Shared};
 use crate::agent::secrets::{
     QuickRetryBudget, SecretOptions, SecretRenewer, SecretRenewerDeps, SecretRequest, SecretResponse,
 };
@@ -30,7 +30,7 @@ impl TokenMaker {
     /// A client of the session's server, or of the platform, cannot be made; or the folder of the local token cannot be written.
     pub(super) fn build(
         options: &config::Gateway,
-        sessions: Sessions<'_>,
+        sessions: SessionRefs<'_>,
         shared: &Shared,
     ) -> anyhow::Result<(Self, PlatformTokenSource)> {
         let health = shared.health.register("gateway/token", options.required, "no platform token yet");

@@ -8,9 +8,9 @@ use tokio_util::sync::CancellationToken;
 
 #[cfg(feature = "gateway")]
 use super::gateway::{GatewayPlan, RunningGateway};
-use super::outputs::{BoundListener, BuiltSink, SinkOrders, reader_of};
-use super::session::{Origin, Predecessor, Session, SessionOrders, Sessions, Shared, Stamp};
-use super::templates::{Rendering, RenderingPlan};
+use super::outputs::{BoundListener, BuiltSink, SinkOrders, public_key_fingerprint};
+use super::session::{FileFingerprint, Predecessor, Session, SessionInputs, SessionOrders, SessionRefs, Shared};
+use super::templates::{RunningTemplates, TemplatesPlan};
 use crate::agent::local_api::SessionHandle;
 use crate::agent::token_lifecycle;
 use crate::config;
@@ -20,26 +20,26 @@ use crate::http::server::Endpoint;
 use crate::http::server::{ActivatedSockets, Listener};
 use crate::tasks::{TaskError, TaskGroup};
 
-/// What runs of a configuration: sessions, and the outputs that drink from them.
+/// What runs of a configuration: sessions, and the outputs that use their tokens.
 #[derive(Debug, Default)]
-pub(super) struct Agent {
-    pub(super) sessions: Group<RunningSession>,
-    pub(super) sinks: Group<RunningSink>,
+pub(super) struct RunningAgent {
+    pub(super) sessions: RunningGroup<RunningSession>,
+    pub(super) sinks: RunningGroup<RunningSink>,
     /// The gateway's task is among these: it stops when they do.
-    pub(super) listeners: Group<RunningListener>,
+    pub(super) listeners: RunningGroup<RunningListener>,
     #[cfg(feature = "gateway")]
     gateway: RunningGateway,
-    pub(super) rendering: Rendering,
+    pub(super) templates: RunningTemplates,
 }
 
 /// Tasks that stop together, each with the options that it was built from.
 #[derive(Debug)]
-pub(super) struct Group<R> {
+pub(super) struct RunningGroup<R> {
     running: BTreeMap<String, R>,
     pub(super) tasks: TaskGroup,
 }
 
-impl<R> Default for Group<R> {
+impl<R> Default for RunningGroup<R> {
     fn default() -> Self {
         Self { running: BTreeMap::new(), tasks: TaskGroup::default() }
     }
@@ -48,13 +48,13 @@ impl<R> Default for Group<R> {
 #[derive(Debug)]
 pub(super) struct RunningSink {
     options: config::Sink,
-    reader: Option<Stamp>,
+    public_key: Option<FileFingerprint>,
     orders: SinkOrders,
 }
 
 #[derive(Debug)]
 pub(super) struct RunningSession {
-    origin: Origin,
+    inputs: SessionInputs,
     source: SessionHandle,
     lifecycle: watch::Sender<token_lifecycle::TokenLifecycleOptions>,
     orders: SessionOrders,
@@ -71,18 +71,18 @@ pub(super) struct RunningListener {
 
 /// What a configuration changes: built and bound, with nothing started yet. Dropping it changes nothing.
 #[derive(Debug)]
-pub(super) struct Plan {
+pub(super) struct ReloadPlan {
     sessions: Vec<Session>,
     /// Sessions that go on, perhaps with other lifecycle options.
-    following: Vec<Origin>,
+    following: Vec<SessionInputs>,
     sinks: Vec<BuiltSink>,
     listeners: Vec<BoundListener>,
     #[cfg(feature = "gateway")]
     gateway: GatewayPlan,
-    rendering: RenderingPlan,
+    templates: TemplatesPlan,
 }
 
-impl Plan {
+impl ReloadPlan {
     /// Where the gateway will listen, if one is to start.
     #[cfg(feature = "gateway")]
     pub(super) fn gateway_endpoints(&self) -> Vec<Endpoint> {
@@ -93,25 +93,30 @@ impl Plan {
     }
 }
 
-impl Agent {
+impl RunningAgent {
     /// Builds and binds what `new` asks for and does not run already.
     ///
     /// # Errors
     /// A file cannot be used, or an address cannot be bound. Nothing has changed then.
-    pub(super) fn plan(&self, new: &Config, inherited: &ActivatedSockets, shared: &Shared) -> anyhow::Result<Plan> {
+    pub(super) fn plan(
+        &self,
+        new: &Config,
+        inherited: &ActivatedSockets,
+        shared: &Shared,
+    ) -> anyhow::Result<ReloadPlan> {
         let (mut sessions, mut following) = (Vec::new(), Vec::new());
         let mut sources = BTreeMap::new();
         for options in &new.sessions {
-            let origin = Origin::of(options);
+            let inputs = SessionInputs::new(options);
             match self.sessions.running.get(&options.name) {
-                Some(running) if running.origin.differs_in_lifecycle_alone(&origin) => {
+                Some(running) if running.inputs.differs_in_lifecycle_alone(&inputs) => {
                     sources.insert(options.name.clone(), running.source.clone());
-                    following.push(origin);
+                    following.push(inputs);
                 }
                 running => {
-                    let mut session = Session::build(origin, shared)?;
+                    let mut session = Session::build(inputs, shared)?;
                     if let Some(running) = running {
-                        session.follow(&running.origin, &running.source);
+                        session.follow(&running.inputs, &running.source);
                     }
                     sources.insert(options.name.clone(), session.source.clone());
                     sessions.push(session);
@@ -122,8 +127,8 @@ impl Agent {
         let mut sinks = Vec::new();
         for options in &new.sinks {
             let name = &options.options.name;
-            let reader = reader_of(options);
-            let same = |running: &RunningSink| running.options == *options && running.reader == reader;
+            let public_key = public_key_fingerprint(options);
+            let same = |running: &RunningSink| running.options == *options && running.public_key == public_key;
             let same = self.sinks.running.get(name).is_some_and(same);
             if let Some(source) = sources.get(&options.session)
                 && (!same || rebuilt(&options.session))
@@ -153,49 +158,49 @@ impl Agent {
                 shared,
             )?);
         }
-        let joined = Sessions { options: &new.sessions, sources: &sources };
+        let joined = SessionRefs { options: &new.sessions, sources: &sources };
         #[cfg(feature = "gateway")]
         let gateway = self.gateway.plan(new.gateway.as_ref(), inherited, joined, rebuilt, shared)?;
         #[cfg(feature = "gateway")]
         let beside = self.gateway.for_child(&gateway).into_iter().collect();
         #[cfg(not(feature = "gateway"))]
         let beside = Vec::new();
-        let rendering = self.rendering.plan(new, joined, rebuilt, beside, shared)?;
-        Ok(Plan {
+        let templates = self.templates.plan(new, joined, rebuilt, beside, shared)?;
+        Ok(ReloadPlan {
             sessions,
             following,
             sinks,
             listeners,
             #[cfg(feature = "gateway")]
             gateway,
-            rendering,
+            templates,
         })
     }
 
     /// Stops what is gone or replaced, and starts what the plan built.
-    pub(super) fn commit(&mut self, plan: Plan, config: &Config) {
+    pub(super) fn commit(&mut self, plan: ReloadPlan, config: &Config) {
         #[cfg(feature = "gateway")]
         self.gateway.commit(plan.gateway, &mut self.listeners.tasks, config.agent.stop_grace);
         let replaced = |name: &String| plan.listeners.iter().any(|it| it.name() == name);
         let kept = |name: &String| config.listeners.iter().any(|it| it.name == *name) && !replaced(name);
         let mut writing = BTreeMap::new();
-        for (name, listener) in self.listeners.take_all_but(kept) {
+        for (name, listener) in self.listeners.take_except(kept) {
             listener.stop.cancel();
             writing.insert(name, listener.written);
         }
 
         let replaced = |name: &String| plan.sessions.iter().any(|it| it.name() == name);
         let kept = |name: &String| config.sessions.iter().any(|it| it.name == *name) && !replaced(name);
-        let ending: BTreeMap<String, RunningSession> = self.sessions.take_all_but(kept).collect();
+        let ending: BTreeMap<String, RunningSession> = self.sessions.take_except(kept).collect();
 
         let replaced = |name: &String| plan.sinks.iter().any(|it| it.name() == name);
         let kept = |name: &String| config.sinks.iter().any(|it| it.options.name == *name) && !replaced(name);
         let heirs: BTreeSet<&str> = plan.sessions.iter().filter(|it| it.inherits).map(Session::name).collect();
         let mut letting_go = Vec::new();
-        for (_, sink) in self.sinks.take_all_but(kept) {
+        for (_, sink) in self.sinks.take_except(kept) {
             let session = &*sink.options.session;
             let revoked = !heirs.contains(session)
-                && ending.get(session).is_some_and(|it| it.origin.options.lifecycle.revoke_on_exit);
+                && ending.get(session).is_some_and(|it| it.inputs.options.lifecycle.revoke_on_exit);
             letting_go.push(sink.stop(revoked));
         }
         let predecessor = |(name, session): (&String, &RunningSession)| {
@@ -215,19 +220,19 @@ impl Agent {
             });
         }
 
-        for origin in plan.following {
-            if let Some(running) = self.sessions.running.get_mut(&origin.options.name) {
-                running.lifecycle.send_replace(origin.options.lifecycle.clone());
-                running.origin = origin;
+        for inputs in plan.following {
+            if let Some(running) = self.sessions.running.get_mut(&inputs.options.name) {
+                running.lifecycle.send_replace(inputs.options.lifecycle.clone());
+                running.inputs = inputs;
             }
         }
         for session in plan.sessions {
             let stop = self.sessions.tasks.stop_token().child_token();
             let orders = SessionOrders { stop, ..SessionOrders::default() };
             let name = session.name().to_owned();
-            let (origin, source) = (session.origin.clone(), session.source.clone());
+            let (inputs, source) = (session.inputs.clone(), session.source.clone());
             let running =
-                RunningSession { origin, source, lifecycle: session.lifecycle.clone(), orders: orders.clone() };
+                RunningSession { inputs, source, lifecycle: session.lifecycle.clone(), orders: orders.clone() };
             self.sessions.tasks.start(format!("session {name}"), session.run(orders, predecessors.remove(&name)));
             self.sessions.running.insert(name, running);
         }
@@ -235,11 +240,12 @@ impl Agent {
             let stop = self.sinks.tasks.stop_token().child_token();
             let orders = SinkOrders { stop, ..SinkOrders::default() };
             let name = sink.name().to_owned();
-            let running = RunningSink { options: sink.options.clone(), reader: sink.reader, orders: orders.clone() };
+            let running =
+                RunningSink { options: sink.options.clone(), public_key: sink.public_key, orders: orders.clone() };
             self.sinks.tasks.start(format!("sink {name}"), sink.run(orders, letting_go.clone()));
             self.sinks.running.insert(name, running);
         }
-        self.rendering.commit(plan.rendering, config);
+        self.templates.commit(plan.templates, config);
         for listener in plan.listeners {
             let stop = self.listeners.tasks.stop_token().child_token();
             let name = listener.name().to_owned();
@@ -264,30 +270,30 @@ impl Agent {
     /// # Errors
     /// The first task that failed.
     pub(super) async fn stop(self, drain: Duration) -> Result<(), TaskError> {
-        let Self { sessions, sinks, listeners, rendering, .. } = self;
-        let Group { running, tasks } = listeners;
+        let Self { sessions, sinks, listeners, templates, .. } = self;
+        let RunningGroup { running, tasks } = listeners;
         tasks.stop_token().cancel();
         let drained = tasks.run(drain + Duration::from_secs(1)).await;
         // The last copies of the sockets: from here on nobody can connect.
         drop(running);
         let revoked = |sink: &RunningSink| {
-            sessions.running.get(&sink.options.session).is_some_and(|it| it.origin.options.lifecycle.revoke_on_exit)
+            sessions.running.get(&sink.options.session).is_some_and(|it| it.inputs.options.lifecycle.revoke_on_exit)
         };
         for sink in sinks.running.values() {
             let _ = sink.stop(revoked(sink));
         }
-        let emptied = sinks.tasks.run(FILES_LET_GO_WITHIN).await.and(rendering.stop().await);
+        let emptied = sinks.tasks.run(SINK_STOP_TIMEOUT).await.and(templates.stop().await);
         sessions.tasks.stop_token().cancel();
-        let ended = sessions.tasks.run(SESSIONS_END_WITHIN).await;
+        let ended = sessions.tasks.run(SESSION_STOP_TIMEOUT).await;
         drained.and(emptied).and(ended)
     }
 }
 
 /// Time for sinks to finish a write, and to empty their files.
-const FILES_LET_GO_WITHIN: Duration = Duration::from_secs(3);
+const SINK_STOP_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Time for a session to write its state and, where asked, to revoke its token.
-const SESSIONS_END_WITHIN: Duration = Duration::from_secs(8);
+const SESSION_STOP_TIMEOUT: Duration = Duration::from_secs(8);
 
 impl RunningSink {
     /// Tells it to stop, and to clear its file where the token is to be revoked. Gives what tells that it is done.
@@ -300,9 +306,9 @@ impl RunningSink {
     }
 }
 
-impl<R> Group<R> {
+impl<R> RunningGroup<R> {
     /// Takes out what is not kept.
-    fn take_all_but(&mut self, kept: impl Fn(&String) -> bool) -> impl Iterator<Item = (String, R)> {
+    fn take_except(&mut self, kept: impl Fn(&String) -> bool) -> impl Iterator<Item = (String, R)> {
         self.running.extract_if(.., move |name, _| !kept(name))
     }
 }

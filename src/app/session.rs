@@ -35,7 +35,7 @@ pub(super) struct Shared {
 
 /// The sessions of a configuration, as outputs are joined to them.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Sessions<'a> {
+pub(super) struct SessionRefs<'a> {
     pub(super) options: &'a [config::Session],
     pub(super) sources: &'a BTreeMap<String, SessionHandle>,
 }
@@ -60,21 +60,21 @@ pub(super) fn bound_to(session: &config::Session) -> Vec<String> {
 
 /// What a session is built from. Its connections follow the certificate files by themselves.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Origin {
+pub(super) struct SessionInputs {
     pub(super) options: config::Session,
 }
 
 /// What tells a file from one that stood at its path before: inode, time of the last change in seconds and nanoseconds, bytes.
-pub(super) type Stamp = (u64, i64, i64, u64);
+pub(super) type FileFingerprint = (u64, i64, i64, u64);
 
 /// The stamp of a file as it stands now; `None` if it is not there.
-pub(super) fn stamp(path: &Path) -> Option<Stamp> {
+pub(super) fn file_fingerprint(path: &Path) -> Option<FileFingerprint> {
     let file = std::fs::metadata(path).ok()?;
     Some((file.ino(), file.mtime(), file.mtime_nsec(), file.len()))
 }
 
-impl Origin {
-    pub(super) fn of(options: &config::Session) -> Self {
+impl SessionInputs {
+    pub(super) fn new(options: &config::Session) -> Self {
         Self { options: options.clone() }
     }
 
@@ -136,7 +136,7 @@ pub(super) struct Predecessor {
 /// A session that is built and has not started: nothing has been sent.
 #[derive(Debug)]
 pub(super) struct Session {
-    pub(super) origin: Origin,
+    pub(super) inputs: SessionInputs,
     pub(super) source: SessionHandle,
     /// Tells the session, once it runs, to keep its token by other options.
     pub(super) lifecycle: watch::Sender<token_lifecycle::TokenLifecycleOptions>,
@@ -150,8 +150,8 @@ impl Session {
     ///
     /// # Errors
     /// A file that the options name cannot be used.
-    pub(super) fn build(origin: Origin, shared: &Shared) -> anyhow::Result<Self> {
-        let options = &origin.options;
+    pub(super) fn build(inputs: SessionInputs, shared: &Shared) -> anyhow::Result<Self> {
+        let options = &inputs.options;
         let named = || format!("session {}", options.name);
         let upstream = ServerClient::build(&options.upstream).with_context(named)?;
         let namespace = options.login.namespace.as_deref();
@@ -176,12 +176,12 @@ impl Session {
             lifecycle: keeper.options_sender(),
             inherits: false,
             keeper,
-            origin,
+            inputs,
         })
     }
 
     pub(super) fn name(&self) -> &str {
-        &self.origin.options.name
+        &self.inputs.options.name
     }
 
     /// Keeps the token until it is told to stop, then revokes it if that was asked for. By then outputs have let go of
@@ -210,8 +210,8 @@ impl Session {
     }
 
     /// Serves the token of the session that it follows from now on, if that one may be kept.
-    pub(super) fn follow(&mut self, before: &Origin, source: &SessionHandle) {
-        self.inherits = self.origin.keeps_token_of(before);
+    pub(super) fn follow(&mut self, before: &SessionInputs, source: &SessionHandle) {
+        self.inherits = self.inputs.keeps_token_of(before);
         if self.inherits {
             self.keeper.publish_previous(source.watch.peek());
         }

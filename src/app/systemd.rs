@@ -1,4 +1,4 @@
-//! What the service manager is told: ready, status, watchdog, stopping (`sd_notify(3)`).
+//! Notifications to the service manager: ready, status, watchdog, stopping (`sd_notify(3)`).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,8 +11,8 @@ use crate::clock::Clock;
 use crate::config::Ready;
 use crate::health::Health;
 
-/// Whether what `when` asks for is there.
-pub fn holds(when: Ready, health: &Health) -> bool {
+/// Returns true once the components that `when` names have been ready.
+pub fn is_reached(when: Ready, health: &Health) -> bool {
     health.components().iter().all(|(name, component)| {
         let counts = match when {
             Ready::Listener => name.starts_with("listener/"),
@@ -23,9 +23,9 @@ pub fn holds(when: Ready, health: &Health) -> bool {
     })
 }
 
-/// What the service manager has been told last. Clones share it.
+/// State last sent to the service manager. Clones share it.
 #[derive(Debug, Clone, Default)]
-pub struct Told(Arc<watch::Sender<Phase>>);
+pub struct ServiceNotifier(Arc<watch::Sender<Phase>>);
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Phase {
@@ -35,8 +35,8 @@ enum Phase {
     Stopping,
 }
 
-impl Told {
-    /// Tells that a reload begins (`RELOADING=1` with the time that it asks for). What is not ready yet reloads in
+impl ServiceNotifier {
+    /// Sends that a reload begins (`RELOADING=1` with the time that it asks for). What is not ready yet reloads in
     /// silence: the READY at its end would be taken for the first one.
     pub fn reloading(&self) {
         if self.phase() == Phase::Ready
@@ -46,14 +46,14 @@ impl Told {
         }
     }
 
-    /// Tells that the reload is over.
+    /// Sends that the reload is over.
     pub fn reloaded(&self) {
         if self.phase() == Phase::Ready {
             send(&[NotifyState::Ready]);
         }
     }
 
-    /// Tells that we are stopping. From then on nothing is told but that we live.
+    /// Sends that the process is stopping. From then on only watchdog messages follow.
     pub fn stopping(&self) {
         self.0.send_replace(Phase::Stopping);
         send(&[NotifyState::Stopping, NotifyState::Status("stopping")]);
@@ -64,21 +64,21 @@ impl Told {
     }
 }
 
-/// Tells the service manager how we are, until `stop`: READY once `when` holds, and until then that we live, so that
+/// Reports to the service manager until `stop`: READY once `when` holds, and watchdog messages before it, so that
 /// an outage at boot is waited out and not restarted.
-pub async fn tell(told: Told, health: Health, when: Ready, clock: Clock, stop: CancellationToken) {
-    let (mut changes, mut phases) = (health.changes(), told.0.subscribe());
+pub async fn notify(notifier: ServiceNotifier, health: Health, when: Ready, clock: Clock, stop: CancellationToken) {
+    let (mut changes, mut phases) = (health.changes(), notifier.0.subscribe());
     let watchdog = sd_notify::watchdog_enabled();
     loop {
         changes.mark_unchanged();
         phases.mark_unchanged();
-        if told.phase() == Phase::Starting && holds(when, &health) {
-            told.0.send_replace(Phase::Ready);
+        if notifier.phase() == Phase::Starting && is_reached(when, &health) {
+            notifier.0.send_replace(Phase::Ready);
             phases.mark_unchanged();
             send(&[NotifyState::Ready]);
             tracing::info!(event = "agent.ready", "ready");
         }
-        let phase = told.phase();
+        let phase = notifier.phase();
         if phase != Phase::Stopping {
             send(&[NotifyState::Status(&summary(&health))]);
         }
@@ -134,7 +134,7 @@ mod tests {
         let sink = health.register("sink/token", true, "not written yet");
         let extra = health.register("sink/extra", false, "not written yet");
         let check = |wanted: [bool; 3]| {
-            let found = [Ready::Listener, Ready::Token, Ready::Outputs].map(|when| holds(when, &health));
+            let found = [Ready::Listener, Ready::Token, Ready::Outputs].map(|when| is_reached(when, &health));
             assert_eq!(found, wanted);
         };
         check([false, false, false]);

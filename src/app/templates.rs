@@ -9,7 +9,7 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::fd_limits;
-use super::session::{Sessions, Shared, bound_to};
+use super::session::{SessionRefs, Shared, bound_to};
 use crate::agent::process::{ProcessInputs, ProcessOptions, Supervisor, SupervisorDeps};
 use crate::agent::secrets::{OfflineOptions, RegistryWorker, SecretRegistry, SecretRegistryDeps};
 use crate::agent::server_client::ServerClient;
@@ -22,31 +22,31 @@ use crate::tasks::{TaskError, TaskGroup};
 
 /// What is rendered, and the child that waits for it.
 #[derive(Debug, Default)]
-pub(super) struct Rendering {
+pub(super) struct RunningTemplates {
     pub(super) tasks: TaskGroup,
     /// By session.
-    stores: BTreeMap<String, RunningStore>,
+    registries: BTreeMap<String, RunningRegistry>,
     /// By what they are called in health.
-    templates: BTreeMap<String, Running>,
+    templates: BTreeMap<String, RunningTemplate>,
     child: Option<RunningChild>,
-    pub(super) ended: Ended,
+    pub(super) ended: ExitCodes,
 }
 
 /// Where the code of a child that has ended for good arrives.
 #[derive(Debug)]
-pub(super) struct Ended {
+pub(super) struct ExitCodes {
     sender: mpsc::Sender<u8>,
     receiver: mpsc::Receiver<u8>,
 }
 
-impl Default for Ended {
+impl Default for ExitCodes {
     fn default() -> Self {
         let (sender, receiver) = mpsc::channel(1);
         Self { sender, receiver }
     }
 }
 
-impl Ended {
+impl ExitCodes {
     /// Returns the code of a child that has ended for good.
     pub(super) async fn next(&mut self) -> u8 {
         match self.receiver.recv().await {
@@ -57,7 +57,7 @@ impl Ended {
 }
 
 #[derive(Debug)]
-struct Running {
+struct RunningTemplate {
     options: config::Template,
     watch: CredentialWatch<ProvidedEnv>,
     stop: CancellationToken,
@@ -76,12 +76,12 @@ struct RunningChild {
 }
 
 /// How a session's secrets are kept: how often they are looked at, and over a restart.
-type Keeping = (Duration, Option<OfflineOptions>);
+type RegistrySettings = (Duration, Option<OfflineOptions>);
 
 #[derive(Debug)]
-struct RunningStore {
-    store: SecretRegistry,
-    keeping: Keeping,
+struct RunningRegistry {
+    registry: SecretRegistry,
+    settings: RegistrySettings,
     stop: CancellationToken,
     /// Cancelled once it keeps and writes nothing any more.
     done: CancellationToken,
@@ -89,18 +89,18 @@ struct RunningStore {
 
 /// What a configuration changes of it. Dropping it changes nothing.
 #[derive(Debug)]
-pub(super) struct RenderingPlan {
-    stores: Vec<(String, SecretRegistry, Keeping, RegistryWorker)>,
-    templates: Vec<Built>,
+pub(super) struct TemplatesPlan {
+    registries: Vec<(String, SecretRegistry, RegistrySettings, RegistryWorker)>,
+    templates: Vec<BuiltTemplate>,
     /// All that is rendered then, and what the child waits for.
     kept: Vec<String>,
     inputs: ProcessInputs,
     child: Option<BuiltChild>,
 }
 
-impl RenderingPlan {
+impl TemplatesPlan {
     /// The child waits for what is required.
-    fn awaits(&mut self, name: String, options: &config::Template, watch: &CredentialWatch<ProvidedEnv>) {
+    fn add_input(&mut self, name: String, options: &config::Template, watch: &CredentialWatch<ProvidedEnv>) {
         if options.options.required {
             self.inputs.push((name, watch.clone()));
         }
@@ -108,7 +108,7 @@ impl RenderingPlan {
 }
 
 #[derive(Debug)]
-struct Built {
+struct BuiltTemplate {
     name: String,
     options: config::Template,
     watch: CredentialWatch<ProvidedEnv>,
@@ -123,47 +123,52 @@ struct BuiltChild {
     supervisor: Supervisor,
 }
 
-impl Rendering {
-    /// Builds what `new` asks for and does not run already. `rebuilt` tells whether a session starts anew: what drank from it
-    /// is built anew too. The child waits for `beside` besides what is rendered.
+impl RunningTemplates {
+    /// Builds what `new` asks for and does not run already. `rebuilt` tells if a session starts anew; templates that use it
+    /// are then built anew too. The child process waits for `beside` besides what is rendered.
     ///
     /// # Errors
     /// A client of a session's server cannot be made.
     pub(super) fn plan(
         &self,
         new: &Config,
-        sessions: Sessions<'_>,
+        sessions: SessionRefs<'_>,
         rebuilt: impl Fn(&String) -> bool,
         beside: ProcessInputs,
         shared: &Shared,
-    ) -> anyhow::Result<RenderingPlan> {
-        let mut plan =
-            RenderingPlan { stores: Vec::new(), templates: Vec::new(), kept: Vec::new(), inputs: beside, child: None };
-        // EnvVars are for the child alone.
+    ) -> anyhow::Result<TemplatesPlan> {
+        let mut plan = TemplatesPlan {
+            registries: Vec::new(),
+            templates: Vec::new(),
+            kept: Vec::new(),
+            inputs: beside,
+            child: None,
+        };
+        // Environment templates are for the child process alone.
         let variables: &[config::Template] = if new.process.is_some() { &new.env_templates } else { &[] };
         let all = new.templates.iter().map(|its| ("template", its));
         for (kind, options) in all.chain(variables.iter().map(|its| ("env_template", its))) {
             let name = format!("{kind}/{}", options.options.text.name);
             plan.kept.push(name.clone());
-            let running = self.stores.get(&options.session);
-            let keeping = (options.options.interval, options.offline.clone());
-            let kept = running.filter(|running| running.keeping == keeping && !rebuilt(&options.session));
+            let running = self.registries.get(&options.session);
+            let settings = (options.options.interval, options.offline.clone());
+            let kept = running.filter(|running| running.settings == settings && !rebuilt(&options.session));
             if kept.is_some()
                 && let Some(running) = self.templates.get(&name).filter(|running| running.options == *options)
             {
-                plan.awaits(name, options, &running.watch);
+                plan.add_input(name, options, &running.watch);
                 continue;
             }
-            let store = match (kept, plan.stores.iter().find(|(session, ..)| *session == options.session)) {
-                (Some(RunningStore { store, .. }), _) | (None, Some((_, store, ..))) => store.clone(),
+            let registry = match (kept, plan.registries.iter().find(|(session, ..)| *session == options.session)) {
+                (Some(RunningRegistry { registry, .. }), _) | (None, Some((_, registry, ..))) => registry.clone(),
                 (None, None) => {
-                    let (store, keepers) = store(&options.session, &keeping, sessions, shared)?;
-                    plan.stores.push((options.session.clone(), store.clone(), keeping, keepers));
-                    store
+                    let (registry, worker) = registry(&options.session, &settings, sessions, shared)?;
+                    plan.registries.push((options.session.clone(), registry.clone(), settings, worker));
+                    registry
                 }
             };
-            let built = Built::build(name, options, store, shared)?;
-            plan.awaits(built.name.clone(), options, &built.watch);
+            let built = BuiltTemplate::build(name, options, registry, shared)?;
+            plan.add_input(built.name.clone(), options, &built.watch);
             plan.templates.push(built);
         }
         let same = self.child.as_ref().map(|child| &child.options) == new.process.as_ref();
@@ -183,8 +188,8 @@ impl Rendering {
     }
 
     /// Stops what is gone or replaced, and starts what the plan built.
-    pub(super) fn commit(&mut self, plan: RenderingPlan, config: &Config) {
-        fd_limits::room_for_templates(plan.kept.len());
+    pub(super) fn commit(&mut self, plan: TemplatesPlan, config: &Config) {
+        fd_limits::reserve_for_templates(plan.kept.len());
         let stays = |name: &String| plan.kept.contains(name) && !plan.templates.iter().any(|built| built.name == *name);
         let gone: Vec<_> = self.templates.extract_if(.., |name, _| !stays(name)).collect();
         // One that takes a file over begins once the one before is done.
@@ -192,10 +197,10 @@ impl Rendering {
         for (_, running) in &gone {
             running.stop.cancel();
         }
-        for (session, store, keeping, keepers) in plan.stores {
+        for (session, registry, settings, worker) in plan.registries {
             let (stop, done) = (self.tasks.stop_token().child_token(), CancellationToken::new());
             // What is written to one file is written by one.
-            let follows = self.stores.remove(&session).map(|before| {
+            let follows = self.registries.remove(&session).map(|before| {
                 before.stop.cancel();
                 before.done
             });
@@ -205,16 +210,16 @@ impl Rendering {
                 if let Some(other) = follows {
                     other.cancelled().await;
                 }
-                keepers.run(running).await;
+                worker.run(running).await;
                 Ok(())
             });
-            self.stores.insert(session, RunningStore { store, keeping, stop, done });
+            self.registries.insert(session, RunningRegistry { registry, settings, stop, done });
         }
         for built in plan.templates {
             let stop = self.tasks.stop_token().child_token();
             let done = CancellationToken::new();
             let running =
-                Running { options: built.options, watch: built.watch, stop: stop.clone(), done: done.clone() };
+                RunningTemplate { options: built.options, watch: built.watch, stop: stop.clone(), done: done.clone() };
             let (task, follows) = (built.task, follows.clone());
             self.tasks.start(built.name.clone(), async move {
                 let _done = done.drop_guard();
@@ -227,7 +232,7 @@ impl Rendering {
             self.templates.insert(built.name, running);
         }
         let used = |session: &String| self.templates.values().any(|running| running.options.session == *session);
-        self.stores.extract_if(.., |session, _| !used(session)).for_each(|(_, store)| store.stop.cancel());
+        self.registries.extract_if(.., |session, _| !used(session)).for_each(|(_, registry)| registry.stop.cancel());
         self.commit_child(plan.child, plan.inputs, config.process.is_some());
     }
 
@@ -261,7 +266,7 @@ impl Rendering {
     }
 
     /// Gives the child a signal.
-    pub(super) fn pass(&self, signal: Signal) {
+    pub(super) fn forward_signal(&self, signal: Signal) {
         if let Some(child) = &self.child {
             let _ = child.signals.try_send(signal);
         }
@@ -281,15 +286,20 @@ impl Rendering {
     /// The first task that failed.
     pub(super) async fn stop(self) -> Result<(), TaskError> {
         self.tasks.stop_token().cancel();
-        self.tasks.run(WITHIN).await
+        self.tasks.run(STOP_TIMEOUT).await
     }
 }
 
 /// Time for templates to finish a write.
-const WITHIN: Duration = Duration::from_secs(3);
+const STOP_TIMEOUT: Duration = Duration::from_secs(3);
 
-impl Built {
-    fn build(name: String, options: &config::Template, store: SecretRegistry, shared: &Shared) -> anyhow::Result<Self> {
+impl BuiltTemplate {
+    fn build(
+        name: String,
+        options: &config::Template,
+        registry: SecretRegistry,
+        shared: &Shared,
+    ) -> anyhow::Result<Self> {
         let errors = |wrong: Vec<_>| {
             let all: Vec<_> = wrong.iter().map(crate::agent::templates::TemplateError::to_string).collect();
             anyhow::anyhow!("{name}: {}", all.join("; "))
@@ -298,7 +308,7 @@ impl Built {
         let (publisher, watch) = credential_channel("it is not rendered yet");
         let parts = TemplateDeps {
             publisher,
-            registry: store,
+            registry,
             clock: shared.clock.clone(),
             health: shared.health.register(name.clone(), options.options.required, "not rendered yet"),
             metrics: shared.metrics.clone(),
@@ -309,15 +319,15 @@ impl Built {
     }
 }
 
-fn store(
+fn registry(
     name: &str,
-    keeping: &Keeping,
-    sessions: Sessions<'_>,
+    settings: &RegistrySettings,
+    sessions: SessionRefs<'_>,
     shared: &Shared,
 ) -> anyhow::Result<(SecretRegistry, RegistryWorker)> {
     let session = sessions.options.iter().find(|session| session.name == name).zip(sessions.sources.get(name));
     let (session, source) = session.with_context(|| format!("there is no session {name}"))?;
-    let (interval, offline) = keeping.clone();
+    let (interval, offline) = settings.clone();
     let made = SecretRegistry::new(SecretRegistryDeps {
         upstream: ServerClient::build(&session.upstream).with_context(|| format!("session {name}"))?,
         tokens: source.watch.clone(),

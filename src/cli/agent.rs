@@ -8,14 +8,14 @@ use http::StatusCode;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::agent_client::{ASK_TIME, Agent, Asks, Where};
+use super::agent_client::{AgentAddress, AgentClient, REQUEST_TIMEOUT, RequiredListener};
 use super::{Exit, Format, say, say_error};
 
 /// Show what the running agent is doing.
 #[derive(Debug, Args)]
 pub(super) struct Status {
     #[command(flatten)]
-    at: Where,
+    at: AgentAddress,
     /// How the output looks
     #[arg(long, value_enum, default_value_t)]
     format: Format,
@@ -25,7 +25,7 @@ pub(super) struct Status {
 #[derive(Debug, Args)]
 pub(super) struct Token {
     #[command(flatten)]
-    at: Where,
+    at: AgentAddress,
     /// The session, where there is more than one
     #[arg(long)]
     session: Option<String>,
@@ -43,14 +43,14 @@ pub(super) struct Retry {
     /// The session, where there is more than one
     session: Option<String>,
     #[command(flatten)]
-    at: Where,
+    at: AgentAddress,
 }
 
 /// Wait until the running agent is ready.
 #[derive(Debug, Args)]
 pub(super) struct Wait {
     #[command(flatten)]
-    at: Where,
+    at: AgentAddress,
     /// Give up after this long
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = humantime::parse_duration)]
     timeout: Duration,
@@ -60,7 +60,7 @@ pub(super) struct Wait {
 #[derive(Debug, Args)]
 pub(super) struct Healthcheck {
     #[command(flatten)]
-    at: Where,
+    at: AgentAddress,
     /// Ask whether it lives, not whether it is ready
     #[arg(long)]
     live: bool,
@@ -86,30 +86,30 @@ impl Status {
         if let Some(files) = self.at.without_listener() {
             return super::gateway::status(files);
         }
-        let agent = match Agent::of(&self.at, Asks::LocalApi) {
+        let agent = match AgentClient::connect(&self.at, RequiredListener::LocalApi) {
             Ok(agent) => agent,
             Err(exit) => return Ok(Err(exit)),
         };
-        Ok(agent.expect(agent.ask("agent/v1/status", &[], ASK_TIME)))
+        Ok(agent.expect(agent.get("agent/v1/status", &[], REQUEST_TIMEOUT)))
     }
 }
 
 impl Token {
     pub(super) fn run(self) -> anyhow::Result<Exit> {
-        let agent = match Agent::of(&self.at, Asks::LocalApi) {
+        let agent = match AgentClient::connect(&self.at, RequiredListener::LocalApi) {
             Ok(agent) => agent,
             Err(exit) => return Ok(exit),
         };
-        let left = Left::of(self.wait.unwrap_or_default());
+        let deadline = Deadline::of(self.wait.unwrap_or_default());
         let answer = loop {
-            let wait = left.at_most(LONGEST_WAIT);
+            let wait = deadline.at_most(LONGEST_WAIT);
             let text = format!("{}ms", wait.as_millis());
             let query = [("session", self.session.as_deref()), ("wait", (!wait.is_zero()).then_some(text.as_str()))];
             let query: Vec<_> = query.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
-            let answer = agent.ask("agent/v1/token", &query, ASK_TIME + wait);
+            let answer = agent.get("agent/v1/token", &query, REQUEST_TIMEOUT + wait);
             match answer {
-                Ok((StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS, _)) if !left.is_over() => {
-                    std::thread::sleep(left.at_most(AGAIN));
+                Ok((StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS, _)) if !deadline.is_over() => {
+                    std::thread::sleep(deadline.at_most(AGAIN));
                 }
                 answer => break answer,
             }
@@ -128,12 +128,12 @@ impl Token {
 
 impl Retry {
     pub(super) fn run(self) -> Exit {
-        let agent = match Agent::of(&self.at, Asks::LocalApi) {
+        let agent = match AgentClient::connect(&self.at, RequiredListener::LocalApi) {
             Ok(agent) => agent,
             Err(exit) => return exit,
         };
         let query: Vec<_> = self.session.iter().map(|session| ("session", session.as_str())).collect();
-        let answer = agent.order("agent/v1/retry", &query, RETRY_TIME);
+        let answer = agent.post("agent/v1/retry", &query, RETRY_TIME);
         if let Ok((StatusCode::SERVICE_UNAVAILABLE, body)) = &answer
             && let Some(reason) = body["reason"].as_str()
         {
@@ -154,13 +154,13 @@ const RETRY_TIME: Duration = Duration::from_secs(35);
 
 impl Wait {
     pub(super) fn run(self) -> Exit {
-        let agent = match Agent::of(&self.at, Asks::Health) {
+        let agent = match AgentClient::connect(&self.at, RequiredListener::Health) {
             Ok(agent) => agent,
             Err(exit) => return exit,
         };
-        let left = Left::of(self.timeout);
+        let deadline = Deadline::of(self.timeout);
         loop {
-            let last = match agent.ask("readyz", &[], left.at_most(ASK_TIME).max(SHORTEST_ASK)) {
+            let last = match agent.get("readyz", &[], deadline.at_most(REQUEST_TIMEOUT).max(MIN_REQUEST_TIMEOUT)) {
                 Ok((StatusCode::OK, _)) => return Exit::Ok,
                 Ok((StatusCode::SERVICE_UNAVAILABLE, body)) => waiting(&body),
                 Ok(other) => match agent.expect(Ok(other)) {
@@ -175,23 +175,23 @@ impl Wait {
                     error.to_string()
                 }
             };
-            if left.is_over() {
+            if deadline.is_over() {
                 say_error(&format!("not ready after {}: {last}", humantime::format_duration(self.timeout)));
                 return Exit::TimedOut;
             }
-            std::thread::sleep(left.at_most(Duration::from_millis(100)));
+            std::thread::sleep(deadline.at_most(Duration::from_millis(100)));
         }
     }
 }
 
 impl Healthcheck {
     pub(super) fn run(self) -> Exit {
-        let agent = match Agent::of(&self.at, Asks::Health) {
+        let agent = match AgentClient::connect(&self.at, RequiredListener::Health) {
             Ok(agent) => agent,
             Err(exit) => return exit,
         };
         let path = if self.live { "livez" } else { "readyz" };
-        match agent.ask(path, &[], ASK_TIME) {
+        match agent.get(path, &[], REQUEST_TIMEOUT) {
             Ok((StatusCode::OK, _)) => Exit::Ok,
             Ok((StatusCode::SERVICE_UNAVAILABLE, body)) => {
                 say_error(&waiting(&body));
@@ -203,9 +203,9 @@ impl Healthcheck {
 }
 
 /// What is left of a time that a caller gave; one that no clock can hold never ends.
-struct Left(Option<Instant>);
+struct Deadline(Option<Instant>);
 
-impl Left {
+impl Deadline {
     fn of(time: Duration) -> Self {
         Self(Instant::now().checked_add(time))
     }
@@ -224,7 +224,7 @@ const LONGEST_WAIT: Duration = Duration::from_mins(5);
 /// Before a token is asked for again that was not there.
 const AGAIN: Duration = Duration::from_secs(1);
 /// An agent that is there answers within this.
-const SHORTEST_ASK: Duration = Duration::from_millis(100);
+const MIN_REQUEST_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// What `/readyz` says is missing, in one line.
 fn waiting(body: &Value) -> String {

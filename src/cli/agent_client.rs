@@ -1,4 +1,4 @@
-//! How the commands that ask the running agent find it, and how its answers end them.
+//! Client of the running agent's local API for commands: finds the agent, calls it and maps answers to exit codes.
 
 use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr};
@@ -14,45 +14,45 @@ use serde_json::Value;
 use url::Url;
 
 use super::{ConfigFiles, Exit, say_error};
-use crate::config::{self, Environment, Listener, Outcome, Purpose, Serves};
+use crate::config::{self, Environment, Listener, LoadOutcome, Purpose, Serves};
 use crate::http::client::{self, Client, ProxyMode, ServerAddress, TlsOptions, TransportError};
 use crate::http::guard::AccessMode;
 use crate::http::server::Endpoint;
 use crate::os;
 
-/// Where the running agent is.
+/// Flags that lead to the running agent.
 #[derive(Debug, Clone, Args)]
-pub(super) struct Where {
+pub(super) struct AgentAddress {
     #[command(flatten)]
     files: ConfigFiles,
     /// Ask there, whatever the configuration says: `unix:///PATH` or `http://127.0.0.1:PORT` [or `KEYWARD_ADDR`]
-    #[arg(long, value_name = "ADDRESS", value_parser = given)]
+    #[arg(long, value_name = "ADDRESS", value_parser = parse_address)]
     address: Option<ServerAddress>,
 }
 
 #[cfg(feature = "gateway")]
-impl Where {
+impl AgentAddress {
     /// The configuration's files, where it has a gateway, and no listener that tells the status; no address is given.
     pub(super) fn without_listener(&self) -> Option<&ConfigFiles> {
-        let environment = Environment::of_this_process();
-        if self.address.is_some() || environment.variables.get(VARIABLE).is_some_and(|text| !text.is_empty()) {
+        let environment = Environment::current();
+        if self.address.is_some() || environment.variables.get(ADDRESS_VARIABLE).is_some_and(|text| !text.is_empty()) {
             return None;
         }
         let config = config::load(&self.files.config, &environment, Purpose::Check).config?;
-        let alone = config.gateway.is_some() && reachable(&config.listeners, Asks::LocalApi).is_none();
+        let alone = config.gateway.is_some() && best_listener(&config.listeners, RequiredListener::LocalApi).is_none();
         alone.then_some(&self.files)
     }
 }
 
 /// Which listener a command needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Asks {
+pub(super) enum RequiredListener {
     LocalApi,
     Health,
 }
 
 /// The running agent, as it is reached.
-pub(super) struct Agent {
+pub(super) struct AgentClient {
     client: Client,
     key: Option<SecretString>,
     /// The unix socket that it is asked at.
@@ -60,16 +60,16 @@ pub(super) struct Agent {
     runtime: tokio::runtime::Runtime,
 }
 
-impl Agent {
-    pub(super) fn of(at: &Where, asks: Asks) -> Result<Self, Exit> {
-        let environment = Environment::of_this_process();
+impl AgentClient {
+    pub(super) fn connect(at: &AgentAddress, required: RequiredListener) -> Result<Self, Exit> {
+        let environment = Environment::current();
         let outcome = config::load(&at.files.config, &environment, Purpose::Check);
         let (address, listener) = match at.given(&environment)? {
             Some(address) => {
-                let listener = listens_at(&outcome.listeners, &address);
+                let listener = find_listener_at(&outcome.listeners, &address);
                 (address, listener)
             }
-            None => find(&outcome, asks)?,
+            None => find(&outcome, required)?,
         };
         let key = match listener {
             Some(listener) => key(listener, &outcome)?,
@@ -84,7 +84,7 @@ impl Agent {
             tls: TlsOptions::default(),
             proxy: ProxyMode::Direct,
             connect_timeout: Duration::from_secs(2),
-            response_timeout: ASK_TIME,
+            response_timeout: REQUEST_TIMEOUT,
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let built = runtime.map_err(anyhow::Error::from).and_then(|runtime| {
@@ -97,8 +97,8 @@ impl Agent {
         })
     }
 
-    /// Asks and gives status and body, within `time`.
-    pub(super) fn ask(
+    /// Sends a request and gives status and body, within `time`.
+    pub(super) fn get(
         &self,
         path: &str,
         query: &[(&str, &str)],
@@ -107,8 +107,8 @@ impl Agent {
         self.call(Method::GET, path, query, time)
     }
 
-    /// Asks it to do something, as [`Agent::ask`] asks for something.
-    pub(super) fn order(
+    /// Sends a POST request, as [`AgentClient::get`] sends a GET request.
+    pub(super) fn post(
         &self,
         path: &str,
         query: &[(&str, &str)],
@@ -160,18 +160,18 @@ impl Agent {
 
     /// Says why this user may not connect to the agent's socket, if that is so.
     pub(super) fn refusal(&self) -> Option<String> {
-        self.socket.as_deref().and_then(refusal)
+        self.socket.as_deref().and_then(describe_permission_denied)
     }
 }
 
-impl Where {
+impl AgentAddress {
     /// The address that the command line gives, else the variable.
     fn given(&self, environment: &Environment) -> Result<Option<ServerAddress>, Exit> {
-        let variable = environment.variables.get(VARIABLE).filter(|text| !text.is_empty());
+        let variable = environment.variables.get(ADDRESS_VARIABLE).filter(|text| !text.is_empty());
         match (&self.address, variable) {
             (Some(address), _) => Ok(Some(address.clone())),
-            (None, Some(text)) => given(text).map(Some).map_err(|why| {
-                say_error(&format!("{VARIABLE} is {text:?}: {why}"));
+            (None, Some(text)) => parse_address(text).map(Some).map_err(|why| {
+                say_error(&format!("{ADDRESS_VARIABLE} is {text:?}: {why}"));
                 Exit::Failed
             }),
             (None, None) => Ok(None),
@@ -180,8 +180,8 @@ impl Where {
 }
 
 /// The listener to ask. The file may be edited, or broken, while the agent goes on with what it read before.
-fn find(outcome: &Outcome, asks: Asks) -> Result<(ServerAddress, Option<&Listener>), Exit> {
-    let found = reachable(&outcome.listeners, asks).map(|(listener, address)| (address, Some(listener)));
+fn find(outcome: &LoadOutcome, required: RequiredListener) -> Result<(ServerAddress, Option<&Listener>), Exit> {
+    let found = best_listener(&outcome.listeners, required).map(|(listener, address)| (address, Some(listener)));
     if outcome.config.is_some() {
         return found.ok_or_else(|| {
             say_error(
@@ -207,12 +207,12 @@ fn find(outcome: &Outcome, asks: Asks) -> Result<(ServerAddress, Option<&Listene
 }
 
 /// Describes why the system refuses this user the socket, and which group may use it; `None` if it does not refuse.
-fn refusal(socket: &Path) -> Option<String> {
+fn describe_permission_denied(socket: &Path) -> Option<String> {
     let refused = UnixStream::connect(socket).err()?;
     if refused.kind() != std::io::ErrorKind::PermissionDenied {
         return None;
     }
-    // Where the socket itself cannot be seen, a folder above it is what refuses.
+    // If the socket itself cannot be seen, a folder above it refuses.
     let (path, there) = socket.ancestors().find_map(|path| Some((path, path.metadata().ok()?)))?;
     let group = os::group_name(there.gid()).unwrap_or_else(|| there.gid().to_string());
     let (path, socket, mode) = (path.display(), socket.display(), there.mode() & 0o7777);
@@ -223,14 +223,14 @@ fn refusal(socket: &Path) -> Option<String> {
 }
 
 /// The API proxy of the running agent that serves a session.
-pub(super) struct Through {
+pub(super) struct ProxyEndpoint {
     pub(super) address: ServerAddress,
     pub(super) key: Option<SecretString>,
 }
 
-impl Through {
+impl ProxyEndpoint {
     /// The one that fits best: with the session's own token before a child of it, a unix socket before TCP.
-    pub(super) fn of(outcome: &Outcome, session: &str) -> Result<Self, Exit> {
+    pub(super) fn find(outcome: &LoadOutcome, session: &str) -> Result<Self, Exit> {
         let listeners = outcome.config.iter().flat_map(|config| &config.listeners);
         let serves = |listener: &&Listener| {
             matches!(listener.serves, Serves::ApiProxy(_)) && listener.sessions.iter().any(|its| its == session)
@@ -252,15 +252,15 @@ impl Through {
 }
 
 /// Variable with the agent's address, in place of what a configuration says.
-const VARIABLE: &str = "KEYWARD_ADDR";
+const ADDRESS_VARIABLE: &str = "KEYWARD_ADDR";
 
 /// The socket of the packaged configurations, asked where a configuration cannot be read.
 const DEFAULT_SOCKET: &str = "/run/keyward/api.sock";
 
 /// The time for an answer that waits for nothing.
-pub(super) const ASK_TIME: Duration = Duration::from_secs(10);
+pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
-fn given(text: &str) -> Result<ServerAddress, String> {
+fn parse_address(text: &str) -> Result<ServerAddress, String> {
     let wrong = || "write unix:///PATH or http://127.0.0.1:PORT".to_owned();
     if let Some(path) = text.strip_prefix("unix://") {
         return if path.starts_with('/') { Ok(ServerAddress::Unix(PathBuf::from(path))) } else { Err(wrong()) };
@@ -271,9 +271,9 @@ fn given(text: &str) -> Result<ServerAddress, String> {
 }
 
 /// The key that a listener asks for, if it does.
-fn key(listener: &Listener, outcome: &Outcome) -> Result<Option<SecretString>, Exit> {
+fn key(listener: &Listener, outcome: &LoadOutcome) -> Result<Option<SecretString>, Exit> {
     let AccessMode::Key(key) = &listener.guard.admit else { return Ok(None) };
-    if key.expose_secret() != NOT_READ {
+    if key.expose_secret() != SECRET_PLACEHOLDER {
         return Ok(Some(key.clone()));
     }
     let place = format!("listener.{}.key_file", listener.name);
@@ -284,15 +284,15 @@ fn key(listener: &Listener, outcome: &Outcome) -> Result<Option<SecretString>, E
 }
 
 /// What a configuration holds in place of a secret that could not be read.
-const NOT_READ: &str = "\0";
+const SECRET_PLACEHOLDER: &str = "\0";
 
 /// The listener that fits best, and where it is: unix sockets first, a local API before a health listener.
-fn reachable(listeners: &[Listener], asks: Asks) -> Option<(&Listener, ServerAddress)> {
+fn best_listener(listeners: &[Listener], required: RequiredListener) -> Option<(&Listener, ServerAddress)> {
     let mut fit: Vec<_> = listeners
         .iter()
         .filter(|listener| match listener.serves {
             Serves::LocalApi => true,
-            Serves::Health => asks == Asks::Health,
+            Serves::Health => required == RequiredListener::Health,
             Serves::ApiProxy(_) => false,
         })
         .filter_map(|listener| Some((listener, address(&listener.endpoint)?)))
@@ -304,7 +304,7 @@ fn reachable(listeners: &[Listener], asks: Asks) -> Option<(&Listener, ServerAdd
 }
 
 /// The listener at this address; else one whose address only the service manager knows.
-fn listens_at<'a>(listeners: &'a [Listener], at: &ServerAddress) -> Option<&'a Listener> {
+fn find_listener_at<'a>(listeners: &'a [Listener], at: &ServerAddress) -> Option<&'a Listener> {
     let there = listeners.iter().find(|listener| address(&listener.endpoint).as_ref() == Some(at));
     let unknown = || {
         let mut passed = listeners.iter().filter(|listener| matches!(listener.endpoint, Endpoint::Activated(_)));

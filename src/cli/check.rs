@@ -5,7 +5,7 @@ use clap::Args;
 use super::{ConfigFiles, Exit, Format, say};
 #[cfg(feature = "gateway")]
 use crate::app::check_gateway::check_gateway;
-use crate::app::one_shot::{self, Step};
+use crate::app::one_shot::{self, CheckStep};
 use crate::config::{self, Config, Environment, Purpose};
 
 /// Say what is wrong with a configuration, or in plain words what the agent would do with it.
@@ -25,7 +25,7 @@ pub(super) struct Check {
 impl Check {
     pub(super) fn run(self) -> anyhow::Result<Exit> {
         let purpose = if self.online { Purpose::Run } else { Purpose::Check };
-        let outcome = config::load(&self.files.config, &Environment::of_this_process(), purpose);
+        let outcome = config::load(&self.files.config, &Environment::current(), purpose);
         let steps = match &outcome.config {
             Some(config) if self.online => try_online(config)?,
             _ => Vec::new(),
@@ -62,7 +62,7 @@ impl Check {
     }
 }
 
-fn try_online(config: &Config) -> anyhow::Result<Vec<Step>> {
+fn try_online(config: &Config) -> anyhow::Result<Vec<CheckStep>> {
     crate::os::forbid_core_dumps()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     Ok(runtime.block_on(async {

@@ -31,7 +31,7 @@ pub(super) struct Dev {
 impl Dev {
     pub(super) fn run(self, log: &LogChoice) -> anyhow::Result<Exit> {
         crate::os::forbid_core_dumps()?;
-        let dir = self.dir.map_or_else(|| default_dir(&Environment::of_this_process()), Ok)?;
+        let dir = self.dir.map_or_else(|| default_dir(&Environment::current()), Ok)?;
         let level = if self.once { tracing::Level::WARN } else { tracing::Level::INFO };
         let _logging = start_log(log, &Log { level: level.into(), targets: [].into(), format: LogFormat::Text })?;
         let options = dev::Options { dir, first_port: self.first_port };

@@ -6,12 +6,12 @@ use std::path::PathBuf;
 use clap::Args;
 use secrecy::SecretString;
 
-use super::agent_client::Through;
+use super::agent_client::ProxyEndpoint;
 use super::template::refused;
 use super::{ConfigFiles, Exit, say_error};
-use crate::app::rendered_once::Reader;
+use crate::app::one_shot_render::OneShotReader;
 use crate::command::{CommandSpec, EnvVars};
-use crate::config::{self, Config, Environment, Outcome, Purpose};
+use crate::config::{self, Config, Environment, LoadOutcome, Purpose};
 #[cfg(feature = "gateway")]
 use crate::gateway::client_setup::UserConfigFiles;
 
@@ -32,7 +32,7 @@ pub(super) struct Exec {
 impl Exec {
     pub(super) fn run(self) -> anyhow::Result<Exit> {
         crate::os::forbid_core_dumps()?;
-        let environment = Environment::of_this_process();
+        let environment = Environment::current();
         let outcome = config::load(&self.files.config, &environment, Purpose::Check);
         let Some(config) = &outcome.config else {
             for error in &outcome.errors {
@@ -91,19 +91,19 @@ const fn led(_: &Config, variables: EnvVars, _: &[String], _: &Environment) -> R
     Ok(variables)
 }
 
-fn render(config: &Config, outcome: &Outcome) -> anyhow::Result<Result<EnvVars, Exit>> {
+fn render(config: &Config, outcome: &LoadOutcome) -> anyhow::Result<Result<EnvVars, Exit>> {
     let mut variables = EnvVars::default();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     for template in &config.env_templates {
         let name = template.options.text.name.clone();
         let Some(session) = config.sessions.iter().find(|session| session.name == template.session) else { continue };
-        let through = match Through::of(outcome, &session.name) {
-            Ok(through) => through,
+        let proxy = match ProxyEndpoint::find(outcome, &session.name) {
+            Ok(proxy) => proxy,
             Err(exit) => return Ok(Err(exit)),
         };
         let text = template.options.text.clone();
         let rendered = runtime.block_on(async {
-            anyhow::Ok(Reader::through(session, through.address, through.key)?.render(text).await)
+            anyhow::Ok(OneShotReader::through_proxy(session, proxy.address, proxy.key)?.render(text).await)
         })?;
         match rendered {
             Ok(text) if text.contains('\0') => {

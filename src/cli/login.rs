@@ -7,7 +7,7 @@ use serde_json::json;
 use super::run::start_log;
 use super::{ConfigFiles, Exit, Format, LogChoice, say, say_error};
 use crate::agent::login::LoginError;
-use crate::app::one_shot::{self, OnceError};
+use crate::app::one_shot::{self, OneShotError};
 use crate::config::{self, Config, Environment, Purpose, Session};
 
 /// Log in once and print what was got, without the secret.
@@ -29,7 +29,7 @@ pub(super) struct LoginOnce {
 impl LoginOnce {
     pub(super) fn run(self, log: &LogChoice) -> anyhow::Result<Exit> {
         crate::os::forbid_core_dumps()?;
-        let outcome = config::load(&self.files.config, &Environment::of_this_process(), Purpose::Run);
+        let outcome = config::load(&self.files.config, &Environment::current(), Purpose::Run);
         let Some(config) = outcome.config else {
             for error in outcome.errors {
                 say_error(&error.to_string());
@@ -113,10 +113,10 @@ pub(super) fn choose<'a>(config: &'a Config, name: Option<&str>) -> Result<&'a S
     })
 }
 
-fn exit(error: &OnceError) -> Exit {
+fn exit(error: &OneShotError) -> Exit {
     match error {
-        OnceError::Local(_) => Exit::Failed,
-        OnceError::Login(LoginError::Unavailable { .. } | LoginError::Clock { .. }) => Exit::TryLater,
-        OnceError::Login(_) => Exit::Remote,
+        OneShotError::Local(_) => Exit::Failed,
+        OneShotError::Login(LoginError::Unavailable { .. } | LoginError::Clock { .. }) => Exit::TryLater,
+        OneShotError::Login(_) => Exit::Remote,
     }
 }

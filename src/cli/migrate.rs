@@ -55,7 +55,7 @@ impl Migrate {
         let actions = report(&migrated, &names);
 
         let name = self.out.clone().unwrap_or_else(|| "(what was written)".into());
-        let outcome = config::of_text(&name, &migrated.toml, &Environment::of_this_process(), Purpose::Check);
+        let outcome = config::load_text(&name, &migrated.toml, &Environment::current(), Purpose::Check);
         for diagnostic in &outcome.errors {
             tell(&format!("{diagnostic} (error)"));
         }

@@ -148,11 +148,11 @@ struct LogChoice {
 /// Parses the command line, does what it says, and gives the exit code.
 pub fn main() -> ExitCode {
     #[cfg(feature = "gateway")]
-    if let Some(arguments) = gateway::asked_by_terraform(std::env::args_os()) {
-        return gateway::answer_terraform(&arguments).into();
+    if let Some(arguments) = gateway::parse_helper_invocation(std::env::args_os()) {
+        return gateway::respond_to_helper(&arguments).into();
     }
-    if let Some((by, arguments)) = credential::asked(std::env::args_os()) {
-        return credential::answer(by, &arguments).into();
+    if let Some((by, arguments)) = credential::parse_invocation(std::env::args_os()) {
+        return credential::respond(by, &arguments).into();
     }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,

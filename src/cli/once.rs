@@ -33,14 +33,14 @@ pub(super) fn outputs_alone(mut config: Config) -> Result<Config, String> {
 }
 
 /// Watches for the moment when everything is written.
-pub(super) struct Written {
+pub(super) struct ReadinessWatch {
     health: Health,
     status_registry: StatusRegistry,
     changes: watch::Receiver<u64>,
 }
 
-impl Written {
-    pub(super) fn watch(app: &App) -> Self {
+impl ReadinessWatch {
+    pub(super) fn new(app: &App) -> Self {
         let (health, status_registry) = (app.health().clone(), app.status_registry().clone());
         let changes = health.changes();
         Self { health, status_registry, changes }

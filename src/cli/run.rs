@@ -33,7 +33,7 @@ pub(super) struct Run {
 
 pub(super) fn run(run: &Run, choice: &LogChoice) -> anyhow::Result<Exit> {
     crate::os::forbid_core_dumps()?;
-    let environment = Environment::of_this_process();
+    let environment = Environment::current();
     let (config, warnings) = match load(run, &environment) {
         Ok(loaded) => loaded,
         Err(errors) => {
@@ -60,7 +60,7 @@ pub(super) fn run(run: &Run, choice: &LogChoice) -> anyhow::Result<Exit> {
             () = stop.cancelled() => return Ok((0, None, Some("nothing was started yet".to_owned()))),
             never = &mut relay => return never.map(|()| (0, None, None)),
         };
-        let mut written = once::Written::watch(&app);
+        let mut readiness = once::ReadinessWatch::new(&app);
         let (mut outcome, mut missing) = (None, None);
         let running = app.run(signals);
         tokio::pin!(running);
@@ -69,11 +69,11 @@ pub(super) fn run(run: &Run, choice: &LogChoice) -> anyhow::Result<Exit> {
                 // In this order: what is missing is asked before the stop takes its components away.
                 biased;
                 () = stop.cancelled(), if missing.is_none() && outcome.is_none() => {
-                    missing = Some(written.missing());
+                    missing = Some(readiness.missing());
                 }
                 ended = &mut running => break ended?,
                 never = &mut relay => break never.map(|()| 0)?,
-                found = written.outcome(), if run.exit_after_auth && outcome.is_none() && missing.is_none() => {
+                found = readiness.outcome(), if run.exit_after_auth && outcome.is_none() && missing.is_none() => {
                     outcome = Some(found);
                     stop.cancel();
                 }

@@ -18,7 +18,7 @@ pub(super) fn configuration(
     settings: &[(&str, Vec<String>)],
     environment: &Environment,
 ) -> Result<Config, Exit> {
-    let outcome = config::alone(section, settings, environment);
+    let outcome = config::load_section(section, settings, environment);
     for error in &outcome.errors {
         say_error(&error.to_string());
     }

@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use secrecy::ExposeSecret as _;
 
-use super::agent_client::Through;
+use super::agent_client::ProxyEndpoint;
 use super::{ConfigFiles, Exit, print, say_error};
 use crate::agent::templates::TemplateSource;
 use crate::app::one_shot;
-use crate::app::rendered_once::{Reader, RenderError};
+use crate::app::one_shot_render::{OneShotReader, RenderError};
 use crate::command::EnvVars;
 use crate::config::{self, Environment, Purpose, Session};
 use crate::secret;
@@ -64,7 +64,7 @@ impl Template {
 impl Try {
     fn run(self) -> anyhow::Result<Exit> {
         crate::os::forbid_core_dumps()?;
-        let environment = Environment::of_this_process();
+        let environment = Environment::current();
         let purpose = if self.login { Purpose::Run } else { Purpose::Check };
         let outcome = config::load(&self.files.config, &environment, purpose);
         let Some(config) = &outcome.config else {
@@ -98,11 +98,13 @@ impl Try {
         let rendered = if self.login {
             runtime.block_on(logged_in(session, text))
         } else {
-            let through = match Through::of(&outcome, &session.name) {
-                Ok(through) => through,
+            let proxy = match ProxyEndpoint::find(&outcome, &session.name) {
+                Ok(proxy) => proxy,
                 Err(exit) => return Ok(exit),
             };
-            runtime.block_on(async { Ok(Reader::through(session, through.address, through.key)?.render(text).await) })
+            runtime.block_on(async {
+                Ok(OneShotReader::through_proxy(session, proxy.address, proxy.key)?.render(text).await)
+            })
         };
         match rendered? {
             Ok(text) => {
@@ -118,7 +120,7 @@ type Answer = Result<zeroize::Zeroizing<String>, RenderError>;
 
 async fn logged_in(session: &Session, text: TemplateSource) -> anyhow::Result<Answer> {
     let logged_in = one_shot::login(session).await?;
-    let rendered = Reader::with(session, &logged_in).render(text).await;
+    let rendered = OneShotReader::with_login(session, &logged_in).render(text).await;
     if let Err(error) = logged_in.revoke().await {
         say_error(&format!("the token is not revoked and lives to its end: {error}"));
     }
@@ -128,7 +130,7 @@ async fn logged_in(session: &Session, text: TemplateSource) -> anyhow::Result<An
 /// Says why something was not rendered.
 pub(super) fn refused(what: &str, error: &RenderError) -> Exit {
     match error {
-        RenderError::Wrong(wrong) => {
+        RenderError::Template(wrong) => {
             for wrong in wrong {
                 if wrong.line == 0 {
                     say_error(&format!("{what}: {}", wrong.message));
@@ -138,7 +140,7 @@ pub(super) fn refused(what: &str, error: &RenderError) -> Exit {
             }
             Exit::Failed
         }
-        RenderError::Nobody(error) => {
+        RenderError::Unreachable(error) => {
             say_error(&format!("{what}: no agent or server answers: {error}"));
             Exit::NotRunning
         }

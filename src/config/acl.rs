@@ -5,10 +5,10 @@ use std::time::Duration;
 use humantime::format_duration;
 use url::Url;
 
-use super::diagnostic::At;
+use super::diagnostic::Location;
 use super::listener::{endpoint, host};
 use super::reader::Reader;
-use super::values::{self, Wrong, wrong, wrong_and_secret};
+use super::values::{self, ValueError, invalid, invalid_secret};
 use crate::acl::AclOptions;
 use crate::acl::api;
 use crate::acl::model::authorize::DefaultPolicy;
@@ -120,12 +120,12 @@ fn store(reader: &mut Reader<'_>) -> Option<StoreOptions> {
 }
 
 #[cfg(feature = "etcd")]
-fn etcd(reader: &mut Reader<'_>, _: At) -> Option<StoreOptions> {
+fn etcd(reader: &mut Reader<'_>, _: Location) -> Option<StoreOptions> {
     reader.table("etcd").and_then(super::etcd::read).map(StoreOptions::Etcd)
 }
 
 #[cfg(not(feature = "etcd"))]
-fn etcd(reader: &mut Reader<'_>, at: At) -> Option<StoreOptions> {
+fn etcd(reader: &mut Reader<'_>, at: Location) -> Option<StoreOptions> {
     let advice = "keep the records in data_dir, or take a build that has it";
     reader.scope.diagnostics.error(at, &reader.key("etcd"), "this build has no etcd part", advice);
     None
@@ -197,38 +197,38 @@ fn role(mut reader: Reader<'_>) -> LoginRoleOptions {
     LoginRoleOptions { bounds, policies, ttl }
 }
 
-fn name(text: &str) -> Result<String, Wrong> {
-    if is_name(text) { Ok(text.to_owned()) } else { wrong("is no name", "write 1 to 128 letters, digits, - and _") }
+fn name(text: &str) -> Result<String, ValueError> {
+    if is_name(text) { Ok(text.to_owned()) } else { invalid("is no name", "write 1 to 128 letters, digits, - and _") }
 }
 
 /// What stands before `/v1` in every path.
-fn base_path(text: &str) -> Result<String, Wrong> {
+fn base_path(text: &str) -> Result<String, ValueError> {
     let segment = |segment: &str| {
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
         !segment.is_empty() && segment.bytes().all(plain) && !matches!(segment, "." | "..")
     };
     match text.strip_prefix('/') {
         Some(rest) if rest.split('/').all(segment) => Ok(text.to_owned()),
-        _ => wrong("is no base path", "write \"/NAME\", with no slash at the end"),
+        _ => invalid("is no base path", "write \"/NAME\", with no slash at the end"),
     }
 }
 
 /// Where keys are fetched.
-fn parse_jwks_url(text: &str) -> Result<Url, Wrong> {
+fn parse_jwks_url(text: &str) -> Result<Url, ValueError> {
     match jwks_url::parse_jwks_url(text) {
         Ok(url) => Ok(url),
-        Err(JwksUrlError::Malformed) => wrong("is no URL", "write \"https://HOST/PATH\""),
+        Err(JwksUrlError::Malformed) => invalid("is no URL", "write \"https://HOST/PATH\""),
         Err(JwksUrlError::NotBare) => {
-            wrong_and_secret("holds a user, a query or a fragment", "write \"https://HOST/PATH\"")
+            invalid_secret("holds a user, a query or a fragment", "write \"https://HOST/PATH\"")
         }
         Err(JwksUrlError::Insecure) => {
-            wrong("could be answered by anyone on the way", "use https://; http:// is for loopback only")
+            invalid("could be answered by anyone on the way", "use https://; http:// is for loopback only")
         }
     }
 }
 
 /// What the service would do, a clause each.
-pub(super) fn words(server: &AclServer) -> Vec<String> {
+pub(super) fn describe(server: &AclServer) -> Vec<String> {
     let AclServer { endpoints, tls, connections: _, service } = server;
     let mut does = Vec::new();
     for endpoint in endpoints {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tracing::level_filters::LevelFilter;
 
 use super::reader::Reader;
-use super::values::{Wrong, wrong};
+use super::values::{ValueError, invalid};
 use super::{Agent, Log, LogFormat, Ready};
 
 /// Where state is kept unless another folder is named.
@@ -54,19 +54,19 @@ pub(super) fn read_log(mut reader: Reader<'_>) -> Log {
 /// What a log level's text says: one level, and levels of targets, such as `info,keyward::http=debug`.
 type Levels = (LevelFilter, BTreeMap<String, LevelFilter>);
 
-fn levels(text: &str) -> Result<Levels, Wrong> {
+fn levels(text: &str) -> Result<Levels, ValueError> {
     let advice = "write error, warn, info, debug, trace or off, and TARGET=LEVEL after a comma";
     let (mut all, mut targets) = (None, BTreeMap::new());
     for part in text.split(',').map(str::trim) {
         let (target, word) = part.split_once('=').map_or((None, part), |(target, word)| (Some(target), word));
-        let Some(level) = level(word) else { return wrong("is no log level", advice) };
+        let Some(level) = level(word) else { return invalid("is no log level", advice) };
         let twice = match target {
             None => all.replace(level).is_some(),
             Some(target) if is_target(target) => targets.insert(target.to_owned(), level).is_some(),
-            Some(_) => return wrong("is no log level", advice),
+            Some(_) => return invalid("is no log level", advice),
         };
         if twice {
-            return wrong("gives a level twice", advice);
+            return invalid("gives a level twice", advice);
         }
     }
     Ok((all.unwrap_or(LevelFilter::INFO), targets))

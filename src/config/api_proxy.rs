@@ -96,7 +96,7 @@ fn rules(reader: &mut Reader<'_>, name: &'static str) -> Vec<Rule> {
         Ok(rule) => Some(rule),
         Err(_) if text.unknown => None,
         Err(why) => {
-            reader.scope.diagnostics.error(text.at, &text.key, format!("{} {why}", text.shown()), advice);
+            reader.scope.diagnostics.error(text.at, &text.key, format!("{} {why}", text.display()), advice);
             None
         }
     };
@@ -110,7 +110,7 @@ fn namespaces(reader: &mut Reader<'_>) -> AllowedNamespaces {
         Ok(pattern) => Some(pattern),
         Err(_) if text.unknown => None,
         Err(why) => {
-            reader.scope.diagnostics.error(text.at, &text.key, format!("{} {why}", text.shown()), advice);
+            reader.scope.diagnostics.error(text.at, &text.key, format!("{} {why}", text.display()), advice);
             None
         }
     };
@@ -123,7 +123,7 @@ fn exempt(reader: &mut Reader<'_>) -> Vec<Exemption> {
         let lift = Exemption::parse(&text.value);
         if lift.is_none() && !text.unknown {
             let names: Vec<_> = Exemption::names().map(quoted).collect();
-            let found = format!("{} is nothing that is refused by itself", text.shown());
+            let found = format!("{} is nothing that is refused by itself", text.display());
             reader.scope.diagnostics.error(text.at, &text.key, found, format!("write {}", either(&names)));
         }
         lift
@@ -132,7 +132,7 @@ fn exempt(reader: &mut Reader<'_>) -> Vec<Exemption> {
 }
 
 /// What such a listener does, in words.
-pub(super) fn words(options: &ApiProxyOptions, session: &str) -> Vec<String> {
+pub(super) fn describe(options: &ApiProxyOptions, session: &str) -> Vec<String> {
     let mut does = vec![match options.token_mode {
         TokenMode::Always => format!("puts the token of session {session} on every request"),
         TokenMode::WhenMissing => format!("puts the token of session {session} on requests that bring none"),

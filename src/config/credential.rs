@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 
 use super::Credential;
-use super::diagnostic::At;
+use super::diagnostic::Location;
 use super::reader::Reader;
 use super::sink::Sessions;
-use super::values::{Wrong, wrong};
+use super::values::{ValueError, invalid};
 
 /// Reads all of them. Two may not answer for the same host.
 pub(super) fn read_all(tables: Vec<(String, Reader<'_>)>, sessions: &Sessions) -> Vec<Credential> {
-    let mut hosts: BTreeMap<String, (At, String)> = BTreeMap::new();
+    let mut hosts: BTreeMap<String, (Location, String)> = BTreeMap::new();
     tables.into_iter().map(|(name, reader)| read(name, reader, sessions, &mut hosts)).collect()
 }
 
@@ -18,7 +18,7 @@ fn read(
     name: String,
     mut reader: Reader<'_>,
     sessions: &Sessions,
-    taken: &mut BTreeMap<String, (At, String)>,
+    taken: &mut BTreeMap<String, (Location, String)>,
 ) -> Credential {
     let session = sessions.one_of(&mut reader).unwrap_or_default();
     if sessions.is_wrapped(&session) {
@@ -51,23 +51,23 @@ fn read(
 }
 
 /// A host as clients name it, with its port where that is not the usual one.
-fn host(text: &str) -> Result<String, Wrong> {
+fn host(text: &str) -> Result<String, ValueError> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b".-_:[]".contains(&byte);
     if text.bytes().all(plain) && text.bytes().any(|byte| byte.is_ascii_alphanumeric()) {
         return Ok(text.to_ascii_lowercase());
     }
-    wrong("is no host", "write its name, and :PORT behind it where it has one, with no scheme and no path")
+    invalid("is no host", "write its name, and :PORT behind it where it has one, with no scheme and no path")
 }
 
-fn secret_path(text: &str) -> Result<String, Wrong> {
+fn secret_path(text: &str) -> Result<String, ValueError> {
     if text.starts_with('/') || text.starts_with("v1/") {
-        return wrong("does not begin with a mount", "leave /v1/ off");
+        return invalid("does not begin with a mount", "leave /v1/ off");
     }
     Ok(text.to_owned())
 }
 
 /// What it gives to whom, in words.
-pub(super) fn words(its: &Credential) -> Vec<String> {
+pub(super) fn describe(its: &Credential) -> Vec<String> {
     let name =
         its.username.as_ref().map_or_else(|| format!("field {}", its.username_field), |name| format!("name {name}"));
     vec![format!(

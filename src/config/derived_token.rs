@@ -22,7 +22,7 @@ pub(super) fn read(reader: &mut Reader<'_>, ends_by_use: bool) -> Option<Derived
 }
 
 /// What such a token may do and for how long, in words that follow `a child of the token`.
-pub(super) fn words(child: &DerivedTokenOptions) -> String {
+pub(super) fn describe(child: &DerivedTokenOptions) -> String {
     let policies = match child.policies.as_slice() {
         [] => "the same policies".to_owned(),
         policies => format!("the policies {}", policies.join(", ")),

@@ -11,7 +11,7 @@ use super::api_proxy;
 #[cfg(feature = "gateway")]
 use super::gateway;
 use super::method;
-use super::{Agent, Config, Diagnostic, Listener, Log, LogFormat, Outcome, Ready, Serves, Session, Sink, Template};
+use super::{Agent, Config, Diagnostic, Listener, LoadOutcome, Log, LogFormat, Ready, Serves, Session, Sink, Template};
 use super::{credential, derived_token, process, server, template};
 use crate::agent::identity::IdentityMethod;
 use crate::agent::secrets::DerivedTokenKind;
@@ -23,7 +23,7 @@ use crate::http::server::Endpoint;
 
 /// What reading a configuration gave, for machines.
 #[derive(Debug, serde::Serialize)]
-pub struct Report {
+pub struct CheckReport {
     /// Whether there was no error.
     pub ok: bool,
     /// What must be mended.
@@ -36,15 +36,15 @@ pub struct Report {
     pub does: Option<Description>,
 }
 
-impl Outcome {
+impl LoadOutcome {
     /// What was read, in words; `None` if there was an error.
     pub fn description(&self) -> Option<Description> {
-        self.config.as_ref().map(|config| Description::of(config, &self.references))
+        self.config.as_ref().map(|config| Description::new(config, &self.references))
     }
 
     /// All of it, for machines.
-    pub fn report(&self) -> Report {
-        Report {
+    pub fn report(&self) -> CheckReport {
+        CheckReport {
             ok: self.errors.is_empty(),
             errors: self.errors.clone(),
             warnings: self.warnings.clone(),
@@ -58,12 +58,12 @@ impl Outcome {
 #[derive(Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Description {
     /// Sessions, sinks, listeners, and the agent itself.
-    pub parts: Vec<Part>,
+    pub parts: Vec<PartDescription>,
 }
 
 /// What one part would do.
 #[derive(Debug, PartialEq, Eq, serde::Serialize)]
-pub struct Part {
+pub struct PartDescription {
     /// `session`, `sink`, `template`, `env_template`, `process`, `listener`, `credential`, `acl`, `gateway` or `agent`.
     pub part: &'static str,
     /// Its name.
@@ -75,7 +75,7 @@ pub struct Part {
 
 impl std::fmt::Display for Description {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        for Part { part, name, does } in &self.parts {
+        for PartDescription { part, name, does } in &self.parts {
             writeln!(f, "{}", if name.is_empty() { (*part).to_owned() } else { format!("{part} {name}") })?;
             for clause in does {
                 writeln!(f, "  {clause}")?;
@@ -87,29 +87,36 @@ impl std::fmt::Display for Description {
 
 impl Description {
     /// Puts a configuration in words; `references` says what was written for values that came from elsewhere.
-    pub fn of(config: &Config, references: &BTreeMap<String, String>) -> Self {
-        let words = Words { references };
+    pub fn new(config: &Config, references: &BTreeMap<String, String>) -> Self {
+        let words = Describer { references };
         let sessions = config.sessions.iter().map(|session| words.session(session));
         let sinks = config.sinks.iter().map(|sink| words.sink(sink));
         let templates = config.templates.iter().map(|its| words.template("template", its));
         let variables = config.env_templates.iter().map(|its| words.template("env_template", its));
-        let process =
-            config.process.iter().map(|its| Part { part: "process", name: String::new(), does: process::words(its) });
+        let process = config.process.iter().map(|its| PartDescription {
+            part: "process",
+            name: String::new(),
+            does: process::describe(its),
+        });
         let rendered = templates.chain(variables).chain(process);
         let listeners = config.listeners.iter().map(|listener| words.listener(listener));
         let credentials = config.credentials.iter();
-        let credentials =
-            credentials.map(|its| Part { part: "credential", name: its.name.clone(), does: credential::words(its) });
+        let credentials = credentials.map(|its| PartDescription {
+            part: "credential",
+            name: its.name.clone(),
+            does: credential::describe(its),
+        });
         let agent = words.agent(&config.agent, &config.log);
         #[cfg(feature = "acl")]
-        let acl = config.acl.iter().map(|its| Part { part: "acl", name: String::new(), does: acl::words(its) });
+        let acl =
+            config.acl.iter().map(|its| PartDescription { part: "acl", name: String::new(), does: acl::describe(its) });
         #[cfg(not(feature = "acl"))]
         let acl = std::iter::empty();
         #[cfg(feature = "gateway")]
-        let gateway = config.gateway.iter().map(|its| Part {
+        let gateway = config.gateway.iter().map(|its| PartDescription {
             part: "gateway",
             name: String::new(),
-            does: gateway::words(its, references),
+            does: gateway::describe_gateway(its, references),
         });
         #[cfg(not(feature = "gateway"))]
         let gateway = std::iter::empty();
@@ -127,26 +134,26 @@ impl Description {
     }
 }
 
-struct Words<'a> {
+struct Describer<'a> {
     references: &'a BTreeMap<String, String>,
 }
 
-impl Words<'_> {
+impl Describer<'_> {
     fn tell(&self, key: &str, value: &str) -> String {
         self.references.get(key).map_or(value, String::as_str).to_owned()
     }
 
-    fn session(&self, session: &Session) -> Part {
+    fn session(&self, session: &Session) -> PartDescription {
         let (login, upstream, life) = (&session.login, &session.upstream, &session.lifecycle);
         let mut does = vec![self.login(session)];
         does.extend(self.way(&upstream.name, &upstream.client.proxy));
-        does.extend(method::words(session, self.references));
+        does.extend(method::describe(session, self.references));
         if !life.login_jitter.is_zero() {
             does.push(format!("waits up to {} before the first login", format_duration(life.login_jitter)));
         }
         if let Some(ttl) = login.wrap_ttl {
             does.push(format!("hands on a wrapped token that can be unwrapped once, within {}", format_duration(ttl)));
-            return Part { part: "session", name: session.name.clone(), does };
+            return PartDescription { part: "session", name: session.name.clone(), does };
         }
         does.push(match life.check_interval {
             Some(interval) => format!("looks every {} whether the token still lives", format_duration(interval)),
@@ -164,7 +171,7 @@ impl Words<'_> {
             (false, _) => "leaves the token to its own end",
         };
         does.push(format!("{end} when the agent stops"));
-        Part { part: "session", name: session.name.clone(), does }
+        PartDescription { part: "session", name: session.name.clone(), does }
     }
 
     fn login(&self, session: &Session) -> String {
@@ -188,7 +195,7 @@ impl Words<'_> {
         }
         let role = match login.role.as_str() {
             "" => String::new(),
-            role => format!(", as role {}", method::told(session, "role", role, self.references)),
+            role => format!(", as role {}", method::reference_or_value(session, "role", role, self.references)),
         };
         format!("logs in to {at}{role} by auth/{}{namespace}", self.tell(&key("mount"), &login.mount))
     }
@@ -213,7 +220,7 @@ impl Words<'_> {
         }
     }
 
-    fn sink(&self, sink: &Sink) -> Part {
+    fn sink(&self, sink: &Sink) -> PartDescription {
         let options = &sink.options;
         let format = match options.format {
             SinkFormat::Raw => "as plain text",
@@ -233,7 +240,7 @@ impl Words<'_> {
         )];
         does.extend(sink.derive.as_ref().map(|derive| match derive {
             DerivedTokenKind::Wrapped(ttl) => format!("it is the token, wrapped for {}", format_duration(*ttl)),
-            DerivedTokenKind::Child(child) => format!("it is a child of the token {}", derived_token::words(child)),
+            DerivedTokenKind::Child(child) => format!("it is a child of the token {}", derived_token::describe(child)),
         }));
         does.extend(options.encrypt.as_ref().map(|encrypt| {
             let path = encrypt.public_key_file.display().to_string();
@@ -249,16 +256,16 @@ impl Words<'_> {
         if !options.required {
             does.push("does not keep the agent from being ready".to_owned());
         }
-        Part { part: "sink", name: options.name.clone(), does }
+        PartDescription { part: "sink", name: options.name.clone(), does }
     }
 
-    fn template(&self, part: &'static str, its: &Template) -> Part {
+    fn template(&self, part: &'static str, its: &Template) -> PartDescription {
         let name = its.options.text.name.clone();
-        let does = template::words(its, |key, value| self.tell(&format!("{part}.{name}.{key}"), value));
-        Part { part, name, does }
+        let does = template::describe(its, |key, value| self.tell(&format!("{part}.{name}.{key}"), value));
+        PartDescription { part, name, does }
     }
 
-    fn listener(&self, its: &Listener) -> Part {
+    fn listener(&self, its: &Listener) -> PartDescription {
         let address = self.tell(&format!("listener.{}.address", its.name), &its.endpoint.to_string());
         let mode = match &its.endpoint {
             Endpoint::Unix(socket) => format!(", mode {:04o}", socket.mode),
@@ -270,13 +277,13 @@ impl Words<'_> {
         } else {
             if let Serves::ApiProxy(options) = &its.serves {
                 does.push(format!("serves the secrets server's API on {address}{mode}"));
-                does.extend(api_proxy::words(options, &its.sessions.join(", ")));
+                does.extend(api_proxy::describe(options, &its.sessions.join(", ")));
             } else {
                 does.push(format!("serves the local API on {address}{mode}"));
                 does.push(format!("gives out the token of {}", its.sessions.join(", ")));
             }
             does.extend(its.derived_token.as_ref().map(|child| {
-                format!("uses no token of a session itself, but a child of it {}", derived_token::words(child))
+                format!("uses no token of a session itself, but a child of it {}", derived_token::describe(child))
             }));
             does.push(match &its.guard.admit {
                 AccessMode::SocketPeers => {
@@ -289,10 +296,10 @@ impl Words<'_> {
         if !its.required {
             does.push("does not keep the agent from being ready".to_owned());
         }
-        Part { part: "listener", name: its.name.clone(), does }
+        PartDescription { part: "listener", name: its.name.clone(), does }
     }
 
-    fn agent(&self, agent: &Agent, log: &Log) -> Part {
+    fn agent(&self, agent: &Agent, log: &Log) -> PartDescription {
         let state = agent
             .state_dir
             .as_ref()
@@ -315,6 +322,6 @@ impl Words<'_> {
             format!("gives requests in flight {} to end when it is told to stop", format_duration(agent.stop_grace)),
             format!("logs at {}, as {format}", levels.join(", ")),
         ];
-        Part { part: "agent", name: String::new(), does }
+        PartDescription { part: "agent", name: String::new(), does }
     }
 }

@@ -14,7 +14,7 @@ pub struct Diagnostic {
     pub file: PathBuf,
     /// Where in the file; `None` where it is about the file as a whole.
     #[serde(flatten)]
-    pub place: Option<Place>,
+    pub place: Option<Position>,
     /// The key from the top, such as `session.main.cloud.role`; empty where it is about no key.
     pub key: String,
     /// What was found.
@@ -25,7 +25,7 @@ pub struct Diagnostic {
 
 /// A place in a file. Both numbers start at 1; the column counts characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
-pub struct Place {
+pub struct Position {
     /// The line.
     pub line: usize,
     /// The column.
@@ -34,7 +34,7 @@ pub struct Place {
 
 impl Diagnostic {
     /// A diagnostic about a file as a whole.
-    pub fn of_file(file: &Path, found: impl Into<String>, advice: impl Into<String>) -> Self {
+    pub fn for_file(file: &Path, found: impl Into<String>, advice: impl Into<String>) -> Self {
         Self { file: file.to_owned(), place: None, key: String::new(), found: found.into(), advice: advice.into() }
     }
 }
@@ -42,7 +42,7 @@ impl Diagnostic {
 impl std::fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}", self.file.display())?;
-        if let Some(Place { line, column }) = self.place {
+        if let Some(Position { line, column }) = self.place {
             write!(f, ":{line}:{column}")?;
         }
         if !self.key.is_empty() {
@@ -58,11 +58,11 @@ impl std::fmt::Display for Diagnostic {
 
 /// A place in one of the files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct At {
+pub(super) struct Location {
     /// The file's number.
     pub(super) file: usize,
     /// `None` for the file as a whole.
-    pub(super) place: Option<Place>,
+    pub(super) place: Option<Position>,
 }
 
 /// What kind of diagnostic.
@@ -84,7 +84,7 @@ pub(super) struct Diagnostics {
     partial: bool,
     /// Keys whose value is not known here.
     unknown: RefCell<BTreeSet<String>>,
-    said: RefCell<Vec<(At, Severity, Diagnostic)>>,
+    said: RefCell<Vec<(Location, Severity, Diagnostic)>>,
 }
 
 impl Diagnostics {
@@ -94,33 +94,33 @@ impl Diagnostics {
     }
 
     /// Takes a file into the list; its number is its place in the order of diagnostics.
-    pub(super) fn file(&mut self, path: &Path) -> At {
+    pub(super) fn file(&mut self, path: &Path) -> Location {
         self.files.push(path.to_owned());
-        At { file: self.files.len() - 1, place: None }
+        Location { file: self.files.len() - 1, place: None }
     }
 
     /// Says that something cannot be read at all.
-    pub(super) fn unreadable(&mut self, at: At, key: &str, found: impl Into<String>, advice: impl Into<String>) {
+    pub(super) fn unreadable(&mut self, at: Location, key: &str, found: impl Into<String>, advice: impl Into<String>) {
         self.partial = true;
         self.broken.extend(at.place.map(|place| (at.file, place.line)));
         self.say(Severity::Error, at, key, found.into(), advice.into());
     }
 
-    pub(super) fn error(&self, at: At, key: &str, found: impl Into<String>, advice: impl Into<String>) {
+    pub(super) fn error(&self, at: Location, key: &str, found: impl Into<String>, advice: impl Into<String>) {
         if !at.place.is_some_and(|place| self.broken.contains(&(at.file, place.line))) {
             self.say(Severity::Error, at, key, found.into(), advice.into());
         }
     }
 
     /// Something should be there and is not.
-    pub(super) fn missing(&self, at: At, key: &str, found: impl Into<String>, advice: impl Into<String>) {
+    pub(super) fn missing(&self, at: Location, key: &str, found: impl Into<String>, advice: impl Into<String>) {
         if !self.partial {
             self.error(at, key, found, advice);
         }
     }
 
     /// This machine lacks something: a note where the file is only looked at.
-    pub(super) fn lacking(&self, at: At, key: &str, found: impl Into<String>, advice: impl Into<String>) {
+    pub(super) fn lacking(&self, at: Location, key: &str, found: impl Into<String>, advice: impl Into<String>) {
         match self.purpose {
             Purpose::Run => self.error(at, key, found, advice),
             Purpose::Check => self.say(Severity::Note, at, key, found.into(), advice.into()),
@@ -128,7 +128,7 @@ impl Diagnostics {
     }
 
     /// The same of what a value comes from: the configuration holds a placeholder for it.
-    pub(super) fn unknown(&self, at: At, key: &str, found: impl Into<String>, advice: impl Into<String>) {
+    pub(super) fn unknown(&self, at: Location, key: &str, found: impl Into<String>, advice: impl Into<String>) {
         self.unknown.borrow_mut().insert(key.to_owned());
         self.lacking(at, key, found, advice);
     }
@@ -139,27 +139,27 @@ impl Diagnostics {
     }
 
     /// This machine lacks something that the agent can do without.
-    pub(super) fn done_without(&self, at: At, key: &str, found: impl Into<String>, advice: impl Into<String>) {
+    pub(super) fn done_without(&self, at: Location, key: &str, found: impl Into<String>, advice: impl Into<String>) {
         let weight = if self.purpose == Purpose::Run { Severity::Warning } else { Severity::Note };
         self.say(weight, at, key, found.into(), advice.into());
     }
 
-    pub(super) fn warning(&self, at: At, key: &str, found: impl Into<String>, advice: impl Into<String>) {
+    pub(super) fn warning(&self, at: Location, key: &str, found: impl Into<String>, advice: impl Into<String>) {
         self.say(Severity::Warning, at, key, found.into(), advice.into());
     }
 
     /// `FILE:LINE:COLUMN` of a place, to name it in another's diagnostic.
-    pub(super) fn name(&self, at: At) -> String {
+    pub(super) fn name(&self, at: Location) -> String {
         let file = self.path(at).display().to_string();
         at.place.map_or_else(|| file.clone(), |place| format!("{file}:{}:{}", place.line, place.column))
     }
 
     /// The file of a place.
-    pub(super) fn path(&self, at: At) -> &Path {
+    pub(super) fn path(&self, at: Location) -> &Path {
         self.files.get(at.file).map_or(Path::new(""), PathBuf::as_path)
     }
 
-    fn say(&self, weight: Severity, at: At, key: &str, found: String, advice: String) {
+    fn say(&self, weight: Severity, at: Location, key: &str, found: String, advice: String) {
         let file = self.path(at).to_owned();
         let diagnostic = Diagnostic { file, place: at.place, key: key.to_owned(), found, advice };
         self.said.borrow_mut().push((at, weight, diagnostic));

@@ -5,7 +5,7 @@ use std::time::Duration;
 use url::Url;
 
 use super::reader::Reader;
-use super::values::{Wrong, wrong, wrong_and_secret};
+use super::values::{ValueError, invalid, invalid_secret};
 use crate::acl::store::etcd::{EtcdLogin, EtcdOptions, is_address, is_prefix};
 use crate::http::client::{ClientCertificate, is_loopback};
 
@@ -65,23 +65,23 @@ fn pair(reader: &mut Reader<'_>, both: [(&'static str, &str); 2]) {
     }
 }
 
-fn prefix(text: &str) -> Result<String, Wrong> {
+fn prefix(text: &str) -> Result<String, ValueError> {
     if is_prefix(text) {
         Ok(text.to_owned())
     } else {
-        wrong("does not do as the start of keys", "write 2 to 128 letters, digits and -_./, one slash at the end")
+        invalid("does not do as the start of keys", "write 2 to 128 letters, digits and -_./, one slash at the end")
     }
 }
 
-fn endpoint(text: &str) -> Result<Url, Wrong> {
+fn endpoint(text: &str) -> Result<Url, ValueError> {
     let form = "write \"https://HOST:2379\"";
     match Url::parse(text) {
         Ok(url) if is_address(&url) && url.scheme() == "http" && !is_loopback(&url) => {
-            wrong("would send records in the clear", "use https://; http:// is for loopback only")
+            invalid("would send records in the clear", "use https://; http:// is for loopback only")
         }
         Ok(url) if is_address(&url) => Ok(url),
         // What has an @ may be a name and a password.
-        _ if text.contains('@') => wrong_and_secret("is no address; a user has keys of its own", form),
-        _ => wrong("is no address of a member", form),
+        _ if text.contains('@') => invalid_secret("is no address; a user has keys of its own", form),
+        _ => invalid("is no address of a member", form),
     }
 }

@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Mode, OFlags};
 
 use super::Environment;
-use super::diagnostic::{At, Diagnostics};
+use super::diagnostic::{Diagnostics, Location};
+use super::permissions;
 use super::tree::{self, Entry, Table, Value, quoted};
-use super::trust;
 
 /// The largest configuration file that is read, in bytes.
 const LARGEST: u64 = 1024 * 1024;
@@ -55,7 +55,7 @@ impl Gathering<'_> {
         }
     }
 
-    fn drop_in(&mut self, at: At, folder: &Path) {
+    fn drop_in(&mut self, at: Location, folder: &Path) {
         let key = "agent.drop_in";
         let files = match toml_files(folder) {
             Ok(files) => files,
@@ -95,7 +95,7 @@ impl Gathering<'_> {
     }
 
     /// The text of a file; `None` if it was read before.
-    fn read(&mut self, path: &Path, at: At) -> Result<Option<String>, String> {
+    fn read(&mut self, path: &Path, at: Location) -> Result<Option<String>, String> {
         let cannot = |error: std::io::Error| format!("cannot be read: {error}");
         // A FIFO is not waited for.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -108,7 +108,9 @@ impl Gathering<'_> {
         if !self.files.insert((metadata.dev(), metadata.ino())) {
             return Ok(None);
         }
-        for (found, advice) in trust::doubts(path, &file, &metadata, self.environment.user, &mut self.folders) {
+        for (found, advice) in
+            permissions::permission_issues(path, &file, &metadata, self.environment.user, &mut self.folders)
+        {
             self.diagnostics.lacking(at, "", found, advice);
         }
         let mut bytes = Vec::new();
@@ -135,7 +137,7 @@ fn toml_files(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
 }
 
 /// The folder that `agent.drop_in` names, from the folder of the file where it stands.
-fn drop_in(tree: &Table, diagnostics: &Diagnostics) -> Option<(At, PathBuf)> {
+fn drop_in(tree: &Table, diagnostics: &Diagnostics) -> Option<(Location, PathBuf)> {
     let Value::Table(agent) = &tree.get("agent")?.value else { return None };
     let entry = agent.get("drop_in")?;
     match &entry.value {

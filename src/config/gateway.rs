@@ -15,7 +15,7 @@ use super::references::Text;
 use super::server;
 use super::sink::Sessions;
 use super::tree::quoted;
-use super::values::{self, Wrong, either, wrong, wrong_and_secret};
+use super::values::{self, ValueError, either, invalid, invalid_secret};
 use crate::atomic_file::Attributes;
 use crate::gateway::actions::{self, DeprecatedCallMode};
 use crate::gateway::client_setup::{ServiceHost, TfrcFileOptions, TokenKind, UserConfigFiles};
@@ -24,7 +24,7 @@ use crate::gateway::proxy::{Exemption, GatewayOptions, RateLimit};
 use crate::http::client::{ProxyMode, is_loopback};
 use crate::http::server::Endpoint;
 
-pub(super) use describe::words;
+pub(super) use describe::describe_gateway;
 
 /// The gateway and the sockets that it is served on.
 #[derive(Debug, Clone, PartialEq)]
@@ -152,7 +152,7 @@ fn exempt(reader: &mut Reader<'_>) -> BTreeSet<Exemption> {
             None if text.unknown => {}
             None => {
                 let names: Vec<_> = Exemption::names().map(quoted).collect();
-                let found = format!("{} is nothing that is refused by default", text.shown());
+                let found = format!("{} is nothing that is refused by default", text.display());
                 reader.scope.diagnostics.error(text.at, &text.key, found, format!("write {}", either(&names)));
             }
         }
@@ -174,8 +174,8 @@ fn actions(reader: &mut Reader<'_>) -> actions::ActionOptions {
 }
 
 /// A name that is put into a path as one segment, encoded: those that walk can be none.
-fn segment(text: &str) -> Result<String, Wrong> {
-    if matches!(text, "." | "..") { wrong("is no name", "write the name itself") } else { Ok(text.to_owned()) }
+fn segment(text: &str) -> Result<String, ValueError> {
+    if matches!(text, "." | "..") { invalid("is no name", "write the name itself") } else { Ok(text.to_owned()) }
 }
 
 const MODES: [(&str, DeprecatedCallMode); 4] = [
@@ -236,24 +236,24 @@ const TOKEN_KINDS: [(&str, TokenKind); 2] =
     [("local_token", TokenKind::LocalToken), ("platform_token", TokenKind::PlatformToken)];
 
 /// A file in the folder of Terraform or OpenTofu that is read beside the user's own: those are not written.
-fn terraform_file(text: &str) -> Result<PathBuf, Wrong> {
+fn terraform_file(text: &str) -> Result<PathBuf, ValueError> {
     let path = values::path(text)?;
     match path.file_name().and_then(|name| name.to_str()) {
         Some("credentials.tfrc.json") => {
-            wrong("is the user's own file", "take another name, such as zz-keyward.tfrc.json: the last by name wins")
+            invalid("is the user's own file", "take another name, such as zz-keyward.tfrc.json: the last by name wins")
         }
         Some(name) if name.ends_with(".tfrc.json") => Ok(path),
-        _ => wrong("is no file that Terraform or OpenTofu would read", "end its name in .tfrc.json"),
+        _ => invalid("is no file that Terraform or OpenTofu would read", "end its name in .tfrc.json"),
     }
 }
 
-fn service_host(text: &str) -> Result<ServiceHost, Wrong> {
+fn service_host(text: &str) -> Result<ServiceHost, ValueError> {
     match ServiceHost::parse(text) {
         Ok(host) => Ok(host),
         Err(error) => {
             let told = error.to_string();
             let (found, advice) = told.split_once("; ").unwrap_or((&told, ""));
-            wrong(found, advice)
+            invalid(found, advice)
         }
     }
 }
@@ -327,24 +327,24 @@ fn local_token(
 }
 
 /// The platform's address: `https://HOST`, or `http://` on loopback.
-fn upstream(text: &str) -> Result<Url, Wrong> {
+fn upstream(text: &str) -> Result<Url, ValueError> {
     let form = "write \"https://HOST\", and nothing behind the host and port";
     let url = match Url::parse(text) {
         Ok(url) if text.contains("://") && url.has_host() => url,
-        _ if text.contains('@') => return wrong_and_secret("is no address", form),
-        _ => return wrong("is no address", form),
+        _ if text.contains('@') => return invalid_secret("is no address", form),
+        _ => return invalid("is no address", form),
     };
     if !url.username().is_empty() || url.password().is_some() || url.query().is_some() || url.fragment().is_some() {
-        return wrong_and_secret("holds a user, a query or a fragment", form);
+        return invalid_secret("holds a user, a query or a fragment", form);
     }
     if url.path() != "/" {
-        return wrong("has a path", "leave it off: the platform serves its API at the root");
+        return invalid("has a path", "leave it off: the platform serves its API at the root");
     }
     match url.scheme() {
         "https" => Ok(url),
         "http" if is_loopback(&url) => Ok(url),
-        "http" => wrong("would send tokens in the clear", "use https://; http:// is for loopback only"),
-        _ => wrong("is no address", form),
+        "http" => invalid("would send tokens in the clear", "use https://; http:// is for loopback only"),
+        _ => invalid("is no address", form),
     }
 }
 

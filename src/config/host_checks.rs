@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 
 use secrecy::SecretString;
 
+use super::permissions::permission_issue;
 use super::reader::Reader;
 use super::references::Text;
-use super::trust::doubt;
 use super::values;
 use crate::os;
 use crate::secret;
@@ -41,7 +41,7 @@ impl Reader<'_> {
             self.must_be(text, folder, true);
         }
         if !text.unknown && path.is_dir() {
-            let shown = if text.written.is_some() { text.shown() } else { path.display().to_string() };
+            let shown = if text.written.is_some() { text.display() } else { path.display().to_string() };
             self.scope.diagnostics.done_without(
                 text.at,
                 &text.key,
@@ -59,8 +59,8 @@ impl Reader<'_> {
         if text.unknown || !metadata.is_dir() {
             return;
         }
-        let shown = if text.written.is_some() { text.shown() } else { folder.display().to_string() };
-        if let Some((found, advice)) = doubt("its folder", &shown, &metadata, self.scope.environment.user) {
+        let shown = if text.written.is_some() { text.display() } else { folder.display().to_string() };
+        if let Some((found, advice)) = permission_issue("its folder", &shown, &metadata, self.scope.environment.user) {
             let advice =
                 format!("{advice}, or write shared_folder = true where all who write there may replace the file");
             self.scope.diagnostics.lacking(text.at, &text.key, found, advice);
@@ -95,7 +95,7 @@ impl Reader<'_> {
             return;
         }
         // A path that came from a reference may hold a secret.
-        let shown = if text.written.is_some() { text.shown() } else { path.display().to_string() };
+        let shown = if text.written.is_some() { text.display() } else { path.display().to_string() };
         let kind = if folder { "folder" } else { "file" };
         let found = match std::fs::metadata(path) {
             Ok(metadata) if metadata.is_dir() == folder => return,
@@ -173,7 +173,7 @@ impl Reader<'_> {
         if text.unknown {
             return None;
         }
-        let shown = text.shown();
+        let shown = text.display();
         let (found, advice) = match look_up(&text.value) {
             // The kernel takes the last id as "leave it".
             Ok(Some(u32::MAX)) => {

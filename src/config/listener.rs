@@ -7,10 +7,10 @@ use url::Host;
 
 use super::api_proxy;
 use super::derived_token;
-use super::diagnostic::At;
+use super::diagnostic::Location;
 use super::reader::Reader;
 use super::sink::Sessions;
-use super::values::{self, Wrong, wrong};
+use super::values::{self, ValueError, invalid};
 use super::{Listener, Serves};
 use crate::http::guard::{AccessMode, GuardOptions as Guard};
 use crate::http::server::{Endpoint, UnixSocket};
@@ -33,7 +33,7 @@ const KINDS: [(&str, Kind); 3] =
 
 /// Reads all listeners. Two may not share an address.
 pub(super) fn read_all(tables: Vec<(String, Reader<'_>)>, sessions: &Sessions) -> Vec<Listener> {
-    let mut taken: BTreeMap<String, (At, String)> = BTreeMap::new();
+    let mut taken: BTreeMap<String, (Location, String)> = BTreeMap::new();
     let mut listeners = Vec::new();
     for (name, mut reader) in tables {
         let at = reader.place_of("address").unwrap_or(reader.at);
@@ -103,7 +103,7 @@ fn read(name: String, mut reader: Reader<'_>, known: &Sessions) -> Option<Listen
     }
     let derived_token = if kind == Kind::Health { None } else { derived_token::read(&mut reader, false) };
     for session in sessions.iter().filter(|_| derived_token.is_some()) {
-        known.refuse_made_of(&mut reader, "derived_token", session);
+        known.reject_derived(&mut reader, "derived_token", session);
     }
     let required = reader.flag("required", true);
     reader.finish();
@@ -156,7 +156,7 @@ fn refuse(reader: &mut Reader<'_>, key: &'static str, why: &str) {
     }
 }
 
-fn admit(reader: &mut Reader<'_>, endpoint: &Endpoint, address: At) -> AccessMode {
+fn admit(reader: &mut Reader<'_>, endpoint: &Endpoint, address: Location) -> AccessMode {
     if let Endpoint::Unix(_) = endpoint {
         for key in ["key_file", "any_local_user"] {
             refuse(reader, key, "given for a unix socket, where mode, owner and group say who may connect");
@@ -194,20 +194,20 @@ fn admit(reader: &mut Reader<'_>, endpoint: &Endpoint, address: At) -> AccessMod
 }
 
 /// `unix:///PATH`, `tcp://ADDRESS:PORT` or `systemd:NAME`.
-pub(super) fn endpoint(text: &str) -> Result<Endpoint, Wrong> {
+pub(super) fn endpoint(text: &str) -> Result<Endpoint, ValueError> {
     let forms = "write \"unix:///PATH\", \"tcp://127.0.0.1:PORT\" or \"systemd:NAME\"";
     if let Some(path) = text.strip_prefix("unix://") {
         let path = values::path(path)?;
         // sockaddr_un has room for 108 bytes with the end (unix(7)).
         if path.as_os_str().len() > 107 {
-            return wrong("is too long for a socket", "a unix socket's path has at most 107 bytes");
+            return invalid("is too long for a socket", "a unix socket's path has at most 107 bytes");
         }
         return Ok(Endpoint::Unix(UnixSocket { path, mode: MODE, owner: None, group: None }));
     }
     if let Some(address) = text.strip_prefix("tcp://") {
         return match address.trim_end_matches('/').parse::<SocketAddr>() {
             Ok(address) => Ok(Endpoint::Tcp(address)),
-            Err(_) => wrong("is no TCP address", "write numbers: \"tcp://127.0.0.1:8300\" or \"tcp://[::1]:8300\""),
+            Err(_) => invalid("is no TCP address", "write numbers: \"tcp://127.0.0.1:8300\" or \"tcp://[::1]:8300\""),
         };
     }
     match text.strip_prefix("systemd:") {
@@ -215,15 +215,15 @@ pub(super) fn endpoint(text: &str) -> Result<Endpoint, Wrong> {
         Some(name) if (1..=255).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_graphic() && b != b':') => {
             Ok(Endpoint::Activated(name.to_owned()))
         }
-        _ => wrong("is no address to listen on", forms),
+        _ => invalid("is no address to listen on", forms),
     }
 }
 
-pub(super) fn host(text: &str) -> Result<String, Wrong> {
+pub(super) fn host(text: &str) -> Result<String, ValueError> {
     match Host::parse(text) {
-        Ok(_) if text.contains('*') => wrong("is no host name", "write each name: none stands for many"),
+        Ok(_) if text.contains('*') => invalid("is no host name", "write each name: none stands for many"),
         Ok(_) => Ok(text.to_ascii_lowercase()),
-        Err(_) => wrong("is no host name", "write the name alone, without scheme and port"),
+        Err(_) => invalid("is no host name", "write the name alone, without scheme and port"),
     }
 }
 

@@ -8,17 +8,17 @@ use url::Host;
 #[cfg(feature = "acl")]
 use super::acl;
 use super::agent::STATE_DIR;
-use super::diagnostic::{At, Diagnostics, Severity};
+use super::diagnostic::{Diagnostics, Location, Severity};
 use super::files::gather;
 #[cfg(feature = "gateway")]
 use super::gateway;
 use super::reader::Reader;
-use super::references::Scope;
+use super::references::ReadContext;
 use super::sink::Sessions;
 use super::tree::{self, Table, join};
 #[cfg(any(feature = "acl", feature = "gateway"))]
 use super::tree::{Entry, Value};
-use super::{Agent, Config, Environment, Listener, Log, Outcome, Purpose, Serves};
+use super::{Agent, Config, Environment, Listener, LoadOutcome, Log, Purpose, Serves};
 use super::{agent, credential, listener, process, server, session, sink, template};
 use crate::agent::server_client::ServerKind;
 #[cfg(feature = "gateway")]
@@ -27,28 +27,28 @@ use crate::http::client::ServerAddress;
 use crate::http::server::Endpoint;
 
 /// Reads configuration files, and folders of `*.toml` files in name order, as one.
-pub fn load(paths: &[PathBuf], environment: &Environment, purpose: Purpose) -> Outcome {
+pub fn load(paths: &[PathBuf], environment: &Environment, purpose: Purpose) -> LoadOutcome {
     let mut diagnostics = Diagnostics::new(purpose);
     if paths.is_empty() {
         let none = diagnostics.file(Path::new("(no file)"));
         diagnostics.unreadable(none, "", "no configuration is named", "name a file or a folder");
     }
     let tree = gather(paths, environment, &mut diagnostics);
-    judge(&diagnostics, environment, &tree)
+    validate(&diagnostics, environment, &tree)
 }
 
 /// Reads a text as if it were a file of that name.
-pub fn of_text(name: &Path, text: &str, environment: &Environment, purpose: Purpose) -> Outcome {
+pub fn load_text(name: &Path, text: &str, environment: &Environment, purpose: Purpose) -> LoadOutcome {
     let mut diagnostics = Diagnostics::new(purpose);
     let at = diagnostics.file(name);
     let tree = tree::parse(text, at, &mut diagnostics);
-    judge(&diagnostics, environment, &tree)
+    validate(&diagnostics, environment, &tree)
 }
 
 /// Reads one section alone, as a command line gives it: its settings by name, with the texts of each. Where there is a
 /// error, it is told of `the command line`.
 #[cfg(any(feature = "acl", feature = "gateway"))]
-pub fn alone(section: &str, settings: &[(&str, Vec<String>)], environment: &Environment) -> Outcome {
+pub fn load_section(section: &str, settings: &[(&str, Vec<String>)], environment: &Environment) -> LoadOutcome {
     let mut diagnostics = Diagnostics::new(Purpose::Run);
     let at = diagnostics.file(Path::new("the command line"));
     let entry = |value| Entry { key: at, at, value };
@@ -58,16 +58,16 @@ pub fn alone(section: &str, settings: &[(&str, Vec<String>)], environment: &Envi
     };
     let table = settings.iter().map(|(name, texts)| ((*name).to_owned(), entry(value(texts))));
     let tree = [(section.to_owned(), entry(Value::Table(table.collect())))].into();
-    judge(&diagnostics, environment, &tree)
+    validate(&diagnostics, environment, &tree)
 }
 
-fn judge(diagnostics: &Diagnostics, environment: &Environment, tree: &Table) -> Outcome {
-    let scope = Scope { diagnostics, environment, references: RefCell::default(), expanded: Cell::default() };
+fn validate(diagnostics: &Diagnostics, environment: &Environment, tree: &Table) -> LoadOutcome {
+    let scope = ReadContext { diagnostics, environment, references: RefCell::default(), expanded: Cell::default() };
     let mut listeners = Vec::new();
-    let config = read(Reader::new(&scope, At { file: 0, place: None }, tree), &mut listeners);
+    let config = read(Reader::new(&scope, Location { file: 0, place: None }, tree), &mut listeners);
     let references = scope.references.take();
     let errors = diagnostics.all(Severity::Error);
-    Outcome {
+    LoadOutcome {
         config: config.filter(|_| errors.is_empty()),
         errors,
         warnings: diagnostics.all(Severity::Warning),
@@ -101,7 +101,7 @@ fn read(mut top: Reader<'_>, found: &mut Vec<Listener>) -> Option<Config> {
     let known = Sessions::new(&names, &whole);
     let sinks = sink::read_all(top.tables("sink"), &known);
     let shared = top.table("templates").map(template::read_shared).unwrap_or_default();
-    let beside = template::Beside { sessions: &known, sinks: &sinks, shared };
+    let beside = template::TemplateContext { sessions: &known, sinks: &sinks, shared };
     let templates = template::read_files(top.tables("template"), beside);
     let env_templates = template::read_variables(top.tables("env_template"), beside, &templates);
     let process = top.table("process").map(process::read);
@@ -166,7 +166,7 @@ fn read(mut top: Reader<'_>, found: &mut Vec<Listener>) -> Option<Config> {
 }
 
 /// Names of tables, and where they stand.
-type Places = Vec<(String, At)>;
+type Places = Vec<(String, Location)>;
 
 fn places(tables: &[(String, Reader<'_>)]) -> Places {
     tables.iter().map(|(name, table)| (name.clone(), table.at)).collect()

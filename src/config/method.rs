@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::Session;
 use super::cloud;
 use super::reader::Reader;
-use super::values::{self, Wrong, wrong};
+use super::values::{self, ValueError, invalid};
 use crate::agent::identity::{
     AppRoleOptions, AzureEnv, CloudEndpoints, CloudIdentityOptions, IdentityMethod, IdentityOrigin, JwtFileOptions,
     LoginFields, ManagedIdentity,
@@ -140,10 +140,13 @@ fn later_file(table: &mut Reader<'_>, name: &'static str, meaning: &str) -> Path
     text.and_then(|text| table.parse(&text, values::secret_path)).unwrap_or_default()
 }
 
-fn wrapping_path(text: &str) -> Result<String, Wrong> {
+fn wrapping_path(text: &str) -> Result<String, ValueError> {
     let path = text.trim_matches('/');
     if path.is_empty() || path.contains([' ', '?', '#']) {
-        return wrong("is no path", "write what the wrapping was made by, such as \"auth/approle/role/web/secret-id\"");
+        return invalid(
+            "is no path",
+            "write what the wrapping was made by, such as \"auth/approle/role/web/secret-id\"",
+        );
     }
     Ok(path.to_owned())
 }
@@ -162,14 +165,19 @@ fn nobody() -> Read {
 }
 
 /// A value of the session's method as it is told: what was written in its place, if it came from elsewhere.
-pub(super) fn told(session: &Session, key: &str, value: &str, references: &BTreeMap<String, String>) -> String {
+pub(super) fn reference_or_value(
+    session: &Session,
+    key: &str,
+    value: &str,
+    references: &BTreeMap<String, String>,
+) -> String {
     let written = METHODS.iter().find_map(|name| references.get(&format!("session.{}.{name}.{key}", session.name)));
     written.map_or(value, String::as_str).to_owned()
 }
 
 /// What a session proves itself with, a clause each.
-pub(super) fn words(session: &Session, references: &BTreeMap<String, String>) -> Vec<String> {
-    let tell = |key: &str, value: &str| told(session, key, value, references);
+pub(super) fn describe(session: &Session, references: &BTreeMap<String, String>) -> Vec<String> {
+    let tell = |key: &str, value: &str| reference_or_value(session, key, value, references);
     let file = |key: &str, path: &Path| tell(key, &path.display().to_string());
     match &session.identity {
         IdentityMethod::Cloud(options) => cloud_words(options, &tell),

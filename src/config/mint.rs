@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::reader::Reader;
-use super::values::{self, Wrong, wrong};
+use super::values::{self, ValueError, invalid};
 use crate::gateway::token_minting::{MintOptions, TokenOwner};
 
 /// What `kind` says.
@@ -24,7 +24,7 @@ const KINDS: [(&str, Kind); 5] = [
     ("team-legacy", Kind::TeamLegacy),
 ];
 
-/// Reads the section; `None` where it says too little or something wrong, which is then said.
+/// Reads the section; `None` where it says too little or something invalid, which is then said.
 pub(super) fn read(mut table: Reader<'_>) -> Option<MintOptions> {
     let parent = table.required("parent_token_file", "the file of a token that may make tokens");
     let parent = parent.and_then(|text| {
@@ -111,10 +111,10 @@ fn single_slot(table: &mut Reader<'_>, kind: Option<Kind>) -> bool {
 }
 
 /// An id or a name of the platform's: it becomes part of a path.
-fn id(text: &str) -> Result<String, Wrong> {
+fn id(text: &str) -> Result<String, ValueError> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
     if text.len() <= 128 && text.bytes().all(plain) {
         return Ok(text.to_owned());
     }
-    wrong("is no id or name of the platform's", "it has letters, digits, - and _")
+    invalid("is no id or name of the platform's", "it has letters, digits, - and _")
 }

@@ -13,7 +13,7 @@ pub mod renamed;
 
 // 1: tables, and what the machine must have for them; the files
 mod reader;
-mod trust;
+mod permissions;
 mod host_checks;
 mod files;
 
@@ -65,12 +65,12 @@ use crate::http::server::Endpoint;
 
 #[cfg(feature = "acl")]
 pub use self::acl::AclServer;
-pub use self::diagnostic::{Diagnostic, Place};
+pub use self::diagnostic::{Diagnostic, Position};
 #[cfg(feature = "gateway")]
 pub use self::gateway::Gateway;
 #[cfg(any(feature = "acl", feature = "gateway"))]
-pub use self::load::alone;
-pub use self::load::{load, of_text};
+pub use self::load::load_section;
+pub use self::load::{load, load_text};
 #[cfg(feature = "gateway")]
 pub use self::platform_token::{SecretToken, TokenSource};
 
@@ -243,7 +243,7 @@ pub struct Environment {
 
 impl Environment {
     /// This process's own. A variable that is not UTF-8 counts as absent.
-    pub fn of_this_process() -> Self {
+    pub fn current() -> Self {
         let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
             Some((name.into_string().ok()?, value.into_string().ok()?))
         };
@@ -269,7 +269,7 @@ pub enum Purpose {
 
 /// What reading gave.
 #[derive(Debug)]
-pub struct Outcome {
+pub struct LoadOutcome {
     /// The configuration, if there was no error. One that was read for [`Purpose::Check`] may hold the placeholder that
     /// `placeholders` lists, and is not fit to run.
     pub config: Option<Config>,

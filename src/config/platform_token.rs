@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::mint;
 use super::reader::Reader;
 use super::sink::Sessions;
-use super::values::{self, Wrong, wrong};
+use super::values::{self, ValueError, invalid};
 use crate::gateway::token_minting;
 
 /// Where the platform token comes from.
@@ -108,14 +108,14 @@ fn secret(mut table: Reader<'_>, sessions: &Sessions) -> Option<SecretToken> {
 }
 
 /// A path of the secrets server, as its API has it.
-fn secret_path(text: &str) -> Result<String, Wrong> {
+fn secret_path(text: &str) -> Result<String, ValueError> {
     let form = "write it as the server's API has it, such as \"terraform/creds/deploy\" or \"secret/data/platform\"";
     if text.starts_with('/') || text.starts_with("v1/") || text.ends_with('/') {
-        return wrong("begins with /v1/ or a slash, or ends with one", form);
+        return invalid("begins with /v1/ or a slash, or ends with one", form);
     }
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
     let sound = |segment: &str| !matches!(segment, "" | "." | "..") && segment.bytes().all(plain);
-    if text.split('/').all(sound) { Ok(text.to_owned()) } else { wrong("is no path of a secret", form) }
+    if text.split('/').all(sound) { Ok(text.to_owned()) } else { invalid("is no path of a secret", form) }
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use rustix::process::Signal;
 
 use super::reader::Reader;
 use super::template::{absent, variables};
-use super::values::{Wrong, wrong};
+use super::values::{ValueError, invalid};
 use crate::agent::process::{OnChange, ProcessOptions, RestartMode};
 use crate::command::{parse_signal, signal_name};
 
@@ -54,10 +54,10 @@ pub(super) fn read(mut reader: Reader<'_>) -> Option<ProcessOptions> {
     (!options.command.is_empty()).then_some(options)
 }
 
-fn signal(text: &str) -> Result<Signal, Wrong> {
+fn signal(text: &str) -> Result<Signal, ValueError> {
     match parse_signal(text) {
         Some(signal) => Ok(signal),
-        None => wrong(
+        None => invalid(
             "is no signal that is known here",
             "write SIGTERM, SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2 or SIGKILL",
         ),
@@ -65,7 +65,7 @@ fn signal(text: &str) -> Result<Signal, Wrong> {
 }
 
 /// What the program does, in words.
-pub(super) fn words(process: &ProcessOptions) -> Vec<String> {
+pub(super) fn describe(process: &ProcessOptions) -> Vec<String> {
     let time = humantime::format_duration;
     vec![
         format!("runs {} once all templates are rendered", process.command.join(" ")),

@@ -4,8 +4,8 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use super::diagnostic::At;
-use super::references::{Scope, Text};
+use super::diagnostic::Location;
+use super::references::{ReadContext, Text};
 use super::renamed;
 use super::tree::{self, Entry, Table, Value, quoted};
 use super::values;
@@ -13,9 +13,9 @@ use super::values;
 /// A table that is being taken apart.
 #[derive(Debug)]
 pub(super) struct Reader<'a> {
-    pub(super) scope: &'a Scope<'a>,
+    pub(super) scope: &'a ReadContext<'a>,
     /// Where the table's name stands.
-    pub(super) at: At,
+    pub(super) at: Location,
     /// The table's key from the top.
     pub(super) path: String,
     /// The same with `*` for names.
@@ -25,7 +25,7 @@ pub(super) struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    pub(super) const fn new(scope: &'a Scope<'a>, at: At, items: &'a Table) -> Self {
+    pub(super) const fn new(scope: &'a ReadContext<'a>, at: Location, items: &'a Table) -> Self {
         Self { scope, at, path: String::new(), pattern: String::new(), items, known: Vec::new() }
     }
 
@@ -35,7 +35,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Whether a key is there; it counts as known.
-    pub(super) fn place_of(&mut self, name: &'static str) -> Option<At> {
+    pub(super) fn place_of(&mut self, name: &'static str) -> Option<Location> {
         self.entry(name).map(|entry| entry.key)
     }
 
@@ -53,7 +53,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A string as it stands, of several lines perhaps, with no references in it; and where it stands.
-    pub(super) fn verbatim(&mut self, name: &'static str) -> Option<(At, String)> {
+    pub(super) fn verbatim(&mut self, name: &'static str) -> Option<(Location, String)> {
         let entry = self.entry(name)?;
         if let Value::Text(text) = &entry.value {
             return Some((entry.at, text.clone()));
@@ -67,7 +67,7 @@ impl<'a> Reader<'a> {
         None
     }
 
-    fn text_of(&self, key: &str, pattern: &str, at: At, value: &Value) -> Option<Text> {
+    fn text_of(&self, key: &str, pattern: &str, at: Location, value: &Value) -> Option<Text> {
         let Value::Text(written) = value else {
             self.scope.diagnostics.error(at, key, format!("{} instead of a string", value.kind()), "put it in quotes");
             return None;
@@ -78,7 +78,7 @@ impl<'a> Reader<'a> {
         }
         let text = self.scope.resolve(at, key, pattern, written);
         if text.value.chars().any(char::is_control) {
-            let found = format!("{} holds a control character", text.shown());
+            let found = format!("{} holds a control character", text.display());
             self.scope.diagnostics.error(at, key, found, "write it on one line");
             return None;
         }
@@ -125,19 +125,20 @@ impl<'a> Reader<'a> {
     pub(super) fn parsed<T>(
         &mut self,
         name: &'static str,
-        parse: impl FnOnce(&str) -> Result<T, values::Wrong>,
+        parse: impl FnOnce(&str) -> Result<T, values::ValueError>,
     ) -> Option<T> {
         let text = self.text(name)?;
         self.parse(&text, parse)
     }
 
     /// The same of a string that was taken already.
-    pub(super) fn parse<T>(&self, text: &Text, parse: impl FnOnce(&str) -> Result<T, values::Wrong>) -> Option<T> {
+    pub(super) fn parse<T>(&self, text: &Text, parse: impl FnOnce(&str) -> Result<T, values::ValueError>) -> Option<T> {
         match parse(&text.value) {
             Ok(value) => Some(value),
             Err(_) if text.unknown => None,
             Err(wrong) => {
-                let shown = if wrong.secret && text.written.is_none() { "the value".to_owned() } else { text.shown() };
+                let shown =
+                    if wrong.secret && text.written.is_none() { "the value".to_owned() } else { text.display() };
                 self.scope.diagnostics.error(text.at, &text.key, format!("{shown} {}", wrong.found), wrong.advice);
                 None
             }

@@ -8,7 +8,7 @@ use std::path::Path;
 use secrecy::ExposeSecret as _;
 
 use super::Environment;
-use super::diagnostic::{At, Diagnostics};
+use super::diagnostic::{Diagnostics, Location};
 use super::tree::quoted;
 use crate::secret;
 
@@ -91,7 +91,7 @@ const FORMS: &str = "write ${env:NAME} or ${file:/PATH}";
 
 /// What readers share.
 #[derive(Debug)]
-pub(super) struct Scope<'a> {
+pub(super) struct ReadContext<'a> {
     pub(super) diagnostics: &'a Diagnostics,
     pub(super) environment: &'a Environment,
     /// What was written where a value came from elsewhere, by key.
@@ -104,7 +104,7 @@ pub(super) struct Scope<'a> {
 #[derive(Debug, Clone)]
 pub(super) struct Text {
     /// Where it stands.
-    pub(super) at: At,
+    pub(super) at: Location,
     /// Its key from the top.
     pub(super) key: String,
     /// What it says. May be a secret if `written` is set.
@@ -117,7 +117,7 @@ pub(super) struct Text {
 
 impl Text {
     /// How a message shows it.
-    pub(super) fn shown(&self) -> String {
+    pub(super) fn display(&self) -> String {
         match &self.written {
             Some(written) => format!("the value of {}", quoted(written)),
             None => quoted(&self.value),
@@ -125,9 +125,9 @@ impl Text {
     }
 }
 
-impl Scope<'_> {
+impl ReadContext<'_> {
     /// Resolves what a key's string refers to; `pattern` is the key with `*` for names.
-    pub(super) fn resolve(&self, at: At, key: &str, pattern: &str, written: &str) -> Text {
+    pub(super) fn resolve(&self, at: Location, key: &str, pattern: &str, written: &str) -> Text {
         let mut text = Text { at, key: key.to_owned(), value: written.to_owned(), written: None, unknown: false };
         if !written.contains("${") {
             return text;
@@ -176,14 +176,14 @@ impl Scope<'_> {
             text.value.push_str(part);
             return true;
         };
-        let found = format!("{} expands to more than {most}", text.shown());
+        let found = format!("{} expands to more than {most}", text.display());
         self.diagnostics.error(text.at, &text.key, found, "refer to shorter variables and files");
         text.value.clear();
         text.unknown = true;
         false
     }
 
-    fn look_up(&self, at: At, key: &str, reference: &str) -> Option<String> {
+    fn look_up(&self, at: Location, key: &str, reference: &str) -> Option<String> {
         let shown = quoted(&format!("${{{reference}}}"));
         if let Some(name) = reference.strip_prefix("env:").filter(|name| is_variable(name)) {
             let found = match self.environment.variables.get(name) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use url::{Host, Url};
 
 use super::reader::Reader;
-use super::values::{self, Wrong, wrong, wrong_and_secret};
+use super::values::{self, ValueError, invalid, invalid_secret};
 use crate::agent::server_client::{ServerClientOptions, ServerKind};
 use crate::http::client;
 use crate::http::client::{ClientCertificate, ProxyMode, ServerAddress, TlsOptions, is_loopback};
@@ -80,10 +80,10 @@ fn tls(reader: &mut Reader<'_>, address: Option<&ServerAddress>) -> TlsOptions {
     }
 }
 
-fn server_name(text: &str) -> Result<String, Wrong> {
+fn server_name(text: &str) -> Result<String, ValueError> {
     match Host::parse(text) {
         Ok(_) => Ok(text.to_owned()),
-        Err(_) => wrong("is no host name", "write the name in the server's certificate, without scheme and port"),
+        Err(_) => invalid("is no host name", "write the name in the server's certificate, without scheme and port"),
     }
 }
 
@@ -96,7 +96,7 @@ pub fn address(text: &str) -> Result<ServerAddress, String> {
 }
 
 /// A server's address: `https://`, `http://` on loopback, or `unix:///path`.
-fn server_address(text: &str) -> Result<ServerAddress, Wrong> {
+fn server_address(text: &str) -> Result<ServerAddress, ValueError> {
     let forms = "write \"https://HOST:PORT\", or \"unix:///PATH\" for a socket on this machine";
     if let Some(path) = text.strip_prefix("unix://") {
         return values::path(path).map(ServerAddress::Unix);
@@ -104,31 +104,31 @@ fn server_address(text: &str) -> Result<ServerAddress, Wrong> {
     let url = match Url::parse(text) {
         Ok(url) if text.contains("://") => url,
         // What has an @ may be a name and a password.
-        _ if text.contains('@') => return wrong_and_secret("is no address", forms),
-        _ => return wrong("is no address", forms),
+        _ if text.contains('@') => return invalid_secret("is no address", forms),
+        _ => return invalid("is no address", forms),
     };
     if !url.username().is_empty() || url.password().is_some() {
-        return wrong_and_secret(
+        return invalid_secret(
             "holds a user or a password",
             "leave both out: the agent logs in by the cloud's identity",
         );
     }
     if url.query().is_some() || url.fragment().is_some() {
-        return wrong_and_secret("has a query or a fragment", "end the address before ? and #");
+        return invalid_secret("has a query or a fragment", "end the address before ? and #");
     }
     if url.path().trim_end_matches('/').ends_with("/v1") {
-        return wrong("ends with /v1", "leave that off: it is put before every path");
+        return invalid("ends with /v1", "leave that off: it is put before every path");
     }
     match url.scheme() {
         "https" => Ok(ServerAddress::Url(url)),
         "http" if is_loopback(&url) => Ok(ServerAddress::Url(url)),
-        "http" => wrong("would send tokens in the clear", "use https://; http:// is for loopback only"),
-        _ => wrong("is no address", forms),
+        "http" => invalid("would send tokens in the clear", "use https://; http:// is for loopback only"),
+        _ => invalid("is no address", forms),
     }
 }
 
 /// `environment`, `direct`, or the URL of a proxy.
-pub(super) fn proxy(text: &str) -> Result<ProxyMode, Wrong> {
+pub(super) fn proxy(text: &str) -> Result<ProxyMode, ValueError> {
     match text {
         "environment" => return Ok(ProxyMode::Environment),
         "direct" => return Ok(ProxyMode::Direct),
@@ -136,7 +136,7 @@ pub(super) fn proxy(text: &str) -> Result<ProxyMode, Wrong> {
     }
     match Url::parse(text) {
         Ok(url) if matches!(url.scheme(), "http" | "https") && url.has_host() => Ok(ProxyMode::Through(url)),
-        _ => wrong_and_secret("is no proxy", "write \"environment\", \"direct\" or the proxy's \"http://HOST:PORT\""),
+        _ => invalid_secret("is no proxy", "write \"environment\", \"direct\" or the proxy's \"http://HOST:PORT\""),
     }
 }
 

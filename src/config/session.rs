@@ -8,7 +8,7 @@ use super::agent::STATE_DIR;
 use super::method;
 use super::reader::Reader;
 use super::tree::quoted;
-use super::values::{self, Wrong, did_you_mean, wrong};
+use super::values::{self, ValueError, did_you_mean, invalid};
 use crate::agent::identity::IdentityMethod;
 use crate::agent::login;
 use crate::agent::server_client::{ServerClientOptions, ServerKind};
@@ -149,25 +149,25 @@ fn auth_method(reader: &mut Reader<'_>) -> String {
 }
 
 /// A mount without slashes around it; `auth/` before it is taken off, as other agents write it.
-fn mount(text: &str) -> Result<String, Wrong> {
+fn mount(text: &str) -> Result<String, ValueError> {
     let path = text.trim_matches('/');
     let path = path.strip_prefix("auth/").unwrap_or(path);
     if path.ends_with("/login") || path == "login" {
-        return wrong("ends with login", "write the mount alone, such as \"azure\"");
+        return invalid("ends with login", "write the mount alone, such as \"azure\"");
     }
     path_of(path, "is no mount path", "write the mount alone, such as \"azure\" for auth/azure")
 }
 
-fn namespace(text: &str) -> Result<String, Wrong> {
+fn namespace(text: &str) -> Result<String, ValueError> {
     path_of(text.trim_matches('/'), "is no namespace", "write its path, such as \"team-a\" or \"team-a/web\"")
 }
 
-fn path_of(path: &str, found: &str, advice: &str) -> Result<String, Wrong> {
+fn path_of(path: &str, found: &str, advice: &str) -> Result<String, ValueError> {
     let plain = |part: &str| !matches!(part, "" | "." | "..") && part.bytes().all(|byte| byte.is_ascii_graphic());
     if path.split('/').all(plain) && !path.contains(['?', '#', '%', '\\', '"']) {
         Ok(path.to_owned())
     } else {
-        wrong(found, advice)
+        invalid(found, advice)
     }
 }
 

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use super::agent::STATE_DIR;
 use super::derived_token;
-use super::diagnostic::At;
+use super::diagnostic::Location;
 use super::reader::Reader;
 use super::tree::quoted;
-use super::values::{self, Wrong, did_you_mean, wrong};
+use super::values::{self, ValueError, did_you_mean, invalid};
 use super::{Session, Sink};
 use crate::agent::output_watch::OnMissing;
 use crate::agent::secrets::{DerivedTokenKind, PersistOptions};
@@ -23,7 +23,7 @@ const MODE: u32 = 0o640;
 
 /// Reads all sinks. Two may not share a file, nor may two take the same single-use token.
 pub(super) fn read_all(tables: Vec<(String, Reader<'_>)>, sessions: &Sessions) -> Vec<Sink> {
-    let mut files: BTreeMap<PathBuf, (At, String)> = BTreeMap::new();
+    let mut files: BTreeMap<PathBuf, (Location, String)> = BTreeMap::new();
     let mut takers: BTreeMap<String, String> = BTreeMap::new();
     let mut sinks = Vec::new();
     for (name, mut reader) in tables {
@@ -138,16 +138,16 @@ fn derive(reader: &mut Reader<'_>, sessions: &Sessions, session: &str) -> Option
         reader.conflict("derived_token", "wrap_ttl", "a file holds one token");
     }
     for key in ["wrap_ttl", "derived_token"].into_iter().zip(given).filter_map(|(key, given)| given.then_some(key)) {
-        sessions.refuse_made_of(reader, key, session);
+        sessions.reject_derived(reader, key, session);
     }
     wrap.map(DerivedTokenKind::Wrapped).or(derived.map(DerivedTokenKind::Child))
 }
 
 /// The path of a file.
-pub(super) fn file_path(text: &str) -> Result<PathBuf, Wrong> {
+pub(super) fn file_path(text: &str) -> Result<PathBuf, ValueError> {
     let path = values::path(text)?;
     if text.ends_with('/') || path.file_name().is_none() {
-        return wrong("is a folder's path", "end it with the file's name");
+        return invalid("is a folder's path", "end it with the file's name");
     }
     Ok(path)
 }
@@ -190,7 +190,7 @@ impl Sessions {
     pub(super) fn persist(
         &self,
         reader: &Reader<'_>,
-        asked: (At, &str),
+        asked: (Location, &str),
         session: &str,
         file: &str,
     ) -> Option<PersistOptions> {
@@ -213,7 +213,7 @@ impl Sessions {
     }
 
     /// Says so where nothing can be made of the token of `session`, as `key` asks for.
-    pub(super) fn refuse_made_of(&self, reader: &mut Reader<'_>, key: &'static str, session: &str) {
+    pub(super) fn reject_derived(&self, reader: &mut Reader<'_>, key: &'static str, session: &str) {
         if self.is_wrapped(session) {
             reader.conflict(key, "the wrap_ttl of its session", "nothing can be made of a wrapped token");
         } else if self.is_of_own_wire(session) {

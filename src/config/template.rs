@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use secrecy::ExposeSecret as _;
 
-use super::diagnostic::At;
+use super::diagnostic::Location;
 use super::reader::Reader;
 use super::sink::{Sessions, file_path, on_missing};
 use super::tree::quoted;
@@ -27,7 +27,7 @@ pub(super) const INTERVAL: Duration = Duration::from_mins(5);
 pub(super) struct Shared {
     interval: Duration,
     /// Where `persist` stands, if secrets are kept over a restart, and how old they may be then.
-    persist: Option<(At, Duration)>,
+    persist: Option<(Location, Duration)>,
 }
 
 impl Default for Shared {
@@ -58,13 +58,13 @@ pub(super) fn read_shared(mut reader: Reader<'_>) -> Shared {
 
 /// What templates are read beside.
 #[derive(Clone, Copy)]
-pub(super) struct Beside<'a> {
+pub(super) struct TemplateContext<'a> {
     pub(super) sessions: &'a Sessions,
     pub(super) sinks: &'a [Sink],
     pub(super) shared: Shared,
 }
 
-impl Beside<'_> {
+impl TemplateContext<'_> {
     /// How the secrets of a template's session are kept over a restart.
     fn offline(&self, reader: &Reader<'_>, session: &str) -> Option<OfflineOptions> {
         let (at, stale) = self.shared.persist?;
@@ -75,7 +75,7 @@ impl Beside<'_> {
 }
 
 /// Reads all templates of files. Each has a file of its own.
-pub(super) fn read_files(tables: Vec<(String, Reader<'_>)>, beside: Beside<'_>) -> Vec<Template> {
+pub(super) fn read_files(tables: Vec<(String, Reader<'_>)>, beside: TemplateContext<'_>) -> Vec<Template> {
     let mut files: BTreeMap<PathBuf, String> =
         beside.sinks.iter().map(|its| (its.options.path.clone(), format!("sink {}", its.options.name))).collect();
     let mut read = Vec::new();
@@ -97,7 +97,7 @@ pub(super) fn read_files(tables: Vec<(String, Reader<'_>)>, beside: Beside<'_>) 
 /// Reads all templates of variables.
 pub(super) fn read_variables(
     tables: Vec<(String, Reader<'_>)>,
-    beside: Beside<'_>,
+    beside: TemplateContext<'_>,
     files: &[Template],
 ) -> Vec<Template> {
     let variable = |(name, mut reader): (String, Reader<'_>)| {
@@ -122,7 +122,7 @@ pub(super) fn read_variables(
     tables.into_iter().map(variable).collect()
 }
 
-fn file(name: &str, mut reader: Reader<'_>, beside: Beside<'_>) -> Template {
+fn file(name: &str, mut reader: Reader<'_>, beside: TemplateContext<'_>) -> Template {
     let session = session(&mut reader, beside.sessions);
     let create_folders = reader.flag("create_folders", false);
     let destination = reader.required("destination", "the file to write, such as \"/etc/app/app.conf\"");
@@ -224,7 +224,7 @@ fn command(reader: &mut Reader<'_>) -> Option<Vec<String>> {
 }
 
 /// Says so where a program, named by its whole path, is not there: it may come with another package yet.
-pub(super) fn absent(reader: &Reader<'_>, at: At, program: &str) {
+pub(super) fn absent(reader: &Reader<'_>, at: Location, program: &str) {
     if Path::new(program).is_absolute() && !program.contains(' ') && !Path::new(program).exists() {
         let found = format!("the program {program} is not there");
         reader.scope.diagnostics.done_without(at, &reader.key("command"), found, "put it there, or name another");
@@ -287,7 +287,7 @@ fn text(name: &str, reader: &mut Reader<'_>, (session, sessions): (&str, &Sessio
 }
 
 /// What `source` names, or what `contents` holds.
-fn contents(reader: &mut Reader<'_>) -> (At, Option<PathBuf>, Option<String>) {
+fn contents(reader: &mut Reader<'_>) -> (Location, Option<PathBuf>, Option<String>) {
     let source = reader.text("source");
     let contents = reader.verbatim("contents");
     match (source, contents) {
@@ -321,7 +321,7 @@ fn contents(reader: &mut Reader<'_>) -> (At, Option<PathBuf>, Option<String>) {
 }
 
 /// Who can write a template can read every secret of its session.
-fn writable(reader: &Reader<'_>, at: At, path: &Path) {
+fn writable(reader: &Reader<'_>, at: Location, path: &Path) {
     let Ok(metadata) = std::fs::metadata(path) else { return };
     let mode = metadata.mode() & 0o7777;
     if mode & 0o022 != 0 {
@@ -338,7 +338,7 @@ pub(super) fn is_variable(name: &str) -> bool {
 }
 
 /// What a template does, in words; `tell` says what was written for a value that came from elsewhere.
-pub(super) fn words(template: &Template, tell: impl Fn(&str, &str) -> String) -> Vec<String> {
+pub(super) fn describe(template: &Template, tell: impl Fn(&str, &str) -> String) -> Vec<String> {
     let TemplateOptions { text, file, required, .. } = &template.options;
     let from = text.file.as_ref().map_or("its contents".to_owned(), |file| tell("source", &file.display().to_string()));
     let secrets = format!("with secrets read by session {}", template.session);

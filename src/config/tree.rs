@@ -5,7 +5,7 @@ use std::collections::btree_map;
 
 use toml::de::{DeTable, DeValue};
 
-use super::diagnostic::{At, Diagnostics, Place};
+use super::diagnostic::{Diagnostics, Location, Position};
 
 /// A table's keys.
 pub(super) type Table = BTreeMap<String, Entry>;
@@ -14,9 +14,9 @@ pub(super) type Table = BTreeMap<String, Entry>;
 #[derive(Debug, Clone)]
 pub(super) struct Entry {
     /// Where the key stands; for a table, its name in its first header.
-    pub(super) key: At,
+    pub(super) key: Location,
     /// Where the value stands.
-    pub(super) at: At,
+    pub(super) at: Location,
     /// The value.
     pub(super) value: Value,
 }
@@ -29,7 +29,7 @@ pub(super) enum Value {
     Float,
     Flag(bool),
     Datetime,
-    List(Vec<(At, Value)>),
+    List(Vec<(Location, Value)>),
     Table(Table),
 }
 
@@ -49,12 +49,12 @@ impl Value {
 }
 
 /// Reads one file's text; says every syntax error and gives what could be read.
-pub(super) fn parse(text: &str, file: At, diagnostics: &mut Diagnostics) -> Table {
-    let lines = Lines::of(text);
+pub(super) fn parse(text: &str, file: Location, diagnostics: &mut Diagnostics) -> Table {
+    let lines = Lines::new(text);
     let (table, errors) = DeTable::parse_recoverable(text);
     for error in errors {
         let place = lines.place(error.span().map_or(0, |span| span.start));
-        diagnostics.unreadable(At { place: Some(place), ..file }, "", error.message(), "");
+        diagnostics.unreadable(Location { place: Some(place), ..file }, "", error.message(), "");
     }
     Conversion { file, lines, diagnostics }.table(table.get_ref(), 0)
 }
@@ -63,14 +63,14 @@ pub(super) fn parse(text: &str, file: At, diagnostics: &mut Diagnostics) -> Tabl
 const DEEPEST: usize = 16;
 
 struct Conversion<'a> {
-    file: At,
+    file: Location,
     lines: Lines<'a>,
     diagnostics: &'a Diagnostics,
 }
 
 impl Conversion<'_> {
-    fn at<T>(&self, spanned: &toml::Spanned<T>) -> At {
-        At { place: Some(self.lines.place(spanned.span().start)), ..self.file }
+    fn at<T>(&self, spanned: &toml::Spanned<T>) -> Location {
+        Location { place: Some(self.lines.place(spanned.span().start)), ..self.file }
     }
 
     fn table(&self, table: &DeTable<'_>, depth: usize) -> Table {
@@ -149,15 +149,15 @@ struct Lines<'a> {
 }
 
 impl<'a> Lines<'a> {
-    fn of(text: &'a str) -> Self {
+    fn new(text: &'a str) -> Self {
         let ends = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n').map(|(offset, _)| offset + 1);
         Self { text, starts: std::iter::once(0).chain(ends).collect() }
     }
 
-    fn place(&self, offset: usize) -> Place {
+    fn place(&self, offset: usize) -> Position {
         let line = self.starts.partition_point(|start| *start <= offset).max(1);
         let start = self.starts.get(line - 1).copied().unwrap_or(0);
         let before = self.text.get(start..offset).unwrap_or_default();
-        Place { line, column: before.chars().count() + 1 }
+        Position { line, column: before.chars().count() + 1 }
     }
 }

@@ -9,7 +9,7 @@ pub(super) use crate::suggest::did_you_mean;
 
 /// What a value is not, and what would do.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Wrong {
+pub(super) struct ValueError {
     /// Follows the value, such as `is no duration`.
     pub(super) found: String,
     /// What would do.
@@ -19,74 +19,74 @@ pub(super) struct Wrong {
 }
 
 /// A value that is not right and may be shown.
-pub(super) fn wrong<T>(found: impl Into<String>, advice: impl Into<String>) -> Result<T, Wrong> {
-    Err(Wrong { found: found.into(), advice: advice.into(), secret: false })
+pub(super) fn invalid<T>(found: impl Into<String>, advice: impl Into<String>) -> Result<T, ValueError> {
+    Err(ValueError { found: found.into(), advice: advice.into(), secret: false })
 }
 
 /// A value that is not right and must not be shown.
-pub(super) fn wrong_and_secret<T>(found: impl Into<String>, advice: impl Into<String>) -> Result<T, Wrong> {
-    Err(Wrong { found: found.into(), advice: advice.into(), secret: true })
+pub(super) fn invalid_secret<T>(found: impl Into<String>, advice: impl Into<String>) -> Result<T, ValueError> {
+    Err(ValueError { found: found.into(), advice: advice.into(), secret: true })
 }
 
 /// A duration in `range`, such as `30s`, `5m` or `1h 30m`.
-pub(super) fn duration(text: &str, range: &RangeInclusive<Duration>) -> Result<Duration, Wrong> {
+pub(super) fn duration(text: &str, range: &RangeInclusive<Duration>) -> Result<Duration, ValueError> {
     let format = humantime::format_duration;
     let bounds = format!("write one from {} to {}", format(*range.start()), format(*range.end()));
     let trimmed = text.trim();
     if trimmed.starts_with('-') {
-        return wrong("is negative", bounds);
+        return invalid("is negative", bounds);
     }
     if !trimmed.is_empty() && trimmed.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') {
-        return wrong("has no unit", "write one such as 500ms, 30s, 5m or 1h");
+        return invalid("has no unit", "write one such as 500ms, 30s, 5m or 1h");
     }
     // Longer numbers overflow inside the parser.
     if trimmed.len() > 32 || trimmed.split(|c: char| !c.is_ascii_digit()).any(|digits| digits.len() > 11) {
-        return wrong("is out of bounds", bounds);
+        return invalid("is out of bounds", bounds);
     }
     match humantime::parse_duration(trimmed) {
         Ok(duration) if range.contains(&duration) => Ok(duration),
-        Ok(_) => wrong("is out of bounds", bounds),
+        Ok(_) => invalid("is out of bounds", bounds),
         Err(humantime::DurationError::UnknownUnit { unit, .. }) if !unit.is_empty() => {
-            wrong(format!("has the unit {}, which is none", quoted(&unit)), "units are ms, s, m, h and d")
+            invalid(format!("has the unit {}, which is none", quoted(&unit)), "units are ms, s, m, h and d")
         }
-        Err(_) => wrong("is no duration", "write one such as 500ms, 30s, 5m or 1h"),
+        Err(_) => invalid("is no duration", "write one such as 500ms, 30s, 5m or 1h"),
     }
 }
 
 /// An octal mode of three or four digits.
-pub(super) fn mode(text: &str) -> Result<u32, Wrong> {
+pub(super) fn mode(text: &str) -> Result<u32, ValueError> {
     let digits = (3..=4).contains(&text.len()) && text.bytes().all(|byte| matches!(byte, b'0'..=b'7'));
     match u32::from_str_radix(text, 8) {
         Ok(mode) if digits && mode <= 0o777 => Ok(mode),
-        Ok(_) if digits => wrong("sets bits beyond read, write and execute", "write one from 0000 to 0777"),
-        _ => wrong("is no mode", "write three or four octal digits, such as \"0640\""),
+        Ok(_) if digits => invalid("sets bits beyond read, write and execute", "write one from 0000 to 0777"),
+        _ => invalid("is no mode", "write three or four octal digits, such as \"0640\""),
     }
 }
 
 /// An absolute path, its doubled and trailing slashes and its `.` taken out.
-pub(super) fn path(text: &str) -> Result<PathBuf, Wrong> {
+pub(super) fn path(text: &str) -> Result<PathBuf, ValueError> {
     let path = Path::new(text);
     if !path.is_absolute() {
-        return wrong("is no absolute path", "begin it with /");
+        return invalid("is no absolute path", "begin it with /");
     }
     if path.components().any(|part| part == Component::ParentDir) {
-        return wrong("has .. in it", "write the path that is meant");
+        return invalid("has .. in it", "write the path that is meant");
     }
     Ok(path.components().collect())
 }
 
 /// The same of a file that keeps a secret: a secret put in its place is not shown.
-pub(super) fn secret_path(text: &str) -> Result<PathBuf, Wrong> {
-    path(text).map_err(|wrong| Wrong { secret: true, ..wrong })
+pub(super) fn secret_path(text: &str) -> Result<PathBuf, ValueError> {
+    path(text).map_err(|error| ValueError { secret: true, ..error })
 }
 
 /// One of a few words.
-pub(super) fn choice<T: Copy>(text: &str, words: &[(&str, T)]) -> Result<T, Wrong> {
+pub(super) fn choice<T: Copy>(text: &str, words: &[(&str, T)]) -> Result<T, ValueError> {
     if let Some((_, value)) = words.iter().find(|(word, _)| *word == text) {
         Ok(*value)
     } else {
         let words: Vec<_> = words.iter().map(|(word, _)| format!("\"{word}\"")).collect();
-        wrong("is not known here", format!("write {}", either(&words)))
+        invalid("is not known here", format!("write {}", either(&words)))
     }
 }
 

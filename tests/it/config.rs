@@ -18,7 +18,7 @@ mod templates;
 
 use std::path::{Path, PathBuf};
 
-use keyward::config::{Config, Environment, Outcome, Purpose, load};
+use keyward::config::{Config, Environment, LoadOutcome, Purpose, load};
 
 /// A server and a session without a mistake.
 const BASE: &str = r#"[server.main]
@@ -70,11 +70,11 @@ fn chmod(path: &Path, mode: u32) {
 
 fn environment(variables: &[(&str, &str)]) -> Environment {
     let variables = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-    Environment { variables, user: Environment::of_this_process().user }
+    Environment { variables, user: Environment::current().user }
 }
 
 /// Reads a text beside nothing else, as `keyward check` does.
-fn check(text: &str) -> (Folder, Outcome) {
+fn check(text: &str) -> (Folder, LoadOutcome) {
     let folder = Folder::with(&[("a.toml", text)]);
     let outcome = load(&[folder.path("a.toml")], &environment(&[]), Purpose::Check);
     (folder, outcome)

@@ -5,8 +5,8 @@ use serde_json::{Map, Value};
 
 use super::connection::Service;
 use super::failure::{Failure, deleted};
-use super::secret_input::Input;
-use super::show::{self, Fields};
+use super::output::{self, Fields};
+use super::secret_input::SecretInput;
 use crate::acl::client::{AuthMethod, NewAuthMethod, QueryOptions};
 
 #[derive(Debug, Subcommand)]
@@ -18,13 +18,13 @@ pub(super) enum Command {
     Create(Create),
     /// Show an auth method with its configuration
     #[command(after_help = "Example:\n  keyward acl auth-method read ci")]
-    Read(Named),
+    Read(NameArgument),
     /// Change an auth method; what is not given stays as it is
     #[command(after_help = "Example:\n  keyward acl auth-method update ci --max-token-ttl 30m")]
     Update(Update),
     /// Delete an auth method, with its binding rules and the tokens that it made
     #[command(after_help = "Example:\n  keyward acl auth-method delete ci")]
-    Delete(Named),
+    Delete(NameArgument),
     /// List auth methods
     #[command(after_help = "Example:\n  keyward acl auth-method list")]
     List,
@@ -47,7 +47,7 @@ pub(super) struct Changes {
     token_locality: Option<String>,
     /// The file that holds what its type asks for, as a JSON object, or -
     #[arg(long, value_name = "FILE")]
-    config: Option<Input>,
+    config: Option<SecretInput>,
 }
 
 /// Make an auth method.
@@ -64,7 +64,7 @@ pub(super) struct Create {
 
 /// Which auth method.
 #[derive(Debug, Args)]
-pub(super) struct Named {
+pub(super) struct NameArgument {
     /// Its name
     name: String,
 }
@@ -92,7 +92,7 @@ impl Changes {
     }
 }
 
-fn object(input: &Input) -> Result<Map<String, Value>, Failure> {
+fn object(input: &SecretInput) -> Result<Map<String, Value>, Failure> {
     let text = input.text()?;
     Ok(serde_json::from_str(&text).map_err(|error| anyhow::anyhow!("--config is no JSON object: {error}"))?)
 }
@@ -121,9 +121,9 @@ impl Command {
                         let ttl = max_token_ttl.unwrap_or_default();
                         [name, kind, namespace.unwrap_or_default(), ttl, description]
                     });
-                    show::table(["Name", "Type", "Namespace", "Max token TTL", "Description"], rows);
+                    output::table(["Name", "Type", "Namespace", "Max token TTL", "Description"], rows);
                 });
-                show::left_out(&read);
+                output::left_out(&read);
             }
         }
         Ok(())
@@ -142,6 +142,6 @@ fn tell(service: &Service, method: &AuthMethod) {
             .maybe("Token locality", Some(&method.token_locality).filter(|it| !it.is_empty()))
             .add("Config", "")
             .print();
-        show::indented(&serde_json::to_string_pretty(&method.config).unwrap_or_default());
+        output::indented(&serde_json::to_string_pretty(&method.config).unwrap_or_default());
     });
 }

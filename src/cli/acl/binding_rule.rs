@@ -4,8 +4,8 @@ use clap::{Args, Subcommand};
 
 use super::connection::Service;
 use super::failure::{Failure, deleted};
+use super::output::{self, Fields};
 use super::resolve;
-use super::show::{self, Fields};
 use super::templated::pair;
 use crate::acl::client::{BindingRule, NewBindingRule, QueryOptions};
 
@@ -18,13 +18,13 @@ pub(super) enum Command {
     Create(Create),
     /// Show a binding rule
     #[command(after_help = "Example:\n  keyward acl binding-rule read 6a1253d2")]
-    Read(Named),
+    Read(NameArgument),
     /// Change a binding rule; what is not given stays as it is
     #[command(after_help = "Example:\n  keyward acl binding-rule update 6a1253d2 --selector 'value.team == \"web\"'")]
     Update(Update),
     /// Delete a binding rule; tokens that it gave something to keep that
     #[command(after_help = "Example:\n  keyward acl binding-rule delete 6a1253d2")]
-    Delete(Named),
+    Delete(NameArgument),
     /// List binding rules
     #[command(after_help = "Example:\n  keyward acl binding-rule list --method ci")]
     List(List),
@@ -64,7 +64,7 @@ pub(super) struct More {
 
 /// Which binding rule.
 #[derive(Debug, Args)]
-pub(super) struct Named {
+pub(super) struct NameArgument {
     /// Its id, or the beginning of it
     id: String,
 }
@@ -138,9 +138,9 @@ impl Command {
                         let NewBindingRule { auth_method, selector, description, .. } = rule.clone();
                         [id.to_string(), auth_method, namespace, gives, selector, description]
                     });
-                    show::table(["ID", "Auth method", "Namespace", "Gives", "Selector", "Description"], rows);
+                    output::table(["ID", "Auth method", "Namespace", "Gives", "Selector", "Description"], rows);
                 });
-                show::left_out(&read);
+                output::left_out(&read);
             }
         }
         Ok(())

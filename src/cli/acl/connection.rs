@@ -8,8 +8,8 @@ use secrecy::SecretString;
 use serde::Serialize;
 
 use super::failure::Failure;
-use super::secret_input::Input;
-use super::show;
+use super::output;
+use super::secret_input::SecretInput;
 use crate::acl::client::{AclClient, AclClientOptions};
 use crate::cli::{Exit, Format};
 use crate::config::Environment;
@@ -26,7 +26,7 @@ pub(super) struct Connection {
     address: Option<ServerAddress>,
     /// The file that holds the token to ask with, or - [or `KEYWARD_ACL_TOKEN_FILE`, or the token in `KEYWARD_ACL_TOKEN`]
     #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    token_file: Option<Input>,
+    token_file: Option<SecretInput>,
     /// PEM file of certificates to trust in place of the system's [or `KEYWARD_ACL_CA_FILE`]
     #[arg(long, global = true, value_name = "FILE")]
     ca_file: Option<PathBuf>,
@@ -64,7 +64,7 @@ pub(super) enum TokenUse {
 impl Connection {
     /// Takes flags before variables, and variables before defaults. Sends nothing.
     pub(super) fn open(self, token_use: TokenUse) -> Result<Service, Failure> {
-        let environment = Environment::of_this_process();
+        let environment = Environment::current();
         let variable = |name: &str| environment.variables.get(name).filter(|value| !value.is_empty());
         let wrong = |name: &str, why: String| Failure::new(Exit::Failed, format!("{name}: {why}"));
         let given = match (self.address, variable("KEYWARD_ACL_ADDR")) {
@@ -79,7 +79,7 @@ impl Connection {
         let token_variable = |name: &str| variable(name).filter(|_| token_use == TokenUse::Given);
         let file = match (self.token_file, token_variable("KEYWARD_ACL_TOKEN_FILE")) {
             (Some(file), _) => Some(file),
-            (None, Some(path)) => Some(Input::File(path.into())),
+            (None, Some(path)) => Some(SecretInput::File(path.into())),
             (None, None) => None,
         };
         let token = match file {
@@ -122,7 +122,7 @@ impl Service {
     /// Prints what was asked for: as JSON, or as `text` does.
     pub(super) fn show(&self, value: &impl Serialize, text: impl FnOnce()) {
         match self.format {
-            Format::Json => show::json(value),
+            Format::Json => output::json(value),
             Format::Text => text(),
         }
     }

@@ -5,7 +5,7 @@ use clap::Args;
 use super::connection::Service;
 use super::failure::Failure;
 use super::resolve;
-use super::templated::Templated;
+use super::templated::TemplatedPolicies;
 use crate::acl::client::{AclLink, AclLinks, AclNodeIdentity, AclServiceIdentity};
 
 /// What a token or a role is to link beside roles.
@@ -24,7 +24,7 @@ pub(super) struct LinkFlags {
     #[arg(long = "node-identity", value_name = "NAME:DC", value_parser = node)]
     nodes: Vec<AclNodeIdentity>,
     #[command(flatten)]
-    templated: Templated,
+    templated: TemplatedPolicies,
 }
 
 /// What a token is to link of roles.
@@ -40,7 +40,7 @@ pub(super) struct RoleFlags {
 
 /// How an update takes the links that are given. A kind of which none is given stays as it is.
 #[derive(Debug, Args)]
-pub(super) struct Merging {
+pub(super) struct MergeFlags {
     /// Add the links that are given to those that are there; without this, those of the same kind are replaced
     #[arg(long)]
     pub(super) merge: bool,
@@ -75,7 +75,7 @@ impl RoleFlags {
     }
 }
 
-impl Merging {
+impl MergeFlags {
     /// What is linked after the update.
     pub(super) fn apply(&self, there: AclLinks, given: AclLinks) -> AclLinks {
         let merge = self.merge;

@@ -2,7 +2,7 @@
 
 // 0: what goes in and out
 mod secret_input;
-mod show;
+mod output;
 
 // 1: how the service is reached, and how a command fails
 mod failure;

@@ -5,8 +5,8 @@ use clap::{Args, Subcommand};
 use super::connection::Service;
 use super::failure::{Failure, deleted};
 use super::links::merged;
+use super::output::{self, Fields};
 use super::resolve;
-use super::show::{self, Fields};
 use super::templated::assignment;
 use crate::acl::client::{Namespace, NamespaceDefaults, NewNamespace, QueryOptions};
 use crate::cli::note;
@@ -20,13 +20,13 @@ pub(super) enum Command {
     Create(Create),
     /// Show a namespace
     #[command(after_help = "Example:\n  keyward acl namespace read team-1")]
-    Read(Named),
+    Read(NameArgument),
     /// Change a namespace; what is not given stays as it is
     #[command(after_help = "Example:\n  keyward acl namespace update team-1 --description 'the first team'")]
     Update(Update),
     /// Mark a namespace for deletion, with all that lives in it
     #[command(after_help = "Example:\n  keyward acl namespace delete team-1")]
-    Delete(Named),
+    Delete(NameArgument),
     /// List the namespaces that the token may see
     #[command(after_help = "Example:\n  keyward acl namespace list")]
     List,
@@ -66,7 +66,7 @@ pub(super) struct Create {
 
 /// Which namespace.
 #[derive(Debug, Args)]
-pub(super) struct Named {
+pub(super) struct NameArgument {
     /// Its name
     name: String,
 }
@@ -147,9 +147,9 @@ impl Command {
                         let deleted = namespace.deleted_at.map(|at| at.to_string()).unwrap_or_default();
                         [namespace.name.clone(), deleted, namespace.description.clone()]
                     });
-                    show::table(["Name", "Deleted", "Description"], rows);
+                    output::table(["Name", "Deleted", "Description"], rows);
                 });
-                show::left_out(&read);
+                output::left_out(&read);
             }
         }
         Ok(())
@@ -162,8 +162,8 @@ fn tell(service: &Service, namespace: &Namespace) {
             .add("Name", &namespace.name)
             .add("Description", &namespace.description)
             .maybe("Deleted", namespace.deleted_at)
-            .each("Default policies", namespace.acls.policy_defaults.iter().map(show::link))
-            .each("Default roles", namespace.acls.role_defaults.iter().map(show::link))
+            .each("Default policies", namespace.acls.policy_defaults.iter().map(output::link))
+            .each("Default roles", namespace.acls.role_defaults.iter().map(output::link))
             .each("Meta", namespace.meta.iter().map(|(name, value)| format!("{name}={value}")))
             .print();
     });

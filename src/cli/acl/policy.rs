@@ -4,9 +4,9 @@ use clap::{Args, Subcommand};
 
 use super::connection::Service;
 use super::failure::{Failure, deleted};
+use super::output::{self, Fields};
 use super::resolve;
-use super::secret_input::Input;
-use super::show::{self, Fields};
+use super::secret_input::SecretInput;
 use crate::acl::client::{NewPolicy, Policy, QueryOptions};
 
 #[derive(Debug, Subcommand)]
@@ -16,13 +16,13 @@ pub(super) enum Command {
     Create(Create),
     /// Show a policy with its rules
     #[command(after_help = "Example:\n  keyward acl policy read web-read")]
-    Read(Named),
+    Read(NameArgument),
     /// Change a policy; what is not given stays as it is
     #[command(after_help = "Example:\n  keyward acl policy update web-read --rules - < web-read.hcl")]
     Update(Update),
     /// Delete a policy; tokens and roles that link it live on without it
     #[command(after_help = "Example:\n  keyward acl policy delete web-read")]
-    Delete(Named),
+    Delete(NameArgument),
     /// List policies
     #[command(after_help = "Example:\n  keyward acl policy list")]
     List,
@@ -38,7 +38,7 @@ pub(super) struct Create {
     description: String,
     /// The file that holds its rules, in HCL or JSON, or -
     #[arg(long, value_name = "FILE")]
-    rules: Option<Input>,
+    rules: Option<SecretInput>,
     /// A datacenter where it counts; may be given more than once [default: all]
     #[arg(long = "datacenter", value_name = "DC")]
     datacenters: Vec<String>,
@@ -46,7 +46,7 @@ pub(super) struct Create {
 
 /// Which policy.
 #[derive(Debug, Args)]
-pub(super) struct Named {
+pub(super) struct NameArgument {
     /// Its name, its id, or the beginning of its id
     policy: String,
 }
@@ -64,7 +64,7 @@ pub(super) struct Update {
     description: Option<String>,
     /// The file that holds its rules, in HCL or JSON, or -
     #[arg(long, value_name = "FILE")]
-    rules: Option<Input>,
+    rules: Option<SecretInput>,
     /// A datacenter where it counts; may be given more than once
     #[arg(long = "datacenter", value_name = "DC")]
     datacenters: Vec<String>,
@@ -78,7 +78,7 @@ impl Command {
         let (client, query) = (&service.client, QueryOptions::default());
         match self {
             Self::Create(create) => {
-                let rules = create.rules.as_ref().map(Input::text).transpose()?.unwrap_or_default();
+                let rules = create.rules.as_ref().map(SecretInput::text).transpose()?.unwrap_or_default();
                 let Create { name, description, datacenters, .. } = create;
                 tell(service, &client.create_policy(&NewPolicy { name, description, rules, datacenters }).await?);
             }
@@ -87,7 +87,7 @@ impl Command {
                 tell(service, &client.read_policy(&id, &query).await?.value);
             }
             Self::Update(update) => {
-                let rules = update.rules.as_ref().map(Input::text).transpose()?;
+                let rules = update.rules.as_ref().map(SecretInput::text).transpose()?;
                 let id = resolve::policy(service, &update.policy).await?;
                 let mut new = NewPolicy::from(&client.read_policy(&id, &query).await?.value);
                 new.name = update.name.unwrap_or(new.name);
@@ -110,9 +110,9 @@ impl Command {
                         let datacenters = policy.datacenters.join(", ");
                         [policy.id.clone(), policy.name.clone(), namespace, datacenters, policy.description.clone()]
                     });
-                    show::table(["ID", "Name", "Namespace", "Datacenters", "Description"], rows);
+                    output::table(["ID", "Name", "Namespace", "Datacenters", "Description"], rows);
                 });
-                show::left_out(&read);
+                output::left_out(&read);
             }
         }
         Ok(())
@@ -130,6 +130,6 @@ pub(super) fn tell(service: &Service, policy: &Policy) {
             .each("Datacenters", policy.datacenters.clone())
             .add("Rules", "")
             .print();
-        show::indented(&policy.rules);
+        output::indented(&policy.rules);
     });
 }

@@ -4,9 +4,9 @@ use clap::{Args, Subcommand};
 
 use super::connection::Service;
 use super::failure::{Failure, deleted};
-use super::links::{LinkFlags, Merging};
+use super::links::{LinkFlags, MergeFlags};
+use super::output::{self, Fields};
 use super::resolve;
-use super::show::{self, Fields};
 use crate::acl::client::{NewRole, QueryOptions, Role};
 
 #[derive(Debug, Subcommand)]
@@ -16,13 +16,13 @@ pub(super) enum Command {
     Create(Create),
     /// Show a role
     #[command(after_help = "Example:\n  keyward acl role read web")]
-    Read(Named),
+    Read(NameArgument),
     /// Change a role; what is not given stays as it is
     #[command(after_help = "Example:\n  keyward acl role update web --policy-name web-write --merge")]
     Update(Update),
     /// Delete a role; tokens that link it live on without it
     #[command(after_help = "Example:\n  keyward acl role delete web")]
-    Delete(Named),
+    Delete(NameArgument),
     /// List roles
     #[command(after_help = "Example:\n  keyward acl role list --policy web-read")]
     List(List),
@@ -42,7 +42,7 @@ pub(super) struct Create {
 
 /// Which role.
 #[derive(Debug, Args)]
-pub(super) struct Named {
+pub(super) struct NameArgument {
     /// Its name, its id, or the beginning of its id
     role: String,
 }
@@ -61,7 +61,7 @@ pub(super) struct Update {
     #[command(flatten)]
     links: LinkFlags,
     #[command(flatten)]
-    merging: Merging,
+    merging: MergeFlags,
 }
 
 /// List roles.
@@ -109,12 +109,12 @@ impl Command {
                 service.show(&read.value, || {
                     let rows = read.value.iter().map(|role| {
                         let namespace = role.namespace.clone().unwrap_or_default();
-                        let links = show::links_in_a_cell(&[], &role.links);
+                        let links = output::links_in_a_cell(&[], &role.links);
                         [role.id.to_string(), role.name.clone(), namespace, links, role.description.clone()]
                     });
-                    show::table(["ID", "Name", "Namespace", "Links", "Description"], rows);
+                    output::table(["ID", "Name", "Namespace", "Links", "Description"], rows);
                 });
-                show::left_out(&read);
+                output::left_out(&read);
             }
         }
         Ok(())

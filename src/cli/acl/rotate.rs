@@ -7,8 +7,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::connection::Service;
 use super::failure::Failure;
-use super::secret_output::{self, HandOver, Shown, secret_of};
-use super::{resolve, show, token_output};
+use super::secret_output::{self, OutputFlags, SecretDisplay, secret_of};
+use super::{output, resolve, token_output};
 use crate::acl::client::{AclClient, AclClientError, NewToken, QueryOptions, Token};
 use crate::acl::model::id::Id;
 use crate::cli::run::stop_signals;
@@ -31,7 +31,7 @@ pub(super) struct Rotate {
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     ttl: Option<Duration>,
     #[command(flatten)]
-    hand_over: HandOver,
+    hand_over: OutputFlags,
     /// Wait so long in the foreground before the old token is deleted; 0s deletes it at once
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, required_unless_present = "leave_old")]
     grace: Option<Duration>,
@@ -110,7 +110,7 @@ impl Rotate {
             let left = end.since(token_output::now(read.date));
             note(&format!(
                 "the new token ends when the old one does, in {}; --ttl gives it a life of its own",
-                show::span(left)
+                output::span(left)
             ));
         }
         Ok(old)
@@ -145,7 +145,7 @@ impl Pair<'_> {
 
     /// Sees that the new token works, and gives its secret to whom it is for. If either fails the new one is deleted and
     /// all is as it was.
-    async fn hand_over(&self, to: &HandOver) -> Result<Shown, Failure> {
+    async fn hand_over(&self, to: &OutputFlags) -> Result<SecretDisplay, Failure> {
         let works = self.service.client.with_token(secret_of(&self.new)?);
         if let Err(error) = works.read_self(&QueryOptions::default()).await {
             let failure = Failure::from(error).and("the new token could not be tried");

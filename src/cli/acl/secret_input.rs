@@ -11,12 +11,12 @@ use crate::secret;
 
 /// A file, or `-` for standard input.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Input {
+pub(super) enum SecretInput {
     Stdin,
     File(PathBuf),
 }
 
-impl FromStr for Input {
+impl FromStr for SecretInput {
     type Err = String;
 
     /// `-`, a path, or a path behind `@` as users of such commands write it.
@@ -29,7 +29,7 @@ impl FromStr for Input {
     }
 }
 
-impl Input {
+impl SecretInput {
     /// The one line of a secret.
     pub(super) fn secret(&self) -> anyhow::Result<SecretString> {
         Ok(match self {

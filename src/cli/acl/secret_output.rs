@@ -13,23 +13,23 @@ use crate::cli::Exit;
 
 /// Where the secret of a new token goes.
 #[derive(Debug, Args)]
-pub(super) struct HandOver {
+pub(super) struct OutputFlags {
     /// Write the secret into this file, mode 0600, and print it nowhere
     #[arg(long, value_name = "FILE")]
     pub(super) out: Option<PathBuf>,
 }
 
-impl HandOver {
+impl OutputFlags {
     /// Writes the secret of a token that was just made into the file, where one is named. Where that fails the token is
     /// deleted again by `undo`, as nobody could use it.
     pub(super) async fn take(
         &self,
         token: &Token,
         undo: impl AsyncFnOnce() -> Result<bool, crate::acl::client::AclClientError>,
-    ) -> Result<Shown, Failure> {
+    ) -> Result<SecretDisplay, Failure> {
         let secret = secret_of(token)?;
-        let Some(path) = &self.out else { return Ok(Shown::Plain(secret)) };
-        let Err(failure) = write(path, &secret) else { return Ok(Shown::InFile(path.clone())) };
+        let Some(path) = &self.out else { return Ok(SecretDisplay::Plain(secret)) };
+        let Err(failure) = write(path, &secret) else { return Ok(SecretDisplay::InFile(path.clone())) };
         Err(match undo().await {
             Ok(_) => failure.and("the token that was made for it is deleted again"),
             Err(error) => {
@@ -42,7 +42,7 @@ impl HandOver {
 
 /// What is told of a secret.
 #[derive(Debug)]
-pub(super) enum Shown {
+pub(super) enum SecretDisplay {
     /// The secret itself.
     Plain(SecretString),
     /// Where it was written.
@@ -53,7 +53,7 @@ pub(super) enum Shown {
     Hidden,
 }
 
-impl Shown {
+impl SecretDisplay {
     /// In words for people.
     pub(super) fn text(&self) -> String {
         match self {

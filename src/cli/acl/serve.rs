@@ -32,7 +32,7 @@ pub(super) struct Serve {
 impl Serve {
     pub(super) fn run(self, log: &LogChoice) -> anyhow::Result<Exit> {
         crate::os::forbid_core_dumps()?;
-        let environment = Environment::of_this_process();
+        let environment = Environment::current();
         let config = match standalone::configuration("acl", &self.settings()?, &environment) {
             Ok(config) => config,
             Err(exit) => return Ok(exit),

@@ -6,10 +6,10 @@ use serde_json::{Value, json};
 
 use super::connection::Service;
 use super::failure::Failure;
-use super::secret_input::Input;
-use super::secret_output::{self, HandOver, Shown, secret_of};
+use super::secret_input::SecretInput;
+use super::secret_output::{self, OutputFlags, SecretDisplay, secret_of};
 use super::templated::assignment;
-use super::{show, token_output};
+use super::{output, token_output};
 use crate::acl::client;
 use crate::acl::client::{NamespaceDefaults, QueryOptions};
 use crate::acl::model::id::Id;
@@ -21,9 +21,9 @@ use crate::cli::{note, say};
 pub(super) struct Bootstrap {
     /// The file that holds the secret that it is to have, a UUID, or - [default: a random one]
     #[arg(long, value_name = "FILE")]
-    secret_file: Option<Input>,
+    secret_file: Option<SecretInput>,
     #[command(flatten)]
-    hand_over: HandOver,
+    hand_over: OutputFlags,
 }
 
 /// Log in by an auth method.
@@ -34,22 +34,22 @@ pub(super) struct Login {
     method: String,
     /// The file that holds the proof that it asks for, such as a JWT, or -
     #[arg(long, value_name = "FILE")]
-    bearer_token_file: Input,
+    bearer_token_file: SecretInput,
     /// Something noted in the token's description; may be given more than once
     #[arg(long, value_name = "NAME=VALUE", value_parser = assignment)]
     meta: Vec<(String, String)>,
     #[command(flatten)]
-    hand_over: HandOver,
+    hand_over: OutputFlags,
 }
 
 impl Bootstrap {
     /// The service makes this token once. A secret that is to go into a file is therefore chosen here and written first:
     /// no failure after the call can lose it.
     pub(super) async fn run(self, service: &Service) -> Result<(), Failure> {
-        let given = self.secret_file.as_ref().map(Input::secret).transpose()?;
+        let given = self.secret_file.as_ref().map(SecretInput::secret).transpose()?;
         let Some(path) = &self.hand_over.out else {
             let token = service.client.bootstrap(given).await?;
-            token_output::token(service, &token, &Shown::Plain(secret_of(&token)?), None);
+            token_output::token(service, &token, &SecretDisplay::Plain(secret_of(&token)?), None);
             return Ok(());
         };
         let secret = given.unwrap_or_else(|| SecretString::from(Id::random().to_string()));
@@ -60,7 +60,7 @@ impl Bootstrap {
         secret_output::write(path, &secret)?;
         match service.client.bootstrap(Some(secret)).await {
             Ok(token) => {
-                token_output::token(service, &token, &Shown::InFile(path.clone()), None);
+                token_output::token(service, &token, &SecretDisplay::InFile(path.clone()), None);
                 Ok(())
             }
             Err(error) => {
@@ -112,28 +112,28 @@ pub(super) async fn whoami(_: NoArguments, service: &Service) -> Result<(), Fail
     let token = &read.value;
     let defaults = namespace_defaults(service, token).await?;
     let left = token.expiration_time.map(|end| end.since(token_output::now(read.date)));
-    let mut json = token_output::as_json(token, &Shown::Unasked);
+    let mut json = token_output::as_json(token, &SecretDisplay::Unasked);
     if let Value::Object(fields) = &mut json {
         fields.insert("Server".to_owned(), service.client.server().into());
         fields.insert("RemainingSeconds".to_owned(), json!(left.map(|left| left.as_secs())));
         fields.insert("NamespaceDefaults".to_owned(), json!(defaults.as_ref()));
     }
     service.show(&json, || {
-        let mut fields = show::Fields::default();
+        let mut fields = output::Fields::default();
         fields
             .add("Server", service.client.server())
             .add("AccessorID", token.accessor_id)
             .maybe("Namespace", token.namespace.as_ref())
             .add("Description", &token.description)
             .maybe("Auth method", token.auth_method.as_ref())
-            .add("Remaining life", left.map_or_else(|| "without end".to_owned(), show::span))
+            .add("Remaining life", left.map_or_else(|| "without end".to_owned(), output::span))
             .maybe("Ends", token.expiration_time)
-            .each("Roles", token.roles.iter().map(show::link))
+            .each("Roles", token.roles.iter().map(output::link))
             .links(&token.links);
         if let Some(defaults) = &defaults {
             fields
-                .each("Default policies", defaults.policy_defaults.iter().map(show::link))
-                .each("Default roles", defaults.role_defaults.iter().map(show::link));
+                .each("Default policies", defaults.policy_defaults.iter().map(output::link))
+                .each("Default roles", defaults.role_defaults.iter().map(output::link));
         }
         fields.print();
     });

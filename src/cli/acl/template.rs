@@ -4,8 +4,8 @@ use clap::{Args, Subcommand};
 
 use super::connection::Service;
 use super::failure::Failure;
+use super::output::{self, Fields};
 use super::policy;
-use super::show::{self, Fields};
 use super::templated::pair;
 use crate::acl::client::QueryOptions;
 use crate::cli::say;
@@ -17,7 +17,7 @@ pub(super) enum Command {
     List,
     /// Show a template and the variables that it takes
     #[command(after_help = "Example:\n  keyward acl templated-policy read builtin/service")]
-    Read(Named),
+    Read(NameArgument),
     /// Show the policy that a template makes; nothing is stored
     #[command(after_help = "Example:\n  keyward acl templated-policy preview builtin/service --var name:web")]
     Preview(Preview),
@@ -25,7 +25,7 @@ pub(super) enum Command {
 
 /// Which template.
 #[derive(Debug, Args)]
-pub(super) struct Named {
+pub(super) struct NameArgument {
     /// Its name, such as builtin/service
     name: String,
 }
@@ -48,7 +48,7 @@ impl Command {
                 let all = client.list_templates(&query).await?.value;
                 service.show(&all, || {
                     let rows = all.values().map(|it| [it.template_name.clone(), it.description.clone()]);
-                    show::table(["Name", "Description"], rows);
+                    output::table(["Name", "Description"], rows);
                 });
             }
             Self::Read(named) => {
@@ -60,9 +60,9 @@ impl Command {
                         .maybe("Description", description)
                         .add("Variables", if template.schema.is_empty() { "none" } else { "as this schema says" })
                         .print();
-                    show::indented(&template.schema);
+                    output::indented(&template.schema);
                     say("Template:");
-                    show::indented(&template.template);
+                    output::indented(&template.template);
                 });
             }
             Self::Preview(preview) => {

@@ -8,12 +8,12 @@ use crate::acl::client::AclTemplatedPolicy;
 
 /// Templated policies, in the order of their flags.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Templated(pub(super) Vec<AclTemplatedPolicy>);
+pub(super) struct TemplatedPolicies(pub(super) Vec<AclTemplatedPolicy>);
 
 const POLICY: &str = "templated_policy";
 const VAR: &str = "var";
 
-impl Args for Templated {
+impl Args for TemplatedPolicies {
     fn augment_args(command: Command) -> Command {
         let policy = Arg::new(POLICY).long("templated-policy").value_name("NAME").action(ArgAction::Append);
         let var = Arg::new(VAR).long("var").value_name("NAME:VALUE").action(ArgAction::Append).value_parser(pair);
@@ -27,7 +27,7 @@ impl Args for Templated {
     }
 }
 
-impl FromArgMatches for Templated {
+impl FromArgMatches for TemplatedPolicies {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
         let policies = matches.get_many::<String>(POLICY).unwrap_or_default();
         let places: Vec<_> = matches.indices_of(POLICY).unwrap_or_default().collect();
@@ -74,9 +74,9 @@ mod tests {
     #[test]
     fn a_variable_belongs_to_the_template_before_it() {
         let parse = |args: &[&str]| {
-            let command = Templated::augment_args(Command::new("it"));
+            let command = TemplatedPolicies::augment_args(Command::new("it"));
             let matches = command.try_get_matches_from([&["it"], args].concat());
-            matches.and_then(|matches| Templated::from_arg_matches(&matches)).map_err(|error| error.to_string())
+            matches.and_then(|matches| TemplatedPolicies::from_arg_matches(&matches)).map_err(|error| error.to_string())
         };
         let service = ["--templated-policy", "builtin/service", "--var", "name:web"];
         let node = ["--templated-policy", "builtin/node", "--var", "name:n:1"];

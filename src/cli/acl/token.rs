@@ -6,11 +6,11 @@ use clap::{Args, Subcommand};
 
 use super::connection::Service;
 use super::failure::{Failure, deleted};
-use super::links::{LinkFlags, Merging, RoleFlags, merged};
+use super::links::{LinkFlags, MergeFlags, RoleFlags, merged};
+use super::output;
 use super::rotate::Rotate;
-use super::secret_input::Input;
-use super::secret_output::{self, HandOver, Shown};
-use super::show;
+use super::secret_input::SecretInput;
+use super::secret_output::{self, OutputFlags, SecretDisplay};
 use super::{resolve, token_output};
 use crate::acl::client::{NewToken, QueryOptions, Token, TokenListFilter, TokenUpdate};
 use crate::acl::model::id::Id;
@@ -55,7 +55,7 @@ pub(super) struct Create {
     accessor: Option<Id>,
     /// The file that holds its secret, a UUID, or - [default: a random one]
     #[arg(long, value_name = "FILE")]
-    secret_file: Option<Input>,
+    secret_file: Option<SecretInput>,
     #[command(flatten)]
     roles: RoleFlags,
     #[command(flatten)]
@@ -70,7 +70,7 @@ pub(super) struct Create {
     #[arg(long, value_name = "TIME", conflicts_with = "ttl")]
     expires_at: Option<Timestamp>,
     #[command(flatten)]
-    hand_over: HandOver,
+    hand_over: OutputFlags,
 }
 
 /// Show a token.
@@ -103,7 +103,7 @@ pub(super) struct Update {
     #[command(flatten)]
     links: LinkFlags,
     #[command(flatten)]
-    merging: Merging,
+    merging: MergeFlags,
     /// Drop the roles that are linked
     #[arg(long)]
     no_roles: bool,
@@ -118,7 +118,7 @@ pub(super) struct Clone {
     #[arg(long)]
     description: Option<String>,
     #[command(flatten)]
-    hand_over: HandOver,
+    hand_over: OutputFlags,
 }
 
 /// Delete a token.
@@ -166,7 +166,7 @@ impl Create {
     async fn run(self, service: &Service) -> Result<(), Failure> {
         let new = NewToken {
             accessor_id: self.accessor,
-            secret_id: self.secret_file.as_ref().map(Input::secret).transpose()?,
+            secret_id: self.secret_file.as_ref().map(SecretInput::secret).transpose()?,
             description: self.description,
             roles: self.roles.given(service).await?,
             links: self.links.given(service).await?,
@@ -202,11 +202,11 @@ impl Read {
         Ok(())
     }
 
-    fn secret(&self, token: &Token) -> Shown {
+    fn secret(&self, token: &Token) -> SecretDisplay {
         match &token.secret_id {
-            None => Shown::Hidden,
-            Some(secret) if self.show_secret => Shown::Plain(secret.clone()),
-            Some(_) => Shown::Unasked,
+            None => SecretDisplay::Hidden,
+            Some(secret) if self.show_secret => SecretDisplay::Plain(secret.clone()),
+            Some(_) => SecretDisplay::Unasked,
         }
     }
 }
@@ -221,7 +221,7 @@ impl Update {
         update.roles = merged(update.roles, roles, self.merging.merge, self.no_roles);
         update.links = self.merging.apply(update.links, links);
         let token = service.client.update_token(&accessor, &update).await?;
-        token_output::token(service, &token, &Shown::Unasked, None);
+        token_output::token(service, &token, &SecretDisplay::Unasked, None);
         Ok(())
     }
 }
@@ -263,19 +263,19 @@ impl List {
         service.show(&read.value, || {
             let rows = read.value.iter().map(|token| {
                 let namespace = token.namespace.clone().unwrap_or_default();
-                let links = show::links_in_a_cell(&token.roles, &token.links);
-                let end = show::end_in_a_cell(token.expiration_time, now);
+                let links = output::links_in_a_cell(&token.roles, &token.links);
+                let end = output::end_in_a_cell(token.expiration_time, now);
                 [token.accessor_id.to_string(), namespace, end, links, token.description.clone()]
             });
-            show::table(["AccessorID", "Namespace", "Ends in", "Links", "Description"], rows);
+            output::table(["AccessorID", "Namespace", "Ends in", "Links", "Description"], rows);
         });
-        show::left_out(&read);
+        output::left_out(&read);
         Ok(())
     }
 }
 
 /// Tells of a token that was just made, and hands its secret over.
-async fn made(service: &Service, token: &Token, hand_over: &HandOver) -> Result<(), Failure> {
+async fn made(service: &Service, token: &Token, hand_over: &OutputFlags) -> Result<(), Failure> {
     let shown = hand_over.take(token, async || secret_output::delete(service, token).await).await?;
     token_output::token(service, token, &shown, None);
     Ok(())

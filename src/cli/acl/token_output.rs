@@ -5,13 +5,13 @@ use std::time::SystemTime;
 use serde_json::Value;
 
 use super::connection::Service;
-use super::secret_output::Shown;
-use super::show::{self, Fields};
+use super::output::{self, Fields};
+use super::secret_output::SecretDisplay;
 use crate::acl::client::{Token, TokenExpansion};
 use crate::acl::model::timestamp::Timestamp;
 
 /// Prints a token, with what is to be told of its secret. `date` is the server's own, where it told one.
-pub(super) fn token(service: &Service, token: &Token, secret: &Shown, date: Option<SystemTime>) {
+pub(super) fn token(service: &Service, token: &Token, secret: &SecretDisplay, date: Option<SystemTime>) {
     service.show(&as_json(token, secret), || fields(token, secret, now(date)).print());
 }
 
@@ -19,7 +19,7 @@ pub(super) fn token(service: &Service, token: &Token, secret: &Shown, date: Opti
 pub(super) fn expanded(
     service: &Service,
     (token, expansion): &(Token, TokenExpansion),
-    secret: &Shown,
+    secret: &SecretDisplay,
     date: Option<SystemTime>,
 ) {
     let mut json = as_json(token, secret);
@@ -35,7 +35,7 @@ pub(super) fn expanded(
             .each("Default roles", expansion.namespace_default_role_ids.clone())
             .add("Where no rule is", &expansion.agent_acl_default_policy)
             .print();
-        show::policies(&expansion.expanded_policies);
+        output::policies(&expansion.expanded_policies);
     });
 }
 
@@ -44,7 +44,7 @@ pub(super) fn now(date: Option<SystemTime>) -> Timestamp {
     Timestamp::from_system_time(date.unwrap_or_else(SystemTime::now))
 }
 
-fn fields(token: &Token, secret: &Shown, now: Timestamp) -> Fields {
+fn fields(token: &Token, secret: &SecretDisplay, now: Timestamp) -> Fields {
     let mut fields = Fields::default();
     fields
         .add("AccessorID", token.accessor_id)
@@ -54,14 +54,14 @@ fn fields(token: &Token, secret: &Shown, now: Timestamp) -> Fields {
         .add("Local", token.local)
         .maybe("Auth method", token.auth_method.as_ref())
         .maybe("Created", token.create_time)
-        .add("Ends", show::end(token.expiration_time, now))
-        .each("Roles", token.roles.iter().map(show::link))
+        .add("Ends", output::end(token.expiration_time, now))
+        .each("Roles", token.roles.iter().map(output::link))
         .links(&token.links);
     fields
 }
 
 /// A token as JSON, with its secret where that is to be printed.
-pub(super) fn as_json(token: &Token, secret: &Shown) -> Value {
+pub(super) fn as_json(token: &Token, secret: &SecretDisplay) -> Value {
     let mut json = serde_json::to_value(token).unwrap_or_default();
     if let (Some(plain), Value::Object(fields)) = (secret.plain(), &mut json) {
         fields.insert("SecretID".to_owned(), plain.into());

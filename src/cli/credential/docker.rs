@@ -5,25 +5,26 @@ use secrecy::ExposeSecret as _;
 use serde::Serialize;
 use zeroize::Zeroizing;
 
-use super::{Asked, input, tell};
+use super::{HelperRequest, print_response, read_input};
 use crate::cli::{Exit, say_error};
 
 /// By which Docker knows that there is none, rather than that something failed.
 const NONE: &str = "credentials not found in native keychain\n";
 
-pub(super) fn answer(asked: &Asked) -> Exit {
+pub(super) fn respond(asked: &HelperRequest) -> Exit {
     match asked.verb.as_str() {
         "get" => done(get(asked)),
         "list" => done(list(asked)),
         "store" => {
             // `docker login` shows this.
-            let _ =
-                tell("keyward stores nothing: write a [credential.NAME] and keep the password in the secrets server\n");
+            let _ = print_response(
+                "keyward stores nothing: write a [credential.NAME] and keep the password in the secrets server\n",
+            );
             Exit::Failed
         }
         // `docker logout`: nothing is kept.
         "erase" => Exit::Ok,
-        "version" => tell(concat!("docker-credential-keyward (keyward) v", env!("CARGO_PKG_VERSION"), "\n")),
+        "version" => print_response(concat!("docker-credential-keyward (keyward) v", env!("CARGO_PKG_VERSION"), "\n")),
         _ => {
             say_error("Docker runs this program, with get, store, erase, list or version");
             Exit::Failed
@@ -38,35 +39,36 @@ fn done(answer: Result<Exit, Exit>) -> Exit {
 
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
-struct Told<'a> {
+struct DockerResponse<'a> {
     #[serde(rename = "ServerURL")]
     server: &'a str,
     username: &'a str,
     secret: &'a str,
 }
 
-fn get(asked: &Asked) -> Result<Exit, Exit> {
-    let text = input()?;
+fn get(asked: &HelperRequest) -> Result<Exit, Exit> {
+    let text = read_input()?;
     let server = text.trim();
     let known = asked.load()?;
-    let Some(credential) = host(server).and_then(|host| known.of_host(host)) else {
-        let _ = tell(NONE);
+    let Some(credential) = host(server).and_then(|host| known.find_for_host(host)) else {
+        let _ = print_response(NONE);
         return Ok(Exit::Failed);
     };
     let found = known.read(credential)?;
-    let told = Told { server, username: found.username.expose_secret(), secret: found.password.expose_secret() };
+    let told =
+        DockerResponse { server, username: found.username.expose_secret(), secret: found.password.expose_secret() };
     // With room for all of it, so that no copy stays behind.
-    let mut line = Zeroizing::new(Vec::with_capacity(super::MOST));
+    let mut line = Zeroizing::new(Vec::with_capacity(super::MAX_INPUT_BYTES));
     let written = serde_json::to_writer(&mut *line, &told).is_ok();
     line.push(b'\n');
     match std::str::from_utf8(&line) {
-        Ok(line) if written => Ok(tell(line)),
+        Ok(line) if written => Ok(print_response(line)),
         _ => Err(Exit::Failed),
     }
 }
 
 /// Each host with its user's name. A credential that cannot be read is left out, and standard error says why.
-fn list(asked: &Asked) -> Result<Exit, Exit> {
+fn list(asked: &HelperRequest) -> Result<Exit, Exit> {
     let known = asked.load()?;
     let mut all = serde_json::Map::new();
     for credential in known.credentials() {
@@ -79,7 +81,7 @@ fn list(asked: &Asked) -> Result<Exit, Exit> {
         };
         all.extend(credential.hosts.iter().map(|host| (host.clone(), name.clone().into())));
     }
-    Ok(tell(&format!("{}\n", serde_json::Value::Object(all))))
+    Ok(print_response(&format!("{}\n", serde_json::Value::Object(all))))
 }
 
 /// The host of a registry, as Docker writes it: a host, or an address such as `https://index.docker.io/v1/`.

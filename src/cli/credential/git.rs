@@ -6,21 +6,21 @@ use secrecy::{ExposeSecret as _, SecretString};
 use url::{Host, Url};
 use zeroize::Zeroizing;
 
-use super::{Asked, Found, input, tell};
+use super::{HelperRequest, HostCredential, print_response, read_input};
 use crate::cli::{Exit, say_error};
 use crate::http::client::is_loopback;
 
-pub(super) fn answer(asked: &Asked) -> Exit {
+pub(super) fn respond(asked: &HelperRequest) -> Exit {
     // What it stores, erases, or may yet come to ask is passed over in silence, as git asks of a helper.
     if asked.verb == "get" { get(asked).unwrap_or_else(|exit| exit) } else { Exit::Ok }
 }
 
-fn get(asked: &Asked) -> Result<Exit, Exit> {
-    let text = input()?;
-    let Some(wanted) = Wanted::read(&text) else { return Ok(Exit::Ok) };
+fn get(asked: &HelperRequest) -> Result<Exit, Exit> {
+    let text = read_input()?;
+    let Some(wanted) = GitRequest::read(&text) else { return Ok(Exit::Ok) };
     let known = asked.load()?;
     // Git goes on to the next helper where nothing is said.
-    let Some(credential) = known.of_host(wanted.host) else { return Ok(Exit::Ok) };
+    let Some(credential) = known.find_for_host(wanted.host) else { return Ok(Exit::Ok) };
     let found = known.read(credential)?;
     if wanted.username.is_some_and(|name| name != found.username.expose_secret()) {
         return Ok(Exit::Ok);
@@ -29,17 +29,17 @@ fn get(asked: &Asked) -> Result<Exit, Exit> {
         say_error(&format!("credential {}: the name or the password has more than one line", credential.name));
         return Err(Exit::Failed);
     };
-    Ok(tell(&lines))
+    Ok(print_response(&lines))
 }
 
 /// Whose credential git wants.
 #[derive(Debug, PartialEq, Eq)]
-struct Wanted<'a> {
+struct GitRequest<'a> {
     host: &'a str,
     username: Option<&'a str>,
 }
 
-impl<'a> Wanted<'a> {
+impl<'a> GitRequest<'a> {
     /// `None` where no host is named, or the password would be sent in the clear.
     fn read(text: &'a str) -> Option<Self> {
         let lines = text.lines().take_while(|line| !line.is_empty());
@@ -57,7 +57,7 @@ impl<'a> Wanted<'a> {
 }
 
 /// The lines for git; `None` where a value would make a line of its own, which git would take for an attribute.
-fn told(found: &Found) -> Option<Zeroizing<String>> {
+fn told(found: &HostCredential) -> Option<Zeroizing<String>> {
     let line = |value: &SecretString| !value.expose_secret().contains(['\n', '\r', '\0']);
     if !line(&found.username) || !line(&found.password) {
         return None;
@@ -82,8 +82,8 @@ mod tests {
     #[test]
     fn git_is_answered_where_the_password_goes_in_secret() {
         let check = |text: &str, wanted: Option<(&str, Option<&str>)>| {
-            let wanted = wanted.map(|(host, username)| Wanted { host, username });
-            assert_eq!(Wanted::read(text), wanted, "{text}");
+            let wanted = wanted.map(|(host, username)| GitRequest { host, username });
+            assert_eq!(GitRequest::read(text), wanted, "{text}");
         };
         check("protocol=https\nhost=git.example.com\n\n", Some(("git.example.com", None)));
         check(
@@ -101,12 +101,15 @@ mod tests {
 
     #[test]
     fn a_value_cannot_make_a_line_of_its_own() {
-        let found = |username: &str, password: &str| Found {
+        let found = |username: &str, password: &str| HostCredential {
             username: username.into(),
             password: password.into(),
             expires: None,
         };
-        let ends = Found { expires: Some(SystemTime::UNIX_EPOCH + Duration::from_millis(90_500)), ..found("ci", "p") };
+        let ends = HostCredential {
+            expires: Some(SystemTime::UNIX_EPOCH + Duration::from_millis(90_500)),
+            ..found("ci", "p")
+        };
         assert_eq!(told(&ends).unwrap().as_str(), "username=ci\npassword=p\npassword_expiry_utc=90\n");
         assert_eq!(told(&found("ci", "p=q")).unwrap().as_str(), "username=ci\npassword=p=q\n");
         for evil in ["a\nhost=evil", "a\rb", "a\0b"] {

@@ -13,26 +13,27 @@ use clap::Parser;
 use secrecy::SecretString;
 use zeroize::Zeroizing;
 
-use super::agent_client::Through;
+use super::agent_client::ProxyEndpoint;
 use super::{Exit, say_error};
 use crate::agent::server_client::{CallError, TokenVerdict};
-use crate::app::rendered_once::Reader;
-use crate::config::{self, Config, Credential, Environment, Outcome, Purpose};
+use crate::app::one_shot_render::OneShotReader;
+use crate::config::{self, Config, Credential, Environment, LoadOutcome, Purpose};
 
 /// Who asks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum By {
+pub(super) enum HelperProtocol {
     Docker,
     Git,
 }
 
-const NAMES: [(&str, By); 2] = [("docker-credential-keyward", By::Docker), ("git-credential-keyward", By::Git)];
+const NAMES: [(&str, HelperProtocol); 2] =
+    [("docker-credential-keyward", HelperProtocol::Docker), ("git-credential-keyward", HelperProtocol::Git)];
 
 /// Give Docker or git the credentials that the configuration's `[credential.NAME]` names. They run this program with a verb,
 /// and say on standard input for which host.
 #[derive(Debug, Parser)]
 #[command(version)]
-struct Asked {
+struct HelperRequest {
     /// A configuration file, or a folder of *.toml files; may be given more than once. Without it the one that the variable
     /// `KEYWARD_CONFIG` names, or /etc/keyward/keyward.toml
     #[arg(long, value_name = "FILE")]
@@ -42,7 +43,9 @@ struct Asked {
 }
 
 /// Who asks, and the arguments, if this process was started by such a name.
-pub(super) fn asked(mut arguments: impl Iterator<Item = OsString>) -> Option<(By, Vec<OsString>)> {
+pub(super) fn parse_invocation(
+    mut arguments: impl Iterator<Item = OsString>,
+) -> Option<(HelperProtocol, Vec<OsString>)> {
     let program = arguments.next()?;
     let called = Path::new(&program).file_name()?.to_owned();
     let (_, by) = NAMES.iter().find(|(name, _)| called == *name)?;
@@ -50,9 +53,9 @@ pub(super) fn asked(mut arguments: impl Iterator<Item = OsString>) -> Option<(By
 }
 
 /// Answers. Where it fails, standard error says why; Docker and git show it.
-pub(super) fn answer(by: By, arguments: &[OsString]) -> Exit {
-    let asked = match Asked::try_parse_from(arguments) {
-        Ok(asked) => asked,
+pub(super) fn respond(by: HelperProtocol, arguments: &[OsString]) -> Exit {
+    let request = match HelperRequest::try_parse_from(arguments) {
+        Ok(request) => request,
         Err(error) => {
             let code = if error.use_stderr() { Exit::Failed } else { Exit::Ok };
             let _ = error.print();
@@ -64,13 +67,13 @@ pub(super) fn answer(by: By, arguments: &[OsString]) -> Exit {
         return Exit::Failed;
     }
     match by {
-        By::Docker => docker::answer(&asked),
-        By::Git => git::answer(&asked),
+        HelperProtocol::Docker => docker::respond(&request),
+        HelperProtocol::Git => git::respond(&request),
     }
 }
 
 /// What a host's credential is.
-struct Found {
+struct HostCredential {
     username: SecretString,
     password: SecretString,
     /// When they end, where they were issued for a time.
@@ -78,13 +81,13 @@ struct Found {
 }
 
 /// The configuration, as it was read.
-struct Known {
-    outcome: Outcome,
+struct LoadedConfig {
+    outcome: LoadOutcome,
 }
 
-impl Asked {
-    fn load(&self) -> Result<Known, Exit> {
-        let environment = Environment::of_this_process();
+impl HelperRequest {
+    fn load(&self) -> Result<LoadedConfig, Exit> {
+        let environment = Environment::current();
         let files = match (self.config.as_slice(), environment.variables.get("KEYWARD_CONFIG")) {
             ([], Some(file)) => vec![PathBuf::from(file)],
             ([], None) => vec![PathBuf::from("/etc/keyward/keyward.toml")],
@@ -97,11 +100,11 @@ impl Asked {
             }
             return Err(Exit::ConfigInvalid);
         }
-        Ok(Known { outcome })
+        Ok(LoadedConfig { outcome })
     }
 }
 
-impl Known {
+impl LoadedConfig {
     fn config(&self) -> impl Iterator<Item = &Config> {
         self.outcome.config.iter()
     }
@@ -111,17 +114,17 @@ impl Known {
     }
 
     /// The credential for a host, which is compared without case.
-    fn of_host(&self, host: &str) -> Option<&Credential> {
+    fn find_for_host(&self, host: &str) -> Option<&Credential> {
         self.credentials().find(|its| its.hosts.iter().any(|name| name.eq_ignore_ascii_case(host)))
     }
 
     /// Reads it through the running agent; has said why not, where it cannot be had.
-    fn read(&self, its: &Credential) -> Result<Found, Exit> {
+    fn read(&self, its: &Credential) -> Result<HostCredential, Exit> {
         let Some(session) = self.config().flat_map(|config| &config.sessions).find(|one| one.name == its.session)
         else {
             return Err(Exit::Failed);
         };
-        let through = Through::of(&self.outcome, &session.name)?;
+        let proxy = ProxyEndpoint::find(&self.outcome, &session.name)?;
         let failed = |why: String| {
             say_error(&format!("credential {}: {why}", its.name));
             Exit::Failed
@@ -129,7 +132,7 @@ impl Known {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| failed(error.to_string()))?;
         let read = runtime.block_on(async {
-            let reader = Reader::through(session, through.address, through.key)?;
+            let reader = OneShotReader::through_proxy(session, proxy.address, proxy.key)?;
             anyhow::Ok(reader.read(&its.path).await)
         });
         let answer = match read.map_err(|error| failed(format!("{error:#}")))? {
@@ -154,14 +157,14 @@ impl Known {
         };
         let expires = answer.lease.as_ref().map(|lease| lease.lease.ttl).filter(|ttl| !ttl.is_zero());
         let expires = expires.and_then(|ttl| SystemTime::now().checked_add(ttl));
-        Ok(Found { username, password: field(&its.password_field)?, expires })
+        Ok(HostCredential { username, password: field(&its.password_field)?, expires })
     }
 }
 
 /// Standard input, which names a host: a few lines.
-fn input() -> Result<Zeroizing<String>, Exit> {
-    let mut text = Zeroizing::new(String::with_capacity(MOST));
-    let read = std::io::stdin().lock().take(MOST as u64).read_to_string(&mut text);
+fn read_input() -> Result<Zeroizing<String>, Exit> {
+    let mut text = Zeroizing::new(String::with_capacity(MAX_INPUT_BYTES));
+    let read = std::io::stdin().lock().take(MAX_INPUT_BYTES as u64).read_to_string(&mut text);
     read.map(|_| text).map_err(|error| {
         say_error(&format!("standard input cannot be read: {error}"));
         Exit::Failed
@@ -169,10 +172,10 @@ fn input() -> Result<Zeroizing<String>, Exit> {
 }
 
 /// The most that is read of standard input, in bytes.
-const MOST: usize = 64 * 1024;
+const MAX_INPUT_BYTES: usize = 64 * 1024;
 
 /// Prints the answer, which is what was asked for, secrets and all.
-fn tell(text: &str) -> Exit {
+fn print_response(text: &str) -> Exit {
     let mut output = std::io::stdout();
     let told = output.write_all(text.as_bytes()).and_then(|()| output.flush());
     if told.is_ok() { Exit::Ok } else { Exit::Failed }

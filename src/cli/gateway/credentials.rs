@@ -6,7 +6,7 @@ use std::path::Path;
 
 use clap::Parser;
 
-use super::reach::Where;
+use super::target::GatewayAddress;
 use crate::cli::{Exit, say_error};
 use crate::error_chain::format_chain;
 use crate::gateway::client_setup::credentials::{self, CredentialsError, CredentialsVerb, PROGRAM};
@@ -15,9 +15,9 @@ use crate::gateway::client_setup::credentials::{self, CredentialsError, Credenti
 /// configuration gives in the block `credentials_helper "keyward"`.
 #[derive(Debug, Parser)]
 #[command(name = PROGRAM, version)]
-struct Asked {
+struct HelperRequest {
     #[command(flatten)]
-    at: Where,
+    at: GatewayAddress,
     /// get, store or forget
     verb: String,
     /// The host whose token is asked for
@@ -25,16 +25,16 @@ struct Asked {
 }
 
 /// The arguments, if this process was started by the helper's name.
-pub(in crate::cli) fn asked_by_terraform(mut arguments: impl Iterator<Item = OsString>) -> Option<Vec<OsString>> {
+pub(in crate::cli) fn parse_helper_invocation(mut arguments: impl Iterator<Item = OsString>) -> Option<Vec<OsString>> {
     let program = arguments.next()?;
     let ours = Path::new(&program).file_name().is_some_and(|name| name == PROGRAM);
     ours.then(|| std::iter::once(program).chain(arguments).collect())
 }
 
-/// Answers Terraform or OpenTofu. Where it fails, one line says why: they show it in their log.
-pub(in crate::cli) fn answer_terraform(arguments: &[OsString]) -> Exit {
-    match Asked::try_parse_from(arguments) {
-        Ok(asked) => asked.answer(),
+/// Answers Terraform or OpenTofu. A failure prints one line, which they show in their log.
+pub(in crate::cli) fn respond_to_helper(arguments: &[OsString]) -> Exit {
+    match HelperRequest::try_parse_from(arguments) {
+        Ok(request) => request.answer(),
         Err(error) => {
             let code = if error.use_stderr() { Exit::Failed } else { Exit::Ok };
             let _ = error.print();
@@ -43,10 +43,10 @@ pub(in crate::cli) fn answer_terraform(arguments: &[OsString]) -> Exit {
     }
 }
 
-impl Asked {
+impl HelperRequest {
     fn answer(&self) -> Exit {
         let (verb, host) = match credentials::parse_request(&self.verb, &self.hostname) {
-            Ok(asked) => asked,
+            Ok(request) => request,
             Err(error) => return failed(&error),
         };
         // Nothing is looked up for it: a gateway that is gone must not keep anyone from logging out.

@@ -3,7 +3,7 @@
 use clap::Args;
 use secrecy::ExposeSecret as _;
 
-use super::reach::Where;
+use super::target::GatewayAddress;
 use crate::cli::{Exit, note, say, say_error};
 use crate::gateway::client_setup::{NO_VARIABLE_REASON, ServiceHost, client_variables};
 use crate::http::client::ServerAddress;
@@ -12,7 +12,7 @@ use crate::http::client::ServerAddress;
 #[derive(Debug, Args)]
 pub(super) struct Env {
     #[command(flatten)]
-    at: Where,
+    at: GatewayAddress,
 }
 
 impl Env {
@@ -25,7 +25,7 @@ impl Env {
             say_error("the gateway listens on a unix socket alone, where these programs cannot call");
             return Ok(Exit::Failed);
         };
-        // Where no platform is named, the gateway itself is.
+        // Without a platform host the gateway itself is named.
         let host = variables.host.clone().or_else(|| ServiceHost::parse(url.authority()).ok());
         let Some(host) = host else {
             say_error("say --host, the platform's host");

@@ -43,8 +43,8 @@ fn to_the_gateway(gateway: &Gateway, files: UserConfigFiles) -> Result<EnvVars, 
 
 fn to_the_platform(gateway: &Gateway) -> Result<EnvVars, String> {
     let token: SecretString = match (&gateway.terraform_config_file, &gateway.token) {
-        (Some(drop_in), _) if drop_in.token_kind == TokenKind::PlatformToken => {
-            ClientTokenFile::Platform(drop_in.file.clone()).read(&gateway.host).map_err(|error| format_chain(&error))?
+        (Some(file), _) if file.token_kind == TokenKind::PlatformToken => {
+            ClientTokenFile::Platform(file.file.clone()).read(&gateway.host).map_err(|error| format_chain(&error))?
         }
         (_, TokenSource::File(file)) => secret::read_file(file).map_err(|error| format_chain(&error))?,
         _ => {

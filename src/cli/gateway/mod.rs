@@ -1,6 +1,6 @@
 //! `keyward gateway`: the gateway with nothing else configured, and what one that runs tells.
 
-mod reach;
+mod target;
 mod credentials;
 mod serve;
 mod tokens;
@@ -11,7 +11,7 @@ mod exec_env;
 use clap::{Args, Subcommand};
 use serde_json::Value;
 
-pub(super) use credentials::{answer_terraform, asked_by_terraform};
+pub(super) use credentials::{parse_helper_invocation, respond_to_helper};
 pub(super) use exec_env::for_program;
 
 use super::{ConfigFiles, Exit, LogChoice};
@@ -43,7 +43,7 @@ enum Command {
 
 /// Asks the gateway of these configuration files for the status of its process; has said why not, where it cannot.
 pub(super) fn status(files: &ConfigFiles) -> anyhow::Result<Result<Value, Exit>> {
-    match reach::Where::of(files).find() {
+    match target::GatewayAddress::from_files(files).find() {
         Ok(variables) => variables.ask("/v1/platform/status", &[]),
         Err(exit) => Ok(Err(exit)),
     }

@@ -3,7 +3,7 @@
 use clap::Args;
 use serde_json::Value;
 
-use super::reach::Where;
+use super::target::GatewayAddress;
 use crate::cli::output::{json, table};
 use crate::cli::{Exit, Format, say};
 
@@ -11,7 +11,7 @@ use crate::cli::{Exit, Format, say};
 #[derive(Debug, Args)]
 pub(super) struct Report {
     #[command(flatten)]
-    at: Where,
+    at: GatewayAddress,
     /// How the output looks
     #[arg(long, value_enum, default_value_t)]
     format: Format,

@@ -20,7 +20,7 @@ pub(super) struct Serve {
     /// The file of the platform token; read anew when it changes, and when the platform refuses the token
     #[arg(long, value_name = "FILE")]
     token_file: PathBuf,
-    /// Where to listen: `ADDRESS:PORT` on loopback, `unix:///PATH`, or `systemd:NAME`; may be given more than once
+    /// Address to listen on: `ADDRESS:PORT` on loopback, `unix:///PATH`, or `systemd:NAME`; may be given more than once
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8800")]
     listen: Vec<String>,
     /// PEM file of the authorities to trust in place of the system's
@@ -41,7 +41,7 @@ pub(super) struct Serve {
 impl Serve {
     pub(super) fn run(self, log: &LogChoice) -> anyhow::Result<Exit> {
         crate::os::forbid_core_dumps()?;
-        let environment = Environment::of_this_process();
+        let environment = Environment::current();
         let config = match standalone::configuration("gateway", &self.settings(&environment)?, &environment) {
             Ok(config) => config,
             Err(exit) => return Ok(exit),
@@ -84,7 +84,7 @@ impl Serve {
     }
 }
 
-/// Where the gateway is, and what to set so that clients find it.
+/// Lines that name the gateway's address and what to set so that clients find it.
 fn introduction(gateway: &Gateway, endpoints: &[Endpoint]) -> Vec<String> {
     let upstream = gateway.proxy.upstream.as_str().trim_end_matches('/');
     let file = gateway.local_token.file.display().to_string();

@@ -6,7 +6,7 @@ use clap::Args;
 use humantime::format_duration;
 use serde_json::Value;
 
-use super::reach::{Found, Where};
+use super::target::{GatewayAddress, GatewayTarget};
 use crate::cli::output::{json, table};
 use crate::cli::{Exit, Format, note, say};
 
@@ -14,7 +14,7 @@ use crate::cli::{Exit, Format, note, say};
 #[derive(Debug, Args)]
 pub(super) struct Tokens {
     #[command(flatten)]
-    at: Where,
+    at: GatewayAddress,
     /// Also list the team tokens of an organization, as the platform keeps them: made, last used, end
     #[arg(long, value_name = "NAME")]
     organization: Option<String>,
@@ -64,7 +64,7 @@ impl Tokens {
 }
 
 /// The team tokens of an organization (the platform's list of 2024-08-14), all pages of it; without any token's text.
-fn teams(variables: &Found, organization: &str) -> anyhow::Result<Result<Vec<Value>, Exit>> {
+fn teams(variables: &GatewayTarget, organization: &str) -> anyhow::Result<Result<Vec<Value>, Exit>> {
     // The client escapes what is in a segment.
     let odd = |letter: char| matches!(letter, '/' | '\\') || letter.is_control();
     anyhow::ensure!(

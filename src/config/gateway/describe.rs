@@ -13,7 +13,7 @@ use crate::gateway::proxy::RateLimit;
 use crate::http::client::ProxyMode;
 
 /// What the gateway would do, a clause each; `references` says what was written for values that came from elsewhere.
-pub(in crate::config) fn words(gateway: &Gateway, references: &BTreeMap<String, String>) -> Vec<String> {
+pub(in crate::config) fn describe_gateway(gateway: &Gateway, references: &BTreeMap<String, String>) -> Vec<String> {
     let Gateway {
         endpoints,
         proxy,

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use keyward::config::migrate::{Migrated, Outcome, migrate};
-use keyward::config::{Config, Environment, Purpose, of_text};
+use keyward::config::{Config, Environment, Purpose, load_text};
 
 use crate::harness::binary::{run, run_with_input};
 
@@ -14,7 +14,7 @@ fn fixture(name: &str) -> PathBuf {
 
 fn migrated(name: &str) -> (Migrated, Config) {
     let migrated = migrate(&std::fs::read_to_string(fixture(name)).unwrap(), false).unwrap();
-    let outcome = of_text(Path::new("ours.toml"), &migrated.toml, &Environment::default(), Purpose::Check);
+    let outcome = load_text(Path::new("ours.toml"), &migrated.toml, &Environment::default(), Purpose::Check);
     assert!(outcome.errors.is_empty(), "{name}: {:?}\n{}", outcome.errors, migrated.toml);
     (migrated, outcome.config.unwrap())
 }
@@ -172,7 +172,7 @@ fn what_has_no_like_here_is_told_and_found_by_the_check() {
     let migrated = migrate(text, true).unwrap();
     says(&migrated, "auto_auth.method.aws", Outcome::Action, "\"aws\" is no method here");
     says(&migrated, "auto_auth.method.aws.config", Outcome::NotSupported, "with its method");
-    let outcome = of_text(Path::new("ours.toml"), &migrated.toml, &Environment::default(), Purpose::Check);
+    let outcome = load_text(Path::new("ours.toml"), &migrated.toml, &Environment::default(), Purpose::Check);
     let told: Vec<_> = outcome.errors.iter().map(ToString::to_string).collect();
     assert!(told.iter().any(|line| line.contains("would send tokens in the clear")), "{told:?}");
     assert!(told.iter().any(|line| line.contains("a session has one method")), "{told:?}");
@@ -248,7 +248,7 @@ fn moved(more: &str) -> Migrated {
         "vault {{ address = \"https://s.example\" }}\nauto_auth {{ method \"jwt\" {{ config = {{ role = \"r\" path = \"/j\" }} }} }}\n{more}"
     );
     let migrated = migrate(&text, false).unwrap();
-    let outcome = of_text(Path::new("ours.toml"), &migrated.toml, &Environment::default(), Purpose::Check);
+    let outcome = load_text(Path::new("ours.toml"), &migrated.toml, &Environment::default(), Purpose::Check);
     assert!(outcome.errors.is_empty(), "{more}: {:?}\n{}", outcome.errors, migrated.toml);
     migrated
 }
@@ -313,7 +313,7 @@ fn what_is_given_twice_or_beside_a_part_that_is_left_out_is_told_key_by_key() {
     says(&migrated, "auto_auth.method.aws.namespace", Outcome::NotSupported, "vault.namespace counts");
     says(&migrated, "auto_auth.method.aws.config.role", Outcome::NotSupported, "with it");
     let odd = migrate("env_template \"A B\" { contents = \"x\" }\n", false).unwrap();
-    let outcome = of_text(Path::new("ours.toml"), &odd.toml, &Environment::default(), Purpose::Check);
+    let outcome = load_text(Path::new("ours.toml"), &odd.toml, &Environment::default(), Purpose::Check);
     let told: Vec<_> = outcome.errors.iter().map(ToString::to_string).collect();
     assert!(told.iter().any(|line| line.contains("\"A B\" names no variable")), "{told:?}");
 }

@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use keyward::config::{Environment, Outcome, Purpose, load};
+use keyward::config::{Environment, LoadOutcome, Purpose, load};
 
 /// Reads an example as `keyward check` does on a machine that has none of what it names.
-fn example(name: &str) -> Outcome {
+fn example(name: &str) -> LoadOutcome {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("config").join(name);
     load(&[path], &Environment::default(), Purpose::Check)
 }

@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use proptest::prelude::*;
 
 use super::{BASE, Folder, check, chmod, clean, environment};
-use keyward::config::{Outcome, Purpose, load};
+use keyward::config::{LoadOutcome, Purpose, load};
 
-fn run(paths: &[PathBuf]) -> Outcome {
+fn run(paths: &[PathBuf]) -> LoadOutcome {
     load(paths, &environment(&[]), Purpose::Run)
 }
 

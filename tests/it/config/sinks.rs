@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use keyward::agent::sinks::SinkEncryption;
-use keyward::config::{Environment, Purpose, of_text};
+use keyward::config::{Environment, Purpose, load_text};
 
 use super::{BASE, check, clean};
 
@@ -19,8 +19,8 @@ fn a_sink_for_one_reader_is_read_with_its_defaults_and_told_in_words() {
          [sink.b.encrypt]\npublic_key_file = \"/run/b/key.json\"\nderive_key = false\naad = \"${{env:AAD}}\"\n"
     );
     let variables = [("AAD".to_owned(), "canary".to_owned())].into();
-    let environment = Environment { variables, ..Environment::of_this_process() };
-    let outcome = of_text(Path::new("a.toml"), &text, &environment, Purpose::Check);
+    let environment = Environment { variables, ..Environment::current() };
+    let outcome = load_text(Path::new("a.toml"), &text, &environment, Purpose::Check);
     assert!(outcome.errors.is_empty() && outcome.warnings.is_empty(), "{:?} {:?}", outcome.errors, outcome.warnings);
     let words = outcome.description().unwrap().to_string();
     let sinks = outcome.config.unwrap().sinks;
@@ -143,14 +143,14 @@ fn a_sinks_folder_that_others_own_or_may_write_is_a_note_in_check_and_a_mistake_
     let load = |mode: u32, user: u32, more: &str, purpose| {
         std::fs::set_permissions(&inner, std::fs::Permissions::from_mode(mode)).unwrap();
         let text = format!("{BASE}[sink.a]\npath = \"{}/token\"\n{more}", inner.display());
-        let outcome = of_text(&file, &text, &Environment { user, ..Environment::of_this_process() }, purpose);
+        let outcome = load_text(&file, &text, &Environment { user, ..Environment::current() }, purpose);
         let told = |diagnostics: &[keyward::config::Diagnostic]| {
             let texts = diagnostics.iter().map(ToString::to_string);
             texts.filter(|text| text.contains("sink.a.path") && text.contains("its folder")).collect::<Vec<_>>()
         };
         (told(&outcome.errors), told(&outcome.notes))
     };
-    let user = Environment::of_this_process().user;
+    let user = Environment::current().user;
     for mode in [0o700, 0o711, 0o755, 0o750] {
         assert_eq!(load(mode, user, "", Purpose::Run), (vec![], vec![]), "{mode:o}");
     }

@@ -10,37 +10,37 @@ use rustix::fs::StatVfsMountFlags;
 
 /// What is wrong with a file's owner or mode, or its folder's, and what would do. Nothing on a mount that is read-only
 /// (a `ConfigMap`'s is). A folder that was looked at before is not looked at again; folders above it are not looked at.
-pub(super) fn doubts(
+pub(super) fn permission_issues(
     path: &Path,
     file: &File,
     metadata: &Metadata,
     user: u32,
-    looked_at: &mut BTreeSet<PathBuf>,
+    checked: &mut BTreeSet<PathBuf>,
 ) -> Vec<(String, String)> {
     if rustix::fs::fstatvfs(file).is_ok_and(|mount| mount.f_flag.contains(StatVfsMountFlags::RDONLY)) {
         return Vec::new();
     }
     let shown = path.display().to_string();
-    let mut doubts: Vec<_> = doubt("the file", &shown, metadata, user).into_iter().collect();
+    let mut issues: Vec<_> = permission_issue("the file", &shown, metadata, user).into_iter().collect();
     // The folder of the name, and that of the file where the name is a symlink.
     let named = path.parent().map(|parent| if parent.as_os_str().is_empty() { Path::new(".") } else { parent });
     let real = path.canonicalize().ok().and_then(|path| path.parent().map(Path::to_owned));
     for folder in [named.map(Path::to_owned), real].into_iter().flatten() {
         let Ok(whole) = folder.canonicalize() else { continue };
         if let Ok(metadata) = std::fs::metadata(&folder)
-            && looked_at.insert(whole)
+            && checked.insert(whole)
         {
             let read_only =
                 rustix::fs::statvfs(&folder).is_ok_and(|its| its.f_flag.contains(StatVfsMountFlags::RDONLY));
-            let doubt = doubt("its folder", &folder.display().to_string(), &metadata, user);
-            doubts.extend(doubt.filter(|_| !read_only));
+            let doubt = permission_issue("its folder", &folder.display().to_string(), &metadata, user);
+            issues.extend(doubt.filter(|_| !read_only));
         }
     }
-    doubts
+    issues
 }
 
 /// The same of one file or folder by its owner and mode.
-pub(super) fn doubt(what: &str, path: &str, metadata: &Metadata, user: u32) -> Option<(String, String)> {
+pub(super) fn permission_issue(what: &str, path: &str, metadata: &Metadata, user: u32) -> Option<(String, String)> {
     let (owner, mode) = (metadata.uid(), metadata.mode() & 0o7777);
     let (who, advice) = if owner != 0 && owner != user {
         (format!("user {owner}, who owns it,"), format!("chown root {path}"))

@@ -1,4 +1,4 @@
-//! Where the running gateway is, and what it is asked with.
+//! Address and local token of the running gateway, and calls of its API.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -17,9 +17,9 @@ use crate::gateway::client_setup::{ServiceHost, TokenKind};
 use crate::http::client::{self, ProxyMode, ServerAddress, TlsOptions, is_loopback};
 use crate::http::server::Endpoint;
 
-/// Where the running gateway is: as the configuration says, or as two flags do.
+/// Flags that lead to the running gateway: a configuration, or an address and a token file.
 #[derive(Debug, Clone, Args)]
-pub(super) struct Where {
+pub(super) struct GatewayAddress {
     #[command(flatten)]
     files: ConfigFiles,
     /// Ask there, whatever the configuration says: `http://127.0.0.1:PORT`
@@ -34,7 +34,7 @@ pub(super) struct Where {
 }
 
 /// A gateway's address, its local token's file, and its platform's host, where they are known.
-pub(super) struct Found {
+pub(super) struct GatewayTarget {
     pub(super) address: ServerAddress,
     pub(super) file: PathBuf,
     pub(super) host: Option<ServiceHost>,
@@ -43,20 +43,20 @@ pub(super) struct Found {
     pub(super) clients_call: ServerAddress,
 }
 
-impl Where {
+impl GatewayAddress {
     /// The gateway of these configuration files.
-    pub(super) fn of(files: &ConfigFiles) -> Self {
+    pub(super) fn from_files(files: &ConfigFiles) -> Self {
         Self { files: files.clone(), address: None, local_token_file: None, host: None }
     }
 
     /// Finds out; has said why not, where it cannot.
-    pub(super) fn find(&self) -> Result<Found, Exit> {
+    pub(super) fn find(&self) -> Result<GatewayTarget, Exit> {
         if let (Some(address), Some(file)) = (&self.address, &self.local_token_file) {
             let (address, file) = (ServerAddress::Url(address.clone()), file.clone());
             let (kept, clients_call) = (ClientTokenFile::Local(file.clone()), address.clone());
-            return Ok(Found { address, file, host: self.host.clone(), kept, clients_call });
+            return Ok(GatewayTarget { address, file, host: self.host.clone(), kept, clients_call });
         }
-        let outcome = config::load(&self.files.config, &Environment::of_this_process(), Purpose::Check);
+        let outcome = config::load(&self.files.config, &Environment::current(), Purpose::Check);
         let Some(config) = outcome.config else {
             for error in &outcome.errors {
                 say_error(&error.to_string());
@@ -85,16 +85,16 @@ impl Where {
             return Err(Exit::Failed);
         };
         let file = self.local_token_file.clone().unwrap_or(gateway.local_token.file);
-        let platform = gateway.terraform_config_file.filter(|drop_in| drop_in.token_kind == TokenKind::PlatformToken);
+        let platform = gateway.terraform_config_file.filter(|file| file.token_kind == TokenKind::PlatformToken);
         let (kept, clients_call) = match platform {
             Some(drop_in) => (ClientTokenFile::Platform(drop_in.file), ServerAddress::Url(gateway.proxy.upstream)),
             None => (ClientTokenFile::Local(file.clone()), address.clone()),
         };
-        Ok(Found { address, file, host: Some(self.host.clone().unwrap_or(gateway.host)), kept, clients_call })
+        Ok(GatewayTarget { address, file, host: Some(self.host.clone().unwrap_or(gateway.host)), kept, clients_call })
     }
 }
 
-impl Found {
+impl GatewayTarget {
     /// The local token.
     fn token(&self) -> Result<SecretString, CredentialsError> {
         credentials::read_local_token(&self.file)

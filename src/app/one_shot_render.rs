@@ -21,19 +21,19 @@ use crate::secret;
 
 /// Where the secrets of a rendering come from.
 #[derive(Debug)]
-pub struct Reader {
+pub struct OneShotReader {
     upstream: ServerClient,
     token: Option<ClientToken>,
     namespace: Option<String>,
 }
 
-impl Reader {
+impl OneShotReader {
     /// Through the API proxy of the running agent, which puts the session's token and namespace on each request; `key` is what
     /// the proxy's listener asks for.
     ///
     /// # Errors
     /// No client can be made, or the key could not stand in a header.
-    pub fn through(session: &Session, proxy: ServerAddress, key: Option<SecretString>) -> anyhow::Result<Self> {
+    pub fn through_proxy(session: &Session, proxy: ServerAddress, key: Option<SecretString>) -> anyhow::Result<Self> {
         let client = client::ClientOptions {
             address: proxy,
             tls: TlsOptions::default(),
@@ -48,7 +48,7 @@ impl Reader {
     }
 
     /// With the token of a login of its own.
-    pub fn with(session: &Session, logged_in: &LoggedIn) -> Self {
+    pub fn with_login(session: &Session, logged_in: &LoggedIn) -> Self {
         let token = Some(logged_in.token.secret.clone());
         Self { upstream: logged_in.upstream().clone(), token, namespace: session.login.namespace.clone() }
     }
@@ -67,12 +67,12 @@ impl Reader {
     /// The template is wrong, a secret is not to be had, or nobody answers.
     pub async fn render(&self, text: TemplateSource) -> Result<Zeroizing<String>, RenderError> {
         let folders = text.folders.clone();
-        let template = Template::compile(text).map_err(RenderError::Wrong)?;
+        let template = Template::compile(text).map_err(RenderError::Template)?;
         let mut known = BTreeMap::new();
         loop {
             match template.render(Arc::new(known.clone()), Clock::System.now().wall) {
                 Rendered::Complete { text, .. } => return Ok(text),
-                Rendered::Failed(wrong) => return Err(RenderError::Wrong(vec![wrong])),
+                Rendered::Failed(wrong) => return Err(RenderError::Template(vec![wrong])),
                 Rendered::Unresolved(needs) => {
                     for need in needs {
                         let found = match &need {
@@ -92,7 +92,7 @@ impl Reader {
     async fn ask(&self, request: &SecretRequest) -> Result<Resolved, RenderError> {
         match self.upstream.request_secret(self.token.as_ref(), request, self.namespace.as_deref()).await {
             Ok(answer) => Ok(Resolved::Secret(Arc::new(answer))),
-            Err(error @ CallError::Unreachable { .. }) => Err(RenderError::Nobody(error)),
+            Err(error @ CallError::Unreachable { .. }) => Err(RenderError::Unreachable(error)),
             Err(error) if error.verdict() == TokenVerdict::Unavailable => Err(RenderError::Unavailable(error)),
             Err(error) => {
                 let gone = matches!(error, CallError::Status { status: 404, .. });
@@ -108,10 +108,10 @@ impl Reader {
 pub enum RenderError {
     /// It is wrong, or what it asks for is not there.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
-    Wrong(Vec<TemplateError>),
+    Template(Vec<TemplateError>),
     /// Nobody is there to be asked.
     #[error(transparent)]
-    Nobody(CallError),
+    Unreachable(CallError),
     /// The server or the way to it is in trouble.
     #[error("the server does not answer as it should")]
     Unavailable(#[source] CallError),

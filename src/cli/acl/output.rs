@@ -37,7 +37,7 @@ impl Fields {
     /// What a token or a role links beside roles.
     pub(super) fn links(&mut self, links: &AclLinks) -> &mut Self {
         self.each("Policies", links.policies.iter().map(link))
-            .each("Templated policies", links.templated_policies.iter().map(templated))
+            .each("TemplatedPolicies policies", links.templated_policies.iter().map(templated))
             .each("Service identities", links.service_identities.iter().map(service))
             .each("Node identities", links.node_identities.iter().map(node))
     }
