@@ -99,6 +99,9 @@ enum Command {
     Healthcheck(agent::Healthcheck),
     /// Run keyward's Consul-compatible ACL server, and manage its tokens, roles, policies, namespaces and auth methods
     #[cfg(feature = "acl")]
+    #[command(
+        after_help = "Examples:\n  keyward acl serve --dir /var/lib/keyward/access\n  keyward acl token list --address https://acl.example.com:8500 --token-file ops.token"
+    )]
     Acl(acl::Acl),
     /// Search the dated history of the provisioning platform's API
     #[cfg(feature = "gateway")]

@@ -234,7 +234,11 @@ mod tests {
             }
         };
         check("kind=aded", 422, &[("422", "kind", "did you mean added?")]);
-        check("resource=x&since=y", 422, &[("422", "resource", "known are account, "), ("422", "since", "no date")]);
+        check(
+            "resource=x&since=y",
+            422,
+            &[("422", "resource", "known are account, "), ("422", "since", "is not a date")],
+        );
         check("page[size]=%2B5", 422, &[("422", "page[size]", "from 1 to 100")]);
         check("page[size]=101", 422, &[("422", "page[size]", "from 1 to 100")]);
         check("page[number]=0&q=x", 400, &[("422", "page[number]", "from 1"), ("400", "q", "text, page[number]")]);

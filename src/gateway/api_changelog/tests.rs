@@ -64,7 +64,7 @@ fn filter_errors_suggest_valid_values() {
     check("kind", "x", "known are added, changed, deprecated, fixed, docs, breaking");
     check("gateway", "rewrites", "did you mean rewrite?");
     check("edition", "cloud", "known are all, hosted, enterprise, self-managed");
-    check("since", "yesterday", "\"yesterday\" is no date");
+    check("since", "yesterday", "\"yesterday\" is not a date");
     check("resuorce", "x", "did you mean resource?");
 }
 

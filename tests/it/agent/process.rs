@@ -37,7 +37,7 @@ fn child(folder: &Path, lines: &str, more: &str) -> String {
         "[templates]\ninterval = \"10s\"\n\
          [env_template.DB_PASSWORD]\n\
          contents = '{{{{ with secret \"secret/data/app\" }}}}{{{{ .Data.data.password }}}}{{{{ end }}}}'\ndebounce = \"0s\"\n\
-         [process]\ncommand = [\"{}\"]\ndebounce = \"100ms\"\npass = [\"APP_MODE\"]\n{more}\n",
+         [process]\ncommand = [\"{}\"]\ndebounce = \"100ms\"\npass_env = [\"APP_MODE\"]\n{more}\n",
         script.display()
     )
 }

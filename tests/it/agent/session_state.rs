@@ -232,7 +232,7 @@ async fn a_state_file_without_a_fingerprint_is_accepted() {
     world.keep_state(folder.path(), false);
     let not_before = world.clock.now().wall.duration_since(std::time::SystemTime::UNIX_EPOCH).unwrap().as_secs() + 60;
     let old = format!(
-        r#"{{"version":1,"session":"web","budget":{{"failures":1,"not_before":{not_before},"logins":7,"refilled":{not_before}}}}}"#
+        r#"{{"version":1,"session":"web","pace":{{"failures":1,"not_before":{not_before},"logins":7,"refilled":{not_before}}}}}"#
     );
     std::fs::write(folder.path().join("web.json"), old).unwrap();
     let start = world.clock.now();

@@ -38,7 +38,7 @@ fn every_command_has_help_with_an_example_and_takes_no_secret() {
     for command in COMMANDS {
         let (code, help, _) = run(&[command, "--help"], &[]);
         assert_eq!(code, 0, "{command}");
-        assert!(help.contains("\nExample:\n  "), "{help}");
+        assert!(help.contains("\nExample:\n  ") || help.contains("\nExamples:\n  "), "{help}");
         let options = help.lines().filter_map(|line| line.trim_start().strip_prefix("--"));
         for option in options {
             let name = option.split([' ', ',']).next().unwrap();

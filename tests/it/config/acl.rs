@@ -82,7 +82,7 @@ fn the_example_says_what_it_would_do() {
     let outcome = load(&[path], &Environment::default(), Purpose::Check);
     let description = outcome.description().unwrap().to_string();
     for wanted in [
-        "access\n  serves the access-control API on tcp://0.0.0.0:8500, over TLS\n",
+        "acl\n  serves the ACL API on tcp://0.0.0.0:8500, over TLS\n",
         "  keeps the tokens of datacenter dc1 in /var/lib/keyward/access\n",
         "  lets in by auth/azure whom https://sts.windows.net/00000000-0000-0000-0000-000000000000/ vouches for, ",
         "  gives role deploy of azure a token for 10m with deploy\n",
@@ -149,7 +149,7 @@ fn every_mistake_is_told_with_what_would_do() {
         "principals = [\"p\"]",
         "",
         &[concat!(
-            "a.toml:10:27: acl.method.cloud.role.web: it has no bound and would let in every identity of the tenant; ",
+            "a.toml:10:24: acl.method.cloud.role.web: it has no bound and would let in every identity of the tenant; ",
             "name principals or subscriptions"
         )],
     );
@@ -157,7 +157,7 @@ fn every_mistake_is_told_with_what_would_do() {
         "principals",
         "virtual_machines",
         &[concat!(
-            "a.toml:10:27: acl.method.cloud.role.web: names of groups and machines say nothing outside of their ",
+            "a.toml:10:24: acl.method.cloud.role.web: names of groups and machines say nothing outside of their ",
             "subscription; name subscriptions too"
         )],
     );

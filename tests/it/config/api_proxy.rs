@@ -110,7 +110,7 @@ fn it_says_in_plain_words_what_it_lets_through() {
   lets nothing through that 2 rules deny
   does not do with that token: acl/logout, acl/token, auth/token/create, auth/token/renew-self, auth/token/revoke-self, \
 snapshot, sys/raw, sys/rotate, sys/seal
-  does with that token, as it is lifted: sys/wrapping
+  does with that token, as it is exempt: sys/wrapping
   lets callers name the namespaces team/*, root alone
   lets nobody log in through it
   takes requests without X-Vault-Request

@@ -87,7 +87,7 @@ fn every_mistake_is_told_with_what_would_do() {
     told(
         SERVICE,
         &[
-            "a.toml:10:9: acl.etcd.endpoints: missing; the members of the cluster, such as [\"https://etcd-1.example:2379\"]",
+            "a.toml:10:6: acl.etcd.endpoints: missing; the members of the cluster, such as [\"https://etcd-1.example:2379\"]",
         ],
     );
     changed(
@@ -121,15 +121,15 @@ fn every_mistake_is_told_with_what_would_do() {
     changed(
         "ca_file = \"/tmp/ca.pem\"\n",
         "",
-        &["a.toml:10:9: acl.etcd.ca_file: missing; the PEM file of the authorities that the cluster is trusted by"],
+        &["a.toml:10:6: acl.etcd.ca_file: missing; the PEM file of the authorities that the cluster is trusted by"],
     );
     changed(
         "[\"https://a:2379\", \"https://b:2379\"]",
         "[\"http://127.0.0.1:2379\"]",
         &["a.toml:12:1: acl.etcd.ca_file: given where no TLS is spoken; leave it out, or use https://"],
     );
-    changed("client_key = \"/tmp/client.key\"\n", "", &["a.toml:10:9: acl.etcd.client_key: missing; its private key"]);
-    changed("user = \"keyward\"\n", "", &["a.toml:10:9: acl.etcd.user: missing; whose password it is"]);
+    changed("client_key = \"/tmp/client.key\"\n", "", &["a.toml:10:6: acl.etcd.client_key: missing; its private key"]);
+    changed("user = \"keyward\"\n", "", &["a.toml:10:6: acl.etcd.user: missing; whose password it is"]);
     changed(
         "somewhere/else/",
         "somewhere",

@@ -162,12 +162,13 @@ fn every_mistake_is_told_with_what_would_do() {
 
 #[test]
 fn what_a_program_finds_of_it_is_told_and_needs_a_place_that_can_be_called() {
-    let run = "[child]\ncommand = [\"/usr/bin/deploy\"]\n";
+    let run = "[process]\ncommand = [\"/usr/bin/deploy\"]\n";
     for (token_kind, wanted) in [
-        ("local_token", "gives the child variables that lead clients here, with the local token\n"),
-        ("platform_token", "gives the child variables with the platform's address and own token\n"),
+        ("local_token", "gives the program of [process] variables that lead clients here, with the local token\n"),
+        ("platform_token", "gives the program of [process] variables with the platform's address and own token\n"),
     ] {
-        let words = check(&format!("{SOUND}child = \"{token_kind}\"\n{run}")).1.description().unwrap().to_string();
+        let words =
+            check(&format!("{SOUND}process_token = \"{token_kind}\"\n{run}")).1.description().unwrap().to_string();
         assert!(words.contains(wanted), "{words}");
     }
     let mistake = |text: &str, wanted: &str| {
@@ -184,7 +185,7 @@ fn what_a_program_finds_of_it_is_told_and_needs_a_place_that_can_be_called() {
     );
     mistake(
         &text.replace("\"local_token\"", "\"both\""),
-        "a.toml:6:9: gateway.process_token: \"both\" is not known here; write \"local_token\" or \"platform_token\"",
+        "a.toml:6:17: gateway.process_token: \"both\" is not known here; write \"local_token\" or \"platform_token\"",
     );
 }
 

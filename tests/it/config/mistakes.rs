@@ -112,9 +112,9 @@ fn names_are_fit_for_files() {
 fn durations_have_units_and_bounds() {
     check(
         concat!(
-            "[session.main]\ncheck_interval = 300\nwrap_ttl = \"5\"\nfirst_login_splay = \"-1s\"\n",
+            "[session.main]\ncheck_interval = 300\nwrap_ttl = \"5\"\nlogin_jitter = \"-1s\"\n",
             "[agent]\nstop_grace = \"20m\"\n[server.b]\nkind = \"vault\"\naddress = \"https://b\"\n",
-            "connect_timeout = \"0s\"\nanswer_timeout = \"5 sek\"\nlogin_timeout = \"soon\"\n",
+            "connect_timeout = \"0s\"\nresponse_timeout = \"5 sek\"\nlogin_timeout = \"soon\"\n",
         ),
         &[
             concat!(
@@ -122,11 +122,11 @@ fn durations_have_units_and_bounds() {
                 "write check_interval = \"300s\" for seconds"
             ),
             "a.toml:3:12: session.main.wrap_ttl: \"5\" has no unit; write one such as 500ms, 30s, 5m or 1h",
-            "a.toml:4:21: session.main.login_jitter: \"-1s\" is negative; write one from 0s to 1h",
+            "a.toml:4:16: session.main.login_jitter: \"-1s\" is negative; write one from 0s to 1h",
             "a.toml:6:14: agent.stop_grace: \"20m\" is out of bounds; write one from 0s to 10m",
             "a.toml:10:19: server.b.connect_timeout: \"0s\" is out of bounds; write one from 100ms to 5m",
             concat!(
-                "a.toml:11:18: server.b.response_timeout: \"5 sek\" has the unit \"sek\", which is none; ",
+                "a.toml:11:20: server.b.response_timeout: \"5 sek\" has the unit \"sek\", which is none; ",
                 "units are ms, s, m, h and d"
             ),
             "a.toml:12:17: server.b.login_timeout: \"soon\" is no duration; write one such as 500ms, 30s, 5m or 1h",

@@ -147,7 +147,7 @@ fn status_in_each_state() {
         let call = call.timeout(Duration::from_millis(500));
         let answer = world.block_on(async { call.send().await });
         assert!(answer.is_err(), "it waits for another token");
-        show("the gateway, its token refused", &agent, &["gateway/platform"], "refuses");
+        show("the gateway, its token refused", &agent, &["gateway/platform"], "rejects the token");
         drop(agent);
 
         world.secrets.faults().answer_always(Operation::Login, Some(CannedResponse::error(403, REFUSED)));

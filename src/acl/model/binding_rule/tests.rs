@@ -62,7 +62,7 @@ fn a_template_is_bound_with_the_name_that_it_takes() {
     ] {
         assert!(template(name, vars.clone()).unwrap_err().contains("BindVars must be"), "{name} {vars}");
     }
-    assert!(template("builtin/service", json!({"Name": "${value.none}"})).unwrap_err().contains("no name"));
+    assert!(template("builtin/service", json!({"Name": "${value.none}"})).unwrap_err().contains("is not a valid name"));
     assert!(template("builtin/x", Value::Null).unwrap_err().contains("does not exist"));
     assert!(template("builtin/${value.name}", Value::Null).unwrap_err().contains("does not exist"));
 }

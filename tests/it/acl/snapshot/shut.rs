@@ -82,7 +82,7 @@ async fn after_an_interrupted_restore_only_its_token_may_restore() {
             let answer = acl.call(method, path, Some(&acl.root), None).await;
             assert_eq!(answer.status, 503, "{method} {path}: {answer:?}");
             assert!(answer.headers.contains_key("retry-after"), "{method} {path}: {answer:?}");
-            assert!(answer.text.contains("being restored from a snapshot"), "{method} {path}: {answer:?}");
+            assert!(answer.text.contains("a snapshot restore is in progress"), "{method} {path}: {answer:?}");
         }
         for token in [other.as_str(), secrets[1].as_str(), "nobody's"] {
             let refused = acl.restore(token, &snapshot).await;

@@ -168,7 +168,7 @@ async fn client_certificate_and_user_of_etcd_can_be_rotated() {
     assert_eq!(woken.unwrap(), written.unwrap());
 
     let told = log::text();
-    assert!(told.contains("etcd has its authentication off"));
+    assert!(told.contains("authentication is disabled in etcd"));
     for secret in [PASSWORD, OTHER_PASSWORD] {
         assert!(!told.contains(secret), "a password is in the log");
     }

@@ -21,7 +21,7 @@ fn a_client_of_the_server_is_served_over_a_reload_and_a_revocation() {
         let socket = agent.path("vault.sock");
         let read = |path: &str| ask(&socket, "GET", path).unwrap();
         let (status, body) = read("/v1/secret/data/example");
-        assert!(status == 200 && body.contains("hello from the emulated secrets server"), "{status} {body}");
+        assert!(status == 200 && body.contains("hello from the emulated Vault"), "{status} {body}");
         assert_eq!(read("/v1/auth/token/lookup-self").0, 200);
         assert!(!read("/v1/auth/token/lookup-self").1.contains(&agent.sink("token")));
 
