@@ -67,7 +67,7 @@ async fn errors_have_the_platforms_format() {
     let invalid = it.post(&format!("{ORG}/workspaces"), json!({"name": "no spaces"})).await.with(422);
     assert_eq!(invalid["errors"][0]["source"]["pointer"], "/data/attributes/name");
     let broken = it.send(Method::POST, &format!("{ORG}/workspaces"), Some(it.token()), Some(b"{".to_vec())).await;
-    assert!(broken.refused(400).contains("no JSON"));
+    assert!(broken.refused(400).contains("is not JSON"));
     it.platform.faults().fail_next(2, 503, Some(7));
     for _ in 0..2 {
         let failed = it.get("/api/v2/ping").await;

@@ -167,7 +167,7 @@ async fn a_child_starts_once_its_terraform_file_can_be_written() {
     let variables = [("PATH", "/usr/bin:/bin"), ("TF_CLI_CONFIG_FILE", &*mine)];
     let agent = Binary::start(&["run", "--config", &config], &variables, world.folder.path());
     let told = tokio::task::spawn_blocking(move || {
-        eventually(LIMIT, || if agent.output().contains("is no JSON") { Ok(()) } else { Err(agent.output()) });
+        eventually(LIMIT, || if agent.output().contains("is not valid JSON") { Ok(()) } else { Err(agent.output()) });
         agent
     });
     let agent = told.await.unwrap();

@@ -97,7 +97,7 @@ async fn two_gateways_to_one_platform_with_tokens_of_their_own_do_not_share_a_lo
     let file = world.local_file().display().to_string();
     assert_ne!(code, 0, "{error}");
     assert!(error.contains(&format!("{file} is the local token of another gateway")), "{error}");
-    assert!(error.contains("give it a file of its own") && !error.contains("canary"), "{error}");
+    assert!(error.contains("configure another file") && !error.contains("canary"), "{error}");
     assert_eq!(std::fs::read_to_string(world.local_file()).unwrap(), before);
     // The same gateway once more is no other.
     drop(gateway);

@@ -127,7 +127,7 @@ async fn exec_passes_the_platform_token_only_if_configured() {
     assert_eq!(found, [world.it.platform.url(), world.it.token(), ""]);
     let world = World::start("", "");
     let (code, _, error) = world.exec(&[], &[], &["/usr/bin/env"]);
-    assert!(code == 1 && error.contains("no [gateway] with child"), "{code} {error}");
+    assert!(code == 1 && error.contains("no [gateway] with process_token"), "{code} {error}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

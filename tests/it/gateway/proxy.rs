@@ -349,7 +349,7 @@ async fn an_unreachable_platform_gives_an_error_document_and_recovers() {
     });
     let answer = front.get("/api/v2/ping").await;
     assert_eq!(answer.status(), 504);
-    assert!(detail(answer).await.contains("no answer within 200ms"));
+    assert!(detail(answer).await.contains("no response from the upstream within 200ms"));
 }
 
 #[tokio::test]

@@ -228,7 +228,7 @@ async fn ambiguous_requests_are_rejected() {
     scene.refused(&with(GET, &["Connection: Upgrade", "Upgrade: websocket"]), 400, "Upgrade is not served").await;
     for named in ["X-Vault-Request", "keep-alive, x-keyward-KEY", "Authorization,close", "host"] {
         let connection = format!("Connection: {named}");
-        scene.refused(&[GET, HOST, ASKED, WITH_KEY, &connection], 400, "Connection names a header").await;
+        scene.refused(&[GET, HOST, ASKED, WITH_KEY, &connection], 400, "Connection must not name a header").await;
     }
     scene.refused(&with("GET /agent/v1/token HTTP/1.0", &[]), 505, "HTTP/1.1 is required").await;
     scene.refused(&with("TRACE /agent/v1/token HTTP/1.1", &[]), 405, "CONNECT and TRACE are not served").await;

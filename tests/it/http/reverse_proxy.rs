@@ -353,7 +353,7 @@ async fn invalid_responses_are_reported_and_not_forwarded() {
     ]);
     let mut caller = scene.connect().await;
     for cause in [
-        "its answer is not HTTP/1",
+        "the upstream response is not HTTP/1",
         "invalid or contradictory Content-Length in the upstream response",
         "unsupported Transfer-Encoding in the upstream response",
         "the upstream switched protocols without a request",
