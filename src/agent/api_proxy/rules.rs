@@ -81,7 +81,7 @@ fn parse_bool(value: Option<&[u8]>) -> Result<bool, OperationError> {
 
 /// Matches requests by method and path.
 ///
-/// Its `Debug` form is part of the key of saved cache entries: renaming a field or a [`Segment`] discards them.
+/// Its `Debug` form is part of the key of saved cache entries: renaming a field or a `Segment` discards them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {
     methods: u8,

@@ -38,7 +38,7 @@ pub enum RestartDecision {
     RestartAfter(Duration),
 }
 
-/// Decides on the exits of one process. A process that lived for [`STABLE_AFTER`] resets the back-off.
+/// Decides on the exits of one process. A process that lived for `STABLE_AFTER` resets the back-off.
 #[derive(Debug, Clone, Copy)]
 pub struct RestartPolicy {
     restart: RestartMode,

@@ -114,7 +114,7 @@ impl SecretRegistry {
         Ok((Self(inner), keepers))
     }
 
-    /// Subscribes to a secret. The first subscription reads it; it is renewed until [`LINGER`] after the last one has ended.
+    /// Subscribes to a secret. The first subscription reads it; it is renewed until `LINGER` after the last one has ended.
     pub fn subscribe(&self, request: &SecretRequest) -> Subscription {
         let mut secrets = self.0.secrets();
         if let Some(secret) = secrets.get_mut(request) {

@@ -106,7 +106,7 @@ fn lease(section: &Section, name: &str, key: &str) -> Result<Lease, CallError> {
     Ok(Lease { ttl: seconds(section, name, key)?, renewable })
 }
 
-/// Parses a whole number of seconds and caps it to [`LONGEST_LEASE`].
+/// Parses a whole number of seconds and caps it to the longest lease.
 fn seconds(section: &Section, name: &str, key: &str) -> Result<Duration, CallError> {
     match section.get(key).and_then(Value::as_u64) {
         Some(seconds) => Ok(Duration::from_secs(seconds).min(MAX_LEASE)),
