@@ -350,7 +350,7 @@ fn options_that_would_leak_or_cannot_work_are_refused() {
     check("http://vault.example:8200", &|_| {}, "in the clear");
     check("ftp://127.0.0.1", &|_| {}, "in the clear");
     let socks = client::ProxyMode::Through("socks5://proxy:1080".parse().unwrap());
-    check("https://vault.example", &|options| options.proxy = socks.clone(), "no http or https URL");
+    check("https://vault.example", &|options| options.proxy = socks.clone(), "is not an http or https URL");
     check("http://127.0.0.1:8200", &|options| options.proxy = through.clone(), "in the clear");
     check("https://user:hunter2@vault.example", &|_| {}, "may only have scheme, host, port and path");
     check("https://vault.example/?token=hunter2", &|_| {}, "may only have scheme, host, port and path");

@@ -225,7 +225,7 @@ async fn a_wrapped_secret_id_is_unwrapped_once_and_only_from_the_expected_path()
 
     let elsewhere = scene.session(&text("auth/approle/role/web/secret-id"));
     scene.put("secret", &scene.wrapped("secret-1").await);
-    let wanted = "was made by \"sys/wrapping/wrap\", not by \"auth/approle/role/web/secret-id\"";
+    let wanted = "was created by \"sys/wrapping/wrap\", not by \"auth/approle/role/web/secret-id\"";
     Session::refused(&elsewhere.log_in().await, wanted);
     assert_eq!(faults.counts().get(Operation::Unwrap), 2, "it is left closed");
     let error = one_shot::login(&session.config.sessions[0]).await.unwrap_err().to_string();
