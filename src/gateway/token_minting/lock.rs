@@ -31,6 +31,13 @@ impl MintLock {
     }
 }
 
+impl Drop for MintLock {
+    fn drop(&mut self) {
+        // A process that was forked meanwhile shares the lock until it executes its program.
+        let _ = self.file.unlock();
+    }
+}
+
 fn open(path: &Path) -> io::Result<File> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     Ok(rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)?.into())
@@ -46,6 +53,8 @@ mod tests {
         let open = || MintLock::open(folder.path().join("lock")).unwrap();
         let (mut one, mut two) = (open(), open());
         assert!(one.try_acquire() && one.try_acquire() && !two.try_acquire());
+        // As a forked process has it.
+        let _inherited = one.file.try_clone().unwrap();
         drop(one);
         assert!(two.try_acquire());
         std::os::unix::fs::symlink("lock", folder.path().join("link")).unwrap();

@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use redb::backends::FileBackend;
 use redb::{Database, StorageBackend};
 use tokio::sync::{mpsc, oneshot};
 
 use self::backend::BackendHandle;
+use self::files::LockedFile;
 pub(super) use self::reads::Export;
 use self::reads::{begin, get, list};
 use self::recovery::SharedState;
@@ -62,10 +62,7 @@ impl Embedded {
     pub fn open(folder: &Path, datacenter: &str) -> Result<Self, OpenError> {
         let folder = secure_dir::create_private(folder, 0o022)?;
         let path = Self::file_in(&folder);
-        let backend = FileBackend::new(files::private_file(&path)?);
-        let backend =
-            backend.map_err(|error| OpenError::Damaged { store: path.display().to_string(), source: error.into() })?;
-        Self::over(backend, &path, datacenter)
+        Self::over(LockedFile::private(&path)?, &path, datacenter)
     }
 
     /// Opens a store over any backend; `path` is its name in errors. The caller ensures exclusive access. Blocks, as
@@ -102,8 +99,7 @@ impl Embedded {
     pub fn verify_file(folder: &Path) -> Result<Verification, OpenError> {
         let path = Self::file_in(folder);
         let damaged = |source: StoreError| OpenError::Damaged { store: path.display().to_string(), source };
-        let backend = FileBackend::new(files::existing_file(&path)?).map_err(|error| damaged(error.into()))?;
-        verify::file(&mut BackendHandle::new(backend)).map_err(damaged)
+        verify::file(&mut BackendHandle::new(LockedFile::existing(&path)?)).map_err(damaged)
     }
 
     /// Returns the path of the store file in a directory.
