@@ -49,7 +49,7 @@ impl BuiltAclServer {
         Ok(Self { service, endpoints: options.endpoints.clone(), sockets, connections, tls, health, listener_metrics })
     }
 
-    /// Where it listens: with the port that was taken, where any would do.
+    /// Bound addresses; a port 0 of the configuration is replaced by the actual port.
     pub(super) fn endpoints(&self) -> Vec<Endpoint> {
         let taken = |(endpoint, socket): (&Endpoint, &Listener)| {
             socket.tcp_address().map_or_else(|| endpoint.clone(), Endpoint::Tcp)

@@ -1,4 +1,4 @@
-//! What runs the parts: starts what is new, stops what is gone, keeps what is the same, and stops well.
+//! The running process: starts the parts, applies reloads, forwards signals, and stops in order.
 
 use rustix::process::Signal;
 use tokio::sync::{mpsc, watch};
@@ -28,25 +28,25 @@ pub struct App {
     config: Config,
     log: Option<LogLevel>,
     inherited: ActivatedSockets,
-    /// What starts when it runs.
+    /// The first plan; committed when [`App::run`] begins.
     plan: ReloadPlan,
     #[cfg(feature = "acl")]
     acl: Option<BuiltAclServer>,
 }
 
-/// What is said to a running [`App`] from outside.
+/// Requests from outside to a running [`App`].
 #[derive(Debug)]
 pub struct Signals {
     /// Cancelled to stop it.
     pub stop: CancellationToken,
-    /// A configuration to take over, or why there is none.
+    /// A new configuration, or the errors of one that was rejected.
     pub reloads: mpsc::Receiver<Result<Config, Vec<String>>>,
-    /// Signals for the child.
+    /// Signals for the child process.
     pub passed: mpsc::Receiver<Signal>,
 }
 
 impl Signals {
-    /// Those that a configuration without a child needs.
+    /// Requests for a configuration without a child process: no signal is forwarded.
     pub fn new(stop: CancellationToken, reloads: mpsc::Receiver<Result<Config, Vec<String>>>) -> Self {
         Self { stop, reloads, passed: mpsc::channel(1).1 }
     }
@@ -87,20 +87,20 @@ impl App {
         &self.shared.status_registry
     }
 
-    /// Where the ACL server listens, if there is one.
+    /// Bound addresses of the ACL server; empty without one.
     #[cfg(feature = "acl")]
     pub fn acl_endpoints(&self) -> Vec<Endpoint> {
         self.acl.as_ref().map(BuiltAclServer::endpoints).unwrap_or_default()
     }
 
-    /// Where the gateway listens, if there is one.
+    /// Bound addresses of the gateway; empty without one.
     #[cfg(feature = "gateway")]
     pub fn gateway_endpoints(&self) -> Vec<Endpoint> {
         self.plan.gateway_endpoints()
     }
 
-    /// Runs until `signals.stop`, a failure, or the end of the child: the child stops first, then listeners, then sinks, then
-    /// sessions. Gives the child's code, or 0.
+    /// Runs until `signals.stop`, a failure, or the end of the child process, which stops first, then listeners, then sinks,
+    /// then sessions. Returns the exit code of the child process, or 0.
     ///
     /// # Errors
     /// A task failed that never should.
@@ -174,7 +174,7 @@ impl App {
     }
 }
 
-/// What a reload compares with, and changes.
+/// State that a reload compares with the new configuration, and replaces.
 struct Reloader {
     shared: Shared,
     config: Config,
@@ -185,7 +185,7 @@ struct Reloader {
 }
 
 impl Reloader {
-    /// Takes a new configuration over as a whole, or keeps the old one and tells why.
+    /// Applies a new configuration as a whole, or keeps the old one and reports the errors.
     fn reload(&mut self, agent: &mut RunningAgent, new: Result<Config, Vec<String>>) {
         self.notifier.reloading();
         let outcome = match new.and_then(|new| self.take(agent, new).map_err(|error| vec![format!("{error:#}")])) {

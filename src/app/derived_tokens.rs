@@ -1,4 +1,4 @@
-//! Tokens made of a session's for one output, joined to it.
+//! Derived tokens of one output, joined to the session whose token they are made of.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::config;
 use crate::credential_watch::{Availability, RefreshSignal, credential_channel};
 use crate::health::HealthHandle;
 
-/// What makes tokens of `session`'s for an output, and where they are read.
+/// Builds the manager of an output's derived token, and the handle by which the output reads that token.
 ///
 /// # Errors
 /// The session's server cannot be called.
@@ -51,7 +51,8 @@ pub(super) struct DerivedTokens {
 }
 
 impl DerivedTokens {
-    /// What a listener's sessions are, once each has its child in place of its token, where the listener asks for that.
+    /// Builds the derived tokens of a listener, and its sessions with each token replaced by the derived one. Returns
+    /// the sessions unchanged if the listener has no `derived_token`.
     ///
     /// # Errors
     /// A session's server cannot be called.

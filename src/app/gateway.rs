@@ -20,7 +20,7 @@ use crate::http::server::{ActivatedSockets, Endpoint, Listener, ListenerLimits, 
 use crate::status::StatusRegistry;
 use crate::tasks::TaskGroup;
 
-/// A gateway with its sockets bound, answering nobody yet.
+/// A gateway with its sockets bound that serves no request yet.
 #[derive(Debug)]
 pub(super) struct BuiltGateway {
     options: config::Gateway,
@@ -52,7 +52,7 @@ struct RunningInstance {
     gone: CancellationToken,
 }
 
-/// What a configuration changes of the gateway. Dropping it changes nothing.
+/// Change of the gateway by a new configuration. Dropping it changes nothing.
 #[derive(Debug)]
 pub(super) enum GatewayPlan {
     /// It runs on as it is, or there is none.
@@ -143,7 +143,7 @@ impl BuiltGateway {
         })
     }
 
-    /// Where it listens: with the port that was taken, where any would do.
+    /// Bound addresses; a port 0 of the configuration is replaced by the actual port.
     pub(super) fn endpoints(&self) -> Vec<Endpoint> {
         let taken = |(endpoint, socket): (&Endpoint, &Listener)| {
             socket.tcp_address().map_or_else(|| endpoint.clone(), Endpoint::Tcp)
@@ -191,7 +191,7 @@ const KEPT: Duration = Duration::from_secs(150);
 
 impl RunningGateway {
     /// Builds and binds what `new` asks for, if it does not run already; a socket whose address stays is taken over.
-    /// `rebuilt` tells whether a session starts anew: what drank from it is built anew too.
+    /// `rebuilt` returns true for sessions that start anew: a gateway that uses one is rebuilt too.
     ///
     /// # Errors
     /// A file cannot be used, or an address cannot be bound. Nothing has changed then.
@@ -220,7 +220,8 @@ impl RunningGateway {
         }
     }
 
-    /// What the child finds of the gateway once the plan is in force, if that is asked for, and what it is called.
+    /// Name and watch of the variables that the child process gets once the plan is in force; `None` without
+    /// `gateway.process_token`.
     pub(super) fn for_child(&self, plan: &GatewayPlan) -> Option<(String, CredentialWatch<ProvidedEnv>)> {
         let watch = match plan {
             GatewayPlan::Same => self.0.as_ref()?.child.clone()?,

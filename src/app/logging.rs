@@ -1,4 +1,4 @@
-//! Where log lines go: standard error, as text or JSON, filtered by level and target.
+//! The process's log: lines on standard error, as text or JSON, filtered by level and target.
 
 use std::time::Duration;
 

@@ -14,16 +14,16 @@ use crate::clock::Clock;
 use crate::config::Session;
 use crate::http::client::{self, ProxyMode, ServerAddress, TransportError};
 
-/// What one login gave.
+/// Result of one login.
 #[derive(Debug)]
 pub struct LoggedIn {
-    /// Where the identity came from.
+    /// Description of the identity source.
     pub identity: String,
     /// The token.
     pub token: Token,
     upstream: ServerClient,
     namespace: Option<String>,
-    /// Whether the login made the token.
+    /// True if the login created the token, so that it may be revoked.
     created_token: bool,
 }
 
@@ -66,10 +66,10 @@ impl LoggedIn {
         &self.upstream
     }
 
-    /// Revokes the token, if the login made it; says in words what became of it.
+    /// Revokes the token if the login created it; returns the outcome for people.
     ///
     /// # Errors
-    /// In words: what the server said.
+    /// The server's error.
     pub async fn revoke(&self) -> Result<&'static str, String> {
         if !self.created_token {
             return Ok("the token is another's, and lives on");
@@ -98,11 +98,11 @@ pub struct CheckStep {
     /// The session's name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
-    /// What was tried: `dns`, `server`, `identity and login`, `revocation`; of the gateway `dns`, `platform`, `platform token`.
+    /// Name of the step: `dns`, `server`, `identity and login`, `revocation`; of the gateway `dns`, `platform`, `platform token`.
     pub step: &'static str,
-    /// Whether it worked.
+    /// True if the step succeeded.
     pub ok: bool,
-    /// What was seen.
+    /// Result for people, or the error.
     pub found: String,
 }
 

@@ -19,7 +19,7 @@ use crate::error_chain::format_chain;
 use crate::http::client::{self, ProxyMode, ServerAddress, TlsOptions};
 use crate::secret;
 
-/// Where the secrets of a rendering come from.
+/// Client that reads the secrets of one rendering.
 #[derive(Debug)]
 pub struct OneShotReader {
     upstream: ServerClient,

@@ -1,4 +1,4 @@
-//! Sinks and listeners, built from their options and joined to the sessions that they drink from.
+//! Sinks and listeners, built from their options and joined to their sessions.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -32,7 +32,7 @@ pub(super) struct BuiltSink {
     shared: Shared,
 }
 
-/// What a running sink is told.
+/// Signals to and from a running sink.
 #[derive(Debug, Clone, Default)]
 pub(super) struct SinkOrders {
     /// Cancelled to stop it.
@@ -97,7 +97,7 @@ pub(super) fn public_key_fingerprint(sink: &config::Sink) -> Option<FileFingerpr
     file_fingerprint(&sink.options.encrypt.as_ref()?.public_key_file)
 }
 
-/// A listener that is bound and answers nobody yet.
+/// A listener that is bound and serves no request yet.
 #[derive(Debug)]
 pub(super) struct BoundListener {
     pub(super) options: config::Listener,
@@ -108,7 +108,7 @@ pub(super) struct BoundListener {
     shared: Shared,
 }
 
-/// What a listener serves, joined to its sessions.
+/// Service of a listener, joined to its sessions.
 #[derive(Debug)]
 enum Serving {
     Own(ListenerKind, BTreeMap<String, SessionHandle>),

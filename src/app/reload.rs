@@ -1,4 +1,4 @@
-//! What a configuration changes: built and bound as a whole, then put in force at once.
+//! Reloads: a plan builds and binds everything new, then a commit stops the old and starts the new.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -20,7 +20,7 @@ use crate::http::server::Endpoint;
 use crate::http::server::{ActivatedSockets, Listener};
 use crate::tasks::{TaskError, TaskGroup};
 
-/// What runs of a configuration: sessions, and the outputs that use their tokens.
+/// The running sessions, and the outputs that use their tokens.
 #[derive(Debug, Default)]
 pub(super) struct RunningAgent {
     pub(super) sessions: RunningGroup<RunningSession>,
@@ -69,7 +69,7 @@ pub(super) struct RunningListener {
     written: CancellationToken,
 }
 
-/// What a configuration changes: built and bound, with nothing started yet. Dropping it changes nothing.
+/// Change by a new configuration: built and bound, with nothing started yet. Dropping it changes nothing.
 #[derive(Debug)]
 pub(super) struct ReloadPlan {
     sessions: Vec<Session>,
@@ -83,7 +83,7 @@ pub(super) struct ReloadPlan {
 }
 
 impl ReloadPlan {
-    /// Where the gateway will listen, if one is to start.
+    /// Addresses of the gateway that will start; empty if none will.
     #[cfg(feature = "gateway")]
     pub(super) fn gateway_endpoints(&self) -> Vec<Endpoint> {
         match &self.gateway {

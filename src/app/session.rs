@@ -1,4 +1,4 @@
-//! One chain identity -> login -> keeper -> watch, built from its options.
+//! One chain identity -> login -> token manager -> watch, built from its options.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt as _;
@@ -23,7 +23,7 @@ use crate::health::Health;
 use crate::metrics::Metrics;
 use crate::status::StatusRegistry;
 
-/// What every part is handed.
+/// Shared handles that every part gets.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Shared {
     pub(super) clock: Clock,
@@ -40,8 +40,8 @@ pub(super) struct SessionRefs<'a> {
     pub(super) sources: &'a BTreeMap<String, SessionHandle>,
 }
 
-/// What secrets that were got through a session are bound to, where they are kept over a restart: whatever says who asked.
-/// Which server is told where they are kept.
+/// Inputs of a session's login that persisted secrets are bound to, so that another identity never reads them. The server's
+/// address is bound where the secrets are stored.
 pub(super) fn bound_to(session: &config::Session) -> Vec<String> {
     let how = &session.login;
     // A method without roles is told by where its proof comes from.
@@ -58,16 +58,16 @@ pub(super) fn bound_to(session: &config::Session) -> Vec<String> {
     vec![session.name.clone(), how.mount.clone(), how.role.clone(), namespace, proof]
 }
 
-/// What a session is built from. Its connections follow the certificate files by themselves.
+/// Options that a session is built from; a reload compares them. Connections follow the certificate files by themselves.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct SessionInputs {
     pub(super) options: config::Session,
 }
 
-/// What tells a file from one that stood at its path before: inode, time of the last change in seconds and nanoseconds, bytes.
+/// Fingerprint of a file that changes when the file is replaced or written: inode, mtime in seconds and nanoseconds, bytes.
 pub(super) type FileFingerprint = (u64, i64, i64, u64);
 
-/// The stamp of a file as it stands now; `None` if it is not there.
+/// Returns the fingerprint of a file as it is now; `None` if it does not exist.
 pub(super) fn file_fingerprint(path: &Path) -> Option<FileFingerprint> {
     let file = std::fs::metadata(path).ok()?;
     Some((file.ino(), file.mtime(), file.mtime_nsec(), file.len()))
@@ -78,7 +78,7 @@ impl SessionInputs {
         Self { options: options.clone() }
     }
 
-    /// Whether all is the same but how the token is kept, which a running session can be told.
+    /// True if only the lifecycle options may differ, which a running session applies without a restart.
     pub(super) fn differs_in_lifecycle_alone(&self, other: &Self) -> bool {
         let mut as_other = self.clone();
         as_other.options.lifecycle.clone_from(&other.options.lifecycle);
@@ -100,14 +100,14 @@ impl SessionInputs {
     }
 }
 
-/// What a running session is told, and tells.
+/// Signals to and from a running session.
 #[derive(Debug, Clone, Default)]
 pub(super) struct SessionOrders {
     /// Cancelled to stop it.
     pub(super) stop: CancellationToken,
     /// Cancelled by the session once it keeps nothing any more; it may still revoke.
     pub(super) ended: CancellationToken,
-    /// Where it hands its token over at its end, where another session takes it.
+    /// Receiver of its token at its end; `None` unless another session takes the token over.
     pub(super) heir: Arc<Mutex<Option<oneshot::Sender<SessionShutdown>>>>,
 }
 

@@ -20,7 +20,7 @@ use crate::config::Config;
 use crate::credential_watch::{CredentialWatch, credential_channel};
 use crate::tasks::{TaskError, TaskGroup};
 
-/// What is rendered, and the child that waits for it.
+/// The running templates, and the child process that waits for them.
 #[derive(Debug, Default)]
 pub(super) struct RunningTemplates {
     pub(super) tasks: TaskGroup,
@@ -32,7 +32,7 @@ pub(super) struct RunningTemplates {
     pub(super) ended: ExitCodes,
 }
 
-/// Where the code of a child that has ended for good arrives.
+/// Channel for the exit code of a child process that ended for good.
 #[derive(Debug)]
 pub(super) struct ExitCodes {
     sender: mpsc::Sender<u8>,
@@ -47,7 +47,7 @@ impl Default for ExitCodes {
 }
 
 impl ExitCodes {
-    /// Returns the code of a child that has ended for good.
+    /// Waits for the exit code of a child process that ended for good.
     pub(super) async fn next(&mut self) -> u8 {
         match self.receiver.recv().await {
             Some(code) => code,
@@ -87,7 +87,7 @@ struct RunningRegistry {
     done: CancellationToken,
 }
 
-/// What a configuration changes of it. Dropping it changes nothing.
+/// Change of templates and child process by a new configuration. Dropping it changes nothing.
 #[derive(Debug)]
 pub(super) struct TemplatesPlan {
     registries: Vec<(String, SecretRegistry, RegistrySettings, RegistryWorker)>,

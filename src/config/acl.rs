@@ -25,12 +25,12 @@ use crate::http::tls::ServerCertificate;
 /// The ACL server and the sockets that it is served on.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AclServer {
-    /// Where it listens: at one place at least.
+    /// Addresses that it listens on: at least one.
     pub endpoints: Vec<Endpoint>,
-    /// What it speaks TLS with on TCP, where it does.
+    /// Certificate for TLS on TCP addresses; `None` serves plain HTTP.
     pub tls: Option<ServerCertificate>,
-    /// Connections at once in each of these places. Where it is not said, as many as a listener has of itself, or fewer
-    /// where the process may not open so many files.
+    /// Maximum of concurrent connections per address. `None` takes the listener's default, or fewer if the process may not
+    /// open so many files.
     pub connections: Option<usize>,
     /// The service itself.
     pub service: AclOptions,
@@ -77,7 +77,7 @@ pub(super) fn read(mut reader: Reader<'_>) -> Option<AclServer> {
     (!endpoints.is_empty()).then_some(AclServer { endpoints, tls, connections, service })
 }
 
-/// Where it listens. Beyond loopback it has to speak TLS.
+/// Reads `listen`. Addresses beyond loopback require TLS.
 fn endpoints(reader: &mut Reader<'_>, tls: bool) -> Vec<Endpoint> {
     if reader.place_of("listen").is_none() {
         reader.missing("listen", "where to listen, such as \"tcp://127.0.0.1:8500\", or a list of places");
@@ -101,7 +101,7 @@ fn endpoints(reader: &mut Reader<'_>, tls: bool) -> Vec<Endpoint> {
     endpoints
 }
 
-/// Where the records are kept: in a folder, or on etcd.
+/// Reads the store: `data_dir` or `[acl.etcd]`.
 fn store(reader: &mut Reader<'_>) -> Option<StoreOptions> {
     let Some(at) = reader.place_of("etcd") else {
         let text = reader.required("data_dir", "the folder of its store, such as \"/var/lib/keyward/access\"")?;
@@ -201,7 +201,7 @@ fn name(text: &str) -> Result<String, ValueError> {
     if is_name(text) { Ok(text.to_owned()) } else { invalid("is no name", "write 1 to 128 letters, digits, - and _") }
 }
 
-/// What stands before `/v1` in every path.
+/// Parses `base_path`, the prefix of every path before `/v1`.
 fn base_path(text: &str) -> Result<String, ValueError> {
     let segment = |segment: &str| {
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
@@ -213,7 +213,7 @@ fn base_path(text: &str) -> Result<String, ValueError> {
     }
 }
 
-/// Where keys are fetched.
+/// Parses the URL of an issuer's keys or of its discovery document.
 fn parse_jwks_url(text: &str) -> Result<Url, ValueError> {
     match jwks_url::parse_jwks_url(text) {
         Ok(url) => Ok(url),
@@ -227,7 +227,7 @@ fn parse_jwks_url(text: &str) -> Result<Url, ValueError> {
     }
 }
 
-/// What the service would do, a clause each.
+/// Describes the ACL server for `keyward check`, one clause per entry.
 pub(super) fn describe(server: &AclServer) -> Vec<String> {
     let AclServer { endpoints, tls, connections: _, service } = server;
     let mut does = Vec::new();

@@ -10,7 +10,7 @@ use super::reader::Reader;
 use super::values::{ValueError, invalid};
 use super::{Agent, Log, LogFormat, Ready};
 
-/// Where state is kept unless another folder is named.
+/// Default of `agent.state_dir`.
 pub const STATE_DIR: &str = "/var/lib/keyward";
 
 impl Default for Agent {
@@ -51,7 +51,7 @@ pub(super) fn read_log(mut reader: Reader<'_>) -> Log {
     Log { level, targets, format: format.unwrap_or(LogFormat::Text) }
 }
 
-/// What a log level's text says: one level, and levels of targets, such as `info,keyward::http=debug`.
+/// Default level and levels by target, parsed from a text such as `info,keyward::http=debug`.
 type Levels = (LevelFilter, BTreeMap<String, LevelFilter>);
 
 fn levels(text: &str) -> Result<Levels, ValueError> {
@@ -75,7 +75,7 @@ fn levels(text: &str) -> Result<Levels, ValueError> {
 /// Reads the levels that a command line gives, in the form that `[log]` has them, over a format.
 ///
 /// # Errors
-/// In words: what is wrong with it, and what would do.
+/// The error and its remedy, for people.
 pub fn log(text: &str, format: LogFormat) -> Result<Log, String> {
     let (level, targets) = levels(text).map_err(|wrong| format!("{}; {}", wrong.found, wrong.advice))?;
     Ok(Log { level, targets, format })

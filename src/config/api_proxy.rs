@@ -1,4 +1,4 @@
-//! `[listener.NAME] kind = "api_proxy"`: what is let through to the secrets server, and with whose token.
+//! `[listener.NAME] kind = "api_proxy"`: requests that are forwarded to the server, and the token on them.
 
 use std::time::Duration;
 
@@ -83,10 +83,10 @@ fn cache(reader: &mut Reader<'_>, sessions: &Sessions, session: Option<&str>) ->
 /// Mebibytes that a cache keeps.
 const SIZE: usize = 16;
 
-/// Where key-value stores usually are.
+/// Default of `cache.values`: the usual mounts of key-value stores.
 const VALUES: [&str; 2] = ["secret/*", "kv/*"];
 
-/// Where engines usually lend credentials.
+/// Default of `cache.leases`: the usual paths of dynamic credentials.
 const LEASES: [&str; 2] = ["+/creds/*", "+/sts/*"];
 
 fn rules(reader: &mut Reader<'_>, name: &'static str) -> Vec<Rule> {
@@ -131,7 +131,7 @@ fn exempt(reader: &mut Reader<'_>) -> Vec<Exemption> {
     texts.into_iter().filter_map(read).collect()
 }
 
-/// What such a listener does, in words.
+/// Describes an API proxy for `keyward check`, one clause per entry.
 pub(super) fn describe(options: &ApiProxyOptions, session: &str) -> Vec<String> {
     let mut does = vec![match options.token_mode {
         TokenMode::Always => format!("puts the token of session {session} on every request"),

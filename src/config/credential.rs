@@ -66,7 +66,7 @@ fn secret_path(text: &str) -> Result<String, ValueError> {
     Ok(text.to_owned())
 }
 
-/// What it gives to whom, in words.
+/// Describes a credential for `keyward check`, one clause per entry.
 pub(super) fn describe(its: &Credential) -> Vec<String> {
     let name =
         its.username.as_ref().map_or_else(|| format!("field {}", its.username_field), |name| format!("name {name}"));

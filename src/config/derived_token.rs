@@ -21,7 +21,7 @@ pub(super) fn read(reader: &mut Reader<'_>, ends_by_use: bool) -> Option<Derived
     Some(DerivedTokenOptions { policies, ttl: ttl.unwrap_or(day), num_uses: num_uses.unwrap_or(0) as u64 })
 }
 
-/// What such a token may do and for how long, in words that follow `a child of the token`.
+/// Describes policies, lifetime and uses in words that follow `a child of the token`.
 pub(super) fn describe(child: &DerivedTokenOptions) -> String {
     let policies = match child.policies.as_slice() {
         [] => "the same policies".to_owned(),

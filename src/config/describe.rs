@@ -1,5 +1,6 @@
-//! What a configuration makes the agent do, in plain words: who logs in where and as what, what is written where, who
-//! may call. Where a value came from a variable or a file, what stands in the configuration is told in its place.
+//! Description of a configuration for `keyward check`: logins, outputs and permitted callers, in sentences.
+//!
+//! A value that came from a variable or a file is shown as its reference, since it may be a secret.
 
 use std::collections::BTreeMap;
 
@@ -21,28 +22,28 @@ use crate::http::client::{ProxyMode, ServerAddress};
 use crate::http::guard::AccessMode;
 use crate::http::server::Endpoint;
 
-/// What reading a configuration gave, for machines.
+/// Result of `keyward check` as JSON.
 #[derive(Debug, serde::Serialize)]
 pub struct CheckReport {
-    /// Whether there was no error.
+    /// True if there are no errors.
     pub ok: bool,
-    /// What must be mended.
+    /// Errors: the configuration cannot run.
     pub errors: Vec<Diagnostic>,
-    /// What is probably not meant.
+    /// Warnings: allowed, but probably unintended.
     pub warnings: Vec<Diagnostic>,
-    /// What this machine lacks.
+    /// Notes: files, users or variables that this machine lacks.
     pub notes: Vec<Diagnostic>,
-    /// What the agent would do.
+    /// Description of the configuration; `None` if there are errors.
     pub does: Option<Description>,
 }
 
 impl LoadOutcome {
-    /// What was read, in words; `None` if there was an error.
+    /// Describes the configuration; `None` if there are errors.
     pub fn description(&self) -> Option<Description> {
         self.config.as_ref().map(|config| Description::new(config, &self.references))
     }
 
-    /// All of it, for machines.
+    /// Builds the result for JSON output.
     pub fn report(&self) -> CheckReport {
         CheckReport {
             ok: self.errors.is_empty(),
@@ -54,22 +55,22 @@ impl LoadOutcome {
     }
 }
 
-/// What the agent would do. Shown as a few lines a part.
+/// Description of a configuration. Displays each part's clauses on lines of their own.
 #[derive(Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Description {
     /// Sessions, sinks, listeners, and the agent itself.
     pub parts: Vec<PartDescription>,
 }
 
-/// What one part would do.
+/// Description of one part.
 #[derive(Debug, PartialEq, Eq, serde::Serialize)]
 pub struct PartDescription {
     /// `session`, `sink`, `template`, `env_template`, `process`, `listener`, `credential`, `acl`, `gateway` or `agent`.
     pub part: &'static str,
-    /// Its name.
+    /// The section's name; empty for parts without one.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub name: String,
-    /// What it does, a clause each.
+    /// Clauses, such as `serves the local API on unix:///run/keyward/api.sock`.
     pub does: Vec<String>,
 }
 
@@ -86,7 +87,7 @@ impl std::fmt::Display for Description {
 }
 
 impl Description {
-    /// Puts a configuration in words; `references` says what was written for values that came from elsewhere.
+    /// Describes a configuration; `references` maps keys to the references that replace their values.
     pub fn new(config: &Config, references: &BTreeMap<String, String>) -> Self {
         let words = Describer { references };
         let sessions = config.sessions.iter().map(|session| words.session(session));

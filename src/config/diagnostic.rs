@@ -1,4 +1,4 @@
-//! One thing to say about a configuration: where, what was found, what would do. And the list that readers add to.
+//! Errors, warnings and notes about a configuration, each with position, finding and advice; and their collection.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -12,18 +12,18 @@ use super::Purpose;
 pub struct Diagnostic {
     /// The file, as it was named.
     pub file: PathBuf,
-    /// Where in the file; `None` where it is about the file as a whole.
+    /// Position in the file; `None` for the file as a whole.
     #[serde(flatten)]
     pub place: Option<Position>,
-    /// The key from the top, such as `session.main.cloud.role`; empty where it is about no key.
+    /// The full key, such as `session.main.cloud.role`; empty if the diagnostic is about no key.
     pub key: String,
-    /// What was found.
+    /// The finding, such as `an unknown key`.
     pub found: String,
-    /// What would do; may be empty.
+    /// Advice on what to write instead; may be empty.
     pub advice: String,
 }
 
-/// A place in a file. Both numbers start at 1; the column counts characters.
+/// Position in a file. Both numbers start at 1; the column counts characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 pub struct Position {
     /// The line.
@@ -56,7 +56,7 @@ impl std::fmt::Display for Diagnostic {
     }
 }
 
-/// A place in one of the files.
+/// Position in one of the files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Location {
     /// The file's number.
@@ -65,7 +65,7 @@ pub(super) struct Location {
     pub(super) place: Option<Position>,
 }
 
-/// What kind of diagnostic.
+/// Severity of a diagnostic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Severity {
     Error,
@@ -73,16 +73,16 @@ pub(super) enum Severity {
     Note,
 }
 
-/// All that was said so far. Readers share it.
+/// Collection of all diagnostics. Readers share it.
 #[derive(Debug)]
 pub(super) struct Diagnostics {
     purpose: Purpose,
     files: Vec<PathBuf>,
-    /// Lines whose syntax is broken: what else is said about them is a guess.
+    /// Lines with syntax errors, by file: other errors on them would be guesses.
     broken: BTreeSet<(usize, usize)>,
-    /// Something could not be read, so that what seems missing may be there.
+    /// True if something could not be read, so that a key that seems missing may exist.
     partial: bool,
-    /// Keys whose value is not known here.
+    /// Keys whose value is unknown on this machine.
     unknown: RefCell<BTreeSet<String>>,
     said: RefCell<Vec<(Location, Severity, Diagnostic)>>,
 }
@@ -93,13 +93,13 @@ impl Diagnostics {
         Self { purpose, files: Vec::new(), broken: BTreeSet::new(), partial: false, unknown, said }
     }
 
-    /// Takes a file into the list; its number is its place in the order of diagnostics.
+    /// Registers a file; diagnostics are sorted in the order of registration.
     pub(super) fn file(&mut self, path: &Path) -> Location {
         self.files.push(path.to_owned());
         Location { file: self.files.len() - 1, place: None }
     }
 
-    /// Says that something cannot be read at all.
+    /// Records an error about something that cannot be read at all.
     pub(super) fn unreadable(&mut self, at: Location, key: &str, found: impl Into<String>, advice: impl Into<String>) {
         self.partial = true;
         self.broken.extend(at.place.map(|place| (at.file, place.line)));
@@ -112,14 +112,14 @@ impl Diagnostics {
         }
     }
 
-    /// Something should be there and is not.
+    /// Records an error about a missing key.
     pub(super) fn missing(&self, at: Location, key: &str, found: impl Into<String>, advice: impl Into<String>) {
         if !self.partial {
             self.error(at, key, found, advice);
         }
     }
 
-    /// This machine lacks something: a note where the file is only looked at.
+    /// Records something that this machine lacks: an error, or under [`Purpose::Check`] a note.
     pub(super) fn lacking(&self, at: Location, key: &str, found: impl Into<String>, advice: impl Into<String>) {
         match self.purpose {
             Purpose::Run => self.error(at, key, found, advice),
@@ -127,18 +127,18 @@ impl Diagnostics {
         }
     }
 
-    /// The same of what a value comes from: the configuration holds a placeholder for it.
+    /// The same for the source of a value: the configuration then holds a placeholder.
     pub(super) fn unknown(&self, at: Location, key: &str, found: impl Into<String>, advice: impl Into<String>) {
         self.unknown.borrow_mut().insert(key.to_owned());
         self.lacking(at, key, found, advice);
     }
 
-    /// Keys whose value is not known here.
+    /// Returns the keys whose value is unknown on this machine.
     pub(super) fn placeholders(&self) -> BTreeSet<String> {
         self.unknown.borrow().clone()
     }
 
-    /// This machine lacks something that the agent can do without.
+    /// Records a warning or note about something that this machine lacks and the agent can run without.
     pub(super) fn done_without(&self, at: Location, key: &str, found: impl Into<String>, advice: impl Into<String>) {
         let weight = if self.purpose == Purpose::Run { Severity::Warning } else { Severity::Note };
         self.say(weight, at, key, found.into(), advice.into());
@@ -148,13 +148,13 @@ impl Diagnostics {
         self.say(Severity::Warning, at, key, found.into(), advice.into());
     }
 
-    /// `FILE:LINE:COLUMN` of a place, to name it in another's diagnostic.
+    /// Formats a location as `FILE:LINE:COLUMN`, to name it in another diagnostic.
     pub(super) fn name(&self, at: Location) -> String {
         let file = self.path(at).display().to_string();
         at.place.map_or_else(|| file.clone(), |place| format!("{file}:{}:{}", place.line, place.column))
     }
 
-    /// The file of a place.
+    /// Returns the file of a location.
     pub(super) fn path(&self, at: Location) -> &Path {
         self.files.get(at.file).map_or(Path::new(""), PathBuf::as_path)
     }
@@ -165,7 +165,7 @@ impl Diagnostics {
         self.said.borrow_mut().push((at, weight, diagnostic));
     }
 
-    /// Everything of one weight, in the order of files and lines.
+    /// Returns the diagnostics of one severity, in the order of files and lines.
     pub(super) fn all(&self, weight: Severity) -> Vec<Diagnostic> {
         let mut said: Vec<_> = self.said.borrow().iter().filter(|(_, its, _)| *its == weight).cloned().collect();
         said.sort_by_key(|(at, ..)| *at);

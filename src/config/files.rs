@@ -13,10 +13,10 @@ use super::diagnostic::{Diagnostics, Location};
 use super::permissions;
 use super::tree::{self, Entry, Table, Value, quoted};
 
-/// The largest configuration file that is read, in bytes.
+/// Maximum size of a configuration file, in bytes.
 const LARGEST: u64 = 1024 * 1024;
 
-/// What is gathered.
+/// State of reading: the merged tree, and the files and folders seen so far.
 struct Gathering<'a> {
     environment: &'a Environment,
     diagnostics: &'a mut Diagnostics,

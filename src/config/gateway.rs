@@ -1,4 +1,4 @@
-//! `[gateway]`: the gateway in front of the provisioning platform.
+//! `[gateway]`: the gateway in front of HCP Terraform or Terraform Enterprise, "the platform" below.
 
 mod describe;
 
@@ -29,23 +29,23 @@ pub(super) use describe::describe_gateway;
 /// The gateway and the sockets that it is served on.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Gateway {
-    /// Where it listens: at one place at least.
+    /// Addresses that it listens on: at least one.
     pub endpoints: Vec<Endpoint>,
-    /// How the platform is reached and called.
+    /// Connection to the platform, and handling of calls.
     pub proxy: GatewayOptions,
-    /// Where the platform token comes from.
+    /// Source of the platform token.
     pub token: TokenSource,
-    /// What local callers present.
+    /// Options of the local token, which callers present.
     pub local_token: local_token::LocalTokenOptions,
     /// The host by which configurations of Terraform and OpenTofu name the platform.
     pub host: ServiceHost,
     /// The file of Terraform's and OpenTofu's that leads that host here, if one is kept.
     pub terraform_config_file: Option<TfrcFileOptions>,
-    /// What a program that keyward runs finds of it in its environment, if anything.
+    /// Token in the environment of programs that keyward runs; `None` sets no variables.
     pub process_token: Option<TokenKind>,
-    /// Where the child's Terraform or OpenTofu would look for its configuration; `None` where no child runs.
+    /// User configuration files of Terraform and OpenTofu for the child process; `None` without `[process]`.
     pub process_files: Option<UserConfigFiles>,
-    /// Whether the agent is not ready without it.
+    /// True if readiness depends on the gateway.
     pub required: bool,
 }
 
@@ -160,7 +160,7 @@ fn exempt(reader: &mut Reader<'_>) -> BTreeSet<Exemption> {
     exempt
 }
 
-/// What is done with what the history of the platform's API says of calls.
+/// Reads the handling of deprecated calls and of pages.
 fn actions(reader: &mut Reader<'_>) -> actions::ActionOptions {
     let usual = actions::ActionOptions::default();
     actions::ActionOptions {
@@ -185,7 +185,7 @@ const MODES: [(&str, DeprecatedCallMode); 4] = [
     ("always", DeprecatedCallMode::Always),
 ];
 
-/// What a program finds of the gateway.
+/// Reads `process_token`, which needs a TCP address for the local token.
 fn process_token(reader: &mut Reader<'_>, endpoints: &[Endpoint]) -> Option<TokenKind> {
     let at = reader.place_of("process_token")?;
     let token_kind = reader.choice("process_token", &TOKEN_KINDS);
@@ -258,7 +258,7 @@ fn service_host(text: &str) -> Result<ServiceHost, ValueError> {
     }
 }
 
-/// What was read; where this machine lacks what it refers to, which was said, something that means nothing.
+/// Replaces a value that is unknown on this machine by a placeholder; the lack was reported before.
 fn stand_in<T>(text: &Text, read: Option<T>, nothing: impl FnOnce() -> Option<T>) -> Option<T> {
     if text.unknown { read.or_else(nothing) } else { read }
 }

@@ -1,5 +1,5 @@
-//! What a configuration needs of the machine: files, folders, users. Its lack is a note where the file is only looked
-//! at, and an error where it is to run.
+//! Checks of files, folders and users on this machine. A missing one is an error under [`Purpose::Run`](super::Purpose) and a
+//! note under `Purpose::Check`.
 
 use std::error::Error as _;
 use std::os::unix::fs::MetadataExt as _;

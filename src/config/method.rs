@@ -14,7 +14,7 @@ use crate::agent::identity::{
 use crate::agent::server_client::{ServerClientOptions, ServerKind};
 use crate::http::client::{ClientCertificate, ServerAddress};
 
-/// What was read.
+/// Method of a session, with the values that it implies for the login.
 pub(super) struct Read {
     /// The role to log in as; empty where the method has none.
     pub(super) role: String,
@@ -27,7 +27,7 @@ pub(super) struct Read {
 
 const METHODS: [&str; 6] = ["cloud", "jwt", "kubernetes", "approle", "cert", "token_file"];
 
-/// Where Kubernetes puts the token of a pod's service account.
+/// Default of `kubernetes.file`: the mounted token of a pod's service account.
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
 
 /// Reads the method of a session that logs in to `server`, if that is known.
@@ -175,7 +175,7 @@ pub(super) fn reference_or_value(
     written.map_or(value, String::as_str).to_owned()
 }
 
-/// What a session proves itself with, a clause each.
+/// Describes the proof of identity for `keyward check`, one clause per entry.
 pub(super) fn describe(session: &Session, references: &BTreeMap<String, String>) -> Vec<String> {
     let tell = |key: &str, value: &str| reference_or_value(session, key, value, references);
     let file = |key: &str, path: &Path| tell(key, &path.display().to_string());

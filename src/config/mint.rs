@@ -6,7 +6,7 @@ use super::reader::Reader;
 use super::values::{self, ValueError, invalid};
 use crate::gateway::token_minting::{MintOptions, TokenOwner};
 
-/// What `kind` says.
+/// Owner of the minted tokens, the key `kind`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Team,
@@ -79,7 +79,7 @@ fn organization(table: &mut Reader<'_>, kind: Option<Kind>) -> Option<String> {
     None
 }
 
-/// Whether it has been said that tokens of an owner that has one may be made; it must be.
+/// Reads `single_slot`; false, with an error, if a kind with one token per owner lacks the acknowledgement.
 fn single_slot(table: &mut Reader<'_>, kind: Option<Kind>) -> bool {
     let at = table.place_of("single_slot");
     let given = table.choice("single_slot", &[("acknowledged", ())]).is_some();

@@ -1,9 +1,9 @@
-//! The file: its shape, what is wrong with it, and the `Options` that it turns into.
+//! The configuration file: its format, its diagnostics, and the `Options` that it is converted to.
 //!
-//! [`load()`] reads files and folders into one tree, walks it with readers that record each error and go on, and
-//! gives a [`Config`] where there was none.
+//! [`load()`] reads files and folders into one tree, walks it with readers that record each error and go on, and returns a
+//! [`Config`] if there was none.
 
-// 0: what is said about a file, the file as a tree, single values
+// 0: diagnostics, the file as a tree, single values
 pub mod diagnostic;
 mod tree;
 mod values;
@@ -11,7 +11,7 @@ pub mod migrate;
 pub mod references;
 pub mod renamed;
 
-// 1: tables, and what the machine must have for them; the files
+// 1: tables, checks of the machine, the files
 mod reader;
 mod permissions;
 mod host_checks;
@@ -41,7 +41,7 @@ mod platform_token;
 #[cfg(feature = "gateway")]
 mod gateway;
 
-// 3: all of them, and what they come to in words
+// 3: the whole, and its description
 mod load;
 pub mod describe;
 
@@ -74,7 +74,7 @@ pub use self::load::{load, load_text};
 #[cfg(feature = "gateway")]
 pub use self::platform_token::{SecretToken, TokenSource};
 
-/// What the configuration asks for, with every name resolved. Two are compared to see what a reload changes.
+/// The configuration with every name resolved. A reload compares two of them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
     /// The sessions, by name.
@@ -83,21 +83,21 @@ pub struct Config {
     pub sinks: Vec<Sink>,
     /// The files that are rendered, by name.
     pub templates: Vec<Template>,
-    /// The variables that are rendered for the child, by name.
+    /// The variables that are rendered for the child process, by name.
     pub env_templates: Vec<Template>,
-    /// The program that runs with those variables.
+    /// The child process that runs with those variables.
     pub process: Option<ProcessOptions>,
     /// The sockets that are served, by name.
     pub listeners: Vec<Listener>,
-    /// What Docker and git are given, by name.
+    /// Credentials for Docker and git, by name.
     pub credentials: Vec<Credential>,
     /// The ACL server.
     #[cfg(feature = "acl")]
     pub acl: Option<AclServer>,
-    /// The gateway in front of the provisioning platform.
+    /// The gateway in front of HCP Terraform or Terraform Enterprise.
     #[cfg(feature = "gateway")]
     pub gateway: Option<Gateway>,
-    /// What is logged, and how.
+    /// Levels and format of the log.
     pub log: Log,
     /// The process as a whole.
     pub agent: Agent,
@@ -106,23 +106,23 @@ pub struct Config {
 /// One chain of identity, login and token.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Session {
-    /// Its name: letters, digits, `-` and `_`.
+    /// Name of letters, digits, `-` and `_`.
     pub name: String,
     /// The server that it logs in to.
     pub upstream: server_client::ServerClientOptions,
     /// How it logs in.
     pub login: login::LoginOptions,
-    /// Who it says that we are.
+    /// Source of the identity that it logs in with.
     pub identity: identity::IdentityMethod,
     /// How its token is kept.
     pub lifecycle: token_lifecycle::TokenLifecycleOptions,
 }
 
-/// A user's name and a password in a secret, for the programs that Docker and git ask. The running agent has no part in it but
-/// to read the secret.
+/// User name and password in a secret, for the credential helpers of Docker and git. The helpers read the secret through the
+/// running agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Credential {
-    /// Its name.
+    /// Name of the section.
     pub name: String,
     /// Name of the session that reads the secret.
     pub session: String,
@@ -143,18 +143,18 @@ pub struct Credential {
 pub struct Sink {
     /// Name of the session.
     pub session: String,
-    /// The file; its name is in there.
+    /// Options of the sink, with its name.
     pub options: SinkOptions,
-    /// What is made of the session's token for it; `None` for the token itself.
+    /// Derived or wrapped token to write; `None` writes the session's token itself.
     pub derive: Option<DerivedTokenKind>,
 }
 
-/// What is rendered of secrets: a file, or a variable.
+/// A file or a variable that is rendered from secrets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Template {
     /// Name of the session that reads its secrets.
     pub session: String,
-    /// The template; its name is in there.
+    /// Options of the template, with its name.
     pub options: TemplateOptions,
     /// How the secrets of its session are kept over a restart, if they are.
     pub offline: Option<OfflineOptions>,
@@ -163,34 +163,34 @@ pub struct Template {
 /// A socket that is served.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Listener {
-    /// Its name.
+    /// Name of the section.
     pub name: String,
-    /// What it serves.
+    /// API that it serves.
     pub serves: Serves,
-    /// Where it listens.
+    /// Address that it listens on.
     pub endpoint: Endpoint,
-    /// Whom it lets in.
+    /// Checks that decide which requests are served.
     pub guard: guard::GuardOptions,
     /// Names of the sessions that it may serve.
     pub sessions: Vec<String>,
-    /// What is made of each session's token and served in its place, if anything is.
+    /// Derived token that is served in place of each session's; `None` serves the session's token.
     pub derived_token: Option<DerivedTokenOptions>,
-    /// Whether the agent is not ready without it.
+    /// True if readiness depends on the listener.
     pub required: bool,
 }
 
-/// What a listener serves.
+/// API that a listener serves.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Serves {
     /// Tokens, status, check, health and metrics.
     LocalApi,
     /// Health and metrics alone.
     Health,
-    /// The secrets server's API, with the token of its one session.
+    /// The API of Vault, OpenBao or an ACL server, with the token of its one session.
     ApiProxy(Box<ApiProxyOptions>),
 }
 
-/// What is logged, and how.
+/// Levels and format of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Log {
     /// The level of what no target names.
@@ -232,7 +232,7 @@ pub enum Ready {
     Outputs,
 }
 
-/// What the process was started with: its variables and its user. A value, so that a test brings its own.
+/// Environment variables and user of the process. A value, so that tests provide their own.
 #[derive(Clone, Default)]
 pub struct Environment {
     /// The variables.
@@ -258,32 +258,32 @@ impl std::fmt::Debug for Environment {
     }
 }
 
-/// What a configuration is read for.
+/// Reason why a configuration is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
-    /// To look at it, perhaps on another machine: what only this machine lacks is a note.
+    /// To check it, perhaps on another machine: something that only this machine lacks is a note.
     Check,
-    /// To run it here: what this machine lacks is an error.
+    /// To run it on this machine: something that the machine lacks is an error.
     Run,
 }
 
-/// What reading gave.
+/// Result of reading a configuration.
 #[derive(Debug)]
 pub struct LoadOutcome {
     /// The configuration, if there was no error. One that was read for [`Purpose::Check`] may hold the placeholder that
     /// `placeholders` lists, and is not fit to run.
     pub config: Option<Config>,
-    /// What must be mended, in the order of the files.
+    /// Errors, in the order of the files.
     pub errors: Vec<Diagnostic>,
-    /// What is allowed and probably not meant.
+    /// Warnings: allowed, but probably unintended.
     pub warnings: Vec<Diagnostic>,
-    /// What this machine lacks, under [`Purpose::Check`].
+    /// Notes about files, users and variables that this machine lacks, under [`Purpose::Check`].
     pub notes: Vec<Diagnostic>,
     /// Listeners that could be read, also where the configuration has errors: a running agent may serve them.
     pub listeners: Vec<Listener>,
-    /// Keys whose value this machine lacks (a variable, a secret's file, a user): in their place the configuration has
-    /// what means nothing. Who uses one of those values looks here first.
+    /// Keys whose value this machine lacks (a variable, a secret's file, a user): the configuration holds a placeholder. Code
+    /// that uses one of those values looks here first.
     pub placeholders: BTreeSet<String>,
-    /// What was written in place of values that came from a variable or a file, by key: what is told instead of them.
+    /// References as written, by key: they are shown in place of values that came from a variable or a file.
     pub references: BTreeMap<String, String>,
 }

@@ -1,5 +1,5 @@
-//! Whether others than root and the agent's user can write a configuration file or the folder that holds it: who can,
-//! says where the agent's tokens go.
+//! Checks that only root and the agent's user can write a configuration file and its folder: any other writer could decide
+//! where tokens go.
 
 use std::collections::BTreeSet;
 use std::fs::{File, Metadata};
@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::StatVfsMountFlags;
 
-/// What is wrong with a file's owner or mode, or its folder's, and what would do. Nothing on a mount that is read-only
-/// (a `ConfigMap`'s is). A folder that was looked at before is not looked at again; folders above it are not looked at.
+/// Returns problems with owner or mode of a file and its folder, each with advice. Read-only mounts, such as a
+/// `ConfigMap`'s, have none. A folder in `checked` is skipped; folders above it are not checked.
 pub(super) fn permission_issues(
     path: &Path,
     file: &File,

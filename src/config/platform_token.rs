@@ -1,4 +1,4 @@
-//! Where the gateway has its platform token from: `gateway.token_file`, `[gateway.secret]` or `[gateway.mint]`.
+//! Source of the gateway's platform token: `gateway.token_file`, `[gateway.secret]` or `[gateway.mint]`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use super::sink::Sessions;
 use super::values::{self, ValueError, invalid};
 use crate::gateway::token_minting;
 
-/// Where the platform token comes from.
+/// Source of the platform token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TokenSource {
     /// A file that someone else keeps fresh.
@@ -41,7 +41,7 @@ impl TokenSource {
     }
 }
 
-/// A platform token in a secret of the secrets server.
+/// A platform token in a secret of Vault or OpenBao.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SecretToken {
     /// Name of the session that reads it.
@@ -107,7 +107,7 @@ fn secret(mut table: Reader<'_>, sessions: &Sessions) -> Option<SecretToken> {
     Some(SecretToken { session: session?, path: path?, field, interval, grace })
 }
 
-/// A path of the secrets server, as its API has it.
+/// Parses a secret's path as Vault's API has it.
 fn secret_path(text: &str) -> Result<String, ValueError> {
     let form = "write it as the server's API has it, such as \"terraform/creds/deploy\" or \"secret/data/platform\"";
     if text.starts_with('/') || text.starts_with("v1/") || text.ends_with('/') {

@@ -10,7 +10,7 @@ use super::values::{ValueError, invalid};
 use crate::agent::process::{OnChange, ProcessOptions, RestartMode};
 use crate::command::{parse_signal, signal_name};
 
-/// Reads it; `None` where it names no program.
+/// Reads `[process]`; `None` if it names no program.
 pub(super) fn read(mut reader: Reader<'_>) -> Option<ProcessOptions> {
     let command = reader.list("command");
     if command.is_none() && reader.place_of("command").is_none() {
@@ -64,7 +64,7 @@ fn signal(text: &str) -> Result<Signal, ValueError> {
     }
 }
 
-/// What the program does, in words.
+/// Describes the child process for `keyward check`, one clause per entry.
 pub(super) fn describe(process: &ProcessOptions) -> Vec<String> {
     let time = humantime::format_duration;
     vec![

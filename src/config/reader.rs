@@ -14,7 +14,7 @@ use super::values;
 #[derive(Debug)]
 pub(super) struct Reader<'a> {
     pub(super) scope: &'a ReadContext<'a>,
-    /// Where the table's name stands.
+    /// Location of the table's name.
     pub(super) at: Location,
     /// The table's key from the top.
     pub(super) path: String,
@@ -34,7 +34,7 @@ impl<'a> Reader<'a> {
         tree::join(&self.path, name)
     }
 
-    /// Whether a key is there; it counts as known.
+    /// Returns the location of a key if it is present, and counts the key as known.
     pub(super) fn place_of(&mut self, name: &'static str) -> Option<Location> {
         self.entry(name).map(|entry| entry.key)
     }
@@ -85,12 +85,12 @@ impl<'a> Reader<'a> {
         Some(text)
     }
 
-    /// Tells if a key is there, and does not count it as known.
+    /// True if a key is present; does not count it as known.
     pub(super) fn has(&self, name: &str) -> bool {
         self.items.contains_key(name)
     }
 
-    /// Whether a key holds an integer.
+    /// True if a key holds an integer.
     pub(super) fn is_integer(&self, name: &str) -> bool {
         matches!(self.items.get(name), Some(Entry { value: Value::Integer(_), .. }))
     }

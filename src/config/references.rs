@@ -86,15 +86,15 @@ const MAX_VALUE: usize = 64 * 1024;
 /// The most that all values with references may hold together, in bytes.
 const MAX_ALL: usize = 4 * 1024 * 1024;
 
-/// What a reference looks like.
+/// Advice that shows the forms of a reference.
 const FORMS: &str = "write ${env:NAME} or ${file:/PATH}";
 
-/// What readers share.
+/// Shared state of all readers.
 #[derive(Debug)]
 pub(super) struct ReadContext<'a> {
     pub(super) diagnostics: &'a Diagnostics,
     pub(super) environment: &'a Environment,
-    /// What was written where a value came from elsewhere, by key.
+    /// References as written, by the key whose value they replace.
     pub(super) references: RefCell<BTreeMap<String, String>>,
     /// Bytes of all values with references so far.
     pub(super) expanded: Cell<usize>,
@@ -103,20 +103,20 @@ pub(super) struct ReadContext<'a> {
 /// A string of the file, its references resolved.
 #[derive(Debug, Clone)]
 pub(super) struct Text {
-    /// Where it stands.
+    /// Location of the value.
     pub(super) at: Location,
-    /// Its key from the top.
+    /// Full key.
     pub(super) key: String,
-    /// What it says. May be a secret if `written` is set.
+    /// Value with references resolved. May be a secret if `written` is set.
     pub(super) value: String,
-    /// What stands in the file, where that is a reference.
+    /// Text of the file, if it holds a reference.
     pub(super) written: Option<String>,
-    /// A reference could not be resolved, and that has been said: `value` is no use.
+    /// True if a reference could not be resolved, which was reported: `value` must not be used.
     pub(super) unknown: bool,
 }
 
 impl Text {
-    /// How a message shows it.
+    /// Formats the text for a message, without a value that may be secret.
     pub(super) fn display(&self) -> String {
         match &self.written {
             Some(written) => format!("the value of {}", quoted(written)),

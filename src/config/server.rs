@@ -1,4 +1,4 @@
-//! `[server.NAME]`: a secrets server and the way to it.
+//! `[server.NAME]`: a Vault, OpenBao, Consul or keyward server and the connection to it.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ const KINDS: [(&str, ServerKind); 4] = [
 ];
 const TENTH: Duration = Duration::from_millis(100);
 
-/// The word for a kind of server.
+/// Returns the configuration's word for a kind of server.
 pub(super) fn kind(kind: ServerKind) -> &'static str {
     KINDS.iter().find(|(_, its)| *its == kind).map_or("", |(word, _)| *word)
 }
@@ -87,10 +87,10 @@ fn server_name(text: &str) -> Result<String, ValueError> {
     }
 }
 
-/// The address of a server as a command is told it: `https://`, `http://` on loopback, or `unix:///path`.
+/// Parses a server's address from the command line: `https://`, `http://` on loopback, or `unix:///path`.
 ///
 /// # Errors
-/// What is wrong with it, and what would do.
+/// The error and its remedy, for people.
 pub fn address(text: &str) -> Result<ServerAddress, String> {
     server_address(text).map_err(|wrong| format!("it {}: {}", wrong.found, wrong.advice))
 }

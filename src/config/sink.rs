@@ -116,7 +116,7 @@ pub(super) fn on_missing(reader: &mut Reader<'_>) -> OnMissing {
     reader.choice("on_missing", &words).unwrap_or_default()
 }
 
-/// Whom what is written is sealed for.
+/// Reads `encrypt`: the reader's public key that the file is sealed for.
 fn encrypt(reader: &mut Reader<'_>) -> Option<SinkEncryption> {
     let mut table = reader.table("encrypt")?;
     let meaning = "the file in which the reader leaves its public key, such as \"/run/web/key.json\"";
@@ -128,7 +128,7 @@ fn encrypt(reader: &mut Reader<'_>) -> Option<SinkEncryption> {
     Some(SinkEncryption { public_key_file, derive_key, aad })
 }
 
-/// What is to be made of the session's token: a child with fewer rights, or a wrapping.
+/// Reads `derived_token` and `wrap_ttl`: a child of the session's token with fewer rights, or a wrapped token.
 fn derive(reader: &mut Reader<'_>, sessions: &Sessions, session: &str) -> Option<DerivedTokenKind> {
     let (second, day) = (Duration::from_secs(1), Duration::from_hours(24));
     let wrap = reader.duration_if_given("wrap_ttl", 10 * second..=32 * day);
@@ -161,7 +161,7 @@ pub(super) struct Sessions {
     own_wire: BTreeSet<String>,
     /// The state of those without errors.
     states: BTreeMap<String, Option<token_lifecycle::SessionStateOptions>>,
-    /// What was said of those that lack something, once for each key that asks for it.
+    /// Reported lacks as `KEY SESSION`, so that each is reported once.
     said: RefCell<BTreeSet<String>>,
     /// Those whose server keeps no secrets, and its kind.
     without_secrets: BTreeMap<String, ServerKind>,
@@ -185,8 +185,8 @@ impl Sessions {
         }
     }
 
-    /// Where what was got through a session is kept over a restart: in a file of that name in the state folder, sealed with
-    /// the session's key. Says what is lacking for it, at the key that asks for it.
+    /// Options to persist a session's secrets in `file` of the state folder, sealed with the session's key. Reports what is
+    /// lacking at the key in `asked`.
     pub(super) fn persist(
         &self,
         reader: &Reader<'_>,
@@ -212,7 +212,7 @@ impl Sessions {
         Some(PersistOptions { file: state.file.with_file_name(file), seal })
     }
 
-    /// Says so where nothing can be made of the token of `session`, as `key` asks for.
+    /// Records an error if no token can be derived from the token of `session`, as `key` asks for.
     pub(super) fn reject_derived(&self, reader: &mut Reader<'_>, key: &'static str, session: &str) {
         if self.is_wrapped(session) {
             reader.conflict(key, "the wrap_ttl of its session", "nothing can be made of a wrapped token");
@@ -221,7 +221,7 @@ impl Sessions {
         }
     }
 
-    /// The kind of a session's server, where that is one that keeps no secrets.
+    /// Returns the kind of a session's server if it stores no secrets.
     pub(super) fn keeps_no_secrets(&self, session: &str) -> Option<ServerKind> {
         self.without_secrets.get(session).copied()
     }
@@ -261,7 +261,7 @@ impl Sessions {
         self.exists(reader, &text).then_some(text.value)
     }
 
-    /// Whether a session of this name exists; says so if not.
+    /// Returns true if a session of this name exists, else records an error.
     pub(super) fn exists(&self, reader: &Reader<'_>, text: &super::references::Text) -> bool {
         let there = self.wrapped.contains_key(&text.value);
         if !there && !text.unknown {

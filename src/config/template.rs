@@ -19,14 +19,14 @@ use crate::agent::templates::{TemplateCommand, TemplateFile, TemplateOptions, Te
 use crate::command::{CommandSpec, EnvVars, is_reserved};
 use crate::secret;
 
-/// How often secrets without a lease, and files, are looked at where nothing is said.
+/// Default of `templates.interval`: how often secrets without a lease, and files, are read again.
 pub(super) const INTERVAL: Duration = Duration::from_mins(5);
 
-/// What `[templates]` says.
+/// Settings of `[templates]`, which all templates share.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Shared {
     interval: Duration,
-    /// Where `persist` stands, if secrets are kept over a restart, and how old they may be then.
+    /// Location of `persist` and the maximum age of persisted secrets; `None` without `persist`.
     persist: Option<(Location, Duration)>,
 }
 
@@ -56,7 +56,7 @@ pub(super) fn read_shared(mut reader: Reader<'_>) -> Shared {
     Shared { interval, persist: persist.then_some((at, stale)) }
 }
 
-/// What templates are read beside.
+/// Other sections that templates refer to.
 #[derive(Clone, Copy)]
 pub(super) struct TemplateContext<'a> {
     pub(super) sessions: &'a Sessions,
@@ -286,7 +286,7 @@ fn text(name: &str, reader: &mut Reader<'_>, (session, sessions): (&str, &Sessio
     its
 }
 
-/// What `source` names, or what `contents` holds.
+/// Reads the template's text: the file of `source`, or `contents`.
 fn contents(reader: &mut Reader<'_>) -> (Location, Option<PathBuf>, Option<String>) {
     let source = reader.text("source");
     let contents = reader.verbatim("contents");
@@ -320,7 +320,7 @@ fn contents(reader: &mut Reader<'_>) -> (Location, Option<PathBuf>, Option<Strin
     }
 }
 
-/// Who can write a template can read every secret of its session.
+/// Warns of a template file that others can write: its author can read every secret of the session.
 fn writable(reader: &Reader<'_>, at: Location, path: &Path) {
     let Ok(metadata) = std::fs::metadata(path) else { return };
     let mode = metadata.mode() & 0o7777;
@@ -337,7 +337,7 @@ pub(super) fn is_variable(name: &str) -> bool {
         && bytes.all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
-/// What a template does, in words; `tell` says what was written for a value that came from elsewhere.
+/// Describes a template for `keyward check`, one clause per entry; `tell` replaces a value by its reference.
 pub(super) fn describe(template: &Template, tell: impl Fn(&str, &str) -> String) -> Vec<String> {
     let TemplateOptions { text, file, required, .. } = &template.options;
     let from = text.file.as_ref().map_or("its contents".to_owned(), |file| tell("source", &file.display().to_string()));

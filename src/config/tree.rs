@@ -1,4 +1,4 @@
-//! Several files as one tree in which each key and value knows where it stands.
+//! Several files as one tree in which each key and value has its location.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map;
@@ -13,9 +13,9 @@ pub(super) type Table = BTreeMap<String, Entry>;
 /// A key and its value.
 #[derive(Debug, Clone)]
 pub(super) struct Entry {
-    /// Where the key stands; for a table, its name in its first header.
+    /// Location of the key; for a table, of its name in its first header.
     pub(super) key: Location,
-    /// Where the value stands.
+    /// Location of the value.
     pub(super) at: Location,
     /// The value.
     pub(super) value: Value,
@@ -34,7 +34,7 @@ pub(super) enum Value {
 }
 
 impl Value {
-    /// What it is, to say so.
+    /// Names the type with its article, for messages.
     pub(super) const fn kind(&self) -> &'static str {
         match self {
             Self::Text(_) => "a string",
@@ -48,7 +48,7 @@ impl Value {
     }
 }
 
-/// Reads one file's text; says every syntax error and gives what could be read.
+/// Parses one file's text; records every syntax error and returns what could be parsed.
 pub(super) fn parse(text: &str, file: Location, diagnostics: &mut Diagnostics) -> Table {
     let lines = Lines::new(text);
     let (table, errors) = DeTable::parse_recoverable(text);
@@ -142,7 +142,7 @@ pub(super) fn quoted(text: &str) -> String {
     }
 }
 
-/// Where lines begin in a text.
+/// Offsets of the lines of a text.
 struct Lines<'a> {
     text: &'a str,
     starts: Vec<usize>,

@@ -7,12 +7,12 @@ use std::time::Duration;
 use super::tree::quoted;
 pub(super) use crate::suggest::did_you_mean;
 
-/// What a value is not, and what would do.
+/// Error about a single value, with advice.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ValueError {
     /// Follows the value, such as `is no duration`.
     pub(super) found: String,
-    /// What would do.
+    /// Advice on what to write instead.
     pub(super) advice: String,
     /// The value could be a secret put in the wrong place, and is not shown.
     pub(super) secret: bool,
@@ -99,7 +99,7 @@ pub(super) fn either(words: &[String]) -> String {
     }
 }
 
-/// Whether a text can name a session, a sink, a listener or a server: it becomes part of file names and metrics.
+/// True if a text can name a session, sink, listener or server: it becomes part of file names and metrics.
 pub(super) fn is_name(text: &str) -> bool {
     (1..=64).contains(&text.len())
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))

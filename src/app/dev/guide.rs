@@ -3,7 +3,7 @@
 use super::{INSTANCE_RESOURCE, Places, WORKLOAD_RESOURCE, discovery};
 use crate::emulators::cloud::{Cloud, CloudIdentities};
 
-/// What to try Terraform with. It needs no provider, and so no network.
+/// Terraform configuration of the trial. It needs no provider, and so no network.
 pub(super) const TERRAFORM: &str = r#"terraform {
   cloud {
     hostname     = "platform.example.test"

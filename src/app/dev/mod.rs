@@ -1,5 +1,5 @@
-//! `keyward dev`: an emulated cloud, secrets server and provisioning platform, the access-control service, a gateway and an
-//! agent, in one process and on loopback alone. They talk to each other over HTTP, as strangers do.
+//! `keyward dev`: emulators of Azure, Vault and HCP Terraform with the ACL server, the gateway and an agent, in one process
+//! and on loopback alone. They talk to each other over HTTP, as separate processes do.
 
 mod guide;
 mod ports;
@@ -31,7 +31,7 @@ use crate::tasks::TaskGroup;
 use ports::Ports;
 pub use tour::take as take_the_tour;
 
-/// What `keyward dev` was asked for.
+/// Settings of `keyward dev`, from its flags.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Folder for keys, secrets and state, made with mode 0700 where it is not there.
@@ -43,11 +43,11 @@ pub struct Options {
 /// All of it, built and bound.
 #[derive(Debug)]
 pub struct Dev {
-    /// The agent, the access-control service and the gateway.
+    /// The agent, the ACL server and the gateway.
     pub app: App,
     /// The emulated servers; they run already.
     pub emulated: TaskGroup,
-    /// Where everything is.
+    /// Addresses and files of all parts.
     pub places: Places,
     /// The configuration that the agent runs with.
     pub config: Config,
@@ -55,7 +55,7 @@ pub struct Dev {
     _lock: File,
 }
 
-/// Where everything is.
+/// Addresses and files of `keyward dev`.
 #[derive(Debug, Clone)]
 pub struct Places {
     /// The folder.
@@ -66,13 +66,13 @@ pub struct Places {
     pub metadata: String,
     /// The emulated token endpoint.
     pub authority: String,
-    /// The access-control service.
+    /// The ACL server.
     pub access: String,
     /// The emulated Vault.
     pub secrets: String,
     /// The local API on a unix socket.
     pub socket: PathBuf,
-    /// The secrets server's API on a unix socket.
+    /// Vault's API on a unix socket, with the session's token.
     pub vault: PathBuf,
     /// The local API on loopback.
     pub local_api: SocketAddr,
@@ -80,13 +80,13 @@ pub struct Places {
     pub local_key: PathBuf,
     /// Health and metrics.
     pub health: SocketAddr,
-    /// Dials of the emulated cloud.
+    /// Fault injection of the emulated cloud.
     pub cloud_faults: String,
-    /// Dials of the emulated Vault.
+    /// Fault injection of the emulated Vault.
     pub secrets_faults: String,
-    /// The emulated provisioning platform.
+    /// The emulated HCP Terraform.
     pub platform: String,
-    /// Dials of the emulated platform.
+    /// Fault injection of the emulated HCP Terraform.
     pub platform_faults: String,
     /// File with the platform's token, which the gateway reads.
     pub platform_token: PathBuf,
@@ -96,7 +96,7 @@ pub struct Places {
     pub gateway_token: PathBuf,
     /// File by which Terraform finds the gateway.
     pub terraform: PathBuf,
-    /// File with the key of the dials.
+    /// File with the key of the fault injection.
     pub faults_key: PathBuf,
 }
 
@@ -139,8 +139,7 @@ impl Dev {
             faults: Some(door),
             ..platform::PlatformOptions::default()
         };
-        let platform =
-            Platform::start(platform, &mut emulated).context("cannot start the emulated provisioning platform")?;
+        let platform = Platform::start(platform, &mut emulated).context("cannot start the emulated HCP Terraform")?;
         let platform_token = dir.join("platform.token");
         write_private(&platform_token, &platform.faults().mint("the gateway of keyward dev").token)?;
         let places = Places {
@@ -173,7 +172,7 @@ impl Dev {
         Ok(Self { app, emulated, places, config, _lock: lock })
     }
 
-    /// What to try, in lines that can be pasted.
+    /// Commands to try, in lines that can be pasted into a shell.
     pub fn guide(&self) -> String {
         guide::text(&self.places)
     }

@@ -1,4 +1,4 @@
-//! `keyward dev --once`: the whole chain, step by step, in words.
+//! `keyward dev --once`: uses each part once and reports each step.
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,11 +11,11 @@ use url::Url;
 use super::Places;
 use crate::http::client::{self, Client, ProxyMode, ServerAddress, TlsOptions};
 
-/// Follows both identities from the cloud to a use of their tokens, through the same doors as any tool. Gives a line
-/// for each thing that was done.
+/// Follows both identities from the cloud to a use of their tokens, through the same APIs as any tool. Returns a line for
+/// each step.
 ///
 /// # Errors
-/// A step did not work; says which.
+/// The step that failed.
 pub async fn take(places: &Places) -> anyhow::Result<Vec<String>> {
     let agent = client(ServerAddress::Unix(places.socket.clone()))?;
     let mut lines = Vec::new();
@@ -32,18 +32,18 @@ pub async fn take(places: &Places) -> anyhow::Result<Vec<String>> {
     }
     let [instance, workload] = tokens.as_slice() else { anyhow::bail!("there are not two tokens") };
     let access = client(ServerAddress::Url(Url::parse(&places.access)?))?;
-    let this = ask(&access, "v1/acl/token/self", &[], Some(instance)).await.context("the access-control service")?;
+    let this = ask(&access, "v1/acl/token/self", &[], Some(instance)).await.context("the ACL server")?;
     lines.push(format!(
-        "the access-control service knows the first as {} of auth method {}",
+        "the ACL server knows the first as {} of auth method {}",
         this["AccessorID"].as_str().unwrap_or("?"),
         this["AuthMethod"].as_str().unwrap_or("?")
     ));
     let secrets = client(ServerAddress::Url(Url::parse(&places.secrets)?))?;
-    let secret = ask(&secrets, "v1/secret/data/example", &[], Some(workload)).await.context("the secrets server")?;
+    let secret = ask(&secrets, "v1/secret/data/example", &[], Some(workload)).await.context("the emulated Vault")?;
     lines.push(format!("the emulated Vault reads with the second: {}", secret["data"]["data"]));
     let proxied = client(ServerAddress::Unix(places.vault.clone()))?;
-    ask(&proxied, "v1/secret/data/example", &[], None).await.context("the secrets server's API on this machine")?;
-    lines.push("the same is read without a token, on the socket that the agent puts it on at".to_owned());
+    ask(&proxied, "v1/secret/data/example", &[], None).await.context("Vault's API on the agent's socket")?;
+    lines.push("the agent's socket serves the same secret to a caller without a token".to_owned());
     let sink = places.dir.join("instance.token");
     let written = std::fs::read_to_string(&sink).with_context(|| format!("cannot read {}", sink.display()))?;
     anyhow::ensure!(written == *instance, "the sink {} does not hold the token", sink.display());
@@ -56,11 +56,11 @@ pub async fn take(places: &Places) -> anyhow::Result<Vec<String>> {
     let request = gateway.request(Method::GET, "api/v2/account/details").bearer_auth(local.trim());
     let whose = read(&gateway, request).await.context("the gateway")?;
     let name = whose.pointer("/data/attributes/username").and_then(Value::as_str).unwrap_or("?");
-    lines.push(format!("the emulated platform takes the gateway's calls for those of its user {name}"));
+    lines.push(format!("the emulated HCP Terraform authenticates the gateway's calls as its user {name}"));
     Ok(lines)
 }
 
-/// What a template has been rendered to, within ten seconds.
+/// Returns the rendered text of a template, as soon as the file is there; waits for up to ten seconds.
 async fn rendered(file: &Path) -> anyhow::Result<String> {
     for _ in 0..100 {
         match std::fs::read_to_string(file) {

@@ -1,4 +1,4 @@
-//! What `keyward check` says of a gateway.
+//! Description of a gateway for `keyward check`.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::gateway::client_setup::{NO_VARIABLE_REASON, ServiceHost, TokenKind};
 use crate::gateway::proxy::RateLimit;
 use crate::http::client::ProxyMode;
 
-/// What the gateway would do, a clause each; `references` says what was written for values that came from elsewhere.
+/// Describes the gateway, one clause per entry; `references` maps keys to the references that replace their values.
 pub(in crate::config) fn describe_gateway(gateway: &Gateway, references: &BTreeMap<String, String>) -> Vec<String> {
     let Gateway {
         endpoints,

@@ -1,4 +1,4 @@
-//! What is read: blocks, taken apart key by key. What nobody asked for is told at the end.
+//! Reader of a foreign configuration: blocks are taken apart key by key, and keys that nobody took are reported at the end.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::output::{Outcome, Report};
 use crate::hcl::{Attribute, Object, Position, Value};
 
-/// What is said of a value that should be one.
+/// Message for a value that should be a boolean.
 pub(super) const NO_FLAG: &str = "neither true nor false";
 
 /// A block, or the top of the file.
@@ -16,7 +16,7 @@ pub(super) struct Block<'a> {
     /// From the top, without a dot at its end.
     path: String,
     pub(super) at: Position,
-    /// What stands in it. A block that stands there twice is two blocks.
+    /// Attributes of the block. A block that occurs twice is two blocks.
     items: Vec<&'a Attribute>,
     taken: BTreeSet<usize>,
 }

@@ -6,7 +6,7 @@ use super::input::{Block, NO_FLAG, Taken};
 use super::output::{Document, Outcome, Section};
 use super::sink;
 
-/// Whose token goes along.
+/// `use_auto_auth_token`: requests that get the session's token.
 enum Put {
     /// The caller's own alone.
     Never,
@@ -59,7 +59,7 @@ pub(super) fn read(top: &mut Block<'_>, document: &mut Document) {
     }
 }
 
-/// Whose token goes along, and where there is a cache how old a value may be.
+/// Reads `api_proxy {}` and `cache {}`: the token on requests, and with a cache the maximum age of a value.
 fn api_proxy(top: &mut Block<'_>) -> (Put, Option<&'static str>) {
     let (mut put, mut age) = (Put::Never, None);
     for name in ["cache", "api_proxy"] {
@@ -93,7 +93,7 @@ fn api_proxy(top: &mut Block<'_>) -> (Put, Option<&'static str>) {
     (put, age)
 }
 
-/// Reads `cache {}`; gives how old a value of a key-value store may be there, in words of ours.
+/// Reads `cache {}`; returns `max_age` for values of a key-value store.
 fn cache(block: &mut Block<'_>) -> &'static str {
     block
         .tell(Outcome::Kept, "[listener.NAME.cache] of each listener: what is issued for a time is shared and renewed");

@@ -27,7 +27,7 @@ pub(super) fn read<'a>(top: &mut Block<'a>, document: &mut Document) -> Option<R
     Some(Read { wrapped, sinks: auto_auth })
 }
 
-/// What is left of `auto_auth`.
+/// Rest of `auto_auth` once the method is read.
 pub(super) struct Read<'a> {
     pub(super) wrapped: bool,
     pub(super) sinks: Block<'a>,

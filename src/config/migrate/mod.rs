@@ -27,22 +27,22 @@ use output::{Document, Report};
 pub struct Migrated {
     /// Ours, as TOML.
     pub toml: String,
-    /// What became of each key, in the order of the text.
+    /// Outcome of each key, in the order of the text.
     pub report: Vec<Line>,
 }
 
-/// What became of one key.
+/// Outcome of one key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Line {
     /// The text that it stands in, counted from 0.
     pub file: usize,
-    /// Where it stands.
+    /// Position of the key.
     pub at: Position,
     /// The key, from the top of the file.
     pub key: String,
-    /// What became of it.
+    /// The outcome.
     pub outcome: Outcome,
-    /// What it is called now, or why it is not.
+    /// The new key, or the reason for the outcome; may be empty.
     pub words: String,
 }
 

@@ -1,4 +1,4 @@
-//! What is written: sections of TOML, and the report.
+//! Result of a migration: sections of TOML, and the report.
 
 use std::cell::RefCell;
 use std::fmt::{self, Write as _};
@@ -6,12 +6,12 @@ use std::fmt::{self, Write as _};
 use super::Line;
 use crate::hcl::Position;
 
-/// What became of a key.
+/// Outcome of one key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     /// It means the same.
     Kept,
-    /// What it asks for is had in another way, or not quite.
+    /// The written configuration does it in another way, or only in part.
     Changed,
     /// It is left out.
     NotSupported,
@@ -30,7 +30,7 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// What was told so far.
+/// Report lines so far. Blocks and values share it.
 #[derive(Debug, Default)]
 pub(super) struct Report(RefCell<Vec<Line>>);
 
@@ -52,7 +52,7 @@ impl Report {
     }
 }
 
-/// What is written, section by section.
+/// Sections of the written TOML, in order.
 #[derive(Debug, Default)]
 pub(super) struct Document(Vec<Section>);
 

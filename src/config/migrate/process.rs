@@ -1,4 +1,4 @@
-//! What is said of the process: logs, telemetry, and what its service manager does.
+//! Keys of the process: logs, telemetry, and tasks of its service manager.
 
 use super::input::Block;
 use super::output::{Document, Outcome};

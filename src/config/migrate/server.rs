@@ -5,7 +5,7 @@ use super::consul_template;
 use super::input::Block;
 use super::output::{Document, Outcome};
 
-/// What they take where nothing is said.
+/// Default address of Vault Agent and consul-template.
 const ADDRESS: &str = "https://127.0.0.1:8200";
 
 pub(super) fn read(top: &mut Block<'_>, document: &mut Document, openbao: bool) {

@@ -53,7 +53,7 @@ pub(super) fn read(document: &mut Document, auto_auth: Option<method::Read<'_>>)
     auto_auth.finish();
 }
 
-/// What `[sink.NAME.encrypt]` is to say.
+/// Contents of `[sink.NAME.encrypt]`.
 struct Encrypted {
     public_key_file: String,
     derive_key: bool,

@@ -247,7 +247,7 @@ fn variables(mut block: Block<'_>, document: &mut Document) {
     block.finish();
 }
 
-/// What a file has and a variable has not.
+/// Keys of a file's template that an environment template lacks.
 const FILE_KEYS: [&str; 7] =
     ["destination", "create_dest_dirs", "perms", "backup", "command", "command_timeout", "wait"];
 

@@ -107,7 +107,7 @@ fn value() -> impl Strategy<Value = String> {
     })
 }
 
-/// Whether a value is blocks and lists alone, without anything in them.
+/// True if a value consists of empty blocks and lists.
 fn says_nothing(value: &str) -> bool {
     let words: Vec<&str> = value.split([' ', ',', '{', '}', '[', ']']).filter(|word| !word.is_empty()).collect();
     words.chunks(2).all(|pair| pair.get(1) == Some(&"="))

@@ -99,10 +99,10 @@ fn once_runs_the_whole_chain_and_reports_it() {
         for step in [
             "session instance: logged in",
             "session workload: logged in",
-            "the access-control service knows the first",
+            "the ACL server knows the first",
             "the emulated Vault reads with the second",
             "the sink ",
-            "the emulated platform takes the gateway's calls",
+            "the emulated HCP Terraform authenticates the gateway's calls",
         ] {
             assert!(output.contains(step), "{step} in {output}");
         }

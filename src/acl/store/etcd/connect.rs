@@ -23,7 +23,7 @@ use crate::secret;
 const PING_EVERY: Duration = Duration::from_secs(10);
 const PING_ANSWERED_WITHIN: Duration = Duration::from_secs(5);
 
-/// Whether calls require that the member knows a leader.
+/// True if calls require that the member knows a leader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LeaderRequirement {
     /// A partitioned member fails fast.
