@@ -17,7 +17,7 @@ type Value = Arc<dyn Any + Send + Sync>;
 
 impl fmt::Debug for RecordCache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Parsed")
+        f.write_str("RecordCache")
     }
 }
 

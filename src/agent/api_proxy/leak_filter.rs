@@ -148,7 +148,7 @@ impl FilteredBody {
 
 impl fmt::Debug for FilteredBody {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Screened").field(&self.body).finish()
+        f.debug_tuple("FilteredBody").field(&self.body).finish()
     }
 }
 

@@ -22,7 +22,7 @@ use http::{Response, StatusCode};
 pub use headers::{is_direct, remove_all};
 pub use http1::{ConnectionError, ProtocolError};
 pub use replay_buffer::{ReplayBuffer, TeeBody};
-pub use request_body::RequestBody;
+pub use request_body::{RequestBody, RequestBodyError};
 pub use request_head::{RequestHead, RequestLine};
 pub use response_body::{BufferedBody, ResponseBody};
 pub use tunnel::Tunnel;
@@ -119,7 +119,7 @@ impl ForwardError {
     /// Returns the status for the caller: 502, 503 or 504; 400 or 408 if the caller is at fault.
     pub const fn status(&self) -> StatusCode {
         match self {
-            Self::RequestBody(ConnectionError::SlowRequestBody) => StatusCode::REQUEST_TIMEOUT,
+            Self::RequestBody(ConnectionError::RequestBody(RequestBodyError::TooSlow)) => StatusCode::REQUEST_TIMEOUT,
             Self::RequestBody(_) => StatusCode::BAD_REQUEST,
             Self::Connect(..) | Self::Connection(_) => StatusCode::BAD_GATEWAY,
             Self::Busy(_) | Self::ShareBusy(_) => StatusCode::SERVICE_UNAVAILABLE,

@@ -10,7 +10,6 @@ use http_body_util::Full;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use tokio::time::Instant;
 
-use super::http1::ConnectionError;
 use super::replay_buffer::TeeBody;
 
 /// Request body for an upstream.
@@ -75,6 +74,17 @@ impl Body for RequestBody {
             Self::Buffered(body) => body.size_hint(),
         }
     }
+}
+
+/// Reason why a request body did not arrive completely.
+#[derive(Debug, thiserror::Error)]
+pub enum RequestBodyError {
+    /// The body ended early.
+    #[error("the request body ended early")]
+    Failed(#[source] hyper::Error),
+    /// The body arrived too slowly.
+    #[error("the request body arrived too slowly")]
+    TooSlow,
 }
 
 /// Progress of a request body, for the time limits of its exchange.
@@ -175,9 +185,9 @@ impl Drop for ProgressBody {
 
 impl Body for ProgressBody {
     type Data = Bytes;
-    type Error = ConnectionError;
+    type Error = RequestBodyError;
 
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, ConnectionError>>> {
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, RequestBodyError>>> {
         let this = self.get_mut();
         let polled = Pin::new(&mut this.body).poll_frame(cx);
         let too_slow = this.progress.with(|progress| match &polled {
@@ -195,9 +205,9 @@ impl Body for ProgressBody {
             }
         });
         if too_slow == Some(true) {
-            return Poll::Ready(Some(Err(ConnectionError::SlowRequestBody)));
+            return Poll::Ready(Some(Err(RequestBodyError::TooSlow)));
         }
-        polled.map(|frame| frame.map(|frame| frame.map_err(ConnectionError::RequestBody)))
+        polled.map(|frame| frame.map(|frame| frame.map_err(RequestBodyError::Failed)))
     }
 
     fn is_end_stream(&self) -> bool {

@@ -46,7 +46,7 @@ pub(super) enum BodyFraming {
 
 impl fmt::Debug for RequestHead {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Head").field("method", &self.method).finish_non_exhaustive()
+        f.debug_struct("RequestHead").field("method", &self.method).finish_non_exhaustive()
     }
 }
 

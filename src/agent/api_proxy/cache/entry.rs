@@ -34,7 +34,7 @@ pub(in crate::agent::api_proxy) struct CacheEntry {
 
 impl fmt::Debug for CacheEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Kept").field("bytes", &self.body.len()).finish_non_exhaustive()
+        f.debug_struct("CacheEntry").field("bytes", &self.body.len()).finish_non_exhaustive()
     }
 }
 

@@ -29,7 +29,7 @@ use tokio_rustls::client::TlsStream;
 use tokio_util::either::Either;
 
 use super::ForwardError;
-use super::request_body::{BodyProgress, ProgressBody};
+use super::request_body::{BodyProgress, ProgressBody, RequestBodyError};
 use super::request_head::{BodyFraming, RequestHead};
 pub use body_decoder::ProtocolError;
 use request_writer::RequestWriter;
@@ -55,7 +55,7 @@ pub(super) struct UpstreamConnection {
 
 impl fmt::Debug for UpstreamConnection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Wire").field("may_stay", &self.is_reusable()).finish_non_exhaustive()
+        f.debug_struct("UpstreamConnection").field("reusable", &self.is_reusable()).finish_non_exhaustive()
     }
 }
 
@@ -71,12 +71,9 @@ pub enum ConnectionError {
     /// The response is not valid HTTP/1.
     #[error(transparent)]
     Protocol(#[from] ProtocolError),
-    /// The request's body ended early.
-    #[error("the request body ended early")]
-    RequestBody(#[source] hyper::Error),
-    /// The request's body arrived too slowly.
-    #[error("the request body arrived too slowly")]
-    SlowRequestBody,
+    /// The request's body did not arrive completely.
+    #[error(transparent)]
+    RequestBody(#[from] RequestBodyError),
     /// The response body paused for too long.
     #[error("no more of the response body arrived within {}", humantime::format_duration(*.0))]
     Idle(Duration),
@@ -119,9 +116,7 @@ impl UpstreamConnection {
             if let Poll::Ready(answer) = self.poll_answer(head.is_bodiless(), cx) {
                 return Poll::Ready(answer.map_err(|error| {
                     SendError::Sent(match error {
-                        ConnectionError::RequestBody(_)
-                        | ConnectionError::SlowRequestBody
-                        | ConnectionError::Length => ForwardError::RequestBody(error),
+                        ConnectionError::RequestBody(_) | ConnectionError::Length => ForwardError::RequestBody(error),
                         error => ForwardError::Connection(error),
                     })
                 }));
@@ -133,16 +128,12 @@ impl UpstreamConnection {
                 }
                 if awaited.is_some() {
                     if progress.is_too_slow() {
-                        return Poll::Ready(Err(SendError::Sent(ForwardError::RequestBody(
-                            ConnectionError::SlowRequestBody,
-                        ))));
+                        return Poll::Ready(Err(SendError::too_slow()));
                     }
                     continue;
                 }
                 if progress.count() == seen && progress.awaited_until().is_some() {
-                    return Poll::Ready(Err(SendError::Sent(ForwardError::RequestBody(
-                        ConnectionError::SlowRequestBody,
-                    ))));
+                    return Poll::Ready(Err(SendError::too_slow()));
                 }
                 if progress.count() == seen {
                     return Poll::Ready(Err(SendError::Sent(ForwardError::ResponseTimeout(limit))));
@@ -232,6 +223,12 @@ pub(super) enum SendError {
     Unsent(ForwardError),
     /// Some of the request may have been sent.
     Sent(ForwardError),
+}
+
+impl SendError {
+    const fn too_slow() -> Self {
+        Self::Sent(ForwardError::RequestBody(ConnectionError::RequestBody(RequestBodyError::TooSlow)))
+    }
 }
 
 /// Timer that is reset only when it fires: requests end long before their limit, and setting a timer for each costs
