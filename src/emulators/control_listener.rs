@@ -15,7 +15,8 @@ use serde::Deserialize;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use crate::http::server::{Endpoint, Listener, ListenerLimits, router};
+use super::axum_service;
+use crate::http::server::{Endpoint, Listener, ListenerLimits};
 use crate::secret;
 
 /// `?on=true`.
@@ -94,6 +95,6 @@ pub enum BindError {
 /// Serves until `stop`, whatever faults are injected.
 pub(super) async fn serve(listener: Listener, routes: Router, stop: CancellationToken) -> anyhow::Result<()> {
     let limits = ListenerLimits { drain: Duration::from_secs(1), ..ListenerLimits::default() };
-    listener.serve(router(routes), limits, stop).await;
+    listener.serve(axum_service(routes), limits, stop).await;
     Ok(())
 }

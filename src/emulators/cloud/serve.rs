@@ -13,8 +13,9 @@ use url::Url;
 
 use super::faults::{CloudFaultInjector, Failure, FaultTarget};
 use super::{CloudStartError, State};
+use crate::emulators::axum_service;
 use crate::emulators::control_listener;
-use crate::http::server::{Endpoint, Listener, ListenerLimits, router};
+use crate::http::server::{Endpoint, Listener, ListenerLimits};
 
 /// One listener of the emulated cloud.
 pub(super) struct EmulatedListener {
@@ -37,7 +38,7 @@ impl EmulatedListener {
             };
             let limits =
                 ListenerLimits { tls: self.tls.clone().map(Into::into), drain: DRAIN, ..ListenerLimits::default() };
-            let serving = listening.serve(router(with_server_header(self.router.clone())), limits, open.clone());
+            let serving = listening.serve(axum_service(with_server_header(self.router.clone())), limits, open.clone());
             let closing = async {
                 // Fails only when all fault injectors are gone; then nobody can close the listener.
                 if refusing.wait_for(|refusing| *refusing).await.is_err() {

@@ -35,8 +35,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Clock;
+use crate::emulators::axum_service;
 use crate::emulators::control_listener;
-use crate::http::server::{ListenerLimits, router};
+use crate::http::server::ListenerLimits;
 use crate::tasks::TaskGroup;
 
 pub use crate::emulators::control_listener::{BindError, FaultListener};
@@ -118,7 +119,7 @@ impl Platform {
             ..ListenerLimits::default()
         };
         tasks.start("emulated platform", async move {
-            listener.serve(router(routes), limits, stop).await;
+            listener.serve(axum_service(routes), limits, stop).await;
             Ok(())
         });
         Ok(Self { url, faults_url, faults })

@@ -14,14 +14,11 @@ mod sock_diag;
 mod socket_file;
 mod connection_state;
 mod connection_table;
-mod timed_body;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use http::{Request, Response};
-use hyper::body::Incoming;
 use tokio_util::sync::CancellationToken;
 
 pub use listener::Listener;
@@ -160,22 +157,3 @@ impl Peer {
         }
     }
 }
-
-/// Converts an axum router to a service. Each request carries its [`Peer`] as an extension, and its body must arrive
-/// within half a minute after a handler begins to wait for it.
-pub fn router(router: axum::Router) -> impl Fn(Peer, Request<Incoming>) -> RouterResponse + Clone + Send + 'static {
-    move |peer, mut request: Request<Incoming>| {
-        request.extensions_mut().insert(peer);
-        let router = router.clone();
-        Box::pin(async move {
-            let request = request.map(|body| timed_body::TimedBody::new(body, BODY_TIMEOUT));
-            let Ok(answer) = tower::ServiceExt::oneshot(router, request).await;
-            answer
-        })
-    }
-}
-
-/// Response future of [`router`]'s service.
-pub type RouterResponse = std::pin::Pin<Box<dyn Future<Output = Response<axum::body::Body>> + Send + 'static>>;
-
-const BODY_TIMEOUT: Duration = Duration::from_secs(30);

@@ -14,9 +14,10 @@ use keyward::agent::server_client;
 use keyward::agent::server_client::{CallError, ServerClient};
 use keyward::agent::token::ClientToken;
 use keyward::clock::Clock;
+use keyward::emulators::axum_service;
 use keyward::emulators::secrets::{Role, Secrets, SecretsOptions};
 use keyward::http::client;
-use keyward::http::server::{Endpoint, Listener, ListenerLimits, UnixSocket, router};
+use keyward::http::server::{Endpoint, Listener, ListenerLimits, UnixSocket};
 use keyward::tasks::TaskGroup;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use rustls::pki_types::PrivateKeyDer;
@@ -35,7 +36,7 @@ fn serve(routes: Router, tasks: &mut TaskGroup) -> SocketAddr {
     let address = listener.tcp_address().unwrap();
     let stop = tasks.stop_token();
     tasks.start("fake", async move {
-        listener.serve(router(routes), ListenerLimits::default(), stop).await;
+        listener.serve(axum_service(routes), ListenerLimits::default(), stop).await;
         Ok(())
     });
     address
@@ -115,7 +116,7 @@ async fn a_unix_socket_is_an_address() {
     let stop = tasks.stop_token();
     let routes = Router::new().fallback(async || axum::Json(serde_json::json!({ "data": { "ttl": 60 } })));
     tasks.start("fake", async move {
-        listener.serve(router(routes), ListenerLimits::default(), stop).await;
+        listener.serve(axum_service(routes), ListenerLimits::default(), stop).await;
         Ok(())
     });
     let upstream = ServerClient::build(&at(client::ServerAddress::Unix(path))).unwrap();

@@ -1,5 +1,6 @@
 //! What stands in for the outside world: the emulated cloud, secrets server and platform.
 
+mod axum_service;
 mod cloud;
 mod command;
 pub(crate) mod platform;

@@ -8,12 +8,12 @@ use aws_lc_rs::encoding::AsDer as _;
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::rsa::{KeyPair, KeySize};
 use aws_lc_rs::signature::{KeyPair as _, RSA_PKCS1_SHA256, RSA_PKCS1_SHA512, RsaEncoding};
-use axum::Json;
-use axum::http::StatusCode;
-use axum::routing::get;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use keyward::http::server::{Endpoint, Listener, ListenerLimits, router};
+use http::{Request, Response, StatusCode};
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use keyward::http::server::{Endpoint, Listener, ListenerLimits, Peer};
 use keyward::jwt::signing_input;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
@@ -108,30 +108,41 @@ pub(crate) struct Dials {
     pub(crate) fetches: AtomicUsize,
 }
 
+impl Dials {
+    fn respond(&self, path: &str, own: &str) -> (StatusCode, Value) {
+        match path {
+            "/tenant/.well-known/openid-configuration" => {
+                let claimed = self.claimed.lock().unwrap();
+                let issuer = if claimed.is_empty() { own } else { claimed.as_str() };
+                (StatusCode::OK, json!({"issuer": issuer, "jwks_uri": format!("{own}keys")}))
+            }
+            "/tenant/keys" => {
+                self.fetches.fetch_add(1, Ordering::Relaxed);
+                if self.failing.load(Ordering::Relaxed) {
+                    return (StatusCode::INTERNAL_SERVER_ERROR, Value::Null);
+                }
+                (StatusCode::OK, json!({"keys": *self.keys.lock().unwrap()}))
+            }
+            _ => (StatusCode::NOT_FOUND, Value::Null),
+        }
+    }
+}
+
 impl Issuer {
     pub(crate) fn start() -> Self {
         let listener = Listener::bind(&Endpoint::Tcp("127.0.0.1:0".parse().unwrap())).unwrap();
         let url = format!("http://{}/tenant/", listener.tcp_address().unwrap());
         let key = Key::shared("key-1");
         let faults = Arc::new(Dials { keys: Mutex::new(vec![key.jwk()]), ..Dials::default() });
-        let (of_discovery, of_keys, own) = (Arc::clone(&faults), Arc::clone(&faults), url.clone());
-        let discovery = move || {
-            let claimed = of_discovery.claimed.lock().unwrap().clone();
-            let issuer = if claimed.is_empty() { own.clone() } else { claimed };
-            let document = json!({"issuer": issuer, "jwks_uri": format!("{own}keys")});
-            async { Json(document) }
+        let (dials, own) = (Arc::clone(&faults), url.clone());
+        let respond = move |_: Peer, request: Request<Incoming>| {
+            let (status, body) = dials.respond(request.uri().path(), &own);
+            let mut response = Response::new(Full::new(Bytes::from(body.to_string())));
+            *response.status_mut() = status;
+            std::future::ready(response)
         };
-        let keys = move || {
-            of_keys.fetches.fetch_add(1, Ordering::Relaxed);
-            let keys = of_keys.keys.lock().unwrap().clone();
-            let failing = of_keys.failing.load(Ordering::Relaxed);
-            async move { if failing { Err(StatusCode::INTERNAL_SERVER_ERROR) } else { Ok(Json(json!({"keys": keys}))) } }
-        };
-        let routes = axum::Router::new()
-            .route("/tenant/.well-known/openid-configuration", get(discovery))
-            .route("/tenant/keys", get(keys));
         let mut serving = JoinSet::new();
-        serving.spawn(listener.serve(router(routes), ListenerLimits::default(), CancellationToken::new()));
+        serving.spawn(listener.serve(respond, ListenerLimits::default(), CancellationToken::new()));
         Self { url, key, faults, _serving: serving }
     }
 

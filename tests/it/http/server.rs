@@ -8,9 +8,7 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::Full;
 use hyper::body::Incoming;
-use keyward::http::server::{
-    Endpoint, Listener, ListenerLimits, ListenerMetrics, Peer, UnixSocket, router as router_of,
-};
+use keyward::http::server::{Endpoint, Listener, ListenerLimits, ListenerMetrics, Peer, UnixSocket};
 use keyward::metrics::{self, Metrics};
 use tempfile::TempDir;
 use tokio::task::JoinSet;
@@ -250,25 +248,6 @@ async fn a_head_that_is_too_large_or_malformed_is_refused_and_counted() {
     assert_eq!(scene.connect().await.ask("GET / HTTP/1.1\r\nContent-Length: +5\r\n\r\n").await.status, 400);
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!((scene.refused("head_size"), scene.refused("malformed")), (1, 2));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_body_that_does_not_arrive_holds_a_handler_for_half_a_minute() {
-    let mut scene = Scene::new();
-    let listener = Listener::bind(&scene.endpoint()).unwrap();
-    let router = axum::Router::new().route("/", axum::routing::post(async |body: String| body));
-    scene.servers.spawn(listener.serve(router_of(router), ListenerLimits::default(), scene.stop.clone()));
-    let head = "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 8\r\n\r\n";
-    assert_eq!(scene.connect().await.ask(format!("{head}all of i")).await.body, "all of i");
-    let mut slow = scene.connect().await;
-    slow.send(head).await;
-    let started = Instant::now();
-    for part in ["a", "l", "l"] {
-        slow.send(part).await;
-        tokio::time::sleep(Duration::from_secs(9)).await;
-    }
-    assert_eq!(slow.answer().await.unwrap().status, 400);
-    assert_eq!(started.elapsed().as_secs(), 30);
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,9 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use keyward::emulators::axum_service;
 use keyward::http::client::{ClientCertificate, ClientOptions, ProxyMode, ServerAddress, TlsOptions};
 use keyward::http::reverse_proxy::UpstreamTarget;
-use keyward::http::server::{Endpoint, Listener, ListenerLimits, router};
+use keyward::http::server::{Endpoint, Listener, ListenerLimits};
 use keyward::http::tls::{ServerCertificate, ServerTls};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use tokio::task::JoinSet;
@@ -117,7 +118,7 @@ async fn a_client_and_a_server_use_new_files_for_the_next_connection_and_keep_ol
     let mut servers = JoinSet::new();
     let app = axum::Router::new().route("/", axum::routing::get(|| async { "here" }));
     let limits = ListenerLimits { tls: Some(tls), ..ListenerLimits::default() };
-    servers.spawn(listener.serve(router(app), limits, CancellationToken::new()));
+    servers.spawn(listener.serve(axum_service(app), limits, CancellationToken::new()));
 
     let client = options(&url, TlsOptions { ca_file: Some(file("ca.pem")), ..TlsOptions::default() }).build().unwrap();
     let call = async || match client.send(client.request(http::Method::GET, "")).await {
