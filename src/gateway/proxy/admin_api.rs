@@ -1,6 +1,7 @@
 //! The gateway's own endpoints, which require the local token.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode};
@@ -8,25 +9,37 @@ use hyper::body::Incoming;
 use serde_json::{Value, json};
 
 use super::body::GatewayBody;
+use super::platform_info::PlatformInfo;
 use super::response::{error_response, local_response, method_not_allowed};
-use super::token_state::wall_time;
-use super::{GatewayDependencies, Inner};
-use crate::credential_watch::Availability;
+use super::token_state::{TokenState, wall_time};
+use super::usage_stats::UsageStats;
+use crate::clock::Clock;
+use crate::credential_watch::{Availability, CredentialWatch};
 use crate::gateway::api_changelog::Endpoint;
 use crate::gateway::availability::Product;
 use crate::gateway::changes_api;
 use crate::gateway::jsonapi_error::MEDIA_TYPE;
-use crate::status::Status;
+use crate::gateway::local_token::AcceptedTokens;
+use crate::health::Health;
+use crate::status::{Status, StatusRegistry};
 use crate::time_format::format_rfc3339;
 
-impl Inner {
+/// The endpoints below `/v1/platform/`.
+#[derive(Debug)]
+pub(super) struct AdminApi {
+    pub(super) platform: Arc<PlatformInfo>,
+    pub(super) tokens: Arc<TokenState>,
+    /// Watch of the tokens that callers may present.
+    pub(super) local: CredentialWatch<AcceptedTokens>,
+    pub(super) usage: Arc<UsageStats>,
+    pub(super) status_registry: StatusRegistry,
+    pub(super) health: Health,
+    pub(super) clock: Clock,
+}
+
+impl AdminApi {
     /// Handles a request below `/v1/platform/`.
-    pub(super) fn serve_admin_api(
-        &self,
-        name: &str,
-        request: &Request<Incoming>,
-        origin: Option<&str>,
-    ) -> Response<GatewayBody> {
+    pub(super) fn serve(&self, name: &str, request: &Request<Incoming>, origin: Option<&str>) -> Response<GatewayBody> {
         if !matches!(name, "changes" | "report" | "tokens" | "status") {
             let paths = "nothing is at this path; below /v1/platform/ are changes, report, tokens and status";
             return error_response(StatusCode::NOT_FOUND, paths);
@@ -51,14 +64,13 @@ impl Inner {
     /// Builds the status of the process, for `keyward status` where no local API listens. Sessions are omitted: they
     /// are shown to callers of that API only.
     fn status(&self) -> Value {
-        let GatewayDependencies { health, status_registry, .. } = &self.dependencies;
-        let status = Status::new(status_registry, health, BTreeMap::new());
+        let status = Status::new(&self.status_registry, &self.health, BTreeMap::new());
         serde_json::to_value(status).unwrap_or_default()
     }
 
     /// Builds the report of calls that the API history is about, by client, with their replacements.
     fn report(&self) -> Value {
-        let count = self.dependencies.usage.deprecated_calls();
+        let count = self.usage.deprecated_calls();
         let calls: Vec<Value> = count
             .iter()
             .map(|(call, count)| {
@@ -83,9 +95,9 @@ impl Inner {
                 })
             })
             .collect();
-        let server = self.server();
+        let server = self.platform.server();
         json!({
-            "upstream": self.origin,
+            "upstream": self.platform.origin,
             "server": {
                 "product": server.product.map(Product::as_str),
                 "release": server.release.map(|release| release.to_string()),
@@ -97,25 +109,25 @@ impl Inner {
 
     /// Builds the list of tokens, without any token's text.
     fn tokens(&self) -> Value {
-        let now = self.dependencies.clock.now();
-        let reading = self.dependencies.source.watch.peek();
+        let now = self.clock.now();
+        let reading = self.tokens.source.watch.peek();
         let platform = match &reading.availability {
             Availability::Available(token) => json!({
-                "source": self.dependencies.source.origin,
+                "source": self.tokens.source.origin,
                 "serving": true,
                 "taken": wall_time(now, token.loaded),
                 "age_seconds": now.since(token.loaded).as_secs(),
-                "refused_since": self.rejected_since().map(|since| wall_time(now, since)),
+                "refused_since": self.tokens.rejected_since().map(|since| wall_time(now, since)),
                 "last_checked": reading.last_checked.map(|checked| wall_time(now, checked)),
             }),
             Availability::Unavailable { reason, .. } => json!({
-                "source": self.dependencies.source.origin,
+                "source": self.tokens.source.origin,
                 "serving": false,
                 "reason": &**reason,
                 "last_checked": reading.last_checked.map(|checked| wall_time(now, checked)),
             }),
         };
-        let local = match self.dependencies.local.peek().availability {
+        let local = match self.local.peek().availability {
             Availability::Available(tokens) => json!({
                 "made": format_rfc3339(tokens.made),
                 "age_seconds": now.wall.duration_since(tokens.made).unwrap_or_default().as_secs(),
@@ -124,7 +136,7 @@ impl Inner {
             }),
             Availability::Unavailable { reason, .. } => json!({ "reason": &*reason }),
         };
-        let callers = self.dependencies.usage.clients();
+        let callers = self.usage.clients();
         let callers: Vec<Value> = callers
             .iter()
             .map(|(client, calls)| {
@@ -136,7 +148,7 @@ impl Inner {
                 })
             })
             .collect();
-        json!({ "upstream": self.origin, "platform_token": platform, "local_token": local, "callers": callers })
+        json!({ "upstream": self.platform.origin, "platform_token": platform, "local_token": local, "callers": callers })
     }
 }
 

@@ -1,22 +1,27 @@
 //! Applies the API history to calls: warns, refuses, replaces and counts them.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use http::HeaderMap;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
 
-use super::Inner;
 use super::body::CallerBody;
 use super::outcome::{CallOutcome, PlatformBody};
+use super::upstream::Upstream;
 use super::upstream_call::{ErrorResponse, UpstreamCall};
+use super::usage_stats::UsageStats;
+use crate::clock::Clock;
 use crate::gateway::actions::organization::{
     OrganizationHint, oauth_client_path, organization_from_client, organization_hint,
 };
-use crate::gateway::actions::{self, DeprecatedCall, DeprecatedCallMode, Replacement, ReportedCall, WARNING_HEADER};
+use crate::gateway::actions::{
+    self, ActionOptions, CallAssessor, DeprecatedCall, DeprecatedCallMode, ReportedCall, WARNING_HEADER,
+};
 use crate::gateway::api_changelog::Change;
-use crate::gateway::availability::ServerInfo;
 use crate::gateway::jsonapi_error::JsonApiError;
-use crate::metrics;
+use crate::metrics::{DeprecatedCallLabels, Metrics};
 
 /// Result of checking a call against the API history.
 #[derive(Debug)]
@@ -30,52 +35,26 @@ pub(super) struct Assessment {
 /// Largest document, in bytes, that is read to find an organization.
 const MAX_DOCUMENT: usize = 256 * 1024;
 
-impl UpstreamCall {
-    /// Borrows the call in the form that the rules take.
-    pub(super) fn as_api_call(&self) -> actions::ApiCall<'_> {
-        actions::ApiCall {
-            method: &self.method,
-            path: self.target.path(),
-            query: self.target.query().unwrap_or_default(),
-        }
-    }
-
-    /// Builds the replacement of a deprecated call, and whether its body is dropped. The query stays. `None` if there
-    /// is no replacement, or its path cannot be sent.
-    fn replacement(&self, deprecated: &DeprecatedCall, organization: Option<&str>) -> Option<(Self, bool)> {
-        let Replacement { method, path, drops_body } = deprecated.replacement(organization)?;
-        let query = self.target.query().map(|query| format!("?{query}")).unwrap_or_default();
-        let target = format!("{path}{query}").parse().ok()?;
-        let mut headers = self.headers.clone();
-        if drops_body {
-            headers.remove(CONTENT_TYPE);
-            headers.remove(CONTENT_LENGTH);
-        }
-        Some((Self { caller: self.caller, method, target, headers }, drops_body))
-    }
+/// Applies the API history to the calls of one platform.
+#[derive(Debug)]
+pub(super) struct Deprecations {
+    assessor: CallAssessor,
+    upstream: Arc<Upstream>,
+    usage: Arc<UsageStats>,
+    deprecated_calls: Family<DeprecatedCallLabels, Counter>,
+    clock: Clock,
 }
 
-impl Inner {
-    /// Returns product and release of the platform, as far as they are known.
-    pub(super) fn server(&self) -> Arc<ServerInfo> {
-        Arc::clone(&self.server.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// Learns product and release from response headers; most responses repeat what is known.
-    pub(super) fn learn_server(&self, headers: &HeaderMap) {
-        let mut known = self.server.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(learned) = known.updated_by(headers) {
-            tracing::info!(
-                event = "gateway.platform.detected",
-                upstream = self.origin,
-                product = learned.product.map(|product| format!("{product:?}")),
-                release = learned.release.map(|release| release.to_string()),
-                api_version = learned.api_version,
-                "detected product and release of the platform"
-            );
-            self.dependencies.status_registry.set_platform(Some(learned.to_status(&self.origin)));
-            *known = Arc::new(learned);
-        }
+impl Deprecations {
+    pub(super) fn new(
+        options: ActionOptions,
+        upstream: Arc<Upstream>,
+        usage: Arc<UsageStats>,
+        metrics: &Metrics,
+        clock: Clock,
+    ) -> Self {
+        let deprecated_calls = metrics.gateway_deprecated_calls.clone();
+        Self { assessor: CallAssessor::new(options), upstream, usage, deprecated_calls, clock }
     }
 
     /// Checks a call, and its body where a rule is about bodies.
@@ -88,15 +67,15 @@ impl Inner {
         body: &CallerBody,
         client: &str,
     ) -> Result<Assessment, Vec<JsonApiError>> {
-        let server = self.server();
-        let known = self.actions.assess_call(call.as_api_call(), &server);
+        let server = self.upstream.platform.server();
+        let known = self.assessor.assess_call(call.as_api_call(), &server);
         let mut findings = known.findings;
         if known.reads_body
             && let Some(body) = body.buffered()
         {
-            findings.extend(self.actions.assess_body(call.as_api_call(), body, &server));
+            findings.extend(self.assessor.assess_body(call.as_api_call(), body, &server));
         }
-        let errors = if self.actions.options().strict { actions::blocking_errors(&findings) } else { Vec::new() };
+        let errors = if self.assessor.options().strict { actions::blocking_errors(&findings) } else { Vec::new() };
         let mut headers = HeaderMap::new();
         for finding in &findings {
             let what = if errors.is_empty() { "warned" } else { "refused" };
@@ -120,15 +99,9 @@ impl Inner {
         what: &'static str,
         replaced: bool,
     ) {
-        self.dependencies.usage.record_deprecated_call(
-            change,
-            client,
-            reported,
-            replaced,
-            self.dependencies.clock.now().wall,
-        );
-        let label = metrics::DeprecatedCallLabels { change: change.id.clone(), client: client.to_owned(), what };
-        self.dependencies.metrics.gateway_deprecated_calls.get_or_create(&label).inc();
+        self.usage.record_deprecated_call(change, client, reported, replaced, self.clock.now().wall);
+        let label = DeprecatedCallLabels { change: change.id.clone(), client: client.to_owned(), what };
+        self.deprecated_calls.get_or_create(&label).inc();
     }
 
     /// Sends a deprecated call, or its replacement, as the mode says.
@@ -147,22 +120,20 @@ impl Inner {
             .filter(|_| deprecated.needs_organization())
             .map_or(OrganizationHint::Missing, organization_hint);
         let mut organization = self.known_organization(&hint);
-        let (outcome, unresolved) = match self.actions.options().deprecated {
-            DeprecatedCallMode::Off | DeprecatedCallMode::Warn => (self.forward(call, body).await, false),
+        let (outcome, unresolved) = match self.assessor.options().deprecated {
+            DeprecatedCallMode::Off | DeprecatedCallMode::Warn => (self.send_unchanged(call, body).await, false),
             DeprecatedCallMode::Always => {
                 organization = self.organization(call, &hint).await;
                 match call.replacement(deprecated, organization.as_deref()) {
-                    Some((replacement, true)) => {
-                        (self.forward_replacement(replacement, CallerBody::empty()).await, false)
-                    }
-                    Some((replacement, false)) => (self.forward_replacement(replacement, body).await, false),
-                    None => (self.forward(call, body).await, deprecated.needs_organization()),
+                    Some((replacement, true)) => (self.send_replacement(replacement, CallerBody::empty()).await, false),
+                    Some((replacement, false)) => (self.send_replacement(replacement, body).await, false),
+                    None => (self.send_unchanged(call, body).await, deprecated.needs_organization()),
                 }
             }
             DeprecatedCallMode::Fallback => {
                 let replay = body.replay();
-                match self.forward(call, body).await {
-                    Ok(first) if self.actions.is_fallback_status(first.response.status()) => {
+                match self.send_unchanged(call, body).await {
+                    Ok(first) if self.assessor.is_fallback_status(first.response.status()) => {
                         // Lookups come after the call itself, which holds no connection meanwhile.
                         let first = if matches!(hint, OrganizationHint::TokenPath(_)) {
                             first.buffer().await
@@ -174,11 +145,11 @@ impl Inner {
                             (Err(refused), ..) => (Err(refused), false),
                             (Ok(first), Some((replacement, true)), _) => {
                                 drop(first);
-                                (self.forward_replacement(replacement, CallerBody::empty()).await, false)
+                                (self.send_replacement(replacement, CallerBody::empty()).await, false)
                             }
                             (Ok(first), Some((replacement, false)), Some(body)) => {
                                 drop(first);
-                                (self.forward_replacement(replacement, body).await, false)
+                                (self.send_replacement(replacement, body).await, false)
                             }
                             (Ok(first), replacement, _) => {
                                 (Ok(first), replacement.is_none() && deprecated.needs_organization())
@@ -223,20 +194,24 @@ impl Inner {
     /// Sends a call as it is.
     ///
     /// # Errors
-    /// As [`Inner::call_or_replace`].
-    pub(super) async fn forward(&self, call: &UpstreamCall, body: CallerBody) -> Result<CallOutcome, ErrorResponse> {
+    /// As [`Self::call_or_replace`].
+    pub(super) async fn send_unchanged(
+        &self,
+        call: &UpstreamCall,
+        body: CallerBody,
+    ) -> Result<CallOutcome, ErrorResponse> {
         Ok(CallOutcome {
             replacement: None,
-            response: self.call_platform(call, body).await?.map(PlatformBody::Streamed),
+            response: self.upstream.call(call, body).await?.map(PlatformBody::Streamed),
         })
     }
 
-    async fn forward_replacement(
+    async fn send_replacement(
         &self,
         replacement: UpstreamCall,
         body: CallerBody,
     ) -> Result<CallOutcome, ErrorResponse> {
-        let response = self.call_platform(&replacement, body).await?.map(PlatformBody::Streamed);
+        let response = self.upstream.call(&replacement, body).await?.map(PlatformBody::Streamed);
         Ok(CallOutcome { replacement: Some(replacement), response })
     }
 
@@ -245,7 +220,7 @@ impl Inner {
         match hint {
             OrganizationHint::Organization(organization) => Some(organization.clone()),
             OrganizationHint::InvalidName => None,
-            OrganizationHint::TokenPath(_) | OrganizationHint::Missing => self.actions.options().organization.clone(),
+            OrganizationHint::TokenPath(_) | OrganizationHint::Missing => self.assessor.options().organization.clone(),
         }
     }
 
@@ -257,8 +232,8 @@ impl Inner {
             headers.remove(name);
         }
         let found = async {
-            let token = self.fetch_document(path, &headers, MAX_DOCUMENT).await?;
-            let client = self.fetch_document(&oauth_client_path(&token)?, &headers, MAX_DOCUMENT).await?;
+            let token = self.upstream.fetch_document(path, &headers, MAX_DOCUMENT).await?;
+            let client = self.upstream.fetch_document(&oauth_client_path(&token)?, &headers, MAX_DOCUMENT).await?;
             organization_from_client(&client)
         };
         found.await.or_else(|| self.known_organization(hint))

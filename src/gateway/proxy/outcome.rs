@@ -1,14 +1,10 @@
 //! The platform's response to a call, before it is rewritten for the caller.
 
-use std::sync::atomic::Ordering;
-
 use bytes::Bytes;
 use http::{Response, StatusCode};
 use hyper::body::Body as _;
-use url::Url;
 
-use super::Inner;
-use super::response::{self, BodyKind, MAX_SMALL_BODY, error_response};
+use super::response::{MAX_SMALL_BODY, error_response};
 use super::upstream_call::{ErrorResponse, UpstreamCall};
 use crate::http::body_buffer::collect;
 use crate::http::reverse_proxy::ResponseBody;
@@ -65,37 +61,5 @@ impl CallOutcome {
             body => body,
         };
         Ok(Self { replacement, response: Response::from_parts(parts, body) })
-    }
-}
-
-impl Inner {
-    /// Returns the platform's URL of a call, without its query.
-    pub(super) fn platform_url(&self, call: &UpstreamCall) -> Url {
-        let mut url = self.options.upstream.clone();
-        url.set_path(call.target.path());
-        url
-    }
-
-    /// Rejects a JSON document that came encoded although identity was requested. Its links cannot be rewritten, and a
-    /// client that follows them would leave the gateway with the local token.
-    pub(super) fn reject_encoded<B: BodyLength>(&self, response: &Response<B>) -> Option<ErrorResponse> {
-        let kind = response::classify_body(response.status(), response.headers(), response.body().length());
-        let encoding = response::content_encoding(response.headers()).filter(|_| kind == BodyKind::EncodedJson)?;
-        let encoding = encoding.to_str().ok().filter(|name| name.len() <= 32).unwrap_or("of an unknown name");
-        if !self.warned_encoded.swap(true, Ordering::Relaxed) {
-            tracing::warn!(
-                event = "gateway.answer.encoded",
-                upstream = self.origin,
-                encoding,
-                "the platform's responses are encoded and refused, as their links cannot be rewritten"
-            );
-        }
-        let detail = format!(
-            "the platform at {} answers {} with Content-Encoding {encoding}, though identity was asked for: its links cannot be \
-             moved to the gateway. Switch the encoding off on the way to the platform",
-            self.origin,
-            response.status().as_u16(),
-        );
-        Some(Box::new(error_response(StatusCode::BAD_GATEWAY, detail)))
     }
 }

@@ -1,24 +1,40 @@
 //! Merges the pages of a list into one response, for lists that once came complete.
 
+use std::sync::Arc;
+
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, Response, StatusCode};
 
-use super::Inner;
 use super::body::CallerBody;
 use super::outcome::{CallOutcome, PlatformBody};
 use super::response::{error_response, set_length};
+use super::response_rewriter::ResponseRewriter;
+use super::upstream::Upstream;
 use super::upstream_call::{ErrorResponse, MERGE_PAGES_HEADER, UpstreamCall};
 use crate::gateway::actions::{self, pages};
 use crate::http::body_buffer::collect;
 use crate::http::reverse_proxy::remove_all;
 
-impl Inner {
+/// Fetches the pages of lists.
+#[derive(Debug)]
+pub(super) struct PageFetcher {
+    upstream: Arc<Upstream>,
+    rewriter: Arc<ResponseRewriter>,
+    /// True if lists are merged for every caller.
+    always: bool,
+}
+
+impl PageFetcher {
+    pub(super) const fn new(upstream: Arc<Upstream>, rewriter: Arc<ResponseRewriter>, always: bool) -> Self {
+        Self { upstream, rewriter, always }
+    }
+
     /// Returns true if a call is answered with all pages in one: it lists such a resource, asks for no page, and either
     /// its header or the configuration asks for merging.
-    pub(super) fn wants_merged_pages(&self, method: &Method, target: &PathAndQuery, headers: &HeaderMap) -> bool {
+    pub(super) fn wants_merged(&self, method: &Method, target: &PathAndQuery, headers: &HeaderMap) -> bool {
         let requested = || headers.get(&MERGE_PAGES_HEADER).is_some_and(|value| value.as_bytes() == b"true");
         let call = actions::ApiCall { method, path: target.path(), query: target.query().unwrap_or_default() };
-        (self.actions.options().merge_pages || requested()) && pages::is_mergeable(call)
+        (self.always || requested()) && pages::is_mergeable(call)
     }
 
     /// Fetches all pages of a list, by number or by `next` links. A failed page becomes the response: a list is never
@@ -26,14 +42,14 @@ impl Inner {
     ///
     /// # Errors
     /// The response for the caller if the platform did not respond, or its pages cannot be merged.
-    pub(super) async fn fetch_merged(
+    pub(super) async fn fetch(
         &self,
         call: &UpstreamCall,
         gateway_origin: Option<&str>,
     ) -> Result<CallOutcome, ErrorResponse> {
         let address = format!("{}{}", gateway_origin.unwrap_or_default(), call.target);
         let bad = |why: String| Box::new(error_response(StatusCode::BAD_GATEWAY, why));
-        let list = self.platform_url(call);
+        let list = self.rewriter.platform_url(call);
         let (mut merger, mut query) = (pages::PageMerger::default(), pages::page_query(call.as_api_call(), 1));
         let mut headers = call.headers.clone();
         // Conditions hold for a page, not for the list: a 304 for one page would become the response.
@@ -42,11 +58,11 @@ impl Inner {
             let target = format!("{}?{query}", call.target.path()).parse();
             let target = target.map_err(|_| bad("the list's pages cannot be requested".to_owned()))?;
             let page_call = UpstreamCall { caller: call.caller, method: Method::GET, target, headers: headers.clone() };
-            let response = self.call_platform(&page_call, CallerBody::empty()).await?;
+            let response = self.upstream.call(&page_call, CallerBody::empty()).await?;
             if response.status() != StatusCode::OK {
                 return Ok(CallOutcome { replacement: None, response: response.map(PlatformBody::Streamed) });
             }
-            if let Some(refused) = self.reject_encoded(&response) {
+            if let Some(refused) = self.rewriter.reject_encoded(&response) {
                 return Err(refused);
             }
             let (mut parts, body) = response.into_parts();

@@ -2,50 +2,27 @@
 //! after an outage, as the release may have changed.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
-use http::header::{ACCEPT, HeaderValue, USER_AGENT};
-use http::uri::PathAndQuery;
-use http::{HeaderMap, Method, StatusCode};
-use tokio::sync::Notify;
-use tokio_util::sync::CancellationToken;
+use http::StatusCode;
 
-use super::body::CallerBody;
+use super::platform_info::PlatformInfo;
+use super::token_state::TokenState;
+use super::upstream::Upstream;
 use super::upstream_call::UpstreamCall;
-use super::{Gateway, Inner};
 use crate::backoff::{Backoff, random_unit};
+use crate::clock::Clock;
 use crate::credential_watch::Availability;
 use crate::gateway::availability::ServerInfo;
-use crate::gateway::jsonapi_error::MEDIA_TYPE;
 use crate::gateway::platform_token::PlatformToken;
-use crate::http::server::Caller;
+use crate::http::reverse_proxy::RequestBody;
 
-/// Reachability of the upstream at the last call.
-#[derive(Debug, Default)]
-pub(super) struct UpstreamHealth {
-    failing: AtomicBool,
-    /// Notified when calls begin to fail.
-    failure_started: Notify,
-}
-
-impl UpstreamHealth {
-    /// Records a response. Returns true if the call before had failed.
-    pub(super) fn record_success(&self) -> bool {
-        self.failing.swap(false, Ordering::Relaxed)
-    }
-
-    /// Records a failure. Returns true if the call before had succeeded.
-    pub(super) fn record_failure(&self) -> bool {
-        let first = !self.failing.swap(true, Ordering::Relaxed);
-        if first {
-            self.failure_started.notify_one();
-        }
-        first
-    }
-
-    fn is_failing(&self) -> bool {
-        self.failing.load(Ordering::Relaxed)
-    }
+/// Pings the platform.
+#[derive(Debug)]
+pub(super) struct ServerProbe {
+    upstream: Arc<Upstream>,
+    tokens: Arc<TokenState>,
+    platform: Arc<PlatformInfo>,
+    clock: Clock,
 }
 
 /// Result of a ping.
@@ -59,22 +36,20 @@ enum PingResult {
     NoAnswer,
 }
 
-impl Gateway {
-    /// Pings the platform once there is a token, and again after an outage, until `stop`. Failed pings are retried with
-    /// backoff of at most 5 minutes; callers are served meanwhile.
-    ///
-    /// Also reports a rejected or missing token.
-    pub async fn probe_platform(&self, stop: CancellationToken) {
-        let both = async { tokio::join!(self.0.probe_loop(), self.0.report_token()) };
-        let _ = stop.run_until_cancelled(both).await;
-        self.0.clear_metrics();
+impl ServerProbe {
+    pub(super) const fn new(
+        upstream: Arc<Upstream>,
+        tokens: Arc<TokenState>,
+        platform: Arc<PlatformInfo>,
+        clock: Clock,
+    ) -> Self {
+        Self { upstream, tokens, platform, clock }
     }
-}
 
-impl Inner {
-    async fn probe_loop(&self) {
-        self.dependencies.status_registry.set_platform(Some(self.server().to_status(&self.origin)));
-        let mut watch = self.dependencies.source.watch.clone();
+    /// Pings once there is a token, and again after an outage. Never returns.
+    pub(super) async fn run(&self) {
+        self.platform.publish();
+        let mut watch = self.tokens.source.watch.clone();
         let mut backoff = Backoff::UPSTREAM;
         loop {
             let token = loop {
@@ -90,10 +65,10 @@ impl Inner {
                     backoff.reset();
                     self.wait_for_failure(&mut backoff).await;
                 }
-                PingResult::NoAnswer => self.dependencies.clock.sleep(backoff.next(random_unit())).await,
+                PingResult::NoAnswer => self.clock.sleep(backoff.next(random_unit())).await,
                 // Another token is tried at once.
                 PingResult::TokenRejected => tokio::select! {
-                    () = self.dependencies.clock.sleep(backoff.next(random_unit())) => {}
+                    () = self.clock.sleep(backoff.next(random_unit())) => {}
                     changed = watch.changed() => if changed.is_err() { return std::future::pending().await },
                 },
             }
@@ -104,9 +79,9 @@ impl Inner {
     /// ping would.
     async fn wait_for_failure(&self, backoff: &mut Backoff) {
         loop {
-            self.upstream_health.failure_started.notified().await;
-            self.dependencies.clock.sleep(backoff.next(random_unit())).await;
-            if self.upstream_health.is_failing() {
+            self.upstream.health.wait_for_failure().await;
+            self.clock.sleep(backoff.next(random_unit())).await;
+            if self.upstream.health.is_failing() {
                 return;
             }
             backoff.reset();
@@ -114,20 +89,15 @@ impl Inner {
     }
 
     async fn ping(&self, token: &Arc<PlatformToken>) -> PingResult {
-        let call = UpstreamCall::new(
-            Caller::ourselves(),
-            Method::GET,
-            PathAndQuery::from_static("/api/v2/ping"),
-            gateway_headers(),
-        );
-        let Ok(response) = self.send(&call, token, CallerBody::empty().into_request_body()).await else {
+        let call = UpstreamCall::own("/api/v2/ping");
+        let Ok(response) = self.upstream.send(&call, token, RequestBody::empty()).await else {
             return PingResult::NoAnswer;
         };
         if response.status() == StatusCode::UNAUTHORIZED {
             // Only recorded: calls request the new token, not pings.
-            self.record_rejection(token);
+            self.tokens.record_rejection(token);
         }
-        if *self.server() != ServerInfo::default() {
+        if *self.platform.server() != ServerInfo::default() {
             return PingResult::Answered;
         }
         match response.status() {
@@ -137,12 +107,4 @@ impl Inner {
             _ => PingResult::Answered,
         }
     }
-}
-
-/// Headers of the gateway's own calls.
-pub(super) fn gateway_headers() -> HeaderMap {
-    HeaderMap::from_iter([
-        (ACCEPT, HeaderValue::from_static(MEDIA_TYPE)),
-        (USER_AGENT, HeaderValue::from_static(concat!("keyward/", env!("CARGO_PKG_VERSION")))),
-    ])
 }

@@ -1,22 +1,16 @@
-//! One call to the platform: rate limit, token, and a retry after 429 or a rejected token.
+//! A request to the platform, before it has a token.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use bytes::Bytes;
-use http::header::{ACCEPT_ENCODING, AUTHORIZATION, HeaderValue};
+use http::header::{ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, USER_AGENT};
 use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderName, Method, Response, StatusCode};
+use http::{HeaderMap, HeaderName, Method, Response};
 
-use super::body::{CallerBody, GatewayBody};
+use super::body::GatewayBody;
+use super::path;
 use super::rate_limiter::RequestClass;
-use super::response::{self, retry_later};
-use super::{Inner, path};
-use crate::credential_watch::Availability;
-use crate::error_chain::format_chain;
+use crate::gateway::actions::{ApiCall, DeprecatedCall, Replacement};
+use crate::gateway::jsonapi_error::MEDIA_TYPE;
 use crate::gateway::platform_token::PlatformToken;
-use crate::http::body_buffer::{BodyBuffer, collect};
-use crate::http::reverse_proxy::{ForwardError, RequestBody, RequestHead, RequestLine, ResponseBody, remove_all};
+use crate::http::reverse_proxy::{RequestBody, RequestHead, RequestLine, remove_all};
 use crate::http::server::Caller;
 
 /// A request to the platform, without body and token.
@@ -50,7 +44,17 @@ impl UpstreamCall {
         Self { caller, method, target, headers }
     }
 
-    fn class(&self) -> RequestClass {
+    /// Creates a `GET` call of the gateway's own.
+    pub(super) fn own(path: &'static str) -> Self {
+        let headers = HeaderMap::from_iter([
+            (ACCEPT, HeaderValue::from_static(MEDIA_TYPE)),
+            (USER_AGENT, HeaderValue::from_static(concat!("keyward/", env!("CARGO_PKG_VERSION")))),
+        ]);
+        Self::new(Caller::ourselves(), Method::GET, PathAndQuery::from_static(path), headers)
+    }
+
+    /// Returns the limits that the call counts toward.
+    pub(super) fn class(&self) -> RequestClass {
         let mut segments = self.target.path().strip_prefix("/api/v2/").unwrap_or_default().split('/');
         let shape = (segments.next(), segments.next(), segments.next(), segments.next());
         match shape {
@@ -64,129 +68,29 @@ impl UpstreamCall {
     }
 
     /// Builds the request head with a token, for a body.
-    fn head(&self, inner: &Inner, token: &PlatformToken, body: &RequestBody) -> RequestHead {
-        let line = RequestLine { method: &self.method, prefix: "", target: &self.target, host: &inner.host };
+    pub(super) fn head(&self, host: &HeaderValue, token: &PlatformToken, body: &RequestBody) -> RequestHead {
+        let line = RequestLine { method: &self.method, prefix: "", target: &self.target, host };
         let mut head = RequestHead::new(line, &self.headers, |name| *name != AUTHORIZATION, body);
         head.append_header(&AUTHORIZATION, &token.bearer());
         head
     }
-}
 
-impl Inner {
-    /// Calls the platform.
-    ///
-    /// # Errors
-    /// The response for the caller if the platform could not be called.
-    pub(super) async fn call_platform(
-        &self,
-        call: &UpstreamCall,
-        body: CallerBody,
-    ) -> Result<Response<ResponseBody>, ErrorResponse> {
-        let token = self.token()?;
-        let replay = body.replay();
-        let mut response = self.send(call, &token, body.into_request_body()).await?;
-        if response.status() == StatusCode::TOO_MANY_REQUESTS
-            && let Some(body) =
-                replay.as_ref().filter(|_| self.retries_soon(response.headers())).and_then(CallerBody::replay)
-        {
-            // A call refused with 429 did nothing. Its slot comes after the pause that the response asked for.
-            drop(response);
-            response = Box::pin(self.send(call, &token, body.into_request_body())).await?;
-        }
-        if response.status() == StatusCode::UNAUTHORIZED {
-            drop(response);
-            return Box::pin(self.call_with_new_token(call, token, replay)).await;
-        }
-        self.record_acceptance(&token);
-        Ok(response)
+    /// Borrows the call in the form that the rules take.
+    pub(super) fn as_api_call(&self) -> ApiCall<'_> {
+        ApiCall { method: &self.method, path: self.target.path(), query: self.target.query().unwrap_or_default() }
     }
 
-    pub(super) async fn send(
-        &self,
-        call: &UpstreamCall,
-        token: &PlatformToken,
-        body: RequestBody,
-    ) -> Result<Response<ResponseBody>, ErrorResponse> {
-        self.limiter.acquire(call.class()).await.map_err(|wait| {
-            Box::new(retry_later(
-                StatusCode::TOO_MANY_REQUESTS,
-                "too many requests wait for the platform's rate limit",
-                wait,
-            ))
-        })?;
-        let head = call.head(self, token, &body);
-        match self.forwarder.send(call.caller, &head, body, self.options.response_timeout).await {
-            Ok(response) => {
-                self.record_response(&response);
-                Ok(response)
-            }
-            Err(error) => Err(Box::new(self.connection_failed(&error))),
+    /// Builds the replacement of a deprecated call, and whether its body is dropped. The query stays. `None` if there
+    /// is no replacement, or its path cannot be sent.
+    pub(super) fn replacement(&self, deprecated: &DeprecatedCall, organization: Option<&str>) -> Option<(Self, bool)> {
+        let Replacement { method, path, drops_body } = deprecated.replacement(organization)?;
+        let query = self.target.query().map(|query| format!("?{query}")).unwrap_or_default();
+        let target = format!("{path}{query}").parse().ok()?;
+        let mut headers = self.headers.clone();
+        if drops_body {
+            headers.remove(CONTENT_TYPE);
+            headers.remove(CONTENT_LENGTH);
         }
-    }
-
-    /// Returns true if a 429 asks for a wait short enough to be spent here.
-    fn retries_soon(&self, headers: &HeaderMap) -> bool {
-        let wait = response::rate_limit_reset(headers, self.dependencies.clock.now().wall);
-        self.limiter.is_enabled() && wait.is_some_and(|wait| wait <= MAX_RETRY_WAIT)
-    }
-
-    /// Fetches a document of a bounded size; `None` if there is none.
-    pub(super) async fn fetch_document(&self, target: &str, headers: &HeaderMap, limit: usize) -> Option<Bytes> {
-        let call = UpstreamCall::new(Caller::ourselves(), Method::GET, target.parse().ok()?, headers.clone());
-        let response = self.call_platform(&call, CallerBody::empty()).await.ok()?;
-        if response.status() != StatusCode::OK {
-            return None;
-        }
-        collect(response.into_body(), limit).await.ok().map(BodyBuffer::into_bytes)
-    }
-
-    fn record_response(&self, response: &Response<ResponseBody>) {
-        if self.upstream_health.record_success() {
-            tracing::info!(event = "gateway.upstream.recovered", upstream = self.origin, "the platform responds again");
-        }
-        let (status, headers) = (response.status(), response.headers());
-        self.learn_server(headers);
-        // The limit of a rejected token says nothing about that of a valid one.
-        if status != StatusCode::UNAUTHORIZED {
-            self.limiter.update_limit(response::rate_limit(headers));
-        }
-        if status == StatusCode::TOO_MANY_REQUESTS
-            && let Some(wait) = response::rate_limit_reset(headers, self.dependencies.clock.now().wall)
-        {
-            self.limiter.pause(wait);
-        }
-    }
-
-    fn connection_failed(&self, error: &ForwardError) -> Response<GatewayBody> {
-        let cause = format_chain(error);
-        if matches!(error, ForwardError::RequestBody(_)) {
-            return response::error_response(error.status(), &cause);
-        }
-        if self.upstream_health.record_failure() {
-            tracing::warn!(
-                event = "gateway.upstream.failed",
-                upstream = self.origin,
-                cause,
-                "the platform does not respond; calls fail"
-            );
-        }
-        retry_later(error.status(), format!("the platform at {} does not respond: {cause}", self.origin), RETRY_AFTER)
-    }
-
-    /// Returns the current platform token.
-    pub(super) fn token(&self) -> Result<Arc<PlatformToken>, ErrorResponse> {
-        self.dependencies.source.watch.with(|reading| match &reading.availability {
-            Availability::Available(token) => Ok(Arc::clone(token)),
-            Availability::Unavailable { reason, retry_after } => {
-                Err(Box::new(retry_later(StatusCode::SERVICE_UNAVAILABLE, reason.to_string(), *retry_after)))
-            }
-        })
+        Some((Self { caller: self.caller, method, target, headers }, drops_body))
     }
 }
-
-/// Longest wait after a 429 that is spent here; longer ones are left to the caller. The platform mostly counts by the
-/// second.
-const MAX_RETRY_WAIT: Duration = Duration::from_secs(5);
-
-/// `Retry-After` while the platform does not respond.
-const RETRY_AFTER: Duration = Duration::from_secs(2);

@@ -1,0 +1,174 @@
+//! A gateway: its parts, built from options, and its background work.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Request;
+use hyper::body::Incoming;
+use tokio_util::sync::CancellationToken;
+
+use super::admin_api::AdminApi;
+use super::body::GatewayBody;
+use super::deprecation::Deprecations;
+use super::forward::CallForwarder;
+use super::options::GatewayOptions;
+use super::page_merge::PageFetcher;
+use super::platform_info::PlatformInfo;
+use super::rate_limiter::RateLimiter;
+use super::response_rewriter::ResponseRewriter;
+use super::router::{GatewayListener, GatewayRouter};
+use super::server_probe::ServerProbe;
+use super::token_monitor::TokenMonitor;
+use super::token_state::TokenState;
+use super::upstream::Upstream;
+use super::upstream_health::UpstreamHealth;
+use super::usage_stats::UsageStats;
+use crate::clock::Clock;
+use crate::credential_watch::CredentialWatch;
+use crate::gateway::local_token::AcceptedTokens;
+use crate::gateway::platform_token::PlatformTokenSource;
+use crate::health::{Health, HealthHandle};
+use crate::http::client::{ClientOptions, ServerAddress, TlsOptions};
+use crate::http::reverse_proxy::{Forwarder, ForwarderOptions, UpstreamTarget, UpstreamTargetError};
+use crate::http::server::{ListenerMetrics, Peer, ResponseFuture};
+use crate::metrics::Metrics;
+use crate::status::StatusRegistry;
+
+/// Handles to the rest of the process that a gateway needs.
+#[derive(Debug)]
+pub struct GatewayDependencies {
+    /// Time source for the end of the previous local token.
+    pub clock: Clock,
+    /// Registry that shows the detected platform.
+    pub status_registry: StatusRegistry,
+    /// Health served by `/v1/platform/status`.
+    pub health: Health,
+    /// Request metrics.
+    pub metrics: Metrics,
+    /// Health of the platform token: not ready while the platform rejects it.
+    pub token_health: HealthHandle,
+    /// Source of the platform token.
+    pub source: PlatformTokenSource,
+    /// Watch of the tokens that callers may present.
+    pub local: CredentialWatch<AcceptedTokens>,
+    /// Usage by client, handed from one gateway to its replacement on a reload.
+    pub usage: Arc<UsageStats>,
+}
+
+/// A gateway to one platform. Clones share its connections, rate limit and counters.
+#[derive(Debug, Clone)]
+pub struct Gateway {
+    router: Arc<GatewayRouter>,
+    probe: Arc<ServerProbe>,
+    token_monitor: Arc<TokenMonitor>,
+}
+
+impl Gateway {
+    /// Reads the CA file. Opens no connection yet.
+    ///
+    /// # Errors
+    /// The CA file cannot be used, or the address has no host that TLS could verify.
+    pub fn build(options: GatewayOptions, dependencies: GatewayDependencies) -> Result<Self, GatewayBuildError> {
+        let client_options = ClientOptions {
+            address: ServerAddress::Url(options.upstream.clone()),
+            tls: TlsOptions { ca_file: options.ca_file.clone(), ..TlsOptions::default() },
+            proxy: options.proxy.clone(),
+            connect_timeout: options.connect_timeout,
+            response_timeout: options.response_timeout,
+        };
+        let UpstreamTarget { target, tls, host, .. } = UpstreamTarget::resolve(&client_options)?;
+        let forwarder = Forwarder::new(ForwarderOptions {
+            target,
+            tls,
+            connections: options.connections,
+            idle: IDLE_TIMEOUT,
+            connect_timeout: options.connect_timeout,
+            body_idle: Some(options.response_timeout),
+        });
+        let GatewayDependencies { clock, status_registry, health, metrics, token_health, source, local, usage } =
+            dependencies;
+        let origin = options.upstream.origin().ascii_serialization();
+        let tokens = Arc::new(TokenState::new(source, options.connections, options.token_wait, clock.clone()));
+        let platform = Arc::new(PlatformInfo::new(origin.clone(), status_registry.clone()));
+        let upstream = Arc::new(Upstream {
+            forwarder,
+            host,
+            response_timeout: options.response_timeout,
+            limiter: RateLimiter::new(options.limit),
+            tokens: Arc::clone(&tokens),
+            platform: Arc::clone(&platform),
+            clock: clock.clone(),
+            health: UpstreamHealth::default(),
+            replays: metrics.gateway_replays.clone(),
+        });
+        let rewriter = Arc::new(ResponseRewriter::new(&options.upstream, &options.aliases, clock.clone()));
+        let forwarder = CallForwarder::new(
+            Deprecations::new(
+                options.actions.clone(),
+                Arc::clone(&upstream),
+                Arc::clone(&usage),
+                &metrics,
+                clock.clone(),
+            ),
+            PageFetcher::new(Arc::clone(&upstream), Arc::clone(&rewriter), options.actions.merge_pages),
+            rewriter,
+        );
+        let admin_api = AdminApi {
+            platform: Arc::clone(&platform),
+            tokens: Arc::clone(&tokens),
+            local: local.clone(),
+            usage: Arc::clone(&usage),
+            status_registry,
+            health,
+            clock: clock.clone(),
+        };
+        let router = GatewayRouter {
+            local,
+            usage,
+            exempt: options.exempt,
+            allowed_hosts: options.allowed_hosts,
+            clock: clock.clone(),
+            admin_api,
+            forwarder: Arc::new(forwarder),
+        };
+        Ok(Self {
+            router: Arc::new(router),
+            probe: Arc::new(ServerProbe::new(Arc::clone(&upstream), Arc::clone(&tokens), platform, clock.clone())),
+            token_monitor: Arc::new(TokenMonitor::new(tokens, upstream, token_health, &metrics, clock)),
+        })
+    }
+
+    /// Creates the service of one listener bound to `address` (`None` for a unix socket), for
+    /// [`crate::http::server::Listener::serve`].
+    pub fn service(
+        &self,
+        address: Option<SocketAddr>,
+        listener_metrics: ListenerMetrics,
+    ) -> impl Fn(Peer, Request<Incoming>) -> ResponseFuture<GatewayBody> + Clone + Send + 'static {
+        let listener = Arc::new(GatewayListener::new(address, listener_metrics, self.router.allowed_hosts.clone()));
+        let router = Arc::clone(&self.router);
+        move |peer, request| router.serve(&listener, &peer, request)
+    }
+
+    /// Pings the platform once there is a token, and again after an outage, until `stop`. Failed pings are retried with
+    /// backoff of at most 5 minutes; callers are served meanwhile.
+    ///
+    /// Also reports a rejected or missing token.
+    pub async fn probe_platform(&self, stop: CancellationToken) {
+        let both = async { tokio::join!(self.probe.run(), self.token_monitor.run()) };
+        let _ = stop.run_until_cancelled(both).await;
+        self.token_monitor.clear_metrics();
+    }
+}
+
+/// Shorter than the idle timeout of common load balancers, so that no request meets a connection they close.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Error of [`Gateway::build`].
+#[derive(Debug, thiserror::Error)]
+pub enum GatewayBuildError {
+    /// The address has no host, the proxy is invalid, or the CA file cannot be used.
+    #[error(transparent)]
+    UpstreamTarget(#[from] UpstreamTargetError),
+}

@@ -1,0 +1,54 @@
+//! Product and release of the platform, learned from its responses.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use http::HeaderMap;
+
+use crate::gateway::availability::ServerInfo;
+use crate::status::StatusRegistry;
+
+/// Product and release of the platform, as far as they are known.
+#[derive(Debug)]
+pub(super) struct PlatformInfo {
+    /// The platform's origin.
+    pub(super) origin: String,
+    status_registry: StatusRegistry,
+    server: Mutex<Arc<ServerInfo>>,
+}
+
+impl PlatformInfo {
+    pub(super) fn new(origin: String, status_registry: StatusRegistry) -> Self {
+        Self { origin, status_registry, server: Mutex::default() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Arc<ServerInfo>> {
+        self.server.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the product and release known now.
+    pub(super) fn server(&self) -> Arc<ServerInfo> {
+        Arc::clone(&self.lock())
+    }
+
+    /// Shows in the status what is known now.
+    pub(super) fn publish(&self) {
+        self.status_registry.set_platform(Some(self.server().to_status(&self.origin)));
+    }
+
+    /// Learns product and release from response headers; most responses repeat what is known.
+    pub(super) fn learn(&self, headers: &HeaderMap) {
+        let mut known = self.lock();
+        if let Some(learned) = known.updated_by(headers) {
+            tracing::info!(
+                event = "gateway.platform.detected",
+                upstream = self.origin,
+                product = learned.product.map(|product| format!("{product:?}")),
+                release = learned.release.map(|release| release.to_string()),
+                api_version = learned.api_version,
+                "detected product and release of the platform"
+            );
+            self.status_registry.set_platform(Some(learned.to_status(&self.origin)));
+            *known = Arc::new(learned);
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! Rewrites the platform's responses for callers of the gateway: links lead to the gateway, headers fit its clients.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bytes::Bytes;
+use http::{Method, Response, StatusCode};
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Frame;
+use url::Url;
+
+use super::body::{GatewayBody, RewritingBody};
+use super::link_rewriter::LinkRewriter;
+use super::origins::LinkPrefixes;
+use super::outcome::{BodyLength, PlatformBody};
+use super::path;
+use super::response::{self, BodyKind, error_response};
+use super::upstream_call::{ErrorResponse, UpstreamCall};
+use crate::clock::Clock;
+
+/// Rewrites the responses of one platform.
+#[derive(Debug)]
+pub(super) struct ResponseRewriter {
+    /// The platform's address: scheme, host and port.
+    upstream: Url,
+    origin: String,
+    /// Prefixes of links into the platform's API.
+    link_prefixes: Arc<LinkPrefixes>,
+    clock: Clock,
+    /// True once an encoded response has been logged.
+    warned_encoded: AtomicBool,
+}
+
+impl ResponseRewriter {
+    /// Rewrites links that begin with the platform's address or one of its aliases.
+    pub(super) fn new(upstream: &Url, aliases: &[Url], clock: Clock) -> Self {
+        Self {
+            upstream: upstream.clone(),
+            origin: upstream.origin().ascii_serialization(),
+            link_prefixes: Arc::new(LinkPrefixes::new(std::iter::once(upstream).chain(aliases))),
+            clock,
+            warned_encoded: AtomicBool::new(false),
+        }
+    }
+
+    /// Rewrites the platform's response for a caller of the gateway.
+    pub(super) async fn rewrite(
+        &self,
+        call: &UpstreamCall,
+        origin: Option<&str>,
+        response: Response<PlatformBody>,
+    ) -> Response<GatewayBody> {
+        let is_user_file = path::is_user_file(call.target.path());
+        if call.method != Method::HEAD
+            && !is_user_file
+            && let Some(error_result) = self.reject_encoded(&response)
+        {
+            return *error_result;
+        }
+        let (mut parts, body) = response.into_parts();
+        response::rewrite_headers(parts.status, &mut parts.headers, || self.platform_url(call), self.clock.now().wall);
+        let kind = if is_user_file {
+            BodyKind::Other
+        } else {
+            response::classify_body(parts.status, &parts.headers, body.length())
+        };
+        let rewrite_to =
+            origin.filter(|_| !matches!(kind, BodyKind::Other | BodyKind::EncodedJson) && call.method != Method::HEAD);
+        let body = match (body, rewrite_to) {
+            (PlatformBody::Streamed(body), None) => GatewayBody::Streamed(body),
+            (PlatformBody::Buffered(body), None) => GatewayBody::Buffered(Full::new(body)),
+            (PlatformBody::Buffered(body), Some(origin)) => {
+                let (mut rewriter, mut rewritten) = (LinkRewriter::new(&self.link_prefixes, origin), Vec::new());
+                rewriter.rewrite(&body, &mut rewritten);
+                rewriter.finish(&mut rewritten);
+                response::set_length(&mut parts.headers, Some(rewritten.len()));
+                GatewayBody::Buffered(Full::new(rewritten.into()))
+            }
+            (PlatformBody::Streamed(mut body), Some(origin)) => {
+                let mut rewriter = LinkRewriter::new(&self.link_prefixes, origin);
+                if kind == BodyKind::LargeJson {
+                    response::set_length(&mut parts.headers, None);
+                    GatewayBody::Rewriting(Box::new(RewritingBody::new(body, rewriter)))
+                } else {
+                    let mut rewritten = Vec::new();
+                    while let Some(frame) = body.frame().await {
+                        match frame.map(Frame::into_data) {
+                            Ok(Ok(chunk)) => rewriter.rewrite(&chunk, &mut rewritten),
+                            // A body with a length has no trailers.
+                            Ok(Err(_)) => {}
+                            Err(_) => {
+                                return error_response(StatusCode::BAD_GATEWAY, "the platform's response broke off");
+                            }
+                        }
+                    }
+                    rewriter.finish(&mut rewritten);
+                    response::set_length(&mut parts.headers, Some(rewritten.len()));
+                    GatewayBody::Buffered(Full::new(Bytes::from(rewritten)))
+                }
+            }
+        };
+        Response::from_parts(parts, body)
+    }
+
+    /// Returns the platform's URL of a call, without its query.
+    pub(super) fn platform_url(&self, call: &UpstreamCall) -> Url {
+        let mut url = self.upstream.clone();
+        url.set_path(call.target.path());
+        url
+    }
+
+    /// Rejects a JSON document that came encoded although identity was requested. Its links cannot be rewritten, and a
+    /// client that follows them would leave the gateway with the local token.
+    pub(super) fn reject_encoded<B: BodyLength>(&self, response: &Response<B>) -> Option<ErrorResponse> {
+        let kind = response::classify_body(response.status(), response.headers(), response.body().length());
+        let encoding = response::content_encoding(response.headers()).filter(|_| kind == BodyKind::EncodedJson)?;
+        let encoding = encoding.to_str().ok().filter(|name| name.len() <= 32).unwrap_or("of an unknown name");
+        if !self.warned_encoded.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                event = "gateway.answer.encoded",
+                upstream = self.origin,
+                encoding,
+                "the platform's responses are encoded and refused, as their links cannot be rewritten"
+            );
+        }
+        let detail = format!(
+            "the platform at {} answers {} with Content-Encoding {encoding}, though identity was asked for: its links cannot be \
+             moved to the gateway. Switch the encoding off on the way to the platform",
+            self.origin,
+            response.status().as_u16(),
+        );
+        Some(Box::new(error_response(StatusCode::BAD_GATEWAY, detail)))
+    }
+}

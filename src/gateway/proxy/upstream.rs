@@ -1,0 +1,193 @@
+//! Calls the platform: rate limit, token, and a retry after 429 or a rejected token.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::HeaderValue;
+use http::{HeaderMap, Method, Response, StatusCode};
+use prometheus_client::metrics::counter::Counter;
+use tokio::time::Instant;
+
+use super::body::{CallerBody, GatewayBody};
+use super::platform_info::PlatformInfo;
+use super::rate_limiter::RateLimiter;
+use super::response::{self, retry_later};
+use super::token_state::TokenState;
+use super::upstream_call::{ErrorResponse, UpstreamCall};
+use super::upstream_health::UpstreamHealth;
+use crate::clock::Clock;
+use crate::error_chain::format_chain;
+use crate::gateway::platform_token::PlatformToken;
+use crate::http::body_buffer::{BodyBuffer, collect};
+use crate::http::reverse_proxy::{ForwardError, Forwarder, RequestBody, ResponseBody};
+use crate::http::server::Caller;
+
+/// The platform as a server that is called.
+#[derive(Debug)]
+pub(super) struct Upstream {
+    pub(super) forwarder: Forwarder,
+    /// The platform's origin as the `Host` of requests.
+    pub(super) host: HeaderValue,
+    /// Time limit for a response head.
+    pub(super) response_timeout: Duration,
+    pub(super) limiter: RateLimiter,
+    pub(super) tokens: Arc<TokenState>,
+    pub(super) platform: Arc<PlatformInfo>,
+    /// Reachability of the platform.
+    pub(super) health: UpstreamHealth,
+    pub(super) clock: Clock,
+    /// Calls made once more with a newer token.
+    pub(super) replays: Counter,
+}
+
+impl Upstream {
+    /// Calls the platform.
+    ///
+    /// # Errors
+    /// The response for the caller if the platform could not be called.
+    pub(super) async fn call(
+        &self,
+        call: &UpstreamCall,
+        body: CallerBody,
+    ) -> Result<Response<ResponseBody>, ErrorResponse> {
+        let token = self.tokens.current()?;
+        let replay = body.replay();
+        let mut response = self.send(call, &token, body.into_request_body()).await?;
+        if response.status() == StatusCode::TOO_MANY_REQUESTS
+            && let Some(body) =
+                replay.as_ref().filter(|_| self.retries_soon(response.headers())).and_then(CallerBody::replay)
+        {
+            // A call refused with 429 did nothing. Its slot comes after the pause that the response asked for.
+            drop(response);
+            response = Box::pin(self.send(call, &token, body.into_request_body())).await?;
+        }
+        if response.status() == StatusCode::UNAUTHORIZED {
+            drop(response);
+            return Box::pin(self.call_with_new_token(call, token, replay)).await;
+        }
+        self.tokens.record_acceptance(&token);
+        Ok(response)
+    }
+
+    /// Repeats a call with a new token, as soon as there is one. Safe for every method: a rejected call did nothing.
+    ///
+    /// # Errors
+    /// The response for the caller (never 401) if there is no new token in time, or the call cannot wait.
+    async fn call_with_new_token(
+        &self,
+        call: &UpstreamCall,
+        mut rejected: Arc<PlatformToken>,
+        body: Option<CallerBody>,
+    ) -> Result<Response<ResponseBody>, ErrorResponse> {
+        let deadline = Instant::now() + self.tokens.max_wait;
+        loop {
+            if self.tokens.record_rejection(&rejected) {
+                // Coalesced: the source refreshes once, however many callers request it.
+                self.tokens.source.refresh_signal.request();
+            }
+            let Some(body) = body.as_ref().and_then(CallerBody::replay) else {
+                return Err(self.tokens.unavailable("its body is too large to be sent again"));
+            };
+            let token = self.tokens.refresh(&rejected, deadline).await?;
+            self.replays.inc();
+            let response = self.send(call, &token, body.into_request_body()).await?;
+            if response.status() != StatusCode::UNAUTHORIZED {
+                self.tokens.record_acceptance(&token);
+                return Ok(response);
+            }
+            rejected = token;
+        }
+    }
+
+    /// Sends a call with a token once its slot of the rate limit has come.
+    ///
+    /// # Errors
+    /// The response for the caller if the platform did not respond.
+    pub(super) async fn send(
+        &self,
+        call: &UpstreamCall,
+        token: &PlatformToken,
+        body: RequestBody,
+    ) -> Result<Response<ResponseBody>, ErrorResponse> {
+        self.limiter.acquire(call.class()).await.map_err(|wait| {
+            Box::new(retry_later(
+                StatusCode::TOO_MANY_REQUESTS,
+                "too many requests wait for the platform's rate limit",
+                wait,
+            ))
+        })?;
+        let head = call.head(&self.host, token, &body);
+        match self.forwarder.send(call.caller, &head, body, self.response_timeout).await {
+            Ok(response) => {
+                self.record_response(&response);
+                Ok(response)
+            }
+            Err(error) => Err(Box::new(self.connection_failed(&error))),
+        }
+    }
+
+    /// Returns true if a 429 asks for a wait short enough to be spent here.
+    fn retries_soon(&self, headers: &HeaderMap) -> bool {
+        let wait = response::rate_limit_reset(headers, self.clock.now().wall);
+        self.limiter.is_enabled() && wait.is_some_and(|wait| wait <= MAX_RETRY_WAIT)
+    }
+
+    /// Fetches a document of a bounded size; `None` if there is none.
+    pub(super) async fn fetch_document(&self, target: &str, headers: &HeaderMap, limit: usize) -> Option<Bytes> {
+        let call = UpstreamCall::new(Caller::ourselves(), Method::GET, target.parse().ok()?, headers.clone());
+        let response = self.call(&call, CallerBody::empty()).await.ok()?;
+        if response.status() != StatusCode::OK {
+            return None;
+        }
+        collect(response.into_body(), limit).await.ok().map(BodyBuffer::into_bytes)
+    }
+
+    fn record_response(&self, response: &Response<ResponseBody>) {
+        if self.health.record_success() {
+            tracing::info!(
+                event = "gateway.upstream.recovered",
+                upstream = self.platform.origin,
+                "the platform responds again"
+            );
+        }
+        let (status, headers) = (response.status(), response.headers());
+        self.platform.learn(headers);
+        // The limit of a rejected token says nothing about that of a valid one.
+        if status != StatusCode::UNAUTHORIZED {
+            self.limiter.update_limit(response::rate_limit(headers));
+        }
+        if status == StatusCode::TOO_MANY_REQUESTS
+            && let Some(wait) = response::rate_limit_reset(headers, self.clock.now().wall)
+        {
+            self.limiter.pause(wait);
+        }
+    }
+
+    fn connection_failed(&self, error: &ForwardError) -> Response<GatewayBody> {
+        let cause = format_chain(error);
+        if matches!(error, ForwardError::RequestBody(_)) {
+            return response::error_response(error.status(), &cause);
+        }
+        if self.health.record_failure() {
+            tracing::warn!(
+                event = "gateway.upstream.failed",
+                upstream = self.platform.origin,
+                cause,
+                "the platform does not respond; calls fail"
+            );
+        }
+        retry_later(
+            error.status(),
+            format!("the platform at {} does not respond: {cause}", self.platform.origin),
+            RETRY_AFTER,
+        )
+    }
+}
+
+/// Longest wait after a 429 that is spent here; longer ones are left to the caller. The platform mostly counts by the
+/// second.
+const MAX_RETRY_WAIT: Duration = Duration::from_secs(5);
+
+/// `Retry-After` while the platform does not respond.
+const RETRY_AFTER: Duration = Duration::from_secs(2);
