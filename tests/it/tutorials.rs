@@ -55,6 +55,7 @@ fn follow(document: &str) -> String {
 fn the_commands_of_the_tutorial_of_the_acl_server_run_one_after_the_other() {
     let output = follow("docs/tutorials/acl-server.md");
     assert!(output.contains("web dashboards") && output.contains("team-1"), "{output}");
+    assert!(output.contains("lacks acl:read\nexit code 6\n"), "a namespace's token has no rights in another: {output}");
 }
 
 #[test]
@@ -73,6 +74,25 @@ fn the_configurations_of_the_tutorials_pass_the_check() {
             let (code, output, error) = run(&["check", "--config", file.to_str().unwrap()], &[]);
             assert_eq!(code, 0, "{document}: {output}{error}");
         }
+    }
+}
+
+#[test]
+fn the_configuration_of_the_tutorial_of_terraform_gives_programs_the_address_and_the_local_token() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = folder.path().to_str().unwrap();
+    let config = blocks("docs/tutorials/terraform.md", "toml").concat();
+    let config = config.replace("/var/lib/keyward", place).replace("/run/keyward", place);
+    std::fs::write(folder.path().join("keyward.toml"), config).unwrap();
+    let local_token = "0123456789abcdef0123456789abcdef";
+    std::fs::write(folder.path().join("gateway.token"), local_token).unwrap();
+    let file = format!("{place}/keyward.toml");
+    let variables = [("PATH", path_variable()), ("HOME", place.to_owned())];
+    let variables: Vec<_> = variables.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    let (code, output, error) = run(&["exec", "--config", &file, "--", "env"], &variables);
+    assert_eq!(code, 0, "{error}");
+    for line in ["TFE_ADDRESS=http://127.0.0.1:8800".to_owned(), format!("TFE_TOKEN={local_token}")] {
+        assert!(output.lines().any(|it| it == line), "{line} is not in the environment: {output}");
     }
 }
 

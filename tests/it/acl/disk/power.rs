@@ -87,7 +87,7 @@ async fn commit_at_once(store: &Arc<Embedded>, batches: &[Batch]) -> Vec<Option<
     let mut commits = tokio::task::JoinSet::new();
     for (number, batch) in batches.iter().cloned().enumerate() {
         let store = Arc::clone(store);
-        // TaskGroup of this runtime begin in the order in which they are spawned.
+        // Tasks of this runtime begin in the order in which they are spawned.
         commits.spawn(async move { (number, store.commit(batch).await.ok()) });
     }
     let mut outcomes = commits.join_all().await;
