@@ -20,15 +20,16 @@ pub struct Metrics(Arc<Inner>);
 #[derive(Debug)]
 pub struct Inner {
     registry: Registry,
-    /// Logins tried, by session, outcome (`ok` or `failed`) and reason (a short fixed word).
+    /// Logins tried. `outcome` is `ok` or `failed`; `reason` of a failure is `refused`, `unavailable`, `clock`, `bug` or
+    /// `no_proof`.
     pub logins: Family<AttemptLabels, Counter>,
-    /// Renewals tried, by session, outcome and reason.
+    /// Renewals tried. `reason` of a failure is `refused`, `dead` or `unavailable`.
     pub renewals: Family<AttemptLabels, Counter>,
-    /// Light checks of a token, by session, outcome and reason.
+    /// Look-ups of the token. `reason` of a failure is `refused`, `dead` or `unavailable`.
     pub checks: Family<AttemptLabels, Counter>,
-    /// Reads of secrets and renewals of their leases, by secret, call (`read` or `renew`) and outcome.
+    /// Reads of secrets and renewals of their leases. `call` is `read` or `renew`.
     pub secret_calls: Family<SecretCallLabels, Counter>,
-    /// Expiry of the session's token, in seconds since 1970; 0 without a token.
+    /// Expiry of the session's token, in seconds since 1970; 0 without a token, 253402300799 for one that never expires.
     pub token_expiry: Family<SessionLabels, Gauge<i64, AtomicI64>>,
     /// Consecutive failures of a session's calls to its server.
     pub session_failures: Family<SessionLabels, Gauge<i64, AtomicI64>>,
@@ -38,41 +39,41 @@ pub struct Inner {
     pub sink_written: Family<SinkLabels, Gauge<i64, AtomicI64>>,
     /// Writes of a sink that failed.
     pub sink_failures: Family<SinkLabels, Counter>,
-    /// Outputs that others deleted or changed, by outcome: `restored` or `left`.
+    /// Outputs (`sink/NAME`, `template/NAME`) that others deleted or changed. `outcome` is `restored` or `left`.
     pub output_changes: Family<OutputChangeLabels, Counter>,
     /// State of a template: 0 rendered, 1 is waiting for its secrets, 2 is failing.
     pub template_state: Family<TemplateLabels, Gauge<i64, AtomicI64>>,
     /// Time of the last change of a template's file, in seconds since 1970.
     pub template_written: Family<TemplateLabels, Gauge<i64, AtomicI64>>,
-    /// Renderings of a template, by outcome (`ok` or `failed`).
+    /// Renderings of a template. `outcome` is `ok` or `failed`.
     pub template_renders: Family<TemplateRunLabels, Counter>,
-    /// Runs of a template's command, by outcome.
+    /// Runs of a template's command. `outcome` is `ok` or `failed`.
     pub template_commands: Family<TemplateRunLabels, Counter>,
-    /// Starts of the child, by reason: `first`, `changed` (a variable) or `ended` (it had).
+    /// Starts of the child process. `reason` is `first`, `changed` (a variable) or `ended` (by itself).
     pub process_starts: Family<ProcessStartLabels, Counter>,
     /// 1 while the child process runs.
     pub process_running: Gauge<i64, AtomicI64>,
-    /// Requests answered by a local listener, by status.
+    /// Requests answered by a listener, refused ones included, by HTTP status. The gateway is the listener `gateway`.
     pub local_requests: Family<ResponseLabels, Counter>,
-    /// Requests that a listener's guard refused, by reason.
+    /// Requests and connections that a listener's guard refused.
     pub local_refused: Family<RefusalLabels, Counter>,
-    /// Connections open at a listener.
+    /// Connections open at a listener. The ACL server is the listener `acl`.
     pub local_connections: Family<ListenerLabel, Gauge<i64, AtomicI64>>,
-    /// Requests answered by the ACL server, by operation and status.
+    /// Requests answered by the ACL server, by operation, such as `token.read`, and HTTP status.
     pub acl_requests: Family<AclRequestLabels, Counter>,
     /// Expired tokens that were deleted.
     pub acl_tokens_swept: Counter<u64, AtomicU64>,
     /// Unreadable records of the ACL store, each counted once.
     pub acl_unreadable: Counter<u64, AtomicU64>,
-    /// Time from forwarding a request to the head of the server's response, by listener, in seconds.
+    /// Time from forwarding a request to the head of the server's response, in seconds.
     pub proxy_seconds: Family<ListenerLabel, LatencyHistogram, fn() -> LatencyHistogram>,
-    /// Requests that an API proxy retried with a newer token, by listener.
+    /// Requests that an API proxy retried with a newer token.
     pub proxy_replays: Family<ListenerLabel, Counter>,
-    /// Responses that an API proxy withheld because they repeat the session's token, by listener.
+    /// Responses that an API proxy withheld because they repeat the session's token.
     pub proxy_leaks: Family<ListenerLabel, Counter>,
-    /// Cacheable requests, by listener and outcome (`hit`, `miss` or `stale`).
+    /// Cacheable requests of an API proxy. `outcome` is `hit`, `miss` or `stale`.
     pub cache_requests: Family<CacheRequestLabels, Counter>,
-    /// Size of a cache in bytes, by listener.
+    /// Size of an API proxy's cache in bytes.
     pub cache_bytes: Family<ListenerLabel, Gauge>,
     /// Calls that the gateway retried because the upstream had rejected its platform token.
     pub gateway_replays: Counter<u64, AtomicU64>,
@@ -80,15 +81,16 @@ pub struct Inner {
     pub gateway_token_refused: Gauge<i64, AtomicI64>,
     /// 1 while the gateway has no platform token.
     pub gateway_token_missing: Gauge<i64, AtomicI64>,
-    /// Calls that an API deprecation or removal affects, by change and client.
+    /// Calls that an API deprecation or removal affects, by the id of the change. `what` is `deprecated`, `warned` or
+    /// `refused`.
     pub gateway_deprecated_calls: Family<DeprecatedCallLabels, Counter>,
-    /// Expiry of the first certificate to expire, in seconds since 1970, by the configuration key of its file.
+    /// Expiry of the first certificate to expire in a file, in seconds since 1970, by the configuration key of the file.
     pub certificate_expiry: Family<CertificateLabels, Gauge<i64, AtomicI64>>,
     /// 1 while a certificate file is invalid and connections use the previous one, by configuration key.
     pub certificate_rejected: Family<CertificateLabels, Gauge<i64, AtomicI64>>,
     /// Number of times that the wall clock was set or the machine resumed from a suspend.
     pub clock_jumps: Counter<u64, AtomicU64>,
-    /// Configuration reloads, by outcome (`ok` or `failed`).
+    /// Configuration reloads. `outcome` is `ok` or `failed`.
     pub reloads: Family<OutcomeLabels, Counter>,
 }
 

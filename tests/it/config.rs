@@ -12,6 +12,8 @@ mod files;
 mod method;
 mod mistakes;
 mod other_methods;
+#[cfg(all(feature = "etcd", feature = "gateway"))]
+mod reference;
 mod references;
 mod sinks;
 mod templates;

@@ -1,11 +1,21 @@
-//! The documents name what the program names: every log event, metric and configuration key.
+//! The documents say what the code does: each reference has every item of the code, and none more.
 
-use std::collections::BTreeSet;
+mod events;
+mod exit_codes;
+mod metrics;
+
 use std::path::Path;
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
-/// All texts of a folder's files that end so, joined.
+/// The most that a table's cell may hold: longer texts stand below their table.
+const LONGEST_CELL: usize = 200;
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(Path::new(ROOT).join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// Path and text of all files of a folder that end so.
 fn texts(folder: &str, ending: &str) -> Vec<(String, String)> {
     let mut found = Vec::new();
     let mut pending = vec![Path::new(ROOT).join(folder)];
@@ -14,80 +24,78 @@ fn texts(folder: &str, ending: &str) -> Vec<(String, String)> {
             if path.is_dir() {
                 pending.push(path);
             } else if path.to_str().unwrap().ends_with(ending) {
-                let text = std::fs::read_to_string(&path).unwrap();
-                found.push((path.strip_prefix(ROOT).unwrap().display().to_string(), text));
+                let name = path.strip_prefix(ROOT).unwrap().display().to_string();
+                let text = read(&name);
+                found.push((name, text));
             }
         }
     }
     found
 }
 
-fn documents() -> String {
-    texts("docs", ".md").into_iter().map(|(_, text)| text).collect()
+/// Cells of a table's line; `None` for other lines and for the line below the head.
+fn cells(line: &str) -> Option<Vec<String>> {
+    let inner = line.strip_prefix('|')?.trim_end().strip_suffix('|')?;
+    if inner.starts_with("---") {
+        return None;
+    }
+    let cells = inner.replace("\\|", "\0");
+    Some(cells.split('|').map(|cell| cell.trim().replace('\0', "\\|")).collect())
 }
 
-/// The text in quotes right after each place where `start` stands.
-fn quoted_after<'a>(text: &'a str, start: &str) -> Vec<&'a str> {
-    let rest = text.match_indices(start).map(|(at, _)| &text[at + start.len()..]);
-    rest.filter_map(|rest| rest.trim_start().strip_prefix('"')?.split_once('"').map(|(name, _)| name)).collect()
+/// Rows of a document's tables whose first cell is code, with that cell's text in place of it.
+fn rows(document: &str) -> Vec<Vec<String>> {
+    let row = |line: &str| {
+        let mut cells = cells(line)?;
+        cells[0] = cells[0].strip_prefix('`')?.strip_suffix('`')?.to_owned();
+        Some(cells)
+    };
+    read(document).lines().filter_map(row).collect()
 }
 
+/// Fails with the differences between lines that the code has and lines that a document has.
 #[track_caller]
-fn complain(kind: &str, missing: &BTreeSet<String>) {
-    assert!(missing.is_empty(), "{kind} that no document names: {missing:#?}");
+fn compare(document: &str, code: &[String], written: &[String]) {
+    let missing = code.iter().filter(|line| !written.contains(line)).map(|line| format!("+ {line}"));
+    let more = written.iter().filter(|line| !code.contains(line)).map(|line| format!("- {line}"));
+    let differences: Vec<String> = more.chain(missing).collect();
+    assert!(differences.is_empty(), "{document} and the code differ; what the code has:\n{}", differences.join("\n"));
 }
 
 #[test]
-fn every_log_event_stands_in_a_document() {
-    let (sources, documents) = (texts("src", ".rs"), documents());
-    let all: BTreeSet<&str> = sources.iter().flat_map(|(_, text)| quoted_after(text, "event = ")).collect();
-    assert!(all.len() > 100, "the events were not found");
-    let missing = all.iter().filter(|event| !documents.contains(&format!("`{event}`")));
-    complain("log events", &missing.map(ToString::to_string).collect());
-}
-
-#[test]
-fn every_metric_stands_in_a_document() {
-    let documents = documents();
-    // A metric with labels stands in the text that is scraped once it has counted something: the source has them all.
-    let source = std::fs::read_to_string(Path::new(ROOT).join("src/metrics.rs")).unwrap();
-    let registered = ["add(all,", "registry.register("].map(|start| quoted_after(&source, start)).concat();
-    let all: BTreeSet<String> = registered.iter().map(|name| format!("keyward_{name}")).collect();
-    assert!(all.len() > 20, "the metrics were not found: {all:?}");
-    complain("metrics", &all.into_iter().filter(|name| !documents.contains(name)).collect());
-}
-
-#[test]
-fn every_configuration_key_stands_in_a_document() {
-    let (sources, documents) = (texts("src/config", ".rs"), documents());
-    let reader = &sources.iter().find(|(path, _)| path == "src/config/reader.rs").unwrap().1;
-    // The reader's getters are its functions that take a key's name first.
-    let getters: BTreeSet<&str> = reader
-        .match_indices("fn ")
-        .map(|(at, _)| &reader[at + 3..])
-        .filter(|rest| {
-            let arguments = rest.split_once('(').map_or("", |(_, arguments)| arguments);
-            let second = arguments.split_once(',').map_or("", |(_, second)| second.trim_start());
-            second.starts_with("name: &'static str")
-        })
-        .filter_map(|rest| rest.split(['(', '<']).next())
-        .collect();
-    assert!(getters.len() > 10 && getters.contains("text"), "the getters were not found: {getters:?}");
-    let mut missing = BTreeSet::new();
-    let mut seen = 0;
-    for (path, text) in sources.iter().filter(|(path, _)| !path.starts_with("src/config/migrate")) {
-        let code = text.split("#[cfg(test)]").next().unwrap_or_default();
-        for getter in &getters {
-            for key in quoted_after(code, &format!(".{getter}(")) {
-                seen += 1;
-                let shown = [format!("`{key}`"), format!("`{key} ="), format!("{key} = "), format!("[{key}")];
-                let nested = documents.contains(&format!(".{key}")) || documents.contains(&format!("`{key}."));
-                if !nested && !shown.iter().any(|shown| documents.contains(shown.as_str())) {
-                    missing.insert(format!("{key} ({path})"));
-                }
+fn no_cell_of_a_table_is_long() {
+    let mut documents = [texts("docs", ".md"), texts("packaging", ".md"), texts("benches", ".md")].concat();
+    documents.extend(
+        ["README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"]
+            .map(|name| (name.to_owned(), read(name))),
+    );
+    assert!(documents.len() > 25, "the documents were not found");
+    let mut long = Vec::new();
+    for (path, text) in &documents {
+        for (number, line) in text.lines().enumerate() {
+            let cells = cells(line).unwrap_or_default();
+            if let Some(cell) = cells.iter().find(|cell| cell.chars().count() > LONGEST_CELL) {
+                long.push(format!("{path}:{}: {} characters", number + 1, cell.chars().count()));
             }
         }
     }
-    assert!(seen > 100, "the keys were not found: {seen}");
-    complain("configuration keys", &missing);
+    assert!(long.is_empty(), "cells over {LONGEST_CELL} characters; move the text below the table: {long:#?}");
+}
+
+#[test]
+fn documents_name_the_real_products() {
+    let mut documents = texts("docs", ".md");
+    documents
+        .extend(["README.md", "packaging/README.md", "benches/README.md"].map(|name| (name.to_owned(), read(name))));
+    let private = ["secrets server", "provisioning platform", "access-control service"];
+    let mut found = Vec::new();
+    for (path, text) in &documents {
+        for (number, line) in text.lines().enumerate() {
+            let line = line.to_lowercase();
+            found.extend(
+                private.iter().filter(|word| line.contains(*word)).map(|word| format!("{path}:{}: {word}", number + 1)),
+            );
+        }
+    }
+    assert!(found.is_empty(), "write Vault or OpenBao, HCP Terraform or Terraform Enterprise, ACL server: {found:#?}");
 }

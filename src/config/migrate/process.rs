@@ -51,7 +51,7 @@ pub(super) fn read(top: &mut Block<'_>, document: &mut Document) {
     if let Some(mut telemetry) = top.block("telemetry") {
         telemetry.tell(Outcome::Changed, "a listener of kind = \"health\" has /metrics for Prometheus");
         let kept = ["prometheus_retention_time", "disable_hostname", "metrics_prefix", "usage_gauge_period"];
-        telemetry.drop_keys(&kept, "the series have their own names, see docs/operations.md");
+        telemetry.drop_keys(&kept, "the series have their own names, see docs/reference/metrics.md");
         let sinks = [
             "statsd_address",
             "statsite_address",

@@ -1,4 +1,4 @@
-//! One error for each exit code of the command line, as docs/operations.md lists them.
+//! One error for each exit code of the command line, as docs/reference/exit-codes.md lists them.
 
 use std::net::TcpListener;
 use std::path::Path;

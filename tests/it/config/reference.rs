@@ -1,0 +1,220 @@
+//! The reference of the configuration is what the reader accepts: every key, its type and range, and its default.
+
+mod sections;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::time::Duration;
+
+use keyward::config::Diagnostic;
+use keyward::config::references::REFERENCE_KEYS;
+
+use self::sections::SECTIONS;
+use super::check;
+
+const DOCUMENT: &str = "docs/reference/configuration.md";
+
+/// A row of the reference.
+struct Row {
+    key: String,
+    kind: String,
+    default: String,
+}
+
+fn documented() -> Vec<(String, Vec<Row>)> {
+    let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(DOCUMENT)).unwrap();
+    let row = |line: &str| {
+        let cells: Vec<&str> = line.strip_prefix("| `")?.split('|').map(str::trim).collect();
+        let [key, kind, default, _meaning, ""] = cells.as_slice() else { panic!("{line}") };
+        Some(Row { key: key.trim_matches('`').to_owned(), kind: (*kind).to_owned(), default: (*default).to_owned() })
+    };
+    let section = |part: &str| (part.lines().next().unwrap().to_owned(), part.lines().filter_map(row).collect());
+    text.split("\n## ").skip(1).map(section).collect()
+}
+
+/// The table in which a key at `@` stands, such as `server.a`.
+fn path(base: &str) -> &str {
+    let head = base.split('@').next().unwrap();
+    head.lines().filter_map(|line| line.strip_prefix('[')?.strip_suffix(']')).next_back().unwrap()
+}
+
+/// The configuration with this line at `@`, and without the section's own line of that key.
+fn filled(base: &str, key: &str, line: &str) -> String {
+    let (head, tail) = base.split_once("@\n").unwrap();
+    let section = head.rfind(&format!("[{}]\n", path(base))).unwrap();
+    let kept = |line: &&str| !line.starts_with(&format!("{key} = "));
+    let lines: String = head[section..].split_inclusive('\n').filter(kept).collect();
+    format!("{}{lines}{line}\n{tail}", &head[..section])
+}
+
+/// Errors about a key that has this value.
+fn errors(base: &str, key: &str, value: &str) -> Vec<Diagnostic> {
+    let full = format!("{}.{key}", path(base));
+    let errors = check(&filled(base, key, &format!("{key} = {value}"))).1.errors;
+    errors.into_iter().filter(|error| error.key == full).collect()
+}
+
+/// Keys of the section, as the error about an unknown one lists them.
+fn known(base: &str) -> Vec<String> {
+    let errors = errors(base, "zzzzzzzzzzzz", "1");
+    let list = errors.iter().find_map(|error| error.advice.strip_prefix("known here: "));
+    list.unwrap_or_else(|| panic!("{base}: {errors:?}")).split(", ").map(str::to_owned).collect()
+}
+
+/// A duration in its largest whole unit.
+fn short(text: &str) -> String {
+    let duration = humantime::parse_duration(text).unwrap();
+    let seconds = duration.as_secs();
+    match seconds {
+        _ if duration.subsec_millis() > 0 => format!("{}ms", duration.as_millis()),
+        0 => "0s".to_owned(),
+        _ if seconds % 86400 == 0 => format!("{}d", seconds / 86400),
+        _ if seconds % 3600 == 0 => format!("{}h", seconds / 3600),
+        _ if seconds % 60 == 0 => format!("{}m", seconds / 60),
+        _ => format!("{seconds}s"),
+    }
+}
+
+/// The type of a key, by the errors about wrong values; `None` if this configuration does not accept the key.
+fn kind(base: &str, key: &str) -> Option<String> {
+    if base.contains(&format!("[{}.{key}", path(base))) {
+        return Some("table".to_owned());
+    }
+    let wanted = errors(base, key, "1979-05-27").into_iter().find_map(|error| {
+        let wanted = error.found.strip_prefix("a date instead of ")?.to_owned();
+        Some(wanted)
+    })?;
+    let has = |value: &str, text: &str| errors(base, key, value).iter().any(|error| error.found.contains(text));
+    let advice = |value: &str, start: &str| {
+        let advice =
+            errors(base, key, value).into_iter().find_map(|it| Some(it.advice.strip_prefix(start)?.to_owned()));
+        advice.unwrap_or_else(|| panic!("{key} = {value}: {:?}", errors(base, key, value)))
+    };
+    Some(match wanted.as_str() {
+        "a boolean" => "boolean".to_owned(),
+        "a number" => format!("integer, {}", advice("-1", "write ").replace(", without quotes", "")),
+        "an array" => "list".to_owned(),
+        "a table" | "tables with names" => "table".to_owned(),
+        "a string" if has("[1.5]", "a float instead of a string") => "text or list".to_owned(),
+        "a string" if has("1", "has no unit") => {
+            let bounds = advice("\"9999999999d\"", "write one from ");
+            let (least, most) = bounds.split_once(" to ").unwrap();
+            format!("duration, {} to {}", short(least), short(most))
+        }
+        "a string" if has("1", "a mode is octal") => "mode".to_owned(),
+        "a string" if has("\"~\"", "is not known here") && advice("\"~\"", "write ").starts_with('"') => {
+            let words = advice("\"~\"", "write ").replace(" or ", ", ");
+            let words: Vec<String> = words.split(", ").map(|word| format!("`{word}`")).collect();
+            format!("one of {}", words.join(", "))
+        }
+        "a string" if has("\"a/b\"", "is no absolute path") => "path".to_owned(),
+        "a string" => "text".to_owned(),
+        other => panic!("{key}: {other}"),
+    })
+}
+
+/// The key from the top with `*` for names, as [`REFERENCE_KEYS`] has it.
+fn pattern(base: &str, key: &str) -> String {
+    let parts = path(base).split('.').map(|part| if matches!(part, "a" | "A") { "*" } else { part });
+    format!("{}.{key}", parts.collect::<Vec<_>>().join("."))
+}
+
+/// Another value that this type allows, to see that the key has an effect.
+fn other_value(kind: &str, default: &str) -> Option<String> {
+    if kind == "boolean" {
+        return Some((default == "false").to_string());
+    }
+    if let Some(words) = kind.strip_prefix("one of ") {
+        return words.split(", ").map(|word| word.trim_matches('`').to_owned()).find(|word| word != default);
+    }
+    let (kind, range) = kind.split_once(", ")?;
+    let (least, most) = range.split_once(" to ")?;
+    let of = |text: &str| humantime::parse_duration(text).unwrap_or(Duration::ZERO);
+    match kind {
+        "integer" => Some(if default == least { most } else { least }.to_owned()),
+        "duration" if of(default.trim_matches('"')) == of(most) => Some(format!("\"{least}\"")),
+        "duration" => Some(format!("\"{most}\"")),
+        _ => None,
+    }
+}
+
+#[test]
+fn the_reference_has_every_section_and_every_key_and_none_more() {
+    let documented = documented();
+    let headings: Vec<&str> = documented.iter().map(|(heading, _)| heading.as_str()).collect();
+    assert_eq!(headings, SECTIONS.iter().map(|(heading, _)| *heading).collect::<Vec<_>>());
+    let mut tables: BTreeMap<&str, (BTreeSet<String>, BTreeSet<String>)> = BTreeMap::new();
+    for ((_, rows), (_, bases)) in documented.iter().zip(SECTIONS) {
+        let (written, accepted) = tables.entry(path(bases[0])).or_default();
+        written.extend(rows.iter().map(|row| row.key.clone()));
+        for base in *bases {
+            let is_table = |key: &String| kind(base, key).is_some_and(|kind| kind == "table");
+            accepted.extend(known(base).into_iter().filter(|key| !is_table(key)));
+        }
+    }
+    for (table, (written, accepted)) in &tables {
+        assert_eq!(written, accepted, "[{table}] of {DOCUMENT}, and what the reader accepts");
+    }
+    // The first name of each heading is a key of the file itself.
+    let first = |heading: &&str| heading.trim_start_matches("`[").split(['.', ']']).next().unwrap().to_owned();
+    let errors = check("zzzzzzzzzzzz = 1\n").1.errors;
+    let list = errors.iter().find_map(|error| error.advice.strip_prefix("known here: ")).unwrap();
+    let top: BTreeSet<String> = list.split(", ").map(str::to_owned).collect();
+    assert_eq!(headings.iter().map(first).collect::<BTreeSet<_>>(), top);
+}
+
+#[test]
+fn the_reference_has_the_type_of_every_key_and_whether_it_takes_references() {
+    let mut wrong = Vec::new();
+    for ((heading, rows), (_, bases)) in documented().iter().zip(SECTIONS) {
+        for row in rows {
+            let found = bases.iter().find_map(|base| kind(base, &row.key));
+            let reference = if REFERENCE_KEYS.contains(&&*pattern(bases[0], &row.key)) { ", R" } else { "" };
+            let found = found.map(|kind| format!("{kind}{reference}"));
+            if found.as_ref() != Some(&row.kind) {
+                wrong.push(format!("{heading} {}: {:?} is written, {found:?} is accepted", row.key, row.kind));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{DOCUMENT}: {wrong:#?}");
+}
+
+#[test]
+fn the_reference_has_the_default_of_every_key() {
+    let mut wrong = Vec::new();
+    let mut compared = 0;
+    for ((heading, rows), (_, bases)) in documented().iter().zip(SECTIONS) {
+        for row in rows {
+            let key = &row.key;
+            let read = |base: &str, line: &str| check(&filled(base, key, line)).1;
+            if row.default == "required" {
+                let full = format!("{}.{key}", path(bases[0]));
+                if !read(bases[0], "").errors.iter().any(|error| error.key == full && error.found == "missing") {
+                    wrong.push(format!("{heading} {key} may be left out"));
+                }
+                continue;
+            }
+            let literal = row.default.strip_prefix('`').and_then(|rest| rest.strip_suffix('`'));
+            let Some(literal) = literal.filter(|literal| !literal.contains('`')) else { continue };
+            compared += 1;
+            // Some keys are accepted beside others only.
+            let accepted = bases.iter().find_map(|base| {
+                Some((base, read(base, "").config?, read(base, &format!("{key} = {literal}")).config?))
+            });
+            let Some((base, without, with)) = accepted else {
+                wrong.push(format!("{heading} {key}: {:?}", read(bases[0], &format!("{key} = {literal}")).errors));
+                continue;
+            };
+            if without != with {
+                wrong.push(format!("{heading} {key}: {literal} is not the default"));
+            }
+            let other =
+                other_value(&row.kind, literal).and_then(|value| read(base, &format!("{key} = {value}")).config);
+            if other.is_some_and(|other| other == without) {
+                wrong.push(format!("{heading} {key}: it has no effect"));
+            }
+        }
+    }
+    assert!(compared > 70, "only {compared} defaults were compared");
+    assert!(wrong.is_empty(), "{DOCUMENT}: {wrong:#?}");
+}

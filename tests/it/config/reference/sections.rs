@@ -1,0 +1,178 @@
+//! Configurations in which each key of the reference is tried.
+
+/// A heading of the reference, and configurations without an error in which a line of that section may stand at `@`. A key is
+/// tried in each of them until one accepts it.
+pub(super) type Section = (&'static str, &'static [&'static str]);
+
+macro_rules! with_session {
+    ($text:literal) => {
+        concat!(
+            "[server.a]\nkind = \"vault\"\naddress = \"https://vault.example.com\"\n",
+            "[session.a.cloud]\nrole = \"web\"\nresource = \"https://management.azure.com/\"\n",
+            $text
+        )
+    };
+}
+
+macro_rules! with_server {
+    ($text:literal) => {
+        concat!("[server.a]\nkind = \"vault\"\naddress = \"https://vault.example.com\"\n", $text)
+    };
+}
+
+macro_rules! with_gateway {
+    ($text:literal) => {
+        concat!(
+            "[gateway]\nupstream = \"https://app.terraform.io\"\nlisten = \"tcp://127.0.0.1:8800\"\n",
+            "local_token_file = \"/run/keyward/local\"\n",
+            $text
+        )
+    };
+}
+
+macro_rules! with_acl {
+    ($text:literal) => {
+        concat!("[acl]\nlisten = \"unix:///run/keyward/acl.sock\"\ndata_dir = \"/var/lib/keyward/access\"\n", $text)
+    };
+}
+
+/// Every heading of the reference, in its order.
+pub(super) const SECTIONS: &[Section] = &[
+    (
+        "`[server.NAME]`",
+        &[
+            "[session.a.cloud]\nrole = \"web\"\nresource = \"x\"\n[server.a]\nkind = \"vault\"\naddress = \"https://vault.example.com\"\n@\n",
+        ],
+    ),
+    (
+        "`[session.NAME]`",
+        &[
+            with_server!("[session.a]\n@\n[session.a.cloud]\nrole = \"web\"\nresource = \"x\"\n"),
+            "[server.a]\nkind = \"consul\"\naddress = \"https://acl.example.com\"\n[session.a]\nauth_method = \"m\"\n@\n[session.a.cloud]\nresource = \"x\"\n",
+        ],
+    ),
+    ("`[session.NAME.cloud]`", &[with_session!("@\n")]),
+    ("`[session.NAME.jwt]`", &[with_server!("[session.a.jwt]\nrole = \"web\"\nfile = \"/run/jwt\"\n@\n")]),
+    ("`[session.NAME.kubernetes]`", &[with_server!("[session.a.kubernetes]\nrole = \"web\"\n@\n")]),
+    (
+        "`[session.NAME.approle]`",
+        &[with_server!("[session.a.approle]\nrole_id_file = \"/run/role\"\nsecret_id_file = \"/run/secret\"\n@\n")],
+    ),
+    (
+        "`[session.NAME.cert]`",
+        &[with_server!("[session.a.cert]\nclient_cert = \"/run/cert\"\nclient_key = \"/run/key\"\n@\n")],
+    ),
+    ("`[session.NAME.token_file]`", &[with_server!("[session.a.token_file]\nfile = \"/run/token\"\n@\n")]),
+    ("`[sink.NAME]`", &[with_session!("[sink.a]\npath = \"/run/token\"\n@\n")]),
+    (
+        "`[sink.NAME.derived_token]`",
+        &[with_session!("[sink.a]\npath = \"/run/token\"\n[sink.a.derived_token]\nttl = \"1h\"\n@\n")],
+    ),
+    (
+        "`[sink.NAME.encrypt]`",
+        &[with_session!("[sink.a]\npath = \"/run/token\"\n[sink.a.encrypt]\npublic_key_file = \"/run/key\"\n@\n")],
+    ),
+    (
+        "`[template.NAME]`",
+        &[with_session!(
+            "[template.a]\nsource = \"/run/x\"\ndestination = \"/run/file\"\ncommand = [\"/bin/true\"]\n@\n"
+        )],
+    ),
+    ("`[env_template.NAME]`", &[with_session!("[env_template.A]\nsource = \"/run/x\"\n@\n")]),
+    (
+        "`[templates]`",
+        &[
+            with_session!("[template.a]\ncontents = \"x\"\ndestination = \"/run/file\"\n[templates]\n@\n"),
+            with_session!(
+                "[session.a]\nseal_key_file = \"/run/key\"\n[agent]\nstate_dir = \"/run/state\"\n\
+                 [template.a]\ncontents = \"x\"\ndestination = \"/run/file\"\n[templates]\npersist = true\n@\n"
+            ),
+        ],
+    ),
+    (
+        "`[process]`",
+        &[
+            with_session!("[process]\ncommand = [\"/bin/true\"]\n@\n"),
+            with_session!("[process]\ncommand = [\"/bin/true\"]\non_change = \"signal\"\n@\n"),
+        ],
+    ),
+    (
+        "`[listener.NAME]`",
+        &[
+            with_session!("[listener.a]\naddress = \"unix:///run/keyward/a.sock\"\n@\n"),
+            with_session!("[listener.a]\naddress = \"tcp://127.0.0.1:8300\"\nkey_file = \"/run/keyward/key\"\n@\n"),
+        ],
+    ),
+    (
+        "`[listener.NAME]` of an API proxy",
+        &[with_session!("[listener.a]\nkind = \"api_proxy\"\naddress = \"unix:///run/keyward/a.sock\"\n@\n")],
+    ),
+    (
+        "`[listener.NAME.cache]`",
+        &[with_session!(
+            "[listener.a]\nkind = \"api_proxy\"\naddress = \"unix:///run/keyward/a.sock\"\n[listener.a.cache]\n@\n"
+        )],
+    ),
+    (
+        "`[listener.NAME.derived_token]`",
+        &[with_session!(
+            "[listener.a]\naddress = \"unix:///run/keyward/a.sock\"\n[listener.a.derived_token]\nttl = \"1h\"\n@\n"
+        )],
+    ),
+    (
+        "`[credential.NAME]`",
+        &[with_session!(
+            "[listener.a]\nkind = \"api_proxy\"\naddress = \"unix:///run/keyward/a.sock\"\n\
+             [credential.a]\nhosts = [\"registry.example.com\"]\npath = \"secret/data/registry\"\n@\n"
+        )],
+    ),
+    ("`[acl]`", &[with_acl!("@\n")]),
+    (
+        "`[acl.etcd]`",
+        &["[acl]\nlisten = \"unix:///run/keyward/acl.sock\"\nkey_file = \"/run/key\"\n\
+           [acl.etcd]\nendpoints = [\"https://etcd.example.com:2379\"]\nca_file = \"/run/ca\"\n@\n"],
+    ),
+    (
+        "`[acl.method.NAME]`",
+        &[with_acl!(
+            "[acl.method.a.role.a]\nprincipals = [\"p\"]\n\
+             [acl.method.a]\nissuer = \"i\"\naudience = \"b\"\njwks_url = \"https://keys.example.com\"\n@\n"
+        )],
+    ),
+    (
+        "`[acl.method.NAME.role.NAME]`",
+        &[with_acl!(
+            "[acl.method.a]\nissuer = \"i\"\naudience = \"b\"\njwks_url = \"https://keys.example.com\"\n\
+             [acl.method.a.role.a]\nprincipals = [\"p\"]\n@\n"
+        )],
+    ),
+    (
+        "`[gateway]`",
+        &[
+            with_gateway!("token_file = \"/run/token\"\n@\n"),
+            "[gateway]\nupstream = \"https://app.terraform.io\"\nlisten = \"unix:///run/keyward/g.sock\"\n\
+             local_token_file = \"/run/keyward/local\"\ntoken_file = \"/run/token\"\n@\n",
+        ],
+    ),
+    (
+        "`[gateway.secret]`",
+        &[concat!(
+            with_session!("[gateway]\nupstream = \"https://app.terraform.io\"\nlisten = \"tcp://127.0.0.1:8800\"\n"),
+            "local_token_file = \"/run/keyward/local\"\n[gateway.secret]\npath = \"terraform/creds/deploy\"\n@\n"
+        )],
+    ),
+    (
+        "`[gateway.mint]`",
+        &[with_gateway!(
+            "[gateway.mint]\nparent_token_file = \"/run/parent\"\nkind = \"team\"\nowner = \"team-1\"\norganization = \"o\"\n@\n"
+        )],
+    ),
+    (
+        "`[gateway.terraform_config_file]`",
+        &[with_gateway!(
+            "token_file = \"/run/token\"\n[gateway.terraform_config_file]\npath = \"/run/keyward/z.tfrc.json\"\n@\n"
+        )],
+    ),
+    ("`[agent]`", &[with_session!("[agent]\n@\n")]),
+    ("`[log]`", &[with_session!("[log]\n@\n")]),
+];
