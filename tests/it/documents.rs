@@ -1,5 +1,6 @@
 //! The documents say what the code does: each reference has every item of the code, and none more.
 
+mod acl_api;
 mod events;
 mod exit_codes;
 mod metrics;

@@ -119,11 +119,8 @@ fn pattern(base: &str, key: &str) -> String {
     format!("{}.{key}", parts.collect::<Vec<_>>().join("."))
 }
 
-/// Another value that this type allows, to see that the key has an effect.
+/// Another value that this type allows, to see that the key has an effect. Some booleans only change what is checked.
 fn other_value(kind: &str, default: &str) -> Option<String> {
-    if kind == "boolean" {
-        return Some((default == "false").to_string());
-    }
     if let Some(words) = kind.strip_prefix("one of ") {
         return words.split(", ").map(|word| word.trim_matches('`').to_owned()).find(|word| word != default);
     }

@@ -1,0 +1,80 @@
+//! The reference of the ACL API: every operation of the server's table, with samples that a test has taken.
+
+use std::collections::BTreeSet;
+
+use super::{compare, read};
+
+const DOCUMENT: &str = "docs/reference/acl-api.md";
+
+/// The operations' table of the source, as lines such as `PUT /v1/acl/token/:`. Methods of one operation are one line.
+fn operations() -> Vec<String> {
+    let source = read("src/acl/api/operation.rs");
+    let table = source.split_once("const TABLE").unwrap().1.split_once("\n];").unwrap().0;
+    let mut lines: Vec<(String, String, String)> = Vec::new();
+    for row in table.split('"').skip(1).collect::<Vec<_>>().chunks(2) {
+        let [path, methods] = row else { panic!("{row:?}") };
+        for method in methods.split("(Method::").skip(1) {
+            let (method, operation) = method.split_once(", Op::").unwrap();
+            let operation = operation.split(')').next().unwrap();
+            match lines.iter_mut().find(|line| line.1 == *path && line.2 == operation) {
+                Some(line) => line.0 = format!("{}, {method}", line.0),
+                None => lines.push((method.to_owned(), (*path).to_owned(), operation.to_owned())),
+            }
+        }
+    }
+    lines.into_iter().map(|(methods, path, _)| format!("{methods} /v1/{}", path.replace('*', ":"))).collect()
+}
+
+/// A path without the names of its variables.
+fn without_names(path: &str) -> String {
+    let part = |part: &str| if part.starts_with(':') { ":".to_owned() } else { part.to_owned() };
+    path.split('/').map(part).collect::<Vec<_>>().join("/")
+}
+
+/// Sections of operations: heading and text.
+fn sections(document: &str) -> Vec<(String, &str)> {
+    let section = |text| {
+        let (heading, text): (&str, &str) = str::split_once(text, '\n').unwrap();
+        (heading.trim_matches('`').to_owned(), text.split("\n## ").next().unwrap())
+    };
+    document.split("\n### ").skip(1).map(section).collect()
+}
+
+#[test]
+fn the_reference_has_every_operation_and_none_more() {
+    let document = read(DOCUMENT);
+    let operations = operations();
+    assert!(operations.len() > 45, "the operations were not found: {operations:?}");
+    let sections = sections(&document);
+    let written: Vec<String> = sections.iter().map(|(heading, _)| without_names(heading)).collect();
+    compare(DOCUMENT, &operations, &written);
+    assert_eq!(written.len(), operations.len(), "an operation stands twice in {DOCUMENT}");
+    for (heading, text) in &sections {
+        for part in ["**Rights**", "**Request**", "**Response**", "**Errors**"] {
+            assert!(text.contains(&format!("- {part}: ")), "{heading} lacks {part}");
+        }
+    }
+}
+
+#[test]
+fn samples_of_the_reference_are_what_the_server_has_answered() {
+    let snapshot = read("tests/it/snapshots/snapshots/acl.snap");
+    // An entry is the request, the status, headers, an empty line and the body.
+    let entry = |text: &str| {
+        let (request, rest) = text.split_once('\n').unwrap();
+        let (status, rest) = rest.split_once('\n').unwrap_or((rest, ""));
+        let body = rest.split_once("\n\n").map_or("", |(_, body)| body);
+        format!("{request}\n{status}\n{}", body.trim_end()).trim_end().to_owned()
+    };
+    let recorded: BTreeSet<String> = snapshot.split("\n=== ").skip(1).map(entry).collect();
+    let document = read(DOCUMENT);
+    let mut samples = 0;
+    for (heading, text) in sections(&document) {
+        for sample in text.split("```http\n").skip(1) {
+            let sample = sample.split("\n```").next().unwrap();
+            assert!(recorded.contains(sample), "no test has taken this sample of {heading}:\n{sample}");
+            samples += 1;
+        }
+    }
+    assert!(samples > 20, "only {samples} samples were found");
+}
