@@ -85,9 +85,11 @@ fn no_cell_of_a_table_is_long() {
 
 #[test]
 fn documents_name_the_real_products() {
-    let mut documents = texts("docs", ".md");
-    documents
-        .extend(["README.md", "packaging/README.md", "benches/README.md"].map(|name| (name.to_owned(), read(name))));
+    let mut documents = [texts("docs", ".md"), texts("config", ".toml")].concat();
+    documents.extend(
+        ["README.md", "Cargo.toml", "packaging/README.md", "benches/README.md"]
+            .map(|name| (name.to_owned(), read(name))),
+    );
     let private = ["secrets server", "provisioning platform", "access-control service"];
     let mut found = Vec::new();
     for (path, text) in &documents {

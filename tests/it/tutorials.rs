@@ -97,6 +97,17 @@ fn the_configuration_of_the_tutorial_of_terraform_gives_programs_the_address_and
 }
 
 #[test]
+fn the_configuration_of_the_tutorial_of_aks_is_that_of_the_example_pod() {
+    let pod = read("packaging/kubernetes/sidecar.yaml");
+    let lines: Vec<&str> = pod.lines().map(str::trim).collect();
+    for block in blocks("docs/tutorials/aks-sidecar.md", "toml") {
+        for line in block.lines() {
+            assert!(lines.contains(&line), "packaging/kubernetes/sidecar.yaml lacks {line:?}");
+        }
+    }
+}
+
+#[test]
 fn each_file_that_contributing_names_for_a_question_exists() {
     let text = read("CONTRIBUTING.md");
     let questions = text.split_once("## Twenty questions").unwrap().1;
