@@ -21,6 +21,24 @@ fn jwt_method(name: &str, key: &Key) -> Value {
 }
 
 #[tokio::test]
+async fn the_deletion_of_an_auth_method_takes_the_same_number_of_revisions_each_time() {
+    let acl = Acl::start().await;
+    let key = Key::shared("k");
+    let index = async |name: &str| {
+        let policy = acl.make("/v1/acl/policy", json!({"Name": name})).await;
+        policy["CreateIndex"].as_u64().unwrap()
+    };
+    // The server finishes deletions in the background, too, and starts when the request writes its first record.
+    let before = index("before").await;
+    for round in 0..30 {
+        acl.make("/v1/acl/auth-method", jwt_method(&format!("m-{round}"), &key)).await;
+        assert_eq!(acl.delete(&format!("/v1/acl/auth-method/m-{round}")).await.json(), json!(true));
+    }
+    // The method, its deletion, the end of its removal; and the last policy.
+    assert_eq!(index("after").await - before, 3 * 30 + 1);
+}
+
+#[tokio::test]
 async fn an_auth_method_is_read_as_written() {
     let acl = Acl::start().await;
     let written = jwt_method("people", &Key::shared("k"));

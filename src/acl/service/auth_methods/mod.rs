@@ -17,7 +17,7 @@ use crate::acl::model::auth_method::{AuthMethodRecord, KeySource, Locality, Meth
 use crate::acl::model::go_duration::GoDuration;
 use crate::acl::model::id::Id;
 use crate::acl::model::names::{NamespaceName, is_name};
-use crate::acl::store::Freshness;
+use crate::acl::store::{Freshness, Revision};
 use removal::Removal;
 
 /// Fields of an auth method as a request gives them.
@@ -148,17 +148,22 @@ impl AuthMethods<'_> {
     /// The caller lacks `acl:write`.
     pub async fn delete(self, caller: &Caller, namespace: &NamespaceName, name: &str) -> Result<bool, ServiceError> {
         caller.require(Privilege::AclWrite, namespace)?;
-        let Some(removal) = retry_on_conflict(|| self.try_delete(namespace, name)).await? else {
+        let Some((removal, written)) = retry_on_conflict(|| self.try_delete(namespace, name)).await? else {
             return Ok(false);
         };
-        if let Err(error) = self.delete_dependents(&removal, removal::INLINE_BATCHES).await {
+        if let Err(error) = self.delete_dependents(&removal, written, removal::INLINE_BATCHES).await {
             // The method itself is deleted; the background task deletes the rest.
             tracing::warn!(event = "acl.removal.failed", method = name, %error, "cannot delete all tokens and rules of a deleted auth method, retrying in the background");
         }
         Ok(true)
     }
 
-    async fn try_delete(self, namespace: &NamespaceName, name: &str) -> Result<Option<Removal>, ServiceError> {
+    /// Deletes a method; returns the record of its removal with its revision.
+    async fn try_delete(
+        self,
+        namespace: &NamespaceName,
+        name: &str,
+    ) -> Result<Option<(Removal, Revision)>, ServiceError> {
         let target = self.service.records.writable_namespace(namespace).await?;
         if !is_name(name) {
             return Ok(None);
@@ -172,8 +177,8 @@ impl AuthMethods<'_> {
             .unchanged(&key, before.modified)
             .delete(key)
             .put(keys::removal("auth-method", &removal.method.to_string()), &removal)?;
-        self.service.repository.commit(target.require_unchanged(transaction)).await?;
-        Ok(Some(removal))
+        let written = self.service.repository.commit(target.require_unchanged(transaction)).await?;
+        Ok(Some((removal, written)))
     }
 }
 

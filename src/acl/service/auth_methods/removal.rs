@@ -67,7 +67,7 @@ impl AuthMethods<'_> {
         let mut done = true;
         for removal in removals {
             let method = removal.value.method;
-            match self.delete_dependents(&removal.value, usize::MAX).await {
+            match self.delete_dependents(&removal.value, removal.modified, usize::MAX).await {
                 Ok(records) => {
                     tracing::info!(event = "acl.method.removed", %method, records, "deleted the tokens and rules of a deleted auth method");
                 }
@@ -81,14 +81,26 @@ impl AuthMethods<'_> {
         Some((seen, done))
     }
 
-    /// Deletes the dependents of a method in at most `batches` batches; returns the number of deleted records.
-    pub(super) async fn delete_dependents(self, removal: &Removal, batches: usize) -> Result<usize, ServiceError> {
+    /// Deletes the dependents of a method in at most `batches` batches; returns the number of deleted records. `written`
+    /// is the revision of the removal's record.
+    pub(super) async fn delete_dependents(
+        self,
+        removal: &Removal,
+        written: Revision,
+        batches: usize,
+    ) -> Result<usize, ServiceError> {
         let mut budget = BatchBudget { batches, removed: 0 };
         self.delete_rules(removal, &mut budget).await?;
         self.delete_tokens(removal, &mut budget).await?;
         if budget.batches > 0 {
             let key = keys::removal("auth-method", &removal.method.to_string());
-            self.service.repository.commit(Transaction::default().delete(key)).await?;
+            let done = Transaction::default().unchanged(&key, written).delete(key);
+            match self.service.repository.commit(done).await {
+                // The deleting request and the background task work at the same time: only one of them ends the
+                // removal, so that a deletion has the same revisions each time.
+                Ok(_) | Err(ServiceError::Commit(CommitError::Conflict(_))) => {}
+                Err(error) => return Err(error),
+            }
         }
         Ok(budget.removed)
     }
