@@ -6,6 +6,7 @@ use std::time::Duration;
 use keyward::acl::store::{self, Batch, StoreOptions, Write};
 
 use crate::acl::server_process::serve;
+use crate::harness::Acl;
 use crate::harness::binary::{Binary, eventually, run};
 
 /// Starts and stops a service with a store in `folder/access`, whose first token is in `folder/root.token`.
@@ -129,4 +130,16 @@ async fn a_first_start_interrupted_after_key_creation_can_be_repeated() {
     std::fs::set_permissions(&key, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
     let path = folder.path().to_owned();
     tokio::task::spawn_blocking(move || used(&path)).await.unwrap();
+}
+
+#[tokio::test]
+async fn leftovers_of_interrupted_writes_beside_the_key_file_are_removed_at_the_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let [ours, another] = [path(".seal.key.0123456789abcdef"), path(".other.key.0123456789abcdef")];
+    for file in [&ours, &another] {
+        std::fs::write(file, "a key").unwrap();
+    }
+    let _acl = Acl::start_with(|options| options.key_file = Some(path("seal.key"))).await;
+    assert!(path("seal.key").exists() && !ours.exists() && another.exists());
 }

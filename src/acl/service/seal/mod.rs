@@ -17,6 +17,7 @@ pub use key::{SealError, SealKey};
 pub use keyring::{Keyring, SealKeys};
 
 use crate::acl::store::{Batch, Check, CommitError, Freshness, Key, Record, Revision, Store, Write};
+use crate::atomic_file::sweep_at_start;
 
 /// Keys of the key file, and the ones that the store names, as last read.
 #[derive(Debug)]
@@ -66,6 +67,7 @@ impl Sealer {
     /// # Errors
     /// The file cannot be read or created, or lacks a key that the store names.
     pub async fn open(path: &Path, store: &dyn Store) -> Result<Self, SealKeyError> {
+        sweep_at_start(path);
         let mut record = store.get(&key_record(), Freshness::Linearizable).await?;
         if !path.try_exists().map_err(|source| SealKeyError::Create { path: path.to_owned(), source })? {
             if record.is_some() {
