@@ -115,8 +115,10 @@ impl DerivedTokenManager {
         match self.deps.tokens.current().availability {
             Availability::Available(token) => {
                 let is_current = self.current.as_ref().is_some_and(|(parent, _)| *parent == token.generation);
+                // The session publishes after each check, too. A parent whose call was refused is tried again on schedule.
+                let is_new = self.parent.as_ref().is_none_or(|known| known.generation != token.generation);
                 self.parent = Some(token);
-                if !is_current {
+                if is_new && !is_current {
                     // The token derived from the previous parent stays valid until that ends, so it is published on.
                     self.next = Some(self.deps.clock.now());
                 }

@@ -4,13 +4,21 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
+use keyward::agent::secrets::{DerivedTokenDeps, DerivedTokenKind, DerivedTokenManager};
+use keyward::agent::server_client::DerivedTokenOptions;
 use keyward::clock::Clock;
-use keyward::emulators::secrets::{LoginMethod, Operation, Role, Secrets, SecretsOptions};
+use keyward::credential_watch::{Availability, RefreshSignal, credential_channel};
+use keyward::emulators::secrets::{CannedResponse, LoginMethod, Operation, Role, Secrets, SecretsOptions};
 use keyward::tasks::TaskGroup;
 use secrecy::SecretString;
 use serde_json::{Value, json};
 
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+
 use crate::harness::binary::{Binary, eventually};
+use crate::harness::session::World;
 
 const JWT: &str = "eyJhbGciOiJub25lIn0.e30.c2ln";
 
@@ -118,8 +126,7 @@ async fn a_child_is_replaced_before_its_end_while_its_parent_lives_on() {
     assert_eq!(secrets.faults().counts().get(Operation::Login), 1);
 
     // What the policies forbid is told, and tried again slowly.
-    let refused =
-        keyward::emulators::secrets::CannedResponse::error(403, "1 error occurred:\n\t* permission denied\n\n");
+    let refused = CannedResponse::error(403, "1 error occurred:\n\t* permission denied\n\n");
     secrets.faults().answer_always(Operation::CreateToken, Some(refused));
     tokio::task::block_in_place(|| {
         eventually(Duration::from_secs(40), || {
@@ -129,4 +136,40 @@ async fn a_child_is_replaced_before_its_end_while_its_parent_lives_on() {
     });
     let (ended, output) = tokio::task::block_in_place(|| agent.stop());
     assert!(ended.success(), "{output}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_derived_token_is_created_again_only_after_the_backoff() {
+    let world = World::new(Role { ttl: Duration::from_hours(1), ..Role::default() });
+    let mut session = world.start();
+    session.serving().await;
+    // The bare text makes the session look its own token up, which it publishes as checked each time.
+    let refused = CannedResponse::error(403, "permission denied").retry_after("60");
+    world.faults().answer_always(Operation::CreateToken, Some(refused));
+    let (publisher, watch) = credential_channel("starting");
+    let deps = DerivedTokenDeps {
+        publisher,
+        upstream: world.upstream().clone(),
+        namespace: None,
+        tokens: session.watch.clone(),
+        session: session.refresh_signal.clone(),
+        refresh_signal: RefreshSignal::new(world.clock.clone()),
+        health: None,
+        clock: world.clock.clone(),
+    };
+    let kind = DerivedTokenKind::Child(DerivedTokenOptions {
+        policies: Vec::new(),
+        ttl: Duration::from_mins(10),
+        num_uses: 0,
+    });
+    let mut running = JoinSet::new();
+    running.spawn(DerivedTokenManager::new("sink a".to_owned(), kind, deps).run(CancellationToken::new()));
+    let looked_up = world.count(Operation::Lookup);
+    sleep(Duration::from_secs(59)).await;
+    assert!(world.count(Operation::Lookup) > looked_up, "the session has checked its token");
+    assert_eq!(world.count(Operation::CreateToken), 1);
+    world.faults().answer_always(Operation::CreateToken, None);
+    sleep(Duration::from_secs(40)).await;
+    assert_eq!(world.count(Operation::CreateToken), 2);
+    assert!(matches!(watch.peek().availability, Availability::Available(_)));
 }
