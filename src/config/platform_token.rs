@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::mint;
 use super::reader::Reader;
+use super::references::Text;
 use super::sink::Sessions;
 use super::values::{self, ValueError, invalid};
 use crate::gateway::token_minting;
@@ -56,29 +57,24 @@ pub struct SecretToken {
     pub grace: Duration,
 }
 
-/// Reads one of the three; `None` where there is none, or a wrong one, which is said.
+/// Reads one of the three; `None` where there is none, or a wrong one, which is said. Each that is given is read, so that all
+/// of its errors are said at once.
 pub(super) fn read(reader: &mut Reader<'_>, sessions: &Sessions) -> Option<TokenSource> {
-    let file = reader.text("token_file");
-    let (secret_table, mint_table) = (reader.table("secret"), reader.table("mint"));
+    let file = reader.text("token_file").map(|text| (token_file(reader, &text), text));
+    let secret = reader.table("secret").map(|table| secret(table, sessions));
+    let minted = reader.table("mint").map(|table| (table.at, table.path.clone(), mint::read(table)));
     let advice = "keep one: the token comes from one place";
-    match (file, secret_table, mint_table) {
-        (Some(text), None, None) => {
-            let path = reader.parse(&text, values::secret_path);
-            if let Some(path) = &path {
-                reader.closed(&text, path);
-            }
-            let path = if text.unknown { path.or_else(|| Some("/".into())) } else { path };
-            path.map(TokenSource::File)
-        }
-        (None, Some(table), None) => secret(table, sessions).map(TokenSource::Secret),
-        (None, None, Some(table)) => mint::read(table).map(TokenSource::Mint),
-        (Some(text), secret, _) => {
+    match (file, secret, minted) {
+        (Some((path, _)), None, None) => path.map(TokenSource::File),
+        (None, Some(secret), None) => secret.map(TokenSource::Secret),
+        (None, None, Some((.., mint))) => mint.map(TokenSource::Mint),
+        (Some((_, text)), secret, _) => {
             let other = if secret.is_some() { "[gateway.secret]" } else { "[gateway.mint]" };
             reader.scope.diagnostics.error(text.at, &text.key, format!("given beside {other}"), advice);
             None
         }
-        (None, Some(_), Some(mint)) => {
-            reader.scope.diagnostics.error(mint.at, &mint.path, "given beside [gateway.secret]", advice);
+        (None, Some(_), Some((at, path, _))) => {
+            reader.scope.diagnostics.error(at, &path, "given beside [gateway.secret]", advice);
             None
         }
         (None, None, None) => {
@@ -88,6 +84,14 @@ pub(super) fn read(reader: &mut Reader<'_>, sessions: &Sessions) -> Option<Token
             None
         }
     }
+}
+
+fn token_file(reader: &Reader<'_>, text: &Text) -> Option<PathBuf> {
+    let path = reader.parse(text, values::secret_path);
+    if let Some(path) = &path {
+        reader.closed(text, path);
+    }
+    if text.unknown { path.or_else(|| Some("/".into())) } else { path }
 }
 
 fn secret(mut table: Reader<'_>, sessions: &Sessions) -> Option<SecretToken> {

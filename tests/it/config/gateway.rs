@@ -218,6 +218,14 @@ fn the_platform_token_comes_from_a_secret_of_a_session_that_needs_no_other_outpu
         &format!("{SESSION}{SOUND}[gateway.secret]\npath = \"kv/x\"\n"),
         &["a.toml:10:14: gateway.token_file: given beside [gateway.secret]; keep one: the token comes from one place"],
     );
+    // What is wrong in either is said in the same run.
+    wrong(
+        &format!("{SESSION}{SOUND}[gateway.secret]\npath = \"kv/\"\n"),
+        &[
+            "a.toml:10:14: gateway.token_file: given beside [gateway.secret]; keep one: the token comes from one place",
+            "a.toml:13:8: gateway.secret.path: \"kv/\" begins with /v1/ or a slash, or ends with one; write it as the server's API has it, such as \"terraform/creds/deploy\" or \"secret/data/platform\"",
+        ],
+    );
 }
 
 const MINT: &str =
