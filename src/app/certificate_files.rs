@@ -55,6 +55,16 @@ pub(super) fn files(config: &Config) -> CertificateFiles {
             let (certificate, key) = (pair.certificate.clone(), pair.key.clone());
             found.insert("acl.tls_cert".to_owned(), CertificatePaths::Pair { certificate, key });
         }
+        #[cfg(feature = "etcd")]
+        if let crate::acl::store::StoreOptions::Etcd(etcd) = &server.service.store {
+            if let Some(path) = &etcd.ca_file {
+                found.insert("acl.etcd.ca_file".to_owned(), CertificatePaths::Authorities(path.clone()));
+            }
+            if let Some(pair) = &etcd.identity {
+                let (certificate, key) = (pair.certificate.clone(), pair.key.clone());
+                found.insert("acl.etcd.client_cert".to_owned(), CertificatePaths::Pair { certificate, key });
+            }
+        }
         for (name, method) in &server.service.methods {
             if let CaSource::File(path) = &method.keys.authorities {
                 found.insert(format!("acl.method.{name}.ca_file"), CertificatePaths::Authorities(path.clone()));

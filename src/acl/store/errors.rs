@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::{Batch, FORMAT, Key};
+use crate::http::tls::CertificateError;
 use crate::secure_dir::DirError;
 
 /// Error of opening a store.
@@ -46,6 +47,9 @@ pub enum OpenError {
         #[source]
         source: std::io::Error,
     },
+    /// A certificate file of etcd's cannot be used.
+    #[error("cannot use the certificates for etcd")]
+    Certificate(#[from] CertificateError),
     /// The data is not a readable store.
     #[error("cannot read {store} as a store")]
     Damaged {

@@ -4,8 +4,6 @@ use std::path::Path;
 use std::sync::Arc;
 
 use etcd_client::{Certificate, Client, ConnectOptions, Identity, TlsOptions};
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject as _;
 use secrecy::ExposeSecret as _;
 use std::time::Duration;
 use tokio::sync::Mutex;
@@ -16,6 +14,7 @@ use super::error::{FailureKind, MemberError};
 use super::options::{self, EtcdOptions};
 use crate::acl::store::OpenError;
 use crate::error_chain;
+use crate::http::tls::{CertificateError, FollowedFiles, certificates, verify_pair};
 use crate::secret;
 
 /// A dead member is detected after the sum of both. etcd closes connections that ping more often than every 5 s, or
@@ -32,38 +31,69 @@ pub(super) enum LeaderRequirement {
     NotRequired,
 }
 
+/// TLS settings of connections, from the certificate files as they are now; `None` for plain connections.
+#[derive(Debug, Clone)]
+pub(super) struct EtcdTls(Option<FollowedFiles<Arc<TlsOptions>>>);
+
+impl EtcdTls {
+    /// Reads the certificate files.
+    ///
+    /// # Errors
+    /// A file is unreadable or damaged, or certificate and key do not belong together.
+    pub(super) fn new(options: &Arc<EtcdOptions>) -> Result<Self, OpenError> {
+        let Some(ca_file) = options.ca_file.clone() else { return Ok(Self(None)) };
+        let identity = options.identity.iter().flat_map(|identity| [&identity.certificate, &identity.key]);
+        let paths = std::iter::once(&ca_file).chain(identity).cloned().collect();
+        let options = Arc::clone(options);
+        Ok(Self(Some(FollowedFiles::new(paths, move || read_tls(&options, &ca_file).map(Arc::new))?)))
+    }
+
+    fn current(&self) -> Option<Arc<TlsOptions>> {
+        self.0.as_ref().map(FollowedFiles::current)
+    }
+}
+
 /// Lazy connection that reconnects when it breaks.
 pub(super) struct Connection {
     member: Arc<str>,
     client: Client,
+    tls: Option<Arc<TlsOptions>>,
     login: Option<options::EtcdLogin>,
     /// Number of logins; locked during a login, so that concurrent calls share it.
     logins: Mutex<u64>,
 }
 
 impl Connection {
-    /// Creates a connection to `member` and reads the certificate files.
+    /// Creates a connection to `member`.
     ///
     /// # Errors
-    /// A file is unreadable or invalid.
+    /// The certificates cannot be used.
     pub(super) async fn new(
         member: &Arc<str>,
         options: &EtcdOptions,
+        tls: &EtcdTls,
         leader: LeaderRequirement,
     ) -> Result<Self, OpenError> {
+        let tls = tls.current();
         let mut connect_options = ConnectOptions::new()
             .with_connect_timeout(options.connect_timeout)
             .with_keep_alive(PING_EVERY, PING_ANSWERED_WITHIN)
             .with_keep_alive_while_idle(false)
             .with_require_leader(leader == LeaderRequirement::Required);
-        if let Some(ca_file) = &options.ca_file {
-            connect_options = connect_options.with_tls(tls(options, ca_file)?);
+        if let Some(tls) = &tls {
+            connect_options = connect_options.with_tls(TlsOptions::clone(tls));
         }
         let client = Client::connect([&**member], Some(connect_options)).await.map_err(|error| {
             let path = options.identity.as_ref().map(|identity| &identity.key).or(options.ca_file.as_ref());
-            unusable(path.map_or(Path::new(""), |path| path), error_chain::format_chain(&error))
+            let path = path.map_or(Path::new(""), |path| path).to_owned();
+            OpenError::File { path, source: std::io::Error::other(error_chain::format_chain(&error)) }
         })?;
-        Ok(Self { member: Arc::clone(member), client, login: options.login.clone(), logins: Mutex::new(0) })
+        Ok(Self { member: Arc::clone(member), client, tls, login: options.login.clone(), logins: Mutex::new(0) })
+    }
+
+    /// Returns true if the certificate files have not changed since the connection was created.
+    pub(super) fn is_current(&self, tls: &EtcdTls) -> bool {
+        self.tls.as_ref().map(Arc::as_ptr) == tls.current().as_ref().map(Arc::as_ptr)
     }
 
     pub(super) fn client(&self) -> Client {
@@ -116,26 +146,17 @@ impl Connection {
     }
 }
 
-fn tls(options: &EtcdOptions, ca_file: &Path) -> Result<TlsOptions, OpenError> {
-    let authorities = read(ca_file)?;
-    let certificates = CertificateDer::pem_slice_iter(&authorities).collect::<Result<Vec<_>, _>>();
-    if certificates.is_ok_and(|found| !found.is_empty()) {
-        let mut tls =
-            TlsOptions::new().ca_certificate(Certificate::from_pem(&*authorities)).timeout(options.connect_timeout);
-        if let Some(identity) = &options.identity {
-            tls = tls.identity(Identity::from_pem(&*read(&identity.certificate)?, &*read(&identity.key)?));
-        }
-        Ok(tls)
-    } else {
-        Err(unusable(ca_file, "no PEM certificate found".to_owned()))
-    }
+/// Reads the certificate files. Each block must be good, as in all certificate files.
+fn read_tls(options: &EtcdOptions, ca_file: &Path) -> Result<TlsOptions, CertificateError> {
+    certificates(ca_file)?;
+    let tls = TlsOptions::new().ca_certificate(Certificate::from_pem(&*read(ca_file)?));
+    let tls = tls.timeout(options.connect_timeout);
+    let Some(identity) = &options.identity else { return Ok(tls) };
+    verify_pair(&identity.certificate, &identity.key)?;
+    Ok(tls.identity(Identity::from_pem(&*read(&identity.certificate)?, &*read(&identity.key)?)))
 }
 
-fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, OpenError> {
-    let bytes = std::fs::read(path).map_err(|source| OpenError::File { path: path.to_owned(), source })?;
-    Ok(Zeroizing::new(bytes))
-}
-
-fn unusable(path: &Path, why: String) -> OpenError {
-    OpenError::File { path: path.to_owned(), source: std::io::Error::other(why) }
+fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, CertificateError> {
+    let fail = |source| CertificateError::Read { path: path.to_owned(), source };
+    std::fs::read(path).map(Zeroizing::new).map_err(fail)
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use etcd_client::{Client, Error as ClientError};
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::connect::{Connection, LeaderRequirement};
+use super::connect::{Connection, EtcdTls, LeaderRequirement};
 use super::error::{FailureKind, MemberError, MemberErrors};
 use super::options::{EtcdOptions, display_url};
 use crate::acl::store::OpenError;
@@ -26,6 +26,7 @@ pub(super) struct Members {
 pub(super) struct Member {
     pub(super) address: Arc<str>,
     options: Arc<EtcdOptions>,
+    tls: EtcdTls,
     leader: LeaderRequirement,
     connection: Mutex<Arc<Connection>>,
 }
@@ -43,13 +44,17 @@ impl Members {
     /// Creates the configured members without connecting.
     ///
     /// # Errors
-    /// A certificate file is unreadable or invalid.
-    pub(super) async fn new(options: &Arc<EtcdOptions>, leader: LeaderRequirement) -> Result<Self, OpenError> {
+    /// The certificates cannot be used.
+    pub(super) async fn new(
+        options: &Arc<EtcdOptions>,
+        tls: &EtcdTls,
+        leader: LeaderRequirement,
+    ) -> Result<Self, OpenError> {
         let mut all = Vec::new();
         for url in &options.endpoints {
             let address: Arc<str> = display_url(url).into();
-            let connection = Mutex::new(Arc::new(Connection::new(&address, options, leader).await?));
-            all.push(Member { address, options: Arc::clone(options), leader, connection });
+            let connection = Mutex::new(Arc::new(Connection::new(&address, options, tls, leader).await?));
+            all.push(Member { address, options: Arc::clone(options), tls: tls.clone(), leader, connection });
         }
         // Random start, to spread servers over the members.
         let index = RandomState::new().hash_one(0_u8) % all.len().max(1) as u64;
@@ -132,7 +137,7 @@ impl Member {
     where
         F: Future<Output = Result<T, ClientError>>,
     {
-        let connection = self.connection();
+        let connection = self.connection().await;
         let attempt = async || match timeout_at(end, pin!(request(connection.client()))).await {
             Ok(answer) => answer.map_err(|error| MemberError::from_client(&self.address, &error)),
             Err(_) => Err(MemberError::timed_out(&self.address)),
@@ -143,30 +148,34 @@ impl Member {
             connection.log_in(logins, end).await?;
             answer = attempt().await;
         }
-        match answer.as_ref().map_err(|error| error.kind) {
-            // The certificates may have been renewed.
-            Err(FailureKind::Unreachable) if self.options.ca_file.is_some() => self.reconnect(&connection).await,
-            // The peer may be dead, which TCP detects only after about 15 minutes.
-            Err(FailureKind::TimedOut) => self.reconnect(&connection).await,
-            _ => {}
+        // The peer may be dead, which TCP detects only after about 15 minutes.
+        if answer.as_ref().is_err_and(|error| error.kind == FailureKind::TimedOut) {
+            self.reconnect(&connection).await;
         }
         answer
     }
 
     /// Forces a new login.
     pub(super) async fn log_in_again(&self, end: Instant) -> Result<(), MemberError> {
-        let connection = self.connection();
+        let connection = self.connection().await;
         let last = connection.log_in(0, end).await?;
         connection.log_in(last, end).await.map(drop)
     }
 
-    fn connection(&self) -> Arc<Connection> {
-        Arc::clone(&self.connection.lock().unwrap_or_else(PoisonError::into_inner))
+    /// Returns the connection, a new one if the certificate files have changed. Calls on the old one end there.
+    async fn connection(&self) -> Arc<Connection> {
+        let current = || Arc::clone(&self.connection.lock().unwrap_or_else(PoisonError::into_inner));
+        let connection = current();
+        if connection.is_current(&self.tls) {
+            return connection;
+        }
+        self.reconnect(&connection).await;
+        current()
     }
 
-    /// Replaces a failed connection.
+    /// Replaces a connection that failed or has old certificates.
     async fn reconnect(&self, failed: &Arc<Connection>) {
-        match Connection::new(&self.address, &self.options, self.leader).await {
+        match Connection::new(&self.address, &self.options, &self.tls, self.leader).await {
             Ok(renewed) => {
                 let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
                 if Arc::ptr_eq(&connection, failed) {
@@ -175,7 +184,7 @@ impl Member {
             }
             Err(error) => {
                 let (etcd, error) = (&*self.address, crate::error_chain::format_chain(&error));
-                tracing::warn!(event = "acl.store.connect", etcd, error, "cannot reload the certificates for etcd");
+                tracing::warn!(event = "acl.store.connect", etcd, error, "cannot use the new certificates for etcd");
             }
         }
     }

@@ -22,7 +22,7 @@ mod export;
 
 pub use self::options::{EtcdLogin, EtcdOptions, PREFIX_FORM, is_address, is_prefix};
 
-use self::connect::LeaderRequirement;
+use self::connect::{EtcdTls, LeaderRequirement};
 use self::error::{FailureKind, MemberErrors};
 pub(super) use self::export::Export;
 use self::keys::{Prefix, conflict, revision};
@@ -65,8 +65,9 @@ impl Etcd {
     pub async fn open(options: &EtcdOptions, datacenter: &str) -> Result<Self, OpenError> {
         let store = || options.to_string();
         let shared = Arc::new(options.clone());
-        let members = Arc::new(Members::new(&shared, LeaderRequirement::Required).await?);
-        let nearest = Members::new(&shared, LeaderRequirement::NotRequired).await?;
+        let tls = EtcdTls::new(&shared)?;
+        let members = Arc::new(Members::new(&shared, &tls, LeaderRequirement::Required).await?);
+        let nearest = Members::new(&shared, &tls, LeaderRequirement::NotRequired).await?;
         let unreachable = |errors: MemberErrors| OpenError::Unreachable {
             store: store(),
             advice: match errors.kind() {

@@ -30,9 +30,15 @@ impl Certificates {
         let key = KeyPair::generate().unwrap();
         self.write("ca.pem", &params.self_signed(&key).unwrap().pem());
         let issuer = Issuer::from_params(&params, &key);
-        for (name, host) in [("server", host), ("client", "a-client.example")] {
+        let client = "a-client.example";
+        for (name, host, user) in [
+            ("server", host, "etcd"),
+            ("client", client, "by-name"),
+            ("by-name", client, "by-name"),
+            ("stranger", client, "stranger"),
+        ] {
             let mut params = CertificateParams::new(vec![host.to_owned()]).unwrap();
-            params.distinguished_name.push(DnType::CommonName, "by-name");
+            params.distinguished_name.push(DnType::CommonName, user);
             let key = KeyPair::generate().unwrap();
             self.write(&format!("{name}.pem"), &params.signed_by(&key, &issuer).unwrap().pem());
             self.write(&format!("{name}.key"), &key.serialize_pem());
@@ -41,6 +47,13 @@ impl Certificates {
 
     fn write(&self, name: &str, text: &str) {
         std::fs::write(self.path(name), text).unwrap();
+    }
+
+    /// Replaces the client's certificate by another one of the same CA.
+    fn present(&self, name: &str) {
+        for kind in ["pem", "key"] {
+            std::fs::copy(self.path(&format!("{name}.{kind}")), self.path(&format!("client.{kind}"))).unwrap();
+        }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -118,10 +131,10 @@ async fn client_certificate_and_user_of_etcd_can_be_rotated() {
     )
     .await;
     let nowhere = EtcdOptions { ca_file: Some("/nowhere/ca.pem".into()), ..known.clone() };
-    refused(&nowhere, &["cannot open /nowhere/ca.pem"]).await;
+    refused(&nowhere, &["cannot use the certificates for etcd: cannot read /nowhere/ca.pem"]).await;
     files.write("empty.pem", "hush");
     let empty = EtcdOptions { ca_file: Some(files.path("empty.pem")), ..known.clone() };
-    refused(&empty, &["empty.pem: no PEM certificate found"]).await;
+    refused(&empty, &["empty.pem holds no PEM certificate"]).await;
     let failed = "login as keyward: etcdserver: authentication failed, invalid user ID or password";
     files.write("password", OTHER_PASSWORD);
     refused(&known, &["check its users and roles", failed]).await;
@@ -148,6 +161,16 @@ async fn client_certificate_and_user_of_etcd_can_be_rotated() {
         assert_eq!(store.get(&key("a"), Freshness::Stale).await.unwrap().unwrap().modified, now);
         now = store.commit(put("b", round)).await.unwrap();
     }
+
+    // The next call presents a new certificate while etcd runs on, and files that cannot be used change nothing.
+    files.present("stranger");
+    let denied = by_name.get(&key("a"), Freshness::Linearizable).await.unwrap_err();
+    assert!(format_chain(&denied).contains("permission denied"), "{}", format_chain(&denied));
+    files.present("by-name");
+    files.write("client.key", "hush");
+    assert!(by_name.get(&key("a"), Freshness::Linearizable).await.is_err(), "the last usable certificate stays");
+    files.present("by-name");
+    assert_eq!(value(&by_name, "a").await.as_deref(), Some("2"));
 
     // It restarts with certificates of another CA and without its logins.
     server.kill();
