@@ -14,7 +14,7 @@ use super::error::{AttemptError, MAX_RESPONSE};
 use super::token_response;
 use crate::error_chain::format_chain;
 use crate::http::client::FixedResolver;
-use crate::http::tls::{TlsOptions, client_config};
+use crate::http::tls::{TlsOptions, client_config, client_config_of};
 
 /// HTTP client of one kind of service. Clones share it.
 #[derive(Debug, Clone)]
@@ -55,10 +55,8 @@ impl Transport {
         let mut builder =
             reqwest::Client::builder().https_only(true).no_proxy().http1_only().connect_timeout(AUTHORITY_CONNECT);
         if let Some((pem, name)) = ca {
-            let certificates = reqwest::Certificate::from_pem_bundle(pem).ok().filter(|found| !found.is_empty());
-            let certificates =
-                certificates.ok_or_else(|| AttemptError::setting(format!("{name} holds no PEM certificate")))?;
-            builder = builder.tls_certs_only(certificates);
+            let config = client_config_of(pem, name).map_err(|error| AttemptError::setting(format_chain(&error)))?;
+            builder = builder.tls_backend_preconfigured(config);
         }
         if let Some(url) = connect_to {
             let resolver = FixedResolver::new(url).map_err(|error| AttemptError::setting(error.to_string()))?;

@@ -46,6 +46,14 @@ pub fn plain_client_config(tls: &TlsOptions) -> Result<rustls::ClientConfig, Cer
     client_config_with(tls, authorities(tls)?.unwrap_or_else(RootCertStore::empty))
 }
 
+/// As [`client_config`], with the authorities of a PEM text alone; `place` names it in errors.
+///
+/// # Errors
+/// The text holds no certificate, or one of its blocks is damaged.
+pub fn client_config_of(pem: &[u8], place: &str) -> Result<rustls::ClientConfig, CertificateError> {
+    client_config_with(&TlsOptions::default(), root_store(parse_certificates(pem, place)?))
+}
+
 fn client_config_with(tls: &TlsOptions, roots: RootCertStore) -> Result<rustls::ClientConfig, CertificateError> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let builder = rustls::ClientConfig::builder_with_provider(provider)
@@ -97,10 +105,14 @@ fn authorities(tls: &TlsOptions) -> Result<Option<RootCertStore>, CertificateErr
     if let Some(text) = &tls.ca_pem {
         found.extend(parse_certificates(text.as_bytes(), "the setting of the authorities to trust")?);
     }
+    Ok(Some(root_store(found)))
+}
+
+fn root_store(certificates: Vec<CertificateDer<'static>>) -> RootCertStore {
     let mut roots = RootCertStore::empty();
     // Each was added to a store of its own when it was read.
-    roots.add_parsable_certificates(found);
-    Ok(Some(roots))
+    roots.add_parsable_certificates(certificates);
+    roots
 }
 
 fn system_authorities() -> Result<RootCertStore, CertificateError> {

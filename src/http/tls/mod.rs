@@ -8,7 +8,7 @@ mod validity;
 
 use std::path::PathBuf;
 
-pub use config::{client_config, plain_client_config, verify_pair};
+pub use config::{client_config, client_config_of, plain_client_config, verify_pair};
 pub use error::CertificateError;
 pub use pem::{certificate_files, certificates};
 pub use reload::{ClientTls, FollowedFiles, ServerTls};

@@ -119,4 +119,15 @@ async fn a_replaced_ca_file_is_used_at_the_next_login_and_an_empty_one_is_ignore
     let error = source.prove().await.unwrap_err();
     assert!(error.message.contains("(AZURE_KUBERNETES_CA_FILE) holds no PEM certificate"), "{error}");
     assert_eq!(bound.asked(), (0, 2));
+
+    // A file with a damaged block is refused as a whole, as all certificate files are.
+    let damaged = "-----BEGIN CERTIFICATE-----\naGVsbG8=\n-----END CERTIFICATE-----\n";
+    std::fs::write(&file, [&*right, damaged.as_bytes()].concat()).unwrap();
+    let error = source.prove().await.unwrap_err();
+    let wanted = "PEM block 2 of ";
+    assert!(
+        error.message.contains(wanted) && error.message.contains("(AZURE_KUBERNETES_CA_FILE) is no X.509"),
+        "{error}"
+    );
+    assert_eq!(bound.asked(), (0, 2));
 }
