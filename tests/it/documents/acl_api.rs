@@ -59,20 +59,27 @@ fn the_reference_has_every_operation_and_none_more() {
 #[test]
 fn samples_of_the_reference_are_what_the_server_has_answered() {
     let snapshot = read("tests/it/snapshots/snapshots/acl.snap");
+    // Ids and indexes are numbered over the whole recording: their digits do not count.
+    let sample = |request: &str, status: &str, body: &str| {
+        let plain = |text: &str| text.replace(|letter: char| letter.is_ascii_digit(), "");
+        (plain(request), status.to_owned(), plain(body.trim_end()))
+    };
     // An entry is the request, the status, headers, an empty line and the body.
     let entry = |text: &str| {
         let (request, rest) = text.split_once('\n').unwrap();
         let (status, rest) = rest.split_once('\n').unwrap_or((rest, ""));
-        let body = rest.split_once("\n\n").map_or("", |(_, body)| body);
-        format!("{request}\n{status}\n{}", body.trim_end()).trim_end().to_owned()
+        sample(request, status, rest.split_once("\n\n").map_or("", |(_, body)| body))
     };
-    let recorded: BTreeSet<String> = snapshot.split("\n=== ").skip(1).map(entry).collect();
+    let recorded: BTreeSet<_> = snapshot.split("\n=== ").skip(1).map(entry).collect();
     let document = read(DOCUMENT);
     let mut samples = 0;
     for (heading, text) in sections(&document) {
-        for sample in text.split("```http\n").skip(1) {
-            let sample = sample.split("\n```").next().unwrap();
-            assert!(recorded.contains(sample), "no test has taken this sample of {heading}:\n{sample}");
+        for text in text.split("```http\n").skip(1) {
+            let text = text.split("\n```").next().unwrap();
+            let (request, rest) = text.split_once('\n').unwrap();
+            let (status, body) = rest.split_once('\n').unwrap_or((rest, ""));
+            let taken = recorded.contains(&sample(request, status, body));
+            assert!(taken, "no test has taken this sample of {heading}:\n{text}");
             samples += 1;
         }
     }
