@@ -2,7 +2,7 @@
 //!
 //! The credential is a session's token, a secret's value or a platform token.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -10,6 +10,7 @@ use tokio::sync::{Notify, watch};
 
 use crate::clock::{Clock, ClockReading};
 use crate::demand::Demand;
+use crate::token_bucket::{BucketRate, TokenBucket};
 
 /// A credential, or the reason why there is none.
 #[derive(Debug)]
@@ -141,14 +142,13 @@ struct Inner {
     clock: Clock,
     requested: Notify,
     completed: Notify,
-    bucket: Mutex<Bucket>,
+    state: Mutex<SignalState>,
     demand: Demand,
 }
 
 #[derive(Debug)]
-struct Bucket {
-    tokens: u32,
-    refilled: ClockReading,
+struct SignalState {
+    bucket: TokenBucket,
     /// A request is not completed yet; further requests join it.
     pending: bool,
 }
@@ -173,8 +173,9 @@ impl RefreshSignal {
 
     /// Creates a signal with a full bucket that shares `demand`, for a credential derived from another one.
     pub fn with_demand(clock: Clock, demand: Demand) -> Self {
-        let bucket = Mutex::new(Bucket { tokens: Self::BUCKET_SIZE, refilled: clock.now(), pending: false });
-        Self(Arc::new(Inner { clock, requested: Notify::new(), completed: Notify::new(), bucket, demand }))
+        let bucket = TokenBucket::full(Self::RATE, clock.now());
+        let state = Mutex::new(SignalState { bucket, pending: false });
+        Self(Arc::new(Inner { clock, requested: Notify::new(), completed: Notify::new(), state, demand }))
     }
 
     /// Returns the callers' demand: waiting callers and requests to retry.
@@ -185,24 +186,14 @@ impl RefreshSignal {
     /// Requests a check. Requests made before the check is complete join it.
     pub fn request(&self) -> RefreshRequest {
         let now = self.0.clock.now();
-        let mut bucket = self.0.bucket.lock().unwrap_or_else(PoisonError::into_inner);
-        if bucket.pending {
+        let mut state = self.state();
+        if state.pending {
             return RefreshRequest::Accepted;
         }
-        while bucket.tokens < Self::BUCKET_SIZE && now.since(bucket.refilled) >= Self::REFILL {
-            bucket.tokens += 1;
-            bucket.refilled = bucket.refilled + Self::REFILL;
+        if let Err(retry_after) = state.bucket.try_take(Self::RATE, now) {
+            return RefreshRequest::RateLimited { retry_after };
         }
-        if bucket.tokens == 0 {
-            return RefreshRequest::RateLimited {
-                retry_after: Self::REFILL.saturating_sub(now.since(bucket.refilled)),
-            };
-        }
-        if bucket.tokens == Self::BUCKET_SIZE {
-            bucket.refilled = now;
-        }
-        bucket.tokens -= 1;
-        bucket.pending = true;
+        state.pending = true;
         self.0.requested.notify_one();
         RefreshRequest::Accepted
     }
@@ -214,15 +205,14 @@ impl RefreshSignal {
 
     /// Completes the pending request and wakes its callers; for the publisher.
     pub fn complete(&self) {
-        self.0.bucket.lock().unwrap_or_else(PoisonError::into_inner).pending = false;
+        self.state().pending = false;
         self.0.completed.notify_waiters();
     }
 
     /// Accepts at least one more request, after a new credential was published; for the publisher. The caller bounds how
     /// often that happens.
     pub fn allow_one(&self) {
-        let mut bucket = self.0.bucket.lock().unwrap_or_else(PoisonError::into_inner);
-        bucket.tokens = bucket.tokens.max(1);
+        self.state().bucket.allow_one();
     }
 
     /// Waits until the pending request is complete; returns at once if there is none.
@@ -230,7 +220,7 @@ impl RefreshSignal {
         let mut completed = std::pin::pin!(self.0.completed.notified());
         loop {
             completed.as_mut().enable();
-            if !self.0.bucket.lock().unwrap_or_else(PoisonError::into_inner).pending {
+            if !self.state().pending {
                 return;
             }
             completed.as_mut().await;
@@ -238,8 +228,11 @@ impl RefreshSignal {
         }
     }
 
-    const BUCKET_SIZE: u32 = 3;
-    const REFILL: Duration = Duration::from_mins(1);
+    fn state(&self) -> MutexGuard<'_, SignalState> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    const RATE: BucketRate = BucketRate { size: 3, refill: Duration::from_mins(1) };
 }
 
 #[cfg(test)]

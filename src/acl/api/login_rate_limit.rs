@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::clock::ClockReading;
 use crate::http::server::Peer;
+use crate::token_bucket::{BucketRate, TokenBucket};
 
 /// Rate of logins allowed to one source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,13 +50,8 @@ impl LoginSource {
 #[derive(Debug)]
 pub struct LoginRateLimiter {
     limit: LoginLimit,
-    buckets: Mutex<HashMap<LoginSource, Bucket>>,
-}
-
-/// Token bucket, stored as the time at which it is full again; a full one need not be stored.
-#[derive(Debug, Clone, Copy)]
-struct Bucket {
-    full: ClockReading,
+    /// Buckets of the sources that have logged in lately; a full one need not be stored.
+    buckets: Mutex<HashMap<LoginSource, TokenBucket>>,
 }
 
 /// Maximum number of stored sources. If more are limited at once, all are reset.
@@ -72,23 +68,17 @@ impl LoginRateLimiter {
     /// # Errors
     /// The limit is exceeded; the value is the time until the next login is allowed.
     pub(super) fn admit(&self, peer: &Peer, now: ClockReading) -> Result<(), Duration> {
-        let each = Duration::from_secs(1) / self.limit.per_second.max(1);
-        let burst = each * self.limit.burst.max(1);
+        let refill = Duration::from_secs(1) / self.limit.per_second.max(1);
+        let rate = BucketRate { size: self.limit.burst.max(1), refill };
         let source = LoginSource::from_peer(peer);
         let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
-        let left = buckets.get(&source).map_or(Duration::ZERO, |bucket| now.until(bucket.full));
-        // The time until the bucket is full measures the logins taken; this one takes one more.
-        if let Some(wait) = (left + each).checked_sub(burst).filter(|wait| !wait.is_zero()) {
-            return Err(wait);
-        }
         if buckets.len() >= MAX_SOURCES && !buckets.contains_key(&source) {
-            buckets.retain(|_, bucket| !now.until(bucket.full).is_zero());
+            buckets.retain(|_, bucket| bucket.available(rate, now) < rate.size);
             if buckets.len() >= MAX_SOURCES {
                 buckets.clear();
             }
         }
-        buckets.insert(source, Bucket { full: now + left + each });
-        Ok(())
+        buckets.entry(source).or_insert_with(|| TokenBucket::full(rate, now)).try_take(rate, now)
     }
 }
 

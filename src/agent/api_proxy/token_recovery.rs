@@ -12,9 +12,10 @@ use super::leak_filter::FilteredBody;
 use super::response::{ProxyBody, truncated_response};
 use super::session_token::{SessionToken, TokenHeader, TokenUnavailable};
 use crate::agent::server_client::is_bare_denial;
-use crate::clock::{Clock, ClockReading};
+use crate::clock::Clock;
 use crate::credential_watch::{RefreshRequest, RefreshSignal};
 use crate::http::body_buffer::collect;
+use crate::token_bucket::{BucketRate, TokenBucket};
 
 /// A 403 of the server.
 pub(super) struct ForbiddenResponse {
@@ -77,7 +78,7 @@ pub(super) struct TokenRecovery {
 }
 
 impl TokenRecovery {
-    pub(super) const fn new(session_token: SessionToken, check: RefreshSignal, clock: Clock) -> Self {
+    pub(super) fn new(session_token: SessionToken, check: RefreshSignal, clock: Clock) -> Self {
         Self { session_token, check, suspicions: SuspicionLimiter::new(clock) }
     }
 
@@ -175,26 +176,22 @@ const WAIT_FOR_TOKEN: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 struct SuspicionLimiter {
     clock: Clock,
-    last: Mutex<Option<ClockReading>>,
+    bucket: Mutex<TokenBucket>,
 }
 
 impl SuspicionLimiter {
-    const fn new(clock: Clock) -> Self {
-        Self { clock, last: Mutex::new(None) }
+    fn new(clock: Clock) -> Self {
+        let bucket = Mutex::new(TokenBucket::full(SUSPICIONS, clock.now()));
+        Self { clock, bucket }
     }
 
     fn try_take(&self) -> bool {
         let now = self.clock.now();
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_due = last.is_none_or(|last| now.since(last) >= SUSPICION_INTERVAL);
-        if is_due {
-            *last = Some(now);
-        }
-        is_due
+        self.bucket.lock().unwrap_or_else(PoisonError::into_inner).try_take(SUSPICIONS, now).is_ok()
     }
 }
 
-const SUSPICION_INTERVAL: Duration = Duration::from_mins(2);
+const SUSPICIONS: BucketRate = BucketRate { size: 1, refill: Duration::from_mins(2) };
 
 #[cfg(test)]
 mod tests {

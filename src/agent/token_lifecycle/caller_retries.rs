@@ -5,16 +5,14 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::clock::ClockReading;
+use crate::token_bucket::{BucketRate, TokenBucket};
 
 /// Token bucket of attempts for callers. Pure: time and randomness are passed in.
 ///
 /// It allows [`BUCKET_SIZE`] attempts at once and one each 21 s: with a session's own attempts at most 120 in half an hour.
 /// After 32 minutes it allows one each 45 s, so that an hour stays within the request budget.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct CallerRetries {
-    left: u32,
-    refilled: ClockReading,
-}
+pub(super) struct CallerRetries(TokenBucket);
 
 /// The bucket in the state file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,50 +39,36 @@ pub(super) fn spacing(age: Duration, unit: f64) -> Duration {
     Duration::from_secs_f64(unit.mul_add(more, least))
 }
 
-const fn refill_every(age: Duration) -> Duration {
-    if age.as_secs() < LONG.as_secs() { Duration::from_secs(21) } else { Duration::from_secs(45) }
+const fn rate(age: Duration) -> BucketRate {
+    let seconds = if age.as_secs() < LONG.as_secs() { 21 } else { 45 };
+    BucketRate { size: BUCKET_SIZE, refill: Duration::from_secs(seconds) }
 }
 
 impl CallerRetries {
     /// Creates a full bucket.
     pub(super) const fn new(now: ClockReading) -> Self {
-        Self { left: BUCKET_SIZE, refilled: now }
+        Self(TokenBucket::full(rate(Duration::ZERO), now))
     }
 
     /// Returns the time at which the bucket holds `cost` attempts.
     pub(super) fn earliest(&mut self, now: ClockReading, age: Duration, cost: u32) -> ClockReading {
-        self.refill(now, age);
-        match cost.saturating_sub(self.left) {
-            0 => now,
-            lacking => self.refilled + refill_every(age) * lacking,
-        }
+        self.0.earliest(rate(age), now, cost)
     }
 
     /// Takes `cost` attempts.
     pub(super) fn take(&mut self, now: ClockReading, age: Duration, cost: u32) {
-        self.refill(now, age);
-        if self.left == BUCKET_SIZE {
-            self.refilled = now;
-        }
-        self.left = self.left.saturating_sub(cost);
-    }
-
-    fn refill(&mut self, now: ClockReading, age: Duration) {
-        let every = refill_every(age);
-        while self.left < BUCKET_SIZE && now.since(self.refilled) >= every {
-            self.left += 1;
-            self.refilled = self.refilled + every;
-        }
+        self.0.take(rate(age), now, cost);
     }
 
     /// Returns the record for the state file.
     pub(super) fn to_record(&self, seconds: impl Fn(ClockReading) -> u64) -> CallerRetriesRecord {
-        CallerRetriesRecord { left: self.left, refilled: seconds(self.refilled) }
+        let (left, refilled) = self.0.to_saved();
+        CallerRetriesRecord { left, refilled: seconds(refilled) }
     }
 
     /// Restores the bucket from its record.
     pub(super) fn restore(record: &CallerRetriesRecord, moment: impl Fn(u64) -> ClockReading) -> Self {
-        Self { left: record.left.min(BUCKET_SIZE), refilled: moment(record.refilled) }
+        Self(TokenBucket::restore(rate(Duration::ZERO), record.left, moment(record.refilled)))
     }
 }
 

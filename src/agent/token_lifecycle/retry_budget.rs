@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::caller_retries::{CallerRetries, spacing};
 use crate::backoff::Backoff;
 use crate::clock::ClockReading;
+use crate::token_bucket::{BucketRate, TokenBucket};
 
 pub use super::caller_retries::CallerRetriesRecord;
 
@@ -19,8 +20,7 @@ pub struct RetryBudget {
     failures: u32,
     clock_failures: u32,
     not_before: ClockReading,
-    logins: u32,
-    refilled: ClockReading,
+    logins: TokenBucket,
     /// Consecutive failed renewals; they do not delay logins.
     renewal_failures: u32,
     renewal_not_before: ClockReading,
@@ -53,8 +53,7 @@ impl RetryBudget {
             failures: 0,
             clock_failures: 0,
             not_before: now,
-            logins: BUCKET_SIZE,
-            refilled: now,
+            logins: TokenBucket::full(LOGINS, now),
             renewal_failures: 0,
             renewal_not_before: now,
             retry_after_until: now,
@@ -169,17 +168,12 @@ impl RetryBudget {
 
     /// Takes an unplanned login out of the bucket.
     pub fn take_login(&mut self, now: ClockReading) {
-        self.refill(now);
-        if self.logins == BUCKET_SIZE {
-            self.refilled = now;
-        }
-        self.logins = self.logins.saturating_sub(1);
+        self.logins.take(LOGINS, now, 1);
     }
 
     /// Takes an optional call out of the bucket; returns false if too little is left for logins.
     pub fn try_take_optional(&mut self, now: ClockReading) -> bool {
-        self.refill(now);
-        let enough = self.logins > BUCKET_SIZE / 2;
+        let enough = self.logins.available(LOGINS, now) > LOGINS.size / 2;
         if enough {
             self.take_login(now);
         }
@@ -193,25 +187,18 @@ impl RetryBudget {
 
     /// Returns the earliest time of a login from the bucket; a time in the past means now.
     pub fn earliest_login(&mut self, now: ClockReading) -> ClockReading {
-        self.refill(now);
-        let refilled = if self.logins == 0 { self.refilled + REFILL_INTERVAL } else { now };
+        let refilled = self.logins.earliest(LOGINS, now, 1);
         if refilled.boot > self.not_before.boot { refilled } else { self.not_before }
-    }
-
-    fn refill(&mut self, now: ClockReading) {
-        while self.logins < BUCKET_SIZE && now.since(self.refilled) >= REFILL_INTERVAL {
-            self.logins += 1;
-            self.refilled = self.refilled + REFILL_INTERVAL;
-        }
     }
 
     /// Returns the record for the state file.
     pub fn to_record(&self) -> RetryBudgetRecord {
+        let (logins, refilled) = self.logins.to_saved();
         RetryBudgetRecord {
             failures: self.failures,
             not_before: seconds(self.not_before.wall),
-            logins: self.logins,
-            refilled: seconds(self.refilled.wall),
+            logins,
+            refilled: seconds(refilled.wall),
             renewal_failures: self.renewal_failures,
             renewal_not_before: Some(seconds(self.renewal_not_before.wall)).filter(|_| self.renewal_failures > 0),
             retry_after_until: Some(seconds(self.retry_after_until.wall)).filter(|_| self.failures > 0),
@@ -236,8 +223,7 @@ impl RetryBudget {
             failures: record.failures,
             clock_failures: 0,
             not_before: ahead(record.not_before),
-            logins: record.logins.min(BUCKET_SIZE),
-            refilled: ago(record.refilled),
+            logins: TokenBucket::restore(LOGINS, record.logins, ago(record.refilled)),
             renewal_failures: record.renewal_failures,
             renewal_not_before: record.renewal_not_before.map_or(now, ahead),
             retry_after_until: record.retry_after_until.map_or(now, ahead),
@@ -255,9 +241,8 @@ impl RetryBudget {
 /// Longest wait that a server, a clock or a record can impose.
 pub const MAX_WAIT: Duration = Duration::from_mins(15);
 
-/// Unplanned logins that are allowed at once; after them one each [`REFILL_INTERVAL`].
-const BUCKET_SIZE: u32 = 8;
-const REFILL_INTERVAL: Duration = Duration::from_mins(2);
+/// Unplanned logins.
+const LOGINS: BucketRate = BucketRate { size: 8, refill: Duration::from_mins(2) };
 
 /// Cost of an attempt for a caller while the identity source fails, which makes more calls than a login.
 const IDENTITY_COST: u32 = 2;

@@ -2,7 +2,8 @@
 //! limit.
 //!
 //! Unless configured, the limit is the `X-RateLimit-Limit` of the platform's responses. Requests over it wait for a
-//! slot; if the wait is too long, they are refused with that time.
+//! slot; if the wait is too long, they are refused with that time. Windows, not a token bucket: after a pause, a bucket
+//! would let twice the limit pass within one of the platform's seconds.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};

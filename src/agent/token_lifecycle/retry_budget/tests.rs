@@ -77,7 +77,7 @@ fn a_waiting_caller_gets_a_login_soon_and_never_before_retry_after() {
 #[test]
 fn unplanned_logins_are_taken_from_a_bucket() {
     let mut budget = RetryBudget::new(at(0));
-    for _ in 0..BUCKET_SIZE {
+    for _ in 0..LOGINS.size {
         assert_eq!(budget.earliest_login(at(10)), at(10));
         budget.take_login(at(10));
     }
