@@ -2,7 +2,8 @@
 //!
 //! A module imports only modules above it in this list.
 
-// 0: records and rules, without IO
+// 0: metrics; records and rules, without IO
+mod metrics;
 pub mod model;
 
 // 1: storage of the records
@@ -21,5 +22,6 @@ mod lost_store;
 mod server;
 
 pub use self::lost_store::LostStoreError;
+pub(crate) use self::metrics::AclMetrics;
 pub use self::options::AclOptions;
 pub use self::server::{AclOpenError, AclServer, begin_store};

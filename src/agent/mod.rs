@@ -8,6 +8,7 @@ mod json_response;
 pub mod server_client;
 mod state_file;
 pub mod output_watch;
+pub(crate) mod output_metrics;
 
 // 1: identity sources
 pub mod identity;

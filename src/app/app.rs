@@ -9,6 +9,7 @@ use super::acl::BuiltAclServer;
 use super::certificate_files::{self, CertificateFiles};
 use super::certificates;
 use super::logging::{self, LogLevel};
+use super::metrics::{self, OutcomeLabels, ReloadMetrics};
 use super::reload::{ReloadPlan, RunningAgent};
 use super::session::Shared;
 use super::systemd;
@@ -17,7 +18,6 @@ use crate::health::Health;
 use crate::http::server::ActivatedSockets;
 #[cfg(any(feature = "acl", feature = "gateway"))]
 use crate::http::server::Endpoint;
-use crate::metrics::OutcomeLabels;
 use crate::status::StatusRegistry;
 use crate::tasks::TaskGroup;
 
@@ -60,6 +60,7 @@ impl App {
     #[cfg_attr(not(feature = "acl"), expect(clippy::unused_async, reason = "what waits here is the service's store"))]
     pub async fn build(config: Config, log: Option<LogLevel>, inherited: ActivatedSockets) -> anyhow::Result<Self> {
         let shared = Shared::default();
+        metrics::register_all(&shared.metrics);
         let plan = RunningAgent::default().plan(&config, &inherited, &shared)?;
         #[cfg(feature = "acl")]
         let acl = match &config.acl {
@@ -202,7 +203,7 @@ impl Reloader {
                 "failed"
             }
         };
-        self.shared.metrics.reloads.get_or_create(&OutcomeLabels { outcome }).inc();
+        self.shared.metrics.get::<ReloadMetrics>().reloads.get_or_create(&OutcomeLabels { outcome }).inc();
         self.notifier.reloaded();
     }
 

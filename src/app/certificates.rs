@@ -10,11 +10,12 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::certificate_files::{CertificateFiles, CertificatePaths};
+use super::metrics::{CertificateLabels, CertificateMetrics};
 use crate::clock::Clock;
 use crate::error_chain::format_chain;
 use crate::file_watch::FileWatch;
 use crate::http::tls::{self, Expiry};
-use crate::metrics::{self, Metrics};
+use crate::metrics::Metrics;
 use crate::time_format::format_rfc3339;
 
 /// Watches the files until `stop`; the sender's lists replace one another at reloads.
@@ -80,8 +81,8 @@ impl CertificateMonitor {
         let gone: Vec<String> = self.entries.keys().filter(|key| !list.contains_key(*key)).cloned().collect();
         for key in gone {
             self.entries.remove(&key);
-            self.metrics.certificate_expiry.remove(&label(&key));
-            self.metrics.certificate_rejected.remove(&label(&key));
+            self.metrics.get::<CertificateMetrics>().expiry.remove(&label(&key));
+            self.metrics.get::<CertificateMetrics>().rejected.remove(&label(&key));
         }
         let mut next: Option<SystemTime> = None;
         for (key, files) in list {
@@ -102,7 +103,7 @@ impl CertificateMonitor {
     ) -> Option<SystemTime> {
         let known = self.entries.remove(key).filter(|entry| entry.files == files);
         let shown = files.describe();
-        let rejected = self.metrics.certificate_rejected.get_or_create(&label(key)).clone();
+        let rejected = self.metrics.get::<CertificateMetrics>().rejected.get_or_create(&label(key)).clone();
         rejected.set(i64::from(read.is_err()));
         let changed = known.as_ref().is_some_and(|known| known.read != read);
         let mut entry = match (known, read) {
@@ -154,7 +155,7 @@ impl CertificateMonitor {
     fn warn(&self, key: &str, files: &str, due: Expiry, entry: &mut CertificateState) -> Option<SystemTime> {
         let Expiry { warn_at, ends } = due;
         let seconds = ends.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
-        let gauge = self.metrics.certificate_expiry.get_or_create(&label(key)).clone();
+        let gauge = self.metrics.get::<CertificateMetrics>().expiry.get_or_create(&label(key)).clone();
         gauge.set(i64::try_from(seconds).unwrap_or(i64::MAX));
         let (now, expires) = (self.clock.now().wall, format_rfc3339(ends));
         if now >= ends {
@@ -187,6 +188,6 @@ impl CertificateMonitor {
     }
 }
 
-fn label(key: &str) -> metrics::CertificateLabels {
-    metrics::CertificateLabels { certificate: key.to_owned() }
+fn label(key: &str) -> CertificateLabels {
+    CertificateLabels { certificate: key.to_owned() }
 }

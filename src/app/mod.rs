@@ -6,6 +6,7 @@ pub mod logging;
 pub mod systemd;
 
 // 1: the parts, joined
+mod metrics;
 mod certificate_files;
 mod certificates;
 mod fd_limits;

@@ -3,7 +3,8 @@
 //!
 //! A module names only modules above it in this list.
 
-// 0: error documents; path rules; API history; the local token and the platform token
+// 0: metrics; error documents; path rules; API history; the local token and the platform token
+mod metrics;
 pub mod jsonapi_error;
 pub mod path_rules;
 pub mod api_changelog;
@@ -19,3 +20,5 @@ pub mod changes_api;
 // 2: the proxy, and the setup of its clients
 pub mod proxy;
 pub mod client_setup;
+
+pub(crate) use metrics::GatewayMetrics;

@@ -12,7 +12,8 @@ use http::{HeaderMap, Request, header};
 
 use super::error::ApiError;
 use crate::http::guard::is_allowed_host;
-use crate::metrics::{self, Metrics};
+use crate::http::server::{HttpMetrics, RefusalLabels};
+use crate::metrics::Metrics;
 
 /// Browser rules of one socket.
 #[derive(Debug)]
@@ -53,8 +54,8 @@ impl BrowserGuard {
         } else {
             return Ok(());
         };
-        let label = metrics::RefusalLabels { listener: "acl".to_owned(), reason };
-        self.metrics.local_refused.get_or_create(&label).inc();
+        let label = RefusalLabels { listener: "acl".to_owned(), reason };
+        self.metrics.get::<HttpMetrics>().refused.get_or_create(&label).inc();
         if !self.logged.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 event = "acl.request.refused",

@@ -15,10 +15,10 @@ use super::request::ApiRequest;
 use super::response::{ApiResponse, ResponseBody, WriteResult, set_default_policy_header};
 use super::state::ApiState;
 use super::{blocking_query, dispatch, vault};
+use crate::acl::metrics::{AclMetrics, AclRequestLabels};
 use crate::acl::service::error::ServiceError;
 use crate::acl::store::Freshness;
 use crate::http::server::{Peer, ResponseFuture};
-use crate::metrics::AclRequestLabels;
 
 /// Builds the request handler of a socket bound to `address` (`None` for a unix socket), for [`crate::http::server`].
 pub fn handler(
@@ -126,7 +126,7 @@ impl RouteCtx {
         });
         let code = response.status().as_u16();
         let labels = AclRequestLabels { operation: self.operation.name(), code };
-        let counter = || self.state().metrics.acl_requests.get_or_create(&labels).clone();
+        let counter = || self.state().metrics.get::<AclMetrics>().requests.get_or_create(&labels).clone();
         let ok_counter = self.router.ok_counters.get(self.operation as usize);
         match ok_counter.filter(|_| code == StatusCode::OK.as_u16()) {
             Some(ok_counter) => ok_counter.get_or_init(counter).inc(),

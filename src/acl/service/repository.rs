@@ -9,6 +9,7 @@ use super::keys;
 use super::record_cache::RecordCache;
 use super::transaction::Transaction;
 use super::unreadable_records::UnreadableRecords;
+use crate::acl::AclMetrics;
 use crate::acl::store::{Check, CommitError, Freshness, Key, Page, Record, Revision, Store, StoreError, Verification};
 use crate::metrics::Metrics;
 
@@ -67,7 +68,7 @@ impl Repository {
     /// Counts unreadable records in `metrics`.
     #[must_use]
     pub fn with_metrics(self, metrics: &Metrics) -> Self {
-        Self { unreadable: Arc::new(UnreadableRecords::new(metrics.acl_unreadable.clone())), ..self }
+        Self { unreadable: Arc::new(UnreadableRecords::new(metrics.get::<AclMetrics>().unreadable)), ..self }
     }
 
     /// Returns the underlying store.

@@ -5,10 +5,11 @@ use std::net::SocketAddr;
 use http::Response;
 use prometheus_client::metrics::counter::Counter;
 
+use super::metrics::{CacheMetrics, CacheRequestLabels, LatencyMetrics, ProxyMetrics};
 use super::response::ProxyBody;
 use crate::http::guard::Guard;
-use crate::http::server::{ListenerMetrics, ResponseCounter};
-use crate::metrics::{CacheRequestLabels, LatencyHistogram, ListenerLabel};
+use crate::http::server::{ListenerLabel, ListenerMetrics, ResponseCounter};
+use crate::metrics::LatencyHistogram;
 
 /// State of one listener. Each metric is looked up once.
 pub(super) struct ProxyListener {
@@ -27,11 +28,11 @@ pub(super) struct ProxyListener {
 impl ProxyListener {
     pub(super) fn new(guard: Guard, local: Option<SocketAddr>, listener_metrics: ListenerMetrics) -> Self {
         let label = ListenerLabel { listener: listener_metrics.listener.clone() };
-        let latency = listener_metrics.metrics.proxy_seconds.get_or_create(&label).clone();
-        let replays = listener_metrics.metrics.proxy_replays.get_or_create(&label).clone();
+        let latency = listener_metrics.metrics.get::<LatencyMetrics>().upstream_seconds.get_or_create(&label).clone();
+        let replays = listener_metrics.metrics.get::<ProxyMetrics>().replays.get_or_create(&label).clone();
         let cache_counter = |outcome| {
             let label = CacheRequestLabels { listener: listener_metrics.listener.clone(), outcome };
-            listener_metrics.metrics.cache_requests.get_or_create(&label).clone()
+            listener_metrics.metrics.get::<CacheMetrics>().requests.get_or_create(&label).clone()
         };
         let (hits, misses, stale) = (cache_counter("hit"), cache_counter("miss"), cache_counter("stale"));
         Self { guard, local, responses: ResponseCounter::new(listener_metrics), latency, replays, hits, misses, stale }

@@ -4,6 +4,7 @@
 //! handles tokens that the server refuses. `path`, `query`, `namespace`, `rules` and `request_headers` are pure.
 
 // 0: a request, read as the server reads it
+mod metrics;
 mod path;
 mod query;
 mod namespace;
@@ -37,6 +38,7 @@ mod router;
 mod proxy;
 
 pub use cache::CacheLimits;
+pub(crate) use metrics::{CacheMetrics, LatencyMetrics, ProxyMetrics};
 pub use namespace::{AllowedNamespaces, NamespacePattern};
 pub use options::{ApiProxyOptions, CacheOptions, TokenMode};
 pub use proxy::{ApiProxy, ApiProxyDeps, BuildError};

@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::cache::{Cache, LeaseRenewer, LeaseRenewerDeps};
 use super::leak_filter::LeakFilter;
+use super::metrics::{CacheMetrics, ProxyMetrics};
 use super::options::{ApiProxyOptions, CacheOptions};
 use super::probe::{self, Probe};
 use super::response::ProxyBody;
@@ -28,8 +29,7 @@ use crate::credential_watch::RefreshSignal;
 use crate::http::client;
 use crate::http::guard;
 use crate::http::reverse_proxy::{self, Forwarder, UpstreamTarget, UpstreamTargetError};
-use crate::http::server::{ListenerMetrics, Peer, ResponseFuture};
-use crate::metrics;
+use crate::http::server::{ListenerLabel, ListenerMetrics, Peer, ResponseFuture};
 
 /// Collaborators of one API proxy.
 #[derive(Debug, Clone)]
@@ -74,11 +74,11 @@ impl ApiProxy {
     /// A file is unusable, or the server's address has no host.
     pub fn build(options: ApiProxyOptions, deps: ApiProxyDeps) -> Result<Self, BuildError> {
         let UpstreamTarget { target, tls, host, prefix } = UpstreamTarget::resolve(&deps.upstream.client)?;
-        let label = metrics::ListenerLabel { listener: deps.listener_metrics.listener.clone() };
+        let label = ListenerLabel { listener: deps.listener_metrics.listener.clone() };
         let built_cache = match &options.cache {
             None => None,
             Some(cache_options) => {
-                let bytes = deps.listener_metrics.metrics.cache_bytes.get_or_create(&label).clone();
+                let bytes = deps.listener_metrics.metrics.get::<CacheMetrics>().bytes.get_or_create(&label).clone();
                 let cache = Cache::new(cache_options.limits, deps.clock.clone(), Some(bytes));
                 let renewer = build_renewer(&cache, cache_options, &deps)?;
                 Some((cache, cache_options.clone(), renewer))
@@ -93,7 +93,7 @@ impl ApiProxy {
             connect_timeout: upstream.client.connect_timeout,
             body_idle: None,
         });
-        let leaks = listener_metrics.metrics.proxy_leaks.get_or_create(&label).clone();
+        let leaks = listener_metrics.metrics.get::<ProxyMetrics>().leaks.get_or_create(&label).clone();
         let leak_filter = LeakFilter::new(upstream.name.clone(), leaks);
         let dialect = ServerDialect::new(upstream.kind, upstream.name, host, prefix, namespace.as_deref());
         let tokens = TokenRecovery::new(SessionToken::new(watch, clock.clone()), refresh_signal, clock);

@@ -15,8 +15,7 @@ use super::wait_slots::WaitSlots;
 use super::{ListenerKind, LocalApiDeps, LocalApiOptions, SessionHandle, check, health_endpoints, retry};
 use crate::agent::json_response::{error, method_not_allowed, rejected};
 use crate::http::guard::{Guard, LocalCaller};
-use crate::http::server::{self, ListenerLimits, ListenerMetrics, Peer};
-use crate::metrics;
+use crate::http::server::{self, HttpMetrics, ListenerLimits, ListenerMetrics, Peer, ResponseLabels};
 
 type Answering = server::ResponseFuture<Full<Bytes>>;
 
@@ -244,8 +243,8 @@ impl From<query::QueryError> for ApiError {
 }
 
 fn counter(deps: &LocalApiDeps, listener: &str, status: StatusCode) -> Counter {
-    let label = metrics::ResponseLabels { listener: listener.to_owned(), code: status.as_u16() };
-    deps.metrics.local_requests.get_or_create(&label).clone()
+    let label = ResponseLabels { listener: listener.to_owned(), code: status.as_u16() };
+    deps.metrics.get::<HttpMetrics>().requests.get_or_create(&label).clone()
 }
 
 const READ: &str = "GET, HEAD";

@@ -3,11 +3,13 @@
 //! `policy` decides and is pure; `supervisor` acts.
 
 // 0: decisions
+mod metrics;
 mod policy;
 
 // 1: actions
 mod supervisor;
 
+pub(crate) use self::metrics::ProcessMetrics;
 pub use self::policy::{OnChange, RestartDecision, RestartMode, RestartPolicy};
 pub use self::supervisor::{ProcessInputs, Supervisor, SupervisorDeps};
 

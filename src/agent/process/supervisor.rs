@@ -5,13 +5,14 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::ProcessOptions;
+use super::metrics::{ProcessMetrics, ProcessStartLabels};
 use super::policy::{OnChange, RestartDecision, RestartPolicy};
 use crate::backoff::random_unit;
 use crate::clock::{Clock, ClockReading};
 use crate::command::{self, ChildProcess, CommandSpec, EnvVars, ProvidedEnv};
 use crate::credential_watch::{Availability, CredentialWatch, any_changed};
 use crate::health::HealthHandle;
-use crate::metrics::{Metrics, ProcessStartLabels};
+use crate::metrics::Metrics;
 
 /// Named inputs that the process needs before it starts: variables and rendered files.
 pub type ProcessInputs = Vec<(String, CredentialWatch<ProvidedEnv>)>;
@@ -70,7 +71,7 @@ impl Supervisor {
         loop {
             let variables = stop.run_until_cancelled(self.wait_for_inputs()).await?;
             let started = self.deps.clock.now();
-            self.deps.metrics.process_starts.get_or_create(&ProcessStartLabels { reason }).inc();
+            self.deps.metrics.get::<ProcessMetrics>().starts.get_or_create(&ProcessStartLabels { reason }).inc();
             match self.start(variables, &stop).await {
                 ExitCause::Stopped(code) => return Some(code),
                 ExitCause::InputChanged => reason = "changed",
@@ -113,9 +114,9 @@ impl Supervisor {
         };
         tracing::info!(event = "process.started", pid = running.id(), "the child process was started");
         self.deps.health.ready();
-        self.deps.metrics.process_running.set(1);
+        self.deps.metrics.get::<ProcessMetrics>().running.set(1);
         let end = self.supervise(running, variables, stop).await;
-        self.deps.metrics.process_running.set(0);
+        self.deps.metrics.get::<ProcessMetrics>().running.set(0);
         end
     }
 

@@ -4,6 +4,7 @@
 //! use, and `persisted_secrets` keeps them over a restart.
 
 // 0: schedules, limits, and files that outlive a restart
+mod metrics;
 mod circuit_breaker;
 mod lease;
 mod retry;
@@ -27,6 +28,7 @@ pub(in crate::agent) use self::encrypted_file::{
 };
 pub use self::encrypted_file::{EncryptedFileError, PersistOptions};
 pub(in crate::agent) use self::lease::{LeaseState, Step, next_step};
+pub(crate) use self::metrics::SecretMetrics;
 pub use self::persisted_secrets::OfflineOptions;
 pub use self::registry::{RegistryWorker, SecretRegistry, SecretRegistryDeps, Subscription};
 pub use self::renewer::{Projection, SecretRenewer, SecretRenewerDeps};

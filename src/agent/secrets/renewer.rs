@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::circuit_breaker::CircuitBreaker;
 use super::lease::{LeaseState, Step, next_step, reread_interval};
+use super::metrics::SecretMetrics;
 use super::persisted_secrets::{PersistedSecrets, SecretRecord};
 use super::retry::{QuickRetryBudget, ReadFailure, RetrySchedule};
 use super::snapshot_format::TokenFingerprint;
@@ -20,7 +21,7 @@ use crate::backoff::random_unit;
 use crate::clock::{Clock, ClockReading};
 use crate::credential_watch::{Availability, CredentialPublisher, RefreshSignal};
 use crate::health;
-use crate::metrics::{Metrics, SecretCallLabels};
+use crate::metrics::Metrics;
 
 /// Converts a secret to what its readers use. The error says what the secret lacks, without its content.
 pub type Projection<T> = fn(&SecretOptions, &SecretResponse, ClockReading) -> Result<T, String>;
@@ -387,9 +388,7 @@ impl<T> SecretRenewer<T> {
 
     fn count_call(&self, renewal: bool, result: &Result<CallResult, CallError>) {
         let call = if renewal { "renew" } else { "read" };
-        let outcome = if result.is_ok() { "ok" } else { "failed" };
-        let labels = SecretCallLabels { secret: self.options.label.clone(), call, outcome };
-        self.deps.metrics.secret_calls.get_or_create(&labels).inc();
+        self.deps.metrics.get::<SecretMetrics>().count_call(&self.options.label, call, result.is_ok());
     }
 }
 

@@ -9,7 +9,9 @@ use zeroize::Zeroizing;
 use super::envelope::{Envelope, EnvelopeError};
 use super::file_lock::{FileLock, FileLockError};
 use super::format::render;
+use super::metrics::{SinkLabels, SinkMetrics};
 use super::{OnExpiry, SinkOptions};
+use crate::agent::output_metrics::{OutputChangeLabels, OutputMetrics};
 use crate::agent::output_watch::{OnMissing, OutputWatch, RestoreBackoff, WatchedOutput};
 use crate::agent::token::{Token, TokenWatch};
 use crate::atomic_file::{self, Attributes, Outcome, ReplaceError};
@@ -18,7 +20,7 @@ use crate::clock::Clock;
 use crate::credential_watch::Availability;
 use crate::error_chain::format_chain;
 use crate::health::HealthHandle;
-use crate::metrics::{self, Metrics};
+use crate::metrics::Metrics;
 
 /// Writes a session's token to a file. Each sink has its own task and retries, so that a failure delays no other.
 #[derive(Debug)]
@@ -144,7 +146,7 @@ impl FileSink {
 
     fn count_change(&self, outcome: &'static str) {
         let output = format!("sink/{}", self.options.name);
-        self.metrics.output_changes.get_or_create(&metrics::OutputChangeLabels { output, outcome }).inc();
+        self.metrics.get::<OutputMetrics>().changes.get_or_create(&OutputChangeLabels { output, outcome }).inc();
     }
 
     /// Removes the token from the file before it is revoked: removes the file if `on_expiry` says so, and empties it otherwise,
@@ -232,30 +234,30 @@ impl FileSink {
             retry_in_seconds = retry_in.as_secs_f64(), error, "the sink was not written"
         );
         self.set_state(FAILING);
-        self.metrics.sink_failures.get_or_create(&self.label()).inc();
+        self.metrics.get::<SinkMetrics>().failures.get_or_create(&self.label()).inc();
         self.health.not_ready(error);
     }
 
     fn record_write(&self) {
         let since_epoch = self.clock.now().wall.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let seconds = i64::try_from(since_epoch.as_secs()).unwrap_or(i64::MAX);
-        self.metrics.sink_written.get_or_create(&self.label()).set(seconds);
+        self.metrics.get::<SinkMetrics>().written.get_or_create(&self.label()).set(seconds);
     }
 
     fn set_state(&self, state: i64) {
-        self.metrics.sink_state.get_or_create(&self.label()).set(state);
+        self.metrics.get::<SinkMetrics>().state.get_or_create(&self.label()).set(state);
     }
 
-    fn label(&self) -> metrics::SinkLabels {
-        metrics::SinkLabels { sink: self.options.name.clone() }
+    fn label(&self) -> SinkLabels {
+        SinkLabels { sink: self.options.name.clone() }
     }
 }
 
 impl Drop for FileSink {
     fn drop(&mut self) {
         // A sink that a reload removed must not show as waiting.
-        self.metrics.sink_state.remove(&self.label());
-        self.metrics.sink_written.remove(&self.label());
+        self.metrics.get::<SinkMetrics>().state.remove(&self.label());
+        self.metrics.get::<SinkMetrics>().written.remove(&self.label());
     }
 }
 

@@ -1,6 +1,7 @@
 //! Token files (sinks), each kept equal to its session's token.
 
 // 0: the content of the file, and the lock on it
+mod metrics;
 mod file_lock;
 mod format;
 mod envelope;
@@ -9,6 +10,7 @@ mod envelope;
 mod file;
 
 pub use self::file::FileSink;
+pub(crate) use self::metrics::SinkMetrics;
 
 use std::path::PathBuf;
 

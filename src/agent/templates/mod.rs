@@ -3,6 +3,7 @@
 //! `compile` and `render` are pure functions of texts and secrets; `task` acts.
 
 // 0: values, the state of a rendering, errors
+mod metrics;
 mod value;
 mod evaluation;
 mod error;
@@ -24,6 +25,7 @@ mod tests;
 pub use self::compile::Template;
 pub use self::error::TemplateError;
 pub use self::evaluation::{Dependency, Resolved};
+pub(crate) use self::metrics::TemplateMetrics;
 pub use self::render::Rendered;
 pub use self::task::{TemplateDeps, TemplateTask};
 

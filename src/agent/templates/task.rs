@@ -12,8 +12,10 @@ use zeroize::Zeroizing;
 
 use super::compile::Template;
 use super::dependencies::Dependencies;
+use super::metrics::{TemplateLabels, TemplateMetrics, TemplateRunLabels};
 use super::render::Rendered;
 use super::{TemplateFile, TemplateOptions};
+use crate::agent::output_metrics::{OutputChangeLabels, OutputMetrics};
 use crate::agent::output_watch::{OnMissing, OutputWatch, RestoreBackoff, WatchedOutput};
 use crate::agent::secrets::SecretRegistry;
 use crate::atomic_file::{self, Attributes, Outcome, ReplaceError};
@@ -23,7 +25,7 @@ use crate::command::{CommandError, CommandSpec, ProvidedEnv};
 use crate::credential_watch::{Availability, CredentialPublisher};
 use crate::error_chain::format_chain;
 use crate::health::HealthHandle;
-use crate::metrics::{self, Metrics};
+use crate::metrics::Metrics;
 use crate::secret::ct_eq;
 
 /// Collaborators of a [`TemplateTask`].
@@ -235,8 +237,8 @@ impl TemplateTask {
             let program = CommandSpec { command: command.command, variables: self.options.text.variables.clone() };
             let result = program.run(command.timeout, &self.deps.clock).await;
             let outcome = if result.is_ok() { "ok" } else { "failed" };
-            let labels = metrics::TemplateRunLabels { template: self.options.text.name.clone(), outcome };
-            self.deps.metrics.template_commands.get_or_create(&labels).inc();
+            let labels = TemplateRunLabels { template: self.options.text.name.clone(), outcome };
+            self.deps.metrics.get::<TemplateMetrics>().commands.get_or_create(&labels).inc();
             result.map_err(DeliveryError::Command)?;
             tracing::info!(
                 event = "template.command.ok",
@@ -264,7 +266,7 @@ impl TemplateTask {
         );
         let since = self.deps.clock.now().wall.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let seconds = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);
-        self.deps.metrics.template_written.get_or_create(&self.label()).set(seconds);
+        self.deps.metrics.get::<TemplateMetrics>().written.get_or_create(&self.label()).set(seconds);
     }
 
     /// Records that a file that somebody else had deleted or changed was restored.
@@ -300,7 +302,7 @@ impl TemplateTask {
 
     fn count_change(&self, outcome: &'static str) {
         let output = format!("template/{}", self.options.text.name);
-        self.deps.metrics.output_changes.get_or_create(&metrics::OutputChangeLabels { output, outcome }).inc();
+        self.deps.metrics.get::<OutputMetrics>().changes.get_or_create(&OutputChangeLabels { output, outcome }).inc();
     }
 
     fn record_failure(&self, error: &str, retry_in: Option<Duration>) {
@@ -318,8 +320,8 @@ impl TemplateTask {
     }
 
     fn count(&self, outcome: &'static str) {
-        let labels = metrics::TemplateRunLabels { template: self.options.text.name.clone(), outcome };
-        self.deps.metrics.template_renders.get_or_create(&labels).inc();
+        let labels = TemplateRunLabels { template: self.options.text.name.clone(), outcome };
+        self.deps.metrics.get::<TemplateMetrics>().renders.get_or_create(&labels).inc();
     }
 
     /// Removes temporary files of interrupted writes.
@@ -337,18 +339,18 @@ impl TemplateTask {
     }
 
     fn set_state(&self, state: i64) {
-        self.deps.metrics.template_state.get_or_create(&self.label()).set(state);
+        self.deps.metrics.get::<TemplateMetrics>().state.get_or_create(&self.label()).set(state);
     }
 
-    fn label(&self) -> metrics::TemplateLabels {
-        metrics::TemplateLabels { template: self.options.text.name.clone() }
+    fn label(&self) -> TemplateLabels {
+        TemplateLabels { template: self.options.text.name.clone() }
     }
 }
 
 impl Drop for TemplateTask {
     fn drop(&mut self) {
         // A template that a reload removed must not show as waiting.
-        self.deps.metrics.template_state.remove(&self.label());
+        self.deps.metrics.get::<TemplateMetrics>().state.remove(&self.label());
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! `schedule` and `retry_budget` decide and are pure; `token_manager` acts; `session_state` keeps what outlives a restart.
 
+mod metrics;
 mod caller_retries;
 pub mod retry_budget;
 pub mod schedule;
@@ -23,6 +24,7 @@ use secrecy::SecretString;
 
 use crate::secret;
 
+pub(crate) use metrics::{AttemptMetrics, ClockMetrics, SessionMetrics};
 pub use shutdown::SessionShutdown;
 pub use token_manager::{TokenManager, TokenManagerDeps};
 

@@ -3,11 +3,11 @@
 use std::time::{Duration, SystemTime};
 
 use super::current_token::CurrentToken;
+use super::metrics::{AttemptLabels, AttemptMetrics, SessionLabels, SessionMetrics};
 use super::schedule::NextStep;
 use crate::agent::login::Login;
 use crate::clock::ClockReading;
 use crate::health;
-use crate::metrics;
 use crate::metrics::Metrics;
 use crate::status;
 use crate::status::StatusHandle;
@@ -81,19 +81,19 @@ impl StatusReporter {
             Some(None) => NO_EXPIRY,
             Some(Some(ends)) => unix(ends.wall),
         };
-        self.metrics.token_expiry.get_or_create(&self.label()).set(expiry);
-        self.metrics.session_failures.get_or_create(&self.label()).set(snapshot.failures.into());
+        self.metrics.get::<SessionMetrics>().token_expiry.get_or_create(&self.label()).set(expiry);
+        self.metrics.get::<SessionMetrics>().failures.get_or_create(&self.label()).set(snapshot.failures.into());
     }
 
     /// Counts an attempt; `None` is a success.
     pub(super) fn count_attempt(&self, attempt: Attempt, failure: Option<&'static str>) {
         let outcome = if failure.is_none() { "ok" } else { "failed" };
-        let label =
-            metrics::AttemptLabels { session: self.session.clone(), outcome, reason: failure.unwrap_or_default() };
+        let label = AttemptLabels { session: self.session.clone(), outcome, reason: failure.unwrap_or_default() };
+        let metrics = self.metrics.get::<AttemptMetrics>();
         let family = match attempt {
-            Attempt::Login => &self.metrics.logins,
-            Attempt::Renewal => &self.metrics.renewals,
-            Attempt::Check => &self.metrics.checks,
+            Attempt::Login => &metrics.logins,
+            Attempt::Renewal => &metrics.renewals,
+            Attempt::Check => &metrics.checks,
         };
         family.get_or_create(&label).inc();
     }
@@ -101,13 +101,13 @@ impl StatusReporter {
     /// Removes the session's status and gauges, unless another session of its name has replaced it.
     pub(super) fn ended(&self) {
         if self.status_handle.remove() {
-            self.metrics.token_expiry.remove(&self.label());
-            self.metrics.session_failures.remove(&self.label());
+            self.metrics.get::<SessionMetrics>().token_expiry.remove(&self.label());
+            self.metrics.get::<SessionMetrics>().failures.remove(&self.label());
         }
     }
 
-    fn label(&self) -> metrics::SessionLabels {
-        metrics::SessionLabels { session: self.session.clone() }
+    fn label(&self) -> SessionLabels {
+        SessionLabels { session: self.session.clone() }
     }
 }
 

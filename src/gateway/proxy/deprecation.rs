@@ -21,7 +21,7 @@ use crate::gateway::actions::{
 };
 use crate::gateway::api_changelog::Change;
 use crate::gateway::jsonapi_error::JsonApiError;
-use crate::metrics::{DeprecatedCallLabels, Metrics};
+use crate::gateway::metrics::{DeprecatedCallLabels, GatewayMetrics};
 
 /// Result of checking a call against the API history.
 #[derive(Debug)]
@@ -50,10 +50,10 @@ impl Deprecations {
         options: ActionOptions,
         upstream: Arc<Upstream>,
         usage: Arc<UsageStats>,
-        metrics: &Metrics,
+        metrics: &GatewayMetrics,
         clock: Clock,
     ) -> Self {
-        let deprecated_calls = metrics.gateway_deprecated_calls.clone();
+        let deprecated_calls = metrics.deprecated_calls.clone();
         Self { assessor: CallAssessor::new(options), upstream, usage, deprecated_calls, clock }
     }
 

@@ -26,6 +26,7 @@ use super::upstream_health::UpstreamHealth;
 use super::usage_stats::UsageStats;
 use crate::clock::Clock;
 use crate::credential_watch::CredentialWatch;
+use crate::gateway::GatewayMetrics;
 use crate::gateway::local_token::AcceptedTokens;
 use crate::gateway::platform_token::PlatformTokenSource;
 use crate::health::{Health, HealthHandle};
@@ -88,6 +89,7 @@ impl Gateway {
         });
         let GatewayDependencies { clock, status_registry, health, metrics, token_health, source, local, usage } =
             dependencies;
+        let metrics = metrics.get::<GatewayMetrics>();
         let origin = options.upstream.origin().ascii_serialization();
         let tokens = Arc::new(TokenState::new(source, options.connections, options.token_wait, clock.clone()));
         let platform = Arc::new(PlatformInfo::new(origin.clone(), status_registry.clone()));
@@ -100,7 +102,7 @@ impl Gateway {
             platform: Arc::clone(&platform),
             clock: clock.clone(),
             health: UpstreamHealth::default(),
-            replays: metrics.gateway_replays.clone(),
+            replays: metrics.replays.clone(),
         });
         let rewriter = Arc::new(ResponseRewriter::new(&options.upstream, &options.aliases, clock.clone()));
         let forwarder = CallForwarder::new(

@@ -13,10 +13,10 @@ use super::upstream::Upstream;
 use super::upstream_call::UpstreamCall;
 use crate::clock::{Clock, ClockReading};
 use crate::credential_watch::CredentialWatch;
+use crate::gateway::GatewayMetrics;
 use crate::gateway::platform_token::PlatformToken;
 use crate::health::HealthHandle;
 use crate::http::reverse_proxy::RequestBody;
-use crate::metrics::Metrics;
 
 /// Watches the state of the platform token.
 #[derive(Debug)]
@@ -45,10 +45,10 @@ impl TokenMonitor {
         tokens: Arc<TokenState>,
         upstream: Arc<Upstream>,
         health: HealthHandle,
-        metrics: &Metrics,
+        metrics: &GatewayMetrics,
         clock: Clock,
     ) -> Self {
-        let (rejected, missing) = (metrics.gateway_token_refused.clone(), metrics.gateway_token_missing.clone());
+        let (rejected, missing) = (metrics.token_refused.clone(), metrics.token_missing.clone());
         Self { tokens, upstream, health, rejected, missing, clock }
     }
 

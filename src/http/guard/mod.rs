@@ -17,8 +17,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use http::{Request, StatusCode};
 
-use crate::http::server::{ListenerMetrics, Peer};
-use crate::metrics;
+use crate::http::server::{HttpMetrics, ListenerMetrics, Peer, RefusalLabels};
 use crate::secret;
 pub use connection::is_end_to_end;
 use log_throttle::LogThrottle;
@@ -190,8 +189,8 @@ impl Guard {
             );
         }
         if let Some(listener_metrics) = &self.listener_metrics {
-            let label = metrics::RefusalLabels { listener: listener_metrics.listener.clone(), reason: refusal.reason };
-            listener_metrics.metrics.local_refused.get_or_create(&label).inc();
+            let label = RefusalLabels { listener: listener_metrics.listener.clone(), reason: refusal.reason };
+            listener_metrics.metrics.get::<HttpMetrics>().refused.get_or_create(&label).inc();
         }
     }
 }

@@ -13,10 +13,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::connection_table::ConnectionTable;
 use super::listener::Stream;
+use super::metrics::{HttpMetrics, ListenerLabel, RefusalLabels};
 use super::socket_file::BACKLOG;
 use super::{Listener, ListenerLimits, Peer, connection};
 use crate::http::tls::ServerTls;
-use crate::metrics::{self, Metrics};
 
 impl Listener {
     /// Serves until `stop`, then waits for requests in flight, at most for `limits.drain`.
@@ -192,17 +192,17 @@ async fn sleep_until(at: Option<Instant>) {
 
 /// Counts and logs refused connections of a listener.
 #[derive(Debug, Clone)]
-struct ConnectionMetrics(Option<(Metrics, Arc<str>)>);
+struct ConnectionMetrics(Option<(HttpMetrics, Arc<str>)>);
 
 impl ConnectionMetrics {
     fn of(limits: &ListenerLimits) -> Self {
-        Self(limits.listener_metrics.as_ref().map(|it| (it.metrics.clone(), it.listener.as_str().into())))
+        Self(limits.listener_metrics.as_ref().map(|it| (it.metrics.get(), it.listener.as_str().into())))
     }
 
     fn connections(&self) -> Option<prometheus_client::metrics::gauge::Gauge> {
         let (metrics, listener) = self.0.as_ref()?;
-        let label = metrics::ListenerLabel { listener: listener.to_string() };
-        Some(metrics.local_connections.get_or_create(&label).clone())
+        let label = ListenerLabel { listener: listener.to_string() };
+        Some(metrics.connections.get_or_create(&label).clone())
     }
 
     /// Records the end of a connection.
@@ -218,10 +218,7 @@ impl ConnectionMetrics {
         let listener = self.0.as_ref().map_or("", |(_, listener)| listener);
         tracing::debug!(event = "local.connection.refused", listener, reason, uid = peer.uid(), pid = peer.pid());
         if let Some((metrics, listener)) = &self.0 {
-            metrics
-                .local_refused
-                .get_or_create(&metrics::RefusalLabels { listener: listener.to_string(), reason })
-                .inc();
+            metrics.refused.get_or_create(&RefusalLabels { listener: listener.to_string(), reason }).inc();
         }
     }
 }

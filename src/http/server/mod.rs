@@ -3,6 +3,7 @@
 mod accept;
 mod response_future;
 mod response_metrics;
+mod metrics;
 mod listener;
 mod connection;
 mod framing;
@@ -22,6 +23,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 pub use listener::Listener;
+pub use metrics::{HttpMetrics, ListenerLabel, RefusalLabels, ResponseLabels};
 pub use peer_group::{Caller, CallerGroup};
 pub use response_future::ResponseFuture;
 pub use response_metrics::ResponseCounter;

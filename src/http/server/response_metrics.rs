@@ -2,23 +2,27 @@
 
 use http::StatusCode;
 use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
 
 use super::ListenerMetrics;
-use crate::metrics::ResponseLabels;
+use super::metrics::{HttpMetrics, ResponseLabels};
 
 /// Counts responses. The counter of status 200 is looked up once, since most responses have it.
 #[derive(Debug)]
 pub struct ResponseCounter {
-    listener_metrics: ListenerMetrics,
+    listener: String,
+    requests: Family<ResponseLabels, Counter>,
     good: Counter,
 }
 
 impl ResponseCounter {
     /// Creates a counter for a listener.
     pub fn new(listener_metrics: ListenerMetrics) -> Self {
-        let label = ResponseLabels { listener: listener_metrics.listener.clone(), code: StatusCode::OK.as_u16() };
-        let good = listener_metrics.metrics.local_requests.get_or_create(&label).clone();
-        Self { listener_metrics, good }
+        let ListenerMetrics { metrics, listener } = listener_metrics;
+        let requests = metrics.get::<HttpMetrics>().requests;
+        let label = ResponseLabels { listener: listener.clone(), code: StatusCode::OK.as_u16() };
+        let good = requests.get_or_create(&label).clone();
+        Self { listener, requests, good }
     }
 
     /// Counts a response.
@@ -26,13 +30,13 @@ impl ResponseCounter {
         if status == StatusCode::OK {
             self.good.inc();
         } else {
-            let label = ResponseLabels { listener: self.listener_metrics.listener.clone(), code: status.as_u16() };
-            self.listener_metrics.metrics.local_requests.get_or_create(&label).inc();
+            let label = ResponseLabels { listener: self.listener.clone(), code: status.as_u16() };
+            self.requests.get_or_create(&label).inc();
         }
     }
 
     /// Returns the listener's name.
     pub fn listener(&self) -> &str {
-        &self.listener_metrics.listener
+        &self.listener
     }
 }

@@ -12,8 +12,10 @@ use keyward::error_chain::format_chain;
 use keyward::http::reverse_proxy::{
     ForwardError, Forwarder, ForwarderOptions, RequestBody, RequestHead, RequestLine, ResponseBody, UpstreamAddress,
 };
-use keyward::http::server::{Caller, Endpoint, Listener, ListenerLimits, ListenerMetrics, Peer, UnixSocket};
-use keyward::metrics::{self, Metrics};
+use keyward::http::server::{
+    Caller, Endpoint, HttpMetrics, Listener, ListenerLabel, ListenerLimits, ListenerMetrics, Peer, UnixSocket,
+};
+use keyward::metrics::Metrics;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{UnixListener, UnixStream};
@@ -97,7 +99,11 @@ impl Scene {
     }
 
     fn open_at_back(&self) -> i64 {
-        self.metrics.local_connections.get_or_create(&metrics::ListenerLabel { listener: "back".to_owned() }).get()
+        self.metrics
+            .get::<HttpMetrics>()
+            .connections
+            .get_or_create(&ListenerLabel { listener: "back".to_owned() })
+            .get()
     }
 }
 

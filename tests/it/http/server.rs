@@ -8,8 +8,10 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::Full;
 use hyper::body::Incoming;
-use keyward::http::server::{Endpoint, Listener, ListenerLimits, ListenerMetrics, Peer, UnixSocket};
-use keyward::metrics::{self, Metrics};
+use keyward::http::server::{
+    Endpoint, HttpMetrics, Listener, ListenerLabel, ListenerLimits, ListenerMetrics, Peer, RefusalLabels, UnixSocket,
+};
+use keyward::metrics::Metrics;
 use tempfile::TempDir;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -57,11 +59,19 @@ impl Scene {
     }
 
     fn open(&self) -> i64 {
-        self.metrics.local_connections.get_or_create(&metrics::ListenerLabel { listener: "test".to_owned() }).get()
+        self.metrics
+            .get::<HttpMetrics>()
+            .connections
+            .get_or_create(&ListenerLabel { listener: "test".to_owned() })
+            .get()
     }
 
     fn refused(&self, reason: &'static str) -> u64 {
-        self.metrics.local_refused.get_or_create(&metrics::RefusalLabels { listener: "test".to_owned(), reason }).get()
+        self.metrics
+            .get::<HttpMetrics>()
+            .refused
+            .get_or_create(&RefusalLabels { listener: "test".to_owned(), reason })
+            .get()
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use super::write::MAX_TOKEN_RECORDS;
+use crate::acl::AclMetrics;
 use crate::acl::model::id::Id;
 use crate::acl::model::names::NamespaceName;
 use crate::acl::model::token::TokenRecord;
@@ -97,7 +98,7 @@ impl TokenSweeper<'_> {
             match self.sweep().await {
                 Ok(0) | Err(ServiceError::Restoring) => {}
                 Ok(swept) => {
-                    metrics.acl_tokens_swept.inc_by(swept.try_into().unwrap_or(u64::MAX));
+                    metrics.get::<AclMetrics>().tokens_swept.inc_by(swept.try_into().unwrap_or(u64::MAX));
                     tracing::info!(event = "acl.token.swept", swept, "deleted expired tokens");
                 }
                 Err(error) => {

@@ -8,6 +8,7 @@ use crate::agent::login::{LoginError, Remedy};
 use crate::agent::server_client::{CallError, LookupResponse, RenewResponse, TokenVerdict};
 use crate::agent::token::{Generation, Token};
 use crate::agent::token_lifecycle::current_token::{CurrentToken, LookupStatus, TokenHealth};
+use crate::agent::token_lifecycle::metrics::ClockMetrics;
 use crate::agent::token_lifecycle::retry_budget::FailureCause;
 use crate::agent::token_lifecycle::schedule::{LastOutcome, next_check};
 use crate::agent::token_lifecycle::status_reporter::{Attempt, format_wait};
@@ -281,7 +282,7 @@ impl TokenManager {
 
     pub(super) fn on_clock_change(&mut self) {
         let now = self.clock.now();
-        self.reporter.metrics.clock_jumps.inc();
+        self.reporter.metrics.get::<ClockMetrics>().jumps.inc();
         tracing::info!(event = "clock.jump", session = self.options.name, "the clock was set, or the machine slept");
         if let Some(current) = &mut self.current {
             current.apply_wall_clock_change(&self.clock);

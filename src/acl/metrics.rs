@@ -1,0 +1,37 @@
+//! Metrics of the ACL server.
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+
+use crate::metrics::{MetricRegistry, MetricSet};
+
+/// Metrics of the ACL server.
+#[derive(Debug, Clone)]
+pub(crate) struct AclMetrics {
+    /// Requests answered by the ACL server, by operation, such as `token.read`, and HTTP status.
+    pub(crate) requests: Family<AclRequestLabels, Counter>,
+    /// Expired tokens that were deleted.
+    pub(crate) tokens_swept: Counter,
+    /// Unreadable records of the ACL store, each counted once.
+    pub(crate) unreadable: Counter,
+}
+
+impl MetricSet for AclMetrics {
+    fn register(registry: &mut MetricRegistry) -> Self {
+        Self {
+            requests: registry.add("acl_requests", "Requests answered by the ACL server"),
+            tokens_swept: registry.add("acl_tokens_swept", "Tokens destroyed after their end"),
+            unreadable: registry.add("acl_unreadable_records", "Records that cannot be read, each counted once"),
+        }
+    }
+}
+
+/// Labels of a response of the ACL server.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct AclRequestLabels {
+    /// Operation, such as `token.read`.
+    pub(crate) operation: &'static str,
+    /// The HTTP status.
+    pub(crate) code: u16,
+}

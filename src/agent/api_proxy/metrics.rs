@@ -1,0 +1,74 @@
+//! Metrics of API proxies.
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+
+use crate::http::server::ListenerLabel;
+use crate::metrics::{LatencyHistogram, MetricRegistry, MetricSet, latency_histogram};
+
+/// Metrics of the time that servers take.
+#[derive(Debug, Clone)]
+pub(crate) struct LatencyMetrics {
+    /// Time from forwarding a request to the head of the server's response, in seconds.
+    pub(crate) upstream_seconds: Family<ListenerLabel, LatencyHistogram, fn() -> LatencyHistogram>,
+}
+
+impl MetricSet for LatencyMetrics {
+    fn register(registry: &mut MetricRegistry) -> Self {
+        let upstream_seconds = Family::new_with_constructor(latency_histogram as fn() -> LatencyHistogram);
+        Self {
+            upstream_seconds: registry.add_metric(
+                "proxy_upstream_seconds",
+                "Time to the head of the server's answer",
+                upstream_seconds,
+            ),
+        }
+    }
+}
+
+/// Metrics of API proxies.
+#[derive(Debug, Clone)]
+pub(crate) struct ProxyMetrics {
+    /// Requests that an API proxy retried with a newer token.
+    pub(crate) replays: Family<ListenerLabel, Counter>,
+    /// Responses that an API proxy withheld because they repeat the session's token.
+    pub(crate) leaks: Family<ListenerLabel, Counter>,
+}
+
+impl MetricSet for ProxyMetrics {
+    fn register(registry: &mut MetricRegistry) -> Self {
+        Self {
+            replays: registry.add("proxy_replays", "Requests sent once more with a newer token"),
+            leaks: registry.add("proxy_token_leaks", "Answers that repeat the session's token, not passed on"),
+        }
+    }
+}
+
+/// Metrics of caches.
+#[derive(Debug, Clone)]
+pub(crate) struct CacheMetrics {
+    /// Cacheable requests of an API proxy. `outcome` is `hit`, `miss` or `stale`.
+    pub(crate) requests: Family<CacheRequestLabels, Counter>,
+    /// Size of an API proxy's cache in bytes.
+    pub(crate) bytes: Family<ListenerLabel, Gauge>,
+}
+
+impl MetricSet for CacheMetrics {
+    fn register(registry: &mut MetricRegistry) -> Self {
+        Self {
+            requests: registry.add("cache_requests", "Requests for what a cache keeps"),
+            bytes: registry.add("cache_bytes", "Bytes that a cache keeps"),
+        }
+    }
+}
+
+/// Labels of a cacheable request.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct CacheRequestLabels {
+    /// Name of the listener.
+    pub(crate) listener: String,
+    /// `hit`, `miss` or `stale`.
+    pub(crate) outcome: &'static str,
+}

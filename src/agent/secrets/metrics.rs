@@ -1,0 +1,40 @@
+//! Metrics of secrets.
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+
+use crate::metrics::{MetricRegistry, MetricSet};
+
+/// Metrics of secrets.
+#[derive(Debug, Clone)]
+pub(crate) struct SecretMetrics {
+    /// Reads of secrets and renewals of their leases. `call` is `read` or `renew`.
+    pub(crate) calls: Family<SecretCallLabels, Counter>,
+}
+
+impl SecretMetrics {
+    /// Counts a call for a secret.
+    pub(super) fn count_call(&self, secret: &str, call: &'static str, ok: bool) {
+        let outcome = if ok { "ok" } else { "failed" };
+        let labels = SecretCallLabels { secret: secret.to_owned(), call, outcome };
+        self.calls.get_or_create(&labels).inc();
+    }
+}
+
+impl MetricSet for SecretMetrics {
+    fn register(registry: &mut MetricRegistry) -> Self {
+        Self { calls: registry.add("secret_calls", "Reads of secrets and renewals of their leases") }
+    }
+}
+
+/// Labels of a call for a secret.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct SecretCallLabels {
+    /// The secret's name in the configuration.
+    pub(crate) secret: String,
+    /// `read` or `renew`.
+    pub(crate) call: &'static str,
+    /// `ok` or `failed`.
+    pub(crate) outcome: &'static str,
+}

@@ -1,0 +1,48 @@
+//! Metrics of templates.
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+
+use crate::metrics::{MetricRegistry, MetricSet};
+
+/// Metrics of templates.
+#[derive(Debug, Clone)]
+pub(crate) struct TemplateMetrics {
+    /// State of a template: 0 rendered, 1 is waiting for its secrets, 2 is failing.
+    pub(crate) state: Family<TemplateLabels, Gauge>,
+    /// Time of the last change of a template's file, in seconds since 1970.
+    pub(crate) written: Family<TemplateLabels, Gauge>,
+    /// Renderings of a template. `outcome` is `ok` or `failed`.
+    pub(crate) renders: Family<TemplateRunLabels, Counter>,
+    /// Runs of a template's command. `outcome` is `ok` or `failed`.
+    pub(crate) commands: Family<TemplateRunLabels, Counter>,
+}
+
+impl MetricSet for TemplateMetrics {
+    fn register(registry: &mut MetricRegistry) -> Self {
+        Self {
+            state: registry.add("template_state", "0 rendered, 1 waiting, 2 failing"),
+            written: registry.add("template_written_timestamp_seconds", "When a template's file was last changed"),
+            renders: registry.add("template_renders", "Renderings of a template"),
+            commands: registry.add("template_commands", "Runs of a template's command"),
+        }
+    }
+}
+
+/// Label of a template.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct TemplateLabels {
+    /// Name from the configuration.
+    pub(crate) template: String,
+}
+
+/// Labels of a template's rendering or command.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct TemplateRunLabels {
+    /// Name from the configuration.
+    pub(crate) template: String,
+    /// `ok` or `failed`.
+    pub(crate) outcome: &'static str,
+}

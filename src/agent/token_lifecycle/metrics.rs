@@ -1,0 +1,80 @@
+//! Metrics of sessions.
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+
+use crate::metrics::{MetricRegistry, MetricSet};
+
+/// Metrics of attempts to get, renew or look up a token.
+#[derive(Debug, Clone)]
+pub(crate) struct AttemptMetrics {
+    /// Logins tried. `outcome` is `ok` or `failed`; `reason` of a failure is `refused`, `unavailable`, `clock`, `bug` or
+    /// `no_proof`.
+    pub(crate) logins: Family<AttemptLabels, Counter>,
+    /// Renewals tried. `reason` of a failure is `refused`, `dead` or `unavailable`.
+    pub(crate) renewals: Family<AttemptLabels, Counter>,
+    /// Look-ups of the token. `reason` of a failure is `refused`, `dead` or `unavailable`.
+    pub(crate) checks: Family<AttemptLabels, Counter>,
+}
+
+impl MetricSet for AttemptMetrics {
+    fn register(registry: &mut MetricRegistry) -> Self {
+        Self {
+            logins: registry.add("logins", "Logins tried"),
+            renewals: registry.add("renewals", "Renewals tried"),
+            checks: registry.add("checks", "Light checks of a token"),
+        }
+    }
+}
+
+/// Metrics of the state of sessions.
+#[derive(Debug, Clone)]
+pub(crate) struct SessionMetrics {
+    /// Expiry of the session's token, in seconds since 1970; 0 without a token, 253402300799 for one that never expires.
+    pub(crate) token_expiry: Family<SessionLabels, Gauge>,
+    /// Consecutive failures of a session's calls to its server.
+    pub(crate) failures: Family<SessionLabels, Gauge>,
+}
+
+impl MetricSet for SessionMetrics {
+    fn register(registry: &mut MetricRegistry) -> Self {
+        Self {
+            token_expiry: registry
+                .add("token_expiry_timestamp_seconds", "When the session's token ends; 0 while there is none"),
+            failures: registry.add("session_failures", "Upstream failures in a row"),
+        }
+    }
+}
+
+/// Metrics of the clocks.
+#[derive(Debug, Clone)]
+pub(crate) struct ClockMetrics {
+    /// Number of times that the wall clock was set or the machine resumed from a suspend.
+    pub(crate) jumps: Counter,
+}
+
+impl MetricSet for ClockMetrics {
+    fn register(registry: &mut MetricRegistry) -> Self {
+        Self { jumps: registry.add("clock_jumps", "Jumps of the wall clock") }
+    }
+}
+
+/// Labels of an upstream attempt.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct AttemptLabels {
+    /// Name of the session.
+    pub(crate) session: String,
+    /// `ok` or `failed`.
+    pub(crate) outcome: &'static str,
+    /// Reason from a fixed set, such as `refused`; empty on success.
+    pub(crate) reason: &'static str,
+}
+
+/// Label of a session.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct SessionLabels {
+    /// Name from the configuration.
+    pub(crate) session: String,
+}

@@ -1,0 +1,87 @@
+//! Metrics of the process as a whole, and the list of all.
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+
+#[cfg(feature = "acl")]
+use crate::acl::AclMetrics;
+use crate::agent::api_proxy::{CacheMetrics, LatencyMetrics, ProxyMetrics};
+use crate::agent::output_metrics::OutputMetrics;
+use crate::agent::process::ProcessMetrics;
+use crate::agent::secrets::SecretMetrics;
+use crate::agent::sinks::SinkMetrics;
+use crate::agent::templates::TemplateMetrics;
+use crate::agent::token_lifecycle::{AttemptMetrics, ClockMetrics, SessionMetrics};
+#[cfg(feature = "gateway")]
+use crate::gateway::GatewayMetrics;
+use crate::http::server::HttpMetrics;
+use crate::metrics::{MetricRegistry, MetricSet, Metrics};
+
+/// Registers the metrics of all parts, in the order in which they are served.
+pub(super) fn register_all(metrics: &Metrics) {
+    metrics.register::<LatencyMetrics>();
+    metrics.register::<AttemptMetrics>();
+    metrics.register::<SecretMetrics>();
+    metrics.register::<SessionMetrics>();
+    metrics.register::<SinkMetrics>();
+    metrics.register::<OutputMetrics>();
+    metrics.register::<TemplateMetrics>();
+    metrics.register::<ProcessMetrics>();
+    metrics.register::<HttpMetrics>();
+    #[cfg(feature = "acl")]
+    metrics.register::<AclMetrics>();
+    metrics.register::<ProxyMetrics>();
+    metrics.register::<CacheMetrics>();
+    #[cfg(feature = "gateway")]
+    metrics.register::<GatewayMetrics>();
+    metrics.register::<CertificateMetrics>();
+    metrics.register::<ClockMetrics>();
+    metrics.register::<ReloadMetrics>();
+}
+
+/// Metrics of certificate files.
+#[derive(Debug, Clone)]
+pub(super) struct CertificateMetrics {
+    /// Expiry of the first certificate to expire in a file, in seconds since 1970, by the configuration key of the file.
+    pub(super) expiry: Family<CertificateLabels, Gauge>,
+    /// 1 while a certificate file is invalid and connections use the previous one, by configuration key.
+    pub(super) rejected: Family<CertificateLabels, Gauge>,
+}
+
+impl MetricSet for CertificateMetrics {
+    fn register(registry: &mut MetricRegistry) -> Self {
+        Self {
+            expiry: registry.add("certificate_expiry_timestamp_seconds", "When the first certificate of a file ends"),
+            rejected: registry.add("certificate_rejected", "1 while a certificate file cannot be used"),
+        }
+    }
+}
+
+/// Metrics of the configuration.
+#[derive(Debug, Clone)]
+pub(super) struct ReloadMetrics {
+    /// Configuration reloads. `outcome` is `ok` or `failed`.
+    pub(super) reloads: Family<OutcomeLabels, Counter>,
+}
+
+impl MetricSet for ReloadMetrics {
+    fn register(registry: &mut MetricRegistry) -> Self {
+        Self { reloads: registry.add("config_reloads", "Configuration reloads") }
+    }
+}
+
+/// Label of a certificate file.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct CertificateLabels {
+    /// The configuration key that names it, such as `server.main.ca_file`.
+    pub(super) certificate: String,
+}
+
+/// Label of an outcome.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct OutcomeLabels {
+    /// `ok` or `failed`.
+    pub(super) outcome: &'static str,
+}

@@ -1,0 +1,45 @@
+//! Metrics of the gateway.
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+
+use crate::metrics::{MetricRegistry, MetricSet};
+
+/// Metrics of the gateway.
+#[derive(Debug, Clone)]
+pub(crate) struct GatewayMetrics {
+    /// Calls that the gateway retried because the upstream had rejected its platform token.
+    pub(crate) replays: Counter,
+    /// 1 while the upstream rejects the platform token.
+    pub(crate) token_refused: Gauge,
+    /// 1 while the gateway has no platform token.
+    pub(crate) token_missing: Gauge,
+    /// Calls that an API deprecation or removal affects, by the id of the change. `what` is `deprecated`, `warned` or
+    /// `refused`.
+    pub(crate) deprecated_calls: Family<DeprecatedCallLabels, Counter>,
+}
+
+impl MetricSet for GatewayMetrics {
+    fn register(registry: &mut MetricRegistry) -> Self {
+        Self {
+            replays: registry.add("gateway_replays", "Calls made once more with a newer platform token"),
+            token_refused: registry.add("gateway_token_refused", "1 while the platform refuses the platform token"),
+            token_missing: registry.add("gateway_token_missing", "1 while there is no platform token"),
+            deprecated_calls: registry
+                .add("gateway_deprecated_calls", "Calls that a change of the platform's API is about"),
+        }
+    }
+}
+
+/// Labels of a call that an API deprecation or removal affects.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct DeprecatedCallLabels {
+    /// Id of the change, such as `2021-06-08/d1`.
+    pub(crate) change: String,
+    /// Client by its `User-Agent`, from a bounded set.
+    pub(crate) client: String,
+    /// `deprecated`, `warned` or `refused`.
+    pub(crate) what: &'static str,
+}
