@@ -1,9 +1,10 @@
-//! Collects the status of sessions for operators. Never holds a secret.
+//! Collects the status of sessions, and of the parts that have one, for operators. Never holds a secret.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
+use serde_json::value::{RawValue, to_raw_value};
 
 use crate::health::{Component, Health};
 
@@ -18,21 +19,8 @@ struct RegistryState {
     /// Number of handles created so far.
     made: u64,
     reload_error: Option<String>,
-    platform: Option<PlatformStatus>,
-}
-
-/// Facts about the gateway's upstream, HCP Terraform or Terraform Enterprise; each is `None` until the upstream has
-/// reported it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct PlatformStatus {
-    /// Origin of the upstream, such as `https://app.terraform.io`.
-    pub upstream: String,
-    /// `hosted` or `self-managed`.
-    pub product: Option<&'static str>,
-    /// Release of a self-managed one.
-    pub release: Option<String>,
-    /// Version of its API, such as `2.6`.
-    pub api_version: Option<String>,
+    /// Status of parts, by its key in the whole.
+    sections: BTreeMap<&'static str, Box<RawValue>>,
 }
 
 /// Status of one session. Times are RFC 3339, in UTC.
@@ -76,9 +64,9 @@ pub struct Status {
     /// Sessions that the caller may see.
     sessions: BTreeMap<String, SessionStatus>,
     components: BTreeMap<String, Component>,
-    /// Upstream of the gateway; absent without a gateway.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    platform: Option<PlatformStatus>,
+    /// What parts report, such as the gateway its upstream.
+    #[serde(flatten)]
+    sections: BTreeMap<&'static str, Box<RawValue>>,
     /// Error of the last reload of the configuration; absent if it succeeded.
     #[serde(skip_serializing_if = "Option::is_none")]
     reload_error: Option<String>,
@@ -92,7 +80,7 @@ impl Status {
             ready: health.ready(),
             sessions,
             components: health.components(),
-            platform: status_registry.platform(),
+            sections: status_registry.lock().sections.clone(),
             reload_error: status_registry.reload_error(),
         }
     }
@@ -123,14 +111,22 @@ impl StatusRegistry {
         self.lock().reload_error.clone()
     }
 
-    /// Sets the facts about the gateway's upstream; `None` without a gateway.
-    pub fn set_platform(&self, platform: Option<PlatformStatus>) {
-        self.lock().platform = platform;
+    /// Sets the status of a part, which has this key in the whole; a status that cannot be serialized removes it.
+    pub fn set_section(&self, key: &'static str, section: &impl Serialize) {
+        match to_raw_value(section) {
+            Ok(section) => self.lock().sections.insert(key, section),
+            Err(_) => self.lock().sections.remove(key),
+        };
     }
 
-    /// Returns the facts about the gateway's upstream.
-    pub fn platform(&self) -> Option<PlatformStatus> {
-        self.lock().platform.clone()
+    /// Removes the status of a part.
+    pub fn remove_section(&self, key: &str) {
+        self.lock().sections.remove(key);
+    }
+
+    /// Returns the status of a part as JSON.
+    pub fn section(&self, key: &str) -> Option<Box<RawValue>> {
+        self.lock().sections.get(key).cloned()
     }
 
     fn lock(&self) -> MutexGuard<'_, RegistryState> {
@@ -180,6 +176,23 @@ impl Drop for StatusHandle {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_status_of_a_part_stands_in_the_whole_as_it_was_serialized() {
+        let status_registry = StatusRegistry::default();
+        let whole = || {
+            let status = Status::new(&status_registry, &Health::default(), BTreeMap::new());
+            serde_json::to_string(&status).unwrap()
+        };
+        assert!(!whole().contains("platform"));
+        let section =
+            RawValue::from_string(r#"{"upstream":"https://tfe.example.com","release":null}"#.to_owned()).unwrap();
+        status_registry.set_section("platform", &section);
+        let end = r#""components":{},"platform":{"upstream":"https://tfe.example.com","release":null}}"#;
+        assert!(whole().ends_with(end), "{}", whole());
+        status_registry.remove_section("platform");
+        assert!(!whole().contains("platform"));
+    }
 
     #[test]
     fn the_newest_handle_with_an_update_counts_and_an_older_one_removes_only_its_own() {

@@ -12,6 +12,7 @@ use super::session::{SessionRefs, Shared};
 use crate::command::ProvidedEnv;
 use crate::config;
 use crate::credential_watch::CredentialWatch;
+use crate::gateway::availability::PlatformStatus;
 use crate::gateway::client_setup::{ChildEnv, CliConfig, TfrcFile, TokenKind, TokenSource};
 use crate::gateway::local_token::LocalTokenManager;
 use crate::gateway::proxy::{Gateway, GatewayDependencies, UsageStats};
@@ -238,7 +239,7 @@ impl RunningGateway {
         }
         if let Some(running) = self.0.take() {
             if matches!(plan, GatewayPlan::Stop) {
-                running.status_registry.set_platform(None);
+                running.status_registry.remove_section(PlatformStatus::KEY);
                 running.gone.cancel();
             }
             running.stop.cancel();

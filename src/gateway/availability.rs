@@ -1,9 +1,9 @@
 //! Edition, release and API version of a server, and which changes it can have.
 
 use http::{HeaderMap, HeaderName};
+use serde::Serialize;
 
 use super::api_changelog::{Change, Edition, GatewayAction, Release};
-use crate::status::PlatformStatus;
 
 /// A product that serves the API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,6 +44,25 @@ pub enum Availability {
     Unavailable,
     /// The row or the server does not say enough; such a call is always sent.
     Unknown,
+}
+
+/// Facts about the gateway's upstream, HCP Terraform or Terraform Enterprise; each is `None` until the upstream has
+/// reported it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct PlatformStatus {
+    /// Origin of the upstream, such as `https://app.terraform.io`.
+    pub upstream: String,
+    /// `hosted` or `self-managed`.
+    pub product: Option<&'static str>,
+    /// Release of a self-managed one.
+    pub release: Option<String>,
+    /// Version of its API, such as `2.6`.
+    pub api_version: Option<String>,
+}
+
+impl PlatformStatus {
+    /// Key in the status of the process.
+    pub const KEY: &str = "platform";
 }
 
 impl ServerInfo {

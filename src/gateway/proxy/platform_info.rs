@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use http::HeaderMap;
 
-use crate::gateway::availability::ServerInfo;
+use crate::gateway::availability::{PlatformStatus, ServerInfo};
 use crate::status::StatusRegistry;
 
 /// Product and release of the platform, as far as they are known.
@@ -32,7 +32,7 @@ impl PlatformInfo {
 
     /// Shows in the status what is known now.
     pub(super) fn publish(&self) {
-        self.status_registry.set_platform(Some(self.server().to_status(&self.origin)));
+        self.status_registry.set_section(PlatformStatus::KEY, &self.server().to_status(&self.origin));
     }
 
     /// Learns product and release from response headers; most responses repeat what is known.
@@ -47,7 +47,7 @@ impl PlatformInfo {
                 api_version = learned.api_version,
                 "detected product and release of the platform"
             );
-            self.status_registry.set_platform(Some(learned.to_status(&self.origin)));
+            self.status_registry.set_section(PlatformStatus::KEY, &learned.to_status(&self.origin));
             *known = Arc::new(learned);
         }
     }
