@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -153,15 +154,27 @@ fn an_unread_log_blocks_no_caller() {
         assert_eq!(ask(&socket, "TRACE", "/agent/v1/token").unwrap().0, 405);
     }
     reads(3000);
-    // What did not fit is told once there is a reader.
-    let told = std::thread::spawn(move || {
-        let mut text = String::new();
-        log.read_to_string(&mut text).unwrap();
-        text
+    // A reader that comes late is told what did not fit.
+    let text = Arc::new(Mutex::new(Vec::new()));
+    let reader = std::thread::spawn({
+        let text = Arc::clone(&text);
+        move || {
+            let mut buffer = [0; 65536];
+            while let count @ 1.. = log.read(&mut buffer).unwrap() {
+                text.lock().unwrap().extend_from_slice(&buffer[..count]);
+            }
+        }
     });
     reads(1);
+    // From then on there is room for the last lines.
+    eventually(Duration::from_secs(60), || {
+        let text = text.lock().unwrap();
+        let dropped = memchr::memmem::find(&text, b"log.lines.dropped");
+        dropped.map(|_| ()).ok_or_else(|| format!("{} bytes", text.len()))
+    });
     assert_eq!(agent.stop(), Some(0));
-    let told = told.join().unwrap();
+    reader.join().unwrap();
+    let told = String::from_utf8(std::mem::take(&mut text.lock().unwrap())).unwrap();
     assert!(told.contains("log.lines.dropped"), "{} bytes: {}", told.len(), &told[told.len() - 4000..]);
     assert!(told.trim_end().ends_with("event=\"agent.stopped\""), "{}", &told[told.len() - 4000..]);
     let refusals = told.lines().filter(|line| line.contains("local.refused")).count();
