@@ -202,7 +202,7 @@ pub fn main() -> ExitCode {
         Command::Completions { shell } => {
             // It panics where its writer fails.
             let mut script = Vec::new();
-            clap_complete::generate(shell, &mut Cli::command(), "keyward", &mut script);
+            clap_complete::generate(shell, &mut command(), "keyward", &mut script);
             print(&script);
             Ok(Exit::Ok)
         }
@@ -212,6 +212,11 @@ pub fn main() -> ExitCode {
         Exit::Failed
     });
     finish_output(exit).into()
+}
+
+/// Returns the definitions of all commands, for completion scripts and documents.
+pub fn command() -> clap::Command {
+    Cli::command()
 }
 
 /// The error for a command or a flag that has another name today.

@@ -1,0 +1,97 @@
+//! The reference of commands, which is generated from the definitions of the command line.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use clap::{Arg, ArgAction, Command, Id};
+
+use super::read;
+
+const DOCUMENT: &str = "docs/reference/commands.md";
+
+const HEAD: &str = "# Reference: commands
+
+Every command with its arguments and flags, as `--help` has them. [Exit codes](exit-codes.md) are the same for all.
+";
+
+/// An argument as a list item: how it is written, its meaning, and its default.
+fn item(argument: &Arg) -> String {
+    let value = || {
+        let names = argument.get_value_names().unwrap_or_default();
+        names.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+    };
+    let takes_value = argument.get_action().takes_values();
+    let long = argument.get_long().map(|long| format!("--{long}"));
+    let short = argument.get_short().map(|short| format!("-{short}"));
+    let flags: Vec<String> = short.into_iter().chain(long).collect();
+    let written = match (flags.is_empty(), takes_value) {
+        (true, _) => value(),
+        (false, true) => format!("{} {}", flags.join(", "), value()),
+        (false, false) => flags.join(", "),
+    };
+    let help = argument.get_long_help().or(argument.get_help()).map(ToString::to_string).unwrap_or_default();
+    let mut notes = Vec::new();
+    if argument.is_required_set() {
+        notes.push("required".to_owned());
+    }
+    if matches!(argument.get_action(), ArgAction::Append)
+        && !help.contains("repeat")
+        && !help.contains("more than once")
+    {
+        notes.push("repeatable".to_owned());
+    }
+    let values: Vec<String> = argument.get_possible_values().iter().map(|it| format!("`{}`", it.get_name())).collect();
+    if takes_value && !values.is_empty() {
+        notes.push(format!("one of {}", values.join(", ")));
+    }
+    let defaults: Vec<String> = argument.get_default_values().iter().map(|it| format!("`{}`", it.display())).collect();
+    if takes_value && !defaults.is_empty() {
+        notes.push(format!("default {}", defaults.join(" ")));
+    }
+    let notes = if notes.is_empty() { String::new() } else { format!(" ({})", notes.join("; ")) };
+    format!("- `{written}`{notes}: {}\n", help.split_whitespace().collect::<Vec<_>>().join(" "))
+}
+
+/// Adds a command and those below it. Flags that all commands below a group take stand at the group.
+fn describe(command: &mut Command, path: &str, inherited: &[Id], text: &mut String) {
+    let about = command.get_long_about().or(command.get_about()).map(ToString::to_string).unwrap_or_default();
+    let level = if path.split(' ').count() > 2 { "###" } else { "##" };
+    writeln!(text, "\n{level} `{path}`\n\n{}", about.trim()).unwrap();
+    if !command.has_subcommands() {
+        let usage = command.render_usage().to_string();
+        writeln!(text, "\n    {}", usage.trim_start_matches("Usage: ").replace('\n', "\n    ")).unwrap();
+    }
+    let is_shown = |argument: &&Arg| {
+        let id = argument.get_id();
+        !["help", "version"].contains(&id.as_str()) && !argument.is_hide_set() && !inherited.contains(id)
+    };
+    let arguments: Vec<&Arg> = command.get_arguments().filter(is_shown).collect();
+    if !arguments.is_empty() {
+        let items: String = arguments.into_iter().map(item).collect();
+        let heading = if command.has_subcommands() { "\nFor each of its commands:\n" } else { "" };
+        writeln!(text, "{heading}\n{}", items.trim_end()).unwrap();
+    }
+    let after = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+    if path != "keyward" && !after.is_empty() {
+        writeln!(text, "\n```text\n{}\n```", after.trim()).unwrap();
+    }
+    let globals = command.get_arguments().filter(|argument| argument.is_global_set()).map(|it| it.get_id().clone());
+    let inherited: Vec<Id> = globals.chain(inherited.iter().cloned()).collect();
+    for command in command.get_subcommands_mut().filter(|command| command.get_name() != "help") {
+        let path = format!("{path} {}", command.get_name());
+        describe(command, &path, &inherited, text);
+    }
+}
+
+#[test]
+fn the_reference_has_every_command_with_its_flags() {
+    let mut command = keyward::cli::command();
+    command.build();
+    let mut text = HEAD.to_owned();
+    describe(&mut command, "keyward", &[], &mut text);
+    if text != read(DOCUMENT) {
+        let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("commands.md");
+        std::fs::write(&file, &text).unwrap();
+        panic!("{DOCUMENT} is out of date; copy {} over it", file.display());
+    }
+}
