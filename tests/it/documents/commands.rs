@@ -1,11 +1,12 @@
-//! The reference of commands, which is generated from the definitions of the command line.
+//! The reference of commands, which is generated from the definitions of the command line; command lines of other documents.
 
 use std::fmt::Write as _;
 use std::path::Path;
 
+use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, Command, Id};
 
-use super::read;
+use super::{read, texts};
 
 const DOCUMENT: &str = "docs/reference/commands.md";
 
@@ -94,4 +95,76 @@ fn the_reference_has_every_command_with_its_flags() {
         std::fs::write(&file, &text).unwrap();
         panic!("{DOCUMENT} is out of date; copy {} over it", file.display());
     }
+}
+
+/// Words of a shell's command line, up to what ends or redirects it.
+fn words(line: &str) -> Vec<String> {
+    let (mut words, mut word, mut quote) = (Vec::new(), None::<String>, None);
+    for letter in line.chars() {
+        match (quote, letter) {
+            (Some(open), _) if letter == open => quote = None,
+            (Some(_), _) => word.get_or_insert_default().push(letter),
+            (None, '\'' | '"') => {
+                quote = Some(letter);
+                word.get_or_insert_default();
+            }
+            (None, ' ') => words.extend(word.take()),
+            (None, '|' | '&' | ';' | '>' | '<' | ')' | '`') => break,
+            (None, '#') if word.is_none() => break,
+            (None, _) => word.get_or_insert_default().push(letter),
+        }
+    }
+    words.extend(word);
+    words
+}
+
+/// Command lines of `keyward` in code of a document, with the numbers of their lines.
+fn command_lines(text: &str) -> Vec<(usize, Vec<String>)> {
+    let mut found = Vec::new();
+    let joined = text.replace("\\\n", "  ");
+    for (number, line) in joined.lines().enumerate() {
+        for (at, start) in line.match_indices("keyward ") {
+            let before = line[..at].trim();
+            let in_span = line[..at].ends_with('`');
+            let leads = ["sudo", "-u keyward", "&&", "$("].iter().any(|word| before.ends_with(word));
+            let in_block = line.starts_with("    ") && (before.is_empty() || leads);
+            let words = words(&line[at + start.len()..]);
+            // In capitals it is a text's form, such as the description of a token.
+            let is_command =
+                words.first().is_some_and(|word| !word.starts_with(|letter: char| letter.is_ascii_uppercase()));
+            if is_command && (in_span || in_block) {
+                found.push((number + 1, words));
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn every_command_line_of_the_documents_is_valid() {
+    let mut documents = [texts("docs", ".md"), texts("config", ".toml"), texts("packaging", ".md")].concat();
+    documents.push(("README.md".to_owned(), read("README.md")));
+    documents.retain(|(path, _)| path != "docs/renamed.md" && path != DOCUMENT);
+    let (mut wrong, mut seen) = (Vec::new(), 0);
+    for (path, text) in &documents {
+        for (number, words) in command_lines(text) {
+            seen += 1;
+            let arguments = std::iter::once("keyward").chain(words.iter().map(String::as_str));
+            let kind = keyward::cli::command().try_get_matches_from(arguments).err().map(|error| error.kind());
+            let refused = [ErrorKind::UnknownArgument, ErrorKind::InvalidSubcommand, ErrorKind::ArgumentConflict];
+            if kind.is_some_and(|kind| refused.contains(&kind)) {
+                wrong.push(format!("{path}:{number}: keyward {}", words.join(" ")));
+            }
+        }
+    }
+    assert!(seen > 100, "the command lines were not found: {seen}");
+    assert!(wrong.is_empty(), "command lines with an unknown command or flag: {wrong:#?}");
+}
+
+#[test]
+fn command_lines_are_found_and_split_as_a_shell_does() {
+    let text = "    sudo keyward wait && sudo keyward token   # keyward nothing\ntext `keyward retry web` keyward text\n    \
+                    export T=$(keyward token --session 'a b')\n    keyward check \\\n        --online > file\n";
+    let found: Vec<String> = command_lines(text).into_iter().map(|(_, words)| words.join("|")).collect();
+    assert_eq!(found, ["wait", "token", "retry|web", "token|--session|a b", "check|--online"]);
 }
