@@ -106,3 +106,23 @@ fn documents_name_the_real_products() {
     }
     assert!(found.is_empty(), "write Vault or OpenBao, HCP Terraform or Terraform Enterprise, ACL server: {found:#?}");
 }
+
+#[test]
+fn the_index_lists_every_document_and_the_map_names_folders_that_exist() {
+    let index = read("docs/README.md");
+    let all = texts("docs", ".md");
+    let listed = |path: &str| index.contains(&format!("]({path})")) || path == "README.md" || path.starts_with("adr/0");
+    let missing: Vec<&str> =
+        all.iter().filter_map(|(path, _)| path.strip_prefix("docs/")).filter(|path| !listed(path)).collect();
+    assert!(missing.is_empty(), "docs/README.md does not list {missing:?}");
+
+    let readme = read("README.md");
+    let map = readme.split_once("\n## Map\n").unwrap().1.split("\n## ").next().unwrap();
+    let folders: Vec<&str> = map.lines().filter_map(|line| line.strip_prefix("| `")?.split(" |").next()).collect();
+    let folders: Vec<&str> =
+        folders.iter().flat_map(|cell| cell.split(", ")).map(|name| name.trim_matches('`')).collect();
+    assert!(folders.len() > 10, "the map was not found: {folders:?}");
+    for folder in folders {
+        assert!(Path::new(ROOT).join(folder).is_dir(), "README.md names the folder {folder}, which does not exist");
+    }
+}
