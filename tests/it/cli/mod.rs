@@ -4,6 +4,7 @@
 mod commands;
 #[cfg(feature = "dev")]
 mod credentials;
+#[cfg(feature = "dev")]
 mod migrate;
 #[cfg(feature = "dev")]
 mod once;
