@@ -50,7 +50,8 @@ fn cells(line: &str) -> Option<Vec<String>> {
 fn rows(document: &str) -> Vec<Vec<String>> {
     let row = |line: &str| {
         let mut cells = cells(line)?;
-        cells[0] = cells[0].strip_prefix('`')?.strip_suffix('`')?.to_owned();
+        let code = cells[0].strip_prefix('`')?.strip_suffix('`')?.to_owned();
+        cells[0] = code;
         Some(cells)
     };
     read(document).lines().filter_map(row).collect()

@@ -68,9 +68,9 @@ fn short(text: &str) -> String {
     match seconds {
         _ if duration.subsec_millis() > 0 => format!("{}ms", duration.as_millis()),
         0 => "0s".to_owned(),
-        _ if seconds % 86400 == 0 => format!("{}d", seconds / 86400),
-        _ if seconds % 3600 == 0 => format!("{}h", seconds / 3600),
-        _ if seconds % 60 == 0 => format!("{}m", seconds / 60),
+        _ if seconds.is_multiple_of(86400) => format!("{}d", seconds / 86400),
+        _ if seconds.is_multiple_of(3600) => format!("{}h", seconds / 3600),
+        _ if seconds.is_multiple_of(60) => format!("{}m", seconds / 60),
         _ => format!("{seconds}s"),
     }
 }

@@ -103,7 +103,6 @@ fn words(line: &str) -> Vec<String> {
     for letter in line.chars() {
         match (quote, letter) {
             (Some(open), _) if letter == open => quote = None,
-            (Some(_), _) => word.get_or_insert_default().push(letter),
             (None, '\'' | '"') => {
                 quote = Some(letter);
                 word.get_or_insert_default();
@@ -111,7 +110,7 @@ fn words(line: &str) -> Vec<String> {
             (None, ' ') => words.extend(word.take()),
             (None, '|' | '&' | ';' | '>' | '<' | ')' | '`') => break,
             (None, '#') if word.is_none() => break,
-            (None, _) => word.get_or_insert_default().push(letter),
+            _ => word.get_or_insert_default().push(letter),
         }
     }
     words.extend(word);
