@@ -1,6 +1,7 @@
 //! The gateway in front of the provisioning platform.
 
 mod answers;
+#[cfg(feature = "dev")]
 mod changes;
 #[cfg(feature = "dev")]
 mod child;
