@@ -17,6 +17,18 @@ pub fn format_chain(error: &(dyn Error + 'static)) -> String {
     line
 }
 
+/// Returns an error and all its causes, also those inside of an `io::Error`.
+pub(crate) fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+    std::iter::successors(Some(error), |error| {
+        let error: &'a (dyn Error + 'static) = *error;
+        // An `io::Error` that wraps an error returns that error's source as its own, and so skips the wrapped one.
+        match error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref) {
+            Some(wrapped) => Some(wrapped),
+            None => error.source(),
+        }
+    })
+}
+
 /// Formats an error without its causes. A rejected certificate is described in plain words, where rustls prints the names
 /// of its own types.
 pub fn describe_error(error: &(dyn Error + 'static)) -> String {

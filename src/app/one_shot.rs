@@ -3,8 +3,6 @@
 use std::time::Duration;
 
 use http::Method;
-use hyper_util::client::proxy::matcher::Matcher;
-use url::Url;
 
 use crate::agent::identity;
 use crate::agent::login::{Login, LoginError};
@@ -12,7 +10,7 @@ use crate::agent::server_client::ServerClient;
 use crate::agent::token::Token;
 use crate::clock::Clock;
 use crate::config::Session;
-use crate::http::client::{self, ProxyMode, ServerAddress, TransportError};
+use crate::http::client::{self, ServerAddress, TransportError};
 
 /// Result of one login.
 #[derive(Debug)]
@@ -143,7 +141,7 @@ pub async fn check_online(session: &Session) -> Vec<CheckStep> {
 /// Looks up whom we connect to: behind a proxy that is the proxy, which looks the server's name up itself.
 pub(super) async fn resolve(client: &client::ClientOptions) -> Result<String, String> {
     let ServerAddress::Url(url) = &client.address else { return Ok("a unix socket needs no name".to_owned()) };
-    if let Some((host, port)) = select_proxy(client, url) {
+    if let Some((host, port)) = client.proxy_endpoint(url) {
         let found = resolve_host(&host, port).await.map_err(|error| format!("the proxy {error}"))?;
         return Ok(format!("the proxy {host} is {found}; it looks the server's name up itself"));
     }
@@ -157,20 +155,6 @@ async fn resolve_host(host: &str, port: u16) -> Result<String, String> {
     let addresses: Vec<String> =
         found.map_err(|error| format!("{host}: {error}"))?.map(|address| address.ip().to_string()).collect();
     if addresses.is_empty() { Err(format!("{host} has no address")) } else { Ok(addresses.join(", ")) }
-}
-
-/// Host and port of the proxy on the way, chosen as the client chooses it.
-fn select_proxy(client: &client::ClientOptions, server: &Url) -> Option<(String, u16)> {
-    match &client.proxy {
-        ProxyMode::Direct => None,
-        ProxyMode::Through(proxy) => Some((proxy.host_str()?.to_owned(), proxy.port_or_known_default()?)),
-        ProxyMode::Environment if client.tls.server_name.is_some() || client::is_loopback(server) => None,
-        ProxyMode::Environment => {
-            let proxy = Matcher::from_env().intercept(&server.as_str().parse().ok()?)?;
-            let usual = if proxy.uri().scheme_str() == Some("https") { 443 } else { 80 };
-            Some((proxy.uri().host()?.to_owned(), proxy.uri().port_u16().unwrap_or(usual)))
-        }
-    }
 }
 
 /// Any HTTP answer will do: a sealed or standby server says so in the login's answer.

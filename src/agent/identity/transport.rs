@@ -12,8 +12,8 @@ use zeroize::Zeroizing;
 
 use super::error::{AttemptError, MAX_RESPONSE};
 use super::token_response;
-use crate::error_chain::format_chain;
-use crate::http::client::FixedResolver;
+use crate::error_chain::{causes, format_chain};
+use crate::http::client::Resolver;
 use crate::http::tls::{TlsOptions, client_config, client_config_of};
 
 /// HTTP client of one kind of service. Clones share it.
@@ -59,7 +59,8 @@ impl Transport {
             builder = builder.tls_backend_preconfigured(config);
         }
         if let Some(url) = connect_to {
-            let resolver = FixedResolver::new(url).map_err(|error| AttemptError::setting(error.to_string()))?;
+            let resolver = Resolver::default().with_host(url);
+            let resolver = resolver.map_err(|error| AttemptError::setting(error.to_string()))?;
             builder = builder.dns_resolver(Arc::new(resolver));
         }
         Self::build(builder, AUTHORITY_LIMIT)
@@ -136,16 +137,6 @@ fn to_attempt_error(error: reqwest::Error) -> AttemptError {
 /// Returns true if TLS itself failed, which a retry does not solve, unlike a connection that broke.
 fn is_tls_error(error: &reqwest::Error) -> bool {
     causes(error).any(<dyn std::error::Error>::is::<rustls::Error>)
-}
-
-fn causes<'a>(error: &'a reqwest::Error) -> impl Iterator<Item = &'a (dyn std::error::Error + 'static)> {
-    std::iter::successors(Some(error as &'a (dyn std::error::Error + 'static)), |error| {
-        // An `io::Error` that wraps an error returns that error's source as its own, and so skips the wrapped one.
-        match error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref) {
-            Some(wrapped) => Some(wrapped),
-            None => error.source(),
-        }
-    })
 }
 
 const LOCAL_CONNECT: Duration = Duration::from_secs(2);

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use hyper_util::client::proxy::matcher::{Intercept, Matcher};
 use url::{Host, Url};
 
 use super::call::Client;
+use super::resolver::{Resolver, Route};
 use super::{ClientOptions, ProxyMode, ServerAddress};
 use crate::error_chain::format_chain;
 use crate::http::tls::{CertificateError, FollowedFiles, client_config, plain_client_config};
@@ -16,23 +17,59 @@ impl ClientOptions {
     /// # Errors
     /// A file cannot be read or holds something else, or the address, server name and proxy do not go together.
     pub fn build(&self) -> Result<Client, BuildError> {
-        let (base, name) = match &self.address {
-            ServerAddress::Unix(path) => (UNIX_BASE.clone(), format!("unix socket {}", path.display())),
-            ServerAddress::Url(url) => {
-                let mut base = url.clone();
-                if let Some(server_name) = &self.tls.server_name {
-                    base.set_host(Some(server_name))
-                        .map_err(|_| BuildError::ServerName { name: server_name.clone() })?;
-                }
-                (base, origin(url))
-            }
-        };
+        let base = self.validate()?;
+        let resolver = Resolver::default();
+        let route = Route::new(self, resolver.clone());
         let options = self.clone();
-        let http = FollowedFiles::new(self.tls.files(), move || options.build_http())?;
-        Ok(Client::new(http, base, name, self.response_timeout.max(self.connect_timeout)))
+        let http = FollowedFiles::new(self.tls.files(), move || options.build_http(&resolver))?;
+        Ok(Client::new(http, route, base, self.server(), self.response_timeout.max(self.connect_timeout)))
     }
 
-    fn build_http(&self) -> Result<reqwest::Client, BuildError> {
+    /// Validates address, server name and proxy, and returns the URL that paths are appended to.
+    ///
+    /// # Errors
+    /// They cannot be used, or not together.
+    pub(crate) fn validate(&self) -> Result<Url, BuildError> {
+        let ServerAddress::Url(url) = &self.address else { return Ok(UNIX_BASE.clone()) };
+        check_url(url, &self.proxy)?;
+        let mut base = url.clone();
+        if let Some(name) = &self.tls.server_name {
+            base.set_host(Some(name)).map_err(|_| BuildError::ServerName { name: name.clone() })?;
+        }
+        match &self.proxy {
+            ProxyMode::Through(_) if self.tls.server_name.is_some() => Err(BuildError::ServerNameAndProxy),
+            ProxyMode::Through(proxy) if !matches!(proxy.scheme(), "http" | "https") => Err(BuildError::Proxy),
+            _ => Ok(base),
+        }
+    }
+
+    /// Returns the server for messages: its origin or its socket's path, without path, user or query.
+    pub(crate) fn server(&self) -> String {
+        match &self.address {
+            ServerAddress::Unix(path) => format!("unix socket {}", path.display()),
+            ServerAddress::Url(url) => origin(url),
+        }
+    }
+
+    /// Selects the proxy to `url`, as reqwest does.
+    pub(crate) fn proxy_to(&self, url: &Url) -> Option<Intercept> {
+        let matcher = match &self.proxy {
+            ProxyMode::Direct => return None,
+            ProxyMode::Environment if self.tls.server_name.is_some() || is_loopback(url) => return None,
+            ProxyMode::Environment => Matcher::from_env(),
+            ProxyMode::Through(proxy) => Matcher::builder().all(proxy.as_str()).build(),
+        };
+        matcher.intercept(&url.as_str().parse().ok()?)
+    }
+
+    /// Returns host and port of the proxy to `url`.
+    pub(crate) fn proxy_endpoint(&self, url: &Url) -> Option<(String, u16)> {
+        let proxy = self.proxy_to(url)?;
+        let usual = if proxy.uri().scheme_str() == Some("https") { 443 } else { 80 };
+        Some((proxy.uri().host()?.to_owned(), proxy.uri().port_u16().unwrap_or(usual)))
+    }
+
+    fn build_http(&self, resolver: &Resolver) -> Result<reqwest::Client, BuildError> {
         let mut builder = reqwest::Client::builder()
             .redirect(reqwest::redirect::Policy::none())
             .retry(reqwest::retry::never())
@@ -46,20 +83,20 @@ impl ClientOptions {
         builder = match &self.address {
             ServerAddress::Unix(path) => builder.no_proxy().unix_socket(path.as_path()),
             ServerAddress::Url(url) => {
-                check_url(url, &self.proxy)?;
                 if url.scheme() == "https" {
                     tls = Some(client_config(&self.tls)?);
                 }
-                match (&self.proxy, &self.tls.server_name) {
-                    (ProxyMode::Through(_), Some(_)) => return Err(BuildError::ServerNameAndProxy),
-                    (_, Some(_)) => builder.no_proxy().dns_resolver(Arc::new(FixedResolver::new(url)?)),
-                    (ProxyMode::Environment, None) if is_loopback(url) => builder.no_proxy(),
-                    (ProxyMode::Environment, None) => builder,
-                    (ProxyMode::Direct, None) => builder.no_proxy(),
-                    (ProxyMode::Through(proxy), None) => {
-                        let known = matches!(proxy.scheme(), "http" | "https");
-                        let proxy = known.then(|| reqwest::Proxy::all(proxy.as_str())).and_then(Result::ok);
-                        builder.proxy(proxy.ok_or(BuildError::Proxy)?)
+                let resolver = match &self.tls.server_name {
+                    // The verified name may differ from the host.
+                    Some(_) => resolver.clone().with_host(url)?,
+                    None => resolver.clone(),
+                };
+                builder = builder.dns_resolver(Arc::new(resolver));
+                match &self.proxy {
+                    ProxyMode::Environment if self.tls.server_name.is_none() && !is_loopback(url) => builder,
+                    ProxyMode::Environment | ProxyMode::Direct => builder.no_proxy(),
+                    ProxyMode::Through(proxy) => {
+                        builder.proxy(reqwest::Proxy::all(proxy.as_str()).map_err(|_| BuildError::Proxy)?)
                     }
                 }
             }
@@ -138,34 +175,4 @@ fn check_url(url: &Url, proxy: &ProxyMode) -> Result<(), BuildError> {
     }
     let plain = url.scheme() == "http" && is_loopback(url) && !matches!(proxy, ProxyMode::Through(_));
     if url.scheme() == "https" || plain { Ok(()) } else { Err(BuildError::Plain { address: origin(url) }) }
-}
-
-/// Resolver that returns the addresses of one host for every name, so that the verified name can differ from it.
-#[derive(Debug)]
-pub(crate) struct FixedResolver {
-    host: String,
-    port: u16,
-}
-
-impl FixedResolver {
-    /// Creates a resolver for this URL's host.
-    pub(crate) fn new(url: &Url) -> Result<Self, BuildError> {
-        let fail = || BuildError::Url { address: origin(url) };
-        let host = match url.host().ok_or_else(fail)? {
-            Host::Domain(name) => name.to_owned(),
-            Host::Ipv4(address) => address.to_string(),
-            Host::Ipv6(address) => address.to_string(),
-        };
-        Ok(Self { host, port: url.port_or_known_default().ok_or_else(fail)? })
-    }
-}
-
-impl Resolve for FixedResolver {
-    fn resolve(&self, _verified: Name) -> Resolving {
-        let (host, port) = (self.host.clone(), self.port);
-        Box::pin(async move {
-            let found: Vec<_> = tokio::net::lookup_host((host, port)).await?.collect();
-            Ok(Box::new(found.into_iter()) as Addrs)
-        })
-    }
 }

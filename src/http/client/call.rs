@@ -8,8 +8,8 @@ use reqwest::RequestBuilder;
 use url::Url;
 use zeroize::Zeroizing;
 
-use super::unreached;
-use crate::error_chain::format_chain;
+use super::resolver::Route;
+use crate::error_chain::{causes, format_chain};
 use crate::http::tls::FollowedFiles;
 
 /// Largest response body, in bytes.
@@ -19,6 +19,7 @@ pub const MAX_RESPONSE: usize = 1024 * 1024;
 #[derive(Clone)]
 pub struct Client {
     http: FollowedFiles<reqwest::Client>,
+    route: Route,
     base: Url,
     name: String,
     timeout: Duration,
@@ -31,8 +32,14 @@ impl std::fmt::Debug for Client {
 }
 
 impl Client {
-    pub(super) const fn new(http: FollowedFiles<reqwest::Client>, base: Url, name: String, timeout: Duration) -> Self {
-        Self { http, base, name, timeout }
+    pub(super) const fn new(
+        http: FollowedFiles<reqwest::Client>,
+        route: Route,
+        base: Url,
+        name: String,
+        timeout: Duration,
+    ) -> Self {
+        Self { http, route, base, name, timeout }
     }
 
     /// Returns the server for messages: its origin or its socket's path, without path, user or query.
@@ -42,12 +49,7 @@ impl Client {
 
     /// Builds the URL of a path below the address's own path. Segments are escaped; `..` is dropped.
     pub fn url(&self, path: &str) -> Url {
-        let mut url = self.base.clone();
-        // Fails only for URLs that cannot be a base; building refused those.
-        if let Ok(mut segments) = url.path_segments_mut() {
-            segments.pop_if_empty().extend(path.split('/').filter(|segment| !segment.is_empty()));
-        }
-        url
+        join_path(&self.base, path)
     }
 
     /// Creates a request to a path, for [`Client::send`].
@@ -111,13 +113,14 @@ impl Client {
 
     fn failed(&self, error: reqwest::Error) -> TransportError {
         if error.is_connect() || error.is_builder() {
-            // The address of the proxy, or one of several addresses of the name.
-            let address = unreached::address(&error).map(|address| address.to_string());
-            let cause = format_chain(&error.without_url());
-            let cause = match address.filter(|address| !self.name.contains(address)) {
-                Some(address) => format!("{address}: {cause}"),
-                None => cause,
-            };
+            // The addresses of the proxy or of the name; a server that fails in TLS was reached.
+            let is_tls = causes(&error).any(<dyn std::error::Error>::is::<rustls::Error>);
+            let addresses = if is_tls { Vec::new() } else { self.route.addresses() };
+            let addresses: Vec<_> = addresses.iter().map(ToString::to_string).collect();
+            let mut cause = format_chain(&error.without_url());
+            if addresses.iter().any(|address| !self.name.contains(address)) {
+                cause = format!("{}: {cause}", addresses.join(", "));
+            }
             TransportError::Connect { server: self.name.clone(), cause }
         } else {
             self.broken(error)
@@ -127,6 +130,16 @@ impl Client {
     fn broken(&self, error: reqwest::Error) -> TransportError {
         TransportError::Broken { server: self.name.clone(), cause: format_chain(&error.without_url()) }
     }
+}
+
+/// Appends a path to a URL. Segments are escaped; `..` is dropped.
+pub(crate) fn join_path(base: &Url, path: &str) -> Url {
+    let mut url = base.clone();
+    // Fails only for URLs that cannot be a base; building refused those.
+    if let Ok(mut segments) = url.path_segments_mut() {
+        segments.pop_if_empty().extend(path.split('/').filter(|segment| !segment.is_empty()));
+    }
+    url
 }
 
 /// Reads a body of at most `limit` bytes; `None` if it is larger. The caller limits the time.

@@ -1,7 +1,7 @@
 //! HTTP clients with time-outs, trust settings and proxies. They never follow redirects.
 
-mod unreached;
 mod build;
+mod resolver;
 mod call;
 pub mod sanitize;
 
@@ -10,9 +10,10 @@ use std::time::Duration;
 
 use url::Url;
 
-pub(crate) use build::FixedResolver;
 pub use build::{BuildError, is_loopback};
+pub(crate) use call::join_path;
 pub use call::{Client, ClientResponse, MAX_RESPONSE, StreamingResponse, TransportError, read_body};
+pub(crate) use resolver::Resolver;
 
 pub use crate::http::tls::{ClientCertificate, TlsOptions};
 

@@ -6,6 +6,7 @@ mod replay_buffer;
 mod request_body;
 mod request_head;
 mod http1;
+mod connect;
 mod tunnel;
 mod connection_slots;
 mod pool;
@@ -131,7 +132,12 @@ impl ForwardError {
 impl Forwarder {
     /// Creates a forwarder without connecting.
     pub fn new(options: ForwarderOptions) -> Self {
-        Self(Arc::new(Pool::new(options)))
+        Self(Arc::new(Pool::new(options, false)))
+    }
+
+    /// Creates a forwarder whose responses hold secrets: their buffers are zeroed when they are freed.
+    pub fn for_secrets(options: ForwarderOptions) -> Self {
+        Self(Arc::new(Pool::new(options, true)))
     }
 
     /// Sends a request and returns the response with its body still to be read. If the future, or the response with an

@@ -11,6 +11,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::either::Either;
 
+use super::connect::connect_host;
 use super::connection_slots::{ConnectionSlot, ConnectionSlots};
 use super::http1::{Plain, UpstreamConnection};
 use super::{ForwardError, ForwarderOptions, UpstreamAddress, tunnel};
@@ -19,6 +20,8 @@ use crate::http::server::Caller;
 #[derive(Debug)]
 pub(super) struct Pool {
     pub(super) options: ForwarderOptions,
+    /// Responses hold secrets, and their buffers are zeroed when they are freed.
+    zeroes_responses: bool,
     /// One slot for each connection that serves a request.
     slots: Arc<ConnectionSlots>,
     idle: Arc<IdlePool>,
@@ -86,9 +89,9 @@ impl PooledConnection {
 }
 
 impl Pool {
-    pub(super) fn new(options: ForwarderOptions) -> Self {
+    pub(super) fn new(options: ForwarderOptions, zeroes_responses: bool) -> Self {
         let slots = Arc::new(ConnectionSlots::new(options.connections));
-        Self { options, slots, idle: Arc::default(), closing: Mutex::default() }
+        Self { options, zeroes_responses, slots, idle: Arc::default(), closing: Mutex::default() }
     }
 
     /// Checks out an idle connection, or opens a new one.
@@ -146,22 +149,25 @@ impl Pool {
     }
 
     async fn dial(&self) -> io::Result<UpstreamConnection> {
+        let limit = self.options.connect_timeout;
         let stream = match &self.options.target {
             UpstreamAddress::Tcp(address) => tcp(TcpStream::connect(address).await?)?,
-            UpstreamAddress::Host(host, port) => tcp(TcpStream::connect((host.as_str(), *port)).await?)?,
+            UpstreamAddress::Host(host, port) => tcp(connect_host(host, *port, limit).await?)?,
             UpstreamAddress::Unix(path) => Either::Left(Either::Right(UnixStream::connect(path).await?)),
-            UpstreamAddress::Through(proxy) => Either::Right(tunnel::connect_tunnel(proxy).await?),
+            UpstreamAddress::Through(proxy) => Either::Right(tunnel::connect_tunnel(proxy, limit).await?),
         };
-        Ok(UpstreamConnection::new(match &self.options.tls {
+        let stream = match &self.options.tls {
             None => Either::Left(stream),
             Some((config, name)) => {
                 let connector = tokio_rustls::TlsConnector::from(config.current());
                 Either::Right(Box::new(connector.connect(name.clone(), stream).await?))
             }
-        }))
+        };
+        Ok(UpstreamConnection::new(stream, self.zeroes_responses))
     }
 }
 
 fn tcp(stream: TcpStream) -> io::Result<Plain> {
-    Ok(Either::Left(Either::Left(tunnel::nodelay(stream)?)))
+    stream.set_nodelay(true)?;
+    Ok(Either::Left(Either::Left(stream)))
 }

@@ -1,6 +1,7 @@
 //! Connects to an upstream through an HTTP proxy with `CONNECT`.
 
 use std::io;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{HOST, PROXY_AUTHORIZATION};
@@ -11,8 +12,8 @@ use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
 
+use super::connect::connect_host;
 use crate::http::tls::ClientTls;
 
 /// Proxy and target of a tunnel.
@@ -28,10 +29,11 @@ pub struct Tunnel {
     pub authority: String,
 }
 
-/// Opens a tunnel: connects to the proxy and sends `CONNECT`.
-pub(super) async fn connect_tunnel(tunnel: &Tunnel) -> io::Result<TokioIo<Upgraded>> {
+/// Opens a tunnel: connects to the proxy within `limit`, and sends `CONNECT`.
+pub(super) async fn connect_tunnel(tunnel: &Tunnel, limit: Duration) -> io::Result<TokioIo<Upgraded>> {
     let (host, port) = &tunnel.proxy;
-    let stream = nodelay(TcpStream::connect((host.as_str(), *port)).await?)?;
+    let stream = connect_host(host, *port, limit).await?;
+    stream.set_nodelay(true)?;
     match &tunnel.tls {
         None => send_connect(tunnel, stream).await,
         Some((config, name)) => {
@@ -67,9 +69,4 @@ async fn send_connect<I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         // The connection ends once it has handed over the upgraded stream.
         _ = &mut connection => asked.await,
     }
-}
-
-pub(super) fn nodelay(stream: TcpStream) -> io::Result<TcpStream> {
-    stream.set_nodelay(true)?;
-    Ok(stream)
 }

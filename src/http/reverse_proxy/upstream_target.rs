@@ -3,12 +3,11 @@
 use std::net::SocketAddr;
 
 use http::HeaderValue;
-use hyper_util::client::proxy::matcher::Matcher;
 use rustls::pki_types::ServerName;
 use url::{Host, Url};
 
 use super::{Tunnel, UpstreamAddress};
-use crate::http::client::{ClientOptions, ProxyMode, ServerAddress, is_loopback};
+use crate::http::client::{ClientOptions, ServerAddress};
 use crate::http::tls::{CertificateError, ClientTls};
 
 /// Address, TLS, `Host` and path prefix of an upstream.
@@ -56,7 +55,7 @@ impl UpstreamTarget {
             _ => UpstreamAddress::Host(host, port),
         };
         let tunnel = || {
-            let proxy = proxy_of(options, url)?;
+            let proxy = options.proxy_to(url)?;
             Some(tunnel(proxy.uri(), proxy.basic_auth().cloned(), url, port, config.as_ref()))
         };
         let target = match tunnel() {
@@ -66,17 +65,6 @@ impl UpstreamTarget {
         let host = HeaderValue::from_str(&authority).map_err(|_| UpstreamTargetError::NoHost)?;
         Ok(Self { target, tls, host, prefix: url.path().trim_end_matches('/').to_owned() })
     }
-}
-
-/// Selects the proxy as reqwest does.
-fn proxy_of(options: &ClientOptions, url: &Url) -> Option<hyper_util::client::proxy::matcher::Intercept> {
-    let matcher = match &options.proxy {
-        ProxyMode::Direct => return None,
-        ProxyMode::Environment if options.tls.server_name.is_some() || is_loopback(url) => return None,
-        ProxyMode::Environment => Matcher::from_env(),
-        ProxyMode::Through(proxy) => Matcher::builder().all(proxy.as_str()).build(),
-    };
-    matcher.intercept(&url.as_str().parse().ok()?)
 }
 
 fn tunnel(
@@ -130,7 +118,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::http::client::TlsOptions;
+    use crate::http::client::{ProxyMode, TlsOptions};
 
     #[test]
     fn an_upstream_target_matches_its_clients_route() {

@@ -83,8 +83,8 @@ pub enum ConnectionError {
 }
 
 impl UpstreamConnection {
-    pub(super) fn new(stream: Stream) -> Self {
-        let (writer, reader) = (RequestWriter::default(), ResponseReader::default());
+    pub(super) fn new(stream: Stream, zeroes_responses: bool) -> Self {
+        let (writer, reader) = (RequestWriter::default(), ResponseReader::new(zeroes_responses));
         Self { stream, writer, reader, unwritable: None, quiet_since: None, timeout: LazyTimeout(None) }
     }
 

@@ -10,6 +10,7 @@ use http::Response;
 use hyper::body::Frame;
 use tokio::io::{AsyncRead as _, ReadBuf};
 use tokio_util::io::poll_read_buf;
+use zeroize::Zeroizing;
 
 use super::body_decoder::{BodyDecoder, BodyFrame};
 use super::response_head;
@@ -25,15 +26,15 @@ pub(super) struct ResponseReader {
     reusable: bool,
     /// Size of the next read, in bytes.
     at_once: usize,
-}
-
-impl Default for ResponseReader {
-    fn default() -> Self {
-        Self { received: Bytes::new(), expected: BodyDecoder::Nothing, reusable: true, at_once: SHARED }
-    }
+    /// Received bytes hold secrets, and are zeroed when they are freed.
+    zeroes: bool,
 }
 
 impl ResponseReader {
+    pub(super) const fn new(zeroes: bool) -> Self {
+        Self { received: Bytes::new(), expected: BodyDecoder::Nothing, reusable: true, at_once: SHARED, zeroes }
+    }
+
     pub(super) fn is_reusable(&self) -> bool {
         self.reusable && self.expected == BodyDecoder::Nothing && self.received.is_empty()
     }
@@ -118,7 +119,11 @@ impl ResponseReader {
             SHARED_BUFFER.with_borrow_mut(|room| {
                 let mut room = ReadBuf::new(room);
                 ready!(Pin::new(stream).poll_read(cx, &mut room))?;
-                Poll::Ready(io::Result::Ok(Bytes::copy_from_slice(room.filled())))
+                let bytes = to_bytes(room.filled().to_vec(), self.zeroes);
+                if self.zeroes {
+                    room.filled_mut().fill(0);
+                }
+                Poll::Ready(io::Result::Ok(bytes))
             })
         } else {
             let mut room = BytesMut::with_capacity(self.at_once);
@@ -127,15 +132,20 @@ impl ResponseReader {
         };
         let more = ready!(more)?;
         // Large reads for a stream that fills the buffer.
-        if more.len() == self.at_once {
+        if more.len() == self.at_once && !self.zeroes {
             self.at_once = LARGE;
         } else if more.len() < SHARED {
             self.at_once = SHARED;
         }
         let some = !more.is_empty();
-        self.received = if self.received.is_empty() { more } else { [&*self.received, &*more].concat().into() };
+        let is_first = self.received.is_empty();
+        self.received = if is_first { more } else { to_bytes([&*self.received, &*more].concat(), self.zeroes) };
         Poll::Ready(Ok(some))
     }
+}
+
+fn to_bytes(bytes: Vec<u8>, zeroes: bool) -> Bytes {
+    if zeroes { Bytes::from_owner(Zeroizing::new(bytes)) } else { bytes.into() }
 }
 
 /// Sizes of reads into the shared buffer and into a buffer of the connection, in bytes.

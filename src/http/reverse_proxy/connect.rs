@@ -1,0 +1,53 @@
+//! Connects to a host by one of its addresses.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tokio::net::{TcpStream, lookup_host};
+use tokio::time::timeout;
+
+/// An address of a host that was not reached.
+#[derive(Debug, thiserror::Error)]
+#[error("{address}")]
+struct Unreached {
+    address: SocketAddr,
+    #[source]
+    source: io::Error,
+}
+
+/// Connects to the first address of a host that accepts a connection. All of them share the time `limit`.
+///
+/// # Errors
+/// The name has no address, or none was reached: the error names the last one.
+pub(super) async fn connect_host(host: &str, port: u16, limit: Duration) -> io::Result<TcpStream> {
+    let addresses: Vec<_> = lookup_host((host.trim_matches(['[', ']']), port)).await?.collect();
+    let share = limit / u32::try_from(addresses.len()).unwrap_or(u32::MAX).max(1);
+    let mut failure = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    for address in addresses {
+        let source = match timeout(share, TcpStream::connect(address)).await {
+            Ok(Ok(stream)) => return Ok(stream),
+            Ok(Err(error)) => error,
+            Err(_) => io::ErrorKind::TimedOut.into(),
+        };
+        let is_literal = address.ip().to_string() == host.trim_matches(['[', ']']);
+        failure = if is_literal { source } else { io::Error::new(source.kind(), Unreached { address, source }) };
+    }
+    Err(failure)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error_chain::format_chain;
+
+    #[tokio::test]
+    async fn the_address_that_was_not_reached_is_named_where_a_name_stands_for_it() {
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let failed = async |host| connect_host(host, free.port(), Duration::from_secs(10)).await.unwrap_err();
+        let error = format_chain(&failed("localhost").await);
+        assert!(error.contains(&format!(":{}: Connection refused", free.port())), "{error}");
+        assert!(error.starts_with("127.0.0.1:") || error.starts_with("[::1]:"), "{error}");
+        assert!(format_chain(&failed("127.0.0.1").await).starts_with("Connection refused"));
+    }
+}
