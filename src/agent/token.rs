@@ -47,6 +47,17 @@ impl ClientToken {
         fits.then_some(Self(text))
     }
 
+    /// Returns the token as a header. It is marked sensitive, so that `Debug` does not print it, and zeroed on drop.
+    pub(crate) fn header_value(&self) -> http::HeaderValue {
+        use secrecy::ExposeSecret as _;
+        let bytes = zeroize::Zeroizing::new(self.0.expose_secret().as_bytes().to_vec());
+        // A client token is visible ASCII, so it always fits a header.
+        let value = http::HeaderValue::from_maybe_shared(bytes::Bytes::from_owner(bytes));
+        let mut value = value.unwrap_or_else(|_| http::HeaderValue::from_static(""));
+        value.set_sensitive(true);
+        value
+    }
+
     /// Returns the secret, to be sent or written on purpose.
     pub const fn secret(&self) -> &SecretString {
         &self.0

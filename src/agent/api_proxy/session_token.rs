@@ -4,7 +4,6 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use http::HeaderValue;
-use secrecy::ExposeSecret as _;
 
 use crate::agent::token::{Generation, Token, TokenWatch};
 use crate::clock::Clock;
@@ -67,11 +66,7 @@ impl SessionToken {
             return header.clone();
         }
         drop(cached);
-        // `ClientToken` holds visible ASCII only, so the conversion cannot fail.
-        let mut value = HeaderValue::from_str(token.secret.secret().expose_secret())
-            .unwrap_or_else(|_| HeaderValue::from_static(""));
-        value.set_sensitive(true);
-        let header = TokenHeader { token: Arc::clone(token), value };
+        let header = TokenHeader { token: Arc::clone(token), value: token.secret.header_value() };
         *self.cached.write().unwrap_or_else(PoisonError::into_inner) = Some(header.clone());
         header
     }

@@ -2,16 +2,15 @@
 
 use std::time::{Duration, SystemTime};
 
-use http::{HeaderValue, Method};
-use reqwest::RequestBuilder;
+use http::{HeaderName, Method};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::Serialize;
 use serde_json::Value;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use super::parse_response::{self, MAX_LEASE};
-use super::{CallError, LoginResponse, LookupResponse, ServerClient};
+use super::parse_response::{self, MAX_LEASE, SecretJson};
+use super::{CallError, LoginResponse, LookupResponse, ServerClient, ServerRequest};
 use crate::agent::token::{self, ClientToken, Lease};
 use crate::http::client::ClientResponse;
 use crate::http::client::sanitize::{parse_date_header, sanitize};
@@ -29,7 +28,7 @@ impl ServerClient {
     ) -> Result<LoginResponse, CallError> {
         let body = LoginBody { method, bearer: bearer.expose_secret() };
         let request = self.acl(Method::POST, "v1/acl/login", None, namespace).json(&body);
-        let response = self.client.send_within(request, self.login_timeout).await?;
+        let response = self.transport.send_within(request, self.login_timeout).await?;
         let mut made = parse_json(&response, bearer)?;
         let secret = match made.get_mut("SecretID").map(Value::take) {
             Some(Value::String(text)) => ClientToken::parse(SecretString::from(text)),
@@ -49,7 +48,7 @@ impl ServerClient {
         namespace: Option<&str>,
     ) -> Result<LookupResponse, CallError> {
         let request = self.acl(Method::GET, "v1/acl/token/self", Some(token), namespace);
-        let response = self.client.send(request).await?;
+        let response = self.transport.send(request).await?;
         let found = parse_json(&response, token.secret())?;
         let lease = lease(&found, server_time(&response))?;
         Ok(LookupResponse { lease, accessor: accessor(&found), batch: false, policies: policies(&found) })
@@ -58,22 +57,20 @@ impl ServerClient {
     /// Revokes a token (`POST acl/logout`).
     pub(super) async fn consul_logout(&self, token: &ClientToken, namespace: Option<&str>) -> Result<(), CallError> {
         let request = self.acl(Method::POST, "v1/acl/logout", Some(token), namespace);
-        let response = self.client.send(request).await?;
+        let response = self.transport.send(request).await?;
         parse_response::check_status(&response, token.secret())
             .map_err(|error| add_text(error, &response, token.secret()))
     }
 
-    fn acl(&self, method: Method, path: &str, token: Option<&ClientToken>, namespace: Option<&str>) -> RequestBuilder {
-        let mut request = self.client.request(method, path);
+    fn acl(&self, method: Method, path: &str, token: Option<&ClientToken>, namespace: Option<&str>) -> ServerRequest {
+        let mut request = self.transport.request(method, path);
         if let Some(namespace) = namespace {
             request = request.header("x-consul-namespace", namespace);
         }
-        // A client token is visible ASCII, so it always fits a header.
-        if let Some(Ok(mut value)) = token.map(|token| HeaderValue::from_str(token.secret().expose_secret())) {
-            value.set_sensitive(true);
-            request = request.header("x-consul-token", value);
+        match token {
+            Some(token) => request.token(HeaderName::from_static("x-consul-token"), token),
+            None => request,
         }
-        request
     }
 }
 
@@ -85,7 +82,7 @@ struct LoginBody<'a> {
     bearer: &'a str,
 }
 
-fn parse_json(response: &ClientResponse, sent: &SecretString) -> Result<Value, CallError> {
+fn parse_json(response: &ClientResponse, sent: &SecretString) -> Result<SecretJson, CallError> {
     parse_response::parse_json(response, sent).map_err(|error| add_text(error, response, sent))
 }
 

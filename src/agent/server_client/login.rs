@@ -7,7 +7,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::parse_response;
+use super::parse_response::{self, SecretJson};
 use super::{CallError, LoginResponse, ServerClient};
 use crate::agent::token::ClientToken;
 
@@ -63,9 +63,9 @@ impl ServerClient {
             body["policies"] = json!(options.policies);
         }
         let request = self.with_token(Method::POST, "v1/auth/token/create", parent, namespace).json(&body);
-        let response = self.client.send(request).await?;
+        let response = self.transport.send(request).await?;
         // A limit of uses is allowed here: it applies to the consumer of the token.
-        parse_response::login(parse_response::parse_json(&response, parent.secret())?, false)
+        parse_response::login(&mut *parse_response::parse_json(&response, parent.secret())?, false)
             .map(|(response, _)| response)
     }
 
@@ -80,10 +80,10 @@ impl ServerClient {
         ttl: Duration,
     ) -> Result<LoginResponse, CallError> {
         let request = self.with_token(Method::POST, "v1/sys/wrapping/wrap", token, namespace);
-        let request = request.header("x-vault-wrap-ttl", ttl.as_secs().max(1));
+        let request = request.header("x-vault-wrap-ttl", &ttl.as_secs().max(1).to_string());
         let request = request.json(&WrappingBody { token: token.secret().expose_secret() });
-        let response = self.client.send(request).await?;
-        parse_response::login(parse_response::parse_json(&response, token.secret())?, true)
+        let response = self.transport.send(request).await?;
+        parse_response::login(&mut *parse_response::parse_json(&response, token.secret())?, true)
             .map(|(response, _)| response)
     }
 
@@ -119,10 +119,15 @@ impl ServerClient {
         }
     }
 
-    async fn wrapping(&self, what: &str, wrapping: &ClientToken, namespace: Option<&str>) -> Result<Value, CallError> {
+    async fn wrapping(
+        &self,
+        what: &str,
+        wrapping: &ClientToken,
+        namespace: Option<&str>,
+    ) -> Result<SecretJson, CallError> {
         let request = self.request(Method::POST, &format!("v1/sys/wrapping/{what}"), namespace);
         let request = request.json(&WrappingBody { token: wrapping.secret().expose_secret() });
-        let response = self.client.send(request).await?;
+        let response = self.transport.send(request).await?;
         parse_response::parse_json(&response, wrapping.secret())
     }
 
@@ -137,11 +142,11 @@ impl ServerClient {
     ) -> Result<LoginResponse, CallError> {
         let mut request = self.request(Method::POST, &format!("v1/auth/{mount}/login"), namespace);
         if let Some(ttl) = wrap_ttl {
-            request = request.header("x-vault-wrap-ttl", ttl.as_secs().max(1));
+            request = request.header("x-vault-wrap-ttl", &ttl.as_secs().max(1).to_string());
         }
-        let response = self.client.send_within(request.json(body), self.login_timeout).await?;
-        let response = parse_response::parse_json(&response, sent)?;
-        match parse_response::login(response, wrap_ttl.is_some())? {
+        let response = self.transport.send_within(request.json(body), self.login_timeout).await?;
+        let mut response = parse_response::parse_json(&response, sent)?;
+        match parse_response::login(&mut response, wrap_ttl.is_some())? {
             (response, None) => Ok(response),
             (response, Some(uses)) => {
                 // Revoked, since each attempt would leave one more token on the server.

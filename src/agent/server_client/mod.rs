@@ -3,13 +3,13 @@
 mod consul_login;
 mod parse_response;
 mod error;
+mod transport;
 mod login;
 mod secret;
 
 use std::time::Duration;
 
-use http::{HeaderName, HeaderValue, Method};
-use reqwest::RequestBuilder;
+use http::{HeaderName, Method};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::Serialize;
 
@@ -20,8 +20,9 @@ use crate::http::client;
 pub(in crate::agent) use error::is_bare_denial;
 pub use error::{CallError, TokenVerdict, is_outage};
 pub use login::DerivedTokenOptions;
-pub(in crate::agent) use secret::zeroize_json;
+pub(in crate::agent) use parse_response::zeroize_json;
 pub use secret::{SecretFields, SecretLease, SecretOp, SecretRequest, SecretResponse};
+use transport::{ServerRequest, Transport};
 
 /// Options of a client of one server.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,7 +55,7 @@ pub enum ServerKind {
 pub struct ServerClient {
     name: String,
     kind: ServerKind,
-    client: client::Client,
+    transport: Transport,
     login_timeout: Duration,
 }
 
@@ -120,9 +121,9 @@ impl ServerClient {
     /// # Errors
     /// The HTTP client's options name an unusable file, or conflict.
     pub fn build(options: &ServerClientOptions) -> Result<Self, client::BuildError> {
-        let client = options.client.build()?;
+        let transport = Transport::build(&options.client)?;
         let name = options.name.clone();
-        Ok(Self { name, kind: options.kind, client, login_timeout: options.login_timeout })
+        Ok(Self { name, kind: options.kind, transport, login_timeout: options.login_timeout })
     }
 
     /// Returns the server's name in the configuration.
@@ -137,7 +138,7 @@ impl ServerClient {
 
     /// Returns the server's origin, or the path of its socket, for messages.
     pub fn address(&self) -> &str {
-        self.client.server()
+        self.transport.server()
     }
 
     /// Logs in by a signed token (`POST auth/MOUNT/login`), within the time limit of logins.
@@ -163,8 +164,8 @@ impl ServerClient {
             return self.consul_lookup(token, namespace).await;
         }
         let request = self.with_token(Method::GET, "v1/auth/token/lookup-self", token, namespace);
-        let response = self.client.send(request).await?;
-        parse_response::lookup(&parse_response::parse_json(&response, token.secret())?)
+        let response = self.transport.send(request).await?;
+        parse_response::lookup(&*parse_response::parse_json(&response, token.secret())?)
     }
 
     /// Renews a token (`POST auth/token/renew-self`) for the server's default increment.
@@ -173,8 +174,8 @@ impl ServerClient {
     /// No response, a refusal ([`CallError::verdict`] interprets it), or an invalid response.
     pub async fn renew_self(&self, token: &ClientToken, namespace: Option<&str>) -> Result<RenewResponse, CallError> {
         let request = self.with_token(Method::POST, "v1/auth/token/renew-self", token, namespace);
-        let response = self.client.send(request.json(&serde_json::Map::new())).await?;
-        parse_response::renewal(&parse_response::parse_json(&response, token.secret())?)
+        let response = self.transport.send(request.json(&serde_json::Map::new())).await?;
+        parse_response::renewal(&*parse_response::parse_json(&response, token.secret())?)
     }
 
     /// Revokes a token (`POST auth/token/revoke-self`, for Consul `POST acl/logout`).
@@ -186,28 +187,20 @@ impl ServerClient {
             return self.consul_logout(token, namespace).await;
         }
         let request = self.with_token(Method::POST, "v1/auth/token/revoke-self", token, namespace);
-        let response = self.client.send(request.json(&serde_json::Map::new())).await?;
+        let response = self.transport.send(request.json(&serde_json::Map::new())).await?;
         parse_response::check_status(&response, token.secret())
     }
 
-    fn request(&self, method: Method, path: &str, namespace: Option<&str>) -> RequestBuilder {
-        let request = self.client.request(method, path).header("x-vault-request", "true");
+    fn request(&self, method: Method, path: &str, namespace: Option<&str>) -> ServerRequest {
+        let request = self.transport.request(method, path).header("x-vault-request", "true");
         match namespace {
             Some(namespace) => request.header("x-vault-namespace", namespace),
             None => request,
         }
     }
 
-    fn with_token(&self, method: Method, path: &str, token: &ClientToken, namespace: Option<&str>) -> RequestBuilder {
-        let request = self.request(method, path, namespace);
-        // A client token is visible ASCII, so it always fits a header.
-        match HeaderValue::from_str(token.secret().expose_secret()) {
-            Ok(mut value) => {
-                value.set_sensitive(true);
-                request.header(TOKEN_HEADER, value)
-            }
-            Err(_) => request,
-        }
+    fn with_token(&self, method: Method, path: &str, token: &ClientToken, namespace: Option<&str>) -> ServerRequest {
+        self.request(method, path, namespace).token(TOKEN_HEADER, token)
     }
 }
 

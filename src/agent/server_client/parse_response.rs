@@ -1,9 +1,11 @@
 //! Parses responses of the server. Every field is checked; errors name the field and never hold its value.
 
+use std::ops::{Deref, DerefMut};
 use std::time::{Duration, SystemTime};
 
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::Value;
+use zeroize::Zeroize as _;
 
 use super::error::CallError;
 use super::{LoginResponse, LookupResponse, RenewResponse};
@@ -19,12 +21,46 @@ const MAX_POLICIES: usize = 256;
 const MAX_ERRORS: usize = 4;
 
 /// Parses a successful response as a JSON object.
-pub(super) fn parse_json(response: &ClientResponse, sent: &SecretString) -> Result<Value, CallError> {
+pub(super) fn parse_json(response: &ClientResponse, sent: &SecretString) -> Result<SecretJson, CallError> {
     check_status(response, sent)?;
     serde_json::from_slice(&response.body)
         .ok()
         .filter(Value::is_object)
+        .map(SecretJson)
         .ok_or_else(|| invalid("it is not a JSON object", ""))
+}
+
+/// JSON of a response, which may repeat the call's token. Zeroed on drop.
+pub(super) struct SecretJson(Value);
+
+impl Deref for SecretJson {
+    type Target = Value;
+
+    fn deref(&self) -> &Value {
+        &self.0
+    }
+}
+
+impl DerefMut for SecretJson {
+    fn deref_mut(&mut self) -> &mut Value {
+        &mut self.0
+    }
+}
+
+impl Drop for SecretJson {
+    fn drop(&mut self) {
+        zeroize_json(&mut self.0);
+    }
+}
+
+/// Zeroes every string of a JSON value. Numbers and field names stay.
+pub(in crate::agent) fn zeroize_json(value: &mut Value) {
+    match value {
+        Value::String(text) => text.zeroize(),
+        Value::Array(values) => values.iter_mut().for_each(zeroize_json),
+        Value::Object(fields) => fields.values_mut().for_each(zeroize_json),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
 }
 
 /// Returns an error for a response that is not successful. `sent` is the credential of the call.
@@ -50,9 +86,9 @@ fn errors(body: &[u8], sent: &SecretString) -> Vec<String> {
 }
 
 /// Parses the response to a login, and the limit of uses of its token, if there is one.
-pub(super) fn login(mut response: Value, wrapped: bool) -> Result<(LoginResponse, Option<u64>), CallError> {
+pub(super) fn login(response: &mut Value, wrapped: bool) -> Result<(LoginResponse, Option<u64>), CallError> {
     if wrapped {
-        let wrap = section(&response, "wrap_info")?;
+        let wrap = section(response, "wrap_info")?;
         let ttl = seconds(wrap, "wrap_info", "ttl")?;
         if ttl.is_zero() {
             return Err(invalid("wrap_info.ttl", " is zero"));
@@ -63,17 +99,17 @@ pub(super) fn login(mut response: Value, wrapped: bool) -> Result<(LoginResponse
         };
         let accessor = text(wrap, "accessor");
         let lease = Lease { ttl, renewable: false };
-        let secret = secret(&mut response, "wrap_info", "token")?;
+        let secret = secret(response, "wrap_info", "token")?;
         return Ok((LoginResponse { secret, accessor, lease, kind, policies: Vec::new() }, None));
     }
-    let auth = section(&response, "auth")?;
+    let auth = section(response, "auth")?;
     let uses = parse_use_limit(auth, "auth")?;
     let batch = auth.get("token_type").and_then(Value::as_str) == Some("batch");
     let mut lease = lease(auth, "auth", "lease_duration")?;
     lease.renewable &= !batch;
     let kind = if batch { token::TokenKind::Batch } else { token::TokenKind::Service };
     let (accessor, policies) = (text(auth, "accessor"), policies(auth));
-    let secret = secret(&mut response, "auth", "client_token")?;
+    let secret = secret(response, "auth", "client_token")?;
     Ok((LoginResponse { secret, accessor, lease, kind, policies }, uses))
 }
 
@@ -167,7 +203,7 @@ mod tests {
     #[test]
     fn a_login_response_is_accepted_only_if_every_field_is_valid() {
         let check = |auth: Value, wanted: Result<(u64, bool), &str>| {
-            let found = login(json!({ "auth": auth }), false);
+            let found = login(&mut json!({ "auth": auth }), false);
             let found = found.map(|(found, _)| (found.lease.ttl.as_secs(), found.lease.renewable));
             assert_eq!(found.map_err(|error| error.to_string()), wanted.map_err(str::to_owned));
         };
@@ -206,12 +242,12 @@ mod tests {
         for bad in [Value::Null, json!([]), json!("auth"), json!(1)] {
             check(bad, Err(&nonsense("auth is missing")));
         }
-        assert_eq!(login(json!({ "auth": with("num_uses", json!(3)) }), false).unwrap().1, Some(3));
+        assert_eq!(login(&mut json!({ "auth": with("num_uses", json!(3)) }), false).unwrap().1, Some(3));
     }
 
     #[test]
     fn a_wrapped_login_is_accepted_only_with_a_token_and_a_ttl() {
-        let check = |response: Value, wanted: bool| assert_eq!(login(response, true).is_ok(), wanted);
+        let check = |mut response: Value, wanted: bool| assert_eq!(login(&mut response, true).is_ok(), wanted);
         check(json!({ "wrap_info": { "token": "t", "ttl": 60 } }), true);
         check(json!({ "wrap_info": { "token": "t", "ttl": 0 } }), false);
         check(json!({ "wrap_info": { "token": "t", "ttl": -1 } }), false);
@@ -279,9 +315,9 @@ mod tests {
         }
 
         #[test]
-        fn a_token_parsed_from_any_json_is_usable(response in any_json(), wrapped in any::<bool>()) {
+        fn a_token_parsed_from_any_json_is_usable(mut response in any_json(), wrapped in any::<bool>()) {
             let _ = (lookup(&response), renewal(&response));
-            if let Ok((found, _)) = login(response, wrapped) {
+            if let Ok((found, _)) = login(&mut response, wrapped) {
                 let text = found.secret.secret().expose_secret();
                 prop_assert!((1..=4096).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic()));
                 prop_assert!(found.lease.ttl <= MAX_LEASE);

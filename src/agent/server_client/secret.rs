@@ -9,9 +9,8 @@ use http::{Method, StatusCode};
 use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
-use zeroize::Zeroize as _;
 
-use super::parse_response::{self, MAX_LEASE};
+use super::parse_response::{self, MAX_LEASE, zeroize_json};
 use super::{CallError, ServerClient};
 use crate::agent::token::{ClientToken, Lease};
 
@@ -35,16 +34,6 @@ impl Drop for SecretFields {
 impl From<Map<String, Value>> for SecretFields {
     fn from(fields: Map<String, Value>) -> Self {
         Self(fields)
-    }
-}
-
-/// Zeroes every string of a JSON value. Numbers and field names stay.
-pub(in crate::agent) fn zeroize_json(value: &mut Value) {
-    match value {
-        Value::String(text) => text.zeroize(),
-        Value::Array(values) => values.iter_mut().for_each(zeroize_json),
-        Value::Object(fields) => fields.values_mut().for_each(zeroize_json),
-        Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
 
@@ -166,7 +155,7 @@ impl ServerClient {
             SecretOp::List => request(Method::GET).query(&[("list", "true")]),
             SecretOp::Write(fields) => request(Method::POST).json(fields),
         };
-        let response = self.client.send(request).await?;
+        let response = self.transport.send(request).await?;
         let none = SecretString::default();
         if response.status == StatusCode::NO_CONTENT {
             return Err(CallError::NoSecret { what: "the response is empty" });
@@ -187,7 +176,7 @@ impl ServerClient {
                     date,
                 })
             }
-            response => secret(response?),
+            response => secret(&mut *response?),
         }
     }
 
@@ -203,8 +192,8 @@ impl ServerClient {
     ) -> Result<Lease, CallError> {
         let request = self.with_token(Method::PUT, "v1/sys/leases/renew", token, namespace);
         let body = json!({ "lease_id": lease.id, "increment": lease.lease.ttl.as_secs() });
-        let response = self.client.send(request.json(&body)).await?;
-        parse_lease(&parse_response::parse_json(&response, token.secret())?)
+        let response = self.transport.send(request.json(&body)).await?;
+        parse_lease(&*parse_response::parse_json(&response, token.secret())?)
     }
 
     /// Revokes a lease (`PUT sys/leases/revoke`).
@@ -218,7 +207,7 @@ impl ServerClient {
         namespace: Option<&str>,
     ) -> Result<(), CallError> {
         let request = self.with_token(Method::PUT, "v1/sys/leases/revoke", token, namespace);
-        let response = self.client.send(request.json(&json!({ "lease_id": lease.id }))).await?;
+        let response = self.transport.send(request.json(&json!({ "lease_id": lease.id }))).await?;
         parse_response::check_status(&response, token.secret())
     }
 }
@@ -245,16 +234,16 @@ fn describe_not_found(path: &str) -> String {
     }
 }
 
-fn secret(mut response: Value) -> Result<SecretResponse, CallError> {
+fn secret(response: &mut Value) -> Result<SecretResponse, CallError> {
     let id = match response.get("lease_id") {
         None | Some(Value::Null) => String::new(),
         Some(Value::String(id)) if id.len() <= 1024 && id.bytes().all(|byte| byte.is_ascii_graphic()) => id.clone(),
         Some(_) => return Err(invalid("lease_id is no visible text of at most 1024 characters")),
     };
-    let lease = if id.is_empty() { None } else { Some(SecretLease { id, lease: parse_lease(&response)? }) };
+    let lease = if id.is_empty() { None } else { Some(SecretLease { id, lease: parse_lease(response)? }) };
     match response.get_mut("data").map(Value::take) {
         Some(Value::Object(data)) => Ok(SecretResponse { data: Arc::new(SecretFields(data)), lease }),
-        _ => Err(CallError::NoSecret { what: describe_missing_data(&response) }),
+        _ => Err(CallError::NoSecret { what: describe_missing_data(response) }),
     }
 }
 
@@ -281,7 +270,7 @@ mod tests {
     #[test]
     fn a_secret_is_read_with_its_lease_and_out_of_a_versioned_store() {
         let check = |response: Value, field: &str, wanted: Option<&str>, lease: Option<(&str, u64, bool)>| {
-            let found = secret(response).unwrap();
+            let found = secret(&mut { response }).unwrap();
             assert_eq!(found.data.text(field).map(|text| text.expose_secret().to_owned()).as_deref(), wanted);
             let found = found.lease.map(|found| (found.id, found.lease.ttl.as_secs(), found.lease.renewable));
             assert_eq!(found, lease.map(|(id, ttl, renewable)| (id.to_owned(), ttl, renewable)));
@@ -313,7 +302,7 @@ mod tests {
             (json!({ "data": null, "auth": { "client_token": "canary" } }), "the response holds a token"),
             (json!({ "data": null, "wrap_info": { "token": "canary" } }), "the response holds a wrapping token"),
         ] {
-            let error = secret(response).unwrap_err();
+            let error = secret(&mut { response }).unwrap_err();
             assert_eq!(error.verdict(), TokenVerdict::Refused, "asking again does not help");
             let error = error.to_string();
             assert!(
@@ -326,7 +315,7 @@ mod tests {
             json!({ "lease_id": "can\nary", "lease_duration": 1, "data": {} }),
             json!({ "lease_id": 7, "data": {} }),
         ] {
-            let error = secret(response).unwrap_err().to_string();
+            let error = secret(&mut { response }).unwrap_err().to_string();
             assert!(error.starts_with("invalid response from the server: ") && !error.contains("ary"), "{error}");
         }
         let data = SecretFields(json!({ "token": "canary" }).as_object().unwrap().clone());

@@ -5,8 +5,13 @@ use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+use keyward::clock::Clock;
+use keyward::emulators::secrets::{LoginMethod, Operation, Role, Secrets, SecretsOptions};
+use keyward::tasks::TaskGroup;
+use secrecy::SecretString;
+
 use crate::harness::agent::Agent;
-use crate::harness::binary::ask;
+use crate::harness::binary::{Binary, ask, eventually};
 use crate::harness::world::{World, in_a_network_of_its_own};
 
 /// The places of a text in the writable memory of a process, each with what stands before it; `None` where that may not
@@ -81,5 +86,61 @@ fn few_copies_of_a_token_are_left_in_memory_after_requests_that_carried_it() {
             }
         }
         panic!("{} copies are left: {left:#?}", left.len());
+    });
+}
+
+const JWT: &str = "eyJhbGciOiJub25lIn0.e30.c2lnbmVkLWJ5LW5vYm9keS1hdC1hbGwtZm9yLXRoaXMtdGVzdA";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_of_a_replaced_token_is_left_in_memory_by_the_agents_own_calls() {
+    let (mut tasks, folder) = (TaskGroup::default(), tempfile::tempdir().unwrap());
+    let role = Role { ttl: Duration::from_secs(30), ..Role::default() };
+    let method = LoginMethod::Jwt {
+        believed: vec![SecretString::from(JWT)],
+        roles: BTreeMap::from([("ci".to_owned(), role.clone())]),
+    };
+    let options = SecretsOptions {
+        methods: BTreeMap::from([("jwt".to_owned(), method)]),
+        ..SecretsOptions::for_anyone(Clock::System, "dev", role)
+    };
+    let secrets = Secrets::start(options, &mut tasks).unwrap();
+    let path = |name: &str| folder.path().join(name);
+    std::fs::write(path("jwt"), JWT).unwrap();
+    let config = format!(
+        "[server.main]\nkind = \"vault\"\naddress = \"{}\"\n[session.web]\ncheck_interval = \"10s\"\n\
+         [session.web.jwt]\nrole = \"ci\"\nfile = \"FOLDER/jwt\"\n[sink.token]\npath = \"FOLDER/token\"\n",
+        secrets.url()
+    );
+    std::fs::write(path("keyward.toml"), config.replace("FOLDER", &folder.path().display().to_string())).unwrap();
+    tokio::task::block_in_place(|| {
+        let agent =
+            Binary::start(&["run", "--config", &path("keyward.toml").display().to_string()], &[], folder.path());
+        let next_token = |before: &str| {
+            eventually(Duration::from_mins(1), || match std::fs::read_to_string(path("token")) {
+                Ok(text) if !text.is_empty() && text != before => Ok(text),
+                other => Err(format!("{other:?}: {}", agent.output())),
+            })
+        };
+        let first = next_token("");
+        if copies(agent.id(), &first).is_none() {
+            eprintln!("not run: the memory of another process may not be read here");
+            return;
+        }
+        eventually(Duration::from_mins(1), || {
+            let counts = secrets.faults().counts();
+            let looked_up = counts.get(Operation::Lookup);
+            let enough = looked_up >= 1 && looked_up + counts.get(Operation::Renew) >= 3;
+            if enough { Ok(()) } else { Err(format!("{counts:?}")) }
+        });
+        secrets.faults().revoke_all();
+        let second = next_token(&first);
+        eventually(Duration::from_secs(30), || {
+            let left = copies(agent.id(), &first).unwrap();
+            if left.is_empty() { Ok(()) } else { Err(format!("{} copies are left: {left:#?}", left.len())) }
+        });
+        let left = copies(agent.id(), JWT).unwrap();
+        assert!(left.is_empty(), "{} copies of the login's proof are left: {left:#?}", left.len());
+        let left = copies(agent.id(), &second).unwrap();
+        assert!(left.len() <= 2, "{} copies of the current token: {left:#?}", left.len());
     });
 }

@@ -1,0 +1,208 @@
+//! Sends calls to a server. They carry tokens and logins: requests and responses are zeroed when they are freed, which
+//! reqwest does not do.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ACCEPT, CONTENT_LENGTH, CONTENT_TYPE, USER_AGENT};
+use http::uri::PathAndQuery;
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Body as _;
+use serde::Serialize;
+use url::Url;
+use zeroize::Zeroizing;
+
+use crate::agent::token::ClientToken;
+use crate::error_chain::format_chain;
+use crate::http::client::{BuildError, ClientOptions, ClientResponse, MAX_RESPONSE, TransportError, join_path};
+use crate::http::reverse_proxy::{
+    ForwardError, Forwarder, ForwarderOptions, RequestBody, RequestHead, RequestLine, ResponseBody, UpstreamTarget,
+    UpstreamTargetError,
+};
+use crate::http::server::Caller;
+
+/// Transport to one server. Clones share it.
+#[derive(Debug, Clone)]
+pub(super) struct Transport {
+    forwarder: Forwarder,
+    base: Url,
+    host: HeaderValue,
+    /// The server for messages.
+    name: String,
+    timeout: Duration,
+}
+
+/// Request to a server.
+pub(super) struct ServerRequest {
+    method: Method,
+    url: Url,
+    headers: HeaderMap,
+    token: Option<(HeaderName, HeaderValue)>,
+    body: Zeroizing<Vec<u8>>,
+    /// Part of the request that cannot be sent.
+    invalid: Option<&'static str>,
+}
+
+impl ServerRequest {
+    /// Adds a header that is no secret.
+    pub(super) fn header(mut self, name: &'static str, value: &str) -> Self {
+        match HeaderValue::from_bytes(value.as_bytes()) {
+            Ok(value) => drop(self.headers.insert(name, value)),
+            Err(_) => self.invalid = Some(name),
+        }
+        self
+    }
+
+    /// Adds a token in the header `name`.
+    pub(super) fn token(mut self, name: HeaderName, token: &ClientToken) -> Self {
+        self.token = Some((name, token.header_value()));
+        self
+    }
+
+    /// Adds parameters to the query.
+    pub(super) fn query(mut self, pairs: &[(impl AsRef<str>, impl AsRef<str>)]) -> Self {
+        self.url.query_pairs_mut().extend_pairs(pairs);
+        self
+    }
+
+    /// Sets a JSON body.
+    pub(super) fn json(mut self, body: &impl Serialize) -> Self {
+        // Allocated once: a buffer that grows leaves copies of a secret in freed memory.
+        let mut bytes = Zeroizing::new(Vec::with_capacity(BODY_CAPACITY));
+        if serde_json::to_writer(&mut *bytes, body).is_err() {
+            self.invalid = Some("the body");
+        }
+        self.body = bytes;
+        self.headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        self
+    }
+}
+
+/// Initial capacity of bodies, in bytes: more than a login or a look-up has.
+const BODY_CAPACITY: usize = 16 * 1024;
+
+impl Transport {
+    /// Builds a transport that follows the changes of its certificate files. Sends nothing yet.
+    ///
+    /// # Errors
+    /// A file cannot be read or holds something else, or the address, server name and proxy do not go together.
+    pub(super) fn build(options: &ClientOptions) -> Result<Self, BuildError> {
+        let (base, name) = (options.validate()?, options.server());
+        let UpstreamTarget { target, tls, host, .. } =
+            UpstreamTarget::resolve(options).map_err(|error| match error {
+                UpstreamTargetError::NoHost => BuildError::Url { address: name.clone() },
+                UpstreamTargetError::Proxy => BuildError::Proxy,
+                UpstreamTargetError::Tls(error) => BuildError::Certificate(error),
+            })?;
+        let forwarder = Forwarder::for_secrets(ForwarderOptions {
+            target,
+            tls,
+            connections: CONNECTIONS,
+            // Calls are minutes apart, so a kept connection would more often be dead (suspend, restart) than useful.
+            idle: Duration::ZERO,
+            connect_timeout: options.connect_timeout,
+            body_idle: None,
+        });
+        Ok(Self { forwarder, base, host, name, timeout: options.response_timeout.max(options.connect_timeout) })
+    }
+
+    /// Returns the server for messages: its origin or its socket's path, without path, user or query.
+    pub(super) fn server(&self) -> &str {
+        &self.name
+    }
+
+    /// Creates a request to a path.
+    pub(super) fn request(&self, method: Method, path: &str) -> ServerRequest {
+        let headers = HeaderMap::from_iter([
+            (ACCEPT, HeaderValue::from_static("*/*")),
+            (USER_AGENT, HeaderValue::from_static(concat!("keyward/", env!("CARGO_PKG_VERSION")))),
+        ]);
+        let url = join_path(&self.base, path);
+        ServerRequest { method, url, headers, token: None, body: Zeroizing::default(), invalid: None }
+    }
+
+    /// Sends a request and reads its whole response, of any status, within the server's time limit.
+    ///
+    /// # Errors
+    /// There was no complete response in time, or it was too large.
+    pub(super) async fn send(&self, request: ServerRequest) -> Result<ClientResponse, TransportError> {
+        self.send_within(request, self.timeout).await
+    }
+
+    /// Sends a request like [`Transport::send`] within `time`.
+    ///
+    /// # Errors
+    /// There was no complete response in time, or it was too large.
+    pub(super) async fn send_within(
+        &self,
+        request: ServerRequest,
+        time: Duration,
+    ) -> Result<ClientResponse, TransportError> {
+        let late = |_| Err(TransportError::TimedOut { server: self.name.clone(), after: time });
+        tokio::time::timeout(time, self.exchange(request, time)).await.unwrap_or_else(late)
+    }
+
+    async fn exchange(&self, request: ServerRequest, time: Duration) -> Result<ClientResponse, TransportError> {
+        let ServerRequest { method, url, mut headers, token, body, invalid } = request;
+        let broken = |cause| TransportError::Broken { server: self.name.clone(), cause };
+        if let Some(part) = invalid {
+            return Err(broken(format!("{part} of the request cannot be sent")));
+        }
+        let target = match url.query() {
+            None => url.path().parse(),
+            Some(query) => format!("{}?{query}", url.path()).parse::<PathAndQuery>(),
+        };
+        let target = target.map_err(|error| broken(error.to_string()))?;
+        if body.is_empty() && !method.is_safe() {
+            headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
+        }
+        let body = if body.is_empty() { Bytes::new() } else { Bytes::from_owner(body) };
+        let body = RequestBody::Buffered(Full::new(body));
+        let line = RequestLine { method: &method, prefix: "", target: &target, host: &self.host };
+        let mut head = RequestHead::new(line, &headers, |_| true, &body);
+        if let Some((name, value)) = &token {
+            head.set_auth_header(name, value);
+        }
+        let response = self.forwarder.send(Caller::ourselves(), &head, body, time).await;
+        let (parts, body) = response.map_err(|error| self.failed(error))?.into_parts();
+        Ok(ClientResponse { status: parts.status, headers: parts.headers, body: self.read(body).await? })
+    }
+
+    async fn read(&self, mut body: ResponseBody) -> Result<Zeroizing<Vec<u8>>, TransportError> {
+        let server = || self.name.clone();
+        let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
+        let mut bytes = Zeroizing::new(Vec::with_capacity(announced.clamp(BODY_CAPACITY, MAX_RESPONSE)));
+        while let Some(frame) = body.frame().await {
+            let frame =
+                frame.map_err(|error| TransportError::Broken { server: server(), cause: format_chain(&error) })?;
+            let Ok(piece) = frame.into_data() else { continue };
+            if bytes.len() + piece.len() > MAX_RESPONSE {
+                return Err(TransportError::TooLarge { server: server(), limit: MAX_RESPONSE });
+            }
+            bytes.extend_from_slice(&piece);
+        }
+        Ok(bytes)
+    }
+
+    fn failed(&self, error: ForwardError) -> TransportError {
+        let server = self.name.clone();
+        match error {
+            ForwardError::Connect(address, error) => {
+                let cause = format_chain(&error);
+                let cause = if server.contains(&address) { cause } else { format!("{address}: {cause}") };
+                TransportError::Connect { server, cause }
+            }
+            ForwardError::ConnectTimeout { .. } | ForwardError::Busy(_) | ForwardError::ShareBusy(_) => {
+                TransportError::Connect { server, cause: format_chain(&error) }
+            }
+            ForwardError::ResponseTimeout(after) => TransportError::TimedOut { server, after },
+            ForwardError::Connection(error) | ForwardError::RequestBody(error) => {
+                TransportError::Broken { server, cause: format_chain(&error) }
+            }
+        }
+    }
+}
+
+/// Limit of concurrent calls to one server, far above what a session makes.
+const CONNECTIONS: usize = 512;
