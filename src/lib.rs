@@ -7,6 +7,7 @@
 pub mod os;
 pub mod backoff;
 pub mod clock;
+mod outage;
 pub(crate) mod token_bucket;
 pub mod demand;
 pub mod credential_watch;

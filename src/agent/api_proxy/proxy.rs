@@ -96,8 +96,9 @@ impl ApiProxy {
         let leaks = listener_metrics.metrics.get::<ProxyMetrics>().leaks.get_or_create(&label).clone();
         let leak_filter = LeakFilter::new(upstream.name.clone(), leaks);
         let dialect = ServerDialect::new(upstream.kind, upstream.name, host, prefix, namespace.as_deref());
-        let tokens = TokenRecovery::new(SessionToken::new(watch, clock.clone()), refresh_signal, clock);
-        let sender = Arc::new(RequestSender::new(dialect, tokens, forwarder, leak_filter, options.response_timeout));
+        let tokens = TokenRecovery::new(SessionToken::new(watch, clock.clone()), refresh_signal, clock.clone());
+        let timeout = options.response_timeout;
+        let sender = Arc::new(RequestSender::new(dialect, tokens, forwarder, leak_filter, timeout, clock));
         let (probes, queue) = mpsc::channel(1);
         let (cache, cache_tasks) = match built_cache {
             None => (None, None),

@@ -18,9 +18,11 @@ use super::server_dialect::{ForwardOptions, ServerDialect};
 use super::session_token::{TokenHeader, TokenUnavailable};
 use super::token_recovery::{ForbiddenResponse, Recovery, TokenRecovery};
 use crate::agent::token::{Generation, Token};
+use crate::clock::Clock;
 use crate::error_chain::format_chain;
 use crate::http::body_buffer::BufferBudget;
 use crate::http::reverse_proxy::{ForwardError, Forwarder, RequestBody, RequestHead, is_direct, remove_all};
+use crate::outage::SharedOutage;
 
 /// A request whose head and body are ready for the server.
 pub(super) struct PreparedRequest {
@@ -47,8 +49,9 @@ pub(super) struct RequestSender {
     response_timeout: Duration,
     /// Memory for request bodies that may be sent twice.
     replay_budget: BufferBudget,
-    /// The last request got no response. Each change is logged once.
-    is_failing: AtomicBool,
+    /// Requests get no response. Each change is logged once.
+    outage: SharedOutage,
+    clock: Clock,
     /// A request has timed out since the server last responded.
     is_unresponsive: AtomicBool,
 }
@@ -60,6 +63,7 @@ impl RequestSender {
         forwarder: Forwarder,
         leak_filter: LeakFilter,
         response_timeout: Duration,
+        clock: Clock,
     ) -> Self {
         Self {
             dialect,
@@ -68,7 +72,8 @@ impl RequestSender {
             leak_filter: Arc::new(leak_filter),
             response_timeout,
             replay_budget: BufferBudget::new(REPLAY_BUDGET),
-            is_failing: AtomicBool::new(false),
+            outage: SharedOutage::default(),
+            clock,
             is_unresponsive: AtomicBool::new(false),
         }
     }
@@ -229,8 +234,9 @@ impl RequestSender {
         if self.is_unresponsive.load(Ordering::Relaxed) {
             self.is_unresponsive.store(false, Ordering::Relaxed);
         }
-        if self.is_failing.load(Ordering::Relaxed) && self.is_failing.swap(false, Ordering::Relaxed) {
-            tracing::info!(event = "proxy.upstream.recovered", server = self.dialect.name, "the server answers again");
+        if let Some(lasted) = self.outage.end(&self.clock) {
+            let server = &self.dialect.name;
+            tracing::info!(event = "proxy.upstream.recovered", server, lasted, "the server answers again");
         }
     }
 
@@ -242,7 +248,7 @@ impl RequestSender {
         if matches!(error, ForwardError::ResponseTimeout(_) | ForwardError::ConnectTimeout { .. }) {
             self.is_unresponsive.store(true, Ordering::Relaxed);
         }
-        if !self.is_failing.swap(true, Ordering::Relaxed) {
+        if self.outage.begin(&self.clock) {
             tracing::warn!(
                 event = "proxy.upstream.failed",
                 server = self.dialect.name,

@@ -2,6 +2,7 @@
 
 mod replaced;
 mod restore;
+mod results;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +11,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::circuit_breaker::CircuitBreaker;
 use super::lease::{LeaseState, Step, next_step, reread_interval};
-use super::metrics::SecretMetrics;
 use super::persisted_secrets::{PersistedSecrets, SecretRecord};
 use super::retry::{QuickRetryBudget, ReadFailure, RetrySchedule};
 use super::snapshot_format::TokenFingerprint;
@@ -22,6 +22,8 @@ use crate::clock::{Clock, ClockReading};
 use crate::credential_watch::{Availability, CredentialPublisher, RefreshSignal};
 use crate::health;
 use crate::metrics::Metrics;
+use crate::outage::Outage;
+use results::CallResult;
 
 /// Converts a secret to what its readers use. The error says what the secret lacks, without its content.
 pub type Projection<T> = fn(&SecretOptions, &SecretResponse, ClockReading) -> Result<T, String>;
@@ -70,6 +72,7 @@ pub struct SecretRenewer<T> {
     next: Step,
     /// Replaced leases, and the time when each is revoked.
     replaced: Vec<(SecretLease, ClockReading)>,
+    outage: Outage,
 }
 
 /// The secret that was read or restored.
@@ -112,6 +115,7 @@ impl<T> SecretRenewer<T> {
             publish_restored_at: None,
             next: Step::ReadAt(now),
             replaced: vec![],
+            outage: Outage::default(),
         }
     }
 
@@ -249,7 +253,7 @@ impl<T> SecretRenewer<T> {
         match result {
             Ok(CallResult::Read(answer)) => self.record_read(answer, token.generation, now),
             Ok(CallResult::Renewed(lease)) => {
-                self.retries.succeeded(now);
+                self.record_success(now);
                 if let Some(CurrentSecret { lease: Some((_, state)), .. }) = &mut self.current {
                     state.record_renewal(now, lease);
                 }
@@ -275,7 +279,7 @@ impl<T> SecretRenewer<T> {
                 return self.reject(&reason, now);
             }
         };
-        self.retries.succeeded(now);
+        self.record_success(now);
         let previous = self.current.take();
         if let Some((old, _)) = previous.and_then(|previous| previous.lease)
             && lease.as_ref().is_none_or(|lease| lease.id != old.id)
@@ -313,6 +317,7 @@ impl<T> SecretRenewer<T> {
 
     /// Rejects a secret that cannot be used, and schedules another read: somebody may write a better one.
     fn reject(&mut self, reason: &str, now: ClockReading) {
+        self.outage.begin(now);
         tracing::warn!(event = "agent.secret.failed", secret = self.options.name, error = reason, "secret rejected");
         self.schedule_retry(now, ReadFailure::Unusable, None);
         self.next = Step::ReadAt(self.retries.not_before());
@@ -329,6 +334,7 @@ impl<T> SecretRenewer<T> {
     }
 
     fn record_failure(&mut self, error: &CallError, renewal: bool, generation: Generation, now: ClockReading) {
+        self.outage.begin(now);
         let verdict = error.verdict();
         let name = &self.options.name;
         tracing::warn!(event = "agent.secret.failed", secret = name, renewal, %error, "a secret could not be read");
@@ -385,15 +391,4 @@ impl<T> SecretRenewer<T> {
         let retry_after = retry_after.max(Duration::from_secs(1));
         self.deps.publisher.publish(Availability::Unavailable { reason: reason.into(), retry_after }, None);
     }
-
-    fn count_call(&self, renewal: bool, result: &Result<CallResult, CallError>) {
-        let call = if renewal { "renew" } else { "read" };
-        self.deps.metrics.get::<SecretMetrics>().count_call(&self.options.label, call, result.is_ok());
-    }
-}
-
-/// Result of a successful call.
-enum CallResult {
-    Read(SecretResponse),
-    Renewed(crate::agent::token::Lease),
 }

@@ -21,6 +21,7 @@ use crate::credential_watch::Availability;
 use crate::error_chain::format_chain;
 use crate::health::HealthHandle;
 use crate::metrics::Metrics;
+use crate::outage::Outage;
 
 /// Writes a session's token to a file. Each sink has its own task and retries, so that a failure delays no other.
 #[derive(Debug)]
@@ -39,6 +40,9 @@ pub struct FileSink {
     /// Watches the written file for changes by others.
     watched: Option<WatchedOutput>,
     restore_backoff: RestoreBackoff,
+    outage: Outage,
+    /// The error of the current outage that was logged.
+    logged_error: Option<String>,
 }
 
 impl FileSink {
@@ -59,6 +63,8 @@ impl FileSink {
             outputs,
             watched,
             restore_backoff,
+            outage: Outage::default(),
+            logged_error: None,
         };
         sink.set_state(WAITING);
         sink
@@ -209,6 +215,11 @@ impl FileSink {
         let (lock, outcome) = tokio::task::spawn_blocking(work).await.map_err(|_| SinkError::Broken)??;
         self.lock = Some(lock);
         let outcome = outcome?;
+        if let Some(lasted) = self.outage.end(self.clock.now()) {
+            let sink = &self.options.name;
+            tracing::info!(event = "sink.recovered", sink, lasted, "the sink can be written again");
+            self.logged_error = None;
+        }
         if outcome == Outcome::Written {
             tracing::info!(
                 event, sink = %self.options.name, path = %self.options.path.display(),
@@ -227,12 +238,17 @@ impl FileSink {
         }
     }
 
-    fn record_failure(&self, error: &SinkError, retry_in: Duration) {
+    fn record_failure(&mut self, error: &SinkError, retry_in: Duration) {
+        self.outage.begin(self.clock.now());
         let error = format_chain(error);
-        tracing::warn!(
-            event = "sink.write.failed", sink = %self.options.name, path = %self.options.path.display(),
-            retry_in_seconds = retry_in.as_secs_f64(), error, "the sink was not written"
-        );
+        // A retry that fails in the same way, such as with a folder in the sink's place, says nothing new.
+        if self.logged_error.as_ref() != Some(&error) {
+            tracing::warn!(
+                event = "sink.write.failed", sink = %self.options.name, path = %self.options.path.display(),
+                retry_in_seconds = retry_in.as_secs_f64(), error, "the sink was not written"
+            );
+            self.logged_error = Some(error.clone());
+        }
         self.set_state(FAILING);
         self.metrics.get::<SinkMetrics>().failures.get_or_create(&self.label()).inc();
         self.health.not_ready(error);

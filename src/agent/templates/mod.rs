@@ -17,6 +17,7 @@ mod render;
 
 // 3: secrets and files that go in, files and variables that come out
 mod dependencies;
+mod delivery;
 mod task;
 
 #[cfg(test)]

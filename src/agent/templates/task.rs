@@ -1,8 +1,5 @@
 //! Task that keeps one template rendered. Each template has its own, so that a failure delays no other.
 
-use std::fs::DirBuilder;
-use std::os::unix::fs::DirBuilderExt as _;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -10,22 +7,24 @@ use secrecy::SecretString;
 use tokio_util::sync::CancellationToken;
 use zeroize::Zeroizing;
 
+use super::TemplateOptions;
 use super::compile::Template;
+use super::delivery::{DeliveryError, write};
 use super::dependencies::Dependencies;
 use super::metrics::{TemplateLabels, TemplateMetrics, TemplateRunLabels};
 use super::render::Rendered;
-use super::{TemplateFile, TemplateOptions};
 use crate::agent::output_metrics::{OutputChangeLabels, OutputMetrics};
 use crate::agent::output_watch::{OnMissing, OutputWatch, RestoreBackoff, WatchedOutput};
 use crate::agent::secrets::SecretRegistry;
-use crate::atomic_file::{self, Attributes, Outcome, ReplaceError};
+use crate::atomic_file::{self, Outcome};
 use crate::backoff::{Backoff, random_unit};
 use crate::clock::{Clock, ClockReading};
-use crate::command::{CommandError, CommandSpec, ProvidedEnv};
+use crate::command::{CommandSpec, ProvidedEnv};
 use crate::credential_watch::{Availability, CredentialPublisher};
 use crate::error_chain::format_chain;
 use crate::health::HealthHandle;
 use crate::metrics::Metrics;
+use crate::outage::Outage;
 use crate::secret::ct_eq;
 
 /// Collaborators of a [`TemplateTask`].
@@ -68,6 +67,7 @@ pub struct TemplateTask {
     /// This rendering only restores a file that somebody else has changed.
     is_restoring: bool,
     restore_backoff: RestoreBackoff,
+    outage: Outage,
 }
 
 impl TemplateTask {
@@ -78,6 +78,7 @@ impl TemplateTask {
         let (retry_at, is_delivered, value, owes_command) = (None, false, None, false);
         let watched = options.file.as_ref().map(|file| deps.outputs.file(&file.destination));
         let (check_at, is_restoring, restore_backoff) = (None, false, RestoreBackoff::default());
+        let outage = Outage::default();
         Self {
             options,
             template,
@@ -92,6 +93,7 @@ impl TemplateTask {
             check_at,
             is_restoring,
             restore_backoff,
+            outage,
         }
     }
 
@@ -193,6 +195,10 @@ impl TemplateTask {
         match self.deliver(text, is_restoring).await {
             Ok(()) => {
                 self.backoff.reset();
+                if let Some(lasted) = self.outage.end(self.deps.clock.now()) {
+                    let template = &self.options.text.name;
+                    tracing::info!(event = "template.recovered", template, lasted, "the template is rendered again");
+                }
                 self.set_state(RENDERED);
                 self.deps.health.ready();
             }
@@ -305,7 +311,8 @@ impl TemplateTask {
         self.deps.metrics.get::<OutputMetrics>().changes.get_or_create(&OutputChangeLabels { output, outcome }).inc();
     }
 
-    fn record_failure(&self, error: &str, retry_in: Option<Duration>) {
+    fn record_failure(&mut self, error: &str, retry_in: Option<Duration>) {
+        self.outage.begin(self.deps.clock.now());
         let retry_in_seconds = retry_in.map(|wait| wait.as_secs_f64());
         tracing::warn!(
             event = "template.failed",
@@ -361,37 +368,9 @@ async fn wait_for_change(watched: Option<&WatchedOutput>) {
     }
 }
 
-/// Writes the file, and creates its directory first if configured.
-fn write(file: &TemplateFile, bytes: &[u8]) -> Result<Outcome, DeliveryError> {
-    if file.create_folders
-        && let Some(folder) = file.destination.parent()
-    {
-        let made = DirBuilder::new().recursive(true).mode(0o755).create(folder);
-        made.map_err(|source| DeliveryError::Folder { folder: folder.to_owned(), source })?;
-    }
-    let attributes = Attributes { mode: file.mode, owner: file.owner, group: file.group };
-    let replace = if file.backup { atomic_file::replace_with_backup } else { atomic_file::replace };
-    Ok(replace(&file.destination, bytes, &attributes)?)
-}
-
 const RETRY_BASE: Duration = Duration::from_secs(1);
 const RETRY_MAX: Duration = Duration::from_mins(1);
 
 const RENDERED: i64 = 0;
 const WAITING: i64 = 1;
 const FAILING: i64 = 2;
-
-/// Reason why a rendered text was not delivered.
-#[derive(Debug, thiserror::Error)]
-enum DeliveryError {
-    #[error("cannot create the folder {}", folder.display())]
-    Folder { folder: PathBuf, source: std::io::Error },
-    #[error(transparent)]
-    Replace(#[from] ReplaceError),
-    #[error("the template's command failed")]
-    Command(#[source] CommandError),
-    #[error("an environment variable cannot contain NUL")]
-    Nul,
-    #[error("the writing task panicked; this is a bug in keyward")]
-    Broken,
-}

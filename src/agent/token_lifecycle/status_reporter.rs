@@ -36,12 +36,12 @@ pub(super) struct SessionSnapshot<'a> {
     pub(super) reason: &'a str,
 }
 
-/// Kinds of upstream calls that are counted.
-#[derive(Debug, Clone, Copy)]
+/// Kinds of upstream calls that are counted. The success of one ends a failure of those before it, too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Attempt {
-    Login,
-    Renewal,
     Check,
+    Renewal,
+    Login,
 }
 
 impl StatusReporter {

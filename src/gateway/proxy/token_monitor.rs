@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::StatusCode;
-use humantime::format_duration;
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::time::Instant;
 
@@ -17,6 +16,7 @@ use crate::gateway::GatewayMetrics;
 use crate::gateway::platform_token::PlatformToken;
 use crate::health::HealthHandle;
 use crate::http::reverse_proxy::RequestBody;
+use crate::outage::format_length;
 
 /// Watches the state of the platform token.
 #[derive(Debug)]
@@ -149,12 +149,12 @@ impl TokenMonitor {
         };
         self.clear_metrics();
         self.health.ready();
-        let lasted = Duration::from_secs(self.clock.now().since(since).as_secs());
+        let lasted = format_length(self.clock.now().since(since));
         tracing::info!(
             event = "gateway.token.recovered",
             source = self.tokens.source.origin,
             was,
-            lasted = %format_duration(lasted),
+            lasted,
             "the platform accepts the platform token again"
         );
     }

@@ -144,12 +144,9 @@ impl Upstream {
     }
 
     fn record_response(&self, response: &Response<ResponseBody>) {
-        if self.health.record_success() {
-            tracing::info!(
-                event = "gateway.upstream.recovered",
-                upstream = self.platform.origin,
-                "the platform responds again"
-            );
+        if let Some(lasted) = self.health.record_success(&self.clock) {
+            let upstream = &self.platform.origin;
+            tracing::info!(event = "gateway.upstream.recovered", upstream, lasted, "the platform responds again");
         }
         let (status, headers) = (response.status(), response.headers());
         self.platform.learn(headers);
@@ -169,7 +166,7 @@ impl Upstream {
         if matches!(error, ForwardError::RequestBody(_)) {
             return response::error_response(error.status(), &cause);
         }
-        if self.health.record_failure() {
+        if self.health.record_failure(&self.clock) {
             tracing::warn!(
                 event = "gateway.upstream.failed",
                 upstream = self.platform.origin,

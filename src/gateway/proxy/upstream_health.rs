@@ -1,26 +1,27 @@
 //! Reachability of the platform.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use tokio::sync::Notify;
+
+use crate::clock::Clock;
+use crate::outage::SharedOutage;
 
 /// Reachability of the upstream at the last call.
 #[derive(Debug, Default)]
 pub(super) struct UpstreamHealth {
-    failing: AtomicBool,
+    outage: SharedOutage,
     /// Notified when calls begin to fail.
     failure_started: Notify,
 }
 
 impl UpstreamHealth {
-    /// Records a response. Returns true if the call before had failed.
-    pub(super) fn record_success(&self) -> bool {
-        self.failing.swap(false, Ordering::Relaxed)
+    /// Records a response. Returns the length of the outage that ends with it, formatted.
+    pub(super) fn record_success(&self, clock: &Clock) -> Option<String> {
+        self.outage.end(clock)
     }
 
     /// Records a failure. Returns true if the call before had succeeded.
-    pub(super) fn record_failure(&self) -> bool {
-        let first = !self.failing.swap(true, Ordering::Relaxed);
+    pub(super) fn record_failure(&self, clock: &Clock) -> bool {
+        let first = self.outage.begin(clock);
         if first {
             self.failure_started.notify_one();
         }
@@ -33,6 +34,6 @@ impl UpstreamHealth {
     }
 
     pub(super) fn is_failing(&self) -> bool {
-        self.failing.load(Ordering::Relaxed)
+        self.outage.is_ongoing()
     }
 }

@@ -17,6 +17,7 @@ use super::metrics::{HttpMetrics, ListenerLabel, RefusalLabels};
 use super::socket_file::BACKLOG;
 use super::{Listener, ListenerLimits, Peer, connection};
 use crate::http::tls::ServerTls;
+use crate::outage::format_length;
 
 impl Listener {
     /// Serves until `stop`, then waits for requests in flight, at most for `limits.drain`.
@@ -27,8 +28,8 @@ impl Listener {
         B: Body<Data = Bytes> + Unpin + Send + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        let mut backoff = AcceptBackoff::default();
         let mut connections = ConnectionSet::new(&self, service, limits);
+        let mut backoff = AcceptBackoff::new(connections.counters.listener());
         loop {
             let accepted = tokio::select! {
                 accepted = self.accept() => accepted,
@@ -199,6 +200,11 @@ impl ConnectionMetrics {
         Self(limits.listener_metrics.as_ref().map(|it| (it.metrics.get(), it.listener.as_str().into())))
     }
 
+    /// Returns the listener's name; empty without metrics.
+    fn listener(&self) -> Arc<str> {
+        self.0.as_ref().map_or_else(|| "".into(), |(_, listener)| Arc::clone(listener))
+    }
+
     fn connections(&self) -> Option<prometheus_client::metrics::gauge::Gauge> {
         let (metrics, listener) = self.0.as_ref()?;
         let label = ListenerLabel { listener: listener.to_string() };
@@ -224,13 +230,21 @@ impl ConnectionMetrics {
 }
 
 /// Backoff after failures of `accept`, mostly for lack of descriptors or memory.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct AcceptBackoff {
+    /// Name of the listener; empty for one without metrics.
+    listener: Arc<str>,
     pause: Duration,
     told: Option<Instant>,
+    /// Time of the reported failure, until a connection is accepted.
+    failing_since: Option<Instant>,
 }
 
 impl AcceptBackoff {
+    const fn new(listener: Arc<str>) -> Self {
+        Self { listener, pause: Duration::ZERO, told: None, failing_since: None }
+    }
+
     /// Closes an idle connection to free a descriptor, or waits.
     async fn rest(&mut self, error: &io::Error, table: &ConnectionTable, stop: &CancellationToken) {
         // The client has gone away, which is not a failure of this listener.
@@ -240,7 +254,9 @@ impl AcceptBackoff {
         let now = Instant::now();
         if self.told.is_none_or(|told| now - told >= Self::QUIET) {
             self.told = Some(now);
-            tracing::warn!(event = "listener.accept.failed", %error, "cannot accept connections for now");
+            self.failing_since.get_or_insert(now);
+            let listener = &*self.listener;
+            tracing::warn!(event = "listener.accept.failed", listener, %error, "cannot accept connections for now");
         }
         let freed = table.free_one();
         self.pause = (self.pause * 2).clamp(Self::SHORTEST, Self::LONGEST);
@@ -250,6 +266,10 @@ impl AcceptBackoff {
 
     fn over(&mut self) {
         self.pause = Duration::ZERO;
+        if let Some(since) = self.failing_since.take() {
+            let (listener, lasted) = (&*self.listener, format_length(since.elapsed()));
+            tracing::info!(event = "listener.recovered", listener, lasted, "connections are accepted again");
+        }
     }
 
     const SHORTEST: Duration = Duration::from_millis(50);

@@ -9,6 +9,8 @@ mod derived_tokens;
 #[cfg(feature = "dev")]
 mod identity;
 #[cfg(feature = "dev")]
+mod recovery;
+#[cfg(feature = "dev")]
 mod secret_persistence;
 #[cfg(feature = "dev")]
 mod token_lifecycle;

@@ -16,6 +16,8 @@ use tempfile::TempDir;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use crate::harness::log;
+
 /// A watch, the sinks that follow it, and what they tell.
 struct Scene {
     folder: TempDir,
@@ -186,6 +188,7 @@ fn a_json_sink_tells_the_new_end_of_a_renewed_token() {
 #[test]
 fn a_sink_that_fails_holds_back_no_other_and_comes_back_by_itself() {
     driven(async {
+        log::keep();
         let scene = Scene::new();
         let gone = scene.folder.path().join("gone");
         let away = scene.folder.path().join("away");
@@ -217,6 +220,15 @@ fn a_sink_that_fails_holds_back_no_other_and_comes_back_by_itself() {
         assert_eq!(std::fs::read_to_string(gone.join("token")).unwrap(), "hvs.two");
         assert_eq!(std::fs::read_to_string(away.join("token")).unwrap(), "hvs.one");
         assert!(scene.health.ready());
+        // Logged once, and once that it is over.
+        let logged = |event: &str| -> Vec<_> {
+            log::lines().into_iter().filter(|line| line["fields"]["event"] == event).collect()
+        };
+        assert_eq!(logged("sink.write.failed").len(), 1);
+        let recovered = logged("sink.recovered");
+        assert_eq!(recovered.len(), 1, "{recovered:?}");
+        let lasted = recovered[0]["fields"]["lasted"].as_str().unwrap();
+        assert!(lasted.starts_with("30m") || lasted.starts_with("31m"), "{lasted}");
     });
 }
 

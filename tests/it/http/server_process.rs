@@ -132,6 +132,11 @@ fn an_agent_without_descriptors_neither_spins_nor_floods_its_log_and_recovers() 
     assert!(agent.log().len() - length < 4096, "{}", agent.log());
     drop(held);
     agent.answers(&socket);
+    eventually(Duration::from_secs(30), || {
+        let log = agent.log();
+        let recovered = log.lines().find(|line| line.contains("event=\"listener.recovered\""));
+        if recovered.is_some_and(|line| line.contains("listener=\"api\" lasted=\"")) { Ok(()) } else { Err(log) }
+    });
     assert_eq!(agent.stop(), Some(0), "{}", agent.log());
 }
 

@@ -14,6 +14,7 @@ use super::recovery::{self, SharedState};
 use super::tables::{ALL_KINDS, KINDS, RECORDS, TOTALS, encode, revisions, sum_contribution};
 use super::{Batch, Check, CommitError, Key, Revision, StoreError, Write};
 use crate::clock::{Clock, ClockReading};
+use crate::outage::Outage;
 
 /// A batch and the channel for its outcome.
 #[derive(Debug)]
@@ -48,6 +49,7 @@ struct Writer {
 #[derive(Debug)]
 struct Failure {
     error: StoreError,
+    outage: Outage,
     /// Time of the next attempt.
     again: ClockReading,
     /// True if the database is open for writing.
@@ -137,8 +139,9 @@ impl Writer {
         let before = self.shared.kinds.last(ALL_KINDS);
         match write(&self.shared, group) {
             Ok(outcomes) => {
-                if self.failure.take().is_some() {
-                    tracing::info!(event = "acl.store.recovered", "the store is writable again");
+                if let Some(mut failure) = self.failure.take() {
+                    let lasted = failure.outage.end(Clock::System.now());
+                    tracing::info!(event = "acl.store.recovered", lasted, "the store is writable again");
                 }
                 Ok(outcomes)
             }
@@ -162,7 +165,9 @@ impl Writer {
             false
         });
         let end = Clock::System.now();
-        self.failure = Some(Failure { error, again: end + RETRY_DELAY.max(end.since(start) * 10), writable });
+        let mut outage = self.failure.take().map(|failure| failure.outage).unwrap_or_default();
+        outage.begin(start);
+        self.failure = Some(Failure { error, outage, again: end + RETRY_DELAY.max(end.since(start) * 10), writable });
         writable
     }
 }

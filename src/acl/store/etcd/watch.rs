@@ -13,6 +13,7 @@ use crate::acl::store::revisions::KindRevisions;
 use crate::acl::store::watchers::Watchers;
 use crate::acl::store::{Key, Revision};
 use crate::backoff::{Backoff, random_unit};
+use crate::outage::format_length;
 
 /// Watches all changes on any available member.
 #[derive(Debug, Clone)]
@@ -119,8 +120,8 @@ impl ChangeWatch {
                 tracing::debug!(error = %error, "cannot open the etcd watch");
             };
             backoff.reset();
-            let (etcd, after) = (&*stream.member, lost.elapsed());
-            tracing::info!(event = "acl.store.watch_recovered", etcd, ?after, "the etcd watch is open again");
+            let (etcd, lasted) = (&*stream.member, format_length(lost.elapsed()));
+            tracing::info!(event = "acl.store.watch_recovered", etcd, lasted, "the etcd watch is open again");
         }
     }
 

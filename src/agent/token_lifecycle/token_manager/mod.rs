@@ -3,6 +3,7 @@
 mod reconfigure;
 mod on_demand;
 mod handover;
+mod recovery;
 mod results;
 mod restore;
 mod suspect;
@@ -96,6 +97,7 @@ pub struct TokenManager {
     /// Reason for which there is no token.
     unavailability: &'static str,
     last_error: Option<String>,
+    outage: recovery::SessionOutage,
     pending_writes: JoinSet<()>,
     replaced: ReplacedTokens,
 }
@@ -174,6 +176,7 @@ impl TokenManager {
             no_renewal_until: None,
             unavailability: "there is no token yet",
             last_error: None,
+            outage: recovery::SessionOutage::default(),
             pending_writes: JoinSet::new(),
             replaced: ReplacedTokens::default(),
         };

@@ -25,6 +25,7 @@ impl TokenManager {
             Err(error) => {
                 let message = format_chain(&error);
                 self.reporter.count_attempt(Attempt::Login, Some(error.reason()));
+                self.record_failure_of(Attempt::Login);
                 self.retry_budget.record_failure(now, failure(&error, now), error.retry_after(), random_unit());
                 self.plan_next_step(LastOutcome::Failed);
                 let (session, wait) = (&self.options.name, format_wait(self.retry_after()));
@@ -50,7 +51,9 @@ impl TokenManager {
             let message = format!("the server issued a token with a lease of {} s", new.lifetime.ttl.as_secs());
             tracing::warn!(event = "token.login.short", session, "{message}");
             self.last_error = Some(message);
+            self.record_failure_of(Attempt::Login);
         } else {
+            self.record_success_of(Attempt::Login);
             self.retry_budget.record_success(now);
             self.last_error = None;
         }
@@ -100,7 +103,9 @@ impl TokenManager {
                 let short = current.is_too_short(now);
                 tracing::info!(event = "token.renew.ok", session, expires, again, "renewed");
                 self.reporter.count_attempt(Attempt::Renewal, None);
-                if current.outdated {
+                let outdated = current.outdated;
+                self.record_success_of(Attempt::Renewal);
+                if outdated {
                     // A renewal does not tell whether the login that replaces the token would succeed.
                     self.retry_budget.record_renewal_success(now);
                 } else {
@@ -141,6 +146,7 @@ impl TokenManager {
                     }
                     TokenVerdict::Unavailable => {
                         self.reporter.count_attempt(Attempt::Renewal, Some("unavailable"));
+                        self.record_failure_of(Attempt::Renewal);
                         self.retry_budget.record_renewal_failure(now, error.retry_after(), random_unit());
                         self.plan_next_step(LastOutcome::Failed);
                         let (failures, wait) = (self.retry_budget.renewal_failures(), format_wait(self.retry_after()));
@@ -179,6 +185,7 @@ impl TokenManager {
                 } else {
                     self.publish_checked();
                 }
+                self.record_success_of(Attempt::Check);
             }
             Err(error) => {
                 let message = format!("the look-up failed: {}", format_chain(&error));
@@ -197,10 +204,12 @@ impl TokenManager {
                     }
                     TokenVerdict::Refused => {
                         self.reporter.count_attempt(Attempt::Check, Some("refused"));
+                        self.record_failure_of(Attempt::Check);
                         tracing::warn!(event = "token.check.failed", session, "{message}");
                     }
                     TokenVerdict::Unavailable => {
                         self.reporter.count_attempt(Attempt::Check, Some("unavailable"));
+                        self.record_failure_of(Attempt::Check);
                         tracing::warn!(event = "token.check.failed", session, "{message}");
                     }
                 }
@@ -230,6 +239,8 @@ impl TokenManager {
             LookupStatus::Suspect => tracing::debug!(event = "token.check.suspect", session, "{message}"),
             LookupStatus::Allowed => {
                 current.lookup_status = LookupStatus::Suspect;
+                self.record_failure_of(Attempt::Check);
+                let session = &self.options.name;
                 tracing::warn!(
                     event = "token.check.suspect",
                     session,
@@ -266,6 +277,7 @@ impl TokenManager {
     }
 
     fn drop_token(&mut self, unavailability: &'static str) {
+        self.record_failure_of(Attempt::Login);
         self.unavailability = unavailability;
         self.current = None;
         self.lookup = None;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::TokenManager;
 use crate::agent::token_lifecycle::current_token::TokenHealth;
 use crate::agent::token_lifecycle::schedule::{LastOutcome, NextStep};
+use crate::agent::token_lifecycle::status_reporter::Attempt;
 
 impl TokenManager {
     /// Plans a login that replaces the token, unless a recent login of this kind changed nothing.
@@ -24,6 +25,7 @@ impl TokenManager {
                     session,
                     "the server refuses each token of this session: the role may bind them to other addresses; {message}"
                 );
+                self.record_failure_of(Attempt::Check);
             }
             return;
         }
@@ -33,6 +35,7 @@ impl TokenManager {
             session,
             "the server may no longer know the token: a login will replace it; {message}"
         );
+        self.record_failure_of(Attempt::Check);
         if self.in_flight.is_none() {
             self.plan_next_step(LastOutcome::Succeeded);
         }

@@ -1,0 +1,37 @@
+//! Writes the file of a template.
+
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::PathBuf;
+
+use super::TemplateFile;
+use crate::atomic_file::{self, Attributes, Outcome, ReplaceError};
+use crate::command::CommandError;
+
+/// Writes the file, and creates its directory first if configured.
+pub(super) fn write(file: &TemplateFile, bytes: &[u8]) -> Result<Outcome, DeliveryError> {
+    if file.create_folders
+        && let Some(folder) = file.destination.parent()
+    {
+        let made = DirBuilder::new().recursive(true).mode(0o755).create(folder);
+        made.map_err(|source| DeliveryError::Folder { folder: folder.to_owned(), source })?;
+    }
+    let attributes = Attributes { mode: file.mode, owner: file.owner, group: file.group };
+    let replace = if file.backup { atomic_file::replace_with_backup } else { atomic_file::replace };
+    Ok(replace(&file.destination, bytes, &attributes)?)
+}
+
+/// Reason why a rendered text was not delivered.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum DeliveryError {
+    #[error("cannot create the folder {}", folder.display())]
+    Folder { folder: PathBuf, source: std::io::Error },
+    #[error(transparent)]
+    Replace(#[from] ReplaceError),
+    #[error("the template's command failed")]
+    Command(#[source] CommandError),
+    #[error("an environment variable cannot contain NUL")]
+    Nul,
+    #[error("the writing task panicked; this is a bug in keyward")]
+    Broken,
+}
