@@ -32,6 +32,19 @@ fn a_sink_for_one_reader_is_read_with_its_defaults_and_told_in_words() {
 }
 
 #[test]
+fn a_folder_in_the_place_of_a_sink_is_told_by_a_check_and_at_the_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("sub").display().to_string();
+    std::fs::create_dir(&path).unwrap();
+    let text = format!("{BASE}[sink.a]\npath = \"{path}\"\n");
+    let told = |purpose| load_text(Path::new("a.toml"), &text, &Environment::current(), purpose);
+    for told in [told(Purpose::Check).notes, told(Purpose::Run).warnings] {
+        let wanted = format!("sink.a.path: {path} is a folder; name a file in it");
+        assert!(told.iter().any(|it| it.to_string().ends_with(&wanted)), "{told:?}");
+    }
+}
+
+#[test]
 fn mistakes_of_sinks_that_hold_something_else_are_told_with_their_places() {
     let check = |text: &str, wanted: &[&str]| {
         let (folder, outcome) = check(&format!("{text}{BASE}"));
