@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::Request;
+use http::{HeaderValue, Request};
 use hyper::body::Incoming;
 use tokio_util::sync::CancellationToken;
 
@@ -71,28 +71,13 @@ impl Gateway {
     /// # Errors
     /// The CA file cannot be used, or the address has no host that TLS could verify.
     pub fn build(options: GatewayOptions, dependencies: GatewayDependencies) -> Result<Self, GatewayBuildError> {
-        let client_options = ClientOptions {
-            address: ServerAddress::Url(options.upstream.clone()),
-            tls: TlsOptions { ca_file: options.ca_file.clone(), ..TlsOptions::default() },
-            proxy: options.proxy.clone(),
-            connect_timeout: options.connect_timeout,
-            response_timeout: options.response_timeout,
-        };
-        let UpstreamTarget { target, tls, host, .. } = UpstreamTarget::resolve(&client_options)?;
-        let forwarder = Forwarder::new(ForwarderOptions {
-            target,
-            tls,
-            connections: options.connections,
-            idle: IDLE_TIMEOUT,
-            connect_timeout: options.connect_timeout,
-            body_idle: Some(options.response_timeout),
-        });
+        let (forwarder, host) = build_forwarder(&options)?;
         let GatewayDependencies { clock, status_registry, health, metrics, token_health, source, local, usage } =
             dependencies;
         let metrics = metrics.get::<GatewayMetrics>();
-        let origin = options.upstream.origin().ascii_serialization();
         let tokens = Arc::new(TokenState::new(source, options.connections, options.token_wait, clock.clone()));
-        let platform = Arc::new(PlatformInfo::new(origin.clone(), status_registry.clone()));
+        let origin = options.upstream.origin().ascii_serialization();
+        let platform = Arc::new(PlatformInfo::new(origin, status_registry.clone()));
         let upstream = Arc::new(Upstream {
             forwarder,
             host,
@@ -162,6 +147,26 @@ impl Gateway {
         let _ = stop.run_until_cancelled(both).await;
         self.token_monitor.clear_metrics();
     }
+}
+
+/// Builds the connections to the platform, and the `Host` of requests.
+fn build_forwarder(options: &GatewayOptions) -> Result<(Forwarder, HeaderValue), UpstreamTargetError> {
+    let target = UpstreamTarget::resolve(&ClientOptions {
+        address: ServerAddress::Url(options.upstream.clone()),
+        tls: TlsOptions { ca_file: options.ca_file.clone(), ..TlsOptions::default() },
+        proxy: options.proxy.clone(),
+        connect_timeout: options.connect_timeout,
+        response_timeout: options.response_timeout,
+    })?;
+    let forwarder = Forwarder::new(ForwarderOptions {
+        target: target.target,
+        tls: target.tls,
+        connections: options.connections,
+        idle: IDLE_TIMEOUT,
+        connect_timeout: options.connect_timeout,
+        body_idle: Some(options.response_timeout),
+    });
+    Ok((forwarder, target.host))
 }
 
 /// Shorter than the idle timeout of common load balancers, so that no request meets a connection they close.

@@ -65,21 +65,7 @@ fn head(
         let value = HeaderValue::from_maybe_shared(received.slice_ref(header.value))
             .map_err(|_| ProtocolError::Head(httparse::Error::HeaderValue))?;
         if name == CONNECTION {
-            match value.as_bytes() {
-                // The most common value.
-                b"keep-alive" => closes &= modern,
-                _ => {
-                    for token in headers::tokens(&value) {
-                        if token.eq_ignore_ascii_case("close") {
-                            closes = true;
-                        } else if token.eq_ignore_ascii_case("keep-alive") {
-                            closes &= modern;
-                        } else {
-                            named.extend(headers::parse_connection_option(token));
-                        }
-                    }
-                }
-            }
+            closes = read_connection_options(&value, modern, closes, &mut named);
         } else if name == TRANSFER_ENCODING {
             // Only chunked was accepted in the request. Another coding would be taken for the content.
             if !modern || !value.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked") {
@@ -104,15 +90,8 @@ fn head(
         headers.remove(name);
     }
     let chunked = codings == 1;
-    let body = match (status, length) {
-        _ if bodiless => BodyDecoder::Nothing,
-        (StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED, _) => BodyDecoder::Nothing,
-        _ if codings > 1 => return Err(ProtocolError::Coding),
-        _ if chunked => BodyDecoder::Chunks(ChunkState::Size),
-        (_, Some(0)) => BodyDecoder::Nothing,
-        (_, Some(length)) => BodyDecoder::Length(length),
-        (_, None) => BodyDecoder::All,
-    };
+    let has_no_body = bodiless || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+    let body = if has_no_body { BodyDecoder::Nothing } else { body_decoder(codings, length)? };
     if chunked {
         // Chunked takes precedence (RFC 9112, 6.3), and a connection with both headers is not reused.
         closes |= headers.remove(CONTENT_LENGTH).is_some();
@@ -127,6 +106,36 @@ fn head(
         response.extensions_mut().insert(reason);
     }
     Ok(ResponseHead { response, body, reusable: !closes && body != BodyDecoder::All })
+}
+
+/// Reads a `Connection` header and collects the headers that it names. Returns true if the connection closes; `closes` is
+/// what the headers before it say.
+fn read_connection_options(value: &HeaderValue, modern: bool, mut closes: bool, named: &mut Vec<HeaderName>) -> bool {
+    // The most common value.
+    if value.as_bytes() == b"keep-alive" {
+        return closes && modern;
+    }
+    for token in headers::tokens(value) {
+        if token.eq_ignore_ascii_case("close") {
+            closes = true;
+        } else if token.eq_ignore_ascii_case("keep-alive") {
+            closes &= modern;
+        } else {
+            named.extend(headers::parse_connection_option(token));
+        }
+    }
+    closes
+}
+
+/// Selects the decoder of a body by the number of transfer codings and the length (RFC 9112, 6.3).
+const fn body_decoder(codings: usize, length: Option<u64>) -> Result<BodyDecoder, ProtocolError> {
+    match (codings, length) {
+        (0, None) => Ok(BodyDecoder::All),
+        (0, Some(0)) => Ok(BodyDecoder::Nothing),
+        (0, Some(length)) => Ok(BodyDecoder::Length(length)),
+        (1, _) => Ok(BodyDecoder::Chunks(ChunkState::Size)),
+        _ => Err(ProtocolError::Coding),
+    }
 }
 
 /// Parses a `Content-Length`: digits, or a list of equal lengths.
