@@ -80,7 +80,7 @@ impl Status {
             ready: health.ready(),
             sessions,
             components: health.components(),
-            sections: status_registry.lock().sections.clone(),
+            sections: status_registry.sections(),
             reload_error: status_registry.reload_error(),
         }
     }
@@ -122,6 +122,10 @@ impl StatusRegistry {
     /// Removes the status of a part.
     pub fn remove_section(&self, key: &str) {
         self.lock().sections.remove(key);
+    }
+
+    fn sections(&self) -> BTreeMap<&'static str, Box<RawValue>> {
+        self.lock().sections.clone()
     }
 
     /// Returns the status of a part as JSON.
