@@ -30,6 +30,7 @@ impl Seen {
     }
 
     /// The token in Vault's header.
+    #[cfg(feature = "dev")]
     pub(crate) fn token(&self) -> &str {
         self.header("x-vault-token")
     }
@@ -70,7 +71,8 @@ impl Scripted {
         *self.script.lock().unwrap() = Some(Arc::new(script));
     }
 
-    /// What answers in place of the usual.
+    /// The script that answers, or none.
+    #[cfg(feature = "dev")]
     pub(crate) fn script(&self) -> MutexGuard<'_, Option<Script>> {
         self.script.lock().unwrap()
     }
