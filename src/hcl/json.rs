@@ -6,10 +6,10 @@ use super::{Attribute, HclError, MAX_DEPTH, Node, Object, Value};
 pub(super) fn read(text: &str) -> Result<Object, HclError> {
     let mut lexer = Lexer::new(text);
     skip(&mut lexer);
-    let Value::Object(object) = value(&mut lexer, 0)?.value else { return Err(lexer.unexpected("an object would do")) };
+    let Value::Object(object) = value(&mut lexer, 0)?.value else { return Err(lexer.unexpected("an object")) };
     match lexer.peek() {
         None => Ok(object),
-        Some(_) => Err(lexer.unexpected("nothing follows the object")),
+        Some(_) => Err(lexer.unexpected("the end after the object")),
     }
 }
 
@@ -22,19 +22,19 @@ fn value(lexer: &mut Lexer<'_>, depth: usize) -> Result<Node, HclError> {
     let at = lexer.position();
     let value = match lexer.peek() {
         Some('{' | '[') if depth > MAX_DEPTH => {
-            return Err(HclError::new(at, "one more level", format!("at most {MAX_DEPTH} are read")));
+            return Err(HclError::new(at, format!("nested deeper than {MAX_DEPTH} levels")));
         }
         Some('{') => {
             let mut items = Vec::new();
             entries(lexer, '}', |lexer| {
                 let at = lexer.position();
                 if lexer.peek() != Some('"') {
-                    return Err(lexer.unexpected("a key in quotes would do"));
+                    return Err(lexer.unexpected("a key in quotes"));
                 }
                 let key = text(lexer)?;
                 skip(lexer);
                 if !lexer.take(":") {
-                    return Err(lexer.unexpected("`:` follows a key"));
+                    return Err(lexer.unexpected("`:` after the key"));
                 }
                 skip(lexer);
                 items.push(Attribute { key, at, value: value(lexer, depth + 1)? });
@@ -54,7 +54,8 @@ fn value(lexer: &mut Lexer<'_>, depth: usize) -> Result<Node, HclError> {
         Some(first) if first.is_ascii_digit() || first == '-' => {
             let number = lexer.number()?;
             if serde_json::from_str::<serde_json::Number>(&number).is_err() {
-                return Err(HclError::new(at, Lexeme::Number(number).describe(), "JSON has decimal numbers alone"));
+                let number = Lexeme::Number(number).describe();
+                return Err(HclError::new(at, format!("invalid number {number}; JSON has only decimal numbers")));
             }
             Value::Number(number)
         }
@@ -62,9 +63,10 @@ fn value(lexer: &mut Lexer<'_>, depth: usize) -> Result<Node, HclError> {
             "true" => Value::Bool(true),
             "false" => Value::Bool(false),
             "null" => Value::Null,
-            "" => return Err(lexer.unexpected("a value would do")),
+            "" => return Err(lexer.unexpected("a value")),
             name => {
-                return Err(HclError::new(at, Lexeme::Name(name.to_owned()).describe(), "a string stands in quotes"));
+                let found = Lexeme::Name(name.to_owned()).describe();
+                return Err(HclError::expected(at, "a value, with strings in quotes", &found));
             }
         },
     };
@@ -87,7 +89,7 @@ fn entries<'a>(
         if lexer.take(",") {
             skip(lexer);
         } else if lexer.peek() != Some(end) {
-            return Err(lexer.unexpected(&format!("`,` or `{end}` would do; it was opened at {at}")));
+            return Err(lexer.unexpected(&format!("`,` or `{end}` for what was opened at {at}")));
         }
     }
     Ok(())
@@ -100,7 +102,7 @@ fn text(lexer: &mut Lexer<'_>) -> Result<String, HclError> {
     loop {
         let position = lexer.position();
         match lexer.next() {
-            None => return Err(HclError::new(start, "a string without an end", "it ends with `\"`")),
+            None => return Err(HclError::new(start, "unterminated string; end it with `\"`")),
             Some('"') => return Ok(text),
             Some('\\') => text.push(match lexer.next() {
                 Some(same @ ('"' | '\\' | '/')) => same,
@@ -109,19 +111,18 @@ fn text(lexer: &mut Lexer<'_>) -> Result<String, HclError> {
                 Some('n') => '\n',
                 Some('r') => '\r',
                 Some('t') => '\t',
-                Some('u') => unicode(lexer)
-                    .ok_or_else(|| HclError::new(position, "an escape that is no character", "\\u and four digits"))?,
+                Some('u') => unicode(lexer).ok_or_else(|| {
+                    HclError::new(position, "this escape is not a character; write \\u and four digits")
+                })?,
                 _ => {
-                    return Err(HclError::new(
-                        position,
-                        "an escape that is none",
-                        "JSON has \\\" \\\\ \\/ \\b \\f \\n \\r \\t \\u",
-                    ));
+                    let message = "unknown escape; known: \\\" \\\\ \\/ \\b \\f \\n \\r \\t \\u";
+                    return Err(HclError::new(position, message));
                 }
             }),
             Some(next) if next < ' ' => {
-                let advice = "a control character is written as an escape, such as \\n";
-                return Err(HclError::new(position, Lexeme::Text(next.to_string()).describe(), advice));
+                let found = Lexeme::Text(next.to_string()).describe();
+                let message = format!("control character {found} in a string; write an escape such as \\n");
+                return Err(HclError::new(position, message));
             }
             Some(next) => text.push(next),
         }

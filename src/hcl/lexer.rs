@@ -89,9 +89,9 @@ impl<'a> Lexer<'a> {
     }
 
     /// Builds an error about the next character.
-    pub(super) fn unexpected(&self, advice: &str) -> HclError {
+    pub(super) fn unexpected(&self, expected: &str) -> HclError {
         let found = self.peek().map_or_else(|| "the end".to_owned(), |next| quote(&next.to_string()));
-        HclError::new(self.position, found, advice)
+        HclError::expected(self.position, expected, &found)
     }
 
     /// Skips white space and comments: `#` and `//` to the end of the line, `/* */`.
@@ -104,7 +104,7 @@ impl<'a> Lexer<'a> {
             } else if self.take("/*") {
                 while !self.take("*/") {
                     if self.next().is_none() {
-                        return Err(HclError::new(start, "a comment without an end", "it ends with `*/`"));
+                        return Err(HclError::new(start, "unterminated comment; end it with `*/`"));
                     }
                 }
             } else {
@@ -130,7 +130,7 @@ impl<'a> Lexer<'a> {
             None if all(digits, 10) => !digits.starts_with('0') || all(digits, 8),
             None => digits.bytes().all(|byte| byte.is_ascii_digit() || b".eE+-".contains(&byte)) && is_float(digits),
         };
-        if good { Ok(text.to_owned()) } else { Err(HclError::new(start, quote(text), "that is no number")) }
+        if good { Ok(text.to_owned()) } else { Err(HclError::new(start, format!("invalid number {}", quote(text)))) }
     }
 
     /// Consumes a heredoc after its `<<`: whole lines up to the line that holds only the anchor. With `<<-` the lines
@@ -139,14 +139,14 @@ impl<'a> Lexer<'a> {
         let indented = self.take("-");
         let anchor = self.take_while(|next| next.is_alphanumeric() || next == '_').to_owned();
         if anchor.is_empty() || self.peek() != Some('\n') {
-            return Err(self.unexpected("a heredoc begins with `<<`, a word, and the end of the line"));
+            return Err(self.unexpected("a word and the end of the line after `<<`"));
         }
         self.next();
         let mut lines = Vec::new();
         loop {
             if self.rest.is_empty() {
-                let advice = format!("it ends with {anchor} on a line of its own");
-                return Err(HclError::new(start, "a heredoc without an end", advice));
+                let message = format!("unterminated heredoc; end it with {anchor} on a line of its own");
+                return Err(HclError::new(start, message));
             }
             let mut look_ahead = self.clone();
             let indentation = look_ahead.take_while(|next| next != '\n' && next.is_whitespace());
@@ -165,7 +165,7 @@ impl<'a> Lexer<'a> {
         let mut number = 0;
         for _ in 0..count {
             let Some(digit) = self.peek().and_then(|next| next.to_digit(radix)) else {
-                return Err(self.unexpected(&format!("{count} digits stand there")));
+                return Err(self.unexpected(&format!("{count} digits")));
             };
             self.next();
             number = number * radix + digit;

@@ -94,19 +94,22 @@ impl Value {
 
 /// Syntax error. Its message is one line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{position}: found {found}; {advice}")]
+#[error("{position}: {message}")]
 pub struct HclError {
     /// Position of the error.
     pub position: Position,
-    /// Text found there.
-    pub found: String,
-    /// Advice for the author.
-    pub advice: String,
+    /// The error, such as "expected a key, found `[`".
+    pub message: String,
 }
 
 impl HclError {
-    fn new(position: Position, found: impl Into<String>, advice: impl Into<String>) -> Self {
-        Self { position, found: found.into(), advice: advice.into() }
+    fn new(position: Position, message: impl Into<String>) -> Self {
+        Self { position, message: message.into() }
+    }
+
+    /// An error about `found` in the place of something else.
+    pub fn expected(position: Position, expected: &str, found: &str) -> Self {
+        Self::new(position, format!("expected {expected}, found {found}"))
     }
 }
 
@@ -118,7 +121,7 @@ pub fn read(text: &str) -> Result<Object, HclError> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     if text.len() > MAX_SIZE {
         let start = Position { line: 1, column: 1 };
-        return Err(HclError::new(start, format!("{} bytes", text.len()), format!("at most {MAX_SIZE} are read")));
+        return Err(HclError::new(start, format!("the text has {} bytes, the maximum is {MAX_SIZE}", text.len())));
     }
     if text.trim_start().starts_with('{') { json::read(text) } else { parser::read(text) }
 }

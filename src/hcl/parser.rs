@@ -9,7 +9,7 @@ pub(super) fn read(text: &str) -> Result<Object, HclError> {
     let mut parser = Parser { lexer: Lexer::new(&text), at: Position { line: 1, column: 1 }, word: Lexeme::End };
     parser.step()?;
     let object = parser.attributes(0)?;
-    if parser.word == Lexeme::End { Ok(object) } else { Err(parser.unexpected("nothing is open that it could close")) }
+    if parser.word == Lexeme::End { Ok(object) } else { Err(HclError::new(parser.at, "unmatched `}`")) }
 }
 
 /// Recursive-descent parser with one lexeme of look-ahead.
@@ -20,8 +20,8 @@ struct Parser<'a> {
 }
 
 impl Parser<'_> {
-    fn unexpected(&self, advice: &str) -> HclError {
-        HclError::new(self.at, self.word.describe(), advice)
+    fn unexpected(&self, expected: &str) -> HclError {
+        HclError::expected(self.at, expected, &self.word.describe())
     }
 
     /// Reads the next lexeme and returns the current one.
@@ -41,7 +41,7 @@ impl Parser<'_> {
                 self.lexer.next();
                 Lexeme::Mark(mark)
             }
-            Some(_) => return Err(self.lexer.unexpected("a name, a value or one of { } [ ] = , would do")),
+            Some(_) => return Err(self.lexer.unexpected("a name, a value, a bracket, a brace, `=` or `,`")),
         };
         Ok(std::mem::replace(&mut self.word, next))
     }
@@ -58,7 +58,7 @@ impl Parser<'_> {
         }
         match self.word {
             Lexeme::Mark('}') | Lexeme::End => Ok(Object { attributes: items }),
-            _ => Err(self.unexpected("a key would do")),
+            _ => Err(self.unexpected("a key")),
         }
     }
 
@@ -66,7 +66,7 @@ impl Parser<'_> {
     fn attribute(&mut self, depth: usize) -> Result<Attribute, HclError> {
         let at = self.at;
         let (Lexeme::Name(key) | Lexeme::Text(key)) = self.step()? else {
-            return Err(self.unexpected("a key would do"));
+            return Err(self.unexpected("a key"));
         };
         let value = self.after_key(depth, true)?;
         Ok(Attribute { key, at, value })
@@ -89,13 +89,13 @@ impl Parser<'_> {
                 let label = Attribute { key: label, at, value };
                 Ok(Node { at, value: Value::Object(Object { attributes: vec![label] }) })
             }
-            _ if first => Err(self.unexpected("`=` and a value, or a block in braces would do")),
-            _ => Err(self.unexpected("a block in braces follows a label")),
+            _ if first => Err(self.unexpected("`=` and a value, or a block in braces")),
+            _ => Err(self.unexpected("a block in braces after the label")),
         }
     }
 
     fn too_deep(&self) -> HclError {
-        HclError::new(self.at, "one more level", format!("at most {MAX_DEPTH} are read"))
+        HclError::new(self.at, format!("nested deeper than {MAX_DEPTH} levels"))
     }
 
     fn value(&mut self, depth: usize) -> Result<Node, HclError> {
@@ -106,7 +106,7 @@ impl Parser<'_> {
                 self.step()?;
                 let object = self.attributes(depth)?;
                 if self.word == Lexeme::End {
-                    return Err(self.unexpected(&format!("the block that was opened at {at} needs its `}}`")));
+                    return Err(self.unexpected(&format!("`}}` for the block opened at {at}")));
                 }
                 Value::Object(object)
             }
@@ -117,14 +117,14 @@ impl Parser<'_> {
             Lexeme::Name(name) => match name.as_str() {
                 "true" => Value::Bool(true),
                 "false" => Value::Bool(false),
-                _ => return Err(self.unexpected("a string stands in quotes")),
+                _ => return Err(self.unexpected("a value, with strings in quotes")),
             },
             Lexeme::Text(_) | Lexeme::Number(_) => match self.step()? {
                 Lexeme::Number(number) => return Ok(Node { at, value: Value::Number(number) }),
                 Lexeme::Text(text) | Lexeme::Name(text) => return Ok(Node { at, value: Value::Text(text) }),
-                Lexeme::Mark(_) | Lexeme::End => return Err(self.unexpected("a value would do")),
+                Lexeme::Mark(_) | Lexeme::End => return Err(self.unexpected("a value")),
             },
-            Lexeme::Mark(_) | Lexeme::End => return Err(self.unexpected("a value would do")),
+            Lexeme::Mark(_) | Lexeme::End => return Err(self.unexpected("a value")),
         };
         self.step()?;
         Ok(Node { at, value })
@@ -138,9 +138,9 @@ impl Parser<'_> {
                 Lexeme::Mark(',') => drop(self.step()?),
                 Lexeme::Mark(']') => {}
                 Lexeme::End => {
-                    return Err(self.unexpected(&format!("the list that was opened at {start} needs its `]`")));
+                    return Err(self.unexpected(&format!("`]` for the list opened at {start}")));
                 }
-                _ => return Err(self.unexpected("`,` or `]` would do")),
+                _ => return Err(self.unexpected("`,` or `]`")),
             }
         }
         self.step()?;
@@ -160,7 +160,7 @@ impl Parser<'_> {
                 continue;
             }
             match lexer.next() {
-                None => return Err(HclError::new(self.at, "a string without an end", "it ends with `\"`")),
+                None => return Err(HclError::new(self.at, UNTERMINATED_STRING)),
                 Some(next) if braces > 0 => {
                     text.push(next);
                     braces = match next {
@@ -171,8 +171,8 @@ impl Parser<'_> {
                 }
                 Some('"') => return Ok(text),
                 Some('\n') => {
-                    let advice = "a string ends on its line; \\n or a heredoc writes a line end";
-                    return Err(HclError::new(position, "the end of the line", advice));
+                    let message = "line end in a string; write \\n, or a heredoc";
+                    return Err(HclError::new(position, message));
                 }
                 Some('\\') => text.push(escape(lexer, position)?),
                 Some(next) => text.push(next),
@@ -181,9 +181,11 @@ impl Parser<'_> {
     }
 }
 
+const UNTERMINATED_STRING: &str = "unterminated string; end it with `\"`";
+
 /// Parses an escape after its backslash.
 fn escape(lexer: &mut Lexer<'_>, start: Position) -> Result<char, HclError> {
-    let wrong = |found: &str, advice: &str| HclError::new(start, found, advice);
+    let wrong = |message: &str| HclError::new(start, message);
     let (count, radix) = match lexer.peek() {
         Some('0'..='7') => (3, 8),
         Some('x') => (2, 16),
@@ -200,12 +202,10 @@ fn escape(lexer: &mut Lexer<'_>, start: Position) -> Result<char, HclError> {
                 't' => Ok('\t'),
                 'v' => Ok('\u{b}'),
                 '\\' | '"' => Ok(letter),
-                _ => {
-                    Err(wrong("an escape that is none", "these are: \\\\ \\\" \\n \\r \\t \\a \\b \\f \\v \\x \\u \\U"))
-                }
+                _ => Err(wrong("unknown escape; known: \\\\ \\\" \\n \\r \\t \\a \\b \\f \\v \\x \\u \\U")),
             };
         }
-        None => return Err(wrong("a string without an end", "it ends with `\"`")),
+        None => return Err(wrong(UNTERMINATED_STRING)),
     };
     if radix == 16 {
         lexer.next();
@@ -213,7 +213,7 @@ fn escape(lexer: &mut Lexer<'_>, start: Position) -> Result<char, HclError> {
     let number = lexer.digits(count, radix)?;
     // Three octal or two hexadecimal digits are a byte, and a byte above 127 alone is not a character.
     if count < 4 && number > 127 {
-        return Err(wrong("an escape for half a character", "\\u and four digits write any character"));
+        return Err(wrong("this escape is half a character; write \\u and four digits"));
     }
-    char::from_u32(number).ok_or_else(|| wrong("an escape that is no character", "surrogates are none"))
+    char::from_u32(number).ok_or_else(|| wrong("this escape is a surrogate, which is not a character"))
 }

@@ -66,10 +66,7 @@ fn values_are_read_as_they_are_written() {
             "{a=0640 b=0x1aF c=-5 d=1.5 e=1e3 f=-1.5e-3 g=0}",
         ),
         (r#"a = "x\n\t\"\\\101\x41\u00e9\U0001F600""#, r#"{a="x\n\t\"\\AAé😀"}"#),
-        (
-            "a = \"${b(\"c\")}\n d\"",
-            "line 1, column 15: found the end of the line; a string ends on its line; \\n or a heredoc writes a line end",
-        ),
+        ("a = \"${b(\"c\")}\n d\"", "line 1, column 15: line end in a string; write \\n, or a heredoc"),
         ("a = \"${b(\"c\n\")} $${d} $ {e}\"", "{a=\"${b(\\\"c\\n\\\")} $${d} $ {e}\"}"),
         ("a = \"${{}}\" b = 1", "{a=\"${{}}\" b=1}"),
         ("a = <<EOF\nfoo\n  bar\nEOF\nb = 1", "{a=\"foo\\n  bar\\n\" b=1}"),
@@ -88,17 +85,17 @@ fn json_gives_the_same_tree() {
         (" {\"a\": {\"b\": [1, 2.5, -3e2, true, false, null]}}\n", "{a={b=[1 2.5 -3e2 true false null]}}"),
         (r#"{"a": "x\u00e9\n\/\ud83d\ude00\""}"#, "{a=\"xé\\n/😀\\\"\"}"),
         ("{\"a\": 1, \"a\": [2,],}", "{a=1 a=[2]}"),
-        ("{\"a\": 1} x", "line 1, column 10: found \"x\"; nothing follows the object"),
-        ("{a: 1}", "line 1, column 2: found \"a\"; a key in quotes would do"),
-        ("{\"a\" 1}", "line 1, column 6: found \"1\"; `:` follows a key"),
-        ("{\"a\": 0640}", "line 1, column 7: found `0640`; JSON has decimal numbers alone"),
-        ("{\"a\": nil}", "line 1, column 7: found `nil`; a string stands in quotes"),
-        ("{\"a\": [1 2]}", "line 1, column 10: found \"2\"; `,` or `]` would do; it was opened at line 1, column 7"),
-        ("{\"a\": \"\\ud83d\"}", "line 1, column 8: found an escape that is no character; \\u and four digits"),
+        ("{\"a\": 1} x", "line 1, column 10: expected the end after the object, found \"x\""),
+        ("{a: 1}", "line 1, column 2: expected a key in quotes, found \"a\""),
+        ("{\"a\" 1}", "line 1, column 6: expected `:` after the key, found \"1\""),
+        ("{\"a\": 0640}", "line 1, column 7: invalid number `0640`; JSON has only decimal numbers"),
+        ("{\"a\": nil}", "line 1, column 7: expected a value, with strings in quotes, found `nil`"),
         (
-            "{\"a\": \"b\nc\"}",
-            "line 1, column 9: found \"\\n\"; a control character is written as an escape, such as \\n",
+            "{\"a\": [1 2]}",
+            "line 1, column 10: expected `,` or `]` for what was opened at line 1, column 7, found \"2\"",
         ),
+        ("{\"a\": \"\\ud83d\"}", "line 1, column 8: this escape is not a character; write \\u and four digits"),
+        ("{\"a\": \"b\nc\"}", "line 1, column 9: control character \"\\n\" in a string; write an escape such as \\n"),
     ]);
     let hcl = read("service \"web\" { policy = \"read\" }").unwrap();
     let json = read("{\"service\": {\"web\": {\"policy\": \"read\"}}}").unwrap();
@@ -106,38 +103,32 @@ fn json_gives_the_same_tree() {
 }
 
 #[test]
-fn a_mistake_is_said_with_its_place() {
+fn syntax_errors_have_a_position_and_say_what_was_expected() {
     check(&[
-        ("a = }", "line 1, column 5: found `}`; a value would do"),
-        ("a = ", "line 1, column 5: found the end; a value would do"),
-        ("a = x", "line 1, column 5: found `x`; a string stands in quotes"),
-        ("a 1", "line 1, column 3: found `1`; `=` and a value, or a block in braces would do"),
-        ("a \"b\" = 1", "line 1, column 7: found `=`; a block in braces follows a label"),
-        ("= 1", "line 1, column 1: found `=`; a key would do"),
-        ("a = 1\n}", "line 2, column 1: found `}`; nothing is open that it could close"),
+        ("a = }", "line 1, column 5: expected a value, found `}`"),
+        ("a = ", "line 1, column 5: expected a value, found the end"),
+        ("a = x", "line 1, column 5: expected a value, with strings in quotes, found `x`"),
+        ("a 1", "line 1, column 3: expected `=` and a value, or a block in braces, found `1`"),
+        ("a \"b\" = 1", "line 1, column 7: expected a block in braces after the label, found `=`"),
+        ("= 1", "line 1, column 1: expected a key, found `=`"),
+        ("a = 1\n}", "line 2, column 1: unmatched `}`"),
         (
             "é = 1\na {\n  b = 1\n",
-            "line 4, column 1: found the end; the block that was opened at line 2, column 3 needs its `}`",
+            "line 4, column 1: expected `}` for the block opened at line 2, column 3, found the end",
         ),
-        ("a = [1, 2", "line 1, column 10: found the end; the list that was opened at line 1, column 5 needs its `]`"),
-        ("a = [1 2]", "line 1, column 8: found `2`; `,` or `]` would do"),
-        ("a = 08", "line 1, column 5: found \"08\"; that is no number"),
-        ("a = 1.2.3", "line 1, column 5: found \"1.2.3\"; that is no number"),
-        ("a = -", "line 1, column 5: found \"-\"; that is no number"),
-        ("a = 'x'", "line 1, column 5: found \"'\"; a name, a value or one of { } [ ] = , would do"),
-        ("a = \"x", "line 1, column 5: found a string without an end; it ends with `\"`"),
-        (
-            "é = \"\\q\"",
-            "line 1, column 6: found an escape that is none; these are: \\\\ \\\" \\n \\r \\t \\a \\b \\f \\v \\x \\u \\U",
-        ),
-        (
-            "a = \"\\xff\"",
-            "line 1, column 6: found an escape for half a character; \\u and four digits write any character",
-        ),
-        ("a = \"\\u12\"", "line 1, column 10: found \"\\\"\"; 4 digits stand there"),
-        ("/* a", "line 1, column 1: found a comment without an end; it ends with `*/`"),
-        ("a = <<EOF\nx\n", "line 1, column 5: found a heredoc without an end; it ends with EOF on a line of its own"),
-        ("a = <<EOF x", "line 1, column 10: found \" \"; a heredoc begins with `<<`, a word, and the end of the line"),
+        ("a = [1, 2", "line 1, column 10: expected `]` for the list opened at line 1, column 5, found the end"),
+        ("a = [1 2]", "line 1, column 8: expected `,` or `]`, found `2`"),
+        ("a = 08", "line 1, column 5: invalid number \"08\""),
+        ("a = 1.2.3", "line 1, column 5: invalid number \"1.2.3\""),
+        ("a = -", "line 1, column 5: invalid number \"-\""),
+        ("a = 'x'", "line 1, column 5: expected a name, a value, a bracket, a brace, `=` or `,`, found \"'\""),
+        ("a = \"x", "line 1, column 5: unterminated string; end it with `\"`"),
+        ("é = \"\\q\"", "line 1, column 6: unknown escape; known: \\\\ \\\" \\n \\r \\t \\a \\b \\f \\v \\x \\u \\U"),
+        ("a = \"\\xff\"", "line 1, column 6: this escape is half a character; write \\u and four digits"),
+        ("a = \"\\u12\"", "line 1, column 10: expected 4 digits, found \"\\\"\""),
+        ("/* a", "line 1, column 1: unterminated comment; end it with `*/`"),
+        ("a = <<EOF\nx\n", "line 1, column 5: unterminated heredoc; end it with EOF on a line of its own"),
+        ("a = <<EOF x", "line 1, column 10: expected a word and the end of the line after `<<`, found \" \""),
     ]);
 }
 

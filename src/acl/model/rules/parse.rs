@@ -154,12 +154,9 @@ fn rule(
                 intentions = level(&format!("{} intentions", item.key), &entry.value, false)?;
             }
             _ => {
-                let known = if kind == ResourceKind::Service {
-                    "`policy` or `intentions` would do"
-                } else {
-                    "`policy` would do"
-                };
-                return Err(syntax_error(entry.at, format!("the key {}", quote(&entry.key)), known));
+                let expected = if kind == ResourceKind::Service { "`policy` or `intentions`" } else { "`policy`" };
+                let found = format!("the key {}", quote(&entry.key));
+                return Err(HclError::expected(entry.at, expected, &found).into());
             }
         }
     }
@@ -197,8 +194,8 @@ fn objects<'a>(item: &Attribute, node: &'a Node, found: &mut Vec<&'a Object>) ->
         Value::Object(object) => found.push(object),
         Value::List(nodes) => nodes.iter().try_for_each(|node| objects(item, node, found))?,
         other => {
-            let advice = format!("a name and a block would do: {} \"NAME\" {{ policy = \"read\" }}", item.key);
-            return Err(syntax_error(node.at, other.kind().to_owned(), &advice));
+            let expected = format!("a block such as {} \"NAME\" {{ policy = \"read\" }}", item.key);
+            return Err(HclError::expected(node.at, &expected, other.kind()).into());
         }
     }
     Ok(())
@@ -231,9 +228,11 @@ struct UniqueKeys(BTreeSet<String>);
 
 impl UniqueKeys {
     fn see(&mut self, item: &Attribute) -> Result<(), RulesError> {
-        let new = self.0.insert(item.key.to_ascii_lowercase());
-        let found = || format!("the key {} a second time", quote(&item.key));
-        if new { Ok(()) } else { Err(syntax_error(item.at, found(), "one would do")) }
+        if self.0.insert(item.key.to_ascii_lowercase()) {
+            return Ok(());
+        }
+        let message = format!("duplicate key {}", quote(&item.key));
+        Err(HclError { position: item.at, message }.into())
     }
 
     fn level(&mut self, item: &Attribute) -> Result<Option<Level>, RulesError> {
@@ -242,24 +241,20 @@ impl UniqueKeys {
     }
 }
 
-fn syntax_error(place: Position, found: String, advice: &str) -> RulesError {
-    RulesError::Form(HclError { position: place, found, advice: advice.to_owned() })
-}
-
 fn unknown_key(item: &Attribute, context: BlockContext) -> RulesError {
-    let advice = match context {
+    let known = match context {
         BlockContext::TopLevel => {
-            "these are known: acl, keyring, mesh, operator, peering; and, each with or without _prefix, agent, event, \
+            "known keys: acl, keyring, mesh, operator, peering; and, each with or without _prefix, agent, event, \
              identity, key, namespace, node, partition, query, service, session"
         }
         BlockContext::Partition => {
-            "these are known in a partition: acl, mesh, peering, policy; and, each with or without _prefix, agent, event, \
+            "known keys in a partition: acl, mesh, peering, policy; and, each with or without _prefix, agent, event, \
              identity, key, namespace, node, query, service, session"
         }
         BlockContext::Namespace => {
-            "these are known in a namespace: acl, policy; and, each with or without _prefix, agent, event, identity, \
+            "known keys in a namespace: acl, policy; and, each with or without _prefix, agent, event, identity, \
              key, node, query, service, session"
         }
     };
-    syntax_error(item.at, format!("the key {}", quote(&item.key)), advice)
+    HclError { position: item.at, message: format!("unknown key {}; {known}", quote(&item.key)) }.into()
 }
