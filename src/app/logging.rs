@@ -8,8 +8,9 @@ use tracing_subscriber::layer::{Layer as _, SubscriberExt as _};
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{fmt, registry, reload};
 
+use super::journal::{self, JournalFormat};
 use super::log_writer::LogWriter;
-use crate::config::{Log, LogFormat};
+use crate::config::{Environment, Log, LogFormat};
 
 /// Changes the filter of a running log.
 #[derive(Debug, Clone)]
@@ -41,7 +42,8 @@ impl Drop for Logging {
 
 /// Starts the process's log. A second start keeps the first.
 ///
-/// Lines are written by a thread of their own: a reader that has stalled costs lines, which are counted, and no time.
+/// Lines are written by a thread of their own: a reader that has stalled costs lines, which are counted, and no time. In the
+/// text format, lines for the journal have a priority.
 ///
 /// # Errors
 /// The thread cannot be started.
@@ -50,6 +52,9 @@ pub fn start(targets: Targets, format: LogFormat) -> std::io::Result<Logging> {
     let logging = Logging { level: LogLevel(handle), lines: LogWriter::default() };
     let layer = fmt::layer().with_writer(logging.lines.clone()).with_ansi(false);
     let layer = match format {
+        LogFormat::Text if journal::is_stderr(&Environment::current().variables) => {
+            layer.event_format(JournalFormat::default()).with_filter(filter).boxed()
+        }
         LogFormat::Text => layer.with_filter(filter).boxed(),
         LogFormat::Json => layer.json().flatten_event(true).with_filter(filter).boxed(),
     };

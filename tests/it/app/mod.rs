@@ -4,6 +4,8 @@ mod canary;
 #[cfg(feature = "acl")]
 mod disk_formats;
 mod end_to_end;
+#[cfg(feature = "acl")]
+mod journal;
 mod memory;
 mod offline;
 mod reload;
