@@ -29,7 +29,7 @@ pub(super) fn config_file(places: &Places, cloud: &Cloud) -> String {
     format!(
         r#"# Written at each start of `keyward dev`: everything here is emulated, or a trial on this machine alone.
 
-# The access-control service. It trusts the emulated cloud's signatures.
+# The ACL server. It trusts the signatures of the emulated Azure.
 [acl]
 listen = "{access}"
 data_dir = "{dir}/access"
@@ -56,7 +56,7 @@ address = "{access_url}"
 kind = "vault"
 address = "{secrets}"
 
-# The instance's own identity, into the access-control service. Its tokens cannot be renewed: watch the logins.
+# Logs in to the ACL server with the machine's identity. Its tokens cannot be renewed: watch the logins.
 [session.instance]
 server = "access"
 mount = "cloud"
@@ -66,7 +66,7 @@ check_interval = "30s"
 role = "machine"
 resource = "{INSTANCE_RESOURCE}"
 
-# Workload identity from the environment, into the emulated Vault. Watch the renewals.
+# Logs in to the emulated Vault with workload identity from the environment. Watch the renewals.
 [session.workload]
 server = "secrets"
 mount = "azure"
@@ -89,7 +89,7 @@ path = "{dir}/workload.json"
 format = "json"
 mode = "0600"
 
-# A file that is rendered of a secret: change the secret, and see the file change within the interval.
+# A file rendered from a secret: change the secret, and the file changes within the interval.
 [templates]
 interval = "10s"
 
@@ -115,14 +115,14 @@ key_file = "{local_key}"
 kind = "health"
 address = "tcp://{health}"
 
-# The secrets server's own API, with the workload's token on it.
+# Vault's API with the workload's token on each request.
 [listener.vault]
 kind = "api_proxy"
 address = "unix://{vault}"
 mode = "0600"
 session = "workload"
 
-# The gateway in front of the emulated provisioning platform, and the file by which Terraform finds it.
+# The gateway in front of the emulated HCP Terraform, and the file that points Terraform at it.
 [gateway]
 upstream = "{platform}"
 listen = "tcp://{gateway}"
@@ -168,45 +168,45 @@ pub(super) fn text(places: &Places) -> String {
     format!(
         r#"keyward dev: all on loopback; keys, secrets and state are in {dir}
 
-  emulated cloud           {metadata}  {authority}
-  access-control service   {access}
-  emulated Vault  {secrets}
-  emulated platform        {platform}
+  emulated Azure           {metadata}  {authority}
+  ACL server               {access}
+  emulated Vault           {secrets}
+  emulated HCP Terraform   {platform}
   gateway                  http://{gateway}
   agent                    {socket}  http://{local_api}  health http://{health}
 
 Try, in another shell:
 
-  # The token that the machine's identity was turned into, from the local API; the same from the sink
+  # The token of the machine's login, from the local API and from the sink
   curl -s --unix-socket {socket} -H 'X-Vault-Request: true' 'http://localhost/agent/v1/token?session=instance'; echo
   cat {dir}/instance.token; echo
 
-  # Use it: ask the access-control service who it is; read a secret with the other session's token
+  # Use it: read the token's own record on the ACL server; read a secret with the other session's token
   curl -s -H "X-Service-Token: $(cat {dir}/instance.token)" {access}/v1/acl/token/self
   curl -s -H "X-Vault-Token: $({program} token --config {config} --session workload)" {secrets}/v1/secret/data/example
 
-  # The same without a token: clients of the secrets server work on this socket, and the agent puts the token on
+  # The same without a token: Vault clients work on this socket, and the agent adds the token
   curl -s --unix-socket {vault} -H 'X-Vault-Request: true' http://localhost/v1/secret/data/example
 
-  # A file that a template made of that secret; it follows the secret within ten seconds
+  # A file that a template renders from that secret; it follows the secret within ten seconds
   cat {dir}/greeting.conf
 
-  # The local API on loopback TCP, where the caller brings a key
+  # The local API on loopback TCP, where callers send a key
   curl -s -H 'X-Vault-Request: true' -H "X-Vault-Token: $(cat {local_key})" 'http://{local_api}/agent/v1/token?session=workload'
 
-  # What the agent is doing, and whether all is well
+  # Status and readiness of the agent
   {program} status --config {config}
   curl -s http://{health}/readyz
 
-  # Call the provisioning platform through the gateway, which brings the platform's token; then change that token
+  # Call HCP Terraform through the gateway, which adds the platform token; then replace that token
   curl -s -H "Authorization: Bearer $(cat {gateway_token})" http://{gateway}/api/v2/organizations/example/workspaces
   curl -s -X POST -H "X-Dials-Key: $(cat {faults_key})" '{platform_faults}/rotate' > {platform_token}
   {program} gateway tokens --config {config}
 
-  # With Terraform: change the token in the midst of an apply, and it goes well
+  # With Terraform: replace the token during an apply, and it still succeeds
   cd {dir}/terraform; export TF_CLI_CONFIG_FILE={terraform}; terraform init; terraform apply
 
-  # Make the cloud and the secrets server fail; watch the agent serve on, and come back by itself
+  # Make Azure and Vault fail; the agent keeps serving and recovers by itself
   curl -s -X POST -H "X-Dials-Key: $(cat {faults_key})" '{cloud_faults}/refuse?on=true'
   curl -s -X POST -H "X-Dials-Key: $(cat {faults_key})" '{secrets_faults}/away?on=true'
   curl -s -X POST -H "X-Dials-Key: $(cat {faults_key})" '{secrets_faults}/away?on=false'
