@@ -2,13 +2,10 @@
 
 use std::time::Duration;
 
-use super::MAIN;
 use super::input::{Block, NO_FLAG, Taken, span, written};
 use super::output::{Document, Outcome, Section};
+use super::{MAIN, TOKEN_FILE};
 use crate::hcl::Value;
-
-/// File for a token that stood in the configuration or in a variable.
-const TOKEN_FILE: &str = "/etc/keyward/server.token";
 
 /// Settings of each template that does not have its own.
 #[derive(Debug, Default)]
@@ -56,7 +53,7 @@ pub(super) fn defaults(top: &mut Block<'_>) -> Defaults {
         if let Some(least) = wait.take("min") {
             defaults.debounce = debounce(&least, least.span());
         }
-        wait.drop_keys(&["max"], "changes that come together wait for four times debounce at most");
+        wait.drop_keys(&["max"], "changes are collected for at most four times debounce");
         wait.drop_keys(&["enabled"], "debounce is always in force");
         wait.finish();
     }
@@ -66,7 +63,7 @@ pub(super) fn defaults(top: &mut Block<'_>) -> Defaults {
 /// A wait before a rendering, as debounce has it; 5 min at most.
 pub(super) fn debounce(taken: &Taken<'_>, least: Option<Duration>) -> Option<String> {
     let Some(least) = least else {
-        taken.not_supported("no duration");
+        taken.not_supported("not a duration");
         return None;
     };
     let ours = least.min(Duration::from_mins(5));
@@ -85,24 +82,24 @@ pub(super) fn server(vault: &mut Block<'_>, document: &mut Document) {
         && let Some(text) = file.required_text()
     {
         document.section(&method).text("file", text);
-        file.kept("session.main.token_file; an agent of ours can log in by itself: see [session.NAME.cloud]");
+        file.kept("session.main.token_file; keyward can log in by itself: see [session.NAME.cloud]");
     }
     if let Some(token) = vault.take("token") {
         if token.text().is_none() {
-            token.kept("empty, which is as without it");
+            token.kept("empty: no effect");
         } else {
             document.section(&method).text("file", TOKEN_FILE);
-            token.action(format!("a token does not stand in a configuration: write it to {TOKEN_FILE}, mode 0600"));
+            token.action(format!("a configuration holds no token: write it to {TOKEN_FILE}, mode 0600"));
         }
     }
     if let Some(wrapped) = vault.take("unwrap_token") {
         match wrapped.flag() {
-            Some(false) => wrapped.kept("it is taken as it is"),
+            Some(false) => wrapped.kept("used as it is"),
             _ => wrapped.action("unwrap the token before it is written to its file"),
         }
     }
     if let Some(renew) = vault.take("renew_token") {
-        renew.changed("a token that can be renewed is renewed");
+        renew.changed("a renewable token is always renewed");
     }
     let roles =
         ["k8s_auth_role_name", "k8s_service_account_token_path", "k8s_service_account_token", "k8s_service_mount_path"];
@@ -111,11 +108,12 @@ pub(super) fn server(vault: &mut Block<'_>, document: &mut Document) {
             taken.action("write [session.main.kubernetes] with the role and the file of the service account's token");
         }
     }
-    let own_time = "values are looked at by templates.interval, and a lease is replaced near two thirds of its life";
+    let own_time =
+        "values are read again every templates.interval, and a lease is replaced after two thirds of its duration";
     vault.drop_keys(&["default_lease_duration", "lease_renewal_threshold", "grace"], own_time);
-    vault.drop_keys(&["enabled"], "it is there where it is written");
+    vault.drop_keys(&["enabled"], "the section enables it");
     if let Some(transport) = vault.block("transport") {
-        transport.drop_all("connections to the server are few, kept and reused");
+        transport.drop_all("connections are reused");
     }
     if let Some(mut ssl) = vault.block("ssl") {
         tls(&mut ssl, document.section(&format!("server.{MAIN}")));
@@ -133,7 +131,7 @@ fn tls(ssl: &mut Block<'_>, section: &mut Section) {
     ] {
         match ssl.take(theirs) {
             Some(taken) if matches!(taken.value, Value::Text(text) if text.is_empty()) => {
-                taken.kept("empty, which is as without it");
+                taken.kept("empty: no effect");
             }
             Some(taken) => {
                 if let Some(text) = taken.required_text() {
@@ -146,13 +144,13 @@ fn tls(ssl: &mut Block<'_>, section: &mut Section) {
     }
     if let Some(verify) = ssl.take("verify") {
         match verify.flag() {
-            Some(true) => verify.kept("always verified here"),
-            Some(false) => verify.action("a server is always verified: name its authority as ca_file"),
+            Some(true) => verify.kept("the server is always verified"),
+            Some(false) => verify.action("the server is always verified: set ca_file to its authority"),
             None => verify.not_supported(NO_FLAG),
         }
     }
-    ssl.drop_keys(&["enabled"], "TLS is what an address with https:// has");
-    ssl.drop_keys(&["ca_cert_bytes", "ca_bytes"], "name a file as ca_file");
+    ssl.drop_keys(&["enabled"], "an https:// address uses TLS");
+    ssl.drop_keys(&["ca_cert_bytes", "ca_bytes"], "set ca_file to a file");
 }
 
 /// Reads `exec {}` beside the agent's keys: signals, times and variables of the program.
@@ -169,7 +167,7 @@ pub(super) fn program(exec: &mut Block<'_>, section: &mut Section) -> Vec<(Strin
                 section.text("stop_timeout", &written(span));
                 timeout.kept("process.stop_timeout");
             }
-            None => timeout.not_supported("no duration"),
+            None => timeout.not_supported("not a duration"),
         }
     }
     if let Some(signal) = exec.take("reload_signal") {
@@ -177,15 +175,15 @@ pub(super) fn program(exec: &mut Block<'_>, section: &mut Section) -> Vec<(Strin
             Some(text) => {
                 section.text("on_change", "signal").text("change_signal", text);
                 signal.changed(
-                    "process.change_signal: a signal where a variable has changed; a file's template has its own command",
+                    "process.change_signal: the signal is sent when a variable has changed; a file template has its own command",
                 );
             }
-            None => signal.kept("empty, which is as without it"),
+            None => signal.kept("empty: no effect"),
         }
     }
-    exec.drop_keys(&["splay"], "debounce keeps restarts apart");
-    exec.drop_keys(&["enabled"], "it is there where it is written");
-    exec.drop_keys(&["timeout"], "the program runs until it ends, or is told to");
+    exec.drop_keys(&["splay"], "debounce spaces restarts");
+    exec.drop_keys(&["enabled"], "the section enables it");
+    exec.drop_keys(&["timeout"], "the program runs until it exits or is stopped");
     let mut variables = Vec::new();
     if let Some(mut env) = exec.block("env") {
         for key in ["allowlist", "whitelist"] {
@@ -195,7 +193,7 @@ pub(super) fn program(exec: &mut Block<'_>, section: &mut Section) -> Vec<(Strin
                     section.texts("pass_env", &names);
                     taken.kept("process.pass_env");
                 }
-                None => taken.not_supported("no list of names"),
+                None => taken.not_supported("not a list of names"),
             }
         }
         if let Some(taken) = env.take("custom") {
@@ -209,13 +207,11 @@ pub(super) fn program(exec: &mut Block<'_>, section: &mut Section) -> Vec<(Strin
             if variables.len() == texts.len() {
                 taken.changed("[env_template.NAME] for each");
             } else {
-                taken.action("texts such as \"NAME=VALUE\" are taken: write [env_template.NAME] for the others");
+                taken
+                    .action("only texts such as \"NAME=VALUE\" are migrated: write [env_template.NAME] for the others");
             }
         }
-        env.drop_keys(
-            &["pristine", "denylist", "blacklist"],
-            "the program has few variables, and those that pass_env names",
-        );
+        env.drop_keys(&["pristine", "denylist", "blacklist"], "the program gets few variables, and those of pass_env");
         env.finish();
     }
     variables
@@ -225,18 +221,18 @@ pub(super) fn program(exec: &mut Block<'_>, section: &mut Section) -> Vec<(Strin
 pub(super) fn read(top: &mut Block<'_>, document: &mut Document) {
     for name in ["consul", "nomad", "deduplicate"] {
         if let Some(block) = top.block(name) {
-            block.drop_all("templates read Vault or OpenBao alone");
+            block.drop_all("templates read only Vault or OpenBao");
         }
     }
     if let Some(block) = top.block("syslog") {
-        block.drop_all("it logs to standard error: the journal or the container's runtime keeps it");
+        block.drop_all("logs go to standard error, for the journal or the container runtime");
     }
-    top.drop_keys(&["max_stale", "block_query_wait"], "they are of queries of Consul, which templates do not make");
+    top.drop_keys(&["max_stale", "block_query_wait"], "for queries of Consul, which templates do not make");
     top.drop_keys(&["kill_signal", "reload_signal", "dump_signal"], "SIGTERM and SIGINT stop it, SIGHUP reloads it");
-    let alone = "each template tries on by itself, and readiness reports it";
+    let alone = "a failed template is retried, and readiness reports it";
     top.drop_keys(&["template_error_fatal", "err_on_failed_lookup"], alone);
     if let Some(once) = top.take("once") {
-        once.changed("the command line says it: `keyward run --exit-after-auth`");
+        once.changed("use the flag: `keyward run --exit-after-auth`");
     }
     let session = format!("session.{MAIN}");
     let sections = ["sink", "template", "env_template", "listener"];
@@ -244,7 +240,7 @@ pub(super) fn read(top: &mut Block<'_>, document: &mut Document) {
     if needed && !document.has_below(&session) {
         document.section(&format!("{session}.token_file")).text("file", TOKEN_FILE);
         let words = format!(
-            "nothing says how to log in: write the token to {TOKEN_FILE}, mode 0600, or write [session.main.cloud] or \
+            "no login method: write the token to {TOKEN_FILE}, mode 0600, or write [session.main.cloud] or \
              another method in place of [session.main.token_file]"
         );
         top.tell_as("auto_auth", Outcome::Action, words);

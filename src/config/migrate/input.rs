@@ -7,7 +7,7 @@ use super::output::{Outcome, Report};
 use crate::hcl::{Attribute, Object, Position, Value};
 
 /// Message for a value that should be a boolean.
-pub(super) const NO_FLAG: &str = "neither true nor false";
+pub(super) const NO_FLAG: &str = "not a boolean";
 
 /// A block, or the top of the file.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ impl<'a> Block<'a> {
         let mut found: Vec<_> = self.all(key);
         let last = found.pop();
         for earlier in found {
-            earlier.not_supported("given again further down, which is what counts there");
+            earlier.not_supported("set again below; the last one counts");
         }
         last
     }
@@ -73,11 +73,11 @@ impl<'a> Block<'a> {
                     for item in items {
                         match &item.value {
                             Value::Object(object) => blocks.push(Self::of(&taken, object, item.at)),
-                            other => taken.not_supported(format!("{} where a block should be", other.kind())),
+                            other => taken.not_supported(format!("expected a block, found {}", other.kind())),
                         }
                     }
                 }
-                other => taken.not_supported(format!("{} where a block should be", other.kind())),
+                other => taken.not_supported(format!("expected a block, found {}", other.kind())),
             }
         }
         blocks
@@ -88,12 +88,7 @@ impl<'a> Block<'a> {
         let mut blocks = self.blocks(key);
         let last = blocks.pop();
         for earlier in blocks {
-            self.report.tell(
-                earlier.at,
-                &earlier.path,
-                Outcome::NotSupported,
-                "given again further down, which counts",
-            );
+            self.report.tell(earlier.at, &earlier.path, Outcome::NotSupported, "set again below; the last one counts");
         }
         last
     }
@@ -160,7 +155,7 @@ impl<'a> Block<'a> {
     pub(super) fn drop_all(self, why: &str) {
         self.tell(Outcome::NotSupported, why);
         for (_, item) in self.items.iter().enumerate().filter(|(number, _)| !self.taken.contains(number)) {
-            self.report.tell(item.at, &self.key(&item.key), Outcome::NotSupported, "with it");
+            self.report.tell(item.at, &self.key(&item.key), Outcome::NotSupported, "dropped with its block");
         }
     }
 
@@ -168,7 +163,7 @@ impl<'a> Block<'a> {
     pub(super) fn finish(self) {
         for (number, item) in self.items.iter().enumerate() {
             if !self.taken.contains(&number) {
-                let words = "no key that is known here; a misspelt one is passed over there in silence";
+                let words = "unknown key";
                 self.report.tell(item.at, &self.key(&item.key), Outcome::NotSupported, words);
             }
         }
@@ -204,7 +199,7 @@ impl Taken<'_> {
     pub(super) fn required_text(&self) -> Option<&str> {
         let text = self.text();
         if text.is_none() {
-            self.not_supported(format!("{} where a string should be, or an empty one", self.value.kind()));
+            self.not_supported(format!("expected a string that is not empty, found {}", self.value.kind()));
         }
         text
     }

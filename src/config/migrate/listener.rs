@@ -7,7 +7,7 @@ use super::output::{Document, Outcome, Section};
 use super::sink;
 
 /// `use_auto_auth_token`: requests that get the session's token.
-enum Put {
+enum TokenUse {
     /// The caller's own alone.
     Never,
     WhenMissing,
@@ -15,14 +15,14 @@ enum Put {
 }
 
 pub(super) fn read(top: &mut Block<'_>, document: &mut Document) {
-    let (put, age) = api_proxy(top);
+    let (token_use, age) = api_proxy(top);
     let mut kinds = [0; 2];
     for (kind, mut listener) in top.labelled("listener") {
         let (count, tcp) = match kind.as_str() {
             "tcp" | "" => (&mut kinds[0], true),
             "unix" => (&mut kinds[1], false),
             other => {
-                listener.drop_all(&format!("{other:?} is no kind of listener; there are tcp and unix"));
+                listener.drop_all(&format!("{other:?} is not supported; use tcp or unix"));
                 continue;
             }
         };
@@ -39,16 +39,16 @@ pub(super) fn read(top: &mut Block<'_>, document: &mut Document) {
         if tcp {
             address(&mut listener, section, metrics);
             if !metrics {
-                let words = "Every user of this machine may call, as before. key_file = \"/PATH\" lets in those alone that bring a key.";
+                let words = "Every user of this machine may call, as before. key_file = \"/PATH\" restricts it to callers with a key.";
                 section.comment(words).flag("any_local_user", true);
-                let words = "any_local_user = true: every user of this machine may call, as there; better a unix socket, or key_file";
+                let words = "any_local_user = true: every user of this machine may call, as before; a unix socket or key_file is safer";
                 listener.tell(Outcome::Changed, words);
             }
         } else {
             socket(&mut listener, section);
         }
         if !metrics {
-            token(&listener, section, &put);
+            token(&listener, section, &token_use);
             header(&mut listener, section);
             if let Some(age) = age {
                 document.section(&format!("{name}.cache")).text("max_age", age);
@@ -60,51 +60,51 @@ pub(super) fn read(top: &mut Block<'_>, document: &mut Document) {
 }
 
 /// Reads `api_proxy {}` and `cache {}`: the token on requests, and with a cache the maximum age of a value.
-fn api_proxy(top: &mut Block<'_>) -> (Put, Option<&'static str>) {
-    let (mut put, mut age) = (Put::Never, None);
+fn api_proxy(top: &mut Block<'_>) -> (TokenUse, Option<&'static str>) {
+    let (mut token_use, mut age) = (TokenUse::Never, None);
     for name in ["cache", "api_proxy"] {
         let Some(mut block) = top.block(name) else { continue };
         if let Some(taken) = block.take("use_auto_auth_token") {
-            put = match (taken.flag(), taken.text()) {
-                (_, Some("force")) => Put::Always,
-                (Some(true), _) => Put::WhenMissing,
-                (Some(false), _) => Put::Never,
+            token_use = match (taken.flag(), taken.text()) {
+                (_, Some("force")) => TokenUse::Always,
+                (Some(true), _) => TokenUse::WhenMissing,
+                (Some(false), _) => TokenUse::Never,
                 (None, _) => {
                     taken.not_supported(format!("{NO_FLAG}, nor \"force\""));
                     continue;
                 }
             };
-            taken.kept(match put {
-                Put::Always => "token = \"always\" on each listener",
-                Put::WhenMissing => "token = \"when_missing\" on each listener",
-                Put::Never => "see the listeners",
+            taken.kept(match token_use {
+                TokenUse::Always => "token = \"always\" on each listener",
+                TokenUse::WhenMissing => "token = \"when_missing\" on each listener",
+                TokenUse::Never => "see the listeners",
             });
         }
-        let why = "answers are as consistent as the server makes them: send X-Vault-Index yourself";
+        let why = "the proxy adds no consistency: send X-Vault-Index yourself";
         block.drop_keys(&["enforce_consistency", "when_inconsistent"], why);
         if let Some(taken) = block.take("prepend_configured_namespace") {
-            taken.changed("the session's namespace goes with the session's token, unless the caller names one");
+            taken.changed("requests with the session's token get its namespace, unless the caller sets one");
         }
         if name == "cache" {
             age = Some(cache(&mut block));
         }
         block.finish();
     }
-    (put, age)
+    (token_use, age)
 }
 
 /// Reads `cache {}`; returns `max_age` for values of a key-value store.
 fn cache(block: &mut Block<'_>) -> &'static str {
-    block
-        .tell(Outcome::Kept, "[listener.NAME.cache] of each listener: what is issued for a time is shared and renewed");
+    block.tell(Outcome::Kept, "[listener.NAME.cache] of each listener: leases are shared and renewed");
     if let Some(mut persist) = block.block("persist") {
-        let words =
-            "give the session a seal_key_file and write persist = true into the listener's cache: on any platform";
+        let words = "set seal_key_file on the session and persist = true in the listener's cache";
         persist.tell(Outcome::Action, words);
-        persist
-            .drop_keys(&["type", "path", "keep_after_import", "exit_on_err", "service_account_token_file"], "with it");
+        persist.drop_keys(
+            &["type", "path", "keep_after_import", "exit_on_err", "service_account_token_file"],
+            "dropped with its block",
+        );
         for kind in persist.blocks("kubernetes") {
-            kind.drop_all("with it");
+            kind.drop_all("dropped with its block");
         }
         persist.finish();
     }
@@ -113,24 +113,24 @@ fn cache(block: &mut Block<'_>) -> &'static str {
         match values.flag() {
             Some(true) => {
                 age = "1m";
-                values.changed("max_age = \"1m\": values are asked for anew after that, as no event tells of a change");
+                values.changed("max_age = \"1m\": values are read again after that, as there are no change events");
             }
-            Some(false) => values.kept("max_age = \"0s\": values are asked for each time"),
+            Some(false) => values.kept("max_age = \"0s\": values are read at each request"),
             None => values.not_supported(NO_FLAG),
         }
     }
     if let Some(off) = block.take("disable_caching_dynamic_secrets") {
-        off.not_supported("name the paths that are kept as `leases` of the listener's cache");
+        off.not_supported("list the cached paths as `leases` of the listener's cache");
     }
     let tokens = ["static_secret_token_capability_refresh_interval", "static_secret_token_capability_refresh_behavior"];
-    block.drop_keys(&tokens, "what a caller's own token has got is given to that token alone, and for max_age");
+    block.drop_keys(&tokens, "values read with a caller's token are cached for that token only, for max_age");
     age
 }
 
 fn address(listener: &mut Block<'_>, section: &mut Section, metrics: bool) {
     let Some(taken) = listener.take("address") else {
         section.text("address", "tcp://127.0.0.1:8200");
-        listener.tell(Outcome::Changed, "no address: theirs is 127.0.0.1:8200, as the server's own; it is written out");
+        listener.tell(Outcome::Changed, "no address: the default there, 127.0.0.1:8200, is written");
         return;
     };
     let Some(text) = taken.required_text() else { return };
@@ -138,7 +138,7 @@ fn address(listener: &mut Block<'_>, section: &mut Section, metrics: bool) {
     // An address without a host is on all interfaces.
     let whole = if text.starts_with(':') { format!("0.0.0.0{text}") } else { text };
     let Ok(parsed) = whole.parse::<SocketAddr>() else {
-        return taken.not_supported("no numbers: write address = \"tcp://127.0.0.1:PORT\"");
+        return taken.not_supported("not an IP address and port: write address = \"tcp://127.0.0.1:PORT\"");
     };
     if parsed.ip().is_loopback() || metrics {
         section.text("address", &format!("tcp://{parsed}"));
@@ -150,7 +150,7 @@ fn address(listener: &mut Block<'_>, section: &mut Section, metrics: bool) {
         };
         section.text("address", &format!("tcp://{here}"));
         taken.changed(format!(
-            "{} is open to other machines, which is refused here: written as tcp://{here}",
+            "{} is open to other machines, which is not allowed: written as tcp://{here}",
             parsed.ip()
         ));
     }
@@ -167,18 +167,18 @@ fn socket(listener: &mut Block<'_>, section: &mut Section) {
         let taken = listener.take(key)?;
         let empty = matches!(taken.value, crate::hcl::Value::Text(text) if text.is_empty());
         if empty {
-            taken.kept("empty, which is as without it");
+            taken.kept("empty: no effect");
         }
         (!empty).then_some(taken)
     });
     if all.iter().any(Option::is_none) {
         // Their socket is then 0755 less the umask: only its owner may connect.
         section.text("mode", "0600");
-        let words = "has no effect there unless mode, user and group are all set: only the agent's user may connect; mode = \"0600\" is written";
+        let words = "has no effect there unless mode, user and group are all set: mode = \"0600\" is written, so that only the agent's user may connect";
         for taken in all.iter_mut().filter_map(Option::take) {
             taken.changed(words);
         }
-        listener.tell(Outcome::Changed, "mode = \"0600\", as there: name group and mode for others that may connect");
+        listener.tell(Outcome::Changed, "mode = \"0600\", as before: set group and mode to let others connect");
     }
     for (taken, ours) in all.iter().zip(["mode", "owner", "group"]) {
         let Some(taken) = taken else { continue };
@@ -189,25 +189,25 @@ fn socket(listener: &mut Block<'_>, section: &mut Section) {
             }
             ("mode", _) => sink::mode(taken, section),
             (_, crate::hcl::Value::Text(text) | crate::hcl::Value::Number(text)) => drop(section.text(ours, text)),
-            _ => taken.not_supported("no name and no number"),
+            _ => taken.not_supported("not a name or a number"),
         }
         taken.kept(ours);
     }
 }
 
-fn token(listener: &Block<'_>, section: &mut Section, put: &Put) {
-    match put {
-        Put::Always => drop(section.text("token", "always")),
-        Put::WhenMissing => drop(section.text("token", "when_missing")),
-        Put::Never => {
+fn token(listener: &Block<'_>, section: &mut Section, token_use: &TokenUse) {
+    match token_use {
+        TokenUse::Always => drop(section.text("token", "always")),
+        TokenUse::WhenMissing => drop(section.text("token", "when_missing")),
+        TokenUse::Never => {
             section.text("token", "when_missing").disable();
-            section.comment("Callers bring their own token there. Here one that brings none is given the session's.");
-            let words = "without use_auto_auth_token callers bring their own token there; here one that brings none is given \
-                         the session's, so it is written commented out: remove the # where that is wanted, or the section";
+            section.comment("Callers send their own token there. keyward uses the session's token if they send none.");
+            let words = "without use_auto_auth_token callers send their own token there; keyward uses the session's token if they \
+                         send none, so the listener is written commented out: remove the # if you want that, or the section";
             listener.tell(Outcome::Action, words);
         }
     }
-    let words = "what could show, end or outlive the session's token is refused with it unless `exempt` names it: \
+    let words = "requests that could reveal, revoke or outlive the session's token are refused unless `exempt` lists them: \
                  auth/token/create, revoke-self, renew-self, sys/seal, sys/raw, sys/rotate, sys/wrapping";
     listener.tell(Outcome::Changed, words);
 }
@@ -221,7 +221,8 @@ fn header(listener: &mut Block<'_>, section: &mut Section) {
         Some(taken) if taken.flag().is_none() => taken.not_supported(format!("{NO_FLAG}: written as true")),
         Some(taken) => taken.kept("require_request_header"),
         None => {
-            listener.tell(Outcome::Kept, "require_request_header = false is written out: it is true here by default");
+            listener
+                .tell(Outcome::Kept, "require_request_header = false is written, since the default of keyward is true");
         }
     }
 }
@@ -232,17 +233,16 @@ fn rest(listener: &mut Block<'_>, metrics: bool, section: &mut Section) {
     for key in ["tls_require_and_verify_client_cert", "tls_client_ca_file"] {
         let Some(taken) = listener.take(key) else { continue };
         if plain || metrics || taken.flag() == Some(false) {
-            taken.not_supported("no TLS is spoken on this machine");
+            taken.not_supported("local listeners have no TLS");
             continue;
         }
         section.disable();
-        taken.action("client certificates say there who may call, and are not asked for here: the listener is written commented out; use a unix socket, or key_file");
+        taken.action("client certificates are not supported: the listener is written commented out; use a unix socket, or key_file");
     }
     if let Some(disable) = &disable {
-        disable.kept("plain HTTP, on this machine alone");
+        disable.kept("plain HTTP on this machine");
     } else if !metrics {
-        listener
-            .tell(Outcome::Changed, "plain HTTP, on this machine alone: no TLS is spoken, so clients write http://");
+        listener.tell(Outcome::Changed, "plain HTTP on this machine: clients use http://");
     }
     let tls = [
         "tls_cert_file",
@@ -254,10 +254,10 @@ fn rest(listener: &mut Block<'_>, metrics: bool, section: &mut Section) {
         "tls_auto_reload",
         "tls_auto_reload_interval",
     ];
-    listener.drop_keys(&tls, "no TLS is spoken on this machine: a unix socket's mode and owner say who may call");
+    listener.drop_keys(&tls, "local listeners have no TLS: a unix socket's mode and owner decide who may connect");
     for api in ["agent_api", "proxy_api"] {
         if let Some(mut block) = listener.block(api) {
-            block.drop_keys(&["enable_quit"], "stop it by SIGTERM, as its service manager does");
+            block.drop_keys(&["enable_quit"], "stop it with SIGTERM, as service managers do");
             block.finish();
         }
     }
@@ -274,5 +274,5 @@ fn rest(listener: &mut Block<'_>, metrics: bool, section: &mut Section) {
         "custom_response_headers",
         "purpose",
     ];
-    listener.drop_keys(&nothing, "it has no effect there either");
+    listener.drop_keys(&nothing, "has no effect there either");
 }

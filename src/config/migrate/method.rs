@@ -2,105 +2,152 @@
 
 use std::time::Duration;
 
-use super::MAIN;
 use super::input::{Block, NO_FLAG, Taken, written};
 use super::output::{Document, Outcome, Section};
+use super::{MAIN, TOKEN_FILE};
 
-/// Reads the method, and leaves the sinks. Tells whether the session's token is wrapped.
+/// Reads the method, and leaves the sinks.
 pub(super) fn read<'a>(top: &mut Block<'a>, document: &mut Document) -> Option<Read<'a>> {
     let mut auto_auth = top.block("auto_auth")?;
     let mut methods = auto_auth.labelled("method");
     let again = "enable_reauth_on_new_credentials";
     let again = [auto_auth.take(again), methods.last_mut().and_then(|(_, method)| method.take(again))];
     for key in again.into_iter().flatten() {
-        key.changed("each login reads its files anew here");
+        key.changed("each login reads its files again");
     }
-    let mut wrapped = false;
+    let mut wrapping = Wrapping::None;
     let last = methods.pop();
     for (_, other) in methods {
-        other.drop_all("a session has one method: write another [session.NAME] for it");
+        other.drop_all("a session has one method: write a second [session.NAME] for it");
     }
     if let Some((kind, mut method)) = last {
-        wrapped = session(&kind, &mut method, document);
+        wrapping = session(&kind, &mut method, document);
         method.finish();
     }
-    Some(Read { wrapped, sinks: auto_auth })
+    Some(Read { wrapping, sinks: auto_auth })
 }
 
 /// Rest of `auto_auth` once the method is read.
 pub(super) struct Read<'a> {
-    pub(super) wrapped: bool,
+    pub(super) wrapping: Wrapping,
     pub(super) sinks: Block<'a>,
 }
 
-fn session(kind: &str, method: &mut Block<'_>, document: &mut Document) -> bool {
+/// Wrapping of the session's token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wrapping {
+    None,
+    Session,
+    /// The session takes a token from a file and cannot wrap it: sinks that held a wrapped token are disabled.
+    Lost,
+}
+
+fn session(kind: &str, method: &mut Block<'_>, document: &mut Document) -> Wrapping {
+    // A token file has no login, so `mount` and `wrap_ttl` are not allowed beside it. It also stands in for methods
+    // that keyward does not have.
+    let has_login = supported(kind).is_some_and(|name| name != "token_file");
     let section = document.section(&format!("session.{MAIN}"));
     if let Some(mount) = method.take("mount_path")
         && let Some(text) = mount.required_text()
     {
-        section.text("mount", text.trim_matches('/').trim_start_matches("auth/"));
-        mount.kept("session.main.mount");
+        let text = text.trim_matches('/').trim_start_matches("auth/");
+        if has_login {
+            section.text("mount", text);
+            mount.kept("session.main.mount");
+        } else {
+            section.disabled_text("mount", text);
+            mount.changed("session.main.mount, written commented out: a token file has no login");
+        }
     }
     if let Some(namespace) = method.take("namespace")
         && let Some(text) = namespace.required_text()
     {
         // The server's own namespace was read before, and comes before this one there too.
         if section.has("namespace") {
-            namespace.not_supported("vault.namespace counts beside it");
+            namespace.not_supported("vault.namespace takes precedence");
         } else {
             section.text("namespace", text);
             namespace.kept("session.main.namespace");
         }
     }
+    let wrapping = wrap_ttl(method, section, has_login);
+    retries(method);
+    let config = method.block("config");
+    let Some(name) = supported(kind) else {
+        method.tell(
+            Outcome::Action,
+            format!(
+                "{kind:?} is not supported: write a token to {TOKEN_FILE}, mode 0600, or replace [session.{MAIN}.token_file] \
+                 by cloud (Azure), jwt, kubernetes, approle or cert"
+            ),
+        );
+        document.section(&format!("session.{MAIN}.token_file")).text("file", TOKEN_FILE);
+        if let Some(config) = config {
+            config.drop_all("dropped with its method");
+        }
+        return wrapping;
+    };
+    let name = format!("session.{MAIN}.{name}");
+    method.tell(Outcome::Kept, format!("[{name}]"));
+    document.section(&name);
+    if let Some(config) = config {
+        method_config(kind, config, &name, document);
+    }
+    wrapping
+}
+
+fn wrap_ttl(method: &mut Block<'_>, section: &mut Section, has_login: bool) -> Wrapping {
     let wrap = method.take("wrap_ttl");
-    let wrapped = wrap.as_ref().and_then(Taken::span).is_some_and(|span| !span.is_zero());
+    let wrapping = match wrap.as_ref().and_then(Taken::span) {
+        None | Some(Duration::ZERO) => Wrapping::None,
+        Some(_) if has_login => Wrapping::Session,
+        Some(_) => Wrapping::Lost,
+    };
     if let Some(wrap) = &wrap {
         match wrap.span() {
-            Some(Duration::ZERO) => wrap.kept("not wrapped, as without it"),
+            Some(Duration::ZERO) => wrap.kept("zero: not wrapped"),
+            Some(span) if !has_login => {
+                section.disabled_text("wrap_ttl", &written(span));
+                wrap.action("session.main.wrap_ttl, written commented out: a token file cannot be wrapped");
+            }
             Some(span) => {
                 section.text("wrap_ttl", &written(span));
-                wrap.changed("session.main.wrap_ttl; a new one is made before it ends, while theirs waits for ever");
+                wrap.changed("session.main.wrap_ttl; a new one is made before it expires");
             }
-            None => wrap.not_supported("no duration"),
+            None => wrap.not_supported("not a duration"),
         }
     }
+    wrapping
+}
+
+fn retries(method: &mut Block<'_>) {
     for key in ["min_backoff", "max_backoff"] {
         if let Some(taken) = method.take(key) {
             taken.changed(
-                "not set here: 1 s to 5 min with full jitter, and at most 200 calls in the first hour of an incident",
+                "not configurable: 1 s to 5 min with full jitter, and at most 200 calls in the first hour of an incident",
             );
         }
     }
     if let Some(exit) = method.take("exit_on_err") {
         match exit.flag() {
-            Some(false) => exit.kept("it tries on"),
-            _ => exit.not_supported("it tries on; `keyward login` and `keyward wait --timeout` tell of a failure"),
+            Some(false) => exit.kept("logins are retried"),
+            _ => {
+                exit.not_supported("logins are retried; `keyward login` and `keyward wait --timeout` report a failure")
+            }
         }
     }
-    let config = method.block("config");
-    let name = format!("session.{MAIN}.{}", ours(kind).unwrap_or("cloud"));
-    if ours(kind).is_none() {
-        method.tell(
-            Outcome::Action,
-            format!(
-                "{kind:?} is no method here: choose one of cloud (Azure), jwt, kubernetes, approle, cert and token_file"
-            ),
-        );
-        if let Some(config) = config {
-            config.drop_all("with its method");
-        }
-        return wrapped;
-    }
-    method.tell(Outcome::Kept, format!("[{name}]"));
-    let section = document.section(&name);
-    let Some(mut config) = config else { return wrapped };
+}
+
+/// Writes the section `name` of the method from its `config {}`.
+fn method_config(kind: &str, mut config: Block<'_>, name: &str, document: &mut Document) {
+    let section = document.section(name);
     match kind {
         "azure" => azure(&mut config, section),
         "jwt" => {
             same(&mut config, section, &[("role", "role"), ("path", "file")]);
             removed(&mut config, section, "remove_jwt_after_reading", "remove_after_reading");
-            config.drop_keys(&["remove_jwt_follows_symlinks"], "what the path names is removed, a symlink too");
-            config.drop_keys(&["jwt_read_period"], "each login reads the file anew");
+            config.drop_keys(&["remove_jwt_follows_symlinks"], "the path itself is removed, even if it is a symlink");
+            config.drop_keys(&["jwt_read_period"], "each login reads the file again");
         }
         "kubernetes" => same(&mut config, section, &[("role", "role"), ("token_path", "file")]),
         "approle" => {
@@ -114,7 +161,7 @@ fn session(kind: &str, method: &mut Block<'_>, document: &mut Document) -> bool 
                 put(secret, section, "secret_id_file");
                 removed(&mut config, section, "remove_secret_id_file_after_reading", "remove_secret_id_after_reading");
             } else {
-                config.drop_keys(&["remove_secret_id_file_after_reading"], "there is no secret_id_file_path");
+                config.drop_keys(&["remove_secret_id_file_after_reading"], "has no effect without secret_id_file_path");
             }
             same(&mut config, section, &keys);
         }
@@ -129,15 +176,15 @@ fn session(kind: &str, method: &mut Block<'_>, document: &mut Document) -> bool 
                 put(&authority, document.section(&format!("server.{MAIN}")), "ca_file");
             }
             if let Some(reload) = config.take("reload") {
-                reload.changed("a reload (SIGHUP) takes a renewed certificate; it is not looked at before each login");
+                reload.changed("connections use a renewed certificate without it");
             }
         }
     }
     config.finish();
-    wrapped
 }
 
-fn ours(kind: &str) -> Option<&'static str> {
+/// Returns the name of the method in `[session.NAME.METHOD]`.
+fn supported(kind: &str) -> Option<&'static str> {
     Some(match kind {
         "azure" => "cloud",
         "jwt" => "jwt",
@@ -156,7 +203,7 @@ fn azure(config: &mut Block<'_>, section: &mut Section) {
         match taken.flag() {
             Some(flag) => {
                 section.flag("authenticate_from_environment", flag);
-                taken.kept("authenticate_from_environment; the machine's metadata service is not needed then");
+                taken.kept("authenticate_from_environment; the metadata service is not used then");
             }
             None => taken.not_supported(NO_FLAG),
         }
@@ -192,10 +239,9 @@ fn removed(config: &mut Block<'_>, section: &mut Section, theirs: &str, ours: &'
     }
     match &taken {
         Some(taken) if taken.flag().is_none() => taken.not_supported(format!("{NO_FLAG}: the file is removed")),
-        Some(taken) => taken.kept(if remove { ours } else { "files stay unless it is asked for" }),
+        Some(taken) => taken.kept(if remove { ours } else { "false is the default" }),
         None => {
-            config
-                .tell(Outcome::Changed, format!("{ours} = true is written out: the file is removed there by default"));
+            config.tell(Outcome::Changed, format!("{ours} = true, since Vault Agent removes the file by default"));
         }
     }
 }

@@ -56,6 +56,9 @@ impl std::fmt::Display for Line {
 /// The one server and the one session that such a configuration has.
 const MAIN: &str = "main";
 
+/// File for a token that an operator has to provide.
+const TOKEN_FILE: &str = "/etc/keyward/server.token";
+
 /// Turns a configuration of theirs into one of ours. `openbao` says that the server is an OpenBao.
 ///
 /// # Errors

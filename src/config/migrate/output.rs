@@ -57,13 +57,15 @@ impl Report {
 pub(super) struct Document(Vec<Section>);
 
 /// A section: a name such as `sink.web`, and lines below it.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Section {
     name: String,
     comments: Vec<&'static str>,
     /// Written as comments, with the sections below it: nothing of it is in force.
     disabled: bool,
     entries: Vec<(&'static str, String)>,
+    /// Written as comments below the others.
+    disabled_entries: Vec<(&'static str, String)>,
 }
 
 impl Document {
@@ -86,7 +88,7 @@ impl Document {
     /// The section of that name, a new one at the end if there is none.
     pub(super) fn section(&mut self, name: &str) -> &mut Section {
         let place = self.0.iter().position(|section| section.name == name).unwrap_or_else(|| {
-            self.0.push(Section { name: name.to_owned(), comments: Vec::new(), disabled: false, entries: Vec::new() });
+            self.0.push(Section { name: name.to_owned(), ..Section::default() });
             self.0.len() - 1
         });
         &mut self.0[place]
@@ -95,7 +97,7 @@ impl Document {
 
 impl fmt::Display for Document {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (number, Section { name, comments, entries, .. }) in self.0.iter().enumerate() {
+        for (number, Section { name, comments, entries, disabled_entries, .. }) in self.0.iter().enumerate() {
             if number > 0 {
                 f.write_char('\n')?;
             }
@@ -105,6 +107,9 @@ impl fmt::Display for Document {
             let mut text = format!("[{}]\n", name.split('.').map(key).collect::<Vec<_>>().join("."));
             for (key, value) in entries {
                 writeln!(text, "{key} = {value}")?;
+            }
+            for (key, value) in disabled_entries {
+                writeln!(text, "# {key} = {value}")?;
             }
             let mark = if self.is_disabled(name) { "# " } else { "" };
             for line in text.lines() {
@@ -133,6 +138,12 @@ impl Section {
 
     pub(super) fn text(&mut self, key: &'static str, value: &str) -> &mut Self {
         self.put(key, quoted(value))
+    }
+
+    /// Writes a text as a comment: it is not in force.
+    pub(super) fn disabled_text(&mut self, key: &'static str, value: &str) -> &mut Self {
+        self.disabled_entries.push((key, quoted(value)));
+        self
     }
 
     /// A text of several lines, as it is written where that can be.

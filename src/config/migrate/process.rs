@@ -4,6 +4,7 @@ use super::input::Block;
 use super::output::{Document, Outcome};
 
 pub(super) fn read(top: &mut Block<'_>, document: &mut Document) {
+    // One statement per key: parts of it would only pass the block on.
     if let Some(level) = top.take("log_level") {
         let word = level.text().unwrap_or_default().to_ascii_lowercase();
         let ours = match word.as_str() {
@@ -18,7 +19,7 @@ pub(super) fn read(top: &mut Block<'_>, document: &mut Document) {
                 document.section("log").text("level", ours);
                 level.kept("log.level");
             }
-            None => level.not_supported("no level"),
+            None => level.not_supported("not a log level"),
         }
     }
     if let Some(format) = top.take("log_format") {
@@ -31,27 +32,27 @@ pub(super) fn read(top: &mut Block<'_>, document: &mut Document) {
                 document.section("log").text("format", "text");
                 format.kept("log.format");
             }
-            Some(_) => format.not_supported("there are \"standard\" and \"json\""),
+            Some(_) => format.not_supported("expected \"standard\" or \"json\""),
         }
     }
     let files =
         ["log_file", "log_rotate_bytes", "log_rotate_duration", "log_rotate_max_files", "log_path", "log_rotate"];
-    top.drop_keys(&files, "it logs to standard error: the journal or the container's runtime keeps and rotates it");
-    top.drop_keys(&["pid_file"], "the service manager knows the process");
+    top.drop_keys(&files, "logs go to standard error, for the journal or the container runtime");
+    top.drop_keys(&["pid_file"], "the service manager tracks the process");
     if let Some(exit) = top.take("exit_after_auth") {
         match exit.flag() {
-            Some(false) => exit.kept("it goes on"),
+            Some(false) => exit.kept("keeps running"),
             _ => {
-                exit.changed("the command line says it: `keyward run --exit-after-auth`");
+                exit.changed("use the flag: `keyward run --exit-after-auth`");
             }
         }
     }
     let idle = ["disable_idle_connections", "disable_keep_alives"];
-    top.drop_keys(&idle, "connections to the server are few, kept and closed when idle");
+    top.drop_keys(&idle, "connections are reused, and closed when idle");
     if let Some(mut telemetry) = top.block("telemetry") {
-        telemetry.tell(Outcome::Changed, "a listener of kind = \"health\" has /metrics for Prometheus");
+        telemetry.tell(Outcome::Changed, "a listener of kind = \"health\" serves /metrics for Prometheus");
         let kept = ["prometheus_retention_time", "disable_hostname", "metrics_prefix", "usage_gauge_period"];
-        telemetry.drop_keys(&kept, "the series have their own names, see docs/reference/metrics.md");
+        telemetry.drop_keys(&kept, "the metrics have their own names, see docs/reference/metrics.md");
         let sinks = [
             "statsd_address",
             "statsite_address",
@@ -65,7 +66,7 @@ pub(super) fn read(top: &mut Block<'_>, document: &mut Document) {
             "circonus_api_app",
             "circonus_api_url",
         ];
-        telemetry.drop_keys(&sinks, "metrics are scraped, not sent");
+        telemetry.drop_keys(&sinks, "metrics are scraped, not pushed");
         telemetry.finish();
     }
 }

@@ -15,7 +15,7 @@ pub(super) fn read(top: &mut Block<'_>, document: &mut Document, openbao: bool) 
         section.text("address", ADDRESS);
         return;
     };
-    vault.tell(Outcome::Kept, "[server.main]; variables such as VAULT_ADDR have no say here");
+    vault.tell(Outcome::Kept, "[server.main]; variables such as VAULT_ADDR are ignored");
     match vault.take("address") {
         Some(address) => {
             if let Some(text) = address.required_text() {
@@ -42,8 +42,8 @@ pub(super) fn read(top: &mut Block<'_>, document: &mut Document, openbao: bool) 
     }
     if let Some(skip) = vault.take("tls_skip_verify") {
         match skip.flag() {
-            Some(false) => skip.kept("never skipped here"),
-            _ => skip.action("a server is always verified: name its authority as ca_file"),
+            Some(false) => skip.kept("the server is always verified"),
+            _ => skip.action("the server is always verified: set ca_file to its authority"),
         }
     }
     if let Some(namespace) = vault.take("namespace")
@@ -55,10 +55,10 @@ pub(super) fn read(top: &mut Block<'_>, document: &mut Document, openbao: bool) 
     if let Some(mut retry) = vault.block("retry") {
         if let Some(retries) = retry.take("num_retries") {
             retries.changed(
-                "not a number here: the session and templates try on with backoff; the proxy sends again what is safe",
+                "not configurable: sessions and templates retry with backoff; the proxy retries safe requests",
             );
         }
-        retry.drop_keys(&["attempts", "backoff", "max_backoff", "enabled"], "one schedule by what the failure means");
+        retry.drop_keys(&["attempts", "backoff", "max_backoff", "enabled"], "retries follow the kind of failure");
         retry.finish();
     }
     consul_template::server(&mut vault, document);

@@ -3,33 +3,38 @@
 use std::time::Duration;
 
 use super::input::{Block, Taken, written};
-use super::method;
+use super::method::{self, Wrapping};
 use super::output::{Document, Outcome, Section};
 use crate::hcl::Value;
 
 pub(super) fn read(document: &mut Document, auto_auth: Option<method::Read<'_>>) {
-    let Some(method::Read { wrapped, sinks: mut auto_auth }) = auto_auth else { return };
+    let Some(method::Read { wrapping, sinks: mut auto_auth }) = auto_auth else { return };
     for (number, (kind, mut sink)) in auto_auth.labelled("sink").into_iter().enumerate() {
         if kind != "file" {
-            sink.drop_all(&format!("{kind:?} is no kind of sink; there is \"file\""));
+            sink.drop_all(&format!("{kind:?} is not supported; use \"file\""));
             continue;
         }
         let name = format!("sink.file-{}", number + 1);
         sink.tell(Outcome::Kept, format!("[{name}]"));
         let section = document.section(&name);
-        if wrapped {
-            section.text("format", "json");
+        match wrapping {
+            Wrapping::None => {}
+            Wrapping::Session => drop(section.text("format", "json")),
+            Wrapping::Lost => {
+                section.disable();
+                sink.tell(Outcome::Action, "the sink is written commented out, as its token would not be wrapped");
+            }
         }
         if let Some(wrap) = sink.take("wrap_ttl") {
             match wrap.span() {
-                Some(Duration::ZERO) => wrap.kept("not wrapped, as without it"),
+                Some(Duration::ZERO) => wrap.kept("zero: not wrapped"),
                 Some(span) => {
                     section.text("wrap_ttl", &written(span)).text("format", "json");
-                    wrap.changed("wrap_ttl; a new one is made near two thirds of it, as well as with each new token");
+                    wrap.changed("wrap_ttl; a new one is made after two thirds of it, and with each new token");
                 }
                 None => {
                     section.disable();
-                    wrap.action("no duration: the sink is written commented out, as its token would not be wrapped");
+                    wrap.action("not a duration: the sink is written commented out, as its token would not be wrapped");
                 }
             }
         }
@@ -70,14 +75,14 @@ fn encrypted(sink: &mut Block<'_>, section: &mut Section) -> Option<Encrypted> {
         } else {
             section.disable();
             kind.action(
-                "there is \"curve25519\" alone: the sink is written commented out, as it would not be encrypted",
+                "only \"curve25519\" is supported: the sink is written commented out, as it would not be encrypted",
             );
         }
         known
     });
     let path = path.filter(|path| path.required_text().is_some());
     if let (Some(_), Some(path)) = (&kind, &path) {
-        path.kept("encrypt.public_key_file; another key in it is taken at the next reload");
+        path.kept("encrypt.public_key_file; a new key in the file is used after a reload");
         let derive_key = derive.as_ref().and_then(Taken::flag).unwrap_or(false);
         if let Some(derive) = derive {
             derive.kept("encrypt.derive_key");
@@ -86,7 +91,7 @@ fn encrypted(sink: &mut Block<'_>, section: &mut Section) -> Option<Encrypted> {
         let aad = match (aad, variable.as_ref().and_then(Taken::text)) {
             (aad, Some(name)) => {
                 if let Some(aad) = aad {
-                    aad.not_supported("aad_env_var counts beside it");
+                    aad.not_supported("aad_env_var takes precedence");
                 }
                 Some(format!("${{env:{name}}}"))
             }
@@ -104,11 +109,11 @@ fn encrypted(sink: &mut Block<'_>, section: &mut Section) -> Option<Encrypted> {
     for half in [&kind, &path].into_iter().flatten() {
         section.disable();
         half.action(
-            "it needs dh_type and dh_path both: the sink is written commented out, as it would not be encrypted",
+            "dh_type and dh_path are both required: the sink is written commented out, as it would not be encrypted",
         );
     }
     for lone in [derive, aad, variable].into_iter().flatten() {
-        lone.not_supported("it says nothing without dh_type and dh_path both");
+        lone.not_supported("has no effect without dh_type and dh_path");
     }
     None
 }
@@ -126,12 +131,12 @@ fn file(config: &mut Block<'_>, section: &mut Section) {
     for (theirs, ours) in [("owner", "owner"), ("group", "group"), ("uid", "owner"), ("gid", "group")] {
         let Some(taken) = config.take(theirs) else { continue };
         match taken.value {
-            Value::Number(text) | Value::Text(text) if text == "-1" => taken.kept("the agent's own, as without it"),
+            Value::Number(text) | Value::Text(text) if text == "-1" => taken.kept("-1: the agent's own"),
             Value::Number(text) | Value::Text(text) if !text.is_empty() => {
                 section.text(ours, text);
                 taken.kept(ours);
             }
-            _ => taken.not_supported("no id"),
+            _ => taken.not_supported("not an id"),
         }
     }
 }
@@ -139,14 +144,14 @@ fn file(config: &mut Block<'_>, section: &mut Section) {
 /// A mode, which they take as a number: `0640` in HCL is octal, and 416 is the same in JSON.
 pub(super) fn mode(taken: &Taken<'_>, section: &mut Section) {
     let (Value::Number(text) | Value::Text(text)) = taken.value else {
-        return taken.not_supported(format!("{} where a mode should be", taken.value.kind()));
+        return taken.not_supported(format!("expected a file mode, found {}", taken.value.kind()));
     };
     let Some((mode, meant)) = octal(text) else {
-        return taken.not_supported("no mode of a file");
+        return taken.not_supported("not a file mode");
     };
     section.text("mode", &format!("{mode:04o}"));
     if meant {
-        taken.changed(format!("{text} is decimal there, which is no mode: taken for \"{mode:04o}\""));
+        taken.changed(format!("{text} is decimal there, which is not a mode: taken for \"{mode:04o}\""));
     } else {
         taken.kept(format!("mode = \"{mode:04o}\""));
     }

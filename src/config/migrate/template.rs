@@ -18,31 +18,24 @@ pub(super) fn read(top: &mut Block<'_>, document: &mut Document) {
                     let ours = span.clamp(least, most);
                     document.section("templates").text("interval", &written(ours));
                     if ours == span {
-                        interval.kept("templates.interval; secrets with a lease have their own time");
+                        interval.kept("templates.interval; secrets with a lease have their own schedule");
                     } else {
-                        let words =
-                            "templates.interval, which is from 10s to 24h; secrets with a lease have their own time";
+                        let words = "templates.interval, which is from 10s to 24h; secrets with a lease have their own schedule";
                         interval.changed(words);
                     }
                 }
-                None => interval.not_supported("no duration"),
+                None => interval.not_supported("not a duration"),
             }
         }
-        config.drop_keys(
-            &["exit_on_retry_failure"],
-            "a template that fails is tried on by itself, and readiness tells of it",
-        );
-        config.drop_keys(&["lease_renewal_threshold"], "a lease is replaced near two thirds of its life");
-        config.drop_keys(&["max_connections_per_host"], "connections to the server are kept and reused");
+        config.drop_keys(&["exit_on_retry_failure"], "a failed template is retried, and readiness reports it");
+        config.drop_keys(&["lease_renewal_threshold"], "a lease is replaced after two thirds of its duration");
+        config.drop_keys(&["max_connections_per_host"], "connections are reused");
         config.finish();
     }
     let defaults = consul_template::defaults(top);
     for (number, mut template) in top.blocks("template").into_iter().enumerate() {
         let name = format!("template.file-{}", number + 1);
-        template.tell(
-            Outcome::Kept,
-            format!("[{name}]; `keyward check` reads it and names by line what its language lacks"),
-        );
+        template.tell(Outcome::Kept, format!("[{name}]; `keyward check` reports unsupported functions by line"));
         file(&mut template, document.section(&name));
         defaults.apply(document.section(&name));
         template.finish();
@@ -78,7 +71,7 @@ fn text(template: &mut Block<'_>, section: &mut Section) {
     let contents = template.take("contents");
     if section.has("source") {
         if let Some(contents) = contents {
-            contents.not_supported("source is given beside it");
+            contents.not_supported("source takes precedence");
         }
     } else if let Some(contents) = contents
         && let Some(text) = contents.required_text()
@@ -89,12 +82,11 @@ fn text(template: &mut Block<'_>, section: &mut Section) {
     if let Some(missing) = template.take("error_on_missing_key") {
         match missing.flag() {
             Some(true) => missing.kept("a missing key is always an error"),
-            _ => missing
-                .changed("a missing key is always an error: ask for it by `index` or `if` where it may be missing"),
+            _ => missing.changed("a missing key is always an error: use `index` or `if` for keys that may be missing"),
         }
     }
     if let Some(denied) = template.take("function_denylist") {
-        denied.changed("there is no function that runs programs or writes files");
+        denied.changed("no function runs programs or writes files");
     }
     if let Some(sandbox) = template.take("sandbox_path")
         && let Some(path) = sandbox.required_text()
@@ -105,6 +97,7 @@ fn text(template: &mut Block<'_>, section: &mut Section) {
 }
 
 fn file(template: &mut Block<'_>, section: &mut Section) {
+    // One statement per key: parts of it would only pass the block on.
     text(template, section);
     if let Some(destination) = template.take("destination")
         && let Some(path) = destination.required_text()
@@ -117,7 +110,7 @@ fn file(template: &mut Block<'_>, section: &mut Section) {
         section.flag("create_folders", true);
     }
     match &create {
-        Some(create) if create.flag().is_none() => create.not_supported(format!("{NO_FLAG}: folders are made")),
+        Some(create) if create.flag().is_none() => create.not_supported(format!("{NO_FLAG}: folders are created")),
         Some(create) => create.kept("create_folders"),
         None => {}
     }
@@ -130,17 +123,19 @@ fn file(template: &mut Block<'_>, section: &mut Section) {
             }
             None => sink::mode(perms, section),
         },
-        None => template.tell(Outcome::Changed, "mode: 0640 where theirs is that of the file before, or 0644"),
+        None => {
+            template.tell(Outcome::Changed, "mode 0640; the default there is the mode of the existing file, or 0644")
+        }
     }
     for (theirs, ours) in [("user", "owner"), ("group", "group"), ("uid", "owner"), ("gid", "group")] {
         let Some(taken) = template.take(theirs) else { continue };
         match taken.value {
-            Value::Text(text) if text.is_empty() => taken.kept("empty, which is as without it"),
+            Value::Text(text) if text.is_empty() => taken.kept("empty: no effect"),
             Value::Text(text) | Value::Number(text) if !text.starts_with('-') => {
                 section.text(ours, text);
                 taken.kept(ours);
             }
-            _ => taken.not_supported("no name and no id"),
+            _ => taken.not_supported("not a name or an id"),
         }
     }
     if let Some(backup) = template.take("backup") {
@@ -159,10 +154,10 @@ fn file(template: &mut Block<'_>, section: &mut Section) {
         let taken = (exec.take("command"), exec.take("timeout"));
         exec.drop_keys(
             &["enabled", "splay", "kill_signal", "kill_timeout", "reload_signal"],
-            "a command is run once a change",
+            "a command runs once per change",
         );
         if let Some(env) = exec.block("env") {
-            env.drop_all("name the variables that the command needs as pass_env = [\"NAME\"]");
+            env.drop_all("list the variables that the command needs: pass_env = [\"NAME\"]");
         }
         exec.finish();
         taken
@@ -173,7 +168,7 @@ fn file(template: &mut Block<'_>, section: &mut Section) {
             if let Some(own) = own
                 && let Some(beside) = beside.replace(own)
             {
-                beside.not_supported("exec is given beside it, which counts");
+                beside.not_supported("exec takes precedence");
             }
         }
     }
@@ -190,7 +185,7 @@ fn wait(template: &mut Block<'_>, section: &mut Section) {
     if let Some(least) = wait.take("min") {
         put_debounce(section, debounce(&least, least.span()));
     }
-    wait.drop_keys(&["max"], "changes that come together wait for four times debounce at most");
+    wait.drop_keys(&["max"], "changes are collected for at most four times debounce");
     wait.finish();
 }
 
@@ -203,20 +198,20 @@ fn put_debounce(section: &mut Section, debounce: Option<String>) {
 fn command(words: Option<&Taken<'_>>, timeout: Option<&Taken<'_>>, section: &mut Section) {
     let Some(taken) = words else {
         if let Some(timeout) = timeout {
-            timeout.not_supported("there is no command");
+            timeout.not_supported("has no effect without command");
         }
         return;
     };
     match taken.texts().as_deref() {
         Some([line]) if line.contains(' ') => {
             section.texts("command", std::slice::from_ref(line)).flag("shell", true);
-            taken.kept("command, with shell = true as a line for a shell");
+            taken.kept("command, with shell = true");
         }
         Some(words) if !words.is_empty() && !words[0].is_empty() => {
             section.texts("command", words);
             taken.kept("command");
         }
-        _ => taken.not_supported("no command"),
+        _ => taken.not_supported("not a command"),
     }
     if let Some(timeout) = timeout {
         match timeout.span() {
@@ -224,7 +219,7 @@ fn command(words: Option<&Taken<'_>>, timeout: Option<&Taken<'_>>, section: &mut
                 section.text("command_timeout", &written(span));
                 timeout.kept("command_timeout");
             }
-            None => timeout.not_supported("no duration"),
+            None => timeout.not_supported("not a duration"),
         }
     }
 }
@@ -235,12 +230,12 @@ fn variables(mut block: Block<'_>, document: &mut Document) {
         let section = format!("env_template.{name}");
         for mut template in block.blocks(&name) {
             if document.has(&section) {
-                template.drop_all("a variable has one template: given again further up, which is what is written");
+                template.drop_all("a variable has one template: set above, and the first one is written");
                 continue;
             }
             template.tell(Outcome::Kept, format!("[env_template.{name}]"));
             text(&mut template, document.section(&section));
-            template.drop_keys(&FILE_KEYS, "it is a file's, and this is a variable");
+            template.drop_keys(&FILE_KEYS, "only for files, and this is a variable");
             template.finish();
         }
     }
@@ -257,13 +252,13 @@ fn child(exec: &mut Block<'_>, section: &mut Section) {
         match command.texts().as_deref() {
             Some([line]) if line.contains(' ') => {
                 section.texts("command", &["/bin/sh".to_owned(), "-c".to_owned(), line.clone()]);
-                command.changed("a line for a shell: written as /bin/sh -c");
+                command.changed("a shell line: written as /bin/sh -c");
             }
             Some(words) if !words.is_empty() => {
                 section.texts("command", words);
                 command.kept("process.command");
             }
-            _ => command.not_supported("no command"),
+            _ => command.not_supported("not a command"),
         }
     }
     if let Some(restart) = exec.take("restart_on_secret_changes") {
@@ -276,7 +271,7 @@ fn child(exec: &mut Block<'_>, section: &mut Section) {
                 section.text("on_change", "ignore");
                 restart.kept("process.on_change = \"ignore\"");
             }
-            _ => restart.not_supported("neither \"always\" nor \"never\""),
+            _ => restart.not_supported("expected \"always\" or \"never\""),
         }
     }
     if let Some(signal) = exec.take("restart_stop_signal")
@@ -285,11 +280,8 @@ fn child(exec: &mut Block<'_>, section: &mut Section) {
         section.text("stop_signal", text);
         signal.kept("process.stop_signal");
     }
-    exec.drop_keys(
-        &["child_process_stdout", "child_process_stderr"],
-        "the program has the agent's own; it is not touched",
-    );
-    let words = "the program has few variables of the agent's own environment: name others with pass_env = [\"NAME\"]";
+    exec.drop_keys(&["child_process_stdout", "child_process_stderr"], "the program inherits the agent's own");
+    let words = "the program gets few variables of the agent's environment: add others with pass_env = [\"NAME\"]";
     section.comment("Variables of the agent's environment that the program needs: pass_env = [\"NAME\"]");
     exec.tell(Outcome::Changed, words);
 }

@@ -12,10 +12,10 @@ fn a_key_is_told_with_its_place_whatever_becomes_of_it() {
     let told =
         told("pid_file = \"/p\"\nvault {\n  address = \"https://v\"\n  adress = \"x\"\n}\nlog_level = \"err\"\n");
     let wanted = [
-        "1:1: pid_file: dropped: the service manager knows the process",
-        "2:1: vault: kept: [server.main]; variables such as VAULT_ADDR have no say here",
+        "1:1: pid_file: dropped: the service manager tracks the process",
+        "2:1: vault: kept: [server.main]; variables such as VAULT_ADDR are ignored",
         "3:3: vault.address: kept: address",
-        "4:3: vault.adress: dropped: no key that is known here; a misspelt one is passed over there in silence",
+        "4:3: vault.adress: dropped: unknown key",
         "6:1: log_level: kept: log.level",
     ];
     assert_eq!(told, wanted.join("\n"));

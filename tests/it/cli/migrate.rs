@@ -60,7 +60,7 @@ mode = "0640"
 owner = "1000"
 group = "1000"
 
-# Every user of this machine may call, as before. key_file = "/PATH" lets in those alone that bring a key.
+# Every user of this machine may call, as before. key_file = "/PATH" restricts it to callers with a key.
 [listener.tcp-1]
 kind = "api_proxy"
 address = "tcp://127.0.0.1:8100"
@@ -123,10 +123,10 @@ fn files_that_are_removed_by_default_there_are_removed_here() {
         "[sink.file-1.encrypt]\npublic_key_file = \"/etc/agent/public.json\"\nderive_key = false\naad = \"batch\"\n";
     assert!(migrated.toml.contains(encrypt), "{}", migrated.toml);
     says(&migrated, "auto_auth.sink.dh_path", Outcome::Kept, "encrypt.public_key_file");
-    says(&migrated, "auto_auth.sinks", Outcome::NotSupported, "no key that is known here");
+    says(&migrated, "auto_auth.sinks", Outcome::NotSupported, "unknown key");
     let (migrated, _) = self::migrated("jwt-and-token.hcl");
     assert!(migrated.toml.contains("remove_after_reading = true\n"), "{}", migrated.toml);
-    says(&migrated, "auto_auth.method.jwt.config.jwt_read_period", Outcome::NotSupported, "anew");
+    says(&migrated, "auto_auth.method.jwt.config.jwt_read_period", Outcome::NotSupported, "again");
     says(&migrated, "listener.unix.socket_mode", Outcome::Changed, "has no effect there");
     assert!(migrated.toml.contains("# mode = \"0600\"\n"), "{}", migrated.toml);
 }
@@ -135,9 +135,9 @@ fn files_that_are_removed_by_default_there_are_removed_here() {
 fn a_token_of_someone_else_moves() {
     let (migrated, _) = migrated("token-file.hcl");
     assert!(migrated.toml.contains("[session.main.token_file]\nfile = \"/etc/agent/token\"\n"), "{}", migrated.toml);
-    says(&migrated, "listener.tcp.tls_cert_file", Outcome::NotSupported, "no TLS is spoken");
-    says(&migrated, "listener.tcp", Outcome::Changed, "clients write http://");
-    says(&migrated, "disable_keep_alives", Outcome::NotSupported, "kept");
+    says(&migrated, "listener.tcp.tls_cert_file", Outcome::NotSupported, "local listeners have no TLS");
+    says(&migrated, "listener.tcp", Outcome::Changed, "clients use http://");
+    says(&migrated, "disable_keep_alives", Outcome::NotSupported, "reused");
 }
 
 #[test]
@@ -151,10 +151,10 @@ fn what_binds_an_encrypted_sink_may_come_from_a_variable_and_says_nothing_by_its
     let migrated = migrate(&text(keys), false).unwrap();
     let encrypt = "[sink.file-1.encrypt]\npublic_key_file = \"/k\"\nderive_key = true\naad = \"${env:AAD}\"\n";
     assert!(migrated.toml.contains(encrypt), "{}", migrated.toml);
-    says(&migrated, "auto_auth.sink.file.aad", Outcome::NotSupported, "aad_env_var counts beside it");
+    says(&migrated, "auto_auth.sink.file.aad", Outcome::NotSupported, "aad_env_var takes precedence");
     says(&migrated, "auto_auth.sink.file.aad_env_var", Outcome::Changed, "${env:NAME}");
     let migrated = migrate(&text("aad = \"x\""), false).unwrap();
-    says(&migrated, "auto_auth.sink.file.aad", Outcome::NotSupported, "it says nothing without dh_type and dh_path");
+    says(&migrated, "auto_auth.sink.file.aad", Outcome::NotSupported, "has no effect without dh_type and dh_path");
     assert!(migrated.toml.contains("\n[sink.file-1]\npath = \"/t\"\n"), "{}", migrated.toml);
     for (keys, key) in
         [("dh_path = \"/k\"", "dh_path"), ("dh_type = \"p256\"", "dh_type"), ("wrap_ttl = \"soon\"", "wrap_ttl")]
@@ -170,12 +170,11 @@ fn what_has_no_like_here_is_told_and_found_by_the_check() {
     let text =
         "vault { address = \"http://10.0.0.1:8200\" }\nauto_auth { method \"aws\" { config = { role = \"x\" } } }\n";
     let migrated = migrate(text, true).unwrap();
-    says(&migrated, "auto_auth.method.aws", Outcome::Action, "\"aws\" is no method here");
-    says(&migrated, "auto_auth.method.aws.config", Outcome::NotSupported, "with its method");
+    says(&migrated, "auto_auth.method.aws", Outcome::Action, "\"aws\" is not supported");
+    says(&migrated, "auto_auth.method.aws.config", Outcome::NotSupported, "dropped with its method");
     let outcome = load_text(Path::new("ours.toml"), &migrated.toml, &Environment::default(), Purpose::Check);
     let told: Vec<_> = outcome.errors.iter().map(ToString::to_string).collect();
-    assert!(told.iter().any(|line| line.contains("would send tokens in the clear")), "{told:?}");
-    assert!(told.iter().any(|line| line.contains("a session has one method")), "{told:?}");
+    assert!(matches!(told.as_slice(), [only] if only.contains("would send tokens in the clear")), "{told:?}");
 }
 
 fn keyward(arguments: &[&str]) -> Output {
@@ -195,7 +194,7 @@ fn the_command_writes_ours_apart_from_its_report() {
     let report = text(&shown.stderr);
     let at = |line: &str| report.find(line).unwrap_or_else(|| panic!("{line}: {report}"));
     let action = at("ACTION REQUIRED:\n  ");
-    let persist = at("kubernetes.json:14:14: cache.persist: give the session a seal_key_file");
+    let persist = at("kubernetes.json:14:14: cache.persist: set seal_key_file on the session");
     let changed = at("\nchanged:\n  ");
     let address = at("kubernetes.json:12:26: listener.tcp.address: ");
     let kept = at("\nkept:\n  ");
@@ -263,18 +262,18 @@ fn a_listener_at_their_default_address_moves_and_empty_keys_of_a_socket_say_noth
     ));
     // Only its owner may connect to such a socket there.
     assert!(migrated.toml.contains("\nmode = \"0600\"\n") && !migrated.toml.contains("owner ="), "{}", migrated.toml);
-    says(&migrated, "listener.unix.socket_mode", Outcome::Kept, "as without it");
+    says(&migrated, "listener.unix.socket_mode", Outcome::Kept, "no effect");
 }
 
 #[test]
 fn what_is_no_flag_is_told_and_the_careful_form_is_written() {
     let migrated = moved("listener \"tcp\" { address = \"127.0.0.1:81\" require_request_header = \"yes\" }\n");
     assert!(migrated.toml.contains("# require_request_header = true\n"), "{}", migrated.toml);
-    says(&migrated, "listener.tcp.require_request_header", Outcome::NotSupported, "neither true nor false");
+    says(&migrated, "listener.tcp.require_request_header", Outcome::NotSupported, "not a boolean");
     let migrated = moved("api_proxy { use_auto_auth_token = \"sometimes\" }\ncache { cache_static_secrets = \"x\" }\n");
-    says(&migrated, "api_proxy.use_auto_auth_token", Outcome::NotSupported, "neither true nor false");
-    says(&migrated, "cache.cache_static_secrets", Outcome::NotSupported, "neither true nor false");
-    says(&moved("log_format = \"xml\"\n"), "log_format", Outcome::NotSupported, "\"standard\" and \"json\"");
+    says(&migrated, "api_proxy.use_auto_auth_token", Outcome::NotSupported, "not a boolean");
+    says(&migrated, "cache.cache_static_secrets", Outcome::NotSupported, "not a boolean");
+    says(&moved("log_format = \"xml\"\n"), "log_format", Outcome::NotSupported, "\"standard\" or \"json\"");
 }
 
 #[test]
@@ -303,29 +302,29 @@ fn what_is_given_twice_or_beside_a_part_that_is_left_out_is_told_key_by_key() {
          exec { command = [\"app\"] }\ncache { persist \"kubernetes\" { path = \"/a\" }\npersist \"kubernetes\" { path = \"/b\" } }\n",
     );
     assert!(migrated.toml.contains("contents = \"first\"\n"), "{}", migrated.toml);
-    says(&migrated, "env_template.A", Outcome::NotSupported, "given again further up");
-    says(&migrated, "env_template.A.perms", Outcome::NotSupported, "a file's");
-    says(&migrated, "cache.persist", Outcome::NotSupported, "given again further down");
-    says(&migrated, "cache.persist.kubernetes.path", Outcome::NotSupported, "with it");
+    says(&migrated, "env_template.A", Outcome::NotSupported, "the first one is written");
+    says(&migrated, "env_template.A.perms", Outcome::NotSupported, "only for files");
+    says(&migrated, "cache.persist", Outcome::NotSupported, "the last one counts");
+    says(&migrated, "cache.persist.kubernetes.path", Outcome::NotSupported, "dropped with its block");
     let namespaces = "vault { namespace = \"one\" }\nauto_auth { method \"aws\" { namespace = \"two\" config = { role = \"x\" } } }\n";
     let migrated = migrate(namespaces, false).unwrap();
     assert!(migrated.toml.contains("namespace = \"one\"\n"), "{}", migrated.toml);
-    says(&migrated, "auto_auth.method.aws.namespace", Outcome::NotSupported, "vault.namespace counts");
-    says(&migrated, "auto_auth.method.aws.config.role", Outcome::NotSupported, "with it");
+    says(&migrated, "auto_auth.method.aws.namespace", Outcome::NotSupported, "vault.namespace takes precedence");
+    says(&migrated, "auto_auth.method.aws.config.role", Outcome::NotSupported, "dropped with its");
     let odd = migrate("env_template \"A B\" { contents = \"x\" }\n", false).unwrap();
     let outcome = load_text(Path::new("ours.toml"), &odd.toml, &Environment::default(), Purpose::Check);
     let told: Vec<_> = outcome.errors.iter().map(ToString::to_string).collect();
-    assert!(told.iter().any(|line| line.contains("\"A B\" names no variable")), "{told:?}");
+    assert!(told.iter().any(|line| line.contains("\"A B\" is not a variable name")), "{told:?}");
 }
 
 #[test]
 fn a_listener_that_would_let_more_callers_have_the_token_is_written_commented_out() {
     let (migrated, config) = migrated("jwt-and-token.hcl");
     assert!(config.listeners.is_empty(), "{}", migrated.toml);
-    let commented = "# Callers bring their own token there. Here one that brings none is given the session's.\n\
+    let commented = "# Callers send their own token there. keyward uses the session's token if they send none.\n\
                      # [listener.unix-1]\n# kind = \"api_proxy\"\n# address = \"unix:///run/ci/agent.sock\"\n# mode = \"0600\"\n";
     assert!(migrated.toml.contains(commented), "{}", migrated.toml);
-    says(&migrated, "listener.unix", Outcome::Action, "it is written commented out");
+    says(&migrated, "listener.unix", Outcome::Action, "is written commented out");
     let proxied = |listener: &str| {
         moved(&format!("api_proxy {{ use_auto_auth_token = true }}\ncache {{}}\nlistener \"tcp\" {{ {listener} }}\n"))
     };
@@ -348,10 +347,10 @@ fn a_command_or_a_source_that_is_given_twice_is_written_once() {
     );
     let exec = "command = [\"/usr/bin/app\", \"reload\"]\ncommand_timeout = \"1m\"\n";
     assert!(migrated.toml.contains(exec) && !migrated.toml.contains("shell"), "{}", migrated.toml);
-    says(&migrated, "template.command", Outcome::NotSupported, "exec is given beside it");
+    says(&migrated, "template.command", Outcome::NotSupported, "exec takes precedence");
     let migrated = migrate("template { source = \"/s\" contents = \"x\" destination = \"/d\" }\n", false).unwrap();
     assert!(!migrated.toml.contains("contents"), "{}", migrated.toml);
-    says(&migrated, "template.contents", Outcome::NotSupported, "source is given beside it");
+    says(&migrated, "template.contents", Outcome::NotSupported, "source takes precedence");
 }
 
 #[test]
@@ -376,7 +375,7 @@ fn standard_input_and_folders_are_read_and_each_line_names_its_file() {
     let (code, from_input, error) = run_with_input(&["migrate", "-"], &[], "vault {}\nlog_level = \"loud\"\n");
     assert_eq!(code, 3, "there is no session: {error}");
     assert!(from_input.starts_with("[server.main]\n"), "{from_input}");
-    assert!(error.contains("(standard input):2:1: log_level: no level\n"), "{error}");
+    assert!(error.contains("(standard input):2:1: log_level: not a log level\n"), "{error}");
     write("30-broken.hcl", "vault {\n  address = https://x\n}\n");
     let (code, _, error) = run(&["migrate", &path], &[]);
     assert!(code == 3 && error.contains("/30-broken.hcl: line 2, column"), "{error}");
@@ -405,8 +404,43 @@ fn a_file_of_consul_template_moves() {
     ] {
         assert!(ours.contains(wanted), "{wanted}: {ours}");
     }
-    let action = report.find("vault.token: a token does not stand in a configuration").unwrap();
+    let action = report.find("vault.token: a configuration holds no token").unwrap();
     assert!(action < report.find("\nchanged:\n").unwrap(), "{report}");
-    assert!(report.contains(": consul: templates read Vault or OpenBao alone\n"), "{report}");
+    assert!(report.contains(": consul: templates read only Vault or OpenBao\n"), "{report}");
     assert!(!report.contains("canary") && !ours.contains("canary"), "{report}{ours}");
+}
+
+#[test]
+fn an_unsupported_method_is_replaced_by_a_token_file_that_check_accepts() {
+    for method in ["aws", "gcp", "token_file"] {
+        let text = format!(
+            "auto_auth {{\n  method \"{method}\" {{\n    mount_path = \"auth/{method}\"\n    config = {{ role = \"r\" \
+             token_file_path = \"/t\" }}\n  }}\n  sink \"file\" {{ config = {{ path = \"/tmp/token\" }} }}\n}}\n"
+        );
+        let migrated = migrate(&text, false).unwrap();
+        let outcome = load_text(Path::new("ours.toml"), &migrated.toml, &Environment::default(), Purpose::Check);
+        assert!(outcome.errors.is_empty(), "{method}: {:?}\n{}", outcome.errors, migrated.toml);
+        assert!(migrated.toml.contains(&format!("[session.main]\n# mount = \"{method}\"\n")), "{}", migrated.toml);
+        assert!(migrated.toml.contains("[session.main.token_file]\n"), "{}", migrated.toml);
+        let key = format!("auto_auth.method.{method}");
+        says(&migrated, &format!("{key}.mount_path"), Outcome::Changed, "written commented out");
+        let (code, _, report) = run_with_input(&["migrate", "-"], &[], &text);
+        if method == "token_file" {
+            assert_eq!(code, 0, "{report}");
+        } else {
+            says(&migrated, &key, Outcome::Action, "write a token to /etc/keyward/server.token");
+            assert_eq!(code, 10, "{report}");
+        }
+    }
+}
+
+#[test]
+fn sinks_are_disabled_if_the_token_of_a_replaced_method_was_wrapped() {
+    let text = "auto_auth {\n  method \"aws\" { wrap_ttl = \"5m\" }\n  sink \"file\" { config = { path = \"/tmp/token\" } }\n}\n";
+    let migrated = migrate(text, false).unwrap();
+    let outcome = load_text(Path::new("ours.toml"), &migrated.toml, &Environment::default(), Purpose::Check);
+    assert!(outcome.errors.is_empty(), "{:?}\n{}", outcome.errors, migrated.toml);
+    assert!(migrated.toml.contains("# wrap_ttl = \"5m\"\n"), "{}", migrated.toml);
+    assert!(migrated.toml.contains("# [sink.file-1]\n# path = \"/tmp/token\"\n"), "{}", migrated.toml);
+    says(&migrated, "auto_auth.sink.file", Outcome::Action, "would not be wrapped");
 }
