@@ -106,6 +106,7 @@ impl App {
     /// # Errors
     /// A task failed that never should.
     pub async fn run(self, mut signals: Signals) -> anyhow::Result<u8> {
+        // Start, loop and stop share all of this state, so they stand in one function.
         let mut services = TaskGroup::new(CancellationToken::new());
         let grace = self.config.agent.stop_grace;
         #[cfg(feature = "acl")]

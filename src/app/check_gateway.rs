@@ -46,7 +46,7 @@ pub async fn check_gateway(gateway: &Gateway, sessions: &[Session]) -> Vec<Check
         }
     };
     let (server, reached) = match ping(&client).await {
-        Ok((server, told)) => (server, Ok(told)),
+        Ok((server, description)) => (server, Ok(description)),
         Err(error) => (ServerInfo::default(), Err(error)),
     };
     if !note("platform", reached) {
@@ -59,18 +59,18 @@ pub async fn check_gateway(gateway: &Gateway, sessions: &[Session]) -> Vec<Check
 
 /// Asks what the platform is. It says so without a token too.
 async fn ping(client: &Client) -> Result<(ServerInfo, String), String> {
-    let answer = client.send(client.request(Method::GET, "api/v2/ping")).await;
-    let answer = answer.map_err(|error| format!("{}: {}", client.server(), format_chain(&error)))?;
-    let server = ServerInfo::default().updated_by(&answer.headers).unwrap_or_default();
-    let status = answer.status.as_u16();
-    if !answer.status.is_success() && answer.status != StatusCode::UNAUTHORIZED && server == ServerInfo::default() {
+    let response = client.send(client.request(Method::GET, "api/v2/ping")).await;
+    let response = response.map_err(|error| format!("{}: {}", client.server(), format_chain(&error)))?;
+    let server = ServerInfo::default().updated_by(&response.headers).unwrap_or_default();
+    let status = response.status.as_u16();
+    if !response.status.is_success() && response.status != StatusCode::UNAUTHORIZED && server == ServerInfo::default() {
         return Err(format!(
             "{} answers {status} to /api/v2/ping, as neither HCP Terraform nor Terraform Enterprise does",
             client.server()
         ));
     }
-    let told = format!("{} answers {status}; {}", client.server(), describe(&server));
-    Ok((server, told))
+    let description = format!("{} answers {status}; {}", client.server(), describe(&server));
+    Ok((server, description))
 }
 
 /// Describes the platform.
@@ -110,11 +110,11 @@ async fn with_token(
             let read = OneShotReader::with_login(session, &logged_in).read(&secret.path).await;
             let found = match read {
                 Err(error) => Err(format!("{}: {}", secret.path, format_chain(&error))),
-                Ok(answer) => match answer.data.text(&secret.field) {
+                Ok(response) => match response.data.text(&secret.field) {
                     None => Err(format!("{} has no text in the field `{}`", secret.path, secret.field)),
                     Some(token) => {
                         let found = ask(&token).await.map(|found| format!("{found} ({})", secret.path));
-                        match &answer.lease {
+                        match &response.lease {
                             None => found,
                             Some(lease) => {
                                 let (own, namespace) = (&logged_in.token.secret, session.login.namespace.as_deref());
@@ -141,25 +141,26 @@ async fn with_token(
 /// Asks the platform whose token this is.
 async fn whose(client: &Client, token: &SecretString, server: &ServerInfo) -> Result<String, String> {
     let request = client.request(Method::GET, "api/v2/account/details").bearer_auth(token.expose_secret());
-    let answer =
+    let response =
         client.send(request).await.map_err(|error| format!("{}: {}", client.server(), format_chain(&error)))?;
     // Some platforms tell what they are to those alone that bring a token.
-    let told = (*server == ServerInfo::default()).then(|| ServerInfo::default().updated_by(&answer.headers)).flatten();
-    let told = told.map(|server| format!("; {}", describe(&server))).unwrap_or_default();
-    owner(client, &answer, token).map(|owner| format!("{owner}{told}"))
+    let description =
+        (*server == ServerInfo::default()).then(|| ServerInfo::default().updated_by(&response.headers)).flatten();
+    let description = description.map(|server| format!("; {}", describe(&server))).unwrap_or_default();
+    owner(client, &response, token).map(|owner| format!("{owner}{description}"))
 }
 
-fn owner(client: &Client, answer: &ClientResponse, token: &SecretString) -> Result<String, String> {
+fn owner(client: &Client, response: &ClientResponse, token: &SecretString) -> Result<String, String> {
     // No text of the answer is shown with the token in it.
     let sanitize = |text: &str| sanitize(text, token.expose_secret());
-    match answer.status {
+    match response.status {
         StatusCode::OK => {}
         StatusCode::UNAUTHORIZED => return Err(format!("{} refuses the token: replace it", client.server())),
         status => {
             return Err(format!("{} answers {} to /api/v2/account/details", client.server(), status.as_u16()));
         }
     }
-    let document: Value = serde_json::from_slice(&answer.body)
+    let document: Value = serde_json::from_slice(&response.body)
         .map_err(|_| format!("{} answers /api/v2/account/details without a JSON document", client.server()))?;
     let data = &document["data"];
     let name = sanitize(data["attributes"]["username"].as_str().unwrap_or("without a name"));

@@ -72,6 +72,7 @@ impl BuiltGateway {
         sessions: SessionRefs<'_>,
         shared: &Shared,
     ) -> anyhow::Result<Self> {
+        // Each part is built from the ones before it.
         let (local, accepted) = LocalTokenManager::open(options.local_token.clone(), shared.clock.clone())
             .context("the gateway cannot keep its local token")?;
         let (token, source) = TokenMaker::build(options, sessions, shared)?;
@@ -90,11 +91,11 @@ impl BuiltGateway {
         let gateway = Gateway::build(options.proxy.clone(), parts).context("the gateway cannot call the platform")?;
         let mut sockets = Vec::new();
         for endpoint in &options.endpoints {
-            let theirs = running.and_then(|running| {
+            let running_socket = running.and_then(|running| {
                 let mut all = running.options.endpoints.iter().zip(&running.sockets);
                 all.find(|(its, _)| *its == endpoint).map(|(_, socket)| socket)
             });
-            let socket = match theirs {
+            let socket = match running_socket {
                 Some(socket) => socket.try_clone(),
                 None => Listener::open(endpoint, inherited),
             };
@@ -170,7 +171,7 @@ impl BuiltGateway {
         let mut serving = JoinSet::new();
         for socket in self.sockets {
             let limits = ListenerLimits {
-                idle_timeout: KEPT,
+                idle_timeout: IDLE_TIMEOUT,
                 drain,
                 replaced_until: Some(gone.clone()),
                 listener_metrics: Some(self.listener_metrics.clone()),
@@ -188,7 +189,7 @@ impl BuiltGateway {
 }
 
 /// Longer than clients keep a connection (90 s in Go's): then it is never closed under a request.
-const KEPT: Duration = Duration::from_secs(150);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(150);
 
 impl RunningGateway {
     /// Builds and binds what `new` asks for, if it does not run already; a socket whose address stays is taken over.

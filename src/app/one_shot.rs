@@ -125,8 +125,11 @@ pub async fn check_online(session: &Session) -> Vec<CheckStep> {
     if fine {
         match login(session).await {
             Ok(logged_in) => {
-                let policies = logged_in.token.policies.join(", ");
-                note("identity and login", Ok(format!("{}; policies {policies}", logged_in.identity)));
+                let policies = match logged_in.token.policies.as_slice() {
+                    [] => "no policies".to_owned(),
+                    policies => format!("policies {}", policies.join(", ")),
+                };
+                note("identity and login", Ok(format!("{}; {policies}", logged_in.identity)));
                 let revoked = logged_in.revoke().await;
                 note("revocation", revoked.map(str::to_owned));
             }
@@ -160,7 +163,7 @@ async fn resolve_host(host: &str, port: u16) -> Result<String, String> {
 /// Any HTTP answer will do: a sealed or standby server says so in the login's answer.
 async fn probe_server(session: &Session) -> Result<String, String> {
     let client = session.upstream.client.build().map_err(|error| format!("{:#}", anyhow::Error::from(error)))?;
-    let answer: Result<_, TransportError> = client.send(client.request(Method::GET, "v1/sys/health")).await;
-    let answer = answer.map_err(|error| format!("{}: {error}", client.server()))?;
-    Ok(format!("{} answers (health {})", client.server(), answer.status.as_u16()))
+    let response: Result<_, TransportError> = client.send(client.request(Method::GET, "v1/sys/health")).await;
+    let response = response.map_err(|error| format!("{}: {error}", client.server()))?;
+    Ok(format!("{} answers (health {})", client.server(), response.status.as_u16()))
 }

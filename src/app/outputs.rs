@@ -58,9 +58,9 @@ impl BuiltSink {
         let (mut watch, mut derived) = (source.watch.clone(), None);
         if let (Some(derive), Some(session)) = (&options.derive, session) {
             let output = format!("sink {}", sink.name);
-            let (keeper, made) =
+            let (manager, made) =
                 derived_tokens::build_manager(output, derive.clone(), (session, source), None, shared)?;
-            (watch, derived) = (made.watch, Some(keeper));
+            (watch, derived) = (made.watch, Some(manager));
         }
         let health = shared.health.register(format!("sink/{}", sink.name), sink.required, "not written yet");
         Ok(Self { options, public_key, watch, derived, health, shared: shared.clone() })

@@ -60,7 +60,7 @@ impl TokenMaker {
         let refresh_signal = RefreshSignal::new(shared.clock.clone());
         let origin = format!("secret {} by session {}", secret.path, secret.session);
         let source = PlatformTokenSource { watch, refresh_signal: refresh_signal.clone(), origin };
-        let kept = SecretOptions {
+        let secret_options = SecretOptions {
             name: "gateway".to_owned(),
             label: "gateway".to_owned(),
             request: SecretRequest::read(secret.path.clone()),
@@ -82,7 +82,7 @@ impl TokenMaker {
             retry_budget: QuickRetryBudget::default(),
             metrics: shared.metrics.clone(),
         };
-        Ok((Self::Secret(Box::new(SecretRenewer::new(kept, parts))), source))
+        Ok((Self::Secret(Box::new(SecretRenewer::new(secret_options, parts))), source))
     }
 
     /// Makes the token until `stop`.
@@ -97,10 +97,10 @@ impl TokenMaker {
 
 fn platform_token(
     options: &SecretOptions,
-    answer: &SecretResponse,
+    response: &SecretResponse,
     read: ClockReading,
 ) -> Result<PlatformToken, String> {
-    let Some(secret) = answer.data.text(&options.field) else {
+    let Some(secret) = response.data.text(&options.field) else {
         return Err(format!("{} has no text in the field {:?}", options.request.path, options.field));
     };
     PlatformToken::parse(secret, read).map_err(|error| format!("the field {:?}: {error}", options.field))

@@ -104,6 +104,7 @@ impl RunningAgent {
         inherited: &ActivatedSockets,
         shared: &Shared,
     ) -> anyhow::Result<ReloadPlan> {
+        // One block per kind of part, in the order in which they use each other.
         let (mut sessions, mut following) = (Vec::new(), Vec::new());
         let mut sources = BTreeMap::new();
         for options in &new.sessions {
@@ -142,13 +143,13 @@ impl RunningAgent {
             let running = self.listeners.running.get(&options.name);
             let same = running.is_some_and(|running| running.options == *options);
             // Probes ask no session: their connections outlive one.
-            let asked: &[String] = if options.serves == Serves::Health { &[] } else { &options.sessions };
-            if same && !asked.iter().any(rebuilt) {
+            let used_sessions: &[String] = if options.serves == Serves::Health { &[] } else { &options.sessions };
+            if same && !used_sessions.iter().any(rebuilt) {
                 continue;
             }
             // By address, whatever the name.
             let socket = self.listeners.running.values().find(|running| running.options.endpoint == options.endpoint);
-            let served = asked.iter().filter_map(|name| Some((name.clone(), sources.get(name)?.clone())));
+            let served = used_sessions.iter().filter_map(|name| Some((name.clone(), sources.get(name)?.clone())));
             listeners.push(BoundListener::bind(
                 options.clone(),
                 served.collect(),
@@ -162,10 +163,10 @@ impl RunningAgent {
         #[cfg(feature = "gateway")]
         let gateway = self.gateway.plan(new.gateway.as_ref(), inherited, joined, rebuilt, shared)?;
         #[cfg(feature = "gateway")]
-        let beside = self.gateway.for_child(&gateway).into_iter().collect();
+        let gateway_inputs = self.gateway.for_child(&gateway).into_iter().collect();
         #[cfg(not(feature = "gateway"))]
-        let beside = Vec::new();
-        let templates = self.templates.plan(new, joined, rebuilt, beside, shared)?;
+        let gateway_inputs = Vec::new();
+        let templates = self.templates.plan(new, joined, rebuilt, gateway_inputs, shared)?;
         Ok(ReloadPlan {
             sessions,
             following,
@@ -179,29 +180,30 @@ impl RunningAgent {
 
     /// Stops what is gone or replaced, and starts what the plan built.
     pub(super) fn commit(&mut self, plan: ReloadPlan, config: &Config) {
+        // One function, so that the order of stops and starts can be read from top to bottom.
         #[cfg(feature = "gateway")]
         self.gateway.commit(plan.gateway, &mut self.listeners.tasks, config.agent.stop_grace);
         let replaced = |name: &String| plan.listeners.iter().any(|it| it.name() == name);
-        let kept = |name: &String| config.listeners.iter().any(|it| it.name == *name) && !replaced(name);
+        let stays = |name: &String| config.listeners.iter().any(|it| it.name == *name) && !replaced(name);
         let mut writing = BTreeMap::new();
-        for (name, listener) in self.listeners.take_except(kept) {
+        for (name, listener) in self.listeners.take_except(stays) {
             listener.stop.cancel();
             writing.insert(name, listener.written);
         }
 
         let replaced = |name: &String| plan.sessions.iter().any(|it| it.name() == name);
-        let kept = |name: &String| config.sessions.iter().any(|it| it.name == *name) && !replaced(name);
-        let ending: BTreeMap<String, RunningSession> = self.sessions.take_except(kept).collect();
+        let stays = |name: &String| config.sessions.iter().any(|it| it.name == *name) && !replaced(name);
+        let ending: BTreeMap<String, RunningSession> = self.sessions.take_except(stays).collect();
 
         let replaced = |name: &String| plan.sinks.iter().any(|it| it.name() == name);
-        let kept = |name: &String| config.sinks.iter().any(|it| it.options.name == *name) && !replaced(name);
+        let stays = |name: &String| config.sinks.iter().any(|it| it.options.name == *name) && !replaced(name);
         let heirs: BTreeSet<&str> = plan.sessions.iter().filter(|it| it.inherits).map(Session::name).collect();
-        let mut letting_go = Vec::new();
-        for (_, sink) in self.sinks.take_except(kept) {
+        let mut stopping_sinks = Vec::new();
+        for (_, sink) in self.sinks.take_except(stays) {
             let session = &*sink.options.session;
             let revoked = !heirs.contains(session)
                 && ending.get(session).is_some_and(|it| it.inputs.options.lifecycle.revoke_on_exit);
-            letting_go.push(sink.stop(revoked));
+            stopping_sinks.push(sink.stop(revoked));
         }
         let predecessor = |(name, session): (&String, &RunningSession)| {
             let token = heirs.contains(&**name).then(|| session.orders.hand_over());
@@ -210,7 +212,7 @@ impl RunningAgent {
         let mut predecessors: BTreeMap<String, Predecessor> = ending.iter().map(predecessor).collect();
         for (name, session) in ending {
             // A token is revoked once no file holds it any more.
-            let files = letting_go.clone();
+            let files = stopping_sinks.clone();
             self.sessions.tasks.start(format!("end of session {name}"), async move {
                 for file in files {
                     file.cancelled().await;
@@ -242,7 +244,7 @@ impl RunningAgent {
             let name = sink.name().to_owned();
             let running =
                 RunningSink { options: sink.options.clone(), public_key: sink.public_key, orders: orders.clone() };
-            self.sinks.tasks.start(format!("sink {name}"), sink.run(orders, letting_go.clone()));
+            self.sinks.tasks.start(format!("sink {name}"), sink.run(orders, stopping_sinks.clone()));
             self.sinks.running.insert(name, running);
         }
         self.templates.commit(plan.templates, config);
@@ -308,7 +310,7 @@ impl RunningSink {
 
 impl<R> RunningGroup<R> {
     /// Takes out what is not kept.
-    fn take_except(&mut self, kept: impl Fn(&String) -> bool) -> impl Iterator<Item = (String, R)> {
-        self.running.extract_if(.., move |name, _| !kept(name))
+    fn take_except(&mut self, stays: impl Fn(&String) -> bool) -> impl Iterator<Item = (String, R)> {
+        self.running.extract_if(.., move |name, _| !stays(name))
     }
 }

@@ -142,7 +142,7 @@ pub(super) struct Session {
     pub(super) lifecycle: watch::Sender<token_lifecycle::TokenLifecycleOptions>,
     /// True if it takes over the token of the session that it follows.
     pub(super) inherits: bool,
-    keeper: TokenManager,
+    manager: TokenManager,
 }
 
 impl Session {
@@ -170,12 +170,12 @@ impl Session {
             metrics: shared.metrics.clone(),
             fingerprint: fingerprint(options),
         };
-        let keeper = TokenManager::new(options.lifecycle.clone(), parts);
+        let manager = TokenManager::new(options.lifecycle.clone(), parts);
         Ok(Self {
             source: SessionHandle { watch, refresh_signal },
-            lifecycle: keeper.options_sender(),
+            lifecycle: manager.options_sender(),
             inherits: false,
-            keeper,
+            manager,
             inputs,
         })
     }
@@ -193,18 +193,18 @@ impl Session {
             if let Some(token) = token
                 && let Ok(before) = token.await
             {
-                self.keeper.adopt(before);
+                self.manager.adopt(before);
             }
         }
-        let farewell = self.keeper.run(orders.stop.clone()).await;
-        let kept = match orders.heir() {
-            None => Some(farewell),
+        let shutdown = self.manager.run(orders.stop.clone()).await;
+        let unsent = match orders.heir() {
+            None => Some(shutdown),
             // The heir has ended already where this fails.
-            Some(heir) => heir.send(farewell).err(),
+            Some(heir) => heir.send(shutdown).err(),
         };
         drop(ended);
-        if let Some(farewell) = kept {
-            farewell.revoke().await;
+        if let Some(shutdown) = unsent {
+            shutdown.revoke().await;
         }
         Ok(())
     }
@@ -213,7 +213,7 @@ impl Session {
     pub(super) fn follow(&mut self, before: &SessionInputs, source: &SessionHandle) {
         self.inherits = self.inputs.keeps_token_of(before);
         if self.inherits {
-            self.keeper.publish_previous(source.watch.peek());
+            self.manager.publish_previous(source.watch.peek());
         }
     }
 }

@@ -93,7 +93,7 @@ pub(super) struct TemplatesPlan {
     registries: Vec<(String, SecretRegistry, RegistrySettings, RegistryWorker)>,
     templates: Vec<BuiltTemplate>,
     /// All that is rendered then, and what the child waits for.
-    kept: Vec<String>,
+    wanted: Vec<String>,
     inputs: ProcessInputs,
     child: Option<BuiltChild>,
 }
@@ -134,14 +134,14 @@ impl RunningTemplates {
         new: &Config,
         sessions: SessionRefs<'_>,
         rebuilt: impl Fn(&String) -> bool,
-        beside: ProcessInputs,
+        gateway_inputs: ProcessInputs,
         shared: &Shared,
     ) -> anyhow::Result<TemplatesPlan> {
         let mut plan = TemplatesPlan {
             registries: Vec::new(),
             templates: Vec::new(),
-            kept: Vec::new(),
-            inputs: beside,
+            wanted: Vec::new(),
+            inputs: gateway_inputs,
             child: None,
         };
         // Environment templates are for the child process alone.
@@ -149,17 +149,17 @@ impl RunningTemplates {
         let all = new.templates.iter().map(|its| ("template", its));
         for (kind, options) in all.chain(variables.iter().map(|its| ("env_template", its))) {
             let name = format!("{kind}/{}", options.options.text.name);
-            plan.kept.push(name.clone());
+            plan.wanted.push(name.clone());
             let running = self.registries.get(&options.session);
             let settings = (options.options.interval, options.offline.clone());
-            let kept = running.filter(|running| running.settings == settings && !rebuilt(&options.session));
-            if kept.is_some()
+            let reusable = running.filter(|running| running.settings == settings && !rebuilt(&options.session));
+            if reusable.is_some()
                 && let Some(running) = self.templates.get(&name).filter(|running| running.options == *options)
             {
                 plan.add_input(name, options, &running.watch);
                 continue;
             }
-            let registry = match (kept, plan.registries.iter().find(|(session, ..)| *session == options.session)) {
+            let registry = match (reusable, plan.registries.iter().find(|(session, ..)| *session == options.session)) {
                 (Some(RunningRegistry { registry, .. }), _) | (None, Some((_, registry, ..))) => registry.clone(),
                 (None, None) => {
                     let (registry, worker) = registry(&options.session, &settings, sessions, shared)?;
@@ -189,8 +189,9 @@ impl RunningTemplates {
 
     /// Stops what is gone or replaced, and starts what the plan built.
     pub(super) fn commit(&mut self, plan: TemplatesPlan, config: &Config) {
-        fd_limits::reserve_for_templates(plan.kept.len());
-        let stays = |name: &String| plan.kept.contains(name) && !plan.templates.iter().any(|built| built.name == *name);
+        fd_limits::reserve_for_templates(plan.wanted.len());
+        let stays =
+            |name: &String| plan.wanted.contains(name) && !plan.templates.iter().any(|built| built.name == *name);
         let gone: Vec<_> = self.templates.extract_if(.., |name, _| !stays(name)).collect();
         // One that takes a file over begins once the one before is done.
         let follows: Vec<_> = gone.iter().map(|(_, running)| running.done.clone()).collect();
@@ -250,7 +251,7 @@ impl RunningTemplates {
         let (replaced, done) = (CancellationToken::new(), CancellationToken::new());
         let (stopped, forgotten, over) = (stop.clone(), replaced.clone(), done.clone());
         let ended = self.ended.sender.clone();
-        self.tasks.start("child", async move {
+        self.tasks.start("process", async move {
             let _over = over.drop_guard();
             if let Some(other) = before {
                 other.done.cancelled().await;

@@ -250,14 +250,17 @@ fn describe(status: &Value) -> Vec<String> {
         };
         let policies = session["policies"].as_array().into_iter().flatten().filter_map(Value::as_str);
         let policies = policies.collect::<Vec<_>>().join(", ");
-        lines.push(format!("session {name}: {life}; policies {policies}"));
+        let policies = if policies.is_empty() { "no policies".to_owned() } else { format!("policies {policies}") };
+        lines.push(format!("session {name}: {life}; {policies}"));
         lines.push(format!("  as {}", text(session, "identity")));
         lines.push(format!("  at {}, role {}", text(session, "server"), text(session, "role")));
         let due = session["next_step_at"].as_str().map(|at| format!(" at {at}")).unwrap_or_default();
         let checked = session["last_checked"].as_str().map(|at| format!("; last checked {at}")).unwrap_or_default();
         lines.push(format!("  next: {}{due}{checked}", text(session, "next_step")));
         if let Some(error) = session["last_error"].as_str() {
-            lines.push(format!("  {} failures in a row: {error}", session["failures"]));
+            let failures = &session["failures"];
+            let noun = if *failures == 1 { "failure" } else { "failures" };
+            lines.push(format!("  {failures} {noun} in a row: {error}"));
         }
     }
     for (name, component) in status["components"].as_object().into_iter().flatten() {

@@ -84,7 +84,8 @@ impl LoginOnce {
             Format::Text => {
                 say(&format!("session    {}", session.name));
                 say(&format!("identity   {}", logged_in.identity));
-                say(&format!("policies   {}", token.policies.join(", ")));
+                let policies = token.policies.join(", ");
+                say(&format!("policies   {}", if policies.is_empty() { "none" } else { &policies }));
                 say(&format!("ends in    {}", expires_in.as_deref().unwrap_or("never")));
                 say(&format!("renewable  {}", if token.lease.renewable { "yes" } else { "no" }));
                 if let Some(accessor) = &token.accessor {

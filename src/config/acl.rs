@@ -80,7 +80,7 @@ pub(super) fn read(mut reader: Reader<'_>) -> Option<AclServer> {
 /// Reads `listen`. Addresses beyond loopback require TLS.
 fn endpoints(reader: &mut Reader<'_>, tls: bool) -> Vec<Endpoint> {
     if reader.place_of("listen").is_none() {
-        reader.missing("listen", "where to listen, such as \"tcp://127.0.0.1:8500\", or a list of places");
+        reader.missing("listen", "the address to listen on, such as \"tcp://127.0.0.1:8500\", or a list");
     }
     let mut endpoints = Vec::new();
     for text in reader.one_or_more("listen") {
@@ -93,7 +93,7 @@ fn endpoints(reader: &mut Reader<'_>, tls: bool) -> Vec<Endpoint> {
             reader.scope.diagnostics.error(text.at, &text.key, "would take and give tokens in the clear", advice);
         }
         if endpoints.contains(&endpoint) {
-            reader.scope.diagnostics.error(text.at, &text.key, "an address given twice", "name each once");
+            reader.scope.diagnostics.error(text.at, &text.key, "a duplicate address", "name each once");
         } else {
             endpoints.push(endpoint);
         }
@@ -114,7 +114,7 @@ fn store(reader: &mut Reader<'_>) -> Option<StoreOptions> {
         reader.conflict("data_dir", "etcd", "the records are kept in one place");
     }
     if reader.place_of("key_file").is_none() {
-        reader.missing("key_file", "what tokens are sealed with; the same on every server of the cluster");
+        reader.missing("key_file", "the file of the key that seals tokens; the same on every server of the cluster");
     }
     etcd(reader, at)
 }
@@ -126,7 +126,7 @@ fn etcd(reader: &mut Reader<'_>, _: Location) -> Option<StoreOptions> {
 
 #[cfg(not(feature = "etcd"))]
 fn etcd(reader: &mut Reader<'_>, at: Location) -> Option<StoreOptions> {
-    let advice = "keep the records in data_dir, or take a build that has it";
+    let advice = "keep the records in data_dir, or use a build that has it";
     reader.scope.diagnostics.error(at, &reader.key("etcd"), "this build has no etcd part", advice);
     None
 }
@@ -144,15 +144,15 @@ fn tls(reader: &mut Reader<'_>) -> Option<ServerCertificate> {
 
 fn method(name: &str, mut reader: Reader<'_>) -> Option<login::MethodOptions> {
     if name == "token" {
-        let found = "the name token, which the tokens' own calls have in their path";
-        reader.scope.diagnostics.error(reader.at, &reader.path, found, "take another name");
+        let found = "the name token is reserved for the token API's paths";
+        reader.scope.diagnostics.error(reader.at, &reader.path, found, "choose another name");
     }
-    let issuer = reader.required("issuer", "who makes the tokens, such as \"https://sts.windows.net/TENANT/\"");
-    let audience = reader.required("audience", "whom they are for: the agent's resource, byte for byte");
+    let issuer = reader.required("issuer", "the issuer of the tokens, such as \"https://sts.windows.net/TENANT/\"");
+    let audience = reader.required("audience", "the audience of the tokens: the agent's resource, byte for byte");
     let discovery = reader.parsed("discovery_url", parse_jwks_url);
     let jwks = reader.parsed("jwks_url", parse_jwks_url);
     match (reader.place_of("discovery_url"), reader.place_of("jwks_url")) {
-        (None, None) => reader.missing("discovery_url", "where the issuer's keys are told; or write jwks_url"),
+        (None, None) => reader.missing("discovery_url", "the URL of the issuer's discovery document; or set jwks_url"),
         (Some(_), Some(_)) => reader.conflict("jwks_url", "discovery_url", "the keys have one source"),
         _ => {}
     }
@@ -198,7 +198,11 @@ fn role(mut reader: Reader<'_>) -> LoginRoleOptions {
 }
 
 fn name(text: &str) -> Result<String, ValueError> {
-    if is_name(text) { Ok(text.to_owned()) } else { invalid("is no name", "write 1 to 128 letters, digits, - and _") }
+    if is_name(text) {
+        Ok(text.to_owned())
+    } else {
+        invalid("is not a name", "write 1 to 128 letters, digits, - and _")
+    }
 }
 
 /// Parses `base_path`, the prefix of every path before `/v1`.
@@ -209,7 +213,7 @@ fn base_path(text: &str) -> Result<String, ValueError> {
     };
     match text.strip_prefix('/') {
         Some(rest) if rest.split('/').all(segment) => Ok(text.to_owned()),
-        _ => invalid("is no base path", "write \"/NAME\", with no slash at the end"),
+        _ => invalid("is not a base path", "write \"/NAME\", with no slash at the end"),
     }
 }
 
@@ -217,12 +221,12 @@ fn base_path(text: &str) -> Result<String, ValueError> {
 fn parse_jwks_url(text: &str) -> Result<Url, ValueError> {
     match jwks_url::parse_jwks_url(text) {
         Ok(url) => Ok(url),
-        Err(JwksUrlError::Malformed) => invalid("is no URL", "write \"https://HOST/PATH\""),
+        Err(JwksUrlError::Malformed) => invalid("is not a URL", "write \"https://HOST/PATH\""),
         Err(JwksUrlError::NotBare) => {
-            invalid_secret("holds a user, a query or a fragment", "write \"https://HOST/PATH\"")
+            invalid_secret("contains a user, a query or a fragment", "write \"https://HOST/PATH\"")
         }
         Err(JwksUrlError::Insecure) => {
-            invalid("could be answered by anyone on the way", "use https://; http:// is for loopback only")
+            invalid("would fetch keys without TLS", "use https://; http:// is for loopback only")
         }
     }
 }
@@ -235,15 +239,18 @@ pub(super) fn describe(server: &AclServer) -> Vec<String> {
         let secured = if tls.is_some() && !matches!(endpoint, Endpoint::Unix(_)) { ", over TLS" } else { "" };
         does.push(format!("serves the ACL API on {endpoint}{secured}"));
     }
-    does.push(format!("keeps the tokens of datacenter {} in {}", service.datacenter, service.store));
+    does.push(format!("stores the tokens of datacenter {} in {}", service.datacenter, service.store));
     for (name, method) in &service.methods {
         let trust = &method.trust;
-        does.push(format!("lets in by auth/{name} whom {} vouches for, toward {}", trust.issuer, trust.audience));
+        does.push(format!(
+            "accepts logins at auth/{name} with tokens of issuer {} for audience {}",
+            trust.issuer, trust.audience
+        ));
         for (role, options) in &method.roles {
             let policies =
                 if options.policies.is_empty() { "no policy".to_owned() } else { options.policies.join(", ") };
             let life = format_duration(options.ttl);
-            does.push(format!("gives role {role} of {name} a token for {life} with {policies}"));
+            does.push(format!("gives logins with role {role} of {name} a token for {life} with {policies}"));
         }
     }
     does

@@ -7,6 +7,7 @@ use std::time::Duration;
 use tracing::level_filters::LevelFilter;
 
 use super::reader::Reader;
+use super::tree::quoted;
 use super::values::{ValueError, invalid};
 use super::{Agent, Log, LogFormat, Ready};
 
@@ -59,11 +60,11 @@ fn levels(text: &str) -> Result<Levels, ValueError> {
     let (mut all, mut targets) = (None, BTreeMap::new());
     for part in text.split(',').map(str::trim) {
         let (target, word) = part.split_once('=').map_or((None, part), |(target, word)| (Some(target), word));
-        let Some(level) = level(word) else { return invalid("is no log level", advice) };
+        let Some(level) = level(word) else { return invalid("is not a log level", advice) };
         let twice = match target {
             None => all.replace(level).is_some(),
             Some(target) if is_target(target) => targets.insert(target.to_owned(), level).is_some(),
-            Some(_) => return invalid("is no log level", advice),
+            Some(_) => return invalid("is not a log level", advice),
         };
         if twice {
             return invalid("gives a level twice", advice);
@@ -77,7 +78,8 @@ fn levels(text: &str) -> Result<Levels, ValueError> {
 /// # Errors
 /// The error and its remedy, for people.
 pub fn log(text: &str, format: LogFormat) -> Result<Log, String> {
-    let (level, targets) = levels(text).map_err(|wrong| format!("{}; {}", wrong.found, wrong.advice))?;
+    let error = |error: ValueError| format!("{} {}; {}", quoted(text), error.found, error.advice);
+    let (level, targets) = levels(text).map_err(error)?;
     Ok(Log { level, targets, format })
 }
 
@@ -95,6 +97,14 @@ mod tests {
     use super::*;
 
     #[test]
+    fn an_invalid_log_level_of_the_command_line_is_shown_in_its_error() {
+        let wanted =
+            "\"loud\" is not a log level; write error, warn, info, debug, trace or off, and TARGET=LEVEL after a comma";
+        assert_eq!(log("loud", LogFormat::Text).unwrap_err(), wanted);
+        assert!(log("", LogFormat::Text).unwrap_err().starts_with("\"\" is not a log level; "));
+    }
+
+    #[test]
     fn a_log_level_may_name_targets() {
         let check = |text: &str, wanted: Result<&str, &str>| {
             let found =
@@ -105,10 +115,10 @@ mod tests {
         check("off", Ok("off {}"));
         check("warn, keyward::http=trace", Ok(r#"warn {"keyward::http": LevelFilter::TRACE}"#));
         check("a=debug,b=off", Ok(r#"info {"a": LevelFilter::DEBUG, "b": LevelFilter::OFF}"#));
-        check("loud", Err("is no log level"));
-        check("5", Err("is no log level"));
-        check("info,", Err("is no log level"));
-        check("=info", Err("is no log level"));
+        check("loud", Err("is not a log level"));
+        check("5", Err("is not a log level"));
+        check("info,", Err("is not a log level"));
+        check("=info", Err("is not a log level"));
         check("info,debug", Err("gives a level twice"));
     }
 }

@@ -120,13 +120,13 @@ fn namespaces(reader: &mut Reader<'_>) -> AllowedNamespaces {
 fn exempt(reader: &mut Reader<'_>) -> Vec<Exemption> {
     let texts = reader.list("exempt").unwrap_or_default();
     let read = |text: super::references::Text| {
-        let lift = Exemption::parse(&text.value);
-        if lift.is_none() && !text.unknown {
+        let exemption = Exemption::parse(&text.value);
+        if exemption.is_none() && !text.unknown {
             let names: Vec<_> = Exemption::names().map(quoted).collect();
-            let found = format!("{} is nothing that is refused by itself", text.display());
+            let found = format!("{} is not a known exemption", text.display());
             reader.scope.diagnostics.error(text.at, &text.key, found, format!("write {}", either(&names)));
         }
-        lift
+        exemption
     };
     texts.into_iter().filter_map(read).collect()
 }
@@ -135,47 +135,47 @@ fn exempt(reader: &mut Reader<'_>) -> Vec<Exemption> {
 pub(super) fn describe(options: &ApiProxyOptions, session: &str) -> Vec<String> {
     let mut does = vec![match options.token_mode {
         TokenMode::Always => format!("puts the token of session {session} on every request"),
-        TokenMode::WhenMissing => format!("puts the token of session {session} on requests that bring none"),
+        TokenMode::WhenMissing => format!("puts the token of session {session} on requests without a token"),
     }];
     let count = |rules: &[Rule], one: &str, many: &str| match rules.len() {
         1 => format!("1 {one}"),
         count => format!("{count} {many}"),
     };
     if !options.rules.allow.is_empty() {
-        does.push(format!("lets through what {}", count(&options.rules.allow, "rule allows", "rules allow")));
+        does.push(format!("allows only requests that {}", count(&options.rules.allow, "rule allows", "rules allow")));
     }
     if !options.rules.deny.is_empty() {
-        does.push(format!("lets nothing through that {}", count(&options.rules.deny, "rule denies", "rules deny")));
+        does.push(format!("denies requests that {}", count(&options.rules.deny, "rule denies", "rules deny")));
     }
-    let lifted: Vec<_> = options.rules.exempt.iter().map(|lift| lift.name()).collect();
-    let kept: Vec<_> = Exemption::names().filter(|name| !lifted.contains(name)).collect();
-    if !kept.is_empty() {
-        does.push(format!("does not do with that token: {}", kept.join(", ")));
+    let exempted: Vec<_> = options.rules.exempt.iter().map(|exemption| exemption.name()).collect();
+    let refused: Vec<_> = Exemption::names().filter(|name| !exempted.contains(name)).collect();
+    if !refused.is_empty() {
+        does.push(format!("refuses with that token: {}", refused.join(", ")));
     }
-    if !lifted.is_empty() {
-        does.push(format!("does with that token, as it is exempt: {}", lifted.join(", ")));
+    if !exempted.is_empty() {
+        does.push(format!("allows with that token, as exempt: {}", exempted.join(", ")));
     }
     if let Some(namespaces) = options.namespaces.describe() {
-        does.push(format!("lets callers name the namespaces {namespaces} alone"));
+        does.push(format!("lets callers use only the namespaces {namespaces}"));
     }
     if !options.logins {
-        does.push("lets nobody log in through it".to_owned());
+        does.push("refuses logins".to_owned());
     }
     if !options.request_header {
-        does.push("takes requests without X-Vault-Request".to_owned());
+        does.push("accepts requests without X-Vault-Request".to_owned());
     }
     if let Some(cached) = &options.cache {
-        let kept = cached.limits;
+        let limits = cached.limits;
         does.push(format!(
-            "keeps answers, at most {} MiB: values for {}, while the server does not answer for {}; leases while they live",
-            kept.bytes / 1024 / 1024,
-            format_duration(kept.max_age),
-            format_duration(kept.stale_if_error.max(kept.max_age)),
+            "caches responses, at most {} MiB: values for {}, while the server does not respond for {}; leases until they end",
+            limits.bytes / 1024 / 1024,
+            format_duration(limits.max_age),
+            format_duration(limits.stale_if_error.max(limits.max_age)),
         ));
         if let Some(persist) = &cached.persist {
-            does.push(format!("keeps them over a restart, sealed, in {}", persist.file.display()));
+            does.push(format!("persists them across restarts, encrypted, in {}", persist.file.display()));
         }
     }
-    does.push(format!("gives the server {} for an answer", format_duration(options.response_timeout)));
+    does.push(format!("waits up to {} for a response of the server", format_duration(options.response_timeout)));
     does
 }

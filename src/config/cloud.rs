@@ -9,7 +9,7 @@ use crate::clock::Clock;
 /// Reads the method's parameters; gives the role to log in as, if there is to be one, and the identity to prove.
 pub(super) fn read(mut reader: Reader<'_>, wants_role: bool) -> (String, CloudIdentityOptions) {
     let role = role(&mut reader, wants_role);
-    let meaning = "the resource that identity information is asked for, such as \"https://management.azure.com/\"";
+    let meaning = "the resource to request an identity token for, such as \"https://management.azure.com/\"";
     let resource = reader.required("resource", meaning).map(|text| text.value).unwrap_or_default();
     let scope = reader.text("scope");
     let from_environment = reader.flag("authenticate_from_environment", false);
@@ -34,13 +34,13 @@ pub(super) fn read(mut reader: Reader<'_>, wants_role: bool) -> (String, CloudId
         && !options.resource.is_empty()
         && scope.value != options.environment_scope()
     {
-        let found = "ignored: the instance's identity is asked for the resource";
+        let found = "ignored: a managed identity is requested for resource";
         let advice = "leave it out, or set authenticate_from_environment = true";
         reader.scope.diagnostics.warning(scope.at, &scope.key, found, advice);
     }
     options.scope = scope.map(|scope| scope.value);
     if let Err(error) = options.build(Clock::System) {
-        let advice = "see to it on the machine that the agent runs on";
+        let advice = "fix it on the machine that runs the agent";
         reader.scope.diagnostics.lacking(reader.at, &reader.path, error.to_string(), advice);
     }
     reader.finish();
@@ -50,11 +50,11 @@ pub(super) fn read(mut reader: Reader<'_>, wants_role: bool) -> (String, CloudId
 /// The role; a server that binds by rules has none.
 pub(super) fn role(reader: &mut Reader<'_>, wanted: bool) -> String {
     if wanted {
-        let role = reader.required("role", "the role to authenticate against on the secrets server");
+        let role = reader.required("role", "the role to log in as");
         return role.map(|text| text.value).unwrap_or_default();
     }
     if let Some(at) = reader.place_of("role") {
-        let found = "given for a server of the kind consul, whose binding rules say what a login gets";
+        let found = "not allowed for a server of the kind consul, whose binding rules decide the rights of a login";
         reader.scope.diagnostics.error(at, &reader.key("role"), found, "leave it out");
     }
     String::new()
@@ -65,7 +65,7 @@ fn identity(reader: &mut Reader<'_>, from_environment: bool) -> IdentityOrigin {
     let client_id = reader.text("client_id");
     if let (Some(object), Some(client)) = (&object_id, &client_id) {
         let second = if object.at > client.at { object } else { client };
-        let found = "given beside the other: only one of object_id and client_id may be";
+        let found = "set only one of object_id and client_id";
         reader.scope.diagnostics.error(second.at, &second.key, found, "keep the one that names the managed identity");
     }
     if from_environment {

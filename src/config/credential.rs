@@ -32,7 +32,7 @@ fn read(
         let Some(host) = reader.parse(&text, host) else { continue };
         if let Some((first, other)) = taken.insert(host.clone(), (text.at, name.clone())) {
             let diagnostics = reader.scope.diagnostics;
-            let found = format!("a host of credential {other} too, at {}", diagnostics.name(first));
+            let found = format!("also a host of credential {other}, at {}", diagnostics.name(first));
             diagnostics.error(text.at, &text.key, found, "a host has one credential");
         }
         hosts.push(host);
@@ -56,7 +56,7 @@ fn host(text: &str) -> Result<String, ValueError> {
     if text.bytes().all(plain) && text.bytes().any(|byte| byte.is_ascii_alphanumeric()) {
         return Ok(text.to_ascii_lowercase());
     }
-    invalid("is no host", "write its name, and :PORT behind it where it has one, with no scheme and no path")
+    invalid("is not a host", "write its name, and :PORT behind it where it has one, with no scheme and no path")
 }
 
 fn secret_path(text: &str) -> Result<String, ValueError> {

@@ -153,23 +153,23 @@ impl Describer<'_> {
             does.push(format!("waits up to {} before the first login", format_duration(life.login_jitter)));
         }
         if let Some(ttl) = login.wrap_ttl {
-            does.push(format!("hands on a wrapped token that can be unwrapped once, within {}", format_duration(ttl)));
+            does.push(format!("passes on a wrapped token that can be unwrapped once, within {}", format_duration(ttl)));
             return PartDescription { part: "session", name: session.name.clone(), does };
         }
         does.push(match life.check_interval {
-            Some(interval) => format!("looks every {} whether the token still lives", format_duration(interval)),
-            None => "does not look between renewals whether the token still lives".to_owned(),
+            Some(interval) => format!("checks the token every {}", format_duration(interval)),
+            None => "does not check the token between renewals".to_owned(),
         });
         does.extend(
             life.state
                 .as_ref()
                 .filter(|state| state.seal_key.is_some())
-                .map(|state| format!("keeps the token over a restart, sealed in {}", state.file.display())),
+                .map(|state| format!("keeps the token across restarts, encrypted in {}", state.file.display())),
         );
         let end = match (life.revoke_on_exit, upstream.kind) {
             (true, ServerKind::Consul) => "logs out",
             (true, _) => "revokes the token",
-            (false, _) => "leaves the token to its own end",
+            (false, _) => "does not revoke the token",
         };
         does.push(format!("{end} when the agent stops"));
         PartDescription { part: "session", name: session.name.clone(), does }
@@ -192,7 +192,7 @@ impl Describer<'_> {
             return format!("logs in to {at}, by its auth method {method}{namespace}");
         }
         if matches!(session.identity, IdentityMethod::TokenFile(_)) {
-            return format!("uses a token that it is given, at {at}{namespace}");
+            return format!("uses an existing token at {at}{namespace}");
         }
         let role = match login.role.as_str() {
             "" => String::new(),
@@ -212,11 +212,11 @@ impl Describer<'_> {
     fn way(&self, server: &str, proxy: &ProxyMode) -> Option<String> {
         match proxy {
             ProxyMode::Environment => None,
-            ProxyMode::Direct => Some("goes there directly, whatever the proxy variables say".to_owned()),
+            ProxyMode::Direct => Some("connects directly, without a proxy".to_owned()),
             ProxyMode::Through(url) => {
                 let host =
                     format!("{}:{}", url.host_str().unwrap_or_default(), url.port_or_known_default().unwrap_or(80));
-                Some(format!("goes there through the proxy {}", self.tell(&format!("server.{server}.proxy"), &host)))
+                Some(format!("connects through the proxy {}", self.tell(&format!("server.{server}.proxy"), &host)))
             }
         }
     }
@@ -232,7 +232,7 @@ impl Describer<'_> {
         let id = |what: &str, id: Option<u32>| id.map_or(String::new(), |id| format!(", {what} {id}"));
         let mut does = vec![format!(
             "writes {} of session {} {format} to {}, mode {:04o}{}{}",
-            if sink.derive.is_some() { "a token made of that" } else { "the token" },
+            if sink.derive.is_some() { "a token derived from that" } else { "the token" },
             sink.session,
             self.tell(&format!("sink.{}.path", options.name), &path),
             options.mode,
@@ -246,16 +246,16 @@ impl Describer<'_> {
         does.extend(options.encrypt.as_ref().map(|encrypt| {
             let path = encrypt.public_key_file.display().to_string();
             let path = self.tell(&format!("sink.{}.encrypt.public_key_file", options.name), &path);
-            let derived = if encrypt.derive_key { "" } else { ", with the key that is agreed on as it is" };
-            format!("seals it for the reader whose public key stands in {path}{derived}")
+            let derived = if encrypt.derive_key { "" } else { ", without key derivation" };
+            format!("encrypts it for the reader with the public key in {path}{derived}")
         }));
         does.push(match options.on_expiry {
-            OnExpiry::Keep => "leaves the file as it is when the token has ended and there is no other".to_owned(),
-            OnExpiry::Truncate => "empties the file when the token has ended and there is no other".to_owned(),
-            OnExpiry::Remove => "removes the file when the token has ended and there is no other".to_owned(),
+            OnExpiry::Keep => "keeps the file when the token has expired".to_owned(),
+            OnExpiry::Truncate => "empties the file when the token has expired".to_owned(),
+            OnExpiry::Remove => "removes the file when the token has expired".to_owned(),
         });
         if !options.required {
-            does.push("does not keep the agent from being ready".to_owned());
+            does.push("is not required for readiness".to_owned());
         }
         PartDescription { part: "sink", name: options.name.clone(), does }
     }
@@ -274,28 +274,33 @@ impl Describer<'_> {
         };
         let mut does = Vec::new();
         if its.serves == Serves::Health {
-            does.push(format!("serves health and metrics on {address}{mode}, to whoever can reach it"));
+            does.push(format!("serves health and metrics on {address}{mode}, to every caller"));
         } else {
             if let Serves::ApiProxy(options) = &its.serves {
-                does.push(format!("serves the secrets server's API on {address}{mode}"));
+                does.push(format!("serves the API of the server on {address}{mode}"));
                 does.extend(api_proxy::describe(options, &its.sessions.join(", ")));
             } else {
                 does.push(format!("serves the local API on {address}{mode}"));
-                does.push(format!("gives out the token of {}", its.sessions.join(", ")));
+                does.push(match its.sessions.as_slice() {
+                    [] => "serves no token, as there is no session for it".to_owned(),
+                    sessions => format!("serves the token of {}", sessions.join(", ")),
+                });
             }
-            does.extend(its.derived_token.as_ref().map(|child| {
-                format!("uses no token of a session itself, but a child of it {}", derived_token::describe(child))
-            }));
+            does.extend(
+                its.derived_token
+                    .as_ref()
+                    .map(|child| format!("uses a child of a session's token {}", derived_token::describe(child))),
+            );
             does.push(match &its.guard.admit {
                 AccessMode::SocketPeers => {
-                    "lets in root, the agent's user, and members of the socket's group".to_owned()
+                    "accepts root, the agent's user, and members of the socket's group".to_owned()
                 }
-                AccessMode::Key(_) => "lets in callers of this machine that bring the key".to_owned(),
-                AccessMode::AnyLocalUser => "lets in every user of this machine".to_owned(),
+                AccessMode::Key(_) => "accepts local callers that send the key".to_owned(),
+                AccessMode::AnyLocalUser => "accepts every user of this machine".to_owned(),
             });
         }
         if !its.required {
-            does.push("does not keep the agent from being ready".to_owned());
+            does.push("is not required for readiness".to_owned());
         }
         PartDescription { part: "listener", name: its.name.clone(), does }
     }
@@ -318,9 +323,9 @@ impl Describer<'_> {
             .chain(log.targets.iter().map(|(target, level)| format!("{target} at {level}")))
             .collect();
         let does = vec![
-            state.unwrap_or_else(|| "keeps no state over a restart".to_owned()),
+            state.unwrap_or_else(|| "keeps no state across restarts".to_owned()),
             format!("is ready when {ready}"),
-            format!("gives requests in flight {} to end when it is told to stop", format_duration(agent.stop_grace)),
+            format!("waits up to {} for requests in flight when it stops", format_duration(agent.stop_grace)),
             format!("logs at {}, as {format}", levels.join(", ")),
         ];
         PartDescription { part: "agent", name: String::new(), does }

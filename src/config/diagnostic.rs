@@ -78,19 +78,19 @@ pub(super) enum Severity {
 pub(super) struct Diagnostics {
     purpose: Purpose,
     files: Vec<PathBuf>,
-    /// Lines with syntax errors, by file: other errors on them would be guesses.
+    /// Lines with syntax errors or below a broken table header, by file: other errors on them would be guesses.
     broken: BTreeSet<(usize, usize)>,
     /// True if something could not be read, so that a key that seems missing may exist.
     partial: bool,
     /// Keys whose value is unknown on this machine.
     unknown: RefCell<BTreeSet<String>>,
-    said: RefCell<Vec<(Location, Severity, Diagnostic)>>,
+    entries: RefCell<Vec<(Location, Severity, Diagnostic)>>,
 }
 
 impl Diagnostics {
     pub(super) fn new(purpose: Purpose) -> Self {
-        let (unknown, said) = (RefCell::new(BTreeSet::new()), RefCell::new(Vec::new()));
-        Self { purpose, files: Vec::new(), broken: BTreeSet::new(), partial: false, unknown, said }
+        let (unknown, entries) = (RefCell::new(BTreeSet::new()), RefCell::new(Vec::new()));
+        Self { purpose, files: Vec::new(), broken: BTreeSet::new(), partial: false, unknown, entries }
     }
 
     /// Registers a file; diagnostics are sorted in the order of registration.
@@ -103,12 +103,22 @@ impl Diagnostics {
     pub(super) fn unreadable(&mut self, at: Location, key: &str, found: impl Into<String>, advice: impl Into<String>) {
         self.partial = true;
         self.broken.extend(at.place.map(|place| (at.file, place.line)));
-        self.say(Severity::Error, at, key, found.into(), advice.into());
+        self.record(Severity::Error, at, key, found.into(), advice.into());
+    }
+
+    /// Suppresses errors on these lines of a file, whose keys belong to a table with a broken header.
+    pub(super) fn mark_broken(&mut self, file: Location, lines: impl Iterator<Item = usize>) {
+        self.broken.extend(lines.map(|line| (file.file, line)));
+    }
+
+    /// True if other errors at this location would be guesses.
+    pub(super) fn is_broken(&self, at: Location) -> bool {
+        at.place.is_some_and(|place| self.broken.contains(&(at.file, place.line)))
     }
 
     pub(super) fn error(&self, at: Location, key: &str, found: impl Into<String>, advice: impl Into<String>) {
-        if !at.place.is_some_and(|place| self.broken.contains(&(at.file, place.line))) {
-            self.say(Severity::Error, at, key, found.into(), advice.into());
+        if !self.is_broken(at) {
+            self.record(Severity::Error, at, key, found.into(), advice.into());
         }
     }
 
@@ -123,7 +133,7 @@ impl Diagnostics {
     pub(super) fn lacking(&self, at: Location, key: &str, found: impl Into<String>, advice: impl Into<String>) {
         match self.purpose {
             Purpose::Run => self.error(at, key, found, advice),
-            Purpose::Check => self.say(Severity::Note, at, key, found.into(), advice.into()),
+            Purpose::Check => self.record(Severity::Note, at, key, found.into(), advice.into()),
         }
     }
 
@@ -140,12 +150,12 @@ impl Diagnostics {
 
     /// Records a warning or note about something that this machine lacks and the agent can run without.
     pub(super) fn done_without(&self, at: Location, key: &str, found: impl Into<String>, advice: impl Into<String>) {
-        let weight = if self.purpose == Purpose::Run { Severity::Warning } else { Severity::Note };
-        self.say(weight, at, key, found.into(), advice.into());
+        let severity = if self.purpose == Purpose::Run { Severity::Warning } else { Severity::Note };
+        self.record(severity, at, key, found.into(), advice.into());
     }
 
     pub(super) fn warning(&self, at: Location, key: &str, found: impl Into<String>, advice: impl Into<String>) {
-        self.say(Severity::Warning, at, key, found.into(), advice.into());
+        self.record(Severity::Warning, at, key, found.into(), advice.into());
     }
 
     /// Formats a location as `FILE:LINE:COLUMN`, to name it in another diagnostic.
@@ -159,16 +169,17 @@ impl Diagnostics {
         self.files.get(at.file).map_or(Path::new(""), PathBuf::as_path)
     }
 
-    fn say(&self, weight: Severity, at: Location, key: &str, found: String, advice: String) {
+    fn record(&self, severity: Severity, at: Location, key: &str, found: String, advice: String) {
         let file = self.path(at).to_owned();
         let diagnostic = Diagnostic { file, place: at.place, key: key.to_owned(), found, advice };
-        self.said.borrow_mut().push((at, weight, diagnostic));
+        self.entries.borrow_mut().push((at, severity, diagnostic));
     }
 
     /// Returns the diagnostics of one severity, in the order of files and lines.
-    pub(super) fn all(&self, weight: Severity) -> Vec<Diagnostic> {
-        let mut said: Vec<_> = self.said.borrow().iter().filter(|(_, its, _)| *its == weight).cloned().collect();
-        said.sort_by_key(|(at, ..)| *at);
-        said.into_iter().map(|(.., diagnostic)| diagnostic).collect()
+    pub(super) fn all(&self, severity: Severity) -> Vec<Diagnostic> {
+        let mut entries: Vec<_> =
+            self.entries.borrow().iter().filter(|(_, its, _)| *its == severity).cloned().collect();
+        entries.sort_by_key(|(at, ..)| *at);
+        entries.into_iter().map(|(.., diagnostic)| diagnostic).collect()
     }
 }

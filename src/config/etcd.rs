@@ -1,4 +1,4 @@
-//! `[acl.etcd]`: the cluster that the access-control service keeps its records on.
+//! `[acl.etcd]`: the etcd cluster that stores the records of the ACL server.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ pub(super) fn read(mut reader: Reader<'_>) -> Option<EtcdOptions> {
     let endpoints: Vec<_> = texts.iter().filter_map(|text| reader.parse(text, endpoint)).collect();
     let https = endpoints.iter().filter(|url| url.scheme() == "https").count();
     if let (Some(text), true) = (texts.first(), https != 0 && https != endpoints.len()) {
-        let found = "https:// beside http://: all members of a cluster speak TLS, or none";
+        let found = "mixes https:// and http://: all members of a cluster use TLS, or none";
         reader.scope.diagnostics.error(text.at, &text.key, found, "write https:// for all");
     }
     let secured = https != 0;
@@ -32,7 +32,7 @@ pub(super) fn read(mut reader: Reader<'_>) -> Option<EtcdOptions> {
         && let Some((key, at)) = keys.into_iter().find_map(|key| Some((key, reader.place_of(key)?)))
     {
         let key = reader.key(key);
-        reader.scope.diagnostics.error(at, &key, "given where no TLS is spoken", "leave it out, or use https://");
+        reader.scope.diagnostics.error(at, &key, "not allowed without TLS", "leave it out, or use https://");
     }
     let ca_file = reader.file("ca_file");
     let certificate = (reader.place_of("client_cert"), reader.file("client_cert"));
@@ -44,7 +44,7 @@ pub(super) fn read(mut reader: Reader<'_>) -> Option<EtcdOptions> {
     let identity = certificate.1.zip(key.1).map(|(certificate, key)| ClientCertificate { certificate, key });
     let user = reader.value("user");
     let password_file = reader.key_file("password_file");
-    pair(&mut reader, [("user", "whose password it is"), ("password_file", "the file of the user's password")]);
+    pair(&mut reader, [("user", "the user of password_file"), ("password_file", "the file of the user's password")]);
     let login = user.zip(password_file).map(|(user, password_file)| EtcdLogin { user, password_file });
     let prefix = reader.parsed("prefix", prefix).unwrap_or_else(|| EtcdOptions::PREFIX.to_owned());
     let (connect, request) = (EtcdOptions::CONNECT_TIMEOUT, EtcdOptions::REQUEST_TIMEOUT);
@@ -69,7 +69,7 @@ fn prefix(text: &str) -> Result<String, ValueError> {
     if is_prefix(text) {
         Ok(text.to_owned())
     } else {
-        invalid("does not do as the start of keys", "write 2 to 128 letters, digits and -_./, one slash at the end")
+        invalid("is not a key prefix", "write 2 to 128 letters, digits and -_./, one slash at the end")
     }
 }
 
@@ -81,7 +81,7 @@ fn endpoint(text: &str) -> Result<Url, ValueError> {
         }
         Ok(url) if is_address(&url) => Ok(url),
         // What has an @ may be a name and a password.
-        _ if text.contains('@') => invalid_secret("is no address; a user has keys of its own", form),
-        _ => invalid("is no address of a member", form),
+        _ if text.contains('@') => invalid_secret("is not an address; set user and password_file instead", form),
+        _ => invalid("is not the address of a member", form),
     }
 }

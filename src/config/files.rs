@@ -48,7 +48,12 @@ impl Gathering<'_> {
         let at = self.diagnostics.file(path);
         match toml_files(path) {
             Ok(files) if files.is_empty() => {
-                self.diagnostics.unreadable(at, "", "a folder without a *.toml file", "name a file, or put one there");
+                self.diagnostics.unreadable(
+                    at,
+                    "",
+                    "the folder has no *.toml file",
+                    "name a file, or create one there",
+                );
             }
             Ok(files) => files.iter().for_each(|file| self.file(file)),
             Err(error) => self.diagnostics.unreadable(at, "", format!("cannot be read: {error}"), ""),
@@ -61,7 +66,7 @@ impl Gathering<'_> {
             Ok(files) => files,
             Err(error) => {
                 let found = format!("the folder {} cannot be read: {error}", folder.display());
-                return self.diagnostics.lacking(at, key, found, "make it before the agent starts");
+                return self.diagnostics.lacking(at, key, found, "create it before the agent starts");
             }
         };
         for file in files {
@@ -72,7 +77,7 @@ impl Gathering<'_> {
                 _ => None,
             };
             if let Some(at) = nested {
-                self.diagnostics.error(at, key, "given in a drop-in file", "write it in the main file only");
+                self.diagnostics.error(at, key, "not allowed in a drop-in file", "write it in the main file only");
                 if let Some(Entry { value: Value::Table(agent), .. }) = self.tree.get_mut("agent") {
                     agent.remove("drop_in");
                 }
@@ -103,7 +108,7 @@ impl Gathering<'_> {
         let mut file = File::from(file);
         let metadata = file.metadata().map_err(cannot)?;
         if !metadata.is_file() {
-            return Err("is no regular file".to_owned());
+            return Err("is not a regular file".to_owned());
         }
         if !self.files.insert((metadata.dev(), metadata.ino())) {
             return Ok(None);
@@ -146,12 +151,12 @@ fn drop_in(tree: &Table, diagnostics: &Diagnostics) -> Option<(Location, PathBuf
             Some((entry.at, base.join(text)))
         }
         Value::Text(text) => {
-            let found = format!("{} is no folder's path", quoted(text));
+            let found = format!("{} is not a folder's path", quoted(text));
             diagnostics.error(entry.at, "agent.drop_in", found, "write it in full, or from this file's folder");
             None
         }
         other => {
-            let found = format!("{} instead of a string", other.kind());
+            let found = format!("expected a string, found {}", other.kind());
             diagnostics.error(entry.at, "agent.drop_in", found, "put it in quotes");
             None
         }

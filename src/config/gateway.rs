@@ -68,15 +68,16 @@ pub(super) fn read(
     state_dir: Option<&Path>,
     process_files: Option<UserConfigFiles>,
 ) -> Option<Gateway> {
+    // One statement per key: parts of it would only pass the reader on.
     let text = reader.required("upstream", "the platform's address, such as \"https://app.terraform.io\"");
-    let upstream = text.and_then(|text| stand_in(&text, reader.parse(&text, upstream), unknown_upstream));
+    let upstream = text.and_then(|text| or_placeholder(&text, reader.parse(&text, upstream), unknown_upstream));
     let endpoints = endpoints(&mut reader);
     let ca_file = reader.file("ca_file");
     if let (Some(url), Some(at)) = (&upstream, reader.place_of("ca_file"))
         && url.scheme() == "http"
     {
         let key = reader.key("ca_file");
-        reader.scope.diagnostics.error(at, &key, "given where no TLS is spoken", "leave it out, or use https://");
+        reader.scope.diagnostics.error(at, &key, "not allowed without TLS", "leave it out, or use https://");
     }
     let way = reader.parsed("proxy", server::proxy).unwrap_or(ProxyMode::Environment);
     if matches!((&way, &upstream), (ProxyMode::Through(_), Some(url)) if url.scheme() == "http") {
@@ -152,7 +153,7 @@ fn exempt(reader: &mut Reader<'_>) -> BTreeSet<Exemption> {
             None if text.unknown => {}
             None => {
                 let names: Vec<_> = Exemption::names().map(quoted).collect();
-                let found = format!("{} is nothing that is refused by default", text.display());
+                let found = format!("{} is not a known exemption", text.display());
                 reader.scope.diagnostics.error(text.at, &text.key, found, format!("write {}", either(&names)));
             }
         }
@@ -175,7 +176,7 @@ fn actions(reader: &mut Reader<'_>) -> actions::ActionOptions {
 
 /// A name that is put into a path as one segment, encoded: those that walk can be none.
 fn segment(text: &str) -> Result<String, ValueError> {
-    if matches!(text, "." | "..") { invalid("is no name", "write the name itself") } else { Ok(text.to_owned()) }
+    if matches!(text, "." | "..") { invalid("is not a name", "write the name itself") } else { Ok(text.to_owned()) }
 }
 
 const MODES: [(&str, DeprecatedCallMode); 4] = [
@@ -191,8 +192,13 @@ fn process_token(reader: &mut Reader<'_>, endpoints: &[Endpoint]) -> Option<Toke
     let token_kind = reader.choice("process_token", &TOKEN_KINDS);
     let (diagnostics, key) = (reader.scope.diagnostics, reader.key("process_token"));
     if token_kind == Some(TokenKind::LocalToken) && only_on_unix_sockets(endpoints) {
-        let advice = "add a place on 127.0.0.1 to gateway.listen";
-        diagnostics.error(at, &key, "given where the program's clients cannot call: a unix socket", advice);
+        let advice = "add an address on 127.0.0.1 to gateway.listen";
+        diagnostics.error(
+            at,
+            &key,
+            "needs a TCP address: the program's clients cannot connect to a unix socket",
+            advice,
+        );
     }
     token_kind
 }
@@ -209,11 +215,11 @@ fn terraform_config_file(
     let mut table = reader.table("terraform_config_file")?;
     let token_kind = table.choice("token_kind", &TOKEN_KINDS).unwrap_or_default();
     if token_kind == TokenKind::LocalToken && only_on_unix_sockets(endpoints) {
-        let advice = "add a place on 127.0.0.1 to gateway.listen";
+        let advice = "add an address on 127.0.0.1 to gateway.listen";
         table.scope.diagnostics.error(
             table.at,
             &table.path,
-            "given where Terraform and OpenTofu cannot call: a unix socket",
+            "needs a TCP address: Terraform and OpenTofu cannot connect to a unix socket",
             advice,
         );
     }
@@ -239,11 +245,12 @@ const TOKEN_KINDS: [(&str, TokenKind); 2] =
 fn terraform_file(text: &str) -> Result<PathBuf, ValueError> {
     let path = values::path(text)?;
     match path.file_name().and_then(|name| name.to_str()) {
-        Some("credentials.tfrc.json") => {
-            invalid("is the user's own file", "take another name, such as zz-keyward.tfrc.json: the last by name wins")
-        }
+        Some("credentials.tfrc.json") => invalid(
+            "is the user's own file",
+            "choose another name, such as zz-keyward.tfrc.json: the last by name wins",
+        ),
         Some(name) if name.ends_with(".tfrc.json") => Ok(path),
-        _ => invalid("is no file that Terraform or OpenTofu would read", "end its name in .tfrc.json"),
+        _ => invalid("is not a file that Terraform or OpenTofu reads", "end its name in .tfrc.json"),
     }
 }
 
@@ -251,15 +258,15 @@ fn service_host(text: &str) -> Result<ServiceHost, ValueError> {
     match ServiceHost::parse(text) {
         Ok(host) => Ok(host),
         Err(error) => {
-            let told = error.to_string();
-            let (found, advice) = told.split_once("; ").unwrap_or((&told, ""));
+            let message = error.to_string();
+            let (found, advice) = message.split_once("; ").unwrap_or((&message, ""));
             invalid(found, advice)
         }
     }
 }
 
 /// Replaces a value that is unknown on this machine by a placeholder; the lack was reported before.
-fn stand_in<T>(text: &Text, read: Option<T>, nothing: impl FnOnce() -> Option<T>) -> Option<T> {
+fn or_placeholder<T>(text: &Text, read: Option<T>, nothing: impl FnOnce() -> Option<T>) -> Option<T> {
     if text.unknown { read.or_else(nothing) } else { read }
 }
 
@@ -269,25 +276,25 @@ fn unknown_upstream() -> Option<Url> {
 
 fn endpoints(reader: &mut Reader<'_>) -> Vec<Endpoint> {
     if reader.place_of("listen").is_none() {
-        reader.missing("listen", "where to listen, such as \"tcp://127.0.0.1:8800\", or a list of places");
+        reader.missing("listen", "the address to listen on, such as \"tcp://127.0.0.1:8800\", or a list");
     }
     let mut endpoints = Vec::new();
     for text in reader.one_or_more("listen") {
         let read = reader.parse(&text, endpoint);
-        let Some(endpoint) = stand_in(&text, read, || Some(Endpoint::Activated("gateway".to_owned()))) else {
+        let Some(endpoint) = or_placeholder(&text, read, || Some(Endpoint::Activated("gateway".to_owned()))) else {
             continue;
         };
         match &endpoint {
             Endpoint::Tcp(address) if !address.ip().is_loopback() => {
-                let found = format!("the gateway on {}, which is not loopback", address.ip());
-                let advice = "use 127.0.0.1 or [::1]: callers of this machine alone are served";
+                let found = format!("listens on {}, which is not loopback", address.ip());
+                let advice = "use 127.0.0.1 or [::1]: only local callers are allowed";
                 reader.scope.diagnostics.error(text.at, &text.key, found, advice);
             }
             Endpoint::Unix(socket) => reader.folder_of(&text, &socket.path),
             _ => {}
         }
         if endpoints.contains(&endpoint) {
-            reader.scope.diagnostics.error(text.at, &text.key, "an address given twice", "name each once");
+            reader.scope.diagnostics.error(text.at, &text.key, "a duplicate address", "name each once");
         } else {
             endpoints.push(endpoint);
         }
@@ -313,7 +320,7 @@ fn local_token(
     let grace = reader.duration("local_token_grace", GRACE, Duration::from_secs(1)..=30 * DAY);
     let file = match (reader.text("local_token_file"), state_dir) {
         (Some(text), _) => {
-            let path = stand_in(&text, reader.parse(&text, values::secret_path), || Some("/".into()))?;
+            let path = or_placeholder(&text, reader.parse(&text, values::secret_path), || Some("/".into()))?;
             reader.folder_of(&text, &path);
             path
         }
@@ -331,11 +338,11 @@ fn upstream(text: &str) -> Result<Url, ValueError> {
     let form = "write \"https://HOST\", and nothing behind the host and port";
     let url = match Url::parse(text) {
         Ok(url) if text.contains("://") && url.has_host() => url,
-        _ if text.contains('@') => return invalid_secret("is no address", form),
-        _ => return invalid("is no address", form),
+        _ if text.contains('@') => return invalid_secret("is not an address", form),
+        _ => return invalid("is not an address", form),
     };
     if !url.username().is_empty() || url.password().is_some() || url.query().is_some() || url.fragment().is_some() {
-        return invalid_secret("holds a user, a query or a fragment", form);
+        return invalid_secret("contains a user, a query or a fragment", form);
     }
     if url.path() != "/" {
         return invalid("has a path", "leave it off: the platform serves its API at the root");
@@ -344,7 +351,7 @@ fn upstream(text: &str) -> Result<Url, ValueError> {
         "https" => Ok(url),
         "http" if is_loopback(&url) => Ok(url),
         "http" => invalid("would send tokens in the clear", "use https://; http:// is for loopback only"),
-        _ => invalid("is no address", form),
+        _ => invalid("is not an address", form),
     }
 }
 
@@ -363,9 +370,9 @@ mod tests {
         check("http://127.0.0.1:8080", Ok("http://127.0.0.1:8080/"));
         check("http://tfe.example.com", Err("would send tokens in the clear"));
         check("https://tfe.example.com/api/v2", Err("has a path"));
-        check("https://me:hush@tfe.example.com", Err("holds a user, a query or a fragment"));
-        check("https://tfe.example.com/?a", Err("holds a user, a query or a fragment"));
-        check("tfe.example.com", Err("is no address"));
-        check("unix:///run/a.sock", Err("is no address"));
+        check("https://me:hush@tfe.example.com", Err("contains a user, a query or a fragment"));
+        check("https://tfe.example.com/?a", Err("contains a user, a query or a fragment"));
+        check("tfe.example.com", Err("is not an address"));
+        check("unix:///run/a.sock", Err("is not an address"));
     }
 }

@@ -62,7 +62,7 @@ impl Reader<'_> {
         let shown = if text.written.is_some() { text.display() } else { folder.display().to_string() };
         if let Some((found, advice)) = permission_issue("its folder", &shown, &metadata, self.scope.environment.user) {
             let advice =
-                format!("{advice}, or write shared_folder = true where all who write there may replace the file");
+                format!("{advice}, or set shared_folder = true if everyone who can write there may replace the file");
             self.scope.diagnostics.lacking(text.at, &text.key, found, advice);
         }
     }
@@ -74,8 +74,8 @@ impl Reader<'_> {
             let Ok(metadata) = std::fs::metadata(folder.join(name)) else { continue };
             let mode = metadata.mode() & 0o7777;
             if mode & OTHERS != 0 {
-                let found = format!("{name} in that folder is open to others than its owner (mode {mode:04o})");
-                self.scope.diagnostics.warning(text.at, &text.key, found, "give it 0600");
+                let found = format!("other users can access {name} in this folder (mode {mode:04o})");
+                self.scope.diagnostics.warning(text.at, &text.key, found, "set mode 0600");
             }
         }
     }
@@ -99,11 +99,11 @@ impl Reader<'_> {
         let kind = if folder { "folder" } else { "file" };
         let found = match std::fs::metadata(path) {
             Ok(metadata) if metadata.is_dir() == folder => return,
-            Ok(_) => format!("{shown} is no {kind}"),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => format!("the {kind} {shown} is not there"),
-            Err(error) => format!("the {kind} {shown} cannot be looked at: {error}"),
+            Ok(_) => format!("{shown} is not a {kind}"),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => format!("the {kind} {shown} does not exist"),
+            Err(error) => format!("cannot check the {kind} {shown}: {error}"),
         };
-        let advice = if folder { "make it before the agent starts" } else { "put it there before the agent starts" };
+        let advice = if folder { "create it before the agent starts" } else { "create it before the agent starts" };
         self.scope.diagnostics.lacking(text.at, &text.key, found, advice);
     }
 
@@ -121,13 +121,13 @@ impl Reader<'_> {
                 self.closed(&text, &path);
                 return Some(secret);
             }
-            Ok(_) => format!("the secret in that file is shorter than {least} characters"),
+            Ok(_) => format!("the secret in this file is shorter than {least} characters"),
             Err(error) => {
                 let why = error.source().map(ToString::to_string).unwrap_or_default();
-                format!("no secret can be read from that file: {why}")
+                format!("cannot read the secret: {why}")
             }
         };
-        self.scope.diagnostics.unknown(text.at, &text.key, found, "make one with: openssl rand -hex 32");
+        self.scope.diagnostics.unknown(text.at, &text.key, found, "create one with: openssl rand -hex 32");
         Some(SecretString::from("\0"))
     }
 
@@ -148,8 +148,8 @@ impl Reader<'_> {
         if text.unknown || mode & if roots { 0o037 } else { 0o077 } == 0 {
             return;
         }
-        let found = format!("that file is open to others than its owner (mode {mode:04o})");
-        let advice = "give it 0600, or 0640 where root owns it and the agent is in its group";
+        let found = format!("other users can access this file (mode {mode:04o})");
+        let advice = "set mode 0600, or 0640 if root owns it and the agent is in its group";
         self.scope.diagnostics.warning(text.at, &text.key, found, advice);
     }
 
@@ -180,13 +180,13 @@ impl Reader<'_> {
                 self.scope.diagnostics.error(
                     text.at,
                     &text.key,
-                    format!("{shown} is no id"),
+                    format!("{shown} is not an id"),
                     "write a name or another id",
                 );
                 return None;
             }
             Ok(Some(id)) => return Some(id),
-            Ok(None) => (format!("this machine has no {kind} {shown}"), format!("make the {kind}, or write its id")),
+            Ok(None) => (format!("this machine has no {kind} {shown}"), format!("create the {kind}, or write its id")),
             Err(error) => (format!("the {kind} {shown} cannot be looked up: {error}"), "write its id".to_owned()),
         };
         self.scope.diagnostics.unknown(text.at, &text.key, found, advice);

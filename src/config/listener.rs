@@ -41,7 +41,7 @@ pub(super) fn read_all(tables: Vec<(String, Reader<'_>)>, sessions: &Sessions) -
         let Some(listener) = read(name.clone(), reader, sessions) else { continue };
         let free = matches!(listener.endpoint, Endpoint::Tcp(address) if address.port() == 0);
         if !free && let Some((first, other)) = taken.insert(listener.endpoint.to_string(), (at, name)) {
-            let found = format!("the address of listener {other} too, at {}", diagnostics.name(first));
+            let found = format!("also the address of listener {other}, at {}", diagnostics.name(first));
             diagnostics.error(at, &format!("{path}.address"), found, "give each listener its own address");
         }
         listeners.push(listener);
@@ -51,7 +51,7 @@ pub(super) fn read_all(tables: Vec<(String, Reader<'_>)>, sessions: &Sessions) -
 
 fn read(name: String, mut reader: Reader<'_>, known: &Sessions) -> Option<Listener> {
     let kind = reader.choice("kind", &KINDS).unwrap_or(Kind::LocalApi);
-    let text = reader.required("address", "where to listen, such as \"unix:///run/keyward/api.sock\"");
+    let text = reader.required("address", "the address to listen on, such as \"unix:///run/keyward/api.sock\"");
     let at = text.as_ref().map_or(reader.at, |text| text.at);
     let unknown = text.as_ref().is_some_and(|text| text.unknown);
     let endpoint = text.as_ref().and_then(|text| reader.parse(text, endpoint));
@@ -67,7 +67,7 @@ fn read(name: String, mut reader: Reader<'_>, known: &Sessions) -> Option<Listen
                 refuse(
                     &mut reader,
                     key,
-                    "given for a health listener, which tells of all sessions and serves no token",
+                    "not allowed on a health listener, which reports all sessions and serves no token",
                 );
             }
             AccessMode::AnyLocalUser
@@ -84,13 +84,12 @@ fn read(name: String, mut reader: Reader<'_>, known: &Sessions) -> Option<Listen
         Kind::Health => (Serves::Health, known.all()),
         Kind::LocalApi => (Serves::LocalApi, served(&mut reader, known)),
         Kind::ApiProxy => {
-            refuse(&mut reader, "sessions", "given for an api_proxy listener, which has one: session");
+            refuse(&mut reader, "sessions", "not allowed on an api_proxy listener: write session");
             let (options, session) = api_proxy::read(&mut reader, known);
             if admit == AccessMode::AnyLocalUser && !options.request_header {
                 let at = reader.place_of("require_request_header").unwrap_or(reader.at);
-                let found =
-                    "false beside any_local_user = true: nothing that a web page cannot send is asked of callers";
-                let advice = "name a key_file, or leave require_request_header at true";
+                let found = "false with any_local_user = true: web pages could send requests too";
+                let advice = "set key_file, or leave require_request_header at true";
                 reader.scope.diagnostics.warning(at, &reader.key("require_request_header"), found, advice);
             }
             (Serves::ApiProxy(Box::new(options)), session.into_iter().collect())
@@ -98,7 +97,7 @@ fn read(name: String, mut reader: Reader<'_>, known: &Sessions) -> Option<Listen
     };
     if kind != Kind::ApiProxy {
         for key in api_proxy::KEYS {
-            refuse(&mut reader, key, "given for a listener that is none of kind = \"api_proxy\"");
+            refuse(&mut reader, key, "only allowed on a listener of kind = \"api_proxy\"");
         }
     }
     let derived_token = if kind == Kind::Health { None } else { derived_token::read(&mut reader, false) };
@@ -116,8 +115,7 @@ fn served(reader: &mut Reader<'_>, sessions: &Sessions) -> Vec<String> {
     let mut names = BTreeSet::new();
     for text in named.into_iter().filter(|text| sessions.exists(reader, text)).collect::<Vec<_>>() {
         if sessions.is_wrapped(&text.value) {
-            let found =
-                format!("session {} has a wrap_ttl, and many callers would be given a token for one", text.value);
+            let found = format!("session {} has a wrap_ttl, and a wrapped token is for one reader", text.value);
             reader.scope.diagnostics.error(text.at, &text.key, found, "write it to a sink");
         }
         names.insert(text.value);
@@ -130,13 +128,13 @@ pub(super) fn socket_owner(reader: &mut Reader<'_>, endpoint: Option<Endpoint>) 
     match endpoint {
         Some(Endpoint::Tcp(_)) => {
             for key in ["mode", "owner", "group"] {
-                refuse(reader, key, "given for a TCP address, which has none");
+                refuse(reader, key, "not allowed for a TCP address");
             }
             endpoint
         }
         Some(Endpoint::Activated(_)) => {
             for key in ["mode", "owner", "group"] {
-                refuse(reader, key, "given for a socket that the service manager opens: the socket unit says it");
+                refuse(reader, key, "not allowed for a socket that systemd opens: set it in the socket unit");
             }
             endpoint
         }
@@ -159,7 +157,7 @@ fn refuse(reader: &mut Reader<'_>, key: &'static str, why: &str) {
 fn admit(reader: &mut Reader<'_>, endpoint: &Endpoint, address: Location) -> AccessMode {
     if let Endpoint::Unix(_) = endpoint {
         for key in ["key_file", "any_local_user"] {
-            refuse(reader, key, "given for a unix socket, where mode, owner and group say who may connect");
+            refuse(reader, key, "not allowed for a unix socket: mode, owner and group decide who may connect");
         }
         return AccessMode::SocketPeers;
     }
@@ -167,21 +165,21 @@ fn admit(reader: &mut Reader<'_>, endpoint: &Endpoint, address: Location) -> Acc
     let key_given = reader.place_of("key_file").is_some();
     let any = reader.flag("any_local_user", false);
     if key_given && any {
-        reader.conflict("any_local_user", "key_file", "a caller brings the key, or needs none");
+        reader.conflict("any_local_user", "key_file", "callers send the key, or need none");
     }
     let diagnostics = reader.scope.diagnostics;
     if let Endpoint::Tcp(socket) = endpoint {
         if !socket.ip().is_loopback() {
-            let advice = "use 127.0.0.1 or [::1]; only a health listener may be reached from elsewhere";
-            let found = format!("tokens served on {}, which is not loopback", socket.ip());
+            let advice = "use 127.0.0.1 or [::1]; only a health listener may serve other machines";
+            let found = format!("serves tokens on {}, which is not loopback", socket.ip());
             diagnostics.error(address, &reader.key("address"), found, advice);
         }
         if !key_given && !any {
-            let advice = "name the file of a key that callers bring, or write any_local_user = true";
+            let advice = "name a file with a key that callers must send, or set any_local_user = true";
             diagnostics.missing(
                 reader.at,
                 &reader.key("key_file"),
-                "missing, and any user can connect to a TCP address",
+                "missing: any user can connect to a TCP address",
                 advice,
             );
         }
@@ -207,7 +205,9 @@ pub(super) fn endpoint(text: &str) -> Result<Endpoint, ValueError> {
     if let Some(address) = text.strip_prefix("tcp://") {
         return match address.trim_end_matches('/').parse::<SocketAddr>() {
             Ok(address) => Ok(Endpoint::Tcp(address)),
-            Err(_) => invalid("is no TCP address", "write numbers: \"tcp://127.0.0.1:8300\" or \"tcp://[::1]:8300\""),
+            Err(_) => {
+                invalid("is not a TCP address", "write numbers: \"tcp://127.0.0.1:8300\" or \"tcp://[::1]:8300\"")
+            }
         };
     }
     match text.strip_prefix("systemd:") {
@@ -215,15 +215,15 @@ pub(super) fn endpoint(text: &str) -> Result<Endpoint, ValueError> {
         Some(name) if (1..=255).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_graphic() && b != b':') => {
             Ok(Endpoint::Activated(name.to_owned()))
         }
-        _ => invalid("is no address to listen on", forms),
+        _ => invalid("is not an address to listen on", forms),
     }
 }
 
 pub(super) fn host(text: &str) -> Result<String, ValueError> {
     match Host::parse(text) {
-        Ok(_) if text.contains('*') => invalid("is no host name", "write each name: none stands for many"),
+        Ok(_) if text.contains('*') => invalid("is not a host name", "write each name: wildcards are not supported"),
         Ok(_) => Ok(text.to_ascii_lowercase()),
-        Err(_) => invalid("is no host name", "write the name alone, without scheme and port"),
+        Err(_) => invalid("is not a host name", "write the name alone, without scheme and port"),
     }
 }
 

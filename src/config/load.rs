@@ -31,7 +31,7 @@ pub fn load(paths: &[PathBuf], environment: &Environment, purpose: Purpose) -> L
     let mut diagnostics = Diagnostics::new(purpose);
     if paths.is_empty() {
         let none = diagnostics.file(Path::new("(no file)"));
-        diagnostics.unreadable(none, "", "no configuration is named", "name a file or a folder");
+        diagnostics.unreadable(none, "", "no configuration file is given", "name a file or a folder");
     }
     let tree = gather(paths, environment, &mut diagnostics);
     validate(&diagnostics, environment, &tree)
@@ -80,6 +80,7 @@ fn validate(diagnostics: &Diagnostics, environment: &Environment, tree: &Table) 
 
 /// Reads all sections. `found` takes the listeners that could be read, also where another section has errors.
 fn read(mut top: Reader<'_>, found: &mut Vec<Listener>) -> Option<Config> {
+    // One statement per section, in the order in which sections refer to each other.
     let mut table = top.table("agent");
     let named = table.as_mut().is_some_and(|table| table.place_of("state_dir").is_some());
     let agent = table.map_or_else(Agent::default, agent::read);
@@ -91,8 +92,8 @@ fn read(mut top: Reader<'_>, found: &mut Vec<Listener>) -> Option<Config> {
     let session_places = places(&tables);
     let names: Vec<_> = session_places.iter().map(|(name, _)| name.clone()).collect();
     if agent.state_dir.is_none() && !named && !names.is_empty() {
-        let found = format!("{STATE_DIR} is not there, and no session outlives a restart without it");
-        top.scope.diagnostics.done_without(top.at, "agent.state_dir", found, "make it, or name another folder");
+        let found = format!("{STATE_DIR} does not exist, and without it no session survives a restart");
+        top.scope.diagnostics.done_without(top.at, "agent.state_dir", found, "create it, or set another folder");
     }
     let state_dir = agent.state_dir.as_deref();
     let read = |(name, table)| session::read(name, table, &servers, state_dir);
@@ -101,9 +102,9 @@ fn read(mut top: Reader<'_>, found: &mut Vec<Listener>) -> Option<Config> {
     let known = Sessions::new(&names, &whole);
     let sinks = sink::read_all(top.tables("sink"), &known);
     let shared = top.table("templates").map(template::read_shared).unwrap_or_default();
-    let beside = template::TemplateContext { sessions: &known, sinks: &sinks, shared };
-    let templates = template::read_files(top.tables("template"), beside);
-    let env_templates = template::read_variables(top.tables("env_template"), beside, &templates);
+    let context = template::TemplateContext { sessions: &known, sinks: &sinks, shared };
+    let templates = template::read_files(top.tables("template"), context);
+    let env_templates = template::read_variables(top.tables("env_template"), context, &templates);
     let process = top.table("process").map(process::read);
     let tables = top.tables("listener");
     let listener_places = places(&tables);
@@ -160,8 +161,8 @@ fn read(mut top: Reader<'_>, found: &mut Vec<Listener>) -> Option<Config> {
         log,
         agent,
     };
-    unused(diagnostics, &config, &server_places, &session_places);
-    loops(diagnostics, &config, &listener_places);
+    warn_of_unused(diagnostics, &config, &server_places, &session_places);
+    check_api_proxies(diagnostics, &config, &listener_places);
     Some(config)
 }
 
@@ -176,31 +177,32 @@ fn places(tables: &[(String, Reader<'_>)]) -> Places {
 #[cfg(not(all(feature = "acl", feature = "gateway")))]
 fn refuse(top: &mut Reader<'_>, part: &'static str) {
     if let Some(at) = top.place_of(part) {
-        let advice = format!("leave [{part}] out, or take a build that has it");
+        let advice = format!("leave [{part}] out, or use a build that has it");
         top.scope.diagnostics.error(at, part, format!("this build has no {part} part"), advice);
     }
 }
 
 /// Says which listener would pass requests on to itself, or keep what is not to be kept.
-fn loops(diagnostics: &Diagnostics, config: &Config, listeners: &Places) {
+fn check_api_proxies(diagnostics: &Diagnostics, config: &Config, listeners: &Places) {
     for listener in config.listeners.iter().filter(|listener| matches!(listener.serves, Serves::ApiProxy(_))) {
-        let theirs = config.sessions.iter().find(|session| listener.sessions.contains(&session.name));
+        let session = config.sessions.iter().find(|session| listener.sessions.contains(&session.name));
         let at = listeners.iter().find(|(name, _)| *name == listener.name).map(|(_, at)| *at);
-        if let (Serves::ApiProxy(options), Some(session), Some(at)) = (&listener.serves, theirs, at)
+        if let (Serves::ApiProxy(options), Some(session), Some(at)) = (&listener.serves, session, at)
             && options.cache.is_some()
             && let kind @ (ServerKind::Keyward | ServerKind::Consul) = session.upstream.kind
         {
             let kind = server::kind(kind);
-            let found = format!("given where session {} has a server of kind \"{kind}\"", session.name);
+            let found = format!("not allowed, as session {} has a server of kind \"{kind}\"", session.name);
             let key = format!("listener.{}.cache", listener.name);
-            diagnostics.error(at, &key, found, "leave it out: its answers are never kept");
+            diagnostics.error(at, &key, found, "leave it out: its responses are never cached");
         }
-        if let (Some(session), Some(at)) = (theirs, at)
+        if let (Some(session), Some(at)) = (session, at)
             && is_at(&session.upstream.client.address, &listener.endpoint)
         {
-            let found = format!("where session {} has its server: it would call itself", session.name);
+            let found =
+                format!("the address of session {}'s server: the listener would forward to itself", session.name);
             let key = format!("listener.{}.address", listener.name);
-            diagnostics.error(at, &key, found, "listen elsewhere, or name the address of the real server");
+            diagnostics.error(at, &key, found, "listen on another address, or set the real address of the server");
         }
     }
 }
@@ -209,26 +211,26 @@ fn is_at(server: &ServerAddress, endpoint: &Endpoint) -> bool {
     match (server, endpoint) {
         (ServerAddress::Unix(path), Endpoint::Unix(socket)) => *path == socket.path,
         (ServerAddress::Url(url), Endpoint::Tcp(listens)) => {
-            let here = match url.host() {
+            let same_host = match url.host() {
                 Some(Host::Domain(name)) => name.eq_ignore_ascii_case("localhost"),
                 Some(Host::Ipv4(address)) => address == listens.ip(),
                 Some(Host::Ipv6(address)) => address == listens.ip(),
                 None => false,
             };
-            here && listens.port() != 0 && url.port_or_known_default() == Some(listens.port())
+            same_host && listens.port() != 0 && url.port_or_known_default() == Some(listens.port())
         }
         _ => false,
     }
 }
 
 /// Says what is there and used by nothing.
-fn unused(diagnostics: &Diagnostics, config: &Config, servers: &Places, sessions: &Places) {
+fn warn_of_unused(diagnostics: &Diagnostics, config: &Config, servers: &Places, sessions: &Places) {
     for (name, at) in servers {
         if !config.sessions.iter().any(|session| session.upstream.name == *name) {
             diagnostics.warning(
                 *at,
                 &join("server", name),
-                "no session logs in there",
+                "no session uses this server",
                 "leave it out, or name it in a session",
             );
         }
@@ -240,8 +242,8 @@ fn unused(diagnostics: &Diagnostics, config: &Config, servers: &Places, sessions
         let taken = taken || config.gateway.as_ref().is_some_and(|gateway| gateway.token.session() == Some(name));
         let mut templates = config.templates.iter().chain(&config.env_templates);
         if !taken && !templates.any(|template| template.session == *name) {
-            let advice = "write a [sink.NAME] or a [listener.NAME] for it";
-            diagnostics.warning(*at, &join("session", name), "nobody is given its token", advice);
+            let advice = "add a [sink.NAME] or a [listener.NAME]";
+            diagnostics.warning(*at, &join("session", name), "no sink, listener or template uses this session", advice);
         }
     }
 }

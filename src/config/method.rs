@@ -15,7 +15,7 @@ use crate::agent::server_client::{ServerClientOptions, ServerKind};
 use crate::http::client::{ClientCertificate, ServerAddress};
 
 /// Method of a session, with the values that it implies for the login.
-pub(super) struct Read {
+pub(super) struct SessionMethod {
     /// The role to log in as; empty where the method has none.
     pub(super) role: String,
     pub(super) method: IdentityMethod,
@@ -31,32 +31,37 @@ const METHODS: [&str; 6] = ["cloud", "jwt", "kubernetes", "approle", "cert", "to
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
 
 /// Reads the method of a session that logs in to `server`, if that is known.
-pub(super) fn read(reader: &mut Reader<'_>, server: Option<&ServerClientOptions>) -> Read {
+pub(super) fn read(reader: &mut Reader<'_>, server: Option<&ServerClientOptions>) -> SessionMethod {
     let given: Vec<_> = METHODS.into_iter().filter_map(|name| Some((reader.place_of(name)?, name))).collect();
     let Some((_, name)) = given.first().copied() else {
         let advice = format!("a session has one method: write [{}] with role and resource", reader.key("cloud"));
         reader.missing("cloud", &advice);
-        return nobody();
+        return placeholder();
     };
     for (at, other) in given.iter().skip(1) {
-        let found = format!("given beside {}: a session has one method", reader.key(name));
+        let found = format!("conflicts with {}: a session has one method", reader.key(name));
         reader.scope.diagnostics.error(*at, &reader.key(other), found, "keep one, or write another session");
         let _ = reader.table(other);
     }
-    let own_wire = server.is_some_and(|server| server.kind == ServerKind::Consul);
-    let Some(table) = reader.table(name) else { return nobody() };
-    if own_wire && !matches!(name, "cloud" | "jwt" | "kubernetes") {
+    let is_consul = server.is_some_and(|server| server.kind == ServerKind::Consul);
+    let Some(table) = reader.table(name) else { return placeholder() };
+    if is_consul && !matches!(name, "cloud" | "jwt" | "kubernetes") {
         let found = "a method that a server of the kind consul does not have";
         let advice = "its own login takes a signed token: write cloud, jwt or kubernetes";
         reader.scope.diagnostics.error(table.at, &table.path, found, advice);
     }
     match name {
         "cloud" => {
-            let (role, options) = cloud::read(table, !own_wire);
-            Read { role, method: IdentityMethod::Cloud(Box::new(options)), mount: Some("azure"), certificate: None }
+            let (role, options) = cloud::read(table, !is_consul);
+            SessionMethod {
+                role,
+                method: IdentityMethod::Cloud(Box::new(options)),
+                mount: Some("azure"),
+                certificate: None,
+            }
         }
-        "jwt" => signed(table, "jwt", None, own_wire),
-        "kubernetes" => signed(table, "kubernetes", Some(SERVICE_ACCOUNT), own_wire),
+        "jwt" => signed_token(table, "jwt", None, is_consul),
+        "kubernetes" => signed_token(table, "kubernetes", Some(SERVICE_ACCOUNT), is_consul),
         "approle" => approle(table),
         "cert" => cert(table, server),
         _ => {
@@ -69,23 +74,33 @@ pub(super) fn read(reader: &mut Reader<'_>, server: Option<&ServerClientOptions>
             });
             let file = file.unwrap_or_default();
             table.finish();
-            Read { role: String::new(), method: IdentityMethod::TokenFile(file), mount: None, certificate: None }
+            SessionMethod {
+                role: String::new(),
+                method: IdentityMethod::TokenFile(file),
+                mount: None,
+                certificate: None,
+            }
         }
     }
 }
 
-fn signed(mut table: Reader<'_>, mount: &'static str, usual: Option<&str>, own_wire: bool) -> Read {
-    let role = cloud::role(&mut table, !own_wire);
+fn signed_token(mut table: Reader<'_>, mount: &'static str, usual: Option<&str>, is_consul: bool) -> SessionMethod {
+    let role = cloud::role(&mut table, !is_consul);
     let file = match usual {
         Some(usual) if table.place_of("file").is_none() => PathBuf::from(usual),
         _ => later_file(&mut table, "file", "the file that holds the signed token"),
     };
     let remove = table.flag("remove_after_reading", false);
     table.finish();
-    Read { role, method: IdentityMethod::Jwt(JwtFileOptions { file, remove }), mount: Some(mount), certificate: None }
+    SessionMethod {
+        role,
+        method: IdentityMethod::Jwt(JwtFileOptions { file, remove }),
+        mount: Some(mount),
+        certificate: None,
+    }
 }
 
-fn approle(mut table: Reader<'_>) -> Read {
+fn approle(mut table: Reader<'_>) -> SessionMethod {
     let role_id_file = later_file(&mut table, "role_id_file", "the file that holds the role's id");
     let secret_id_file = table.text("secret_id_file").and_then(|text| {
         let path = table.parse(&text, values::secret_path)?;
@@ -97,17 +112,22 @@ fn approle(mut table: Reader<'_>) -> Read {
     if secret_id_file.is_none() && table.place_of("secret_id_file").is_none() {
         for key in ["remove_secret_id_after_reading", "secret_id_wrapping_path"] {
             if let Some(at) = table.place_of(key) {
-                let advice = "give secret_id_file, or leave this out";
-                table.scope.diagnostics.error(at, &table.key(key), "given without secret_id_file", advice);
+                let advice = "set secret_id_file, or leave it out";
+                table.scope.diagnostics.error(at, &table.key(key), "has no effect without secret_id_file", advice);
             }
         }
     }
     table.finish();
     let options = AppRoleOptions { role_id_file, secret_id_file, remove_secret_id, wrapping_path };
-    Read { role: String::new(), method: IdentityMethod::AppRole(options), mount: Some("approle"), certificate: None }
+    SessionMethod {
+        role: String::new(),
+        method: IdentityMethod::AppRole(options),
+        mount: Some("approle"),
+        certificate: None,
+    }
 }
 
-fn cert(mut table: Reader<'_>, server: Option<&ServerClientOptions>) -> Read {
+fn cert(mut table: Reader<'_>, server: Option<&ServerClientOptions>) -> SessionMethod {
     let role = table.value("role").unwrap_or_default();
     let pair = (table.place_of("client_cert"), table.place_of("client_key"));
     let certificate = table.file("client_cert").zip(table.key_file("client_key"));
@@ -125,13 +145,13 @@ fn cert(mut table: Reader<'_>, server: Option<&ServerClientOptions>) -> Read {
     if let Some(server) = server
         && !matches!(&server.client.address, ServerAddress::Url(url) if url.scheme() == "https")
     {
-        let found = "no certificate is shown where no TLS is spoken";
+        let found = "a client certificate needs TLS";
         let advice = "log in to an https:// address, or by another method";
         table.scope.diagnostics.error(table.at, &table.path, found, advice);
     }
     table.finish();
     let certificate = certificate.map(|(certificate, key)| ClientCertificate { certificate, key });
-    Read { role, method: IdentityMethod::Certificate, mount: Some("cert"), certificate }
+    SessionMethod { role, method: IdentityMethod::Certificate, mount: Some("cert"), certificate }
 }
 
 /// A file that may come after the agent has started: the session waits for it.
@@ -144,15 +164,15 @@ fn wrapping_path(text: &str) -> Result<String, ValueError> {
     let path = text.trim_matches('/');
     if path.is_empty() || path.contains([' ', '?', '#']) {
         return invalid(
-            "is no path",
-            "write what the wrapping was made by, such as \"auth/approle/role/web/secret-id\"",
+            "is not a path",
+            "write the path that created the wrapping, such as \"auth/approle/role/web/secret-id\"",
         );
     }
     Ok(path.to_owned())
 }
 
 /// The placeholder where the method is missing.
-fn nobody() -> Read {
+fn placeholder() -> SessionMethod {
     let method = IdentityMethod::Cloud(Box::new(CloudIdentityOptions {
         resource: String::new(),
         scope: None,
@@ -161,7 +181,7 @@ fn nobody() -> Read {
         variables: AzureEnv::default(),
         endpoints: CloudEndpoints::provider(),
     }));
-    Read { role: String::new(), method, mount: Some("azure"), certificate: None }
+    SessionMethod { role: String::new(), method, mount: Some("azure"), certificate: None }
 }
 
 /// A value of the session's method as it is told: what was written in its place, if it came from elsewhere.
@@ -180,17 +200,17 @@ pub(super) fn describe(session: &Session, references: &BTreeMap<String, String>)
     let tell = |key: &str, value: &str| reference_or_value(session, key, value, references);
     let file = |key: &str, path: &Path| tell(key, &path.display().to_string());
     match &session.identity {
-        IdentityMethod::Cloud(options) => cloud_words(options, &tell),
+        IdentityMethod::Cloud(options) => describe_cloud(options, &tell),
         IdentityMethod::Jwt(JwtFileOptions { file: path, remove }) => {
-            let gone = if *remove { ", which it removes once it has read it" } else { "" };
-            vec![format!("proves itself with the signed token in {}{gone}", file("file", path))]
+            let gone = if *remove { ", and removes it after reading" } else { "" };
+            vec![format!("authenticates with the signed token in {}{gone}", file("file", path))]
         }
         IdentityMethod::AppRole(options) => {
             let role_id = file("role_id_file", &options.role_id_file);
-            let mut does = vec![format!("proves itself with the role id in {role_id}")];
+            let mut does = vec![format!("authenticates with the role id in {role_id}")];
             if let Some(path) = &options.secret_id_file {
                 let wrapped = if options.wrapping_path.is_some() { "wrapped " } else { "" };
-                let gone = if options.remove_secret_id { ", which it removes once it has read it" } else { "" };
+                let gone = if options.remove_secret_id { ", and removes it after reading" } else { "" };
                 does.push(format!("and the {wrapped}secret id in {}{gone}", file("secret_id_file", path)));
             }
             does
@@ -198,32 +218,32 @@ pub(super) fn describe(session: &Session, references: &BTreeMap<String, String>)
         IdentityMethod::Certificate => {
             let identity = session.upstream.client.tls.identity.as_ref();
             let certificate = identity.map(|identity| identity.certificate.display().to_string()).unwrap_or_default();
-            vec![format!("proves itself with the client certificate {}", tell("client_cert", &certificate))]
+            vec![format!("authenticates with the client certificate {}", tell("client_cert", &certificate))]
         }
         IdentityMethod::TokenFile(path) => {
-            vec![format!("takes the token in {}, and never revokes it", file("file", path))]
+            vec![format!("uses the token in {}, and never revokes it", file("file", path))]
         }
     }
 }
 
-fn cloud_words(options: &CloudIdentityOptions, tell: &impl Fn(&str, &str) -> String) -> Vec<String> {
+fn describe_cloud(options: &CloudIdentityOptions, tell: &impl Fn(&str, &str) -> String) -> Vec<String> {
     let resource = tell("resource", &options.resource);
     let whose = match &options.from {
         IdentityOrigin::Environment => None,
-        IdentityOrigin::Instance(ManagedIdentity::System) => Some("this machine's identity".to_owned()),
+        IdentityOrigin::Instance(ManagedIdentity::System) => Some("this machine's managed identity".to_owned()),
         IdentityOrigin::Instance(ManagedIdentity::ObjectId(id)) => {
-            Some(format!("this machine's identity with the object id {}", tell("object_id", id)))
+            Some(format!("this machine's managed identity with object id {}", tell("object_id", id)))
         }
         IdentityOrigin::Instance(ManagedIdentity::ClientId(id)) => {
-            Some(format!("this machine's identity with the client id {}", tell("client_id", id)))
+            Some(format!("this machine's managed identity with client id {}", tell("client_id", id)))
         }
     };
     let mut does = vec![if let Some(whose) = whose {
-        format!("proves {whose}, for the resource {resource}")
+        format!("authenticates with {whose}, for the resource {resource}")
     } else {
         let scope = options.scope.as_ref().map(|scope| tell("scope", scope));
         let scope = CloudIdentityOptions { resource, scope, ..options.clone() }.environment_scope();
-        format!("proves the identity that the environment's variables name, for the scope {scope}")
+        format!("authenticates with the identity of the environment variables, for the scope {scope}")
     }];
     let fields = &options.overrides;
     let fields = [
@@ -234,7 +254,7 @@ fn cloud_words(options: &CloudIdentityOptions, tell: &impl Fn(&str, &str) -> Str
         ("resource_id", &fields.resource_id),
     ];
     for (name, value) in fields {
-        does.extend(value.as_ref().map(|value| format!("says {name} = {} at the login", tell(name, value))));
+        does.extend(value.as_ref().map(|value| format!("sends {name} = {} at login", tell(name, value))));
     }
     does
 }

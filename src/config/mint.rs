@@ -26,7 +26,7 @@ const KINDS: [(&str, Kind); 5] = [
 
 /// Reads the section; `None` where it says too little or something invalid, which is then said.
 pub(super) fn read(mut table: Reader<'_>) -> Option<MintOptions> {
-    let parent = table.required("parent_token_file", "the file of a token that may make tokens");
+    let parent = table.required("parent_token_file", "the file of a token that may create tokens");
     let parent = parent.and_then(|text| {
         let path = table.parse(&text, values::secret_path);
         if let Some(path) = &path {
@@ -34,7 +34,7 @@ pub(super) fn read(mut table: Reader<'_>) -> Option<MintOptions> {
         }
         if text.unknown { path.or_else(|| Some("/".into())) } else { path }
     });
-    let words = "whose tokens: \"team\", \"agent-pool\", \"user\"; or, of which there is one, \"organization\", \"team-legacy\"";
+    let words = "the owner of the tokens: \"team\", \"agent-pool\" or \"user\"; \"organization\" and \"team-legacy\" have one token";
     if table.place_of("kind").is_none() {
         table.missing("kind", words);
     }
@@ -73,7 +73,7 @@ fn organization(table: &mut Reader<'_>, kind: Option<Kind>) -> Option<String> {
         return text.and_then(|text| table.parse(&text, id));
     }
     if let (Some(at), Some(_)) = (table.place_of("organization"), kind) {
-        let found = "given for a kind that needs none";
+        let found = "not allowed for this kind";
         table.scope.diagnostics.error(at, &table.key("organization"), found, "leave it out: it is for kind = \"team\"");
     }
     None
@@ -88,9 +88,9 @@ fn single_slot(table: &mut Reader<'_>, kind: Option<Kind>) -> bool {
         Some(Kind::Organization | Kind::TeamLegacy) if at.is_none() => {
             let at = table.place_of("kind").unwrap_or(table.at);
             let (what, other) = if kind == Some(Kind::Organization) {
-                ("an organization", "use kind = \"team\", whose tokens stand side by side")
+                ("an organization", "use kind = \"team\", which has any number of tokens")
             } else {
-                ("a team", "use kind = \"team\", whose tokens have a description and stand side by side")
+                ("a team", "use kind = \"team\", which has any number of tokens with a description")
             };
             let found = format!(
                 "missing: {what} has one token of this kind, and making another ends it at once, wherever it is in use"
@@ -101,7 +101,7 @@ fn single_slot(table: &mut Reader<'_>, kind: Option<Kind>) -> bool {
         }
         Some(Kind::Team | Kind::AgentPool | Kind::User) if at.is_some() => {
             let at = at.unwrap_or(table.at);
-            let found = "given for a kind of which there is any number";
+            let found = "not allowed for this kind, which may have any number of tokens";
             table.scope.diagnostics.error(at, &key, found, "leave it out");
             false
         }
@@ -116,5 +116,5 @@ fn id(text: &str) -> Result<String, ValueError> {
     if text.len() <= 128 && text.bytes().all(plain) {
         return Ok(text.to_owned());
     }
-    invalid("is no id or name of the platform's", "it has letters, digits, - and _")
+    invalid("is not an id or a name of the platform", "it has letters, digits, - and _")
 }

@@ -70,16 +70,16 @@ pub(super) fn read(reader: &mut Reader<'_>, sessions: &Sessions) -> Option<Token
         (None, None, Some((.., mint))) => mint.map(TokenSource::Mint),
         (Some((_, text)), secret, _) => {
             let other = if secret.is_some() { "[gateway.secret]" } else { "[gateway.mint]" };
-            reader.scope.diagnostics.error(text.at, &text.key, format!("given beside {other}"), advice);
+            reader.scope.diagnostics.error(text.at, &text.key, format!("conflicts with {other}"), advice);
             None
         }
         (None, Some(_), Some((at, path, _))) => {
-            reader.scope.diagnostics.error(at, &path, "given beside [gateway.secret]", advice);
+            reader.scope.diagnostics.error(at, &path, "conflicts with [gateway.secret]", advice);
             None
         }
         (None, None, None) => {
             let advice = "name the file of the platform token, or write [gateway.secret] with the path of a secret, or \
-                          [gateway.mint] to make tokens";
+                          [gateway.mint] to create tokens";
             reader.missing("token_file", advice);
             None
         }
@@ -119,7 +119,7 @@ fn secret_path(text: &str) -> Result<String, ValueError> {
     }
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
     let sound = |segment: &str| !matches!(segment, "" | "." | "..") && segment.bytes().all(plain);
-    if text.split('/').all(sound) { Ok(text.to_owned()) } else { invalid("is no path of a secret", form) }
+    if text.split('/').all(sound) { Ok(text.to_owned()) } else { invalid("is not a secret's path", form) }
 }
 
 #[cfg(test)]

@@ -30,8 +30,13 @@ pub(super) fn read(mut reader: Reader<'_>) -> Option<ProcessOptions> {
         (OnChange::Signal(default), _) => OnChange::Signal(change_signal.unwrap_or(default)),
         (other, None) => other,
         (other, Some(at)) => {
-            let found = "given where on_change is not \"signal\"";
-            reader.scope.diagnostics.error(at, &reader.key("change_signal"), found, "write on_change = \"signal\" too");
+            let found = "only allowed with on_change = \"signal\"";
+            reader.scope.diagnostics.error(
+                at,
+                &reader.key("change_signal"),
+                found,
+                "set on_change = \"signal\", or leave it out",
+            );
             other
         }
     };
@@ -57,10 +62,9 @@ pub(super) fn read(mut reader: Reader<'_>) -> Option<ProcessOptions> {
 fn signal(text: &str) -> Result<Signal, ValueError> {
     match parse_signal(text) {
         Some(signal) => Ok(signal),
-        None => invalid(
-            "is no signal that is known here",
-            "write SIGTERM, SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2 or SIGKILL",
-        ),
+        None => {
+            invalid("is not a supported signal", "write SIGTERM, SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2 or SIGKILL")
+        }
     }
 }
 
@@ -75,12 +79,12 @@ pub(super) fn describe(process: &ProcessOptions) -> Vec<String> {
             OnChange::Ignore => "leaves it alone when a variable has changed".to_owned(),
         },
         match process.restart {
-            RestartMode::Never => "ends, with its exit code, when it ends".to_owned(),
-            RestartMode::OnFailure => "starts it again when it fails, and ends when it ends well".to_owned(),
-            RestartMode::Always => "starts it again whenever it ends".to_owned(),
+            RestartMode::Never => "exits with its exit code when it ends".to_owned(),
+            RestartMode::OnFailure => "restarts it when it fails, and exits when it succeeds".to_owned(),
+            RestartMode::Always => "restarts it whenever it ends".to_owned(),
         },
         format!(
-            "stops it by SIG{}, and by force after {}",
+            "stops it with SIG{}, and kills it after {}",
             signal_name(process.stop_signal),
             time(process.stop_timeout)
         ),

@@ -61,7 +61,7 @@ impl<'a> Reader<'a> {
         self.scope.diagnostics.error(
             entry.at,
             &self.key(name),
-            format!("{} instead of a string", entry.value.kind()),
+            format!("expected a string, found {}", entry.value.kind()),
             "put it in quotes",
         );
         None
@@ -69,16 +69,21 @@ impl<'a> Reader<'a> {
 
     fn text_of(&self, key: &str, pattern: &str, at: Location, value: &Value) -> Option<Text> {
         let Value::Text(written) = value else {
-            self.scope.diagnostics.error(at, key, format!("{} instead of a string", value.kind()), "put it in quotes");
+            self.scope.diagnostics.error(
+                at,
+                key,
+                format!("expected a string, found {}", value.kind()),
+                "put it in quotes",
+            );
             return None;
         };
         if written.is_empty() {
-            self.scope.diagnostics.error(at, key, "an empty string", "give a value, or leave the key out");
+            self.scope.diagnostics.error(at, key, "an empty string", "set a value, or leave the key out");
             return None;
         }
         let text = self.scope.resolve(at, key, pattern, written);
         if text.value.chars().any(char::is_control) {
-            let found = format!("{} holds a control character", text.display());
+            let found = format!("{} contains a control character", text.display());
             self.scope.diagnostics.error(at, key, found, "write it on one line");
             return None;
         }
@@ -112,7 +117,7 @@ impl<'a> Reader<'a> {
     /// Says that two keys do not go together.
     pub(super) fn conflict(&mut self, name: &'static str, other: &str, why: &str) {
         let at = self.place_of(name).unwrap_or(self.at);
-        let found = format!("given beside {other}: {why}");
+        let found = format!("conflicts with {other}: {why}");
         self.scope.diagnostics.error(at, &self.key(name), found, "keep one of the two");
     }
 
@@ -151,7 +156,7 @@ impl<'a> Reader<'a> {
             None => default,
             Some(Entry { value: Value::Flag(flag), .. }) => *flag,
             Some(entry) => {
-                let found = format!("{} instead of a boolean", entry.value.kind());
+                let found = format!("expected a boolean, found {}", entry.value.kind());
                 self.scope.diagnostics.error(entry.at, &self.key(name), found, "write true or false, without quotes");
                 default
             }
@@ -165,9 +170,9 @@ impl<'a> Reader<'a> {
         let found = match &entry.value {
             Value::Integer(number) => match number.parse().ok().filter(|number| range.contains(number)) {
                 Some(number) => return Some(number),
-                None => format!("{number}, which is out of range"),
+                None => format!("{number} is out of range"),
             },
-            other => format!("{} instead of a number", other.kind()),
+            other => format!("expected a number, found {}", other.kind()),
         };
         let advice = format!("write {least} to {most}, without quotes");
         self.scope.diagnostics.error(entry.at, &self.key(name), found, advice);
@@ -191,7 +196,7 @@ impl<'a> Reader<'a> {
         range: RangeInclusive<Duration>,
     ) -> Option<Duration> {
         if let Some(Entry { value: Value::Integer(number), at, .. }) = self.entry(name) {
-            let found = format!("the integer {number}, which has no unit");
+            let found = format!("the integer {number} has no unit");
             self.scope.diagnostics.error(
                 *at,
                 &self.key(name),
@@ -211,7 +216,7 @@ impl<'a> Reader<'a> {
     /// A file mode such as `"0640"`.
     pub(super) fn mode(&mut self, name: &'static str, default: u32) -> u32 {
         if let Some(Entry { value: Value::Integer(number), at, .. }) = self.entry(name) {
-            let found = format!("the integer {number}, and a mode is octal");
+            let found = format!("the integer {number} is not a mode, which is octal");
             let advice = format!("write a string, such as {name} = \"{default:04o}\"");
             self.scope.diagnostics.error(*at, &self.key(name), found, advice);
             return default;
@@ -224,12 +229,12 @@ impl<'a> Reader<'a> {
         let entry = self.entry(name)?;
         let (key, pattern) = (self.key(name), tree::join(&self.pattern, name));
         let Value::List(items) = &entry.value else {
-            let found = format!("{} instead of an array", entry.value.kind());
+            let found = format!("expected an array, found {}", entry.value.kind());
             self.scope.diagnostics.error(entry.at, &key, found, format!("write {name} = [\"...\"]"));
             return None;
         };
         if items.is_empty() {
-            self.scope.diagnostics.error(entry.at, &key, "an empty array", "name something, or leave the key out");
+            self.scope.diagnostics.error(entry.at, &key, "an empty array", "list something, or leave the key out");
         }
         Some(items.iter().filter_map(|(at, value)| self.text_of(&key, &pattern, *at, value)).collect())
     }
@@ -247,7 +252,7 @@ impl<'a> Reader<'a> {
         let entry = self.entry(name)?;
         let (path, pattern) = (self.key(name), tree::join(&self.pattern, name));
         let Value::Table(items) = &entry.value else {
-            let found = format!("{} instead of a table", entry.value.kind());
+            let found = format!("expected a table, found {}", entry.value.kind());
             self.scope.diagnostics.error(entry.at, &path, found, format!("write [{path}] and its keys below"));
             return None;
         };
@@ -259,7 +264,7 @@ impl<'a> Reader<'a> {
         let Some(entry) = self.entry(name) else { return Vec::new() };
         let above = self.key(name);
         let Value::Table(items) = &entry.value else {
-            let found = format!("{} instead of tables with names", entry.value.kind());
+            let found = format!("expected tables with names, found {}", entry.value.kind());
             let advice = format!("write [{above}.NAME], with a name of your choice");
             self.scope.diagnostics.error(entry.at, &above, found, advice);
             return Vec::new();
@@ -268,14 +273,19 @@ impl<'a> Reader<'a> {
         let named = |(its, entry): (&String, &'a Entry)| {
             let path = tree::join(&above, its);
             let Value::Table(items) = &entry.value else {
-                let found = format!("{} instead of a table with a name", entry.value.kind());
+                let found = format!("expected a table with a name, found {}", entry.value.kind());
                 let advice = format!("write [{above}.NAME], with a name of your choice, and the keys below it");
                 self.scope.diagnostics.error(entry.key, &path, found, advice);
                 return None;
             };
             if !values::is_name(its) {
                 let advice = "a name has letters, digits, - and _, at most 64";
-                self.scope.diagnostics.error(entry.key, &path, format!("the name {} does not do", quoted(its)), advice);
+                self.scope.diagnostics.error(
+                    entry.key,
+                    &path,
+                    format!("the name {} is not valid", quoted(its)),
+                    advice,
+                );
             }
             let pattern = pattern.clone();
             Some((its.clone(), Self { scope: self.scope, at: entry.key, path, pattern, items, known: Vec::new() }))
@@ -291,8 +301,8 @@ impl<'a> Reader<'a> {
                 continue;
             }
             let advice = values::did_you_mean(name, &self.known).unwrap_or_else(|| match self.known.as_slice() {
-                [] => "nothing stands here".to_owned(),
-                known => format!("known here: {}", known.join(", ")),
+                [] => "this table has no keys".to_owned(),
+                known => format!("known keys: {}", known.join(", ")),
             });
             self.scope.diagnostics.error(entry.key, &self.key(name), "an unknown key", advice);
         }

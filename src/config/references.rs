@@ -135,8 +135,8 @@ impl ReadContext<'_> {
         text.written = Some(written.to_owned());
         if REFERENCE_KEYS.binary_search(&pattern).is_err() {
             text.unknown = true;
-            let advice = format!("only these take one: {}", REFERENCE_KEYS.join(", "));
-            self.diagnostics.error(at, key, "a reference, which this key does not take", advice);
+            let advice = format!("these keys do: {}", REFERENCE_KEYS.join(", "));
+            self.diagnostics.error(at, key, "this key does not accept references", advice);
             return text;
         }
         self.references.borrow_mut().insert(key.to_owned(), written.to_owned());
@@ -145,7 +145,7 @@ impl ReadContext<'_> {
         while let Some((before, after)) = rest.split_once("${") {
             text.value.push_str(before);
             let Some((inside, after)) = after.split_once('}') else {
-                let found = format!("{} has no end", quoted(&format!("${{{after}")));
+                let found = format!("{} is not closed", quoted(&format!("${{{after}")));
                 self.diagnostics.error(at, key, found, FORMS);
                 text.unknown = true;
                 break;
@@ -191,17 +191,17 @@ impl ReadContext<'_> {
                 Some(_) => format!("{shown}: the variable is empty"),
                 None => format!("{shown}: the variable is not set"),
             };
-            self.diagnostics.unknown(at, key, found, "set it for the agent");
+            self.diagnostics.unknown(at, key, found, "set it in the agent's environment");
         } else if let Some(path) = reference.strip_prefix("file:").filter(|path| path.starts_with('/')) {
             match secret::read_file(Path::new(path)) {
                 Ok(value) => return Some(value.expose_secret().to_owned()),
                 Err(error) => {
                     let why = error.source().map(ToString::to_string).unwrap_or_default();
-                    self.diagnostics.unknown(at, key, format!("{shown}: {why}"), "a file of one line is read");
+                    self.diagnostics.unknown(at, key, format!("{shown}: {why}"), "the file must hold one line");
                 }
             }
         } else {
-            self.diagnostics.error(at, key, format!("{shown} is no reference"), FORMS);
+            self.diagnostics.error(at, key, format!("{shown} is not a reference"), FORMS);
         }
         None
     }

@@ -29,7 +29,7 @@ pub(super) fn read(name: String, mut reader: Reader<'_>) -> ServerClientOptions 
         reader.missing("kind", "write kind = \"vault\", \"openbao\", \"keyward\" or \"consul\"");
     }
     let kind = reader.choice("kind", &KINDS).unwrap_or(ServerKind::Vault);
-    let address = reader.required("address", "where the server is, such as \"https://secrets.example.com:8200\"");
+    let address = reader.required("address", "the server's address, such as \"https://secrets.example.com:8200\"");
     let address = address.and_then(|text| reader.parse(&text, server_address));
     let tls = tls(&mut reader, address.as_ref());
     let proxy = reader.parsed("proxy", proxy).unwrap_or(ProxyMode::Environment);
@@ -61,7 +61,7 @@ fn tls(reader: &mut Reader<'_>, address: Option<&ServerAddress>) -> TlsOptions {
     };
     if plain && let Some((key, at)) = keys.into_iter().find_map(|key| Some((key, reader.place_of(key)?))) {
         let key = reader.key(key);
-        reader.scope.diagnostics.error(at, &key, "given where no TLS is spoken", "leave it out, or use https://");
+        reader.scope.diagnostics.error(at, &key, "not allowed without TLS", "leave it out, or use https://");
     }
     let certificate = (reader.place_of("client_cert"), reader.file("client_cert"));
     let key = (reader.place_of("client_key"), reader.key_file("client_key"));
@@ -83,7 +83,7 @@ fn tls(reader: &mut Reader<'_>, address: Option<&ServerAddress>) -> TlsOptions {
 fn server_name(text: &str) -> Result<String, ValueError> {
     match Host::parse(text) {
         Ok(_) => Ok(text.to_owned()),
-        Err(_) => invalid("is no host name", "write the name in the server's certificate, without scheme and port"),
+        Err(_) => invalid("is not a host name", "write the name in the server's certificate, without scheme and port"),
     }
 }
 
@@ -104,12 +104,12 @@ fn server_address(text: &str) -> Result<ServerAddress, ValueError> {
     let url = match Url::parse(text) {
         Ok(url) if text.contains("://") => url,
         // What has an @ may be a name and a password.
-        _ if text.contains('@') => return invalid_secret("is no address", forms),
-        _ => return invalid("is no address", forms),
+        _ if text.contains('@') => return invalid_secret("is not an address", forms),
+        _ => return invalid("is not an address", forms),
     };
     if !url.username().is_empty() || url.password().is_some() {
         return invalid_secret(
-            "holds a user or a password",
+            "contains a user or a password",
             "leave both out: the agent logs in by the cloud's identity",
         );
     }
@@ -123,7 +123,7 @@ fn server_address(text: &str) -> Result<ServerAddress, ValueError> {
         "https" => Ok(ServerAddress::Url(url)),
         "http" if is_loopback(&url) => Ok(ServerAddress::Url(url)),
         "http" => invalid("would send tokens in the clear", "use https://; http:// is for loopback only"),
-        _ => invalid("is no address", forms),
+        _ => invalid("is not an address", forms),
     }
 }
 
@@ -136,7 +136,7 @@ pub(super) fn proxy(text: &str) -> Result<ProxyMode, ValueError> {
     }
     match Url::parse(text) {
         Ok(url) if matches!(url.scheme(), "http" | "https") && url.has_host() => Ok(ProxyMode::Through(url)),
-        _ => invalid_secret("is no proxy", "write \"environment\", \"direct\" or the proxy's \"http://HOST:PORT\""),
+        _ => invalid_secret("is not a proxy", "write \"environment\", \"direct\" or the proxy's \"http://HOST:PORT\""),
     }
 }
 
@@ -164,12 +164,12 @@ mod tests {
         check("http://10.0.0.1", Err("would send tokens in the clear"));
         check("http://localhost.example.com", Err("would send tokens in the clear"));
         check("http://127.0.0.1.example.com", Err("would send tokens in the clear"));
-        check("https://me:hush@secrets.example.com", Err("holds a user or a password"));
+        check("https://me:hush@secrets.example.com", Err("contains a user or a password"));
         check("https://secrets.example.com/v1/", Err("ends with /v1"));
         check("https://secrets.example.com/?token=a", Err("has a query or a fragment"));
-        check("unix://run/api.sock", Err("is no absolute path"));
-        check("ftp://secrets.example.com", Err("is no address"));
-        check("secrets.example.com:8200", Err("is no address"));
-        check("", Err("is no address"));
+        check("unix://run/api.sock", Err("is not an absolute path"));
+        check("ftp://secrets.example.com", Err("is not an address"));
+        check("secrets.example.com:8200", Err("is not an address"));
+        check("", Err("is not an address"));
     }
 }

@@ -24,43 +24,44 @@ pub(super) fn read(
     servers: &[ServerClientOptions],
     state_dir: Option<&Path>,
 ) -> Option<Session> {
+    // One statement per key: parts of it would only pass the reader on.
     let mut upstream = server(&mut reader, servers);
-    let own_wire = upstream.as_ref().is_some_and(|server| server.kind == ServerKind::Consul);
+    let is_consul = upstream.as_ref().is_some_and(|server| server.kind == ServerKind::Consul);
     let method = method::read(&mut reader, upstream.as_ref());
     if let (Some(upstream), Some(certificate)) = (&mut upstream, method.certificate) {
         upstream.client.tls.identity = Some(certificate);
     }
-    let mount = if own_wire { auth_method(&mut reader) } else { mount_of(&mut reader, method.mount) };
+    let mount = if is_consul { auth_method(&mut reader) } else { mount_of(&mut reader, method.mount) };
     let namespace = reader.parsed("namespace", namespace);
     let day = Duration::from_hours(24);
     let wrap_ttl = reader.duration_if_given("wrap_ttl", Duration::from_secs(1)..=32 * day);
     let seal_given = reader.place_of("seal_key_file").is_some();
     // Each login at such a server leaves a token that may never end.
-    let revoke_on_exit = reader.flag("revoke_on_exit", own_wire && !seal_given && wrap_ttl.is_none());
+    let revoke_on_exit = reader.flag("revoke_on_exit", is_consul && !seal_given && wrap_ttl.is_none());
     let check_interval = check_interval(&mut reader);
     let splay = reader.duration("login_jitter", Duration::ZERO, Duration::ZERO..=Duration::from_hours(1));
     let seal = reader.secret("seal_key_file", SEAL_KEY);
     if seal_given && state_dir.is_none() {
         let (at, key) = (reader.place_of("seal_key_file").unwrap_or(reader.at), reader.key("seal_key_file"));
-        let found = "given, and there is no folder to keep the sealed token in";
+        let found = "needs a state folder for the sealed token";
         reader.scope.diagnostics.lacking(
             at,
             &key,
             found,
-            format!("make {STATE_DIR}, or name another as agent.state_dir"),
+            format!("create {STATE_DIR}, or set agent.state_dir to another folder"),
         );
     }
     if seal_given && revoke_on_exit {
         reader.conflict("seal_key_file", "revoke_on_exit", "a revoked token cannot be resumed");
     }
     if seal_given && wrap_ttl.is_some() {
-        reader.conflict("seal_key_file", "wrap_ttl", "a wrapped token is handed on, not kept");
+        reader.conflict("seal_key_file", "wrap_ttl", "a wrapped token is passed on, not stored");
     }
     if revoke_on_exit && wrap_ttl.is_some() {
-        reader.conflict("revoke_on_exit", "wrap_ttl", "a wrapped token is not ours to revoke");
+        reader.conflict("revoke_on_exit", "wrap_ttl", "the agent does not own a wrapped token");
     }
-    if own_wire && wrap_ttl.is_some() {
-        reader.conflict("wrap_ttl", "a server of the kind consul", "its login wraps nothing");
+    if is_consul && wrap_ttl.is_some() {
+        reader.conflict("wrap_ttl", "a server of the kind consul", "its login does not wrap tokens");
     }
     if matches!(method.method, IdentityMethod::TokenFile(_)) {
         for key in ["revoke_on_exit", "wrap_ttl", "seal_key_file"] {
@@ -95,8 +96,7 @@ fn server(reader: &mut Reader<'_>, servers: &[ServerClientOptions]) -> Option<Se
         match servers {
             [only] => return Some(only.clone()),
             [] => {
-                reader
-                    .missing("server", "define one with [server.NAME]; where there is only one, it need not be named");
+                reader.missing("server", "define one with [server.NAME]; a single one need not be named");
             }
             _ => reader.missing("server", &format!("name one of {}", names.join(", "))),
         }
@@ -121,7 +121,7 @@ fn server(reader: &mut Reader<'_>, servers: &[ServerClientOptions]) -> Option<Se
 /// The mount of the method; `usual` is what it is unless the server's operator chose another.
 fn mount_of(reader: &mut Reader<'_>, usual: Option<&'static str>) -> String {
     if let Some(at) = reader.place_of("auth_method") {
-        let found = "given for a server that is not of the kind consul";
+        let found = "only allowed for a server of the kind consul";
         reader.scope.diagnostics.error(at, &reader.key("auth_method"), found, "write mount, or leave it out");
     }
     if let Some(usual) = usual {
@@ -143,7 +143,7 @@ fn auth_method(reader: &mut Reader<'_>) -> String {
     if name.contains(|letter: char| !(letter.is_ascii_alphanumeric() || "-_".contains(letter))) {
         let at = reader.place_of("auth_method").unwrap_or(reader.at);
         let advice = "a name has letters, digits, - and _";
-        reader.scope.diagnostics.error(at, &reader.key("auth_method"), "no name of a method", advice);
+        reader.scope.diagnostics.error(at, &reader.key("auth_method"), "not the name of a method", advice);
     }
     name
 }
@@ -155,11 +155,11 @@ fn mount(text: &str) -> Result<String, ValueError> {
     if path.ends_with("/login") || path == "login" {
         return invalid("ends with login", "write the mount alone, such as \"azure\"");
     }
-    path_of(path, "is no mount path", "write the mount alone, such as \"azure\" for auth/azure")
+    path_of(path, "is not a mount path", "write the mount alone, such as \"azure\" for auth/azure")
 }
 
 fn namespace(text: &str) -> Result<String, ValueError> {
-    path_of(text.trim_matches('/'), "is no namespace", "write its path, such as \"team-a\" or \"team-a/web\"")
+    path_of(text.trim_matches('/'), "is not a namespace", "write its path, such as \"team-a\" or \"team-a/web\"")
 }
 
 fn path_of(path: &str, found: &str, advice: &str) -> Result<String, ValueError> {

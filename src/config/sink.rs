@@ -33,13 +33,13 @@ pub(super) fn read_all(tables: Vec<(String, Reader<'_>)>, sessions: &Sessions) -
         if !sink.options.path.as_os_str().is_empty()
             && let Some((first, other)) = files.insert(sink.options.path.clone(), (at, name.clone()))
         {
-            let found = format!("the file of sink {other} too, at {}", diagnostics.name(first));
+            let found = format!("also the file of sink {other}, at {}", diagnostics.name(first));
             diagnostics.error(at, &format!("{path}.path"), found, "give each sink its own file");
         }
         if sessions.is_wrapped(&sink.session)
             && let Some(other) = takers.insert(sink.session.clone(), name)
         {
-            let found = format!("takes the wrapped token of session {}, as sink {other} does", sink.session);
+            let found = format!("takes the wrapped token of session {}, like sink {other}", sink.session);
             diagnostics.error(table, &path, found, "keep one: a wrapped token can be unwrapped once");
         }
         sinks.push(sink);
@@ -59,7 +59,7 @@ fn read(name: String, mut reader: Reader<'_>, sessions: &Sessions) -> Sink {
         }
         Some(path)
     });
-    let variable = if sessions.is_of_own_wire(&session) { "CONSUL_HTTP_TOKEN" } else { "VAULT_TOKEN" };
+    let variable = if sessions.is_consul(&session) { "CONSUL_HTTP_TOKEN" } else { "VAULT_TOKEN" };
     let formats = [("raw", SinkFormat::Raw), ("json", SinkFormat::Json), ("env", SinkFormat::Env(variable))];
     let format = reader.choice("format", &formats).unwrap_or(SinkFormat::Raw);
     let derive = derive(&mut reader, sessions, &session);
@@ -73,25 +73,20 @@ fn read(name: String, mut reader: Reader<'_>, sessions: &Sessions) -> Sink {
     }
     let encrypt = encrypt(&mut reader);
     if encrypt.is_some() && matches!(format, SinkFormat::Env(_)) {
-        reader.conflict("format", "encrypt", "what reads a line for an environment cannot open an envelope");
+        reader.conflict("format", "encrypt", "an environment file cannot hold an encrypted token");
     }
     let is_made_anew =
         encrypt.is_some() || sessions.is_wrapped(&session) || matches!(derive, Some(DerivedTokenKind::Wrapped(_)));
     if is_made_anew && let Some(at) = reader.place_of("on_missing") {
-        let found = "given for a sink whose content is made anew each time";
-        reader.scope.diagnostics.error(
-            at,
-            &reader.key("on_missing"),
-            found,
-            "leave it out: such a file is not watched",
-        );
+        let found = "not allowed for a sink whose content differs at each write";
+        reader.scope.diagnostics.error(at, &reader.key("on_missing"), found, "leave it out: the file is not watched");
     }
     let on_missing = Some(on_missing(&mut reader)).filter(|_| !is_made_anew);
     let mode = reader.mode("mode", MODE);
     if mode & 0o007 != 0 && encrypt.is_none() {
         let at = reader.place_of("mode").unwrap_or(reader.at);
-        let found = format!("{mode:04o} lets every user of this machine at the token");
-        reader.scope.diagnostics.warning(at, &reader.key("mode"), found, "end it with 0, and name a group");
+        let found = format!("{mode:04o} lets every user of this machine access the token");
+        reader.scope.diagnostics.warning(at, &reader.key("mode"), found, "end it with 0, and set group");
     }
     let on_expiry = [("keep", OnExpiry::Keep), ("truncate", OnExpiry::Truncate), ("remove", OnExpiry::Remove)];
     let options = SinkOptions {
@@ -158,11 +153,11 @@ pub(super) struct Sessions {
     /// Every session's name, those with errors too, and whether its token is wrapped.
     wrapped: BTreeMap<String, bool>,
     /// Those that log in to a server of the kind consul.
-    own_wire: BTreeSet<String>,
+    consul: BTreeSet<String>,
     /// The state of those without errors.
     states: BTreeMap<String, Option<token_lifecycle::SessionStateOptions>>,
     /// Reported lacks as `KEY SESSION`, so that each is reported once.
-    said: RefCell<BTreeSet<String>>,
+    reported: RefCell<BTreeSet<String>>,
     /// Those whose server keeps no secrets, and its kind.
     without_secrets: BTreeMap<String, ServerKind>,
 }
@@ -170,18 +165,18 @@ pub(super) struct Sessions {
 impl Sessions {
     pub(super) fn new(names: &[String], sessions: &[Session]) -> Self {
         let is_wrapped = |name: &String| sessions.iter().any(|its| its.name == *name && its.login.wrap_ttl.is_some());
-        let own_wire = sessions.iter().filter(|its| its.upstream.kind == ServerKind::Consul);
-        let own_wire = own_wire.map(|its| its.name.clone()).collect();
+        let consul = sessions.iter().filter(|its| its.upstream.kind == ServerKind::Consul);
+        let consul = consul.map(|its| its.name.clone()).collect();
         let without = sessions.iter().map(|its| (its.name.clone(), its.upstream.kind));
         let without_secrets =
             without.filter(|(_, kind)| matches!(kind, ServerKind::Consul | ServerKind::Keyward)).collect();
         let states = sessions.iter().map(|its| (its.name.clone(), its.lifecycle.state.clone())).collect();
         Self {
             wrapped: names.iter().map(|name| (name.clone(), is_wrapped(name))).collect(),
-            own_wire,
+            consul,
             states,
             without_secrets,
-            said: RefCell::default(),
+            reported: RefCell::default(),
         }
     }
 
@@ -196,17 +191,22 @@ impl Sessions {
     ) -> Option<PersistOptions> {
         let (diagnostics, (at, key)) = (reader.scope.diagnostics, asked);
         let lacks = self.states.get(session)?.as_ref().is_none_or(|state| state.seal_key.is_none());
-        if lacks && !self.said.borrow_mut().insert(format!("{key} {session}")) {
+        if lacks && !self.reported.borrow_mut().insert(format!("{key} {session}")) {
             return None;
         }
         let Some(state) = self.states.get(session)? else {
-            let found = "given, and there is no folder to keep it in";
-            diagnostics.lacking(at, key, found, format!("make {STATE_DIR}, or name another as agent.state_dir"));
+            let found = "needs a state folder";
+            diagnostics.lacking(
+                at,
+                key,
+                found,
+                format!("create {STATE_DIR}, or set agent.state_dir to another folder"),
+            );
             return None;
         };
         let Some(seal) = state.seal_key.clone() else {
-            let found = format!("given where session {session} has no seal_key_file, which seals what is kept");
-            diagnostics.missing(at, key, found, "give the session one (openssl rand -hex 32), or leave persist out");
+            let found = format!("needs a seal_key_file in session {session}, whose key seals the file");
+            diagnostics.missing(at, key, found, "set one (openssl rand -hex 32), or leave persist out");
             return None;
         };
         Some(PersistOptions { file: state.file.with_file_name(file), seal })
@@ -215,9 +215,9 @@ impl Sessions {
     /// Records an error if no token can be derived from the token of `session`, as `key` asks for.
     pub(super) fn reject_derived(&self, reader: &mut Reader<'_>, key: &'static str, session: &str) {
         if self.is_wrapped(session) {
-            reader.conflict(key, "the wrap_ttl of its session", "nothing can be made of a wrapped token");
-        } else if self.is_of_own_wire(session) {
-            reader.conflict(key, "a server of the kind consul", "it makes no such token");
+            reader.conflict(key, "the wrap_ttl of its session", "no token can be derived from a wrapped token");
+        } else if self.is_consul(session) {
+            reader.conflict(key, "a server of the kind consul", "it has no derived tokens");
         }
     }
 
@@ -226,8 +226,8 @@ impl Sessions {
         self.without_secrets.get(session).copied()
     }
 
-    fn is_of_own_wire(&self, name: &str) -> bool {
-        self.own_wire.contains(name)
+    fn is_consul(&self, name: &str) -> bool {
+        self.consul.contains(name)
     }
 
     pub(super) fn is_wrapped(&self, name: &str) -> bool {
@@ -250,10 +250,7 @@ impl Sessions {
             let names: Vec<_> = self.wrapped.keys().cloned().collect();
             match names.as_slice() {
                 [only] => return Some(only.clone()),
-                [] => reader.missing(
-                    "session",
-                    "define one with [session.NAME]; where there is only one, it need not be named",
-                ),
+                [] => reader.missing("session", "define one with [session.NAME]; a single one need not be named"),
                 names => reader.missing("session", &format!("name one of {}", names.join(", "))),
             }
         }

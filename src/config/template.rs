@@ -44,13 +44,8 @@ pub(super) fn read_shared(mut reader: Reader<'_>) -> Shared {
     let stale = reader.duration("stale_if_error", day, Duration::ZERO..=30 * day);
     let at = reader.place_of("persist").unwrap_or(reader.at);
     if !persist && let Some(at) = reader.place_of("stale_if_error") {
-        let found = "given where nothing is kept over a restart";
-        reader.scope.diagnostics.error(
-            at,
-            &reader.key("stale_if_error"),
-            found,
-            "write persist = true, or leave it out",
-        );
+        let found = "has no effect without persist = true";
+        reader.scope.diagnostics.error(at, &reader.key("stale_if_error"), found, "set persist = true, or leave it out");
     }
     reader.finish();
     Shared { interval, persist: persist.then_some((at, stale)) }
@@ -75,19 +70,19 @@ impl TemplateContext<'_> {
 }
 
 /// Reads all templates of files. Each has a file of its own.
-pub(super) fn read_files(tables: Vec<(String, Reader<'_>)>, beside: TemplateContext<'_>) -> Vec<Template> {
+pub(super) fn read_files(tables: Vec<(String, Reader<'_>)>, context: TemplateContext<'_>) -> Vec<Template> {
     let mut files: BTreeMap<PathBuf, String> =
-        beside.sinks.iter().map(|its| (its.options.path.clone(), format!("sink {}", its.options.name))).collect();
+        context.sinks.iter().map(|its| (its.options.path.clone(), format!("sink {}", its.options.name))).collect();
     let mut read = Vec::new();
     for (name, mut reader) in tables {
         let at = reader.place_of("destination").unwrap_or(reader.at);
         let (diagnostics, key) = (reader.scope.diagnostics, reader.key("destination"));
-        let template = file(&name, reader, beside);
+        let template = file(&name, reader, context);
         let destination = template.options.file.as_ref().map(|file| file.destination.clone()).unwrap_or_default();
         if !destination.as_os_str().is_empty()
             && let Some(other) = files.insert(destination, format!("template {name}"))
         {
-            diagnostics.error(at, &key, format!("the file of {other} too"), "give each its own file");
+            diagnostics.error(at, &key, format!("also the file of {other}"), "give each one its own file");
         }
         read.push(template);
     }
@@ -97,33 +92,33 @@ pub(super) fn read_files(tables: Vec<(String, Reader<'_>)>, beside: TemplateCont
 /// Reads all templates of variables.
 pub(super) fn read_variables(
     tables: Vec<(String, Reader<'_>)>,
-    beside: TemplateContext<'_>,
+    context: TemplateContext<'_>,
     files: &[Template],
 ) -> Vec<Template> {
     let variable = |(name, mut reader): (String, Reader<'_>)| {
         let (at, path) = (reader.at, reader.path.clone());
         let refuse = |found: String, advice: &str| reader.scope.diagnostics.error(at, &path, found, advice);
         if !is_variable(&name) {
-            refuse(format!("{} names no variable", quoted(&name)), "write letters, digits and _, no digit first");
+            refuse(format!("{} is not a variable name", quoted(&name)), "write letters, digits and _, no digit first");
         } else if is_reserved(&name) {
-            refuse(format!("{name} is never given to a program"), "take another name");
+            refuse(format!("{name} is never passed to a program"), "choose another name");
         }
         if files.iter().any(|its| its.options.text.name == name) {
-            refuse("the name of a [template] too".to_owned(), "give one of them another name");
+            refuse("also the name of a [template]".to_owned(), "rename one of them");
         }
-        let session = session(&mut reader, beside.sessions);
-        let text = text(&name, &mut reader, (&session, beside.sessions));
+        let session = session(&mut reader, context.sessions);
+        let text = text(&name, &mut reader, (&session, context.sessions));
         let debounce = reader.duration("debounce", DEBOUNCE, Duration::ZERO..=Duration::from_mins(5));
-        let offline = beside.offline(&reader, &session);
+        let offline = context.offline(&reader, &session);
         reader.finish();
-        let options = TemplateOptions { text, file: None, debounce, interval: beside.shared.interval, required: true };
+        let options = TemplateOptions { text, file: None, debounce, interval: context.shared.interval, required: true };
         Template { session, options, offline }
     };
     tables.into_iter().map(variable).collect()
 }
 
-fn file(name: &str, mut reader: Reader<'_>, beside: TemplateContext<'_>) -> Template {
-    let session = session(&mut reader, beside.sessions);
+fn file(name: &str, mut reader: Reader<'_>, context: TemplateContext<'_>) -> Template {
+    let session = session(&mut reader, context.sessions);
     let create_folders = reader.flag("create_folders", false);
     let destination = reader.required("destination", "the file to write, such as \"/etc/app/app.conf\"");
     let destination = destination.and_then(|text| {
@@ -133,12 +128,12 @@ fn file(name: &str, mut reader: Reader<'_>, beside: TemplateContext<'_>) -> Temp
         }
         Some(path)
     });
-    let text = text(name, &mut reader, (&session, beside.sessions));
+    let text = text(name, &mut reader, (&session, context.sessions));
     if let (Some(at), Some(source), Some(written)) = (reader.place_of("destination"), &text.file, &destination)
         && source == written
     {
         let advice = "write another destination: this one would be lost at the first rendering";
-        reader.scope.diagnostics.error(at, &reader.key("destination"), "the template's own source", advice);
+        reader.scope.diagnostics.error(at, &reader.key("destination"), "also the template's source", advice);
     }
     let timeout = reader.duration(
         "command_timeout",
@@ -149,8 +144,8 @@ fn file(name: &str, mut reader: Reader<'_>, beside: TemplateContext<'_>) -> Temp
     let mode = reader.mode("mode", MODE);
     if mode & 0o007 != 0 {
         let at = reader.place_of("mode").unwrap_or(reader.at);
-        let found = format!("{mode:04o} lets every user of this machine at what is rendered");
-        reader.scope.diagnostics.warning(at, &reader.key("mode"), found, "end it with 0, and name a group");
+        let found = format!("{mode:04o} lets every user of this machine access the rendered file");
+        reader.scope.diagnostics.warning(at, &reader.key("mode"), found, "end it with 0, and set group");
     }
     let file = TemplateFile {
         destination: destination.unwrap_or_default(),
@@ -166,10 +161,10 @@ fn file(name: &str, mut reader: Reader<'_>, beside: TemplateContext<'_>) -> Temp
         text,
         file: Some(file),
         debounce: reader.duration("debounce", DEBOUNCE, Duration::ZERO..=Duration::from_mins(5)),
-        interval: beside.shared.interval,
+        interval: context.shared.interval,
         required: reader.flag("required", true),
     };
-    let offline = beside.offline(&reader, &session);
+    let offline = context.offline(&reader, &session);
     reader.finish();
     Template { session, options, offline }
 }
@@ -195,7 +190,12 @@ fn command(reader: &mut Reader<'_>) -> Option<Vec<String>> {
     let Some(at) = reader.place_of("command") else {
         for name in ["shell", "command_timeout"] {
             if let Some(at) = reader.place_of(name) {
-                reader.scope.diagnostics.error(at, &reader.key(name), "given without a command", "write command too");
+                reader.scope.diagnostics.error(
+                    at,
+                    &reader.key(name),
+                    "has no effect without command",
+                    "set command, or leave it out",
+                );
             }
         }
         return None;
@@ -209,11 +209,11 @@ fn command(reader: &mut Reader<'_>) -> Option<Vec<String>> {
         (true, [line]) => Some(CommandSpec::shell_argv(line)),
         (true, _) => {
             let advice = "write the line as one string, or leave shell out";
-            reader.scope.diagnostics.error(at, &reader.key("command"), "several strings for a shell", advice);
+            reader.scope.diagnostics.error(at, &reader.key("command"), "a shell takes one string", advice);
             None
         }
         (false, [line]) if line.contains(' ') && !Path::new(line).exists() => {
-            let found = format!("{} as the name of a program", quoted(line));
+            let found = format!("{} is not the name of a program", quoted(line));
             let advice = "write the program and each argument as a string of its own, or shell = true";
             reader.scope.diagnostics.error(at, &reader.key("command"), found, advice);
             None
@@ -226,8 +226,8 @@ fn command(reader: &mut Reader<'_>) -> Option<Vec<String>> {
 /// Says so where a program, named by its whole path, is not there: it may come with another package yet.
 pub(super) fn absent(reader: &Reader<'_>, at: Location, program: &str) {
     if Path::new(program).is_absolute() && !program.contains(' ') && !Path::new(program).exists() {
-        let found = format!("the program {program} is not there");
-        reader.scope.diagnostics.done_without(at, &reader.key("command"), found, "put it there, or name another");
+        let found = format!("the program {program} does not exist");
+        reader.scope.diagnostics.done_without(at, &reader.key("command"), found, "install it, or name another");
     }
 }
 
@@ -237,11 +237,11 @@ pub(super) fn variables(reader: &mut Reader<'_>) -> EnvVars {
     let pass: Vec<String> = reader.list("pass_env").unwrap_or_default().into_iter().map(|text| text.value).collect();
     for name in &pass {
         let found = if is_reserved(name.trim_end_matches('*')) {
-            format!("{name} is never given to a program")
+            format!("{name} is never passed to a program")
         } else if is_variable(name.strip_suffix('*').unwrap_or(name)) || name == "*" {
             continue;
         } else {
-            format!("{} names no variable", quoted(name))
+            format!("{} is not a variable name", quoted(name))
         };
         let advice = "write the name of a variable; it may end in *";
         reader.scope.diagnostics.error(at, &reader.key("pass_env"), found, advice);
@@ -265,10 +265,10 @@ fn text(name: &str, reader: &mut Reader<'_>, (session, sessions): (&str, &Sessio
         && template.reads_secrets()
     {
         let found = format!(
-            "reads secrets, and the server of session {session}, of kind \"{}\", keeps none",
+            "reads secrets, but the server of session {session}, of kind \"{}\", stores none",
             server::kind(kind)
         );
-        let advice = "name a session of a secrets server (kind = \"vault\" or \"openbao\")";
+        let advice = "name a session of a Vault or OpenBao server (kind = \"vault\" or \"openbao\")";
         reader.scope.diagnostics.missing(at, &key, found, advice);
     }
     if let Err(errors) = compiled {
@@ -280,7 +280,7 @@ fn text(name: &str, reader: &mut Reader<'_>, (session, sessions): (&str, &Sessio
                 Some(file) => format!("{}: {}", file.display(), wrong.message),
                 None => wrong.to_string(),
             };
-            reader.scope.diagnostics.error(at, &key, found, "docs/templates.md has the language");
+            reader.scope.diagnostics.error(at, &key, found, "see docs/templates.md");
         }
     }
     its
@@ -300,7 +300,7 @@ fn contents(reader: &mut Reader<'_>) -> (Location, Option<PathBuf>, Option<Strin
                 }
                 Err(error) => {
                     let found = crate::error_chain::format_chain(&error).replace("a secret", "a template");
-                    reader.scope.diagnostics.lacking(source.at, &source.key, found, "put the template there");
+                    reader.scope.diagnostics.lacking(source.at, &source.key, found, "create the template");
                     None
                 }
             });
@@ -325,8 +325,7 @@ fn writable(reader: &Reader<'_>, at: Location, path: &Path) {
     let Ok(metadata) = std::fs::metadata(path) else { return };
     let mode = metadata.mode() & 0o7777;
     if mode & 0o022 != 0 {
-        let found =
-            format!("others than its owner may write that file (mode {mode:04o}), and so have the session's secrets");
+        let found = format!("other users can write this file (mode {mode:04o}), and so read the session's secrets");
         reader.scope.diagnostics.warning(at, &reader.key("source"), found, "take g and o the right to write");
     }
 }
@@ -357,7 +356,7 @@ pub(super) fn describe(template: &Template, tell: impl Fn(&str, &str) -> String)
         id("group", file.group),
     )];
     if file.backup {
-        does.push("keeps the file before it, with .bak at the end of its name".to_owned());
+        does.push("keeps the previous file, with .bak appended to its name".to_owned());
     }
     if let Some(TemplateCommand { command, timeout }) = &file.command {
         let shown = command.join(" ");
@@ -365,13 +364,13 @@ pub(super) fn describe(template: &Template, tell: impl Fn(&str, &str) -> String)
     }
     if let Some(OfflineOptions { persist, max_stale_age: stale }) = &template.offline {
         does.push(format!(
-            "keeps those secrets over a restart, sealed, in {}, and uses them for {} while the server does not answer",
+            "keeps those secrets across restarts, encrypted, in {}, and uses them for {} while the server does not respond",
             persist.file.display(),
             humantime::format_duration(*stale)
         ));
     }
     if !required {
-        does.push("does not keep the agent from being ready".to_owned());
+        does.push("is not required for readiness".to_owned());
     }
     does
 }

@@ -54,7 +54,15 @@ pub(super) fn parse(text: &str, file: Location, diagnostics: &mut Diagnostics) -
     let (table, errors) = DeTable::parse_recoverable(text);
     for error in errors {
         let place = lines.place(error.span().map_or(0, |span| span.start));
-        diagnostics.unreadable(Location { place: Some(place), ..file }, "", error.message(), "");
+        let at = Location { place: Some(place), ..file };
+        // Keys below a broken header were put into another table, where one of the same name may stand.
+        if error.message() != "duplicate key" || !diagnostics.is_broken(at) {
+            diagnostics.unreadable(at, "", error.message(), "");
+        }
+        if lines.is_header(place.line) {
+            let below = (place.line + 1..=lines.starts.len()).take_while(|line| !lines.is_header(*line));
+            diagnostics.mark_broken(file, below);
+        }
     }
     Conversion { file, lines, diagnostics }.table(table.get_ref(), 0)
 }
@@ -94,7 +102,7 @@ impl Conversion<'_> {
                     self.at(value),
                     "",
                     format!("nested deeper than {DEEPEST}"),
-                    "nothing stands there",
+                    "write fewer levels",
                 );
                 Value::Table(Table::new())
             }
@@ -119,7 +127,7 @@ pub(super) fn merge(into: &mut Table, from: Table, path: &str, diagnostics: &Dia
                 _ => diagnostics.error(
                     entry.key,
                     &key,
-                    format!("given here and at {}", diagnostics.name(place.get().key)),
+                    format!("set here and at {}", diagnostics.name(place.get().key)),
                     "keep one of the two",
                 ),
             },
@@ -152,6 +160,14 @@ impl<'a> Lines<'a> {
     fn new(text: &'a str) -> Self {
         let ends = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n').map(|(offset, _)| offset + 1);
         Self { text, starts: std::iter::once(0).chain(ends).collect() }
+    }
+
+    /// True if a line, counted from 1, begins a table.
+    fn is_header(&self, line: usize) -> bool {
+        let start = line.checked_sub(1).and_then(|index| self.starts.get(index));
+        start
+            .and_then(|start| self.text.get(*start..))
+            .is_some_and(|rest| rest.trim_start_matches([' ', '\t']).starts_with('['))
     }
 
     fn place(&self, offset: usize) -> Position {

@@ -10,7 +10,7 @@ pub(super) use crate::suggest::did_you_mean;
 /// Error about a single value, with advice.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ValueError {
-    /// Follows the value, such as `is no duration`.
+    /// Follows the value, such as `is not a duration`.
     pub(super) found: String,
     /// Advice on what to write instead.
     pub(super) advice: String,
@@ -41,15 +41,15 @@ pub(super) fn duration(text: &str, range: &RangeInclusive<Duration>) -> Result<D
     }
     // Longer numbers overflow inside the parser.
     if trimmed.len() > 32 || trimmed.split(|c: char| !c.is_ascii_digit()).any(|digits| digits.len() > 11) {
-        return invalid("is out of bounds", bounds);
+        return invalid("is out of range", bounds);
     }
     match humantime::parse_duration(trimmed) {
         Ok(duration) if range.contains(&duration) => Ok(duration),
-        Ok(_) => invalid("is out of bounds", bounds),
+        Ok(_) => invalid("is out of range", bounds),
         Err(humantime::DurationError::UnknownUnit { unit, .. }) if !unit.is_empty() => {
-            invalid(format!("has the unit {}, which is none", quoted(&unit)), "units are ms, s, m, h and d")
+            invalid(format!("has the unknown unit {}", quoted(&unit)), "units are ms, s, m, h and d")
         }
-        Err(_) => invalid("is no duration", "write one such as 500ms, 30s, 5m or 1h"),
+        Err(_) => invalid("is not a duration", "write one such as 500ms, 30s, 5m or 1h"),
     }
 }
 
@@ -59,7 +59,7 @@ pub(super) fn mode(text: &str) -> Result<u32, ValueError> {
     match u32::from_str_radix(text, 8) {
         Ok(mode) if digits && mode <= 0o777 => Ok(mode),
         Ok(_) if digits => invalid("sets bits beyond read, write and execute", "write one from 0000 to 0777"),
-        _ => invalid("is no mode", "write three or four octal digits, such as \"0640\""),
+        _ => invalid("is not a mode", "write three or four octal digits, such as \"0640\""),
     }
 }
 
@@ -67,10 +67,10 @@ pub(super) fn mode(text: &str) -> Result<u32, ValueError> {
 pub(super) fn path(text: &str) -> Result<PathBuf, ValueError> {
     let path = Path::new(text);
     if !path.is_absolute() {
-        return invalid("is no absolute path", "begin it with /");
+        return invalid("is not an absolute path", "start it with /");
     }
     if path.components().any(|part| part == Component::ParentDir) {
-        return invalid("has .. in it", "write the path that is meant");
+        return invalid("contains ..", "write the path without ..");
     }
     Ok(path.components().collect())
 }
@@ -86,7 +86,7 @@ pub(super) fn choice<T: Copy>(text: &str, words: &[(&str, T)]) -> Result<T, Valu
         Ok(*value)
     } else {
         let words: Vec<_> = words.iter().map(|(word, _)| format!("\"{word}\"")).collect();
-        invalid("is not known here", format!("write {}", either(&words)))
+        invalid("is not a known value", format!("write {}", either(&words)))
     }
 }
 
@@ -122,15 +122,15 @@ mod tests {
         check("1.5s", Ok(1_500));
         check("100ms", Ok(100));
         check("1h", Ok(3_600_000));
-        check("99ms", Err("is out of bounds"));
-        check("61m", Err("is out of bounds"));
-        check("5M", Err("is out of bounds"));
+        check("99ms", Err("is out of range"));
+        check("61m", Err("is out of range"));
+        check("5M", Err("is out of range"));
         check("-5s", Err("is negative"));
         check("30", Err("has no unit"));
         check("3sek", Err("has the unit \"sek\", which is none"));
-        check("soon", Err("is no duration"));
-        check(" ", Err("is no duration"));
-        check("18446744073709551615s 1000000000ns", Err("is out of bounds"));
+        check("soon", Err("is not a duration"));
+        check(" ", Err("is not a duration"));
+        check("18446744073709551615s 1000000000ns", Err("is out of range"));
     }
 
     #[test]
@@ -140,10 +140,10 @@ mod tests {
         };
         check("0640", Ok(0o640));
         check("600", Ok(0o600));
-        check("0o640", Err("is no mode"));
-        check("+640", Err("is no mode"));
-        check("0888", Err("is no mode"));
-        check("64", Err("is no mode"));
+        check("0o640", Err("is not a mode"));
+        check("+640", Err("is not a mode"));
+        check("0888", Err("is not a mode"));
+        check("64", Err("is not a mode"));
         check("4755", Err("sets bits beyond read, write and execute"));
     }
 

@@ -10,7 +10,7 @@ mod api_proxy;
 mod examples;
 mod files;
 mod method;
-mod mistakes;
+mod diagnostics;
 mod other_methods;
 #[cfg(all(feature = "etcd", feature = "gateway"))]
 mod reference;

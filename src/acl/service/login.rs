@@ -155,7 +155,7 @@ impl LoginMethods {
             // The API logs these.
             Err(LoginError::Service(_)) => {}
             // The caller is not authenticated, so its claims are not logged as facts.
-            Err(error) => tracing::warn!(event = "acl.login.refused", ?method, %error, "refused a login"),
+            Err(error) => tracing::warn!(event = "acl.login.refused", method, %error, "refused a login"),
         }
         outcome
     }

@@ -145,8 +145,8 @@ impl ServerDialect {
     /// Describes the server for error messages.
     pub(super) fn describe_server(&self) -> String {
         match self.host.to_str().ok().and_then(|host| host.parse::<Authority>().ok()) {
-            Some(host) => format!("the secrets server {} at {host}", self.name),
-            None => format!("the secrets server {}", self.name),
+            Some(host) => format!("the server {} at {host}", self.name),
+            None => format!("the server {}", self.name),
         }
     }
 }

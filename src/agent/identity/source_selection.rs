@@ -168,7 +168,8 @@ fn principal(variables: &AzureEnv, because: &str) -> Result<ServicePrincipal, Id
     let needed = ["AZURE_TENANT_ID", "AZURE_CLIENT_ID"];
     let missing: Vec<&str> = needed.into_iter().filter(|name| variables.get(name).is_none()).collect();
     let (Some(tenant), Some(client_id)) = (variables.get(needed[0]), variables.get(needed[1])) else {
-        let message = format!("{because} is set, but {} is missing", missing.join(" and "));
+        let verb = if missing.len() == 1 { "is" } else { "are" };
+        let message = format!("{because} is set, but {} {verb} missing", missing.join(" and "));
         return Err(config_error(message, Some("set all of them, or none")));
     };
     Ok(ServicePrincipal {
@@ -209,7 +210,7 @@ fn refuse_a_tenant_without_source(variables: &AzureEnv) -> Result<(), IdentityEr
     if variables.get("AZURE_TENANT_ID").is_none() {
         return Ok(());
     }
-    let client = if variables.get("AZURE_CLIENT_ID").is_some() { "" } else { ", and AZURE_CLIENT_ID" };
+    let client = if variables.get("AZURE_CLIENT_ID").is_some() { "" } else { ", and so is AZURE_CLIENT_ID" };
     let message = format!(
         "AZURE_TENANT_ID is set, but AZURE_FEDERATED_TOKEN_FILE, AZURE_CLIENT_SECRET or AZURE_CLIENT_CERTIFICATE_PATH \
          is missing{client}"

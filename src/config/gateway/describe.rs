@@ -9,22 +9,12 @@ use super::Gateway;
 use crate::config::platform_token::TokenSource;
 use crate::gateway::actions::DeprecatedCallMode;
 use crate::gateway::client_setup::{NO_VARIABLE_REASON, ServiceHost, TokenKind};
-use crate::gateway::proxy::RateLimit;
+use crate::gateway::proxy::{GatewayOptions, RateLimit};
 use crate::http::client::ProxyMode;
 
 /// Describes the gateway, one clause per entry; `references` maps keys to the references that replace their values.
 pub(in crate::config) fn describe_gateway(gateway: &Gateway, references: &BTreeMap<String, String>) -> Vec<String> {
-    let Gateway {
-        endpoints,
-        proxy,
-        token,
-        local_token,
-        host,
-        terraform_config_file,
-        process_token,
-        process_files,
-        required,
-    } = gateway;
+    let Gateway { endpoints, proxy, token, local_token, required, .. } = gateway;
     let tell =
         |key: &str, value: &str| references.get(&format!("gateway.{key}")).map_or(value, String::as_str).to_owned();
     let upstream = tell("upstream", proxy.upstream.as_str().trim_end_matches('/'));
@@ -35,10 +25,10 @@ pub(in crate::config) fn describe_gateway(gateway: &Gateway, references: &BTreeM
     }
     match &proxy.proxy {
         ProxyMode::Environment => {}
-        ProxyMode::Direct => does.push("goes there directly, whatever the proxy variables say".to_owned()),
+        ProxyMode::Direct => does.push("connects directly, without a proxy".to_owned()),
         ProxyMode::Through(url) => {
             let host = format!("{}:{}", url.host_str().unwrap_or_default(), url.port_or_known_default().unwrap_or(80));
-            does.push(format!("goes there through the proxy {}", tell("proxy", &host)));
+            does.push(format!("connects through the proxy {}", tell("proxy", &host)));
         }
     }
     let from = match token {
@@ -50,71 +40,88 @@ pub(in crate::config) fn describe_gateway(gateway: &Gateway, references: &BTreeM
         TokenSource::Mint(mint) => {
             let (owner, ttl) = (&mint.owner, format_duration(mint.ttl));
             let parent = tell("mint.parent_token_file", &mint.parent_token_file.display().to_string());
-            format!("that it makes for {owner} with the token of {parent}, another every {ttl} at the latest,")
+            format!("that it creates for {owner} with the token of {parent}, a new one every {ttl} at the latest,")
         }
     };
     does.push(format!("puts the platform token {from} on each request"));
     let rotation = match local_token.max_age {
         Some(age) => format!(
-            ", which is replaced every {} and good for {} after it",
+            ", which is replaced every {} and valid for {} after that",
             format_duration(age),
             format_duration(local_token.grace)
         ),
         None => String::new(),
     };
     let file = tell("local_token_file", &local_token.file.display().to_string());
-    does.push(format!("lets in callers that bring the local token of {file}{rotation}"));
+    does.push(format!("accepts callers with the local token of {file}{rotation}"));
+    describe_calls(proxy, &mut does);
+    describe_clients(gateway, references, &mut does);
+    if !required {
+        does.push("is not required for readiness".to_owned());
+    }
+    does
+}
+
+/// Describes limits, deprecated and refused calls.
+fn describe_calls(proxy: &GatewayOptions, does: &mut Vec<String>) {
     does.push(match proxy.limit {
-        RateLimit::FromServer => "sends as many requests a second as the platform says that it takes".to_owned(),
+        RateLimit::FromServer => "limits requests to the rate that the platform reports".to_owned(),
         RateLimit::PerSecond(rate) => format!("sends at most {rate} requests a second"),
-        RateLimit::None => "sends requests as fast as they come".to_owned(),
+        RateLimit::None => "does not limit requests".to_owned(),
     });
     does.push(
         match proxy.actions.deprecated {
-            DeprecatedCallMode::Off => "sends deprecated calls as they are, and says nothing of them",
-            DeprecatedCallMode::Warn => "sends deprecated calls as they are, with a warning",
-            DeprecatedCallMode::Fallback => {
-                "sends what replaces a deprecated call where the platform no longer has that"
-            }
-            DeprecatedCallMode::Always => "sends what replaces a deprecated call in its place",
+            DeprecatedCallMode::Off => "sends deprecated calls unchanged, without a warning",
+            DeprecatedCallMode::Warn => "sends deprecated calls unchanged, with a warning",
+            DeprecatedCallMode::Fallback => "replaces deprecated calls that the platform no longer serves",
+            DeprecatedCallMode::Always => "replaces all deprecated calls",
         }
         .to_owned(),
     );
     if proxy.token_wait.is_zero() {
-        does.push("refuses calls at once whose platform token is refused".to_owned());
+        does.push("fails calls at once while the platform refuses the token".to_owned());
     } else {
         let wait = format_duration(proxy.token_wait);
-        does.push(format!("holds calls whose platform token is refused until there is another, for {wait} at most"));
+        does.push(format!("holds calls while the platform refuses the token, for {wait} at most"));
     }
     let exempt: Vec<_> = proxy.exempt.iter().map(|kind| kind.name()).collect();
     does.push(match exempt.as_slice() {
-        [] => "makes no platform tokens for its callers".to_owned(),
-        _ => format!("makes platform tokens for its callers, as they are exempt: {}", exempt.join(", ")),
+        [] => "refuses calls that create platform tokens".to_owned(),
+        _ => format!("allows calls that create platform tokens, as exempt: {}", exempt.join(", ")),
     });
     if proxy.actions.strict {
-        does.push("refuses calls that the platform cannot take, by what its changelog says".to_owned());
+        does.push("refuses calls that this release of the platform does not support".to_owned());
     }
     if proxy.actions.merge_pages {
-        does.push("merges the pages of the lists that once came whole".to_owned());
+        does.push("merges the pages of lists that older releases returned whole".to_owned());
     }
+}
+
+/// Describes how Terraform, OpenTofu and child processes find the gateway.
+fn describe_clients(gateway: &Gateway, references: &BTreeMap<String, String>, does: &mut Vec<String>) {
+    let Gateway { proxy, host, terraform_config_file, process_token, process_files, .. } = gateway;
+    let tell =
+        |key: &str, value: &str| references.get(&format!("gateway.{key}")).map_or(value, String::as_str).to_owned();
     let has_variable = host.variable().is_some();
     let host = shown_host(host, &proxy.upstream, references);
     if let Some(terraform_file) = terraform_config_file {
         let file = tell("terraform_config_file.path", &terraform_file.file.display().to_string());
         does.push(match terraform_file.token_kind {
             TokenKind::LocalToken => {
-                format!("leads the host {host} of Terraform and OpenTofu here, by the file {file}")
+                format!("points Terraform and OpenTofu at the gateway for host {host}, by the file {file}")
             }
             TokenKind::PlatformToken => {
-                format!("hands the platform's own token to Terraform and OpenTofu, for {host}, by the file {file}")
+                format!("gives the platform token to Terraform and OpenTofu for host {host}, by the file {file}")
             }
         });
         does.push(PROVIDER.to_owned());
     }
     let whom = if process_files.is_some() { "the program of [process]" } else { "programs of keyward exec" };
     does.extend(process_token.map(|token_kind| match token_kind {
-        TokenKind::LocalToken => format!("gives {whom} variables that lead clients here, with the local token"),
-        TokenKind::PlatformToken => format!("gives {whom} variables with the platform's address and own token"),
+        TokenKind::LocalToken => {
+            format!("gives {whom} variables that point clients at the gateway, with the local token")
+        }
+        TokenKind::PlatformToken => format!("gives {whom} variables with the platform's address and token"),
     }));
     if let Some(token_kind) = process_token.filter(|_| !has_variable) {
         let file = match token_kind {
@@ -123,10 +130,6 @@ pub(in crate::config) fn describe_gateway(gateway: &Gateway, references: &BTreeM
         };
         does.push(format!("leaves the token of Terraform and OpenTofu for {host} to {file}: {NO_VARIABLE_REASON}"));
     }
-    if !required {
-        does.push("does not keep the agent from being ready".to_owned());
-    }
-    does
 }
 
 /// The limit of a file beside the user's own.

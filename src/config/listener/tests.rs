@@ -10,11 +10,11 @@ fn an_address_to_listen_on_has_three_forms() {
     check("tcp://127.0.0.1:8300", Ok("tcp://127.0.0.1:8300"));
     check("tcp://[::1]:8300/", Ok("tcp://[::1]:8300"));
     check("systemd:api", Ok("systemd:api"));
-    check("unix://api.sock", Err("is no absolute path"));
+    check("unix://api.sock", Err("is not an absolute path"));
     check(&format!("unix:///{}", "a".repeat(107)), Err("is too long for a socket"));
-    check("tcp://localhost:8300", Err("is no TCP address"));
-    check("tcp://127.0.0.1", Err("is no TCP address"));
-    check("systemd:", Err("is no address to listen on"));
-    check("systemd:a:b", Err("is no address to listen on"));
-    check("127.0.0.1:8300", Err("is no address to listen on"));
+    check("tcp://localhost:8300", Err("is not a TCP address"));
+    check("tcp://127.0.0.1", Err("is not a TCP address"));
+    check("systemd:", Err("is not an address to listen on"));
+    check("systemd:a:b", Err("is not an address to listen on"));
+    check("127.0.0.1:8300", Err("is not an address to listen on"));
 }

@@ -261,7 +261,7 @@ async fn a_call_while_the_server_is_away_fails_within_seconds_and_says_why() {
     let check = async |proxied: Proxied, path: &str, status: u16, cause: &str| {
         let answer = tokio::time::timeout(Duration::from_secs(30), proxied.get(path)).await.expect("an answer in time");
         assert_eq!(answer.status, status, "{answer:?}");
-        assert!(answer.error().contains("the secrets server test at 127.0.0.1:"), "{answer:?}");
+        assert!(answer.error().contains("the server test at 127.0.0.1:"), "{answer:?}");
         assert!(answer.error().contains(cause), "{answer:?}");
         assert!(answer.headers.contains_key("retry-after"));
     };

@@ -1,4 +1,4 @@
-//! The real program, killed and started again while the secrets server is away.
+//! The real program, killed and started again while the server is unavailable.
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::harness::world::{World, in_a_network_of_its_own};
 const LIMIT: Duration = Duration::from_mins(1);
 
 #[test]
-fn after_kill_9_it_serves_and_renders_what_it_knew_while_the_server_is_away() {
+fn a_killed_agent_serves_and_renders_saved_secrets_while_the_server_is_unavailable() {
     in_a_network_of_its_own(|| {
         let world = World::start();
         let folder = tempfile::tempdir().unwrap();

@@ -15,7 +15,7 @@ const OK: &str = "ok";
 const FAILED: &str = "failed";
 
 #[test]
-fn a_hundred_reloads_under_load_cost_no_login_and_no_call() {
+fn a_hundred_reloads_under_load_cause_no_login_and_fail_no_call() {
     in_a_network_of_its_own(|| {
         let world = World::start();
         let agent = Agent::ready(&world, &[], |text| text);
@@ -34,7 +34,7 @@ fn a_hundred_reloads_under_load_cost_no_login_and_no_call() {
 }
 
 #[test]
-fn a_bad_file_keeps_the_old_one_and_is_told_with_its_place() {
+fn a_reload_with_errors_keeps_the_old_configuration_and_logs_the_errors() {
     in_a_network_of_its_own(|| {
         let world = World::start();
         let agent = Agent::ready(&world, &[], |text| text);
@@ -61,7 +61,7 @@ fn a_bad_file_keeps_the_old_one_and_is_told_with_its_place() {
 }
 
 #[test]
-fn outputs_come_and_go_with_the_file() {
+fn a_reload_adds_and_removes_outputs() {
     in_a_network_of_its_own(|| {
         let world = World::start();
         let agent = Agent::ready(&world, &[], |text| text);
@@ -209,7 +209,7 @@ fn a_reload_does_not_wait_for_a_login_that_hangs() {
 }
 
 #[test]
-fn how_a_token_is_kept_can_change_while_the_server_is_away() {
+fn lifecycle_options_can_change_while_the_server_is_unavailable() {
     in_a_network_of_its_own(|| {
         let world = World::start();
         let agent = Agent::ready(&world, &[], |text| text);
@@ -227,7 +227,7 @@ fn how_a_token_is_kept_can_change_while_the_server_is_away() {
 }
 
 #[test]
-fn a_session_that_goes_with_its_token_empties_its_sink_before_it_revokes() {
+fn a_removed_session_empties_its_sink_before_it_revokes_its_token() {
     in_a_network_of_its_own(|| {
         let world = World::start();
         let agent = Agent::ready(&world, &[], |text| {
@@ -243,7 +243,7 @@ fn a_session_that_goes_with_its_token_empties_its_sink_before_it_revokes() {
 }
 
 #[test]
-fn a_session_that_is_kept_otherwise_keeps_its_token_and_another_server_takes_a_login() {
+fn a_session_keeps_its_token_across_a_lifecycle_change_and_logs_in_for_another_server() {
     in_a_network_of_its_own(|| {
         let world = World::start();
         let logins = || world.secrets.faults().counts().get(Operation::Login);
@@ -289,7 +289,7 @@ const MISTAKES: [(&str, &str); 2] = [
 ];
 
 #[test]
-fn a_mended_session_logs_in_at_once_after_a_reload_and_after_a_restart() {
+fn a_corrected_session_logs_in_at_once_after_a_reload_and_after_a_restart() {
     in_a_network_of_its_own(|| {
         let world = World::start();
         for (right, wrong) in MISTAKES {
@@ -312,7 +312,7 @@ fn a_mended_session_logs_in_at_once_after_a_reload_and_after_a_restart() {
 }
 
 #[test]
-fn a_start_that_waits_for_what_the_last_process_met_says_until_when_and_why() {
+fn a_backoff_that_continues_after_a_restart_reports_its_end_and_its_cause() {
     in_a_network_of_its_own(|| {
         let world = World::start();
         let mut agent = Agent::start(&world, &[], |text| text.replace("role = \"web\"", "role = \"wbe\""));

@@ -129,7 +129,7 @@ fn start(world: &World) -> Agent {
 }
 
 #[test]
-fn a_rotation_under_load_fails_no_call_and_makes_renders_and_restarts_nothing() {
+fn a_rotation_under_load_fails_no_call_and_causes_no_login_render_or_restart() {
     in_a_network_of_its_own(|| {
         let world = World::with(
             |_| (),

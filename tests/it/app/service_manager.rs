@@ -70,7 +70,7 @@ fn now() -> Instant {
 }
 
 #[test]
-fn ready_is_said_once_every_output_has_its_token_and_that_we_live_until_then() {
+fn ready_is_reported_once_every_output_has_its_token_and_watchdog_messages_before() {
     in_a_network_of_its_own(|| {
         let world = World::start();
         world.secrets.faults().hang(true);
@@ -109,7 +109,7 @@ fn ready_is_said_once_every_output_has_its_token_and_that_we_live_until_then() {
 }
 
 #[test]
-fn what_is_stopped_before_it_was_ready_never_says_that_it_is() {
+fn a_process_stopped_before_it_is_ready_never_reports_ready() {
     in_a_network_of_its_own(|| {
         let world = World::start();
         world.secrets.faults().hang(true);
@@ -125,7 +125,7 @@ fn what_is_stopped_before_it_was_ready_never_says_that_it_is() {
 }
 
 #[test]
-fn ready_may_mean_the_listeners_or_the_tokens_alone() {
+fn ready_can_mean_only_listeners_or_only_tokens() {
     in_a_network_of_its_own(|| {
         let world = World::start();
         world.secrets.faults().hang(true);
@@ -155,7 +155,7 @@ fn ready_may_mean_the_listeners_or_the_tokens_alone() {
 }
 
 #[test]
-fn a_stop_answers_a_call_that_waits_and_ends_well() {
+fn a_stop_answers_waiting_calls_and_exits_with_0() {
     in_a_network_of_its_own(|| {
         let world = World::start();
         let agent = Agent::ready(&world, &[], |text| text);
@@ -185,7 +185,7 @@ fn a_stop_answers_a_call_that_waits_and_ends_well() {
 }
 
 #[test]
-fn a_stop_is_quick_whatever_hangs_and_whoever_stays_connected() {
+fn a_stop_is_quick_despite_a_hanging_server_and_idle_connections() {
     in_a_network_of_its_own(|| {
         let world = World::start();
         let agent = Agent::ready(&world, &[], |text| text);
@@ -229,7 +229,7 @@ fn revoking(text: String) -> String {
 
 /// vault#6492, vault-k8s#593: each stop leaves a live token behind.
 #[test]
-fn a_token_is_revoked_at_the_end_once_the_sink_has_let_it_go() {
+fn a_token_is_revoked_at_a_stop_after_its_sink_is_emptied() {
     in_a_network_of_its_own(|| {
         let world = World::start();
         let agent = Agent::ready(&world, &[], revoking);
@@ -262,7 +262,7 @@ fn a_token_is_revoked_at_the_end_once_the_sink_has_let_it_go() {
 }
 
 #[test]
-fn a_second_stop_ends_it_at_once() {
+fn a_second_stop_signal_ends_the_process_at_once() {
     in_a_network_of_its_own(|| {
         let world = World::start();
         let agent = Agent::ready(&world, &[], revoking);
@@ -289,7 +289,7 @@ fn a_second_stop_ends_it_at_once() {
 }
 
 #[test]
-fn two_stops_at_once_are_one_and_it_ends_as_it_should() {
+fn two_stop_signals_at_once_count_as_one() {
     in_a_network_of_its_own(|| {
         let world = World::start();
         let agent = Agent::ready(&world, &[], revoking);
@@ -309,7 +309,7 @@ fn two_stops_at_once_are_one_and_it_ends_as_it_should() {
 
 /// vault#26265, vault#16148: a token outlives a restart on one platform alone.
 #[test]
-fn a_killed_agent_takes_its_sealed_token_up_again() {
+fn a_killed_agent_restores_its_sealed_token() {
     in_a_network_of_its_own(|| {
         let world = World::start();
         let mut agent = Agent::ready(&world, &[], |text| {

@@ -124,7 +124,7 @@ fn a_log_level_that_is_none_is_a_wrong_command_line() {
             };
             let (code, _, error) = run(&[&["--log-level", level], words].concat(), &[]);
             assert_eq!(code, 1, "{command}: {error}");
-            assert!(error.contains("is no log level; write error, warn, info"), "{error}");
+            assert!(error.contains("is not a log level; write error, warn, info"), "{error}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `[acl]`: the access-control service.
+//! `[acl]`: the ACL server.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ fn with(section: &str) -> String {
 }
 
 #[test]
-fn a_service_of_one_method_is_read_with_its_defaults() {
+fn an_acl_server_with_one_auth_method_is_read_with_its_defaults() {
     let config = clean(&with("listen = \"tcp://127.0.0.1:8500\"\ndata_dir = \"/tmp/access\"\n"));
     let access = config.acl.unwrap();
     assert_eq!(access.endpoints, [Endpoint::Tcp("127.0.0.1:8500".parse().unwrap())]);
@@ -41,7 +41,7 @@ fn a_service_of_one_method_is_read_with_its_defaults() {
 }
 
 #[test]
-fn the_folder_of_the_store_may_be_there_already() {
+fn the_folder_of_the_store_may_exist() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).display().to_string();
     std::fs::create_dir(path("access")).unwrap();
@@ -54,12 +54,12 @@ fn the_folder_of_the_store_may_be_there_already() {
     };
     assert_eq!(warnings(&path("access")), "");
     assert_eq!(warnings(&path("new")), "");
-    assert!(warnings(&path("file")).contains("file is no folder"), "{}", warnings(&path("file")));
-    assert!(warnings(&path("none/access")).contains("none is not there"), "{}", warnings(&path("none/access")));
+    assert!(warnings(&path("file")).contains("file is not a folder"), "{}", warnings(&path("file")));
+    assert!(warnings(&path("none/access")).contains("none does not exist"), "{}", warnings(&path("none/access")));
 }
 
 #[test]
-fn a_service_listens_at_several_places_and_speaks_as_it_is_told() {
+fn an_acl_server_listens_on_several_addresses() {
     let keys = "listen = [\"tcp://127.0.0.1:8500\", \"unix:///tmp/a.sock\"]\ndata_dir = \"/tmp/a\"\n\
                 base_path = \"/acl-server/x\"\ntoken_in_query = false\nlogin_burst = 7\ndefault_policy = \"allow\"\nconnections = 20_000\n";
     let access = clean(&with(keys)).acl.unwrap();
@@ -70,29 +70,29 @@ fn a_service_listens_at_several_places_and_speaks_as_it_is_told() {
     assert_eq!(access.service.default_policy, DefaultPolicy::Allow);
     for wrong in ["acl", "/acl/", "/", "/a/../b", "/a b"] {
         let (_, outcome) = check(&with(&keys.replace("/acl-server/x", wrong)));
-        assert!(outcome.errors[0].to_string().contains("is no base path"), "{wrong} {:?}", outcome.errors);
+        assert!(outcome.errors[0].to_string().contains("is not a base path"), "{wrong} {:?}", outcome.errors);
     }
     let (_, outcome) = check(&with(&keys.replace("unix:///tmp/a.sock", "tcp://127.0.0.1:8500")));
-    assert!(outcome.errors[0].to_string().contains("an address given twice"), "{:?}", outcome.errors);
+    assert!(outcome.errors[0].to_string().contains("a duplicate address"), "{:?}", outcome.errors);
 }
 
 #[test]
-fn the_example_says_what_it_would_do() {
+fn the_example_is_described() {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("config/acl.toml");
     let outcome = load(&[path], &Environment::default(), Purpose::Check);
     let description = outcome.description().unwrap().to_string();
     for wanted in [
         "acl\n  serves the ACL API on tcp://0.0.0.0:8500, over TLS\n",
-        "  keeps the tokens of datacenter dc1 in /var/lib/keyward/access\n",
-        "  lets in by auth/azure whom https://sts.windows.net/00000000-0000-0000-0000-000000000000/ vouches for, ",
-        "  gives role deploy of azure a token for 10m with deploy\n",
+        "  stores the tokens of datacenter dc1 in /var/lib/keyward/access\n",
+        "  accepts logins at auth/azure with tokens of issuer https://sts.windows.net/00000000-0000-0000-0000-000000000000/ for ",
+        "  gives logins with role deploy of azure a token for 10m with deploy\n",
     ] {
         assert!(description.contains(wanted), "{wanted} is not in\n{description}");
     }
 }
 
 #[test]
-fn a_reference_may_stand_for_who_is_let_in() {
+fn bound_principals_accept_references() {
     let text = with("listen = \"unix:///tmp/a\"\ndata_dir = \"/tmp/a\"\n").replace("\"p\"", "\"${env:PRINCIPAL}\"");
     let folder = super::Folder::with(&[("a.toml", &text)]);
     let outcome = load(&[folder.path("a.toml")], &environment(&[("PRINCIPAL", "x")]), Purpose::Check);
@@ -101,7 +101,7 @@ fn a_reference_may_stand_for_who_is_let_in() {
 }
 
 #[test]
-fn every_mistake_is_told_with_what_would_do() {
+fn every_error_comes_with_advice() {
     let sound = with("listen = \"tcp://127.0.0.1:8500\"\ndata_dir = \"/tmp/access\"\n");
     let told = |text: &str, wanted: &[&str]| {
         let (folder, outcome) = check(text);
@@ -114,7 +114,7 @@ fn every_mistake_is_told_with_what_would_do() {
     told(
         "[acl]\n",
         &[
-            "a.toml:1:2: acl.listen: missing; where to listen, such as \"tcp://127.0.0.1:8500\", or a list of places",
+            "a.toml:1:2: acl.listen: missing; the address to listen on, such as \"tcp://127.0.0.1:8500\", or a list",
             "a.toml:1:2: acl.data_dir: missing; the folder of its store, such as \"/var/lib/keyward/access\"",
         ],
     );
@@ -129,12 +129,12 @@ fn every_mistake_is_told_with_what_would_do() {
     changed(
         "data_dir",
         "connections = 8\ndata_dir",
-        &["a.toml:3:15: acl.connections: 8, which is out of range; write 16 to 1000000, without quotes"],
+        &["a.toml:3:15: acl.connections: 8 is out of range; write 16 to 1000000, without quotes"],
     );
     changed(
         "data_dir",
         "connections = \"many\"\ndata_dir",
-        &["a.toml:3:15: acl.connections: a string instead of a number; write 16 to 1000000, without quotes"],
+        &["a.toml:3:15: acl.connections: expected a number, found a string; write 16 to 1000000, without quotes"],
     );
     changed(
         "data_dir",
@@ -165,19 +165,19 @@ fn every_mistake_is_told_with_what_would_do() {
         "\"a\", \"b\"",
         "\"a b\"",
         &[
-            "a.toml:12:13: acl.method.cloud.role.web.policies: \"a b\" is no name; write 1 to 128 letters, digits, - and _",
+            "a.toml:12:13: acl.method.cloud.role.web.policies: \"a b\" is not a name; write 1 to 128 letters, digits, - and _",
         ],
     );
     changed(
         "policies",
         "ttl = \"30s\"\npolicies",
-        &["a.toml:12:7: acl.method.cloud.role.web.ttl: \"30s\" is out of bounds; write one from 1m to 1day"],
+        &["a.toml:12:7: acl.method.cloud.role.web.ttl: \"30s\" is out of range; write one from 1m to 1day"],
     );
     changed(
         "http://127.0.0.1:8000/keys",
         "http://keys.example/",
         &[concat!(
-            "a.toml:8:12: acl.method.cloud.jwks_url: \"http://keys.example/\" could be answered by anyone on the way; ",
+            "a.toml:8:12: acl.method.cloud.jwks_url: \"http://keys.example/\" would fetch keys without TLS; ",
             "use https://; http:// is for loopback only"
         )],
     );
@@ -185,15 +185,14 @@ fn every_mistake_is_told_with_what_would_do() {
         "http://127.0.0.1:8000/keys",
         "https://me:hush@keys.example/",
         &[concat!(
-            "a.toml:8:12: acl.method.cloud.jwks_url: the value holds a user, a query or a ",
-            "fragment; write \"https://HOST/PATH\""
+            "a.toml:8:12: acl.method.cloud.jwks_url: the value contains a user, a query or a fragment; write \"https://HOST/PATH\""
         )],
     );
     changed(
         "jwks_url",
         "discovery_url = \"https://a\"\njwks_url",
         &[concat!(
-            "a.toml:9:1: acl.method.cloud.jwks_url: given beside discovery_url: the keys have one source; ",
+            "a.toml:9:1: acl.method.cloud.jwks_url: conflicts with discovery_url: the keys have one source; ",
             "keep one of the two"
         )],
     );

@@ -6,7 +6,7 @@ use keyward::config::{Purpose, Serves, load};
 use super::{BASE, Folder, environment};
 
 #[test]
-fn mistakes_are_told_with_what_would_do() {
+fn errors_come_with_advice() {
     let check = |text: &str, wanted: &[&str]| {
         let folder = Folder::with(&[("a.toml", text), ("base.toml", BASE)]);
         let outcome = load(&[folder.path("a.toml"), folder.path("base.toml")], &environment(&[]), Purpose::Check);
@@ -27,14 +27,12 @@ fn mistakes_are_told_with_what_would_do() {
     check(
         "[listener.a]\nkind = \"api_proxy\"\naddress = \"tcp://0.0.0.0:8200\"\nexempt = [\"sys/mounts\"]\nsessions = [\"main\"]\n",
         &[
-            "a.toml:1:11: listener.a.key_file: missing, and any user can connect to a TCP address; name the file of a key \
-             that callers bring, or write any_local_user = true",
-            "a.toml:3:11: listener.a.address: tokens served on 0.0.0.0, which is not loopback; use 127.0.0.1 or [::1]; only a \
-             health listener may be reached from elsewhere",
-            "a.toml:4:11: listener.a.exempt: \"sys/mounts\" is nothing that is refused by itself; write \"acl/logout\", \
+            "a.toml:1:11: listener.a.key_file: missing: any user can connect to a TCP address; name a file with a key that callers must send, or set any_local_user = true",
+            "a.toml:3:11: listener.a.address: serves tokens on 0.0.0.0, which is not loopback; use 127.0.0.1 or [::1]; only a health listener may serve other machines",
+            "a.toml:4:11: listener.a.exempt: \"sys/mounts\" is not a known exemption; write \"acl/logout\", \
              \"acl/token\", \"auth/token/create\", \"auth/token/renew-self\", \"auth/token/revoke-self\", \"snapshot\", \
              \"sys/raw\", \"sys/rotate\", \"sys/seal\" or \"sys/wrapping\"",
-            "a.toml:5:1: listener.a.sessions: given for an api_proxy listener, which has one: session; leave it out",
+            "a.toml:5:1: listener.a.sessions: not allowed on an api_proxy listener: write session; leave it out",
         ],
     );
     let namespace = "write its path, such as \"team-a\", \"team-a/*\" for those below it, \"root\", or \"*\" for all";
@@ -47,7 +45,7 @@ fn mistakes_are_told_with_what_would_do() {
     );
     check(
         "[listener.a]\naddress = \"unix:///tmp/a\"\ntoken = \"always\"\n",
-        &["a.toml:3:1: listener.a.token: given for a listener that is none of kind = \"api_proxy\"; leave it out"],
+        &["a.toml:3:1: listener.a.token: only allowed on a listener of kind = \"api_proxy\"; leave it out"],
     );
     check(
         "[session.wrapped]\nwrap_ttl = \"5m\"\n[session.wrapped.cloud]\nrole = \"a\"\nresource = \"b\"\n\
@@ -62,41 +60,37 @@ fn mistakes_are_told_with_what_would_do() {
          [session.c.cloud]\nrole = \"a\"\nresource = \"b\"\n[listener.a]\nkind = \"api_proxy\"\n\
          address = \"unix:///tmp/a\"\nsession = \"c\"\n[listener.a.cache]\n",
         &[
-            "a.toml:9:11: listener.a.cache: given where session c has a server of kind \"keyward\"; leave it out: its answers \
-           are never kept",
+            "a.toml:9:11: listener.a.cache: not allowed, as session c has a server of kind \"keyward\"; leave it out: its responses are never cached",
         ],
     );
     check(
         "[listener.a]\nkind = \"api_proxy\"\naddress = \"unix:///tmp/a\"\n[listener.a.cache]\nsize_mib = 0\n\
          max_age = 5\nvalues = [\"/a\"]\nmax = 1\n",
         &[
-            "a.toml:5:12: listener.a.cache.size_mib: 0, which is out of range; write 1 to 4096, without quotes",
-            "a.toml:6:11: listener.a.cache.max_age: the integer 5, which has no unit; write max_age = \"5s\" for seconds",
+            "a.toml:5:12: listener.a.cache.size_mib: 0 is out of range; write 1 to 4096, without quotes",
+            "a.toml:6:11: listener.a.cache.max_age: the integer 5 has no unit; write max_age = \"5s\" for seconds",
             &format!("a.toml:7:11: listener.a.cache.values: \"/a\" must not begin with / or v1/; {rule}"),
-            "a.toml:8:1: listener.a.cache.max: an unknown key; known here: size_mib, max_age, stale_if_error, values, leases, persist",
+            "a.toml:8:1: listener.a.cache.max: an unknown key; known keys: size_mib, max_age, stale_if_error, values, leases, persist",
         ],
     );
     let cache = "[listener.a]\nkind = \"api_proxy\"\naddress = \"unix:///tmp/a\"\n[listener.a.cache]\npersist = true\n";
     check(
         &format!("[agent]\nstate_dir = \"/tmp\"\n{cache}"),
-        &[
-            "a.toml:7:1: listener.a.cache.persist: given where session main has no seal_key_file, which seals what is kept; \
-             give the session one (openssl rand -hex 32), or leave persist out",
-        ],
+        &["a.toml:7:1: listener.a.cache.persist: needs a seal_key_file in session main, whose key seals the file; \
+             set one (openssl rand -hex 32), or leave persist out"],
     );
     check(
         "[server.here]\nkind = \"vault\"\naddress = \"http://127.0.0.1:8200\"\n[session.b]\nserver = \"here\"\n\
          [session.b.cloud]\nrole = \"a\"\nresource = \"b\"\n[listener.a]\nkind = \"api_proxy\"\n\
          address = \"tcp://127.0.0.1:8200\"\nany_local_user = true\nsession = \"b\"\n",
         &[
-            "a.toml:9:11: listener.a.address: where session b has its server: it would call itself; listen elsewhere, or name \
-           the address of the real server",
+            "a.toml:9:11: listener.a.address: the address of session b's server: the listener would forward to itself; listen on another address, or set the real address of the server",
         ],
     );
 }
 
 #[test]
-fn it_says_in_plain_words_what_it_lets_through() {
+fn an_api_proxy_is_described_with_its_rules() {
     let text = "[listener.a]\nkind = \"api_proxy\"\naddress = \"unix:///tmp/a\"\ntoken = \"always\"\nallow = [\"secret/*\"]\n\
                 deny = [\"a\", \"b\"]\nnamespaces = [\"team/*\", \"root\"]\nexempt = [\"sys/wrapping\"]\nlogins = false\nrequire_request_header = false\n\
                 [listener.a.cache]\nstale_if_error = \"1h\"\n";
@@ -104,19 +98,19 @@ fn it_says_in_plain_words_what_it_lets_through() {
     let outcome = load(&[folder.path("a.toml"), folder.path("base.toml")], &environment(&[]), Purpose::Check);
     let told = outcome.description().unwrap().to_string();
     let told = told.split("listener a\n").nth(1).unwrap().split("agent\n").next().unwrap().to_owned();
-    let wanted = "  serves the secrets server's API on unix:///tmp/a, mode 0660
+    let wanted = "  serves the API of the server on unix:///tmp/a, mode 0660
   puts the token of session main on every request
-  lets through what 1 rule allows
-  lets nothing through that 2 rules deny
-  does not do with that token: acl/logout, acl/token, auth/token/create, auth/token/renew-self, auth/token/revoke-self, \
+  allows only requests that 1 rule allows
+  denies requests that 2 rules deny
+  refuses with that token: acl/logout, acl/token, auth/token/create, auth/token/renew-self, auth/token/revoke-self, \
 snapshot, sys/raw, sys/rotate, sys/seal
-  does with that token, as it is exempt: sys/wrapping
-  lets callers name the namespaces team/*, root alone
-  lets nobody log in through it
-  takes requests without X-Vault-Request
-  keeps answers, at most 16 MiB: values for 10s, while the server does not answer for 1h; leases while they live
-  gives the server 30s for an answer
-  lets in root, the agent's user, and members of the socket's group
+  allows with that token, as exempt: sys/wrapping
+  lets callers use only the namespaces team/*, root
+  refuses logins
+  accepts requests without X-Vault-Request
+  caches responses, at most 16 MiB: values for 10s, while the server does not respond for 1h; leases until they end
+  waits up to 30s for a response of the server
+  accepts root, the agent's user, and members of the socket's group
 ";
     assert_eq!(told, wanted);
     let config = outcome.config.unwrap();

@@ -1,4 +1,4 @@
-//! `[acl.etcd]`: where the access-control service's records are, when they are on etcd.
+//! `[acl.etcd]`: the ACL server's store on etcd.
 
 use std::path::Path;
 use std::time::Duration;
@@ -57,18 +57,18 @@ fn a_store_on_etcd_is_read_with_its_defaults() {
 }
 
 #[test]
-fn the_example_says_where_it_keeps_the_tokens() {
+fn the_example_describes_its_store() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/acl-etcd.toml");
     let description = load(&[path], &Environment::default(), Purpose::Check).description().unwrap().to_string();
     let wanted = concat!(
-        "  keeps the tokens of datacenter dc1 in etcd at https://etcd-1.example:2379, ",
+        "  stores the tokens of datacenter dc1 in etcd at https://etcd-1.example:2379, ",
         "https://etcd-2.example:2379, https://etcd-3.example:2379 under keyward/\n",
     );
     assert!(description.contains(wanted), "{description}");
 }
 
 #[test]
-fn every_mistake_is_told_with_what_would_do() {
+fn every_error_comes_with_advice() {
     let told = |text: &str, wanted: &[&str]| {
         let (folder, outcome) = check(text);
         assert_eq!(folder.short(&outcome.errors), wanted, "{text}");
@@ -80,8 +80,8 @@ fn every_mistake_is_told_with_what_would_do() {
     told(
         &format!("{SERVICE}{FULL}").replace("key_file = \"/tmp/seal.key\"", "data_dir = \"/tmp/a\""),
         &[
-            "a.toml:1:2: acl.key_file: missing; what tokens are sealed with; the same on every server of the cluster",
-            "a.toml:3:1: acl.data_dir: given beside etcd: the records are kept in one place; keep one of the two",
+            "a.toml:1:2: acl.key_file: missing; the file of the key that seals tokens; the same on every server of the cluster",
+            "a.toml:3:1: acl.data_dir: conflicts with etcd: the records are kept in one place; keep one of the two",
         ],
     );
     told(
@@ -94,7 +94,7 @@ fn every_mistake_is_told_with_what_would_do() {
         "https://b:2379",
         "http://127.0.0.1:2379",
         &[concat!(
-            "a.toml:11:14: acl.etcd.endpoints: https:// beside http://: all members of a cluster speak TLS, or none; ",
+            "a.toml:11:14: acl.etcd.endpoints: mixes https:// and http://: all members of a cluster use TLS, or none; ",
             "write https:// for all"
         )],
     );
@@ -110,13 +110,15 @@ fn every_mistake_is_told_with_what_would_do() {
         "https://b:2379",
         "https://me:hush@b:2379",
         &[
-            "a.toml:11:32: acl.etcd.endpoints: the value is no address; a user has keys of its own; write \"https://HOST:2379\"",
+            "a.toml:11:32: acl.etcd.endpoints: the value is not an address; set user and password_file instead; write \"https://HOST:2379\"",
         ],
     );
     changed(
         "https://b:2379",
         "b:2379/v3",
-        &["a.toml:11:32: acl.etcd.endpoints: \"b:2379/v3\" is no address of a member; write \"https://HOST:2379\""],
+        &[
+            "a.toml:11:32: acl.etcd.endpoints: \"b:2379/v3\" is not the address of a member; write \"https://HOST:2379\"",
+        ],
     );
     changed(
         "ca_file = \"/tmp/ca.pem\"\n",
@@ -126,15 +128,15 @@ fn every_mistake_is_told_with_what_would_do() {
     changed(
         "[\"https://a:2379\", \"https://b:2379\"]",
         "[\"http://127.0.0.1:2379\"]",
-        &["a.toml:12:1: acl.etcd.ca_file: given where no TLS is spoken; leave it out, or use https://"],
+        &["a.toml:12:1: acl.etcd.ca_file: not allowed without TLS; leave it out, or use https://"],
     );
     changed("client_key = \"/tmp/client.key\"\n", "", &["a.toml:10:6: acl.etcd.client_key: missing; its private key"]);
-    changed("user = \"keyward\"\n", "", &["a.toml:10:6: acl.etcd.user: missing; whose password it is"]);
+    changed("user = \"keyward\"\n", "", &["a.toml:10:6: acl.etcd.user: missing; the user of password_file"]);
     changed(
         "somewhere/else/",
         "somewhere",
         &[concat!(
-            "a.toml:17:10: acl.etcd.prefix: \"somewhere\" does not do as the start of keys; ",
+            "a.toml:17:10: acl.etcd.prefix: \"somewhere\" is not a key prefix; ",
             "write 2 to 128 letters, digits and -_./, one slash at the end"
         )],
     );

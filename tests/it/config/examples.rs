@@ -11,7 +11,7 @@ fn example(name: &str) -> LoadOutcome {
 }
 
 #[test]
-fn every_example_is_clean() {
+fn every_example_has_no_errors_and_no_warnings() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("config");
     let names = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let mut read = 0;

@@ -13,18 +13,18 @@ fn run(paths: &[PathBuf]) -> LoadOutcome {
 }
 
 #[test]
-fn all_mistakes_of_all_files_are_told_at_once_in_the_order_of_the_files() {
+fn all_errors_of_all_files_are_reported_at_once_in_the_order_of_the_files() {
     let folder = Folder::with(&[
         ("b.toml", "[log]\nlevel = 1\n[sink.x]\nmode = \"9\"\n"),
         ("a.toml", "[sink.y]\npath = \"y\"\ncolour = 1\n[server.b\n"),
     ]);
     let outcome = run(&[folder.path("b.toml"), folder.path("a.toml"), folder.path("c.toml")]);
     let wanted = [
-        "b.toml:2:9: log.level: an integer instead of a string; put it in quotes",
-        "b.toml:4:8: sink.x.mode: \"9\" is no mode; write three or four octal digits, such as \"0640\"",
-        "a.toml:2:8: sink.y.path: \"y\" is no absolute path; begin it with /",
+        "b.toml:2:9: log.level: expected a string, found an integer; put it in quotes",
+        "b.toml:4:8: sink.x.mode: \"9\" is not a mode; write three or four octal digits, such as \"0640\"",
+        "a.toml:2:8: sink.y.path: \"y\" is not an absolute path; start it with /",
         "a.toml:3:1: sink.y.colour: an unknown key; \
-         known here: path, session, shared_folder, format, wrap_ttl, derived_token, encrypt, on_missing, mode, owner, group, on_expiry, required",
+         known keys: path, session, shared_folder, format, wrap_ttl, derived_token, encrypt, on_missing, mode, owner, group, on_expiry, required",
         "a.toml:4:10: unclosed table, expected `]`",
         "c.toml: cannot be read: No such file or directory (os error 2)",
     ];
@@ -32,7 +32,7 @@ fn all_mistakes_of_all_files_are_told_at_once_in_the_order_of_the_files() {
 }
 
 #[test]
-fn a_folder_is_read_in_name_order_without_what_is_hidden_or_of_another_kind() {
+fn a_folder_is_read_in_name_order_without_hidden_and_other_files() {
     let folder = Folder::with(&[
         ("conf/20.toml", "[log]\nlevel = \"debug\"\n[log.x]\n"),
         ("conf/10.toml", &format!("{BASE}[log]\nlevel = \"info\"\n")),
@@ -42,8 +42,8 @@ fn a_folder_is_read_in_name_order_without_what_is_hidden_or_of_another_kind() {
     ]);
     let outcome = run(&[folder.path("conf")]);
     let wanted = [
-        "conf/20.toml:2:1: log.level: given here and at conf/10.toml:10:1; keep one of the two",
-        "conf/20.toml:3:6: log.x: an unknown key; known here: level, format",
+        "conf/20.toml:2:1: log.level: set here and at conf/10.toml:10:1; keep one of the two",
+        "conf/20.toml:3:6: log.x: an unknown key; known keys: level, format",
     ];
     let short: Vec<_> = folder.short(&outcome.errors);
     assert_eq!(short, wanted.map(|line| line.replace("at conf/", &format!("at {}", "conf/"))));
@@ -74,9 +74,9 @@ fn a_drop_in_adds_to_tables_and_a_key_in_two_files_is_an_error_that_names_both_l
     );
     let outcome = run(&[folder.path("keyward.toml")]);
     let wanted = [
-        "conf.d/30-more.toml:2:1: sink.a.path: given here and at conf.d/10-sink.toml:3:1; keep one of the two",
-        "conf.d/30-more.toml:4:1: session.main.cloud.role: given here and at keyward.toml:7:1; keep one of the two",
-        "conf.d/30-more.toml:6:1: agent.drop_in: given in a drop-in file; write it in the main file only",
+        "conf.d/30-more.toml:2:1: sink.a.path: set here and at conf.d/10-sink.toml:3:1; keep one of the two",
+        "conf.d/30-more.toml:4:1: session.main.cloud.role: set here and at keyward.toml:7:1; keep one of the two",
+        "conf.d/30-more.toml:6:1: agent.drop_in: not allowed in a drop-in file; write it in the main file only",
     ];
     assert_eq!(folder.short(&outcome.errors), wanted);
 
@@ -84,26 +84,26 @@ fn a_drop_in_adds_to_tables_and_a_key_in_two_files_is_an_error_that_names_both_l
     let outcome = run(&[folder.path("keyward.toml")]);
     let wanted = [
         "keyward.toml:10:11: agent.drop_in: the folder none.d cannot be read: No such file or directory (os error 2); \
-         make it before the agent starts",
+         create it before the agent starts",
     ];
     assert_eq!(folder.short(&outcome.errors), wanted);
 }
 
 #[test]
-fn a_file_that_is_named_twice_is_read_once() {
+fn a_file_given_twice_is_read_once() {
     let folder = Folder::with(&[("a.toml", BASE)]);
     let outcome = run(&[folder.path("a.toml"), folder.path(""), folder.path("./a.toml")]);
     assert_eq!(folder.short(&outcome.errors), [""; 0]);
 }
 
 #[test]
-fn no_file_at_all_is_told() {
-    let wanted = "(no file): no configuration is named; name a file or a folder";
+fn a_missing_file_argument_is_an_error() {
+    let wanted = "(no file): no configuration file is given; name a file or a folder";
     assert_eq!(run(&[]).errors.iter().map(ToString::to_string).collect::<Vec<_>>(), [wanted]);
 }
 
 #[test]
-fn what_is_no_file_of_text_is_told() {
+fn a_file_that_is_not_text_is_an_error() {
     let folder = Folder::with(&[("empty/x", ""), ("large.toml", &"#".repeat(1024 * 1024 + 1))]);
     std::fs::write(folder.path("bytes.toml"), [0xff]).unwrap();
     rustix::fs::mknodat(
@@ -116,10 +116,10 @@ fn what_is_no_file_of_text_is_told() {
     .unwrap();
     let paths = ["empty", "large.toml", "bytes.toml", "fifo.toml"].map(|name| folder.path(name));
     let wanted = [
-        "empty: a folder without a *.toml file; name a file, or put one there",
+        "empty: the folder has no *.toml file; name a file, or create one there",
         "large.toml: is larger than 1048576 bytes",
         "bytes.toml: is not UTF-8 text",
-        "fifo.toml: is no regular file",
+        "fifo.toml: is not a regular file",
     ];
     assert_eq!(folder.short(&run(&paths).errors), wanted);
 }
@@ -160,7 +160,7 @@ fn a_file_that_others_can_write_is_refused() {
 }
 
 #[test]
-fn a_folder_that_others_can_write_is_refused_and_those_above_it_are_not_looked_at() {
+fn a_folder_that_others_can_write_is_refused_and_folders_above_it_are_not_checked() {
     let folder = Folder::with(&[("open/conf/a.toml", BASE)]);
     chmod(&folder.path("open"), 0o777);
     assert_eq!(doubts(&folder, "open/conf/a.toml", None), [""; 0]);
@@ -283,7 +283,7 @@ proptest! {
     }
 
     #[test]
-    fn a_good_file_with_a_piece_too_many_never_panics(piece in piece(), at in 0..BASE.len()) {
+    fn a_valid_file_with_an_inserted_piece_never_panics(piece in piece(), at in 0..BASE.len()) {
         let (_, outcome) = check(&format!("{}{piece}{}", &BASE[..at], &BASE[at..]));
         prop_assert_eq!(outcome.config.is_some(), outcome.errors.is_empty());
     }
@@ -329,11 +329,11 @@ fn files_of_secrets_that_others_may_read_are_warnings() {
     for text in texts {
         let open = warned(&text, &folder.path("secret"), 0o644);
         assert!(
-            open.iter().any(|warning| warning.contains("is open to others than its owner (mode 0644)")),
+            open.iter().any(|warning| warning.contains("other users can access this file (mode 0644)")),
             "{text} {open:?}"
         );
         let closed = warned(&text, &folder.path("secret"), 0o600);
-        assert!(!closed.iter().any(|warning| warning.contains("is open to others")), "{text} {closed:?}");
+        assert!(!closed.iter().any(|warning| warning.contains("other users")), "{text} {closed:?}");
     }
     #[cfg(feature = "acl")]
     for name in ["access.redb", "seal.key"] {
@@ -342,26 +342,22 @@ fn files_of_secrets_that_others_may_read_are_warnings() {
         chmod(&folder.path("access/seal.key"), 0o600);
         let open = warned(&text, &folder.path("access").join(name), 0o640);
         assert!(
-            open.iter().any(|warning| warning.contains(&format!("{name} in that folder is open to others"))),
+            open.iter().any(|warning| warning.contains(&format!("other users can access {name} in this folder"))),
             "{open:?}"
         );
         let closed = warned(&text, &folder.path("access").join(name), 0o600);
-        assert!(!closed.iter().any(|warning| warning.contains("is open to others")), "{closed:?}");
+        assert!(!closed.iter().any(|warning| warning.contains("other users")), "{closed:?}");
     }
 }
 
 #[test]
-fn an_api_proxy_that_asks_nothing_of_local_callers_is_a_warning() {
+fn an_api_proxy_without_key_and_request_header_is_a_warning() {
     let check = |more: &str, wanted: bool| {
         let text = format!("{BASE}[listener.a]\nkind = \"api_proxy\"\naddress = \"tcp://127.0.0.1:8200\"\n{more}");
         let (folder, outcome) = check(&text);
         assert_eq!(folder.short(&outcome.errors), [""; 0], "{text}");
         let warned = folder.short(&outcome.warnings);
-        assert_eq!(
-            warned.iter().any(|text| text.contains("nothing that a web page cannot send")),
-            wanted,
-            "{warned:?}"
-        );
+        assert_eq!(warned.iter().any(|text| text.contains("web pages could send requests too")), wanted, "{warned:?}");
     };
     check("any_local_user = true\nrequire_request_header = false\n", true);
     check("any_local_user = true\n", false);

@@ -1,4 +1,4 @@
-//! `[gateway]`: the gateway to the provisioning platform.
+//! `[gateway]`: the gateway in front of HCP Terraform or Terraform Enterprise.
 
 use std::path::Path;
 use std::time::Duration;
@@ -29,21 +29,21 @@ fn a_gateway_is_read_with_its_defaults_and_needs_no_session() {
 }
 
 #[test]
-fn the_example_says_what_it_would_do() {
+fn the_example_is_described() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/gateway.toml");
     let outcome = load(&[path], &Environment::default(), Purpose::Check);
     let description = outcome.description().unwrap().to_string();
     for wanted in [
         "gateway\n  serves the platform's API of https://app.terraform.io on tcp://127.0.0.1:8800\n",
         "  puts the platform token of the file /run/keyward/platform.token on each request\n",
-        "  lets in callers that bring the local token of /var/lib/keyward/gateway.token, which is replaced every 30days and good for 1day after it\n",
+        "  accepts callers with the local token of /var/lib/keyward/gateway.token, which is replaced every 30days and valid for 1day after that\n",
     ] {
         assert!(description.contains(wanted), "{wanted} is not in\n{description}");
     }
 }
 
 #[test]
-fn a_host_with_a_port_is_said_to_have_no_variable() {
+fn a_host_with_a_port_is_described_as_having_no_variable() {
     for (child, wanted) in [
         (
             "local_token",
@@ -63,7 +63,7 @@ fn a_host_with_a_port_is_said_to_have_no_variable() {
 }
 
 #[test]
-fn what_came_from_a_variable_is_told_as_it_was_written() {
+fn a_value_from_a_variable_is_described_by_its_reference() {
     let text = SOUND.replace("https://tfe.example.com:8443", "https://${env:TFE}");
     let folder = super::Folder::with(&[("a.toml", &text)]);
     let outcome = load(&[folder.path("a.toml")], &environment(&[("TFE", "secret.example")]), Purpose::Run);
@@ -77,7 +77,7 @@ fn what_came_from_a_variable_is_told_as_it_was_written() {
     let folder = super::Folder::with(&[("a.toml", &more)]);
     let outcome = load(&[folder.path("a.toml")], &environment(&[("TFE", "secret.example:8443")]), Purpose::Run);
     let words = outcome.description().unwrap().to_string();
-    let leads = "leads the host https://${env:TFE} of Terraform and OpenTofu here";
+    let leads = "points Terraform and OpenTofu at the gateway for host https://${env:TFE}";
     assert!(words.contains(leads) && !words.contains("secret.example"), "{words}");
     assert!(words.contains("does not reach the tfe provider by that file"), "{words}");
     let outcome = load(&[folder.path("a.toml")], &environment(&[]), Purpose::Check);
@@ -85,7 +85,7 @@ fn what_came_from_a_variable_is_told_as_it_was_written() {
 }
 
 #[test]
-fn every_mistake_is_told_with_what_would_do() {
+fn every_error_comes_with_advice() {
     let told = |text: &str, wanted: &[&str]| {
         let (folder, outcome) = check(text);
         assert_eq!(folder.short(&outcome.errors), wanted, "{text}");
@@ -94,8 +94,8 @@ fn every_mistake_is_told_with_what_would_do() {
         "[gateway]\nlisten = []\nmoed = \"x\"\n[agent]\nstate_dir = \"/tmp\"\n",
         &[
             "a.toml:1:2: gateway.upstream: missing; the platform's address, such as \"https://app.terraform.io\"",
-            "a.toml:1:2: gateway.token_file: missing; name the file of the platform token, or write [gateway.secret] with the path of a secret, or [gateway.mint] to make tokens",
-            "a.toml:2:10: gateway.listen: an empty array; name something, or leave the key out",
+            "a.toml:1:2: gateway.token_file: missing; name the file of the platform token, or write [gateway.secret] with the path of a secret, or [gateway.mint] to create tokens",
+            "a.toml:2:10: gateway.listen: an empty array; list something, or leave the key out",
             "a.toml:3:1: gateway.moed: an unknown key; did you mean mode?",
         ],
     );
@@ -104,9 +104,9 @@ fn every_mistake_is_told_with_what_would_do() {
         told(&SOUND.replace(from, to), &[wanted]);
     };
     for (key, wanted) in [
-        ("registry_name", "6:17: gateway.registry_name: \"..\" is no name; write the name itself"),
-        ("namespace", "6:13: gateway.namespace: \"..\" is no name; write the name itself"),
-        ("organization", "6:16: gateway.organization: \"..\" is no name; write the name itself"),
+        ("registry_name", "6:17: gateway.registry_name: \"..\" is not a name; write the name itself"),
+        ("namespace", "6:13: gateway.namespace: \"..\" is not a name; write the name itself"),
+        ("organization", "6:16: gateway.organization: \"..\" is not a name; write the name itself"),
     ] {
         let more = format!("local_token_file = \"/tmp/l\"\n{key} = \"..\"\n");
         changed("local_token_file = \"/tmp/l\"\n", &more, &format!("a.toml:{wanted}"));
@@ -114,14 +114,14 @@ fn every_mistake_is_told_with_what_would_do() {
     changed(
         "local_token_file = \"/tmp/l\"\n",
         "local_token_file = \"/tmp/l\"\nallowed_hosts = [\"*.example\"]\n",
-        "a.toml:6:18: gateway.allowed_hosts: \"*.example\" is no host name; write each name: none stands for many",
+        "a.toml:6:18: gateway.allowed_hosts: \"*.example\" is not a host name; write each name: wildcards are not supported",
     );
     changed(
         "127.0.0.1:8800",
         "0.0.0.0:8800",
         concat!(
-            "a.toml:3:10: gateway.listen: the gateway on 0.0.0.0, which is not loopback; ",
-            "use 127.0.0.1 or [::1]: callers of this machine alone are served"
+            "a.toml:3:10: gateway.listen: listens on 0.0.0.0, which is not loopback; ",
+            "use 127.0.0.1 or [::1]: only local callers are allowed"
         ),
     );
     changed(
@@ -136,7 +136,7 @@ fn every_mistake_is_told_with_what_would_do() {
         "https://tfe.example.com:8443",
         "https://x:canary@tfe.example.com",
         concat!(
-            "a.toml:2:12: gateway.upstream: the value holds a user, a query or a fragment; ",
+            "a.toml:2:12: gateway.upstream: the value contains a user, a query or a fragment; ",
             "write \"https://HOST\", and nothing behind the host and port"
         ),
     );
@@ -150,7 +150,7 @@ fn every_mistake_is_told_with_what_would_do() {
         "local_token_file = \"/tmp/l\"\n[gateway.terraform_config_file]\npath = \"/tmp/credentials.tfrc.json\"\n",
         concat!(
             "a.toml:7:8: gateway.terraform_config_file.path: \"/tmp/credentials.tfrc.json\" is the user's own file; ",
-            "take another name, such as zz-keyward.tfrc.json: the last by name wins"
+            "choose another name, such as zz-keyward.tfrc.json: the last by name wins"
         ),
     );
     changed(
@@ -161,11 +161,14 @@ fn every_mistake_is_told_with_what_would_do() {
 }
 
 #[test]
-fn what_a_program_finds_of_it_is_told_and_needs_a_place_that_can_be_called() {
+fn variables_of_programs_are_described_and_need_a_tcp_address() {
     let run = "[process]\ncommand = [\"/usr/bin/deploy\"]\n";
     for (token_kind, wanted) in [
-        ("local_token", "gives the program of [process] variables that lead clients here, with the local token\n"),
-        ("platform_token", "gives the program of [process] variables with the platform's address and own token\n"),
+        (
+            "local_token",
+            "gives the program of [process] variables that point clients at the gateway, with the local token\n",
+        ),
+        ("platform_token", "gives the program of [process] variables with the platform's address and token\n"),
     ] {
         let words =
             check(&format!("{SOUND}process_token = \"{token_kind}\"\n{run}")).1.description().unwrap().to_string();
@@ -176,16 +179,15 @@ fn what_a_program_finds_of_it_is_told_and_needs_a_place_that_can_be_called() {
         assert_eq!(folder.short(&outcome.errors), [wanted], "{text}");
     };
     let words = check(&format!("{SOUND}process_token = \"local_token\"\n")).1.description().unwrap().to_string();
-    assert!(words.contains("gives programs of keyward exec variables that lead clients here"), "{words}");
+    assert!(words.contains("gives programs of keyward exec variables that point clients at the gateway"), "{words}");
     let text = format!("{SOUND}process_token = \"local_token\"\n{run}");
     mistake(
         &text.replace("tcp://127.0.0.1:8800", "unix:///tmp/g.sock"),
-        "a.toml:6:1: gateway.process_token: given where the program's clients cannot call: a unix socket; add a place on 127.0.0.1 to \
-         gateway.listen",
+        "a.toml:6:1: gateway.process_token: needs a TCP address: the program's clients cannot connect to a unix socket; add an address on 127.0.0.1 to gateway.listen",
     );
     mistake(
         &text.replace("\"local_token\"", "\"both\""),
-        "a.toml:6:17: gateway.process_token: \"both\" is not known here; write \"local_token\" or \"platform_token\"",
+        "a.toml:6:17: gateway.process_token: \"both\" is not a known value; write \"local_token\" or \"platform_token\"",
     );
 }
 
@@ -193,7 +195,7 @@ const SESSION: &str = "[server.main]\nkind = \"vault\"\naddress = \"https://secr
                        [session.web.cloud]\nrole = \"web\"\nresource = \"api://web\"\n";
 
 #[test]
-fn the_platform_token_comes_from_a_secret_of_a_session_that_needs_no_other_output() {
+fn a_session_whose_secret_holds_the_platform_token_needs_no_other_output() {
     let gateway = SOUND.replace("token_file = \"/tmp/t\"\n", "");
     let config = clean(&format!("{SESSION}{gateway}[gateway.secret]\npath = \"terraform/creds/deploy\"\n"));
     let TokenSource::Secret(secret) = config.gateway.unwrap().token else { panic!("a secret") };
@@ -216,13 +218,15 @@ fn the_platform_token_comes_from_a_secret_of_a_session_that_needs_no_other_outpu
     );
     wrong(
         &format!("{SESSION}{SOUND}[gateway.secret]\npath = \"kv/x\"\n"),
-        &["a.toml:10:14: gateway.token_file: given beside [gateway.secret]; keep one: the token comes from one place"],
+        &[
+            "a.toml:10:14: gateway.token_file: conflicts with [gateway.secret]; keep one: the token comes from one place",
+        ],
     );
     // What is wrong in either is said in the same run.
     wrong(
         &format!("{SESSION}{SOUND}[gateway.secret]\npath = \"kv/\"\n"),
         &[
-            "a.toml:10:14: gateway.token_file: given beside [gateway.secret]; keep one: the token comes from one place",
+            "a.toml:10:14: gateway.token_file: conflicts with [gateway.secret]; keep one: the token comes from one place",
             "a.toml:13:8: gateway.secret.path: \"kv/\" begins with /v1/ or a slash, or ends with one; write it as the server's API has it, such as \"terraform/creds/deploy\" or \"secret/data/platform\"",
         ],
     );
@@ -232,7 +236,7 @@ const MINT: &str =
     "[gateway.mint]\nparent_token_file = \"/tmp/p\"\nkind = \"team\"\nowner = \"team-a\"\norganization = \"example\"\n";
 
 #[test]
-fn a_gateway_makes_its_own_tokens_where_it_is_told_so() {
+fn a_gateway_with_a_mint_section_mints_tokens() {
     use keyward::gateway::token_minting::{MintOptions, TokenOwner};
     let without = SOUND.replace("token_file = \"/tmp/t\"\n", "");
     let read = |mint: &str| match clean(&format!("{without}{mint}")).gateway.unwrap().token {
@@ -256,15 +260,15 @@ fn a_gateway_makes_its_own_tokens_where_it_is_told_so() {
     let mint = |text: &str, wanted: &str| told(&format!("{without}{text}"), &[wanted]);
     mint(
         &other("\"organization\""),
-        "a.toml:7:1: gateway.mint.single_slot: missing: an organization has one token of this kind, and making another ends it at once, wherever it is in use; use kind = \"team\", whose tokens stand side by side; or write single_slot = \"acknowledged\" if nobody else uses or makes it",
+        "a.toml:7:1: gateway.mint.single_slot: missing: an organization has one token of this kind, and making another ends it at once, wherever it is in use; use kind = \"team\", which has any number of tokens; or write single_slot = \"acknowledged\" if nobody else uses or makes it",
     );
     mint(
         &other("\"team-legacy\""),
-        "a.toml:7:1: gateway.mint.single_slot: missing: a team has one token of this kind, and making another ends it at once, wherever it is in use; use kind = \"team\", whose tokens have a description and stand side by side; or write single_slot = \"acknowledged\" if nobody else uses or makes it",
+        "a.toml:7:1: gateway.mint.single_slot: missing: a team has one token of this kind, and making another ends it at once, wherever it is in use; use kind = \"team\", which has any number of tokens with a description; or write single_slot = \"acknowledged\" if nobody else uses or makes it",
     );
     mint(
         &format!("{MINT}single_slot = \"acknowledged\"\n"),
-        "a.toml:10:1: gateway.mint.single_slot: given for a kind of which there is any number; leave it out",
+        "a.toml:10:1: gateway.mint.single_slot: not allowed for this kind, which may have any number of tokens; leave it out",
     );
     mint(
         &other("\"team\""),
@@ -272,7 +276,7 @@ fn a_gateway_makes_its_own_tokens_where_it_is_told_so() {
     );
     mint(
         &MINT.replace("\"team\"", "\"user\""),
-        "a.toml:9:1: gateway.mint.organization: given for a kind that needs none; leave it out: it is for kind = \"team\"",
+        "a.toml:9:1: gateway.mint.organization: not allowed for this kind; leave it out: it is for kind = \"team\"",
     );
     mint(
         &format!("{MINT}ttl = \"10m\"\ngrace = \"5m\"\n"),
@@ -280,10 +284,10 @@ fn a_gateway_makes_its_own_tokens_where_it_is_told_so() {
     );
     mint(
         &MINT.replace("team-a", "../x"),
-        "a.toml:8:9: gateway.mint.owner: \"../x\" is no id or name of the platform's; it has letters, digits, - and _",
+        "a.toml:8:9: gateway.mint.owner: \"../x\" is not an id or a name of the platform; it has letters, digits, - and _",
     );
     told(
         &format!("{SOUND}{MINT}"),
-        &["a.toml:4:14: gateway.token_file: given beside [gateway.mint]; keep one: the token comes from one place"],
+        &["a.toml:4:14: gateway.token_file: conflicts with [gateway.mint]; keep one: the token comes from one place"],
     );
 }

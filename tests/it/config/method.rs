@@ -22,8 +22,7 @@ fn identity(config: &Config) -> &keyward::agent::identity::CloudIdentityOptions 
 #[test]
 fn role_is_required() {
     let (folder, outcome) = check(&with("resource = \"r\"\n"));
-    let wanted =
-        "a.toml:6:15: session.main.cloud.role: missing; the role to authenticate against on the secrets server";
+    let wanted = "a.toml:6:15: session.main.cloud.role: missing; the role to log in as";
     assert_eq!(folder.short(&outcome.errors), [wanted]);
     let config = clean(&with("role = \"web\"\nresource = \"r\"\n"));
     assert_eq!(config.sessions[0].login.role, "web");
@@ -34,8 +33,7 @@ fn role_is_required() {
 fn resource_is_required() {
     let (folder, outcome) = check(&with("role = \"web\"\n"));
     let wanted = concat!(
-        "a.toml:6:15: session.main.cloud.resource: missing; the resource that identity information is asked for, ",
-        "such as \"https://management.azure.com/\""
+        "a.toml:6:15: session.main.cloud.resource: missing; the resource to request an identity token for, such as \"https://management.azure.com/\""
     );
     assert_eq!(folder.short(&outcome.errors), [wanted]);
     let config = clean(&with("role = \"web\"\nresource = \"https://management.azure.com/\"\n"));
@@ -44,7 +42,7 @@ fn resource_is_required() {
 
 /// Spec, method cloud, row scope: a string; by default the value of resource followed by `/.default`.
 #[test]
-fn scope_defaults_to_the_resource_and_the_suffix_its_double_slash_kept() {
+fn scope_defaults_to_the_resource_with_suffix_and_keeps_a_double_slash() {
     let text = with("role = \"web\"\nresource = \"https://m.example/\"\nauthenticate_from_environment = true\n");
     let (_, outcome) = check(&text);
     assert_eq!(identity(outcome.config.as_ref().unwrap()).scope, None);
@@ -56,12 +54,12 @@ fn scope_defaults_to_the_resource_and_the_suffix_its_double_slash_kept() {
 }
 
 #[test]
-fn scope_beside_instance_identity_and_unlike_the_default_is_a_warning() {
+fn a_scope_with_instance_identity_that_differs_from_the_default_is_a_warning() {
     let text = with("role = \"web\"\nresource = \"https://m.example/\"\nscope = \"https://m.example/.default\"\n");
     let (folder, outcome) = check(&text);
     assert!(outcome.config.is_some());
     let wanted = concat!(
-        "a.toml:9:9: session.main.cloud.scope: ignored: the instance's identity is asked for the resource; ",
+        "a.toml:9:9: session.main.cloud.scope: ignored: a managed identity is requested for resource; ",
         "leave it out, or set authenticate_from_environment = true"
     );
     assert_eq!(folder.short(&outcome.warnings), [wanted]);
@@ -77,8 +75,8 @@ fn object_id_and_client_id_exclude_each_other_in_either_mode() {
         let text = with(&format!("role = \"web\"\nresource = \"r\"\nclient_id = \"c\"\nobject_id = \"o\"\n{mode}"));
         let (folder, outcome) = check(&text);
         let wanted = concat!(
-            "a.toml:10:13: session.main.cloud.object_id: given beside the other: ",
-            "only one of object_id and client_id may be; keep the one that names the managed identity"
+            "a.toml:10:13: session.main.cloud.object_id: set only one of object_id and client_id; ",
+            "keep the one that names the managed identity"
         );
         assert_eq!(folder.short(&outcome.errors), [wanted]);
     }
@@ -111,7 +109,7 @@ fn authenticate_from_environment_is_false_unless_given() {
 
 /// Spec, method cloud, row authenticate_from_environment: when true, object_id and client_id are ignored.
 #[test]
-fn authenticate_from_environment_ignores_an_id_and_says_so() {
+fn authenticate_from_environment_ignores_an_id_with_a_warning() {
     for id in ["object_id", "client_id"] {
         let parameters =
             format!("role = \"web\"\nresource = \"r\"\n{id} = \"x\"\nauthenticate_from_environment = true\n");
@@ -143,7 +141,7 @@ fn login_fields_can_be_set() {
 }
 
 #[test]
-fn variables_of_which_some_are_missing_are_told_before_anything_starts() {
+fn incomplete_variables_are_reported_before_anything_starts() {
     let text = with("role = \"web\"\nresource = \"r\"\nauthenticate_from_environment = true\n");
     let folder = Folder::with(&[("a.toml", &text)]);
     let environment = environment(&[("AZURE_CLIENT_ID", "c"), ("AZURE_CLIENT_SECRET", "canary-7f3a91")]);
@@ -157,14 +155,14 @@ fn variables_of_which_some_are_missing_are_told_before_anything_starts() {
 }
 
 #[test]
-fn what_is_used_by_nothing_is_a_warning() {
+fn unused_servers_and_sessions_are_warnings() {
     let (folder, outcome) = check(
         "[server.a]\nkind = \"vault\"\naddress = \"https://a\"\n[server.b]\nkind = \"vault\"\naddress = \"https://b\"\n\
          [session.c]\nserver = \"a\"\n[session.c.cloud]\nrole = \"c\"\nresource = \"r\"\n",
     );
     let wanted = [
-        "a.toml:4:9: server.b: no session logs in there; leave it out, or name it in a session",
-        "a.toml:7:10: session.c: nobody is given its token; write a [sink.NAME] or a [listener.NAME] for it",
+        "a.toml:4:9: server.b: no session uses this server; leave it out, or name it in a session",
+        "a.toml:7:10: session.c: no sink, listener or template uses this session; add a [sink.NAME] or a [listener.NAME]",
     ];
     assert_eq!(folder.short(&outcome.warnings), wanted);
     assert!(outcome.config.is_some());

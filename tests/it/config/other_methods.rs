@@ -25,22 +25,19 @@ fn a_session_has_one_method_with_what_it_needs() {
     let check = |text: &str, wanted: &[&str]| assert_eq!(mistakes(&format!("{main}{text}")), wanted, "{text}");
     check(
         "[session.a.jwt]\nrole = \"r\"\nfile = \"/f\"\n[session.a.approle]\nrole_id_file = \"/r\"\n",
-        &[".approle: given beside session.a.jwt: a session has one method; keep one, or write another session"],
+        &[".approle: conflicts with session.a.jwt: a session has one method; keep one, or write another session"],
     );
     check(
         "[session.a.jwt]\n",
-        &[
-            ".jwt.role: missing; the role to authenticate against on the secrets server",
-            ".jwt.file: missing; the file that holds the signed token",
-        ],
+        &[".jwt.role: missing; the role to log in as", ".jwt.file: missing; the file that holds the signed token"],
     );
     check("[session.a.kubernetes]\nrole = \"r\"\n", &[]);
     check(
         "[session.a.approle]\nsecret_id_wrapping_path = \"a b\"\n",
         &[
             ".approle.role_id_file: missing; the file that holds the role's id",
-            ".approle.secret_id_wrapping_path: given without secret_id_file; give secret_id_file, or leave this out",
-            ".approle.secret_id_wrapping_path: \"a b\" is no path; write what the wrapping was made by, such as \"auth/approle/role/web/secret-id\"",
+            ".approle.secret_id_wrapping_path: has no effect without secret_id_file; set secret_id_file, or leave it out",
+            ".approle.secret_id_wrapping_path: \"a b\" is not a path; write the path that created the wrapping, such as \"auth/approle/role/web/secret-id\"",
         ],
     );
     check(
@@ -50,14 +47,14 @@ fn a_session_has_one_method_with_what_it_needs() {
     check(
         "revoke_on_exit = true\nmount = \"x\"\n[session.a.token_file]\n",
         &[
-            ".revoke_on_exit: given beside token_file: the token is not the session's own; keep one of the two",
-            ".mount: given beside token_file: there is no login; keep one of the two",
+            ".revoke_on_exit: conflicts with token_file: the token is not the session's own; keep one of the two",
+            ".mount: conflicts with token_file: there is no login; keep one of the two",
             ".token_file.file: missing; the file that holds a token of the server",
         ],
     );
     check(
         "auth_method = \"x\"\n[session.a.cloud]\nrole = \"r\"\nresource = \"x\"\n",
-        &[".auth_method: given for a server that is not of the kind consul; write mount, or leave it out"],
+        &[".auth_method: only allowed for a server of the kind consul; write mount, or leave it out"],
     );
 }
 
@@ -69,33 +66,30 @@ fn a_server_with_its_own_login_takes_a_methods_name_and_a_signed_token() {
         "mount = \"x\"\nwrap_ttl = \"5m\"\n[session.a.jwt]\nrole = \"r\"\nfile = \"/f\"\n",
         &[
             ".auth_method: missing; the name of the auth method to log in by, on the server",
-            ".mount: given beside a server of the kind consul: its auth methods have names: write auth_method; keep one of the two",
-            ".wrap_ttl: given beside a server of the kind consul: its login wraps nothing; keep one of the two",
-            ".jwt.role: given for a server of the kind consul, whose binding rules say what a login gets; leave it out",
+            ".mount: conflicts with a server of the kind consul: its auth methods have names: write auth_method; keep one of the two",
+            ".wrap_ttl: conflicts with a server of the kind consul: its login does not wrap tokens; keep one of the two",
+            ".jwt.role: not allowed for a server of the kind consul, whose binding rules decide the rights of a login; leave it out",
         ],
     );
     let approle = mistakes("server = \"acl\"\nauth_method = \"a b\"\n[session.a.approle]\nrole_id_file = \"/r\"\n");
     assert_eq!(
         approle,
         [
-            ".auth_method: no name of a method; a name has letters, digits, - and _",
+            ".auth_method: not the name of a method; a name has letters, digits, - and _",
             ".approle: a method that a server of the kind consul does not have; its own login takes a signed token: write cloud, jwt or kubernetes",
         ]
     );
 }
 
 #[test]
-fn methods_are_told_in_words() {
+fn methods_are_described() {
     let jwt =
         words("server = \"main\"\n[session.a.jwt]\nrole = \"ci\"\nfile = \"/run/jwt\"\nremove_after_reading = true\n");
     assert!(
         jwt.contains("logs in to the vault server main at https://secrets.example.com, as role ci by auth/jwt\n"),
         "{jwt}"
     );
-    assert!(
-        jwt.contains("proves itself with the signed token in /run/jwt, which it removes once it has read it\n"),
-        "{jwt}"
-    );
+    assert!(jwt.contains("authenticates with the signed token in /run/jwt, and removes it after reading\n"), "{jwt}");
     let acl = words(
         "server = \"acl\"\nauth_method = \"fleet\"\nnamespace = \"team\"\n[session.a.jwt]\nfile = \"/run/jwt\"\n",
     );
@@ -110,12 +104,12 @@ fn methods_are_told_in_words() {
         "{approle}"
     );
     let token = words("server = \"main\"\n[session.a.token_file]\nfile = \"/t\"\n");
-    assert!(token.contains("uses a token that it is given, at the vault server main"), "{token}");
-    assert!(token.contains("takes the token in /t, and never revokes it\n"), "{token}");
+    assert!(token.contains("uses an existing token at the vault server main"), "{token}");
+    assert!(token.contains("uses the token in /t, and never revokes it\n"), "{token}");
 }
 
 #[test]
-fn a_reference_in_a_method_is_told_in_place_of_its_value() {
+fn a_method_is_described_by_its_references() {
     let text = format!(
         "{SERVERS}server = \"main\"\n[session.a.jwt]\nrole = \"${{env:ROLE}}\"\nfile = \"/run/${{env:ROLE}}\"\n"
     );
@@ -126,7 +120,7 @@ fn a_reference_in_a_method_is_told_in_place_of_its_value() {
 }
 
 #[test]
-fn a_session_logs_out_of_such_a_server_unless_its_token_is_kept() {
+fn a_session_logs_out_of_a_consul_server_unless_its_token_is_saved() {
     let text = |more: &str| {
         format!("{SERVERS}server = \"acl\"\nauth_method = \"fleet\"\n{more}[session.a.jwt]\nfile = \"/f\"\n")
     };
@@ -135,7 +129,7 @@ fn a_session_logs_out_of_such_a_server_unless_its_token_is_kept() {
 }
 
 #[test]
-fn no_answer_of_such_a_server_is_kept() {
+fn responses_of_a_consul_server_are_not_cached() {
     let text = format!(
         "{SERVERS}server = \"acl\"\nauth_method = \"fleet\"\n[session.a.jwt]\nfile = \"/f\"\n\
          [listener.p]\nkind = \"api_proxy\"\naddress = \"unix:///tmp/p.sock\"\n[listener.p.cache]\n"

@@ -57,7 +57,7 @@ fn errors(base: &str, key: &str, value: &str) -> Vec<Diagnostic> {
 /// Keys of the section, as the error about an unknown one lists them.
 fn known(base: &str) -> Vec<String> {
     let errors = errors(base, "zzzzzzzzzzzz", "1");
-    let list = errors.iter().find_map(|error| error.advice.strip_prefix("known here: "));
+    let list = errors.iter().find_map(|error| error.advice.strip_prefix("known keys: "));
     list.unwrap_or_else(|| panic!("{base}: {errors:?}")).split(", ").map(str::to_owned).collect()
 }
 
@@ -81,7 +81,7 @@ fn kind(base: &str, key: &str) -> Option<String> {
         return Some("table".to_owned());
     }
     let wanted = errors(base, key, "1979-05-27").into_iter().find_map(|error| {
-        let wanted = error.found.strip_prefix("a date instead of ")?.to_owned();
+        let wanted = error.found.strip_prefix("expected ")?.strip_suffix(", found a date")?.to_owned();
         Some(wanted)
     })?;
     let has = |value: &str, text: &str| errors(base, key, value).iter().any(|error| error.found.contains(text));
@@ -95,19 +95,19 @@ fn kind(base: &str, key: &str) -> Option<String> {
         "a number" => format!("integer, {}", advice("-1", "write ").replace(", without quotes", "")),
         "an array" => "list".to_owned(),
         "a table" | "tables with names" => "table".to_owned(),
-        "a string" if has("[1.5]", "a float instead of a string") => "text or list".to_owned(),
+        "a string" if has("[1.5]", "expected a string, found a float") => "text or list".to_owned(),
         "a string" if has("1", "has no unit") => {
             let bounds = advice("\"9999999999d\"", "write one from ");
             let (least, most) = bounds.split_once(" to ").unwrap();
             format!("duration, {} to {}", short(least), short(most))
         }
-        "a string" if has("1", "a mode is octal") => "mode".to_owned(),
-        "a string" if has("\"~\"", "is not known here") && advice("\"~\"", "write ").starts_with('"') => {
+        "a string" if has("1", "is not a mode") => "mode".to_owned(),
+        "a string" if has("\"~\"", "is not a known value") && advice("\"~\"", "write ").starts_with('"') => {
             let words = advice("\"~\"", "write ").replace(" or ", ", ");
             let words: Vec<String> = words.split(", ").map(|word| format!("`{word}`")).collect();
             format!("one of {}", words.join(", "))
         }
-        "a string" if has("\"a/b\"", "is no absolute path") => "path".to_owned(),
+        "a string" if has("\"a/b\"", "is not an absolute path") => "path".to_owned(),
         "a string" => "text".to_owned(),
         other => panic!("{key}: {other}"),
     })
@@ -155,7 +155,7 @@ fn the_reference_has_every_section_and_every_key_and_none_more() {
     // The first name of each heading is a key of the file itself.
     let first = |heading: &&str| heading.trim_start_matches("`[").split(['.', ']']).next().unwrap().to_owned();
     let errors = check("zzzzzzzzzzzz = 1\n").1.errors;
-    let list = errors.iter().find_map(|error| error.advice.strip_prefix("known here: ")).unwrap();
+    let list = errors.iter().find_map(|error| error.advice.strip_prefix("known keys: ")).unwrap();
     let top: BTreeSet<String> = list.split(", ").map(str::to_owned).collect();
     assert_eq!(headings.iter().map(first).collect::<BTreeSet<_>>(), top);
 }

@@ -6,7 +6,7 @@ use keyward::config::{Purpose, load};
 const CANARY: &str = "canary-7f3a91";
 
 #[test]
-fn variables_and_files_are_put_in_where_they_are_named() {
+fn references_are_replaced_by_variables_and_files() {
     let folder = Folder::with(&[("namespace", "team-a\n")]);
     let text = format!(
         "[server.main]\nkind = \"vault\"\naddress = \"https://${{env:HOST}}:${{env:PORT}}\"\n\
@@ -39,68 +39,68 @@ fn check(text: &str, purpose: Purpose, mistakes: &[&str], notes: &[&str]) {
 }
 
 #[test]
-fn what_only_this_machine_lacks_is_a_note_in_check_and_a_mistake_in_run() {
+fn something_missing_on_this_machine_is_a_note_in_check_and_an_error_in_run() {
     let lacks: [(&str, &str); 11] = [
         (
             "[session.main]\nnamespace = \"${env:NOT_SET}\"\n",
-            "a.toml:2:13: session.main.namespace: \"${env:NOT_SET}\": the variable is not set; set it for the agent",
+            "a.toml:2:13: session.main.namespace: \"${env:NOT_SET}\": the variable is not set; set it in the agent's environment",
         ),
         (
             "[session.main]\nnamespace = \"${env:EMPTY}\"\n",
-            "a.toml:2:13: session.main.namespace: \"${env:EMPTY}\": the variable is empty; set it for the agent",
+            "a.toml:2:13: session.main.namespace: \"${env:EMPTY}\": the variable is empty; set it in the agent's environment",
         ),
         (
             "[session.main]\nnamespace = \"${file:/nowhere/namespace}\"\n",
             concat!(
                 "a.toml:2:13: session.main.namespace: \"${file:/nowhere/namespace}\": ",
-                "No such file or directory (os error 2); a file of one line is read"
+                "No such file or directory (os error 2); the file must hold one line"
             ),
         ),
         (
             "[session.main]\nnamespace = \"${file:/etc}\"\n",
             concat!(
                 "a.toml:2:13: session.main.namespace: \"${file:/etc}\": it is not a regular file; ",
-                "a file of one line is read"
+                "the file must hold one line"
             ),
         ),
         (
             "[server.b]\nkind = \"vault\"\naddress = \"${env:NOT_SET}\"\n",
-            "a.toml:3:11: server.b.address: \"${env:NOT_SET}\": the variable is not set; set it for the agent",
+            "a.toml:3:11: server.b.address: \"${env:NOT_SET}\": the variable is not set; set it in the agent's environment",
         ),
         (
             "[server.b]\nkind = \"vault\"\naddress = \"https://b\"\nca_file = \"/nowhere/ca.pem\"\n",
             concat!(
-                "a.toml:4:11: server.b.ca_file: the file /nowhere/ca.pem is not there; ",
-                "put it there before the agent starts"
+                "a.toml:4:11: server.b.ca_file: the file /nowhere/ca.pem does not exist; ",
+                "create it before the agent starts"
             ),
         ),
         (
             "[server.b]\nkind = \"vault\"\naddress = \"https://b\"\nca_dir = \"/etc/passwd\"\n",
-            "a.toml:4:10: server.b.ca_dir: /etc/passwd is no folder; make it before the agent starts",
+            "a.toml:4:10: server.b.ca_dir: /etc/passwd is not a folder; create it before the agent starts",
         ),
         (
             "[sink.a]\npath = \"/nowhere/token\"\n",
-            "a.toml:2:8: sink.a.path: the folder /nowhere is not there; make it before the agent starts",
+            "a.toml:2:8: sink.a.path: the folder /nowhere does not exist; create it before the agent starts",
         ),
         (
             "[sink.a]\nshared_folder = true\npath = \"/tmp/token\"\nowner = \"no-such-user\"\n",
             concat!(
                 "a.toml:4:9: sink.a.owner: this machine has no user \"no-such-user\"; ",
-                "make the user, or write its id"
+                "create the user, or write its id"
             ),
         ),
         (
             "[listener.a]\naddress = \"unix:///tmp/api.sock\"\ngroup = \"no-such-group\"\n",
             concat!(
                 "a.toml:3:9: listener.a.group: this machine has no group \"no-such-group\"; ",
-                "make the group, or write its id"
+                "create the group, or write its id"
             ),
         ),
         (
             "[listener.a]\naddress = \"tcp://127.0.0.1:8300\"\nkey_file = \"/nowhere/key\"\n",
             concat!(
-                "a.toml:3:12: listener.a.key_file: no secret can be read from that file: ",
-                "No such file or directory (os error 2); make one with: openssl rand -hex 32"
+                "a.toml:3:12: listener.a.key_file: cannot read the secret: ",
+                "No such file or directory (os error 2); create one with: openssl rand -hex 32"
             ),
         ),
     ];
@@ -115,8 +115,8 @@ fn a_key_that_is_easily_guessed_is_refused() {
     let folder = Folder::with(&[("key", "short")]);
     let text = format!("[listener.a]\naddress = \"tcp://127.0.0.1:8300\"\nkey_file = {:?}\n", folder.path("key"));
     let wanted = concat!(
-        "a.toml:3:12: listener.a.key_file: the secret in that file is shorter than 16 characters; ",
-        "make one with: openssl rand -hex 32"
+        "a.toml:3:12: listener.a.key_file: the secret in this file is shorter than 16 characters; ",
+        "create one with: openssl rand -hex 32"
     );
     check(&text, Purpose::Run, &[wanted], &[]);
 }
@@ -129,14 +129,14 @@ fn a_key_that_others_can_read_is_a_warning() {
     for (mode, sound) in [(0o600, true), (0o640, group_may_read), (0o660, false), (0o604, false)] {
         super::chmod(&folder.path("key"), mode);
         let told: Vec<_> = super::check(&text).1.warnings.into_iter().map(|it| (it.key, it.found)).collect();
-        let found = format!("that file is open to others than its owner (mode {mode:04o})");
+        let found = format!("other users can access this file (mode {mode:04o})");
         let wanted = (!sound).then(|| ("listener.a.key_file".to_owned(), found));
         assert_eq!(told, Vec::from_iter(wanted), "{mode:o}");
     }
 }
 
 #[test]
-fn keys_that_a_looked_at_configuration_has_stand_ins_for_are_listed() {
+fn keys_with_placeholders_are_listed() {
     let (_, outcome) = super::check(&format!(
         "{BASE}[listener.a]\naddress = \"tcp://127.0.0.1:8300\"\nkey_file = \"/nowhere/key\"\n\
          [sink.a]\npath = \"${{env:NOWHERE}}\"\nowner = \"no-such-user\"\n",
@@ -148,22 +148,22 @@ fn keys_that_a_looked_at_configuration_has_stand_ins_for_are_listed() {
 }
 
 #[test]
-fn a_reference_elsewhere_is_told_where_it_may_stand() {
+fn a_reference_in_another_key_is_an_error_that_lists_the_permitted_keys() {
     let wanted = format!(
-        "a.toml:2:9: log.level: a reference, which this key does not take; only these take one: {}",
+        "a.toml:2:9: log.level: this key does not accept references; these keys do: {}",
         keyward::config::references::REFERENCE_KEYS.join(", "),
     );
     check("[log]\nlevel = \"${env:CANARY}\"\n", Purpose::Check, &[&wanted], &[]);
 }
 
 #[test]
-fn what_looks_like_a_reference_and_is_none_is_a_mistake() {
+fn a_malformed_reference_is_an_error() {
     for (written, found) in [
-        ("${CANARY}", "\"${CANARY}\" is no reference"),
-        ("${env:}", "\"${env:}\" is no reference"),
-        ("${env:A-B}", "\"${env:A-B}\" is no reference"),
-        ("${file:relative}", "\"${file:relative}\" is no reference"),
-        ("a${env:CANARY", "\"${env:CANARY\" has no end"),
+        ("${CANARY}", "\"${CANARY}\" is not a reference"),
+        ("${env:}", "\"${env:}\" is not a reference"),
+        ("${env:A-B}", "\"${env:A-B}\" is not a reference"),
+        ("${file:relative}", "\"${file:relative}\" is not a reference"),
+        ("a${env:CANARY", "\"${env:CANARY\" is not closed"),
     ] {
         let text = format!("[session.main]\nnamespace = \"{written}\"\n");
         let wanted = format!("a.toml:2:13: session.main.namespace: {found}; write ${{env:NAME}} or ${{file:/PATH}}");
@@ -172,7 +172,7 @@ fn what_looks_like_a_reference_and_is_none_is_a_mistake() {
 }
 
 #[test]
-fn no_message_shows_a_value_that_came_by_a_reference() {
+fn no_message_shows_the_value_of_a_reference() {
     let folder = Folder::with(&[("secret", CANARY)]);
     let file = format!("${{file:{}}}", folder.path("secret").display());
     let places = [
@@ -203,7 +203,7 @@ fn no_message_shows_a_value_that_came_by_a_reference() {
 }
 
 #[test]
-fn nothing_that_is_read_prints_a_secret() {
+fn no_secret_is_printed_while_reading_a_configuration() {
     let folder = Folder::with(&[("key", &CANARY.repeat(3))]);
     let text = format!(
         "{BASE}[server.p]\nkind = \"vault\"\naddress = \"https://p\"\nproxy = \"http://me:${{env:CANARY}}@proxy:8080\"\n\
@@ -223,7 +223,7 @@ fn nothing_that_is_read_prints_a_secret() {
 }
 
 #[test]
-fn what_references_expand_to_is_bounded_in_each_value_and_in_all() {
+fn the_expanded_size_of_references_is_limited_per_value_and_in_total() {
     let large = "x".repeat(60 * 1024);
     let folder = Folder::with(&[("large", &large), ("half", &large[..40 * 1024])]);
     let refer = |name: &str| format!("${{file:{}}}", folder.path(name).display());

@@ -12,7 +12,7 @@ fn encrypt(public_key_file: &str, derive_key: bool, aad: &str) -> SinkEncryption
 }
 
 #[test]
-fn a_sink_for_one_reader_is_read_with_its_defaults_and_told_in_words() {
+fn an_encrypted_sink_is_read_with_its_defaults_and_described() {
     let text = format!(
         "{BASE}[sink.a]\npath = \"/tmp/a\"\nmode = \"0644\"\n[sink.a.encrypt]\npublic_key_file = \"/run/a/key.json\"\n\
          [sink.b]\npath = \"/tmp/b\"\nformat = \"json\"\nwrap_ttl = \"5m\"\n\
@@ -26,13 +26,13 @@ fn a_sink_for_one_reader_is_read_with_its_defaults_and_told_in_words() {
     let sinks = outcome.config.unwrap().sinks;
     assert_eq!(sinks[0].options.encrypt, Some(encrypt("/run/a/key.json", true, "")));
     assert_eq!(sinks[1].options.encrypt, Some(encrypt("/run/b/key.json", false, "canary")));
-    assert!(words.contains("  seals it for the reader whose public key stands in /run/a/key.json\n"), "{words}");
-    assert!(words.contains("/run/b/key.json, with the key that is agreed on as it is\n"), "{words}");
+    assert!(words.contains("  encrypts it for the reader with the public key in /run/a/key.json\n"), "{words}");
+    assert!(words.contains("/run/b/key.json, without key derivation\n"), "{words}");
     assert!(!words.contains("canary"), "{words}");
 }
 
 #[test]
-fn a_folder_in_the_place_of_a_sink_is_told_by_a_check_and_at_the_start() {
+fn a_folder_in_place_of_a_sink_file_is_reported_by_check_and_at_the_start() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("sub").display().to_string();
     std::fs::create_dir(&path).unwrap();
@@ -45,7 +45,7 @@ fn a_folder_in_the_place_of_a_sink_is_told_by_a_check_and_at_the_start() {
 }
 
 #[test]
-fn mistakes_of_sinks_that_hold_something_else_are_told_with_their_places() {
+fn errors_of_wrapped_derived_and_encrypted_sinks_have_positions() {
     let check = |text: &str, wanted: &[&str]| {
         let (folder, outcome) = check(&format!("{text}{BASE}"));
         assert_eq!(folder.short(&outcome.errors), wanted, "{text}");
@@ -53,29 +53,28 @@ fn mistakes_of_sinks_that_hold_something_else_are_told_with_their_places() {
     check(
         "[sink.a]\npath = \"/tmp/a\"\nformat = \"env\"\n[sink.a.encrypt]\nderive = true\n",
         &[
-            "a.toml:3:1: sink.a.format: given beside encrypt: what reads a line for an environment cannot open an envelope; \
+            "a.toml:3:1: sink.a.format: conflicts with encrypt: an environment file cannot hold an encrypted token; \
              keep one of the two",
             "a.toml:4:9: sink.a.encrypt.public_key_file: missing; the file in which the reader leaves its public key, such as \
              \"/run/web/key.json\"",
-            "a.toml:5:1: sink.a.encrypt.derive: an unknown key; known here: public_key_file, derive_key, aad",
+            "a.toml:5:1: sink.a.encrypt.derive: an unknown key; known keys: public_key_file, derive_key, aad",
         ],
     );
     check(
         "[sink.a]\npath = \"/tmp/a\"\nformat = \"json\"\nwrap_ttl = \"5m\"\non_missing = \"leave\"\n",
         &[
-            "a.toml:5:1: sink.a.on_missing: given for a sink whose content is made anew each time; leave it out: such a file is not \
-           watched",
+            "a.toml:5:1: sink.a.on_missing: not allowed for a sink whose content differs at each write; leave it out: the file is not watched",
         ],
     );
     check(
         "[sink.a]\npath = \"/tmp/a\"\nformat = \"json\"\nwrap_ttl = \"5m\"\n[sink.a.derived_token]\nttl = \"1h\"\n",
-        &["a.toml:5:9: sink.a.derived_token: given beside wrap_ttl: a file holds one token; keep one of the two"],
+        &["a.toml:5:9: sink.a.derived_token: conflicts with wrap_ttl: a file holds one token; keep one of the two"],
     );
     check(
         "[sink.a]\npath = \"/tmp/a\"\n[sink.a.encrypt]\npublic_key_file = \"key.json\"\naad = \"\"\n",
         &[
-            "a.toml:4:19: sink.a.encrypt.public_key_file: \"key.json\" is no absolute path; begin it with /",
-            "a.toml:5:7: sink.a.encrypt.aad: an empty string; give a value, or leave the key out",
+            "a.toml:4:19: sink.a.encrypt.public_key_file: \"key.json\" is not an absolute path; start it with /",
+            "a.toml:5:7: sink.a.encrypt.aad: an empty string; set a value, or leave the key out",
         ],
     );
     // Whoever else can read the file reads nothing in it.
@@ -85,12 +84,12 @@ fn mistakes_of_sinks_that_hold_something_else_are_told_with_their_places() {
 }
 
 #[test]
-fn a_listener_with_a_child_is_told_in_words_and_its_mistakes_with_their_places() {
+fn a_listener_with_a_derived_token_is_described_and_its_errors_have_positions() {
     let text = format!(
         "{BASE}[listener.a]\naddress = \"unix:///tmp/a.sock\"\n[listener.a.derived_token]\npolicies = [\"web\"]\nttl = \"1h\"\n"
     );
     let words = check(&text).1.description().unwrap().to_string();
-    let clause = "uses no token of a session itself, but a child of it with the policies web, for 1h\n";
+    let clause = "uses a child of a session's token with the policies web, for 1h\n";
     assert!(words.contains(clause), "{words}");
     let check = |text: &str, wanted: &[&str]| {
         let (folder, outcome) = check(&format!("{text}{BASE}"));
@@ -100,13 +99,13 @@ fn a_listener_with_a_child_is_told_in_words_and_its_mistakes_with_their_places()
         "[listener.a]\naddress = \"unix:///tmp/a.sock\"\n[listener.a.derived_token]\nnum_uses = 5\n",
         &[
             "a.toml:3:13: listener.a.derived_token.ttl: missing; how long the token lives, such as \"1h\"; another is made before it ends",
-            "a.toml:4:1: listener.a.derived_token.num_uses: an unknown key; known here: policies, ttl",
+            "a.toml:4:1: listener.a.derived_token.num_uses: an unknown key; known keys: policies, ttl",
         ],
     );
     check(
         "[listener.a]\nkind = \"health\"\naddress = \"unix:///tmp/a.sock\"\n[listener.a.derived_token]\nttl = \"1h\"\n",
         &[
-            "a.toml:4:13: listener.a.derived_token: given for a health listener, which tells of all sessions and serves no token; \
+            "a.toml:4:13: listener.a.derived_token: not allowed on a health listener, which reports all sessions and serves no token; \
            leave it out",
         ],
     );
@@ -115,14 +114,14 @@ fn a_listener_with_a_child_is_told_in_words_and_its_mistakes_with_their_places()
          auth_method = \"pods\"\n[session.mesh.kubernetes]\n\
          [listener.a]\naddress = \"unix:///tmp/a.sock\"\nsessions = [\"mesh\"]\n[listener.a.derived_token]\nttl = \"1h\"\n",
         &[
-            "a.toml:11:13: listener.a.derived_token: given beside a server of the kind consul: it makes no such token; keep one of \
+            "a.toml:11:13: listener.a.derived_token: conflicts with a server of the kind consul: it has no derived tokens; keep one of \
            the two",
         ],
     );
 }
 
 #[test]
-fn a_credential_is_told_in_words_and_its_mistakes_with_their_places() {
+fn a_credential_is_described_and_its_errors_have_positions() {
     let text = format!("{BASE}[credential.a]\nhosts = [\"Registry.example.com\"]\npath = \"secret/data/a\"\n");
     let words = check(&text).1.description().unwrap().to_string();
     let clause = "credential a\n  gives Docker and git, for registry.example.com, the field username and the field password of \
@@ -135,12 +134,12 @@ fn a_credential_is_told_in_words_and_its_mistakes_with_their_places() {
     assert_eq!(
         folder.short(&outcome.errors),
         [
-            "a.toml:2:15: credential.a.hosts: \"https://b\" is no host; write its name, and :PORT behind it where it has one, \
+            "a.toml:2:15: credential.a.hosts: \"https://b\" is not a host; write its name, and :PORT behind it where it has one, \
              with no scheme and no path",
             "a.toml:3:8: credential.a.path: \"v1/x\" does not begin with a mount; leave /v1/ off",
-            "a.toml:5:1: credential.a.username_field: given beside username: the name is fixed, or in the secret; keep one of \
+            "a.toml:5:1: credential.a.username_field: conflicts with username: the name is fixed, or in the secret; keep one of \
              the two",
-            "a.toml:7:10: credential.b.hosts: a host of credential a too, at a.toml:2:10; a host has one credential",
+            "a.toml:7:10: credential.b.hosts: also a host of credential a, at a.toml:2:10; a host has one credential",
             "a.toml:9:13: credential.c.hosts: missing; the hosts that it is for, such as [\"registry.example.com\"]",
             "a.toml:9:13: credential.c.path: missing; the secret, such as \"secret/data/registry\", without /v1/",
         ]
@@ -148,7 +147,7 @@ fn a_credential_is_told_in_words_and_its_mistakes_with_their_places() {
 }
 
 #[test]
-fn a_sinks_folder_that_others_own_or_may_write_is_a_note_in_check_and_a_mistake_in_run() {
+fn a_sink_folder_writable_by_others_is_a_note_in_check_and_an_error_in_run() {
     use std::os::unix::fs::PermissionsExt as _;
     let folder = tempfile::tempdir().unwrap();
     let (file, inner) = (folder.path().join("a.toml"), folder.path().join("out"));

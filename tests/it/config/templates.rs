@@ -19,7 +19,7 @@ fn said(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn templates_and_a_child_are_read_with_their_defaults_and_told_in_words() {
+fn templates_and_a_process_are_read_with_their_defaults_and_described() {
     let text = "[template.conf]\ncontents = '''\n{{ \"x\" }}\n'''\ndestination = \"/tmp/conf\"\ncommand = [\"reload it\"]\nshell = true\n\
                 [env_template.URL]\ncontents = 'y'\npass_env = [\"APP_*\"]\n\
                 [process]\ncommand = [\"/usr/bin/app\", \"--serve\"]\non_change = \"signal\"\nchange_signal = \"SIGUSR1\"\n";
@@ -53,7 +53,7 @@ fn templates_and_a_child_are_read_with_their_defaults_and_told_in_words() {
 }
 
 #[test]
-fn mistakes_of_templates_and_of_a_child_are_told_with_their_places() {
+fn errors_of_templates_and_of_a_process_have_positions() {
     let check = |text: &str, wanted: &[&str]| assert_eq!(said(text), wanted, "{text}");
     check(
         "[template.a]\n",
@@ -66,40 +66,39 @@ fn mistakes_of_templates_and_of_a_child_are_told_with_their_places() {
         "[template.a]\ncontents = '''\nok\n{{ secrt }}{{ key \"x\" }}'''\ndestination = \"/tmp/a\"\n",
         &[
             "a.toml:2:12: template.a.contents: line 2, column 4: there is no function secrt; did you mean secret?; \
-             docs/templates.md has the language",
+             see docs/templates.md",
             "a.toml:2:12: template.a.contents: line 2, column 15: key is not available: it reads Consul, and templates here read \
-             Vault or OpenBao; docs/templates.md has the language",
+             Vault or OpenBao; see docs/templates.md",
         ],
     );
     check(
         "[template.a]\ncontents = \"x\"\ndestination = \"/tmp/a\"\n[sink.s]\npath = \"/tmp/a\"\n\
          [template.b]\ncontents = \"x\"\ndestination = \"/tmp/b\"\nmode = \"0644\"\ncommand = [\"systemctl reload\"]\n",
         &[
-            "a.toml:3:1: template.a.destination: the file of sink s too; give each its own file",
-            "a.toml:10:1: template.b.command: \"systemctl reload\" as the name of a program; write the program and each \
+            "a.toml:3:1: template.a.destination: also the file of sink s; give each one its own file",
+            "a.toml:10:1: template.b.command: \"systemctl reload\" is not the name of a program; write the program and each \
              argument as a string of its own, or shell = true",
-            "a.toml:9:1: template.b.mode: 0644 lets every user of this machine at what is rendered; end it with 0, and name a \
-             group",
+            "a.toml:9:1: template.b.mode: 0644 lets every user of this machine access the rendered file; end it with 0, and set group",
         ],
     );
     check(
         "[template.a]\nsource = \"/tmp/a\"\ndestination = \"/tmp/a\"\nshell = true\n\
          [template.b]\ncontents = \"x\"\ndestination = \"/tmp/b\"\ncommand_timeout = \"5s\"\n",
         &[
-            "a.toml:3:1: template.a.destination: the template's own source; write another destination: this one would be lost \
+            "a.toml:3:1: template.a.destination: also the template's source; write another destination: this one would be lost \
              at the first rendering",
-            "a.toml:4:1: template.a.shell: given without a command; write command too",
-            "a.toml:8:1: template.b.command_timeout: given without a command; write command too",
+            "a.toml:4:1: template.a.shell: has no effect without command; set command, or leave it out",
+            "a.toml:8:1: template.b.command_timeout: has no effect without command; set command, or leave it out",
         ],
     );
     check(
         "[env_template.AZURE_X]\ncontents = \"x\"\n[env_template.a-b]\ncontents = \"x\"\npass_env = [\"LISTEN_FDS\", \"a b\"]\n",
         &[
-            "a.toml:1:15: env_template.AZURE_X: AZURE_X is never given to a program; take another name",
-            "a.toml:3:15: env_template.a-b: \"a-b\" names no variable; write letters, digits and _, no digit first",
-            "a.toml:5:1: env_template.a-b.pass_env: LISTEN_FDS is never given to a program; write the name of a variable; it may \
+            "a.toml:1:15: env_template.AZURE_X: AZURE_X is never passed to a program; choose another name",
+            "a.toml:3:15: env_template.a-b: \"a-b\" is not a variable name; write letters, digits and _, no digit first",
+            "a.toml:5:1: env_template.a-b.pass_env: LISTEN_FDS is never passed to a program; write the name of a variable; it may \
              end in *",
-            "a.toml:5:1: env_template.a-b.pass_env: \"a b\" names no variable; write the name of a variable; it may end in *",
+            "a.toml:5:1: env_template.a-b.pass_env: \"a b\" is not a variable name; write the name of a variable; it may end in *",
         ],
     );
     let both = "[template.a]\ncontents = \"x\"\ndestination = \"/tmp/a\"\n\
@@ -107,15 +106,13 @@ fn mistakes_of_templates_and_of_a_child_are_told_with_their_places() {
     check(
         &format!("[agent]\nstate_dir = \"/tmp\"\n[templates]\npersist = true\n{both}"),
         &[
-            "a.toml:4:1: templates.persist: given where session main has no seal_key_file, which seals what is kept; give the \
-             session one (openssl rand -hex 32), or leave persist out",
+            "a.toml:4:1: templates.persist: needs a seal_key_file in session main, whose key seals the file; set one (openssl rand -hex 32), or leave persist out",
         ],
     );
     check(
         &format!("[templates]\nstale_if_error = \"1h\"\n{both}"),
         &[
-            "a.toml:2:1: templates.stale_if_error: given where nothing is kept over a restart; write persist = true, or leave \
-             it out",
+            "a.toml:2:1: templates.stale_if_error: has no effect without persist = true; set persist = true, or leave it out",
         ],
     );
     check(
@@ -123,18 +120,18 @@ fn mistakes_of_templates_and_of_a_child_are_told_with_their_places() {
         &[
             "a.toml:1:2: process.command: missing; write the program and each of its arguments, such as [\"/usr/bin/app\", \
              \"--serve\"]",
-            "a.toml:2:1: process.change_signal: given where on_change is not \"signal\"; write on_change = \"signal\" too",
-            "a.toml:2:17: process.change_signal: \"SIGHUPS\" is no signal that is known here; write SIGTERM, SIGHUP, SIGINT, \
+            "a.toml:2:1: process.change_signal: only allowed with on_change = \"signal\"; set on_change = \"signal\", or leave it out",
+            "a.toml:2:17: process.change_signal: \"SIGHUPS\" is not a supported signal; write SIGTERM, SIGHUP, SIGINT, \
              SIGQUIT, SIGUSR1, SIGUSR2 or SIGKILL",
-            "a.toml:3:11: process.restart: \"allways\" is not known here; write \"never\", \"on_failure\" or \"always\"",
-            "a.toml:4:1: process.sink: an unknown key; known here: command, on_change, change_signal, pass_env, restart, \
+            "a.toml:3:11: process.restart: \"allways\" is not a known value; write \"never\", \"on_failure\" or \"always\"",
+            "a.toml:4:1: process.sink: an unknown key; known keys: command, on_change, change_signal, pass_env, restart, \
              stop_signal, stop_timeout, debounce",
         ],
     );
 }
 
 #[test]
-fn what_this_machine_lacks_for_templates_and_a_child_is_a_note() {
+fn files_of_templates_and_of_a_process_missing_on_this_machine_are_notes() {
     let text = "[template.a]\ncontents = \"x\"\ndestination = \"/tmp\"\ncommand = [\"/no/such/program\"]\n\
                 [template.b]\ncontents = \"x\"\ndestination = \"/tmp/b\"\ncommand = \"touch /tmp/c\"\nshell = true\n\
                 [process]\ncommand = [\"/no/such/app\"]\n";
@@ -145,8 +142,8 @@ fn what_this_machine_lacks_for_templates_and_a_child_is_a_note() {
     let notes = folder.short(&outcome.notes);
     for wanted in [
         "a.toml:3:15: template.a.destination: /tmp is a folder; name a file in it",
-        "a.toml:4:1: template.a.command: the program /no/such/program is not there; put it there, or name another",
-        "a.toml:11:1: process.command: the program /no/such/app is not there; put it there, or name another",
+        "a.toml:4:1: template.a.command: the program /no/such/program does not exist; install it, or name another",
+        "a.toml:11:1: process.command: the program /no/such/app does not exist; install it, or name another",
     ] {
         assert!(notes.iter().any(|note| note == wanted), "{notes:?}");
     }
@@ -156,7 +153,7 @@ fn what_this_machine_lacks_for_templates_and_a_child_is_a_note() {
 }
 
 #[test]
-fn what_outlives_a_restart_is_in_the_state_folder_under_the_key_of_its_session() {
+fn persisted_secrets_are_in_the_state_folder_sealed_with_the_key_of_their_session() {
     let text = "[agent]\nstate_dir = \"STATE\"\n[session.main]\nseal_key_file = \"STATE/seal.key\"\n[templates]\npersist = true\n\
                 stale_if_error = \"2h\"\n[template.a]\ncontents = \"x\"\ndestination = \"/tmp/a\"\n\
                 [listener.vault]\nkind = \"api_proxy\"\naddress = \"unix:///tmp/a\"\n[listener.vault.cache]\npersist = true\n";
@@ -178,10 +175,9 @@ fn what_outlives_a_restart_is_in_the_state_folder_under_the_key_of_its_session()
     assert_eq!(persist.file, state.path().join("vault.answers"));
     let words = outcome.description().unwrap().to_string();
     for clause in [
-        format!("  keeps them over a restart, sealed, in {place}/vault.answers\n"),
+        format!("  persists them across restarts, encrypted, in {place}/vault.answers\n"),
         format!(
-            "  keeps those secrets over a restart, sealed, in {place}/main.secrets, and uses them for 2h while the server does \
-             not answer\n"
+            "  keeps those secrets across restarts, encrypted, in {place}/main.secrets, and uses them for 2h while the server does not respond\n"
         ),
     ] {
         assert!(words.contains(&clause), "{words}");
@@ -189,7 +185,7 @@ fn what_outlives_a_restart_is_in_the_state_folder_under_the_key_of_its_session()
 }
 
 #[test]
-fn a_template_that_reads_secrets_needs_a_session_of_a_server_that_keeps_some() {
+fn a_template_that_reads_secrets_needs_a_session_of_a_server_with_secrets() {
     let session = |kind: &str, keys: &str| {
         format!(
             "[server.acl]\nkind = \"{kind}\"\naddress = \"https://acl.example.com\"\n\
@@ -207,14 +203,14 @@ fn a_template_that_reads_secrets_needs_a_session_of_a_server_that_keeps_some() {
             "{{ with pkiCert \"pki/issue/a\" }}{{ .Key }}{{ end }}",
         ] {
             let wanted = format!(
-                "a.toml:3:12: template.a.contents: reads secrets, and the server of session mesh, of kind \"{kind}\", keeps none; \
-                 name a session of a secrets server (kind = \"vault\" or \"openbao\")"
+                "a.toml:3:12: template.a.contents: reads secrets, but the server of session mesh, of kind \"{kind}\", stores none; \
+                 name a session of a Vault or OpenBao server (kind = \"vault\" or \"openbao\")"
             );
             let said = said(&(template(contents) + &session));
             assert_eq!(said[0], wanted, "{said:?}");
         }
         // One that reads none may stand on any session.
         let said = said(&(template("{{ env \"HOME\" }}") + &session));
-        assert!(!said.iter().any(|line| line.contains("template")), "{said:?}");
+        assert!(!said.iter().any(|line| line.contains("template.a")), "{said:?}");
     }
 }

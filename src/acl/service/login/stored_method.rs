@@ -54,7 +54,7 @@ impl LoginMethods {
             }
             // The API logs these.
             Err(LoginError::Service(_)) => {}
-            Err(error) => tracing::warn!(event = "acl.login.refused", ?method, %error, "refused a login"),
+            Err(error) => tracing::warn!(event = "acl.login.refused", method, %error, "refused a login"),
         }
         outcome
     }

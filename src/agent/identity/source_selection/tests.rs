@@ -68,12 +68,12 @@ fn an_incomplete_set_of_variables_is_an_error_that_names_the_missing_ones() {
         let description = description(IdentityOrigin::Environment, variables);
         assert!(description.starts_with("error: ") && description.contains(wanted), "{variables}: {description}");
     };
-    check("AZURE_CLIENT_SECRET", "AZURE_TENANT_ID and AZURE_CLIENT_ID is missing");
+    check("AZURE_CLIENT_SECRET", "AZURE_TENANT_ID and AZURE_CLIENT_ID are missing");
     check("AZURE_CLIENT_SECRET AZURE_CLIENT_ID", "AZURE_TENANT_ID is missing");
     check("AZURE_CLIENT_CERTIFICATE_PATH AZURE_TENANT_ID", "AZURE_CLIENT_ID is missing");
     check("AZURE_FEDERATED_TOKEN_FILE AZURE_TENANT_ID", "AZURE_CLIENT_ID is missing");
     check("AZURE_TENANT_ID AZURE_CLIENT_ID", "AZURE_FEDERATED_TOKEN_FILE");
-    check("AZURE_TENANT_ID", "and AZURE_CLIENT_ID");
+    check("AZURE_TENANT_ID", "is missing, and so is AZURE_CLIENT_ID");
     check("AZURE_CLIENT_CERTIFICATE_PASSWORD", "AZURE_CLIENT_CERTIFICATE_PATH is missing");
     check("AZURE_USERNAME AZURE_PASSWORD AZURE_TENANT_ID AZURE_CLIENT_ID", "not supported");
     check("AZURE_TOKEN_CREDENTIALS=dev", "cannot use");

@@ -1,4 +1,4 @@
-//! Every kind of mistake, in the words that a user reads.
+//! Errors of every kind, as users read them.
 
 use super::{BASE, Folder, environment};
 use keyward::config::{Purpose, load};
@@ -13,17 +13,26 @@ fn check(text: &str, wanted: &[&str]) {
 
 /// vault#9404: a mode that is read as decimal.
 #[test]
-fn syntax_errors_have_their_place_and_hide_no_other_mistake() {
+fn syntax_errors_have_a_position_and_hide_no_other_error() {
     check(
         "[sink.a]\nsession = main\npath = \"/tmp/a\nmode = 640\n[sink.b]\npath = \"b\"\npath = \"/c\"\n",
         &[
             "a.toml:2:11: string values must be quoted, expected literal string",
             "a.toml:3:15: invalid basic string, expected `\"`",
-            "a.toml:4:8: sink.a.mode: the integer 640, and a mode is octal; write a string, such as mode = \"0640\"",
-            "a.toml:6:8: sink.b.path: \"b\" is no absolute path; begin it with /",
+            "a.toml:4:8: sink.a.mode: the integer 640 is not a mode, which is octal; write a string, such as mode = \"0640\"",
+            "a.toml:6:8: sink.b.path: \"b\" is not an absolute path; start it with /",
             "a.toml:7:1: duplicate key",
         ],
     );
+    // Keys below a broken header belong to its table, and not to the one before it.
+    check(
+        "[sink.a]\npath = \"/tmp/a\"\n[sink.b\npath = \"/tmp/b\"\nmode = \"0600\"\nrequired = 1\n[sink.c]\npath = 1\n",
+        &[
+            "a.toml:3:8: unclosed table, expected `]`",
+            "a.toml:8:8: sink.c.path: expected a string, found an integer; put it in quotes",
+        ],
+    );
+    check("[sevrer.a\nkind = \"vault\"\n", &["a.toml:1:10: unclosed table, expected `]`"]);
     // What a broken line may have said is not called missing.
     check("[sink.a]\npath \"/tmp/a\"\n", &["a.toml:2:6: key with no value, expected `=`"]);
     check(
@@ -37,13 +46,13 @@ fn syntax_errors_have_their_place_and_hide_no_other_mistake() {
 
 /// vault#12399: a key that is misspelt is ignored.
 #[test]
-fn unknown_keys_come_with_the_near_one_or_all_that_are_known() {
+fn an_unknown_key_comes_with_a_suggestion_or_the_known_keys() {
     check("[servr.a]\n", &["a.toml:1:2: servr: an unknown key; did you mean server?"]);
     check(
         "[log]\nlevl = \"info\"\ncolour = true\n",
         &[
             "a.toml:2:1: log.levl: an unknown key; did you mean level?",
-            "a.toml:3:1: log.colour: an unknown key; known here: level, format",
+            "a.toml:3:1: log.colour: an unknown key; known keys: level, format",
         ],
     );
     check(
@@ -54,49 +63,49 @@ fn unknown_keys_come_with_the_near_one_or_all_that_are_known() {
         "\"\\u001b[31m\" = 1\n",
         &[concat!(
             "a.toml:1:1: \"\\u{1b}[31m\": an unknown key; ",
-            "known here: agent, log, server, session, sink, templates, template, env_template, process, listener, credential, acl, gateway"
+            "known keys: agent, log, server, session, sink, templates, template, env_template, process, listener, credential, acl, gateway"
         )],
     );
 }
 
 #[test]
-fn types_are_told_apart() {
+fn a_value_of_another_type_is_an_error() {
     check(
         concat!(
             "[sink.a]\npath = 1\nrequired = \"yes\"\nformat = true\nowner = 1.5\n",
             "[listener.a]\naddress = 2020-01-01\nsessions = \"main\"\n[listener.b]\naddress = [1]\nsessions = [1]\n",
         ),
         &[
-            "a.toml:2:8: sink.a.path: an integer instead of a string; put it in quotes",
-            "a.toml:3:12: sink.a.required: a string instead of a boolean; write true or false, without quotes",
-            "a.toml:4:10: sink.a.format: a boolean instead of a string; put it in quotes",
-            "a.toml:5:9: sink.a.owner: a float instead of a string; put it in quotes",
-            "a.toml:7:11: listener.a.address: a date instead of a string; put it in quotes",
-            "a.toml:8:12: listener.a.sessions: a string instead of an array; write sessions = [\"...\"]",
-            "a.toml:10:11: listener.b.address: an array instead of a string; put it in quotes",
-            "a.toml:11:13: listener.b.sessions: an integer instead of a string; put it in quotes",
+            "a.toml:2:8: sink.a.path: expected a string, found an integer; put it in quotes",
+            "a.toml:3:12: sink.a.required: expected a boolean, found a string; write true or false, without quotes",
+            "a.toml:4:10: sink.a.format: expected a string, found a boolean; put it in quotes",
+            "a.toml:5:9: sink.a.owner: expected a string, found a float; put it in quotes",
+            "a.toml:7:11: listener.a.address: expected a string, found a date; put it in quotes",
+            "a.toml:8:12: listener.a.sessions: expected an array, found a string; write sessions = [\"...\"]",
+            "a.toml:10:11: listener.b.address: expected a string, found an array; put it in quotes",
+            "a.toml:11:13: listener.b.sessions: expected a string, found an integer; put it in quotes",
         ],
     );
     check(
         "log = 1\n[[server]]\naddress = \"x\"\n",
         &[
-            "a.toml:1:7: log: an integer instead of a table; write [log] and its keys below",
-            "a.toml:2:1: server: an array instead of tables with names; write [server.NAME], with a name of your choice",
-            "base.toml:1:2: server: given here and at a.toml:2:3; keep one of the two",
+            "a.toml:1:7: log: expected a table, found an integer; write [log] and its keys below",
+            "a.toml:2:1: server: expected tables with names, found an array; write [server.NAME], with a name of your choice",
+            "base.toml:1:2: server: set here and at a.toml:2:3; keep one of the two",
             "base.toml:5:10: session.main.server: there is no server \"main\"; define it with [server.NAME]",
         ],
     );
     check(
         "[sink]\npath = \"/tmp/a\"\n",
         &[concat!(
-            "a.toml:2:1: sink.path: a string instead of a table with a name; ",
+            "a.toml:2:1: sink.path: expected a table with a name, found a string; ",
             "write [sink.NAME], with a name of your choice, and the keys below it"
         )],
     );
-    check("[sink.a]\npath = \"\"\n", &["a.toml:2:8: sink.a.path: an empty string; give a value, or leave the key out"]);
+    check("[sink.a]\npath = \"\"\n", &["a.toml:2:8: sink.a.path: an empty string; set a value, or leave the key out"]);
     check(
         "[session.main]\nnamespace = \"a\\nb\"\n",
-        &["a.toml:2:13: session.main.namespace: \"a\\nb\" holds a control character; write it on one line"],
+        &["a.toml:2:13: session.main.namespace: \"a\\nb\" contains a control character; write it on one line"],
     );
 }
 
@@ -104,7 +113,7 @@ fn types_are_told_apart() {
 fn names_are_fit_for_files() {
     check(
         "[sink.\"../a\"]\npath = \"/tmp/a\"\n",
-        &["a.toml:1:7: sink.\"../a\": the name \"../a\" does not do; a name has letters, digits, - and _, at most 64"],
+        &["a.toml:1:7: sink.\"../a\": the name \"../a\" is not valid; a name has letters, digits, - and _, at most 64"],
     );
 }
 
@@ -118,18 +127,18 @@ fn durations_have_units_and_bounds() {
         ),
         &[
             concat!(
-                "a.toml:2:18: session.main.check_interval: the integer 300, which has no unit; ",
+                "a.toml:2:18: session.main.check_interval: the integer 300 has no unit; ",
                 "write check_interval = \"300s\" for seconds"
             ),
             "a.toml:3:12: session.main.wrap_ttl: \"5\" has no unit; write one such as 500ms, 30s, 5m or 1h",
             "a.toml:4:16: session.main.login_jitter: \"-1s\" is negative; write one from 0s to 1h",
-            "a.toml:6:14: agent.stop_grace: \"20m\" is out of bounds; write one from 0s to 10m",
-            "a.toml:10:19: server.b.connect_timeout: \"0s\" is out of bounds; write one from 100ms to 5m",
+            "a.toml:6:14: agent.stop_grace: \"20m\" is out of range; write one from 0s to 10m",
+            "a.toml:10:19: server.b.connect_timeout: \"0s\" is out of range; write one from 100ms to 5m",
             concat!(
-                "a.toml:11:20: server.b.response_timeout: \"5 sek\" has the unit \"sek\", which is none; ",
+                "a.toml:11:20: server.b.response_timeout: \"5 sek\" has the unknown unit \"sek\"; ",
                 "units are ms, s, m, h and d"
             ),
-            "a.toml:12:17: server.b.login_timeout: \"soon\" is no duration; write one such as 500ms, 30s, 5m or 1h",
+            "a.toml:12:17: server.b.login_timeout: \"soon\" is not a duration; write one such as 500ms, 30s, 5m or 1h",
         ],
     );
 }
@@ -140,7 +149,7 @@ fn a_server_must_be_safe_to_reach() {
         "[server.b]\n",
         &[
             "a.toml:1:9: server.b.kind: missing; write kind = \"vault\", \"openbao\", \"keyward\" or \"consul\"",
-            "a.toml:1:9: server.b.address: missing; where the server is, such as \"https://secrets.example.com:8200\"",
+            "a.toml:1:9: server.b.address: missing; the server's address, such as \"https://secrets.example.com:8200\"",
         ],
     );
     check(
@@ -151,24 +160,24 @@ fn a_server_must_be_safe_to_reach() {
             "[server.e]\nkind = \"vault\"\naddress = \"https://e\"\nclient_cert = \"/etc/passwd\"\nserver_name = \"a/b\"\n",
         ),
         &[
-            "a.toml:2:8: server.b.kind: \"nomad\" is not known here; write \"vault\", \"openbao\", \"keyward\" or \"consul\"",
+            "a.toml:2:8: server.b.kind: \"nomad\" is not a known value; write \"vault\", \"openbao\", \"keyward\" or \"consul\"",
             concat!(
                 "a.toml:3:11: server.b.address: \"http://secrets.example.com\" would send tokens in the clear; ",
                 "use https://; http:// is for loopback only"
             ),
-            "a.toml:4:11: server.b.ca_file: the value is no absolute path; begin it with /",
+            "a.toml:4:11: server.b.ca_file: the value is not an absolute path; start it with /",
             concat!(
-                "a.toml:7:11: server.c.address: the value holds a user or a password; ",
+                "a.toml:7:11: server.c.address: the value contains a user or a password; ",
                 "leave both out: the agent logs in by the cloud's identity"
             ),
             concat!(
-                "a.toml:8:9: server.c.proxy: the value is no proxy; ",
+                "a.toml:8:9: server.c.proxy: the value is not a proxy; ",
                 "write \"environment\", \"direct\" or the proxy's \"http://HOST:PORT\""
             ),
-            "a.toml:12:1: server.d.server_name: given where no TLS is spoken; leave it out, or use https://",
+            "a.toml:12:1: server.d.server_name: not allowed without TLS; leave it out, or use https://",
             "a.toml:13:9: server.e.client_key: missing; the private key that belongs to client_cert",
             concat!(
-                "a.toml:17:15: server.e.server_name: \"a/b\" is no host name; ",
+                "a.toml:17:15: server.e.server_name: \"a/b\" is not a host name; ",
                 "write the name in the server's certificate, without scheme and port"
             ),
         ],
@@ -180,11 +189,11 @@ fn a_server_must_be_safe_to_reach() {
         ),
         &[
             concat!(
-                "a.toml:4:1: server.b.server_name: given beside proxy: ",
+                "a.toml:4:1: server.b.server_name: conflicts with proxy: ",
                 "a proxy looks up the address's host itself; keep one of the two"
             ),
             concat!(
-                "a.toml:9:1: server.c.proxy: given beside an http:// address: ",
+                "a.toml:9:1: server.c.proxy: conflicts with an http:// address: ",
                 "tokens would leave this machine in the clear; keep one of the two"
             ),
         ],
@@ -207,12 +216,12 @@ fn a_session_names_its_server_and_one_method() {
             "a.toml:4:10: session.a.cloud: missing; a session has one method: write [session.a.cloud] with role and resource",
             "a.toml:5:9: session.a.mount: \"auth/azure/login\" ends with login; write the mount alone, such as \"azure\"",
             "a.toml:7:10: session.b.server: there is no server \"mian\"; did you mean main?",
-            "a.toml:8:13: session.b.namespace: \"a//b\" is no namespace; write its path, such as \"team-a\" or \"team-a/web\"",
-            "a.toml:9:9: session.b.cloud: a string instead of a table; write [session.b.cloud] and its keys below",
+            "a.toml:8:13: session.b.namespace: \"a//b\" is not a namespace; write its path, such as \"team-a\" or \"team-a/web\"",
+            "a.toml:9:9: session.b.cloud: expected a table, found a string; write [session.b.cloud] and its keys below",
             "a.toml:10:10: session.c.server: missing; name one of b, main",
             "a.toml:10:10: session.c.cloud: missing; a session has one method: write [session.c.cloud] with role and resource",
             concat!(
-                "a.toml:10:12: session.c.azure: an unknown key; known here: server, cloud, jwt, kubernetes, approle, ",
+                "a.toml:10:12: session.c.azure: an unknown key; known keys: server, cloud, jwt, kubernetes, approle, ",
                 "cert, token_file, auth_method, mount, namespace, wrap_ttl, seal_key_file, revoke_on_exit, ",
                 "check_interval, login_jitter"
             ),
@@ -221,7 +230,7 @@ fn a_session_names_its_server_and_one_method() {
 }
 
 #[test]
-fn ways_to_keep_a_token_that_exclude_each_other_are_told() {
+fn conflicting_lifecycle_options_are_errors() {
     let folder = Folder::with(&[("seal.key", &"k".repeat(32)), ("short.key", "short")]);
     let seal = folder.path("seal.key");
     check(
@@ -230,9 +239,9 @@ fn ways_to_keep_a_token_that_exclude_each_other_are_told() {
             folder.path(""),
         ),
         &[
-            "a.toml:3:1: session.main.revoke_on_exit: given beside wrap_ttl: a wrapped token is not ours to revoke; keep one of the two",
-            "a.toml:4:1: session.main.seal_key_file: given beside revoke_on_exit: a revoked token cannot be resumed; keep one of the two",
-            "a.toml:4:1: session.main.seal_key_file: given beside wrap_ttl: a wrapped token is handed on, not kept; keep one of the two",
+            "a.toml:3:1: session.main.revoke_on_exit: conflicts with wrap_ttl: the agent does not own a wrapped token; keep one of the two",
+            "a.toml:4:1: session.main.seal_key_file: conflicts with revoke_on_exit: a revoked token cannot be resumed; keep one of the two",
+            "a.toml:4:1: session.main.seal_key_file: conflicts with wrap_ttl: a wrapped token is passed on, not stored; keep one of the two",
         ],
     );
 }
@@ -248,14 +257,14 @@ fn a_sink_has_a_file_of_its_own() {
         &[
             "a.toml:2:8: sink.a.path: \"/tmp/x/\" is a folder's path; end it with the file's name",
             "a.toml:3:11: sink.a.session: there is no session \"mian\"; did you mean main?",
-            "a.toml:4:10: sink.a.format: \"yaml\" is not known here; write \"raw\", \"json\" or \"env\"",
-            "a.toml:5:8: sink.a.mode: \"0o640\" is no mode; write three or four octal digits, such as \"0640\"",
-            "a.toml:8:8: sink.b.mode: the integer 0o640, and a mode is octal; write a string, such as mode = \"0640\"",
-            "a.toml:9:13: sink.b.on_expiry: \"delete\" is not known here; write \"keep\", \"truncate\" or \"remove\"",
-            "a.toml:11:1: sink.c.path: the file of sink b too, at a.toml:7:1; give each sink its own file",
-            "a.toml:13:8: sink.d.path: \"/tmp/../x\" has .. in it; write the path that is meant",
+            "a.toml:4:10: sink.a.format: \"yaml\" is not a known value; write \"raw\", \"json\" or \"env\"",
+            "a.toml:5:8: sink.a.mode: \"0o640\" is not a mode; write three or four octal digits, such as \"0640\"",
+            "a.toml:8:8: sink.b.mode: the integer 0o640 is not a mode, which is octal; write a string, such as mode = \"0640\"",
+            "a.toml:9:13: sink.b.on_expiry: \"delete\" is not a known value; write \"keep\", \"truncate\" or \"remove\"",
+            "a.toml:11:1: sink.c.path: also the file of sink b, at a.toml:7:1; give each sink its own file",
+            "a.toml:13:8: sink.d.path: \"/tmp/../x\" contains ..; write the path without ..",
             "a.toml:14:8: sink.d.mode: \"4755\" sets bits beyond read, write and execute; write one from 0000 to 0777",
-            "a.toml:15:9: sink.d.owner: \"4294967295\" is no id; write a name or another id",
+            "a.toml:15:9: sink.d.owner: \"4294967295\" is not an id; write a name or another id",
             "a.toml:16:7: sink.e.path: missing; the file to write, such as \"/run/keyward/token\"",
         ],
     );
@@ -274,19 +283,18 @@ fn a_wrapped_token_goes_to_one_reader_as_json() {
                 "from another; write format = \"json\""
             ),
             concat!(
-                "a.toml:5:7: sink.b: takes the wrapped token of session main, as sink a does; ",
+                "a.toml:5:7: sink.b: takes the wrapped token of session main, like sink a; ",
                 "keep one: a wrapped token can be unwrapped once"
             ),
             concat!(
-                "a.toml:10:13: listener.a.sessions: session main has a wrap_ttl, and many callers would be given ",
-                "a token for one; write it to a sink"
+                "a.toml:10:13: listener.a.sessions: session main has a wrap_ttl, and a wrapped token is for one reader; write it to a sink"
             ),
         ],
     );
 }
 
 #[test]
-fn a_listener_says_whom_it_lets_in() {
+fn a_listener_needs_access_control() {
     check(
         concat!(
             "[listener.a]\naddress = \"tcp://0.0.0.0:8300\"\nany_local_user = true\nmode = \"0600\"\n",
@@ -298,35 +306,35 @@ fn a_listener_says_whom_it_lets_in() {
         ),
         &[
             concat!(
-                "a.toml:2:11: listener.a.address: tokens served on 0.0.0.0, which is not loopback; ",
-                "use 127.0.0.1 or [::1]; only a health listener may be reached from elsewhere"
+                "a.toml:2:11: listener.a.address: serves tokens on 0.0.0.0, which is not loopback; ",
+                "use 127.0.0.1 or [::1]; only a health listener may serve other machines"
             ),
-            "a.toml:4:1: listener.a.mode: given for a TCP address, which has none; leave it out",
+            "a.toml:4:1: listener.a.mode: not allowed for a TCP address; leave it out",
             concat!(
-                "a.toml:5:11: listener.b.key_file: missing, and any user can connect to a TCP address; ",
-                "name the file of a key that callers bring, or write any_local_user = true"
+                "a.toml:5:11: listener.b.key_file: missing: any user can connect to a TCP address; ",
+                "name a file with a key that callers must send, or set any_local_user = true"
             ),
             concat!(
-                "a.toml:9:1: listener.c.any_local_user: given for a unix socket, where mode, owner and group say ",
-                "who may connect; leave it out"
+                "a.toml:9:1: listener.c.any_local_user: not allowed for a unix socket: mode, owner and group ",
+                "decide who may connect; leave it out"
             ),
-            "a.toml:10:12: listener.c.sessions: an empty array; name something, or leave the key out",
+            "a.toml:10:12: listener.c.sessions: an empty array; list something, or leave the key out",
             concat!(
-                "a.toml:13:1: listener.d.owner: given for a socket that the service manager opens: ",
-                "the socket unit says it; leave it out"
+                "a.toml:13:1: listener.d.owner: not allowed for a socket that systemd opens: ",
+                "set it in the socket unit; leave it out"
             ),
-            "a.toml:14:18: listener.d.allowed_hosts: \"a:80\" is no host name; write the name alone, without scheme and port",
+            "a.toml:14:18: listener.d.allowed_hosts: \"a:80\" is not a host name; write the name alone, without scheme and port",
             concat!(
-                "a.toml:16:11: listener.e.address: \"tcp://localhost:1\" is no TCP address; ",
+                "a.toml:16:11: listener.e.address: \"tcp://localhost:1\" is not a TCP address; ",
                 "write numbers: \"tcp://127.0.0.1:8300\" or \"tcp://[::1]:8300\""
             ),
-            "a.toml:17:8: listener.e.kind: \"metrics\" is not known here; write \"local_api\", \"health\" or \"api_proxy\"",
-            "a.toml:20:1: listener.f.address: the address of listener a too, at a.toml:2:1; give each listener its own address",
+            "a.toml:17:8: listener.e.kind: \"metrics\" is not a known value; write \"local_api\", \"health\" or \"api_proxy\"",
+            "a.toml:20:1: listener.f.address: also the address of listener a, at a.toml:2:1; give each listener its own address",
             concat!(
-                "a.toml:21:1: listener.f.sessions: given for a health listener, ",
-                "which tells of all sessions and serves no token; leave it out"
+                "a.toml:21:1: listener.f.sessions: not allowed on a health listener, ",
+                "which reports all sessions and serves no token; leave it out"
             ),
-            "a.toml:22:11: listener.g.address: missing; where to listen, such as \"unix:///run/keyward/api.sock\"",
+            "a.toml:22:11: listener.g.address: missing; the address to listen on, such as \"unix:///run/keyward/api.sock\"",
         ],
     );
     let folder = Folder::with(&[("key", &"k".repeat(16))]);
@@ -336,44 +344,44 @@ fn a_listener_says_whom_it_lets_in() {
             folder.path("key")
         ),
         &[concat!(
-            "a.toml:4:1: listener.a.any_local_user: given beside key_file: a caller brings the key, or needs none; ",
+            "a.toml:4:1: listener.a.any_local_user: conflicts with key_file: callers send the key, or need none; ",
             "keep one of the two"
         )],
     );
     // A key in the place of the file that holds it.
     check(
         "[listener.a]\naddress = \"tcp://[::1]:1\"\nkey_file = \"hush\"\n",
-        &["a.toml:3:12: listener.a.key_file: the value is no absolute path; begin it with /"],
+        &["a.toml:3:12: listener.a.key_file: the value is not an absolute path; start it with /"],
     );
 }
 
 #[test]
-fn the_agent_and_its_log_know_few_words() {
+fn values_of_agent_and_log_are_checked() {
     check(
         "[agent]\nready = \"sinks\"\ndrop_in = 1\n[log]\nlevel = \"loud\"\nformat = \"xml\"\n",
         &[
-            "a.toml:2:9: agent.ready: \"sinks\" is not known here; write \"listener\", \"token\" or \"outputs\"",
-            "a.toml:3:11: agent.drop_in: an integer instead of a string; put it in quotes",
+            "a.toml:2:9: agent.ready: \"sinks\" is not a known value; write \"listener\", \"token\" or \"outputs\"",
+            "a.toml:3:11: agent.drop_in: expected a string, found an integer; put it in quotes",
             concat!(
-                "a.toml:5:9: log.level: \"loud\" is no log level; ",
+                "a.toml:5:9: log.level: \"loud\" is not a log level; ",
                 "write error, warn, info, debug, trace or off, and TARGET=LEVEL after a comma"
             ),
-            "a.toml:6:10: log.format: \"xml\" is not known here; write \"text\" or \"json\"",
+            "a.toml:6:10: log.format: \"xml\" is not a known value; write \"text\" or \"json\"",
         ],
     );
 }
 
 #[cfg(not(feature = "acl"))]
 #[test]
-fn a_part_that_is_not_built_in_is_no_unknown_key() {
+fn a_part_missing_in_this_build_is_reported_as_such() {
     check(
         "[acl]\nnothing = 1\n",
-        &["a.toml:1:2: acl: this build has no acl part; leave [acl] out, or take a build that has it"],
+        &["a.toml:1:2: acl: this build has no acl part; leave [acl] out, or use a build that has it"],
     );
 }
 
 #[test]
-fn a_file_without_a_session_has_nothing_to_do() {
+fn a_configuration_without_a_session_is_an_error() {
     let folder = Folder::with(&[("a.toml", "")]);
     let outcome = load(&[folder.path("a.toml")], &environment(&[]), Purpose::Check);
     let wanted = concat!(
@@ -384,7 +392,7 @@ fn a_file_without_a_session_has_nothing_to_do() {
 }
 
 #[test]
-fn an_old_name_is_an_error_that_tells_the_new_one() {
+fn an_old_name_is_an_error_that_names_the_new_one() {
     check(
         "[session.main]\nfirst_login_splay = \"1s\"\n[sink.a]\npath = \"/tmp/a\"\n[sink.a.child]\nttl = \"1h\"\n\
          [child]\ncommand = [\"/bin/true\"]\n",
