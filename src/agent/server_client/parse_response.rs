@@ -195,7 +195,7 @@ mod tests {
 
     use super::*;
 
-    fn parsed(body: &[u8]) -> Result<Value, CallError> {
+    fn parsed(body: &[u8]) -> Result<SecretJson, CallError> {
         let (headers, body) = (HeaderMap::new(), Zeroizing::new(body.to_vec()));
         parse_json(&ClientResponse { status: StatusCode::OK, headers, body }, &SecretString::from("sent"))
     }
