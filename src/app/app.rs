@@ -210,9 +210,9 @@ impl Reloader {
 
     fn take(&mut self, agent: &mut RunningAgent, new: Config) -> anyhow::Result<()> {
         #[cfg(feature = "acl")]
-        anyhow::ensure!(new.acl == self.config.acl, "[acl] has changed, which takes a restart");
-        anyhow::ensure!(new.log.format == self.config.log.format, "log.format has changed, which takes a restart");
-        anyhow::ensure!(new.agent.ready == self.config.agent.ready, "agent.ready has changed, which takes a restart");
+        anyhow::ensure!(new.acl == self.config.acl, "changes of [acl] need a restart");
+        anyhow::ensure!(new.log.format == self.config.log.format, "a change of log.format needs a restart");
+        anyhow::ensure!(new.agent.ready == self.config.agent.ready, "a change of agent.ready needs a restart");
         let plan = agent.plan(&new, &self.inherited, &self.shared)?;
         if let Some(log) = &self.log
             && new.log != self.config.log

@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn libraries_are_heard_at_debug_and_we_are_at_info() {
+    fn libraries_log_at_debug_and_keyward_at_info() {
         let heard = |log: &str, target: &str, asked: Level| {
             let (level, targets) = (log.parse().unwrap(), std::collections::BTreeMap::new());
             let log = Log { level, targets, format: LogFormat::Text };

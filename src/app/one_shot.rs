@@ -48,7 +48,7 @@ fn without_side_effects(method: &identity::IdentityMethod) -> anyhow::Result<ide
     match &mut method {
         identity::IdentityMethod::Jwt(options) => options.remove = false,
         identity::IdentityMethod::AppRole(options) if options.wrapping_path.is_some() => {
-            anyhow::bail!("no login is tried: it would open the wrapping of the secret id, which opens once")
+            anyhow::bail!("cannot try a login: it would unwrap the secret id, which works only once")
         }
         identity::IdentityMethod::AppRole(options) => options.remove_secret_id = false,
         identity::IdentityMethod::Cloud(_)

@@ -43,7 +43,7 @@ impl OneShotReader {
             response_timeout: session.upstream.client.response_timeout + Duration::from_secs(30),
         };
         let options = server_client::ServerClientOptions { client, ..session.upstream.clone() };
-        let token = key.map(|key| ClientToken::parse(key).context("the listener's key could stand in no header"));
+        let token = key.map(|key| ClientToken::parse(key).context("the listener's key is not valid in a header"));
         Ok(Self { upstream: ServerClient::build(&options)?, token: token.transpose()?, namespace: None })
     }
 
@@ -113,6 +113,6 @@ pub enum RenderError {
     #[error(transparent)]
     Unreachable(CallError),
     /// The server or the way to it is in trouble.
-    #[error("the server does not answer as it should")]
+    #[error("the server does not respond as expected")]
     Unavailable(#[source] CallError),
 }

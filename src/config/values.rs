@@ -127,7 +127,7 @@ mod tests {
         check("5M", Err("is out of range"));
         check("-5s", Err("is negative"));
         check("30", Err("has no unit"));
-        check("3sek", Err("has the unit \"sek\", which is none"));
+        check("3sek", Err("has the unknown unit \"sek\""));
         check("soon", Err("is not a duration"));
         check(" ", Err("is not a duration"));
         check("18446744073709551615s 1000000000ns", Err("is out of range"));

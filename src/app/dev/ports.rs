@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_port_that_is_named_is_given_to_nobody_but_who_names_it() {
+    async fn a_reserved_port_is_only_given_to_a_server_that_names_it() {
         let ports = Ports::choose(None).unwrap();
         let named: Vec<u16> = (0..usize::from(Ports::COUNT)).map(|index| ports.get(index).port()).collect();
         // As many as the range of free ports has, or nearly: none of them is one that was named.

@@ -2,15 +2,16 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn told(text: &str) -> String {
+fn report_text(text: &str) -> String {
     let migrated = migrate(text, false).unwrap();
     migrated.report.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
 
 #[test]
-fn a_key_is_told_with_its_place_whatever_becomes_of_it() {
-    let told =
-        told("pid_file = \"/p\"\nvault {\n  address = \"https://v\"\n  adress = \"x\"\n}\nlog_level = \"err\"\n");
+fn each_key_is_reported_with_its_position_and_outcome() {
+    let told = report_text(
+        "pid_file = \"/p\"\nvault {\n  address = \"https://v\"\n  adress = \"x\"\n}\nlog_level = \"err\"\n",
+    );
     let wanted = [
         "1:1: pid_file: dropped: the service manager tracks the process",
         "2:1: vault: kept: [server.main]; variables such as VAULT_ADDR are ignored",
@@ -120,7 +121,7 @@ proptest! {
     }
 
     #[test]
-    fn whatever_is_read_becomes_toml_and_every_key_is_told(
+    fn every_input_becomes_toml_and_every_key_is_reported(
         items in prop::collection::vec((prop::sample::select(KEYS), value()), 0..8),
     ) {
         let lines: Vec<_> = items.iter().map(|(key, value)| format!("{key} = {value}")).collect();
@@ -130,7 +131,7 @@ proptest! {
         for (key, _) in &items {
             let known = migrated.report.iter().any(|line| line.key == *key || line.key.starts_with(&format!("{key}.")));
             let empty = items.iter().all(|(other, value)| other != key || says_nothing(value));
-            prop_assert!(known || empty, "{key} is not told:\n{text}\n{:?}", migrated.report);
+            prop_assert!(known || empty, "{key} is not reported:\n{text}\n{:?}", migrated.report);
         }
     }
 }

@@ -229,7 +229,7 @@ async fn a_wrapped_secret_id_is_unwrapped_once_and_only_from_the_expected_path()
     Session::refused(&elsewhere.log_in().await, wanted);
     assert_eq!(faults.counts().get(Operation::Unwrap), 2, "it is left closed");
     let error = one_shot::login(&session.config.sessions[0]).await.unwrap_err().to_string();
-    assert!(error.contains("opens once"), "{error}");
+    assert!(error.contains("works only once"), "{error}");
     faults.go_away().await;
     Session::refused(&elsewhere.log_in().await, "cannot be unwrapped");
 }
