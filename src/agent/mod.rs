@@ -2,8 +2,9 @@
 //!
 //! A module imports only modules above it in this list; outputs do not import each other.
 
-// 0: tokens, the client of the server, state files, and the watch of output files
+// 0: tokens, limits of attempts, the client of the server, state files, and the watch of output files
 pub mod token;
+pub mod retry_budget;
 mod json_response;
 pub mod server_client;
 mod state_file;

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
+use crate::agent::retry_budget::{FailureCause, RetryBudget};
 use crate::agent::server_client::{CallError, DerivedTokenOptions, LoginResponse, ServerClient, TokenVerdict};
 use crate::agent::token::{Generation, Token, TokenPublisher, TokenWatch};
-use crate::agent::token_lifecycle::retry_budget::{FailureCause, RetryBudget};
 use crate::backoff::random_unit;
 use crate::clock::{Clock, ClockReading};
 use crate::credential_watch::{Availability, RefreshSignal};

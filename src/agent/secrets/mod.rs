@@ -36,8 +36,6 @@ pub use self::retry::QuickRetryBudget;
 pub(in crate::agent) use self::snapshot_format::{SavedLease, Snapshot, TokenFingerprint, age_of};
 pub(in crate::agent) use crate::agent::server_client::zeroize_json;
 pub use crate::agent::server_client::{DerivedTokenOptions, SecretFields, SecretOp, SecretRequest, SecretResponse};
-// Outputs pace their calls as sessions do, but must not reach into `token_lifecycle`.
-pub(in crate::agent) use crate::agent::token_lifecycle::retry_budget::{FailureCause, RetryBudget};
 
 /// Options of one secret.
 #[derive(Debug, Clone, PartialEq, Eq)]

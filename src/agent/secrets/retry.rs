@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use crate::agent::retry_budget::MAX_WAIT;
 use crate::agent::token::Generation;
-use crate::agent::token_lifecycle::retry_budget::MAX_WAIT;
 use crate::backoff::Backoff;
 use crate::clock::ClockReading;
 

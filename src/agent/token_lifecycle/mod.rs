@@ -1,10 +1,8 @@
 //! Keeps a session logged in: renews its token, logs in again, and retries when neither works.
 //!
-//! `schedule` and `retry_budget` decide and are pure; `token_manager` acts; `session_state` keeps what outlives a restart.
+//! `schedule` decides and is pure, as is [`crate::agent::retry_budget`]; `token_manager` acts; `session_state` keeps what outlives a restart.
 
 mod metrics;
-mod caller_retries;
-pub mod retry_budget;
 pub mod schedule;
 mod replacement_limit;
 mod current_token;

@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use super::SessionStateOptions;
 use super::current_token::{CurrentToken, LookupStatus};
-use super::retry_budget::RetryBudgetRecord;
 use super::state_encryption::{StateRejected, deserialize_token, serialize_token};
+use crate::agent::retry_budget::RetryBudgetRecord;
 use crate::agent::state_file::{KeyPurpose, SealingKey, StateFile};
 use crate::agent::token::Generation;
 use crate::clock::{ClockReading, millis};

@@ -11,9 +11,9 @@ use super::key::{CacheKey, TokenScope};
 use super::lru::DueRenewal;
 use super::snapshot;
 use super::store::{Cache, CacheState};
+use crate::agent::retry_budget::{FailureCause, RetryBudget};
 use crate::agent::secrets::{
-    BackgroundWriter, ChangeLevel, EncryptedFile, EncryptedFileError, FailureCause, MAX_CONTENT, PersistOptions,
-    RetryBudget, TokenFingerprint,
+    BackgroundWriter, ChangeLevel, EncryptedFile, EncryptedFileError, MAX_CONTENT, PersistOptions, TokenFingerprint,
 };
 use crate::agent::server_client::{CallError, ServerClient, TokenVerdict};
 use crate::agent::state_file::KeyPurpose;

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::TokenManager;
+use crate::agent::retry_budget::RetryBudget;
 use crate::agent::token_lifecycle::current_token::CurrentToken;
 use crate::agent::token_lifecycle::inflight;
-use crate::agent::token_lifecycle::retry_budget::RetryBudget;
 use crate::agent::token_lifecycle::schedule::NextStep;
 use crate::agent::token_lifecycle::session_state::LoadedState;
 use crate::agent::token_lifecycle::status_reporter::format_wait;

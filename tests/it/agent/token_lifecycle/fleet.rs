@@ -6,7 +6,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::time::{Duration, SystemTime};
 
-use keyward::agent::token_lifecycle::retry_budget::{FailureCause, RetryBudget};
+use keyward::agent::retry_budget::{FailureCause, RetryBudget};
 use keyward::agent::token_lifecycle::schedule::{LastOutcome, NextStep, NotBefore, TokenLifetime, next_step};
 use keyward::clock::ClockReading;
 

@@ -1,4 +1,4 @@
-//! When the next try may be, by what happened before.
+//! Tests of the time of the next attempt after failures.
 
 use super::*;
 

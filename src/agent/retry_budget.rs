@@ -1,15 +1,18 @@
-//! Limits a session's attempts by a backoff and a token bucket of logins, both of which outlive a restart.
+//! Limits the attempts of a session, a derived token or a cache: by a backoff and a token bucket, which a session keeps over a
+//! restart.
+
+mod caller_retries;
 
 use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
-use super::caller_retries::{CallerRetries, spacing};
+use self::caller_retries::{CallerRetries, spacing};
 use crate::backoff::Backoff;
 use crate::clock::ClockReading;
 use crate::token_bucket::{BucketRate, TokenBucket};
 
-pub use super::caller_retries::CallerRetriesRecord;
+pub use self::caller_retries::CallerRetriesRecord;
 
 /// Decides when the next attempt is allowed, by consecutive failures and by a token bucket of unplanned logins.
 ///
