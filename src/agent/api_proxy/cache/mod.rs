@@ -1,7 +1,7 @@
 //! The response cache: plain values for a bounded time, leased ones as long as their lease lives.
 //!
-//! `entry` parses a response, `lru` holds entries and decides on them, `snapshot` is their form in a file; all three are pure.
-//! `singleflight` coalesces equal requests; `renewer` renews leases, removes what ends with the session's token, and saves.
+//! `entry` parses a response, `entries` holds and decides on them (`lru` evicts, `due_queue` orders leases), `snapshot` is their form
+//! in a file; these are pure. `singleflight` coalesces equal requests; `renewer` renews leases, removes what ends with the session's token, and saves.
 
 // 0: one entry
 mod key;
@@ -10,6 +10,8 @@ mod entry;
 // 1: all entries, in memory and in a file
 mod snapshot;
 mod lru;
+mod due_queue;
+mod entries;
 mod singleflight;
 
 // 2: shared by requests and the renewer
@@ -18,9 +20,9 @@ mod renewer;
 
 pub use store::CacheLimits;
 
+pub(super) use entries::CacheHit;
 pub(super) use entry::{CacheEntry, EntryKind};
 pub(super) use key::{CacheKey, TokenScope};
-pub(super) use lru::CacheHit;
 pub(super) use renewer::{LeaseRenewer, LeaseRenewerDeps};
 pub(super) use singleflight::{FlightResult, JoinOutcome, Leader, wait_for_result};
 pub(super) use store::{BufferedResponse, Cache, Invalidate};

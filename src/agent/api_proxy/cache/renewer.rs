@@ -6,9 +6,9 @@ use std::sync::atomic::Ordering;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use super::entries::LeaseRenewal;
 use super::entry::LeaseRef;
-use super::key::{CacheKey, TokenScope};
-use super::lru::DueRenewal;
+use super::key::TokenScope;
 use super::snapshot;
 use super::store::{Cache, CacheState};
 use crate::agent::retry_budget::{FailureCause, RetryBudget};
@@ -44,8 +44,6 @@ pub(in crate::agent::api_proxy) struct LeaseRenewer {
     token: Option<Arc<Token>>,
     pace: RetryBudget,
     renewals: JoinSet<FinishedRenewal>,
-    /// Leases of the previous process that were not renewed yet.
-    unverified: Vec<CacheKey>,
     file: Option<(EncryptedFile, BackgroundWriter)>,
     /// The session's last token.
     fingerprint: Option<TokenFingerprint>,
@@ -53,10 +51,11 @@ pub(in crate::agent::api_proxy) struct LeaseRenewer {
 
 /// Result of one renewal.
 struct FinishedRenewal {
-    key: CacheKey,
+    renewal: LeaseRenewal,
     /// The cached token renewed itself; otherwise the session's token renewed a secret's lease.
     by_own_token: bool,
-    result: Result<Lease, CallError>,
+    /// The error is `None` if there was no token to renew with.
+    result: Result<Lease, Option<CallError>>,
 }
 
 impl LeaseRenewer {
@@ -70,7 +69,6 @@ impl LeaseRenewer {
             token: None,
             pace,
             renewals: JoinSet::new(),
-            unverified: Vec::new(),
             file: None,
             fingerprint: None,
         }
@@ -98,16 +96,14 @@ impl LeaseRenewer {
         let parse = move |json: &[u8]| snapshot::deserialize(json, max_age, now);
         let Some((fingerprint, restored)) = file.load(parse).await else { return };
         self.fingerprint = fingerprint;
-        self.unverified =
-            restored.iter().filter(|entry| entry.lease.is_some()).map(|entry| entry.key.clone()).collect();
         tracing::info!(
             event = "cache.resumed",
             answers = restored.len(),
             "cache entries of the previous process are restored"
         );
-        let mut lru = self.state.lru();
-        lru.restore(restored, now);
-        self.state.publish_changes(&mut lru);
+        let mut entries = self.state.entries();
+        entries.restore(restored, now);
+        self.state.publish_changes(&mut entries);
     }
 
     /// Runs until `stop` is cancelled or the session has ended, then saves the entries.
@@ -120,7 +116,7 @@ impl LeaseRenewer {
     /// Waits for the next event and handles it. Returns false once the session has ended.
     async fn step(&mut self) -> bool {
         let clock = self.state.clock.clone();
-        let due = self.state.lru().next_due().filter(|_| self.renewals.len() < MAX_RENEWALS);
+        let due = self.state.entries().next_due().filter(|_| self.renewals.len() < MAX_RENEWALS);
         // After a failure, all renewals wait for the back-off: the server is asked once, not once a lease.
         let due = due.map(|due| if due.boot < self.pace.not_before().boot { self.pace.not_before() } else { due });
         let write_due = async {
@@ -157,18 +153,18 @@ impl LeaseRenewer {
         let mut is_revoked = self.token.is_none()
             && previous.is_some_and(|previous| previous.expires.is_none_or(|end| !now.until(end).is_zero()));
         {
-            let mut lru = self.state.lru();
-            if let Some(token) = self.token.as_ref().filter(|_| lru.has_pending()) {
+            let mut entries = self.state.entries();
+            if let Some(token) = self.token.as_ref().filter(|_| entries.has_pending()) {
                 let saved = self.fingerprint.as_ref();
                 let is_same = saved.is_some_and(|saved| saved.matches(token));
                 is_revoked = !is_same && self.deps.outlives_restarts && saved.is_some_and(|saved| saved.is_alive(now));
-                removed = lru.resolve_pending(is_same.then_some(token.generation));
+                removed = entries.resolve_pending(is_same.then_some(token.generation));
             }
             let current = self.token.as_ref().map(|token| token.generation);
-            removed += lru.remove_where(|key, _, generation| {
+            removed += entries.remove_where(|key, _, generation| {
                 (is_revoked && key.scope == TokenScope::Session) || generation.is_some_and(|own| Some(own) != current)
             });
-            self.state.publish_changes(&mut lru);
+            self.state.publish_changes(&mut entries);
         }
         let fingerprint = self.token.as_deref().map(TokenFingerprint::new);
         if fingerprint.is_some() && fingerprint != self.fingerprint {
@@ -187,41 +183,42 @@ impl LeaseRenewer {
     fn start_renewal(&mut self) {
         let now = self.state.clock.now();
         let due = {
-            let mut lru = self.state.lru();
-            let due = lru.take_due(now);
-            self.state.publish_changes(&mut lru);
+            let mut entries = self.state.entries();
+            let due = entries.take_due(now);
+            self.state.publish_changes(&mut entries);
             due
         };
-        let Some(DueRenewal { key, lease_ref }) = due else { return };
+        let Some(renewal) = due else { return };
         let (upstream, token) = (self.deps.upstream.clone(), self.token.clone());
-        let named = key.namespace_and_path().0.to_owned();
+        let named = renewal.key.namespace_and_path().0.to_owned();
         let namespace = if named.is_empty() { self.deps.namespace.clone() } else { Some(named) };
-        match (lease_ref, token) {
-            (LeaseRef::Token(own, ..), _) => self.renewals.spawn(async move {
-                let renewed = upstream.renew_self(&own, namespace.as_deref()).await;
-                FinishedRenewal { key, by_own_token: true, result: renewed.map(|renewed| renewed.lease) }
-            }),
-            (LeaseRef::Secret(lease), Some(token)) => self.renewals.spawn(async move {
-                let result = upstream.renew_lease(&token.secret, &lease, namespace.as_deref()).await;
-                FinishedRenewal { key, by_own_token: false, result }
-            }),
-            // Without a token nothing renews it; it is served until another lease is due.
-            (LeaseRef::Secret(_), None) => return self.state.lru().record_renewal(&key, None, now, random_unit()),
-        };
+        self.renewals.spawn(async move {
+            let namespace = namespace.as_deref();
+            let (by_own_token, result) = match (renewal.entry.lease_ref(), token) {
+                (Some(LeaseRef::Token(own, ..)), _) => {
+                    (true, upstream.renew_self(own, namespace).await.map(|renewed| renewed.lease).map_err(Some))
+                }
+                (Some(LeaseRef::Secret(lease)), Some(token)) => {
+                    (false, upstream.renew_lease(&token.secret, lease, namespace).await.map_err(Some))
+                }
+                // Without a token nothing renews it.
+                (Some(LeaseRef::Secret(_)), None) | (None, _) => (false, Err(None)),
+            };
+            FinishedRenewal { renewal, by_own_token, result }
+        });
     }
 
-    fn record_renewal(&mut self, renewal: &FinishedRenewal) {
-        let FinishedRenewal { key, by_own_token, result } = renewal;
-        let now = self.state.clock.now();
-        let mut lru = self.state.lru();
-        let unverified = self.unverified.iter().position(|unverified| unverified == key);
+    fn record_renewal(&mut self, finished: &FinishedRenewal) {
+        let FinishedRenewal { renewal, by_own_token, result } = finished;
+        let (now, unit) = (self.state.clock.now(), random_unit());
+        let mut entries = self.state.entries();
         match result {
             Ok(lease) => {
                 self.pace.record_success(now);
-                lru.record_renewal(key, Some(*lease), now, random_unit());
-                unverified.map(|at| self.unverified.swap_remove(at));
+                entries.record_renewal(renewal, *lease, now, unit);
             }
-            Err(error) => {
+            Err(None) => entries.refuse_renewal(renewal, now, unit),
+            Err(Some(error)) => {
                 let verdict = error.verdict();
                 tracing::warn!(event = "cache.renewal.failed", %error, "a cached lease could not be renewed");
                 let doubts_session = verdict.suspects_token() && !by_own_token;
@@ -229,22 +226,16 @@ impl LeaseRenewer {
                     self.deps.session.request();
                 }
                 if verdict.suspects_token() && *by_own_token {
-                    self.unverified.retain(|unverified| unverified != key);
-                    lru.remove(key);
+                    entries.remove_renewed(renewal);
                 } else if verdict == TokenVerdict::Unavailable || doubts_session {
-                    self.pace.record_failure(now, FailureCause::Transient, error.retry_after(), random_unit());
-                    lru.retry_renewal(key, self.pace.not_before());
-                } else if let Some(at) = unverified {
-                    // The lease may have ended while no process renewed it, so it is not served any more.
-                    self.unverified.swap_remove(at);
-                    lru.remove(key);
+                    self.pace.record_failure(now, FailureCause::Transient, error.retry_after(), unit);
+                    entries.retry_renewal(renewal, self.pace.not_before());
                 } else {
-                    // The lease lives on and is served; another is requested before it ends.
-                    lru.record_renewal(key, None, now, random_unit());
+                    entries.refuse_renewal(renewal, now, unit);
                 }
             }
         }
-        self.state.publish_changes(&mut lru);
+        self.state.publish_changes(&mut entries);
     }
 
     fn schedule_write(&mut self, changes: ChangeLevel) {
@@ -254,7 +245,7 @@ impl LeaseRenewer {
     }
 
     fn schedule_changes(&mut self) {
-        let changes = self.state.lru().changes();
+        let changes = self.state.entries().changes();
         self.schedule_write(changes);
     }
 
@@ -262,7 +253,7 @@ impl LeaseRenewer {
         let now = self.state.clock.now();
         let fingerprint = self.fingerprint.clone();
         if let Some((_, writer)) = &mut self.file {
-            let entries = self.state.lru().entries_to_save(MAX_CONTENT, now);
+            let entries = self.state.entries().entries_to_save(MAX_CONTENT, now);
             writer.write(move || snapshot::serialize(&entries, fingerprint, now));
         }
     }

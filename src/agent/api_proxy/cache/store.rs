@@ -9,9 +9,9 @@ use http::{HeaderMap, StatusCode};
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::Notify;
 
+use super::entries::{CacheHit, CachedEntries};
 use super::entry::{CacheEntry, LeaseRef};
 use super::key::{CacheKey, TokenScope, full_path};
-use super::lru::{CacheHit, LruCache};
 use super::singleflight::{JoinOutcome, Singleflight};
 use crate::agent::token::Generation;
 use crate::backoff::random_unit;
@@ -37,7 +37,7 @@ pub(in crate::agent::api_proxy) struct Cache(Arc<CacheState>);
 pub(super) struct CacheState {
     pub(super) limits: CacheLimits,
     pub(super) clock: Clock,
-    lru: Mutex<LruCache>,
+    entries: Mutex<CachedEntries>,
     singleflight: Singleflight<Arc<BufferedResponse>>,
     /// Wakes the renewer: a lease was inserted, or a change is to be saved.
     pub(super) changed: Notify,
@@ -94,7 +94,7 @@ impl Cache {
         Self(Arc::new(CacheState {
             limits,
             clock,
-            lru: Mutex::new(LruCache::new(limits.bytes)),
+            entries: Mutex::new(CachedEntries::new(limits.bytes)),
             singleflight: Singleflight::new(),
             changed: Notify::new(),
             is_persistent: AtomicBool::new(false),
@@ -113,7 +113,7 @@ impl Cache {
 
     /// Returns the entry for a request, whatever its age.
     pub(in crate::agent::api_proxy) fn lookup(&self, key: &CacheKey) -> Option<CacheHit> {
-        self.0.lru().lookup(key, self.0.clock.now())
+        self.0.entries().lookup(key, self.0.clock.now())
     }
 
     /// Returns true if the entry may be served without a request to the server.
@@ -131,9 +131,9 @@ impl Cache {
         let now = self.0.clock.now();
         let is_leased = entry.lease_ref().is_some();
         {
-            let mut lru = self.0.lru();
-            lru.insert(key, entry, generation, now, random_unit());
-            self.0.publish_changes(&mut lru);
+            let mut entries = self.0.entries();
+            entries.insert(key, entry, generation, now, random_unit());
+            self.0.publish_changes(&mut entries);
         }
         if is_leased {
             self.0.changed.notify_one();
@@ -142,9 +142,9 @@ impl Cache {
 
     /// Removes the entry for a request.
     pub(in crate::agent::api_proxy) fn remove(&self, key: &CacheKey) {
-        let mut lru = self.0.lru();
-        lru.remove(key);
-        self.0.publish_changes(&mut lru);
+        let mut entries = self.0.entries();
+        entries.remove(key);
+        self.0.publish_changes(&mut entries);
     }
 
     /// Joins the request under way for the same key, or starts one.
@@ -157,7 +157,7 @@ impl Cache {
     pub(in crate::agent::api_proxy) fn invalidate(&self, scope: &Invalidate<'_>) -> usize {
         if let Invalidate::Accessor(accessor) = scope {
             self.0.singleflight.mark_outdated(|_| true);
-            let tokens = self.0.lru().tokens_by_accessor(accessor);
+            let tokens = self.0.entries().tokens_by_accessor(accessor);
             return tokens.iter().map(|token| self.invalidate(&Invalidate::Token(token.as_bytes()))).sum();
         }
         let token_scope = match scope {
@@ -206,24 +206,24 @@ impl Cache {
 }
 
 impl CacheState {
-    pub(super) fn lru(&self) -> MutexGuard<'_, LruCache> {
-        self.lru.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn entries(&self) -> MutexGuard<'_, CachedEntries> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Updates the gauge, and wakes the renewer if there is more to save.
-    pub(super) fn publish_changes(&self, lru: &mut LruCache) {
-        if self.is_persistent.load(Ordering::Relaxed) && lru.report_changes() {
+    pub(super) fn publish_changes(&self, entries: &mut CachedEntries) {
+        if self.is_persistent.load(Ordering::Relaxed) && entries.report_changes() {
             self.changed.notify_one();
         }
         if let Some(gauge) = &self.bytes_gauge {
-            gauge.set(i64::try_from(lru.bytes()).unwrap_or(i64::MAX));
+            gauge.set(i64::try_from(entries.bytes()).unwrap_or(i64::MAX));
         }
     }
 
     fn remove_where(&self, matches: impl Fn(&CacheKey, Option<&LeaseRef>, Option<Generation>) -> bool) -> usize {
-        let mut lru = self.lru();
-        let removed = lru.remove_where(matches);
-        self.publish_changes(&mut lru);
+        let mut entries = self.entries();
+        let removed = entries.remove_where(matches);
+        self.publish_changes(&mut entries);
         removed
     }
 }

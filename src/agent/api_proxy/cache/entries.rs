@@ -1,0 +1,326 @@
+//! Cache entries in memory: their age, and their leases. Time is passed in.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use secrecy::ExposeSecret as _;
+use zeroize::Zeroizing;
+
+use super::due_queue::{DueQueue, Ticket};
+use super::entry::{CacheEntry, LeaseRef};
+use super::key::{CacheKey, TokenScope};
+use super::lru::LruMap;
+use super::snapshot::{EntryToSave, RestoredEntry};
+use crate::agent::secrets::{ChangeLevel, LeaseState, SavedLease, Step, next_step};
+use crate::agent::token::{Generation, Lease};
+use crate::clock::ClockReading;
+
+/// Entries by request, bounded in bytes.
+#[derive(Debug)]
+pub(super) struct CachedEntries {
+    slots: LruMap<CacheKey, Slot>,
+    /// Leases that wait for their next step: all but those that are renewed or withheld.
+    due: DueQueue<CacheKey>,
+    /// Stands for the login of the previous process until its token is known to live. Its entries are withheld meanwhile.
+    pending: Option<Generation>,
+    /// Changes since [`CachedEntries::entries_to_save`], and the part of them that was reported.
+    changes: ChangeLevel,
+    reported: ChangeLevel,
+}
+
+#[derive(Debug)]
+struct Slot {
+    entry: Arc<CacheEntry>,
+    inserted: ClockReading,
+    /// Age at that time.
+    age_at_insert: Duration,
+    lease: Option<ActiveLease>,
+}
+
+impl Slot {
+    fn generation(&self) -> Option<Generation> {
+        self.lease.as_ref().and_then(|lease| lease.generation)
+    }
+
+    /// Position of the lease's next step in the queue.
+    fn ticket(&self) -> Option<Ticket> {
+        self.lease.as_ref().and_then(|lease| lease.ticket)
+    }
+}
+
+/// The lease of a leased entry.
+#[derive(Debug)]
+struct ActiveLease {
+    state: LeaseState,
+    next: Step,
+    /// The login whose token the entry ends with; `None` for a request without the session's token.
+    generation: Option<Generation>,
+    /// Position of the next step in the queue; `None` during a renewal, and for withheld leases.
+    ticket: Option<Ticket>,
+    /// A server's response to this process has shown that the lease lives.
+    is_verified: bool,
+}
+
+/// An entry that was found for a request.
+#[derive(Debug, Clone)]
+pub(in crate::agent::api_proxy) struct CacheHit {
+    pub(super) entry: Arc<CacheEntry>,
+    /// Time since the server's response.
+    pub(in crate::agent::api_proxy) age: Duration,
+    /// Remaining lifetime of the lease; `None` for plain values.
+    pub(in crate::agent::api_proxy) remaining: Option<Duration>,
+}
+
+impl CacheHit {
+    /// Returns the response body, with the remaining lifetime in it.
+    pub(in crate::agent::api_proxy) fn body(&self) -> bytes::Bytes {
+        self.entry.body(self.remaining.unwrap_or_default())
+    }
+}
+
+/// A renewal under way. Its result concerns only the entry for which it began: another may take its place meanwhile.
+#[derive(Debug)]
+pub(super) struct LeaseRenewal {
+    pub(super) key: Arc<CacheKey>,
+    pub(super) entry: Arc<CacheEntry>,
+}
+
+impl CachedEntries {
+    pub(super) fn new(max_bytes: usize) -> Self {
+        let (changes, reported) = (ChangeLevel::None, ChangeLevel::None);
+        Self { slots: LruMap::new(max_bytes), due: DueQueue::new(), pending: None, changes, reported }
+    }
+
+    /// Size of all entries, in bytes.
+    pub(super) const fn bytes(&self) -> usize {
+        self.slots.bytes()
+    }
+
+    /// Returns the entry for a request. Leased entries end when it is time to request another.
+    pub(super) fn lookup(&mut self, key: &CacheKey, now: ClockReading) -> Option<CacheHit> {
+        let slot = self.slots.get(key)?;
+        if self.pending.is_some() && slot.generation() == self.pending {
+            return None;
+        }
+        let remaining = slot.lease.as_ref().map(|lease| now.until(lease.state.ends()));
+        if remaining.is_some_and(|remaining| remaining.is_zero()) {
+            self.remove(key);
+            return None;
+        }
+        Some(CacheHit { entry: Arc::clone(&slot.entry), age: slot.age_at_insert + now.since(slot.inserted), remaining })
+    }
+
+    /// Inserts an entry in place of the previous one, and evicts the least recently used where there is no room. `unit` is a
+    /// random number in `0.0..1.0`.
+    pub(super) fn insert(
+        &mut self,
+        key: CacheKey,
+        entry: CacheEntry,
+        generation: Option<Generation>,
+        now: ClockReading,
+        unit: f64,
+    ) {
+        let replaced = self.slots.remove(&key);
+        self.due.remove(replaced.as_ref().and_then(Slot::ticket));
+        let is_same =
+            entry.lease_ref().is_none() && replaced.is_some_and(|replaced| replaced.entry.has_same_body(&entry));
+        let lease = entry.lease_ref().map(|lease_ref| {
+            let lease = lease_ref.lease();
+            // A lease of a caller's own token is the caller's to renew.
+            let renewal_refused = matches!(key.scope, TokenScope::Caller(_));
+            let state = LeaseState { since: now, lease, initial_ttl: lease.ttl, renewal_refused };
+            let next = next_step(now, Some(state), lease.ttl, unit);
+            ActiveLease { state, next, generation, ticket: None, is_verified: true }
+        });
+        self.insert_slot(key, entry, now, Duration::ZERO, lease);
+        self.changes = self.changes.max(if is_same { ChangeLevel::AgeOnly } else { ChangeLevel::Content });
+    }
+
+    /// Inserts the entries of the previous process. Those that were requested with the session's token are withheld until
+    /// [`CachedEntries::resolve_pending`].
+    pub(super) fn restore(&mut self, restored: Vec<RestoredEntry>, now: ClockReading) {
+        let pending = *self.pending.get_or_insert_with(Generation::new);
+        for RestoredEntry { key, entry, age, lease, with_session } in restored {
+            let generation = with_session.then_some(pending);
+            let lease =
+                lease.map(|(state, next)| ActiveLease { state, next, generation, ticket: None, is_verified: false });
+            self.insert_slot(key, entry, now, age, lease);
+        }
+        self.changes = ChangeLevel::None;
+    }
+
+    /// Returns true while it is unknown whether the previous process's token lives.
+    pub(super) const fn has_pending(&self) -> bool {
+        self.pending.is_some()
+    }
+
+    /// Assigns the withheld entries to the login whose token lives on, or removes them where that token is dead. Returns the
+    /// number of removed entries.
+    pub(super) fn resolve_pending(&mut self, login: Option<Generation>) -> usize {
+        let Some(pending) = self.pending.take() else { return 0 };
+        let Some(login) = login else { return self.remove_where(|_, _, generation| generation == Some(pending)) };
+        let keys: Vec<_> = self.slots.keys().map(Arc::clone).collect();
+        for key in keys {
+            let lease = self.slots.peek_mut(&key).and_then(|slot| slot.lease.as_mut());
+            if let Some(lease) = lease.filter(|lease| lease.generation == Some(pending)) {
+                lease.generation = Some(login);
+                self.await_step(key);
+            }
+        }
+        0
+    }
+
+    /// Returns the most recently used entries of at most `max_bytes`, and resets the changes.
+    pub(super) fn entries_to_save(&mut self, max_bytes: usize, now: ClockReading) -> Vec<EntryToSave> {
+        (self.changes, self.reported) = (ChangeLevel::None, ChangeLevel::None);
+        let to_save = |(key, slot): (&CacheKey, &Slot)| EntryToSave {
+            key: key.clone(),
+            entry: Arc::clone(&slot.entry),
+            age: slot.age_at_insert + now.since(slot.inserted),
+            lease: slot.lease.as_ref().map(|lease| SavedLease::new(&lease.state, lease.next, now)),
+            with_session: slot.generation().is_some(),
+        };
+        // The most recently used comes last: restored in this order, it is evicted last.
+        self.slots.most_recent(max_bytes).into_iter().map(to_save).collect()
+    }
+
+    /// Returns the cached tokens that have this accessor.
+    pub(super) fn tokens_by_accessor(&self, accessor: &str) -> Vec<Zeroizing<String>> {
+        let lease_refs = self.slots.values().filter_map(|slot| slot.entry.lease_ref());
+        let token = |lease_ref: &LeaseRef| match lease_ref {
+            LeaseRef::Token(token, _, Some(own)) if own == accessor => {
+                Some(Zeroizing::new(token.secret().expose_secret().to_owned()))
+            }
+            LeaseRef::Token(..) | LeaseRef::Secret(_) => None,
+        };
+        lease_refs.filter_map(token).collect()
+    }
+
+    /// Changes since the entries were saved.
+    pub(super) const fn changes(&self) -> ChangeLevel {
+        self.changes
+    }
+
+    /// Returns true if the changes exceed those that were reported before, and counts them as reported.
+    pub(super) fn report_changes(&mut self) -> bool {
+        let has_more = self.changes > self.reported;
+        self.reported = self.changes;
+        has_more
+    }
+
+    fn insert_slot(
+        &mut self,
+        key: CacheKey,
+        entry: CacheEntry,
+        inserted: ClockReading,
+        age_at_insert: Duration,
+        lease: Option<ActiveLease>,
+    ) {
+        let size = key.size() + entry.size() + LruMap::<CacheKey, Slot>::OVERHEAD;
+        let slot = Slot { entry: Arc::new(entry), inserted, age_at_insert, lease };
+        let (due, changes) = (&mut self.due, &mut self.changes);
+        let inserted = self.slots.insert(key, slot, size, |removed| {
+            due.remove(removed.ticket());
+            *changes = ChangeLevel::Content;
+        });
+        if let Some(key) = inserted {
+            self.await_step(key);
+        }
+    }
+
+    /// Queues the next step of a lease, in place of the one that is queued. A withheld lease waits for no step.
+    fn await_step(&mut self, key: Arc<CacheKey>) {
+        let Some(lease) = self.slots.peek_mut(&key).and_then(|slot| slot.lease.as_mut()) else { return };
+        self.due.remove(lease.ticket);
+        let is_withheld = self.pending.is_some() && lease.generation == self.pending;
+        lease.ticket = (!is_withheld).then(|| self.due.insert(key, lease.next));
+    }
+
+    /// Removes the entry for a request.
+    pub(super) fn remove(&mut self, key: &CacheKey) {
+        if let Some(slot) = self.slots.remove(key) {
+            self.due.remove(slot.ticket());
+            self.changes = ChangeLevel::Content;
+        }
+    }
+
+    /// Removes the entries that match and returns their number.
+    pub(super) fn remove_where(
+        &mut self,
+        matches: impl Fn(&CacheKey, Option<&LeaseRef>, Option<Generation>) -> bool,
+    ) -> usize {
+        let (pending, due) = (self.pending, &mut self.due);
+        let matches = |key: &CacheKey, slot: &Slot| {
+            // The pending generation is no login that could have ended.
+            matches(key, slot.entry.lease_ref(), slot.generation().filter(|own| Some(*own) != pending))
+        };
+        let removed = self.slots.remove_where(matches, |slot| due.remove(slot.ticket()));
+        if removed > 0 {
+            self.changes = ChangeLevel::Content;
+        }
+        removed
+    }
+
+    /// Returns the time of the next step of any lease; `None` if there is none.
+    pub(super) fn next_due(&self) -> Option<ClockReading> {
+        self.due.next()
+    }
+
+    /// Removes the entries whose time is over, and returns a lease that is due for renewal.
+    pub(super) fn take_due(&mut self, now: ClockReading) -> Option<LeaseRenewal> {
+        while let Some((key, step)) = self.due.pop_due(now) {
+            if let (Step::RenewAt(_), Some(slot)) = (step, self.slots.peek_mut(&key)) {
+                slot.lease.iter_mut().for_each(|lease| lease.ticket = None);
+                return Some(LeaseRenewal { entry: Arc::clone(&slot.entry), key });
+            }
+            self.remove(&key);
+        }
+        None
+    }
+
+    fn renewed_lease(&mut self, renewal: &LeaseRenewal) -> Option<&mut ActiveLease> {
+        let slot = self.slots.peek_mut(&renewal.key).filter(|slot| Arc::ptr_eq(&slot.entry, &renewal.entry))?;
+        slot.lease.as_mut()
+    }
+
+    /// Records a renewal.
+    pub(super) fn record_renewal(&mut self, renewal: &LeaseRenewal, renewed: Lease, now: ClockReading, unit: f64) {
+        let Some(lease) = self.renewed_lease(renewal) else { return };
+        lease.state.record_renewal(now, renewed);
+        lease.is_verified = true;
+        lease.next = next_step(now, Some(lease.state), lease.state.lease.ttl, unit);
+        self.changes = ChangeLevel::Content;
+        self.await_step(Arc::clone(&renewal.key));
+    }
+
+    /// Records that a lease will not grow any more: it is served until another is due. A lease of the previous process is removed,
+    /// as it may have ended while no process renewed it.
+    pub(super) fn refuse_renewal(&mut self, renewal: &LeaseRenewal, now: ClockReading, unit: f64) {
+        let Some(lease) = self.renewed_lease(renewal) else { return };
+        if !lease.is_verified {
+            return self.remove(&renewal.key);
+        }
+        lease.state.renewal_refused = true;
+        lease.next = next_step(now, Some(lease.state), lease.state.lease.ttl, unit);
+        self.changes = ChangeLevel::Content;
+        self.await_step(Arc::clone(&renewal.key));
+    }
+
+    /// Schedules another attempt to renew a lease.
+    pub(super) fn retry_renewal(&mut self, renewal: &LeaseRenewal, at: ClockReading) {
+        let Some(lease) = self.renewed_lease(renewal) else { return };
+        let ends = lease.state.ends();
+        lease.next = if at.boot < ends.boot { Step::RenewAt(at) } else { Step::ReadAt(ends) };
+        self.await_step(Arc::clone(&renewal.key));
+    }
+
+    /// Removes the entry of a lease that has ended.
+    pub(super) fn remove_renewed(&mut self, renewal: &LeaseRenewal) {
+        if self.renewed_lease(renewal).is_some() {
+            self.remove(&renewal.key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,139 @@
+use std::time::SystemTime;
+
+use http::Method;
+
+use super::*;
+use crate::agent::api_proxy::cache::entry::EntryKind;
+
+fn at(seconds: u64) -> ClockReading {
+    ClockReading { boot: Duration::from_secs(seconds), wall: SystemTime::UNIX_EPOCH + Duration::from_secs(seconds) }
+}
+
+fn key(path: &str) -> CacheKey {
+    CacheKey::new(TokenScope::Session, &Method::GET, "", path, None, b"")
+}
+
+fn plain(bytes: usize) -> CacheEntry {
+    let body = format!(r#"{{"data":{{"a":"{}"}}}}"#, "x".repeat(bytes));
+    CacheEntry::parse(EntryKind::Plain, body.as_bytes()).unwrap()
+}
+
+fn leased(seconds: u64, renewable: bool) -> CacheEntry {
+    let body =
+        format!(r#"{{"data":{{}},"lease_id":"x/{seconds}","lease_duration":{seconds},"renewable":{renewable}}}"#);
+    CacheEntry::parse(EntryKind::Leased, body.as_bytes()).unwrap()
+}
+
+#[test]
+fn the_least_recently_used_entry_is_evicted() {
+    let mut entries = CachedEntries::new(10_000);
+    for name in ["a", "b", "c"] {
+        entries.insert(key(name), plain(2000), None, at(0), 0.0);
+    }
+    assert!(entries.lookup(&key("a"), at(1)).is_some());
+    entries.insert(key("d"), plain(3000), None, at(2), 0.0);
+    let there: Vec<_> =
+        ["a", "b", "c", "d"].into_iter().filter(|it| entries.lookup(&key(it), at(3)).is_some()).collect();
+    assert_eq!(there, ["a", "c", "d"]);
+    assert!(entries.bytes() <= 10_000);
+    entries.insert(key("e"), plain(20_000), None, at(4), 0.0);
+    assert!(entries.lookup(&key("e"), at(4)).is_none() && entries.slots.len() == 3, "larger than the cache");
+    assert_eq!(entries.remove_where(|_, _, _| true), 3);
+    assert_eq!((entries.bytes(), entries.slots.len()), (0, 0));
+}
+
+#[test]
+fn a_lease_is_renewed_while_it_grows_and_its_last_renewal_sets_its_end() {
+    let mut entries = CachedEntries::new(10_000);
+    entries.insert(key("a"), leased(100, true), None, at(0), 0.0);
+    assert_eq!(entries.lookup(&key("a"), at(40)).unwrap().remaining, Some(Duration::from_mins(1)));
+    assert_eq!(entries.next_due(), Some(at(63)));
+    assert!(entries.take_due(at(62)).is_none());
+    let due = entries.take_due(at(63)).unwrap();
+    assert!(entries.take_due(at(63)).is_none() && entries.next_due().is_none(), "the renewal is under way");
+    entries.record_renewal(&due, Lease { ttl: Duration::from_secs(100), renewable: true }, at(64), 0.0);
+    assert_eq!(entries.lookup(&key("a"), at(104)).unwrap().remaining, Some(Duration::from_mins(1)));
+    assert_eq!(entries.lookup(&key("a"), at(104)).unwrap().age, Duration::from_secs(104));
+    // Near the maximum TTL a renewal does not extend it: another lease is requested before it ends.
+    let due = entries.take_due(at(127)).unwrap();
+    entries.record_renewal(&due, Lease { ttl: Duration::from_secs(40), renewable: true }, at(127), 0.0);
+    assert!(entries.take_due(at(150)).is_none() && entries.lookup(&key("a"), at(150)).is_some());
+    assert!(entries.take_due(at(153)).is_none() && entries.lookup(&key("a"), at(153)).is_none());
+}
+
+#[test]
+fn a_lease_that_cannot_be_renewed_is_served_until_another_is_due() {
+    let mut entries = CachedEntries::new(10_000);
+    entries.insert(key("a"), leased(100, false), None, at(0), 0.0);
+    assert!(entries.take_due(at(62)).is_none() && entries.lookup(&key("a"), at(62)).is_some());
+    assert!(entries.take_due(at(63)).is_none() && entries.lookup(&key("a"), at(63)).is_none());
+    let mut entries = CachedEntries::new(10_000);
+    entries.insert(key("a"), leased(100, true), None, at(0), 0.0);
+    let due = entries.take_due(at(70)).unwrap();
+    entries.retry_renewal(&due, at(90));
+    assert!(entries.take_due(at(89)).is_none() && entries.take_due(at(90)).is_some());
+    entries.retry_renewal(&due, at(190));
+    assert!(entries.lookup(&key("a"), at(99)).is_some() && entries.lookup(&key("a"), at(100)).is_none());
+}
+
+#[test]
+fn the_result_of_a_renewal_concerns_no_entry_that_took_the_place_of_the_renewed_one() {
+    let renewed = Lease { ttl: Duration::from_secs(1000), renewable: true };
+    let check = |result: &dyn Fn(&mut CachedEntries, &LeaseRenewal)| {
+        let mut entries = CachedEntries::new(10_000);
+        entries.insert(key("a"), leased(100, true), None, at(0), 0.0);
+        let due = entries.take_due(at(63)).unwrap();
+        entries.insert(key("a"), leased(200, true), None, at(64), 0.0);
+        result(&mut entries, &due);
+        assert_eq!(entries.lookup(&key("a"), at(65)).unwrap().remaining, Some(Duration::from_secs(199)));
+        assert_eq!(entries.next_due(), Some(at(190)));
+    };
+    check(&|entries, due| entries.record_renewal(due, renewed, at(65), 0.0));
+    check(&|entries, due| entries.refuse_renewal(due, at(65), 0.0));
+    check(&|entries, due| entries.retry_renewal(due, at(70)));
+    check(&|entries, due| entries.remove_renewed(due));
+}
+
+#[test]
+fn a_restored_lease_is_removed_if_its_first_renewal_is_refused() {
+    let restored = || {
+        let lease = Lease { ttl: Duration::from_secs(100), renewable: true };
+        let state = LeaseState { since: at(0), lease, initial_ttl: lease.ttl, renewal_refused: false };
+        let lease = Some((state, Step::RenewAt(at(0))));
+        RestoredEntry { key: key("a"), entry: leased(100, true), age: Duration::ZERO, lease, with_session: true }
+    };
+    let mut entries = CachedEntries::new(10_000);
+    entries.restore(vec![restored()], at(0));
+    assert!(entries.lookup(&key("a"), at(0)).is_none() && entries.next_due().is_none(), "it is withheld");
+    assert_eq!(entries.resolve_pending(Some(Generation::new())), 0);
+    assert!(entries.lookup(&key("a"), at(0)).is_some());
+    let due = entries.take_due(at(0)).unwrap();
+    entries.retry_renewal(&due, at(1));
+    let due = entries.take_due(at(1)).unwrap();
+    entries.refuse_renewal(&due, at(2), 0.0);
+    assert!(entries.lookup(&key("a"), at(2)).is_none() && entries.bytes() == 0);
+    entries.restore(vec![restored()], at(0));
+    entries.resolve_pending(Some(Generation::new()));
+    let due = entries.take_due(at(0)).unwrap();
+    entries.record_renewal(&due, Lease { ttl: Duration::from_secs(100), renewable: true }, at(1), 0.0);
+    let due = entries.take_due(at(64)).unwrap();
+    entries.refuse_renewal(&due, at(64), 0.0);
+    assert!(entries.lookup(&key("a"), at(64)).is_some(), "a server has confirmed it");
+    entries.restore(vec![restored()], at(0));
+    assert_eq!((entries.resolve_pending(None), entries.next_due()), (1, None), "its token is dead");
+}
+
+#[test]
+fn a_plain_value_that_is_read_again_unchanged_is_no_new_content() {
+    let mut entries = CachedEntries::new(10_000);
+    let mut insert = |entry: CacheEntry, level: ChangeLevel| {
+        entries.insert(key("a"), entry, None, at(0), 0.0);
+        assert_eq!(entries.changes(), level);
+        entries.entries_to_save(10_000, at(0));
+    };
+    insert(plain(10), ChangeLevel::Content);
+    insert(plain(10), ChangeLevel::AgeOnly);
+    insert(plain(11), ChangeLevel::Content);
+    insert(leased(100, true), ChangeLevel::Content);
+    insert(leased(100, true), ChangeLevel::Content);
+}
