@@ -127,62 +127,33 @@ impl ProxyRouter {
         peer: &Peer,
         request: &'a Request<Incoming>,
     ) -> Result<ProxyRoute<'a>, Box<Response<ProxyBody>>> {
-        let refuse = |status, message: &str| Err(Box::new(error_response(status, message)));
-        let caller = match listener.guard.admit(peer, request) {
-            Ok(caller) => caller,
-            Err(refusal) => return Err(Box::new(local_response(json_response::rejected(&refusal)))),
-        };
+        let admitted = listener.guard.admit(peer, request);
+        let caller = admitted.map_err(|refusal| Box::new(local_response(json_response::rejected(&refusal))))?;
         if let Some(cache) = &self.cache
             && cache_clear::PATHS.contains(&request.uri().path())
         {
             return Ok(ProxyRoute::ClearCache(cache));
         }
-        let path = match ApiPath::parse(request.uri().path()) {
-            Ok(path) => path,
-            Err(PathError::OutsideApi) => return refuse(StatusCode::NOT_FOUND, OUTSIDE_API),
-            Err(PathError::Ambiguous(reason)) => return refuse(StatusCode::BAD_REQUEST, reason),
-        };
-        let query = match Query::parse(request.uri().query()) {
-            Ok(query) => query,
-            Err(reason) => return refuse(StatusCode::BAD_REQUEST, reason),
-        };
-        let operation = match Operation::parse(request.method(), query) {
-            Ok(operation) => operation,
-            Err(OperationError::Query(reason)) => return refuse(StatusCode::BAD_REQUEST, reason),
-            Err(OperationError::Method) => {
-                return refuse(StatusCode::METHOD_NOT_ALLOWED, "the server's API has no such method");
-            }
-        };
+        let path = ApiPath::parse(request.uri().path()).or_else(|error| match error {
+            PathError::OutsideApi => refuse(StatusCode::NOT_FOUND, OUTSIDE_API),
+            PathError::Ambiguous(reason) => refuse(StatusCode::BAD_REQUEST, reason),
+        })?;
+        let query = Query::parse(request.uri().query()).or_else(|reason| refuse(StatusCode::BAD_REQUEST, reason))?;
+        let operation = Operation::parse(request.method(), query).or_else(|error| match error {
+            OperationError::Query(reason) => refuse(StatusCode::BAD_REQUEST, reason),
+            OperationError::Method => refuse(StatusCode::METHOD_NOT_ALLOWED, "the server's API has no such method"),
+        })?;
         let headers = RequestHeaders::parse(self.sender.dialect.kind, request.headers());
-        let rule_path = match self.path_with_namespace(&path, &headers, query) {
-            Ok(rule_path) => rule_path,
-            Err((status, reason)) => return refuse(status, reason),
-        };
+        let rule_path =
+            self.path_with_namespace(&path, &headers, query).or_else(|(status, reason)| refuse(status, reason))?;
         if let Err(violation) = self.options.rules.check(operation, &rule_path) {
             return refuse(StatusCode::FORBIDDEN, describe_violation(violation));
         }
-        let is_login = rule_path.is_login();
-        if is_login && !self.options.logins {
+        if rule_path.is_login() && !self.options.logins {
             return refuse(StatusCode::FORBIDDEN, "logins are not allowed through this listener (logins = false)");
         }
         let has_listener_key = caller.key_as_token;
-        let has_query_token = self.sender.dialect.has_query_token(request.uri().query());
-        let has_token = headers.has_token(has_listener_key) || has_query_token;
-        let needs_no_token = is_login || UNAUTHENTICATED.contains(&path.without_trailing_slash());
-        let with_session = match self.options.token_mode {
-            // Goes without the session's token, so that it works while there is none.
-            _ if !has_token && needs_no_token => false,
-            TokenMode::Always => true,
-            TokenMode::WhenMissing => !has_token,
-        };
-        if with_session {
-            if let Err(RuleViolation::Protected(name)) = self.options.rules.check_session_token(&rule_path) {
-                return refuse(StatusCode::FORBIDDEN, &describe_protected(name));
-            }
-            if has_query_token {
-                return refuse(StatusCode::BAD_REQUEST, "this listener sets the token; leave ?token= out");
-            }
-        }
+        let with_session = self.uses_session_token(request, &headers, has_listener_key, (&path, &rule_path))?;
         let returns_token = with_session && RETURNS_TOKEN.iter().any(|lookup| rule_path.names(lookup));
         tracing::debug!(
             event = "proxy.request",
@@ -203,6 +174,37 @@ impl ProxyRouter {
         })
     }
 
+    /// Decides whether a request gets the session's token.
+    ///
+    /// # Errors
+    /// The request must not be sent with it: the response for the caller.
+    fn uses_session_token(
+        &self,
+        request: &Request<Incoming>,
+        headers: &RequestHeaders<'_>,
+        has_listener_key: bool,
+        (path, rule_path): (&ApiPath<'_>, &ApiPath<'_>),
+    ) -> Result<bool, Box<Response<ProxyBody>>> {
+        let has_query_token = self.sender.dialect.has_query_token(request.uri().query());
+        let has_token = headers.has_token(has_listener_key) || has_query_token;
+        let needs_no_token = rule_path.is_login() || UNAUTHENTICATED.contains(&path.without_trailing_slash());
+        let with_session = match self.options.token_mode {
+            // Goes without the session's token, so that it works while there is none.
+            _ if !has_token && needs_no_token => false,
+            TokenMode::Always => true,
+            TokenMode::WhenMissing => !has_token,
+        };
+        if with_session {
+            if let Err(RuleViolation::Protected(name)) = self.options.rules.check_session_token(rule_path) {
+                return refuse(StatusCode::FORBIDDEN, &describe_protected(name));
+            }
+            if has_query_token {
+                return refuse(StatusCode::BAD_REQUEST, "this listener sets the token; leave ?token= out");
+            }
+        }
+        Ok(with_session)
+    }
+
     /// Puts the namespace that the caller names before the path: the server reads the two as one, and so must the rules.
     fn path_with_namespace<'a>(
         &self,
@@ -219,6 +221,10 @@ impl ProxyRouter {
         }
         Ok(path.in_namespace(&namespace::prefix(own, &named)))
     }
+}
+
+fn refuse<T>(status: StatusCode, message: &str) -> Result<T, Box<Response<ProxyBody>>> {
+    Err(Box::new(error_response(status, message)))
 }
 
 /// Paths that the server serves without a token.

@@ -76,26 +76,7 @@ fn from_environment(options: &CloudIdentityOptions) -> Result<Selection, Identit
     let mut skipped = Vec::new();
     let mut chosen = None;
     if wanted.principal {
-        if let Some(secret) = variables.get("AZURE_CLIENT_SECRET") {
-            let principal = principal(variables, "AZURE_CLIENT_SECRET")?;
-            chosen = Some(SelectedSource::ClientSecret(principal, secret.into()));
-        } else {
-            skipped.push((SECRET, "AZURE_CLIENT_SECRET is not set".to_owned()));
-        }
-        match (variables.get("AZURE_CLIENT_CERTIFICATE_PATH"), &chosen) {
-            (Some(_), Some(_)) => skipped.push((CERTIFICATE, "the client secret comes first".to_owned())),
-            (Some(path), None) => {
-                let principal = principal(variables, "AZURE_CLIENT_CERTIFICATE_PATH")?;
-                let send_chain = variables.get("AZURE_CLIENT_SEND_CERTIFICATE_CHAIN").is_some_and(is_true);
-                let password = variables.get("AZURE_CLIENT_CERTIFICATE_PASSWORD").map(SecretString::from);
-                let certificate = Certificate { path: path.into(), password, send_chain };
-                chosen = Some(SelectedSource::ClientCertificate(principal, certificate));
-            }
-            (None, _) => skipped.push((CERTIFICATE, "AZURE_CLIENT_CERTIFICATE_PATH is not set".to_owned())),
-        }
-        if chosen.is_none() {
-            refuse_leftovers(variables)?;
-        }
+        chosen = select_principal(variables, &mut skipped)?;
     } else {
         skipped.extend([SECRET, CERTIFICATE].map(|name| (name, EXCLUDED.to_owned())));
     }
@@ -135,6 +116,35 @@ fn from_environment(options: &CloudIdentityOptions) -> Result<Selection, Identit
     let host = managed_identity_host::detect(variables, &options.endpoints, options.endpoints.arc_agent.exists())?;
     host.check_identity(&which)?;
     Ok(Selection { selected: SelectedSource::Managed(host, which), skipped })
+}
+
+/// Selects a client secret or a client certificate; `None` if the variables name neither. Adds the skipped ones to `skipped`.
+fn select_principal(
+    variables: &AzureEnv,
+    skipped: &mut Vec<(&'static str, String)>,
+) -> Result<Option<SelectedSource>, IdentityError> {
+    let mut chosen = None;
+    if let Some(secret) = variables.get("AZURE_CLIENT_SECRET") {
+        let principal = principal(variables, "AZURE_CLIENT_SECRET")?;
+        chosen = Some(SelectedSource::ClientSecret(principal, secret.into()));
+    } else {
+        skipped.push((SECRET, "AZURE_CLIENT_SECRET is not set".to_owned()));
+    }
+    match (variables.get("AZURE_CLIENT_CERTIFICATE_PATH"), &chosen) {
+        (Some(_), Some(_)) => skipped.push((CERTIFICATE, "the client secret comes first".to_owned())),
+        (Some(path), None) => {
+            let principal = principal(variables, "AZURE_CLIENT_CERTIFICATE_PATH")?;
+            let send_chain = variables.get("AZURE_CLIENT_SEND_CERTIFICATE_CHAIN").is_some_and(is_true);
+            let password = variables.get("AZURE_CLIENT_CERTIFICATE_PASSWORD").map(SecretString::from);
+            let certificate = Certificate { path: path.into(), password, send_chain };
+            chosen = Some(SelectedSource::ClientCertificate(principal, certificate));
+        }
+        (None, _) => skipped.push((CERTIFICATE, "AZURE_CLIENT_CERTIFICATE_PATH is not set".to_owned())),
+    }
+    if chosen.is_none() {
+        refuse_leftovers(variables)?;
+    }
+    Ok(chosen)
 }
 
 /// Sources that `AZURE_TOKEN_CREDENTIALS` allows.

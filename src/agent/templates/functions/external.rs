@@ -24,11 +24,19 @@ type Function = dyn Fn(&[Value]) -> FunctionResult + Send + Sync;
 
 /// Adds the functions, bound to one rendering.
 pub(super) fn add(all: &mut FuncMap, source: &TemplateSource, evaluation: &SharedEvaluation) {
-    let mut function = |name: &'static str, answer: Box<Function>| {
-        all.insert(name.to_owned(), Arc::new(answer));
-    };
+    add_secrets(all, evaluation);
+    add_inputs(all, source, evaluation);
+}
+
+fn insert(all: &mut FuncMap, name: &str, function: Box<Function>) {
+    all.insert(name.to_owned(), Arc::new(function));
+}
+
+/// Adds the functions that call the server.
+fn add_secrets(all: &mut FuncMap, evaluation: &SharedEvaluation) {
     let shared = evaluation.clone();
-    function(
+    insert(
+        all,
         "secret",
         Box::new(move |args| {
             let request = request("secret", args)?;
@@ -36,7 +44,8 @@ pub(super) fn add(all: &mut FuncMap, source: &TemplateSource, evaluation: &Share
         }),
     );
     let shared = evaluation.clone();
-    function(
+    insert(
+        all,
         "secrets",
         Box::new(move |args| {
             let args = Arguments::exactly("secrets", args, 1)?;
@@ -47,7 +56,8 @@ pub(super) fn add(all: &mut FuncMap, source: &TemplateSource, evaluation: &Share
         }),
     );
     let shared = evaluation.clone();
-    function(
+    insert(
+        all,
         "pkiCert",
         Box::new(move |args| {
             let mut request = request("pkiCert", args)?;
@@ -57,11 +67,16 @@ pub(super) fn add(all: &mut FuncMap, source: &TemplateSource, evaluation: &Share
             Ok(secret(&shared, request)?.map_or(Value::Nil, |answer| certificate_value(&answer)))
         }),
     );
+}
+
+/// Adds the functions that read variables, files and the time.
+fn add_inputs(all: &mut FuncMap, source: &TemplateSource, evaluation: &SharedEvaluation) {
     let variables = source.variables.clone();
     let variable = move |name: &str| variables.get(name).map(|value| text(value.expose_secret()));
     for name in ["env", "mustEnv"] {
         let variable = variable.clone();
-        function(
+        insert(
+            all,
             name,
             Box::new(move |args| {
                 let args = Arguments::exactly(name, args, 1)?;
@@ -74,7 +89,8 @@ pub(super) fn add(all: &mut FuncMap, source: &TemplateSource, evaluation: &Share
             }),
         );
     }
-    function(
+    insert(
+        all,
         "envOrDefault",
         Box::new(move |args| {
             let args = Arguments::exactly("envOrDefault", args, 2)?;
@@ -82,7 +98,8 @@ pub(super) fn add(all: &mut FuncMap, source: &TemplateSource, evaluation: &Share
         }),
     );
     let (shared, folders) = (evaluation.clone(), source.folders.clone());
-    function(
+    insert(
+        all,
         "file",
         Box::new(move |args| {
             let args = Arguments::exactly("file", args, 1)?;
@@ -99,7 +116,8 @@ pub(super) fn add(all: &mut FuncMap, source: &TemplateSource, evaluation: &Share
         }),
     );
     let shared = evaluation.clone();
-    function(
+    insert(
+        all,
         "timestamp",
         Box::new(move |args| {
             let args = Arguments::between("timestamp", args, 0, 1)?;

@@ -90,74 +90,81 @@ impl TokenManager {
     }
 
     pub(super) fn on_renewal(&mut self, result: Result<RenewResponse, CallError>) {
-        let now = self.clock.now();
-        let session = self.options.name.clone();
         self.mark_checked();
-        let Some(current) = &mut self.current else { return self.complete_refresh() };
         match result {
-            Ok(renewed) => {
-                current.renew(renewed, now);
-                self.replacement_limiter.confirm();
-                let expires = current.lifetime.ends.map(|ends| format_rfc3339(ends.wall));
-                let again = current.lifetime.renewable;
-                let short = current.is_too_short(now);
-                tracing::info!(event = "token.renew.ok", session, expires, again, "renewed");
-                self.reporter.count_attempt(Attempt::Renewal, None);
-                let outdated = current.outdated;
-                self.record_success_of(Attempt::Renewal);
-                if outdated {
-                    // A renewal does not tell whether the login that replaces the token would succeed.
-                    self.retry_budget.record_renewal_success(now);
-                } else {
-                    self.retry_budget.record_success(now);
-                    self.last_error = None;
-                }
-                // A look-up that was sent before the renewal would report the old lease.
-                self.lookup = None;
-                self.schedule_check(now);
-                self.plan_next_step(if short { LastOutcome::RenewalRefused } else { LastOutcome::Succeeded });
-                self.publish();
-            }
-            Err(error) => {
-                let message = format!("the renewal failed: {}", format_chain(&error));
-                match error.verdict() {
-                    TokenVerdict::Dead => {
-                        self.reporter.count_attempt(Attempt::Renewal, Some("dead"));
-                        self.on_token_dead(&message);
-                    }
-                    TokenVerdict::Suspect => {
-                        self.reporter.count_attempt(Attempt::Renewal, Some("suspect"));
-                        self.on_token_suspect(&message);
-                        if self.current.as_ref().is_some_and(|current| current.health == TokenHealth::Refused) {
-                            self.plan_next_step(LastOutcome::RenewalRefused);
-                        }
-                    }
-                    TokenVerdict::Denied | TokenVerdict::Refused => {
-                        current.lifetime.renewable = false;
-                        if !current.renewed {
-                            self.no_renewal_until = Some(now + RENEWAL_REFUSAL_HOLD);
-                        }
-                        self.reporter.count_attempt(Attempt::Renewal, Some("refused"));
-                        self.plan_next_step(LastOutcome::RenewalRefused);
-                        let wait = format_wait(self.retry_after());
-                        tracing::warn!(event = "token.renew.refused", session, wait, "{message}");
-                        // A refusal may mean that the token is dead; only a look-up tells.
-                        self.start_lookup();
-                    }
-                    TokenVerdict::Unavailable => {
-                        self.reporter.count_attempt(Attempt::Renewal, Some("unavailable"));
-                        self.record_failure_of(Attempt::Renewal);
-                        self.retry_budget.record_renewal_failure(now, error.retry_after(), random_unit());
-                        self.plan_next_step(LastOutcome::Failed);
-                        let (failures, wait) = (self.retry_budget.renewal_failures(), format_wait(self.retry_after()));
-                        tracing::warn!(event = "token.renew.failed", session, failures, wait, "{message}");
-                    }
-                }
-                self.last_error = Some(message);
-            }
+            _ if self.current.is_none() => return self.complete_refresh(),
+            Ok(renewed) => self.record_renewal(renewed),
+            Err(error) => self.record_failed_renewal(&error),
         }
         self.save_state();
         self.complete_refresh();
+    }
+
+    fn record_renewal(&mut self, renewed: RenewResponse) {
+        let (now, session) = (self.clock.now(), self.options.name.clone());
+        let Some(current) = &mut self.current else { return };
+        current.renew(renewed, now);
+        self.replacement_limiter.confirm();
+        let expires = current.lifetime.ends.map(|ends| format_rfc3339(ends.wall));
+        let again = current.lifetime.renewable;
+        let short = current.is_too_short(now);
+        tracing::info!(event = "token.renew.ok", session, expires, again, "renewed");
+        self.reporter.count_attempt(Attempt::Renewal, None);
+        let outdated = current.outdated;
+        self.record_success_of(Attempt::Renewal);
+        if outdated {
+            // A renewal does not tell whether the login that replaces the token would succeed.
+            self.retry_budget.record_renewal_success(now);
+        } else {
+            self.retry_budget.record_success(now);
+            self.last_error = None;
+        }
+        // A look-up that was sent before the renewal would report the old lease.
+        self.lookup = None;
+        self.schedule_check(now);
+        self.plan_next_step(if short { LastOutcome::RenewalRefused } else { LastOutcome::Succeeded });
+        self.publish();
+    }
+
+    fn record_failed_renewal(&mut self, error: &CallError) {
+        let (now, session) = (self.clock.now(), self.options.name.clone());
+        let message = format!("the renewal failed: {}", format_chain(error));
+        match error.verdict() {
+            TokenVerdict::Dead => {
+                self.reporter.count_attempt(Attempt::Renewal, Some("dead"));
+                self.on_token_dead(&message);
+            }
+            TokenVerdict::Suspect => {
+                self.reporter.count_attempt(Attempt::Renewal, Some("suspect"));
+                self.on_token_suspect(&message);
+                if self.current.as_ref().is_some_and(|current| current.health == TokenHealth::Refused) {
+                    self.plan_next_step(LastOutcome::RenewalRefused);
+                }
+            }
+            TokenVerdict::Denied | TokenVerdict::Refused => {
+                if let Some(current) = &mut self.current {
+                    current.lifetime.renewable = false;
+                    if !current.renewed {
+                        self.no_renewal_until = Some(now + RENEWAL_REFUSAL_HOLD);
+                    }
+                }
+                self.reporter.count_attempt(Attempt::Renewal, Some("refused"));
+                self.plan_next_step(LastOutcome::RenewalRefused);
+                let wait = format_wait(self.retry_after());
+                tracing::warn!(event = "token.renew.refused", session, wait, "{message}");
+                // A refusal may mean that the token is dead; only a look-up tells.
+                self.start_lookup();
+            }
+            TokenVerdict::Unavailable => {
+                self.reporter.count_attempt(Attempt::Renewal, Some("unavailable"));
+                self.record_failure_of(Attempt::Renewal);
+                self.retry_budget.record_renewal_failure(now, error.retry_after(), random_unit());
+                self.plan_next_step(LastOutcome::Failed);
+                let (failures, wait) = (self.retry_budget.renewal_failures(), format_wait(self.retry_after()));
+                tracing::warn!(event = "token.renew.failed", session, failures, wait, "{message}");
+            }
+        }
+        self.last_error = Some(message);
     }
 
     pub(super) fn on_lookup(&mut self, generation: Generation, result: Result<LookupResponse, CallError>) {
