@@ -2,12 +2,13 @@
 //!
 //! A module imports only modules above it in this list; outputs do not import each other.
 
-// 0: tokens, limits of attempts, the client of the server, state files, and the watch of output files
+// 0: tokens, limits of attempts, the client of the server, encrypted files, leases, and the watch of output files
 pub mod token;
 pub mod retry_budget;
 mod json_response;
 pub mod server_client;
-mod state_file;
+pub mod encrypted_file;
+mod leases;
 pub mod output_watch;
 pub(crate) mod output_metrics;
 

@@ -1,15 +1,13 @@
 //! Secrets that are read through a session: renewed while they are used, and published as a credential watch.
 //!
-//! `lease` and `retry` decide and are pure; a `renewer` acts for one secret; the `registry` has one for each secret that templates
-//! use, and `persisted_secrets` keeps them over a restart.
+//! `reread` and `retry` decide and are pure, as is `agent::leases`; a `renewer` acts for one secret; the `registry` has one
+//! for each secret that templates use, and `persisted_secrets` keeps them over a restart.
 
-// 0: schedules, limits, and files that outlive a restart
+// 0: schedules and limits
 mod metrics;
 mod circuit_breaker;
-mod lease;
+mod reread;
 mod retry;
-mod encrypted_file;
-mod snapshot_format;
 
 // 1: one secret, or one token derived from the session's
 mod persisted_secrets;
@@ -23,17 +21,11 @@ use std::time::Duration;
 
 pub use self::circuit_breaker::{CircuitBreaker, Permit};
 pub use self::derived_token::{DerivedTokenDeps, DerivedTokenKind, DerivedTokenManager};
-pub(in crate::agent) use self::encrypted_file::{
-    BackgroundWriter, ChangeLevel, EncryptedFile, FileRejected, MAX_CONTENT,
-};
-pub use self::encrypted_file::{EncryptedFileError, PersistOptions};
-pub(in crate::agent) use self::lease::{LeaseState, Step, next_step};
 pub(crate) use self::metrics::SecretMetrics;
 pub use self::persisted_secrets::OfflineOptions;
 pub use self::registry::{RegistryWorker, SecretRegistry, SecretRegistryDeps, Subscription};
 pub use self::renewer::{Projection, SecretRenewer, SecretRenewerDeps};
 pub use self::retry::QuickRetryBudget;
-pub(in crate::agent) use self::snapshot_format::{SavedLease, Snapshot, TokenFingerprint, age_of};
 pub(in crate::agent) use crate::agent::server_client::zeroize_json;
 pub use crate::agent::server_client::{DerivedTokenOptions, SecretFields, SecretOp, SecretRequest, SecretResponse};
 

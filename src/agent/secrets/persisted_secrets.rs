@@ -9,16 +9,16 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 use zeroize::Zeroizing;
 
-use super::encrypted_file::{
-    BackgroundWriter, ChangeLevel, EncryptedFile, EncryptedFileError, FileRejected, MAX_CONTENT, PersistOptions,
-};
-use super::lease::{LeaseState, Step, is_certificate};
-use super::snapshot_format::{SavedLease, Snapshot, TokenFingerprint, age_of};
+use super::reread::is_certificate;
 use super::{SecretFields, SecretRequest};
+use crate::agent::encrypted_file::{
+    BackgroundWriter, ChangeLevel, EncryptedFile, EncryptedFileError, FileKind, FileRejected, MAX_CONTENT,
+    PersistOptions,
+};
+use crate::agent::leases::{LeaseState, SavedLease, Snapshot, Step, TokenFingerprint, age_of, time_of_age};
 use crate::agent::server_client::SecretLease;
-use crate::agent::state_file::KeyPurpose;
 use crate::agent::token::{Generation, Lease, TokenWatch};
-use crate::clock::{Clock, ClockReading, millis};
+use crate::clock::{Clock, ClockReading};
 use crate::credential_watch::Availability;
 
 /// Options for secrets that are kept over a restart.
@@ -87,7 +87,7 @@ impl PersistedSecrets {
     /// # Errors
     /// The crypto library derives no key from the configured one.
     pub(super) fn new(offline: &OfflineOptions, bound_to: &[&str]) -> Result<Self, EncryptedFileError> {
-        let file = EncryptedFile::new(&offline.persist, KeyPurpose::Secrets, bound_to)?;
+        let file = EncryptedFile::new(&offline.persist, FileKind::TemplateSecrets, bound_to)?;
         let (records, changed) = (Mutex::default(), Notify::new());
         Ok(Self(Arc::new(Inner { file, max_stale_age: offline.max_stale_age, records, changed })))
     }
@@ -159,21 +159,23 @@ impl PersistedSecrets {
         loop {
             tokio::select! {
                 () = self.0.changed.notified() => writer.schedule(clock.now(), self.records().changes),
-                () = writer.wait_until_due(clock) => self.save(clock.now(), tokens, writer),
+                () = writer.wait_until_due(clock) => writer.write(self.snapshot(clock.now(), tokens)),
             }
         }
     }
 
     /// Saves what was not saved yet.
     pub(super) async fn finish(&self, clock: &Clock, tokens: &TokenWatch, mut writer: BackgroundWriter) {
-        writer.schedule(clock.now(), self.records().changes);
-        if writer.finish_write(clock).await {
-            self.save(clock.now(), tokens, &mut writer);
-            writer.finish_write(clock).await;
-        }
+        let changes = self.records().changes;
+        writer.finish(clock, changes, || self.snapshot(clock.now(), tokens)).await;
     }
 
-    fn save(&self, now: ClockReading, tokens: &TokenWatch, writer: &mut BackgroundWriter) {
+    /// Returns the builder of the file's content, and resets the changes.
+    fn snapshot(
+        &self,
+        now: ClockReading,
+        tokens: &TokenWatch,
+    ) -> impl FnOnce() -> Option<Zeroizing<Vec<u8>>> + Send + use<> {
         let token = match tokens.peek().availability {
             Availability::Available(token) => Some(token),
             Availability::Unavailable { .. } => None,
@@ -190,7 +192,7 @@ impl PersistedSecrets {
             secret.lease.is_none() || if secret.login.is_some() { secret.login == login } else { is_same }
         });
         let fingerprint = token.as_deref().map(TokenFingerprint::new).or(previous);
-        writer.write(move || serialize(&secrets, fingerprint, now));
+        move || serialize(&secrets, fingerprint, now)
     }
 }
 
@@ -200,45 +202,25 @@ fn serialize(
     fingerprint: Option<TokenFingerprint>,
     now: ClockReading,
 ) -> Option<Zeroizing<Vec<u8>>> {
-    let wall = millis(now.wall);
-    let secrets = secrets.iter().map(|(request, record)| SavedSecret::new(request, record, wall, now));
-    let snapshot = Snapshot::new(now, fingerprint, secrets.collect());
-    let mut size = SizeCounter(0);
-    if serde_json::to_writer(&mut size, &snapshot).is_err() {
+    let secrets = secrets.iter().map(|(request, record)| SavedSecret::new(request, record, now));
+    let json = Snapshot::new(now, fingerprint, secrets.collect()).to_json(MAX_CONTENT);
+    if json.is_none() {
         tracing::warn!(
             event = "secrets.state.failed",
             what = "kept secrets",
             error = "the secrets exceed the size of the file",
             "the state was not saved; a restart may lose it"
         );
-        return None;
     }
-    let mut json = Zeroizing::new(Vec::with_capacity(size.0));
-    serde_json::to_writer(&mut *json, &snapshot).ok()?;
-    Some(json)
+    json
 }
 
 impl<'a> SavedSecret<'a> {
-    fn new(request: &'a SecretRequest, record: &'a SecretRecord, wall: u64, now: ClockReading) -> Self {
-        let age = u64::try_from(record.age(now).as_millis()).unwrap_or(u64::MAX);
+    fn new(request: &'a SecretRequest, record: &'a SecretRecord, now: ClockReading) -> Self {
         let lease = record.lease.as_ref();
         let lease = lease.map(|(lease, state, next)| (lease.id.as_str().into(), SavedLease::new(state, *next, now)));
         let (request, data) = (Cow::Borrowed(request), Cow::Borrowed(&*record.data));
-        Self { request, response_time: wall.saturating_sub(age), lease, data }
-    }
-}
-
-/// Counts the bytes that are written to it, and fails above [`MAX_CONTENT`].
-struct SizeCounter(usize);
-
-impl std::io::Write for SizeCounter {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0 += bytes.len();
-        if self.0 > MAX_CONTENT { Err(std::io::ErrorKind::FileTooLarge.into()) } else { Ok(bytes.len()) }
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
+        Self { request, response_time: time_of_age(record.age(now), now), lease, data }
     }
 }
 
@@ -246,8 +228,7 @@ type Restored = (Option<TokenFingerprint>, BTreeMap<SecretRequest, SecretRecord>
 
 /// Parses saved secrets. Leaves out leases that have ended, and other secrets older than `max_age`.
 fn deserialize(json: &[u8], max_age: Duration, now: ClockReading) -> Result<Restored, FileRejected> {
-    let snapshot: Snapshot<SavedSecret<'_>> = serde_json::from_slice(json).map_err(|_| FileRejected::Format)?;
-    let snapshot = snapshot.check_clock(now)?;
+    let snapshot = Snapshot::<SavedSecret<'_>>::parse(json, now)?;
     let record = |saved: SavedSecret<'_>| {
         let lease = match saved.lease {
             Some((id, saved_lease)) => {

@@ -9,11 +9,11 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::circuit_breaker::CircuitBreaker;
-use super::encrypted_file::EncryptedFileError;
 use super::persisted_secrets::{OfflineOptions, PersistedSecrets};
 use super::renewer::{SecretRenewer, SecretRenewerDeps};
 use super::retry::QuickRetryBudget;
 use super::{SecretOptions, SecretRequest, SecretResponse};
+use crate::agent::encrypted_file::EncryptedFileError;
 use crate::agent::server_client::ServerClient;
 use crate::agent::token::TokenWatch;
 use crate::clock::Clock;

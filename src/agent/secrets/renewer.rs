@@ -9,15 +9,13 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use super::circuit_breaker::CircuitBreaker;
-use super::lease::{LeaseState, Step, next_step, reread_interval};
+use super::circuit_breaker::{CircuitBreaker, Permit};
 use super::persisted_secrets::{PersistedSecrets, SecretRecord};
-use super::retry::{QuickRetryBudget, ReadFailure, RetrySchedule};
-use super::snapshot_format::TokenFingerprint;
+use super::retry::{QuickRetryBudget, RetrySchedule};
 use super::{SecretFields, SecretOptions, SecretResponse};
+use crate::agent::leases::{LeaseState, Step, TokenFingerprint};
 use crate::agent::server_client::{CallError, SecretLease, ServerClient, TokenVerdict};
-use crate::agent::token::{Generation, Token, TokenWatch};
-use crate::backoff::random_unit;
+use crate::agent::token::{Generation, Lease, Token, TokenWatch};
 use crate::clock::{Clock, ClockReading};
 use crate::credential_watch::{Availability, CredentialPublisher, RefreshSignal};
 use crate::health;
@@ -197,183 +195,71 @@ impl<T> SecretRenewer<T> {
         }
     }
 
-    /// Reads the secret or renews its lease. The current lease may end during the call.
+    fn lease_mut(&mut self) -> Option<&mut (SecretLease, LeaseState)> {
+        self.current.as_mut()?.lease.as_mut()
+    }
+
+    /// Reads the secret or renews its lease.
     async fn call(&mut self, read: bool) {
-        let (upstream, clock) = (self.deps.upstream.clone(), self.deps.clock.clone());
         let circuit_breaker = self.deps.circuit_breaker.clone();
-        let permit = match &circuit_breaker {
-            None => None,
-            Some(circuit_breaker) => {
-                let ends = self.ends();
-                tokio::select! {
-                    permit = circuit_breaker.acquire() => Some(permit),
-                    // The event loop handles these first.
-                    () = clock.sleep_until_some(ends) => return,
-                    () = clock.sleep_until_some(self.publish_restored_at) => return,
-                }
+        let mut permit = None;
+        if let Some(circuit_breaker) = &circuit_breaker {
+            permit = self.acquire(circuit_breaker).await;
+            if permit.is_none() {
+                return;
             }
-        };
-        if permit.is_some() {
             // The token may have changed during the wait.
             self.update_token();
         }
         let read = read || matches!(self.next, Step::ReadAt(_));
         let Some(token) = self.token.clone() else { return };
-        let (request, namespace) = (self.options.request.clone(), self.options.namespace.clone());
-        let renewed = self.current.as_ref().and_then(|current| current.lease.clone()).filter(|_| !read);
-        let call = async {
-            match &renewed {
-                Some((lease, _)) => {
-                    let lease = upstream.renew_lease(&token.secret, lease, namespace.as_deref()).await?;
-                    Ok(CallResult::Renewed(lease))
-                }
-                None => upstream
-                    .request_secret(Some(&token.secret), &request, namespace.as_deref())
-                    .await
-                    .map(CallResult::Read),
-            }
-        };
-        let mut call = std::pin::pin!(call);
-        let result: Result<CallResult, CallError> = loop {
-            let ends = self.ends();
-            tokio::select! {
-                result = &mut call => break result,
-                () = clock.sleep_until_some(ends) => self.set_absent("its lease has ended"),
-                () = clock.sleep_until_some(self.publish_restored_at) => {
-                    self.publish_restored_at = None;
-                    self.publish_restored();
-                }
-            }
-        };
-        let now = clock.now();
+        let renewed = self.lease_mut().filter(|_| !read).map(|(lease, _)| lease.clone());
+        let result = self.send(&token, renewed.as_ref()).await;
+        let now = self.deps.clock.now();
         if let Some(permit) = permit {
             permit.record(!result.as_ref().is_err_and(|error| error.verdict() == TokenVerdict::Unavailable));
         }
         self.count_call(renewed.is_some(), &result);
         match result {
             Ok(CallResult::Read(answer)) => self.record_read(answer, token.generation, now),
-            Ok(CallResult::Renewed(lease)) => {
-                self.record_success(now);
-                if let Some(CurrentSecret { lease: Some((_, state)), .. }) = &mut self.current {
-                    state.record_renewal(now, lease);
-                }
-                self.deps.publisher.record_check(now);
-                self.schedule_next(now);
-                self.publish_restored();
-            }
+            Ok(CallResult::Renewed(lease)) => self.record_renewal(lease, now),
             Err(error) => self.record_failure(&error, renewed.is_some(), token.generation, now),
         }
     }
 
-    fn record_read(&mut self, answer: SecretResponse, generation: Generation, now: ClockReading) {
-        let is_changed =
-            self.current.as_ref().is_none_or(|current| !current.is_published || current.data != answer.data);
-        let projected =
-            if is_changed { (self.deps.projection)(&self.options, &answer, now).map(Some) } else { Ok(None) };
-        let reread_interval = reread_interval(&self.options.request, &answer.data, self.options.interval, now);
-        let SecretResponse { data, lease } = answer;
-        let projected = match projected {
-            Ok(projected) => projected,
-            Err(reason) => {
-                self.replaced.extend(lease.map(|lease| (lease, now)));
-                return self.reject(&reason, now);
+    /// Waits for the permission to call; `None` if an event that cannot wait comes first.
+    async fn acquire<'a>(&self, circuit_breaker: &'a CircuitBreaker) -> Option<Permit<'a>> {
+        let clock = &self.deps.clock;
+        tokio::select! {
+            permit = circuit_breaker.acquire() => Some(permit),
+            () = clock.sleep_until_some(self.ends()) => None,
+            () = clock.sleep_until_some(self.publish_restored_at) => None,
+        }
+    }
+
+    /// Sends the call. The current lease may end meanwhile.
+    async fn send(&mut self, token: &Token, renewed: Option<&SecretLease>) -> Result<CallResult, CallError> {
+        let (upstream, clock) = (self.deps.upstream.clone(), self.deps.clock.clone());
+        let (request, namespace) = (self.options.request.clone(), self.options.namespace.clone());
+        let call = async {
+            let (secret, namespace) = (&token.secret, namespace.as_deref());
+            match renewed {
+                Some(lease) => upstream.renew_lease(secret, lease, namespace).await.map(CallResult::Renewed),
+                None => upstream.request_secret(Some(secret), &request, namespace).await.map(CallResult::Read),
             }
         };
-        self.record_success(now);
-        let previous = self.current.take();
-        if let Some((old, _)) = previous.and_then(|previous| previous.lease)
-            && lease.as_ref().is_none_or(|lease| lease.id != old.id)
-        {
-            self.replaced.push((old, now + self.options.grace));
-        }
-        let lease = lease.map(|lease| {
-            let state =
-                LeaseState { since: now, lease: lease.lease, initial_ttl: lease.lease.ttl, renewal_refused: false };
-            (lease, state)
-        });
-        match projected {
-            Some(projected) => {
-                let leased = lease.as_ref().map(|(lease, _)| lease.lease.ttl.as_secs());
-                tracing::info!(event = "agent.secret.read", secret = self.options.name, leased, "a secret was read");
-                self.deps.publisher.publish(Availability::Available(Arc::new(projected)), Some(now));
+        let mut call = std::pin::pin!(call);
+        loop {
+            let ends = self.ends();
+            tokio::select! {
+                result = &mut call => return result,
+                () = clock.sleep_until_some(ends) => self.set_absent("its lease has ended"),
+                () = clock.sleep_until_some(self.publish_restored_at) => {
+                    self.publish_restored_at = None;
+                    self.publish_restored();
+                }
             }
-            None => self.deps.publisher.record_check(now),
         }
-        if let Some(health) = &self.deps.health {
-            health.ready();
-        }
-        self.publish_restored_at = None;
-        self.current = Some(CurrentSecret {
-            data,
-            read: now,
-            age_at_read: Duration::ZERO,
-            is_published: true,
-            lease,
-            reread_interval,
-            generation,
-        });
-        self.schedule_next(now);
-    }
-
-    /// Rejects a secret that cannot be used, and schedules another read: somebody may write a better one.
-    fn reject(&mut self, reason: &str, now: ClockReading) {
-        self.outage.begin(now);
-        tracing::warn!(event = "agent.secret.failed", secret = self.options.name, error = reason, "secret rejected");
-        self.schedule_retry(now, ReadFailure::Unusable, None);
-        self.next = Step::ReadAt(self.retries.not_before());
-        if self.current.is_none() {
-            self.publish_absence(reason, now.until(self.next.at()));
-        }
-    }
-
-    fn schedule_next(&mut self, now: ClockReading) {
-        let state = self.current.as_ref().and_then(|current| current.lease.as_ref()).map(|(_, state)| *state);
-        let reread_interval = self.current.as_ref().map_or(self.options.interval, |current| current.reread_interval);
-        self.next = next_step(now, state, reread_interval, random_unit());
-        self.save_record();
-    }
-
-    fn record_failure(&mut self, error: &CallError, renewal: bool, generation: Generation, now: ClockReading) {
-        self.outage.begin(now);
-        let verdict = error.verdict();
-        let name = &self.options.name;
-        tracing::warn!(event = "agent.secret.failed", secret = name, renewal, %error, "a secret could not be read");
-        let suspect = verdict == TokenVerdict::Denied && self.deps.retry_budget.may_suspect_token(now);
-        if verdict.suspects_token() || suspect {
-            // A new token of the session triggers another read at once.
-            self.deps.session.request();
-        }
-        let is_outage = verdict == TokenVerdict::Unavailable;
-        let failure = match error {
-            _ if is_outage => ReadFailure::Outage,
-            CallError::NoSecret { .. } => ReadFailure::Unusable,
-            _ => ReadFailure::Refused(generation),
-        };
-        if renewal && !is_outage {
-            // The lease cannot be renewed, but another one may be issued.
-            if let Some(CurrentSecret { lease: Some((_, state)), .. }) = &mut self.current {
-                state.renewal_refused = true;
-            }
-            self.drop_unpublished();
-            self.next = Step::ReadAt(now);
-            return;
-        }
-        if is_outage {
-            self.publish_restored();
-        } else if !verdict.suspects_token() {
-            self.drop_unpublished();
-        }
-        self.schedule_retry(now, failure, error.retry_after());
-        let at = self.retries.not_before();
-        self.next = if renewal { Step::RenewAt(at) } else { Step::ReadAt(at) };
-        if self.current.is_none() {
-            self.publish_absence(&error.to_string(), now.until(at));
-        }
-    }
-
-    fn schedule_retry(&mut self, now: ClockReading, failure: ReadFailure, retry_after: Option<Duration>) {
-        let interval = self.options.interval;
-        self.retries.failed(now, failure, retry_after, interval, &self.deps.retry_budget, random_unit());
     }
 
     fn set_absent(&mut self, reason: &str) {

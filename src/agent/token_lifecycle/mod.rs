@@ -6,7 +6,7 @@ mod metrics;
 pub mod schedule;
 mod replacement_limit;
 mod current_token;
-mod state_encryption;
+mod saved_token;
 pub mod session_state;
 mod proof_cache;
 mod replaced_tokens;

@@ -1,17 +1,14 @@
 //! State file of a session: the retry budget, and the encrypted token if there is a key.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 
 use super::SessionStateOptions;
 use super::current_token::{CurrentToken, LookupStatus};
-use super::state_encryption::{StateRejected, deserialize_token, serialize_token};
+use super::saved_token::{deserialize_token, serialize_token};
+use crate::agent::encrypted_file::{EncryptedFile, FileKind, FileRejected, PersistOptions};
 use crate::agent::retry_budget::RetryBudgetRecord;
-use crate::agent::state_file::{KeyPurpose, SealingKey, StateFile};
 use crate::agent::token::Generation;
 use crate::clock::{ClockReading, millis};
 
@@ -19,13 +16,11 @@ use crate::clock::{ClockReading, millis};
 #[derive(Debug)]
 pub(super) struct SessionStateFile {
     session: String,
-    key: Option<SealingKey>,
     /// Digest of the session's settings ([`super::TokenManagerDeps::fingerprint`]).
     fingerprint: String,
-    file: Arc<StateFile>,
+    file: EncryptedFile,
     /// Fingerprint of the last write.
     last_saved: Option<SavedFingerprint>,
-    order: u64,
 }
 
 /// Content of a state file.
@@ -61,15 +56,29 @@ impl SessionStateFile {
     /// Opens the state file of a session. An encrypted token opens only for the same session and the same `bound_to`.
     pub(super) fn new(state: &SessionStateOptions, session: &str, bound_to: &[&str], fingerprint: &str) -> Self {
         let names: Vec<&str> = [session].into_iter().chain(bound_to.iter().copied()).collect();
-        let key = state.seal_key.as_ref().and_then(|text| SealingKey::new(text, KeyPurpose::Token, &names).ok());
-        let (file, fingerprint) = (StateFile::new(state.file.clone()), fingerprint.to_owned());
-        Self { session: session.to_owned(), key, fingerprint, file, last_saved: None, order: 0 }
+        let encrypted = state.seal_key.clone().and_then(|seal| {
+            let persist = PersistOptions { file: state.file.clone(), seal };
+            match EncryptedFile::new(&persist, FileKind::SessionState, &names) {
+                Ok(file) => Some(file),
+                Err(error) => {
+                    tracing::warn!(
+                        event = "state.write.failed",
+                        session,
+                        %error,
+                        "cannot encrypt the token, so the next start needs a login"
+                    );
+                    None
+                }
+            }
+        });
+        let file = encrypted.unwrap_or_else(|| EncryptedFile::without_key(state.file.clone(), FileKind::SessionState));
+        Self { session: session.to_owned(), fingerprint: fingerprint.to_owned(), file, last_saved: None }
     }
 
     /// Continues the write order of `old` if both use the same file.
     pub(super) fn continue_order_of(mut self, old: Option<&Self>) -> Self {
-        if let Some(old) = old.filter(|old| old.file.path() == self.file.path()) {
-            (self.file, self.order) = (Arc::clone(&old.file), old.order);
+        if let Some(old) = old {
+            self.file.continue_order_of(&old.file);
         }
         self
     }
@@ -80,18 +89,15 @@ impl SessionStateFile {
             refused: Some(StateFileError { file: self.file.path().to_owned(), reason }),
             ..LoadedState::default()
         };
-        let text = match self.file.read(MAX_FILE_SIZE) {
+        let text = match self.file.read() {
             Ok(None) => return LoadedState::default(),
             Ok(Some(text)) => text,
-            Err(error) => return refuse(StateRejected::Unreadable(error)),
+            Err(reason) => return refuse(reason),
         };
-        let on_disk: OnDisk = match serde_json::from_slice(&text) {
-            Ok(on_disk) => on_disk,
-            // The parser's error may quote the file.
-            Err(_) => return refuse(StateRejected::Malformed),
-        };
+        // The parser's error may quote the file.
+        let Ok(on_disk) = serde_json::from_slice::<OnDisk>(&text) else { return refuse(FileRejected::Format) };
         if on_disk.version != VERSION || on_disk.session != self.session {
-            return refuse(StateRejected::Foreign);
+            return refuse(FileRejected::OtherBinding);
         }
         // Older releases wrote no fingerprint: nothing is known to have changed.
         let changed = on_disk.fingerprint.is_some_and(|its| its != self.fingerprint);
@@ -101,16 +107,12 @@ impl SessionStateFile {
             changed,
             ..LoadedState::default()
         };
-        let Some((key, sealed)) = self.key.as_ref().zip(on_disk.token) else { return loaded };
-        match STANDARD
-            .decode(sealed)
-            .ok()
-            .and_then(|sealed| key.open(&sealed).ok())
-            .map(|plain| deserialize_token(&plain, now))
-        {
-            Some(Ok(current)) => LoadedState { current, ..loaded },
-            Some(Err(reason)) => LoadedState { refused: refuse(reason).refused, ..loaded },
-            None => LoadedState { refused: refuse(StateRejected::WrongKey).refused, ..loaded },
+        let Some(token) = on_disk.token else { return loaded };
+        let decrypted = self.file.decrypt_field(&token);
+        let current = decrypted.and_then(|plain| plain.map_or(Ok(None), |plain| deserialize_token(&plain, now)));
+        match current {
+            Ok(current) => LoadedState { current, ..loaded },
+            Err(reason) => LoadedState { refused: refuse(reason).refused, ..loaded },
         }
     }
 
@@ -121,10 +123,7 @@ impl SessionStateFile {
         current: Option<&CurrentToken>,
         last_error: Option<&str>,
     ) -> Option<impl Future<Output = ()> + Send + use<>> {
-        let token = self.key.as_ref().zip(current).and_then(|(key, current)| {
-            let sealed = key.seal(&serialize_token(current)?).ok()?;
-            Some(STANDARD.encode(sealed))
-        });
+        let token = current.and_then(|current| self.file.encrypt_field(&serialize_token(current)?));
         let last_error = last_error.map(truncate_error);
         let saved_fingerprint = saved_fingerprint(retry_budget, current, last_error.as_deref());
         if self.last_saved.as_ref() == Some(&saved_fingerprint) {
@@ -140,11 +139,9 @@ impl SessionStateFile {
             last_error,
         };
         let bytes = serde_json::to_vec(&on_disk).ok()?;
-        self.order += 1;
-        let (file, order) = (Arc::clone(&self.file), self.order);
-        let session = self.session.clone();
+        let (write, session) = (self.file.write(bytes), self.session.clone());
         Some(async move {
-            if let Err(error) = file.write(order, bytes).await {
+            if let Err(error) = write.await {
                 let error = error.as_ref();
                 tracing::warn!(
                     event = "state.write.failed",
@@ -179,7 +176,6 @@ fn truncate_error(error: &str) -> String {
 
 const MAX_ERROR_CHARS: usize = 1000;
 const VERSION: u8 = 1;
-const MAX_FILE_SIZE: u64 = 256 * 1024;
 
 /// A state file that cannot be used. The session logs in instead.
 #[derive(Debug, thiserror::Error)]
@@ -187,5 +183,5 @@ const MAX_FILE_SIZE: u64 = 256 * 1024;
 pub struct StateFileError {
     file: PathBuf,
     #[source]
-    reason: StateRejected,
+    reason: FileRejected,
 }

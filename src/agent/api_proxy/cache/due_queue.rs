@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::agent::secrets::Step;
+use crate::agent::leases::Step;
 use crate::clock::ClockReading;
 
 /// Keys of leases by their next step. Ends of leases come before renewals.

@@ -11,7 +11,8 @@ use super::entry::{CacheEntry, LeaseRef};
 use super::key::{CacheKey, TokenScope};
 use super::lru::LruMap;
 use super::snapshot::{EntryToSave, RestoredEntry};
-use crate::agent::secrets::{ChangeLevel, LeaseState, SavedLease, Step, next_step};
+use crate::agent::encrypted_file::ChangeLevel;
+use crate::agent::leases::{LeaseState, SavedLease, Step};
 use crate::agent::token::{Generation, Lease};
 use crate::clock::ClockReading;
 
@@ -125,11 +126,10 @@ impl CachedEntries {
         let is_same =
             entry.lease_ref().is_none() && replaced.is_some_and(|replaced| replaced.entry.has_same_body(&entry));
         let lease = entry.lease_ref().map(|lease_ref| {
-            let lease = lease_ref.lease();
             // A lease of a caller's own token is the caller's to renew.
             let renewal_refused = matches!(key.scope, TokenScope::Caller(_));
-            let state = LeaseState { since: now, lease, initial_ttl: lease.ttl, renewal_refused };
-            let next = next_step(now, Some(state), lease.ttl, unit);
+            let state = LeaseState { renewal_refused, ..LeaseState::issued(lease_ref.lease(), now) };
+            let next = state.next_step(unit);
             ActiveLease { state, next, generation, ticket: None, is_verified: true }
         });
         self.insert_slot(key, entry, now, Duration::ZERO, lease);
@@ -270,7 +270,9 @@ impl CachedEntries {
     pub(super) fn take_due(&mut self, now: ClockReading) -> Option<LeaseRenewal> {
         while let Some((key, step)) = self.due.pop_due(now) {
             if let (Step::RenewAt(_), Some(slot)) = (step, self.slots.peek_mut(&key)) {
-                slot.lease.iter_mut().for_each(|lease| lease.ticket = None);
+                if let Some(lease) = &mut slot.lease {
+                    lease.ticket = None;
+                }
                 return Some(LeaseRenewal { entry: Arc::clone(&slot.entry), key });
             }
             self.remove(&key);
@@ -288,20 +290,20 @@ impl CachedEntries {
         let Some(lease) = self.renewed_lease(renewal) else { return };
         lease.state.record_renewal(now, renewed);
         lease.is_verified = true;
-        lease.next = next_step(now, Some(lease.state), lease.state.lease.ttl, unit);
+        lease.next = lease.state.next_step(unit);
         self.changes = ChangeLevel::Content;
         self.await_step(Arc::clone(&renewal.key));
     }
 
     /// Records that a lease will not grow any more: it is served until another is due. A lease of the previous process is removed,
     /// as it may have ended while no process renewed it.
-    pub(super) fn refuse_renewal(&mut self, renewal: &LeaseRenewal, now: ClockReading, unit: f64) {
+    pub(super) fn refuse_renewal(&mut self, renewal: &LeaseRenewal, unit: f64) {
         let Some(lease) = self.renewed_lease(renewal) else { return };
         if !lease.is_verified {
             return self.remove(&renewal.key);
         }
         lease.state.renewal_refused = true;
-        lease.next = next_step(now, Some(lease.state), lease.state.lease.ttl, unit);
+        lease.next = lease.state.next_step(unit);
         self.changes = ChangeLevel::Content;
         self.await_step(Arc::clone(&renewal.key));
     }
@@ -309,8 +311,7 @@ impl CachedEntries {
     /// Schedules another attempt to renew a lease.
     pub(super) fn retry_renewal(&mut self, renewal: &LeaseRenewal, at: ClockReading) {
         let Some(lease) = self.renewed_lease(renewal) else { return };
-        let ends = lease.state.ends();
-        lease.next = if at.boot < ends.boot { Step::RenewAt(at) } else { Step::ReadAt(ends) };
+        lease.next = lease.state.retry_step(at);
         self.await_step(Arc::clone(&renewal.key));
     }
 

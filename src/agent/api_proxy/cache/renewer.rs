@@ -11,12 +11,12 @@ use super::entry::LeaseRef;
 use super::key::TokenScope;
 use super::snapshot;
 use super::store::{Cache, CacheState};
-use crate::agent::retry_budget::{FailureCause, RetryBudget};
-use crate::agent::secrets::{
-    BackgroundWriter, ChangeLevel, EncryptedFile, EncryptedFileError, MAX_CONTENT, PersistOptions, TokenFingerprint,
+use crate::agent::encrypted_file::{
+    BackgroundWriter, ChangeLevel, EncryptedFile, EncryptedFileError, FileKind, PersistOptions,
 };
-use crate::agent::server_client::{CallError, ServerClient, TokenVerdict};
-use crate::agent::state_file::KeyPurpose;
+use crate::agent::leases::{RenewalFailure, TokenFingerprint};
+use crate::agent::retry_budget::{FailureCause, RetryBudget};
+use crate::agent::server_client::{CallError, ServerClient};
 use crate::agent::token::{Lease, Token, TokenWatch};
 use crate::backoff::random_unit;
 use crate::credential_watch::{Availability, RefreshSignal};
@@ -44,7 +44,7 @@ pub(in crate::agent::api_proxy) struct LeaseRenewer {
     token: Option<Arc<Token>>,
     pace: RetryBudget,
     renewals: JoinSet<FinishedRenewal>,
-    file: Option<(EncryptedFile, BackgroundWriter)>,
+    file: Option<BackgroundWriter>,
     /// The session's last token.
     fingerprint: Option<TokenFingerprint>,
 }
@@ -83,15 +83,15 @@ impl LeaseRenewer {
         persist: &PersistOptions,
         bound_to: &[&str],
     ) -> Result<Self, EncryptedFileError> {
-        let file = EncryptedFile::new(persist, KeyPurpose::Answers, bound_to)?;
-        self.file = Some((file.clone(), BackgroundWriter::new(file)));
+        let file = EncryptedFile::new(persist, FileKind::CachedResponses, bound_to)?;
+        self.file = Some(BackgroundWriter::new(file));
         self.state.is_persistent.store(true, Ordering::Relaxed);
         Ok(self)
     }
 
     /// Restores the entries of the previous process, so that the first request finds them.
     pub(in crate::agent::api_proxy) async fn restore(&mut self) {
-        let Some((file, _)) = &self.file else { return };
+        let Some(file) = &self.file else { return };
         let (now, max_age) = (self.state.clock.now(), self.cache.max_stale_age());
         let parse = move |json: &[u8]| snapshot::deserialize(json, max_age, now);
         let Some((fingerprint, restored)) = file.load(parse).await else { return };
@@ -121,7 +121,7 @@ impl LeaseRenewer {
         let due = due.map(|due| if due.boot < self.pace.not_before().boot { self.pace.not_before() } else { due });
         let write_due = async {
             match &mut self.file {
-                Some((_, writer)) => writer.wait_until_due(&clock).await,
+                Some(file) => file.wait_until_due(&clock).await,
                 None => std::future::pending().await,
             }
         };
@@ -217,21 +217,19 @@ impl LeaseRenewer {
                 self.pace.record_success(now);
                 entries.record_renewal(renewal, *lease, now, unit);
             }
-            Err(None) => entries.refuse_renewal(renewal, now, unit),
+            Err(None) => entries.refuse_renewal(renewal, unit),
             Err(Some(error)) => {
-                let verdict = error.verdict();
                 tracing::warn!(event = "cache.renewal.failed", %error, "a cached lease could not be renewed");
-                let doubts_session = verdict.suspects_token() && !by_own_token;
-                if doubts_session {
-                    self.deps.session.request();
-                }
-                if verdict.suspects_token() && *by_own_token {
-                    entries.remove_renewed(renewal);
-                } else if verdict == TokenVerdict::Unavailable || doubts_session {
-                    self.pace.record_failure(now, FailureCause::Transient, error.retry_after(), unit);
-                    entries.retry_renewal(renewal, self.pace.not_before());
-                } else {
-                    entries.refuse_renewal(renewal, now, unit);
+                match RenewalFailure::from_error(error) {
+                    RenewalFailure::SuspectToken if *by_own_token => entries.remove_renewed(renewal),
+                    RenewalFailure::Refused => entries.refuse_renewal(renewal, unit),
+                    failure @ (RenewalFailure::Outage | RenewalFailure::SuspectToken) => {
+                        if failure == RenewalFailure::SuspectToken {
+                            self.deps.session.request();
+                        }
+                        self.pace.record_failure(now, FailureCause::Transient, error.retry_after(), unit);
+                        entries.retry_renewal(renewal, self.pace.not_before());
+                    }
                 }
             }
         }
@@ -239,8 +237,8 @@ impl LeaseRenewer {
     }
 
     fn schedule_write(&mut self, changes: ChangeLevel) {
-        if let Some((_, writer)) = &mut self.file {
-            writer.schedule(self.state.clock.now(), changes);
+        if let Some(file) = &mut self.file {
+            file.schedule(self.state.clock.now(), changes);
         }
     }
 
@@ -250,24 +248,16 @@ impl LeaseRenewer {
     }
 
     fn save(&mut self) {
-        let now = self.state.clock.now();
-        let fingerprint = self.fingerprint.clone();
-        if let Some((_, writer)) = &mut self.file {
-            let entries = self.state.entries().entries_to_save(MAX_CONTENT, now);
-            writer.write(move || snapshot::serialize(&entries, fingerprint, now));
+        if let Some(file) = &mut self.file {
+            file.write(self.state.snapshot(self.fingerprint.clone()));
         }
     }
 
     /// Saves what was not saved yet.
     async fn finish(&mut self) {
-        self.schedule_changes();
-        let clock = self.state.clock.clone();
-        let Some((_, writer)) = &mut self.file else { return };
-        if writer.finish_write(&clock).await {
-            self.save();
-            let Some((_, writer)) = &mut self.file else { return };
-            writer.finish_write(&clock).await;
-        }
+        let Some(file) = &mut self.file else { return };
+        let (state, changes) = (&self.state, self.state.entries().changes());
+        file.finish(&state.clock, changes, || state.snapshot(self.fingerprint.clone())).await;
     }
 }
 

@@ -10,8 +10,9 @@ use zeroize::Zeroizing;
 
 use super::entry::{CacheEntry, EntryKind};
 use super::key::CacheKey;
-use crate::agent::secrets::{FileRejected, LeaseState, SavedLease, Snapshot, Step, TokenFingerprint, age_of};
-use crate::clock::{ClockReading, millis};
+use crate::agent::encrypted_file::FileRejected;
+use crate::agent::leases::{LeaseState, SavedLease, Snapshot, Step, TokenFingerprint, age_of, time_of_age};
+use crate::clock::ClockReading;
 
 /// An entry that is to be saved.
 #[derive(Debug)]
@@ -57,21 +58,14 @@ pub(super) fn serialize(
     token: Option<TokenFingerprint>,
     now: ClockReading,
 ) -> Option<Zeroizing<Vec<u8>>> {
-    let wall = millis(now.wall);
-    let records: Vec<EntryRecord<'_>> = entries
-        .iter()
-        .filter_map(|to_save| {
-            let (kind, body) = to_save.entry.to_record()?;
-            let response_time = wall.saturating_sub(u64::try_from(to_save.age.as_millis()).unwrap_or(u64::MAX));
-            let (lease, with_session) = (to_save.lease, to_save.with_session);
-            Some(EntryRecord { key: Cow::Borrowed(&to_save.key), kind, response_time, lease, with_session, body })
-        })
-        .collect();
-    // Allocates for all at once: a buffer that grows leaves copies of secrets behind.
-    let capacity: usize = records.iter().map(|record| record.body.get().len() + RECORD_OVERHEAD).sum();
-    let mut json = Zeroizing::new(Vec::with_capacity(capacity + RECORD_OVERHEAD));
-    serde_json::to_writer(&mut *json, &Snapshot::new(now, token, records)).ok()?;
-    Some(json)
+    let records = entries.iter().filter_map(|to_save| {
+        let (kind, body) = to_save.entry.to_record()?;
+        let (response_time, key) = (time_of_age(to_save.age, now), Cow::Borrowed(&to_save.key));
+        let (lease, with_session) = (to_save.lease, to_save.with_session);
+        Some(EntryRecord { key, kind, response_time, lease, with_session, body })
+    });
+    // The entries were chosen by their size.
+    Snapshot::new(now, token, records.collect()).to_json(usize::MAX)
 }
 
 /// Parses saved entries. Leaves out leases that have ended and plain values older than `max_age`.
@@ -83,8 +77,7 @@ pub(super) fn deserialize(
     max_age: Duration,
     now: ClockReading,
 ) -> Result<(Option<TokenFingerprint>, Vec<RestoredEntry>), FileRejected> {
-    let snapshot: Snapshot<EntryRecord<'_>> = serde_json::from_slice(json).map_err(|_| FileRejected::Format)?;
-    let snapshot = snapshot.check_clock(now)?;
+    let snapshot = Snapshot::<EntryRecord<'_>>::parse(json, now)?;
     let restored = snapshot.entries.into_iter().filter_map(|record| {
         let entry = CacheEntry::parse(record.kind, record.body.get().as_bytes())?;
         let (age, key) = (age_of(record.response_time, now), record.key.into_owned());
@@ -97,6 +90,3 @@ pub(super) fn deserialize(
     });
     Ok((snapshot.token, restored.collect()))
 }
-
-/// JSON around a body, as a rule at most, in bytes.
-const RECORD_OVERHEAD: usize = 1024;

@@ -8,11 +8,15 @@ use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::Notify;
+use zeroize::Zeroizing;
 
 use super::entries::{CacheHit, CachedEntries};
 use super::entry::{CacheEntry, LeaseRef};
 use super::key::{CacheKey, TokenScope, full_path};
 use super::singleflight::{JoinOutcome, Singleflight};
+use super::snapshot;
+use crate::agent::encrypted_file::MAX_CONTENT;
+use crate::agent::leases::TokenFingerprint;
 use crate::agent::token::Generation;
 use crate::backoff::random_unit;
 use crate::clock::Clock;
@@ -218,6 +222,16 @@ impl CacheState {
         if let Some(gauge) = &self.bytes_gauge {
             gauge.set(i64::try_from(entries.bytes()).unwrap_or(i64::MAX));
         }
+    }
+
+    /// Returns the builder of the file's content, and resets the changes.
+    pub(super) fn snapshot(
+        &self,
+        token: Option<TokenFingerprint>,
+    ) -> impl FnOnce() -> Option<Zeroizing<Vec<u8>>> + Send + use<> {
+        let now = self.clock.now();
+        let entries = self.entries().entries_to_save(MAX_CONTENT, now);
+        move || snapshot::serialize(&entries, token, now)
     }
 
     fn remove_where(&self, matches: impl Fn(&CacheKey, Option<&LeaseRef>, Option<Generation>) -> bool) -> usize {

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{CurrentSecret, SecretRenewer};
-use crate::agent::secrets::lease::{Step, rewrite_after};
+use crate::agent::leases::Step;
 use crate::agent::secrets::persisted_secrets::{PersistedSecrets, SecretRecord};
+use crate::agent::secrets::reread::rewrite_after;
 use crate::agent::secrets::{SecretOptions, SecretResponse};
 use crate::agent::token::{Generation, Token};
 use crate::credential_watch::Availability;

@@ -1,10 +1,18 @@
-//! Counts the calls for a secret, and reports that they succeed again.
+//! Results of calls: records what was read or renewed, and plans the next step.
 
-use super::SecretRenewer;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{CurrentSecret, SecretRenewer};
+use crate::agent::leases::{LeaseState, RenewalFailure, Step};
 use crate::agent::secrets::{SecretMetrics, SecretResponse};
-use crate::agent::server_client::CallError;
-use crate::agent::token::Lease;
+use crate::agent::secrets::reread::{reread_interval, reread_step};
+use crate::agent::secrets::retry::ReadFailure;
+use crate::agent::server_client::{CallError, TokenVerdict};
+use crate::agent::token::{Generation, Lease};
+use crate::backoff::random_unit;
 use crate::clock::ClockReading;
+use crate::credential_watch::Availability;
 
 /// Result of a successful call.
 pub(super) enum CallResult {
@@ -19,11 +27,141 @@ impl<T> SecretRenewer<T> {
     }
 
     /// Records a call that gave or renewed the secret.
-    pub(super) fn record_success(&mut self, now: ClockReading) {
+    fn record_success(&mut self, now: ClockReading) {
         self.retries.succeeded(now);
         if let Some(lasted) = self.outage.end(now) {
             let secret = &self.options.name;
             tracing::info!(event = "agent.secret.recovered", secret, lasted, "the secret can be had again");
         }
+    }
+
+    pub(super) fn record_read(&mut self, answer: SecretResponse, generation: Generation, now: ClockReading) {
+        let is_changed =
+            self.current.as_ref().is_none_or(|current| !current.is_published || current.data != answer.data);
+        let projected =
+            if is_changed { (self.deps.projection)(&self.options, &answer, now).map(Some) } else { Ok(None) };
+        let reread_interval = reread_interval(&self.options.request, &answer.data, self.options.interval, now);
+        let SecretResponse { data, lease } = answer;
+        let projected = match projected {
+            Ok(projected) => projected,
+            Err(reason) => {
+                self.replaced.extend(lease.map(|lease| (lease, now)));
+                return self.reject(&reason, now);
+            }
+        };
+        self.record_success(now);
+        let previous = self.current.take();
+        if let Some((old, _)) = previous.and_then(|previous| previous.lease)
+            && lease.as_ref().is_none_or(|lease| lease.id != old.id)
+        {
+            self.replaced.push((old, now + self.options.grace));
+        }
+        let lease = lease.map(|lease| {
+            let state = LeaseState::issued(lease.lease, now);
+            (lease, state)
+        });
+        match projected {
+            Some(projected) => {
+                let leased = lease.as_ref().map(|(lease, _)| lease.lease.ttl.as_secs());
+                tracing::info!(event = "agent.secret.read", secret = self.options.name, leased, "a secret was read");
+                self.deps.publisher.publish(Availability::Available(Arc::new(projected)), Some(now));
+            }
+            None => self.deps.publisher.record_check(now),
+        }
+        if let Some(health) = &self.deps.health {
+            health.ready();
+        }
+        self.publish_restored_at = None;
+        self.current = Some(CurrentSecret {
+            data,
+            read: now,
+            age_at_read: Duration::ZERO,
+            is_published: true,
+            lease,
+            reread_interval,
+            generation,
+        });
+        self.schedule_next(now);
+    }
+
+    /// Rejects a secret that cannot be used, and schedules another read: somebody may write a better one.
+    fn reject(&mut self, reason: &str, now: ClockReading) {
+        self.outage.begin(now);
+        tracing::warn!(event = "agent.secret.failed", secret = self.options.name, error = reason, "secret rejected");
+        self.schedule_retry(now, ReadFailure::Unusable, None);
+        self.next = Step::ReadAt(self.retries.not_before());
+        if self.current.is_none() {
+            self.publish_absence(reason, now.until(self.next.at()));
+        }
+    }
+
+    fn schedule_next(&mut self, now: ClockReading) {
+        let Some(current) = &self.current else { return };
+        self.next = match &current.lease {
+            Some((_, state)) => state.next_step(random_unit()),
+            None => reread_step(now, current.reread_interval, random_unit()),
+        };
+        self.save_record();
+    }
+
+    pub(super) fn record_renewal(&mut self, lease: Lease, now: ClockReading) {
+        self.record_success(now);
+        if let Some((_, state)) = self.lease_mut() {
+            state.record_renewal(now, lease);
+        }
+        self.deps.publisher.record_check(now);
+        self.schedule_next(now);
+        self.publish_restored();
+    }
+
+    pub(super) fn record_failure(
+        &mut self,
+        error: &CallError,
+        renewal: bool,
+        generation: Generation,
+        now: ClockReading,
+    ) {
+        self.outage.begin(now);
+        let verdict = error.verdict();
+        let name = &self.options.name;
+        tracing::warn!(event = "agent.secret.failed", secret = name, renewal, %error, "a secret could not be read");
+        let suspect = verdict == TokenVerdict::Denied && self.deps.retry_budget.may_suspect_token(now);
+        if verdict.suspects_token() || suspect {
+            // A new token of the session triggers another read at once.
+            self.deps.session.request();
+        }
+        if renewal && RenewalFailure::from_error(error) != RenewalFailure::Outage {
+            // The lease cannot be renewed, but another one may be issued.
+            if let Some((_, state)) = self.lease_mut() {
+                state.renewal_refused = true;
+            }
+            self.drop_unpublished();
+            self.next = Step::ReadAt(now);
+            return;
+        }
+        let failure = match error {
+            _ if verdict == TokenVerdict::Unavailable => ReadFailure::Outage,
+            CallError::NoSecret { .. } => ReadFailure::Unusable,
+            _ => ReadFailure::Refused(generation),
+        };
+        if failure == ReadFailure::Outage {
+            self.publish_restored();
+        } else if !verdict.suspects_token() {
+            self.drop_unpublished();
+        }
+        self.schedule_retry(now, failure, error.retry_after());
+        let at = self.retries.not_before();
+        self.next = match self.lease_mut() {
+            Some((_, state)) if renewal => state.retry_step(at),
+            _ => Step::ReadAt(at),
+        };
+        if self.current.is_none() {
+            self.publish_absence(&error.to_string(), now.until(at));
+        }
+    }
+
+    fn schedule_retry(&mut self, now: ClockReading, failure: ReadFailure, retry_after: Option<Duration>) {
+        let interval = self.options.interval;
+        self.retries.failed(now, failure, retry_after, interval, &self.deps.retry_budget, random_unit());
     }
 }

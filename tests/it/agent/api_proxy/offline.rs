@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use keyward::agent::api_proxy::ApiProxyOptions;
-use keyward::agent::secrets::{DerivedTokenOptions, PersistOptions};
+use keyward::agent::encrypted_file::PersistOptions;
+use keyward::agent::secrets::DerivedTokenOptions;
 use keyward::emulators::secrets::{Operation, Role};
 use secrecy::SecretString;
 

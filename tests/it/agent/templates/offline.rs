@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use keyward::agent::secrets::{OfflineOptions, PersistOptions};
+use keyward::agent::encrypted_file::PersistOptions;
+use keyward::agent::secrets::OfflineOptions;
 use keyward::emulators::secrets::Operation;
 use secrecy::SecretString;
 use serde_json::json;

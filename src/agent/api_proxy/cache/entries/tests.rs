@@ -89,7 +89,7 @@ fn the_result_of_a_renewal_concerns_no_entry_that_took_the_place_of_the_renewed_
         assert_eq!(entries.next_due(), Some(at(190)));
     };
     check(&|entries, due| entries.record_renewal(due, renewed, at(65), 0.0));
-    check(&|entries, due| entries.refuse_renewal(due, at(65), 0.0));
+    check(&|entries, due| entries.refuse_renewal(due, 0.0));
     check(&|entries, due| entries.retry_renewal(due, at(70)));
     check(&|entries, due| entries.remove_renewed(due));
 }
@@ -98,7 +98,7 @@ fn the_result_of_a_renewal_concerns_no_entry_that_took_the_place_of_the_renewed_
 fn a_restored_lease_is_removed_if_its_first_renewal_is_refused() {
     let restored = || {
         let lease = Lease { ttl: Duration::from_secs(100), renewable: true };
-        let state = LeaseState { since: at(0), lease, initial_ttl: lease.ttl, renewal_refused: false };
+        let state = LeaseState::issued(lease, at(0));
         let lease = Some((state, Step::RenewAt(at(0))));
         RestoredEntry { key: key("a"), entry: leased(100, true), age: Duration::ZERO, lease, with_session: true }
     };
@@ -110,14 +110,14 @@ fn a_restored_lease_is_removed_if_its_first_renewal_is_refused() {
     let due = entries.take_due(at(0)).unwrap();
     entries.retry_renewal(&due, at(1));
     let due = entries.take_due(at(1)).unwrap();
-    entries.refuse_renewal(&due, at(2), 0.0);
+    entries.refuse_renewal(&due, 0.0);
     assert!(entries.lookup(&key("a"), at(2)).is_none() && entries.bytes() == 0);
     entries.restore(vec![restored()], at(0));
     entries.resolve_pending(Some(Generation::new()));
     let due = entries.take_due(at(0)).unwrap();
     entries.record_renewal(&due, Lease { ttl: Duration::from_secs(100), renewable: true }, at(1), 0.0);
     let due = entries.take_due(at(64)).unwrap();
-    entries.refuse_renewal(&due, at(64), 0.0);
+    entries.refuse_renewal(&due, 0.0);
     assert!(entries.lookup(&key("a"), at(64)).is_some(), "a server has confirmed it");
     entries.restore(vec![restored()], at(0));
     assert_eq!((entries.resolve_pending(None), entries.next_due()), (1, None), "its token is dead");

@@ -10,6 +10,7 @@ use zeroize::Zeroizing;
 
 use super::current_token::{CurrentToken, LookupStatus, TokenHealth};
 use super::schedule::TokenLifetime;
+use crate::agent::encrypted_file::{FileRejected, check_clock};
 use crate::agent::token::{ClientToken, Generation, Lease, Token, TokenKind};
 use crate::clock::{ClockReading, millis};
 
@@ -60,16 +61,13 @@ pub(super) fn serialize_token(current: &CurrentToken) -> Option<Zeroizing<Vec<u8
 }
 
 /// Reads a serialized token; returns `None` if it has expired.
-pub(super) fn deserialize_token(plain: &[u8], now: ClockReading) -> Result<Option<CurrentToken>, StateRejected> {
-    let sealed: SealedToken<'_> = serde_json::from_slice(plain).map_err(|_| StateRejected::Malformed)?;
+pub(super) fn deserialize_token(plain: &[u8], now: ClockReading) -> Result<Option<CurrentToken>, FileRejected> {
+    let sealed: SealedToken<'_> = serde_json::from_slice(plain).map_err(|_| FileRejected::Format)?;
     let secret = SecretString::from(sealed.secret.into_owned());
-    let secret = ClientToken::parse(secret).ok_or(StateRejected::Malformed)?;
+    let secret = ClientToken::parse(secret).ok_or(FileRejected::Format)?;
+    check_clock(sealed.obtained, now)?;
     let wall = millis(now.wall);
-    // A clock behind the login hides how much of the token's lease is left.
-    let Some(age) = wall.saturating_add(CLOCK_SLACK).checked_sub(sealed.obtained) else {
-        return Err(StateRejected::Clock);
-    };
-    let age = Duration::from_millis(age.saturating_sub(CLOCK_SLACK));
+    let age = Duration::from_millis(wall.saturating_sub(sealed.obtained));
     let (ttl, granted) = (Duration::from_secs(sealed.ttl), Duration::from_secs(sealed.granted));
     let left = sealed.expires.map(|ends| Duration::from_millis(ends.saturating_sub(wall)).min(granted.max(ttl)));
     if left.is_some_and(|left| left.is_zero()) {
@@ -114,29 +112,6 @@ pub(super) fn deserialize_token(plain: &[u8], now: ClockReading) -> Result<Optio
     }))
 }
 
-/// Tolerated difference of a wall clock that is behind the login, in milliseconds.
-const CLOCK_SLACK: u64 = 60_000;
-
-/// Reason for which a state file is ignored.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum StateRejected {
-    /// The file cannot be read.
-    #[error("cannot read it")]
-    Unreadable(#[source] std::io::Error),
-    /// The content is not what this program writes.
-    #[error("its content is damaged")]
-    Malformed,
-    /// The file belongs to another session, or to another version of the program.
-    #[error("it belongs to another session or another version of keyward")]
-    Foreign,
-    /// The encrypted token does not open.
-    #[error("its token was encrypted with another key or for another server or role, or was modified")]
-    WrongKey,
-    /// The wall clock is behind the login.
-    #[error("the clock is behind the login that it records")]
-    Clock,
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::SystemTime;
@@ -175,7 +150,7 @@ mod tests {
         check(at(8600, 103_600), None);
         check(at(30, 200_000), None);
         check(at(5000, 99_970), Some((5000, 8600)));
-        assert!(matches!(deserialize_token(&loaded, at(5000, 99_000)), Err(StateRejected::Clock)));
-        assert!(matches!(deserialize_token(b"{}", at(5000, 100_000)), Err(StateRejected::Malformed)));
+        assert!(matches!(deserialize_token(&loaded, at(5000, 99_000)), Err(FileRejected::Clock)));
+        assert!(matches!(deserialize_token(b"{}", at(5000, 100_000)), Err(FileRejected::Format)));
     }
 }

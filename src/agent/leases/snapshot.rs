@@ -1,13 +1,14 @@
-//! Format of saved secrets and leases, shared by templates' secrets and the response cache.
+//! Format of saved secrets, responses and their leases.
 
 use std::time::Duration;
 
 use aws_lc_rs::digest::{SHA256, digest};
 use secrecy::ExposeSecret as _;
 use serde::{Deserialize, Serialize};
+use zeroize::Zeroizing;
 
-use super::encrypted_file::FileRejected;
-use super::lease::{LeaseState, Step};
+use super::schedule::{LeaseState, Step};
+use crate::agent::encrypted_file::{FileRejected, check_clock};
 use crate::agent::token::{Lease, Token};
 use crate::clock::{ClockReading, millis};
 
@@ -27,12 +28,47 @@ impl<E> Snapshot<E> {
         Self { saved_at: millis(now.wall), token, entries }
     }
 
-    /// Refuses a snapshot from the future: with the clock set back, ages cannot be computed.
+    /// Parses a snapshot.
     ///
     /// # Errors
-    /// The clock is behind the last write.
-    pub(in crate::agent) fn check_clock(self, now: ClockReading) -> Result<Self, FileRejected> {
-        if self.saved_at > millis(now.wall).saturating_add(CLOCK_SLACK) { Err(FileRejected::Clock) } else { Ok(self) }
+    /// It has another format, or is newer than the clock.
+    pub(in crate::agent) fn parse<'a>(json: &'a [u8], now: ClockReading) -> Result<Self, FileRejected>
+    where
+        E: Deserialize<'a>,
+    {
+        let snapshot: Self = serde_json::from_slice(json).map_err(|_| FileRejected::Format)?;
+        check_clock(snapshot.saved_at, now)?;
+        Ok(snapshot)
+    }
+
+    /// Serializes the snapshot as JSON; `None` if that takes more than `max` bytes, or a value has no JSON form.
+    pub(in crate::agent) fn to_json(&self, max: usize) -> Option<Zeroizing<Vec<u8>>>
+    where
+        E: Serialize,
+    {
+        let mut size = SizeCounter { bytes: 0, max };
+        serde_json::to_writer(&mut size, self).ok()?;
+        // Allocated once: a buffer that grows leaves copies of secrets behind.
+        let mut json = Zeroizing::new(Vec::with_capacity(size.bytes));
+        serde_json::to_writer(&mut *json, self).ok()?;
+        Some(json)
+    }
+}
+
+/// Counts the bytes that are written to it, and fails above `max`.
+struct SizeCounter {
+    bytes: usize,
+    max: usize,
+}
+
+impl std::io::Write for SizeCounter {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.bytes += bytes.len();
+        if self.bytes > self.max { Err(std::io::ErrorKind::FileTooLarge.into()) } else { Ok(bytes.len()) }
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
     }
 }
 
@@ -109,13 +145,15 @@ impl SavedLease {
     }
 }
 
-/// Returns the time since `at`, by the wall clock.
+/// Returns the time since `at`, which is in milliseconds since 1970.
 pub(in crate::agent) fn age_of(at: u64, now: ClockReading) -> Duration {
     Duration::from_millis(millis(now.wall).saturating_sub(at))
 }
 
-/// Tolerated lag of the wall clock behind the last write, in milliseconds.
-const CLOCK_SLACK: u64 = 60_000;
+/// Returns the time from which on `age` has passed, in milliseconds since 1970.
+pub(in crate::agent) fn time_of_age(age: Duration, now: ClockReading) -> u64 {
+    millis(now.wall).saturating_sub(u64::try_from(age.as_millis()).unwrap_or(u64::MAX))
+}
 
 #[cfg(test)]
 mod tests {
@@ -130,12 +168,7 @@ mod tests {
     #[test]
     fn a_lease_is_restored_with_its_remaining_lifetime_after_any_boot() {
         let lease = |renewable| Lease { ttl: Duration::from_mins(10), renewable };
-        let lease_state = LeaseState {
-            since: at(5000, 100_000),
-            lease: lease(true),
-            initial_ttl: Duration::from_mins(10),
-            renewal_refused: false,
-        };
+        let lease_state = LeaseState::issued(lease(true), at(5000, 100_000));
         let saved = SavedLease::new(&lease_state, Step::RenewAt(at(5400, 100_400)), at(5100, 100_100));
         for now in [at(5300, 100_300), at(20, 100_300)] {
             let (restored, next) = saved.restore(now).unwrap();
@@ -159,8 +192,27 @@ mod tests {
 
     #[test]
     fn a_snapshot_from_the_future_is_refused() {
-        let snapshot = || Snapshot::<u8>::new(at(0, 1000), None, vec![]);
-        assert!(snapshot().check_clock(at(0, 950)).is_ok());
-        assert!(matches!(snapshot().check_clock(at(0, 900)), Err(FileRejected::Clock)));
+        let json = Snapshot::<u8>::new(at(0, 1000), None, vec![7]).to_json(100).unwrap();
+        let parse = |now| Snapshot::<u8>::parse(&json, now).map(|snapshot| snapshot.entries);
+        assert_eq!(parse(at(0, 950)).unwrap(), [7]);
+        assert!(matches!(parse(at(0, 900)), Err(FileRejected::Clock)));
+        assert!(matches!(Snapshot::<u8>::parse(&json[1..], at(0, 1000)), Err(FileRejected::Format)));
+    }
+
+    #[test]
+    fn a_snapshot_is_serialized_in_one_buffer_of_its_size() {
+        let snapshot = Snapshot::new(at(0, 1000), None, vec!["value"]);
+        let json = snapshot.to_json(1000).unwrap();
+        assert_eq!(&**json, br#"{"saved":1000000,"token":null,"kept":["value"]}"#);
+        assert_eq!(json.capacity(), json.len());
+        assert!(snapshot.to_json(json.len()).is_some() && snapshot.to_json(json.len() - 1).is_none());
+    }
+
+    #[test]
+    fn an_age_and_its_time_are_each_others_inverse() {
+        let age = Duration::from_secs(90);
+        assert_eq!(time_of_age(age, at(5, 1000)), 910_000);
+        assert_eq!(age_of(910_000, at(5, 1000)), age);
+        assert_eq!(age_of(910_000, at(5, 900)), Duration::ZERO, "the clock was set back");
     }
 }

@@ -1,0 +1,221 @@
+//! An encrypted file: as a whole behind a header, or in one field of a document.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use aws_lc_rs::digest::{SHA256, digest};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use secrecy::{ExposeSecret as _, SecretString};
+use zeroize::Zeroizing;
+
+use super::sealing_key::{FileKind, SealingKey};
+use super::state_file::StateFile;
+use crate::clock::{ClockReading, millis};
+use crate::secret;
+
+/// File that keeps secrets over a restart, and the key that encrypts it.
+#[derive(Debug, Clone)]
+pub struct PersistOptions {
+    /// The file.
+    pub file: PathBuf,
+    /// The configured key, from which the encryption key is derived.
+    pub seal: SecretString,
+}
+
+impl PartialEq for PersistOptions {
+    /// The key is compared in constant time.
+    fn eq(&self, other: &Self) -> bool {
+        self.file == other.file && secret::ct_eq(&self.seal, other.seal.expose_secret().as_bytes())
+    }
+}
+
+impl Eq for PersistOptions {}
+
+/// An encrypted file. Clones share it, and the order of its writes.
+#[derive(Debug, Clone)]
+pub(in crate::agent) struct EncryptedFile {
+    kind: FileKind,
+    file: Arc<StateFile>,
+    /// `None` for a document whose fields are left out because no key is configured.
+    key: Option<Arc<SealingKey>>,
+}
+
+impl EncryptedFile {
+    /// Prepares a file that opens only for the same `bound_to`: server, session, and all else that its content depends on.
+    ///
+    /// # Errors
+    /// The crypto library derives no key from the configured one.
+    pub(in crate::agent) fn new(
+        persist: &PersistOptions,
+        kind: FileKind,
+        bound_to: &[&str],
+    ) -> Result<Self, EncryptedFileError> {
+        let key = SealingKey::new(&persist.seal, kind, bound_to).map_err(|_| EncryptedFileError)?;
+        Ok(Self { key: Some(Arc::new(key)), ..Self::without_key(persist.file.clone(), kind) })
+    }
+
+    /// Prepares a file that holds nothing encrypted.
+    pub(in crate::agent) fn without_key(path: PathBuf, kind: FileKind) -> Self {
+        Self { kind, file: StateFile::new(path), key: None }
+    }
+
+    /// Continues the write order of `old` if both are the same file.
+    pub(in crate::agent) fn continue_order_of(&mut self, old: &Self) {
+        if old.path() == self.path() {
+            self.file = Arc::clone(&old.file);
+        }
+    }
+
+    pub(in crate::agent) fn path(&self) -> &Path {
+        self.file.path()
+    }
+
+    /// Reads a document; returns `None` if there is no file. Blocks.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub(in crate::agent) fn read(&self) -> Result<Option<Zeroizing<Vec<u8>>>, FileRejected> {
+        self.file.read(self.kind.max_size()).map_err(FileRejected::Unreadable)
+    }
+
+    /// Returns the write of a document. Of concurrent writes the newest wins.
+    pub(in crate::agent) fn write(
+        &self,
+        bytes: Vec<u8>,
+    ) -> impl Future<Output = Result<(), Box<dyn std::error::Error + Send + Sync>>> + Send + use<> {
+        self.file.write(bytes)
+    }
+
+    /// Encrypts a field of a document; returns `None` without a key.
+    pub(in crate::agent) fn encrypt_field(&self, plain: &[u8]) -> Option<String> {
+        Some(STANDARD.encode(self.key.as_ref()?.seal(plain).ok()?))
+    }
+
+    /// Decrypts a field of a document; returns `None` without a key.
+    ///
+    /// # Errors
+    /// The field was encrypted with another key or for other names, or is damaged.
+    pub(in crate::agent) fn decrypt_field(&self, field: &str) -> Result<Option<Zeroizing<Vec<u8>>>, FileRejected> {
+        let Some(key) = &self.key else { return Ok(None) };
+        let sealed = STANDARD.decode(field).map_err(|_| FileRejected::Key)?;
+        key.open(&sealed).map(Some).map_err(|_| FileRejected::Key)
+    }
+
+    /// Reads, decrypts and parses the file of the previous process. A file that cannot be used is logged and moved aside.
+    pub(in crate::agent) async fn load<T: Send + 'static>(
+        &self,
+        parse: impl FnOnce(&[u8]) -> Result<T, FileRejected> + Send + 'static,
+    ) -> Option<T> {
+        let this = self.clone();
+        let read = tokio::task::spawn_blocking(move || {
+            let parsed = this.decrypt().and_then(|plain| plain.map(|plain| parse(&plain)).transpose());
+            parsed.unwrap_or_else(|reason| {
+                this.reject(&reason);
+                None
+            })
+        });
+        // The start does not wait for a hanging disk: without the file, everything is requested again.
+        tokio::time::timeout(LOAD_TIMEOUT, read).await.ok()?.ok()?
+    }
+
+    fn decrypt(&self) -> Result<Option<Zeroizing<Vec<u8>>>, FileRejected> {
+        let Some((key, bytes)) = self.key.as_ref().zip(self.read()?) else { return Ok(None) };
+        let Some(sealed) = bytes.strip_prefix(self.header(key).as_bytes()) else {
+            return Err(if bytes.starts_with(b"keyward ") { FileRejected::OtherBinding } else { FileRejected::Format });
+        };
+        key.open(sealed).map(Some).map_err(|_| FileRejected::Key)
+    }
+
+    /// Returns the header: it shows that a file belongs to another server or session, although its key is the same.
+    fn header(&self, key: &SealingKey) -> String {
+        let bound = STANDARD.encode(digest(&SHA256, key.bound_to()));
+        format!("keyward {} {VERSION} {bound}\n", self.kind.content())
+    }
+
+    fn reject(&self, reason: &FileRejected) {
+        let aside = self.file.set_aside();
+        tracing::warn!(
+            event = "secrets.state.refused",
+            what = self.kind.content(),
+            file = %self.path().display(),
+            aside = aside.ok().map(|path| path.display().to_string()),
+            error = crate::error_chain::format_chain(reason),
+            "ignoring saved state from the previous run"
+        );
+    }
+
+    /// Encrypts and writes the bytes that `plain` builds. Returns the size of the file; `None` after a failure, which is logged.
+    pub(super) async fn save(
+        self,
+        plain: impl FnOnce() -> Option<Zeroizing<Vec<u8>>> + Send + 'static,
+    ) -> Option<usize> {
+        let this = self.clone();
+        let sealed = tokio::task::spawn_blocking(move || {
+            let key = this.key.as_ref()?;
+            let sealed = key.seal(&plain()?).ok()?;
+            Some([this.header(key).as_bytes(), &sealed].concat())
+        });
+        let bytes = sealed.await.ok()??;
+        let size = bytes.len();
+        match self.write(bytes).await {
+            Ok(()) => Some(size),
+            Err(error) => {
+                let error = error.as_ref();
+                tracing::warn!(
+                    event = "secrets.state.failed",
+                    what = self.kind.content(),
+                    error,
+                    "the state was not saved; a restart may lose it"
+                );
+                None
+            }
+        }
+    }
+}
+
+/// The crypto library derives no key from the configured one.
+#[derive(Debug, thiserror::Error)]
+#[error("the crypto library cannot derive the key for the saved state")]
+pub struct EncryptedFileError;
+
+/// Reason for which a saved file is ignored.
+#[derive(Debug, thiserror::Error)]
+pub(in crate::agent) enum FileRejected {
+    /// The file cannot be read.
+    #[error("it cannot be read")]
+    Unreadable(#[source] std::io::Error),
+    /// The content is not what this program writes.
+    #[error("its content is damaged")]
+    Format,
+    /// The file belongs to other names, or to another version of the program.
+    #[error("it belongs to another server, session or configuration, or to another version")]
+    OtherBinding,
+    /// The content does not decrypt.
+    #[error("it was encrypted with another key or for another server or role, or was modified")]
+    Key,
+    /// The wall clock is behind a time in the file.
+    #[error("the clock is behind the time that it records")]
+    Clock,
+}
+
+/// Refuses a file that records a time in the future, in milliseconds since 1970: with the clock set back, neither ages nor
+/// remaining lifetimes can be computed.
+///
+/// # Errors
+/// The wall clock is behind that time.
+pub(in crate::agent) fn check_clock(recorded: u64, now: ClockReading) -> Result<(), FileRejected> {
+    if recorded > millis(now.wall).saturating_add(CLOCK_SLACK) { Err(FileRejected::Clock) } else { Ok(()) }
+}
+
+/// Version of the header.
+const VERSION: u8 = 1;
+
+/// Bounds the content of a file, in bytes before encryption.
+pub(in crate::agent) const MAX_CONTENT: usize = 16 * 1024 * 1024;
+
+/// Tolerated lag of the wall clock behind a recorded time, in milliseconds.
+const CLOCK_SLACK: u64 = 60_000;
+
+const LOAD_TIMEOUT: Duration = Duration::from_secs(5);

@@ -1,0 +1,14 @@
+//! Files of the state folder: read without trust, replaced as a whole, with secrets encrypted.
+//!
+//! `file` is the one type that reads and writes them, with the key of `sealing_key` and the write order of `state_file`;
+//! `background_writer` decides when a changed file is written.
+
+mod state_file;
+mod sealing_key;
+mod file;
+mod background_writer;
+
+pub(super) use background_writer::{BackgroundWriter, ChangeLevel};
+pub(super) use file::{EncryptedFile, FileRejected, MAX_CONTENT, check_clock};
+pub use file::{EncryptedFileError, PersistOptions};
+pub(super) use sealing_key::FileKind;

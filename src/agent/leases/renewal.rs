@@ -1,0 +1,48 @@
+//! Meaning of a failed renewal for the lease.
+
+use crate::agent::server_client::{CallError, TokenVerdict};
+
+/// Reason for which a lease was not renewed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::agent) enum RenewalFailure {
+    /// The server did not respond, or is in trouble: the lease lives on, and is renewed later.
+    Outage,
+    /// The server may not know the token of the call any more. A token that renewed itself has ended; of the session's token,
+    /// the session finds that out.
+    SuspectToken,
+    /// The server renews the lease no more; it lives to its end, unless it has ended unnoticed.
+    Refused,
+}
+
+impl RenewalFailure {
+    pub(in crate::agent) fn from_error(error: &CallError) -> Self {
+        match error.verdict() {
+            TokenVerdict::Unavailable => Self::Outage,
+            TokenVerdict::Dead | TokenVerdict::Suspect => Self::SuspectToken,
+            TokenVerdict::Denied | TokenVerdict::Refused => Self::Refused,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_renewal_ends_no_lease_unless_the_server_says_so() {
+        let check = |status, text: &str, wanted| {
+            let errors = vec![text.to_owned()];
+            let error = CallError::Status { status, errors, retry_after: None, date: None };
+            assert_eq!(RenewalFailure::from_error(&error), wanted, "{error}");
+        };
+        check(503, "Vault is sealed", RenewalFailure::Outage);
+        check(429, "rate limit", RenewalFailure::Outage);
+        check(403, "invalid token", RenewalFailure::SuspectToken);
+        check(403, "permission denied", RenewalFailure::SuspectToken);
+        check(403, "1 error occurred:\n\t* permission denied\n\n", RenewalFailure::Refused);
+        check(400, "lease not found", RenewalFailure::Refused);
+        check(400, "lease is not renewable", RenewalFailure::Refused);
+        let broken = CallError::Unreachable { cause: "connection refused".to_owned() };
+        assert_eq!(RenewalFailure::from_error(&broken), RenewalFailure::Outage);
+    }
+}

@@ -1,0 +1,110 @@
+//! Schedule of reads of a secret without a lease: a pure function of its request and its data.
+
+use std::time::{Duration, SystemTime};
+
+use serde_json::Value;
+
+use crate::agent::leases::Step;
+use crate::agent::server_client::{SecretFields, SecretOp, SecretRequest};
+use crate::clock::ClockReading;
+
+/// Returns the next read of a secret without a lease: after `interval`, give or take a tenth. `unit` is a random number in
+/// `0.0..1.0`.
+pub(super) fn reread_step(read: ClockReading, interval: Duration, unit: f64) -> Step {
+    Step::ReadAt(read + interval.mul_f64(0.2f64.mul_add(unit, 0.9)))
+}
+
+/// Returns the time until a secret without a lease is read again: `interval`; two thirds of a certificate's remaining lifetime;
+/// right after the next rotation of a password that the server rotates. A write is repeated only after [`NEVER`].
+pub(super) fn reread_interval(
+    request: &SecretRequest,
+    data: &SecretFields,
+    interval: Duration,
+    now: ClockReading,
+) -> Duration {
+    let number = |name: &str| data.as_map().get(name).and_then(Value::as_u64);
+    if let Some(end) = certificate_end(data) {
+        // A certificate that has ended is requested at the ordinary interval.
+        let left = end.duration_since(now.wall);
+        return left.map_or(interval, |left| left.mul_f64(2.0 / 3.0).max(Duration::from_secs(1)));
+    }
+    if let (Some(left), Some(_)) = (number("ttl"), number("rotation_period")) {
+        return Duration::from_secs(left.saturating_add(1)).min(interval);
+    }
+    if matches!(request.op, SecretOp::Write(_)) { NEVER } else { interval }
+}
+
+/// Returns the end of a certificate.
+fn certificate_end(data: &SecretFields) -> Option<SystemTime> {
+    data.as_map().get("certificate")?;
+    let end = data.as_map().get("expiration")?.as_u64()?;
+    Some(SystemTime::UNIX_EPOCH + Duration::from_secs(end.min(YEAR_9999)))
+}
+
+/// Returns true for a certificate with an end. Its age does not matter.
+pub(super) fn is_certificate(data: &SecretFields) -> bool {
+    certificate_end(data).is_some()
+}
+
+/// Returns the time until the write of the previous process is repeated; `None` for at once. Its result may still be valid, and
+/// each write may create something.
+pub(super) fn rewrite_after(
+    request: &SecretRequest,
+    data: &SecretFields,
+    interval: Duration,
+    now: ClockReading,
+) -> Option<Duration> {
+    let has_ended = certificate_end(data).is_some_and(|end| end <= now.wall);
+    (matches!(request.op, SecretOp::Write(_)) && !has_ended).then(|| reread_interval(request, data, interval, now))
+}
+
+/// A year.
+const NEVER: Duration = Duration::from_hours(365 * 24);
+
+/// In seconds since 1970. Bounds times from the server, so that sums with them do not overflow.
+const YEAR_9999: u64 = 253_402_300_799;
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::clock::{Clock, TestClock};
+
+    #[test]
+    fn secrets_without_a_lease_are_read_at_their_own_interval() {
+        let start = Clock::Test(TestClock::starting_at(SystemTime::UNIX_EPOCH)).now();
+        for (unit, wanted) in [(0.0, 90), (0.5, 100), (1.0, 110)] {
+            let next = reread_step(start, Duration::from_secs(100), unit);
+            assert_eq!(next, Step::ReadAt(next.at()));
+            assert_eq!(start.until(next.at()).as_secs_f64().round(), f64::from(wanted));
+        }
+        let now = Clock::Test(TestClock::starting_at(SystemTime::UNIX_EPOCH + Duration::from_secs(1000))).now();
+        let written = SecretRequest { path: "pki/issue/web".to_owned(), op: SecretOp::Write(BTreeMap::new()) };
+        let check = |request: &SecretRequest, data: Value, wanted: u64| {
+            let data = SecretFields::from(data.as_object().unwrap().clone());
+            let found = reread_interval(request, &data, Duration::from_mins(5), now).as_secs();
+            // The clock runs while the test does.
+            assert!(found.abs_diff(wanted) <= 1, "{found} instead of {wanted}");
+        };
+        let read = SecretRequest::read("secret/data/web");
+        check(&read, json!({ "password": "p" }), 300);
+        check(&read, json!({ "ttl": 60, "password": "p" }), 300);
+        check(&read, json!({ "ttl": 60, "rotation_period": 3600 }), 61);
+        check(&read, json!({ "ttl": 3000, "rotation_period": 3600 }), 300);
+        check(&written, json!({ "certificate": "c", "expiration": 4000 }), 2000);
+        check(&written, json!({ "certificate": "c", "expiration": 900 }), 300);
+        check(&written, json!({ "plaintext": "p" }), 365 * 24 * 3600);
+        check(&read, json!({ "certificate": "c", "expiration": u64::MAX }), (YEAR_9999 - 1000) / 3 * 2 + 1);
+        let remade = |request: &SecretRequest, data: Value| {
+            let data = SecretFields::from(data.as_object().unwrap().clone());
+            rewrite_after(request, &data, Duration::from_mins(5), now).map(|after| after.as_secs().div_ceil(100))
+        };
+        assert_eq!(remade(&written, json!({ "certificate": "c", "expiration": 4000 })), Some(20));
+        assert_eq!(remade(&written, json!({ "certificate": "c", "expiration": 1000 })), None, "it has ended");
+        assert_eq!(remade(&written, json!({ "plaintext": "p" })), Some(365 * 24 * 36));
+        assert_eq!(remade(&read, json!({ "password": "p" })), None, "it may be another by now");
+    }
+}
