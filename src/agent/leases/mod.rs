@@ -1,10 +1,10 @@
 //! Leases of secrets and tokens, whether a template or a cached response uses them: when each is renewed or replaced, what a
 //! renewal's response means for it, and what the next process restores. Pure: time is passed in.
 
-mod schedule;
+mod active_lease;
 mod renewal;
 mod snapshot;
 
+pub(super) use active_lease::{ActiveLease, Step};
 pub(super) use renewal::RenewalFailure;
-pub(super) use schedule::{LeaseState, Step};
 pub(super) use snapshot::{SavedLease, Snapshot, TokenFingerprint, age_of, time_of_age};

@@ -7,7 +7,7 @@ use secrecy::ExposeSecret as _;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
-use super::schedule::{LeaseState, Step};
+use super::active_lease::{ActiveLease, Step};
 use crate::agent::encrypted_file::{FileRejected, check_clock};
 use crate::agent::token::{Lease, Token};
 use crate::clock::{ClockReading, millis};
@@ -114,34 +114,38 @@ pub(in crate::agent) struct SavedLease {
 }
 
 impl SavedLease {
-    pub(in crate::agent) fn new(state: &LeaseState, next: Step, now: ClockReading) -> Self {
+    pub(in crate::agent) fn new(active: &ActiveLease, now: ClockReading) -> Self {
         let wall = millis(now.wall);
         let to_millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
-        let remaining = to_millis(now.until(state.ends()));
-        let read_at = match next {
+        let remaining = to_millis(now.until(active.ends()));
+        let read_at = match active.next {
             Step::ReadAt(at) => Some(wall.saturating_add(to_millis(now.until(at)))),
             Step::RenewAt(_) => None,
         };
-        let (expires, initial_ttl) = (wall.saturating_add(remaining), to_millis(state.initial_ttl));
-        Self { expires, remaining, initial_ttl, renewable: state.lease.renewable, read_at }
+        let (expires, initial_ttl) = (wall.saturating_add(remaining), to_millis(active.initial_ttl));
+        Self { expires, remaining, initial_ttl, renewable: active.lease.renewable, read_at }
     }
 
-    /// Returns the lease with its remaining lifetime, and the next step; `None` if it has ended. A renewable lease is renewed at
-    /// once, which tells whether it still lives.
-    pub(in crate::agent) fn restore(&self, now: ClockReading) -> Option<(LeaseState, Step)> {
+    /// Returns the lease with its remaining lifetime; `None` if it has ended. A renewable lease is renewed at once, which tells
+    /// whether it still lives.
+    pub(in crate::agent) fn restore(&self, now: ClockReading) -> Option<ActiveLease> {
         let wall = millis(now.wall);
         let remaining = Duration::from_millis(self.expires.saturating_sub(wall).min(self.remaining));
         if remaining.is_zero() {
             return None;
         }
-        let lease = Lease { ttl: remaining, renewable: self.renewable };
-        let initial_ttl = Duration::from_millis(self.initial_ttl);
-        let state = LeaseState { since: now, lease, initial_ttl, renewal_refused: self.read_at.is_some() };
         let next = match self.read_at {
             Some(at) => Step::ReadAt(now + Duration::from_millis(at.saturating_sub(wall)).min(remaining)),
             None => Step::RenewAt(now),
         };
-        Some((state, next))
+        Some(ActiveLease {
+            since: now,
+            lease: Lease { ttl: remaining, renewable: self.renewable },
+            initial_ttl: Duration::from_millis(self.initial_ttl),
+            renewal_refused: self.read_at.is_some(),
+            next,
+            is_verified: false,
+        })
     }
 }
 
@@ -168,26 +172,39 @@ mod tests {
     #[test]
     fn a_lease_is_restored_with_its_remaining_lifetime_after_any_boot() {
         let lease = |renewable| Lease { ttl: Duration::from_mins(10), renewable };
-        let lease_state = LeaseState::issued(lease(true), at(5000, 100_000));
-        let saved = SavedLease::new(&lease_state, Step::RenewAt(at(5400, 100_400)), at(5100, 100_100));
+        let issued = |renewable| ActiveLease::issued(lease(renewable), at(5000, 100_000), 0.0);
+        let saved = SavedLease::new(&issued(true), at(5100, 100_100));
         for now in [at(5300, 100_300), at(20, 100_300)] {
-            let (restored, next) = saved.restore(now).unwrap();
+            let restored = saved.restore(now).unwrap();
             assert_eq!(
-                (restored.ends(), restored.initial_ttl),
+                (restored.ends(), restored.initial().ttl),
                 (now + Duration::from_mins(5), Duration::from_mins(10))
             );
-            assert_eq!(next, Step::RenewAt(now), "it is renewed at once");
+            assert_eq!(restored.next(), Step::RenewAt(now), "it is renewed at once");
         }
         assert!(saved.restore(at(20, 100_600)).is_none(), "it has ended");
-        let back = saved.restore(at(5100, 90_000)).unwrap().0;
-        assert_eq!(back.lease.ttl, Duration::from_secs(500), "a clock that was set back extends no lease");
+        let back = saved.restore(at(5100, 90_000)).unwrap();
+        assert_eq!(back.ends(), at(5600, 90_500), "a clock that was set back extends no lease");
 
-        let lease_state = LeaseState { lease: lease(false), ..lease_state };
-        let saved = SavedLease::new(&lease_state, Step::ReadAt(at(5400, 100_400)), at(5100, 100_100));
+        let mut replaced = issued(false);
+        replaced.replace_at(at(5400, 100_400));
+        let saved = SavedLease::new(&replaced, at(5100, 100_100));
         let now = at(20, 100_300);
-        assert_eq!(saved.restore(now).unwrap().1, Step::ReadAt(now + Duration::from_secs(100)));
+        assert_eq!(saved.restore(now).unwrap().next(), Step::ReadAt(now + Duration::from_secs(100)));
         let now = at(20, 100_500);
-        assert_eq!(saved.restore(now).unwrap().1, Step::ReadAt(now));
+        assert_eq!(saved.restore(now).unwrap().next(), Step::ReadAt(now));
+    }
+
+    #[test]
+    fn a_restored_lease_counts_as_ended_if_its_first_renewal_is_refused() {
+        let lease = Lease { ttl: Duration::from_mins(10), renewable: true };
+        let now = at(5000, 100_000);
+        let saved = SavedLease::new(&ActiveLease::issued(lease, now, 0.0), now);
+        let mut restored = saved.restore(now).unwrap();
+        assert!(!restored.refuse_renewal(0.0));
+        let mut restored = saved.restore(now).unwrap();
+        restored.record_renewal(lease, now, 0.0);
+        assert!(restored.refuse_renewal(0.0), "a response has shown that it lives");
     }
 
     #[test]

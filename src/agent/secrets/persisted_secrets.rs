@@ -15,9 +15,9 @@ use crate::agent::encrypted_file::{
     BackgroundWriter, ChangeLevel, EncryptedFile, EncryptedFileError, FileKind, FileRejected, MAX_CONTENT,
     PersistOptions,
 };
-use crate::agent::leases::{LeaseState, SavedLease, Snapshot, Step, TokenFingerprint, age_of, time_of_age};
+use crate::agent::leases::{ActiveLease, SavedLease, Snapshot, TokenFingerprint, age_of, time_of_age};
 use crate::agent::server_client::SecretLease;
-use crate::agent::token::{Generation, Lease, TokenWatch};
+use crate::agent::token::{Generation, TokenWatch};
 use crate::clock::{Clock, ClockReading};
 use crate::credential_watch::Availability;
 
@@ -58,7 +58,7 @@ pub(super) struct SecretRecord {
     pub(super) read: ClockReading,
     /// Age at that time.
     pub(super) age_at_read: Duration,
-    pub(super) lease: Option<(SecretLease, LeaseState, Step)>,
+    pub(super) lease: Option<(SecretLease, ActiveLease)>,
     /// The login whose token read it; `None` for a login of the previous process.
     pub(super) login: Option<Generation>,
 }
@@ -218,7 +218,7 @@ fn serialize(
 impl<'a> SavedSecret<'a> {
     fn new(request: &'a SecretRequest, record: &'a SecretRecord, now: ClockReading) -> Self {
         let lease = record.lease.as_ref();
-        let lease = lease.map(|(lease, state, next)| (lease.id.as_str().into(), SavedLease::new(state, *next, now)));
+        let lease = lease.map(|(lease, active)| (lease.id.as_str().into(), SavedLease::new(active, now)));
         let (request, data) = (Cow::Borrowed(request), Cow::Borrowed(&*record.data));
         Self { request, response_time: time_of_age(record.age(now), now), lease, data }
     }
@@ -232,10 +232,8 @@ fn deserialize(json: &[u8], max_age: Duration, now: ClockReading) -> Result<Rest
     let record = |saved: SavedSecret<'_>| {
         let lease = match saved.lease {
             Some((id, saved_lease)) => {
-                let (state, next) = saved_lease.restore(now)?;
-                // Renewals request the initial duration.
-                let lease = Lease { ttl: state.initial_ttl, renewable: state.lease.renewable };
-                Some((SecretLease { id: id.into_owned(), lease }, state, next))
+                let active = saved_lease.restore(now)?;
+                Some((SecretLease { id: id.into_owned(), lease: active.initial() }, active))
             }
             None => None,
         };

@@ -12,10 +12,10 @@ use tokio_util::sync::CancellationToken;
 use super::circuit_breaker::{CircuitBreaker, Permit};
 use super::persisted_secrets::{PersistedSecrets, SecretRecord};
 use super::retry::{QuickRetryBudget, RetrySchedule};
-use super::{SecretFields, SecretOptions, SecretResponse};
-use crate::agent::leases::{LeaseState, Step, TokenFingerprint};
+use super::{SecretOptions, SecretResponse};
+use crate::agent::leases::{ActiveLease, Step, TokenFingerprint};
 use crate::agent::server_client::{CallError, SecretLease, ServerClient, TokenVerdict};
-use crate::agent::token::{Generation, Lease, Token, TokenWatch};
+use crate::agent::token::{Token, TokenWatch};
 use crate::clock::{Clock, ClockReading};
 use crate::credential_watch::{Availability, CredentialPublisher, RefreshSignal};
 use crate::health;
@@ -67,7 +67,8 @@ pub struct SecretRenewer<T> {
     restored_lease: Option<(SecretRecord, Option<TokenFingerprint>)>,
     /// Time when a restored secret is published although the server has not confirmed it.
     publish_restored_at: Option<ClockReading>,
-    next: Step,
+    /// Time of the next read, unless there is a lease with a schedule of its own.
+    read_at: ClockReading,
     /// Replaced leases, and the time when each is revoked.
     replaced: Vec<(SecretLease, ClockReading)>,
     outage: Outage,
@@ -76,17 +77,8 @@ pub struct SecretRenewer<T> {
 /// The secret that was read or restored.
 #[derive(Debug)]
 struct CurrentSecret {
-    data: Arc<SecretFields>,
-    /// When it was read by this process, or restored.
-    read: ClockReading,
-    /// Age at that time.
-    age_at_read: Duration,
+    record: SecretRecord,
     is_published: bool,
-    lease: Option<(SecretLease, LeaseState)>,
-    /// Time between reads if there is no lease.
-    reread_interval: Duration,
-    /// The login whose token read it. The lease ends with that token.
-    generation: Generation,
 }
 
 enum Event {
@@ -111,7 +103,7 @@ impl<T> SecretRenewer<T> {
             persisted: None,
             restored_lease: None,
             publish_restored_at: None,
-            next: Step::ReadAt(now),
+            read_at: now,
             replaced: vec![],
             outage: Outage::default(),
         }
@@ -141,7 +133,7 @@ impl<T> SecretRenewer<T> {
                     self.deps.refresh_signal.complete();
                     read
                 }
-                Event::StepDue => stop.run_until_cancelled(self.call(matches!(self.next, Step::ReadAt(_)))).await,
+                Event::StepDue => stop.run_until_cancelled(self.call(false)).await,
             };
             if handled.is_none() {
                 break;
@@ -152,7 +144,7 @@ impl<T> SecretRenewer<T> {
     /// Waits for the next event; `None` once the session has ended.
     async fn wait(&mut self) -> Option<Event> {
         let clock = self.deps.clock.clone();
-        let step = self.token.is_some().then(|| self.next.at());
+        let step = self.token.is_some().then(|| self.next().at());
         let revoke_at =
             self.replaced.iter().map(|(_, at)| *at).min_by_key(|at| at.boot).filter(|_| self.token.is_some());
         let ends = self.ends();
@@ -170,8 +162,28 @@ impl<T> SecretRenewer<T> {
         })
     }
 
+    fn lease(&self) -> Option<&(SecretLease, ActiveLease)> {
+        self.current.as_ref()?.record.lease.as_ref()
+    }
+
+    fn active_lease(&mut self) -> Option<&mut ActiveLease> {
+        self.current.as_mut()?.record.lease.as_mut().map(|(_, active)| active)
+    }
+
     fn ends(&self) -> Option<ClockReading> {
-        self.current.as_ref()?.lease.as_ref().map(|(_, state)| state.ends())
+        self.lease().map(|(_, active)| active.ends())
+    }
+
+    fn next(&self) -> Step {
+        self.lease().map_or(Step::ReadAt(self.read_at), |(_, active)| active.next())
+    }
+
+    /// Schedules a read, whether there is a lease or not.
+    fn schedule_read(&mut self, at: ClockReading) {
+        self.read_at = at;
+        if let Some(active) = self.active_lease() {
+            active.replace_at(at);
+        }
     }
 
     /// Reads the session's token. A lease that another token requested ends with that one, so the secret is read again.
@@ -184,19 +196,14 @@ impl<T> SecretRenewer<T> {
         if self.restore_lease(&token) {
             return;
         }
-        let stays_valid = self
-            .current
-            .as_ref()
-            .is_some_and(|current| current.lease.is_none() || current.generation == token.generation);
+        let stays_valid = self.current.as_ref().is_some_and(|CurrentSecret { record, .. }| {
+            record.lease.is_none() || record.login == Some(token.generation)
+        });
         let refused = self.retries.refused_token();
         // The session publishes after each check, too. A token that was refused is tried again only on schedule.
         if refused != Some(token.generation) && (!stays_valid || refused.is_some()) {
-            self.next = Step::ReadAt(self.deps.clock.now());
+            self.schedule_read(self.deps.clock.now());
         }
-    }
-
-    fn lease_mut(&mut self) -> Option<&mut (SecretLease, LeaseState)> {
-        self.current.as_mut()?.lease.as_mut()
     }
 
     /// Reads the secret or renews its lease.
@@ -211,9 +218,9 @@ impl<T> SecretRenewer<T> {
             // The token may have changed during the wait.
             self.update_token();
         }
-        let read = read || matches!(self.next, Step::ReadAt(_));
+        let read = read || matches!(self.next(), Step::ReadAt(_));
         let Some(token) = self.token.clone() else { return };
-        let renewed = self.lease_mut().filter(|_| !read).map(|(lease, _)| lease.clone());
+        let renewed = self.lease().filter(|_| !read).map(|(lease, _)| lease.clone());
         let result = self.send(&token, renewed.as_ref()).await;
         let now = self.deps.clock.now();
         if let Some(permit) = permit {
@@ -265,7 +272,7 @@ impl<T> SecretRenewer<T> {
     fn set_absent(&mut self, reason: &str) {
         self.current = None;
         self.remove_record();
-        self.next = Step::ReadAt(self.retries.not_before());
+        self.read_at = self.retries.not_before();
         self.publish_absence(reason, Duration::from_secs(1));
     }
 

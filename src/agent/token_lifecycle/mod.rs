@@ -1,6 +1,7 @@
 //! Keeps a session logged in: renews its token, logs in again, and retries when neither works.
 //!
-//! `schedule` decides and is pure, as is [`crate::agent::retry_budget`]; `token_manager` acts; `session_state` keeps what outlives a restart.
+//! `schedule` decides and is pure, as is [`crate::agent::retry_budget`]; `token_manager` acts; `session_state` keeps what outlives
+//! a restart.
 
 mod metrics;
 pub mod schedule;

@@ -12,7 +12,7 @@ use super::key::{CacheKey, TokenScope};
 use super::lru::LruMap;
 use super::snapshot::{EntryToSave, RestoredEntry};
 use crate::agent::encrypted_file::ChangeLevel;
-use crate::agent::leases::{LeaseState, SavedLease, Step};
+use crate::agent::leases::{ActiveLease, SavedLease, Step};
 use crate::agent::token::{Generation, Lease};
 use crate::clock::ClockReading;
 
@@ -35,7 +35,7 @@ struct Slot {
     inserted: ClockReading,
     /// Age at that time.
     age_at_insert: Duration,
-    lease: Option<ActiveLease>,
+    lease: Option<CachedLease>,
 }
 
 impl Slot {
@@ -51,15 +51,12 @@ impl Slot {
 
 /// The lease of a leased entry.
 #[derive(Debug)]
-struct ActiveLease {
-    state: LeaseState,
-    next: Step,
+struct CachedLease {
+    active: ActiveLease,
     /// The login whose token the entry ends with; `None` for a request without the session's token.
     generation: Option<Generation>,
     /// Position of the next step in the queue; `None` during a renewal, and for withheld leases.
     ticket: Option<Ticket>,
-    /// A server's response to this process has shown that the lease lives.
-    is_verified: bool,
 }
 
 /// An entry that was found for a request.
@@ -103,7 +100,7 @@ impl CachedEntries {
         if self.pending.is_some() && slot.generation() == self.pending {
             return None;
         }
-        let remaining = slot.lease.as_ref().map(|lease| now.until(lease.state.ends()));
+        let remaining = slot.lease.as_ref().map(|lease| now.until(lease.active.ends()));
         if remaining.is_some_and(|remaining| remaining.is_zero()) {
             self.remove(key);
             return None;
@@ -126,11 +123,12 @@ impl CachedEntries {
         let is_same =
             entry.lease_ref().is_none() && replaced.is_some_and(|replaced| replaced.entry.has_same_body(&entry));
         let lease = entry.lease_ref().map(|lease_ref| {
-            // A lease of a caller's own token is the caller's to renew.
-            let renewal_refused = matches!(key.scope, TokenScope::Caller(_));
-            let state = LeaseState { renewal_refused, ..LeaseState::issued(lease_ref.lease(), now) };
-            let next = state.next_step(unit);
-            ActiveLease { state, next, generation, ticket: None, is_verified: true }
+            let mut active = ActiveLease::issued(lease_ref.lease(), now, unit);
+            if matches!(key.scope, TokenScope::Caller(_)) {
+                // A lease of a caller's own token is the caller's to renew.
+                active.refuse_renewal(unit);
+            }
+            CachedLease { active, generation, ticket: None }
         });
         self.insert_slot(key, entry, now, Duration::ZERO, lease);
         self.changes = self.changes.max(if is_same { ChangeLevel::AgeOnly } else { ChangeLevel::Content });
@@ -142,8 +140,7 @@ impl CachedEntries {
         let pending = *self.pending.get_or_insert_with(Generation::new);
         for RestoredEntry { key, entry, age, lease, with_session } in restored {
             let generation = with_session.then_some(pending);
-            let lease =
-                lease.map(|(state, next)| ActiveLease { state, next, generation, ticket: None, is_verified: false });
+            let lease = lease.map(|active| CachedLease { active, generation, ticket: None });
             self.insert_slot(key, entry, now, age, lease);
         }
         self.changes = ChangeLevel::None;
@@ -177,7 +174,7 @@ impl CachedEntries {
             key: key.clone(),
             entry: Arc::clone(&slot.entry),
             age: slot.age_at_insert + now.since(slot.inserted),
-            lease: slot.lease.as_ref().map(|lease| SavedLease::new(&lease.state, lease.next, now)),
+            lease: slot.lease.as_ref().map(|lease| SavedLease::new(&lease.active, now)),
             with_session: slot.generation().is_some(),
         };
         // The most recently used comes last: restored in this order, it is evicted last.
@@ -214,7 +211,7 @@ impl CachedEntries {
         entry: CacheEntry,
         inserted: ClockReading,
         age_at_insert: Duration,
-        lease: Option<ActiveLease>,
+        lease: Option<CachedLease>,
     ) {
         let size = key.size() + entry.size() + LruMap::<CacheKey, Slot>::OVERHEAD;
         let slot = Slot { entry: Arc::new(entry), inserted, age_at_insert, lease };
@@ -233,7 +230,7 @@ impl CachedEntries {
         let Some(lease) = self.slots.peek_mut(&key).and_then(|slot| slot.lease.as_mut()) else { return };
         self.due.remove(lease.ticket);
         let is_withheld = self.pending.is_some() && lease.generation == self.pending;
-        lease.ticket = (!is_withheld).then(|| self.due.insert(key, lease.next));
+        lease.ticket = (!is_withheld).then(|| self.due.insert(key, lease.active.next()));
     }
 
     /// Removes the entry for a request.
@@ -280,7 +277,7 @@ impl CachedEntries {
         None
     }
 
-    fn renewed_lease(&mut self, renewal: &LeaseRenewal) -> Option<&mut ActiveLease> {
+    fn renewed_lease(&mut self, renewal: &LeaseRenewal) -> Option<&mut CachedLease> {
         let slot = self.slots.peek_mut(&renewal.key).filter(|slot| Arc::ptr_eq(&slot.entry, &renewal.entry))?;
         slot.lease.as_mut()
     }
@@ -288,9 +285,7 @@ impl CachedEntries {
     /// Records a renewal.
     pub(super) fn record_renewal(&mut self, renewal: &LeaseRenewal, renewed: Lease, now: ClockReading, unit: f64) {
         let Some(lease) = self.renewed_lease(renewal) else { return };
-        lease.state.record_renewal(now, renewed);
-        lease.is_verified = true;
-        lease.next = lease.state.next_step(unit);
+        lease.active.record_renewal(renewed, now, unit);
         self.changes = ChangeLevel::Content;
         self.await_step(Arc::clone(&renewal.key));
     }
@@ -299,11 +294,9 @@ impl CachedEntries {
     /// as it may have ended while no process renewed it.
     pub(super) fn refuse_renewal(&mut self, renewal: &LeaseRenewal, unit: f64) {
         let Some(lease) = self.renewed_lease(renewal) else { return };
-        if !lease.is_verified {
+        if !lease.active.refuse_renewal(unit) {
             return self.remove(&renewal.key);
         }
-        lease.state.renewal_refused = true;
-        lease.next = lease.state.next_step(unit);
         self.changes = ChangeLevel::Content;
         self.await_step(Arc::clone(&renewal.key));
     }
@@ -311,7 +304,7 @@ impl CachedEntries {
     /// Schedules another attempt to renew a lease.
     pub(super) fn retry_renewal(&mut self, renewal: &LeaseRenewal, at: ClockReading) {
         let Some(lease) = self.renewed_lease(renewal) else { return };
-        lease.next = lease.state.retry_step(at);
+        lease.active.retry_renewal(at);
         self.await_step(Arc::clone(&renewal.key));
     }
 

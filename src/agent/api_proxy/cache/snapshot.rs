@@ -11,7 +11,7 @@ use zeroize::Zeroizing;
 use super::entry::{CacheEntry, EntryKind};
 use super::key::CacheKey;
 use crate::agent::encrypted_file::FileRejected;
-use crate::agent::leases::{LeaseState, SavedLease, Snapshot, Step, TokenFingerprint, age_of, time_of_age};
+use crate::agent::leases::{ActiveLease, SavedLease, Snapshot, TokenFingerprint, age_of, time_of_age};
 use crate::clock::ClockReading;
 
 /// An entry that is to be saved.
@@ -33,7 +33,7 @@ pub(super) struct RestoredEntry {
     pub(super) key: CacheKey,
     pub(super) entry: CacheEntry,
     pub(super) age: Duration,
-    pub(super) lease: Option<(LeaseState, Step)>,
+    pub(super) lease: Option<ActiveLease>,
     pub(super) with_session: bool,
 }
 

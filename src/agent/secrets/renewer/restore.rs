@@ -24,7 +24,7 @@ impl<T> SecretRenewer<T> {
             } else {
                 let (SecretOptions { request, interval, .. }, data) = (&self.options, &record.data);
                 if let Some(after) = rewrite_after(request, data, *interval, now) {
-                    (self.next, self.publish_restored_at) = (Step::ReadAt(now + after), Some(now));
+                    (self.read_at, self.publish_restored_at) = (now + after, Some(now));
                 }
                 self.restore(record, Generation::new());
             }
@@ -32,28 +32,22 @@ impl<T> SecretRenewer<T> {
         self
     }
 
-    fn restore(&mut self, record: SecretRecord, generation: Generation) {
-        let SecretRecord { data, read, age_at_read, lease, .. } = record;
-        let lease = lease.map(|(lease, state, next)| {
-            self.next = next;
-            (lease, state)
-        });
-        let reread_interval = self.options.interval;
-        self.current =
-            Some(CurrentSecret { data, read, age_at_read, is_published: false, lease, reread_interval, generation });
+    fn restore(&mut self, mut record: SecretRecord, generation: Generation) {
+        record.login = Some(generation);
+        self.current = Some(CurrentSecret { record, is_published: false });
     }
 
     /// Restores the previous process's lease if `token` requested it; returns whether it did. The secret is published once the
     /// lease is renewed; at once if it is not renewable, as no call would confirm it.
     pub(super) fn restore_lease(&mut self, token: &Token) -> bool {
         let Some((record, fingerprint)) = self.restored_lease.take() else { return false };
-        let has_ended = record.lease.as_ref().is_none_or(|(_, state, _)| self.deps.clock.has_reached(state.ends()));
+        let has_ended = record.lease.as_ref().is_none_or(|(_, active)| self.deps.clock.has_reached(active.ends()));
         if has_ended || !fingerprint.is_some_and(|saved| saved.matches(token)) {
             self.remove_record();
             return false;
         }
         self.restore(record, token.generation);
-        if matches!(self.next, Step::ReadAt(_)) {
+        if matches!(self.next(), Step::ReadAt(_)) {
             self.publish_restored();
         }
         true
@@ -61,27 +55,20 @@ impl<T> SecretRenewer<T> {
 
     /// Records the current secret for the next process.
     pub(super) fn save_record(&self) {
-        let (Some(persisted), Some(current)) = (&self.persisted, &self.current) else { return };
-        let lease = current.lease.as_ref().map(|(lease, state)| (lease.clone(), *state, self.next));
-        let record = SecretRecord {
-            data: Arc::clone(&current.data),
-            read: current.read,
-            age_at_read: current.age_at_read,
-            lease,
-            login: Some(current.generation),
-        };
-        persisted.insert(&self.options.request, record);
+        if let (Some(persisted), Some(current)) = (&self.persisted, &self.current) {
+            persisted.insert(&self.options.request, current.record.clone());
+        }
     }
 
     /// Publishes the restored secret, unless it or another one is published.
     pub(super) fn publish_restored(&mut self) {
         let now = self.deps.clock.now();
         let Some(current) = self.current.as_mut().filter(|current| !current.is_published) else { return };
-        let lease = current.lease.as_ref().map(|(lease, _)| lease.clone());
-        let answer = SecretResponse { data: Arc::clone(&current.data), lease };
+        let lease = current.record.lease.as_ref().map(|(lease, _)| lease.clone());
+        let answer = SecretResponse { data: Arc::clone(&current.record.data), lease };
         if let Ok(projected) = (self.deps.projection)(&self.options, &answer, now) {
             current.is_published = true;
-            let age = (current.age_at_read + now.since(current.read)).as_secs();
+            let age = current.record.age(now).as_secs();
             tracing::info!(
                 event = "agent.secret.resumed",
                 secret = self.options.name,

@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{CurrentSecret, SecretRenewer};
-use crate::agent::leases::{LeaseState, RenewalFailure, Step};
-use crate::agent::secrets::{SecretMetrics, SecretResponse};
-use crate::agent::secrets::reread::{reread_interval, reread_step};
+use crate::agent::leases::{ActiveLease, RenewalFailure};
+use crate::agent::secrets::persisted_secrets::SecretRecord;
+use crate::agent::secrets::reread::{reread_at, reread_interval};
 use crate::agent::secrets::retry::ReadFailure;
+use crate::agent::secrets::{SecretMetrics, SecretResponse};
 use crate::agent::server_client::{CallError, TokenVerdict};
 use crate::agent::token::{Generation, Lease};
 use crate::backoff::random_unit;
@@ -37,7 +38,7 @@ impl<T> SecretRenewer<T> {
 
     pub(super) fn record_read(&mut self, answer: SecretResponse, generation: Generation, now: ClockReading) {
         let is_changed =
-            self.current.as_ref().is_none_or(|current| !current.is_published || current.data != answer.data);
+            self.current.as_ref().is_none_or(|current| !current.is_published || current.record.data != answer.data);
         let projected =
             if is_changed { (self.deps.projection)(&self.options, &answer, now).map(Some) } else { Ok(None) };
         let reread_interval = reread_interval(&self.options.request, &answer.data, self.options.interval, now);
@@ -51,14 +52,14 @@ impl<T> SecretRenewer<T> {
         };
         self.record_success(now);
         let previous = self.current.take();
-        if let Some((old, _)) = previous.and_then(|previous| previous.lease)
+        if let Some((old, _)) = previous.and_then(|previous| previous.record.lease)
             && lease.as_ref().is_none_or(|lease| lease.id != old.id)
         {
             self.replaced.push((old, now + self.options.grace));
         }
         let lease = lease.map(|lease| {
-            let state = LeaseState::issued(lease.lease, now);
-            (lease, state)
+            let active = ActiveLease::issued(lease.lease, now, random_unit());
+            (lease, active)
         });
         match projected {
             Some(projected) => {
@@ -72,16 +73,10 @@ impl<T> SecretRenewer<T> {
             health.ready();
         }
         self.publish_restored_at = None;
-        self.current = Some(CurrentSecret {
-            data,
-            read: now,
-            age_at_read: Duration::ZERO,
-            is_published: true,
-            lease,
-            reread_interval,
-            generation,
-        });
-        self.schedule_next(now);
+        let record = SecretRecord { data, read: now, age_at_read: Duration::ZERO, lease, login: Some(generation) };
+        self.current = Some(CurrentSecret { record, is_published: true });
+        self.read_at = reread_at(now, reread_interval, random_unit());
+        self.save_record();
     }
 
     /// Rejects a secret that cannot be used, and schedules another read: somebody may write a better one.
@@ -89,28 +84,20 @@ impl<T> SecretRenewer<T> {
         self.outage.begin(now);
         tracing::warn!(event = "agent.secret.failed", secret = self.options.name, error = reason, "secret rejected");
         self.schedule_retry(now, ReadFailure::Unusable, None);
-        self.next = Step::ReadAt(self.retries.not_before());
+        let at = self.retries.not_before();
+        self.schedule_read(at);
         if self.current.is_none() {
-            self.publish_absence(reason, now.until(self.next.at()));
+            self.publish_absence(reason, now.until(at));
         }
-    }
-
-    fn schedule_next(&mut self, now: ClockReading) {
-        let Some(current) = &self.current else { return };
-        self.next = match &current.lease {
-            Some((_, state)) => state.next_step(random_unit()),
-            None => reread_step(now, current.reread_interval, random_unit()),
-        };
-        self.save_record();
     }
 
     pub(super) fn record_renewal(&mut self, lease: Lease, now: ClockReading) {
         self.record_success(now);
-        if let Some((_, state)) = self.lease_mut() {
-            state.record_renewal(now, lease);
+        if let Some(active) = self.active_lease() {
+            active.record_renewal(lease, now, random_unit());
         }
         self.deps.publisher.record_check(now);
-        self.schedule_next(now);
+        self.save_record();
         self.publish_restored();
     }
 
@@ -132,12 +119,11 @@ impl<T> SecretRenewer<T> {
         }
         if renewal && RenewalFailure::from_error(error) != RenewalFailure::Outage {
             // The lease cannot be renewed, but another one may be issued.
-            if let Some((_, state)) = self.lease_mut() {
-                state.renewal_refused = true;
+            if let Some(active) = self.active_lease() {
+                active.refuse_renewal(random_unit());
             }
             self.drop_unpublished();
-            self.next = Step::ReadAt(now);
-            return;
+            return self.schedule_read(now);
         }
         let failure = match error {
             _ if verdict == TokenVerdict::Unavailable => ReadFailure::Outage,
@@ -151,10 +137,10 @@ impl<T> SecretRenewer<T> {
         }
         self.schedule_retry(now, failure, error.retry_after());
         let at = self.retries.not_before();
-        self.next = match self.lease_mut() {
-            Some((_, state)) if renewal => state.retry_step(at),
-            _ => Step::ReadAt(at),
-        };
+        match self.active_lease() {
+            Some(active) if renewal => active.retry_renewal(at),
+            _ => self.schedule_read(at),
+        }
         if self.current.is_none() {
             self.publish_absence(&error.to_string(), now.until(at));
         }

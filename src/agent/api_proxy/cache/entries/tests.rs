@@ -98,8 +98,7 @@ fn the_result_of_a_renewal_concerns_no_entry_that_took_the_place_of_the_renewed_
 fn a_restored_lease_is_removed_if_its_first_renewal_is_refused() {
     let restored = || {
         let lease = Lease { ttl: Duration::from_secs(100), renewable: true };
-        let state = LeaseState::issued(lease, at(0));
-        let lease = Some((state, Step::RenewAt(at(0))));
+        let lease = SavedLease::new(&ActiveLease::issued(lease, at(0), 0.0), at(0)).restore(at(0));
         RestoredEntry { key: key("a"), entry: leased(100, true), age: Duration::ZERO, lease, with_session: true }
     };
     let mut entries = CachedEntries::new(10_000);
