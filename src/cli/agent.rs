@@ -16,8 +16,8 @@ use super::{Exit, Format, say, say_error};
 pub(super) struct Status {
     #[command(flatten)]
     at: AgentAddress,
-    /// How the output looks
-    #[arg(long, value_enum, default_value_t)]
+    /// Output format
+    #[arg(short = 'o', long, value_enum, default_value_t)]
     format: Format,
 }
 
@@ -26,21 +26,21 @@ pub(super) struct Status {
 pub(super) struct Token {
     #[command(flatten)]
     at: AgentAddress,
-    /// The session, where there is more than one
-    #[arg(long)]
+    /// Session to use; needed if there are several
+    #[arg(short, long)]
     session: Option<String>,
-    /// Wait this long for a token, if there is none yet
+    /// Maximum time to wait for a token, such as 30s [default: do not wait]
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     wait: Option<Duration>,
-    /// Print the whole answer, as JSON
-    #[arg(long, value_enum, default_value_t)]
+    /// Output format; json prints the whole response
+    #[arg(short = 'o', long, value_enum, default_value_t)]
     format: Format,
 }
 
 /// Have the running agent log in once more, now.
 #[derive(Debug, Args)]
 pub(super) struct Retry {
-    /// The session, where there is more than one
+    /// Session to use; needed if there are several
     session: Option<String>,
     #[command(flatten)]
     at: AgentAddress,
@@ -51,7 +51,7 @@ pub(super) struct Retry {
 pub(super) struct Wait {
     #[command(flatten)]
     at: AgentAddress,
-    /// Give up after this long
+    /// Maximum time to wait, such as 30s
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = humantime::parse_duration)]
     timeout: Duration,
 }
@@ -61,7 +61,7 @@ pub(super) struct Wait {
 pub(super) struct Healthcheck {
     #[command(flatten)]
     at: AgentAddress,
-    /// Ask whether it lives, not whether it is ready
+    /// Check liveness instead of readiness
     #[arg(long)]
     live: bool,
 }
@@ -202,7 +202,7 @@ impl Healthcheck {
     }
 }
 
-/// What is left of a time that a caller gave; one that no clock can hold never ends.
+/// End of a time-out from the command line; a time-out that no clock can hold never ends.
 struct Deadline(Option<Instant>);
 
 impl Deadline {
@@ -226,7 +226,7 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// An agent that is there answers within this.
 const MIN_REQUEST_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// What `/readyz` says is missing, in one line.
+/// Formats the components that `/readyz` reports as missing, in one line.
 fn waiting(body: &Value) -> String {
     let Some(components) = body["components"].as_object() else { return "it is not ready".to_owned() };
     let missing: Vec<String> = components

@@ -25,7 +25,8 @@ use crate::os;
 pub(super) struct AgentAddress {
     #[command(flatten)]
     files: ConfigFiles,
-    /// Ask there, whatever the configuration says: `unix:///PATH` or `http://127.0.0.1:PORT` [or `KEYWARD_ADDR`]
+    /// Address of the agent instead of the configuration's: the path of a socket or `http://127.0.0.1:PORT` [env:
+    /// `KEYWARD_ADDR`]
     #[arg(long, value_name = "ADDRESS", value_parser = parse_address)]
     address: Option<ServerAddress>,
 }
@@ -44,7 +45,7 @@ impl AgentAddress {
     }
 }
 
-/// Which listener a command needs.
+/// Kind of listener that a command needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RequiredListener {
     LocalApi,
@@ -186,7 +187,7 @@ fn find(outcome: &LoadOutcome, required: RequiredListener) -> Result<(ServerAddr
         return found.ok_or_else(|| {
             say_error(
                 "the configuration has no listener that this command could ask; \
-                 say --address unix:///PATH, or add [listener.local]",
+                 say --address /PATH, or add [listener.local]",
             );
             Exit::Failed
         });
@@ -261,9 +262,10 @@ const DEFAULT_SOCKET: &str = "/run/keyward/api.sock";
 pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 fn parse_address(text: &str) -> Result<ServerAddress, String> {
-    let wrong = || "write unix:///PATH or http://127.0.0.1:PORT".to_owned();
-    if let Some(path) = text.strip_prefix("unix://") {
-        return if path.starts_with('/') { Ok(ServerAddress::Unix(PathBuf::from(path))) } else { Err(wrong()) };
+    let wrong = || "write unix:///PATH, /PATH or http://127.0.0.1:PORT".to_owned();
+    let path = text.strip_prefix("unix://").unwrap_or(text);
+    if path.starts_with('/') {
+        return Ok(ServerAddress::Unix(PathBuf::from(path)));
     }
     let url = Url::parse(text).map_err(|_| wrong())?;
     let fits = url.scheme() == "http" && url.path() == "/" && client::is_loopback(&url);
@@ -283,7 +285,7 @@ fn key(listener: &Listener, outcome: &LoadOutcome) -> Result<Option<SecretString
     Err(Exit::Failed)
 }
 
-/// What a configuration holds in place of a secret that could not be read.
+/// Placeholder in a configuration for a secret that could not be read.
 const SECRET_PLACEHOLDER: &str = "\0";
 
 /// The listener that fits best, and where it is: unix sockets first, a local API before a health listener.

@@ -1,4 +1,4 @@
-//! `keyward changes`: the dated history of the provisioning platform's API, for people.
+//! `keyward changes`: the dated history of the API of HCP Terraform and Terraform Enterprise.
 
 use std::fmt::Display;
 
@@ -9,14 +9,14 @@ use super::output::{json, table};
 use super::{Exit, Format, note, say, say_error};
 use crate::gateway::api_changelog::{ApiDate, Change, ChangeFilter, Changelog, ChangelogRow, Documentation, Endpoint};
 
-/// Search the dated history of the provisioning platform's API.
+/// Search the history of the API of HCP Terraform and Terraform Enterprise.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(super) struct Changes {
     #[command(flatten)]
     filters: Filters,
-    /// How the output looks; JSON is an array
-    #[arg(long, value_enum, default_value_t)]
+    /// Output format; json is an array
+    #[arg(short = 'o', long, value_enum, default_value_t)]
     format: Format,
     #[command(subcommand)]
     command: Option<Command>,
@@ -25,35 +25,35 @@ pub(super) struct Changes {
 /// Conditions for a row; all of resource, kind, edition, release, gateway, method and path must fit one of its changes.
 #[derive(Debug, Args)]
 struct Filters {
-    /// From this day on, such as 2024-02-08 or 2024-2-8
+    /// First day, such as 2024-02-08 or 2024-2-8
     #[arg(long, value_name = "DATE")]
     since: Option<String>,
-    /// To the end of this day
+    /// Last day
     #[arg(long, value_name = "DATE")]
     until: Option<String>,
-    /// About this resource, such as registry-modules
+    /// Filter by resource, such as registry-modules
     #[arg(long)]
     resource: Option<String>,
-    /// Of this kind: added, changed, deprecated, fixed, docs or breaking
+    /// Filter by kind: added, changed, deprecated, fixed, docs or breaking
     #[arg(long)]
     kind: Option<String>,
-    /// For this product: hosted or enterprise, with what is marked for neither; all is what is marked for neither
+    /// Filter by product: hosted, enterprise or all; unmarked entries always match
     #[arg(long)]
     edition: Option<String>,
-    /// For this self-managed release, such as v202207-1 or 1.0.3: without what a later one has first
+    /// Filter by release of Terraform Enterprise, such as v202207-1 or 1.0.3: leaves out changes of later releases
     #[arg(long)]
     release: Option<String>,
-    /// About which the gateway does this: feature-check, warn, rewrite, paginate, validate, redact or none
+    /// Filter by the action of the gateway: feature-check, warn, rewrite, paginate, validate, redact or none
     #[arg(long, value_name = "ACTION")]
     gateway: Option<String>,
-    /// About calls with this method: GET, POST, PATCH and so on
+    /// Filter by method: GET, POST, PATCH and so on
     #[arg(long)]
     method: Option<String>,
-    /// About calls of this path: a call's own, such as /api/v2/runs/run-1/policy-checks, or a template, such as
+    /// Filter by path: of a call, such as /api/v2/runs/run-1/policy-checks, or a template, such as
     /// /runs/:run_id/policy-checks
     #[arg(long)]
     path: Option<String>,
-    /// With this in its text, or in the name of an attribute, resource or endpoint, letters large or small
+    /// Filter by text in the entry or in the name of an attribute, resource or endpoint; ignores case
     #[arg(long)]
     text: Option<String>,
 }
@@ -66,8 +66,8 @@ enum Command {
         /// The day, such as 2024-02-08 or 2024-2-8, or the id of a change, such as 2021-06-08/d1
         #[arg(value_name = "DAY|CHANGE")]
         what: String,
-        /// How the output looks; JSON is an array
-        #[arg(long, value_enum, default_value_t)]
+        /// Output format; json is an array
+        #[arg(short = 'o', long, value_enum, default_value_t)]
         format: Format,
     },
 }
@@ -216,7 +216,7 @@ fn show_change(change: &Change) {
     say(&format!("    gateway: {}{note}", gateway.action));
 }
 
-/// What public documentation adds, each line marked as such.
+/// Prints the additions from public documentation, each line marked as such.
 fn documentation(documentation: &Documentation, margin: &str) {
     let tell = |what: &str, text: &str| say(&format!("{margin}documentation: {what}{text}"));
     for endpoint in &documentation.endpoints {

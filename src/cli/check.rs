@@ -1,4 +1,6 @@
-//! `keyward check`: what is wrong with a configuration, or what the agent would do with it.
+//! `keyward check`: lists the errors of a configuration, or describes what the agent does with it.
+
+use std::path::PathBuf;
 
 use clap::Args;
 
@@ -8,24 +10,28 @@ use crate::app::check_gateway::check_gateway;
 use crate::app::one_shot::{self, CheckStep};
 use crate::config::{self, Config, Environment, Purpose};
 
-/// Say what is wrong with a configuration, or in plain words what the agent would do with it.
+/// Check a configuration.
 #[derive(Debug, Args)]
 pub(super) struct Check {
+    /// Configuration file, or folder of *.toml files, like --config; repeatable
+    #[arg(value_name = "FILE", conflicts_with = "config")]
+    paths: Vec<PathBuf>,
     #[command(flatten)]
     files: ConfigFiles,
-    /// Try it too: DNS, TLS, the identity source, and a login that is revoked at once; of the gateway, the platform and whose token
-    /// there is
+    /// Try DNS, TLS, the identity source, and a login that is revoked at once; for a gateway, its platform and the owner of its
+    /// token
     #[arg(long)]
     online: bool,
-    /// How the output looks
-    #[arg(long, value_enum, default_value_t)]
+    /// Output format
+    #[arg(short = 'o', long, value_enum, default_value_t)]
     format: Format,
 }
 
 impl Check {
     pub(super) fn run(self) -> anyhow::Result<Exit> {
         let purpose = if self.online { Purpose::Run } else { Purpose::Check };
-        let outcome = config::load(&self.files.config, &Environment::current(), purpose);
+        let files = if self.paths.is_empty() { &self.files.config } else { &self.paths };
+        let outcome = config::load(files, &Environment::current(), purpose);
         let steps = match &outcome.config {
             Some(config) if self.online => try_online(config)?,
             _ => Vec::new(),

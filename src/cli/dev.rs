@@ -17,13 +17,13 @@ use crate::config::{Environment, Log, LogFormat};
 /// Try the whole chain on this machine.
 #[derive(Debug, Args)]
 pub(super) struct Dev {
-    /// Folder for keys, secrets and state, made at first start [default: `~/.local/state/keyward-dev`]
+    /// Folder for keys, secrets and state; created at the first start [default: `~/.local/state/keyward-dev`]
     #[arg(long, value_name = "FOLDER")]
     dir: Option<PathBuf>,
-    /// Take eleven ports in a row from this one on, in place of free ones
+    /// First of eleven ports in a row [default: free ports]
     #[arg(long, value_name = "PORT")]
     first_port: Option<u16>,
-    /// Do the whole chain, say what was done, and exit
+    /// Run the whole chain once, print each step, and exit
     #[arg(long)]
     once: bool,
 }

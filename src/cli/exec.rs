@@ -20,8 +20,8 @@ use crate::gateway::client_setup::UserConfigFiles;
 pub(super) struct Exec {
     #[command(flatten)]
     files: ConfigFiles,
-    /// A variable that the program gets beside PATH, HOME and the like, and those of `process.pass_env`; may end in `*`, and be given
-    /// more than once
+    /// Variable to pass to the program besides PATH, HOME and the like, and those of `process.pass_env`; may end in `*`;
+    /// repeatable
     #[arg(long, value_name = "NAME")]
     pass_env: Vec<String>,
     /// The program and its arguments
@@ -65,7 +65,7 @@ impl Exec {
     }
 }
 
-/// Whether the gateway brings a program variables.
+/// True if the gateway sets variables for a program.
 #[cfg(feature = "gateway")]
 fn brings(config: &Config) -> bool {
     config.gateway.as_ref().is_some_and(|gateway| gateway.process_token.is_some())

@@ -1,4 +1,4 @@
-//! What the program's exit codes say.
+//! Exit codes of the program.
 
 /// How a command ended. The numbers are part of the command line's contract.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub enum Exit {
     Denied,
     /// No agent or server answers.
     NotRunning,
-    /// What was named is not there.
+    /// The named object does not exist.
     Missing,
     /// The name or the id is taken.
     Taken,
@@ -29,7 +29,7 @@ pub enum Exit {
     TryLater,
     /// `run` was given a configuration with errors; a restart changes nothing.
     Config,
-    /// What a program that it ran ended with.
+    /// Exit code of the program that it ran.
     OfProgram(u8),
 }
 

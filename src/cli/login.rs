@@ -15,14 +15,14 @@ use crate::config::{self, Config, Environment, Purpose, Session};
 pub(super) struct LoginOnce {
     #[command(flatten)]
     files: ConfigFiles,
-    /// The session, where there is more than one
-    #[arg(long)]
+    /// Session to log in; needed if there are several
+    #[arg(short, long)]
     session: Option<String>,
-    /// Print the token too, and leave it alive; without this it is revoked
+    /// Print the token, and keep it; without this flag it is revoked
     #[arg(long)]
     reveal: bool,
-    /// How the output looks
-    #[arg(long, value_enum, default_value_t)]
+    /// Output format
+    #[arg(short = 'o', long, value_enum, default_value_t)]
     format: Format,
 }
 

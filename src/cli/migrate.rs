@@ -18,7 +18,7 @@ pub(super) struct Migrate {
     /// Their configuration in HCL or JSON: files, folders of *.hcl and *.json files read in name order, or - for standard input
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Where to write ours; a file that is there already is left alone [default: standard output]
+    /// File to write keyward's configuration to; an existing file is kept [default: standard output]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     /// The server is an OpenBao

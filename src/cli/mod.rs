@@ -1,7 +1,8 @@
-//! The command line: what may be asked, and one file a group of commands.
+//! The command line: its commands, one file for each group of them.
 
-// 0: how a command ends
+// 0: how a command ends, and help
 mod exit;
+mod help;
 
 // 1: what commands share
 mod agent_client;
@@ -28,6 +29,7 @@ mod agent;
 mod exec;
 #[cfg(feature = "dev")]
 mod dev;
+mod man;
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -35,7 +37,7 @@ use std::process::ExitCode;
 use std::sync::OnceLock;
 
 use clap::error::{ContextKind, ContextValue};
-use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 
 pub use exit::Exit;
 
@@ -43,13 +45,13 @@ use crate::config::{self, LogFormat};
 
 /// Turns a machine's cloud identity into short-lived tokens and serves them to the tools around it.
 #[derive(Debug, Parser)]
-#[command(name = "keyward", version, arg_required_else_help = true, after_help = EXIT_CODES)]
+#[command(name = "keyward", version, arg_required_else_help = true, after_help = help::EXIT_CODES)]
 struct Cli {
-    /// What is logged: error, warn, info, debug or trace, or a list like info,hyper=warn [default: the file's, else info]
-    #[arg(long, global = true, value_name = "LEVEL", value_parser = level)]
+    /// Log level: error, warn, info, debug or trace, or a list like info,hyper=warn [default: the configuration's, else info]
+    #[arg(long, global = true, help_heading = "Global options", value_name = "LEVEL", value_parser = level)]
     log_level: Option<config::Log>,
-    /// How log lines look [default: the file's, else text]
-    #[arg(long, global = true, value_name = "FORMAT")]
+    /// Format of log lines [default: the configuration's, else text]
+    #[arg(long, global = true, help_heading = "Global options", value_name = "FORMAT")]
     log_format: Option<Format>,
     #[command(subcommand)]
     command: Command,
@@ -57,57 +59,58 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run the agent (and the services that the configuration names) until it is told to stop
-    #[command(after_help = "Example:\n  keyward run --config /etc/keyward/keyward.toml")]
+    /// Run the agent, and the servers of the configuration, until stopped
+    #[command(after_help = "Example:\n  keyward run -c /etc/keyward/keyward.toml")]
     Run(run::Run),
-    /// Try the whole chain on this machine: an emulated cloud, an access-control service, an agent, its local API
+    /// Try keyward on this machine, with an emulated cloud and server
     #[cfg(feature = "dev")]
     #[command(after_help = "Example:\n  keyward dev --once")]
     Dev(dev::Dev),
-    /// Say what is wrong with a configuration, or in plain words what the agent would do with it
-    #[command(after_help = "Example:\n  keyward check --config /etc/keyward/keyward.toml --online")]
+    /// Check a configuration: list its errors, or describe what the agent does
+    #[command(after_help = "Example:\n  keyward check /etc/keyward/keyward.toml --online")]
     Check(check::Check),
-    /// Turn the configuration of Vault Agent, Vault Proxy, OpenBao Agent or consul-template into one of ours
+    /// Convert a Vault Agent, OpenBao Agent or consul-template configuration
     #[command(after_help = "Example:\n  keyward migrate vault-agent.hcl --out /etc/keyward/keyward.toml")]
     Migrate(migrate::Migrate),
-    /// Log in once and print what was got, without the secret
-    #[command(after_help = "Example:\n  keyward login --config /etc/keyward/keyward.toml --session web")]
+    /// Log in once and print the token's properties, without its secret
+    #[command(after_help = "Example:\n  keyward login -c /etc/keyward/keyward.toml -s web")]
     Login(login::LoginOnce),
-    /// Try templates
+    /// Render a template before it is configured
     #[command(subcommand)]
     Template(template::Template),
-    /// Run a program with the variables of the configuration's `[env_template.NAME]`, read through the running agent's API proxy, and
-    /// with those that lead Terraform, OpenTofu and the tfe provider to the gateway
+    /// Run a program with rendered environment templates and gateway variables
     #[command(
-        after_help = "Examples:\n  keyward exec --config /etc/keyward/keyward.toml -- terraform plan\n  keyward exec --config /etc/keyward/keyward.toml -- tofu plan"
+        after_help = "Examples:\n  keyward exec -c /etc/keyward/keyward.toml -- terraform plan\n  keyward exec -c /etc/keyward/keyward.toml -- tofu plan\n\n\
+                      The program gets the variables of [env_template.NAME], read through the running agent's API proxy, and those that \
+                      point Terraform, OpenTofu and the tfe provider at the gateway."
     )]
     Exec(exec::Exec),
-    /// Show what the running agent is doing
-    #[command(after_help = "Example:\n  keyward status --config /etc/keyward/keyward.toml --format json")]
+    /// Show the state of the running agent
+    #[command(after_help = "Example:\n  keyward status -c /etc/keyward/keyward.toml -o json")]
     Status(agent::Status),
-    /// Print the token that the running agent serves
+    /// Print a token of the running agent
     #[command(after_help = "Example:\n  export VAULT_TOKEN=$(keyward token --config /etc/keyward/keyward.toml)")]
     Token(agent::Token),
-    /// Have the running agent log in once more now, without waiting for its backoff
-    #[command(after_help = "Example:\n  keyward retry web --config /etc/keyward/keyward.toml")]
+    /// Make the running agent log in now, without waiting for its backoff
+    #[command(after_help = "Example:\n  keyward retry web -c /etc/keyward/keyward.toml")]
     Retry(agent::Retry),
     /// Wait until the running agent is ready
-    #[command(after_help = "Example:\n  keyward wait --config /etc/keyward/keyward.toml --timeout 60s")]
+    #[command(after_help = "Example:\n  keyward wait -c /etc/keyward/keyward.toml --timeout 60s")]
     Wait(agent::Wait),
-    /// Exit with 0 if the running agent is ready, for probes that run a command
-    #[command(after_help = "Example:\n  keyward healthcheck --config /etc/keyward/keyward.toml --live")]
+    /// Exit with 0 if the running agent is ready, for probes
+    #[command(after_help = "Example:\n  keyward healthcheck -c /etc/keyward/keyward.toml --live")]
     Healthcheck(agent::Healthcheck),
-    /// Run keyward's Consul-compatible ACL server, and manage its tokens, roles, policies, namespaces and auth methods
+    /// Run keyward's Consul-compatible ACL server, and manage its objects
     #[cfg(feature = "acl")]
     #[command(
         after_help = "Examples:\n  keyward acl serve --dir /var/lib/keyward/access\n  keyward acl token list --address https://acl.example.com:8500 --token-file ops.token"
     )]
     Acl(acl::Acl),
-    /// Search the dated history of the provisioning platform's API
+    /// Search the API history of HCP Terraform and Terraform Enterprise
     #[cfg(feature = "gateway")]
     #[command(after_help = "Example:\n  keyward changes --resource registry-modules --kind deprecated")]
     Changes(changes::Changes),
-    /// Run the gateway to HCP Terraform or Terraform Enterprise with nothing else configured, and ask one that runs
+    /// Run the gateway to HCP Terraform or Terraform Enterprise, and query it
     #[cfg(feature = "gateway")]
     #[command(
         after_help = "Example:\n  keyward gateway serve --upstream https://app.terraform.io --token-file platform.token"
@@ -119,17 +122,20 @@ enum Command {
         /// The shell
         shell: clap_complete::Shell,
     },
+    /// Write a manual page for each command
+    #[command(after_help = "Example:\n  keyward man --dir /usr/local/share/man/man1")]
+    Man(man::Man),
 }
 
-/// Where the configuration is.
+/// Flags that name the configuration.
 #[derive(Debug, Clone, Args)]
 struct ConfigFiles {
-    /// A configuration file, or a folder of *.toml files read in name order; may be given more than once
-    #[arg(long, value_name = "FILE", default_value = "/etc/keyward/keyward.toml")]
+    /// Configuration file, or folder of *.toml files read in name order; repeatable
+    #[arg(short, long, value_name = "FILE", default_value = "/etc/keyward/keyward.toml")]
     config: Vec<PathBuf>,
 }
 
-/// How output looks.
+/// Output format of a command.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 enum Format {
     #[default]
@@ -141,7 +147,7 @@ fn level(text: &str) -> Result<config::Log, String> {
     config::agent::log(text, LogFormat::Text)
 }
 
-/// What the command line says of logs, before the configuration's `[log]`.
+/// Log settings of the command line; they precede the configuration's `[log]`.
 #[derive(Debug, Clone, Default)]
 struct LogChoice {
     level: Option<config::Log>,
@@ -157,7 +163,8 @@ pub fn main() -> ExitCode {
     if let Some((by, arguments)) = credential::parse_invocation(std::env::args_os()) {
         return credential::respond(by, &arguments).into();
     }
-    let cli = match Cli::try_parse() {
+    let parsed = command().try_get_matches().and_then(|mut matches| Cli::from_arg_matches_mut(&mut matches));
+    let cli = match parsed {
         Ok(cli) => cli,
         Err(error) => {
             if let Some(renamed) = renamed(&error) {
@@ -206,6 +213,7 @@ pub fn main() -> ExitCode {
             print(&script);
             Ok(Exit::Ok)
         }
+        Command::Man(man) => man.run(command()),
     };
     let exit = result.unwrap_or_else(|error| {
         say_error(&format!("{error:#}"));
@@ -216,7 +224,7 @@ pub fn main() -> ExitCode {
 
 /// Returns the definitions of all commands, for completion scripts and documents.
 pub fn command() -> clap::Command {
-    Cli::command()
+    help::group_commands(Cli::command())
 }
 
 /// The error for a command or a flag that has another name today.
@@ -271,10 +279,6 @@ fn note(line: &str) {
 fn say_error(line: &str) {
     let _ = writeln!(std::io::stderr(), "error: {line}");
 }
-
-const EXIT_CODES: &str = "Exit codes: 0 done; 1 wrong command line or local failure; 2 identity source or server refused or failed; \
-3 configuration has errors; 4 agent not ready; 5 timed out; 6 refused by the agent, or the token may not; 7 no agent or \
-server answers; 8 what was named is not there; 9 the name or id is taken; 10 actions are open (migrate); 75 try later; 78 configuration has errors (run); run with [process], and exec, end with the program's code";
 
 #[cfg(test)]
 mod tests {

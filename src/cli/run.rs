@@ -21,11 +21,11 @@ use crate::http::server::ActivatedSockets;
 pub(super) struct Run {
     #[command(flatten)]
     files: ConfigFiles,
-    /// End once every session has its token and every required sink and template is written, or a login has failed. Nothing is
-    /// served and no program is run
+    /// Exit once each session has its token and each required sink and template is written, or a login has failed. Opens no
+    /// listener and runs no program
     #[arg(long)]
     exit_after_auth: bool,
-    /// Begin a new store for `[acl]` where the old one is gone and its key file is left
+    /// Create a new store for `[acl]` although a key file of a lost one exists
     #[cfg(feature = "acl")]
     #[arg(long)]
     new_store: bool,

@@ -12,7 +12,7 @@ use super::{Exit, LogChoice, say, say_error};
 use crate::app::{App, Signals};
 use crate::config::{self, Config, Environment};
 
-/// What the settings of one section come to; has said what is wrong with them, where they come to nothing.
+/// Loads a configuration from the settings of one section; prints the errors if there are any.
 pub(super) fn configuration(
     section: &str,
     settings: &[(&str, Vec<String>)],
@@ -61,8 +61,11 @@ pub(super) fn serve(
     ended.map(|()| Exit::Ok)
 }
 
-/// A place to listen, as a setting: one that is written without a scheme is TCP's.
+/// An address to listen on as a setting: without a scheme a path is a socket, and anything else is TCP.
 pub(super) fn place(text: &str) -> String {
+    if text.starts_with('/') {
+        return format!("unix://{text}");
+    }
     let plain = !text.contains("://") && !text.starts_with("systemd:");
     if plain { format!("tcp://{text}") } else { text.to_owned() }
 }

@@ -17,38 +17,38 @@ use crate::secret;
 /// Try templates.
 #[derive(Debug, Subcommand)]
 pub(super) enum Template {
-    /// Render a template's file to standard output, its secrets in it. They are read through the API proxy of the running agent
-    /// (a `[listener.NAME]` with `kind = "api_proxy"`), or with --login by a login of its own, whose token is revoked at once
+    /// Render a template file to standard output, with its secrets. Reads them through the running agent's API proxy (a
+    /// `[listener.NAME]` with `kind = "api_proxy"`), or with --login by a login of its own
     #[command(
         name = "try",
-        after_help = "Example:\n  keyward template try app.conf.tmpl --config /etc/keyward/keyward.toml --session web"
+        after_help = "Example:\n  keyward template try app.conf.tmpl -c /etc/keyward/keyward.toml -s web"
     )]
     Try(Try),
 }
 
-/// What to render, and how.
+/// Arguments of `keyward template try`.
 #[derive(Debug, Args)]
 pub(super) struct Try {
-    /// The template's file
+    /// File with the template
     file: PathBuf,
     #[command(flatten)]
     files: ConfigFiles,
-    /// The session that reads the secrets, where there is more than one
-    #[arg(long)]
+    /// Session that reads the secrets; needed if there are several
+    #[arg(short, long)]
     session: Option<String>,
-    /// Log in for it, and revoke the token at the end; what was leased with it ends too
+    /// Log in to read the secrets, and revoke the token at the end, with its leases
     #[arg(long)]
     login: bool,
-    /// A variable that `env` may read beside PATH, HOME and the like; may end in `*`, and be given more than once
+    /// Variable that `env` may read besides PATH, HOME and the like; may end in `*`; repeatable
     #[arg(long, value_name = "NAME")]
     pass_env: Vec<String>,
-    /// A folder that `file` may read below; may be given more than once
+    /// Folder below which `file` may read; repeatable
     #[arg(long, value_name = "FOLDER")]
     read_folder: Vec<PathBuf>,
-    /// What opens an action
+    /// Text that opens an action
     #[arg(long, value_name = "TEXT", default_value = "{{")]
     left_delimiter: String,
-    /// What closes one
+    /// Text that closes an action
     #[arg(long, value_name = "TEXT", default_value = "}}")]
     right_delimiter: String,
 }

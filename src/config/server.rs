@@ -87,12 +87,13 @@ fn server_name(text: &str) -> Result<String, ValueError> {
     }
 }
 
-/// Parses a server's address from the command line: `https://`, `http://` on loopback, or `unix:///path`.
+/// Parses the address of a server on a command line: `https://`, `http://` on loopback, `unix:///path` or `/path`.
 ///
 /// # Errors
-/// The error and its remedy, for people.
+/// It is no such address; the text says what to write.
 pub fn address(text: &str) -> Result<ServerAddress, String> {
-    server_address(text).map_err(|wrong| format!("it {}: {}", wrong.found, wrong.advice))
+    let scheme = if text.starts_with('/') { "unix://" } else { "" };
+    server_address(&format!("{scheme}{text}")).map_err(|wrong| format!("it {}: {}", wrong.found, wrong.advice))
 }
 
 /// A server's address: `https://`, `http://` on loopback, or `unix:///path`.

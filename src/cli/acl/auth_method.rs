@@ -11,7 +11,7 @@ use crate::acl::client::{AuthMethod, NewAuthMethod, QueryOptions};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
-    /// Make an auth method
+    /// Create an auth method
     #[command(
         after_help = "Example:\n  keyward acl auth-method create ci --type jwt --max-token-ttl 1h --config ci.json"
     )]
@@ -19,7 +19,7 @@ pub(super) enum Command {
     /// Show an auth method with its configuration
     #[command(after_help = "Example:\n  keyward acl auth-method read ci")]
     Read(NameArgument),
-    /// Change an auth method; what is not given stays as it is
+    /// Change an auth method; settings without a flag stay as they are
     #[command(after_help = "Example:\n  keyward acl auth-method update ci --max-token-ttl 30m")]
     Update(Update),
     /// Delete an auth method, with its binding rules and the tokens that it made
@@ -30,49 +30,49 @@ pub(super) enum Command {
     List,
 }
 
-/// What may change in an auth method.
+/// Settings of an auth method that a create and an update share.
 #[derive(Debug, Args)]
 pub(super) struct Changes {
-    /// Free text that says what it is for
+    /// Description: free text
     #[arg(long)]
     description: Option<String>,
-    /// Its name for people
+    /// Display name for people
     #[arg(long, value_name = "NAME")]
     display_name: Option<String>,
-    /// How long its tokens live, 1m to 24h
+    /// Lifetime of its tokens, 1m to 24h
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     max_token_ttl: Option<std::time::Duration>,
-    /// Where its tokens count: local (this datacenter) or global
-    #[arg(long, value_name = "WHERE", value_parser = ["local", "global"])]
+    /// Datacenters in which its tokens are valid: local (this one) or global
+    #[arg(long, value_name = "SCOPE", value_parser = ["local", "global"])]
     token_locality: Option<String>,
-    /// The file that holds what its type asks for, as a JSON object, or -
+    /// File with the configuration of its type, a JSON object, or - for standard input
     #[arg(long, value_name = "FILE")]
     config: Option<SecretInput>,
 }
 
-/// Make an auth method.
+/// Create an auth method.
 #[derive(Debug, Args)]
 pub(super) struct Create {
-    /// Its name: letters, digits, - and _
+    /// Name of the auth method: letters, digits, - and _
     name: String,
-    /// Its type, such as jwt
+    /// Type of the auth method, such as jwt
     #[arg(long = "type", value_name = "TYPE")]
     kind: String,
     #[command(flatten)]
     changes: Changes,
 }
 
-/// Which auth method.
+/// The auth method that a command reads or deletes.
 #[derive(Debug, Args)]
 pub(super) struct NameArgument {
-    /// Its name
+    /// Name of the auth method
     name: String,
 }
 
 /// Change an auth method.
 #[derive(Debug, Args)]
 pub(super) struct Update {
-    /// Its name
+    /// Name of the auth method
     name: String,
     #[command(flatten)]
     changes: Changes,

@@ -11,7 +11,7 @@ use crate::acl::client::{BindingRule, NewBindingRule, QueryOptions};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
-    /// Make a binding rule
+    /// Create a binding rule
     #[command(
         after_help = "Example:\n  keyward acl binding-rule create --method ci --bind-type service --bind-name '${value.name}'"
     )]
@@ -19,10 +19,10 @@ pub(super) enum Command {
     /// Show a binding rule
     #[command(after_help = "Example:\n  keyward acl binding-rule read 6a1253d2")]
     Read(NameArgument),
-    /// Change a binding rule; what is not given stays as it is
+    /// Change a binding rule; settings without a flag stay as they are
     #[command(after_help = "Example:\n  keyward acl binding-rule update 6a1253d2 --selector 'value.team == \"web\"'")]
     Update(Update),
-    /// Delete a binding rule; tokens that it gave something to keep that
+    /// Delete a binding rule; tokens keep the rights that it gave them
     #[command(after_help = "Example:\n  keyward acl binding-rule delete 6a1253d2")]
     Delete(NameArgument),
     /// List binding rules
@@ -32,52 +32,52 @@ pub(super) enum Command {
 
 const TYPES: [&str; 5] = ["service", "node", "role", "policy", "templated-policy"];
 
-/// Make a binding rule.
+/// Create a binding rule.
 #[derive(Debug, Args)]
 pub(super) struct Create {
-    /// The auth method whose logins it is for
+    /// Auth method to whose logins the rule applies
     #[arg(long, value_name = "NAME")]
     method: String,
-    /// What the token gets
+    /// Kind of right that the token gets
     #[arg(long, value_name = "TYPE", value_parser = TYPES)]
     bind_type: String,
-    /// Its name, which may hold ${...} of what is known of the caller
+    /// Name of the linked role, policy, service, node or template; ${...} inserts a fact about the caller
     #[arg(long, value_name = "NAME")]
     bind_name: String,
     #[command(flatten)]
     more: More,
 }
 
-/// What a binding rule may do without.
+/// Optional settings of a binding rule.
 #[derive(Debug, Args)]
 pub(super) struct More {
-    /// Which logins, such as 'value.team == "web"' [default: all]
+    /// Expression that selects logins, such as 'value.team == "web"' [default: all logins]
     #[arg(long, value_name = "EXPRESSION")]
     selector: Option<String>,
-    /// A variable of a templated policy; may be given more than once
+    /// Variable of a templated policy; repeatable
     #[arg(long = "bind-var", value_name = "NAME:VALUE", value_parser = pair)]
     vars: Vec<(String, String)>,
-    /// Free text that says what it is for
+    /// Description: free text
     #[arg(long)]
     description: Option<String>,
 }
 
-/// Which binding rule.
+/// The binding rule that a command reads or deletes.
 #[derive(Debug, Args)]
 pub(super) struct NameArgument {
-    /// Its id, or the beginning of it
+    /// Id of the binding rule, or a prefix of it
     id: String,
 }
 
 /// Change a binding rule.
 #[derive(Debug, Args)]
 pub(super) struct Update {
-    /// Its id, or the beginning of it
+    /// Id of the binding rule, or a prefix of it
     id: String,
-    /// What the token gets
+    /// Kind of right that the token gets
     #[arg(long, value_name = "TYPE", value_parser = TYPES)]
     bind_type: Option<String>,
-    /// Its name, which may hold ${...} of what is known of the caller
+    /// Name of the linked role, policy, service, node or template; ${...} inserts a fact about the caller
     #[arg(long, value_name = "NAME")]
     bind_name: Option<String>,
     #[command(flatten)]
@@ -87,7 +87,7 @@ pub(super) struct Update {
 /// List binding rules.
 #[derive(Debug, Args)]
 pub(super) struct List {
-    /// Only those of this auth method
+    /// Only rules of this auth method
     #[arg(long, value_name = "NAME")]
     method: Option<String>,
 }

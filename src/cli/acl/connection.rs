@@ -16,31 +16,30 @@ use crate::config::Environment;
 use crate::config::server::address;
 use crate::http::client::{self, ClientCertificate, ProxyMode, ServerAddress, TlsOptions};
 
-/// Where the service is, and who asks.
+/// Flags that say which server to call, and with which token.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "The service")]
 pub(super) struct Connection {
-    /// Where it is: `https://HOST:PORT`, `http://` on loopback, with a base path if it has one, or `unix:///PATH` [or
-    /// `KEYWARD_ACL_ADDR`; default: `http://127.0.0.1:8500`]
-    #[arg(long, global = true, value_name = "ADDRESS", value_parser = address)]
+    /// Address of the server: `https://HOST:PORT`, `http://` on loopback, or the path of a socket [env: `KEYWARD_ACL_ADDR`;
+    /// default: `http://127.0.0.1:8500`]
+    #[arg(long, global = true, help_heading = "Connection", value_name = "ADDRESS", value_parser = address)]
     address: Option<ServerAddress>,
-    /// The file that holds the token to ask with, or - [or `KEYWARD_ACL_TOKEN_FILE`, or the token in `KEYWARD_ACL_TOKEN`]
-    #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    /// File with the token to use, or - for standard input [env: `KEYWARD_ACL_TOKEN_FILE`, or `KEYWARD_ACL_TOKEN` with the token]
+    #[arg(long, global = true, help_heading = "Connection", value_name = "FILE", value_hint = ValueHint::FilePath)]
     token_file: Option<SecretInput>,
-    /// PEM file of certificates to trust in place of the system's [or `KEYWARD_ACL_CA_FILE`]
-    #[arg(long, global = true, value_name = "FILE")]
+    /// CA bundle (PEM) to use instead of the system store [env: `KEYWARD_ACL_CA_FILE`]
+    #[arg(long, global = true, help_heading = "Connection", value_name = "FILE")]
     ca_file: Option<PathBuf>,
-    /// PEM file of a client certificate to show
-    #[arg(long, global = true, value_name = "FILE", requires = "client_key_file")]
+    /// Client certificate (PEM) for mutual TLS
+    #[arg(long, global = true, help_heading = "Connection", value_name = "FILE", requires = "client_key_file")]
     client_cert_file: Option<PathBuf>,
-    /// PEM file of its private key
-    #[arg(long, global = true, value_name = "FILE", requires = "client_cert_file")]
+    /// Private key (PEM) of the client certificate
+    #[arg(long, global = true, help_heading = "Connection", value_name = "FILE", requires = "client_cert_file")]
     client_key_file: Option<PathBuf>,
-    /// The namespace to ask in; `*` lists all [or `KEYWARD_ACL_NAMESPACE`; default: the token's own]
-    #[arg(long, global = true, value_name = "NAME")]
+    /// Namespace of the request; `*` lists all [env: `KEYWARD_ACL_NAMESPACE`; default: the token's own]
+    #[arg(long, global = true, help_heading = "Connection", value_name = "NAME")]
     namespace: Option<String>,
-    /// How the output looks
-    #[arg(long, global = true, value_enum, default_value_t)]
+    /// Output format
+    #[arg(short = 'o', long, global = true, help_heading = "Connection", value_enum, default_value_t)]
     format: Format,
 }
 

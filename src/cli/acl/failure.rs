@@ -10,7 +10,7 @@ use crate::http::client::TransportError;
 pub(super) struct Failure {
     pub(super) exit: Exit,
     pub(super) text: String,
-    /// Whether a token, or another one, might help.
+    /// True if a token, or another one, might help.
     pub(super) unknown_token: bool,
 }
 

@@ -8,32 +8,32 @@ use super::resolve;
 use super::templated::TemplatedPolicies;
 use crate::acl::client::{AclLink, AclLinks, AclNodeIdentity, AclServiceIdentity};
 
-/// What a token or a role is to link beside roles.
+/// Flags for the links that tokens and roles have in common.
 #[derive(Debug, Args)]
 pub(super) struct LinkFlags {
-    /// Link the policy of this id, or whose id begins so; may be given more than once
+    /// Link the policy with this id or prefix of an id; repeatable
     #[arg(long = "policy-id", value_name = "ID")]
     policy_ids: Vec<String>,
-    /// Link the policy of this name; may be given more than once
+    /// Link the policy with this name; repeatable
     #[arg(long = "policy-name", value_name = "NAME")]
     policy_names: Vec<String>,
-    /// The rights of a service over its own name, in all datacenters or these; may be given more than once
+    /// Add the rights of a service over its own name, in all datacenters or in these; repeatable
     #[arg(long = "service-identity", value_name = "NAME[:DC,...]", value_parser = service)]
     services: Vec<AclServiceIdentity>,
-    /// The rights of a node over its own name; may be given more than once
+    /// Add the rights of a node over its own name; repeatable
     #[arg(long = "node-identity", value_name = "NAME:DC", value_parser = node)]
     nodes: Vec<AclNodeIdentity>,
     #[command(flatten)]
     templated: TemplatedPolicies,
 }
 
-/// What a token is to link of roles.
+/// Flags for the roles that a token links.
 #[derive(Debug, Args)]
 pub(super) struct RoleFlags {
-    /// Link the role of this id, or whose id begins so; may be given more than once
+    /// Link the role with this id or prefix of an id; repeatable
     #[arg(long = "role-id", value_name = "ID")]
     role_ids: Vec<String>,
-    /// Link the role of this name; may be given more than once
+    /// Link the role with this name; repeatable
     #[arg(long = "role-name", value_name = "NAME")]
     role_names: Vec<String>,
 }
@@ -76,7 +76,7 @@ impl RoleFlags {
 }
 
 impl MergeFlags {
-    /// What is linked after the update.
+    /// Returns the links after the update.
     pub(super) fn apply(&self, there: AclLinks, given: AclLinks) -> AclLinks {
         let merge = self.merge;
         AclLinks {

@@ -45,22 +45,22 @@ pub(super) struct Acl {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Serve the ACL API until told to stop, with nothing else configured
+    /// Serve the ACL API until stopped, without a configuration file
     #[command(
         display_order = 1,
         after_help = "Example:\n  keyward acl serve --dir /var/lib/keyward/access --listen 127.0.0.1:8500"
     )]
     Serve(serve::Serve),
-    /// Write everything that a running server keeps into a file
+    /// Write a snapshot of a running server to a file
     #[command(
         display_order = 2,
         after_help = "Example:\n  keyward acl backup --out acl.snapshot --token-file ops.token"
     )]
     Backup(Box<Request<snapshot::Backup>>),
-    /// Replace everything that a running server keeps by what is in such a file
+    /// Replace a running server's data with a snapshot
     #[command(display_order = 3, after_help = "Example:\n  keyward acl restore acl.snapshot --token-file ops.token")]
     Restore(Box<Request<snapshot::Restore>>),
-    /// Move all tokens to the first key of the server's key file, while it serves
+    /// Re-encrypt all tokens with the first key of the server's key file, without downtime
     #[command(
         display_order = 4,
         after_help = "Example:\n  keyward acl rekey --generate --address https://acl.example.com:8500 --token-file ops.token"
@@ -73,7 +73,7 @@ enum Command {
                             keyward acl verify --dir /var/lib/keyward/access"
     )]
     Verify(Box<Request<verify::Verify>>),
-    /// Make the first token of a new server, which may do everything
+    /// Create the first token of a new server, with all rights
     #[command(display_order = 6, after_help = "Example:\n  keyward acl bootstrap --out root.token")]
     Bootstrap(Box<Request<session::Bootstrap>>),
     /// Log in by an auth method and get a token
@@ -82,10 +82,10 @@ enum Command {
         after_help = "Example:\n  keyward acl login --method cloud --bearer-token-file proof.jwt --out web.token"
     )]
     Login(Box<Request<session::Login>>),
-    /// Delete the token that the command is run with, which a login must have made
+    /// Delete the token of the command, which a login must have created
     #[command(display_order = 8, after_help = "Example:\n  keyward acl logout --token-file web.token")]
     Logout(Box<Request<session::NoArguments>>),
-    /// Show the token that the command is run with: its owner, links and life
+    /// Show the token of the command: its owner, links and lifetime
     #[command(display_order = 9, after_help = "Example:\n  keyward acl whoami --token-file web.token")]
     Whoami(Box<Request<session::NoArguments>>),
     /// Manage tokens

@@ -13,7 +13,7 @@ use crate::cli::note;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
-    /// Make a namespace
+    /// Create a namespace
     #[command(
         after_help = "Example:\n  keyward acl namespace create team-1 --default-policy-name web-read --meta owner=ops"
     )]
@@ -21,7 +21,7 @@ pub(super) enum Command {
     /// Show a namespace
     #[command(after_help = "Example:\n  keyward acl namespace read team-1")]
     Read(NameArgument),
-    /// Change a namespace; what is not given stays as it is
+    /// Change a namespace; settings without a flag stay as they are
     #[command(after_help = "Example:\n  keyward acl namespace update team-1 --description 'the first team'")]
     Update(Update),
     /// Mark a namespace for deletion, with all that lives in it
@@ -32,51 +32,51 @@ pub(super) enum Command {
     List,
 }
 
-/// What the tokens of a namespace have without linking it, and what is noted about it.
+/// Default policies and roles of a namespace, its description and its metadata.
 #[derive(Debug, Args)]
 pub(super) struct Contents {
-    /// A default policy, by id in the namespace default; may be given more than once
+    /// Default policy, by id in the namespace default; repeatable
     #[arg(long = "default-policy-id", value_name = "ID")]
     policy_ids: Vec<String>,
-    /// A default policy, by name; may be given more than once
+    /// Default policy, by name; repeatable
     #[arg(long = "default-policy-name", value_name = "NAME")]
     policy_names: Vec<String>,
-    /// A default role, by id in the namespace default; may be given more than once
+    /// Default role, by id in the namespace default; repeatable
     #[arg(long = "default-role-id", value_name = "ID")]
     role_ids: Vec<String>,
-    /// A default role, by name; may be given more than once
+    /// Default role, by name; repeatable
     #[arg(long = "default-role-name", value_name = "NAME")]
     role_names: Vec<String>,
-    /// Something noted about it; may be given more than once
+    /// Metadata; repeatable
     #[arg(long, value_name = "NAME=VALUE", value_parser = assignment)]
     meta: Vec<(String, String)>,
 }
 
-/// Make a namespace.
+/// Create a namespace.
 #[derive(Debug, Args)]
 pub(super) struct Create {
-    /// Its name: a label of a host name
+    /// Name of the namespace: a label of a host name
     name: String,
-    /// Free text that says what it is for
+    /// Description: free text
     #[arg(long, default_value = "", hide_default_value = true)]
     description: String,
     #[command(flatten)]
     contents: Contents,
 }
 
-/// Which namespace.
+/// The namespace that a command reads or deletes.
 #[derive(Debug, Args)]
 pub(super) struct NameArgument {
-    /// Its name
+    /// Name of the namespace
     name: String,
 }
 
 /// Change a namespace.
 #[derive(Debug, Args)]
 pub(super) struct Update {
-    /// Its name
+    /// Name of the namespace
     name: String,
-    /// Free text that says what it is for
+    /// Description: free text
     #[arg(long)]
     description: Option<String>,
     #[command(flatten)]

@@ -34,10 +34,10 @@ impl Fields {
         self
     }
 
-    /// What a token or a role links beside roles.
+    /// Adds the links that tokens and roles have in common.
     pub(super) fn links(&mut self, links: &AclLinks) -> &mut Self {
         self.each("Policies", links.policies.iter().map(link))
-            .each("TemplatedPolicies policies", links.templated_policies.iter().map(templated))
+            .each("Templated policies", links.templated_policies.iter().map(templated))
             .each("Service identities", links.service_identities.iter().map(service))
             .each("Node identities", links.node_identities.iter().map(node))
     }
@@ -82,7 +82,7 @@ fn limited(name: &str, datacenters: &[String]) -> String {
     if datacenters.is_empty() { name.to_owned() } else { format!("{name} in {}", datacenters.join(", ")) }
 }
 
-/// What is linked, in one cell of a table.
+/// Formats links for one cell of a table.
 pub(super) fn links_in_a_cell(roles: &[AclLink], links: &AclLinks) -> String {
     // What cannot be read has an empty name.
     let named = |link: &AclLink| link.name.clone().filter(|name| !name.is_empty());
@@ -102,7 +102,7 @@ pub(super) fn end(end: Option<Timestamp>, now: Timestamp) -> String {
     if left.is_zero() { format!("{end} (over)") } else { format!("{end} (in {})", span(left)) }
 }
 
-/// How long it is until something ends, in one cell of a table.
+/// Formats the time until an end, for one cell of a table.
 pub(super) fn end_in_a_cell(end: Option<Timestamp>, now: Timestamp) -> String {
     end.map_or_else(|| "never".to_owned(), |end| span(end.since(now)))
 }

@@ -11,13 +11,13 @@ use crate::acl::client::{NewPolicy, Policy, QueryOptions};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
-    /// Make a policy
+    /// Create a policy
     #[command(after_help = "Example:\n  keyward acl policy create web-read --rules web-read.hcl")]
     Create(Create),
     /// Show a policy with its rules
     #[command(after_help = "Example:\n  keyward acl policy read web-read")]
     Read(NameArgument),
-    /// Change a policy; what is not given stays as it is
+    /// Change a policy; settings without a flag stay as they are
     #[command(after_help = "Example:\n  keyward acl policy update web-read --rules - < web-read.hcl")]
     Update(Update),
     /// Delete a policy; tokens and roles that link it live on without it
@@ -28,47 +28,47 @@ pub(super) enum Command {
     List,
 }
 
-/// Make a policy.
+/// Create a policy.
 #[derive(Debug, Args)]
 pub(super) struct Create {
-    /// Its name: letters, digits, - and _
+    /// Name of the policy: letters, digits, - and _
     name: String,
-    /// Free text that says what it is for
+    /// Description: free text
     #[arg(long, default_value = "", hide_default_value = true)]
     description: String,
-    /// The file that holds its rules, in HCL or JSON, or -
+    /// File with the rules, in HCL or JSON, or - for standard input
     #[arg(long, value_name = "FILE")]
     rules: Option<SecretInput>,
-    /// A datacenter where it counts; may be given more than once [default: all]
+    /// Datacenter in which the policy is valid; repeatable [default: all]
     #[arg(long = "datacenter", value_name = "DC")]
     datacenters: Vec<String>,
 }
 
-/// Which policy.
+/// The policy that a command reads or deletes.
 #[derive(Debug, Args)]
 pub(super) struct NameArgument {
-    /// Its name, its id, or the beginning of its id
+    /// Name or id of the policy, or a prefix of the id
     policy: String,
 }
 
 /// Change a policy.
 #[derive(Debug, Args)]
 pub(super) struct Update {
-    /// Its name, its id, or the beginning of its id
+    /// Name or id of the policy, or a prefix of the id
     policy: String,
     /// Give it another name; what links it is not affected
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// Free text that says what it is for
+    /// Description: free text
     #[arg(long)]
     description: Option<String>,
-    /// The file that holds its rules, in HCL or JSON, or -
+    /// File with the rules, in HCL or JSON, or - for standard input
     #[arg(long, value_name = "FILE")]
     rules: Option<SecretInput>,
-    /// A datacenter where it counts; may be given more than once
+    /// Datacenter in which the policy is valid; repeatable
     #[arg(long = "datacenter", value_name = "DC")]
     datacenters: Vec<String>,
-    /// Let it count in all datacenters
+    /// Make the policy valid in all datacenters
     #[arg(long, conflicts_with = "datacenters")]
     all_datacenters: bool,
 }

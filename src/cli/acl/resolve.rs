@@ -1,4 +1,4 @@
-//! Which one is meant: an id, the beginning of one, or a name.
+//! Resolves an argument (an id, a prefix of one, or a name) to an id.
 
 use super::connection::Service;
 use super::failure::Failure;
@@ -16,7 +16,7 @@ pub(super) async fn token(service: &Service, text: &str) -> Result<Id, Failure> 
     unique("token", &start, all.iter().map(|token| token.accessor_id))
 }
 
-/// The role of this name, of this id, or whose id begins so.
+/// The role of this name, of this id, or with this prefix of an id.
 pub(super) async fn role(service: &Service, text: &str) -> Result<Id, Failure> {
     if let Some(id) = whole(text) {
         return Ok(id);
@@ -31,7 +31,7 @@ pub(super) async fn role(service: &Service, text: &str) -> Result<Id, Failure> {
     unique("role", &start, all.iter().map(|role| role.id))
 }
 
-/// The policy of this name, of this id, or whose id begins so.
+/// The policy of this name, of this id, or with this prefix of an id.
 pub(super) async fn policy(service: &Service, text: &str) -> Result<Id, Failure> {
     if let Some(id) = whole(text) {
         return Ok(id);
@@ -47,7 +47,7 @@ pub(super) async fn policy(service: &Service, text: &str) -> Result<Id, Failure>
     policy_by_beginning(service, &start).await
 }
 
-/// The binding rule of this id, or whose id begins so.
+/// The binding rule of this id, or with this prefix of an id.
 pub(super) async fn binding_rule(service: &Service, text: &str) -> Result<Id, Failure> {
     if let Some(id) = whole(text) {
         return Ok(id);

@@ -11,13 +11,13 @@ use crate::acl::client::{NewRole, QueryOptions, Role};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
-    /// Make a role
+    /// Create a role
     #[command(after_help = "Example:\n  keyward acl role create web --policy-name web-read --service-identity web")]
     Create(Create),
     /// Show a role
     #[command(after_help = "Example:\n  keyward acl role read web")]
     Read(NameArgument),
-    /// Change a role; what is not given stays as it is
+    /// Change a role; settings without a flag stay as they are
     #[command(after_help = "Example:\n  keyward acl role update web --policy-name web-write --merge")]
     Update(Update),
     /// Delete a role; tokens that link it live on without it
@@ -28,34 +28,34 @@ pub(super) enum Command {
     List(List),
 }
 
-/// Make a role.
+/// Create a role.
 #[derive(Debug, Args)]
 pub(super) struct Create {
-    /// Its name: letters, digits, - and _
+    /// Name of the role: letters, digits, - and _
     name: String,
-    /// Free text that says what it is for
+    /// Description: free text
     #[arg(long, default_value = "", hide_default_value = true)]
     description: String,
     #[command(flatten)]
     links: LinkFlags,
 }
 
-/// Which role.
+/// The role that a command reads or deletes.
 #[derive(Debug, Args)]
 pub(super) struct NameArgument {
-    /// Its name, its id, or the beginning of its id
+    /// Name or id of the role, or a prefix of the id
     role: String,
 }
 
 /// Change a role.
 #[derive(Debug, Args)]
 pub(super) struct Update {
-    /// Its name, its id, or the beginning of its id
+    /// Name or id of the role, or a prefix of the id
     role: String,
     /// Give it another name; what links it is not affected
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// Free text that says what it is for
+    /// Description: free text
     #[arg(long)]
     description: Option<String>,
     #[command(flatten)]
@@ -67,7 +67,7 @@ pub(super) struct Update {
 /// List roles.
 #[derive(Debug, Args)]
 pub(super) struct List {
-    /// Only those that link this policy, by name or id
+    /// Only roles that link this policy, by name or id
     #[arg(long, value_name = "POLICY")]
     policy: Option<String>,
 }

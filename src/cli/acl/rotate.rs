@@ -27,12 +27,12 @@ pub(super) struct Rotate {
     /// Free text that says what the new token is for [default: the old one's]
     #[arg(long)]
     description: Option<String>,
-    /// How long the new token lives, 1m to 24h [default: to the end of the old one, as a clone does]
+    /// Lifetime of the new token, 1m to 24h [default: the end of the old one]
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     ttl: Option<Duration>,
     #[command(flatten)]
     hand_over: OutputFlags,
-    /// Wait so long in the foreground before the old token is deleted; 0s deletes it at once
+    /// Time to wait, in the foreground, before the old token is deleted; 0s deletes it at once
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, required_unless_present = "leave_old")]
     grace: Option<Duration>,
     /// Leave the old token alive, and say how to delete it
@@ -138,7 +138,7 @@ impl Pair<'_> {
         (self.old.accessor_id, self.new.accessor_id)
     }
 
-    /// What deletes the old token.
+    /// Returns the command that deletes the old token.
     fn deletion(&self) -> String {
         self.service.command(&format!("token delete {}", self.old.accessor_id))
     }

@@ -1,4 +1,4 @@
-//! What a command reads beside its arguments: files and standard input. Secrets come this way alone.
+//! Input from files and standard input. Secrets are read this way only, never from arguments.
 
 use std::io::Read as _;
 use std::path::PathBuf;

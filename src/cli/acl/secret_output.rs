@@ -1,4 +1,4 @@
-//! Where a new secret goes: to standard output once, or into a file that nobody else can read.
+//! Output of a new secret: once to standard output, or into a file with mode 0600.
 
 use std::path::{Path, PathBuf};
 
@@ -11,10 +11,10 @@ use crate::acl::client::Token;
 use crate::atomic_file::{self, Attributes};
 use crate::cli::Exit;
 
-/// Where the secret of a new token goes.
+/// Flags that say where to write the secret of a new token.
 #[derive(Debug, Args)]
 pub(super) struct OutputFlags {
-    /// Write the secret into this file, mode 0600, and print it nowhere
+    /// Write the secret to this file with mode 0600 instead of printing it
     #[arg(long, value_name = "FILE")]
     pub(super) out: Option<PathBuf>,
 }
@@ -40,16 +40,16 @@ impl OutputFlags {
     }
 }
 
-/// What is told of a secret.
+/// Display of a secret in a command's output.
 #[derive(Debug)]
 pub(super) enum SecretDisplay {
     /// The secret itself.
     Plain(SecretString),
-    /// Where it was written.
+    /// The file that holds it.
     InFile(PathBuf),
-    /// That it was not asked for.
+    /// Not requested: `--show-secret` prints it.
     Unasked,
-    /// That the server hides it.
+    /// Hidden by the server.
     Hidden,
 }
 

@@ -11,20 +11,19 @@ use crate::http::server::Endpoint;
 /// Serve the ACL API.
 #[derive(Debug, Args)]
 pub(super) struct Serve {
-    /// The folder of its store, made with mode 0700 if it is not there
+    /// Folder of the store; created with mode 0700
     #[arg(long, value_name = "FOLDER")]
     dir: PathBuf,
-    /// Where to listen: `ADDRESS:PORT`, `unix:///PATH`, or `systemd:NAME`; may be given more than once. Beyond loopback it
-    /// takes TLS
+    /// Address to listen on: `ADDRESS:PORT`, the path of a socket, or `systemd:NAME`; repeatable. Needs TLS beyond loopback
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8500")]
     listen: Vec<String>,
-    /// PEM file of the certificate to speak TLS with
+    /// Server certificate (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_key_file")]
     tls_cert_file: Option<PathBuf>,
-    /// PEM file of its private key
+    /// Private key (PEM) of the server certificate
     #[arg(long, value_name = "FILE", requires = "tls_cert_file")]
     tls_key_file: Option<PathBuf>,
-    /// Begin a new store where the old one is gone and its key file is left
+    /// Create a new store although a key file of a lost one exists
     #[arg(long)]
     new_store: bool,
 }

@@ -16,10 +16,10 @@ use crate::acl::model::id::Id;
 use crate::atomic_file;
 use crate::cli::{note, say};
 
-/// Make the first token of a new service.
+/// Create the first token of a new service.
 #[derive(Debug, Args)]
 pub(super) struct Bootstrap {
-    /// The file that holds the secret that it is to have, a UUID, or - [default: a random one]
+    /// File with the secret for the token, a UUID, or - for standard input [default: a random one]
     #[arg(long, value_name = "FILE")]
     secret_file: Option<SecretInput>,
     #[command(flatten)]
@@ -29,13 +29,13 @@ pub(super) struct Bootstrap {
 /// Log in by an auth method.
 #[derive(Debug, Args)]
 pub(super) struct Login {
-    /// The auth method
+    /// Auth method to log in by
     #[arg(long, value_name = "NAME")]
     method: String,
-    /// The file that holds the proof that it asks for, such as a JWT, or -
+    /// File with the proof of identity, such as a JWT, or - for standard input
     #[arg(long, value_name = "FILE")]
     bearer_token_file: SecretInput,
-    /// Something noted in the token's description; may be given more than once
+    /// Metadata for the token's description; repeatable
     #[arg(long, value_name = "NAME=VALUE", value_parser = assignment)]
     meta: Vec<(String, String)>,
     #[command(flatten)]

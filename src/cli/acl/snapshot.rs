@@ -16,7 +16,7 @@ use crate::cli::{Exit, note, say};
 /// Write everything that a running service keeps into a file.
 #[derive(Debug, Args)]
 pub(super) struct Backup {
-    /// The file to write, as a whole and with mode 0600, or - for standard output
+    /// File to write with mode 0600, or - for standard output
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     out: PathBuf,
 }
@@ -24,7 +24,7 @@ pub(super) struct Backup {
 /// Replace everything that a running service keeps.
 #[derive(Debug, Args)]
 pub(super) struct Restore {
-    /// The file that a backup wrote
+    /// File that a backup wrote
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     file: PathBuf,
 }

@@ -23,19 +23,19 @@ pub(super) enum Command {
     Preview(Preview),
 }
 
-/// Which template.
+/// The template that a command reads.
 #[derive(Debug, Args)]
 pub(super) struct NameArgument {
-    /// Its name, such as builtin/service
+    /// Name of the template, such as builtin/service
     name: String,
 }
 
 /// Show the policy that a template makes.
 #[derive(Debug, Args)]
 pub(super) struct Preview {
-    /// Its name, such as builtin/service
+    /// Name of the template, such as builtin/service
     name: String,
-    /// A variable; may be given more than once
+    /// Variable of the template; repeatable
     #[arg(long = "var", value_name = "NAME:VALUE", value_parser = pair)]
     vars: Vec<(String, String)>,
 }

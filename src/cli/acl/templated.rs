@@ -18,8 +18,8 @@ impl Args for TemplatedPolicies {
         let policy = Arg::new(POLICY).long("templated-policy").value_name("NAME").action(ArgAction::Append);
         let var = Arg::new(VAR).long("var").value_name("NAME:VALUE").action(ArgAction::Append).value_parser(pair);
         command
-            .arg(policy.help("Link what this template makes, such as builtin/service; may be given more than once"))
-            .arg(var.help("A variable of the template before it; may be given more than once"))
+            .arg(policy.help("Link the policy of this template, such as builtin/service; repeatable"))
+            .arg(var.help("Variable of the template before it; repeatable"))
     }
 
     fn augment_args_for_update(command: Command) -> Command {

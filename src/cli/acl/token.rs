@@ -18,7 +18,7 @@ use crate::acl::model::timestamp::Timestamp;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
-    /// Make a token; prints its secret once
+    /// Create a token; prints its secret once
     #[command(
         after_help = "Example:\n  keyward acl token create --description web --policy-name web-read --ttl 1h --out web.token"
     )]
@@ -26,10 +26,10 @@ pub(super) enum Command {
     /// Show a token
     #[command(after_help = "Example:\n  keyward acl token read 6a1253d2 --expanded")]
     Read(Read),
-    /// Change a token; what is not given stays as it is
+    /// Change a token; settings without a flag stay as they are
     #[command(after_help = "Example:\n  keyward acl token update 6a1253d2 --policy-name web-write --merge")]
     Update(Update),
-    /// Make a token with the links and the end of another; prints its secret once
+    /// Create a token with the links and the end of another; prints its secret once
     #[command(after_help = "Example:\n  keyward acl token clone 6a1253d2 --description 'web, second'")]
     Clone(Clone),
     /// Put a new token in the place of an old one: make it, hand it over, wait, delete the old one
@@ -40,33 +40,33 @@ pub(super) enum Command {
     #[command(after_help = "Example:\n  keyward acl token delete 6a1253d2-1785-24fd-91c2-f8e78c745511")]
     Delete(Delete),
     /// List tokens
-    #[command(after_help = "Example:\n  keyward acl token list --policy web-read --format json")]
+    #[command(after_help = "Example:\n  keyward acl token list --policy web-read -o json")]
     List(List),
 }
 
-/// Make a token.
+/// Create a token.
 #[derive(Debug, Args)]
 pub(super) struct Create {
-    /// Free text that says what it is for
+    /// Description: free text
     #[arg(long, default_value = "", hide_default_value = true)]
     description: String,
-    /// Its accessor, a UUID [default: a random one]
+    /// Accessor of the token, a UUID [default: a random one]
     #[arg(long, value_name = "ID")]
     accessor: Option<Id>,
-    /// The file that holds its secret, a UUID, or - [default: a random one]
+    /// File with the secret, a UUID, or - for standard input [default: a random one]
     #[arg(long, value_name = "FILE")]
     secret_file: Option<SecretInput>,
     #[command(flatten)]
     roles: RoleFlags,
     #[command(flatten)]
     links: LinkFlags,
-    /// Let it count in this datacenter only
+    /// Make the token valid in this datacenter only
     #[arg(long)]
     local: bool,
-    /// How long it lives, 1m to 24h [default: without end]
+    /// Lifetime, 1m to 24h [default: without end]
     #[arg(long, visible_alias = "expires-ttl", value_name = "TIME", value_parser = humantime::parse_duration)]
     ttl: Option<Duration>,
-    /// When it ends, such as 2030-01-02T03:04:05Z, 1m to 24h from now
+    /// End, such as 2030-01-02T03:04:05Z, 1m to 24h from now
     #[arg(long, value_name = "TIME", conflicts_with = "ttl")]
     expires_at: Option<Timestamp>,
     #[command(flatten)]
@@ -76,16 +76,16 @@ pub(super) struct Create {
 /// Show a token.
 #[derive(Debug, Args)]
 pub(super) struct Read {
-    /// Its accessor, or the beginning of it
+    /// Accessor of the token, or a prefix of it
     #[arg(required_unless_present = "self")]
     accessor: Option<String>,
     /// The token that the command is run with
     #[arg(long = "self", id = "self", conflicts_with = "accessor")]
     own: bool,
-    /// Show all that its rights come from: policies with their rules, roles, defaults of its namespace
+    /// Show the sources of its rights: policies with their rules, roles, defaults of its namespace
     #[arg(long)]
     expanded: bool,
-    /// Print its secret too
+    /// Print the secret too
     #[arg(long)]
     show_secret: bool,
 }
@@ -93,9 +93,9 @@ pub(super) struct Read {
 /// Change a token.
 #[derive(Debug, Args)]
 pub(super) struct Update {
-    /// Its accessor, or the beginning of it
+    /// Accessor of the token, or a prefix of it
     accessor: String,
-    /// Free text that says what it is for
+    /// Description: free text
     #[arg(long)]
     description: Option<String>,
     #[command(flatten)]
@@ -109,12 +109,12 @@ pub(super) struct Update {
     no_roles: bool,
 }
 
-/// Make a token with the links of another.
+/// Create a token with the links of another.
 #[derive(Debug, Args)]
 pub(super) struct Clone {
-    /// The other's accessor, or the beginning of it
+    /// Accessor of the other token, or a prefix of it
     accessor: String,
-    /// Free text that says what it is for [default: the other's]
+    /// Description: free text [default: the other's]
     #[arg(long)]
     description: Option<String>,
     #[command(flatten)]
@@ -124,26 +124,26 @@ pub(super) struct Clone {
 /// Delete a token.
 #[derive(Debug, Args)]
 pub(super) struct Delete {
-    /// Its accessor, or the beginning of it
+    /// Accessor of the token, or a prefix of it
     accessor: String,
 }
 
 /// List tokens.
 #[derive(Debug, Args)]
 pub(super) struct List {
-    /// Only those that link this policy, by name or id
+    /// Only tokens that link this policy, by name or id
     #[arg(long, value_name = "POLICY", group = "filter")]
     policy: Option<String>,
-    /// Only those that link this role, by name or id
+    /// Only tokens that link this role, by name or id
     #[arg(long, value_name = "ROLE", group = "filter")]
     role: Option<String>,
-    /// Only those with the identity of this service
+    /// Only tokens with the identity of this service
     #[arg(long, value_name = "NAME", group = "filter")]
     service_name: Option<String>,
-    /// Only those that a login by this auth method made
+    /// Only tokens that a login by this auth method created
     #[arg(long, value_name = "NAME", group = "filter")]
     auth_method: Option<String>,
-    /// The namespace of that auth method [default: the one that is asked in]
+    /// The namespace of that auth method [default: that of the request]
     #[arg(long, value_name = "NAME", requires = "auth_method")]
     auth_method_namespace: Option<String>,
 }

@@ -32,7 +32,7 @@ fn get(asked: &HelperRequest) -> Result<Exit, Exit> {
     Ok(print_response(&lines))
 }
 
-/// Whose credential git wants.
+/// Host and user for which git wants a credential.
 #[derive(Debug, PartialEq, Eq)]
 struct GitRequest<'a> {
     host: &'a str,

@@ -19,7 +19,7 @@ use crate::agent::server_client::{CallError, TokenVerdict};
 use crate::app::one_shot_render::OneShotReader;
 use crate::config::{self, Config, Credential, Environment, LoadOutcome, Purpose};
 
-/// Who asks.
+/// Protocol of the calling program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum HelperProtocol {
     Docker,
@@ -34,15 +34,14 @@ const NAMES: [(&str, HelperProtocol); 2] =
 #[derive(Debug, Parser)]
 #[command(version)]
 struct HelperRequest {
-    /// A configuration file, or a folder of *.toml files; may be given more than once. Without it the one that the variable
-    /// `KEYWARD_CONFIG` names, or /etc/keyward/keyward.toml
+    /// Configuration file, or folder of *.toml files; repeatable [env: `KEYWARD_CONFIG`; default: /etc/keyward/keyward.toml]
     #[arg(long, value_name = "FILE")]
     config: Vec<PathBuf>,
     /// get, store, erase; of Docker also list and version
     verb: String,
 }
 
-/// Who asks, and the arguments, if this process was started by such a name.
+/// Returns the protocol and the arguments if this process was started by the name of a credential helper.
 pub(super) fn parse_invocation(
     mut arguments: impl Iterator<Item = OsString>,
 ) -> Option<(HelperProtocol, Vec<OsString>)> {
@@ -72,7 +71,7 @@ pub(super) fn respond(by: HelperProtocol, arguments: &[OsString]) -> Exit {
     }
 }
 
-/// What a host's credential is.
+/// Credential of a host.
 struct HostCredential {
     username: SecretString,
     password: SecretString,

@@ -1,4 +1,4 @@
-//! What `keyward exec` gives a program of the gateway.
+//! Environment variables of the gateway for programs of `keyward exec`.
 
 use std::path::Path;
 

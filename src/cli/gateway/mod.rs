@@ -25,18 +25,18 @@ pub(super) struct Gateway {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Serve the platform's API on this machine until told to stop, with nothing else configured
+    /// Serve the gateway until stopped, without a configuration file
     #[command(
         after_help = "Example:\n  keyward gateway serve --upstream https://app.terraform.io --token-file platform.token --listen 127.0.0.1:8800"
     )]
     Serve(serve::Serve),
-    /// Say which tokens the running gateway has, by source and age, and who calls it; never a token
-    #[command(after_help = "Example:\n  keyward gateway tokens --config /etc/keyward/keyward.toml --format json")]
+    /// List the running gateway's tokens by source and age, and its callers; never prints a token
+    #[command(after_help = "Example:\n  keyward gateway tokens -c /etc/keyward/keyward.toml -o json")]
     Tokens(tokens::Tokens),
-    /// Say which client makes which deprecated call, and what replaces it; counted since the gateway started
-    #[command(after_help = "Example:\n  keyward gateway report --config /etc/keyward/keyward.toml")]
+    /// List deprecated calls by client, with their replacements, since the gateway started
+    #[command(after_help = "Example:\n  keyward gateway report -c /etc/keyward/keyward.toml")]
     Report(report::Report),
-    /// Print the variables that lead a program to the gateway, as lines for a shell
+    /// Print the environment variables that point clients at the gateway, for a shell
     #[command(after_help = "Example:\n  eval \"$(keyward gateway env --config /etc/keyward/keyward.toml)\"")]
     Env(env::Env),
 }

@@ -7,13 +7,13 @@ use super::target::GatewayAddress;
 use crate::cli::output::{json, table};
 use crate::cli::{Exit, Format, say};
 
-/// Say which client makes calls that the platform's changelog says something of.
+/// List the deprecated calls of each client.
 #[derive(Debug, Args)]
 pub(super) struct Report {
     #[command(flatten)]
     at: GatewayAddress,
-    /// How the output looks
-    #[arg(long, value_enum, default_value_t)]
+    /// Output format
+    #[arg(short = 'o', long, value_enum, default_value_t)]
     format: Format,
 }
 

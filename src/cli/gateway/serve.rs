@@ -14,26 +14,25 @@ use crate::secure_dir;
 /// Serve the platform's API on this machine.
 #[derive(Debug, Args)]
 pub(super) struct Serve {
-    /// The platform's address, such as `https://app.terraform.io`
+    /// Address of HCP Terraform or Terraform Enterprise, such as `https://app.terraform.io`
     #[arg(long, value_name = "URL")]
     upstream: String,
-    /// The file of the platform token; read anew when it changes, and when the platform refuses the token
+    /// File with the platform token; read again when it changes and when the platform rejects the token
     #[arg(long, value_name = "FILE")]
     token_file: PathBuf,
-    /// Address to listen on: `ADDRESS:PORT` on loopback, `unix:///PATH`, or `systemd:NAME`; may be given more than once
+    /// Address to listen on: `ADDRESS:PORT` on loopback, the path of a socket, or `systemd:NAME`; repeatable
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8800")]
     listen: Vec<String>,
-    /// PEM file of the authorities to trust in place of the system's
+    /// CA bundle (PEM) to use instead of the system store
     #[arg(long, value_name = "FILE")]
     ca_file: Option<PathBuf>,
-    /// What is done with calls that the platform's changelog says are deprecated: off, warn, fallback or always
+    /// Treatment of calls that the changelog of HCP Terraform marks as deprecated: off, warn, fallback or always
     #[arg(long, value_name = "MODE", default_value = "warn")]
     deprecated: String,
-    /// A kind of platform token that callers may make, such as `teams/authentication-tokens`; may be given more than once
+    /// A kind of platform token that callers may make, such as `teams/authentication-tokens`; repeatable
     #[arg(long, value_name = "NAME")]
     exempt: Vec<String>,
-    /// The folder of the local token, made with mode 0700 if it is not there [default: keyward in `$XDG_STATE_HOME`, or in
-    /// ~/.local/state]
+    /// Folder of the local token; created with mode 0700 [default: keyward in `$XDG_STATE_HOME`, or in ~/.local/state]
     #[arg(long, value_name = "FOLDER")]
     dir: Option<PathBuf>,
 }
@@ -50,7 +49,7 @@ impl Serve {
         standalone::serve(config, &environment, log, |app| introduction(&gateway, &app.gateway_endpoints()))
     }
 
-    /// What it comes to as settings of `[gateway]`.
+    /// Converts the flags to settings of `[gateway]`.
     fn settings(&self, environment: &Environment) -> anyhow::Result<Vec<(&'static str, Vec<String>)>> {
         let folder = secure_dir::create_private(&self.folder(environment)?, 0o077)?;
         // One for each platform: two gateways of one user do not share a token.

@@ -22,13 +22,13 @@ use crate::http::server::Endpoint;
 pub(super) struct GatewayAddress {
     #[command(flatten)]
     files: ConfigFiles,
-    /// Ask there, whatever the configuration says: `http://127.0.0.1:PORT`
+    /// Address of the gateway instead of the configuration's: `http://127.0.0.1:PORT`
     #[arg(long, value_name = "ADDRESS", value_parser = given, requires = "local_token_file")]
     address: Option<Url>,
-    /// The file of the local token
+    /// File with the local token
     #[arg(long, value_name = "FILE")]
     local_token_file: Option<PathBuf>,
-    /// The host by which configurations of Terraform and OpenTofu name the platform [default: that of the platform's address]
+    /// Host name of the platform in configurations of Terraform and OpenTofu [default: that of the platform's address]
     #[arg(long, value_name = "HOST", value_parser = host)]
     host: Option<ServiceHost>,
 }
@@ -38,7 +38,7 @@ pub(super) struct GatewayTarget {
     pub(super) address: ServerAddress,
     pub(super) file: PathBuf,
     pub(super) host: Option<ServiceHost>,
-    /// What clients are given, and where they go with it.
+    /// The token file for clients; `clients_call` is the address that they call with it.
     pub(super) kept: ClientTokenFile,
     pub(super) clients_call: ServerAddress,
 }

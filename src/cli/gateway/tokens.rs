@@ -10,16 +10,16 @@ use super::target::{GatewayAddress, GatewayTarget};
 use crate::cli::output::{json, table};
 use crate::cli::{Exit, Format, note, say};
 
-/// Say which tokens the running gateway has.
+/// List the tokens of the running gateway.
 #[derive(Debug, Args)]
 pub(super) struct Tokens {
     #[command(flatten)]
     at: GatewayAddress,
-    /// Also list the team tokens of an organization, as the platform keeps them: made, last used, end
+    /// Also list the team tokens of this organization, with their creation, last use and end
     #[arg(long, value_name = "NAME")]
     organization: Option<String>,
-    /// How the output looks
-    #[arg(long, value_enum, default_value_t)]
+    /// Output format
+    #[arg(short = 'o', long, value_enum, default_value_t)]
     format: Format,
 }
 

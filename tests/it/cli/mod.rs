@@ -4,6 +4,8 @@
 mod commands;
 #[cfg(feature = "dev")]
 mod credentials;
+mod flags;
+mod manual;
 #[cfg(feature = "dev")]
 mod migrate;
 #[cfg(feature = "dev")]

@@ -1,0 +1,71 @@
+//! Short flags, arguments without a flag, and help in a terminal's width.
+
+use std::path::Path;
+
+use crate::harness::binary::run;
+
+fn configuration(folder: &Path) -> String {
+    let file = folder.join("keyward.toml");
+    let text = "[server.main]\nkind = \"vault\"\naddress = \"http://127.0.0.1:9\"\n\
+                [session.web.cloud]\nrole = \"web\"\nresource = \"https://management.azure.com/\"\n";
+    std::fs::write(&file, text).unwrap();
+    file.display().to_string()
+}
+
+#[test]
+fn check_takes_files_as_arguments_or_by_the_flag() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = configuration(folder.path());
+    let by_flag = run(&["check", "--config", &file, "--format", "json"], &[]);
+    assert_eq!(by_flag.0, 0, "{by_flag:?}");
+    assert_eq!(run(&["check", &file, "-o", "json"], &[]), by_flag);
+    assert_eq!(run(&["check", "-c", &file, "-o", "json"], &[]), by_flag);
+    let (code, _, error) = run(&["check", &file, "--config", &file], &[]);
+    assert!(code == 1 && error.contains("cannot be used with"), "{error}");
+    let (code, output, _) = run(&["check", &format!("{file}.none")], &[]);
+    assert!(code == 3 && output.contains("keyward.toml.none"), "{output}");
+}
+
+#[test]
+fn a_session_has_a_short_flag() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = configuration(folder.path());
+    let (code, _, error) = run(&["login", "-c", &file, "-s", "none"], &[]);
+    assert!(code == 1 && error.contains("there is no such session (there are: web)"), "{error}");
+}
+
+#[test]
+fn the_path_of_a_socket_needs_no_scheme() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = configuration(folder.path());
+    let socket = folder.path().join("none.sock").display().to_string();
+    let (code, _, error) = run(&["healthcheck", "-c", &file, "--address", &socket], &[]);
+    assert!(code == 7 && error.contains(&socket), "{error}");
+    #[cfg(feature = "acl")]
+    {
+        let (code, _, error) = run(&["acl", "whoami", "--address", &socket], &[]);
+        assert!(code == 7 && error.contains(&socket), "{error}");
+    }
+}
+
+#[test]
+fn help_is_no_wider_than_its_terminal() {
+    for command in [&["--help"][..], &["run", "--help"], &["check", "--help"], &["exec", "--help"]] {
+        let (code, help, _) = run(command, &[("COLUMNS", "80")]);
+        assert_eq!(code, 0);
+        let wide: Vec<_> = help.lines().filter(|line| line.chars().count() > 80).collect();
+        assert!(wide.is_empty(), "{command:?}: {wide:#?}");
+    }
+}
+
+#[test]
+fn help_lists_commands_by_group_and_exit_codes_a_line_each() {
+    let (_, help, _) = run(&["--help"], &[]);
+    let headings: Vec<_> = help.lines().filter(|line| line.ends_with(':') && !line.starts_with(' ')).collect();
+    let wanted = ["Run:", "Ask the agent:", "Set up:", "ACL:", "Terraform:", "Global options:", "Exit codes:"];
+    assert_eq!(headings, wanted);
+    assert!(help.contains("\n  7   no agent or server answers\n  8   "), "{help}");
+    let (_, help, _) = run(&["token", "--help"], &[]);
+    let (own, global) = help.split_once("\nGlobal options:\n").unwrap();
+    assert!(own.contains("--session") && !own.contains("--log-level") && global.contains("--log-level"), "{help}");
+}
