@@ -13,7 +13,8 @@ use rustix::fs::{AtFlags, FileType, FlockOperation, Gid, Mode, OFlags, Stat, Uid
 use rustix::io::Errno;
 use zeroize::Zeroizing;
 
-use crate::secure_dir::{Dir, DirError};
+use crate::error_code::ErrorCode;
+use crate::secure_dir::{Dir, DirError, write_error_code};
 
 /// Mode and ownership of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -332,6 +333,17 @@ fn kind(mode: u32) -> &'static str {
         FileType::Socket => "a socket",
         FileType::BlockDevice | FileType::CharacterDevice => "a device",
         _ => "of an unknown kind",
+    }
+}
+
+impl ReplaceError {
+    /// Returns the code for operators.
+    pub fn code(&self) -> ErrorCode {
+        match self {
+            Self::Folder(error) => error.code(),
+            Self::NotRegular { .. } => ErrorCode::OutputNotRegular,
+            Self::Step { source, .. } => write_error_code(source),
+        }
     }
 }
 

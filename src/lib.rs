@@ -12,6 +12,7 @@ pub(crate) mod token_bucket;
 pub mod demand;
 pub mod credential_watch;
 pub mod error_chain;
+pub mod error_code;
 pub mod file_watch;
 pub mod beneath;
 pub mod secure_dir;

@@ -12,6 +12,8 @@ use std::path::{Component, Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
+use crate::error_code::ErrorCode;
+
 /// An open folder. Names are resolved relative to its descriptor, whatever happens to its path.
 #[derive(Debug)]
 pub struct Dir(OwnedFd);
@@ -139,6 +141,28 @@ impl DirError {
     /// Returns true if the folder does not exist, as opposed to being inaccessible.
     pub fn not_found(&self) -> bool {
         matches!(self, Self::Open { source, .. } if source.kind() == io::ErrorKind::NotFound)
+    }
+}
+
+impl DirError {
+    /// Returns the code for operators.
+    pub fn code(&self) -> ErrorCode {
+        match self {
+            Self::Make { source, .. } => write_error_code(source),
+            Self::Open { .. } | Self::Symlink { .. } | Self::Exposed { .. } | Self::NoFile { .. } => {
+                ErrorCode::OutputFolder
+            }
+        }
+    }
+}
+
+/// Returns the code of a failed write.
+pub fn write_error_code(error: &io::Error) -> ErrorCode {
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ErrorCode::DiskFull,
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => ErrorCode::OutputDenied,
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => ErrorCode::OutputFolder,
+        _ => ErrorCode::OutputFailed,
     }
 }
 

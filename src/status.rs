@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 
+use crate::error_code::ErrorCode;
 use crate::health::{Component, Health};
 
 /// Registry of the sessions' status. Clones share it.
@@ -54,6 +55,9 @@ pub struct SessionStatus {
     /// Last failure, with its cause.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_error: Option<String>,
+    /// Code of the last failure, if it has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_error_code: Option<ErrorCode>,
 }
 
 /// Status of the process, as `GET /agent/v1/status` returns it.
@@ -64,7 +68,7 @@ pub struct Status {
     /// Sessions that the caller may see.
     sessions: BTreeMap<String, SessionStatus>,
     components: BTreeMap<String, Component>,
-    /// What parts report, such as the gateway its upstream.
+    /// Status of other parts, such as the upstream of the gateway.
     #[serde(flatten)]
     sections: BTreeMap<&'static str, Box<RawValue>>,
     /// Error of the last reload of the configuration; absent if it succeeded.

@@ -8,6 +8,20 @@ use std::path::{Path, PathBuf};
 
 use super::service::seal;
 use super::store::{Batch, Check, CommitError, Embedded, Freshness, Page, Store, StoreError, StoreOptions};
+use crate::error_code::ErrorCode;
+
+impl LostStoreError {
+    /// Returns the code for operators.
+    pub const fn code(&self) -> Option<ErrorCode> {
+        match self {
+            Self::Lost { .. } => Some(ErrorCode::StoreLost),
+            Self::Present { .. } | Self::Etcd => None,
+            Self::KeyFile { .. } => Some(ErrorCode::SealKeyInvalid),
+            Self::Store(error) => Some(error.code()),
+            Self::Commit(_) => Some(ErrorCode::StoreFailed),
+        }
+    }
+}
 
 /// Error of a lost store, or of a request for a new one.
 #[derive(Debug, thiserror::Error)]

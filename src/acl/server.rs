@@ -21,6 +21,7 @@ use super::service::seal::{SealKeyError, Sealer};
 use super::service::snapshot::RestoreRunner;
 use super::store::{self, Store};
 use crate::clock::Clock;
+use crate::error_code::ErrorCode;
 use crate::http::server::{Peer, ResponseFuture};
 use crate::metrics::Metrics;
 use crate::tasks::{TaskError, TaskGroup};
@@ -149,6 +150,19 @@ fn validate(options: &AclOptions) -> Result<(), AclOpenError> {
     match options.validation_errors().into_iter().next() {
         Some((path, text)) => Err(AclOpenError::Options { path, text }),
         None => Ok(()),
+    }
+}
+
+impl AclOpenError {
+    /// Returns the code for operators.
+    pub const fn code(&self) -> Option<ErrorCode> {
+        match self {
+            Self::Options { .. } => Some(ErrorCode::InvalidValue),
+            Self::Store(error) => Some(error.code()),
+            Self::LostStore(error) => error.code(),
+            Self::Key(error) => Some(error.code()),
+            Self::Service(_) => Some(ErrorCode::StoreFailed),
+        }
     }
 }
 

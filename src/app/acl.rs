@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use anyhow::Context as _;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use super::error_codes::ListenError;
 use super::fd_limits;
 use super::session::Shared;
 use crate::acl::AclServer;
@@ -42,7 +42,7 @@ impl BuiltAclServer {
         let mut sockets = Vec::new();
         for endpoint in &options.endpoints {
             let socket = Listener::open(endpoint, inherited);
-            sockets.push(socket.with_context(|| format!("the ACL server cannot listen on {endpoint}"))?);
+            sockets.push(socket.map_err(|error| ListenError::new("the ACL server", endpoint, error))?);
         }
         let health = shared.health.register("listener/acl", true, "not serving yet");
         let listener_metrics = ListenerMetrics { metrics: shared.metrics.clone(), listener: "acl".to_owned() };

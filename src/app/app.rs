@@ -8,6 +8,7 @@ use tokio_util::sync::CancellationToken;
 use super::acl::BuiltAclServer;
 use super::certificate_files::{self, CertificateFiles};
 use super::certificates;
+use super::error_codes;
 use super::logging::{self, LogLevel};
 use super::metrics::{self, OutcomeLabels, ReloadMetrics};
 use super::reload::{ReloadPlan, RunningAgent};
@@ -190,7 +191,8 @@ impl Reloader {
     /// Applies a new configuration as a whole, or keeps the old one and reports the errors.
     fn reload(&mut self, agent: &mut RunningAgent, new: Result<Config, Vec<String>>) {
         self.notifier.reloading();
-        let outcome = match new.and_then(|new| self.take(agent, new).map_err(|error| vec![format!("{error:#}")])) {
+        let outcome = match new.and_then(|new| self.take(agent, new).map_err(|error| vec![error_codes::format(&error)]))
+        {
             Ok(()) => {
                 self.shared.status_registry.record_reload(None);
                 tracing::info!(event = "config.reload.ok", "the new configuration is in force");

@@ -7,6 +7,7 @@ use anyhow::Context as _;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use super::error_codes::ListenError;
 use super::platform_token::TokenMaker;
 use super::session::{SessionRefs, Shared};
 use crate::command::ProvidedEnv;
@@ -99,7 +100,7 @@ impl BuiltGateway {
                 Some(socket) => socket.try_clone(),
                 None => Listener::open(endpoint, inherited),
             };
-            sockets.push(socket.with_context(|| format!("the gateway cannot listen on {endpoint}"))?);
+            sockets.push(socket.map_err(|error| ListenError::new("the gateway", endpoint, error))?);
         }
         let content = |token_kind| match token_kind {
             TokenKind::PlatformToken => anyhow::Ok(TokenSource::Platform(platform.clone())),

@@ -1,6 +1,7 @@
 //! The composition root: `Options` -> build (binds) -> run (serves) -> stop; reload. The one place that joins the parts.
 
 // 0: what the process is given and tells
+pub mod error_codes;
 mod journal;
 mod log_writer;
 pub mod logging;

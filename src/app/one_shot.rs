@@ -4,12 +4,14 @@ use std::time::Duration;
 
 use http::Method;
 
+use super::error_codes;
 use crate::agent::identity;
 use crate::agent::login::{Login, LoginError};
 use crate::agent::server_client::ServerClient;
 use crate::agent::token::Token;
 use crate::clock::Clock;
 use crate::config::Session;
+use crate::error_code::ErrorCode;
 use crate::http::client::{self, ServerAddress, TransportError};
 
 /// Result of one login.
@@ -88,6 +90,16 @@ pub enum OneShotError {
     Login(#[from] LoginError),
 }
 
+impl OneShotError {
+    /// Returns the code for operators.
+    pub fn code(&self) -> Option<ErrorCode> {
+        match self {
+            Self::Local(error) => error_codes::find(error),
+            Self::Login(error) => error.code(),
+        }
+    }
+}
+
 /// One step of an online check.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct CheckStep {
@@ -134,7 +146,8 @@ pub async fn check_online(session: &Session) -> Vec<CheckStep> {
                 note("revocation", revoked.map(str::to_owned));
             }
             Err(error) => {
-                note("identity and login", Err(format!("{:#}", anyhow::Error::from(error))));
+                let code = error.code();
+                note("identity and login", Err(ErrorCode::tag(code, &format!("{:#}", anyhow::Error::from(error)))));
             }
         }
     }
@@ -162,8 +175,9 @@ async fn resolve_host(host: &str, port: u16) -> Result<String, String> {
 
 /// Any HTTP answer will do: a sealed or standby server says so in the login's answer.
 async fn probe_server(session: &Session) -> Result<String, String> {
-    let client = session.upstream.client.build().map_err(|error| format!("{:#}", anyhow::Error::from(error)))?;
+    let client = session.upstream.client.build().map_err(|error| error_codes::format(&error.into()))?;
     let response: Result<_, TransportError> = client.send(client.request(Method::GET, "v1/sys/health")).await;
-    let response = response.map_err(|error| format!("{}: {error}", client.server()))?;
+    let response =
+        response.map_err(|error| ErrorCode::tag(Some(error.code()), &format!("{}: {error}", client.server())))?;
     Ok(format!("{} answers (health {})", client.server(), response.status.as_u16()))
 }

@@ -7,6 +7,7 @@ use anyhow::Context as _;
 use tokio_util::sync::CancellationToken;
 
 use super::derived_tokens::{self, DerivedTokens};
+use super::error_codes::ListenError;
 use super::session::{FileFingerprint, Shared, bound_to, file_fingerprint};
 use crate::agent::api_proxy::{ApiProxy, ApiProxyDeps};
 use crate::agent::local_api;
@@ -132,8 +133,8 @@ impl BoundListener {
             Some(socket) => socket.try_clone(),
             None => Listener::open(&options.endpoint, inherited),
         };
-        let socket =
-            socket.with_context(|| format!("listener {} cannot listen on {}", options.name, options.endpoint))?;
+        let listener = || format!("listener {}", options.name);
+        let socket = socket.map_err(|error| ListenError::new(listener(), &options.endpoint, error))?;
         let (derived_tokens, sources) = DerivedTokens::build(&options, sources, sessions, shared)?;
         let serving = match &options.serves {
             Serves::LocalApi => Serving::Own(ListenerKind::LocalApi, sources),

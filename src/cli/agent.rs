@@ -9,7 +9,8 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::agent_client::{AgentAddress, AgentClient, REQUEST_TIMEOUT, RequiredListener};
-use super::{Exit, Format, say, say_error};
+use super::{Exit, Format, say, say_code, say_error};
+use crate::error_code::ErrorCode;
 
 /// Show what the running agent is doing.
 #[derive(Debug, Args)]
@@ -169,14 +170,15 @@ impl Wait {
                 },
                 Err(error) => {
                     if let Some(refusal) = agent.refusal() {
-                        say_error(&refusal);
+                        say_code(ErrorCode::AgentSocketDenied, &refusal);
                         return Exit::Denied;
                     }
                     error.to_string()
                 }
             };
             if deadline.is_over() {
-                say_error(&format!("not ready after {}: {last}", humantime::format_duration(self.timeout)));
+                let line = format!("not ready after {}: {last}", humantime::format_duration(self.timeout));
+                say_code(ErrorCode::AgentNotReady, &line);
                 return Exit::TimedOut;
             }
             std::thread::sleep(deadline.at_most(Duration::from_millis(100)));
@@ -194,7 +196,7 @@ impl Healthcheck {
         match agent.get(path, &[], REQUEST_TIMEOUT) {
             Ok((StatusCode::OK, _)) => Exit::Ok,
             Ok((StatusCode::SERVICE_UNAVAILABLE, body)) => {
-                say_error(&waiting(&body));
+                say_code(ErrorCode::AgentNotReady, &waiting(&body));
                 Exit::NotReady
             }
             answer => agent.expect(answer).map_or_else(|exit| exit, |_| Exit::NotReady),
@@ -260,7 +262,8 @@ fn describe(status: &Value) -> Vec<String> {
         if let Some(error) = session["last_error"].as_str() {
             let failures = &session["failures"];
             let noun = if *failures == 1 { "failure" } else { "failures" };
-            lines.push(format!("  {failures} {noun} in a row: {error}"));
+            let code = session["last_error_code"].as_str().map(|code| format!(" [{code}]")).unwrap_or_default();
+            lines.push(format!("  {failures} {noun} in a row: {error}{code}"));
         }
     }
     for (name, component) in status["components"].as_object().into_iter().flatten() {

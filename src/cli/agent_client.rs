@@ -13,8 +13,9 @@ use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::Value;
 use url::Url;
 
-use super::{ConfigFiles, Exit, say_error};
+use super::{ConfigFiles, Exit, say_code, say_error};
 use crate::config::{self, Environment, Listener, LoadOutcome, Purpose, Serves};
+use crate::error_code::ErrorCode;
 use crate::http::client::{self, Client, ProxyMode, ServerAddress, TlsOptions, TransportError};
 use crate::http::guard::AccessMode;
 use crate::http::server::Endpoint;
@@ -140,20 +141,21 @@ impl AgentClient {
             Ok((status, body)) => {
                 let errors = body["errors"].as_array().cloned().unwrap_or_default();
                 let errors: Vec<&str> = errors.iter().filter_map(Value::as_str).collect();
-                say_error(&format!("the agent answers {status}: {}", errors.join("; ")));
-                Err(match status {
-                    StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED => Exit::Denied,
-                    StatusCode::SERVICE_UNAVAILABLE => Exit::NotReady,
-                    StatusCode::TOO_MANY_REQUESTS => Exit::TryLater,
-                    _ => Exit::Failed,
-                })
+                let (exit, code) = match status {
+                    StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED => (Exit::Denied, Some(ErrorCode::AgentRefused)),
+                    StatusCode::SERVICE_UNAVAILABLE => (Exit::NotReady, Some(ErrorCode::AgentNotReady)),
+                    StatusCode::TOO_MANY_REQUESTS => (Exit::TryLater, None),
+                    _ => (Exit::Failed, None),
+                };
+                say_error(&ErrorCode::tag(code, &format!("the agent answers {status}: {}", errors.join("; "))));
+                Err(exit)
             }
             Err(error) => {
                 if let Some(refusal) = self.refusal() {
-                    say_error(&refusal);
+                    say_code(ErrorCode::AgentSocketDenied, &refusal);
                     return Err(Exit::Denied);
                 }
-                say_error(&format!("no agent answers at {}: {error}", self.client.server()));
+                say_code(ErrorCode::AgentNotRunning, &format!("no agent answers at {}: {error}", self.client.server()));
                 Err(Exit::NotRunning)
             }
         }
@@ -185,7 +187,8 @@ fn find(outcome: &LoadOutcome, required: RequiredListener) -> Result<(ServerAddr
     let found = best_listener(&outcome.listeners, required).map(|(listener, address)| (address, Some(listener)));
     if outcome.config.is_some() {
         return found.ok_or_else(|| {
-            say_error(
+            say_code(
+                ErrorCode::NoListener,
                 "the configuration has no listener that this command could ask; \
                  say --address /PATH, or add [listener.local]",
             );
@@ -242,10 +245,11 @@ impl ProxyEndpoint {
             (listener.derived_token.is_some(), !matches!(address, ServerAddress::Unix(_)))
         });
         let Some((listener, address)) = fit.into_iter().next() else {
-            say_error(&format!(
+            let line = format!(
                 "the configuration has no API proxy for session {session}, through which the running agent could be asked; \
                  add [listener.NAME] with kind = \"api_proxy\""
-            ));
+            );
+            say_code(ErrorCode::NoListener, &line);
             return Err(Exit::Failed);
         };
         Ok(Self { address, key: key(listener, outcome)? })

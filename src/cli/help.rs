@@ -8,7 +8,7 @@ use clap::Command;
 const GROUPS: [(&str, &[&str]); 5] = [
     ("Run", &["run", "exec", "dev"]),
     ("Ask the agent", &["status", "token", "wait", "retry", "healthcheck"]),
-    ("Set up", &["check", "login", "template", "migrate", "completions", "man"]),
+    ("Set up", &["check", "login", "template", "migrate", "explain", "completions", "man"]),
     ("ACL", &["acl"]),
     ("Terraform", &["gateway", "changes"]),
 ];
@@ -27,6 +27,7 @@ pub(super) const EXIT_CODES: &str = "Exit codes:
   10  actions are required (migrate)
   75  try again later
   78  the configuration has errors (run)
+
 `exec`, and `run` with [process], end with the exit code of their program.
 
 `keyward help COMMAND` shows the help of a command.";

@@ -5,10 +5,11 @@ use secrecy::ExposeSecret as _;
 use serde_json::json;
 
 use super::run::start_log;
-use super::{ConfigFiles, Exit, Format, LogChoice, say, say_error};
+use super::{ConfigFiles, Exit, Format, LogChoice, say, say_code, say_error};
 use crate::agent::login::LoginError;
 use crate::app::one_shot::{self, OneShotError};
 use crate::config::{self, Config, Environment, Purpose, Session};
+use crate::error_code::ErrorCode;
 
 /// Log in once and print what was got, without the secret.
 #[derive(Debug, Args)]
@@ -40,7 +41,7 @@ impl LoginOnce {
         let session = match choose(&config, self.session.as_deref()) {
             Ok(session) => session,
             Err(advice) => {
-                say_error(&advice);
+                say_code(ErrorCode::UnknownSession, &advice);
                 return Ok(Exit::Failed);
             }
         };
@@ -59,8 +60,9 @@ impl LoginOnce {
                 Ok(Exit::Ok)
             }
             Err(error) => {
-                let exit = exit(&error);
-                say_error(&format!("session {}: {:#}", session.name, anyhow::Error::from(error)));
+                let (exit, code) = (exit(&error), error.code());
+                let line = format!("session {}: {:#}", session.name, anyhow::Error::from(error));
+                say_error(&ErrorCode::tag(code, &line));
                 Ok(exit)
             }
         }

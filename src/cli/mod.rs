@@ -6,7 +6,6 @@ mod help;
 
 // 1: what commands share
 mod agent_client;
-#[cfg(any(feature = "acl", feature = "gateway"))]
 mod output;
 
 // 2: the commands
@@ -30,6 +29,7 @@ mod exec;
 #[cfg(feature = "dev")]
 mod dev;
 mod man;
+mod explain;
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -41,7 +41,9 @@ use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, V
 
 pub use exit::Exit;
 
+use crate::app::error_codes;
 use crate::config::{self, LogFormat};
+use crate::error_code::ErrorCode;
 
 /// Turns a machine's cloud identity into short-lived tokens and serves them to the tools around it.
 #[derive(Debug, Parser)]
@@ -59,17 +61,17 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run the agent, and the servers of the configuration, until stopped
+    /// Run the agent and the configured servers until stopped
     #[command(after_help = "Example:\n  keyward run -c /etc/keyward/keyward.toml")]
     Run(run::Run),
     /// Try keyward on this machine, with an emulated cloud and server
     #[cfg(feature = "dev")]
     #[command(after_help = "Example:\n  keyward dev --once")]
     Dev(dev::Dev),
-    /// Check a configuration: list its errors, or describe what the agent does
+    /// Check a configuration and describe what the agent does with it
     #[command(after_help = "Example:\n  keyward check /etc/keyward/keyward.toml --online")]
     Check(check::Check),
-    /// Convert a Vault Agent, OpenBao Agent or consul-template configuration
+    /// Convert a Vault Agent or consul-template configuration
     #[command(after_help = "Example:\n  keyward migrate vault-agent.hcl --out /etc/keyward/keyward.toml")]
     Migrate(migrate::Migrate),
     /// Log in once and print the token's properties, without its secret
@@ -78,7 +80,7 @@ enum Command {
     /// Render a template before it is configured
     #[command(subcommand)]
     Template(template::Template),
-    /// Run a program with rendered environment templates and gateway variables
+    /// Run a program with environment templates and gateway variables
     #[command(
         after_help = "Examples:\n  keyward exec -c /etc/keyward/keyward.toml -- terraform plan\n  keyward exec -c /etc/keyward/keyward.toml -- tofu plan\n\n\
                       The program gets the variables of [env_template.NAME], read through the running agent's API proxy, and those that \
@@ -91,7 +93,7 @@ enum Command {
     /// Print a token of the running agent
     #[command(after_help = "Example:\n  export VAULT_TOKEN=$(keyward token --config /etc/keyward/keyward.toml)")]
     Token(agent::Token),
-    /// Make the running agent log in now, without waiting for its backoff
+    /// Make the running agent log in now, without waiting
     #[command(after_help = "Example:\n  keyward retry web -c /etc/keyward/keyward.toml")]
     Retry(agent::Retry),
     /// Wait until the running agent is ready
@@ -100,7 +102,7 @@ enum Command {
     /// Exit with 0 if the running agent is ready, for probes
     #[command(after_help = "Example:\n  keyward healthcheck -c /etc/keyward/keyward.toml --live")]
     Healthcheck(agent::Healthcheck),
-    /// Run keyward's Consul-compatible ACL server, and manage its objects
+    /// Run and manage keyward's Consul-compatible ACL server
     #[cfg(feature = "acl")]
     #[command(
         after_help = "Examples:\n  keyward acl serve --dir /var/lib/keyward/access\n  keyward acl token list --address https://acl.example.com:8500 --token-file ops.token"
@@ -110,7 +112,7 @@ enum Command {
     #[cfg(feature = "gateway")]
     #[command(after_help = "Example:\n  keyward changes --resource registry-modules --kind deprecated")]
     Changes(changes::Changes),
-    /// Run the gateway to HCP Terraform or Terraform Enterprise, and query it
+    /// Run and query the gateway to HCP Terraform/Terraform Enterprise
     #[cfg(feature = "gateway")]
     #[command(
         after_help = "Example:\n  keyward gateway serve --upstream https://app.terraform.io --token-file platform.token"
@@ -122,9 +124,12 @@ enum Command {
         /// The shell
         shell: clap_complete::Shell,
     },
+    /// Explain an error code: its cause, and what to do
+    #[command(after_help = "Examples:\n  keyward explain KW-1003\n  keyward explain -o json")]
+    Explain(explain::Explain),
     /// Write a manual page for each command
     #[command(after_help = "Example:\n  keyward man --dir /usr/local/share/man/man1")]
-    Man(man::Man),
+    Man(man::ManualPages),
 }
 
 /// Flags that name the configuration.
@@ -168,7 +173,7 @@ pub fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => {
             if let Some(renamed) = renamed(&error) {
-                say_error(&renamed);
+                say_code(ErrorCode::RenamedArgument, &renamed);
                 return Exit::Failed.into();
             }
             let printed = error.print();
@@ -213,10 +218,11 @@ pub fn main() -> ExitCode {
             print(&script);
             Ok(Exit::Ok)
         }
+        Command::Explain(explain) => explain.run(),
         Command::Man(man) => man.run(command()),
     };
     let exit = result.unwrap_or_else(|error| {
-        say_error(&format!("{error:#}"));
+        say_error(&error_codes::format(&error));
         Exit::Failed
     });
     finish_output(exit).into()
@@ -273,6 +279,11 @@ fn finish_output(exit: Exit) -> Exit {
 #[cfg(any(feature = "acl", feature = "gateway"))]
 fn note(line: &str) {
     let _ = writeln!(std::io::stderr(), "note: {line}");
+}
+
+/// Prints why a command failed, with the code of the error.
+fn say_code(code: ErrorCode, line: &str) {
+    say_error(&ErrorCode::tag(Some(code), line));
 }
 
 /// Prints why a command failed, in one line.

@@ -14,6 +14,7 @@ use super::{ConfigFiles, Exit, LogChoice, once, say_error};
 use crate::app::logging::{self, LogLevel, Logging};
 use crate::app::{App, Signals};
 use crate::config::{self, Config, Diagnostic, Environment, Purpose};
+use crate::error_code::ErrorCode;
 use crate::http::server::ActivatedSockets;
 
 /// Run the agent until it is told to stop.
@@ -146,7 +147,8 @@ fn load(run: &Run, environment: &Environment) -> Result<(Config, Vec<Diagnostic>
 
 fn tell(warnings: &[Diagnostic]) {
     for warning in warnings {
-        tracing::warn!(event = "config.warning", "{warning}");
+        let code = warning.code.map(ErrorCode::as_str);
+        tracing::warn!(event = "config.warning", code, "{warning}");
     }
 }
 

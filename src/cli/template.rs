@@ -6,12 +6,13 @@ use clap::{Args, Subcommand};
 use secrecy::ExposeSecret as _;
 
 use super::agent_client::ProxyEndpoint;
-use super::{ConfigFiles, Exit, print, say_error};
+use super::{ConfigFiles, Exit, print, say_code, say_error};
 use crate::agent::templates::TemplateSource;
 use crate::app::one_shot;
 use crate::app::one_shot_render::{OneShotReader, RenderError};
 use crate::command::EnvVars;
 use crate::config::{self, Environment, Purpose, Session};
+use crate::error_code::ErrorCode;
 use crate::secret;
 
 /// Try templates.
@@ -76,7 +77,7 @@ impl Try {
         let session = match super::login::choose(config, self.session.as_deref()) {
             Ok(session) => session,
             Err(advice) => {
-                say_error(&advice);
+                say_code(ErrorCode::UnknownSession, &advice);
                 return Ok(Exit::Failed);
             }
         };
@@ -132,11 +133,8 @@ pub(super) fn refused(what: &str, error: &RenderError) -> Exit {
     match error {
         RenderError::Template(wrong) => {
             for wrong in wrong {
-                if wrong.line == 0 {
-                    say_error(&format!("{what}: {}", wrong.message));
-                } else {
-                    say_error(&format!("{what}:{}:{}: {}", wrong.line, wrong.column, wrong.message));
-                }
+                let place = if wrong.line == 0 { String::new() } else { format!(":{}:{}", wrong.line, wrong.column) };
+                say_code(ErrorCode::TemplateFailed, &format!("{what}{place}: {}", wrong.message));
             }
             Exit::Failed
         }

@@ -5,9 +5,10 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use super::Purpose;
+use crate::error_code::ErrorCode;
 
-/// An error, a warning or a note. Shown as `FILE:LINE:COLUMN: KEY: FOUND; ADVICE`; never holds a value that could be
-/// a secret.
+/// An error, a warning or a note. Shown as `FILE:LINE:COLUMN: KEY: FOUND; ADVICE [CODE]`; never holds a value that could
+/// be a secret.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Diagnostic {
     /// The file, as it was named.
@@ -21,6 +22,9 @@ pub struct Diagnostic {
     pub found: String,
     /// Advice on what to write instead; may be empty.
     pub advice: String,
+    /// The code of an error, and of some warnings and notes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub code: Option<ErrorCode>,
 }
 
 /// Position in a file. Both numbers start at 1; the column counts characters.
@@ -30,13 +34,6 @@ pub struct Position {
     pub line: usize,
     /// The column.
     pub column: usize,
-}
-
-impl Diagnostic {
-    /// A diagnostic about a file as a whole.
-    pub fn for_file(file: &Path, found: impl Into<String>, advice: impl Into<String>) -> Self {
-        Self { file: file.to_owned(), place: None, key: String::new(), found: found.into(), advice: advice.into() }
-    }
 }
 
 impl std::fmt::Display for Diagnostic {
@@ -51,6 +48,9 @@ impl std::fmt::Display for Diagnostic {
         write!(f, ": {}", self.found)?;
         if !self.advice.is_empty() {
             write!(f, "; {}", self.advice)?;
+        }
+        if let Some(code) = self.code {
+            write!(f, " [{code}]")?;
         }
         Ok(())
     }
@@ -71,6 +71,37 @@ pub(super) enum Severity {
     Error,
     Warning,
     Note,
+}
+
+/// Text of a diagnostic. Its code is the method's own unless it is made of a pair.
+#[derive(Debug)]
+pub(super) struct Finding {
+    code: Option<ErrorCode>,
+    text: String,
+}
+
+impl From<&str> for Finding {
+    fn from(text: &str) -> Self {
+        text.to_owned().into()
+    }
+}
+
+impl From<String> for Finding {
+    fn from(text: String) -> Self {
+        Self { code: None, text }
+    }
+}
+
+impl<T: Into<String>> From<(ErrorCode, T)> for Finding {
+    fn from((code, text): (ErrorCode, T)) -> Self {
+        Self { code: Some(code), text: text.into() }
+    }
+}
+
+impl Finding {
+    fn or(self, code: ErrorCode) -> Self {
+        Self { code: self.code.or(Some(code)), ..self }
+    }
 }
 
 /// Collection of all diagnostics. Readers share it.
@@ -100,10 +131,10 @@ impl Diagnostics {
     }
 
     /// Records an error about something that cannot be read at all.
-    pub(super) fn unreadable(&mut self, at: Location, key: &str, found: impl Into<String>, advice: impl Into<String>) {
+    pub(super) fn unreadable(&mut self, at: Location, key: &str, found: impl Into<Finding>, advice: impl Into<String>) {
         self.partial = true;
         self.broken.extend(at.place.map(|place| (at.file, place.line)));
-        self.record(Severity::Error, at, key, found.into(), advice.into());
+        self.record(Severity::Error, at, key, found.into().or(ErrorCode::ConfigUnreadable), advice.into());
     }
 
     /// Suppresses errors on these lines of a file, whose keys belong to a table with a broken header.
@@ -116,31 +147,32 @@ impl Diagnostics {
         at.place.is_some_and(|place| self.broken.contains(&(at.file, place.line)))
     }
 
-    pub(super) fn error(&self, at: Location, key: &str, found: impl Into<String>, advice: impl Into<String>) {
+    pub(super) fn error(&self, at: Location, key: &str, found: impl Into<Finding>, advice: impl Into<String>) {
         if !self.is_broken(at) {
-            self.record(Severity::Error, at, key, found.into(), advice.into());
+            self.record(Severity::Error, at, key, found.into().or(ErrorCode::InvalidValue), advice.into());
         }
     }
 
     /// Records an error about a missing key.
-    pub(super) fn missing(&self, at: Location, key: &str, found: impl Into<String>, advice: impl Into<String>) {
+    pub(super) fn missing(&self, at: Location, key: &str, found: impl Into<Finding>, advice: impl Into<String>) {
         if !self.partial {
-            self.error(at, key, found, advice);
+            self.error(at, key, found.into().or(ErrorCode::MissingKey), advice);
         }
     }
 
     /// Records something that this machine lacks: an error, or under [`Purpose::Check`] a note.
-    pub(super) fn lacking(&self, at: Location, key: &str, found: impl Into<String>, advice: impl Into<String>) {
+    pub(super) fn lacking(&self, at: Location, key: &str, found: impl Into<Finding>, advice: impl Into<String>) {
+        let found = found.into().or(ErrorCode::MissingOnHost);
         match self.purpose {
             Purpose::Run => self.error(at, key, found, advice),
-            Purpose::Check => self.record(Severity::Note, at, key, found.into(), advice.into()),
+            Purpose::Check => self.record(Severity::Note, at, key, found, advice.into()),
         }
     }
 
     /// The same for the source of a value: the configuration then holds a placeholder.
-    pub(super) fn unknown(&self, at: Location, key: &str, found: impl Into<String>, advice: impl Into<String>) {
+    pub(super) fn unknown(&self, at: Location, key: &str, found: impl Into<Finding>, advice: impl Into<String>) {
         self.unknown.borrow_mut().insert(key.to_owned());
-        self.lacking(at, key, found, advice);
+        self.lacking(at, key, found.into().or(ErrorCode::UnresolvedValue), advice);
     }
 
     /// Returns the keys whose value is unknown on this machine.
@@ -149,12 +181,12 @@ impl Diagnostics {
     }
 
     /// Records a warning or note about something that this machine lacks and the agent can run without.
-    pub(super) fn done_without(&self, at: Location, key: &str, found: impl Into<String>, advice: impl Into<String>) {
+    pub(super) fn done_without(&self, at: Location, key: &str, found: impl Into<Finding>, advice: impl Into<String>) {
         let severity = if self.purpose == Purpose::Run { Severity::Warning } else { Severity::Note };
         self.record(severity, at, key, found.into(), advice.into());
     }
 
-    pub(super) fn warning(&self, at: Location, key: &str, found: impl Into<String>, advice: impl Into<String>) {
+    pub(super) fn warning(&self, at: Location, key: &str, found: impl Into<Finding>, advice: impl Into<String>) {
         self.record(Severity::Warning, at, key, found.into(), advice.into());
     }
 
@@ -169,9 +201,9 @@ impl Diagnostics {
         self.files.get(at.file).map_or(Path::new(""), PathBuf::as_path)
     }
 
-    fn record(&self, severity: Severity, at: Location, key: &str, found: String, advice: String) {
-        let file = self.path(at).to_owned();
-        let diagnostic = Diagnostic { file, place: at.place, key: key.to_owned(), found, advice };
+    fn record(&self, severity: Severity, at: Location, key: &str, found: Finding, advice: String) {
+        let (file, Finding { code, text: found }) = (self.path(at).to_owned(), found);
+        let diagnostic = Diagnostic { file, place: at.place, key: key.to_owned(), found, advice, code };
         self.entries.borrow_mut().push((at, severity, diagnostic));
     }
 

@@ -12,6 +12,7 @@ use super::Environment;
 use super::diagnostic::{Diagnostics, Location};
 use super::permissions;
 use super::tree::{self, Entry, Table, Value, quoted};
+use crate::error_code::ErrorCode;
 
 /// Maximum size of a configuration file, in bytes.
 const LARGEST: u64 = 1024 * 1024;
@@ -116,7 +117,7 @@ impl Gathering<'_> {
         for (found, advice) in
             permissions::permission_issues(path, &file, &metadata, self.environment.user, &mut self.folders)
         {
-            self.diagnostics.lacking(at, "", found, advice);
+            self.diagnostics.lacking(at, "", (ErrorCode::UnsafePermissions, found), advice);
         }
         let mut bytes = Vec::new();
         file.by_ref().take(LARGEST + 1).read_to_end(&mut bytes).map_err(cannot)?;
@@ -156,7 +157,7 @@ fn drop_in(tree: &Table, diagnostics: &Diagnostics) -> Option<(Location, PathBuf
             None
         }
         other => {
-            let found = format!("expected a string, found {}", other.kind());
+            let found = (ErrorCode::WrongType, format!("expected a string, found {}", other.kind()));
             diagnostics.error(entry.at, "agent.drop_in", found, "put it in quotes");
             None
         }

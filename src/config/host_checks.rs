@@ -11,6 +11,7 @@ use super::permissions::permission_issue;
 use super::reader::Reader;
 use super::references::Text;
 use super::values;
+use crate::error_code::ErrorCode;
 use crate::os;
 use crate::secret;
 
@@ -63,7 +64,7 @@ impl Reader<'_> {
         if let Some((found, advice)) = permission_issue("its folder", &shown, &metadata, self.scope.environment.user) {
             let advice =
                 format!("{advice}, or set shared_folder = true if everyone who can write there may replace the file");
-            self.scope.diagnostics.lacking(text.at, &text.key, found, advice);
+            self.scope.diagnostics.lacking(text.at, &text.key, (ErrorCode::UnsafePermissions, found), advice);
         }
     }
 
@@ -75,6 +76,7 @@ impl Reader<'_> {
             let mode = metadata.mode() & 0o7777;
             if mode & OTHERS != 0 {
                 let found = format!("other users can access {name} in this folder (mode {mode:04o})");
+                let found = (ErrorCode::UnsafePermissions, found);
                 self.scope.diagnostics.warning(text.at, &text.key, found, "set mode 0600");
             }
         }
@@ -150,7 +152,7 @@ impl Reader<'_> {
         }
         let found = format!("other users can access this file (mode {mode:04o})");
         let advice = "set mode 0600, or 0640 if root owns it and the agent is in its group";
-        self.scope.diagnostics.warning(text.at, &text.key, found, advice);
+        self.scope.diagnostics.warning(text.at, &text.key, (ErrorCode::UnsafePermissions, found), advice);
     }
 
     /// The id of the user that a key names.
@@ -189,7 +191,7 @@ impl Reader<'_> {
             Ok(None) => (format!("this machine has no {kind} {shown}"), format!("create the {kind}, or write its id")),
             Err(error) => (format!("the {kind} {shown} cannot be looked up: {error}"), "write its id".to_owned()),
         };
-        self.scope.diagnostics.unknown(text.at, &text.key, found, advice);
+        self.scope.diagnostics.unknown(text.at, &text.key, (ErrorCode::UnknownUser, found), advice);
         None
     }
 }

@@ -12,6 +12,7 @@ use super::reader::Reader;
 use super::sink::Sessions;
 use super::values::{self, ValueError, invalid};
 use super::{Listener, Serves};
+use crate::error_code::ErrorCode;
 use crate::http::guard::{AccessMode, GuardOptions as Guard};
 use crate::http::server::{Endpoint, UnixSocket};
 
@@ -41,7 +42,10 @@ pub(super) fn read_all(tables: Vec<(String, Reader<'_>)>, sessions: &Sessions) -
         let Some(listener) = read(name.clone(), reader, sessions) else { continue };
         let free = matches!(listener.endpoint, Endpoint::Tcp(address) if address.port() == 0);
         if !free && let Some((first, other)) = taken.insert(listener.endpoint.to_string(), (at, name)) {
-            let found = format!("also the address of listener {other}, at {}", diagnostics.name(first));
+            let found = (
+                ErrorCode::DuplicateSetting,
+                format!("also the address of listener {other}, at {}", diagnostics.name(first)),
+            );
             diagnostics.error(at, &format!("{path}.address"), found, "give each listener its own address");
         }
         listeners.push(listener);

@@ -9,6 +9,7 @@ use super::references::{ReadContext, Text};
 use super::renamed;
 use super::tree::{self, Entry, Table, Value, quoted};
 use super::values;
+use crate::error_code::ErrorCode;
 
 /// A table that is being taken apart.
 #[derive(Debug)]
@@ -61,7 +62,7 @@ impl<'a> Reader<'a> {
         self.scope.diagnostics.error(
             entry.at,
             &self.key(name),
-            format!("expected a string, found {}", entry.value.kind()),
+            (ErrorCode::WrongType, format!("expected a string, found {}", entry.value.kind())),
             "put it in quotes",
         );
         None
@@ -72,7 +73,7 @@ impl<'a> Reader<'a> {
             self.scope.diagnostics.error(
                 at,
                 key,
-                format!("expected a string, found {}", value.kind()),
+                (ErrorCode::WrongType, format!("expected a string, found {}", value.kind())),
                 "put it in quotes",
             );
             return None;
@@ -117,7 +118,7 @@ impl<'a> Reader<'a> {
     /// Says that two keys do not go together.
     pub(super) fn conflict(&mut self, name: &'static str, other: &str, why: &str) {
         let at = self.place_of(name).unwrap_or(self.at);
-        let found = format!("conflicts with {other}: {why}");
+        let found = (ErrorCode::ConflictingKeys, format!("conflicts with {other}: {why}"));
         self.scope.diagnostics.error(at, &self.key(name), found, "keep one of the two");
     }
 
@@ -156,7 +157,7 @@ impl<'a> Reader<'a> {
             None => default,
             Some(Entry { value: Value::Flag(flag), .. }) => *flag,
             Some(entry) => {
-                let found = format!("expected a boolean, found {}", entry.value.kind());
+                let found = (ErrorCode::WrongType, format!("expected a boolean, found {}", entry.value.kind()));
                 self.scope.diagnostics.error(entry.at, &self.key(name), found, "write true or false, without quotes");
                 default
             }
@@ -170,9 +171,9 @@ impl<'a> Reader<'a> {
         let found = match &entry.value {
             Value::Integer(number) => match number.parse().ok().filter(|number| range.contains(number)) {
                 Some(number) => return Some(number),
-                None => format!("{number} is out of range"),
+                None => (ErrorCode::InvalidValue, format!("{number} is out of range")),
             },
-            other => format!("expected a number, found {}", other.kind()),
+            other => (ErrorCode::WrongType, format!("expected a number, found {}", other.kind())),
         };
         let advice = format!("write {least} to {most}, without quotes");
         self.scope.diagnostics.error(entry.at, &self.key(name), found, advice);
@@ -229,7 +230,7 @@ impl<'a> Reader<'a> {
         let entry = self.entry(name)?;
         let (key, pattern) = (self.key(name), tree::join(&self.pattern, name));
         let Value::List(items) = &entry.value else {
-            let found = format!("expected an array, found {}", entry.value.kind());
+            let found = (ErrorCode::WrongType, format!("expected an array, found {}", entry.value.kind()));
             self.scope.diagnostics.error(entry.at, &key, found, format!("write {name} = [\"...\"]"));
             return None;
         };
@@ -252,7 +253,7 @@ impl<'a> Reader<'a> {
         let entry = self.entry(name)?;
         let (path, pattern) = (self.key(name), tree::join(&self.pattern, name));
         let Value::Table(items) = &entry.value else {
-            let found = format!("expected a table, found {}", entry.value.kind());
+            let found = (ErrorCode::WrongType, format!("expected a table, found {}", entry.value.kind()));
             self.scope.diagnostics.error(entry.at, &path, found, format!("write [{path}] and its keys below"));
             return None;
         };
@@ -264,7 +265,7 @@ impl<'a> Reader<'a> {
         let Some(entry) = self.entry(name) else { return Vec::new() };
         let above = self.key(name);
         let Value::Table(items) = &entry.value else {
-            let found = format!("expected tables with names, found {}", entry.value.kind());
+            let found = (ErrorCode::WrongType, format!("expected tables with names, found {}", entry.value.kind()));
             let advice = format!("write [{above}.NAME], with a name of your choice");
             self.scope.diagnostics.error(entry.at, &above, found, advice);
             return Vec::new();
@@ -273,7 +274,8 @@ impl<'a> Reader<'a> {
         let named = |(its, entry): (&String, &'a Entry)| {
             let path = tree::join(&above, its);
             let Value::Table(items) = &entry.value else {
-                let found = format!("expected a table with a name, found {}", entry.value.kind());
+                let found =
+                    (ErrorCode::WrongType, format!("expected a table with a name, found {}", entry.value.kind()));
                 let advice = format!("write [{above}.NAME], with a name of your choice, and the keys below it");
                 self.scope.diagnostics.error(entry.key, &path, found, advice);
                 return None;
@@ -297,14 +299,16 @@ impl<'a> Reader<'a> {
     pub(super) fn finish(self) {
         for (name, entry) in self.items.iter().filter(|(name, _)| !self.known.contains(&name.as_str())) {
             if let Some(new) = renamed::key(&tree::join(&self.pattern, name)) {
-                self.scope.diagnostics.error(entry.key, &self.key(name), "an old name", format!("write {new}"));
+                let found = (ErrorCode::RenamedKey, "an old name");
+                self.scope.diagnostics.error(entry.key, &self.key(name), found, format!("write {new}"));
                 continue;
             }
             let advice = values::did_you_mean(name, &self.known).unwrap_or_else(|| match self.known.as_slice() {
                 [] => "this table has no keys".to_owned(),
                 known => format!("known keys: {}", known.join(", ")),
             });
-            self.scope.diagnostics.error(entry.key, &self.key(name), "an unknown key", advice);
+            let found = (ErrorCode::UnknownKey, "an unknown key");
+            self.scope.diagnostics.error(entry.key, &self.key(name), found, advice);
         }
     }
 }

@@ -13,6 +13,7 @@ use crate::agent::identity::IdentityMethod;
 use crate::agent::login;
 use crate::agent::server_client::{ServerClientOptions, ServerKind};
 use crate::agent::token_lifecycle;
+use crate::error_code::ErrorCode;
 
 /// The least length of a key that seals a token into a file, in bytes: a 128-bit key in hex.
 const SEAL_KEY: usize = 32;
@@ -111,7 +112,7 @@ fn server(reader: &mut Reader<'_>, servers: &[ServerClientOptions]) -> Option<Se
         reader.scope.diagnostics.missing(
             text.at,
             &text.key,
-            format!("there is no server {}", quoted(&text.value)),
+            (ErrorCode::UnknownName, format!("there is no server {}", quoted(&text.value))),
             advice,
         );
     }

@@ -18,6 +18,7 @@ use crate::agent::secrets::DerivedTokenKind;
 use crate::agent::server_client::ServerKind;
 use crate::agent::sinks::{OnExpiry, SinkEncryption, SinkFormat, SinkOptions};
 use crate::agent::token_lifecycle;
+use crate::error_code::ErrorCode;
 
 /// The mode of a sink where none is given: the owner writes, the group reads.
 const MODE: u32 = 0o640;
@@ -34,7 +35,8 @@ pub(super) fn read_all(tables: Vec<(String, Reader<'_>)>, sessions: &Sessions) -
         if !sink.options.path.as_os_str().is_empty()
             && let Some((first, other)) = files.insert(sink.options.path.clone(), (at, name.clone()))
         {
-            let found = format!("also the file of sink {other}, at {}", diagnostics.name(first));
+            let found =
+                (ErrorCode::DuplicateSetting, format!("also the file of sink {other}, at {}", diagnostics.name(first)));
             diagnostics.error(at, &format!("{path}.path"), found, "give each sink its own file");
         }
         if sessions.is_wrapped(&sink.session)
@@ -268,7 +270,7 @@ impl Sessions {
                 [] => "define it with [session.NAME]".to_owned(),
                 names => format!("there are: {}", names.join(", ")),
             });
-            let found = format!("there is no session {}", quoted(&text.value));
+            let found = (ErrorCode::UnknownName, format!("there is no session {}", quoted(&text.value)));
             reader.scope.diagnostics.missing(text.at, &text.key, found, advice);
         }
         there

@@ -17,6 +17,7 @@ use crate::agent::secrets::OfflineOptions;
 use crate::agent::templates;
 use crate::agent::templates::{TemplateCommand, TemplateFile, TemplateOptions, TemplateSource};
 use crate::command::{CommandSpec, EnvVars, is_reserved};
+use crate::error_code::ErrorCode;
 use crate::secret;
 
 /// Default of `templates.interval`: how often secrets without a lease, and files, are read again.
@@ -82,7 +83,8 @@ pub(super) fn read_files(tables: Vec<(String, Reader<'_>)>, context: TemplateCon
         if !destination.as_os_str().is_empty()
             && let Some(other) = files.insert(destination, format!("template {name}"))
         {
-            diagnostics.error(at, &key, format!("also the file of {other}"), "give each one its own file");
+            let found = (ErrorCode::DuplicateSetting, format!("also the file of {other}"));
+            diagnostics.error(at, &key, found, "give each one its own file");
         }
         read.push(template);
     }

@@ -6,6 +6,7 @@ use std::collections::btree_map;
 use toml::de::{DeTable, DeValue};
 
 use super::diagnostic::{Diagnostics, Location, Position};
+use crate::error_code::ErrorCode;
 
 /// A table's keys.
 pub(super) type Table = BTreeMap<String, Entry>;
@@ -57,7 +58,7 @@ pub(super) fn parse(text: &str, file: Location, diagnostics: &mut Diagnostics) -
         let at = Location { place: Some(place), ..file };
         // Keys below a broken header were put into another table, where one of the same name may stand.
         if error.message() != "duplicate key" || !diagnostics.is_broken(at) {
-            diagnostics.unreadable(at, "", error.message(), "");
+            diagnostics.unreadable(at, "", (ErrorCode::ConfigSyntax, error.message()), "");
         }
         if lines.is_header(place.line) {
             let below = (place.line + 1..=lines.starts.len()).take_while(|line| !lines.is_header(*line));
@@ -127,7 +128,7 @@ pub(super) fn merge(into: &mut Table, from: Table, path: &str, diagnostics: &Dia
                 _ => diagnostics.error(
                     entry.key,
                     &key,
-                    format!("set here and at {}", diagnostics.name(place.get().key)),
+                    (ErrorCode::DuplicateSetting, format!("set here and at {}", diagnostics.name(place.get().key))),
                     "keep one of the two",
                 ),
             },

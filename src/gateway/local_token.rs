@@ -24,6 +24,7 @@ pub use owner::OwnerError;
 use crate::atomic_file::{self, Attributes, ReplaceError};
 use crate::clock::Clock;
 use crate::credential_watch::{Availability, CredentialPublisher, CredentialWatch, credential_channel};
+use crate::error_code::ErrorCode;
 use crate::secret;
 use crate::time_format::format_rfc3339;
 
@@ -136,6 +137,7 @@ impl LocalTokenManager {
             if let Err(error) = self.rotate() {
                 tracing::warn!(
                     event = "gateway.local_token.failed",
+                    code = ErrorCode::LocalTokenFile.as_str(),
                     error = crate::error_chain::format_chain(&error),
                     "the local token could not be rotated; the current one stays valid"
                 );

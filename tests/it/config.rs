@@ -20,7 +20,7 @@ mod templates;
 
 use std::path::{Path, PathBuf};
 
-use keyward::config::{Config, Environment, LoadOutcome, Purpose, load};
+use keyward::config::{Config, Diagnostic, Environment, LoadOutcome, Purpose, load};
 
 /// A server and a session without a mistake.
 const BASE: &str = r#"[server.main]
@@ -58,10 +58,11 @@ impl Folder {
         self.0.path().join(name)
     }
 
-    /// Messages without the folder's name.
-    fn short(&self, diagnostics: &[keyward::config::Diagnostic]) -> Vec<String> {
+    /// Messages without the folder's name and the error code.
+    fn short(&self, diagnostics: &[Diagnostic]) -> Vec<String> {
         let folder = format!("{}/", self.0.path().display());
-        diagnostics.iter().map(|diagnostic| diagnostic.to_string().replace(&folder, "")).collect()
+        let text = |diagnostic: &Diagnostic| Diagnostic { code: None, ..diagnostic.clone() }.to_string();
+        diagnostics.iter().map(|diagnostic| text(diagnostic).replace(&folder, "")).collect()
     }
 }
 

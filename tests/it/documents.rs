@@ -3,6 +3,7 @@
 mod acl_api;
 #[cfg(all(feature = "acl", feature = "gateway", feature = "etcd", feature = "dev"))]
 mod commands;
+mod error_codes;
 mod events;
 mod exit_codes;
 mod metrics;

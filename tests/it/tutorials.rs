@@ -55,7 +55,10 @@ fn follow(document: &str) -> String {
 fn the_commands_of_the_tutorial_of_the_acl_server_run_one_after_the_other() {
     let output = follow("docs/tutorials/acl-server.md");
     assert!(output.contains("web dashboards") && output.contains("team-1"), "{output}");
-    assert!(output.contains("lacks acl:read\nexit code 6\n"), "a namespace's token has no rights in another: {output}");
+    assert!(
+        output.contains("lacks acl:read [KW-1612]\nexit code 6\n"),
+        "a namespace's token has no rights in another: {output}"
+    );
 }
 
 #[test]

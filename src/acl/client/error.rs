@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use http::{HeaderMap, StatusCode};
 
+use crate::error_code::ErrorCode;
 use crate::http::client::TransportError;
 use crate::http::client::sanitize;
 
@@ -81,6 +82,24 @@ pub enum AclClientError {
 }
 
 impl AclClientError {
+    /// Returns the code for operators.
+    pub fn code(&self) -> Option<ErrorCode> {
+        match self {
+            Self::Unauthenticated => Some(ErrorCode::AclTokenUnknown),
+            Self::PermissionDenied(denial)
+                if denial.text.as_deref().is_some_and(|text| text.contains(BOOTSTRAP_DONE)) =>
+            {
+                Some(ErrorCode::BootstrapDone)
+            }
+            Self::PermissionDenied(_) => Some(ErrorCode::AclPermissionDenied),
+            Self::RateLimited { .. } => Some(ErrorCode::ServerRateLimited),
+            Self::Unavailable { .. } => Some(ErrorCode::ServerFailed),
+            Self::Unexpected { .. } => Some(ErrorCode::InvalidResponse),
+            Self::Transport(error) => Some(error.code()),
+            _ => None,
+        }
+    }
+
     /// True if a write with this error may have been done nevertheless.
     pub const fn is_in_doubt(&self) -> bool {
         match self {
@@ -91,6 +110,9 @@ impl AclClientError {
         }
     }
 }
+
+/// Text of servers that have their first token.
+const BOOTSTRAP_DONE: &str = "bootstrap no longer allowed";
 
 fn format_retry_after(after: Option<Duration>) -> String {
     after.map(|after| format!("; try again in {} s", after.as_secs())).unwrap_or_default()

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::{Batch, FORMAT, Key};
+use crate::error_code::ErrorCode;
 use crate::http::tls::CertificateError;
 use crate::secure_dir::DirError;
 
@@ -104,7 +105,31 @@ pub enum StoreError {
     Stopped,
 }
 
+impl OpenError {
+    /// Returns the code for operators.
+    pub const fn code(&self) -> ErrorCode {
+        match self {
+            Self::InUse { .. } => ErrorCode::StoreInUse,
+            Self::Datacenter { .. } | Self::Format { .. } => ErrorCode::StoreFormat,
+            Self::Folder(_) | Self::File { .. } => ErrorCode::StoreFailed,
+            Self::Certificate(_) => ErrorCode::CertificateFile,
+            Self::Damaged { .. } | Self::PagesDamaged { .. } => ErrorCode::StoreDamaged,
+            Self::Unreachable { .. } => ErrorCode::StoreUnreachable,
+        }
+    }
+}
+
 impl StoreError {
+    /// Returns the code for operators.
+    pub const fn code(&self) -> ErrorCode {
+        match self {
+            Self::Full(_) => ErrorCode::StoreFull,
+            Self::Unavailable(_) => ErrorCode::StoreUnreachable,
+            Self::Unreadable { .. } => ErrorCode::StoreDamaged,
+            Self::Failed(_) | Self::Stopped => ErrorCode::StoreFailed,
+        }
+    }
+
     /// Wraps a cause.
     pub(super) fn failed(cause: impl Error + Send + Sync + 'static) -> Self {
         Self::Failed(Arc::new(cause))

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use secrecy::{ExposeSecret, SecretString};
 
+use crate::error_code::ErrorCode;
+
 /// Error of an identity source after all attempts.
 #[derive(Debug, thiserror::Error)]
 #[error("{source_name}: {message}{}", hint.map(|hint| format!(" ({hint})")).unwrap_or_default())]
@@ -33,6 +35,18 @@ pub enum IdentityErrorKind {
     Throttled,
     /// A failure that may pass.
     Transient,
+}
+
+impl IdentityErrorKind {
+    /// Returns the code for operators.
+    pub const fn code(self) -> ErrorCode {
+        match self {
+            Self::Config => ErrorCode::IdentitySettings,
+            Self::Denied => ErrorCode::IdentityDenied,
+            Self::NotReady | Self::Transient => ErrorCode::IdentityUnavailable,
+            Self::Throttled => ErrorCode::IdentityThrottled,
+        }
+    }
 }
 
 /// Creates an error about the environment variables.

@@ -4,6 +4,7 @@
 //! and the status only if the text is unknown.
 
 use crate::agent::server_client::{CallError, is_outage};
+use crate::error_code::ErrorCode;
 
 /// Class of a failed login.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,6 +32,23 @@ pub fn classify(error: &CallError) -> (LoginFailureKind, Option<&'static str>) {
     }
 }
 
+/// Returns the code of a refused login by its advice.
+pub(super) fn refusal_code(hint: Option<&'static str>) -> ErrorCode {
+    match hint {
+        Some(AUDIENCE) => ErrorCode::LoginAudience,
+        Some(ISSUER | OTHER_CLOUD | OTHER_TENANT) => ErrorCode::LoginIssuer,
+        Some(SKEW) => ErrorCode::LoginClock,
+        Some(PRINCIPAL) => ErrorCode::LoginPrincipal,
+        Some(NO_ROLE | NO_ROLE_ID) => ErrorCode::LoginRoleUnknown,
+        Some(WRONG_MOUNT | WRONG_MOUNT_OR_ADDRESS) => ErrorCode::LoginMount,
+        Some(FIELDS | FOREIGN | NO_MACHINE | ROLE_BOUNDS | BAD_FIELD) => ErrorCode::LoginMachine,
+        Some(SERVER_SETTINGS | SERVER_RIGHTS) => ErrorCode::LoginServerSettings,
+        Some(SECRET_ID) => ErrorCode::LoginSecretId,
+        Some(DEAD) => ErrorCode::TokenDead,
+        _ => ErrorCode::LoginRefused,
+    }
+}
+
 fn by_status(status: u16, text: &str) -> (LoginFailureKind, Option<&'static str>) {
     if is_outage(status) && status != 500 {
         return (LoginFailureKind::Unavailable, None);
@@ -44,11 +62,10 @@ fn by_status(status: u16, text: &str) -> (LoginFailureKind, Option<&'static str>
     }
     match status {
         // Texts of the servers' core; auth methods use others.
-        403 if text.is_empty() || text.contains("permission denied") => (
-            LoginFailureKind::Refused,
-            Some("the mount path or namespace may be wrong, or the role bound to other addresses"),
-        ),
-        404 | 405 => (LoginFailureKind::Refused, Some("the mount path or the namespace may be wrong")),
+        403 if text.is_empty() || text.contains("permission denied") => {
+            (LoginFailureKind::Refused, Some(WRONG_MOUNT_OR_ADDRESS))
+        }
+        404 | 405 => (LoginFailureKind::Refused, Some(WRONG_MOUNT)),
         500 => (LoginFailureKind::Unavailable, None),
         _ => (LoginFailureKind::Refused, None),
     }
@@ -93,6 +110,12 @@ const FOREIGN: &str = "a login field names another machine than the token does; 
                        cluster, or bind the role to service principals alone";
 const NO_MACHINE: &str = "a token for an audience of your own names no machine; take the cloud's management audience, \
                           or bind the role to service principals alone";
+const WRONG_MOUNT: &str = "the mount path or the namespace may be wrong";
+const WRONG_MOUNT_OR_ADDRESS: &str = "the mount path or namespace may be wrong, or the role bound to other addresses";
+const NO_ROLE: &str = "the server has no role of this name";
+const NO_ROLE_ID: &str = "the server has no role of this id";
+const OTHER_CLOUD: &str = "the token may come from another cloud";
+const OTHER_TENANT: &str = "the token may come from another cloud or tenant";
 const SERVER_RIGHTS: &str = "the server's own identity lacks the right to read the machine in Azure";
 const ROLE_BOUNDS: &str = "the role is bound to other machines";
 const BAD_FIELD: &str = "the server rejects such names; leave the field out if the role does not need it";
@@ -106,7 +129,7 @@ const PATTERNS: &[(&str, LoginFailureKind, &str)] = &[
     ("token is expired", LoginFailureKind::Expired, SKEW),
     ("before the nbf (not before) time", LoginFailureKind::NotYet, SKEW),
     ("token is not yet valid", LoginFailureKind::NotYet, SKEW),
-    ("invalid role name", LoginFailureKind::Refused, "the server has no role of this name"),
+    ("invalid role name", LoginFailureKind::Refused, NO_ROLE),
     ("invalid subscription id", LoginFailureKind::Refused, BAD_FIELD),
     ("invalid resource group name", LoginFailureKind::Refused, BAD_FIELD),
     ("invalid vmss_name", LoginFailureKind::Refused, BAD_FIELD),
@@ -116,8 +139,8 @@ const PATTERNS: &[(&str, LoginFailureKind, &str)] = &[
     ("no cloud configuration matching", LoginFailureKind::Refused, SERVER_SETTINGS),
     ("id token issued by a different provider", LoginFailureKind::Refused, ISSUER),
     ("expected audience", LoginFailureKind::Refused, AUDIENCE),
-    ("unsupported algorithm", LoginFailureKind::Refused, "the token may come from another cloud"),
-    ("failed to verify signature", LoginFailureKind::Refused, "the token may come from another cloud or tenant"),
+    ("unsupported algorithm", LoginFailureKind::Refused, OTHER_CLOUD),
+    ("failed to verify signature", LoginFailureKind::Refused, OTHER_TENANT),
     (
         "both cannot be empty or '*'",
         LoginFailureKind::Refused,
@@ -155,9 +178,9 @@ const PATTERNS: &[(&str, LoginFailureKind, &str)] = &[
     // Auth methods outside of Azure.
     ("invalid role or secret ID", LoginFailureKind::Refused, SECRET_ID),
     ("invalid secret id", LoginFailureKind::Refused, SECRET_ID),
-    ("invalid role ID", LoginFailureKind::Refused, "the server has no role of this id"),
+    ("invalid role ID", LoginFailureKind::Refused, NO_ROLE_ID),
     ("missing secret_id", LoginFailureKind::Refused, "the role wants a secret id: give its file as secret_id_file"),
-    ("could not be found", LoginFailureKind::Refused, "the server has no role of this name"),
+    ("could not be found", LoginFailureKind::Refused, NO_ROLE),
     (
         "no client certificate",
         LoginFailureKind::Refused,

@@ -8,6 +8,7 @@ use crate::agent::identity::{IdentityError, IdentityProof, PreflightVerdict, Sig
 use crate::agent::server_client::{CallError, LoginRequest, LoginResponse, ServerClient, ServerKind};
 use crate::agent::token::{self, Generation, Token};
 use crate::clock::{Clock, ClockReading};
+use crate::error_code::ErrorCode;
 use crate::jwt::UnverifiedClaims;
 
 pub use classify::{LoginFailureKind, classify};
@@ -146,7 +147,7 @@ impl Login {
         let retry_after = error.retry_after();
         match kind {
             LoginFailureKind::Refused => LoginError::Refused { message, hint, retry_after },
-            LoginFailureKind::Unavailable => LoginError::Unavailable { message, hint, retry_after },
+            LoginFailureKind::Unavailable => LoginError::Unavailable { message, hint, retry_after, code: error.code() },
             LoginFailureKind::Bug => LoginError::Bug { message, hint },
             LoginFailureKind::Expired => {
                 message.extend(describe_skew(error, now));
@@ -232,6 +233,8 @@ pub enum LoginError {
         hint: Option<&'static str>,
         /// The server's `Retry-After`.
         retry_after: Option<Duration>,
+        /// Code of the failed call.
+        code: Option<ErrorCode>,
     },
     /// The proof is expired or not valid yet, by the server's clock or ours.
     #[error("the identity token's validity period does not fit the clock: {message}{}", hint_suffix(*hint))]
@@ -275,6 +278,17 @@ impl LoginError {
             Self::Bug { .. } => "bug",
             Self::NoProof(_) => "no_proof",
         }
+    }
+
+    /// Returns the code for operators.
+    pub fn code(&self) -> Option<ErrorCode> {
+        Some(match self {
+            Self::Refused { hint, .. } => classify::refusal_code(*hint),
+            Self::Unavailable { code, .. } => return *code,
+            Self::Clock { .. } => ErrorCode::LoginClock,
+            Self::Bug { .. } => ErrorCode::LoginMalformed,
+            Self::NoProof(error) => error.kind.code(),
+        })
     }
 
     /// Returns the `Retry-After` of the server or the identity source.

@@ -11,6 +11,7 @@ use crate::backoff::random_unit;
 use crate::clock::{Clock, ClockReading};
 use crate::command::{self, ChildProcess, CommandSpec, EnvVars, ProvidedEnv};
 use crate::credential_watch::{Availability, CredentialWatch, any_changed};
+use crate::error_code::ErrorCode;
 use crate::health::HealthHandle;
 use crate::metrics::Metrics;
 
@@ -107,7 +108,7 @@ impl Supervisor {
         let running = match program.start(true) {
             Ok(running) => running,
             Err(error) => {
-                tracing::error!(event = "process.failed", program = self.options.command[0], %error, "the child process cannot be started");
+                tracing::error!(event = "process.failed", program = self.options.command[0], code = ErrorCode::ProcessNotStarted.as_str(), %error, "the child process cannot be started");
                 // The codes of a POSIX shell.
                 return ExitCause::Exited(if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 });
             }

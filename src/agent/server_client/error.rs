@@ -2,7 +2,8 @@
 
 use std::time::{Duration, SystemTime};
 
-use crate::http::client::TransportError;
+use crate::error_code::ErrorCode;
+use crate::http::client::{TransportError, connection_error_code};
 
 /// Error of a call. Texts of the server are truncated, escaped, and redacted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -78,6 +79,30 @@ impl CallError {
         match self {
             Self::Status { retry_after, .. } => *retry_after,
             _ => None,
+        }
+    }
+
+    /// Returns the code for operators. Logins have codes of their own for refusals.
+    pub fn code(&self) -> Option<ErrorCode> {
+        match self {
+            // The first part names the server.
+            Self::Unreachable { cause } => {
+                Some(connection_error_code(cause.split_once(": ").map_or(cause, |(_, causes)| causes)))
+            }
+            Self::TimedOut { .. } => Some(ErrorCode::ServerTimeout),
+            Self::InvalidResponse { .. } => Some(ErrorCode::InvalidResponse),
+            Self::NoSecret { .. } => Some(ErrorCode::SecretMissing),
+            Self::LimitedUse { .. } => Some(ErrorCode::TokenLimitedUse),
+            Self::Status { status, errors, .. } => match status {
+                _ if self.is_token_dead() => Some(ErrorCode::TokenDead),
+                403 => Some(ErrorCode::AccessDenied),
+                404 | 405 => Some(ErrorCode::ServerPath),
+                429 => Some(ErrorCode::ServerRateLimited),
+                503 if errors.iter().any(|text| text.contains("sealed")) => Some(ErrorCode::ServerSealed),
+                300..=399 | 412 | 472 | 473 => Some(ErrorCode::ServerStandby),
+                500.. => Some(ErrorCode::ServerFailed),
+                _ => None,
+            },
         }
     }
 
@@ -183,5 +208,28 @@ mod tests {
         check(307, "the server redirects", TokenVerdict::Unavailable);
         check(473, "", TokenVerdict::Unavailable);
         assert_eq!(CallError::InvalidResponse { what: String::new() }.verdict(), TokenVerdict::Unavailable);
+    }
+
+    #[test]
+    fn a_failed_call_has_the_code_of_its_cause() {
+        let check = |status, error: &str, wanted| {
+            let errors = vec![error.to_owned()];
+            let error = CallError::Status { status, errors, retry_after: None, date: None };
+            assert_eq!(error.code(), wanted, "{error}");
+        };
+        check(403, "2 errors occurred:\n\t* permission denied\n\t* invalid token\n\n", Some(ErrorCode::TokenDead));
+        check(403, "1 error occurred:\n\t* permission denied\n\n", Some(ErrorCode::AccessDenied));
+        check(404, "no handler for route", Some(ErrorCode::ServerPath));
+        check(503, "Vault is sealed", Some(ErrorCode::ServerSealed));
+        check(503, "no healthy upstream", Some(ErrorCode::ServerFailed));
+        check(473, "", Some(ErrorCode::ServerStandby));
+        check(400, "lease is not renewable", None);
+        let check = |cause: &str, wanted| {
+            let error = CallError::Unreachable { cause: format!("cannot connect to https://vault.example: {cause}") };
+            assert_eq!(error.code(), Some(wanted), "{error}");
+        };
+        check("invalid peer certificate: UnknownIssuer", ErrorCode::ServerCertificate);
+        check("dns error: failed to lookup address information", ErrorCode::ServerNameUnknown);
+        check("tcp connect error: Connection refused (os error 111)", ErrorCode::ServerUnreachable);
     }
 }

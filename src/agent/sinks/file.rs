@@ -19,9 +19,11 @@ use crate::backoff::{Backoff, random_unit};
 use crate::clock::Clock;
 use crate::credential_watch::Availability;
 use crate::error_chain::format_chain;
+use crate::error_code::ErrorCode;
 use crate::health::HealthHandle;
 use crate::metrics::Metrics;
 use crate::outage::Outage;
+use crate::secure_dir::write_error_code;
 
 /// Writes a session's token to a file. Each sink has its own task and retries, so that a failure delays no other.
 #[derive(Debug)]
@@ -240,12 +242,12 @@ impl FileSink {
 
     fn record_failure(&mut self, error: &SinkError, retry_in: Duration) {
         self.outage.begin(self.clock.now());
-        let error = format_chain(error);
+        let (code, error) = (error.code().as_str(), format_chain(error));
         // A retry that fails in the same way, such as with a folder in the sink's place, says nothing new.
         if self.logged_error.as_ref() != Some(&error) {
             tracing::warn!(
                 event = "sink.write.failed", sink = %self.options.name, path = %self.options.path.display(),
-                retry_in_seconds = retry_in.as_secs_f64(), error, "the sink was not written"
+                retry_in_seconds = retry_in.as_secs_f64(), code, error, "the sink was not written"
             );
             self.logged_error = Some(error.clone());
         }
@@ -316,6 +318,18 @@ const FAILING: i64 = 2;
 
 const RETRY_BASE: Duration = Duration::from_secs(1);
 const RETRY_MAX: Duration = Duration::from_mins(1);
+
+impl SinkError {
+    fn code(&self) -> ErrorCode {
+        match self {
+            Self::FileLock(FileLockError::Held { .. }) => ErrorCode::OutputLocked,
+            Self::FileLock(FileLockError::Folder(error)) => error.code(),
+            Self::FileLock(FileLockError::Lock { source, .. }) => write_error_code(source),
+            Self::Replace(error) => error.code(),
+            Self::Envelope(_) | Self::Broken => ErrorCode::OutputFailed,
+        }
+    }
+}
 
 /// Reason why a sink was not written.
 #[derive(Debug, thiserror::Error)]

@@ -7,6 +7,8 @@ use std::path::PathBuf;
 use super::TemplateFile;
 use crate::atomic_file::{self, Attributes, Outcome, ReplaceError};
 use crate::command::CommandError;
+use crate::error_code::ErrorCode;
+use crate::secure_dir::write_error_code;
 
 /// Writes the file, and creates its directory first if configured.
 pub(super) fn write(file: &TemplateFile, bytes: &[u8]) -> Result<Outcome, DeliveryError> {
@@ -34,4 +36,17 @@ pub(super) enum DeliveryError {
     Nul,
     #[error("the writing task panicked; this is a bug in keyward")]
     Broken,
+}
+
+impl DeliveryError {
+    /// Returns the code for operators.
+    pub(super) fn code(&self) -> ErrorCode {
+        match self {
+            Self::Folder { source, .. } => write_error_code(source),
+            Self::Replace(error) => error.code(),
+            Self::Command(_) => ErrorCode::CommandFailed,
+            Self::Nul => ErrorCode::TemplateFailed,
+            Self::Broken => ErrorCode::OutputFailed,
+        }
+    }
 }

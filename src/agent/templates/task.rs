@@ -22,6 +22,7 @@ use crate::clock::{Clock, ClockReading};
 use crate::command::{CommandSpec, ProvidedEnv};
 use crate::credential_watch::{Availability, CredentialPublisher};
 use crate::error_chain::format_chain;
+use crate::error_code::ErrorCode;
 use crate::health::HealthHandle;
 use crate::metrics::Metrics;
 use crate::outage::Outage;
@@ -185,7 +186,8 @@ impl TemplateTask {
                 }
                 Rendered::Failed(error) => {
                     let file = self.options.text.file.as_deref().map(|file| format!("{}: ", file.display()));
-                    return self.record_failure(&format!("{}{error}", file.unwrap_or_default()), None);
+                    let error = format!("{}{error}", file.unwrap_or_default());
+                    return self.record_failure(ErrorCode::TemplateFailed, &error, None);
                 }
             }
         };
@@ -205,7 +207,7 @@ impl TemplateTask {
             Err(error) => {
                 let wait = self.backoff.next(random_unit());
                 self.retry_at = Some(self.deps.clock.now() + wait);
-                self.record_failure(&format_chain(&error), Some(wait));
+                self.record_failure(error.code(), &format_chain(&error), Some(wait));
             }
         }
     }
@@ -311,12 +313,13 @@ impl TemplateTask {
         self.deps.metrics.get::<OutputMetrics>().changes.get_or_create(&OutputChangeLabels { output, outcome }).inc();
     }
 
-    fn record_failure(&mut self, error: &str, retry_in: Option<Duration>) {
+    fn record_failure(&mut self, code: ErrorCode, error: &str, retry_in: Option<Duration>) {
         self.outage.begin(self.deps.clock.now());
         let retry_in_seconds = retry_in.map(|wait| wait.as_secs_f64());
         tracing::warn!(
             event = "template.failed",
             template = self.options.text.name,
+            code = code.as_str(),
             error,
             retry_in_seconds,
             "the template was not rendered"

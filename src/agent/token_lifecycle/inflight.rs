@@ -9,6 +9,7 @@ use crate::agent::login::{Login, LoginError};
 use crate::agent::server_client::{CallError, LookupResponse, RenewResponse};
 use crate::agent::token::{Generation, Token};
 use crate::clock::Clock;
+use crate::error_code::ErrorCode;
 
 /// A call in flight.
 pub(super) type Call<T> = Pin<Box<dyn Future<Output = T> + Send>>;
@@ -55,7 +56,8 @@ pub(super) fn login(
     Box::pin(async move {
         let (result, proof) = tokio::time::timeout(LOGIN_LIMIT, attempt).await.unwrap_or_else(|_| {
             let message = format!("the login did not complete within {} s at {server}", LOGIN_LIMIT.as_secs());
-            (Err(LoginError::Unavailable { message, hint: None, retry_after: None }), None)
+            let code = Some(ErrorCode::ServerTimeout);
+            (Err(LoginError::Unavailable { message, hint: None, retry_after: None, code }), None)
         });
         Completed::Login(result, proof)
     })

@@ -8,6 +8,7 @@ use crate::agent::login::Login;
 use crate::agent::token::{Token, TokenKind, TokenPublisher};
 use crate::credential_watch::Availability;
 use crate::error_chain::format_chain;
+use crate::error_code::ErrorCode;
 
 /// State of a stopped token manager. Readers keep the last published token until this is dropped.
 #[derive(Debug)]
@@ -54,7 +55,8 @@ impl SessionShutdown {
             }
             Err(_) => format!("no response within {} s", LIMIT.as_secs()),
         };
-        tracing::warn!(event = "token.revoke.failed", session, accessor, error, "cannot revoke a token");
+        let code = ErrorCode::TokenNotRevoked.as_str();
+        tracing::warn!(event = "token.revoke.failed", session, accessor, code, error, "cannot revoke a token");
     }
 }
 

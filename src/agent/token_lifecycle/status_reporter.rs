@@ -7,6 +7,7 @@ use super::metrics::{AttemptLabels, AttemptMetrics, SessionLabels, SessionMetric
 use super::schedule::NextStep;
 use crate::agent::login::Login;
 use crate::clock::ClockReading;
+use crate::error_code::ErrorCode;
 use crate::health;
 use crate::metrics::Metrics;
 use crate::status;
@@ -32,6 +33,7 @@ pub(super) struct SessionSnapshot<'a> {
     pub(super) last_checked: Option<ClockReading>,
     pub(super) failures: u32,
     pub(super) last_error: Option<&'a str>,
+    pub(super) last_error_code: Option<ErrorCode>,
     /// Reason for which there is no usable token, as a caller sees it; empty if there is one.
     pub(super) reason: &'a str,
 }
@@ -66,6 +68,7 @@ impl StatusReporter {
             last_checked: snapshot.last_checked.map(|at| format_rfc3339(at.wall)),
             failures: snapshot.failures,
             last_error: snapshot.last_error.map(str::to_owned),
+            last_error_code: snapshot.last_error.and(snapshot.last_error_code),
         };
         if snapshot.reason.is_empty() {
             self.health.ready();

@@ -1,8 +1,10 @@
 //! How a command fails: in one line, with an exit code.
 
 use crate::acl::client::AclClientError;
+use crate::app::error_codes;
 use crate::cli::{Exit, say};
 use crate::error_chain::format_chain;
+use crate::error_code::ErrorCode;
 use crate::http::client::TransportError;
 
 /// Why a command was not done.
@@ -10,13 +12,14 @@ use crate::http::client::TransportError;
 pub(super) struct Failure {
     pub(super) exit: Exit,
     pub(super) text: String,
+    pub(super) code: Option<ErrorCode>,
     /// True if a token, or another one, might help.
     pub(super) unknown_token: bool,
 }
 
 impl Failure {
     pub(super) fn new(exit: Exit, text: impl Into<String>) -> Self {
-        Self { exit, text: text.into(), unknown_token: false }
+        Self { exit, text: text.into(), code: None, unknown_token: false }
     }
 
     /// A failure on this machine, with its causes.
@@ -45,13 +48,14 @@ impl From<AclClientError> for Failure {
             | AclClientError::NotSupported { .. }
             | AclClientError::Unexpected { .. } => Exit::Remote,
         };
-        Self { exit, unknown_token: error == AclClientError::Unauthenticated, text: format_chain(&error) }
+        let unknown_token = error == AclClientError::Unauthenticated;
+        Self { exit, unknown_token, code: error.code(), text: format_chain(&error) }
     }
 }
 
 impl From<anyhow::Error> for Failure {
     fn from(error: anyhow::Error) -> Self {
-        Self::new(Exit::Failed, format!("{error:#}"))
+        Self { code: error_codes::find(&error), ..Self::new(Exit::Failed, format!("{error:#}")) }
     }
 }
 

@@ -35,6 +35,7 @@ use clap::{Args, Subcommand};
 use self::connection::{Connection, Service, TokenUse};
 use self::failure::Failure;
 use super::{Exit, LogChoice, say_error};
+use crate::error_code::ErrorCode;
 
 /// Run keyward's ACL server, look after it, and change what it keeps.
 #[derive(Debug, Args)]
@@ -170,7 +171,7 @@ fn call<T>(
     });
     Ok(ended.map_or_else(
         |failure| {
-            say_error(&failure.text);
+            say_error(&ErrorCode::tag(failure.code, &failure.text));
             failure.exit
         },
         |()| Exit::Ok,

@@ -9,6 +9,7 @@ use super::failure::Failure;
 use crate::acl::client::VerifyResponse;
 use crate::acl::store::{Embedded, Verification};
 use crate::cli::{Exit, say};
+use crate::error_code::ErrorCode;
 
 /// Look whether all records are there and whole.
 #[derive(Debug, Args)]
@@ -26,7 +27,9 @@ impl Verify {
 
     pub(super) async fn run(self, service: &Service) -> Result<(), Failure> {
         let found = match &self.dir {
-            Some(folder) => Embedded::verify_file(folder).map(verified).map_err(|error| Failure::local(&error))?,
+            Some(folder) => Embedded::verify_file(folder)
+                .map(verified)
+                .map_err(|error| Failure { code: Some(error.code()), ..Failure::local(&error) })?,
             None => service.client.verify().await?,
         };
         service.show(&found, || describe(&found));
@@ -34,7 +37,7 @@ impl Verify {
             return Ok(());
         }
         let text = "the store is damaged: restore a snapshot from before it was, or put a copy of the file back";
-        Err(Failure::new(Exit::Failed, text))
+        Err(Failure { code: Some(ErrorCode::StoreDamaged), ..Failure::new(Exit::Failed, text) })
     }
 }
 

@@ -7,8 +7,8 @@ use std::path::Path;
 use clap::Parser;
 
 use super::target::GatewayAddress;
+use crate::app::error_codes;
 use crate::cli::{Exit, say_error};
-use crate::error_chain::format_chain;
 use crate::gateway::client_setup::credentials::{self, CredentialsError, CredentialsVerb, PROGRAM};
 
 /// Give Terraform or OpenTofu the local token of keyward's gateway. They add a verb and a host to the arguments that its
@@ -47,7 +47,7 @@ impl HelperRequest {
     fn answer(&self) -> Exit {
         let (verb, host) = match credentials::parse_request(&self.verb, &self.hostname) {
             Ok(request) => request,
-            Err(error) => return failed(&error),
+            Err(error) => return failed(error),
         };
         // Nothing is looked up for it: a gateway that is gone must not keep anyone from logging out.
         if verb == CredentialsVerb::Forget {
@@ -64,12 +64,12 @@ impl HelperRequest {
                 let told = writeln!(std::io::stdout(), "{}", answer.as_str());
                 if told.is_ok() { Exit::Ok } else { Exit::Failed }
             }
-            Err(error) => failed(&error),
+            Err(error) => failed(error),
         }
     }
 }
 
-fn failed(error: &CredentialsError) -> Exit {
-    say_error(&format_chain(error));
+fn failed(error: CredentialsError) -> Exit {
+    say_error(&error_codes::format(&error.into()));
     Exit::Failed
 }

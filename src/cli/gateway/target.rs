@@ -10,8 +10,9 @@ use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::Value;
 use url::Url;
 
-use crate::cli::{ConfigFiles, Exit, say_error};
+use crate::cli::{ConfigFiles, Exit, say_code, say_error};
 use crate::config::{self, Environment, Purpose};
+use crate::error_code::ErrorCode;
 use crate::gateway::client_setup::credentials::{self, ClientTokenFile, CredentialsError};
 use crate::gateway::client_setup::{ServiceHost, TokenKind};
 use crate::http::client::{self, ProxyMode, ServerAddress, TlsOptions, is_loopback};
@@ -64,7 +65,8 @@ impl GatewayAddress {
             return Err(Exit::ConfigInvalid);
         };
         let Some(gateway) = config.gateway else {
-            say_error(
+            say_code(
+                ErrorCode::NoGateway,
                 "the configuration has no [gateway]; say --address and --local-token-file of one that runs alone",
             );
             return Err(Exit::Failed);
@@ -79,7 +81,8 @@ impl GatewayAddress {
         };
         let all = &gateway.endpoints;
         let Some(address) = all.iter().find_map(tcp).or_else(|| all.iter().find_map(unix)) else {
-            say_error(
+            say_code(
+                ErrorCode::NoGateway,
                 "the service manager alone knows where the gateway listens; say --address and --local-token-file",
             );
             return Err(Exit::Failed);
@@ -124,7 +127,8 @@ impl GatewayTarget {
             Ok(answer) => {
                 let told = serde_json::from_slice(&answer.body).unwrap_or(Value::Null);
                 let detail = told["errors"][0]["detail"].as_str().unwrap_or("no reason is given");
-                say_error(&format!("the gateway answers {}: {detail}", answer.status));
+                let code = (answer.status == StatusCode::UNAUTHORIZED).then_some(ErrorCode::LocalTokenRejected);
+                say_error(&ErrorCode::tag(code, &format!("the gateway answers {}: {detail}", answer.status)));
                 Err(match answer.status {
                     StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Exit::Denied,
                     StatusCode::NOT_FOUND => Exit::Missing,
@@ -133,7 +137,7 @@ impl GatewayTarget {
                 })
             }
             Err(error) => {
-                say_error(&format!("no gateway answers: {error}"));
+                say_code(ErrorCode::GatewayNotRunning, &format!("no gateway answers: {error}"));
                 Err(Exit::NotRunning)
             }
         })

@@ -10,6 +10,7 @@ use super::{PlatformToken, PlatformTokenSource, watch_token_file};
 use crate::clock::{Clock, ClockReading};
 use crate::credential_watch::{Availability, CredentialPublisher, RefreshSignal, credential_channel};
 use crate::error_chain::format_chain;
+use crate::error_code::ErrorCode;
 use crate::health::HealthHandle;
 use crate::secret;
 
@@ -85,6 +86,7 @@ impl PlatformTokenFile {
             Err(reason) if self.current.is_some() => {
                 tracing::warn!(
                     event = "gateway.token.read_failed",
+                    code = ErrorCode::PlatformTokenMissing.as_str(),
                     reason,
                     "the platform token cannot be read; the previous one stays in use"
                 );

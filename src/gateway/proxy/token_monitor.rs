@@ -12,6 +12,7 @@ use super::upstream::Upstream;
 use super::upstream_call::UpstreamCall;
 use crate::clock::{Clock, ClockReading};
 use crate::credential_watch::CredentialWatch;
+use crate::error_code::ErrorCode;
 use crate::gateway::GatewayMetrics;
 use crate::gateway::platform_token::PlatformToken;
 use crate::health::HealthHandle;
@@ -122,6 +123,7 @@ impl TokenMonitor {
                 self.health.not_ready(format!("the platform rejects the token ({source}) since {since_text}"));
                 tracing::warn!(
                     event = "gateway.token.refused",
+                    code = ErrorCode::PlatformTokenRejected.as_str(),
                     source,
                     since = since_text,
                     "the platform rejects the platform token; calls wait for a new one"
@@ -132,6 +134,7 @@ impl TokenMonitor {
                 self.missing.set(1);
                 tracing::warn!(
                     event = "gateway.token.missing",
+                    code = ErrorCode::PlatformTokenMissing.as_str(),
                     source,
                     since = wall_time(self.clock.now(), detected),
                     reason = &**reason,

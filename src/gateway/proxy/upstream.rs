@@ -18,6 +18,7 @@ use super::upstream_call::{ErrorResponse, UpstreamCall};
 use super::upstream_health::UpstreamHealth;
 use crate::clock::Clock;
 use crate::error_chain::format_chain;
+use crate::error_code::ErrorCode;
 use crate::gateway::platform_token::PlatformToken;
 use crate::http::body_buffer::{BodyBuffer, collect};
 use crate::http::reverse_proxy::{ForwardError, Forwarder, RequestBody, ResponseBody};
@@ -169,6 +170,7 @@ impl Upstream {
         if self.health.record_failure(&self.clock) {
             tracing::warn!(
                 event = "gateway.upstream.failed",
+                code = ErrorCode::PlatformUnreachable.as_str(),
                 upstream = self.platform.origin,
                 cause,
                 "the platform does not respond; calls fail"

@@ -16,6 +16,7 @@ use super::{MintOptions, MinterDependencies, MinterError};
 use crate::backoff::random_unit;
 use crate::clock::{Clock, ClockReading};
 use crate::credential_watch::{Availability, CredentialPublisher, RefreshSignal, credential_channel};
+use crate::error_code::ErrorCode;
 use crate::file_watch::FileWatch;
 use crate::gateway::platform_token::{PlatformToken, PlatformTokenSource, watch_token_file};
 use crate::health::HealthHandle;
@@ -254,7 +255,8 @@ impl Minter {
         let again = wait.as_secs();
         // A locked mint is retried every second, and logged once.
         if self.last_error.as_ref() != Some(&why) || failure != MintFailure::Locked {
-            tracing::warn!(event = "gateway.mint.failed", why, again, "no platform token was made");
+            let code = ErrorCode::PlatformTokenNotMinted.as_str();
+            tracing::warn!(event = "gateway.mint.failed", code, why, again, "no platform token was made");
         }
         if self.current.is_none() {
             self.publish_absence(&why, wait);

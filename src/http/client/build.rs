@@ -9,6 +9,7 @@ use super::call::Client;
 use super::resolver::{Resolver, Route};
 use super::{ClientOptions, ProxyMode, ServerAddress};
 use crate::error_chain::format_chain;
+use crate::error_code::ErrorCode;
 use crate::http::tls::{CertificateError, FollowedFiles, client_config, plain_client_config};
 
 impl ClientOptions {
@@ -146,6 +147,16 @@ pub enum BuildError {
         /// The library's message.
         cause: String,
     },
+}
+
+impl BuildError {
+    /// Returns the code for operators.
+    pub const fn code(&self) -> Option<ErrorCode> {
+        match self {
+            Self::Certificate(_) => Some(ErrorCode::CertificateFile),
+            _ => None,
+        }
+    }
 }
 
 #[expect(clippy::expect_used, reason = "a constant that parses")]

@@ -10,6 +10,7 @@ use zeroize::Zeroizing;
 
 use super::resolver::Route;
 use crate::error_chain::{causes, format_chain};
+use crate::error_code::ErrorCode;
 use crate::http::tls::FollowedFiles;
 
 /// Largest response body, in bytes.
@@ -259,4 +260,27 @@ pub enum TransportError {
         /// Limit in bytes.
         limit: usize,
     },
+}
+
+impl TransportError {
+    /// Returns the code for operators.
+    pub fn code(&self) -> ErrorCode {
+        match self {
+            Self::Connect { cause, .. } | Self::Broken { cause, .. } => connection_error_code(cause),
+            Self::TimedOut { .. } => ErrorCode::ServerTimeout,
+            Self::TooLarge { .. } => ErrorCode::InvalidResponse,
+        }
+    }
+}
+
+/// Returns the code of a failed connection by the text of its causes: the types of the name resolver are private.
+pub fn connection_error_code(causes: &str) -> ErrorCode {
+    let has = |patterns: &[&str]| patterns.iter().any(|pattern| causes.contains(pattern));
+    if has(&["peer certificate", "fatal alert", "corrupt message", "NotValidForName", "UnknownIssuer"]) {
+        ErrorCode::ServerCertificate
+    } else if has(&["dns error", "failed to lookup address", "Name or service not known", "name resolution"]) {
+        ErrorCode::ServerNameUnknown
+    } else {
+        ErrorCode::ServerUnreachable
+    }
 }

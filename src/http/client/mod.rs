@@ -12,7 +12,9 @@ use url::Url;
 
 pub use build::{BuildError, is_loopback};
 pub(crate) use call::join_path;
-pub use call::{Client, ClientResponse, MAX_RESPONSE, StreamingResponse, TransportError, read_body};
+pub use call::{
+    Client, ClientResponse, MAX_RESPONSE, StreamingResponse, TransportError, connection_error_code, read_body,
+};
 pub(crate) use resolver::Resolver;
 
 pub use crate::http::tls::{ClientCertificate, TlsOptions};

@@ -78,7 +78,10 @@ fn a_key_file_elsewhere_may_exist_before_the_first_start_only() {
     assert_eq!(service.stop().0.code(), Some(0));
     std::fs::remove_file(folder.path().join("access/access.redb")).unwrap();
     let (code, _, error) = run(&args, &[]);
-    assert!(code == 1 && error.contains("access.redb is gone, but its key file"), "{error}");
+    assert!(
+        code == 1 && error.contains("access.redb is gone, but its key file") && error.contains("[KW-1603]"),
+        "{error}"
+    );
 }
 
 #[test]

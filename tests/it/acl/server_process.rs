@@ -56,7 +56,7 @@ fn serve_starts_with_a_folder_only_prints_first_steps_and_keeps_records() {
     assert_eq!(code, 0, "the token outlives the process: {error}");
     let other = folder.path().join("other.token").display().to_string();
     let (code, _, error) = run(&["acl", "bootstrap", "--address", &again, "--out", &other], &[]);
-    assert!(code == 6 && error.contains("no longer allowed"), "{error}");
+    assert!(code == 6 && error.contains("no longer allowed") && error.contains("[KW-1610]"), "{error}");
     assert_eq!(service.stop().0.code(), Some(0));
 }
 

@@ -125,7 +125,7 @@ fn damage_is_reported_by_verify_and_in_list_headers() {
     let (code, _, error) = run(&["acl", "verify", "--address", &address], &[]);
     assert!(code == 6 && error.contains("operator:read"), "{error}");
     let (code, _, error) = run(&["acl", "verify", "--dir", &dir], &[]);
-    assert!(code == 1 && error.contains("in use by another process"), "{error}");
+    assert!(code == 1 && error.contains("in use by another process") && error.contains("[KW-1601]"), "{error}");
     assert_eq!(service.stop().0.code(), Some(0));
     let (code, out, error) = run(&["acl", "verify", "--dir", &dir, "--format", "json"], &[]);
     assert!(code == 0 && out.contains("\"Clean\": true"), "{out} {error}");

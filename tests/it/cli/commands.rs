@@ -75,7 +75,7 @@ fn completions_are_printed_for_each_shell() {
 }
 
 #[test]
-fn a_configuration_with_mistakes_is_told_in_full_by_every_command() {
+fn every_command_lists_all_errors_of_the_configuration() {
     let folder = tempfile::tempdir().unwrap();
     let text = "[server.main]\nkind = \"vault\"\nadress = \"https://vault.example\"\n\
                 [session.web]\nmout = \"azure\"\n[session.web.cloud]\nrole = \"web\"\n";
@@ -114,7 +114,7 @@ fn a_configuration_with_mistakes_is_told_in_full_by_every_command() {
 }
 
 #[test]
-fn a_log_level_that_is_none_is_a_wrong_command_line() {
+fn an_unknown_log_level_is_an_error_of_the_command_line() {
     for command in COMMANDS.into_iter().filter(|command| *command != "completions") {
         for level in ["loud", "info,,", "5"] {
             // Groups say which commands they have, whatever else is wrong.
@@ -130,7 +130,7 @@ fn a_log_level_that_is_none_is_a_wrong_command_line() {
 }
 
 #[test]
-fn where_no_agent_runs_the_commands_say_so() {
+fn commands_report_that_no_agent_runs() {
     let folder = tempfile::tempdir().unwrap();
     let file = nobody_home(folder.path());
     let socket = folder.path().join("api.sock").display().to_string();
@@ -151,13 +151,14 @@ fn where_no_agent_runs_the_commands_say_so() {
 }
 
 #[test]
-fn an_agent_that_has_no_token_yet_is_alive_and_not_ready() {
+fn an_agent_without_a_token_is_live_and_not_ready() {
     in_a_network_of_its_own(|| {
         let world = World::start();
         let refused = "Azure token verified, but the principal is not bound to this role";
         world.secrets.faults().answer_always(Operation::Login, Some(CannedResponse::error(403, refused)));
         let agent = Agent::start(&world, &[], |text| text);
         agent.logs("token.login.failed");
+        agent.logs("code=\"KW-1101\"");
         let file = agent.config.display().to_string();
         let check = |args: &[&str], wanted: i32, told: &str| {
             let args: Vec<&str> = args.iter().copied().chain(["--config", &file]).collect();
@@ -171,11 +172,13 @@ fn an_agent_that_has_no_token_yet_is_alive_and_not_ready() {
         check(&["token", "--wait", "200ms"], 4, refused);
         check(&["wait", "--timeout", "200ms"], 5, "session/web: ");
         check(&["status"], 0, refused);
+        check(&["status"], 0, "[KW-1101]");
+        check(&["status", "-o", "json"], 0, "\"last_error_code\": \"KW-1101\"");
     });
 }
 
 #[test]
-fn a_running_agent_is_asked_by_commands() {
+fn commands_query_a_running_agent() {
     in_a_network_of_its_own(|| {
         let world = World::start();
         world.secrets.faults().hang(true);
@@ -221,7 +224,7 @@ fn a_running_agent_is_asked_by_commands() {
 }
 
 #[test]
-fn a_caller_with_the_wrong_key_is_refused_in_words() {
+fn a_wrong_listener_key_is_refused_with_the_reason() {
     let folder = tempfile::tempdir().unwrap();
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let key = folder.path().join("local.key");
@@ -245,7 +248,7 @@ fn a_caller_with_the_wrong_key_is_refused_in_words() {
 }
 
 #[test]
-fn check_says_what_the_agent_would_do_and_tries_it_when_asked() {
+fn check_describes_the_agent_and_tries_it_with_online() {
     in_a_network_of_its_own(|| {
         let world = World::start();
         let folder = tempfile::tempdir().unwrap();
@@ -291,7 +294,7 @@ fn check_says_what_the_agent_would_do_and_tries_it_when_asked() {
 }
 
 #[test]
-fn login_prints_what_was_got_and_the_token_only_when_told_to() {
+fn login_prints_the_token_only_with_reveal() {
     in_a_network_of_its_own(|| {
         let world = World::start();
         let folder = tempfile::tempdir().unwrap();
@@ -345,7 +348,7 @@ fn login_prints_what_was_got_and_the_token_only_when_told_to() {
 }
 
 #[test]
-fn a_second_agent_refuses_what_the_first_one_has() {
+fn a_second_agent_cannot_use_the_listeners_and_sinks_of_the_first() {
     in_a_network_of_its_own(|| {
         let world = World::start();
         let agent = Agent::ready(&world, &[], |text| {
@@ -363,7 +366,7 @@ fn a_second_agent_refuses_what_the_first_one_has() {
         assert_eq!(code, 1);
         let socket =
             format!("listener local cannot listen on unix://{}: another process listens", agent.socket().display());
-        assert!(error.contains(&socket), "{error}");
+        assert!(error.contains(&socket) && error.contains("[KW-1501]"), "{error}");
 
         let (code, _, error) = second("api.sock", "other.sock");
         assert_eq!(code, 1);
@@ -380,7 +383,8 @@ fn a_second_agent_refuses_what_the_first_one_has() {
         let other = Binary::start(&["run", "--config", file.to_str().unwrap()], &[], &output);
         eventually(Duration::from_secs(30), || {
             let output = other.output();
-            if output.contains("another agent writes") { Ok(()) } else { Err(output) }
+            let told = output.contains("another agent writes") && output.contains("code=\"KW-1405\"");
+            if told { Ok(()) } else { Err(output) }
         });
         let (status, body) = ask(&agent.path("other.sock"), "GET", "/readyz").unwrap();
         assert_eq!(status, 503);

@@ -61,7 +61,7 @@ fn told(command: &mut Command, input: &str) -> (i32, String, String) {
 }
 
 #[test]
-fn docker_is_given_what_stands_in_the_secret_of_a_registry() {
+fn docker_gets_the_credentials_of_a_registry_from_its_secret() {
     in_a_network_of_its_own(|| {
         let world = World::start();
         let agent = start(&world);
@@ -104,7 +104,7 @@ fn docker_is_given_what_stands_in_the_secret_of_a_registry() {
 }
 
 #[test]
-fn git_asks_for_a_host_and_goes_on_to_the_next_helper_for_others() {
+fn git_gets_credentials_for_configured_hosts_and_an_empty_answer_for_others() {
     in_a_network_of_its_own(|| {
         let world = World::start();
         let agent = start_with(&world, LENT);

@@ -32,7 +32,7 @@ fn says(migrated: &Migrated, key: &str, outcome: Outcome, words: &str) {
 }
 
 #[test]
-fn a_machine_with_a_managed_identity_moves() {
+fn a_vm_with_a_managed_identity_is_converted() {
     let (migrated, config) = migrated("azure-vm.hcl");
     let wanted = r#"[server.main]
 kind = "vault"
@@ -102,7 +102,7 @@ format = "json"
 }
 
 #[test]
-fn a_pod_moves_from_json() {
+fn a_pod_is_converted_from_json() {
     let (migrated, config) = migrated("kubernetes.json");
     says(&migrated, "auto_auth.sink.config.mode", Outcome::Kept, "mode = \"0640\"");
     says(&migrated, "auto_auth.sink.config.gid", Outcome::Kept, "the agent's own");
@@ -113,7 +113,7 @@ fn a_pod_moves_from_json() {
 }
 
 #[test]
-fn files_that_are_removed_by_default_there_are_removed_here() {
+fn files_that_vault_agent_removes_after_reading_are_removed() {
     let (migrated, _) = migrated("approle-wrapped.hcl");
     assert!(migrated.toml.contains("remove_secret_id_after_reading = true\n"), "{}", migrated.toml);
     assert!(migrated.toml.contains("secret_id_wrapping_path = \"auth/approle/role/batch/secret-id\"\n"));
@@ -132,7 +132,7 @@ fn files_that_are_removed_by_default_there_are_removed_here() {
 }
 
 #[test]
-fn a_token_of_someone_else_moves() {
+fn a_token_file_login_is_converted() {
     let (migrated, _) = migrated("token-file.hcl");
     assert!(migrated.toml.contains("[session.main.token_file]\nfile = \"/etc/agent/token\"\n"), "{}", migrated.toml);
     says(&migrated, "listener.tcp.tls_cert_file", Outcome::NotSupported, "local listeners have no TLS");
@@ -141,7 +141,7 @@ fn a_token_of_someone_else_moves() {
 }
 
 #[test]
-fn what_binds_an_encrypted_sink_may_come_from_a_variable_and_says_nothing_by_itself() {
+fn the_aad_of_an_encrypted_sink_may_come_from_a_variable_and_is_dropped_without_encryption() {
     let text = |keys: &str| {
         format!(
             "vault {{ address = \"https://s.example\" }}\nauto_auth {{ sink \"file\" {{ {keys}\nconfig = {{ path = \"/t\" }} }} }}\n"
@@ -166,7 +166,7 @@ fn what_binds_an_encrypted_sink_may_come_from_a_variable_and_says_nothing_by_its
 }
 
 #[test]
-fn what_has_no_like_here_is_told_and_found_by_the_check() {
+fn unsupported_settings_are_reported_and_fail_the_check() {
     let text =
         "vault { address = \"http://10.0.0.1:8200\" }\nauto_auth { method \"aws\" { config = { role = \"x\" } } }\n";
     let migrated = migrate(text, true).unwrap();
@@ -182,7 +182,7 @@ fn keyward(arguments: &[&str]) -> Output {
 }
 
 #[test]
-fn the_command_writes_ours_apart_from_its_report() {
+fn migrate_writes_the_configuration_to_standard_output_and_the_report_to_standard_error() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("keyward.toml").display().to_string();
     let theirs = fixture("kubernetes.json").display().to_string();
@@ -222,7 +222,7 @@ fn the_command_writes_ours_apart_from_its_report() {
 }
 
 #[test]
-fn templates_and_the_program_that_runs_with_them_move() {
+fn templates_and_their_child_process_are_converted() {
     let (migrated, config) = migrated("templates.hcl");
     let text = &migrated.toml;
     assert!(text.contains("[templates]\ninterval = \"10m\"\n"), "{text}");
@@ -253,7 +253,7 @@ fn moved(more: &str) -> Migrated {
 }
 
 #[test]
-fn a_listener_at_their_default_address_moves_and_empty_keys_of_a_socket_say_nothing() {
+fn a_listener_without_an_address_gets_the_default_one_and_empty_socket_keys_are_ignored() {
     let proxy = "api_proxy { use_auto_auth_token = true }\n";
     let migrated = moved(&format!("{proxy}listener \"tcp\" {{ tls_disable = true }}\n"));
     assert!(migrated.toml.contains("address = \"tcp://127.0.0.1:8200\"\nany_local_user = true\n"), "{}", migrated.toml);
@@ -266,7 +266,7 @@ fn a_listener_at_their_default_address_moves_and_empty_keys_of_a_socket_say_noth
 }
 
 #[test]
-fn what_is_no_flag_is_told_and_the_careful_form_is_written() {
+fn an_invalid_boolean_is_reported_and_the_safe_value_is_written() {
     let migrated = moved("listener \"tcp\" { address = \"127.0.0.1:81\" require_request_header = \"yes\" }\n");
     assert!(migrated.toml.contains("# require_request_header = true\n"), "{}", migrated.toml);
     says(&migrated, "listener.tcp.require_request_header", Outcome::NotSupported, "not a boolean");
@@ -277,7 +277,7 @@ fn what_is_no_flag_is_told_and_the_careful_form_is_written() {
 }
 
 #[test]
-fn spans_that_ours_does_not_take_are_brought_into_its_bounds() {
+fn durations_out_of_range_are_moved_to_the_nearest_bound() {
     let migrated = moved("template_config { static_secret_render_interval = \"5s\" }\n");
     assert!(migrated.toml.contains("interval = \"10s\"\n"), "{}", migrated.toml);
     says(&migrated, "template_config.static_secret_render_interval", Outcome::Changed, "10s to 24h");
@@ -296,7 +296,7 @@ fn spans_that_ours_does_not_take_are_brought_into_its_bounds() {
 }
 
 #[test]
-fn what_is_given_twice_or_beside_a_part_that_is_left_out_is_told_key_by_key() {
+fn repeated_settings_and_settings_of_dropped_parts_are_reported_by_key() {
     let migrated = moved(
         "env_template \"A\" { contents = \"first\" perms = \"0644\" }\nenv_template \"A\" { contents = \"second\" }\n\
          exec { command = [\"app\"] }\ncache { persist \"kubernetes\" { path = \"/a\" }\npersist \"kubernetes\" { path = \"/b\" } }\n",
@@ -318,7 +318,7 @@ fn what_is_given_twice_or_beside_a_part_that_is_left_out_is_told_key_by_key() {
 }
 
 #[test]
-fn a_listener_that_would_let_more_callers_have_the_token_is_written_commented_out() {
+fn a_listener_that_would_serve_the_token_to_more_callers_is_commented_out() {
     let (migrated, config) = migrated("jwt-and-token.hcl");
     assert!(config.listeners.is_empty(), "{}", migrated.toml);
     let commented = "# Callers send their own token there. keyward uses the session's token if they send none.\n\
@@ -340,7 +340,7 @@ fn a_listener_that_would_let_more_callers_have_the_token_is_written_commented_ou
 }
 
 #[test]
-fn a_command_or_a_source_that_is_given_twice_is_written_once() {
+fn a_repeated_command_or_source_is_written_once() {
     let migrated = moved(
         "template { contents = \"x\" destination = \"/d\" command = \"systemctl reload app\" command_timeout = \"1m\"\n\
          exec { command = [\"/usr/bin/app\", \"reload\"] } }\n",
@@ -354,7 +354,7 @@ fn a_command_or_a_source_that_is_given_twice_is_written_once() {
 }
 
 #[test]
-fn standard_input_and_folders_are_read_and_each_line_names_its_file() {
+fn migrate_reads_standard_input_and_folders_and_names_the_file_of_each_line() {
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
     write(
@@ -385,7 +385,7 @@ fn standard_input_and_folders_are_read_and_each_line_names_its_file() {
 }
 
 #[test]
-fn a_file_of_consul_template_moves() {
+fn a_consul_template_configuration_is_converted() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("consul-template.hcl");
     std::fs::copy(fixture("consul-template.hcl"), &file).unwrap();

@@ -4,6 +4,7 @@
 mod commands;
 #[cfg(feature = "dev")]
 mod credentials;
+mod explain;
 mod flags;
 mod manual;
 #[cfg(feature = "dev")]

@@ -10,7 +10,7 @@ use crate::harness::binary::{Binary, eventually, run};
 use crate::harness::world::{World, in_a_network_of_its_own};
 
 #[test]
-fn it_ends_with_0_once_every_required_output_is_written() {
+fn exit_after_auth_ends_with_0_once_each_required_output_is_written() {
     in_a_network_of_its_own(|| {
         let world = World::start();
         world.put("app", &json!({ "password": "one" }));
@@ -34,7 +34,7 @@ fn it_ends_with_0_once_every_required_output_is_written() {
 }
 
 #[test]
-fn it_ends_with_the_error_of_a_session_whose_login_fails() {
+fn exit_after_auth_ends_with_the_error_of_a_failed_login() {
     in_a_network_of_its_own(|| {
         let world = World::start();
         let refused = "Azure token verified, but the principal is not bound to this role";
@@ -50,7 +50,7 @@ fn it_ends_with_the_error_of_a_session_whose_login_fails() {
 }
 
 #[test]
-fn a_stop_before_the_end_is_not_ready_and_a_token_that_would_be_revoked_is_an_error() {
+fn exit_after_auth_reports_an_early_stop_and_refuses_sessions_that_revoke_on_exit() {
     in_a_network_of_its_own(|| {
         let world = World::start();
         let folder = tempfile::tempdir().unwrap();

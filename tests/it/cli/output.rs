@@ -28,7 +28,7 @@ fn output_that_cannot_be_written_is_a_failure() {
 }
 
 #[test]
-fn a_reader_that_goes_away_is_none() {
+fn a_reader_that_closes_the_pipe_is_no_failure() {
     for args in COMMANDS {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);

@@ -32,7 +32,7 @@ fn start(world: &World) -> Agent {
 }
 
 #[test]
-fn a_template_is_tried_through_the_running_agent_or_by_a_login_of_its_own() {
+fn template_try_renders_through_the_running_agent_or_with_its_own_login() {
     in_a_network_of_its_own(|| {
         let world = World::start();
         let agent = start(&world);
@@ -72,7 +72,7 @@ fn a_template_is_tried_through_the_running_agent_or_by_a_login_of_its_own() {
 }
 
 #[test]
-fn a_program_is_run_with_the_rendered_variables_and_its_code_is_kept() {
+fn exec_runs_a_program_with_rendered_variables_and_returns_its_exit_code() {
     in_a_network_of_its_own(|| {
         let world = World::start();
         let agent = start(&world);

@@ -40,7 +40,7 @@ fn free_port() -> u16 {
 }
 
 #[test]
-fn a_wait_ends_in_its_time_though_nobody_answers() {
+fn wait_ends_at_its_timeout_when_nobody_answers() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = silent.local_addr().unwrap().port();
     let folder = folder(&format!("[listener.api]\naddress = \"tcp://127.0.0.1:{port}\"\nany_local_user = true\n"));
@@ -54,7 +54,7 @@ fn a_wait_ends_in_its_time_though_nobody_answers() {
 }
 
 #[test]
-fn each_way_to_be_turned_away_has_its_own_end() {
+fn each_kind_of_refusal_has_its_own_exit_code() {
     let port = free_port();
     let api = |key: &str| {
         format!(
@@ -99,7 +99,7 @@ fn each_way_to_be_turned_away_has_its_own_end() {
 }
 
 #[test]
-fn behind_a_proxy_it_is_the_proxy_that_is_looked_up() {
+fn check_online_resolves_the_proxy_instead_of_the_server_behind_it() {
     let folder = folder("");
     let file = folder.path().join("keyward.toml");
     let text = std::fs::read_to_string(&file).unwrap();
@@ -121,7 +121,7 @@ fn behind_a_proxy_it_is_the_proxy_that_is_looked_up() {
 }
 
 #[test]
-fn commands_reach_a_healthy_agent_beside_a_broken_file() {
+fn commands_reach_a_healthy_agent_despite_a_broken_configuration() {
     let folder = folder("[listener.unix]\naddress = \"unix://FOLDER/api.sock\"\n");
     let config = folder.path().join("keyward.toml");
     let agent = Binary::start(&["run", "--config", &config.display().to_string()], &[], folder.path());
@@ -160,7 +160,7 @@ fn commands_reach_a_healthy_agent_beside_a_broken_file() {
 }
 
 #[test]
-fn a_socket_that_the_user_may_not_connect_to_is_a_refusal_that_names_its_group() {
+fn a_socket_without_permission_is_a_refusal_that_names_the_group() {
     if !rustix::process::geteuid().is_root() {
         return println!("not run: only root can become another user");
     }

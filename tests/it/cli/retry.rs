@@ -10,7 +10,7 @@ use crate::harness::binary::{ask, eventually, run};
 use crate::harness::world::{World, in_a_network_of_its_own};
 
 #[test]
-fn a_refused_session_is_tried_again_at_once_and_the_outcome_is_told() {
+fn retry_logs_in_at_once_and_reports_the_outcome() {
     in_a_network_of_its_own(|| {
         let world = World::start();
         let refused = CannedResponse::error(400, "invalid role name \"web\"");

@@ -98,7 +98,7 @@ fn a_file_given_twice_is_read_once() {
 
 #[test]
 fn a_missing_file_argument_is_an_error() {
-    let wanted = "(no file): no configuration file is given; name a file or a folder";
+    let wanted = "(no file): no configuration file is given; name a file or a folder [KW-1001]";
     assert_eq!(run(&[]).errors.iter().map(ToString::to_string).collect::<Vec<_>>(), [wanted]);
 }
 

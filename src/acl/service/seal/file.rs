@@ -10,6 +10,7 @@ use super::key::SealKey;
 use super::keyring::Keyring;
 use crate::acl::store::{CommitError, StoreError};
 use crate::atomic_file::{self, Attributes, ReplaceError};
+use crate::error_code::ErrorCode;
 use crate::hex;
 use crate::secret;
 
@@ -81,6 +82,22 @@ fn parse_key(text: &str) -> Option<Zeroizing<[u8; 32]>> {
         *byte = u8::from_str_radix(text.get(2 * index..2 * index + 2)?, 16).ok()?;
     }
     Some(key)
+}
+
+impl SealKeyError {
+    /// Returns the code for operators.
+    pub const fn code(&self) -> ErrorCode {
+        match self {
+            Self::Missing { .. } | Self::Mismatch { .. } => ErrorCode::SealKeyMissing,
+            Self::Read(_)
+            | Self::Malformed { .. }
+            | Self::TooManyKeys { .. }
+            | Self::Create { .. }
+            | Self::Write(_) => ErrorCode::SealKeyInvalid,
+            Self::Commit(_) => ErrorCode::StoreFailed,
+            Self::Store(error) => error.code(),
+        }
+    }
 }
 
 /// Error of loading the sealing keys.

@@ -146,7 +146,8 @@ impl Writer {
                 Ok(outcomes)
             }
             Err(WriteFailure { error, in_doubt }) => {
-                tracing::error!(event = "acl.store.failed", error = %describe(&error), "cannot write to the store");
+                let code = error.code().as_str();
+                tracing::error!(event = "acl.store.failed", code, error = %describe(&error), "cannot write to the store");
                 let touched = self.disk.header_was_touched();
                 let writable = self.reopen(error.clone(), false);
                 // The reopened database shows whether the group was written.
@@ -161,7 +162,8 @@ impl Writer {
     fn reopen(&mut self, error: StoreError, readable: bool) -> bool {
         let start = Clock::System.now();
         let writable = recovery::reopen(&self.shared, &mut self.disk, readable).unwrap_or_else(|error| {
-            tracing::error!(event = "acl.store.failed", error = %describe(&error), "cannot reopen the store");
+            let code = error.code().as_str();
+            tracing::error!(event = "acl.store.failed", code, error = %describe(&error), "cannot reopen the store");
             false
         });
         let end = Clock::System.now();

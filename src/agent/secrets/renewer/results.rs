@@ -14,6 +14,7 @@ use crate::agent::token::{Generation, Lease};
 use crate::backoff::random_unit;
 use crate::clock::ClockReading;
 use crate::credential_watch::Availability;
+use crate::error_code::ErrorCode;
 
 /// Result of a successful call.
 pub(super) enum CallResult {
@@ -111,7 +112,8 @@ impl<T> SecretRenewer<T> {
         self.outage.begin(now);
         let verdict = error.verdict();
         let name = &self.options.name;
-        tracing::warn!(event = "agent.secret.failed", secret = name, renewal, %error, "a secret could not be read");
+        let code = error.code().map(ErrorCode::as_str);
+        tracing::warn!(event = "agent.secret.failed", secret = name, renewal, code, %error, "a secret could not be read");
         let suspect = verdict == TokenVerdict::Denied && self.deps.retry_budget.may_suspect_token(now);
         if verdict.suspects_token() || suspect {
             // A new token of the session triggers another read at once.

@@ -33,6 +33,7 @@ use crate::backoff::random_unit;
 use crate::clock::{Clock, ClockChanges, ClockReading};
 use crate::credential_watch::RefreshSignal;
 use crate::demand::Retried;
+use crate::error_code::ErrorCode;
 use crate::health;
 use crate::metrics::Metrics;
 use crate::status::StatusRegistry;
@@ -97,6 +98,8 @@ pub struct TokenManager {
     /// Reason for which there is no token.
     unavailability: &'static str,
     last_error: Option<String>,
+    /// Code of `last_error`, if it has one.
+    last_error_code: Option<ErrorCode>,
     outage: recovery::SessionOutage,
     pending_writes: JoinSet<()>,
     replaced: ReplacedTokens,
@@ -176,6 +179,7 @@ impl TokenManager {
             no_renewal_until: None,
             unavailability: "there is no token yet",
             last_error: None,
+            last_error_code: None,
             outage: recovery::SessionOutage::default(),
             pending_writes: JoinSet::new(),
             replaced: ReplacedTokens::default(),

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::TokenManager;
 use crate::agent::token_lifecycle::status_reporter::SessionSnapshot;
 use crate::credential_watch::Availability;
+use crate::error_code::ErrorCode;
 
 impl TokenManager {
     /// Publishes the token, or the reason for which there is none.
@@ -17,6 +18,12 @@ impl TokenManager {
             }
         };
         self.publisher.publish(state, self.last_checked);
+    }
+
+    /// Records an error for the status.
+    pub(super) fn record_error(&mut self, code: Option<ErrorCode>, message: String) {
+        self.last_error = Some(message);
+        self.last_error_code = code;
     }
 
     pub(super) fn unavailable_reason(&self) -> String {
@@ -44,6 +51,7 @@ impl TokenManager {
             last_checked: self.last_checked,
             failures: self.retry_budget.failures().max(self.retry_budget.renewal_failures()),
             last_error: self.last_error.as_deref(),
+            last_error_code: self.last_error_code,
             reason: &reason,
         };
         self.reporter.update(&self.login, &snapshot);

@@ -12,6 +12,7 @@ use crate::agent::token_lifecycle::session_state::LoadedState;
 use crate::agent::token_lifecycle::status_reporter::format_wait;
 use crate::backoff::random_unit;
 use crate::error_chain::format_chain;
+use crate::error_code::ErrorCode;
 use crate::time_format::format_rfc3339;
 
 impl TokenManager {
@@ -29,7 +30,14 @@ impl TokenManager {
         }
         if let Some(refused) = refused {
             let (session, error) = (&self.options.name, format_chain(&refused));
-            tracing::warn!(event = "state.refused", session, error, "ignoring saved state of the previous process");
+            let code = ErrorCode::SavedStateRejected.as_str();
+            tracing::warn!(
+                event = "state.refused",
+                session,
+                code,
+                error,
+                "ignoring saved state of the previous process"
+            );
         }
         // A token that the previous session handed over is newer than the file.
         if let Some(current) = current.filter(|_| self.current.is_none()) {

@@ -15,6 +15,7 @@ use crate::agent::token_lifecycle::status_reporter::{Attempt, format_wait};
 use crate::backoff::random_unit;
 use crate::clock::ClockReading;
 use crate::error_chain::format_chain;
+use crate::error_code::ErrorCode;
 use crate::time_format::format_rfc3339;
 
 impl TokenManager {
@@ -30,8 +31,9 @@ impl TokenManager {
                 self.plan_next_step(LastOutcome::Failed);
                 let (session, wait) = (&self.options.name, format_wait(self.retry_after()));
                 let (reason, failures) = (error.reason(), self.retry_budget.failures());
-                tracing::warn!(event = "token.login.failed", session, reason, failures, wait, "{message}");
-                self.last_error = Some(message);
+                let code = error.code().map(ErrorCode::as_str);
+                tracing::warn!(event = "token.login.failed", session, reason, failures, wait, code, "{message}");
+                self.record_error(error.code(), message);
                 if self.current.is_none() {
                     self.publish();
                 }
@@ -49,8 +51,9 @@ impl TokenManager {
         if short {
             self.retry_budget.record_failure(now, FailureCause::Transient, None, random_unit());
             let message = format!("the server issued a token with a lease of {} s", new.lifetime.ttl.as_secs());
-            tracing::warn!(event = "token.login.short", session, "{message}");
-            self.last_error = Some(message);
+            let code = ErrorCode::TokenTooShort;
+            tracing::warn!(event = "token.login.short", session, code = code.as_str(), "{message}");
+            self.record_error(Some(code), message);
             self.record_failure_of(Attempt::Login);
         } else {
             self.record_success_of(Attempt::Login);
@@ -151,7 +154,8 @@ impl TokenManager {
                 self.reporter.count_attempt(Attempt::Renewal, Some("refused"));
                 self.plan_next_step(LastOutcome::RenewalRefused);
                 let wait = format_wait(self.retry_after());
-                tracing::warn!(event = "token.renew.refused", session, wait, "{message}");
+                let code = ErrorCode::TokenNotRenewable.as_str();
+                tracing::warn!(event = "token.renew.refused", session, wait, code, "{message}");
                 // A refusal may mean that the token is dead; only a look-up tells.
                 self.start_lookup();
             }
@@ -161,10 +165,13 @@ impl TokenManager {
                 self.retry_budget.record_renewal_failure(now, error.retry_after(), random_unit());
                 self.plan_next_step(LastOutcome::Failed);
                 let (failures, wait) = (self.retry_budget.renewal_failures(), format_wait(self.retry_after()));
-                tracing::warn!(event = "token.renew.failed", session, failures, wait, "{message}");
+                let code = error.code().map(ErrorCode::as_str);
+                tracing::warn!(event = "token.renew.failed", session, failures, wait, code, "{message}");
             }
         }
-        self.last_error = Some(message);
+        let refused = matches!(error.verdict(), TokenVerdict::Denied | TokenVerdict::Refused);
+        let code = if refused { Some(ErrorCode::TokenNotRenewable) } else { error.code() };
+        self.record_error(code, message);
     }
 
     pub(super) fn on_lookup(&mut self, generation: Generation, result: Result<LookupResponse, CallError>) {
@@ -196,6 +203,7 @@ impl TokenManager {
             }
             Err(error) => {
                 let message = format!("the look-up failed: {}", format_chain(&error));
+                let code = error.code().map(ErrorCode::as_str);
                 match error.verdict() {
                     TokenVerdict::Dead => {
                         self.reporter.count_attempt(Attempt::Check, Some("dead"));
@@ -212,12 +220,12 @@ impl TokenManager {
                     TokenVerdict::Refused => {
                         self.reporter.count_attempt(Attempt::Check, Some("refused"));
                         self.record_failure_of(Attempt::Check);
-                        tracing::warn!(event = "token.check.failed", session, "{message}");
+                        tracing::warn!(event = "token.check.failed", session, code, "{message}");
                     }
                     TokenVerdict::Unavailable => {
                         self.reporter.count_attempt(Attempt::Check, Some("unavailable"));
                         self.record_failure_of(Attempt::Check);
-                        tracing::warn!(event = "token.check.failed", session, "{message}");
+                        tracing::warn!(event = "token.check.failed", session, code, "{message}");
                     }
                 }
                 if !self.awaits_replacement() {
@@ -251,9 +259,10 @@ impl TokenManager {
                 tracing::warn!(
                     event = "token.check.suspect",
                     session,
+                    code = ErrorCode::AccessDenied.as_str(),
                     "the token may be dead, or its policies have changed: a login will replace it; {message}"
                 );
-                self.last_error = Some(message.to_owned());
+                self.record_error(Some(ErrorCode::AccessDenied), message.to_owned());
                 if self.in_flight.is_none() {
                     self.plan_next_step(LastOutcome::Succeeded);
                 }
@@ -271,15 +280,22 @@ impl TokenManager {
     /// Handles a token that the server no longer knows.
     fn on_token_dead(&mut self, message: &str) {
         let session = &self.options.name;
-        tracing::warn!(event = "token.dead", session, "the server no longer knows the token: {message}");
-        self.last_error = Some(message.to_owned());
+        let code = ErrorCode::TokenDead.as_str();
+        tracing::warn!(event = "token.dead", session, code, "the server no longer knows the token: {message}");
+        self.record_error(Some(ErrorCode::TokenDead), message.to_owned());
         self.mark_checked();
         self.drop_token("the token was revoked or lost by the server");
     }
 
     pub(super) fn on_expired(&mut self) {
         let session = &self.options.name;
-        tracing::warn!(event = "token.expired", session, "the token has expired and no login could replace it in time");
+        let code = ErrorCode::TokenExpired.as_str();
+        tracing::warn!(
+            event = "token.expired",
+            session,
+            code,
+            "the token has expired and no login could replace it in time"
+        );
         self.drop_token("the token has expired");
     }
 

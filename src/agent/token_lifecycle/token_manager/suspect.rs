@@ -6,6 +6,7 @@ use super::TokenManager;
 use crate::agent::token_lifecycle::current_token::TokenHealth;
 use crate::agent::token_lifecycle::schedule::{LastOutcome, NextStep};
 use crate::agent::token_lifecycle::status_reporter::Attempt;
+use crate::error_code::ErrorCode;
 
 impl TokenManager {
     /// Plans a login that replaces the token, unless a recent login of this kind changed nothing.
@@ -16,13 +17,14 @@ impl TokenManager {
             tracing::debug!(event = "token.suspect", session, "{message}");
             return;
         };
-        self.last_error = Some(message.to_owned());
+        (self.last_error, self.last_error_code) = (Some(message.to_owned()), Some(CODE));
         if !self.replacement_limiter.allow(now) {
             if current.health != TokenHealth::Refused {
                 current.health = TokenHealth::Refused;
                 tracing::warn!(
                     event = "token.refused",
                     session,
+                    code = CODE.as_str(),
                     "the server refuses each token of this session: the role may bind them to other addresses; {message}"
                 );
                 self.record_failure_of(Attempt::Check);
@@ -33,6 +35,7 @@ impl TokenManager {
         tracing::warn!(
             event = "token.suspect",
             session,
+            code = CODE.as_str(),
             "the server may no longer know the token: a login will replace it; {message}"
         );
         self.record_failure_of(Attempt::Check);
@@ -64,4 +67,6 @@ impl TokenManager {
     }
 }
 
+/// Code of a token that the server does not accept any more.
+const CODE: ErrorCode = ErrorCode::TokenDead;
 const SOON: Duration = Duration::from_secs(5);

@@ -1,0 +1,85 @@
+//! Codes of errors that end a command or a reload.
+
+use std::io;
+
+use crate::agent::login::LoginError;
+use crate::agent::server_client::CallError;
+use crate::atomic_file::ReplaceError;
+use crate::error_code::ErrorCode;
+use crate::http::client::{BuildError, TransportError};
+use crate::http::server::Endpoint;
+use crate::http::tls::CertificateError;
+use crate::secure_dir::DirError;
+
+/// Returns the code of the outermost cause that has one.
+pub fn find(error: &anyhow::Error) -> Option<ErrorCode> {
+    error.chain().find_map(code_of)
+}
+
+/// Formats an error with its causes and its code, in one line.
+pub fn format(error: &anyhow::Error) -> String {
+    ErrorCode::tag(find(error), &format!("{error:#}"))
+}
+
+fn code_of(cause: &(dyn std::error::Error + 'static)) -> Option<ErrorCode> {
+    let agent = cause
+        .downcast_ref::<ListenError>()
+        .and_then(ListenError::code)
+        .or_else(|| cause.downcast_ref::<LoginError>()?.code())
+        .or_else(|| cause.downcast_ref::<CallError>()?.code())
+        .or_else(|| cause.downcast_ref().map(TransportError::code))
+        .or_else(|| cause.downcast_ref::<BuildError>()?.code())
+        .or_else(|| cause.downcast_ref::<CertificateError>().map(|_| ErrorCode::CertificateFile));
+    #[cfg(feature = "acl")]
+    let agent = agent
+        .or_else(|| cause.downcast_ref::<crate::acl::AclOpenError>()?.code())
+        .or_else(|| cause.downcast_ref::<crate::acl::LostStoreError>()?.code());
+    #[cfg(feature = "gateway")]
+    let agent = agent.or_else(|| {
+        cause.downcast_ref::<crate::gateway::local_token::LocalTokenError>().map(|_| ErrorCode::LocalTokenFile)
+    });
+    agent.or_else(|| cause.downcast_ref().map(ReplaceError::code)).or_else(|| cause.downcast_ref().map(DirError::code))
+}
+
+/// A listener that cannot be bound.
+#[derive(Debug, thiserror::Error)]
+#[error("{listener} cannot listen on {endpoint}")]
+pub(super) struct ListenError {
+    listener: String,
+    endpoint: Endpoint,
+    source: io::Error,
+}
+
+impl ListenError {
+    pub(super) fn new(listener: impl Into<String>, endpoint: &Endpoint, source: io::Error) -> Self {
+        Self { listener: listener.into(), endpoint: endpoint.clone(), source }
+    }
+
+    fn code(&self) -> Option<ErrorCode> {
+        match (self.source.kind(), &self.endpoint) {
+            (io::ErrorKind::AddrInUse, _) => Some(ErrorCode::AddressInUse),
+            (io::ErrorKind::AddrNotAvailable, _) => Some(ErrorCode::AddressUnavailable),
+            (io::ErrorKind::PermissionDenied, _) => Some(ErrorCode::BindDenied),
+            (_, Endpoint::Unix(_)) => Some(ErrorCode::SocketPath),
+            (_, Endpoint::Tcp(_) | Endpoint::Activated(_)) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::Context as _;
+
+    use super::*;
+
+    #[test]
+    fn the_outermost_cause_with_a_code_decides() {
+        let taken = || io::Error::from(io::ErrorKind::AddrInUse);
+        let endpoint = Endpoint::Tcp(([127, 0, 0, 1], 80).into());
+        let error = anyhow::Error::new(ListenError::new("listener api", &endpoint, taken())).context("cannot start");
+        assert_eq!(find(&error), Some(ErrorCode::AddressInUse));
+        assert!(format(&error).ends_with(" [KW-1501]"), "{}", format(&error));
+        let other = Err::<(), _>(taken()).context("cannot start").unwrap_err();
+        assert_eq!((find(&other), format(&other).contains('[')), (None, false));
+    }
+}

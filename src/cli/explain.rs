@@ -1,0 +1,36 @@
+//! `keyward explain`: cause and remedy of an error code.
+
+use clap::Args;
+
+use super::output::{json, table};
+use super::{Exit, Format, say};
+use crate::error_code::{ErrorCode, Explanation};
+
+/// Explain an error code.
+#[derive(Debug, Args)]
+pub(super) struct Explain {
+    /// Code of the error, such as KW-1003 [default: list all]
+    code: Option<ErrorCode>,
+    /// Output format; json is an array
+    #[arg(short = 'o', long, value_enum, default_value_t)]
+    format: Format,
+}
+
+impl Explain {
+    pub(super) fn run(self) -> anyhow::Result<Exit> {
+        let codes = self.code.map_or_else(|| ErrorCode::ALL.to_vec(), |code| vec![code]);
+        let found: Vec<Explanation> = codes.into_iter().map(ErrorCode::explain).collect();
+        match (self.format, self.code, found.as_slice()) {
+            (Format::Json, ..) => json(&found),
+            (Format::Text, Some(_), [one]) => {
+                say(&format!("{}: {}", one.code, one.title));
+                say(&format!("cause:  {}", one.cause));
+                say(&format!("remedy: {}", one.remedy));
+            }
+            (Format::Text, ..) => {
+                table(["Code", "Error"], found.iter().map(|one| [one.code.to_string(), one.title.to_owned()]));
+            }
+        }
+        Ok(Exit::Ok)
+    }
+}
