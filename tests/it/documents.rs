@@ -94,8 +94,6 @@ fn documents_name_the_real_products() {
         ["README.md", "Cargo.toml", "packaging/README.md", "benches/README.md"]
             .map(|name| (name.to_owned(), read(name))),
     );
-    // Generated from the help of the command line.
-    documents.retain(|(path, _)| path != "docs/reference/commands.md");
     let private = ["secrets server", "provisioning platform", "access-control service"];
     let mut found = Vec::new();
     for (path, text) in &documents {
