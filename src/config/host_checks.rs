@@ -105,8 +105,7 @@ impl Reader<'_> {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => format!("the {kind} {shown} does not exist"),
             Err(error) => format!("cannot check the {kind} {shown}: {error}"),
         };
-        let advice = if folder { "create it before the agent starts" } else { "create it before the agent starts" };
-        self.scope.diagnostics.lacking(text.at, &text.key, found, advice);
+        self.scope.diagnostics.lacking(text.at, &text.key, found, "create it before the agent starts");
     }
 
     /// The secret in the file that a key names, of at least so many bytes. A placeholder that nobody can send, where this

@@ -132,7 +132,7 @@ fn retries(method: &mut Block<'_>) {
         match exit.flag() {
             Some(false) => exit.kept("logins are retried"),
             _ => {
-                exit.not_supported("logins are retried; `keyward login` and `keyward wait --timeout` report a failure")
+                exit.not_supported("logins are retried; `keyward login` and `keyward wait --timeout` report a failure");
             }
         }
     }

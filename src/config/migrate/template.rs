@@ -124,7 +124,7 @@ fn file(template: &mut Block<'_>, section: &mut Section) {
             None => sink::mode(perms, section),
         },
         None => {
-            template.tell(Outcome::Changed, "mode 0640; the default there is the mode of the existing file, or 0644")
+            template.tell(Outcome::Changed, "mode 0640; the default there is the mode of the existing file, or 0644");
         }
     }
     for (theirs, ours) in [("user", "owner"), ("group", "group"), ("uid", "owner"), ("gid", "group")] {

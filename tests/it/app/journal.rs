@@ -22,7 +22,7 @@ fn log_of(args: &[&str], stream: fn(u64, u64) -> String) -> String {
     let args: Vec<_> = ["run", "--config", config.to_str().unwrap()].into_iter().chain(args.iter().copied()).collect();
     let binary = Binary::start(&args, &[("JOURNAL_STREAM", &stream)], folder.path());
     let logs = |event: &str| {
-        eventually(Duration::from_secs(60), || {
+        eventually(Duration::from_mins(1), || {
             let output = binary.output();
             if output.contains(event) { Ok(()) } else { Err(output) }
         });

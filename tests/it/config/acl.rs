@@ -184,9 +184,9 @@ fn every_error_comes_with_advice() {
     changed(
         "http://127.0.0.1:8000/keys",
         "https://me:hush@keys.example/",
-        &[concat!(
-            "a.toml:8:12: acl.method.cloud.jwks_url: the value contains a user, a query or a fragment; write \"https://HOST/PATH\""
-        )],
+        &[
+            "a.toml:8:12: acl.method.cloud.jwks_url: the value contains a user, a query or a fragment; write \"https://HOST/PATH\"",
+        ],
     );
     changed(
         "jwks_url",

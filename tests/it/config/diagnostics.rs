@@ -286,9 +286,7 @@ fn a_wrapped_token_goes_to_one_reader_as_json() {
                 "a.toml:5:7: sink.b: takes the wrapped token of session main, like sink a; ",
                 "keep one: a wrapped token can be unwrapped once"
             ),
-            concat!(
-                "a.toml:10:13: listener.a.sessions: session main has a wrap_ttl, and a wrapped token is for one reader; write it to a sink"
-            ),
+            "a.toml:10:13: listener.a.sessions: session main has a wrap_ttl, and a wrapped token is for one reader; write it to a sink",
         ],
     );
 }

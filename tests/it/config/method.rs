@@ -32,9 +32,7 @@ fn role_is_required() {
 #[test]
 fn resource_is_required() {
     let (folder, outcome) = check(&with("role = \"web\"\n"));
-    let wanted = concat!(
-        "a.toml:6:15: session.main.cloud.resource: missing; the resource to request an identity token for, such as \"https://management.azure.com/\""
-    );
+    let wanted = "a.toml:6:15: session.main.cloud.resource: missing; the resource to request an identity token for, such as \"https://management.azure.com/\"";
     assert_eq!(folder.short(&outcome.errors), [wanted]);
     let config = clean(&with("role = \"web\"\nresource = \"https://management.azure.com/\"\n"));
     assert_eq!(identity(&config).resource, "https://management.azure.com/");

@@ -164,7 +164,7 @@ fn an_unread_log_blocks_no_caller() {
     let reader = std::thread::spawn({
         let text = Arc::clone(&text);
         move || {
-            let mut buffer = [0; 65536];
+            let mut buffer = vec![0; 65536];
             while let count @ 1.. = log.read(&mut buffer).unwrap() {
                 text.lock().unwrap().extend_from_slice(&buffer[..count]);
             }
@@ -172,7 +172,7 @@ fn an_unread_log_blocks_no_caller() {
     });
     reads(1);
     // From then on there is room for the last lines.
-    eventually(Duration::from_secs(60), || {
+    eventually(Duration::from_mins(1), || {
         let text = text.lock().unwrap();
         let dropped = memchr::memmem::find(&text, b"log.lines.dropped");
         dropped.map(|_| ()).ok_or_else(|| format!("{} bytes", text.len()))
