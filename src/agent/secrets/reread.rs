@@ -7,8 +7,8 @@ use serde_json::Value;
 use crate::agent::server_client::{SecretFields, SecretOp, SecretRequest};
 use crate::clock::ClockReading;
 
-/// Returns the time of the next read of a secret without a lease: after `interval`, give or take a tenth. `unit` is a random number in
-/// `0.0..1.0`.
+/// Returns the time of the next read of a secret without a lease: after `interval`, give or take a tenth. `unit` is a random
+/// number in `0.0..1.0`.
 pub(super) fn reread_at(read: ClockReading, interval: Duration, unit: f64) -> ClockReading {
     read + interval.mul_f64(0.2f64.mul_add(unit, 0.9))
 }
