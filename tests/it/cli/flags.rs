@@ -58,6 +58,7 @@ fn help_is_no_wider_than_its_terminal() {
     }
 }
 
+#[cfg(all(feature = "acl", feature = "gateway"))]
 #[test]
 fn help_lists_commands_by_group_and_exit_codes_a_line_each() {
     let (_, help, _) = run(&["--help"], &[]);
