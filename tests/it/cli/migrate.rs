@@ -216,8 +216,9 @@ fn migrate_writes_the_configuration_to_standard_output_and_the_report_to_standar
     let refused = keyward(&[bad.to_str().unwrap()]);
     assert_eq!(refused.status.code(), Some(3));
     assert!(text(&refused.stderr).contains("bad.hcl: line 2, column"), "{}", text(&refused.stderr));
-    std::fs::write(&bad, "auto_auth { method \"gcp\" {} }\n").unwrap();
-    assert_eq!(keyward(&[bad.to_str().unwrap()]).status.code(), Some(3), "what it wrote has a mistake");
+    let login = "auto_auth { method \"jwt\" { config = { role = \"r\" path = \"/j\" } } }";
+    std::fs::write(&bad, format!("vault {{ address = \"http://10.0.0.1\" }}\n{login}\n")).unwrap();
+    assert_eq!(keyward(&[bad.to_str().unwrap()]).status.code(), Some(3), "the result has an error");
     assert_eq!(keyward(&["/nowhere/at/all"]).status.code(), Some(1));
 }
 
