@@ -93,8 +93,8 @@ fn serve_listens_in_plain_text_on_loopback_and_unix_sockets_only() {
         assert!(code == 1 && error.contains(wanted), "{args:?}: {error}");
     };
     check(&["--dir", &dir, "--listen", "0.0.0.0:8500"], "would take and give tokens in the clear");
-    check(&["--dir", &dir, "--listen", "localhost:8500"], "is no TCP address");
-    check(&["--dir", "/no/such/folder"], "is not there");
+    check(&["--dir", &dir, "--listen", "localhost:8500"], "is not a TCP address");
+    check(&["--dir", "/no/such/folder"], "does not exist");
     check(&["--dir", &dir, "--tls-cert-file", "cert.pem"], "--tls-key-file");
     check(&[], "--dir");
 }

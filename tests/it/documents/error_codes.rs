@@ -1,5 +1,6 @@
 //! The document of error codes: generated from the table of the program, which has no code without an error.
 
+use std::fmt::Write as _;
 use std::path::Path;
 
 use super::{read, texts};
@@ -20,10 +21,11 @@ fn errors_document() -> String {
         let column = |name: &str| row[name].as_str().unwrap();
         if group != column("group") {
             column("group").clone_into(&mut group);
-            text += &format!("\n## {group}\n");
+            writeln!(text, "\n## {group}").unwrap();
         }
         let (cause, remedy) = (column("cause"), column("remedy"));
-        text += &format!("\n### {}: {}\n\n- Cause: {cause}.\n- Remedy: {remedy}.\n", column("code"), column("title"));
+        let (code, title) = (column("code"), column("title"));
+        writeln!(text, "\n### {code}: {title}\n\n- Cause: {cause}.\n- Remedy: {remedy}.").unwrap();
     }
     text
 }
