@@ -5,7 +5,7 @@ use aws_lc_rs::error::Unspecified;
 use zeroize::Zeroizing;
 
 /// AES-256-GCM key that takes a random nonce for each message.
-pub struct AeadKey(RandomizedNonceKey);
+pub(crate) struct AeadKey(RandomizedNonceKey);
 
 impl std::fmt::Debug for AeadKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -18,7 +18,7 @@ impl AeadKey {
     ///
     /// # Errors
     /// The cryptographic library failed.
-    pub fn new(key: &[u8; 32]) -> Result<Self, Unspecified> {
+    pub(crate) fn new(key: &[u8; 32]) -> Result<Self, Unspecified> {
         RandomizedNonceKey::new(&AES_256_GCM, key).map(Self)
     }
 
@@ -26,7 +26,7 @@ impl AeadKey {
     ///
     /// # Errors
     /// The cryptographic library failed.
-    pub fn seal(&self, plain: &[u8], additional_data: &[u8]) -> Result<Vec<u8>, Unspecified> {
+    pub(crate) fn seal(&self, plain: &[u8], additional_data: &[u8]) -> Result<Vec<u8>, Unspecified> {
         // Allocated once: a buffer that grows leaves copies of the plain text in freed memory.
         let mut sealed = Zeroizing::new(Vec::with_capacity(plain.len() + AES_256_GCM.tag_len()));
         sealed.extend_from_slice(plain);
@@ -38,7 +38,7 @@ impl AeadKey {
     ///
     /// # Errors
     /// The key or the additional data differ, or the message is damaged.
-    pub fn open(&self, sealed: &[u8], additional_data: &[u8]) -> Result<Zeroizing<Vec<u8>>, Unspecified> {
+    pub(crate) fn open(&self, sealed: &[u8], additional_data: &[u8]) -> Result<Zeroizing<Vec<u8>>, Unspecified> {
         let (nonce, sealed) = sealed.split_at_checked(NONCE_LEN).ok_or(Unspecified)?;
         let mut buffer = Zeroizing::new(sealed.to_vec());
         let nonce = Nonce::try_assume_unique_for_key(nonce)?;

@@ -92,7 +92,7 @@ fn back_up(folder: &Dir, name: &OsStr) -> io::Result<()> {
 ///
 /// # Errors
 /// As [`replace`]; `write` failed.
-pub fn replace_by(
+pub(crate) fn replace_by(
     path: &Path,
     attributes: &Attributes,
     write: impl FnOnce(&mut std::fs::File) -> io::Result<()>,
@@ -190,7 +190,7 @@ pub fn sweep(path: &Path) -> Result<usize, DirError> {
 }
 
 /// Sweeps like [`sweep`] and logs the result, for callers that start up.
-pub fn sweep_at_start(path: &Path) {
+pub(crate) fn sweep_at_start(path: &Path) {
     // A missing folder has nothing to sweep; the first write reports other problems with it.
     if let Ok(files @ 1..) = sweep(path) {
         tracing::info!(event = "file.swept", path = %path.display(), files, "leftovers of an interrupted write were removed");
@@ -338,7 +338,7 @@ fn kind(mode: u32) -> &'static str {
 
 impl ReplaceError {
     /// Returns the code for operators.
-    pub fn code(&self) -> ErrorCode {
+    pub(crate) fn code(&self) -> ErrorCode {
         match self {
             Self::Folder(error) => error.code(),
             Self::NotRegular { .. } => ErrorCode::OutputNotRegular,

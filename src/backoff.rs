@@ -5,7 +5,7 @@ use std::time::Duration;
 /// Exponential backoff: each wait is a uniform share of a limit that doubles from `base` to `max`. Full jitter spreads
 /// a fleet that failed together better than a share of the wait does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Backoff {
+pub(crate) struct Backoff {
     base: Duration,
     max: Duration,
     failures: u32,
@@ -13,32 +13,32 @@ pub struct Backoff {
 
 impl Backoff {
     /// Backoff for calls to a server: 1 s to 5 min.
-    pub const UPSTREAM: Self = Self::new(Duration::from_secs(1), Duration::from_mins(5));
+    pub(crate) const UPSTREAM: Self = Self::new(Duration::from_secs(1), Duration::from_mins(5));
 
     /// Creates a backoff whose limit starts at `base` and grows to `max`.
-    pub const fn new(base: Duration, max: Duration) -> Self {
+    pub(crate) const fn new(base: Duration, max: Duration) -> Self {
         Self { base, max, failures: 0 }
     }
 
     /// Returns the backoff in the state after this many failures in a row.
     #[must_use]
-    pub const fn after(mut self, failures: u32) -> Self {
+    pub(crate) const fn after(mut self, failures: u32) -> Self {
         self.failures = failures;
         self
     }
 
     /// Returns the number of failures since the last success.
-    pub const fn failures(&self) -> u32 {
+    pub(crate) const fn failures(&self) -> u32 {
         self.failures
     }
 
     /// Resets the count of failures.
-    pub const fn reset(&mut self) {
+    pub(crate) const fn reset(&mut self) {
         self.failures = 0;
     }
 
     /// Records a failure and returns the wait after it. `unit` is a random number in `0.0..1.0`.
-    pub fn next(&mut self, unit: f64) -> Duration {
+    pub(crate) fn next(&mut self, unit: f64) -> Duration {
         let limit = self.base.saturating_mul(1_u32 << self.failures.min(20)).min(self.max);
         self.failures = self.failures.saturating_add(1);
         limit.mul_f64(unit.clamp(0.0, 1.0))
@@ -47,7 +47,7 @@ impl Backoff {
 
 /// Returns a random number in `0.0..1.0` from the system's generator; 0.5 if that fails, which spreads nothing but is
 /// safe.
-pub fn random_unit() -> f64 {
+pub(crate) fn random_unit() -> f64 {
     let mut bytes = [0_u8; 4];
     match aws_lc_rs::rand::fill(&mut bytes) {
         Ok(()) => f64::from(u32::from_le_bytes(bytes)) / (f64::from(u32::MAX) + 1.0),

@@ -14,7 +14,7 @@ use rustix::io::Errno;
 ///
 /// # Errors
 /// The file cannot be opened, or the way to it leads out of the folder ([`io::ErrorKind::PermissionDenied`]).
-pub fn open_beneath(folder: &Path, path: &Path) -> io::Result<OwnedFd> {
+pub(crate) fn open_beneath(folder: &Path, path: &Path) -> io::Result<OwnedFd> {
     let root = rustix::fs::open(folder, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     for _ in 0..ATTEMPTS {
         let flags = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;

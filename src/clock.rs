@@ -50,7 +50,7 @@ impl std::ops::Add<Duration> for ClockReading {
 }
 
 /// Converts a time to milliseconds since 1970; zero for earlier times.
-pub fn millis(wall: SystemTime) -> u64 {
+pub(crate) fn millis(wall: SystemTime) -> u64 {
     let since = wall.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
@@ -65,7 +65,7 @@ impl Clock {
     }
 
     /// Returns true once BOOTTIME has reached `reading`. Costs half of [`Clock::now`].
-    pub fn has_reached(&self, moment: ClockReading) -> bool {
+    pub(crate) fn has_reached(&self, moment: ClockReading) -> bool {
         match self {
             Self::System => boottime() >= moment.boot,
             Self::Test(driven) => driven.now().boot >= moment.boot,
@@ -73,12 +73,12 @@ impl Clock {
     }
 
     /// Sleeps for `span` by BOOTTIME, suspends included.
-    pub async fn sleep(&self, span: Duration) {
+    pub(crate) async fn sleep(&self, span: Duration) {
         self.sleep_until(self.now() + span).await;
     }
 
     /// Sleeps until BOOTTIME reaches `reading`.
-    pub async fn sleep_until(&self, moment: ClockReading) {
+    pub(crate) async fn sleep_until(&self, moment: ClockReading) {
         match self {
             Self::System => {
                 // Without a timer (no descriptors left) tokio's sleep is used: it is wrong only across a suspend.
@@ -91,7 +91,7 @@ impl Clock {
     }
 
     /// Sleeps until BOOTTIME reaches `reading`; forever for `None`.
-    pub async fn sleep_until_some(&self, moment: Option<ClockReading>) {
+    pub(crate) async fn sleep_until_some(&self, moment: Option<ClockReading>) {
         match moment {
             Some(moment) => self.sleep_until(moment).await,
             None => std::future::pending().await,
@@ -99,7 +99,7 @@ impl Clock {
     }
 
     /// Watches for changes of the wall clock and for resumes from a suspend.
-    pub fn changes(&self) -> ClockChanges {
+    pub(crate) fn changes(&self) -> ClockChanges {
         match self {
             Self::System => ClockChanges::System(wall_clock_timer().ok()),
             Self::Test(driven) => ClockChanges::Test(driven.offsets.subscribe()),
@@ -109,7 +109,7 @@ impl Clock {
 
 /// Notifies of clock changes other than the passing of time.
 #[derive(Debug)]
-pub enum ClockChanges {
+pub(crate) enum ClockChanges {
     /// A timer that the kernel cancels when the wall clock is set; `None` if it could not be created.
     System(Option<AsyncFd<std::os::fd::OwnedFd>>),
     /// The offsets that a test sets.
@@ -118,7 +118,7 @@ pub enum ClockChanges {
 
 impl ClockChanges {
     /// Waits for the next change; forever if the system has no such timer.
-    pub async fn next(&mut self) {
+    pub(crate) async fn next(&mut self) {
         match self {
             Self::System(Some(timer)) => {
                 // The read fails with ECANCELED when the clock is set; nothing else ends this wait.
@@ -144,7 +144,7 @@ pub struct TestClock {
 
 /// Offsets of a test clock.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct TestClockOffsets {
+pub(crate) struct TestClockOffsets {
     boot: Duration,
     wall_seconds: i64,
 }

@@ -21,7 +21,7 @@ pub struct EnvVars(BTreeMap<String, SecretString>);
 impl EnvVars {
     /// Selects from this process's variables those that every command gets (paths, user, language, time zone) and those
     /// that `pass` names; a name there may end in `*`. Variables of [`is_reserved`] are never selected.
-    pub fn allowed(of: &BTreeMap<String, String>, pass: &[String]) -> Self {
+    pub(crate) fn allowed(of: &BTreeMap<String, String>, pass: &[String]) -> Self {
         let named = |name: &str, pattern: &str| match pattern.strip_suffix('*') {
             Some(start) => name.starts_with(start),
             None => name == pattern,
@@ -35,18 +35,18 @@ impl EnvVars {
     }
 
     /// Returns the value of a variable.
-    pub fn get(&self, name: &str) -> Option<&SecretString> {
+    pub(crate) fn get(&self, name: &str) -> Option<&SecretString> {
         self.0.get(name)
     }
 
     /// Sets a variable, replacing its value.
-    pub fn set(&mut self, name: impl Into<String>, value: SecretString) {
+    pub(crate) fn set(&mut self, name: impl Into<String>, value: SecretString) {
         self.0.insert(name.into(), value);
     }
 
     /// Returns these variables with `others` added; a variable of `others` replaces one of the same name.
     #[must_use]
-    pub fn with(mut self, others: &Self) -> Self {
+    pub(crate) fn with(mut self, others: &Self) -> Self {
         self.0.extend(others.0.iter().map(|(name, value)| (name.clone(), value.clone())));
         self
     }
@@ -77,12 +77,12 @@ impl fmt::Debug for EnvVars {
 }
 
 /// Variables of this process that every command gets; a name may end in `*`.
-pub const ALWAYS_PASSED: [&str; 11] =
+pub(crate) const ALWAYS_PASSED: [&str; 11] =
     ["HOME", "HOSTNAME", "LANG", "LANGUAGE", "LC_*", "LOGNAME", "PATH", "SHELL", "TERM", "TZ", "USER"];
 
 /// Returns true if a variable never leaves this process: the cloud's identity and its endpoints, and the service
 /// manager's messages to the one process that it started. `name` may be a prefix.
-pub fn is_reserved(name: &str) -> bool {
+pub(crate) fn is_reserved(name: &str) -> bool {
     ["AZURE_", "IDENTITY_", "MSI_", "LISTEN_", "WATCHDOG_"].iter().any(|start| name.starts_with(start))
         || ["NOTIFY_SOCKET", "CREDENTIALS_DIRECTORY"].contains(&name)
 }
@@ -127,7 +127,7 @@ impl CommandSpec {
     ///
     /// # Errors
     /// The program does not exist or cannot be executed.
-    pub fn start(&self, input: bool) -> std::io::Result<ChildProcess> {
+    pub(crate) fn start(&self, input: bool) -> std::io::Result<ChildProcess> {
         let mut command = self.to_command();
         if !input {
             command.stdin(Stdio::null());
@@ -140,7 +140,7 @@ impl CommandSpec {
     }
 
     /// Replaces this process by the command (`execve(2)`). Returns only on failure.
-    pub fn exec(&self) -> std::io::Error {
+    pub(crate) fn exec(&self) -> std::io::Error {
         crate::os::exec_program(&mut self.to_command())
     }
 
@@ -148,7 +148,7 @@ impl CommandSpec {
     ///
     /// # Errors
     /// The command did not start, timed out, or ended with an exit code other than 0.
-    pub async fn run(&self, limit: Duration, clock: &Clock) -> Result<(), CommandError> {
+    pub(crate) async fn run(&self, limit: Duration, clock: &Clock) -> Result<(), CommandError> {
         let mut running = self.start(false).map_err(CommandError::Start)?;
         tokio::select! {
             ended = running.ended() => match ended.map_err(CommandError::Start)? {
@@ -162,14 +162,14 @@ impl CommandSpec {
 
 /// A running child process; killed with its process group when dropped.
 #[derive(Debug)]
-pub struct ChildProcess {
+pub(crate) struct ChildProcess {
     child: Child,
     group: Option<Pid>,
 }
 
 impl ChildProcess {
     /// Returns the process id until the process was waited for.
-    pub fn id(&self) -> Option<u32> {
+    pub(crate) fn id(&self) -> Option<u32> {
         self.child.id()
     }
 
@@ -177,14 +177,14 @@ impl ChildProcess {
     ///
     /// # Errors
     /// The system call failed.
-    pub async fn ended(&mut self) -> std::io::Result<ExitStatus> {
+    pub(crate) async fn ended(&mut self) -> std::io::Result<ExitStatus> {
         let status = self.child.wait().await;
         self.kill();
         status
     }
 
     /// Sends a signal to the process alone, not to its group.
-    pub fn signal(&self, signal: Signal) {
+    pub(crate) fn signal(&self, signal: Signal) {
         // The id of a process that was waited for may be reused.
         if let Some(process) = self.child.id().and(self.group) {
             let _ = kill_process(process, signal);
@@ -192,7 +192,7 @@ impl ChildProcess {
     }
 
     /// Kills the process group: the process and those descendants that have not left the group.
-    pub fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         if let Some(group) = self.group.take() {
             // The group's id is not reused while a member lives; without a member the call has no effect.
             let _ = kill_process_group(group, Signal::KILL);
@@ -207,13 +207,13 @@ impl Drop for ChildProcess {
 }
 
 /// Converts an exit status as a shell does: the exit code, or 128 plus the signal.
-pub fn exit_code(status: ExitStatus) -> u8 {
+pub(crate) fn exit_code(status: ExitStatus) -> u8 {
     let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default());
     u8::try_from(code).unwrap_or(u8::MAX)
 }
 
 /// Describes an exit status, as a predicate.
-pub fn describe_exit(status: ExitStatus) -> String {
+pub(crate) fn describe_exit(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("ended with code {code}"),
         (None, Some(signal)) => format!("was ended by signal {signal}"),
@@ -222,13 +222,13 @@ pub fn describe_exit(status: ExitStatus) -> String {
 }
 
 /// Parses a signal name such as `SIGHUP` or `HUP`.
-pub fn parse_signal(name: &str) -> Option<Signal> {
+pub(crate) fn parse_signal(name: &str) -> Option<Signal> {
     let name = name.strip_prefix("SIG").unwrap_or(name);
     SIGNALS.iter().find(|(its, _)| *its == name).map(|(_, signal)| *signal)
 }
 
 /// Returns the name of a signal without `SIG`.
-pub fn signal_name(signal: Signal) -> &'static str {
+pub(crate) fn signal_name(signal: Signal) -> &'static str {
     SIGNALS.iter().find(|(_, its)| *its == signal).map_or("?", |(name, _)| name)
 }
 
@@ -245,7 +245,7 @@ const SIGNALS: [(&str, Signal); 8] = [
 
 /// Reason why a command failed.
 #[derive(Debug, thiserror::Error)]
-pub enum CommandError {
+pub(crate) enum CommandError {
     /// The process was not started.
     #[error("it cannot be started")]
     Start(#[source] std::io::Error),

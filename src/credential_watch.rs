@@ -97,7 +97,7 @@ impl<T> CredentialWatch<T> {
     }
 
     /// Reads the current state without cloning it. `read` must not block: publishing waits for it.
-    pub fn with<R>(&self, read: impl FnOnce(&CredentialState<T>) -> R) -> R {
+    pub(crate) fn with<R>(&self, read: impl FnOnce(&CredentialState<T>) -> R) -> R {
         read(&self.0.borrow())
     }
 
@@ -112,7 +112,9 @@ impl<T> CredentialWatch<T> {
 
 /// Waits for a publication in any of the watches that its [`CredentialWatch::current`] has not returned yet. A watch whose
 /// publisher was dropped is ignored; if all were, this never returns.
-pub async fn any_changed<'a, T: Send + Sync + 'a>(watches: impl IntoIterator<Item = &'a mut CredentialWatch<T>>) {
+pub(crate) async fn any_changed<'a, T: Send + Sync + 'a>(
+    watches: impl IntoIterator<Item = &'a mut CredentialWatch<T>>,
+) {
     let next_change = async |watch: &mut CredentialWatch<T>| {
         if watch.changed().await.is_err() {
             std::future::pending::<()>().await;
@@ -172,7 +174,7 @@ impl RefreshSignal {
     }
 
     /// Creates a signal with a full bucket that shares `demand`, for a credential derived from another one.
-    pub fn with_demand(clock: Clock, demand: Demand) -> Self {
+    pub(crate) fn with_demand(clock: Clock, demand: Demand) -> Self {
         let bucket = TokenBucket::full(Self::RATE, clock.now());
         let state = Mutex::new(SignalState { bucket, pending: false });
         Self(Arc::new(Inner { clock, requested: Notify::new(), completed: Notify::new(), state, demand }))
@@ -211,7 +213,7 @@ impl RefreshSignal {
 
     /// Accepts at least one more request, after a new credential was published; for the publisher. The caller bounds how
     /// often that happens.
-    pub fn allow_one(&self) {
+    pub(crate) fn allow_one(&self) {
         self.state().bucket.allow_one();
     }
 

@@ -46,7 +46,7 @@ impl Demand {
     }
 
     /// Returns true while a caller waits.
-    pub fn is_waited_for(&self) -> bool {
+    pub(crate) fn is_waited_for(&self) -> bool {
         self.0.waiting.load(Ordering::Relaxed) > 0
     }
 
@@ -59,12 +59,12 @@ impl Demand {
     }
 
     /// Waits until a caller begins to wait or requests a retry; for the publisher.
-    pub async fn changed(&self) {
+    pub(crate) async fn changed(&self) {
         self.0.changed.notified().await;
     }
 
     /// Takes all pending requests to retry; for the publisher.
-    pub fn take_retries(&self) -> Vec<oneshot::Sender<Retried>> {
+    pub(crate) fn take_retries(&self) -> Vec<oneshot::Sender<Retried>> {
         std::mem::take(&mut self.0.retries.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

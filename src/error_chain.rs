@@ -31,7 +31,7 @@ pub(crate) fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item
 
 /// Formats an error without its causes. A rejected certificate is described in plain words, where rustls prints the names
 /// of its own types.
-pub fn describe_error(error: &(dyn Error + 'static)) -> String {
+pub(crate) fn describe_error(error: &(dyn Error + 'static)) -> String {
     // `io::Error` prints the error that it wraps and does not return it as its source.
     let mut innermost = error;
     while let Some(wrapped) = innermost.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref) {

@@ -8,11 +8,11 @@ mod table;
 use std::fmt;
 use std::str::FromStr;
 
-pub use self::table::ErrorCode;
+pub(crate) use self::table::ErrorCode;
 
 /// Explanation of an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
-pub struct Explanation {
+pub(crate) struct Explanation {
     /// The error.
     pub code: ErrorCode,
     /// Group of the error, by its first two digits.
@@ -40,7 +40,7 @@ const GROUPS: [(u16, &str); 9] = [
 
 impl ErrorCode {
     /// Returns the explanation.
-    pub fn explain(self) -> Explanation {
+    pub(crate) fn explain(self) -> Explanation {
         let (title, cause, remedy) = self.texts();
         let group = GROUPS.iter().find(|(number, _)| *number == self.number() / 100).map_or("", |(_, name)| name);
         Explanation { code: self, group, title, cause, remedy }

@@ -13,7 +13,7 @@ use crate::os;
 
 /// Watches the folders of a path and of each symlink that it leads through.
 #[derive(Debug)]
-pub struct FileWatch {
+pub(crate) struct FileWatch {
     /// `None` if no inotify instance could be created.
     events: Option<AsyncFd<OwnedFd>>,
 }
@@ -21,7 +21,7 @@ pub struct FileWatch {
 impl FileWatch {
     /// Creates a watch on nothing yet. If the system has no inotify instance left, `failed` is called with the error
     /// and the watch never notifies.
-    pub fn new(failed: impl FnOnce(&io::Error)) -> Self {
+    pub(crate) fn new(failed: impl FnOnce(&io::Error)) -> Self {
         let flags = CreateFlags::NONBLOCK | CreateFlags::CLOEXEC;
         let events = inotify::init(flags).map_err(io::Error::from).and_then(os::readable);
         if let Err(error) = &events {
@@ -31,7 +31,7 @@ impl FileWatch {
     }
 
     /// Watches the folders that the path leads through now: a symlink may have changed since the last call.
-    pub fn follow(&self, path: &Path) {
+    pub(crate) fn follow(&self, path: &Path) {
         let Some(events) = &self.events else { return };
         // Kubernetes updates a mounted secret by replacing a symlink beside it; other files may be rewritten in place.
         let flags = WatchFlags::CLOSE_WRITE
@@ -46,7 +46,7 @@ impl FileWatch {
     }
 
     /// Waits for a change in one of the folders; forever if nothing can be watched.
-    pub async fn changed(&self) {
+    pub(crate) async fn changed(&self) {
         let Some(events) = &self.events else { return std::future::pending().await };
         let drain = |fd: &OwnedFd| Ok(rustix::io::read(fd, &mut [0_u8; 4096])?);
         if events.async_io(Interest::READABLE, drain).await.is_err() {

@@ -54,7 +54,7 @@ impl Health {
     }
 
     /// Returns true if every required component has been ready at least once.
-    pub fn started(&self) -> bool {
+    pub(crate) fn started(&self) -> bool {
         self.components().values().all(|component| component.started || !component.required)
     }
 

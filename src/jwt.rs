@@ -40,7 +40,7 @@ pub struct UnverifiedClaims {
 }
 
 /// Largest token that is parsed, in bytes. Real ones with many groups stay under 10 KiB.
-pub const MAX_TOKEN: usize = 64 * 1024;
+pub(crate) const MAX_TOKEN: usize = 64 * 1024;
 
 impl UnverifiedClaims {
     /// Reads the claims of a compact JWS.

@@ -39,12 +39,12 @@ impl Default for MetricRegistry {
 
 impl MetricRegistry {
     /// Creates a metric and adds it. `name` has neither the prefix `keyward_` nor a counter's `_total`.
-    pub fn add<M: Metric + Clone + Default>(&mut self, name: &str, help: &str) -> M {
+    pub(crate) fn add<M: Metric + Clone + Default>(&mut self, name: &str, help: &str) -> M {
         self.add_metric(name, help, M::default())
     }
 
     /// Adds a metric.
-    pub fn add_metric<M: Metric + Clone>(&mut self, name: &str, help: &str, metric: M) -> M {
+    pub(crate) fn add_metric<M: Metric + Clone>(&mut self, name: &str, help: &str, metric: M) -> M {
         self.0.register(name, help, metric.clone());
         metric
     }
@@ -66,7 +66,7 @@ impl Metrics {
     }
 
     /// Registers a part's metrics, so that they are served before anything is counted.
-    pub fn register<T: MetricSet>(&self) {
+    pub(crate) fn register<T: MetricSet>(&self) {
         drop(self.get::<T>());
     }
 
@@ -85,10 +85,10 @@ impl Metrics {
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Histogram of latencies in seconds.
-pub type LatencyHistogram = Histogram;
+pub(crate) type LatencyHistogram = Histogram;
 
 /// Creates a histogram with buckets from an idle server on the same machine up to the longest wait of callers.
-pub fn latency_histogram() -> LatencyHistogram {
+pub(crate) fn latency_histogram() -> LatencyHistogram {
     Histogram::new([0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10.0])
 }
 

@@ -15,7 +15,7 @@ use zeroize::Zeroizing;
 ///
 /// # Errors
 /// The descriptor cannot be polled.
-pub fn readable(descriptor: OwnedFd) -> std::io::Result<AsyncFd<OwnedFd>> {
+pub(crate) fn readable(descriptor: OwnedFd) -> std::io::Result<AsyncFd<OwnedFd>> {
     // SAFETY: the AsyncFd owns the descriptor, so it stays open and the same for as long as it is registered.
     Ok(unsafe { AsyncFd::register_with_interest(descriptor, Interest::READABLE) }?)
 }
@@ -24,7 +24,7 @@ pub fn readable(descriptor: OwnedFd) -> std::io::Result<AsyncFd<OwnedFd>> {
 ///
 /// # Errors
 /// The kernel refused.
-pub fn forbid_core_dumps() -> std::io::Result<()> {
+pub(crate) fn forbid_core_dumps() -> std::io::Result<()> {
     use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
     setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
@@ -35,7 +35,7 @@ pub fn forbid_core_dumps() -> std::io::Result<()> {
 ///
 /// # Errors
 /// The user database cannot be read.
-pub fn user_id(name: &str) -> std::io::Result<Option<u32>> {
+pub(crate) fn user_id(name: &str) -> std::io::Result<Option<u32>> {
     if let Ok(id) = name.parse() {
         return Ok(Some(id));
     }
@@ -46,7 +46,7 @@ pub fn user_id(name: &str) -> std::io::Result<Option<u32>> {
 ///
 /// # Errors
 /// The group database cannot be read.
-pub fn group_id(name: &str) -> std::io::Result<Option<u32>> {
+pub(crate) fn group_id(name: &str) -> std::io::Result<Option<u32>> {
     if let Ok(id) = name.parse() {
         return Ok(Some(id));
     }
@@ -54,7 +54,7 @@ pub fn group_id(name: &str) -> std::io::Result<Option<u32>> {
 }
 
 /// Looks up the name of a group; `None` if it is unknown.
-pub fn group_name(id: u32) -> Option<String> {
+pub(crate) fn group_name(id: u32) -> Option<String> {
     nix::unistd::Group::from_gid(id.into()).ok().flatten().map(|group| group.name)
 }
 
@@ -62,7 +62,7 @@ pub fn group_name(id: u32) -> Option<String> {
 ///
 /// # Errors
 /// The kernel is older, or the socket has no peer.
-pub fn peer_groups(socket: impl AsFd) -> std::io::Result<Vec<u32>> {
+pub(crate) fn peer_groups(socket: impl AsFd) -> std::io::Result<Vec<u32>> {
     use nix::libc::{SO_PEERGROUPS, SOL_SOCKET, c_void, getsockopt, gid_t, socklen_t};
     let mut groups: Vec<gid_t> = vec![0; 64];
     loop {
@@ -92,7 +92,7 @@ pub fn peer_groups(socket: impl AsFd) -> std::io::Result<Vec<u32>> {
 ///
 /// # Errors
 /// A variable is malformed, or a descriptor that it promises is not open.
-pub fn passed_sockets(pid: &str, count: &str, names: &str) -> std::io::Result<Vec<(String, OwnedFd)>> {
+pub(crate) fn passed_sockets(pid: &str, count: &str, names: &str) -> std::io::Result<Vec<(String, OwnedFd)>> {
     use rustix::io::{FdFlags, fcntl_setfd};
     const FIRST: i32 = 3;
     let malformed = |what: &str| std::io::Error::new(std::io::ErrorKind::InvalidInput, what.to_owned());
@@ -116,7 +116,7 @@ pub fn passed_sockets(pid: &str, count: &str, names: &str) -> std::io::Result<Ve
 /// Configures a command to run isolated from this process: in its own process group, with no descriptors but the first
 /// three, and ended by SIGTERM when this process ends. Start it from a thread that lives on: the kernel sends the
 /// signal when the thread that started the child ends (`PR_SET_PDEATHSIG`).
-pub fn isolate_child(command: &mut std::process::Command) {
+pub(crate) fn isolate_child(command: &mut std::process::Command) {
     use std::os::unix::process::CommandExt as _;
     let parent = rustix::process::getpid();
     let prepare = move || {
@@ -135,7 +135,7 @@ pub fn isolate_child(command: &mut std::process::Command) {
 }
 
 /// Replaces this process by another program, which inherits the first three descriptors only. Returns only on failure.
-pub fn exec_program(command: &mut std::process::Command) -> std::io::Error {
+pub(crate) fn exec_program(command: &mut std::process::Command) -> std::io::Error {
     use std::os::unix::process::CommandExt as _;
     close_on_exec_above_stdio();
     command.exec()
@@ -150,7 +150,7 @@ fn close_on_exec_above_stdio() {
 }
 
 /// Content of a PKCS#12 file.
-pub struct Pkcs12 {
+pub(crate) struct Pkcs12 {
     /// The private key: PKCS#8, DER.
     pub key: Zeroizing<Vec<u8>>,
     /// The certificates, DER, the key's own first.
@@ -168,7 +168,7 @@ impl std::fmt::Debug for Pkcs12 {
 ///
 /// # Errors
 /// The password does not open it, or the file is damaged or holds no key.
-pub fn read_pkcs12(file: &[u8], password: &CStr) -> Result<Pkcs12, KeyFileError> {
+pub(crate) fn read_pkcs12(file: &[u8], password: &CStr) -> Result<Pkcs12, KeyFileError> {
     let mut input = MaybeUninit::<aws_lc_sys::CBS>::uninit();
     let mut key = PrivateKey(null_mut());
     // SAFETY: the constructor takes nothing; the stack is checked, owned by its guard and holds certificates alone.
@@ -209,7 +209,7 @@ pub fn read_pkcs12(file: &[u8], password: &CStr) -> Result<Pkcs12, KeyFileError>
 ///
 /// # Errors
 /// The password does not open the key. A damaged key looks the same.
-pub fn decrypt_pem_key(pem: &[u8], password: &CStr) -> Result<Zeroizing<Vec<u8>>, KeyFileError> {
+pub(crate) fn decrypt_pem_key(pem: &[u8], password: &CStr) -> Result<Zeroizing<Vec<u8>>, KeyFileError> {
     let length = isize::try_from(pem.len()).map_err(|_| KeyFileError::Unreadable)?;
     // SAFETY: the memory BIO borrows `pem`, which outlives it, and is freed here. Without a callback the library reads the
     // password from the last argument, a C string, and writes nothing there.
@@ -229,7 +229,7 @@ pub fn decrypt_pem_key(pem: &[u8], password: &CStr) -> Result<Zeroizing<Vec<u8>>
 
 /// A key file that cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum KeyFileError {
+pub(crate) enum KeyFileError {
     /// The password does not open it.
     WrongPassword,
     /// It is damaged, or holds no key.

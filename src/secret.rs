@@ -13,12 +13,12 @@ use zeroize::Zeroizing;
 use crate::beneath::open_beneath;
 
 /// Compares two texts in constant time. The time reveals only if their lengths are equal.
-pub fn ct_eq(left: &SecretString, right: &[u8]) -> bool {
+pub(crate) fn ct_eq(left: &SecretString, right: &[u8]) -> bool {
     verify_slices_are_equal(left.expose_secret().as_bytes(), right).is_ok()
 }
 
 /// Compares two optional secrets in constant time; two `None` are equal.
-pub fn same_or_none(left: Option<&SecretString>, right: Option<&SecretString>) -> bool {
+pub(crate) fn same_or_none(left: Option<&SecretString>, right: Option<&SecretString>) -> bool {
     match (left, right) {
         (Some(left), Some(right)) => ct_eq(left, right.expose_secret().as_bytes()),
         (left, right) => left.is_none() && right.is_none(),
@@ -32,7 +32,7 @@ pub fn same_or_none(left: Option<&SecretString>, right: Option<&SecretString>) -
 ///
 /// # Errors
 /// The file cannot be read, is no regular file, is too large, is empty, holds more than one line or no UTF-8.
-pub fn read_file(path: &Path) -> Result<SecretString, SecretFileError> {
+pub(crate) fn read_file(path: &Path) -> Result<SecretString, SecretFileError> {
     open_regular(path).and_then(|mut file| one_line(&mut file)).map_err(|reason| SecretFileError::at(path, reason))
 }
 
@@ -40,7 +40,7 @@ pub fn read_file(path: &Path) -> Result<SecretString, SecretFileError> {
 ///
 /// # Errors
 /// The file cannot be read, is no regular file, is too large, is empty or holds no UTF-8.
-pub fn read_lines(path: &Path) -> Result<Vec<SecretString>, SecretFileError> {
+pub(crate) fn read_lines(path: &Path) -> Result<Vec<SecretString>, SecretFileError> {
     let text = open_regular(path)
         .and_then(|mut file| text(&mut file, MAX_SECRET_FILE))
         .map_err(|reason| SecretFileError::at(path, reason))?;
@@ -52,7 +52,7 @@ pub fn read_lines(path: &Path) -> Result<Vec<SecretString>, SecretFileError> {
 ///
 /// # Errors
 /// The file cannot be read, is no regular file, is too large or holds no UTF-8.
-pub fn read_text(path: &Path) -> Result<SecretString, SecretFileError> {
+pub(crate) fn read_text(path: &Path) -> Result<SecretString, SecretFileError> {
     let read = open_regular(path).and_then(|mut file| text(&mut file, MAX_TEXT_FILE));
     read.map(|text| SecretString::from(text.as_str())).map_err(|reason| SecretFileError::at(path, reason))
 }
@@ -61,7 +61,7 @@ pub fn read_text(path: &Path) -> Result<SecretString, SecretFileError> {
 ///
 /// # Errors
 /// As [`read_text`]; the file is in none of the folders.
-pub fn read_text_beneath(folders: &[PathBuf], path: &Path) -> Result<SecretString, SecretFileError> {
+pub(crate) fn read_text_beneath(folders: &[PathBuf], path: &Path) -> Result<SecretString, SecretFileError> {
     let mut reason = Reason::Beneath;
     for folder in folders {
         let Ok(inner) = path.strip_prefix(folder) else { continue };
@@ -88,7 +88,7 @@ fn require_regular(file: std::fs::File) -> Result<std::fs::File, Reason> {
 ///
 /// # Errors
 /// It cannot be read, is too large, is empty, holds more than one line or no UTF-8.
-pub fn read_stdin() -> Result<SecretString, SecretFileError> {
+pub(crate) fn read_stdin() -> Result<SecretString, SecretFileError> {
     one_line(&mut std::io::stdin().lock()).map_err(|reason| SecretFileError::at(Path::new("standard input"), reason))
 }
 
@@ -110,10 +110,10 @@ fn text(from: &mut impl std::io::Read, most: u64) -> Result<Zeroizing<String>, R
 }
 
 /// Largest secret file, in bytes.
-pub const MAX_SECRET_FILE: u64 = 64 * 1024;
+pub(crate) const MAX_SECRET_FILE: u64 = 64 * 1024;
 
 /// Largest text file, such as a template or a CA bundle, in bytes.
-pub const MAX_TEXT_FILE: u64 = 1024 * 1024;
+pub(crate) const MAX_TEXT_FILE: u64 = 1024 * 1024;
 
 /// Reason why no secret was read from a file. Never holds the file's content.
 #[derive(Debug, thiserror::Error)]

@@ -16,7 +16,7 @@ use crate::error_code::ErrorCode;
 
 /// An open folder. Names are resolved relative to its descriptor, whatever happens to its path.
 #[derive(Debug)]
-pub struct Dir(OwnedFd);
+pub(crate) struct Dir(OwnedFd);
 
 impl Dir {
     /// Opens the folder at `path`.
@@ -24,7 +24,7 @@ impl Dir {
     /// # Errors
     /// The folder is missing, is not a folder or cannot be searched, or its path contains a symlink that users other
     /// than root could have placed.
-    pub fn open(path: &Path) -> Result<Self, DirError> {
+    pub(crate) fn open(path: &Path) -> Result<Self, DirError> {
         let fail = |source: Errno| DirError::Open { path: path.to_owned(), source: source.into() };
         // A stack: the next component is its last.
         let mut left = vec![if path.as_os_str().is_empty() { PathBuf::from(".") } else { path.to_owned() }];
@@ -60,7 +60,7 @@ impl Dir {
     ///
     /// # Errors
     /// As [`Dir::open`]; or `path` names no file.
-    pub fn open_parent(path: &Path) -> Result<(Self, OsString), DirError> {
+    pub(crate) fn open_parent(path: &Path) -> Result<(Self, OsString), DirError> {
         let ends_in_name = path.components().next_back().is_some_and(|last| matches!(last, Component::Normal(_)));
         match (path.parent(), path.file_name()) {
             (Some(parent), Some(name)) if ends_in_name => Ok((Self::open(parent)?, name.to_owned())),
@@ -72,7 +72,7 @@ impl Dir {
     ///
     /// # Errors
     /// The folder cannot be searched.
-    pub fn stat(&self, name: &Path) -> io::Result<Option<Stat>> {
+    pub(crate) fn stat(&self, name: &Path) -> io::Result<Option<Stat>> {
         match rustix::fs::statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(Some(stat)),
             Err(Errno::NOENT) => Ok(None),
@@ -84,7 +84,7 @@ impl Dir {
     ///
     /// # Errors
     /// The disk failed.
-    pub fn sync(&self) -> io::Result<()> {
+    pub(crate) fn sync(&self) -> io::Result<()> {
         match rustix::fs::openat(&self.0, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()) {
             // Some file systems (FUSE, 9p) have no way to sync a folder.
             Ok(folder) => match rustix::fs::fsync(folder) {
@@ -103,7 +103,7 @@ impl Dir {
 ///
 /// # Errors
 /// It cannot be made, or its mode has one of those bits.
-pub fn create_private(path: &Path, refused: u32) -> Result<PathBuf, DirError> {
+pub(crate) fn create_private(path: &Path, refused: u32) -> Result<PathBuf, DirError> {
     let fail = |source| DirError::Make { path: path.to_owned(), source };
     DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(fail)?;
     let path = path.canonicalize().map_err(fail)?;
@@ -139,14 +139,14 @@ fn trusted_link(folder: BorrowedFd<'_>, name: &Path) -> Result<Option<PathBuf>, 
 
 impl DirError {
     /// Returns true if the folder does not exist, as opposed to being inaccessible.
-    pub fn not_found(&self) -> bool {
+    pub(crate) fn not_found(&self) -> bool {
         matches!(self, Self::Open { source, .. } if source.kind() == io::ErrorKind::NotFound)
     }
 }
 
 impl DirError {
     /// Returns the code for operators.
-    pub fn code(&self) -> ErrorCode {
+    pub(crate) fn code(&self) -> ErrorCode {
         match self {
             Self::Make { source, .. } => write_error_code(source),
             Self::Open { .. } | Self::Symlink { .. } | Self::Exposed { .. } | Self::NoFile { .. } => {
@@ -157,7 +157,7 @@ impl DirError {
 }
 
 /// Returns the code of a failed write.
-pub fn write_error_code(error: &io::Error) -> ErrorCode {
+pub(crate) fn write_error_code(error: &io::Error) -> ErrorCode {
     match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ErrorCode::DiskFull,
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => ErrorCode::OutputDenied,

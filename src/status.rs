@@ -62,7 +62,7 @@ pub struct SessionStatus {
 
 /// Status of the process, as `GET /agent/v1/status` returns it.
 #[derive(Debug, Serialize)]
-pub struct Status {
+pub(crate) struct Status {
     version: &'static str,
     ready: bool,
     /// Sessions that the caller may see.
@@ -78,7 +78,11 @@ pub struct Status {
 
 impl Status {
     /// Builds the current status with these sessions.
-    pub fn new(status_registry: &StatusRegistry, health: &Health, sessions: BTreeMap<String, SessionStatus>) -> Self {
+    pub(crate) fn new(
+        status_registry: &StatusRegistry,
+        health: &Health,
+        sessions: BTreeMap<String, SessionStatus>,
+    ) -> Self {
         Self {
             version: env!("CARGO_PKG_VERSION"),
             ready: health.ready(),
@@ -106,17 +110,17 @@ impl StatusRegistry {
     }
 
     /// Records the outcome of a reload: its error, or `None`.
-    pub fn record_reload(&self, error: Option<String>) {
+    pub(crate) fn record_reload(&self, error: Option<String>) {
         self.lock().reload_error = error;
     }
 
     /// Returns the error of the last reload, if it failed.
-    pub fn reload_error(&self) -> Option<String> {
+    pub(crate) fn reload_error(&self) -> Option<String> {
         self.lock().reload_error.clone()
     }
 
     /// Sets the status of a part, which has this key in the whole; a status that cannot be serialized removes it.
-    pub fn set_section(&self, key: &'static str, section: &impl Serialize) {
+    pub(crate) fn set_section(&self, key: &'static str, section: &impl Serialize) {
         match to_raw_value(section) {
             Ok(section) => self.lock().sections.insert(key, section),
             Err(_) => self.lock().sections.remove(key),
@@ -124,7 +128,7 @@ impl StatusRegistry {
     }
 
     /// Removes the status of a part.
-    pub fn remove_section(&self, key: &str) {
+    pub(crate) fn remove_section(&self, key: &str) {
         self.lock().sections.remove(key);
     }
 
@@ -163,7 +167,7 @@ impl StatusHandle {
     }
 
     /// Removes the session's status. Returns true if no other handle of its name is left.
-    pub fn remove(&self) -> bool {
+    pub(crate) fn remove(&self) -> bool {
         let mut posted = self.status_registry.lock();
         let Some(all) = posted.sessions.get_mut(&self.name) else { return true };
         all.retain(|(id, _)| *id != self.id);

@@ -33,7 +33,7 @@ impl TaskGroup {
     }
 
     /// Waits for the first failure, forever if there is none. The other tasks go on until they are stopped.
-    pub async fn failed(&mut self) -> TaskError {
+    pub(crate) async fn failed(&mut self) -> TaskError {
         loop {
             match self.running.join_next_with_id().await {
                 Some(ended) => {
@@ -50,7 +50,7 @@ impl TaskGroup {
     ///
     /// # Errors
     /// A task failed or panicked; the first one is returned.
-    pub async fn run(mut self, grace: Duration) -> Result<(), TaskError> {
+    pub(crate) async fn run(mut self, grace: Duration) -> Result<(), TaskError> {
         let mut first: Option<TaskError> = None;
         let mut deadline = None;
         loop {

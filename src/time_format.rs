@@ -7,7 +7,7 @@ use time::format_description::well_known::Rfc3339;
 
 /// Formats a time by RFC 3339, in UTC and whole seconds, such as `2026-01-31T09:00:00Z`. A time before 1970 or after the
 /// year 9999 is clamped to that range.
-pub fn format_rfc3339(time: SystemTime) -> String {
+pub(crate) fn format_rfc3339(time: SystemTime) -> String {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
     let seconds = i64::try_from(since).unwrap_or(END_OF_9999).min(END_OF_9999);
     OffsetDateTime::from_unix_timestamp(seconds).ok().and_then(|time| time.format(&Rfc3339).ok()).unwrap_or_default()

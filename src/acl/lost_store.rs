@@ -12,7 +12,7 @@ use crate::error_code::ErrorCode;
 
 impl LostStoreError {
     /// Returns the code for operators.
-    pub const fn code(&self) -> Option<ErrorCode> {
+    pub(crate) const fn code(&self) -> Option<ErrorCode> {
         match self {
             Self::Lost { .. } => Some(ErrorCode::StoreLost),
             Self::Present { .. } | Self::Etcd => None,

@@ -21,7 +21,7 @@ mod options;
 mod lost_store;
 mod server;
 
-pub use self::lost_store::LostStoreError;
+pub(crate) use self::lost_store::LostStoreError;
 pub(crate) use self::metrics::AclMetrics;
 pub use self::options::AclOptions;
 pub use self::server::{AclOpenError, AclServer, begin_store};

@@ -155,7 +155,7 @@ fn validate(options: &AclOptions) -> Result<(), AclOpenError> {
 
 impl AclOpenError {
     /// Returns the code for operators.
-    pub const fn code(&self) -> Option<ErrorCode> {
+    pub(crate) const fn code(&self) -> Option<ErrorCode> {
         match self {
             Self::Options { .. } => Some(ErrorCode::InvalidValue),
             Self::Store(error) => Some(error.code()),

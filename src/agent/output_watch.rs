@@ -66,7 +66,7 @@ impl OutputWatch {
     }
 
     /// Notifies watchers of changes in the folders, until `stop` is cancelled.
-    pub async fn run(self, stop: CancellationToken) {
+    pub(crate) async fn run(self, stop: CancellationToken) {
         let events = self.0.events.as_ref().map(|events| events.try_clone().and_then(os::readable));
         let Some(Ok(events)) = events else { return stop.cancelled().await };
         let read = async {
@@ -81,7 +81,7 @@ impl OutputWatch {
     }
 
     /// Creates a watch of a file, which reports nothing before [`WatchedOutput::renew`].
-    pub fn file(&self, path: &Path) -> WatchedOutput {
+    pub(crate) fn file(&self, path: &Path) -> WatchedOutput {
         let changed = Arc::new(Notify::new());
         WatchedOutput { watch: self.clone(), path: path.to_owned(), changed, folder: None, fingerprint: None }
     }
@@ -144,7 +144,7 @@ impl WatchState {
 
 /// A watched output.
 #[derive(Debug)]
-pub struct WatchedOutput {
+pub(crate) struct WatchedOutput {
     watch: OutputWatch,
     path: PathBuf,
     changed: Arc<Notify>,
@@ -163,7 +163,7 @@ fn fingerprint(path: &Path) -> Option<FileFingerprint> {
 
 impl WatchedOutput {
     /// Watches the file's current state and folder. Call it after each write.
-    pub async fn renew(&mut self) {
+    pub(crate) async fn renew(&mut self) {
         let (watch, path, changed) = (self.watch.clone(), self.path.clone(), Arc::clone(&self.changed));
         let renew = move || (watch.0.add(&path, &changed), fingerprint(&path));
         // A disk that hangs must not block the runtime.
@@ -178,12 +178,12 @@ impl WatchedOutput {
     }
 
     /// Waits for a change of the file, by this or another process.
-    pub async fn changed(&self) {
+    pub(crate) async fn changed(&self) {
         self.changed.notified().await;
     }
 
     /// Returns true if the file was replaced, changed or deleted since the last write.
-    pub async fn is_changed(&self) -> bool {
+    pub(crate) async fn is_changed(&self) -> bool {
         let path = self.path.clone();
         let now = tokio::task::spawn_blocking(move || fingerprint(&path)).await.ok().flatten();
         now.is_none() || now != self.fingerprint
@@ -209,7 +209,7 @@ const WATCH_FLAGS: WatchFlags = WatchFlags::CLOSE_WRITE
 
 /// Backoff of restorations, so that a process that always changes a file cannot make a loop.
 #[derive(Debug, Default)]
-pub struct RestoreBackoff {
+pub(crate) struct RestoreBackoff {
     restored: u32,
     last: Option<ClockReading>,
 }
@@ -217,7 +217,7 @@ pub struct RestoreBackoff {
 impl RestoreBackoff {
     /// Returns the time to check a change that was detected now: at once, or 1 s, 2 s, 4 s ... 1 min after the last
     /// restoration if there were any in the last ten minutes.
-    pub fn check_at(&mut self, clock: &Clock) -> ClockReading {
+    pub(crate) fn check_at(&mut self, clock: &Clock) -> ClockReading {
         let now = clock.now();
         let Some(last) = self.last.filter(|last| now.since(*last) < RESET_AFTER) else {
             self.restored = 0;
@@ -228,7 +228,7 @@ impl RestoreBackoff {
     }
 
     /// Records a restoration.
-    pub fn restored(&mut self, clock: &Clock) {
+    pub(crate) fn restored(&mut self, clock: &Clock) {
         self.restored = self.restored.saturating_add(1);
         self.last = Some(clock.now());
     }

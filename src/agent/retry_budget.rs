@@ -12,7 +12,7 @@ use crate::backoff::Backoff;
 use crate::clock::ClockReading;
 use crate::token_bucket::{BucketRate, TokenBucket};
 
-pub use self::caller_retries::CallerRetriesRecord;
+pub(crate) use self::caller_retries::CallerRetriesRecord;
 
 /// Decides when the next attempt is allowed, by consecutive failures and by a token bucket of unplanned logins.
 ///
@@ -68,12 +68,12 @@ impl RetryBudget {
     }
 
     /// Returns the failed logins since the last success.
-    pub const fn failures(&self) -> u32 {
+    pub(crate) const fn failures(&self) -> u32 {
         self.failures
     }
 
     /// Returns the failed renewals since the last success.
-    pub const fn renewal_failures(&self) -> u32 {
+    pub(crate) const fn renewal_failures(&self) -> u32 {
         self.renewal_failures
     }
 
@@ -122,7 +122,7 @@ impl RetryBudget {
     }
 
     /// Records a renewal that succeeded, which changes nothing for logins.
-    pub const fn record_renewal_success(&mut self, now: ClockReading) {
+    pub(crate) const fn record_renewal_success(&mut self, now: ClockReading) {
         self.renewal_failures = 0;
         self.renewal_not_before = now;
     }
@@ -141,7 +141,7 @@ impl RetryBudget {
     }
 
     /// Returns the earliest login on an operator's request, whatever the last login failed for.
-    pub fn next_on_demand(&mut self, now: ClockReading) -> ClockReading {
+    pub(crate) fn next_on_demand(&mut self, now: ClockReading) -> ClockReading {
         let age = self.failing_since.map(|since| now.since(since)).unwrap_or_default();
         latest([now, self.retry_after_until, self.callers.earliest(now, age, self.caller_cost.unwrap_or(1))])
     }
@@ -165,7 +165,7 @@ impl RetryBudget {
     }
 
     /// Forgets failures that belong to other settings. The bucket is not refilled.
-    pub const fn reset_failures(&mut self, now: ClockReading) {
+    pub(crate) const fn reset_failures(&mut self, now: ClockReading) {
         self.record_success(now);
     }
 
@@ -175,7 +175,7 @@ impl RetryBudget {
     }
 
     /// Takes an optional call out of the bucket; returns false if too little is left for logins.
-    pub fn try_take_optional(&mut self, now: ClockReading) -> bool {
+    pub(crate) fn try_take_optional(&mut self, now: ClockReading) -> bool {
         let enough = self.logins.available(LOGINS, now) > LOGINS.size / 2;
         if enough {
             self.take_login(now);
@@ -195,7 +195,7 @@ impl RetryBudget {
     }
 
     /// Returns the record for the state file.
-    pub fn to_record(&self) -> RetryBudgetRecord {
+    pub(crate) fn to_record(&self) -> RetryBudgetRecord {
         let (logins, refilled) = self.logins.to_saved();
         RetryBudgetRecord {
             failures: self.failures,
@@ -212,7 +212,7 @@ impl RetryBudget {
     }
 
     /// Restores the budget from its record. A wall clock that was set meanwhile adds at most [`MAX_WAIT`].
-    pub fn restore(record: &RetryBudgetRecord, now: ClockReading) -> Self {
+    pub(crate) fn restore(record: &RetryBudgetRecord, now: ClockReading) -> Self {
         let wall = seconds(now.wall);
         let ahead = |at: u64| now + Duration::from_secs(at.saturating_sub(wall)).min(MAX_WAIT);
         let ago = |at: u64| {
@@ -242,7 +242,7 @@ impl RetryBudget {
 }
 
 /// Longest wait that a server, a clock or a record can impose.
-pub const MAX_WAIT: Duration = Duration::from_mins(15);
+pub(crate) const MAX_WAIT: Duration = Duration::from_mins(15);
 
 /// Unplanned logins.
 const LOGINS: BucketRate = BucketRate { size: 8, refill: Duration::from_mins(2) };
@@ -257,7 +257,7 @@ fn latest<const N: usize>(moments: [ClockReading; N]) -> ClockReading {
 /// A retry budget in the state file. Times are seconds since 1970 by the wall clock.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct RetryBudgetRecord {
+pub(crate) struct RetryBudgetRecord {
     /// Consecutive failed logins.
     pub failures: u32,
     /// No login before this.

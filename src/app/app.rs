@@ -24,7 +24,7 @@ use crate::tasks::TaskGroup;
 
 /// Everything that the configuration asks for, running or about to.
 #[derive(Debug)]
-pub struct App {
+pub(crate) struct App {
     shared: Shared,
     config: Config,
     log: Option<LogLevel>,
@@ -37,7 +37,7 @@ pub struct App {
 
 /// Requests from outside to a running [`App`].
 #[derive(Debug)]
-pub struct Signals {
+pub(crate) struct Signals {
     /// Cancelled to stop it.
     pub stop: CancellationToken,
     /// A new configuration, or the errors of one that was rejected.
@@ -48,7 +48,7 @@ pub struct Signals {
 
 impl Signals {
     /// Requests for a configuration without a child process: no signal is forwarded.
-    pub fn new(stop: CancellationToken, reloads: mpsc::Receiver<Result<Config, Vec<String>>>) -> Self {
+    pub(crate) fn new(stop: CancellationToken, reloads: mpsc::Receiver<Result<Config, Vec<String>>>) -> Self {
         Self { stop, reloads, passed: mpsc::channel(1).1 }
     }
 }
@@ -59,7 +59,11 @@ impl App {
     /// # Errors
     /// A file cannot be used, or an address cannot be bound.
     #[cfg_attr(not(feature = "acl"), expect(clippy::unused_async, reason = "what waits here is the service's store"))]
-    pub async fn build(config: Config, log: Option<LogLevel>, inherited: ActivatedSockets) -> anyhow::Result<Self> {
+    pub(crate) async fn build(
+        config: Config,
+        log: Option<LogLevel>,
+        inherited: ActivatedSockets,
+    ) -> anyhow::Result<Self> {
         let shared = Shared::default();
         metrics::register_all(&shared.metrics);
         let plan = RunningAgent::default().plan(&config, &inherited, &shared)?;
@@ -80,24 +84,24 @@ impl App {
     }
 
     /// Readiness of its components.
-    pub const fn health(&self) -> &Health {
+    pub(crate) const fn health(&self) -> &Health {
         &self.shared.health
     }
 
     /// Status of its sessions.
-    pub const fn status_registry(&self) -> &StatusRegistry {
+    pub(crate) const fn status_registry(&self) -> &StatusRegistry {
         &self.shared.status_registry
     }
 
     /// Bound addresses of the ACL server; empty without one.
     #[cfg(feature = "acl")]
-    pub fn acl_endpoints(&self) -> Vec<Endpoint> {
+    pub(crate) fn acl_endpoints(&self) -> Vec<Endpoint> {
         self.acl.as_ref().map(BuiltAclServer::endpoints).unwrap_or_default()
     }
 
     /// Bound addresses of the gateway; empty without one.
     #[cfg(feature = "gateway")]
-    pub fn gateway_endpoints(&self) -> Vec<Endpoint> {
+    pub(crate) fn gateway_endpoints(&self) -> Vec<Endpoint> {
         self.plan.gateway_endpoints()
     }
 
@@ -106,7 +110,7 @@ impl App {
     ///
     /// # Errors
     /// A task failed that never should.
-    pub async fn run(self, mut signals: Signals) -> anyhow::Result<u8> {
+    pub(crate) async fn run(self, mut signals: Signals) -> anyhow::Result<u8> {
         // Start, loop and stop share all of this state, so they stand in one function.
         let mut services = TaskGroup::new(CancellationToken::new());
         let grace = self.config.agent.stop_grace;

@@ -20,7 +20,7 @@ const ANSWERS_WITHIN: Duration = Duration::from_secs(30);
 
 /// Tries the way to the platform, and asks it whose token there is. A token that has to be read through a session is read by a
 /// login of its own, and given back. Later steps are left out once one has failed.
-pub async fn check_gateway(gateway: &Gateway, sessions: &[Session]) -> Vec<CheckStep> {
+pub(crate) async fn check_gateway(gateway: &Gateway, sessions: &[Session]) -> Vec<CheckStep> {
     let mut steps = Vec::new();
     let mut note = |step, result: Result<String, String>| {
         let ok = result.is_ok();

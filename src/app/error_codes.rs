@@ -12,12 +12,12 @@ use crate::http::tls::CertificateError;
 use crate::secure_dir::DirError;
 
 /// Returns the code of the outermost cause that has one.
-pub fn find(error: &anyhow::Error) -> Option<ErrorCode> {
+pub(crate) fn find(error: &anyhow::Error) -> Option<ErrorCode> {
     error.chain().find_map(code_of)
 }
 
 /// Formats an error with its causes and its code, in one line.
-pub fn format(error: &anyhow::Error) -> String {
+pub(crate) fn format(error: &anyhow::Error) -> String {
     ErrorCode::tag(find(error), &format!("{error:#}"))
 }
 

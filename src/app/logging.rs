@@ -14,11 +14,11 @@ use crate::config::{Environment, Log, LogFormat};
 
 /// Changes the filter of a running log.
 #[derive(Debug, Clone)]
-pub struct LogLevel(reload::Handle<Targets, registry::Registry>);
+pub(crate) struct LogLevel(reload::Handle<Targets, registry::Registry>);
 
 impl LogLevel {
     /// Filters by `targets` from now on.
-    pub fn set(&self, targets: Targets) {
+    pub(crate) fn set(&self, targets: Targets) {
         if let Err(error) = self.0.reload(targets) {
             tracing::warn!(event = "log.level.failed", %error, "the log level stays as it was");
         }
@@ -28,7 +28,7 @@ impl LogLevel {
 /// A started log. Dropped, it waits a second at most for lines that are on their way out.
 #[derive(Debug)]
 #[must_use = "what is logged last is lost without it"]
-pub struct Logging {
+pub(crate) struct Logging {
     /// Changes its filter.
     pub level: LogLevel,
     lines: LogWriter,
@@ -47,7 +47,7 @@ impl Drop for Logging {
 ///
 /// # Errors
 /// The thread cannot be started.
-pub fn start(targets: Targets, format: LogFormat) -> std::io::Result<Logging> {
+pub(crate) fn start(targets: Targets, format: LogFormat) -> std::io::Result<Logging> {
     let (filter, handle) = reload::Layer::new(targets);
     let logging = Logging { level: LogLevel(handle), lines: LogWriter::default() };
     let layer = fmt::layer().with_writer(logging.lines.clone()).with_ansi(false);
@@ -72,7 +72,7 @@ pub fn start(targets: Targets, format: LogFormat) -> std::io::Result<Logging> {
 
 /// The filter that a configuration asks for. At the level `info` libraries are heard from `warn` on: what they tell of each
 /// call stands in our own lines, once. At `debug` they are heard as we are.
-pub fn targets(log: &Log) -> Targets {
+pub(crate) fn targets(log: &Log) -> Targets {
     let (others, ours) = match log.level {
         LevelFilter::INFO => (LevelFilter::WARN, Some((OURS.to_owned(), LevelFilter::INFO))),
         level => (level, None),

@@ -1,11 +1,11 @@
 //! The composition root: `Options` -> build (binds) -> run (serves) -> stop; reload. The one place that joins the parts.
 
 // 0: what the process is given and tells
-pub mod error_codes;
+pub(crate) mod error_codes;
 mod journal;
 mod log_writer;
-pub mod logging;
-pub mod systemd;
+pub(crate) mod logging;
+pub(crate) mod systemd;
 
 // 1: the parts, joined
 mod metrics;
@@ -31,12 +31,12 @@ mod reload;
 #[expect(clippy::module_inception, reason = "the assembled process is what this part is for")]
 mod app;
 pub mod one_shot;
-pub mod one_shot_render;
+pub(crate) mod one_shot_render;
 #[cfg(feature = "gateway")]
-pub mod check_gateway;
+pub(crate) mod check_gateway;
 
 // 4: all of it, with a cloud of its own
 #[cfg(feature = "dev")]
-pub mod dev;
+pub(crate) mod dev;
 
-pub use app::{App, Signals};
+pub(crate) use app::{App, Signals};

@@ -92,7 +92,7 @@ pub enum OneShotError {
 
 impl OneShotError {
     /// Returns the code for operators.
-    pub fn code(&self) -> Option<ErrorCode> {
+    pub(crate) fn code(&self) -> Option<ErrorCode> {
         match self {
             Self::Local(error) => error_codes::find(error),
             Self::Login(error) => error.code(),
@@ -102,7 +102,7 @@ impl OneShotError {
 
 /// One step of an online check.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
-pub struct CheckStep {
+pub(crate) struct CheckStep {
     /// The part of the configuration: `session` or `gateway`.
     pub part: &'static str,
     /// The session's name.
@@ -118,14 +118,14 @@ pub struct CheckStep {
 
 impl CheckStep {
     /// The part in words: `session web`, `gateway`.
-    pub fn subject(&self) -> String {
+    pub(crate) fn subject(&self) -> String {
         self.session.as_ref().map_or_else(|| self.part.to_owned(), |name| format!("{} {name}", self.part))
     }
 }
 
 /// Tries what a session needs: the server's name, a connection to it, the identity source, and a login that is revoked
 /// at once. Later steps are left out once one has failed.
-pub async fn check_online(session: &Session) -> Vec<CheckStep> {
+pub(crate) async fn check_online(session: &Session) -> Vec<CheckStep> {
     let mut steps = Vec::new();
     let mut note = |step, result: Result<String, String>| {
         let ok = result.is_ok();

@@ -21,7 +21,7 @@ use crate::secret;
 
 /// Client that reads the secrets of one rendering.
 #[derive(Debug)]
-pub struct OneShotReader {
+pub(crate) struct OneShotReader {
     upstream: ServerClient,
     token: Option<ClientToken>,
     namespace: Option<String>,
@@ -33,7 +33,11 @@ impl OneShotReader {
     ///
     /// # Errors
     /// No client can be made, or the key could not stand in a header.
-    pub fn through_proxy(session: &Session, proxy: ServerAddress, key: Option<SecretString>) -> anyhow::Result<Self> {
+    pub(crate) fn through_proxy(
+        session: &Session,
+        proxy: ServerAddress,
+        key: Option<SecretString>,
+    ) -> anyhow::Result<Self> {
         let client = client::ClientOptions {
             address: proxy,
             tls: TlsOptions::default(),
@@ -48,7 +52,7 @@ impl OneShotReader {
     }
 
     /// With the token of a login of its own.
-    pub fn with_login(session: &Session, logged_in: &LoggedIn) -> Self {
+    pub(crate) fn with_login(session: &Session, logged_in: &LoggedIn) -> Self {
         let token = Some(logged_in.token.secret.clone());
         Self { upstream: logged_in.upstream().clone(), token, namespace: session.login.namespace.clone() }
     }
@@ -57,7 +61,7 @@ impl OneShotReader {
     ///
     /// # Errors
     /// There was no answer, the server or the agent refused, or it made no sense.
-    pub async fn read(&self, path: &str) -> Result<SecretResponse, CallError> {
+    pub(crate) async fn read(&self, path: &str) -> Result<SecretResponse, CallError> {
         self.upstream.request_secret(self.token.as_ref(), &SecretRequest::read(path), self.namespace.as_deref()).await
     }
 
@@ -65,7 +69,7 @@ impl OneShotReader {
     ///
     /// # Errors
     /// The template is wrong, a secret is not to be had, or nobody answers.
-    pub async fn render(&self, text: TemplateSource) -> Result<Zeroizing<String>, RenderError> {
+    pub(crate) async fn render(&self, text: TemplateSource) -> Result<Zeroizing<String>, RenderError> {
         let folders = text.folders.clone();
         let template = Template::compile(text).map_err(RenderError::Template)?;
         let mut known = BTreeMap::new();
@@ -105,7 +109,7 @@ impl OneShotReader {
 
 /// Why a template was not rendered.
 #[derive(Debug, thiserror::Error)]
-pub enum RenderError {
+pub(crate) enum RenderError {
     /// It is wrong, or what it asks for is not there.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
     Template(Vec<TemplateError>),

@@ -12,7 +12,7 @@ use crate::config::Ready;
 use crate::health::Health;
 
 /// Returns true once the components that `when` names have been ready.
-pub fn is_reached(when: Ready, health: &Health) -> bool {
+pub(crate) fn is_reached(when: Ready, health: &Health) -> bool {
     health.components().iter().all(|(name, component)| {
         let counts = match when {
             Ready::Listener => name.starts_with("listener/"),
@@ -25,7 +25,7 @@ pub fn is_reached(when: Ready, health: &Health) -> bool {
 
 /// State last sent to the service manager. Clones share it.
 #[derive(Debug, Clone, Default)]
-pub struct ServiceNotifier(Arc<watch::Sender<Phase>>);
+pub(crate) struct ServiceNotifier(Arc<watch::Sender<Phase>>);
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Phase {
@@ -38,7 +38,7 @@ enum Phase {
 impl ServiceNotifier {
     /// Sends that a reload begins (`RELOADING=1` with the time that it asks for). What is not ready yet reloads in
     /// silence: the READY at its end would be taken for the first one.
-    pub fn reloading(&self) {
+    pub(crate) fn reloading(&self) {
         if self.phase() == Phase::Ready
             && let Ok(now) = NotifyState::monotonic_usec_now()
         {
@@ -47,14 +47,14 @@ impl ServiceNotifier {
     }
 
     /// Sends that the reload is over.
-    pub fn reloaded(&self) {
+    pub(crate) fn reloaded(&self) {
         if self.phase() == Phase::Ready {
             send(&[NotifyState::Ready]);
         }
     }
 
     /// Sends that the process is stopping. From then on only watchdog messages follow.
-    pub fn stopping(&self) {
+    pub(crate) fn stopping(&self) {
         self.0.send_replace(Phase::Stopping);
         send(&[NotifyState::Stopping, NotifyState::Status("stopping")]);
     }
@@ -66,7 +66,13 @@ impl ServiceNotifier {
 
 /// Reports to the service manager until `stop`: READY once `when` holds, and watchdog messages before it, so that
 /// an outage at boot is waited out and not restarted.
-pub async fn notify(notifier: ServiceNotifier, health: Health, when: Ready, clock: Clock, stop: CancellationToken) {
+pub(crate) async fn notify(
+    notifier: ServiceNotifier,
+    health: Health,
+    when: Ready,
+    clock: Clock,
+    stop: CancellationToken,
+) {
     let (mut changes, mut phases) = (health.changes(), notifier.0.subscribe());
     let watchdog = sd_notify::watchdog_enabled();
     loop {

@@ -2,7 +2,7 @@
 
 /// How a command ended. The numbers are part of the command line's contract.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Exit {
+pub(crate) enum Exit {
     /// It did what was asked.
     Ok,
     /// A wrong command line, or a failure on this machine.

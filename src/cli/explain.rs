@@ -17,7 +17,7 @@ pub(super) struct Explain {
 }
 
 impl Explain {
-    pub(super) fn run(self) -> anyhow::Result<Exit> {
+    pub(super) fn run(self) -> Exit {
         let codes = self.code.map_or_else(|| ErrorCode::ALL.to_vec(), |code| vec![code]);
         let found: Vec<Explanation> = codes.into_iter().map(ErrorCode::explain).collect();
         match (self.format, self.code, found.as_slice()) {
@@ -31,6 +31,6 @@ impl Explain {
                 table(["Code", "Error"], found.iter().map(|one| [one.code.to_string(), one.title.to_owned()]));
             }
         }
-        Ok(Exit::Ok)
+        Exit::Ok
     }
 }

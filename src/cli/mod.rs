@@ -39,7 +39,7 @@ use std::sync::OnceLock;
 use clap::error::{ContextKind, ContextValue};
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 
-pub use exit::Exit;
+pub(crate) use exit::Exit;
 
 use crate::app::error_codes;
 use crate::config::{self, LogFormat};
@@ -218,7 +218,7 @@ pub fn main() -> ExitCode {
             print(&script);
             Ok(Exit::Ok)
         }
-        Command::Explain(explain) => explain.run(),
+        Command::Explain(explain) => Ok(explain.run()),
         Command::Man(man) => man.run(command()),
     };
     let exit = result.unwrap_or_else(|error| {

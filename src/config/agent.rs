@@ -12,7 +12,7 @@ use super::values::{ValueError, invalid};
 use super::{Agent, Log, LogFormat, Ready};
 
 /// Default of `agent.state_dir`.
-pub const STATE_DIR: &str = "/var/lib/keyward";
+pub(crate) const STATE_DIR: &str = "/var/lib/keyward";
 
 impl Default for Agent {
     fn default() -> Self {
@@ -77,7 +77,7 @@ fn levels(text: &str) -> Result<Levels, ValueError> {
 ///
 /// # Errors
 /// The error and its remedy, for people.
-pub fn log(text: &str, format: LogFormat) -> Result<Log, String> {
+pub(crate) fn log(text: &str, format: LogFormat) -> Result<Log, String> {
     let error = |error: ValueError| format!("{} {}; {}", quoted(text), error.found, error.advice);
     let (level, targets) = levels(text).map_err(error)?;
     Ok(Log { level, targets, format })

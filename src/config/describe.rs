@@ -88,7 +88,7 @@ impl std::fmt::Display for Description {
 
 impl Description {
     /// Describes a configuration; `references` maps keys to the references that replace their values.
-    pub fn new(config: &Config, references: &BTreeMap<String, String>) -> Self {
+    pub(crate) fn new(config: &Config, references: &BTreeMap<String, String>) -> Self {
         let words = Describer { references };
         let sessions = config.sessions.iter().map(|session| words.session(session));
         let sinks = config.sinks.iter().map(|sink| words.sink(sink));

@@ -4,12 +4,12 @@
 //! [`Config`] if there was none.
 
 // 0: diagnostics, the file as a tree, single values
-pub mod diagnostic;
+pub(crate) mod diagnostic;
 mod tree;
 mod values;
 pub mod migrate;
 pub mod references;
-pub mod renamed;
+pub(crate) mod renamed;
 
 // 1: tables, checks of the machine, the files
 mod reader;
@@ -18,8 +18,8 @@ mod host_checks;
 mod files;
 
 // 2: one file a section
-pub mod agent;
-pub mod server;
+pub(crate) mod agent;
+pub(crate) mod server;
 mod cloud;
 mod method;
 mod session;
@@ -43,7 +43,7 @@ mod gateway;
 
 // 3: the whole, and its description
 mod load;
-pub mod describe;
+pub(crate) mod describe;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -64,10 +64,10 @@ use crate::http::guard;
 use crate::http::server::Endpoint;
 
 #[cfg(feature = "acl")]
-pub use self::acl::AclServer;
+pub(crate) use self::acl::AclServer;
 pub use self::diagnostic::{Diagnostic, Position};
 #[cfg(feature = "gateway")]
-pub use self::gateway::Gateway;
+pub(crate) use self::gateway::Gateway;
 #[cfg(any(feature = "acl", feature = "gateway"))]
 pub use self::load::load_section;
 pub use self::load::{load, load_text};

@@ -23,7 +23,7 @@ pub enum TokenSource {
 
 impl TokenSource {
     /// The session that it needs.
-    pub fn session(&self) -> Option<&String> {
+    pub(crate) fn session(&self) -> Option<&String> {
         match self {
             Self::File(_) | Self::Mint(_) => None,
             Self::Secret(secret) => Some(&secret.session),
@@ -31,7 +31,7 @@ impl TokenSource {
     }
 
     /// Names the source in one line, the same in every release: it is kept beside the local token.
-    pub fn identity(&self) -> String {
+    pub(crate) fn identity(&self) -> String {
         match self {
             Self::File(path) => format!("file {}", path.display()),
             Self::Secret(SecretToken { session, path, field, .. }) => {

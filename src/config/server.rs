@@ -91,7 +91,7 @@ fn server_name(text: &str) -> Result<String, ValueError> {
 ///
 /// # Errors
 /// It is no such address; the text says what to write.
-pub fn address(text: &str) -> Result<ServerAddress, String> {
+pub(crate) fn address(text: &str) -> Result<ServerAddress, String> {
     let scheme = if text.starts_with('/') { "unix://" } else { "" };
     server_address(&format!("{scheme}{text}")).map_err(|wrong| format!("it {}: {}", wrong.found, wrong.advice))
 }

@@ -10,15 +10,15 @@ macro_rules! error_codes {
 
         impl ErrorCode {
             /// All codes, by number.
-            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+            pub(crate) const ALL: &'static [Self] = &[$(Self::$name,)*];
 
             /// Returns the number, such as 1203.
-            pub const fn number(self) -> u16 {
+            pub(crate) const fn number(self) -> u16 {
                 match self { $(Self::$name => $number,)* }
             }
 
             /// Returns the code, such as `KW-1203`.
-            pub const fn as_str(self) -> &'static str {
+            pub(crate) const fn as_str(self) -> &'static str {
                 match self { $(Self::$name => concat!("KW-", $number),)* }
             }
 

@@ -7,7 +7,7 @@ use super::api_changelog::{Change, Edition, GatewayAction, Release};
 
 /// A product that serves the API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Product {
+pub(crate) enum Product {
     /// HCP Terraform: run by the vendor, always current.
     Hosted,
     /// Terraform Enterprise: run by its users, each with a release of their choice.
@@ -16,7 +16,7 @@ pub enum Product {
 
 impl Product {
     /// Returns `hosted` or `self-managed`.
-    pub const fn as_str(self) -> &'static str {
+    pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Hosted => "hosted",
             Self::SelfManaged => "self-managed",
@@ -26,7 +26,7 @@ impl Product {
 
 /// Properties of a server, as its response headers report them. Each part is unknown until it is learned.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ServerInfo {
+pub(crate) struct ServerInfo {
     /// Product, if known.
     pub product: Option<Product>,
     /// Release; HCP Terraform has none.
@@ -37,7 +37,7 @@ pub struct ServerInfo {
 
 /// Answer to "can this server have this change?".
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Availability {
+pub(crate) enum Availability {
     /// The row says that the server has it.
     Available,
     /// The row says that the server cannot have it.
@@ -49,7 +49,7 @@ pub enum Availability {
 /// Facts about the gateway's upstream, HCP Terraform or Terraform Enterprise; each is `None` until the upstream has
 /// reported it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct PlatformStatus {
+pub(crate) struct PlatformStatus {
     /// Origin of the upstream, such as `https://app.terraform.io`.
     pub upstream: String,
     /// `hosted` or `self-managed`.
@@ -62,12 +62,12 @@ pub struct PlatformStatus {
 
 impl PlatformStatus {
     /// Key in the status of the process.
-    pub const KEY: &str = "platform";
+    pub(crate) const KEY: &str = "platform";
 }
 
 impl ServerInfo {
     /// Converts to the form of the status report; `upstream` is the platform's origin.
-    pub fn to_status(&self, upstream: &str) -> PlatformStatus {
+    pub(crate) fn to_status(&self, upstream: &str) -> PlatformStatus {
         PlatformStatus {
             upstream: upstream.to_owned(),
             product: self.product.map(Product::as_str),
@@ -81,7 +81,7 @@ impl ServerInfo {
     /// Reads `TFP-AppName`, `TFP-API-Version`, `X-TFE-Version` and `X-TFE-Current-Version`. A response without them
     /// changes nothing; one that names the product replaces product and release. Contradictory or unknown values leave
     /// the part unknown.
-    pub fn updated_by(&self, headers: &HeaderMap) -> Option<Self> {
+    pub(crate) fn updated_by(&self, headers: &HeaderMap) -> Option<Self> {
         let header = |name: &HeaderName| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
         let (app, current, version) = (header(&APP_NAME), header(&CURRENT_VERSION), header(&VERSION));
         let (mut product_now, mut release) = (self.product, self.release);
@@ -117,7 +117,7 @@ fn product(name: &str) -> Option<Product> {
 impl Availability {
     /// Decides by the edition and release that the changelog's row is marked with, and by nothing else. A row without
     /// marks does not say when a self-managed release got it.
-    pub fn for_change(change: &Change, server: &ServerInfo) -> Self {
+    pub(crate) fn for_change(change: &Change, server: &ServerInfo) -> Self {
         match (change.changelog.edition, server.product) {
             (_, None) => Self::Unknown,
             (Edition::Enterprise, Some(Product::Hosted)) | (Edition::Hosted, Some(Product::SelfManaged)) => {
@@ -134,7 +134,7 @@ impl Availability {
 
     /// Returns true if strict mode refuses a call that needs this change: the server is known, the row excludes it, and
     /// the row does not ask for a warning only.
-    pub fn is_blocked(change: &Change, server: &ServerInfo) -> bool {
+    pub(crate) fn is_blocked(change: &Change, server: &ServerInfo) -> bool {
         let checked = change.gateway.action == GatewayAction::FeatureCheck && !change.gateway.warns_only;
         checked && Self::for_change(change, server) == Self::Unavailable
     }

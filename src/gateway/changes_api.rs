@@ -11,7 +11,7 @@ use super::api_changelog::{ChangeFilter, Changelog, ChangelogRow, FilterError};
 use super::jsonapi_error::{ErrorSource, JsonApiError};
 
 /// Path of the list on the gateway's listener.
-pub const PATH: &str = "/v1/platform/changes";
+pub(crate) const PATH: &str = "/v1/platform/changes";
 
 const NUMBER: &str = "page[number]";
 const SIZE: &str = "page[size]";
@@ -22,7 +22,7 @@ const MAX_SIZE: usize = 100;
 
 /// A response with a body of type [`super::jsonapi_error::MEDIA_TYPE`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ChangesResponse {
+pub(crate) struct ChangesResponse {
     /// 200; 400 for an unknown or repeated parameter; 422 for an invalid value.
     pub status: StatusCode,
     /// A page of rows, or a document with `errors`.
@@ -41,7 +41,7 @@ struct ChangesQuery {
 
 /// Handles a raw query (may be empty): the names of [`ChangeFilter::set`], `page[number]` and `page[size]`. Links begin
 /// with `origin`, such as `http://127.0.0.1:8123`; if it is empty, they are paths.
-pub fn respond(origin: &str, query: &str) -> ChangesResponse {
+pub(crate) fn respond(origin: &str, query: &str) -> ChangesResponse {
     let changelog = Changelog::get();
     match ChangesQuery::read(query, changelog) {
         Ok(changes_query) => {

@@ -5,11 +5,11 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 /// Media type of every document of the platform.
-pub const MEDIA_TYPE: &str = "application/vnd.api+json";
+pub(crate) const MEDIA_TYPE: &str = "application/vnd.api+json";
 
 /// One error of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct JsonApiError {
+pub(crate) struct JsonApiError {
     /// HTTP status of the response.
     pub status: StatusCode,
     /// Message for people: what is wrong and what to do.
@@ -20,7 +20,7 @@ pub struct JsonApiError {
 
 /// Location of an error in a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ErrorSource {
+pub(crate) enum ErrorSource {
     /// JSON pointer into the body.
     Pointer(String),
     /// Name of a query parameter.
@@ -29,12 +29,12 @@ pub enum ErrorSource {
 
 impl JsonApiError {
     /// Creates an error about the request as a whole.
-    pub fn new(status: StatusCode, detail: impl Into<String>) -> Self {
+    pub(crate) fn new(status: StatusCode, detail: impl Into<String>) -> Self {
         Self { status, detail: detail.into(), source: None }
     }
 
     /// Renders the error document. The response's status is that of the first error.
-    pub fn document(errors: &[Self]) -> Bytes {
+    pub(crate) fn document(errors: &[Self]) -> Bytes {
         let errors: Vec<Value> = errors.iter().map(Self::to_json).collect();
         json!({ "errors": errors }).to_string().into()
     }

@@ -18,8 +18,7 @@ use time::format_description::well_known::Rfc3339;
 use tokio_util::sync::CancellationToken;
 use zeroize::Zeroizing;
 
-pub use error::LocalTokenError;
-pub use owner::OwnerError;
+pub(crate) use error::LocalTokenError;
 
 use crate::atomic_file::{self, Attributes, ReplaceError};
 use crate::clock::Clock;
@@ -54,7 +53,7 @@ pub struct AcceptedTokens {
 
 /// Token that a caller has presented.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MatchedToken {
+pub(crate) enum MatchedToken {
     /// The current token.
     Current,
     /// The previous token.
@@ -63,7 +62,7 @@ pub enum MatchedToken {
 
 impl AcceptedTokens {
     /// Compares a presented token with the accepted ones in constant time.
-    pub fn match_token(&self, presented: &[u8], now: SystemTime) -> Option<MatchedToken> {
+    pub(crate) fn match_token(&self, presented: &[u8], now: SystemTime) -> Option<MatchedToken> {
         let current = secret::ct_eq(&self.current, presented);
         let previous = self.previous.as_ref().is_some_and(|(token, _)| secret::ct_eq(token, presented));
         let in_time = self.previous.as_ref().is_some_and(|(_, until)| now < *until);
@@ -124,7 +123,7 @@ impl LocalTokenManager {
 
     /// Rotates on schedule until `stop`. A failed rotation is retried after a minute; the current token stays valid
     /// meanwhile.
-    pub async fn run(mut self, stop: CancellationToken) {
+    pub(crate) async fn run(mut self, stop: CancellationToken) {
         loop {
             let wait = self.options.max_age.map(|max_age| {
                 let age = self.clock.now().wall.duration_since(self.accepted.made).unwrap_or_default();
@@ -153,7 +152,7 @@ impl LocalTokenManager {
     ///
     /// # Errors
     /// A file cannot be written. The current token stays.
-    pub fn rotate(&mut self) -> Result<(), LocalTokenError> {
+    pub(crate) fn rotate(&mut self) -> Result<(), LocalTokenError> {
         let now = self.clock.now().wall;
         let (current, until) = (generate()?, now + self.options.grace);
         let old = &self.accepted.current;
@@ -188,7 +187,7 @@ async fn sleep(clock: &Clock, wait: Option<Duration>) {
 ///
 /// # Errors
 /// The file cannot be read, or holds no token.
-pub fn read(file: &Path) -> Result<SecretString, LocalTokenError> {
+pub(crate) fn read(file: &Path) -> Result<SecretString, LocalTokenError> {
     let token = secret::read_file(file)?;
     let text = token.expose_secret();
     if text.len() < MIN_LENGTH || !text.bytes().all(|byte| byte.is_ascii_graphic()) {

@@ -5,20 +5,20 @@
 
 // 0: metrics; error documents; path rules; API history; the local token and the platform token
 mod metrics;
-pub mod jsonapi_error;
-pub mod path_rules;
-pub mod api_changelog;
+pub(crate) mod jsonapi_error;
+pub(crate) mod path_rules;
+pub(crate) mod api_changelog;
 pub mod local_token;
 pub mod platform_token;
 
 // 1: minting of platform tokens; assessment of servers and calls by the API history
 pub mod token_minting;
-pub mod availability;
+pub(crate) mod availability;
 pub mod actions;
-pub mod changes_api;
+pub(crate) mod changes_api;
 
 // 2: the proxy, and the setup of its clients
 pub mod proxy;
-pub mod client_setup;
+pub(crate) mod client_setup;
 
 pub(crate) use metrics::GatewayMetrics;

@@ -13,7 +13,7 @@ use std::borrow::Cow;
 ///
 /// # Errors
 /// The reason why the path is ambiguous.
-pub fn check_path(path: &str) -> Result<(), &'static str> {
+pub(crate) fn check_path(path: &str) -> Result<(), &'static str> {
     if !path.bytes().all(|byte| byte.is_ascii_graphic()) || path.contains('\\') {
         return Err("the path contains characters that must be percent-encoded");
     }

@@ -11,10 +11,10 @@ mod json;
 mod parser;
 
 /// Longest text that is parsed, in bytes.
-pub const MAX_SIZE: usize = 1 << 20;
+pub(crate) const MAX_SIZE: usize = 1 << 20;
 
 /// Deepest nesting of objects, labels and lists, so that code that walks a tree may recurse.
-pub const MAX_DEPTH: usize = 32;
+pub(crate) const MAX_DEPTH: usize = 32;
 
 /// Position in a text. Both numbers start at 1; the column counts characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -33,7 +33,7 @@ impl fmt::Display for Position {
 
 /// Attributes in the order of the text. A repeated key occurs repeatedly.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Object {
+pub(crate) struct Object {
     /// Attributes in the order of the text.
     pub attributes: Vec<Attribute>,
 }
@@ -43,7 +43,7 @@ pub struct Object {
 /// A label is an object with one key: `service "web" { policy = "read" }`, `service { web { policy = "read" } }` and
 /// `{"service": {"web": {"policy": "read"}}}` are equal, as the language defines.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Attribute {
+pub(crate) struct Attribute {
     /// The key, without its quotes.
     pub key: String,
     /// Position of the key.
@@ -54,7 +54,7 @@ pub struct Attribute {
 
 /// A value with its position.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Node {
+pub(crate) struct Node {
     /// Position of its first character.
     pub at: Position,
     /// The value.
@@ -63,7 +63,7 @@ pub struct Node {
 
 /// A value.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Value {
+pub(crate) enum Value {
     /// A string or a heredoc with its escapes resolved. The content of `${...}` is kept as written.
     Text(String),
     /// A number as written: only the reader of a value knows if `0640` and `416` are equal.
@@ -80,7 +80,7 @@ pub enum Value {
 
 impl Value {
     /// Returns the kind of the value with its article, for messages.
-    pub const fn kind(&self) -> &'static str {
+    pub(crate) const fn kind(&self) -> &'static str {
         match self {
             Self::Text(_) => "a string",
             Self::Number(_) => "a number",
@@ -108,7 +108,7 @@ impl HclError {
     }
 
     /// An error about `found` in the place of something else.
-    pub fn expected(position: Position, expected: &str, found: &str) -> Self {
+    pub(crate) fn expected(position: Position, expected: &str, found: &str) -> Self {
         Self::new(position, format!("expected {expected}, found {found}"))
     }
 }
@@ -117,7 +117,7 @@ impl HclError {
 ///
 /// # Errors
 /// The text is neither, or it is longer than [`MAX_SIZE`] or nested deeper than [`MAX_DEPTH`].
-pub fn read(text: &str) -> Result<Object, HclError> {
+pub(crate) fn read(text: &str) -> Result<Object, HclError> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     if text.len() > MAX_SIZE {
         let start = Position { line: 1, column: 1 };
@@ -127,7 +127,7 @@ pub fn read(text: &str) -> Result<Object, HclError> {
 }
 
 /// Quotes a text for a message: on one line, with escapes, cut after 40 characters.
-pub fn quote(text: &str) -> String {
+pub(crate) fn quote(text: &str) -> String {
     match text.char_indices().nth(40) {
         None => format!("{text:?}"),
         Some((end, _)) => format!("{:?}...", &text[..end]),

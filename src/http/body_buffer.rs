@@ -12,16 +12,16 @@ use hyper::body::Body;
 
 /// Memory budget shared by the buffers of many requests, in bytes. Clones share it.
 #[derive(Debug, Clone)]
-pub struct BufferBudget(Arc<AtomicUsize>);
+pub(crate) struct BufferBudget(Arc<AtomicUsize>);
 
 impl BufferBudget {
     /// Creates a budget of this many bytes.
-    pub fn new(bytes: usize) -> Self {
+    pub(crate) fn new(bytes: usize) -> Self {
         Self(Arc::new(AtomicUsize::new(bytes)))
     }
 
     /// Creates an empty buffer for at most `limit` bytes that draws on this budget.
-    pub fn buffer(&self, limit: usize) -> BodyBuffer {
+    pub(crate) fn buffer(&self, limit: usize) -> BodyBuffer {
         BodyBuffer { reservation: Some(Reservation { budget: self.clone(), bytes: 0 }), ..BodyBuffer::new(limit) }
     }
 
@@ -58,7 +58,7 @@ impl Drop for Reservation {
 
 /// A body, or its beginning, in one allocation.
 #[derive(Default)]
-pub struct BodyBuffer {
+pub(crate) struct BodyBuffer {
     bytes: Vec<u8>,
     limit: usize,
     /// Length of the whole body, if known: the buffer never grows beyond it.
@@ -78,7 +78,7 @@ impl std::fmt::Debug for BodyBuffer {
 
 /// Reason why a buffer does not accept more bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum BufferFull {
+pub(crate) enum BufferFull {
     /// The body is larger than the buffer's limit.
     #[error("the body is too large to buffer")]
     Limit,
@@ -89,7 +89,7 @@ pub enum BufferFull {
 
 /// Reason why a body was not read into a buffer.
 #[derive(Debug, thiserror::Error)]
-pub enum FillError<E> {
+pub(crate) enum FillError<E> {
     /// The buffer is full. This chunk was taken from the body and is not in the buffer.
     #[error("{0}")]
     Full(BufferFull, Bytes),
@@ -100,7 +100,7 @@ pub enum FillError<E> {
 
 impl BodyBuffer {
     /// Creates an empty buffer for at most `limit` bytes without a budget.
-    pub fn new(limit: usize) -> Self {
+    pub(crate) fn new(limit: usize) -> Self {
         Self { bytes: Vec::new(), limit, expected: None, reservation: None }
     }
 
@@ -108,7 +108,7 @@ impl BodyBuffer {
     ///
     /// # Errors
     /// The limit or the budget is exceeded; nothing was appended.
-    pub fn push(&mut self, piece: &[u8]) -> Result<(), BufferFull> {
+    pub(crate) fn push(&mut self, piece: &[u8]) -> Result<(), BufferFull> {
         let needed = self.bytes.len().saturating_add(piece.len());
         if needed > self.limit {
             return Err(BufferFull::Limit);
@@ -138,7 +138,7 @@ impl BodyBuffer {
     ///
     /// # Errors
     /// The limit or the budget is exceeded, or the body ended early. Earlier bytes stay in the buffer.
-    pub async fn fill<B>(&mut self, body: &mut B) -> Result<(), FillError<B::Error>>
+    pub(crate) async fn fill<B>(&mut self, body: &mut B) -> Result<(), FillError<B::Error>>
     where
         B: Body<Data = Bytes> + Unpin,
     {
@@ -153,17 +153,17 @@ impl BodyBuffer {
     }
 
     /// Limits the capacity to the length of this body, if known.
-    pub fn expect(&mut self, body: &impl Body) {
+    pub(crate) fn expect(&mut self, body: &impl Body) {
         self.expected = body.size_hint().exact().and_then(|length| usize::try_from(length).ok());
     }
 
     /// Returns the bytes.
-    pub fn into_vec(self) -> Vec<u8> {
+    pub(crate) fn into_vec(self) -> Vec<u8> {
         self.bytes
     }
 
     /// Returns the bytes. Their reservation is returned when the last clone is dropped.
-    pub fn into_bytes(self) -> Bytes {
+    pub(crate) fn into_bytes(self) -> Bytes {
         match self.reservation {
             _ if self.bytes.is_empty() => Bytes::new(),
             None => self.bytes.into(),
@@ -188,7 +188,7 @@ impl AsRef<[u8]> for Counted {
 ///
 /// # Errors
 /// The body is larger or ended early.
-pub async fn collect<B>(mut body: B, limit: usize) -> Result<BodyBuffer, FillError<B::Error>>
+pub(crate) async fn collect<B>(mut body: B, limit: usize) -> Result<BodyBuffer, FillError<B::Error>>
 where
     B: Body<Data = Bytes> + Unpin,
 {

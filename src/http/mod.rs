@@ -1,7 +1,7 @@
 //! HTTP for all parts: clients, the server with its only accept loop, the guard of local listeners, and the reverse
 //! proxy.
 
-pub mod body_buffer;
+pub(crate) mod body_buffer;
 pub mod tls;
 pub mod client;
 pub mod server;

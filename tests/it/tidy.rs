@@ -249,7 +249,8 @@ fn repeated_types(tree: &Tree) -> Vec<String> {
         let Some(part) = NAMED_PARTS.iter().find(|part| path.starts_with(&format!("src/{part}/"))) else { continue };
         for line in text.lines() {
             let kinds = ["struct ", "enum ", "trait ", "type "];
-            let declared = line.trim_start().strip_prefix("pub ");
+            let line = line.trim_start();
+            let declared = line.strip_prefix("pub ").or_else(|| line.strip_prefix("pub(crate) "));
             let Some(name) = declared.and_then(|rest| kinds.iter().find_map(|kind| rest.strip_prefix(kind))) else {
                 continue;
             };
@@ -368,7 +369,8 @@ fn the_rules_of_names_and_docs_refuse_what_they_should() {
     let tree = |files: &[(&str, &str)]| -> Tree {
         files.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect()
     };
-    let (a, b) = ("pub struct Entry<T>(T);\npub(crate) enum State {}", "    pub enum Entry {}\npub struct State;");
+    let (a, b) =
+        ("pub(crate) struct Entry<T>(T);\npub(super) enum State {}", "    pub enum Entry {}\npub struct State;");
     assert_eq!(
         repeated_types(&tree(&[("src/http/a.rs", a), ("src/http/b.rs", b)])),
         ["http::Entry is declared in src/http/a.rs and src/http/b.rs"]

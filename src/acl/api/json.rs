@@ -94,7 +94,7 @@ impl JsonFields {
     }
 
     /// Builds the error of a field with an invalid value, which `reason` must not repeat.
-    pub fn invalid_value(&self, name: &str, reason: &dyn std::fmt::Display) -> DecodeError {
+    pub(crate) fn invalid_value(&self, name: &str, reason: &dyn std::fmt::Display) -> DecodeError {
         DecodeError { kind: self.kind, reason: format!("json: field {name}: {reason}") }
     }
 

@@ -59,7 +59,7 @@ const MAX_SOURCES: usize = 8192;
 
 impl LoginRateLimiter {
     /// Creates a limiter without logins so far.
-    pub fn new(limit: LoginLimit) -> Self {
+    pub(crate) fn new(limit: LoginLimit) -> Self {
         Self { limit, buckets: Mutex::default() }
     }
 

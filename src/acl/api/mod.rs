@@ -10,10 +10,10 @@ mod query;
 mod operation;
 mod response;
 mod error;
-pub mod login_rate_limit;
+pub(crate) mod login_rate_limit;
 mod browser;
 mod response_cache;
-pub mod state;
+pub(crate) mod state;
 
 // 1: parts of a request that all operations share
 mod request_headers;
@@ -44,6 +44,6 @@ mod blocking_query;
 mod router;
 
 pub use login_rate_limit::LoginLimit;
-pub use response::ResponseBody;
-pub use router::handler;
+pub(crate) use response::ResponseBody;
+pub(crate) use router::handler;
 pub use state::{ApiOptions, ApiState};

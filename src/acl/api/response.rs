@@ -16,7 +16,7 @@ use crate::acl::service::lists::Omitted;
 use crate::acl::store::Revision;
 
 /// Body of a response: complete, or streamed from the store.
-pub type ResponseBody = Either<Full<Bytes>, UnsyncBoxBody<Bytes, BodyInterrupted>>;
+pub(crate) type ResponseBody = Either<Full<Bytes>, UnsyncBoxBody<Bytes, BodyInterrupted>>;
 
 /// A streamed body ended early because the store failed; the connection is closed.
 #[derive(Debug, thiserror::Error)]

@@ -21,7 +21,7 @@ use crate::acl::store::Freshness;
 use crate::http::server::{Peer, ResponseFuture};
 
 /// Builds the request handler of a socket bound to `address` (`None` for a unix socket), for [`crate::http::server`].
-pub fn handler(
+pub(crate) fn handler(
     state: ApiState,
     address: Option<SocketAddr>,
 ) -> impl Fn(Peer, Request<Incoming>) -> ResponseFuture<ResponseBody> + Clone + Send + 'static {

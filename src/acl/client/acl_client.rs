@@ -80,7 +80,7 @@ impl AclClient {
 
     /// Returns a client without a token.
     #[must_use]
-    pub fn anonymous(&self) -> Self {
+    pub(crate) fn anonymous(&self) -> Self {
         Self { token: None, ..self.clone() }
     }
 
@@ -91,7 +91,7 @@ impl AclClient {
     }
 
     /// True if calls send a token.
-    pub fn has_token(&self) -> bool {
+    pub(crate) fn has_token(&self) -> bool {
         self.token.is_some()
     }
 
@@ -108,7 +108,7 @@ impl AclClient {
     }
 
     /// Returns the server's origin or socket path, for messages.
-    pub fn server(&self) -> &str {
+    pub(crate) fn server(&self) -> &str {
         self.http.server()
     }
 

@@ -83,7 +83,7 @@ pub enum AclClientError {
 
 impl AclClientError {
     /// Returns the code for operators.
-    pub fn code(&self) -> Option<ErrorCode> {
+    pub(crate) fn code(&self) -> Option<ErrorCode> {
         match self {
             Self::Unauthenticated => Some(ErrorCode::AclTokenUnknown),
             Self::PermissionDenied(denial)
@@ -101,7 +101,7 @@ impl AclClientError {
     }
 
     /// True if a write with this error may have been done nevertheless.
-    pub const fn is_in_doubt(&self) -> bool {
+    pub(crate) const fn is_in_doubt(&self) -> bool {
         match self {
             // 507: the disk is full, and nothing was written.
             Self::Transport(TransportError::Connect { .. }) | Self::Unavailable { status: 507, .. } => false,

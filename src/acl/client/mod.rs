@@ -23,7 +23,7 @@
 // 0: wire format
 mod go_json;
 mod query;
-pub mod error;
+pub(crate) mod error;
 
 // 1: shared types
 mod link;
@@ -53,9 +53,8 @@ pub use link::{AclLink, AclLinks, AclNodeIdentity, AclServiceIdentity, AclTempla
 pub use namespace::{Namespace, NamespaceDefaults, NewNamespace};
 pub use policy::{NewPolicy, Policy};
 pub use query::{QueryOptions, ReadConsistency, ReadResponse};
-pub use rekey::{RekeyResponse, VerifyResponse};
+pub(crate) use rekey::VerifyResponse;
 pub use role::{NewRole, Role};
 pub use session::LoginRequest;
-pub use snapshot::{RestoreResponse, SnapshotDownload};
-pub use template::PolicyTemplate;
+pub(crate) use snapshot::SnapshotDownload;
 pub use token::{NewToken, Token, TokenExpansion, TokenListFilter, TokenUpdate};

@@ -54,7 +54,7 @@ pub struct NamespaceDefaults {
 
 impl NamespaceDefaults {
     /// True if there are none.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.policy_defaults.is_empty() && self.role_defaults.is_empty()
     }
 }

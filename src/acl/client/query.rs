@@ -98,7 +98,7 @@ impl ReadResponse<()> {
 
 impl<T> ReadResponse<T> {
     /// Converts the value, keeping the metadata.
-    pub fn map<U>(self, change: impl FnOnce(T) -> U) -> ReadResponse<U> {
+    pub(crate) fn map<U>(self, change: impl FnOnce(T) -> U) -> ReadResponse<U> {
         let Self { value, index, known_leader, last_contact, filtered_by_acls, unreadable, date } = self;
         ReadResponse { value: change(value), index, known_leader, last_contact, filtered_by_acls, unreadable, date }
     }

@@ -25,7 +25,7 @@ const MAX_RESPONSE_BYTES: usize = 1024 * 1024;
 
 /// Snapshot that is being received. It is verified on the way: after the last bytes it is complete and undamaged.
 #[derive(Debug)]
-pub struct SnapshotDownload {
+pub(crate) struct SnapshotDownload {
     response: StreamingResponse,
     reader: SnapshotReader,
 }
@@ -33,7 +33,7 @@ pub struct SnapshotDownload {
 /// Result of a restore.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "PascalCase")]
-pub struct RestoreResponse {
+pub(crate) struct RestoreResponse {
     /// Number of records after the restore.
     pub records: u64,
     /// Index of the server after the restore.
@@ -45,7 +45,7 @@ impl AclClient {
     ///
     /// # Errors
     /// See [`AclClientError`].
-    pub async fn snapshot(&self) -> Result<SnapshotDownload, AclClientError> {
+    pub(crate) async fn snapshot(&self) -> Result<SnapshotDownload, AclClientError> {
         let response = self.http().open(self.request(Method::GET, &ENDPOINT)?, self.response_timeout()).await?;
         if response.status() == StatusCode::OK {
             return Ok(SnapshotDownload { response, reader: SnapshotReader::default() });
@@ -59,7 +59,7 @@ impl AclClient {
     /// # Errors
     /// See [`AclClientError`]. If [`AclClientError::is_in_doubt`], the server may refuse requests until a restore with the same
     /// token succeeds.
-    pub async fn restore(&self, snapshot: reqwest::Body) -> Result<RestoreResponse, AclClientError> {
+    pub(crate) async fn restore(&self, snapshot: reqwest::Body) -> Result<RestoreResponse, AclClientError> {
         let request = self.request(Method::PUT, &ENDPOINT)?.body(snapshot);
         let response = self.http().open(request, RESTORE_TIMEOUT).await?;
         if response.status() == StatusCode::OK {
@@ -80,7 +80,7 @@ impl SnapshotDownload {
     ///
     /// # Errors
     /// The server stalls, or the snapshot is incomplete or damaged.
-    pub async fn chunk(&mut self) -> Result<Option<Bytes>, AclClientError> {
+    pub(crate) async fn chunk(&mut self) -> Result<Option<Bytes>, AclClientError> {
         let damaged = |error: SnapshotError| {
             let text = format!("the snapshot is incomplete or damaged: {error}");
             AclClientError::Unexpected { status: StatusCode::OK.as_u16(), text }
@@ -95,7 +95,7 @@ impl SnapshotDownload {
     }
 
     /// Number of records received.
-    pub fn records(&self) -> u64 {
+    pub(crate) fn records(&self) -> u64 {
         self.reader.records()
     }
 }

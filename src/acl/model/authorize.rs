@@ -78,7 +78,7 @@ pub enum Resource<'a> {
 
 impl<'a> Resource<'a> {
     /// Parses a resource of Consul's authorization API; `None` for an unknown kind.
-    pub fn parse(kind: &str, segment: &'a str) -> Option<Self> {
+    pub(crate) fn parse(kind: &str, segment: &'a str) -> Option<Self> {
         Some(match kind {
             "acl" => Self::Acl,
             "operator" => Self::Operator,
@@ -112,7 +112,7 @@ pub enum DefaultPolicy {
 
 impl DefaultPolicy {
     /// Returns the name in responses.
-    pub const fn as_str(self) -> &'static str {
+    pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Deny => "deny",
             Self::Allow => "allow",

@@ -13,11 +13,11 @@ use serde::Deserialize;
 use super::resource_id::ResourceId;
 use super::timestamp::Timestamp;
 
-pub use error::ClaimsError;
+pub(crate) use error::ClaimsError;
 
 /// Claims of a token whose signature is valid. Only the signature verifier and tests may create them.
 #[derive(Debug, Clone, Default, Deserialize)]
-pub struct SignedClaims {
+pub(crate) struct SignedClaims {
     /// Issuer.
     #[serde(default)]
     pub iss: String,
@@ -43,7 +43,7 @@ pub struct SignedClaims {
 /// One audience or several (RFC 7519, 4.1.3).
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(untagged)]
-pub enum Audience {
+pub(crate) enum Audience {
     /// A string.
     One(String),
     /// A list of strings.
@@ -103,7 +103,7 @@ pub struct BoundClaims {
 
 impl BoundClaims {
     /// Returns the error text if the bounds are invalid.
-    pub fn validation_error(&self) -> Option<&'static str> {
+    pub(crate) fn validation_error(&self) -> Option<&'static str> {
         let below = [&self.resource_groups, &self.scale_sets, &self.virtual_machines];
         let mut all = below.into_iter().chain([&self.principals, &self.subscriptions]);
         if all.clone().all(Vec::is_empty) {
@@ -120,7 +120,7 @@ impl BoundClaims {
 
 /// Unsigned fields that the caller sends beside its token.
 #[derive(Debug, Clone, Default)]
-pub struct ClaimedFields {
+pub(crate) struct ClaimedFields {
     /// `vm_name`.
     pub vm_name: Option<String>,
     /// `vmss_name`.
@@ -134,10 +134,10 @@ pub struct ClaimedFields {
 }
 
 /// Facts from the signed claims of a verified identity, by name.
-pub type VerifiedFacts = BTreeMap<String, String>;
+pub(crate) type VerifiedFacts = BTreeMap<String, String>;
 
 /// Names of the facts.
-pub const FACT_NAMES: [&str; 8] = [
+pub(crate) const FACT_NAMES: [&str; 8] = [
     "principal_id",
     "tenant_id",
     "app_id",
@@ -150,7 +150,7 @@ pub const FACT_NAMES: [&str; 8] = [
 
 /// A verified identity: issuer, audience and times are valid.
 #[derive(Debug)]
-pub struct AzureIdentity<'a> {
+pub(crate) struct AzureIdentity<'a> {
     claims: &'a SignedClaims,
     principal: &'a str,
     machine: Machine<'a>,
@@ -162,7 +162,7 @@ pub struct AzureIdentity<'a> {
 ///
 /// # Errors
 /// The first rule that the token violates.
-pub fn verify_identity<'a>(
+pub(crate) fn verify_identity<'a>(
     claims: &'a SignedClaims,
     issuer: &str,
     audiences: &[String],
@@ -189,7 +189,7 @@ pub fn verify_identity<'a>(
 ///
 /// # Errors
 /// The first rule that the token violates.
-pub fn verify_login(
+pub(crate) fn verify_login(
     claims: &SignedClaims,
     trust: &IssuerConfig,
     bounds: &BoundClaims,
@@ -221,7 +221,7 @@ pub fn verify_login(
 
 impl AzureIdentity<'_> {
     /// Returns the facts of the signed claims.
-    pub fn facts(&self) -> VerifiedFacts {
+    pub(crate) fn facts(&self) -> VerifiedFacts {
         let Self { claims, principal, machine } = self;
         let facts = [
             Some(*principal),

@@ -10,7 +10,7 @@ use super::verified_claims::VerifiedClaims;
 
 /// A binding rule as stored.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct BindingRuleRecord {
+pub(crate) struct BindingRuleRecord {
     /// Id.
     pub id: Id,
     /// Namespace.
@@ -31,7 +31,7 @@ pub struct BindingRuleRecord {
 
 /// Target of a binding rule.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Binding {
+pub(crate) struct Binding {
     /// Type of the target.
     pub kind: BindType,
     /// Name, with placeholders for claims.
@@ -44,7 +44,7 @@ pub struct Binding {
 /// Types of binding targets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum BindType {
+pub(crate) enum BindType {
     /// A service identity.
     Service,
     /// A node identity in this datacenter.
@@ -59,7 +59,7 @@ pub enum BindType {
 
 impl BindType {
     /// Returns the name in requests and responses.
-    pub const fn as_str(self) -> &'static str {
+    pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Service => "service",
             Self::Node => "node",
@@ -70,7 +70,7 @@ impl BindType {
     }
 
     /// Parses a type name.
-    pub fn parse(text: &str) -> Option<Self> {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
         let all = [Self::Service, Self::Node, Self::Role, Self::Policy, Self::TemplatedPolicy];
         all.into_iter().find(|kind| kind.as_str() == text)
     }
@@ -78,7 +78,7 @@ impl BindType {
 
 /// Evaluated target of a rule for one login.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum BindTarget {
+pub(crate) enum BindTarget {
     /// Service identity.
     Service(String),
     /// Node identity in this datacenter.
@@ -93,7 +93,7 @@ pub enum BindTarget {
 
 /// Error of a rule's target.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum BindError {
+pub(crate) enum BindError {
     /// An unclosed or malformed placeholder.
     #[error("{0:?} has a placeholder other than \"${{value.NAME}}\"")]
     Placeholder(String),
@@ -121,7 +121,7 @@ impl Binding {
     ///
     /// # Errors
     /// It would fail for every login.
-    pub fn validate(&self, claim_names: &VerifiedClaims) -> Result<(), BindError> {
+    pub(crate) fn validate(&self, claim_names: &VerifiedClaims) -> Result<(), BindError> {
         let mut someone = claim_names.clone();
         someone.values.values_mut().for_each(|value| "someone".clone_into(value));
         self.bind(&someone).map(drop)
@@ -131,7 +131,7 @@ impl Binding {
     ///
     /// # Errors
     /// The evaluated name is invalid for the type.
-    pub fn bind(&self, claims: &VerifiedClaims) -> Result<BindTarget, BindError> {
+    pub(crate) fn bind(&self, claims: &VerifiedClaims) -> Result<BindTarget, BindError> {
         if self.kind == BindType::TemplatedPolicy {
             return self.bind_template(claims);
         }

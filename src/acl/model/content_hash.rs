@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 
 /// BLAKE2b-256 of the concatenated texts, in base64. The texts of each kind of record and their order are those of
 /// Consul's `Hash` field.
-pub fn content_hash(texts: impl IntoIterator<Item = String>) -> String {
+pub(crate) fn content_hash(texts: impl IntoIterator<Item = String>) -> String {
     let mut state = blake2b_simd::Params::new().hash_length(32).to_state();
     for text in texts {
         state.update(text.as_bytes());

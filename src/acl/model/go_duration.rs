@@ -21,12 +21,12 @@ const UNITS: [(&str, i64); 8] = [
 
 impl GoDuration {
     /// Converts a duration; saturates at the maximum.
-    pub fn from_duration(span: std::time::Duration) -> Self {
+    pub(crate) fn from_duration(span: std::time::Duration) -> Self {
         Self(i64::try_from(span.as_nanos()).unwrap_or(i64::MAX))
     }
 
     /// Converts to a duration; `None` if negative.
-    pub fn to_duration(self) -> Option<std::time::Duration> {
+    pub(crate) fn to_duration(self) -> Option<std::time::Duration> {
         u64::try_from(self.0).ok().map(std::time::Duration::from_nanos)
     }
 }

@@ -13,12 +13,12 @@ pub struct Id(Uuid);
 
 impl Id {
     /// Returns a reserved id of a built-in object.
-    pub const fn reserved(number: u8) -> Self {
+    pub(crate) const fn reserved(number: u8) -> Self {
         Self(Uuid::from_u128(number as u128))
     }
 
     /// Returns whether the id is reserved for built-in objects: `00000000-0000-0000-0000-0000000000` and two digits.
-    pub const fn is_reserved(&self) -> bool {
+    pub(crate) const fn is_reserved(&self) -> bool {
         self.0.as_u128() < 0x100
     }
 

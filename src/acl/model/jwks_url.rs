@@ -6,7 +6,7 @@ use crate::http::client::is_loopback;
 
 /// Error of a key URL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum JwksUrlError {
+pub(crate) enum JwksUrlError {
     /// Not a URL.
     #[error("is not a URL")]
     Malformed,
@@ -22,7 +22,7 @@ pub enum JwksUrlError {
 ///
 /// # Errors
 /// The URL is not acceptable.
-pub fn parse_jwks_url(text: &str) -> Result<Url, JwksUrlError> {
+pub(crate) fn parse_jwks_url(text: &str) -> Result<Url, JwksUrlError> {
     let url = Url::parse(text).map_err(|_| JwksUrlError::Malformed)?;
     let bare = url.username().is_empty() && url.password().is_none();
     if !bare || url.query().is_some() || url.fragment().is_some() {

@@ -10,11 +10,11 @@ use super::timestamp::Timestamp;
 use super::verified_claims::VerifiedClaims;
 
 /// Claims of a token whose signature is valid, by name.
-pub type Claims = Map<String, Value>;
+pub(crate) type Claims = Map<String, Value>;
 
 /// Rules that the claims must meet, and the mapping of claims to values.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct JwtRules {
+pub(crate) struct JwtRules {
     /// Required issuer; any issuer that has the key if `None`.
     pub issuer: Option<String>,
     /// Accepted audiences. If empty, the token must have none.
@@ -33,7 +33,7 @@ pub struct JwtRules {
 
 impl JwtRules {
     /// Returns the value names of the mappings.
-    pub fn claim_names(&self) -> VerifiedClaims {
+    pub(crate) fn claim_names(&self) -> VerifiedClaims {
         VerifiedClaims::empty(self.values.values().map(String::as_str), self.lists.values().map(String::as_str))
     }
 
@@ -41,7 +41,7 @@ impl JwtRules {
     ///
     /// # Errors
     /// The first rule that they violate.
-    pub fn verify(&self, claims: &Claims, now: Timestamp) -> Result<VerifiedClaims, ClaimsError> {
+    pub(crate) fn verify(&self, claims: &Claims, now: Timestamp) -> Result<VerifiedClaims, ClaimsError> {
         let issuer = match claims.get("iss").filter(|claim| !claim.is_null()) {
             None => "",
             Some(claim) => claim.as_str().ok_or_else(|| invalid_claim("iss"))?,

@@ -61,7 +61,7 @@ pub struct TemplatedPolicy {
 
 /// Owner of links, for error messages and restrictions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LinkOwner {
+pub(crate) enum LinkOwner {
     /// A token.
     Token {
         /// Valid in this datacenter only.
@@ -82,7 +82,7 @@ impl LinkOwner {
 
 /// Error of an identity, in Consul's wording.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum IdentityError {
+pub(crate) enum IdentityError {
     /// A service identity has no name.
     #[error("Service identity is missing the service name field on this {}", .0.as_str())]
     NoServiceName(LinkOwner),
@@ -113,7 +113,7 @@ const MAX_QUOTED_CHARS: usize = 300;
 ///
 /// # Errors
 /// The first invalid identity.
-pub fn service_identities(
+pub(crate) fn service_identities(
     given: Vec<ServiceIdentity>,
     owner: LinkOwner,
 ) -> Result<Vec<ServiceIdentity>, IdentityError> {
@@ -149,7 +149,7 @@ pub fn service_identities(
 ///
 /// # Errors
 /// The first invalid identity.
-pub fn node_identities(given: Vec<NodeIdentity>, owner: LinkOwner) -> Result<Vec<NodeIdentity>, IdentityError> {
+pub(crate) fn node_identities(given: Vec<NodeIdentity>, owner: LinkOwner) -> Result<Vec<NodeIdentity>, IdentityError> {
     let mut merged: Vec<NodeIdentity> = Vec::new();
     for identity in given {
         if identity.node_name.is_empty() {
@@ -172,7 +172,7 @@ pub fn node_identities(given: Vec<NodeIdentity>, owner: LinkOwner) -> Result<Vec
 ///
 /// # Errors
 /// The template does not exist, or a variable is missing or invalid.
-pub fn templated_policies(given: Vec<TemplatedPolicy>) -> Result<Vec<TemplatedPolicy>, TemplateError> {
+pub(crate) fn templated_policies(given: Vec<TemplatedPolicy>) -> Result<Vec<TemplatedPolicy>, TemplateError> {
     let mut merged: Vec<TemplatedPolicy> = Vec::new();
     for policy in given {
         policy.validate()?;
@@ -222,7 +222,7 @@ fn is_variable(value: &Value, depth: usize) -> bool {
 
 impl Links {
     /// Returns the synthetic policies of its identities and templated policies.
-    pub fn synthetic_policies(&self) -> Vec<SyntheticPolicy> {
+    pub(crate) fn synthetic_policies(&self) -> Vec<SyntheticPolicy> {
         let services = self
             .service_identities
             .iter()
@@ -236,7 +236,7 @@ impl Links {
 
     /// Returns the texts for the content hash in Consul's order: policies, the ids in `between`, service identities,
     /// node identities, templated policies.
-    pub fn hash_input(&self, between: &[Id]) -> Vec<String> {
+    pub(crate) fn hash_input(&self, between: &[Id]) -> Vec<String> {
         let mut texts: Vec<String> = self.policies.iter().chain(between).map(ToString::to_string).collect();
         for identity in &self.service_identities {
             texts.push(identity.service_name.clone());

@@ -1,28 +1,28 @@
 //! Data model of the ACL server and its validation rules: pure values without clock, files or network.
 
 pub mod azure_identity;
-pub mod content_hash;
+pub(crate) mod content_hash;
 pub mod go_duration;
 pub mod id;
-pub mod links;
+pub(crate) mod links;
 pub mod names;
-pub mod namespace;
-pub mod policy;
-pub mod resource_id;
+pub(crate) mod namespace;
+pub(crate) mod policy;
+pub(crate) mod resource_id;
 pub mod rules;
 pub mod authorize;
-pub mod role;
+pub(crate) mod role;
 pub mod secret;
 pub mod timestamp;
-pub mod templated;
-pub mod token;
-pub mod verified_claims;
-pub mod selector;
-pub mod jwks_url;
-pub mod jwt_claims;
-pub mod auth_method;
-pub mod binding_rule;
+pub(crate) mod templated;
+pub(crate) mod token;
+pub(crate) mod verified_claims;
+pub(crate) mod selector;
+pub(crate) mod jwks_url;
+pub(crate) mod jwt_claims;
+pub(crate) mod auth_method;
+pub(crate) mod binding_rule;
 pub mod snapshot;
 
 /// Name of the default namespace.
-pub const DEFAULT_NAMESPACE: &str = "default";
+pub(crate) const DEFAULT_NAMESPACE: &str = "default";

@@ -8,12 +8,12 @@ use serde::{Deserialize, Serialize};
 
 /// Returns whether a text is a valid name of a policy, auth method or login role: 1 to 128 letters, digits, `-` and
 /// `_`.
-pub fn is_name(text: &str) -> bool {
+pub(crate) fn is_name(text: &str) -> bool {
     (1..=128).contains(&text.len()) && is_word(text)
 }
 
 /// Returns whether a text is a valid role name: 1 to 256 letters, digits, `-` and `_`.
-pub fn is_role_name(text: &str) -> bool {
+pub(crate) fn is_role_name(text: &str) -> bool {
     (1..=256).contains(&text.len()) && is_word(text)
 }
 
@@ -23,7 +23,7 @@ fn is_word(text: &str) -> bool {
 
 /// Returns whether a text is a valid service or node name: 1 to 256 lower-case letters, digits, `-` and `_`, starting
 /// and ending with a letter or digit.
-pub fn is_identity_name(text: &str) -> bool {
+pub(crate) fn is_identity_name(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let bytes = text.as_bytes();
     let ends = bytes.first().is_some_and(|&byte| plain(byte)) && bytes.last().is_some_and(|&byte| plain(byte));
@@ -42,17 +42,17 @@ impl NamespaceName {
     }
 
     /// Returns whether it is `default`.
-    pub fn is_default(&self) -> bool {
+    pub(crate) fn is_default(&self) -> bool {
         self.0.eq_ignore_ascii_case(super::DEFAULT_NAMESPACE)
     }
 
     /// Returns the name as written.
-    pub fn as_str(&self) -> &str {
+    pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
 
     /// Returns the lower-case name, as used in store keys.
-    pub fn key(&self) -> Cow<'_, str> {
+    pub(crate) fn key(&self) -> Cow<'_, str> {
         if self.0.bytes().any(|byte| byte.is_ascii_uppercase()) {
             Cow::Owned(self.0.to_ascii_lowercase())
         } else {

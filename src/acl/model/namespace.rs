@@ -41,13 +41,13 @@ pub struct DefaultLinks {
 
 impl DefaultLinks {
     /// Returns true if nothing is linked. Empty lists of a request are stored and returned as such.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.policies.is_empty() && self.roles.is_empty()
     }
 }
 
 /// Validates metadata against Consul's limits for node and service metadata; returns the error text, or `None`.
-pub fn meta_error(meta: &BTreeMap<String, String>) -> Option<String> {
+pub(crate) fn meta_error(meta: &BTreeMap<String, String>) -> Option<String> {
     if meta.len() > 64 {
         return Some(format!("Meta has {} pairs, at most 64 can be kept", meta.len()));
     }

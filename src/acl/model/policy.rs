@@ -8,7 +8,7 @@ use super::names::NamespaceName;
 
 /// A policy as stored. Tokens and roles link it by id, so it can be renamed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PolicyRecord {
+pub(crate) struct PolicyRecord {
     /// Id.
     pub id: Id,
     /// Name, unique within the namespace.
@@ -27,19 +27,19 @@ pub struct PolicyRecord {
 }
 
 /// Built-in policy that allows everything.
-pub const GLOBAL_MANAGEMENT: Id = Id::reserved(1);
+pub(crate) const GLOBAL_MANAGEMENT: Id = Id::reserved(1);
 /// Built-in policy that allows reading everything.
-pub const GLOBAL_READ_ONLY: Id = Id::reserved(2);
+pub(crate) const GLOBAL_READ_ONLY: Id = Id::reserved(2);
 
 impl PolicyRecord {
     /// Returns the hash of its mutable fields.
-    pub fn content_hash(&self) -> String {
+    pub(crate) fn content_hash(&self) -> String {
         let texts = [&self.name, &self.description, &self.rules].into_iter().chain(&self.datacenters);
         content_hash(texts.cloned())
     }
 
     /// Returns whether it applies in a datacenter.
-    pub fn applies_in(&self, datacenter: &str) -> bool {
+    pub(crate) fn applies_in(&self, datacenter: &str) -> bool {
         self.datacenters.is_empty() || self.datacenters.iter().any(|it| it == datacenter)
     }
 }

@@ -3,7 +3,7 @@
 
 /// Parsed resource id. Names keep their spelling and are compared without ASCII case, as Azure does.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ResourceId {
+pub(crate) struct ResourceId {
     /// Subscription.
     pub subscription: String,
     /// Resource group, if any.
@@ -16,7 +16,7 @@ pub struct ResourceId {
 
 impl ResourceId {
     /// Parses an id; `None` if malformed.
-    pub fn parse(text: &str) -> Option<Self> {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
         if text.len() > MAX_LENGTH || text.chars().any(char::is_control) {
             return None;
         }
@@ -51,7 +51,7 @@ impl ResourceId {
     }
 
     /// Returns the virtual machine's name; `None` for other resources and scale set instances.
-    pub fn virtual_machine(&self) -> Option<&str> {
+    pub(crate) fn virtual_machine(&self) -> Option<&str> {
         match self.compute() {
             [(kind, name)] if kind.eq_ignore_ascii_case("virtualMachines") => Some(name),
             _ => None,
@@ -62,7 +62,7 @@ impl ResourceId {
     ///
     /// The id of a machine in a flexible scale set does not name the set. Its name starts with the set's name, but any
     /// machine can have such a name, so it proves nothing.
-    pub fn scale_set(&self) -> Option<&str> {
+    pub(crate) fn scale_set(&self) -> Option<&str> {
         match self.compute() {
             [(kind, name), ..] if kind.eq_ignore_ascii_case("virtualMachineScaleSets") => Some(name),
             _ => None,
@@ -70,7 +70,7 @@ impl ResourceId {
     }
 
     /// Returns whether it is a user-assigned identity, which differs from the machine that uses it.
-    pub fn is_user_assigned_identity(&self) -> bool {
+    pub(crate) fn is_user_assigned_identity(&self) -> bool {
         self.provider.eq_ignore_ascii_case("Microsoft.ManagedIdentity")
             && matches!(self.parts.as_slice(), [(kind, _)] if kind.eq_ignore_ascii_case("userAssignedIdentities"))
     }

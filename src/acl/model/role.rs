@@ -26,7 +26,7 @@ pub struct RoleRecord {
 
 impl RoleRecord {
     /// Returns the hash of its mutable fields.
-    pub fn content_hash(&self) -> String {
+    pub(crate) fn content_hash(&self) -> String {
         content_hash([self.name.clone(), self.description.clone()].into_iter().chain(self.links.hash_input(&[])))
     }
 }

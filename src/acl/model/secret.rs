@@ -11,7 +11,7 @@ use super::id::Id;
 use crate::hex::encode_hex;
 
 /// Placeholder for secrets that a caller may not read.
-pub const REDACTED: &str = "<hidden>";
+pub(crate) const REDACTED: &str = "<hidden>";
 
 /// Plain secret. Never stored, and not shown by `Debug`.
 #[derive(Debug, Clone)]
@@ -46,12 +46,12 @@ pub struct SecretHash([u8; 32]);
 
 impl SecretHash {
     /// Wraps a computed hash.
-    pub fn new(bytes: [u8; 32]) -> Self {
+    pub(crate) fn new(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
 
     /// Returns the hexadecimal form for store keys.
-    pub fn to_hex(&self) -> String {
+    pub(crate) fn to_hex(&self) -> String {
         encode_hex(&self.0)
     }
 }

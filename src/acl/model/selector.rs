@@ -14,11 +14,11 @@ use regex_lite::Regex;
 use super::verified_claims::VerifiedClaims;
 
 /// Longest accepted selector, in bytes.
-pub const MAX_SELECTOR: usize = 8 * 1024;
+pub(crate) const MAX_SELECTOR: usize = 8 * 1024;
 
 /// A selector, validated against the claims that an auth method maps.
 #[derive(Debug, Clone)]
-pub struct Selector(Expression);
+pub(crate) struct Selector(Expression);
 
 #[derive(Debug, Clone)]
 enum Expression {
@@ -39,7 +39,7 @@ enum Predicate {
 
 /// Error of parsing a selector.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum SelectorError {
+pub(crate) enum SelectorError {
     /// The text is too long.
     #[error("it is longer than {MAX_SELECTOR} bytes")]
     TooLong,
@@ -83,12 +83,12 @@ impl Selector {
     ///
     /// # Errors
     /// The text is invalid, or uses other names.
-    pub fn parse(text: &str, claim_names: &VerifiedClaims) -> Result<Self, SelectorError> {
+    pub(crate) fn parse(text: &str, claim_names: &VerifiedClaims) -> Result<Self, SelectorError> {
         parse::expression(text, claim_names).map(Self)
     }
 
     /// Returns whether the selector matches the claims of a login.
-    pub fn matches(&self, claims: &VerifiedClaims) -> bool {
+    pub(crate) fn matches(&self, claims: &VerifiedClaims) -> bool {
         self.0.evaluate(claims)
     }
 }

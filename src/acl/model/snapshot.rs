@@ -180,7 +180,7 @@ impl SnapshotReader {
     }
 
     /// Returns the number of records read so far.
-    pub fn records(&self) -> u64 {
+    pub(crate) fn records(&self) -> u64 {
         self.records
     }
 

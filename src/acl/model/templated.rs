@@ -8,7 +8,7 @@ use crate::hex::encode_hex;
 
 /// Policy template: rules with a placeholder for a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct BuiltinTemplate {
+pub(crate) struct BuiltinTemplate {
     /// Id, part of hashes.
     pub id: &'static str,
     /// Name in links.
@@ -76,7 +76,7 @@ const NAME_SCHEMA: &str =
     r#"{"type":"object","properties":{"name":{"type":"string","minLength":1,"maxLength":256}},"required":["name"]}"#;
 
 /// All templates.
-pub const TEMPLATES: [BuiltinTemplate; 5] = [
+pub(crate) const TEMPLATES: [BuiltinTemplate; 5] = [
     BuiltinTemplate {
         id: "00000000-0000-0000-0000-000000000003",
         name: "builtin/service",
@@ -115,13 +115,13 @@ pub const TEMPLATES: [BuiltinTemplate; 5] = [
 ];
 
 /// Returns the template by name.
-pub fn find(name: &str) -> Option<&'static BuiltinTemplate> {
+pub(crate) fn find(name: &str) -> Option<&'static BuiltinTemplate> {
     TEMPLATES.iter().find(|template| template.name == name)
 }
 
 impl BuiltinTemplate {
     /// Returns whether it requires the variable `name`.
-    pub fn takes_name(&self) -> bool {
+    pub(crate) fn takes_name(&self) -> bool {
         self.text.contains(NAME_PLACEHOLDER)
     }
 }
@@ -133,7 +133,7 @@ const MAX_NAME: usize = 256;
 
 /// Error of rendering a template.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum TemplateError {
+pub(crate) enum TemplateError {
     /// The template does not exist.
     #[error("acl templated policy does not exist: {}", quote(.0))]
     Unknown(String),
@@ -180,7 +180,7 @@ pub enum TemplateError {
 ///
 /// # Errors
 /// A required name is missing or invalid.
-pub fn render(template: &BuiltinTemplate, variables: &Map<String, Value>) -> Result<String, TemplateError> {
+pub(crate) fn render(template: &BuiltinTemplate, variables: &Map<String, Value>) -> Result<String, TemplateError> {
     if !template.takes_name() {
         return Ok(template.text.to_owned());
     }
@@ -202,7 +202,7 @@ fn substitute_name(template: &BuiltinTemplate, name: &str) -> Result<String, Tem
 
 /// Policy of an identity or templated policy. It is not stored; expanded reads return it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SyntheticPolicy {
+pub(crate) struct SyntheticPolicy {
     /// Id, derived from its rules; not a UUID.
     pub id: String,
     /// Name, derived from its id.
@@ -225,7 +225,7 @@ impl SyntheticPolicy {
     ///
     /// # Errors
     /// The template does not exist, or [`render`] rejects the variables.
-    pub fn from_template(
+    pub(crate) fn from_template(
         name: &str,
         variables: &Map<String, Value>,
         datacenters: &[String],
@@ -239,7 +239,7 @@ impl SyntheticPolicy {
     ///
     /// # Errors
     /// The name cannot be inserted into a rule.
-    pub fn from_service_identity(name: &str, datacenters: &[String]) -> Result<Self, TemplateError> {
+    pub(crate) fn from_service_identity(name: &str, datacenters: &[String]) -> Result<Self, TemplateError> {
         let rules = substitute_name(&TEMPLATES[0], name)?;
         Ok(Self::new(format!("synthetic policy for service identity \"{name}\""), rules, datacenters))
     }
@@ -248,7 +248,7 @@ impl SyntheticPolicy {
     ///
     /// # Errors
     /// The name cannot be inserted into a rule.
-    pub fn from_node_identity(name: &str, datacenter: &str) -> Result<Self, TemplateError> {
+    pub(crate) fn from_node_identity(name: &str, datacenter: &str) -> Result<Self, TemplateError> {
         let rules = substitute_name(&TEMPLATES[1], name)?;
         Ok(Self::new(format!("synthetic policy for node identity \"{name}\""), rules, &[datacenter.to_owned()]))
     }
@@ -262,7 +262,7 @@ impl SyntheticPolicy {
     }
 
     /// Returns whether it applies in a datacenter.
-    pub fn applies_in(&self, datacenter: &str) -> bool {
+    pub(crate) fn applies_in(&self, datacenter: &str) -> bool {
         self.datacenters.is_empty() || self.datacenters.iter().any(|its| its == datacenter)
     }
 }

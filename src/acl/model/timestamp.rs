@@ -40,7 +40,7 @@ impl Timestamp {
     }
 
     /// Returns a text that sorts like the time.
-    pub fn sort_key(self) -> String {
+    pub(crate) fn sort_key(self) -> String {
         format!("{:020}", self.nanos)
     }
 }

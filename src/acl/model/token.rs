@@ -13,10 +13,10 @@ use super::secret::{SealedSecret, SecretHash};
 use super::timestamp::Timestamp;
 
 /// Shortest lifetime of a new token.
-pub const MIN_TTL: Duration = Duration::from_mins(1);
+pub(crate) const MIN_TTL: Duration = Duration::from_mins(1);
 
 /// Longest lifetime of a new token.
-pub const MAX_TTL: Duration = Duration::from_hours(24);
+pub(crate) const MAX_TTL: Duration = Duration::from_hours(24);
 
 /// A token as stored. Its create and modify index are the store's revisions.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -77,14 +77,14 @@ pub struct LoginOrigin {
 }
 
 /// Token of requests without a secret. It is stored like any other and can have links.
-pub const ANONYMOUS: Id = Id::reserved(2);
+pub(crate) const ANONYMOUS: Id = Id::reserved(2);
 
 /// Secret of the anonymous token.
-pub const ANONYMOUS_SECRET: &str = "anonymous";
+pub(crate) const ANONYMOUS_SECRET: &str = "anonymous";
 
 impl TokenRecord {
     /// Creates the record of a new token.
-    pub fn new(immutable: ImmutableFields, description: String, links: Links, roles: Vec<Id>) -> Self {
+    pub(crate) fn new(immutable: ImmutableFields, description: String, links: Links, roles: Vec<Id>) -> Self {
         Self { immutable, description, links, roles }
     }
 
@@ -95,31 +95,31 @@ impl TokenRecord {
 
     /// Returns the token with its secret hashed and encrypted by another key.
     #[must_use]
-    pub fn with_secret(mut self, secret_hash: SecretHash, sealed_secret: SealedSecret) -> Self {
+    pub(crate) fn with_secret(mut self, secret_hash: SecretHash, sealed_secret: SealedSecret) -> Self {
         self.immutable.secret_hash = secret_hash;
         self.immutable.sealed_secret = sealed_secret;
         self
     }
 
     /// Returns whether it has expired at `now`, deleted or not.
-    pub fn is_expired(&self, now: Timestamp) -> bool {
+    pub(crate) fn is_expired(&self, now: Timestamp) -> bool {
         self.immutable.expiration_time.is_some_and(|end| end <= now)
     }
 
     /// Returns the remaining lifetime at `now`; `None` for no expiration.
-    pub fn remaining(&self, now: Timestamp) -> Option<Duration> {
+    pub(crate) fn remaining(&self, now: Timestamp) -> Option<Duration> {
         self.immutable.expiration_time.map(|end| end.since(now))
     }
 
     /// Returns the hash of its mutable fields and its locality.
-    pub fn content_hash(&self) -> String {
+    pub(crate) fn content_hash(&self) -> String {
         let locality = if self.immutable.local { "local" } else { "global" };
         let links = self.links.hash_input(&self.roles);
         content_hash([self.description.clone(), locality.to_owned()].into_iter().chain(links))
     }
 
     /// Returns the auth method that created it.
-    pub fn auth_method(&self) -> Option<&str> {
+    pub(crate) fn auth_method(&self) -> Option<&str> {
         self.immutable.login.as_ref().map(|login| login.auth_method.as_str())
     }
 }

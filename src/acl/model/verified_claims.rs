@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 /// Values that an auth method's mappings took from the verified claims.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct VerifiedClaims {
+pub(crate) struct VerifiedClaims {
     /// Single values, as `value.NAME`; empty if the claim is missing.
     pub values: BTreeMap<String, String>,
     /// Lists, as `list.NAME`; empty if the claim is missing.
@@ -13,7 +13,10 @@ pub struct VerifiedClaims {
 
 impl VerifiedClaims {
     /// Creates an instance with all names and empty values, to validate selectors and bind names against.
-    pub fn empty<'a>(values: impl IntoIterator<Item = &'a str>, lists: impl IntoIterator<Item = &'a str>) -> Self {
+    pub(crate) fn empty<'a>(
+        values: impl IntoIterator<Item = &'a str>,
+        lists: impl IntoIterator<Item = &'a str>,
+    ) -> Self {
         Self {
             values: values.into_iter().map(|name| (name.to_owned(), String::new())).collect(),
             lists: lists.into_iter().map(|name| (name.to_owned(), Vec::new())).collect(),

@@ -58,23 +58,23 @@ impl AclService {
 
     /// Counts unreadable records in `metrics`.
     #[must_use]
-    pub fn with_metrics(self, metrics: &Metrics) -> Self {
+    pub(crate) fn with_metrics(self, metrics: &Metrics) -> Self {
         let repository = self.repository.with_metrics(metrics);
         Self { records: Records::new(repository.clone()), repository, ..self }
     }
 
     /// Returns the wall-clock time.
-    pub fn now(&self) -> Timestamp {
+    pub(crate) fn now(&self) -> Timestamp {
         Timestamp::from_system_time(self.clock.now().wall)
     }
 
     /// Returns a reading of both clocks.
-    pub fn moment(&self) -> ClockReading {
+    pub(crate) fn moment(&self) -> ClockReading {
         self.clock.now()
     }
 
     /// Returns the repository, to read revisions and to wait for changes.
-    pub fn repository(&self) -> &Repository {
+    pub(crate) fn repository(&self) -> &Repository {
         &self.repository
     }
 
@@ -90,7 +90,7 @@ impl AclService {
     ///
     /// # Errors
     /// The store failed.
-    pub async fn wait_for_restore_since(&self, epoch: Epoch) -> Result<(), ServiceError> {
+    pub(crate) async fn wait_for_restore_since(&self, epoch: Epoch) -> Result<(), ServiceError> {
         self.repository.store().changed(keys::RESTORES, epoch.seen).await?;
         Ok(())
     }
@@ -107,12 +107,12 @@ impl AclService {
     }
 
     /// Returns whether a restore was in progress at the last check; does not access the store.
-    pub fn was_restoring(&self) -> bool {
+    pub(crate) fn was_restoring(&self) -> bool {
         self.restore_lock.was_restoring()
     }
 
     /// Returns the resolver of links between records.
-    pub fn links(&self) -> LinkResolver<'_> {
+    pub(crate) fn links(&self) -> LinkResolver<'_> {
         self.records.links()
     }
 }

@@ -47,7 +47,7 @@ impl Authenticator<'_> {
     }
 
     /// Returns the keyed hash of a presented secret; stable for this process, changes on key rotation.
-    pub fn presented_hash(self, presented: &PlainSecret) -> SecretHash {
+    pub(crate) fn presented_hash(self, presented: &PlainSecret) -> SecretHash {
         self.service.sealer.keys().current().hash(presented)
     }
 
@@ -56,7 +56,7 @@ impl Authenticator<'_> {
     ///
     /// # Errors
     /// See [`Authenticator::authenticate`].
-    pub async fn authenticate_hashed(
+    pub(crate) async fn authenticate_hashed(
         self,
         hash: Option<&SecretHash>,
         presented: Option<&PlainSecret>,
@@ -87,7 +87,7 @@ impl Authenticator<'_> {
     ///
     /// # Errors
     /// The store failed.
-    pub async fn live_token_by_secret(
+    pub(crate) async fn live_token_by_secret(
         self,
         secret: &PlainSecret,
         freshness: Freshness,

@@ -20,7 +20,7 @@ use crate::acl::store::Freshness;
 
 /// Fields of a binding rule as a request gives them.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct BindingRuleDraft {
+pub(crate) struct BindingRuleDraft {
     /// Description.
     pub description: String,
     /// Name of the auth method; may be empty in an update.
@@ -37,13 +37,13 @@ pub struct BindingRuleDraft {
 
 /// Operations on binding rules.
 #[derive(Debug, Clone, Copy)]
-pub struct BindingRules<'a> {
+pub(crate) struct BindingRules<'a> {
     records: &'a Records,
 }
 
 impl AclService {
     /// Returns the operations on binding rules.
-    pub fn binding_rules(&self) -> BindingRules<'_> {
+    pub(crate) fn binding_rules(&self) -> BindingRules<'_> {
         BindingRules { records: &self.records }
     }
 }
@@ -53,7 +53,7 @@ impl BindingRules<'_> {
     ///
     /// # Errors
     /// The caller lacks `acl:write`, or the draft is invalid for its method.
-    pub async fn create(
+    pub(crate) async fn create(
         self,
         caller: &Caller,
         namespace: &NamespaceName,
@@ -102,7 +102,7 @@ impl BindingRules<'_> {
     ///
     /// # Errors
     /// The caller lacks `acl:read`, or the namespace does not exist.
-    pub async fn get(
+    pub(crate) async fn get(
         self,
         caller: &Caller,
         namespace: &NamespaceName,
@@ -116,7 +116,7 @@ impl BindingRules<'_> {
     ///
     /// # Errors
     /// The caller lacks `acl:read` in the given namespace, or it does not exist.
-    pub async fn list(
+    pub(crate) async fn list(
         self,
         caller: &Caller,
         namespace: Option<&NamespaceName>,
@@ -135,7 +135,7 @@ impl BindingRules<'_> {
     ///
     /// # Errors
     /// The caller lacks `acl:write`, the rule does not exist, or the draft is invalid for its method.
-    pub async fn update(
+    pub(crate) async fn update(
         self,
         caller: &Caller,
         namespace: &NamespaceName,
@@ -170,7 +170,7 @@ impl BindingRules<'_> {
     ///
     /// # Errors
     /// The caller lacks `acl:write`.
-    pub async fn delete(self, caller: &Caller, namespace: &NamespaceName, id: Id) -> Result<bool, ServiceError> {
+    pub(crate) async fn delete(self, caller: &Caller, namespace: &NamespaceName, id: Id) -> Result<bool, ServiceError> {
         self.records
             .delete_record(caller, namespace, &keys::binding_rule(namespace, id), |_: &BindingRuleRecord| Ok(None))
             .await

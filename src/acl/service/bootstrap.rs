@@ -32,12 +32,12 @@ pub struct ResetFile(PathBuf);
 
 impl ResetFile {
     /// Returns the file in the data directory.
-    pub fn in_dir(folder: &Path) -> Self {
+    pub(crate) fn in_dir(folder: &Path) -> Self {
         Self(folder.join("acl-bootstrap-reset"))
     }
 
     /// Reads the index; `None` if the file is missing or holds no number.
-    pub async fn index(&self) -> Option<u64> {
+    pub(crate) async fn index(&self) -> Option<u64> {
         let path = self.0.clone();
         let read = tokio::task::spawn_blocking(move || match path.try_exists() {
             Ok(false) => Ok(None),
@@ -57,7 +57,7 @@ impl ResetFile {
     }
 
     /// Logs the use of the file and deletes it. If deletion fails it is harmless: an index is accepted once.
-    pub async fn remove(&self) {
+    pub(crate) async fn remove(&self) {
         tracing::info!(event = "acl.bootstrap.reset", "bootstrapped again with the reset file");
         if let Err(error) = tokio::fs::remove_file(&self.0).await {
             let path = self.0.display();

@@ -27,7 +27,7 @@ pub struct Caller {
 
 /// Permission that an operation requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Privilege {
+pub(crate) enum Privilege {
     /// `acl:read`.
     AclRead,
     /// `acl:write`.
@@ -51,17 +51,17 @@ impl Privilege {
 
 impl Caller {
     /// Returns the accessor of the token; `None` for the anonymous token.
-    pub fn accessor(&self) -> Option<Id> {
+    pub(crate) fn accessor(&self) -> Option<Id> {
         Some(self.live.token.value.immutable().accessor_id).filter(|accessor| *accessor != ANONYMOUS)
     }
 
     /// Returns the namespace of the token.
-    pub fn namespace(&self) -> &NamespaceName {
+    pub(crate) fn namespace(&self) -> &NamespaceName {
         &self.live.token.value.immutable().namespace
     }
 
     /// Returns whether the caller has the privilege in a namespace.
-    pub fn has(&self, privilege: Privilege, namespace: &NamespaceName) -> bool {
+    pub(crate) fn has(&self, privilege: Privilege, namespace: &NamespaceName) -> bool {
         let (resource, access, _) = privilege.permission();
         self.is_allowed(&resource, access, namespace)
     }
@@ -70,22 +70,22 @@ impl Caller {
     ///
     /// # Errors
     /// The caller lacks the privilege.
-    pub fn require(&self, privilege: Privilege, namespace: &NamespaceName) -> Result<(), Denied> {
+    pub(crate) fn require(&self, privilege: Privilege, namespace: &NamespaceName) -> Result<(), Denied> {
         if self.has(privilege, namespace) { Ok(()) } else { Err(self.denied(privilege.permission().2)) }
     }
 
     /// Builds the error for a missing permission.
-    pub fn denied(&self, permission: &str) -> Denied {
+    pub(crate) fn denied(&self, permission: &str) -> Denied {
         Denied { accessor: self.accessor(), permission: permission.to_owned(), name: None }
     }
 
     /// Returns whether the caller's rules allow the access to a resource in a namespace.
-    pub fn is_allowed(&self, resource: &Resource<'_>, access: Access, namespace: &NamespaceName) -> bool {
+    pub(crate) fn is_allowed(&self, resource: &Resource<'_>, access: Access, namespace: &NamespaceName) -> bool {
         self.grants.decide(resource, access, &namespace.key()) == Decision::Allow
     }
 
     /// Returns whether the caller may see that the namespace exists.
-    pub fn can_see_namespace(&self, namespace: &NamespaceName) -> bool {
+    pub(crate) fn can_see_namespace(&self, namespace: &NamespaceName) -> bool {
         self.is_allowed(&Resource::Namespace, Access::Read, namespace)
     }
 }

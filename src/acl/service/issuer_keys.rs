@@ -20,7 +20,7 @@ use self::documents::FetchError;
 use crate::acl::model::auth_method::Algorithm;
 use crate::clock::{Clock, ClockReading};
 
-pub use fixed::{PemError, pem_keys};
+pub(crate) use fixed::pem_keys;
 
 /// Location of an issuer's keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,13 +53,13 @@ pub enum KeyDocument {
 }
 
 /// Minimum time between fetches while keys are cached.
-pub const MIN_FETCH_INTERVAL: Duration = Duration::from_mins(1);
+pub(crate) const MIN_FETCH_INTERVAL: Duration = Duration::from_mins(1);
 
 /// Minimum time between fetches while no keys are cached.
-pub const EMPTY_FETCH_INTERVAL: Duration = Duration::from_secs(5);
+pub(crate) const EMPTY_FETCH_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Age after which cached keys are fetched again before use, so that a withdrawn key is not trusted for long.
-pub const MAX_KEY_AGE: Duration = Duration::from_hours(1);
+pub(crate) const MAX_KEY_AGE: Duration = Duration::from_hours(1);
 
 /// Time that a login waits for a fetch.
 const MAX_FETCH_WAIT: Duration = Duration::from_secs(15);
@@ -69,7 +69,7 @@ const MAX_CANDIDATES: usize = 16;
 
 /// A public key of an issuer.
 #[derive(Clone)]
-pub struct IssuerKey {
+pub(crate) struct IssuerKey {
     /// Key id, if any.
     id: Option<String>,
     /// Algorithm that the key is restricted to, if any.
@@ -105,7 +105,7 @@ impl IssuerKey {
 
 /// Signing keys of one issuer. Clones share the cache.
 #[derive(Debug, Clone)]
-pub struct IssuerKeys(KeySet);
+pub(crate) struct IssuerKeys(KeySet);
 
 #[derive(Debug, Clone)]
 enum KeySet {
@@ -136,7 +136,7 @@ struct FetchState {
 
 /// Error of a key lookup.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum IssuerKeyError {
+pub(crate) enum IssuerKeyError {
     /// The fetched keys do not contain the key id.
     #[error("failed to verify signature: the issuer has no key {key_id:?}")]
     Unknown {
@@ -159,7 +159,7 @@ pub enum IssuerKeyError {
 
 impl IssuerKeys {
     /// Returns the keys of `issuer`, which are fetched at the first lookup.
-    pub fn fetched(issuer: String, options: IssuerKeyOptions, clock: Clock) -> Self {
+    pub(crate) fn fetched(issuer: String, options: IssuerKeyOptions, clock: Clock) -> Self {
         let state_tx = watch::Sender::new(FetchState::default());
         let fetched = KeyFetcher {
             issuer,
@@ -173,7 +173,7 @@ impl IssuerKeys {
     }
 
     /// Returns a fixed set of keys.
-    pub fn fixed(keys: Vec<IssuerKey>) -> Self {
+    pub(crate) fn fixed(keys: Vec<IssuerKey>) -> Self {
         Self(KeySet::Fixed(keys.into()))
     }
 
@@ -182,7 +182,11 @@ impl IssuerKeys {
     ///
     /// # Errors
     /// No such key, or the fetch failed.
-    pub async fn get(&self, key_id: Option<&str>, algorithm: Algorithm) -> Result<Vec<DecodingKey>, IssuerKeyError> {
+    pub(crate) async fn get(
+        &self,
+        key_id: Option<&str>,
+        algorithm: Algorithm,
+    ) -> Result<Vec<DecodingKey>, IssuerKeyError> {
         let fetched = match &self.0 {
             // Fixed keys have no ids, so the token's key id is ignored.
             KeySet::Fixed(keys) => {

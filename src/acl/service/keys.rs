@@ -30,7 +30,7 @@ use crate::acl::store::Key;
 
 /// Value of `token-id/HASH`: location of a token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TokenIndexEntry {
+pub(crate) struct TokenIndexEntry {
     /// Namespace of the token.
     pub namespace: NamespaceName,
     /// Accessor of the token.
@@ -40,67 +40,67 @@ pub struct TokenIndexEntry {
 }
 
 /// Key of a namespace.
-pub fn namespace(name: &NamespaceName) -> Key {
+pub(crate) fn namespace(name: &NamespaceName) -> Key {
     Key::new(&["namespace", &name.key()])
 }
 
 /// Key of a policy.
-pub fn policy(namespace: &NamespaceName, id: Id) -> Key {
+pub(crate) fn policy(namespace: &NamespaceName, id: Id) -> Key {
     Key::new(&["policy", &namespace.key(), &id.to_string()])
 }
 
 /// Key of a policy's name index.
-pub fn policy_name(namespace: &NamespaceName, name: &str) -> Key {
+pub(crate) fn policy_name(namespace: &NamespaceName, name: &str) -> Key {
     Key::new(&["policy-name", &namespace.key(), name])
 }
 
 /// Key of a role.
-pub fn role(namespace: &NamespaceName, id: Id) -> Key {
+pub(crate) fn role(namespace: &NamespaceName, id: Id) -> Key {
     Key::new(&["role", &namespace.key(), &id.to_string()])
 }
 
 /// Key of a role's name index.
-pub fn role_name(namespace: &NamespaceName, name: &str) -> Key {
+pub(crate) fn role_name(namespace: &NamespaceName, name: &str) -> Key {
     Key::new(&["role-name", &namespace.key(), name])
 }
 
 /// Key of a token.
-pub fn token(namespace: &NamespaceName, accessor: Id) -> Key {
+pub(crate) fn token(namespace: &NamespaceName, accessor: Id) -> Key {
     Key::new(&["token", &namespace.key(), &accessor.to_string()])
 }
 
 /// Key of the index entry of a token's secret or accessor.
-pub fn token_id(hash: &SecretHash) -> Key {
+pub(crate) fn token_id(hash: &SecretHash) -> Key {
     Key::new(&["token-id", &hash.to_hex()])
 }
 
 /// Key of a token's entry in the expiration index.
-pub fn token_end(end: Timestamp, accessor: Id) -> Key {
+pub(crate) fn token_end(end: Timestamp, accessor: Id) -> Key {
     Key::new(&["token-end", &end.sort_key(), &accessor.to_string()])
 }
 
 /// Key of a token's entry in the index by auth method.
-pub fn token_login(method: Id, accessor: Id) -> Key {
+pub(crate) fn token_login(method: Id, accessor: Id) -> Key {
     Key::new(&["token-login", &method.to_string(), &accessor.to_string()])
 }
 
 /// Key of an auth method.
-pub fn auth_method(namespace: &NamespaceName, name: &str) -> Key {
+pub(crate) fn auth_method(namespace: &NamespaceName, name: &str) -> Key {
     Key::new(&["auth-method", &namespace.key(), name])
 }
 
 /// Key of a binding rule.
-pub fn binding_rule(namespace: &NamespaceName, id: Id) -> Key {
+pub(crate) fn binding_rule(namespace: &NamespaceName, id: Id) -> Key {
     Key::new(&["binding-rule", &namespace.key(), &id.to_string()])
 }
 
 /// Key of a pending removal.
-pub fn removal(kind: &str, name: &str) -> Key {
+pub(crate) fn removal(kind: &str, name: &str) -> Key {
     Key::new(&["removal", kind, name])
 }
 
 /// Kind and key prefix of the restore records.
-pub const RESTORE: &str = "restore";
+pub(crate) const RESTORE: &str = "restore";
 pub(super) const RESTORES: &str = "restore/";
 
 /// Key of the marker of a restore in progress.
@@ -114,7 +114,7 @@ pub fn restore_last() -> Key {
 }
 
 /// Returns the key prefix of a kind in a namespace, or in all namespaces.
-pub fn within(kind: &str, namespace: Option<&NamespaceName>) -> String {
+pub(crate) fn within(kind: &str, namespace: Option<&NamespaceName>) -> String {
     match namespace {
         Some(namespace) => format!("{kind}/{}/", namespace.key()),
         None => format!("{kind}/"),

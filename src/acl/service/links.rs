@@ -39,7 +39,7 @@ pub struct LinksDraft {
 
 /// Link with the current name of its target.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Link {
+pub(crate) struct Link {
     /// Id.
     pub id: Id,
     /// Name; empty if the target cannot be read.
@@ -48,7 +48,7 @@ pub struct Link {
 
 /// Kind of a link's target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum LinkKind {
+pub(crate) enum LinkKind {
     /// A policy.
     Policy,
     /// A role.
@@ -66,7 +66,7 @@ impl LinkKind {
 
 /// Resolution of links in the records of a store.
 #[derive(Debug, Clone, Copy)]
-pub struct LinkResolver<'a> {
+pub(crate) struct LinkResolver<'a> {
     records: &'a Records,
 }
 
@@ -168,7 +168,7 @@ impl LinkResolver<'_> {
     ///
     /// # Errors
     /// The store failed.
-    pub async fn get(
+    pub(crate) async fn get(
         self,
         namespace: &NamespaceName,
         kind: LinkKind,
@@ -196,7 +196,7 @@ impl LinkResolver<'_> {
     ///
     /// # Errors
     /// The store failed.
-    pub async fn load(
+    pub(crate) async fn load(
         self,
         namespace: &NamespaceName,
         kind: LinkKind,

@@ -13,7 +13,7 @@ use crate::acl::store::{Freshness, Page, Revision};
 
 /// Reasons for which a list is incomplete.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Omitted {
+pub(crate) struct Omitted {
     /// Records were omitted that the caller may not read.
     pub forbidden: bool,
     /// Records were omitted that are damaged.
@@ -22,7 +22,7 @@ pub struct Omitted {
 
 /// List of records that a caller may read.
 #[derive(Debug)]
-pub struct RecordList<T> {
+pub(crate) struct RecordList<T> {
     /// Records.
     pub entries: Vec<Stored<T>>,
     /// Omitted records.

@@ -31,8 +31,8 @@ use crate::acl::model::token::LoginOrigin;
 use crate::acl::store::Freshness;
 use crate::clock::Clock;
 
-pub use error::LoginError;
-pub use stored_method::StoredLoginRequest;
+pub(crate) use error::LoginError;
+pub(crate) use stored_method::StoredLoginRequest;
 
 /// Options of an auth method in the configuration file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,7 +58,7 @@ pub struct LoginRoleOptions {
 
 /// Login request. Nothing in it is verified.
 #[derive(Debug)]
-pub struct ConfiguredLoginRequest {
+pub(crate) struct ConfiguredLoginRequest {
     /// Name of the login role.
     pub role: Option<String>,
     /// Token of the cloud identity.
@@ -69,7 +69,7 @@ pub struct ConfiguredLoginRequest {
 
 /// Result of a login.
 #[derive(Debug)]
-pub struct LoginResult {
+pub(crate) struct LoginResult {
     /// Token.
     pub live: LiveToken,
     /// Secret of the token.
@@ -108,7 +108,7 @@ impl LoginMethods {
     ///
     /// # Errors
     /// The store failed.
-    pub async fn new(
+    pub(crate) async fn new(
         options: &BTreeMap<String, MethodOptions>,
         service: Arc<AclService>,
         clock: &Clock,
@@ -142,7 +142,7 @@ impl LoginMethods {
     ///
     /// # Errors
     /// The request is invalid, the identity is rejected, or the service failed.
-    pub async fn login(&self, method: &str, request: ConfiguredLoginRequest) -> Result<LoginResult, LoginError> {
+    pub(crate) async fn login(&self, method: &str, request: ConfiguredLoginRequest) -> Result<LoginResult, LoginError> {
         let outcome = self.try_login(method, request).await;
         match &outcome {
             Ok(granted) => {

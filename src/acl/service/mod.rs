@@ -11,32 +11,32 @@ pub mod error;
 mod record_cache;
 pub mod keys;
 mod unreadable_records;
-pub mod transaction;
-pub mod repository;
+pub(crate) mod transaction;
+pub(crate) mod repository;
 
 // 2: the service state, authentication, shared operations
 mod rules_cache;
 pub mod caller;
 mod callers_cache;
 pub mod restore_lock;
-pub mod records;
-pub mod lists;
-pub mod links;
+pub(crate) mod records;
+pub(crate) mod lists;
+pub(crate) mod links;
 pub mod acl_service;
 mod active_keys;
-pub mod authentication;
+pub(crate) mod authentication;
 
 // 3: operations by kind of record
 mod builtin;
-pub mod policies;
+pub(crate) mod policies;
 pub mod roles;
 pub mod tokens;
-pub mod auth_methods;
-pub mod binding_rules;
-pub mod bootstrap;
-pub mod rekey;
+pub(crate) mod auth_methods;
+pub(crate) mod binding_rules;
+pub(crate) mod bootstrap;
+pub(crate) mod rekey;
 pub mod namespaces;
-pub mod snapshot;
+pub(crate) mod snapshot;
 mod verify;
 
 // 4: login

@@ -17,7 +17,7 @@ use crate::acl::store::Freshness;
 
 /// Fields of a policy as a request gives them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct PolicyDraft {
+pub(crate) struct PolicyDraft {
     /// Name, unique within the namespace.
     pub name: String,
     /// Description.
@@ -30,13 +30,13 @@ pub struct PolicyDraft {
 
 /// Operations on policies.
 #[derive(Debug, Clone, Copy)]
-pub struct Policies<'a> {
+pub(crate) struct Policies<'a> {
     records: &'a Records,
 }
 
 impl AclService {
     /// Returns the operations on policies.
-    pub fn policies(&self) -> Policies<'_> {
+    pub(crate) fn policies(&self) -> Policies<'_> {
         Policies { records: &self.records }
     }
 }
@@ -46,7 +46,7 @@ impl Policies<'_> {
     ///
     /// # Errors
     /// The caller lacks `acl:write`, the draft is invalid, or the name is taken.
-    pub async fn create(
+    pub(crate) async fn create(
         self,
         caller: &Caller,
         namespace: &NamespaceName,
@@ -77,7 +77,7 @@ impl Policies<'_> {
     ///
     /// # Errors
     /// The store failed.
-    pub async fn ensure(self, name: &str) -> Result<Id, ServiceError> {
+    pub(crate) async fn ensure(self, name: &str) -> Result<Id, ServiceError> {
         let namespace = NamespaceName::default_namespace();
         let by_name = keys::policy_name(&namespace, name);
         let draft = PolicyDraft { name: name.to_owned(), ..PolicyDraft::default() };
@@ -99,7 +99,7 @@ impl Policies<'_> {
     ///
     /// # Errors
     /// The caller lacks `acl:read`, or the namespace does not exist.
-    pub async fn get(
+    pub(crate) async fn get(
         self,
         caller: &Caller,
         namespace: &NamespaceName,
@@ -113,7 +113,7 @@ impl Policies<'_> {
     ///
     /// # Errors
     /// The caller lacks `acl:read`, or the namespace does not exist.
-    pub async fn get_by_name(
+    pub(crate) async fn get_by_name(
         self,
         caller: &Caller,
         namespace: &NamespaceName,
@@ -129,7 +129,7 @@ impl Policies<'_> {
     ///
     /// # Errors
     /// The caller lacks `acl:read` in the given namespace, or it does not exist.
-    pub async fn list(
+    pub(crate) async fn list(
         self,
         caller: &Caller,
         namespace: Option<&NamespaceName>,
@@ -143,7 +143,7 @@ impl Policies<'_> {
     ///
     /// # Errors
     /// The caller lacks `acl:write`, the policy does not exist, the draft is invalid, or the name is taken.
-    pub async fn update(
+    pub(crate) async fn update(
         self,
         caller: &Caller,
         namespace: &NamespaceName,
@@ -194,7 +194,7 @@ impl Policies<'_> {
     ///
     /// # Errors
     /// The caller lacks `acl:write`, or the policy is built in.
-    pub async fn delete(self, caller: &Caller, namespace: &NamespaceName, id: Id) -> Result<bool, ServiceError> {
+    pub(crate) async fn delete(self, caller: &Caller, namespace: &NamespaceName, id: Id) -> Result<bool, ServiceError> {
         let by_name = |policy: &PolicyRecord| {
             if is_built_in(id) {
                 let text = format!("Delete operation not permitted on the builtin {} policy", policy.name);

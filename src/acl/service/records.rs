@@ -14,7 +14,7 @@ use crate::acl::store::{Freshness, Key, Revision};
 
 /// A namespace that accepts writes: it exists and is not marked for deletion.
 #[derive(Debug, Clone)]
-pub struct WritableNamespace {
+pub(crate) struct WritableNamespace {
     /// Name, spelled as it was when the namespace was created.
     pub name: NamespaceName,
     key: Key,
@@ -30,7 +30,7 @@ impl WritableNamespace {
 
 /// Operations on single records of a namespace, whatever their kind.
 #[derive(Debug, Clone)]
-pub struct Records {
+pub(crate) struct Records {
     pub(super) repository: Repository,
 }
 
@@ -43,7 +43,7 @@ impl Records {
     ///
     /// # Errors
     /// The store failed.
-    pub async fn namespace(
+    pub(crate) async fn namespace(
         &self,
         name: &NamespaceName,
         freshness: Freshness,
@@ -75,7 +75,11 @@ impl Records {
     ///
     /// # Errors
     /// It does not exist.
-    pub async fn require_namespace(&self, name: &NamespaceName, freshness: Freshness) -> Result<(), ServiceError> {
+    pub(crate) async fn require_namespace(
+        &self,
+        name: &NamespaceName,
+        freshness: Freshness,
+    ) -> Result<(), ServiceError> {
         if self.namespace(name, freshness).await?.is_some() { Ok(()) } else { Err(namespace_not_found(name)) }
     }
 

@@ -26,7 +26,7 @@ pub struct Stored<T> {
 
 /// Typed view of the store, with a cache of deserialized records.
 #[derive(Debug, Clone)]
-pub struct Repository {
+pub(crate) struct Repository {
     store: Arc<dyn Store>,
     cache: Arc<RecordCache>,
     unreadable: Arc<UnreadableRecords>,
@@ -34,7 +34,7 @@ pub struct Repository {
 
 /// One page of a list.
 #[derive(Debug)]
-pub struct PageOf<T> {
+pub(crate) struct PageOf<T> {
     /// Records in key order, without unreadable ones.
     pub entries: Vec<(Key, Stored<T>)>,
     /// Key of the first unreadable record.
@@ -47,7 +47,7 @@ pub struct PageOf<T> {
 
 /// All records of a kind, or of a kind in a namespace.
 #[derive(Debug)]
-pub struct ListOf<T> {
+pub(crate) struct ListOf<T> {
     /// Records in key order, without unreadable ones.
     pub entries: Vec<Stored<T>>,
     /// True if some records are unreadable.
@@ -57,22 +57,22 @@ pub struct ListOf<T> {
 }
 
 /// Records in one page.
-pub const PAGE: usize = 256;
+pub(crate) const PAGE: usize = 256;
 
 impl Repository {
     /// Creates a repository over a store.
-    pub fn new(store: Arc<dyn Store>) -> Self {
+    pub(crate) fn new(store: Arc<dyn Store>) -> Self {
         Self { store, cache: Arc::default(), unreadable: Arc::default() }
     }
 
     /// Counts unreadable records in `metrics`.
     #[must_use]
-    pub fn with_metrics(self, metrics: &Metrics) -> Self {
+    pub(crate) fn with_metrics(self, metrics: &Metrics) -> Self {
         Self { unreadable: Arc::new(UnreadableRecords::new(metrics.get::<AclMetrics>().unreadable)), ..self }
     }
 
     /// Returns the underlying store.
-    pub fn store(&self) -> &Arc<dyn Store> {
+    pub(crate) fn store(&self) -> &Arc<dyn Store> {
         &self.store
     }
 
@@ -80,7 +80,7 @@ impl Repository {
     ///
     /// # Errors
     /// The store failed, or the record is unreadable.
-    pub async fn get<T: DeserializeOwned + Send + Sync + 'static>(
+    pub(crate) async fn get<T: DeserializeOwned + Send + Sync + 'static>(
         &self,
         key: &Key,
         freshness: Freshness,
@@ -96,7 +96,7 @@ impl Repository {
 
     /// Returns true and reports the record if the error means that one record is unreadable: bulk operations continue
     /// without it.
-    pub fn skip_unreadable(&self, error: &ServiceError) -> bool {
+    pub(crate) fn skip_unreadable(&self, error: &ServiceError) -> bool {
         let ServiceError::Store(StoreError::Unreadable { key }) = error else { return false };
         self.unreadable.report(&Key::from(key.clone()));
         true
@@ -113,7 +113,7 @@ impl Repository {
     }
 
     /// Returns whether a record under `prefix` is known to be unreadable; does not access the store.
-    pub fn has_unreadable(&self, prefix: &str) -> bool {
+    pub(crate) fn has_unreadable(&self, prefix: &str) -> bool {
         self.unreadable.has(prefix)
     }
 
@@ -122,7 +122,7 @@ impl Repository {
     ///
     /// # Errors
     /// The store failed.
-    pub async fn page<T: DeserializeOwned>(
+    pub(crate) async fn page<T: DeserializeOwned>(
         &self,
         prefix: &str,
         after: Option<Key>,
@@ -146,7 +146,7 @@ impl Repository {
     ///
     /// # Errors
     /// The store failed.
-    pub async fn all<T: DeserializeOwned>(
+    pub(crate) async fn all<T: DeserializeOwned>(
         &self,
         prefix: &str,
         freshness: Freshness,
@@ -166,7 +166,7 @@ impl Repository {
     ///
     /// # Errors
     /// The store failed.
-    pub async fn revision(&self, prefix: &str, freshness: Freshness) -> Result<Revision, ServiceError> {
+    pub(crate) async fn revision(&self, prefix: &str, freshness: Freshness) -> Result<Revision, ServiceError> {
         if let Some(last) = self.store.last(prefix.split('/').next().unwrap_or_default()) {
             return Ok(last);
         }
@@ -177,7 +177,7 @@ impl Repository {
     ///
     /// # Errors
     /// A precondition failed, a restore is in progress, or the store failed.
-    pub async fn commit(&self, transaction: Transaction) -> Result<Revision, ServiceError> {
+    pub(crate) async fn commit(&self, transaction: Transaction) -> Result<Revision, ServiceError> {
         let (mut batch, mark) = (transaction.batch, keys::restore_marker());
         // First, because the store reports the first failed check.
         batch.checks.insert(0, Check::Absent(mark.clone()));
@@ -192,7 +192,7 @@ impl Repository {
 ///
 /// # Errors
 /// The record does not have the expected form.
-pub fn decode<T: DeserializeOwned>(key: &Key, record: &Record) -> Result<Stored<T>, ServiceError> {
+pub(crate) fn decode<T: DeserializeOwned>(key: &Key, record: &Record) -> Result<Stored<T>, ServiceError> {
     let value =
         serde_json::from_slice(&record.value).map_err(|_| StoreError::Unreadable { key: key.as_str().to_owned() })?;
     Ok(Stored { value: Arc::new(value), created: record.created, modified: record.modified })

@@ -81,7 +81,7 @@ impl Roles<'_> {
     ///
     /// # Errors
     /// The caller lacks `acl:read`, or the namespace does not exist.
-    pub async fn get(
+    pub(crate) async fn get(
         self,
         caller: &Caller,
         namespace: &NamespaceName,
@@ -110,7 +110,7 @@ impl Roles<'_> {
     ///
     /// # Errors
     /// The caller lacks `acl:read` in the given namespace, or it does not exist.
-    pub async fn list(
+    pub(crate) async fn list(
         self,
         caller: &Caller,
         namespace: Option<&NamespaceName>,
@@ -129,7 +129,7 @@ impl Roles<'_> {
     ///
     /// # Errors
     /// The caller lacks `acl:write`, the role does not exist, the draft is invalid, or the name is taken.
-    pub async fn update(
+    pub(crate) async fn update(
         self,
         caller: &Caller,
         namespace: &NamespaceName,
@@ -171,7 +171,7 @@ impl Roles<'_> {
     ///
     /// # Errors
     /// The caller lacks `acl:write`.
-    pub async fn delete(self, caller: &Caller, namespace: &NamespaceName, id: Id) -> Result<bool, ServiceError> {
+    pub(crate) async fn delete(self, caller: &Caller, namespace: &NamespaceName, id: Id) -> Result<bool, ServiceError> {
         let by_name = |role: &RoleRecord| Ok(Some(keys::role_name(namespace, &role.name)));
         self.records.delete_record(caller, namespace, &keys::role(namespace, id), by_name).await
     }

@@ -8,21 +8,21 @@ use crate::acl::store::{Batch, Check, CommitError, Key, Revision, Write};
 
 /// Builder of an atomic batch of preconditions and writes.
 #[derive(Debug, Clone, Default)]
-pub struct Transaction {
+pub(crate) struct Transaction {
     pub(super) batch: Batch,
 }
 
 impl Transaction {
     /// Requires that the record does not exist.
     #[must_use]
-    pub fn absent(mut self, key: &Key) -> Self {
+    pub(crate) fn absent(mut self, key: &Key) -> Self {
         self.batch.checks.push(Check::Absent(key.clone()));
         self
     }
 
     /// Requires that the record is unchanged since revision `at`.
     #[must_use]
-    pub fn unchanged(mut self, key: &Key, at: Revision) -> Self {
+    pub(crate) fn unchanged(mut self, key: &Key, at: Revision) -> Self {
         self.batch.checks.push(Check::Unchanged(key.clone(), at));
         self
     }
@@ -31,7 +31,7 @@ impl Transaction {
     ///
     /// # Errors
     /// Serialization failed.
-    pub fn put(mut self, key: Key, value: &impl Serialize) -> Result<Self, ServiceError> {
+    pub(crate) fn put(mut self, key: Key, value: &impl Serialize) -> Result<Self, ServiceError> {
         let value = serde_json::to_vec(value).map_err(ServiceError::Encode)?;
         self.batch.writes.push(Write::Put(key, value));
         Ok(self)
@@ -39,7 +39,7 @@ impl Transaction {
 
     /// Deletes a record if it exists.
     #[must_use]
-    pub fn delete(mut self, key: Key) -> Self {
+    pub(crate) fn delete(mut self, key: Key) -> Self {
         self.batch.writes.push(Write::Delete(key));
         self
     }
@@ -48,19 +48,19 @@ impl Transaction {
     ///
     /// # Errors
     /// Serialization failed.
-    pub fn renamed(self, from: Key, to: Key, id: &Id) -> Result<Self, ServiceError> {
+    pub(crate) fn renamed(self, from: Key, to: Key, id: &Id) -> Result<Self, ServiceError> {
         self.absent(&to).delete(from).put(to, id)
     }
 
     /// Adds a prepared write.
     #[must_use]
-    pub fn write(mut self, write: Write) -> Self {
+    pub(crate) fn write(mut self, write: Write) -> Self {
         self.batch.writes.push(write);
         self
     }
 
     /// Returns the number of writes.
-    pub fn writes(&self) -> usize {
+    pub(crate) fn writes(&self) -> usize {
         self.batch.writes.len()
     }
 }
@@ -69,7 +69,7 @@ impl Transaction {
 ///
 /// # Errors
 /// Those of `attempt`, and [`ServiceError::Contention`] after too many conflicts.
-pub async fn retry_on_conflict<T, F>(mut attempt: impl FnMut() -> F) -> Result<T, ServiceError>
+pub(crate) async fn retry_on_conflict<T, F>(mut attempt: impl FnMut() -> F) -> Result<T, ServiceError>
 where
     F: Future<Output = Result<T, ServiceError>>,
 {

@@ -12,13 +12,13 @@ impl AclService {
     ///
     /// # Errors
     /// The caller lacks `operator:read` in `default`; the store failed.
-    pub async fn verify(&self, caller: &Caller) -> Result<Verification, ServiceError> {
+    pub(crate) async fn verify(&self, caller: &Caller) -> Result<Verification, ServiceError> {
         caller.require(Privilege::OperatorRead, &NamespaceName::default_namespace())?;
         self.verify_store().await
     }
 
     /// Verifies the store and logs the result. A shutdown waits for its end, as it has the store's file open.
-    pub async fn verify_at_start(&self) {
+    pub(crate) async fn verify_at_start(&self) {
         match self.verify_store().await {
             Ok(found) => tracing::info!(
                 event = "acl.store.verified",

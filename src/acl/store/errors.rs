@@ -107,7 +107,7 @@ pub enum StoreError {
 
 impl OpenError {
     /// Returns the code for operators.
-    pub const fn code(&self) -> ErrorCode {
+    pub(crate) const fn code(&self) -> ErrorCode {
         match self {
             Self::InUse { .. } => ErrorCode::StoreInUse,
             Self::Datacenter { .. } | Self::Format { .. } => ErrorCode::StoreFormat,
@@ -121,7 +121,7 @@ impl OpenError {
 
 impl StoreError {
     /// Returns the code for operators.
-    pub const fn code(&self) -> ErrorCode {
+    pub(crate) const fn code(&self) -> ErrorCode {
         match self {
             Self::Full(_) => ErrorCode::StoreFull,
             Self::Unavailable(_) => ErrorCode::StoreUnreachable,

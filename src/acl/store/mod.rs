@@ -15,7 +15,7 @@ mod revisions;
 mod verification;
 mod watchers;
 
-pub mod embedded;
+pub(crate) mod embedded;
 
 #[cfg(feature = "etcd")]
 pub mod etcd;
@@ -222,7 +222,7 @@ enum ExportSource {
 
 impl Export {
     /// Returns the revision of the export.
-    pub fn revision(&self) -> Revision {
+    pub(crate) fn revision(&self) -> Revision {
         match &self.0 {
             ExportSource::Embedded(export) => export.revision(),
             #[cfg(feature = "etcd")]

@@ -42,5 +42,4 @@ pub(crate) use metrics::{CacheMetrics, LatencyMetrics, ProxyMetrics};
 pub use namespace::{AllowedNamespaces, NamespacePattern};
 pub use options::{ApiProxyOptions, CacheOptions, TokenMode};
 pub use proxy::{ApiProxy, ApiProxyDeps, BuildError};
-pub use response::ProxyBody;
 pub use rules::{Exemption, Rule, Rules};

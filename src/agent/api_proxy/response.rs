@@ -11,7 +11,7 @@ use super::session_token::TokenUnavailable;
 use crate::agent::json_response::{self, Errors};
 
 /// The body of a response: the server's on the left, the agent's own on the right.
-pub type ProxyBody = Either<FilteredBody, Full<Bytes>>;
+pub(crate) type ProxyBody = Either<FilteredBody, Full<Bytes>>;
 
 /// Converts a response of the agent's own.
 pub(super) fn local_response(response: Response<Full<Bytes>>) -> Response<ProxyBody> {

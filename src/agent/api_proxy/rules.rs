@@ -227,12 +227,12 @@ impl Exemption {
     }
 
     /// Name in the configuration.
-    pub const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         PROTECTED[self.0].0
     }
 
     /// Names of all protected operations.
-    pub fn names() -> impl Iterator<Item = &'static str> {
+    pub(crate) fn names() -> impl Iterator<Item = &'static str> {
         PROTECTED.iter().map(|(name, _)| *name)
     }
 }

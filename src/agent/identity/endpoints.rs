@@ -23,7 +23,7 @@ pub struct CloudEndpoints {
 
 impl CloudEndpoints {
     /// Returns Azure's own endpoints.
-    pub fn provider() -> Self {
+    pub(crate) fn provider() -> Self {
         Self {
             metadata: METADATA_SERVICE.clone(),
             arc: ARC_AGENT.clone(),

@@ -39,7 +39,7 @@ pub enum IdentityErrorKind {
 
 impl IdentityErrorKind {
     /// Returns the code for operators.
-    pub const fn code(self) -> ErrorCode {
+    pub(crate) const fn code(self) -> ErrorCode {
         match self {
             Self::Config => ErrorCode::IdentitySettings,
             Self::Denied => ErrorCode::IdentityDenied,

@@ -39,13 +39,13 @@ use secrecy::SecretString;
 use crate::agent::token::ClientToken;
 use crate::jwt::UnverifiedClaims;
 
-pub use approle::AppRoleOptions;
+pub(crate) use approle::AppRoleOptions;
 pub use endpoints::CloudEndpoints;
 pub use env::AzureEnv;
 pub use error::{IdentityError, IdentityErrorKind};
-pub use jwt_file::JwtFileOptions;
+pub(crate) use jwt_file::JwtFileOptions;
 pub use method::IdentityMethod;
-pub use preflight::{PreflightReport, PreflightVerdict, preflight};
+pub(crate) use preflight::{PreflightVerdict, preflight};
 
 /// Options of the `cloud` method: an Azure identity.
 #[derive(Debug, Clone, PartialEq, Eq)]

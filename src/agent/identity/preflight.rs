@@ -6,7 +6,7 @@ use crate::jwt::UnverifiedClaims;
 
 /// Result of the check of a token's claims.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PreflightReport {
+pub(crate) struct PreflightReport {
     /// Suspicious claims; the login is sent all the same, since the server may accept them.
     pub warnings: Vec<String>,
     /// Decision about the login.
@@ -15,7 +15,7 @@ pub struct PreflightReport {
 
 /// Decision about a login, by the token's validity period.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum PreflightVerdict {
+pub(crate) enum PreflightVerdict {
     /// Send it.
     Send,
     /// The token is not valid yet: send it later. Servers allow no leeway, hence a second after `nbf`.
@@ -37,7 +37,7 @@ pub enum PreflightVerdict {
 /// Checks unverified claims at the time `now`.
 ///
 /// With `audience`, which a token from Azure was requested for, audience and issuer are checked too.
-pub fn preflight(claims: &UnverifiedClaims, audience: Option<&str>, now: SystemTime) -> PreflightReport {
+pub(crate) fn preflight(claims: &UnverifiedClaims, audience: Option<&str>, now: SystemTime) -> PreflightReport {
     let warnings = audience.map(|audience| [wrong_audience(claims, audience), wrong_issuer(claims)]);
     PreflightReport { warnings: warnings.into_iter().flatten().flatten().collect(), verdict: verdict(claims, now) }
 }

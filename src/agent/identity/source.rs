@@ -43,7 +43,7 @@ impl CloudIdentityOptions {
     /// Returns the scope of environment sources: as configured, else the resource followed by `/.default`.
     ///
     /// Two consecutive slashes are correct: the first belongs to the audience.
-    pub fn environment_scope(&self) -> String {
+    pub(crate) fn environment_scope(&self) -> String {
         self.scope.clone().unwrap_or_else(|| format!("{}{DEFAULT}", self.resource))
     }
 

@@ -40,12 +40,12 @@ impl Login {
     }
 
     /// Returns the login's options.
-    pub const fn options(&self) -> &LoginOptions {
+    pub(crate) const fn options(&self) -> &LoginOptions {
         &self.options
     }
 
     /// Returns the client of the server.
-    pub const fn server(&self) -> &ServerClient {
+    pub(crate) const fn server(&self) -> &ServerClient {
         &self.server
     }
 
@@ -281,7 +281,7 @@ impl LoginError {
     }
 
     /// Returns the code for operators.
-    pub fn code(&self) -> Option<ErrorCode> {
+    pub(crate) fn code(&self) -> Option<ErrorCode> {
         Some(match self {
             Self::Refused { hint, .. } => classify::refusal_code(*hint),
             Self::Unavailable { code, .. } => return *code,

@@ -11,7 +11,7 @@ mod supervisor;
 
 pub(crate) use self::metrics::ProcessMetrics;
 pub use self::policy::{OnChange, RestartDecision, RestartMode, RestartPolicy};
-pub use self::supervisor::{ProcessInputs, Supervisor, SupervisorDeps};
+pub(crate) use self::supervisor::{ProcessInputs, Supervisor, SupervisorDeps};
 
 use std::time::Duration;
 

@@ -47,12 +47,18 @@ pub struct RestartPolicy {
 
 impl RestartPolicy {
     /// Creates a policy without exits.
-    pub const fn new(restart: RestartMode) -> Self {
+    pub(crate) const fn new(restart: RestartMode) -> Self {
         Self { restart, backoff: Backoff::new(BASE_DELAY, MAX_DELAY) }
     }
 
     /// Decides on an exit at `now` of a process that was started at `started`. `unit` is a random number in `0.0..1.0`.
-    pub fn decide(&mut self, succeeded: bool, started: ClockReading, now: ClockReading, unit: f64) -> RestartDecision {
+    pub(crate) fn decide(
+        &mut self,
+        succeeded: bool,
+        started: ClockReading,
+        now: ClockReading,
+        unit: f64,
+    ) -> RestartDecision {
         if self.restart == RestartMode::Never || (self.restart == RestartMode::OnFailure && succeeded) {
             return RestartDecision::Exit;
         }

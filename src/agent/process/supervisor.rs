@@ -16,11 +16,11 @@ use crate::health::HealthHandle;
 use crate::metrics::Metrics;
 
 /// Named inputs that the process needs before it starts: variables and rendered files.
-pub type ProcessInputs = Vec<(String, CredentialWatch<ProvidedEnv>)>;
+pub(crate) type ProcessInputs = Vec<(String, CredentialWatch<ProvidedEnv>)>;
 
 /// Collaborators of a [`Supervisor`].
 #[derive(Debug)]
-pub struct SupervisorDeps {
+pub(crate) struct SupervisorDeps {
     /// Signals to forward.
     pub signals: mpsc::Receiver<Signal>,
     /// Source of the current time.
@@ -33,7 +33,7 @@ pub struct SupervisorDeps {
 
 /// Runs one process.
 #[derive(Debug)]
-pub struct Supervisor {
+pub(crate) struct Supervisor {
     options: ProcessOptions,
     deps: SupervisorDeps,
     inputs: InputSet,
@@ -58,7 +58,11 @@ enum ExitCause {
 
 impl Supervisor {
     /// Creates a supervisor. `inputs` may be replaced while it runs.
-    pub fn new(options: ProcessOptions, mut inputs: watch::Receiver<ProcessInputs>, deps: SupervisorDeps) -> Self {
+    pub(crate) fn new(
+        options: ProcessOptions,
+        mut inputs: watch::Receiver<ProcessInputs>,
+        deps: SupervisorDeps,
+    ) -> Self {
         let first = inputs.borrow_and_update().clone();
         let inputs = InputSet { inputs: first, replacements: inputs };
         Self { options, deps, inputs }
@@ -66,7 +70,7 @@ impl Supervisor {
 
     /// Runs the process once all inputs are available. Returns the exit code for the agent, or `None` where `stop` was cancelled
     /// before the first start.
-    pub async fn run(mut self, stop: CancellationToken) -> Option<u8> {
+    pub(crate) async fn run(mut self, stop: CancellationToken) -> Option<u8> {
         let mut policy = RestartPolicy::new(self.options.restart);
         let mut reason = "first";
         loop {

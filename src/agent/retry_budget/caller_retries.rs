@@ -16,7 +16,7 @@ pub(super) struct CallerRetries(TokenBucket);
 
 /// The bucket in the state file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CallerRetriesRecord {
+pub(crate) struct CallerRetriesRecord {
     left: u32,
     refilled: u64,
 }

@@ -31,7 +31,7 @@ struct Outage {
 
 /// Permission for one call; report its outcome with [`Permit::record`].
 #[derive(Debug)]
-pub struct Permit<'a> {
+pub(crate) struct Permit<'a> {
     breaker: &'a CircuitBreaker,
     _slot: Option<SemaphorePermit<'a>>,
     /// Held while the breaker is open, so that nobody else calls.
@@ -40,13 +40,13 @@ pub struct Permit<'a> {
 
 impl CircuitBreaker {
     /// Creates a closed breaker.
-    pub fn new(clock: Clock) -> Self {
+    pub(crate) fn new(clock: Clock) -> Self {
         let (slots, probe) = (Semaphore::new(MAX_CALLS), tokio::sync::Mutex::new(()));
         Self(Arc::new(Inner { clock, slots, probe, outage: Mutex::new(None) }))
     }
 
     /// Waits for a slot and, while the breaker is open, for the time of the next attempt.
-    pub async fn acquire(&self) -> Permit<'_> {
+    pub(crate) async fn acquire(&self) -> Permit<'_> {
         // The semaphore is never closed.
         let slot = self.0.slots.acquire().await.ok();
         let mut probe = None;
@@ -69,7 +69,7 @@ impl CircuitBreaker {
 
 impl Permit<'_> {
     /// Records whether the server responded, and ends the permission.
-    pub fn record(self, responded: bool) {
+    pub(crate) fn record(self, responded: bool) {
         let now = self.breaker.0.clock.now();
         let mut outage = self.breaker.outage();
         if responded {

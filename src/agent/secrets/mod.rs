@@ -19,7 +19,6 @@ mod registry;
 
 use std::time::Duration;
 
-pub use self::circuit_breaker::{CircuitBreaker, Permit};
 pub use self::derived_token::{DerivedTokenDeps, DerivedTokenKind, DerivedTokenManager};
 pub(crate) use self::metrics::SecretMetrics;
 pub use self::persisted_secrets::OfflineOptions;

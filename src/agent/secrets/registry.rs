@@ -115,7 +115,7 @@ impl SecretRegistry {
     }
 
     /// Subscribes to a secret. The first subscription reads it; it is renewed until `LINGER` after the last one has ended.
-    pub fn subscribe(&self, request: &SecretRequest) -> Subscription {
+    pub(crate) fn subscribe(&self, request: &SecretRequest) -> Subscription {
         let mut secrets = self.0.secrets();
         if let Some(secret) = secrets.get_mut(request) {
             secret.subscriptions += 1;

@@ -20,7 +20,7 @@ impl ServerClient {
     ///
     /// # Errors
     /// No response, a refusal, or a response without a usable token.
-    pub async fn consul_login(
+    pub(crate) async fn consul_login(
         &self,
         method: &str,
         namespace: Option<&str>,

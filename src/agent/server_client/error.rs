@@ -75,7 +75,7 @@ pub enum TokenVerdict {
 
 impl CallError {
     /// Returns the server's `Retry-After`.
-    pub const fn retry_after(&self) -> Option<Duration> {
+    pub(crate) const fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Status { retry_after, .. } => *retry_after,
             _ => None,
@@ -83,7 +83,7 @@ impl CallError {
     }
 
     /// Returns the code for operators. Logins have codes of their own for refusals.
-    pub fn code(&self) -> Option<ErrorCode> {
+    pub(crate) fn code(&self) -> Option<ErrorCode> {
         match self {
             // The first part names the server.
             Self::Unreachable { cause } => {
@@ -134,7 +134,7 @@ impl CallError {
 
 impl TokenVerdict {
     /// Returns true if the token may be dead, so that its manager has to look it up; the call itself may be fine.
-    pub const fn suspects_token(self) -> bool {
+    pub(crate) const fn suspects_token(self) -> bool {
         matches!(self, Self::Dead | Self::Suspect)
     }
 }

@@ -16,7 +16,7 @@ impl ServerClient {
     ///
     /// # Errors
     /// No response, a refusal, or a response without a usable token.
-    pub async fn login_by_approle(
+    pub(crate) async fn login_by_approle(
         &self,
         mount: &str,
         namespace: Option<&str>,
@@ -37,7 +37,7 @@ impl ServerClient {
     ///
     /// # Errors
     /// No response, a refusal, or a response without a usable token.
-    pub async fn login_by_certificate(
+    pub(crate) async fn login_by_certificate(
         &self,
         mount: &str,
         namespace: Option<&str>,
@@ -52,7 +52,7 @@ impl ServerClient {
     ///
     /// # Errors
     /// No response, a refusal, or a response without a token.
-    pub async fn create_derived_token(
+    pub(crate) async fn create_derived_token(
         &self,
         parent: &ClientToken,
         namespace: Option<&str>,
@@ -73,7 +73,7 @@ impl ServerClient {
     ///
     /// # Errors
     /// No response, a refusal, or a response without a wrapping token.
-    pub async fn wrap(
+    pub(crate) async fn wrap(
         &self,
         token: &ClientToken,
         namespace: Option<&str>,
@@ -91,7 +91,7 @@ impl ServerClient {
     ///
     /// # Errors
     /// No response, an unknown or used wrapping token, or an invalid response.
-    pub async fn wrapping_creation_path(
+    pub(crate) async fn wrapping_creation_path(
         &self,
         wrapping: &ClientToken,
         namespace: Option<&str>,
@@ -106,7 +106,7 @@ impl ServerClient {
     ///
     /// # Errors
     /// No response, an unknown or used wrapping token, or no such field.
-    pub async fn unwrap(
+    pub(crate) async fn unwrap(
         &self,
         wrapping: &ClientToken,
         field: &str,

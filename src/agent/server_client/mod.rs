@@ -127,17 +127,17 @@ impl ServerClient {
     }
 
     /// Returns the server's name in the configuration.
-    pub fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
     /// Returns the server's product.
-    pub const fn kind(&self) -> ServerKind {
+    pub(crate) const fn kind(&self) -> ServerKind {
         self.kind
     }
 
     /// Returns the server's origin, or the path of its socket, for messages.
-    pub fn address(&self) -> &str {
+    pub(crate) fn address(&self) -> &str {
         self.transport.server()
     }
 

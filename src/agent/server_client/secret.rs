@@ -39,7 +39,7 @@ impl From<Map<String, Value>> for SecretFields {
 
 impl SecretFields {
     /// Returns the response's `data`.
-    pub const fn as_map(&self) -> &Map<String, Value> {
+    pub(crate) const fn as_map(&self) -> &Map<String, Value> {
         &self.0
     }
 
@@ -133,7 +133,7 @@ impl ServerClient {
     ///
     /// # Errors
     /// No response, a refusal, or an invalid response.
-    pub async fn request_secret(
+    pub(crate) async fn request_secret(
         &self,
         token: Option<&ClientToken>,
         secret_request: &SecretRequest,
@@ -184,7 +184,7 @@ impl ServerClient {
     ///
     /// # Errors
     /// No response, a refusal, or an invalid response.
-    pub async fn renew_lease(
+    pub(crate) async fn renew_lease(
         &self,
         token: &ClientToken,
         lease: &SecretLease,
@@ -200,7 +200,7 @@ impl ServerClient {
     ///
     /// # Errors
     /// No response, or a refusal.
-    pub async fn revoke_lease(
+    pub(crate) async fn revoke_lease(
         &self,
         token: &ClientToken,
         lease: &SecretLease,

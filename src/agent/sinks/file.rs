@@ -74,7 +74,7 @@ impl FileSink {
 
     /// Watches for changes of the file by others.
     #[must_use]
-    pub fn watching(mut self, outputs: OutputWatch) -> Self {
+    pub(crate) fn watching(mut self, outputs: OutputWatch) -> Self {
         self.outputs = outputs;
         self
     }

@@ -51,13 +51,8 @@ impl Template {
     }
 
     /// Returns true if it calls a function that reads secrets.
-    pub const fn reads_secrets(&self) -> bool {
+    pub(crate) const fn reads_secrets(&self) -> bool {
         self.reads_secrets
-    }
-
-    /// Source that it was compiled from.
-    pub const fn source(&self) -> &TemplateSource {
-        &self.source
     }
 }
 

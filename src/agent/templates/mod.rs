@@ -24,7 +24,7 @@ mod task;
 mod tests;
 
 pub use self::compile::Template;
-pub use self::error::TemplateError;
+pub(crate) use self::error::TemplateError;
 pub use self::evaluation::{Dependency, Resolved};
 pub(crate) use self::metrics::TemplateMetrics;
 pub use self::render::Rendered;

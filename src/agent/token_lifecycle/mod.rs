@@ -8,7 +8,7 @@ pub mod schedule;
 mod replacement_limit;
 mod current_token;
 mod saved_token;
-pub mod session_state;
+pub(crate) mod session_state;
 mod proof_cache;
 mod replaced_tokens;
 mod inflight;

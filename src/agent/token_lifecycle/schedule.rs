@@ -94,12 +94,12 @@ pub fn next_step(
 /// Returns true if a renewal granted the full lease again: `ttl` is at least nine tenths of `granted`.
 ///
 /// A shorter lease means that the token nears its maximum TTL, so that each further renewal grants less.
-pub fn still_grows(granted: Duration, ttl: Duration) -> bool {
+pub(crate) fn still_grows(granted: Duration, ttl: Duration) -> bool {
     ttl.saturating_mul(10) >= granted.saturating_mul(9)
 }
 
 /// Returns the time of the next look-up: `interval` from now, a tenth more or less.
-pub fn next_check(now: ClockReading, interval: Duration, unit: f64) -> ClockReading {
+pub(crate) fn next_check(now: ClockReading, interval: Duration, unit: f64) -> ClockReading {
     now + interval.mul_f64(0.9 + 0.2 * unit)
 }
 

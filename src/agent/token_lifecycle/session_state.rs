@@ -180,7 +180,7 @@ const VERSION: u8 = 1;
 /// A state file that cannot be used. The session logs in instead.
 #[derive(Debug, thiserror::Error)]
 #[error("ignoring the state in {}", file.display())]
-pub struct StateFileError {
+pub(crate) struct StateFileError {
     file: PathBuf,
     #[source]
     reason: FileRejected,

@@ -29,11 +29,11 @@ use crate::secure_dir;
 use crate::tasks::TaskGroup;
 
 use ports::Ports;
-pub use tour::take as take_the_tour;
+pub(crate) use tour::take as take_the_tour;
 
 /// Settings of `keyward dev`, from its flags.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub(crate) struct Options {
     /// Folder for keys, secrets and state, made with mode 0700 where it is not there.
     pub dir: PathBuf,
     /// The first of eleven ports in a row; `None` takes free ones.
@@ -42,22 +42,20 @@ pub struct Options {
 
 /// All of it, built and bound.
 #[derive(Debug)]
-pub struct Dev {
+pub(crate) struct Dev {
     /// The agent, the ACL server and the gateway.
     pub app: App,
     /// The emulated servers; they run already.
     pub emulated: TaskGroup,
     /// Addresses and files of all parts.
     pub places: Places,
-    /// The configuration that the agent runs with.
-    pub config: Config,
     /// Ends with the process, however that ends.
     _lock: File,
 }
 
 /// Addresses and files of `keyward dev`.
 #[derive(Debug, Clone)]
-pub struct Places {
+pub(crate) struct Places {
     /// The folder.
     pub dir: PathBuf,
     /// The file that the agent is configured by.
@@ -114,7 +112,7 @@ impl Dev {
     ///
     /// # Errors
     /// The folder cannot be used, or a port is taken.
-    pub async fn build(options: &Options) -> anyhow::Result<Self> {
+    pub(crate) async fn build(options: &Options) -> anyhow::Result<Self> {
         let dir = secure_dir::create_private(&options.dir, 0o077)?;
         let lock = claim(&dir)?;
         let ports = Ports::choose(options.first_port)?;
@@ -168,12 +166,12 @@ impl Dev {
         let text = guide::config_file(&places, &cloud);
         atomic_file::replace(&places.config, text.as_bytes(), &PRIVATE)?;
         let config = load(&places, &cloud)?;
-        let app = App::build(config.clone(), None, ActivatedSockets::default()).await?;
-        Ok(Self { app, emulated, places, config, _lock: lock })
+        let app = App::build(config, None, ActivatedSockets::default()).await?;
+        Ok(Self { app, emulated, places, _lock: lock })
     }
 
     /// Commands to try, in lines that can be pasted into a shell.
-    pub fn guide(&self) -> String {
+    pub(crate) fn guide(&self) -> String {
         guide::text(&self.places)
     }
 }

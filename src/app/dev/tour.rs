@@ -16,7 +16,7 @@ use crate::http::client::{self, Client, ProxyMode, ServerAddress, TlsOptions};
 ///
 /// # Errors
 /// The step that failed.
-pub async fn take(places: &Places) -> anyhow::Result<Vec<String>> {
+pub(crate) async fn take(places: &Places) -> anyhow::Result<Vec<String>> {
     let agent = client(ServerAddress::Unix(places.socket.clone()))?;
     let mut lines = Vec::new();
     let mut tokens = Vec::new();

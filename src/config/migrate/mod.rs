@@ -71,7 +71,7 @@ pub fn migrate(text: &str, openbao: bool) -> Result<Migrated, HclError> {
 ///
 /// # Errors
 /// A text is neither HCL 1 nor JSON; which one, counted from 0.
-pub fn migrate_all(texts: &[&str], openbao: bool) -> Result<Migrated, (usize, HclError)> {
+pub(crate) fn migrate_all(texts: &[&str], openbao: bool) -> Result<Migrated, (usize, HclError)> {
     let (mut object, mut starts, mut lines) = (Object::default(), Vec::new(), 0);
     for (number, text) in texts.iter().enumerate() {
         let mut part = hcl::read(text).map_err(|error| (number, error))?;

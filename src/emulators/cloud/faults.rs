@@ -52,7 +52,6 @@ pub struct Failure {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Settings {
     failures: VecDeque<Failure>,
-    pub(super) retry_after: Option<u64>,
     pub(super) delay: Duration,
     pub(super) skew_seconds: i64,
     pub(super) audience: Option<String>,
@@ -70,11 +69,6 @@ impl CloudFaultInjector {
     /// Fails the next `count` token requests, at any endpoint, with this response.
     pub fn fail_next_tokens_with(&self, count: usize, failure: &Failure) {
         self.settings_mut().failures.extend(std::iter::repeat_n(failure.clone(), count));
-    }
-
-    /// Sets the `Retry-After` of failures that have none.
-    pub fn retry_after(&self, seconds: Option<u64>) {
-        self.settings_mut().retry_after = seconds;
     }
 
     /// Delays every response.
@@ -135,10 +129,7 @@ impl CloudFaultInjector {
     pub(super) fn record_request(&self, target: FaultTarget) -> (Duration, Option<Failure>) {
         let mut settings = self.settings_mut();
         *settings.requests.entry(target).or_default() += 1;
-        let mut failure = if target.issues_tokens() { settings.failures.pop_front() } else { None };
-        if let Some(failure) = &mut failure {
-            failure.retry_after = failure.retry_after.or(settings.retry_after);
-        }
+        let failure = if target.issues_tokens() { settings.failures.pop_front() } else { None };
         (settings.delay, failure)
     }
 

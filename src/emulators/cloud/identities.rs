@@ -49,9 +49,9 @@ impl CloudIdentities {
     /// Name of the scale set.
     pub const SCALE_SET: &str = "keyward-set";
     /// Name of the app.
-    pub const APP: &str = "keyward-app";
+    pub(crate) const APP: &str = "keyward-app";
     /// Subject of the projected token.
-    pub const SERVICE_ACCOUNT: &str = "system:serviceaccount:default:keyward";
+    pub(crate) const SERVICE_ACCOUNT: &str = "system:serviceaccount:default:keyward";
 
     pub(super) fn load_or_make(folder: &Folder) -> Result<Self, CloudStartError> {
         let broken = || CloudStartError::Key { what: "ids.json" };

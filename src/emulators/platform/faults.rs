@@ -98,7 +98,7 @@ impl PlatformFaultInjector {
     }
 
     /// Delays every response.
-    pub fn delay(&self, delay: Duration) {
+    pub(crate) fn delay(&self, delay: Duration) {
         self.state().settings.delay = delay;
     }
 
@@ -130,7 +130,7 @@ impl PlatformFaultInjector {
     }
 
     /// Mints a token for the platform's only user, and revokes all previous ones.
-    pub fn rotate(&self) -> MintedToken {
+    pub(crate) fn rotate(&self) -> MintedToken {
         let next = self.mint("rotated");
         let mut state = self.state();
         let user = state.user.clone();
@@ -145,7 +145,7 @@ impl PlatformFaultInjector {
     }
 
     /// Revokes every token; returns their number.
-    pub fn revoke_all(&self) -> usize {
+    pub(crate) fn revoke_all(&self) -> usize {
         self.state().tokens.revoke_where(|_| true)
     }
 

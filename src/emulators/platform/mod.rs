@@ -45,7 +45,6 @@ pub use call_log::{PresentedToken, RecordedCall};
 pub use edition::Edition;
 pub use faults::{MintedToken, NEW_REGISTRY_ROUTES, OLD_REGISTRY_ROUTES, PlatformFaultInjector};
 pub use page::Paging;
-pub use tokens::PlatformTokenKind;
 
 /// Settings of an emulated platform.
 #[derive(Debug, Clone)]

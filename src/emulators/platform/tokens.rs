@@ -10,7 +10,7 @@ use super::reply::ApiError;
 
 /// Kind of token, which decides how many an owner may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PlatformTokenKind {
+pub(crate) enum PlatformTokenKind {
     /// User token; any number.
     User,
     /// Team token with a description; any number.

@@ -87,7 +87,7 @@ impl Operation {
     ];
 
     /// Returns the name in the HTTP API of fault injection.
-    pub const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Login => "login",
             Self::Lookup => "lookup",

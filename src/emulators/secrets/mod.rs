@@ -43,7 +43,7 @@ pub use bounds::Bounds;
 pub use faults::{CannedResponse, Operation, OperationCounts, SecretsFaultInjector};
 pub use leases::LeaseTerms;
 pub use login::LoginMethod;
-pub use policies::Policies;
+pub(crate) use policies::Policies;
 pub use tokens::TokenType;
 
 /// Settings of an emulated Vault.

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 /// Lists of paths, by policy name.
-pub type Policies = BTreeMap<String, Vec<String>>;
+pub(crate) type Policies = BTreeMap<String, Vec<String>>;
 
 /// Returns true if a token with these policies may use a path.
 pub(super) fn allow(policies: &Policies, names: &[String], path: &str) -> bool {

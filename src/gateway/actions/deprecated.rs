@@ -18,7 +18,7 @@ const LINK: AsciiSet = CONTROLS.add(b' ').add(b'<').add(b'>').add(b'"');
 
 /// A deprecated call.
 #[derive(Debug, Clone)]
-pub struct DeprecatedCall {
+pub(crate) struct DeprecatedCall {
     /// The change that deprecates it; its id is counted.
     pub change: &'static Change,
     /// Date of deprecation.
@@ -28,7 +28,7 @@ pub struct DeprecatedCall {
 
 /// An exact replacement of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Replacement {
+pub(crate) struct Replacement {
     /// HTTP method.
     pub method: Method,
     /// Raw path, from the root. The query is kept.
@@ -119,7 +119,7 @@ pub(super) fn find(
 impl DeprecatedCall {
     /// Returns the exact replacement, if there is one. `organization` is for calls that name none: see
     /// [`DeprecatedCall::needs_organization`].
-    pub fn replacement(&self, organization: Option<&str>) -> Option<Replacement> {
+    pub(crate) fn replacement(&self, organization: Option<&str>) -> Option<Replacement> {
         match &self.successor {
             Successor::Exact(replacement) => Some(replacement.clone()),
             Successor::InOrganization(new) => {
@@ -132,12 +132,12 @@ impl DeprecatedCall {
     }
 
     /// Returns true if the replacement depends on the organization: see [`super::organization`].
-    pub fn needs_organization(&self) -> bool {
+    pub(crate) fn needs_organization(&self) -> bool {
         matches!(self.successor, Successor::InOrganization(_))
     }
 
     /// Builds the warning for a call that is sent as it is because its organization is unknown.
-    pub fn unresolved_warning(&self, hint: &OrganizationHint) -> Finding {
+    pub(crate) fn unresolved_warning(&self, hint: &OrganizationHint) -> Finding {
         let text = match hint {
             OrganizationHint::InvalidName => {
                 "the organization's name in the body cannot be a segment of a path; the call is sent as it is"
@@ -149,7 +149,7 @@ impl DeprecatedCall {
 
     /// Builds the response headers: `Deprecation` with the date (RFC 9745), and a `Link` to the successor, if known. No
     /// `Sunset`: the history names no date of removal.
-    pub fn headers(&self, organization: Option<&str>) -> Vec<(HeaderName, HeaderValue)> {
+    pub(crate) fn headers(&self, organization: Option<&str>) -> Vec<(HeaderName, HeaderValue)> {
         let path = match &self.successor {
             Successor::Different(path) => Some(path.clone()),
             _ => self.replacement(organization).map(|replacement| replacement.path),

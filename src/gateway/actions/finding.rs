@@ -6,11 +6,11 @@ use crate::gateway::api_changelog::Change;
 use crate::gateway::jsonapi_error::{ErrorSource, JsonApiError};
 
 /// Response header with a finding; may occur several times.
-pub const WARNING_HEADER: HeaderName = HeaderName::from_static("keyward-warning");
+pub(crate) const WARNING_HEADER: HeaderName = HeaderName::from_static("keyward-warning");
 
 /// A remark that a change makes about a call.
 #[derive(Debug, Clone)]
-pub struct Finding {
+pub(crate) struct Finding {
     /// The change.
     pub change: &'static Change,
     /// Message with advice. Contains nothing of the call but names of the history.
@@ -27,7 +27,7 @@ impl Finding {
     }
 
     /// Formats the header's value: the change's id and the message.
-    pub fn to_header(&self) -> HeaderValue {
+    pub(crate) fn to_header(&self) -> HeaderValue {
         let text = format!("{}: {}", self.change.id, self.text);
         // The messages are constants of this program in visible ASCII.
         HeaderValue::try_from(text).unwrap_or_else(|_| HeaderValue::from_static("invalid text"))
@@ -35,7 +35,7 @@ impl Finding {
 }
 
 /// Returns the errors for which strict mode refuses a call.
-pub fn blocking_errors(findings: &[Finding]) -> Vec<JsonApiError> {
+pub(crate) fn blocking_errors(findings: &[Finding]) -> Vec<JsonApiError> {
     let refused = findings.iter().filter(|finding| finding.blocking);
     refused
         .map(|finding| JsonApiError {

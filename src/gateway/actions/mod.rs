@@ -7,27 +7,27 @@ mod finding;
 mod segment;
 
 // 1: rules
-pub mod organization;
+pub(crate) mod organization;
 mod deprecated;
 mod calls;
 mod body;
-pub mod pages;
+pub(crate) mod pages;
 
 use http::{Method, StatusCode};
 
-pub use deprecated::{DeprecatedCall, Replacement};
-pub use finding::{Finding, WARNING_HEADER, blocking_errors};
-pub use reported_call::ReportedCall;
+pub(crate) use deprecated::{DeprecatedCall, Replacement};
+pub(crate) use finding::{Finding, WARNING_HEADER, blocking_errors};
+pub(crate) use reported_call::ReportedCall;
 
 use super::api_changelog::ChangeKind;
 use super::availability::ServerInfo;
 use segment::Segment;
 
 /// Base path of the platform's API.
-pub const BASE_PATH: &str = "/api/v2";
+pub(crate) const BASE_PATH: &str = "/api/v2";
 
 /// Largest JSON body that is inspected, in bytes.
-pub const MAX_BODY: usize = 256 * 1024;
+pub(crate) const MAX_BODY: usize = 256 * 1024;
 
 /// Handling of deprecated calls that have an exact replacement.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -75,7 +75,7 @@ impl Default for ActionOptions {
 
 /// A call as received.
 #[derive(Debug, Clone, Copy)]
-pub struct ApiCall<'a> {
+pub(crate) struct ApiCall<'a> {
     /// HTTP method.
     pub method: &'a Method,
     /// Raw path, from the root.
@@ -93,7 +93,7 @@ impl<'a> ApiCall<'a> {
 
 /// Assesses calls.
 #[derive(Debug, Clone)]
-pub struct CallAssessor {
+pub(crate) struct CallAssessor {
     options: ActionOptions,
     registry_name: Option<Segment>,
     namespace: Option<Segment>,
@@ -101,7 +101,7 @@ pub struct CallAssessor {
 
 /// Assessment of a call before its body is read.
 #[derive(Debug, Default)]
-pub struct CallFindings {
+pub(crate) struct CallFindings {
     /// Set if the call is deprecated; never in the mode `Off`.
     pub deprecated: Option<DeprecatedCall>,
     /// Other findings.
@@ -112,19 +112,19 @@ pub struct CallFindings {
 
 impl CallAssessor {
     /// Creates an assessor with these options.
-    pub fn new(options: ActionOptions) -> Self {
+    pub(crate) fn new(options: ActionOptions) -> Self {
         let registry_name = Segment::encode(&options.registry_name);
         let namespace = options.namespace.as_deref().and_then(Segment::encode);
         Self { options, registry_name, namespace }
     }
 
     /// Returns the options.
-    pub fn options(&self) -> &ActionOptions {
+    pub(crate) fn options(&self) -> &ActionOptions {
         &self.options
     }
 
     /// Assesses a call to this server, without its body.
-    pub fn assess_call(&self, call: ApiCall<'_>, server: &ServerInfo) -> CallFindings {
+    pub(crate) fn assess_call(&self, call: ApiCall<'_>, server: &ServerInfo) -> CallFindings {
         let Some(path) = call.path_below_base() else { return CallFindings::default() };
         let deprecated = match self.options.deprecated {
             DeprecatedCallMode::Off => None,
@@ -141,7 +141,7 @@ impl CallAssessor {
 
     /// Assesses a JSON body. Returns nothing for a body that is no JSON:API document or longer than [`MAX_BODY`], and
     /// no deprecated attributes in the mode `Off`.
-    pub fn assess_body(&self, call: ApiCall<'_>, body: &[u8], server: &ServerInfo) -> Vec<Finding> {
+    pub(crate) fn assess_body(&self, call: ApiCall<'_>, body: &[u8], server: &ServerInfo) -> Vec<Finding> {
         let mut findings =
             call.path_below_base().map(|path| body::findings(call, path, body, server)).unwrap_or_default();
         if self.options.deprecated == DeprecatedCallMode::Off {
@@ -152,7 +152,7 @@ impl CallAssessor {
 
     /// Returns true if this status of a deprecated call means that the server no longer has it, so that its replacement
     /// is tried once. Such a response changed nothing, so this is safe for writes.
-    pub fn is_fallback_status(&self, status: StatusCode) -> bool {
+    pub(crate) fn is_fallback_status(&self, status: StatusCode) -> bool {
         let gone = matches!(status, StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED | StatusCode::GONE);
         self.options.deprecated == DeprecatedCallMode::Fallback && gone
     }

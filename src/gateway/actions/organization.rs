@@ -8,7 +8,7 @@ use super::segment::Segment;
 
 /// Organization as far as the body tells it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum OrganizationHint {
+pub(crate) enum OrganizationHint {
     /// Name of the organization.
     Organization(String),
     /// Path of the OAuth token, from the root: `GET` it, and see [`oauth_client_path`].
@@ -20,7 +20,7 @@ pub enum OrganizationHint {
 }
 
 /// Reads `vcs-repo.organization-name`, or `vcs-repo.oauth-token-id`, from a body.
-pub fn organization_hint(body: &[u8]) -> OrganizationHint {
+pub(crate) fn organization_hint(body: &[u8]) -> OrganizationHint {
     let Ok(body) = serde_json::from_slice::<Value>(body) else { return OrganizationHint::Missing };
     let repository = &body["data"]["attributes"]["vcs-repo"];
     let text = |name: &str| repository[name].as_str().filter(|text| !text.is_empty());
@@ -39,12 +39,12 @@ pub fn organization_hint(body: &[u8]) -> OrganizationHint {
 
 /// Returns the path of the OAuth client that an OAuth token belongs to, from the root: `GET` it, and see
 /// [`organization_from_client`].
-pub fn oauth_client_path(token: &[u8]) -> Option<String> {
+pub(crate) fn oauth_client_path(token: &[u8]) -> Option<String> {
     resource_path("oauth-clients", &related_id(token, "oauth-client")?)
 }
 
 /// Returns the organization that an OAuth client belongs to.
-pub fn organization_from_client(client: &[u8]) -> Option<String> {
+pub(crate) fn organization_from_client(client: &[u8]) -> Option<String> {
     related_id(client, "organization")
 }
 

@@ -12,13 +12,13 @@ use super::ApiCall;
 use crate::gateway::api_changelog::{Change, Changelog, GatewayAction, Route};
 
 /// Largest page size of the platform.
-pub const PAGE_SIZE: u32 = 100;
+pub(crate) const PAGE_SIZE: u32 = 100;
 
 /// Maximum of pages that are merged.
-pub const MAX_PAGES: u32 = 100;
+pub(crate) const MAX_PAGES: u32 = 100;
 
 /// Maximum of all pages together, in bytes.
-pub const MAX_BYTES: usize = 32 * 1024 * 1024;
+pub(crate) const MAX_BYTES: usize = 32 * 1024 * 1024;
 
 static LISTS: LazyLock<Vec<&'static Route>> = LazyLock::new(|| {
     let paged = Changelog::get().changes().filter(|change| change.gateway.action == GatewayAction::Paginate);
@@ -26,7 +26,7 @@ static LISTS: LazyLock<Vec<&'static Route>> = LazyLock::new(|| {
 });
 
 /// Returns true for a call of a list that comes in pages, unless it asks for a page.
-pub fn is_mergeable(call: ApiCall<'_>) -> bool {
+pub(crate) fn is_mergeable(call: ApiCall<'_>) -> bool {
     let wants_page =
         |query: &str| url::form_urlencoded::parse(query.as_bytes()).any(|(name, _)| name.starts_with("page["));
     *call.method == Method::GET
@@ -37,7 +37,7 @@ pub fn is_mergeable(call: ApiCall<'_>) -> bool {
 }
 
 /// Builds the query for one page, added to the call's own query.
-pub fn page_query(call: ApiCall<'_>, page: u32) -> String {
+pub(crate) fn page_query(call: ApiCall<'_>, page: u32) -> String {
     let separator = if call.query.is_empty() { "" } else { "&" };
     format!("{}{separator}page%5Bnumber%5D={page}&page%5Bsize%5D={PAGE_SIZE}", call.query)
 }
@@ -45,14 +45,14 @@ pub fn page_query(call: ApiCall<'_>, page: u32) -> String {
 /// Extracts the query of the page at `link`, a page of the list at `list`; `None` for an address with another path.
 ///
 /// Only the query is used: the page is requested at the list's own address, whatever host the link names.
-pub fn query_from_link(link: &str, list: &Url) -> Option<String> {
+pub(crate) fn query_from_link(link: &str, list: &Url) -> Option<String> {
     let url = list.join(link).ok()?;
     (url.path() == list.path()).then(|| url.query().unwrap_or_default().to_owned())
 }
 
 /// Accumulates pages into one document.
 #[derive(Debug, Default)]
-pub struct PageMerger {
+pub(crate) struct PageMerger {
     document: Map<String, Value>,
     items: Vec<Value>,
     included: Vec<Value>,
@@ -64,7 +64,7 @@ pub struct PageMerger {
 
 /// Next step of a merge.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum NextPage {
+pub(crate) enum NextPage {
     /// Request the page with this number.
     Number(u32),
     /// Request the page at this address: the list has no page numbers. See [`query_from_link`].
@@ -75,7 +75,7 @@ pub enum NextPage {
 
 /// Reason why pages cannot be merged. A list is never shortened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum MergeError {
+pub(crate) enum MergeError {
     /// A page is not a document with a list.
     #[error("a page is not a JSON:API list")]
     NotAList,
@@ -97,7 +97,7 @@ impl PageMerger {
     ///
     /// # Errors
     /// It is no list, or the list is too large.
-    pub fn add_page(&mut self, page: &[u8]) -> Result<NextPage, MergeError> {
+    pub(crate) fn add_page(&mut self, page: &[u8]) -> Result<NextPage, MergeError> {
         self.bytes = self.bytes.saturating_add(page.len());
         self.pages += 1;
         if self.bytes > MAX_BYTES {
@@ -153,7 +153,7 @@ impl PageMerger {
 
     /// Builds the merged document. `address` is the requested URL, for the links. A single page without pagination is
     /// returned unchanged.
-    pub fn into_document(mut self, address: &str) -> Bytes {
+    pub(crate) fn into_document(mut self, address: &str) -> Bytes {
         let count = self.items.len();
         let numbered = self.document.get("meta").is_some_and(|meta| meta.get("pagination").is_some());
         if numbered {

@@ -9,7 +9,7 @@ use crate::gateway::api_changelog::{Change, Changelog, PathTemplate};
 
 /// A call as the report names it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct ReportedCall {
+pub(crate) struct ReportedCall {
     /// Method and path template below the base path, such as `GET /runs/:run_id/policy-checks`.
     pub call: String,
     /// Organization, if the path or a lookup tells it.
@@ -32,7 +32,7 @@ const MAX_NAME_LENGTH: usize = 100;
 
 impl ReportedCall {
     /// Reduces a call to this form. A path without a template in the history is left out.
-    pub fn from_call(call: ApiCall<'_>) -> Self {
+    pub(crate) fn from_call(call: ApiCall<'_>) -> Self {
         let path = call.path_below_base().unwrap_or_default();
         let template = TEMPLATES.iter().find(|template| template.matches(path));
         let name = |name: &str, collection: &str| {

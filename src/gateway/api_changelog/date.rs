@@ -8,16 +8,16 @@ use time::{Date, Month};
 
 /// A date, with or without leading zeros: `2024-2-8` is `2024-02-08`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ApiDate(Date);
+pub(crate) struct ApiDate(Date);
 
 /// The text is not a date.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a date; write it as 2024-02-08")]
-pub struct InvalidDate(String);
+pub(crate) struct InvalidDate(String);
 
 impl ApiDate {
     /// Returns midnight UTC in seconds since 1970.
-    pub fn unix_seconds(self) -> i64 {
+    pub(crate) fn unix_seconds(self) -> i64 {
         self.0.midnight().assume_utc().unix_timestamp()
     }
 }

@@ -9,14 +9,14 @@ use serde::{Deserialize, Serialize, Serializer};
 /// An endpoint. One that is no path of the platform, such as a callback URL, has no route.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
-pub struct Endpoint {
+pub(crate) struct Endpoint {
     text: String,
     route: Option<Route>,
 }
 
 /// Matcher for the calls of an endpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Route {
+pub(crate) struct Route {
     /// Empty: any method.
     methods: Vec<Method>,
     /// Path template.
@@ -27,7 +27,7 @@ pub struct Route {
 
 /// A path with parameters, below the API's base path.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PathTemplate {
+pub(crate) struct PathTemplate {
     segments: Vec<Segment>,
     /// Text before the first parameter.
     literal_prefix: String,
@@ -42,35 +42,35 @@ enum Segment {
 /// The text is not an endpoint.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not an endpoint; write it as METHOD /path/:name")]
-pub struct InvalidEndpoint(String);
+pub(crate) struct InvalidEndpoint(String);
 
 impl Endpoint {
     /// Returns the original text.
-    pub fn as_str(&self) -> &str {
+    pub(crate) fn as_str(&self) -> &str {
         &self.text
     }
 
     /// Returns the matcher, if it is a path of the platform.
-    pub fn route(&self) -> Option<&Route> {
+    pub(crate) fn route(&self) -> Option<&Route> {
         self.route.as_ref()
     }
 }
 
 impl Route {
     /// Returns the first method, if one is named.
-    pub fn method(&self) -> Option<&Method> {
+    pub(crate) fn method(&self) -> Option<&Method> {
         self.methods.first()
     }
 
     /// Returns true if the given parts of a call match. `path` is below the API's base path and raw, or a template.
-    pub fn could_match(&self, method: Option<&Method>, path: Option<&str>, query: Option<&str>) -> bool {
+    pub(crate) fn could_match(&self, method: Option<&Method>, path: Option<&str>, query: Option<&str>) -> bool {
         method.is_none_or(|method| self.methods.is_empty() || self.methods.contains(method))
             && path.is_none_or(|path| self.path.matches(path))
             && query.is_none_or(|query| self.matches_query(query))
     }
 
     /// Returns true if a call matches. `path` is below the API's base path; path and query are raw.
-    pub fn matches(&self, method: &Method, path: &str, query: &str) -> bool {
+    pub(crate) fn matches(&self, method: &Method, path: &str, query: &str) -> bool {
         self.could_match(Some(method), Some(path), Some(query))
     }
 
@@ -85,7 +85,7 @@ impl Route {
 
 impl PathTemplate {
     /// Returns true if a raw path has these segments. Empty and dot segments match no parameter.
-    pub fn matches(&self, path: &str) -> bool {
+    pub(crate) fn matches(&self, path: &str) -> bool {
         // Fast path: most templates end here.
         if !path.starts_with(&self.literal_prefix) {
             return false;
@@ -97,7 +97,7 @@ impl PathTemplate {
     }
 
     /// Returns the raw segments at the parameters, in order, if the path matches.
-    pub fn names<'a>(&'a self, path: &'a str) -> Option<Vec<(&'a str, &'a str)>> {
+    pub(crate) fn names<'a>(&'a self, path: &'a str) -> Option<Vec<(&'a str, &'a str)>> {
         let given = self.matches(path).then(|| path.split('/').skip(1))?;
         let named = self.segments.iter().zip(given).filter_map(|(wanted, given)| match wanted {
             Segment::Parameter(name) => Some((name.as_str(), given)),
@@ -107,7 +107,7 @@ impl PathTemplate {
     }
 
     /// Builds the path with raw segments for the parameters; `None` if one is missing.
-    pub fn fill<'a>(&self, segment: impl Fn(&str) -> Option<&'a str>) -> Option<String> {
+    pub(crate) fn fill<'a>(&self, segment: impl Fn(&str) -> Option<&'a str>) -> Option<String> {
         let mut path = String::new();
         for part in &self.segments {
             path.push('/');
@@ -120,7 +120,7 @@ impl PathTemplate {
     }
 
     /// Returns the raw segment of a path at the parameter `name`, or at any parameter after the literal `collection`.
-    pub fn segment<'a>(&self, path: &'a str, name: &str, collection: &str) -> Option<&'a str> {
+    pub(crate) fn segment<'a>(&self, path: &'a str, name: &str, collection: &str) -> Option<&'a str> {
         let mut given = path.split('/').skip(1);
         let mut behind = false;
         for part in &self.segments {
@@ -136,7 +136,7 @@ impl PathTemplate {
 
     /// Returns for each segment if it is a parameter. Of two templates that match a path, the one with later parameters
     /// is meant.
-    pub fn parameter_positions(&self) -> Vec<bool> {
+    pub(crate) fn parameter_positions(&self) -> Vec<bool> {
         self.segments.iter().map(|segment| matches!(segment, Segment::Parameter(_))).collect()
     }
 }

@@ -13,7 +13,7 @@ use super::row::{Change, ChangelogRow};
 /// match rows with a change that satisfies all of them; a row without a shown body has no changes and is found by its
 /// date only.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ChangeFilter {
+pub(crate) struct ChangeFilter {
     since: Option<ApiDate>,
     until: Option<ApiDate>,
     resource: Option<String>,
@@ -30,7 +30,7 @@ pub struct ChangeFilter {
 
 /// Error of a filter.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum FilterError {
+pub(crate) enum FilterError {
     /// Unknown filter.
     #[error("{0}")]
     Name(UnknownValue),
@@ -41,7 +41,7 @@ pub enum FilterError {
 
 impl ChangeFilter {
     /// Names that [`ChangeFilter::set`] accepts.
-    pub const NAMES: [&str; 10] =
+    pub(crate) const NAMES: [&str; 10] =
         ["since", "until", "resource", "kind", "edition", "release", "gateway", "method", "path", "text"];
 
     /// Sets one part by its name:
@@ -59,7 +59,7 @@ impl ChangeFilter {
     ///
     /// # Errors
     /// There is no such part, or it does not take the value. The error says what is known.
-    pub fn set(&mut self, name: &str, value: &str, changelog: &Changelog) -> Result<(), FilterError> {
+    pub(crate) fn set(&mut self, name: &str, value: &str, changelog: &Changelog) -> Result<(), FilterError> {
         let invalid = |error: &dyn std::fmt::Display| FilterError::Value(error.to_string());
         match name {
             "since" => self.since = Some(value.parse().map_err(|error| invalid(&error))?),
@@ -87,12 +87,12 @@ impl ChangeFilter {
     }
 
     /// Returns a remark about a filter without effect.
-    pub fn remark(&self) -> Option<&str> {
+    pub(crate) fn remark(&self) -> Option<&str> {
         self.incomparable.as_deref()
     }
 
     /// Returns true if a row matches.
-    pub fn matches(&self, row: &ChangelogRow) -> bool {
+    pub(crate) fn matches(&self, row: &ChangelogRow) -> bool {
         let by_change = self.resource.is_some()
             || self.kind.is_some()
             || self.edition.is_some()
@@ -107,7 +107,7 @@ impl ChangeFilter {
     }
 
     /// Returns true if a change satisfies all filters about changes.
-    pub fn matches_change(&self, change: &Change) -> bool {
+    pub(crate) fn matches_change(&self, change: &Change) -> bool {
         let edition = change.changelog.edition;
         self.resource.as_ref().is_none_or(|resource| *resource == change.resource)
             && self.kind.is_none_or(|kind| kind == change.kind)

@@ -10,7 +10,7 @@ use crate::suggest::did_you_mean;
 /// Effect of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum ChangeKind {
+pub(crate) enum ChangeKind {
     /// New.
     Added,
     /// Different than before.
@@ -28,7 +28,7 @@ pub enum ChangeKind {
 /// Product that a row is written for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Edition {
+pub(crate) enum Edition {
     /// Both: the row names none.
     All,
     /// HCP Terraform.
@@ -40,7 +40,7 @@ pub enum Edition {
 /// Part of the API that a change is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum ChangeSubject {
+pub(crate) enum ChangeSubject {
     /// Attribute of a resource.
     Attribute,
     /// Documentation.
@@ -70,7 +70,7 @@ pub enum ChangeSubject {
 /// Action of the gateway about a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum GatewayAction {
+pub(crate) enum GatewayAction {
     /// Warns of a call that needs the change, if the server is known to lack it.
     FeatureCheck,
     /// Warns.
@@ -90,7 +90,7 @@ pub enum GatewayAction {
 /// Unknown value of a classification.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("unknown value {found:?}; {hint}")]
-pub struct UnknownValue {
+pub(crate) struct UnknownValue {
     found: String,
     hint: String,
 }
@@ -106,7 +106,7 @@ impl UnknownValue {
 
 impl ChangeKind {
     /// All kinds with their names.
-    pub const ALL: [(Self, &str); 6] = [
+    pub(crate) const ALL: [(Self, &str); 6] = [
         (Self::Added, "added"),
         (Self::Changed, "changed"),
         (Self::Deprecated, "deprecated"),
@@ -118,7 +118,7 @@ impl ChangeKind {
 
 impl Edition {
     /// All editions with their names; the first name is displayed.
-    pub const ALL: [(Self, &str); 4] = [
+    pub(crate) const ALL: [(Self, &str); 4] = [
         (Self::All, "all"),
         (Self::Hosted, "hosted"),
         (Self::Enterprise, "enterprise"),
@@ -128,7 +128,7 @@ impl Edition {
 
 impl GatewayAction {
     /// All actions with their names.
-    pub const ALL: [(Self, &str); 7] = [
+    pub(crate) const ALL: [(Self, &str); 7] = [
         (Self::FeatureCheck, "feature-check"),
         (Self::Warn, "warn"),
         (Self::Rewrite, "rewrite"),

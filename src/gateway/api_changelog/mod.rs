@@ -13,16 +13,16 @@ use std::sync::LazyLock;
 
 use serde::Deserialize;
 
-pub use date::{ApiDate, InvalidDate};
-pub use endpoint::{Endpoint, InvalidEndpoint, PathTemplate, Route};
-pub use filter::{ChangeFilter, FilterError};
-pub use kind::{ChangeKind, ChangeSubject, Edition, GatewayAction, UnknownValue};
-pub use release::{InvalidRelease, Release};
-pub use row::{Change, ChangelogFields, ChangelogRow, ChangelogTable, ChangelogText, Documentation, GatewayBehavior};
+pub(crate) use date::{ApiDate, InvalidDate};
+pub(crate) use endpoint::{Endpoint, PathTemplate, Route};
+pub(crate) use filter::{ChangeFilter, FilterError};
+pub(crate) use kind::{ChangeKind, ChangeSubject, Edition, GatewayAction, UnknownValue};
+pub(crate) use release::Release;
+pub(crate) use row::{Change, ChangelogRow, ChangelogTable, Documentation};
 
 /// The complete history, newest first.
 #[derive(Debug)]
-pub struct Changelog {
+pub(crate) struct Changelog {
     rows: Vec<ChangelogRow>,
     resources: BTreeSet<String>,
 }
@@ -52,7 +52,7 @@ static CHANGELOG: LazyLock<Changelog> = LazyLock::new(|| {
 
 impl Changelog {
     /// Returns the embedded history, parsed once.
-    pub fn get() -> &'static Self {
+    pub(crate) fn get() -> &'static Self {
         &CHANGELOG
     }
 
@@ -75,34 +75,34 @@ impl Changelog {
     }
 
     /// Returns all rows, newest first; rows of one day in the order of the tables.
-    pub fn rows(&self) -> &[ChangelogRow] {
+    pub(crate) fn rows(&self) -> &[ChangelogRow] {
         &self.rows
     }
 
     /// Returns the rows that match a filter, newest first.
-    pub fn find<'a>(&'a self, filter: &'a ChangeFilter) -> impl Iterator<Item = &'a ChangelogRow> {
+    pub(crate) fn find<'a>(&'a self, filter: &'a ChangeFilter) -> impl Iterator<Item = &'a ChangelogRow> {
         self.rows.iter().filter(|row| filter.matches(row))
     }
 
     /// Returns the rows of a date.
-    pub fn rows_on(&self, date: ApiDate) -> impl Iterator<Item = &ChangelogRow> {
+    pub(crate) fn rows_on(&self, date: ApiDate) -> impl Iterator<Item = &ChangelogRow> {
         self.rows.iter().filter(move |row| row.date == date)
     }
 
     /// Finds a change by its id, such as `2021-06-08/d1`, and its row. The date may omit zeros.
-    pub fn change(&self, id: &str) -> Option<(&ChangelogRow, &Change)> {
+    pub(crate) fn change(&self, id: &str) -> Option<(&ChangelogRow, &Change)> {
         let (day, rest) = id.trim().split_once('/')?;
         let id = format!("{}/{rest}", day.parse::<ApiDate>().ok()?);
         self.rows.iter().find_map(|row| Some((row, row.changes.iter().find(|change| change.id == id)?)))
     }
 
     /// Returns all changes, newest first.
-    pub fn changes(&self) -> impl Iterator<Item = &Change> {
+    pub(crate) fn changes(&self) -> impl Iterator<Item = &Change> {
         self.rows.iter().flat_map(|row| &row.changes)
     }
 
     /// Returns the resources that changes are about, by name.
-    pub fn resources(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn resources(&self) -> impl Iterator<Item = &str> {
         self.resources.iter().map(String::as_str)
     }
 
@@ -110,7 +110,7 @@ impl Changelog {
     ///
     /// # Errors
     /// No change is about it. The error suggests the nearest name.
-    pub fn resource(&self, name: &str) -> Result<&str, UnknownValue> {
+    pub(crate) fn resource(&self, name: &str) -> Result<&str, UnknownValue> {
         let plain = name.trim().to_lowercase().replace([' ', '_'], "-");
         match self.resources.get(&plain) {
             Some(resource) => Ok(resource),

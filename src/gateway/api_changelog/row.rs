@@ -11,7 +11,7 @@ use super::release::Release;
 
 /// One row of one of the three tables of the changelog.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct ChangelogRow {
+pub(crate) struct ChangelogRow {
     /// Date, and a number if a date has several rows.
     pub id: String,
     /// Date of the row.
@@ -29,7 +29,7 @@ pub struct ChangelogRow {
 /// Tables of the changelog.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum ChangelogTable {
+pub(crate) enum ChangelogTable {
     /// Dated entries.
     Entries,
     /// Lists that come in pages since 2021-11-17.
@@ -40,7 +40,7 @@ pub enum ChangelogTable {
 
 /// Original text of a row.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ChangelogText {
+pub(crate) struct ChangelogText {
     /// Date as written, such as `2024-2-8`.
     pub date: String,
     /// Text with its markup. A row of replacements is `OLD | NEW`.
@@ -50,7 +50,7 @@ pub struct ChangelogText {
 /// One change of a row.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Change {
+pub(crate) struct Change {
     /// Id of the row and a number.
     pub id: String,
     /// Effect.
@@ -73,7 +73,7 @@ pub struct Change {
 /// Availability and endpoints of a change, as the changelog states them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct ChangelogFields {
+pub(crate) struct ChangelogFields {
     /// Edition that the row is marked with.
     pub edition: Edition,
     /// First self-managed release, if the row names it.
@@ -90,7 +90,7 @@ pub struct ChangelogFields {
 /// Additions from public documentation, which are not the changelog's.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Documentation {
+pub(crate) struct Documentation {
     /// Endpoints that are meant.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub endpoints: Vec<Endpoint>,
@@ -111,7 +111,7 @@ pub struct Documentation {
 /// Behavior of the gateway for a change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct GatewayBehavior {
+pub(crate) struct GatewayBehavior {
     /// In a word.
     #[serde(rename = "does")]
     pub action: GatewayAction,
@@ -139,12 +139,12 @@ pub(super) struct StoredRow {
 
 impl Change {
     /// Returns the endpoints that the changelog or the documentation names.
-    pub fn endpoints(&self) -> impl Iterator<Item = &Endpoint> {
+    pub(crate) fn endpoints(&self) -> impl Iterator<Item = &Endpoint> {
         self.changelog.endpoints.iter().chain(&self.documentation.endpoints)
     }
 
     /// Returns the names and their other spellings: with hyphens for underscores, and those of the documentation.
-    pub fn spellings(&self) -> impl Iterator<Item = String> {
+    pub(crate) fn spellings(&self) -> impl Iterator<Item = String> {
         let others = self.documentation.aliases.values().flatten().cloned();
         let hyphens = self.names.iter().filter(|name| name.contains('_')).map(|name| name.replace('_', "-"));
         self.names.iter().cloned().chain(hyphens).chain(others)
@@ -153,7 +153,7 @@ impl Change {
 
 impl ChangelogRow {
     /// Returns true if the changelog shows the body of the entry.
-    pub fn has_content(&self) -> bool {
+    pub(crate) fn has_content(&self) -> bool {
         !self.changes.is_empty()
     }
 }

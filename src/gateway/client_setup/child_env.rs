@@ -13,7 +13,7 @@ use crate::error_chain::format_chain;
 
 /// Publishes the variables anew with each token.
 #[derive(Debug)]
-pub struct ChildEnv {
+pub(crate) struct ChildEnv {
     content: TokenSource,
     host: ServiceHost,
     /// The platform's own address.
@@ -29,7 +29,7 @@ pub struct ChildEnv {
 impl ChildEnv {
     /// Creates the publisher for `host` and a watch of its variables. Publishes an existing token at once; blocks if a
     /// file for Terraform is written.
-    pub fn new(
+    pub(crate) fn new(
         content: TokenSource,
         host: ServiceHost,
         platform: String,
@@ -45,7 +45,7 @@ impl ChildEnv {
 
     /// Publishes until `stop`. While there are no variables it retries every 5 s, as the error of Terraform's file may
     /// be fixed.
-    pub async fn run(mut self, stop: CancellationToken) {
+    pub(crate) async fn run(mut self, stop: CancellationToken) {
         loop {
             let again = self.missing_reason.is_some().then(|| self.clock.now() + RETRY_INTERVAL);
             tokio::select! {

@@ -83,14 +83,14 @@ const MAX_FILE_SIZE: u64 = 256 * 1024;
 
 /// Generated file for the programs of one user.
 #[derive(Debug, Clone)]
-pub struct CliConfig {
+pub(crate) struct CliConfig {
     folder: PathBuf,
     user_files: UserConfigFiles,
 }
 
 impl CliConfig {
     /// Creates one that is written to `folder` and includes `user_files`.
-    pub const fn new(folder: PathBuf, user_files: UserConfigFiles) -> Self {
+    pub(crate) const fn new(folder: PathBuf, user_files: UserConfigFiles) -> Self {
         Self { folder, user_files }
     }
 
@@ -99,7 +99,12 @@ impl CliConfig {
     ///
     /// # Errors
     /// A file of the user cannot be read or merged, or the file cannot be written.
-    pub fn write(&self, host: &ServiceHost, address: &str, token: &SecretString) -> Result<PathBuf, CliConfigError> {
+    pub(crate) fn write(
+        &self,
+        host: &ServiceHost,
+        address: &str,
+        token: &SecretString,
+    ) -> Result<PathBuf, CliConfigError> {
         let token = if host.variable().is_some() { None } else { Some(token) };
         let unreadable = |(file, source)| CliConfigError::Read { file, source };
         let mut files = Vec::new();
@@ -219,7 +224,7 @@ fn to_hcl(value: &Value) -> Option<Zeroizing<String>> {
 
 /// Error of [`CliConfig::write`].
 #[derive(Debug, thiserror::Error)]
-pub enum CliConfigError {
+pub(crate) enum CliConfigError {
     /// A file of the user cannot be read.
     #[error("cannot read {}, a configuration file of Terraform or OpenTofu", file.display())]
     Read {

@@ -12,11 +12,11 @@ use super::tfrc_file::{TfrcFileError, read_token};
 use crate::gateway::local_token::{self, LocalTokenError};
 
 /// Name of the executable that Terraform runs.
-pub const PROGRAM: &str = "terraform-credentials-keyward";
+pub(crate) const PROGRAM: &str = "terraform-credentials-keyward";
 
 /// Operation that Terraform requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CredentialsVerb {
+pub(crate) enum CredentialsVerb {
     /// Print a host's token.
     Get,
     /// Store the token on standard input (`terraform login`).
@@ -27,7 +27,7 @@ pub enum CredentialsVerb {
 
 /// Error of the helper, in one line for people.
 #[derive(Debug, thiserror::Error)]
-pub enum CredentialsError {
+pub(crate) enum CredentialsError {
     /// The last two arguments are not a verb and a host.
     #[error("Terraform and OpenTofu run this program, with get, store or forget and a host as its last arguments")]
     Usage,
@@ -49,7 +49,7 @@ pub enum CredentialsError {
 ///
 /// # Errors
 /// They are something else.
-pub fn parse_request(verb: &str, host: &str) -> Result<(CredentialsVerb, ServiceHost), CredentialsError> {
+pub(crate) fn parse_request(verb: &str, host: &str) -> Result<(CredentialsVerb, ServiceHost), CredentialsError> {
     let verb = match verb {
         "get" => CredentialsVerb::Get,
         "store" => CredentialsVerb::Store,
@@ -61,7 +61,7 @@ pub fn parse_request(verb: &str, host: &str) -> Result<(CredentialsVerb, Service
 
 /// File of the token that clients get.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ClientTokenFile {
+pub(crate) enum ClientTokenFile {
     /// The local token's file.
     Local(PathBuf),
     /// Terraform's file with the platform token.
@@ -73,7 +73,7 @@ impl ClientTokenFile {
     ///
     /// # Errors
     /// It cannot be read.
-    pub fn read(&self, host: &ServiceHost) -> Result<SecretString, CredentialsError> {
+    pub(crate) fn read(&self, host: &ServiceHost) -> Result<SecretString, CredentialsError> {
         match self {
             Self::Local(file) => read_local_token(file),
             Self::Platform(file) => read_token(file, host).map_err(CredentialsError::NoPlatformToken),
@@ -85,7 +85,7 @@ impl ClientTokenFile {
 ///
 /// # Errors
 /// It cannot be read.
-pub fn read_local_token(file: &Path) -> Result<SecretString, CredentialsError> {
+pub(crate) fn read_local_token(file: &Path) -> Result<SecretString, CredentialsError> {
     local_token::read(file).map_err(CredentialsError::NoToken)
 }
 
@@ -93,7 +93,7 @@ pub fn read_local_token(file: &Path) -> Result<SecretString, CredentialsError> {
 ///
 /// # Errors
 /// The token cannot be read, or one was to be stored.
-pub fn respond(
+pub(crate) fn respond(
     verb: CredentialsVerb,
     host: &ServiceHost,
     managed_host: &ServiceHost,

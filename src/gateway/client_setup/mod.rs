@@ -2,16 +2,16 @@
 //! environment variables, a file that Terraform reads, and a credentials helper that Terraform runs.
 
 mod tfrc_file;
-pub mod credentials;
+pub(crate) mod credentials;
 mod service_host;
 mod variables;
 mod user_files;
 mod cli_config;
 mod child_env;
 
-pub use child_env::ChildEnv;
-pub use cli_config::{CliConfig, CliConfigError};
-pub use service_host::{InvalidServiceHost, NO_VARIABLE_REASON, ServiceHost};
-pub use tfrc_file::{TfrcFile, TfrcFileError, TfrcFileOptions, TokenKind, TokenSource, read_token};
-pub use user_files::UserConfigFiles;
-pub use variables::{client_env, client_variables};
+pub(crate) use child_env::ChildEnv;
+pub(crate) use cli_config::{CliConfig, CliConfigError};
+pub(crate) use service_host::{NO_VARIABLE_REASON, ServiceHost};
+pub(crate) use tfrc_file::{TfrcFile, TfrcFileOptions, TokenKind, TokenSource};
+pub(crate) use user_files::UserConfigFiles;
+pub(crate) use variables::{client_env, client_variables};

@@ -45,7 +45,7 @@ pub enum TokenKind {
 
 /// Source of the token that clients get.
 #[derive(Debug)]
-pub enum TokenSource {
+pub(crate) enum TokenSource {
     /// Local token, and the gateway's address `http://HOST:PORT`.
     Local(CredentialWatch<AcceptedTokens>, String),
     /// Platform token.
@@ -102,7 +102,7 @@ const MARKER_TEXT: &str = "written by keyward, which replaces and removes this f
 
 /// Writes and removes the file.
 #[derive(Debug)]
-pub struct TfrcFile {
+pub(crate) struct TfrcFile {
     options: TfrcFileOptions,
     content: TokenSource,
     clock: Clock,
@@ -114,14 +114,19 @@ const RETRY_DELAYS: (Duration, Duration) = (Duration::from_secs(1), Duration::fr
 
 impl TfrcFile {
     /// Writes nothing yet.
-    pub const fn new(options: TfrcFileOptions, content: TokenSource, clock: Clock, health: HealthHandle) -> Self {
+    pub(crate) const fn new(
+        options: TfrcFileOptions,
+        content: TokenSource,
+        clock: Clock,
+        health: HealthHandle,
+    ) -> Self {
         Self { options, content, clock, health }
     }
 
     /// Writes the file with each new token, until `stop`; errors are retried after 1 s to 60 s (full jitter). A file
     /// that points to the gateway stays after a stop, for programs that run while it restarts. A file with the platform
     /// token is removed when the token ends, and at a stop.
-    pub async fn run(mut self, stop: CancellationToken) {
+    pub(crate) async fn run(mut self, stop: CancellationToken) {
         let file = self.options.file.clone();
         let _ = tokio::task::spawn_blocking(move || atomic_file::sweep_at_start(&file)).await;
         let mut backoff = Backoff::new(RETRY_DELAYS.0, RETRY_DELAYS.1);
@@ -215,7 +220,7 @@ fn check_ownership(options: &TfrcFileOptions) -> Result<(), TfrcFileError> {
 ///
 /// # Errors
 /// The file cannot be read, or keyward did not write it.
-pub fn read_token(file: &Path, host: &ServiceHost) -> Result<SecretString, TfrcFileError> {
+pub(crate) fn read_token(file: &Path, host: &ServiceHost) -> Result<SecretString, TfrcFileError> {
     let not_managed = || TfrcFileError::NotManaged { file: file.to_owned() };
     let missing = || TfrcFileError::Missing { file: file.to_owned() };
     let text = read_existing(file)?.ok_or_else(missing)?;
@@ -262,7 +267,7 @@ fn is_managed(document: &Value) -> bool {
 
 /// Error of writing, removing or reading the file.
 #[derive(Debug, thiserror::Error)]
-pub enum TfrcFileError {
+pub(crate) enum TfrcFileError {
     /// Someone else's file has this path.
     #[error("{} was not written by keyward and stays as it is; name another file, or remove it", file.display())]
     NotManaged {

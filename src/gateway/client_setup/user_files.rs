@@ -37,7 +37,7 @@ enum Reader {
 impl UserConfigFiles {
     /// Derives the paths from a program's variables and command. `config_home` is the user's `XDG_CONFIG_HOME`, for a
     /// program without that variable.
-    pub fn new(variables: &EnvVars, command: &[String], config_home: Option<PathBuf>) -> Self {
+    pub(crate) fn new(variables: &EnvVars, command: &[String], config_home: Option<PathBuf>) -> Self {
         let path = |name: &str| {
             let value = variables.get(name).map(|value| PathBuf::from(value.expose_secret()));
             value.filter(|path| !path.as_os_str().is_empty())

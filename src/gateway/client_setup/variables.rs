@@ -9,7 +9,7 @@ use crate::command::EnvVars;
 /// Builds the variables for an address and a token: `TFE_ADDRESS`, `TFE_HOSTNAME` and `TFE_TOKEN` for clients of the
 /// platform's API, and Terraform's own `TF_TOKEN_...` if the host has one. Empty for an empty token: Terraform takes an
 /// empty variable for "no token, and look no further".
-pub fn client_variables(host: &ServiceHost, address: &str, token: &SecretString) -> Vec<(String, SecretString)> {
+pub(crate) fn client_variables(host: &ServiceHost, address: &str, token: &SecretString) -> Vec<(String, SecretString)> {
     // A line break in a variable would break the header that a client puts it into.
     let token = token.expose_secret().trim();
     if token.is_empty() {
@@ -26,7 +26,7 @@ pub fn client_variables(host: &ServiceHost, address: &str, token: &SecretString)
 ///
 /// # Errors
 /// The file could not be written.
-pub fn client_env(
+pub(crate) fn client_env(
     host: &ServiceHost,
     address: &str,
     token: &SecretString,

@@ -65,7 +65,7 @@ impl PlatformToken {
     }
 
     /// Returns the token's text, to be handed to clients.
-    pub const fn secret(&self) -> &SecretString {
+    pub(crate) const fn secret(&self) -> &SecretString {
         &self.secret
     }
 
@@ -75,7 +75,7 @@ impl PlatformToken {
     }
 
     /// Compares two tokens in constant time.
-    pub fn is_same(&self, other: &Self) -> bool {
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
         secret::ct_eq(&self.secret, other.secret.expose_secret().as_bytes())
     }
 }

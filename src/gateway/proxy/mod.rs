@@ -38,9 +38,8 @@ mod token_monitor;
 mod server_probe;
 mod gateway;
 
-pub use body::GatewayBody;
 pub use gateway::{Gateway, GatewayBuildError, GatewayDependencies};
 pub use options::GatewayOptions;
 pub use rate_limiter::RateLimit;
 pub use token_making::Exemption;
-pub use usage_stats::UsageStats;
+pub(crate) use usage_stats::UsageStats;

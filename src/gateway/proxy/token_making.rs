@@ -28,12 +28,12 @@ impl Exemption {
     }
 
     /// Returns the name, such as `teams/authentication-tokens`.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         NAMES.get(self.0).copied().unwrap_or_default()
     }
 
     /// Iterates over the names of all kinds.
-    pub fn names() -> impl Iterator<Item = &'static str> {
+    pub(crate) fn names() -> impl Iterator<Item = &'static str> {
         NAMES.iter().copied()
     }
 }

@@ -22,7 +22,7 @@ pub enum TokenOwner {
 
 impl TokenOwner {
     /// Returns true if the owner has one token, which minting another revokes.
-    pub const fn is_single(&self) -> bool {
+    pub(crate) const fn is_single(&self) -> bool {
         matches!(self, Self::Organization(_) | Self::TeamLegacy(_))
     }
 

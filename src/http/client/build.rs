@@ -151,7 +151,7 @@ pub enum BuildError {
 
 impl BuildError {
     /// Returns the code for operators.
-    pub const fn code(&self) -> Option<ErrorCode> {
+    pub(crate) const fn code(&self) -> Option<ErrorCode> {
         match self {
             Self::Certificate(_) => Some(ErrorCode::CertificateFile),
             _ => None,
@@ -170,7 +170,7 @@ pub(super) fn origin(url: &Url) -> String {
 }
 
 /// Returns true if a URL's host is a loopback address or `localhost`.
-pub fn is_loopback(url: &Url) -> bool {
+pub(crate) fn is_loopback(url: &Url) -> bool {
     match url.host() {
         Some(Host::Domain(name)) => name.eq_ignore_ascii_case("localhost"),
         Some(Host::Ipv4(address)) => address.is_loopback(),

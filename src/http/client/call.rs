@@ -44,12 +44,12 @@ impl Client {
     }
 
     /// Returns the server for messages: its origin or its socket's path, without path, user or query.
-    pub fn server(&self) -> &str {
+    pub(crate) fn server(&self) -> &str {
         &self.name
     }
 
     /// Builds the URL of a path below the address's own path. Segments are escaped; `..` is dropped.
-    pub fn url(&self, path: &str) -> Url {
+    pub(crate) fn url(&self, path: &str) -> Url {
         join_path(&self.base, path)
     }
 
@@ -60,7 +60,7 @@ impl Client {
 
     /// Creates a request from the path's segments; a `/` inside a segment is escaped. A URL cannot express a segment
     /// that is empty, `.` or `..`: the caller must refuse those.
-    pub fn request_to<'a>(&self, method: Method, segments: impl IntoIterator<Item = &'a str>) -> RequestBuilder {
+    pub(crate) fn request_to<'a>(&self, method: Method, segments: impl IntoIterator<Item = &'a str>) -> RequestBuilder {
         let mut url = self.base.clone();
         if let Ok(mut path) = url.path_segments_mut() {
             path.pop_if_empty().extend(segments);
@@ -80,7 +80,11 @@ impl Client {
     ///
     /// # Errors
     /// There was no complete response in time, or it was too large.
-    pub async fn send_within(&self, request: RequestBuilder, time: Duration) -> Result<ClientResponse, TransportError> {
+    pub(crate) async fn send_within(
+        &self,
+        request: RequestBuilder,
+        time: Duration,
+    ) -> Result<ClientResponse, TransportError> {
         self.send_bounded(request, time, MAX_RESPONSE).await
     }
 
@@ -88,7 +92,7 @@ impl Client {
     ///
     /// # Errors
     /// There was no complete response in time, or it was too large.
-    pub async fn send_bounded(
+    pub(crate) async fn send_bounded(
         &self,
         request: RequestBuilder,
         time: Duration,
@@ -105,7 +109,11 @@ impl Client {
     ///
     /// # Errors
     /// There was no response in time.
-    pub async fn open(&self, request: RequestBuilder, time: Duration) -> Result<StreamingResponse, TransportError> {
+    pub(crate) async fn open(
+        &self,
+        request: RequestBuilder,
+        time: Duration,
+    ) -> Result<StreamingResponse, TransportError> {
         let sent = tokio::time::timeout(time, request.send()).await;
         let silent = |_| TransportError::TimedOut { server: self.name.clone(), after: time };
         let response = sent.map_err(silent)?.map_err(|error| self.failed(error))?;
@@ -175,7 +183,7 @@ impl std::fmt::Debug for StreamingResponse {
 
 impl StreamingResponse {
     /// HTTP status.
-    pub fn status(&self) -> StatusCode {
+    pub(crate) fn status(&self) -> StatusCode {
         self.response.status()
     }
 
@@ -183,7 +191,7 @@ impl StreamingResponse {
     ///
     /// # Errors
     /// No chunk came in time, or the body ended early.
-    pub async fn chunk(&mut self, time: Duration) -> Result<Option<Bytes>, TransportError> {
+    pub(crate) async fn chunk(&mut self, time: Duration) -> Result<Option<Bytes>, TransportError> {
         match tokio::time::timeout(time, self.response.chunk()).await {
             Ok(chunk) => chunk.map_err(|error| self.client.broken(error)),
             Err(_) => Err(TransportError::TimedOut { server: self.client.name.clone(), after: time }),
@@ -194,7 +202,7 @@ impl StreamingResponse {
     ///
     /// # Errors
     /// The body did not arrive in time, ended early, or is larger.
-    pub async fn read_all(mut self, time: Duration, limit: usize) -> Result<ClientResponse, TransportError> {
+    pub(crate) async fn read_all(mut self, time: Duration, limit: usize) -> Result<ClientResponse, TransportError> {
         let server = || self.client.name.clone();
         let body = tokio::time::timeout(time, read_body(&mut self.response, limit)).await;
         let body = body.map_err(|_| TransportError::TimedOut { server: server(), after: time })?;
@@ -264,7 +272,7 @@ pub enum TransportError {
 
 impl TransportError {
     /// Returns the code for operators.
-    pub fn code(&self) -> ErrorCode {
+    pub(crate) fn code(&self) -> ErrorCode {
         match self {
             Self::Connect { cause, .. } | Self::Broken { cause, .. } => connection_error_code(cause),
             Self::TimedOut { .. } => ErrorCode::ServerTimeout,

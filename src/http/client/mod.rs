@@ -3,14 +3,14 @@
 mod build;
 mod resolver;
 mod call;
-pub mod sanitize;
+pub(crate) mod sanitize;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use url::Url;
 
-pub use build::{BuildError, is_loopback};
+pub(crate) use build::{BuildError, is_loopback};
 pub(crate) use call::join_path;
 pub use call::{
     Client, ClientResponse, MAX_RESPONSE, StreamingResponse, TransportError, connection_error_code, read_body,

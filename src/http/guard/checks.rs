@@ -19,7 +19,7 @@ impl Guard {
     ///
     /// # Errors
     /// The request is rejected.
-    pub fn decide<B>(&self, peer: &Peer, request: &Request<B>) -> Result<LocalCaller, GuardRejection> {
+    pub(crate) fn decide<B>(&self, peer: &Peer, request: &Request<B>) -> Result<LocalCaller, GuardRejection> {
         let headers = request.headers();
         if request.uri().path_and_query().is_some_and(|target| target.as_str().len() > MAX_URI) {
             return reject(StatusCode::URI_TOO_LONG, "uri", "the URI is longer than 4096 bytes");
@@ -219,7 +219,7 @@ fn check_key(key: &SecretString, brought: Option<&[u8]>) -> Result<(), GuardReje
 
 /// Returns true if a `Host` value is an allowed name, without a port or with the listener's; any port is allowed if
 /// `port` is `None`.
-pub fn is_allowed_host(host: &str, hosts: &BTreeSet<String>, port: Option<u16>) -> bool {
+pub(crate) fn is_allowed_host(host: &str, hosts: &BTreeSet<String>, port: Option<u16>) -> bool {
     let name_end = if host.starts_with('[') {
         host.find(']').map_or(0, |end| end + 1)
     } else {

@@ -2,7 +2,7 @@
 
 /// Returns true if a header identifies the caller, the resource, the namespace or a condition. A proxy that dropped it
 /// because `Connection` names it would check one request and forward another.
-pub fn is_end_to_end(name: &[u8]) -> bool {
+pub(crate) fn is_end_to_end(name: &[u8]) -> bool {
     let starts_with =
         |prefix: &&str| name.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix.as_bytes()));
     NAMES.iter().any(|known| name.eq_ignore_ascii_case(known.as_bytes())) || PREFIXES.iter().any(starts_with)

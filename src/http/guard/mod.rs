@@ -9,7 +9,7 @@ mod connection;
 mod checks;
 mod log_throttle;
 
-pub use checks::is_allowed_host;
+pub(crate) use checks::is_allowed_host;
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -19,7 +19,7 @@ use http::{Request, StatusCode};
 
 use crate::http::server::{HttpMetrics, ListenerMetrics, Peer, RefusalLabels};
 use crate::secret;
-pub use connection::is_end_to_end;
+pub(crate) use connection::is_end_to_end;
 use log_throttle::LogThrottle;
 
 /// Options of a listener's guard.
@@ -56,7 +56,7 @@ impl PartialEq for AccessMode {
 
 /// Caller of a local listener, as identified by the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LocalCaller {
+pub(crate) struct LocalCaller {
     /// User id of the peer when it connected; `None` over TCP.
     pub uid: Option<u32>,
     /// Process id of the peer when it connected; `None` over TCP.
@@ -67,7 +67,7 @@ pub struct LocalCaller {
 
 /// Reason why a request was rejected.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct GuardRejection {
+pub(crate) struct GuardRejection {
     /// HTTP status of the response.
     pub status: StatusCode,
     /// Reason from a fixed set, for metrics and logs.
@@ -78,7 +78,7 @@ pub struct GuardRejection {
 
 /// Guard of one listener.
 #[derive(Debug)]
-pub struct Guard {
+pub(crate) struct Guard {
     rules: Rules,
     own_uid: u32,
     listener_metrics: Option<ListenerMetrics>,
@@ -106,7 +106,11 @@ enum Rules {
 impl Guard {
     /// Creates a guard for a listener bound to `address` (`None` for a unix socket). It accepts request bodies of at
     /// most 64 KiB with a `Content-Length`; see [`Guard::with_bodies`].
-    pub fn new(options: GuardOptions, address: Option<SocketAddr>, listener_metrics: Option<ListenerMetrics>) -> Self {
+    pub(crate) fn new(
+        options: GuardOptions,
+        address: Option<SocketAddr>,
+        listener_metrics: Option<ListenerMetrics>,
+    ) -> Self {
         let mut hosts: BTreeSet<String> = options.allowed_hosts.iter().map(|host| host.to_ascii_lowercase()).collect();
         hosts.insert("localhost".to_owned());
         if let Some(address) = address {
@@ -136,7 +140,7 @@ impl Guard {
 
     /// Accepts bodies of up to `bytes` by their `Content-Length`, and chunked ones, whose size their reader limits.
     #[must_use]
-    pub fn with_bodies(mut self, bytes: u64) -> Self {
+    pub(crate) fn with_bodies(mut self, bytes: u64) -> Self {
         if let Rules::Local { body_bytes, chunked, .. } = &mut self.rules {
             *body_bytes = bytes;
             *chunked = true;
@@ -147,7 +151,7 @@ impl Guard {
     /// Accepts callers without `X-Vault-Request: true`, for clients of another API. Web pages and fetched URLs are then
     /// kept out by the credential that the API itself requires in `Authorization`.
     #[must_use]
-    pub fn without_request_header(mut self) -> Self {
+    pub(crate) fn without_request_header(mut self) -> Self {
         if let Rules::Local { request_header, .. } = &mut self.rules {
             *request_header = false;
         }
@@ -155,7 +159,7 @@ impl Guard {
     }
 
     /// Creates a guard for a listener that serves only health and metrics, on any address, to kubelets and scrapers.
-    pub fn for_probes(listener_metrics: Option<ListenerMetrics>) -> Self {
+    pub(crate) fn for_probes(listener_metrics: Option<ListenerMetrics>) -> Self {
         Self {
             rules: Rules::Probes,
             own_uid: rustix::process::geteuid().as_raw(),
@@ -168,7 +172,7 @@ impl Guard {
     ///
     /// # Errors
     /// The request is rejected.
-    pub fn admit<B>(&self, peer: &Peer, request: &Request<B>) -> Result<LocalCaller, GuardRejection> {
+    pub(crate) fn admit<B>(&self, peer: &Peer, request: &Request<B>) -> Result<LocalCaller, GuardRejection> {
         self.decide(peer, request).inspect_err(|refusal| self.count(peer, request, refusal))
     }
 

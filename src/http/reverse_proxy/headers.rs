@@ -25,13 +25,13 @@ pub(super) fn is_hop_by_hop(name: &str) -> bool {
 /// Returns true for a response header that is meant for direct clients of the upstream. A client that keeps a cookie
 /// would be rejected as a browser by a local listener; one that follows the others would leave it; and the upstream's
 /// CORS rules do not apply to a local listener. `name` is in lower case.
-pub fn is_direct(name: &str) -> bool {
+pub(crate) fn is_direct(name: &str) -> bool {
     matches!(name, "set-cookie" | "strict-transport-security" | "alt-svc") || name.starts_with("access-control-")
 }
 
 /// Removes the headers for which `unwanted` returns true; it is called with names in lower case. Few messages have any,
 /// so one pass over the headers is cheaper than a lookup of each name.
-pub fn remove_all(headers: &mut HeaderMap, unwanted: impl Fn(&str) -> bool) {
+pub(crate) fn remove_all(headers: &mut HeaderMap, unwanted: impl Fn(&str) -> bool) {
     let found: Vec<HeaderName> = headers.keys().filter(|name| unwanted(name.as_str())).cloned().collect();
     for name in found {
         headers.remove(name);

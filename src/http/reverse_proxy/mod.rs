@@ -20,13 +20,13 @@ use std::time::Duration;
 
 use http::{Response, StatusCode};
 
-pub use headers::{is_direct, remove_all};
-pub use http1::{ConnectionError, ProtocolError};
-pub use replay_buffer::{ReplayBuffer, TeeBody};
+pub(crate) use headers::{is_direct, remove_all};
+pub(crate) use http1::ConnectionError;
+pub(crate) use replay_buffer::{ReplayBuffer, TeeBody};
 pub use request_body::{RequestBody, RequestBodyError};
 pub use request_head::{RequestHead, RequestLine};
 pub use response_body::{BufferedBody, ResponseBody};
-pub use tunnel::Tunnel;
+pub(crate) use tunnel::Tunnel;
 pub use upstream_target::{UpstreamTarget, UpstreamTargetError};
 
 use crate::http::server::Caller;
@@ -136,7 +136,7 @@ impl Forwarder {
     }
 
     /// Creates a forwarder whose responses hold secrets: their buffers are zeroed when they are freed.
-    pub fn for_secrets(options: ForwarderOptions) -> Self {
+    pub(crate) fn for_secrets(options: ForwarderOptions) -> Self {
         Self(Arc::new(Pool::new(options, true)))
     }
 

@@ -18,7 +18,7 @@ pub struct TeeBody {
 
 impl TeeBody {
     /// Copies a body while it is read, if it has at most `limit` bytes and `budget` has the memory.
-    pub fn new(body: Incoming, limit: usize, budget: &BufferBudget) -> (Self, ReplayBuffer) {
+    pub(crate) fn new(body: Incoming, limit: usize, budget: &BufferBudget) -> (Self, ReplayBuffer) {
         let mut buffer = budget.buffer(limit);
         buffer.expect(&body);
         let copied = ReplayBuffer(Arc::new(Mutex::new(Copy { buffer, whole: None })));
@@ -28,7 +28,7 @@ impl TeeBody {
 
 /// Copy of a body, or of its beginning.
 #[derive(Debug, Clone)]
-pub struct ReplayBuffer(Arc<Mutex<Copy>>);
+pub(crate) struct ReplayBuffer(Arc<Mutex<Copy>>);
 
 #[derive(Debug)]
 struct Copy {
@@ -43,12 +43,12 @@ impl ReplayBuffer {
     }
 
     /// Returns true once the whole body was read and copied.
-    pub fn is_whole(&self) -> bool {
+    pub(crate) fn is_whole(&self) -> bool {
         self.lock().whole == Some(true)
     }
 
     /// Returns the whole body if it was read and copied completely.
-    pub fn into_whole(self) -> Option<Bytes> {
+    pub(crate) fn into_whole(self) -> Option<Bytes> {
         let mut copy = self.lock();
         let whole = copy.whole.replace(false) == Some(true);
         whole.then(|| std::mem::take(&mut copy.buffer).into_bytes())

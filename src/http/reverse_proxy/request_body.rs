@@ -27,12 +27,12 @@ pub enum RequestBody {
 
 impl RequestBody {
     /// Creates an empty body.
-    pub fn empty() -> Self {
+    pub(crate) fn empty() -> Self {
         Self::Buffered(Full::default())
     }
 
     /// Returns the length in bytes, if known.
-    pub fn length(&self) -> Option<u64> {
+    pub(crate) fn length(&self) -> Option<u64> {
         self.size_hint().exact()
     }
 

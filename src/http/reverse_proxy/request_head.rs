@@ -104,14 +104,14 @@ impl RequestHead {
     }
 
     /// Appends a header. The caller's header of this name must not have been kept.
-    pub fn append_header(&mut self, name: &HeaderName, value: &HeaderValue) {
+    pub(crate) fn append_header(&mut self, name: &HeaderName, value: &HeaderValue) {
         self.bytes.truncate(self.auth_offset);
         self.write(name, value);
         self.end();
     }
 
     /// Sets the authentication header after all others, replacing the one set before.
-    pub fn set_auth_header(&mut self, name: &HeaderName, value: &HeaderValue) {
+    pub(crate) fn set_auth_header(&mut self, name: &HeaderName, value: &HeaderValue) {
         let auth_offset = self.auth_offset;
         self.append_header(name, value);
         self.auth_offset = auth_offset;

@@ -53,7 +53,7 @@ impl ResponseBody {
     }
 
     /// Reads the body if it ends within `limit` bytes. Fails if no chunk arrives for `idle`.
-    pub async fn buffer(mut self, limit: usize, idle: Duration) -> BufferedBody {
+    pub(crate) async fn buffer(mut self, limit: usize, idle: Duration) -> BufferedBody {
         let expected = usize::try_from(self.size_hint().lower()).unwrap_or(usize::MAX);
         if expected > limit {
             return BufferedBody::TooLong(self);
@@ -79,7 +79,7 @@ impl ResponseBody {
 
 impl ResponseBody {
     /// Returns the rest of the body if all of it was received.
-    pub const fn whole(&self) -> Option<&Bytes> {
+    pub(crate) const fn whole(&self) -> Option<&Bytes> {
         match &self.0 {
             Part::Whole(body) => Some(body),
             Part::Coming(_) | Part::Begun(_) => None,

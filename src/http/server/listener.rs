@@ -47,7 +47,7 @@ impl Listener {
     ///
     /// # Errors
     /// As [`Listener::bind`]; or no socket or several were passed by that name, or it does not accept streams.
-    pub fn open(endpoint: &Endpoint, inherited: &ActivatedSockets) -> io::Result<Self> {
+    pub(crate) fn open(endpoint: &Endpoint, inherited: &ActivatedSockets) -> io::Result<Self> {
         match endpoint {
             Endpoint::Tcp(address) => Self::tcp(std::net::TcpListener::bind(address)?),
             Endpoint::Unix(socket) => Self::unix(socket),

@@ -25,9 +25,9 @@ use tokio_util::sync::CancellationToken;
 pub use listener::Listener;
 pub use metrics::{HttpMetrics, ListenerLabel, RefusalLabels, ResponseLabels};
 pub use peer_group::{Caller, CallerGroup};
-pub use response_future::ResponseFuture;
-pub use response_metrics::ResponseCounter;
-pub use socket_activation::ActivatedSockets;
+pub(crate) use response_future::ResponseFuture;
+pub(crate) use response_metrics::ResponseCounter;
+pub(crate) use socket_activation::ActivatedSockets;
 
 use crate::http::tls::ServerTls;
 use crate::metrics::Metrics;
@@ -144,7 +144,7 @@ pub enum Peer {
 
 impl Peer {
     /// Returns the user id; `None` over TCP.
-    pub const fn uid(&self) -> Option<u32> {
+    pub(crate) const fn uid(&self) -> Option<u32> {
         match self {
             Self::Unix { uid, .. } => Some(*uid),
             Self::Tcp(_) => None,
@@ -152,7 +152,7 @@ impl Peer {
     }
 
     /// Returns the process id; `None` over TCP.
-    pub const fn pid(&self) -> Option<u32> {
+    pub(crate) const fn pid(&self) -> Option<u32> {
         match self {
             Self::Unix { pid, .. } => Some(*pid),
             Self::Tcp(_) => None,

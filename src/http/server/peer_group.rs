@@ -28,12 +28,12 @@ impl Caller {
     }
 
     /// Returns this process as the caller.
-    pub const fn ourselves() -> Self {
+    pub(crate) const fn ourselves() -> Self {
         Self { peer: None, local: None }
     }
 
     /// Looks up the caller's user; falls back to its address.
-    pub fn group(&self) -> CallerGroup {
+    pub(crate) fn group(&self) -> CallerGroup {
         let address = match self.peer {
             None => return CallerGroup::User(rustix::process::geteuid().as_raw()),
             Some(Peer::Unix { uid, .. }) => return CallerGroup::User(uid),
@@ -63,7 +63,7 @@ impl CallerGroup {
     }
 
     /// Returns true for root and this process's own user.
-    pub fn is_trusted(self) -> bool {
+    pub(crate) fn is_trusted(self) -> bool {
         matches!(self, Self::User(uid) if uid == 0 || uid == rustix::process::geteuid().as_raw())
     }
 }

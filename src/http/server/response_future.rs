@@ -15,12 +15,12 @@ pub enum ResponseFuture<B> {
 
 impl<B> ResponseFuture<B> {
     /// Wraps a response that is ready.
-    pub const fn ready(answer: Response<B>) -> Self {
+    pub(crate) const fn ready(answer: Response<B>) -> Self {
         Self::Ready(Some(answer))
     }
 
     /// Boxes the future of a response.
-    pub fn waiting(answer: impl Future<Output = Response<B>> + Send + 'static) -> Self {
+    pub(crate) fn waiting(answer: impl Future<Output = Response<B>> + Send + 'static) -> Self {
         Self::Waiting(Box::pin(answer))
     }
 }

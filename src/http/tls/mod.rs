@@ -8,11 +8,11 @@ mod validity;
 
 use std::path::PathBuf;
 
-pub use config::{client_config, client_config_of, plain_client_config, verify_pair};
-pub use error::CertificateError;
-pub use pem::{certificate_files, certificates};
+pub(crate) use config::{client_config, client_config_of, plain_client_config, verify_pair};
+pub(crate) use error::CertificateError;
+pub(crate) use pem::{certificate_files, certificates};
 pub use reload::{ClientTls, FollowedFiles, ServerTls};
-pub use validity::{Expiry, expiry};
+pub(crate) use validity::{Expiry, expiry};
 
 /// The authorities to trust, and the client's own certificate.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -51,7 +51,7 @@ impl<T: Clone> FollowedFiles<T> {
     }
 
     /// The value from the files as they are now, or from the last ones that could be used.
-    pub fn current(&self) -> T {
+    pub(crate) fn current(&self) -> T {
         let Inner { paths, build, held } = &*self.0;
         let mut held = held.lock().unwrap_or_else(PoisonError::into_inner);
         if paths.is_empty() {
@@ -127,7 +127,7 @@ impl ClientTls {
     }
 
     /// The configuration for the next connection.
-    pub fn current(&self) -> Arc<rustls::ClientConfig> {
+    pub(crate) fn current(&self) -> Arc<rustls::ClientConfig> {
         self.0.current()
     }
 }
@@ -148,7 +148,7 @@ impl ServerTls {
     }
 
     /// The configuration for the next connection.
-    pub fn current(&self) -> Arc<rustls::ServerConfig> {
+    pub(crate) fn current(&self) -> Arc<rustls::ServerConfig> {
         self.0.current()
     }
 }
@@ -167,7 +167,7 @@ impl From<Arc<rustls::ServerConfig>> for ServerTls {
 
 impl TlsOptions {
     /// The files and folders that it names.
-    pub fn files(&self) -> Vec<PathBuf> {
+    pub(crate) fn files(&self) -> Vec<PathBuf> {
         let identity = self.identity.iter().flat_map(|identity| [&identity.certificate, &identity.key]);
         self.ca_file.iter().chain(&self.ca_dir).chain(identity).cloned().collect()
     }

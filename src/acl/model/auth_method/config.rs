@@ -15,7 +15,7 @@ use crate::acl::model::verified_claims::VerifiedClaims;
 
 /// Parsed configuration of an auth method.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MethodConfig {
+pub(crate) struct MethodConfig {
     /// Accepted identities.
     pub accepts: AcceptedIdentity,
     /// Source of the issuer's keys.
@@ -26,7 +26,7 @@ pub struct MethodConfig {
 
 /// Identities that a method accepts.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum AcceptedIdentity {
+pub(crate) enum AcceptedIdentity {
     /// Azure managed identities.
     Cloud {
         /// Issuer, compared byte by byte.
@@ -40,7 +40,7 @@ pub enum AcceptedIdentity {
 
 /// Source of signature keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum KeySource {
+pub(crate) enum KeySource {
     /// `OpenID` discovery document.
     Discovery {
         /// URL of the document.
@@ -63,7 +63,7 @@ pub enum KeySource {
 
 /// Signature algorithm. Only asymmetric ones: a shared secret would let every verifier sign.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Algorithm {
+pub(crate) enum Algorithm {
     /// RSA, PKCS #1 with SHA-256.
     Rs256,
     /// RSA, PKCS #1 with SHA-384.
@@ -82,7 +82,7 @@ impl Algorithm {
     const ALL: [Self; 6] = [Self::Rs256, Self::Rs384, Self::Rs512, Self::Es256, Self::Es384, Self::Ps256];
 
     /// Returns the `alg` value of a JWT header.
-    pub const fn as_str(self) -> &'static str {
+    pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Rs256 => "RS256",
             Self::Rs384 => "RS384",
@@ -94,7 +94,7 @@ impl Algorithm {
     }
 
     /// Parses an `alg` value.
-    pub fn parse(text: &str) -> Option<Self> {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|algorithm| algorithm.as_str() == text)
     }
 }
@@ -102,7 +102,7 @@ impl Algorithm {
 /// Error of a configuration, in one line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct ConfigError(String);
+pub(crate) struct ConfigError(String);
 
 const DISCOVERY: &str = "/.well-known/openid-configuration";
 
@@ -114,7 +114,7 @@ impl MethodConfig {
     ///
     /// # Errors
     /// A key is missing or unknown, or keys conflict.
-    pub fn read(kind: MethodType, written: &Map<String, Value>) -> Result<Self, ConfigError> {
+    pub(crate) fn read(kind: MethodType, written: &Map<String, Value>) -> Result<Self, ConfigError> {
         let mut fields = Fields::new(written)?;
         let issuer = fields.text("BoundIssuer")?;
         let audiences = fields.texts("BoundAudiences")?;
@@ -149,7 +149,7 @@ impl MethodConfig {
     }
 
     /// Returns the names that selectors and bind names may use.
-    pub fn claim_names(&self) -> VerifiedClaims {
+    pub(crate) fn claim_names(&self) -> VerifiedClaims {
         match &self.accepts {
             AcceptedIdentity::Cloud { .. } => VerifiedClaims::empty(FACT_NAMES, []),
             AcceptedIdentity::Jwt(rules) => rules.claim_names(),

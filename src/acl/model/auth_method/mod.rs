@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-pub use config::{AcceptedIdentity, Algorithm, ConfigError, KeySource, MethodConfig};
+pub(crate) use config::{AcceptedIdentity, Algorithm, KeySource, MethodConfig};
 
 use super::go_duration::GoDuration;
 use super::id::Id;
@@ -16,7 +16,7 @@ use super::token::{MAX_TTL, MIN_TTL};
 
 /// An auth method as stored.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct AuthMethodRecord {
+pub(crate) struct AuthMethodRecord {
     /// Unique id; a new method with the same name has another one.
     pub id: Id,
     /// Name, unique within the namespace.
@@ -43,7 +43,7 @@ pub struct AuthMethodRecord {
 
 impl AuthMethodRecord {
     /// Returns true if its tokens are valid in this datacenter only.
-    pub fn makes_local_tokens(&self) -> bool {
+    pub(crate) fn makes_local_tokens(&self) -> bool {
         self.locality != Some(Locality::Global)
     }
 }
@@ -51,7 +51,7 @@ impl AuthMethodRecord {
 /// Type of an auth method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum MethodType {
+pub(crate) enum MethodType {
     /// Token of an Azure managed identity.
     Cloud,
     /// JWT of any issuer.
@@ -60,7 +60,7 @@ pub enum MethodType {
 
 impl MethodType {
     /// Returns the name in requests and responses.
-    pub const fn as_str(self) -> &'static str {
+    pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Cloud => "cloud",
             Self::Jwt => "jwt",
@@ -68,7 +68,7 @@ impl MethodType {
     }
 
     /// Parses a type name.
-    pub fn parse(text: &str) -> Option<Self> {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
         [Self::Cloud, Self::Jwt].into_iter().find(|kind| kind.as_str() == text)
     }
 }
@@ -76,7 +76,7 @@ impl MethodType {
 /// Scope of the tokens of a login.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Locality {
+pub(crate) enum Locality {
     /// This datacenter.
     Local,
     /// All datacenters.
@@ -85,7 +85,7 @@ pub enum Locality {
 
 impl Locality {
     /// Returns the name in requests and responses.
-    pub const fn as_str(self) -> &'static str {
+    pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Local => "local",
             Self::Global => "global",
@@ -93,7 +93,7 @@ impl Locality {
     }
 
     /// Parses a locality name.
-    pub fn parse(text: &str) -> Option<Self> {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
         match text {
             "local" => Some(Self::Local),
             "global" => Some(Self::Global),
@@ -106,7 +106,7 @@ impl Locality {
 ///
 /// # Errors
 /// The lifetime is out of bounds.
-pub fn max_token_ttl(span: GoDuration) -> Result<Option<Duration>, MaxTtlError> {
+pub(crate) fn max_token_ttl(span: GoDuration) -> Result<Option<Duration>, MaxTtlError> {
     match span.to_duration() {
         Some(Duration::ZERO) => Ok(None),
         Some(ttl) if ttl > MAX_TTL => Err(MaxTtlError::More(span, GoDuration::from_duration(MAX_TTL))),
@@ -117,7 +117,7 @@ pub fn max_token_ttl(span: GoDuration) -> Result<Option<Duration>, MaxTtlError> 
 
 /// Error of a token lifetime, in Consul's wording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum MaxTtlError {
+pub(crate) enum MaxTtlError {
     /// Too short.
     #[error("MaxTokenTTL {0} cannot be less than {1}")]
     Less(GoDuration, GoDuration),

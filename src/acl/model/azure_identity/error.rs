@@ -4,7 +4,7 @@ use super::Audience;
 
 /// Error of verifying claims, in the wording of Vault's auth plugins.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ClaimsError {
+pub(crate) enum ClaimsError {
     /// The issuer differs.
     #[error("id token issued by a different provider, expected {wanted:?} got {found:?}")]
     Issuer {

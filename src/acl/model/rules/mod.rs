@@ -27,7 +27,7 @@ mod parse;
 use std::collections::BTreeMap;
 
 pub(super) use self::labels::{Labels, Specificity};
-pub use self::parse::{MAX_SIZE, RulesError};
+pub(crate) use self::parse::RulesError;
 
 /// Level of a rule; of two rules for the same segment the greater applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

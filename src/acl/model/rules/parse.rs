@@ -7,7 +7,7 @@ use crate::acl::model::DEFAULT_NAMESPACE;
 use crate::hcl::{self, Attribute, HclError, Node, Object, Position, Value, quote};
 
 /// Longest accepted text, in bytes.
-pub const MAX_SIZE: usize = 256 * 1024;
+pub(crate) const MAX_SIZE: usize = 256 * 1024;
 
 /// Error of parsing rules. Its text is one line and begins with wording that clients of Consul match on.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 use serde_json::json;
 
+use super::parse::MAX_SIZE;
 use super::*;
 
 fn error_text(text: &str) -> String {

@@ -22,7 +22,7 @@ use removal::Removal;
 
 /// Fields of an auth method as a request gives them.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct AuthMethodDraft {
+pub(crate) struct AuthMethodDraft {
     /// Name, unique within the namespace.
     pub name: String,
     /// Type, `cloud` or `jwt`; may be empty in an update.
@@ -41,13 +41,13 @@ pub struct AuthMethodDraft {
 
 /// Operations on auth methods.
 #[derive(Debug, Clone, Copy)]
-pub struct AuthMethods<'a> {
+pub(crate) struct AuthMethods<'a> {
     service: &'a AclService,
 }
 
 impl AclService {
     /// Returns the operations on auth methods.
-    pub fn auth_methods(&self) -> AuthMethods<'_> {
+    pub(crate) fn auth_methods(&self) -> AuthMethods<'_> {
         AuthMethods { service: self }
     }
 }
@@ -57,7 +57,7 @@ impl AuthMethods<'_> {
     ///
     /// # Errors
     /// The caller lacks `acl:write`, the draft is invalid, or the name is taken.
-    pub async fn create(
+    pub(crate) async fn create(
         self,
         caller: &Caller,
         namespace: &NamespaceName,
@@ -85,7 +85,7 @@ impl AuthMethods<'_> {
     ///
     /// # Errors
     /// The caller lacks `acl:read`, or the namespace does not exist.
-    pub async fn get(
+    pub(crate) async fn get(
         self,
         caller: &Caller,
         namespace: &NamespaceName,
@@ -100,7 +100,7 @@ impl AuthMethods<'_> {
     ///
     /// # Errors
     /// The caller lacks `acl:read` in the given namespace, or it does not exist.
-    pub async fn list(
+    pub(crate) async fn list(
         self,
         caller: &Caller,
         namespace: Option<&NamespaceName>,
@@ -113,7 +113,7 @@ impl AuthMethods<'_> {
     ///
     /// # Errors
     /// The caller lacks `acl:write`, the method does not exist, or the draft is invalid.
-    pub async fn update(
+    pub(crate) async fn update(
         self,
         caller: &Caller,
         namespace: &NamespaceName,
@@ -146,7 +146,12 @@ impl AuthMethods<'_> {
     ///
     /// # Errors
     /// The caller lacks `acl:write`.
-    pub async fn delete(self, caller: &Caller, namespace: &NamespaceName, name: &str) -> Result<bool, ServiceError> {
+    pub(crate) async fn delete(
+        self,
+        caller: &Caller,
+        namespace: &NamespaceName,
+        name: &str,
+    ) -> Result<bool, ServiceError> {
         caller.require(Privilege::AclWrite, namespace)?;
         let Some((removal, written)) = retry_on_conflict(|| self.try_delete(namespace, name)).await? else {
             return Ok(false);

@@ -37,7 +37,7 @@ const RETRY_DELAY: Duration = Duration::from_secs(30);
 impl AuthMethods<'_> {
     /// Deletes dependents of deleted methods until `stop`, starting with those from before a restart. Several servers
     /// may do so at once.
-    pub async fn run_removals(self, stop: CancellationToken) {
+    pub(crate) async fn run_removals(self, stop: CancellationToken) {
         let work = async {
             loop {
                 self.service.wait_until_open().await;

@@ -13,13 +13,13 @@ use super::{IssuerKey, KeyType};
 /// Error: the text holds no supported public key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("is not a PEM public key (\"-----BEGIN PUBLIC KEY-----\") for RSA of at least 2048 bits, P-256 or P-384")]
-pub struct PemError;
+pub(crate) struct PemError;
 
 /// Parses the public keys of a PEM text, at least one.
 ///
 /// # Errors
 /// No key, or an unsupported one.
-pub fn pem_keys(text: &str) -> Result<Vec<IssuerKey>, PemError> {
+pub(crate) fn pem_keys(text: &str) -> Result<Vec<IssuerKey>, PemError> {
     let found: Vec<_> = SubjectPublicKeyInfoDer::pem_slice_iter(text.as_bytes()).collect();
     if found.is_empty() {
         return Err(PemError);

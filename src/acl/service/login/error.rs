@@ -8,7 +8,7 @@ use crate::acl::service::issuer_keys::IssuerKeyError;
 
 /// Errors of a login.
 #[derive(Debug, thiserror::Error)]
-pub enum LoginError {
+pub(crate) enum LoginError {
     /// The auth method is not configured.
     #[error("no such auth method")]
     NoSuchMethod,

@@ -25,7 +25,7 @@ use crate::acl::store::Freshness;
 
 /// Login request for a stored method. Nothing in it is verified.
 #[derive(Debug)]
-pub struct StoredLoginRequest {
+pub(crate) struct StoredLoginRequest {
     /// Name of the method.
     pub method: String,
     /// Token of the identity.
@@ -39,7 +39,7 @@ impl LoginMethods {
     ///
     /// # Errors
     /// The request is invalid, the identity is rejected, or the service failed.
-    pub async fn login_stored(
+    pub(crate) async fn login_stored(
         &self,
         namespace: &NamespaceName,
         request: &StoredLoginRequest,
@@ -157,7 +157,7 @@ impl LoginMethods {
     ///
     /// # Errors
     /// No valid token has it, or it was not created by a login.
-    pub async fn log_out(&self, secret: &PlainSecret) -> Result<LiveToken, ServiceError> {
+    pub(crate) async fn log_out(&self, secret: &PlainSecret) -> Result<LiveToken, ServiceError> {
         let live = self
             .service
             .authenticator()

@@ -115,7 +115,7 @@ impl Namespaces<'_> {
     ///
     /// # Errors
     /// The caller has neither `operator:read` nor any access inside the namespace.
-    pub async fn get_visible(
+    pub(crate) async fn get_visible(
         self,
         caller: &Caller,
         name: &NamespaceName,
@@ -132,7 +132,7 @@ impl Namespaces<'_> {
     ///
     /// # Errors
     /// The store failed.
-    pub async fn list(
+    pub(crate) async fn list(
         self,
         caller: &Caller,
         freshness: Freshness,
@@ -150,7 +150,7 @@ impl Namespaces<'_> {
     /// # Errors
     /// The caller lacks `operator:write`, or `acl:write` if the draft or the namespace has defaults; the namespace does
     /// not exist or is marked for deletion; the draft is invalid.
-    pub async fn update(
+    pub(crate) async fn update(
         self,
         caller: &Caller,
         name: &NamespaceName,

@@ -86,7 +86,7 @@ fn parse_key(text: &str) -> Option<Zeroizing<[u8; 32]>> {
 
 impl SealKeyError {
     /// Returns the code for operators.
-    pub const fn code(&self) -> ErrorCode {
+    pub(crate) const fn code(&self) -> ErrorCode {
         match self {
             Self::Missing { .. } | Self::Mismatch { .. } => ErrorCode::SealKeyMissing,
             Self::Read(_)

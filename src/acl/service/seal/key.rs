@@ -33,7 +33,7 @@ impl SealKey {
     }
 
     /// Returns the key id that records store; it reveals nothing of the key.
-    pub fn id(&self) -> &str {
+    pub(crate) fn id(&self) -> &str {
         &self.id
     }
 
@@ -49,7 +49,7 @@ impl SealKey {
     ///
     /// # Errors
     /// The crypto library failed.
-    pub fn seal(&self, accessor: Id, secret: &PlainSecret) -> Result<SealedSecret, SealError> {
+    pub(crate) fn seal(&self, accessor: Id, secret: &PlainSecret) -> Result<SealedSecret, SealError> {
         let sealed = self.seal.seal(secret.reveal().as_bytes(), accessor.to_string().as_bytes());
         let sealed = STANDARD.encode(sealed.map_err(|_| SealError)?);
         Ok(SealedSecret { key_id: self.id.clone(), sealed })
@@ -59,7 +59,7 @@ impl SealKey {
     ///
     /// # Errors
     /// It was encrypted with another key or for another token, or is damaged.
-    pub fn unseal(&self, accessor: Id, sealed: &SealedSecret) -> Result<PlainSecret, SealError> {
+    pub(crate) fn unseal(&self, accessor: Id, sealed: &SealedSecret) -> Result<PlainSecret, SealError> {
         let sealed = STANDARD.decode(&sealed.sealed).map_err(|_| SealError)?;
         let plain = self.seal.open(&sealed, accessor.to_string().as_bytes()).map_err(|_| SealError)?;
         Ok(PlainSecret::from_presented(std::str::from_utf8(&plain).map_err(|_| SealError)?))

@@ -29,23 +29,23 @@ impl Keyring {
     }
 
     /// Returns the key with that id.
-    pub fn find(&self, id: &str) -> Option<&Arc<SealKey>> {
+    pub(crate) fn find(&self, id: &str) -> Option<&Arc<SealKey>> {
         self.keys().find(|key| key.id() == id)
     }
 
     /// Returns a keyring of the first key only.
     #[must_use]
-    pub fn first_only(&self) -> Self {
+    pub(crate) fn first_only(&self) -> Self {
         Self { first: Arc::clone(&self.first), others: Vec::new() }
     }
 
     /// Returns all keys in order.
-    pub fn keys(&self) -> impl Iterator<Item = &Arc<SealKey>> {
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &Arc<SealKey>> {
         std::iter::once(&self.first).chain(&self.others)
     }
 
     /// Returns their ids, separated by spaces, as the key record stores them.
-    pub fn ids(&self) -> String {
+    pub(crate) fn ids(&self) -> String {
         self.keys().map(|key| key.id()).collect::<Vec<_>>().join(" ")
     }
 }
@@ -82,18 +82,18 @@ impl SealKeys {
     }
 
     /// Returns whether tokens may use other keys than the current one.
-    pub fn is_rotating(&self) -> bool {
+    pub(crate) fn is_rotating(&self) -> bool {
         !self.active.others.is_empty()
     }
 
     /// Returns the hashes that may index a token with that secret. The current key's hash is last: tokens only move to
     /// the current key, so one that moves during the lookup is not missed.
-    pub fn hashes(&self, secret: &PlainSecret) -> Vec<SecretHash> {
+    pub(crate) fn hashes(&self, secret: &PlainSecret) -> Vec<SecretHash> {
         self.active.others.iter().chain([&self.active.first]).map(|key| key.hash(secret)).collect()
     }
 
     /// Returns the keys to name in the key record to make the file's first key the current one.
-    pub fn with_file_key_first(&self) -> Keyring {
+    pub(crate) fn with_file_key_first(&self) -> Keyring {
         let aimed = Keyring::new(std::iter::once(&self.file.first).chain(self.active.keys()).cloned());
         aimed.unwrap_or_else(|| self.active.clone())
     }

@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
 pub use file::SealKeyError;
-pub use key::{SealError, SealKey};
-pub use keyring::{Keyring, SealKeys};
+pub(crate) use key::{SealError, SealKey};
+pub(crate) use keyring::{Keyring, SealKeys};
 
 use crate::acl::store::{Batch, Check, CommitError, Freshness, Key, Record, Revision, Store, Write};
 use crate::atomic_file::sweep_at_start;
@@ -40,23 +40,23 @@ pub struct RekeyProgress {
 }
 
 /// Store key of the key record: ids of the active keys, the current one first.
-pub fn key_record() -> Key {
+pub(crate) fn key_record() -> Key {
     Key::new(&["seal", "key"])
 }
 
 /// Store key of the marker of a new store without key record. It distinguishes an interrupted first start from a lost
 /// store.
-pub fn init_marker() -> Key {
+pub(crate) fn init_marker() -> Key {
     Key::new(&["seal", "begun"])
 }
 
 /// Returns the write that sets [`init_marker`].
-pub fn put_init_marker() -> Write {
+pub(crate) fn put_init_marker() -> Write {
     Write::Put(init_marker(), b"{}".to_vec())
 }
 
 /// Returns the write that sets the key record.
-pub fn put_key_record(keys: &Keyring) -> Write {
+pub(crate) fn put_key_record(keys: &Keyring) -> Write {
     Write::Put(key_record(), keys.ids().into_bytes())
 }
 
@@ -104,7 +104,7 @@ impl Sealer {
     ///
     /// # Errors
     /// The file lacks a key that the record names, or cannot be read.
-    pub async fn refresh(&self, record: &Record) -> Result<Arc<SealKeys>, SealKeyError> {
+    pub(crate) async fn refresh(&self, record: &Record) -> Result<Arc<SealKeys>, SealKeyError> {
         let known = self.keys();
         if known.at >= record.modified {
             return Ok(known);
@@ -119,7 +119,7 @@ impl Sealer {
     ///
     /// # Errors
     /// See [`Sealer::refresh`]; the file cannot be replaced.
-    pub async fn reload_file(&self, record: &Record, generate: bool) -> Result<Arc<SealKeys>, SealKeyError> {
+    pub(crate) async fn reload_file(&self, record: &Record, generate: bool) -> Result<Arc<SealKeys>, SealKeyError> {
         let mut keys = active_keys(&self.file, &self.file(file::read).await?, record)?;
         if generate {
             keys = active_keys(&self.file, &self.file(file::prepend).await?, record)?;

@@ -12,7 +12,7 @@ const RECORDS: usize = 64;
 
 /// A snapshot that is being exported.
 #[derive(Debug)]
-pub struct SnapshotExport {
+pub(crate) struct SnapshotExport {
     export: Export,
     header: SnapshotHeader,
     writer: Option<SnapshotWriter>,
@@ -24,7 +24,7 @@ impl SnapshotExport {
     ///
     /// # Errors
     /// The caller lacks `operator:write` or `acl:write` in `default`; the store failed.
-    pub async fn start(service: &AclService, caller: &Caller) -> Result<Self, ServiceError> {
+    pub(crate) async fn start(service: &AclService, caller: &Caller) -> Result<Self, ServiceError> {
         require_snapshot_privileges(caller)?;
         let epoch = service.epoch(Freshness::Linearizable).await?;
         // For operators and early rejection; the key record among the data is authoritative.
@@ -47,7 +47,7 @@ impl SnapshotExport {
     ///
     /// # Errors
     /// The store failed.
-    pub async fn next(&mut self) -> Result<Option<Vec<u8>>, ServiceError> {
+    pub(crate) async fn next(&mut self) -> Result<Option<Vec<u8>>, ServiceError> {
         if self.ended.is_some() {
             return Ok(None);
         }
@@ -74,7 +74,7 @@ impl SnapshotExport {
     }
 
     /// Returns the number of records once the export is complete.
-    pub fn records(&self) -> Option<u64> {
+    pub(crate) fn records(&self) -> Option<u64> {
         self.ended
     }
 }

@@ -17,9 +17,8 @@ use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::task::TaskTracker;
 
-pub use self::export::SnapshotExport;
-pub use self::restore::{AuthorizedRestore, Restore};
-pub use self::spool::Spool;
+pub(crate) use self::export::SnapshotExport;
+pub(crate) use self::spool::Spool;
 use super::acl_service::AclService;
 use super::caller::{Caller, Privilege};
 use super::error::{Denied, ServiceError};
@@ -32,7 +31,7 @@ use crate::error_chain::format_chain;
 
 /// Result of a restore.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RestoreResult {
+pub(crate) struct RestoreResult {
     /// Number of records.
     pub records: u64,
     /// Revision of the store afterwards.
@@ -51,7 +50,7 @@ pub struct RestoreRunner {
 
 impl RestoreRunner {
     /// Creates a runner that spools uploads to `folder`.
-    pub fn new(folder: PathBuf) -> Self {
+    pub(crate) fn new(folder: PathBuf) -> Self {
         Self { folder, turn: Arc::new(Semaphore::new(1)), tasks: TaskTracker::new() }
     }
 
@@ -59,7 +58,7 @@ impl RestoreRunner {
     ///
     /// # Errors
     /// Another restore is running.
-    pub fn begin(&self) -> Result<OwnedSemaphorePermit, ServiceError> {
+    pub(crate) fn begin(&self) -> Result<OwnedSemaphorePermit, ServiceError> {
         let turn = Arc::clone(&self.turn).try_acquire_owned();
         turn.map_err(|_| ServiceError::Conflict("another restore is running on this server".to_owned()))
     }
@@ -68,7 +67,7 @@ impl RestoreRunner {
     ///
     /// # Errors
     /// The file cannot be created.
-    pub async fn spool(&self, _turn: &OwnedSemaphorePermit) -> Result<Spool, ServiceError> {
+    pub(crate) async fn spool(&self, _turn: &OwnedSemaphorePermit) -> Result<Spool, ServiceError> {
         Spool::create(&self.folder).await
     }
 
@@ -77,7 +76,7 @@ impl RestoreRunner {
     /// # Errors
     /// It is invalid here or the caller is not allowed: then nothing was changed. The store failed: then it may stay
     /// locked until a restore succeeds.
-    pub async fn run(
+    pub(crate) async fn run(
         &self,
         turn: OwnedSemaphorePermit,
         service: &Arc<AclService>,
@@ -116,7 +115,7 @@ impl RestoreRunner {
     }
 
     /// Waits until no restore is running.
-    pub async fn ended(&self) {
+    pub(crate) async fn ended(&self) {
         self.tasks.close();
         self.tasks.wait().await;
     }

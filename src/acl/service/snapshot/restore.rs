@@ -25,7 +25,7 @@ use crate::error_chain::format_chain;
 
 /// Proof that the caller may restore.
 #[derive(Debug)]
-pub struct AuthorizedRestore {
+pub(crate) struct AuthorizedRestore {
     accessor: Option<Id>,
     /// Revision of the marker of an interrupted restore.
     marker: Option<Revision>,
@@ -41,13 +41,13 @@ const NAMESPACES: &str = "namespace/";
 
 /// Replacement of all records by those of a snapshot.
 #[derive(Debug, Clone, Copy)]
-pub struct Restore<'a> {
+pub(crate) struct Restore<'a> {
     service: &'a AclService,
 }
 
 impl AclService {
     /// Returns the restore of snapshots.
-    pub fn restore(&self) -> Restore<'_> {
+    pub(crate) fn restore(&self) -> Restore<'_> {
         Restore { service: self }
     }
 }
@@ -58,7 +58,7 @@ impl Restore<'_> {
     ///
     /// # Errors
     /// The caller is not allowed; the store failed.
-    pub async fn authorize(self, presented: Option<&PlainSecret>) -> Result<AuthorizedRestore, ServiceError> {
+    pub(crate) async fn authorize(self, presented: Option<&PlainSecret>) -> Result<AuthorizedRestore, ServiceError> {
         let seen = self.service.restore_lock.load_state(&self.service.repository, Freshness::Linearizable).await?;
         let Some(marker) = seen.marker else {
             let caller = self.service.authenticator().authenticate(presented, Freshness::Linearizable).await?;

@@ -14,14 +14,14 @@ use crate::acl::service::error::ServiceError;
 
 /// Unlinked temporary file; deleted by the kernel on close.
 #[derive(Debug)]
-pub struct Spool {
+pub(crate) struct Spool {
     file: File,
     bytes: u64,
 }
 
 impl Spool {
     /// Largest accepted snapshot, in bytes.
-    pub const LARGEST: u64 = 16 * 1024 * 1024 * 1024;
+    pub(crate) const LARGEST: u64 = 16 * 1024 * 1024 * 1024;
 
     /// Creates an empty file, readable only by this user.
     ///
@@ -44,7 +44,7 @@ impl Spool {
     ///
     /// # Errors
     /// The file cannot be written.
-    pub async fn add(&mut self, bytes: &[u8]) -> Result<bool, ServiceError> {
+    pub(crate) async fn add(&mut self, bytes: &[u8]) -> Result<bool, ServiceError> {
         self.bytes += bytes.len() as u64;
         if self.bytes > Self::LARGEST {
             return Ok(false);

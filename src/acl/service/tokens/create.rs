@@ -107,7 +107,7 @@ impl Tokens<'_> {
     ///
     /// # Errors
     /// The caller lacks `acl:write`; the token does not exist; a login created it; it expires too soon.
-    pub async fn create_clone(
+    pub(crate) async fn create_clone(
         self,
         caller: &Caller,
         namespace: &NamespaceName,

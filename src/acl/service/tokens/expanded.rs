@@ -16,7 +16,7 @@ use crate::acl::store::Freshness;
 /// Everything that determines a token's permissions, without duplicates: its links, its roles' links, and the defaults
 /// of its namespace. Deleted targets are omitted; policies of other datacenters are included.
 #[derive(Debug, Default)]
-pub struct ExpandedToken {
+pub(crate) struct ExpandedToken {
     /// Policies.
     pub policies: Vec<Stored<PolicyRecord>>,
     /// Synthetic policies of identities and templated policies.
@@ -34,7 +34,11 @@ impl ExpandedToken {
     ///
     /// # Errors
     /// The store failed.
-    pub async fn load(service: &AclService, token: &TokenRecord, freshness: Freshness) -> Result<Self, ServiceError> {
+    pub(crate) async fn load(
+        service: &AclService,
+        token: &TokenRecord,
+        freshness: Freshness,
+    ) -> Result<Self, ServiceError> {
         let namespace = &token.immutable().namespace;
         let mut all = Self::default();
         all.add(service, namespace, &token.links, &token.roles, freshness).await?;

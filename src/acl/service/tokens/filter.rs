@@ -6,7 +6,7 @@ use crate::acl::model::token::TokenRecord;
 
 /// Filter of token lists.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum TokenFilter {
+pub(crate) enum TokenFilter {
     /// All tokens.
     All,
     /// Tokens that link the policy; none if the id is `None`.
@@ -26,7 +26,7 @@ pub enum TokenFilter {
 
 impl TokenFilter {
     /// Returns whether a token passes the filter.
-    pub fn matches(&self, token: &TokenRecord) -> bool {
+    pub(crate) fn matches(&self, token: &TokenRecord) -> bool {
         match self {
             Self::All => true,
             Self::Policy(id) => id.is_some_and(|id| token.links.policies.contains(&id)),

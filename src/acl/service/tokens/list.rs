@@ -17,17 +17,15 @@ use crate::acl::service::links::{Link, LinkKind};
 use crate::acl::service::lists::Omitted;
 use crate::acl::service::repository::Stored;
 use crate::acl::service::restore_lock::Epoch;
-use crate::acl::store::{Freshness, Key, Revision};
+use crate::acl::store::{Freshness, Key};
 
 /// Token list that is read page by page.
 #[derive(Debug)]
-pub struct TokenPages {
+pub(crate) struct TokenPages {
     /// Omitted tokens, as far as known: any page may contain an unreadable token.
     pub omitted: Omitted,
     /// Key of the first unreadable token found.
     pub unreadable: Option<Key>,
-    /// Revision of the last change of any token, read before the list.
-    pub revision: Revision,
     caller: Arc<Caller>,
     filter: TokenFilter,
     freshness: Freshness,
@@ -42,7 +40,7 @@ pub struct TokenPages {
 
 /// Token of a list.
 #[derive(Debug)]
-pub struct ListedToken {
+pub(crate) struct ListedToken {
     /// Token record.
     pub token: Stored<TokenRecord>,
     /// Secret, or [`REDACTED`].
@@ -58,7 +56,7 @@ impl TokenPages {
     ///
     /// # Errors
     /// The caller lacks `acl:read` in the given namespace, or it does not exist; the store failed.
-    pub async fn open(
+    pub(crate) async fn open(
         service: &AclService,
         caller: Arc<Caller>,
         namespace: Option<&NamespaceName>,
@@ -72,15 +70,15 @@ impl TokenPages {
             |namespace: &NamespaceName| service.repository.has_unreadable(&keys::within("token", Some(namespace)));
         omitted.unreadable |= namespaces.iter().any(damaged);
         namespaces.reverse();
-        let (revision, after, lookups) = (readable.revision, None, LookupCache::default());
-        Ok(Self { omitted, unreadable: None, revision, caller, filter, freshness, epoch, namespaces, after, lookups })
+        let (after, lookups) = (None, LookupCache::default());
+        Ok(Self { omitted, unreadable: None, caller, filter, freshness, epoch, namespaces, after, lookups })
     }
 
     /// Returns the next page of tokens in key order, without expired ones; it may be empty. `None` at the end.
     ///
     /// # Errors
     /// The store failed, or a restore has begun.
-    pub async fn next(&mut self, service: &AclService) -> Result<Option<Vec<ListedToken>>, ServiceError> {
+    pub(crate) async fn next(&mut self, service: &AclService) -> Result<Option<Vec<ListedToken>>, ServiceError> {
         let Some(namespace) = self.namespaces.last().cloned() else { return Ok(None) };
         let prefix = keys::within("token", Some(&namespace));
         let page = service.repository.page::<TokenRecord>(&prefix, self.after.take(), self.freshness).await?;

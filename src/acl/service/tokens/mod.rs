@@ -15,9 +15,8 @@ mod sweep;
 
 pub use create::{CreatedToken, Tokens};
 pub use draft::TokenDraft;
-pub use expanded::ExpandedToken;
-pub use filter::TokenFilter;
-pub use list::{ListedToken, TokenPages};
-pub use sweep::TokenSweeper;
+pub(crate) use expanded::ExpandedToken;
+pub(crate) use filter::TokenFilter;
+pub(crate) use list::{ListedToken, TokenPages};
+pub(crate) use write::ValidatedToken;
 pub(in crate::acl::service) use write::{MAX_TOKEN_RECORDS, TokenKeys};
-pub use write::{TokenRecords, ValidatedToken};

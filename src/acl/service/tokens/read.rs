@@ -15,7 +15,7 @@ impl Tokens<'_> {
     ///
     /// # Errors
     /// The caller lacks `acl:read`, or the namespace does not exist.
-    pub async fn get(
+    pub(crate) async fn get(
         self,
         caller: &Caller,
         namespace: &NamespaceName,
@@ -54,7 +54,11 @@ impl Tokens<'_> {
     ///
     /// # Errors
     /// It is damaged, or the key file lacks its key.
-    pub async fn visible_secret(self, caller: &Caller, token: &TokenRecord) -> Result<PlainSecret, ServiceError> {
+    pub(crate) async fn visible_secret(
+        self,
+        caller: &Caller,
+        token: &TokenRecord,
+    ) -> Result<PlainSecret, ServiceError> {
         if caller.has(Privilege::AclWrite, &token.immutable().namespace) {
             self.unseal_secret(token).await
         } else {

@@ -93,7 +93,7 @@ impl TokenSweeper<'_> {
     }
 
     /// Sweeps once a minute until `stop`, and counts deletions in `metrics`.
-    pub async fn run(self, stop: CancellationToken, metrics: &Metrics) {
+    pub(crate) async fn run(self, stop: CancellationToken, metrics: &Metrics) {
         while stop.run_until_cancelled(self.service.clock.sleep(SWEEP_EVERY)).await.is_some() {
             match self.sweep().await {
                 Ok(0) | Err(ServiceError::Restoring) => {}

@@ -19,7 +19,7 @@ use crate::acl::store::{CommitError, Freshness, Key};
 
 /// Validated fields of a new token.
 #[derive(Debug)]
-pub struct ValidatedToken {
+pub(crate) struct ValidatedToken {
     /// Accessor.
     pub accessor: Id,
     /// Secret.

@@ -37,7 +37,7 @@ pub struct EtcdLogin {
 
 impl EtcdOptions {
     /// Default of [`EtcdOptions::prefix`].
-    pub const PREFIX: &str = "keyward/";
+    pub(crate) const PREFIX: &str = "keyward/";
 
     /// Default of [`EtcdOptions::connect_timeout`].
     pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -46,10 +46,10 @@ impl EtcdOptions {
     pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
     /// Longest [`EtcdOptions::prefix`] in bytes: a batch contains it up to 384 times.
-    pub const MAX_PREFIX: usize = 128;
+    pub(crate) const MAX_PREFIX: usize = 128;
 
     /// Validates the options; returns pairs of option name and error text.
-    pub fn mistakes(&self) -> Vec<(&'static str, &'static str)> {
+    pub(crate) fn mistakes(&self) -> Vec<(&'static str, &'static str)> {
         let secured = |url: &&Url| url.scheme() == "https";
         let https = self.endpoints.iter().filter(secured).count();
         let mut found = Vec::new();

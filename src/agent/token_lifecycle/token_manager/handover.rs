@@ -9,7 +9,7 @@ use crate::credential_watch::{Availability, CredentialState};
 
 impl TokenManager {
     /// Publishes the token of the previous session, so that the outputs of this one have it at once.
-    pub fn publish_previous(&self, reading: CredentialState<Token>) {
+    pub(crate) fn publish_previous(&self, reading: CredentialState<Token>) {
         if matches!(reading.availability, Availability::Available(_)) {
             self.publisher.publish(reading.availability, reading.last_checked);
             self.reporter.health.ready();

@@ -31,7 +31,7 @@ use tokio_util::either::Either;
 use super::ForwardError;
 use super::request_body::{BodyProgress, ProgressBody, RequestBodyError};
 use super::request_head::{BodyFraming, RequestHead};
-pub use body_decoder::ProtocolError;
+pub(crate) use body_decoder::ProtocolError;
 use request_writer::RequestWriter;
 use response_reader::ResponseReader;
 
