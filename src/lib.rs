@@ -8,7 +8,7 @@
 // A build of fewer parts does not use all of what the parts share.
 #![cfg_attr(
     not(all(feature = "acl", feature = "dev", feature = "etcd", feature = "gateway")),
-    allow(dead_code, unused_imports)
+    allow(dead_code, unreachable_pub, unused_imports)
 )]
 
 // Layer 0: shared by all parts
