@@ -87,7 +87,7 @@ fn configuration_errors_fail_the_start_and_status_names_the_next_step() {
         agent.edit(|text| text.replace("exit_after_retry_failure = true\n", ""));
         let (code, told, _) = run(&["check", "--config", &config], &[]);
         assert_eq!(code, 3, "{told}");
-        assert!(told.contains("it would call itself"), "{told}");
+        assert!(told.contains("the listener would forward to itself"), "{told}");
     });
 }
 
