@@ -61,7 +61,7 @@ impl ResetFile {
         tracing::info!(event = "acl.bootstrap.reset", "bootstrapped again with the reset file");
         if let Err(error) = tokio::fs::remove_file(&self.0).await {
             let path = self.0.display();
-            tracing::warn!(event = "acl.bootstrap.reset.left", %path, %error, "cannot delete the bootstrap reset file, which is used up: delete it");
+            tracing::warn!(event = "acl.bootstrap.reset.cleanup_failed", %path, %error, "cannot delete the bootstrap reset file, which is used up: delete it");
         }
     }
 }
