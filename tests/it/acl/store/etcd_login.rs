@@ -121,8 +121,7 @@ async fn client_certificate_and_user_of_etcd_can_be_rotated() {
     set_up(&mut admin, &known.prefix).await;
 
     // Unknown users, and missing permissions.
-    let quick =
-        |options: EtcdOptions| EtcdOptions { request_timeout: std::time::Duration::from_millis(500), ..options };
+    let quick = |options: EtcdOptions| EtcdOptions { request_timeout: std::time::Duration::from_secs(3), ..options };
     refused(&quick(EtcdOptions { identity: None, ..known.clone() }), &["it is running", "https://127."]).await;
     let other = Certificates::generate(&host);
     refused(
