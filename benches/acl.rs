@@ -27,12 +27,6 @@ use http::Request;
 use http_body_util::{BodyExt as _, Full};
 use hyper_util::rt::TokioIo;
 use keyward::acl::model::authorize::DefaultPolicy;
-use keyward::acl::model::id::Id;
-use keyward::acl::model::names::NamespaceName;
-use keyward::acl::model::secret::PlainSecret;
-use keyward::acl::service::acl_service::AclService;
-use keyward::acl::service::seal::Sealer;
-use keyward::acl::service::tokens::TokenDraft;
 use keyward::acl::store::{
     Batch, Check, CommitError, Embedded, Export, Freshness, Key, Listing, Page, Record, Revision, Store, StoreError,
     StoreOptions, Write,
@@ -81,14 +75,7 @@ async fn creates(folder: &Path) {
     let (backend, syncs) = Counted::create(&folder.join("http.redb"));
     let store = Embedded::over(backend, &folder.join("http.redb"), "dc1").unwrap();
     let store = Arc::new(Watched { store, commits: AtomicU64::new(0), last: Mutex::default() });
-    let (options, shared) = (options(folder), Arc::clone(&store) as Arc<dyn Store>);
-    let service = AclServer::with_store(shared, &options, Clock::System, Metrics::default()).await.unwrap();
-    let listener = Listener::bind(&Endpoint::Tcp("127.0.0.1:0".parse().unwrap())).unwrap();
-    let address = listener.tcp_address().unwrap().to_string();
-    let handler = service.handler(listener.tcp_address());
-    tokio::spawn(listener.serve(handler, ListenerLimits::default(), CancellationToken::new()));
-    let first = ask(&address, "/v1/acl/bootstrap", "", "").await;
-    let secret = serde_json::from_slice::<serde_json::Value>(&first).unwrap()["SecretID"].as_str().unwrap().to_owned();
+    let (address, secret) = serve(Arc::clone(&store) as Arc<dyn Store>, folder).await;
 
     let before = (store.commits.load(Ordering::Relaxed), syncs.load(Ordering::Relaxed));
     let mut writers = Command::new(std::env::current_exe().unwrap());
@@ -102,6 +89,19 @@ async fn creates(folder: &Path) {
     let (alone, seen) = alone(folder, &batch, (group.round() as usize).max(1)).await;
     let rows = batch.writes.len();
     println!("http={made:.0} group={group:.1} store={alone:.0} store_group={seen:.1} rows={rows}");
+}
+
+/// Serves a new store; returns its address and the secret of its first token.
+async fn serve(store: Arc<dyn Store>, folder: &Path) -> (String, String) {
+    let options = options(folder);
+    let service = AclServer::with_store(store, &options, Clock::System, Metrics::default()).await.unwrap();
+    let listener = Listener::bind(&Endpoint::Tcp("127.0.0.1:0".parse().unwrap())).unwrap();
+    let address = listener.tcp_address().unwrap().to_string();
+    let handler = service.handler(listener.tcp_address());
+    tokio::spawn(listener.serve(handler, ListenerLimits::default(), CancellationToken::new()));
+    let first = Connection::open(&address).await.put("/v1/acl/bootstrap", "", "").await;
+    let first: serde_json::Value = serde_json::from_slice(&first).unwrap();
+    (address, first["SecretID"].as_str().unwrap().to_owned())
 }
 
 /// Measures the store alone: returns tokens per second and the mean group size. Of two squads one waits while the other is
@@ -153,7 +153,7 @@ async fn alone(folder: &Path, like: &Batch, group: usize) -> (f64, f64) {
 fn another(like: &Batch, home: &Key, home_at: Revision) -> Batch {
     let fresh = |key: &Key| {
         let (before, last) = key.as_str().rsplit_once('/').unwrap();
-        let mut random = format!("{}{}", Id::random(), Id::random());
+        let mut random = format!("{}{}", uuid::Uuid::new_v4(), uuid::Uuid::new_v4());
         random.truncate(last.len());
         Key::from(format!("{before}/{random}"))
     };
@@ -200,9 +200,9 @@ impl Connection {
         Self(sender)
     }
 
-    async fn put(&mut self, path: &str, secret: &str, body: &'static str) -> Bytes {
+    async fn put(&mut self, path: &str, secret: &str, body: impl Into<Bytes>) -> Bytes {
         let request = Request::put(path).header("host", "localhost").header("x-service-token", secret);
-        let request = request.body(Full::new(Bytes::from_static(body.as_bytes()))).unwrap();
+        let request = request.body(Full::new(body.into())).unwrap();
         let answer = self.0.send_request(request).await.unwrap();
         let status = answer.status();
         let body = answer.into_body().collect().await.unwrap().to_bytes();
@@ -211,35 +211,25 @@ impl Connection {
     }
 }
 
-async fn ask(address: &str, path: &str, secret: &str, body: &'static str) -> Bytes {
-    Connection::open(address).await.put(path, secret, body).await
-}
-
-/// Creates tokens without HTTP.
+/// Creates a store with that many tokens.
 async fn fill(folder: &Path, tokens: u64) {
     let store = Arc::new(Embedded::open(folder, "dc1").unwrap());
-    let sealer = Sealer::open(&folder.join("seal.key"), &*store).await.unwrap();
-    let service = AclService::new(store, sealer, "dc1".to_owned(), DefaultPolicy::Deny, Clock::System);
-    service.create_builtins().await.unwrap();
-    let service = Arc::new(service);
-    let secret = PlainSecret::from_presented(&Id::random().to_string());
-    service.bootstrap(&secret, None).await.unwrap();
-    let caller = Arc::new(service.authenticator().authenticate(Some(&secret), Freshness::Linearizable).await.unwrap());
+    let (address, secret) = serve(store, folder).await;
     let mut tasks = JoinSet::new();
     for writer in 0..WRITERS as u64 {
-        let (service, caller) = (Arc::clone(&service), Arc::clone(&caller));
+        let (address, secret) = (address.clone(), secret.clone());
         tasks.spawn(async move {
-            let (namespace, mut last) = (NamespaceName::default_namespace(), None);
+            let (mut connection, mut last) = (Connection::open(&address).await, None);
             for number in (writer..tokens).step_by(WRITERS) {
-                let draft = TokenDraft { description: format!("of machine {number}"), ..TokenDraft::default() };
-                let made = service.tokens().create(&caller, &namespace, &draft).await.unwrap();
-                last = Some(made.live.token.value.immutable().accessor_id);
+                let body = format!(r#"{{"Description": "of machine {number}"}}"#);
+                last = Some(connection.put("/v1/acl/token", &secret, body).await);
             }
             last
         });
     }
-    let accessor = tasks.join_all().await.into_iter().flatten().next().unwrap();
-    println!("secret={} accessor={accessor}", secret.reveal());
+    let made = tasks.join_all().await.into_iter().flatten().next().unwrap();
+    let made: serde_json::Value = serde_json::from_slice(&made).unwrap();
+    println!("secret={secret} accessor={}", made["AccessorID"].as_str().unwrap());
 }
 
 /// Store that counts batches and keeps the last.

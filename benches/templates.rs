@@ -3,7 +3,7 @@
 //!
 //! The one that changes is looked at every 10 ms, which is in the time that is told; beside it stands the time of a bare write
 //! of a file of that size, durable as the agent's is.
-#![allow(clippy::print_stdout, clippy::unwrap_used, clippy::disallowed_methods, missing_docs)]
+#![allow(clippy::print_stdout, clippy::too_many_lines, clippy::unwrap_used, clippy::disallowed_methods, missing_docs)]
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

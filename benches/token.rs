@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use keyward::agent::local_api::{self, ListenerKind, LocalApiDeps, LocalApiOptions, SessionHandle};
+use keyward::agent::session_status::SessionStatusRegistry;
 use keyward::agent::token::{ClientToken, Generation, Lease, Token, TokenKind};
 use keyward::clock::Clock;
 use keyward::credential_watch::{Availability, RefreshSignal, credential_channel};
@@ -62,6 +63,7 @@ async fn main() {
         metrics: metrics.clone(),
         health: Health::default(),
         status_registry: StatusRegistry::default(),
+        session_statuses: SessionStatusRegistry::default(),
         guard: guard::GuardOptions { admit, ..guard::GuardOptions::default() },
         address,
         stop: stop.clone(),

@@ -3,18 +3,21 @@
 //! Blocks: async callers go through `spawn_blocking`. The destination is never opened for writing and never followed:
 //! a symlink, FIFO, device, socket or folder in its place is refused, without waiting on it.
 
+mod error;
+
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use rustix::fs::{AtFlags, FileType, FlockOperation, Gid, Mode, OFlags, Stat, Uid};
 use rustix::io::Errno;
 use zeroize::Zeroizing;
 
-use crate::error_code::ErrorCode;
-use crate::secure_dir::{Dir, DirError, write_error_code};
+pub use error::ReplaceError;
+
+use crate::secure_dir::{Dir, DirError};
 
 /// Mode and ownership of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,6 +54,25 @@ pub fn replace(path: &Path, bytes: &[u8], attributes: &Attributes) -> Result<Out
     }
     write_and_rename(&folder, &name, path, attributes, |file| file.write_all(bytes))?;
     Ok(Outcome::Written)
+}
+
+/// Creates `path` with these bytes and attributes, as a whole. Returns false if there is something of that name, which
+/// stays as it is.
+///
+/// # Errors
+/// There is no file at `path`, but in the last case: the folder could not be synced.
+pub(crate) fn create(path: &Path, bytes: &[u8], attributes: &Attributes) -> Result<bool, ReplaceError> {
+    let (folder, name) = Dir::open_parent(path)?;
+    let at = |step, advice| move |source: io::Error| ReplaceError::Step { step, path: path.to_owned(), advice, source };
+    let temporary = write_temporary(&folder, &name, path, attributes, |file| file.write_all(bytes))?;
+    match rustix::fs::linkat(&folder, &temporary.name, &folder, &name, AtFlags::empty()) {
+        Ok(()) => {}
+        Err(Errno::EXIST) => return Ok(false),
+        Err(errno) => return Err(at("link the new file to", LET_IT_WRITE)(errno.into())),
+    }
+    drop(temporary);
+    folder.sync().map_err(at("sync the folder of", ROOM))?;
+    Ok(true)
 }
 
 /// Replaces a file like [`replace`] and keeps the old file as `path` with `.bak` appended, with its content, mode and
@@ -110,6 +132,20 @@ fn write_and_rename(
     write: impl FnOnce(&mut std::fs::File) -> io::Result<()>,
 ) -> Result<(), ReplaceError> {
     let at = |step, advice| move |source: io::Error| ReplaceError::Step { step, path: path.to_owned(), advice, source };
+    let temporary = write_temporary(folder, name, path, attributes, write)?;
+    temporary.rename_to(name).map_err(at("rename the new file to", LET_IT_WRITE))?;
+    folder.sync().map_err(at("sync the folder of", ROOM))
+}
+
+/// Writes a temporary file beside `path`, with its content and attributes on the disk.
+fn write_temporary<'a>(
+    folder: &'a Dir,
+    name: &OsStr,
+    path: &Path,
+    attributes: &Attributes,
+    write: impl FnOnce(&mut std::fs::File) -> io::Result<()>,
+) -> Result<Temporary<'a>, ReplaceError> {
+    let at = |step, advice| move |source: io::Error| ReplaceError::Step { step, path: path.to_owned(), advice, source };
     let mut temporary = Temporary::create(folder, name).map_err(at("create a file beside", LET_IT_WRITE))?;
     write(&mut temporary.file).map_err(at("write the new content of", ROOM))?;
     let file = &temporary.file;
@@ -122,8 +158,7 @@ fn write_and_rename(
     rustix::fs::fchmod(file, Mode::from_raw_mode(attributes.mode & 0o7777))
         .map_err(|errno| at("set the mode of", LET_IT_WRITE)(errno.into()))?;
     file.sync_all().map_err(at("sync the new content of", ROOM))?;
-    temporary.rename_to(name).map_err(at("rename the new file to", LET_IT_WRITE))?;
-    folder.sync().map_err(at("sync the folder of", ROOM))
+    Ok(temporary)
 }
 
 /// Empties the file, as [`replace`] would; one that is not there stays away.
@@ -182,7 +217,7 @@ pub fn sweep(path: &Path) -> Result<usize, DirError> {
         let written = Duration::from_secs(u64::try_from(stat.st_mtime).unwrap_or(0));
         let old = || now.saturating_sub(written) > STALE;
         let ours = stat.st_uid == rustix::process::geteuid().as_raw() && is_regular(&stat);
-        if ours && is_abandoned(&folder, found, old) && rustix::fs::unlinkat(&folder, found, AtFlags::empty()).is_ok() {
+        if ours && remove_if_abandoned(&folder, found, old) {
             swept += 1;
         }
     }
@@ -193,20 +228,30 @@ pub fn sweep(path: &Path) -> Result<usize, DirError> {
 pub(crate) fn sweep_at_start(path: &Path) {
     // A missing folder has nothing to sweep; the first write reports other problems with it.
     if let Ok(files @ 1..) = sweep(path) {
-        tracing::info!(event = "file.swept", path = %path.display(), files, "leftovers of an interrupted write were removed");
+        tracing::info!(
+            event = "file.swept",
+            path = path.display().to_string(),
+            files,
+            "leftovers of an interrupted write were removed"
+        );
     }
 }
 
-/// Returns true if no process writes the temporary file: its writer holds a lock on it.
-fn is_abandoned(folder: &Dir, name: &OsStr, old: impl FnOnce() -> bool) -> bool {
+/// Removes the temporary file unless a process is writing it: its writer holds a lock on it. Returns true if it was
+/// removed.
+fn remove_if_abandoned(folder: &Dir, name: &OsStr, old: impl FnOnce() -> bool) -> bool {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     // This user's files open, whatever their mode, for root; else one without the right to read was given its last mode.
-    let Ok(file) = rustix::fs::openat(folder, name, flags, Mode::empty()) else { return old() };
-    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => true,
-        Err(Errno::WOULDBLOCK) => false,
-        Err(_) => old(),
-    }
+    let file = rustix::fs::openat(folder, name, flags, Mode::empty());
+    let abandoned = match file.as_ref().map(|file| rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive)) {
+        Ok(Ok(())) => true,
+        Ok(Err(Errno::WOULDBLOCK)) => false,
+        Ok(Err(_)) | Err(_) => old(),
+    };
+    let removed = abandoned && rustix::fs::unlinkat(folder, name, AtFlags::empty()).is_ok();
+    // Not before: a writer that has just created the file would get the lock and lose the file.
+    drop(file);
+    removed
 }
 
 /// How old a temporary file is that no running process can still be writing.
@@ -334,45 +379,6 @@ fn kind(mode: u32) -> &'static str {
         FileType::BlockDevice | FileType::CharacterDevice => "a device",
         _ => "of an unknown kind",
     }
-}
-
-impl ReplaceError {
-    /// Returns the code for operators.
-    pub(crate) fn code(&self) -> ErrorCode {
-        match self {
-            Self::Folder(error) => error.code(),
-            Self::NotRegular { .. } => ErrorCode::OutputNotRegular,
-            Self::Step { source, .. } => write_error_code(source),
-        }
-    }
-}
-
-/// Reason why a file was not replaced.
-#[derive(Debug, thiserror::Error)]
-pub enum ReplaceError {
-    /// Its folder cannot be used.
-    #[error(transparent)]
-    Folder(#[from] DirError),
-    /// Something else stands in its place.
-    #[error("{} is {found}, not a regular file; remove it or choose another path", path.display())]
-    NotRegular {
-        /// The path.
-        path: PathBuf,
-        /// Kind of the existing file, with its article.
-        found: &'static str,
-    },
-    /// The system refused a step.
-    #[error("cannot {step} {}; {advice}", path.display())]
-    Step {
-        /// The failed step, as a verb.
-        step: &'static str,
-        /// The path.
-        path: PathBuf,
-        /// Advice for the operator.
-        advice: &'static str,
-        /// The system's error.
-        source: io::Error,
-    },
 }
 
 #[cfg(test)]

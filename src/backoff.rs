@@ -1,4 +1,4 @@
-//! Computes waits between retries: exponential backoff with full jitter. Never sleeps itself.
+//! Computes waits: between retries, by exponential backoff with full jitter, and before renewals. Never sleeps itself.
 
 use std::time::Duration;
 
@@ -43,6 +43,12 @@ impl Backoff {
         self.failures = self.failures.saturating_add(1);
         limit.mul_f64(unit.clamp(0.0, 1.0))
     }
+}
+
+/// Returns the time after which a credential is renewed or replaced: 63 to 70 % of its lifetime, so that its successor is there
+/// before it ends, and a fleet that started together spreads out. `unit` is a random number in `0.0..1.0`.
+pub(crate) fn time_to_renewal(lifetime: Duration, unit: f64) -> Duration {
+    lifetime.mul_f64(0.07f64.mul_add(unit, 0.63))
 }
 
 /// Returns a random number in `0.0..1.0` from the system's generator; 0.5 if that fails, which spreads nothing but is

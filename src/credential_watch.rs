@@ -26,6 +26,16 @@ pub enum Availability<T> {
     },
 }
 
+impl<T> Availability<T> {
+    /// Returns the credential, if there is one.
+    pub(crate) fn available(self) -> Option<Arc<T>> {
+        match self {
+            Self::Available(value) => Some(value),
+            Self::Unavailable { .. } => None,
+        }
+    }
+}
+
 impl<T> Clone for Availability<T> {
     fn clone(&self) -> Self {
         match self {

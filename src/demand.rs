@@ -19,7 +19,7 @@ struct Inner {
 
 /// Marks a caller as waiting for a credential until it is dropped.
 #[derive(Debug)]
-#[must_use = "the maker hurries only while this is held"]
+#[must_use = "the publisher hurries only while this is held"]
 pub struct Waiting(Demand);
 
 /// Outcome of a request to retry.

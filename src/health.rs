@@ -6,6 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde::Serialize;
 use tokio::sync::watch;
 
+use crate::error_code::ErrorCode;
+
 /// Health of all components of the process. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub struct Health(Arc<Inner>);
@@ -29,6 +31,16 @@ pub struct Component {
     /// Reason why it is not ready; holds no secret.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// Code of the error that is the reason.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub code: Option<ErrorCode>,
+}
+
+impl Component {
+    /// Formats the reason with its code.
+    pub(crate) fn describe(&self) -> String {
+        ErrorCode::tag(self.code, self.reason.as_deref().unwrap_or("not ready"))
+    }
 }
 
 impl Health {
@@ -36,7 +48,8 @@ impl Health {
     /// when the handle is dropped. A second component of the same name hides the first for as long as it exists.
     pub fn register(&self, name: impl Into<String>, required: bool, reason: &str) -> HealthHandle {
         let name = name.into();
-        let component = Component { ready: false, required, started: false, reason: Some(reason.to_owned()) };
+        let component =
+            Component { ready: false, required, started: false, reason: Some(reason.to_owned()), code: None };
         let id = *self.0.version.borrow();
         self.change(|components| components.entry(name.clone()).or_default().push((id, component)));
         HealthHandle { name, id, health: self.clone() }
@@ -80,16 +93,23 @@ pub struct HealthHandle {
 impl HealthHandle {
     /// Marks the component as ready.
     pub fn ready(&self) {
-        self.set(true, None);
+        self.set(true, None, None);
     }
 
     /// Marks the component as not ready, with a reason that holds no secret.
     pub fn not_ready(&self, reason: impl Into<String>) {
-        self.set(false, Some(&reason.into()));
+        self.set(false, Some(&reason.into()), None);
     }
 
-    fn set(&self, ready: bool, reason: Option<&String>) {
-        let changed = |component: &Component| component.ready != ready || component.reason.as_ref() != reason;
+    /// Marks the component as not ready because of an error, whose text holds no secret.
+    pub(crate) fn failed(&self, code: impl Into<Option<ErrorCode>>, error: impl Into<String>) {
+        self.set(false, Some(&error.into()), code.into());
+    }
+
+    fn set(&self, ready: bool, reason: Option<&String>, code: Option<ErrorCode>) {
+        let changed = |component: &Component| {
+            (component.ready, component.reason.as_ref(), component.code) != (ready, reason, code)
+        };
         let components = self.health.0.components.lock().unwrap_or_else(PoisonError::into_inner);
         let ours = components.get(&self.name).and_then(|all| all.iter().find(|(id, _)| *id == self.id));
         if !ours.is_some_and(|(_, component)| changed(component)) {
@@ -102,6 +122,7 @@ impl HealthHandle {
                 component.ready = ready;
                 component.started |= ready;
                 component.reason = reason.cloned();
+                component.code = code;
             }
         });
     }
@@ -132,9 +153,11 @@ mod tests {
         assert!(!health.ready());
         session.ready();
         assert!(health.ready() && health.started());
-        session.not_ready("the token has expired");
+        session.failed(ErrorCode::TokenExpired, "the token has expired");
         assert!(!health.ready() && health.started());
-        assert_eq!(health.components()["session/web"].reason.as_deref(), Some("the token has expired"));
+        assert_eq!(health.components()["session/web"].describe(), "the token has expired [KW-1302]");
+        session.not_ready("no token yet");
+        assert_eq!(health.components()["session/web"].describe(), "no token yet");
         drop(session);
         assert!(health.ready());
         drop(sink);

@@ -15,6 +15,8 @@
 pub(crate) mod os;
 pub(crate) mod backoff;
 pub mod clock;
+pub(crate) mod count_format;
+pub(crate) mod time_format;
 mod outage;
 pub(crate) mod token_bucket;
 pub mod demand;
@@ -27,6 +29,8 @@ pub mod secure_dir;
 pub mod atomic_file;
 pub mod health;
 pub(crate) mod hcl;
+#[cfg(feature = "fuzzing")]
+pub use hcl::fuzz as hcl_fuzz;
 pub(crate) mod hex;
 pub mod jwt;
 pub mod metrics;
@@ -36,7 +40,6 @@ pub mod command;
 pub mod status;
 pub(crate) mod suggest;
 pub mod tasks;
-pub(crate) mod time_format;
 
 // Layer 1: HTTP, for all parts
 pub mod http;

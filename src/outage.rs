@@ -1,10 +1,10 @@
-//! Length of a failure, for the event that reports its end: each `*.recovered` event tells it as `lasted`.
+//! Length of a failure, for the event that reports its end: each `*.recovered` event has it as `lasted_seconds`.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
 
 use crate::clock::{Clock, ClockReading};
+use crate::time_format::seconds;
 
 /// A failure from its first occurrence to the next success.
 #[derive(Debug, Default)]
@@ -20,9 +20,9 @@ impl Outage {
         begins
     }
 
-    /// Records a success. Returns the length of the outage that ends with it, formatted; `None` if nothing had failed.
-    pub(crate) fn end(&mut self, now: ClockReading) -> Option<String> {
-        self.since.take().map(|since| format_length(now.since(since)))
+    /// Records a success. Returns the length of the outage that ends with it, in seconds; `None` if nothing had failed.
+    pub(crate) fn end(&mut self, now: ClockReading) -> Option<f64> {
+        self.since.take().map(|since| seconds(now.since(since)))
     }
 }
 
@@ -41,8 +41,8 @@ impl SharedOutage {
         outage.begin(clock.now())
     }
 
-    /// Records a success. Returns the length of the outage that ends with it, formatted; `None` if nothing had failed.
-    pub(crate) fn end(&self, clock: &Clock) -> Option<String> {
+    /// Records a success. Returns the length of the outage that ends with it, in seconds; `None` if nothing had failed.
+    pub(crate) fn end(&self, clock: &Clock) -> Option<f64> {
         if !self.is_ongoing() {
             return None;
         }
@@ -57,14 +57,9 @@ impl SharedOutage {
     }
 }
 
-/// Formats the length of an outage in whole seconds, such as `4m 32s`.
-pub(crate) fn format_length(length: Duration) -> String {
-    humantime::format_duration(Duration::from_secs(length.as_secs())).to_string()
-}
-
 #[cfg(test)]
 mod tests {
-    use std::time::SystemTime;
+    use std::time::{Duration, SystemTime};
 
     use super::*;
     use crate::clock::TestClock;
@@ -74,13 +69,14 @@ mod tests {
         let driven = TestClock::starting_at(SystemTime::UNIX_EPOCH);
         let clock = Clock::Test(driven.clone());
         let outage = SharedOutage::default();
-        assert_eq!(outage.end(&clock), None);
+        let end = || outage.end(&clock).map(|seconds| seconds.to_string());
+        assert_eq!(end(), None);
         assert!(outage.begin(&clock) && outage.is_ongoing());
         driven.suspend(Duration::from_millis(272_900));
         assert!(!outage.begin(&clock), "one outage has one beginning");
-        assert_eq!(outage.end(&clock).as_deref(), Some("4m 32s"));
-        assert!(!outage.is_ongoing() && outage.end(&clock).is_none());
+        assert_eq!(end().as_deref(), Some("272.9"));
+        assert!(!outage.is_ongoing() && end().is_none());
         assert!(outage.begin(&clock));
-        assert_eq!(outage.end(&clock).as_deref(), Some("0s"));
+        assert_eq!(end().as_deref(), Some("0"));
     }
 }

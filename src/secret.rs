@@ -25,6 +25,37 @@ pub(crate) fn same_or_none(left: Option<&SecretString>, right: Option<&SecretStr
     }
 }
 
+/// Reserves capacity for `more` bytes by a copy into a new buffer: a `Vec` that grows leaves a copy of the secret in freed memory.
+pub(crate) fn reserve(buffer: &mut Zeroizing<Vec<u8>>, more: usize) {
+    let needed = buffer.len().saturating_add(more);
+    if needed > buffer.capacity() {
+        let mut larger = Zeroizing::new(Vec::with_capacity(needed.saturating_mul(2)));
+        larger.extend_from_slice(buffer);
+        *buffer = larger;
+    }
+}
+
+/// Appends bytes to a secret, after [`reserve`].
+pub(crate) fn append(buffer: &mut Zeroizing<Vec<u8>>, bytes: &[u8]) {
+    reserve(buffer, bytes.len());
+    buffer.extend_from_slice(bytes);
+}
+
+/// Writer that appends to a secret by [`append`].
+#[derive(Debug)]
+pub(crate) struct SecretWriter<'a>(pub(crate) &'a mut Zeroizing<Vec<u8>>);
+
+impl std::io::Write for SecretWriter<'_> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        append(self.0, bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
 /// Reads a secret file of one line and trims white space.
 ///
 /// The file must be a regular file of at most [`MAX_SECRET_FILE`] bytes and is opened without blocking, as a FIFO would
@@ -151,6 +182,19 @@ enum Reason {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_secret_that_grows_keeps_its_content() {
+        let mut buffer = Zeroizing::new(Vec::with_capacity(4));
+        append(&mut buffer, b"hvs.");
+        let address = buffer.as_ptr();
+        reserve(&mut buffer, 0);
+        assert_eq!(buffer.as_ptr(), address, "nothing is copied without need");
+        append(&mut buffer, b"canary");
+        assert_eq!(&**buffer, b"hvs.canary");
+        serde_json::to_writer(SecretWriter(&mut buffer), &["a".repeat(100)]).unwrap();
+        assert!(buffer.starts_with(b"hvs.canary[\"aaa") && buffer.ends_with(b"a\"]"));
+    }
 
     #[test]
     fn a_secret_file_has_one_line_which_is_trimmed() {

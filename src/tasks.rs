@@ -62,7 +62,7 @@ impl TaskGroup {
                 }
                 () = sleep_until(deadline) => {
                     for name in self.names.values() {
-                        tracing::warn!(event = "task.dropped", task = %name, "a task did not end in time and was dropped");
+                        tracing::warn!(event = "task.dropped", task = name, "a task did not end in time and was dropped");
                     }
                     self.running.shutdown().await;
                     break;

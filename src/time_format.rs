@@ -1,6 +1,6 @@
-//! Formats times for logs, status and records.
+//! Formats times and durations for people, logs, status and records.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
@@ -15,11 +15,67 @@ pub(crate) fn format_rfc3339(time: SystemTime) -> String {
 
 const END_OF_9999: i64 = 253_402_300_799;
 
+/// Formats a duration exactly, as the configuration takes it, such as `90d`, `1h 30m` or `250ms`. The largest unit is the
+/// day, since months and years have no fixed length.
+pub(crate) fn format_duration(span: Duration) -> String {
+    let (days, seconds) = (span.as_secs() / DAY, span.as_secs() % DAY);
+    let rest = Duration::new(seconds, span.subsec_nanos());
+    #[expect(clippy::disallowed_methods, reason = "less than a day")]
+    let text = humantime::format_duration(rest).to_string();
+    match days {
+        0 => text,
+        _ if rest.is_zero() => format!("{days}d"),
+        _ => format!("{days}d {text}"),
+    }
+}
+
+/// Formats a duration like [`format_duration`], in whole seconds: what passes is no more exact.
+pub(crate) fn format_seconds(span: Duration) -> String {
+    format_duration(Duration::from_secs(span.as_secs()))
+}
+
+/// Converts a duration for a field `..._seconds` of a log event: in seconds, to the millisecond.
+pub(crate) fn seconds(duration: Duration) -> f64 {
+    Duration::new(duration.as_secs(), duration.subsec_millis() * 1_000_000).as_secs_f64()
+}
+
+/// In seconds.
+const DAY: u64 = 86_400;
+
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn a_duration_is_formatted_in_days_and_smaller_units() {
+        let check = |span, wanted: &str| assert_eq!(format_duration(span), wanted);
+        check(Duration::ZERO, "0s");
+        check(Duration::from_millis(250), "250ms");
+        check(Duration::from_secs(272), "4m 32s");
+        check(Duration::from_hours(24), "1d");
+        check(Duration::from_hours(32 * 24), "32d");
+        check(Duration::from_hours(365 * 24), "365d");
+        check(Duration::from_secs(90 * DAY + 5_400), "90d 1h 30m");
+        assert_eq!(format_seconds(Duration::from_millis(272_900)), "4m 32s");
+        assert_eq!(format_seconds(Duration::from_millis(900)), "0s");
+    }
+
+    #[test]
+    fn a_duration_of_an_event_has_seconds_to_the_millisecond() {
+        assert_eq!(seconds(Duration::from_nanos(272_900_999_999)).to_string(), "272.9");
+        assert_eq!(seconds(Duration::from_millis(1)).to_string(), "0.001");
+        assert_eq!(seconds(Duration::ZERO).to_string(), "0");
+    }
+
+    proptest! {
+        #[test]
+        fn a_formatted_duration_is_parsed_back(seconds: u64, nanos in 0..1_000_000_000_u32) {
+            let span = Duration::new(seconds, nanos);
+            prop_assert_eq!(humantime::parse_duration(&format_duration(span)), Ok(span));
+        }
+    }
 
     #[test]
     fn a_time_is_formatted_to_the_second_and_clamped() {

@@ -2,8 +2,9 @@
 //!
 //! A module imports only modules above it in this list; outputs do not import each other.
 
-// 0: tokens, limits of attempts, the client of the server, encrypted files, leases, and the watch of output files
+// 0: tokens, the status of sessions, limits of attempts, the client of the server, encrypted files, leases, and the watch of output files
 pub mod token;
+pub mod session_status;
 pub mod retry_budget;
 mod json_response;
 pub mod server_client;

@@ -51,7 +51,7 @@ impl Default for OutputWatch {
         if let Err(error) = &events {
             tracing::warn!(
                 event = "output.watch.failed",
-                %error,
+                error = error.to_string(),
                 "outputs that other processes delete or change are not detected; raise fs.inotify.max_user_instances"
             );
         }
@@ -73,7 +73,11 @@ impl OutputWatch {
             // The closure never returns a value, so this ends only with an error of the descriptor.
             let result: io::Result<()> = events.async_io(Interest::READABLE, |events| self.0.read(events)).await;
             if let Err(error) = result {
-                tracing::warn!(event = "output.watch.failed", %error, "outputs that other processes delete or change are not detected");
+                tracing::warn!(
+                    event = "output.watch.failed",
+                    error = error.to_string(),
+                    "outputs that other processes delete or change are not detected"
+                );
             }
             std::future::pending::<()>().await;
         };

@@ -18,6 +18,7 @@ pub(crate) use self::caller_retries::CallerRetriesRecord;
 ///
 /// A login is planned when it replaces a token that lived most of its time. All others (the first of a process, after a
 /// failure, after a token that died early) take from the bucket, so that restarts or dead tokens cannot make a fast loop.
+/// Logins for waiting callers take from other buckets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RetryBudget {
     failures: u32,
@@ -32,8 +33,11 @@ pub struct RetryBudget {
     /// Time of the last failed login.
     failed: Option<ClockReading>,
     failing_since: Option<ClockReading>,
+    /// Time of the last login or renewal that succeeded.
+    succeeded: Option<ClockReading>,
     caller_cost: Option<u32>,
     callers: CallerRetries,
+    after_success: TokenBucket,
 }
 
 /// Cause of a failed login, which decides how soon the next one is allowed.
@@ -62,8 +66,10 @@ impl RetryBudget {
             retry_after_until: now,
             failed: None,
             failing_since: None,
+            succeeded: None,
             caller_cost: None,
             callers: CallerRetries::new(now),
+            after_success: TokenBucket::full(AFTER_SUCCESS, now),
         }
     }
 
@@ -96,13 +102,12 @@ impl RetryBudget {
             FailureCause::Clock(wait) => wait.clamp(slow, MAX_WAIT),
             FailureCause::Refused => slow,
         };
-        let retry_after_wait = retry_after
-            .map(|retry_after_wait| retry_after_wait.clamp(Duration::from_secs(1), MAX_WAIT).mul_f64(1.0 + unit / 2.0));
+        let retry_after = spread_retry_after(retry_after, unit);
         self.clock_failures =
             if matches!(failure, FailureCause::Clock(_)) { self.clock_failures.saturating_add(1) } else { 0 };
         self.failures = self.failures.saturating_add(1);
-        self.not_before = now + retry_after_wait.map_or(own, |retry_after_wait| retry_after_wait.max(own));
-        self.retry_after_until = now + retry_after_wait.unwrap_or_default();
+        self.not_before = now + retry_after.max(own);
+        self.retry_after_until = now + retry_after;
         self.failed = Some(now);
         self.failing_since.get_or_insert(now);
         self.caller_cost = match failure {
@@ -115,10 +120,8 @@ impl RetryBudget {
     /// Records a failed renewal, which does not delay logins.
     pub fn record_renewal_failure(&mut self, now: ClockReading, retry_after: Option<Duration>, unit: f64) {
         let own = Backoff::UPSTREAM.after(self.renewal_failures).next(unit);
-        let retry_after_wait = retry_after
-            .map(|retry_after_wait| retry_after_wait.clamp(Duration::from_secs(1), MAX_WAIT).mul_f64(1.0 + unit / 2.0));
         self.renewal_failures = self.renewal_failures.saturating_add(1);
-        self.renewal_not_before = now + retry_after_wait.map_or(own, |retry_after_wait| retry_after_wait.max(own));
+        self.renewal_not_before = now + spread_retry_after(retry_after, unit).max(own);
     }
 
     /// Records a renewal that succeeded, which changes nothing for logins.
@@ -132,12 +135,23 @@ impl RetryBudget {
         self.renewal_not_before
     }
 
-    /// Returns the earliest login for a waiting caller; `None` if logins do not fail, or fail for a setting.
+    /// Returns the earliest login for a waiting caller; `None` before the first login, and if logins fail for a setting.
     pub fn next_for_caller(&mut self, now: ClockReading, unit: f64) -> Option<ClockReading> {
-        let (failed, since, caller_cost) = (self.failed?, self.failing_since?, self.caller_cost?);
-        let age = now.since(since);
+        let Some((failed, since)) = self.failed.zip(self.failing_since) else {
+            return self.next_after_success(now, unit);
+        };
+        let (age, caller_cost) = (now.since(since), self.caller_cost?);
         let spaced = failed + spacing(age, unit);
         Some(latest([now, spaced, self.retry_after_until, self.callers.earliest(now, age, caller_cost)]))
+    }
+
+    /// Returns the earliest login for a waiting caller whose token died early; `None` before the first success.
+    ///
+    /// No login has failed, so only the session's own bucket delays the next one, after many lost tokens.
+    fn next_after_success(&mut self, now: ClockReading, unit: f64) -> Option<ClockReading> {
+        let spaced = self.succeeded? + spacing(Duration::ZERO, unit);
+        let for_callers = self.callers.earliest(now, Duration::ZERO, 1);
+        Some(latest([now, spaced, for_callers, self.after_success.earliest(AFTER_SUCCESS, now, 1)]))
     }
 
     /// Returns the earliest login on an operator's request, whatever the last login failed for.
@@ -150,6 +164,9 @@ impl RetryBudget {
     pub fn take_for_caller(&mut self, now: ClockReading) {
         let age = self.failing_since.map(|since| now.since(since)).unwrap_or_default();
         self.callers.take(now, age, self.caller_cost.unwrap_or(1));
+        if self.failed.is_none() {
+            self.after_success.take(AFTER_SUCCESS, now, 1);
+        }
     }
 
     /// Records a success, which resets all backoff.
@@ -161,12 +178,15 @@ impl RetryBudget {
         self.retry_after_until = now;
         self.failed = None;
         self.failing_since = None;
+        self.succeeded = Some(now);
         self.caller_cost = None;
     }
 
-    /// Forgets failures that belong to other settings. The bucket is not refilled.
+    /// Forgets failures that belong to other settings. The buckets are not refilled.
     pub(crate) const fn reset_failures(&mut self, now: ClockReading) {
+        let succeeded = self.succeeded;
         self.record_success(now);
+        self.succeeded = succeeded;
     }
 
     /// Takes an unplanned login out of the bucket.
@@ -207,7 +227,7 @@ impl RetryBudget {
             retry_after_until: Some(seconds(self.retry_after_until.wall)).filter(|_| self.failures > 0),
             failing_since: self.failing_since.map(|since| seconds(since.wall)),
             caller_cost: self.caller_cost,
-            callers: self.failing_since.map(|_| self.callers.to_record(|moment| seconds(moment.wall))),
+            callers: Some(self.callers.to_record(|moment| seconds(moment.wall))),
         }
     }
 
@@ -232,20 +252,35 @@ impl RetryBudget {
             retry_after_until: record.retry_after_until.map_or(now, ahead),
             failed: record.failing_since.map(|_| now),
             failing_since: record.failing_since.map(ago),
+            succeeded: None,
             caller_cost: record.caller_cost.map(|caller_cost| caller_cost.clamp(1, IDENTITY_COST)),
             callers: match &record.callers {
                 Some(callers) => CallerRetries::restore(callers, ago),
                 None => CallerRetries::new(now),
             },
+            // The record has no place for it. While tokens die early, none of the session's own logins are left either.
+            after_success: TokenBucket::restore(AFTER_SUCCESS, record.logins, now),
         }
     }
 }
 
+/// Returns the wait that a `Retry-After` asks for, bounded, and longer by a random part so that clients do not come back together;
+/// zero without one. `unit` is a random number in `0.0..1.0`.
+pub(super) fn spread_retry_after(retry_after: Option<Duration>, unit: f64) -> Duration {
+    retry_after.map_or(Duration::ZERO, |wait| wait.clamp(Duration::from_secs(1), MAX_WAIT).mul_f64(1.0 + unit / 2.0))
+}
+
 /// Longest wait that a server, a clock or a record can impose.
-pub(crate) const MAX_WAIT: Duration = Duration::from_mins(15);
+const MAX_WAIT: Duration = Duration::from_mins(15);
 
 /// Unplanned logins.
 const LOGINS: BucketRate = BucketRate { size: 8, refill: Duration::from_mins(2) };
+
+/// Logins for callers whose token died early, beside the unplanned ones and out of the callers' bucket too.
+///
+/// With [`LOGINS`] they are at most 49 in the first hour: a token that dies at once costs four calls (two for the proof, the
+/// login, a look-up), and a session makes at most 200.
+const AFTER_SUCCESS: BucketRate = BucketRate { size: 8, refill: Duration::from_mins(20) };
 
 /// Cost of an attempt for a caller while the identity source fails, which makes more calls than a login.
 const IDENTITY_COST: u32 = 2;

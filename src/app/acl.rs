@@ -14,7 +14,7 @@ use crate::health::HealthHandle;
 use crate::http::server::{ActivatedSockets, Endpoint, Listener, ListenerLimits, ListenerMetrics};
 use crate::http::tls::ServerTls;
 
-/// The service, its store open and its sockets bound, answering nobody yet.
+/// ACL server with an open store and bound sockets that does not accept connections yet.
 #[derive(Debug)]
 pub(super) struct BuiltAclServer {
     service: AclServer,

@@ -14,12 +14,12 @@ use super::metrics::{self, OutcomeLabels, ReloadMetrics};
 use super::reload::{ReloadPlan, RunningAgent};
 use super::session::Shared;
 use super::systemd;
+use crate::agent::session_status::SessionStatusRegistry;
 use crate::config::Config;
 use crate::health::Health;
 use crate::http::server::ActivatedSockets;
 #[cfg(any(feature = "acl", feature = "gateway"))]
 use crate::http::server::Endpoint;
-use crate::status::StatusRegistry;
 use crate::tasks::TaskGroup;
 
 /// Everything that the configuration asks for, running or about to.
@@ -89,8 +89,8 @@ impl App {
     }
 
     /// Status of its sessions.
-    pub(crate) const fn status_registry(&self) -> &StatusRegistry {
-        &self.shared.status_registry
+    pub(crate) const fn session_statuses(&self) -> &SessionStatusRegistry {
+        &self.shared.session_statuses
     }
 
     /// Bound addresses of the ACL server; empty without one.
@@ -111,7 +111,6 @@ impl App {
     /// # Errors
     /// A task failed that never should.
     pub(crate) async fn run(self, mut signals: Signals) -> anyhow::Result<u8> {
-        // Start, loop and stop share all of this state, so they stand in one function.
         let mut services = TaskGroup::new(CancellationToken::new());
         let grace = self.config.agent.stop_grace;
         #[cfg(feature = "acl")]
@@ -119,29 +118,7 @@ impl App {
             services.start("acl", acl.run(grace, services.stop_token()));
         }
         let notifier = systemd::ServiceNotifier::default();
-        let tell = systemd::notify(
-            notifier.clone(),
-            self.shared.health.clone(),
-            self.config.agent.ready,
-            self.shared.clock.clone(),
-            services.stop_token(),
-        );
-        services.start("service manager", async move {
-            tell.await;
-            Ok(())
-        });
-        let (outputs, stop) = (self.shared.outputs.clone(), services.stop_token());
-        services.start("output watch", async move {
-            outputs.run(stop).await;
-            Ok(())
-        });
-        let (certificates, listed) = watch::channel(certificate_files::files(&self.config));
-        let Shared { clock, metrics, .. } = self.shared.clone();
-        let watching = certificates::watch(listed, clock, metrics, services.stop_token());
-        services.start("certificates", async move {
-            watching.await;
-            Ok(())
-        });
+        let certificates = start_services(&mut services, &self.shared, &self.config, notifier.clone());
         let mut agent = RunningAgent::default();
         agent.commit(self.plan, &self.config);
         let mut reloading = Reloader {
@@ -181,6 +158,33 @@ impl App {
     }
 }
 
+/// Starts the tasks that all parts share. Returns the channel for the certificate files of a new configuration.
+fn start_services(
+    services: &mut TaskGroup,
+    shared: &Shared,
+    config: &Config,
+    notifier: systemd::ServiceNotifier,
+) -> watch::Sender<CertificateFiles> {
+    let Shared { clock, metrics, health, outputs, .. } = shared.clone();
+    let tell = systemd::notify(notifier, health, config.agent.ready, clock.clone(), services.stop_token());
+    services.start("service manager", async move {
+        tell.await;
+        Ok(())
+    });
+    let stop = services.stop_token();
+    services.start("output watch", async move {
+        outputs.run(stop).await;
+        Ok(())
+    });
+    let (certificates, listed) = watch::channel(certificate_files::files(config));
+    let watching = certificates::watch(listed, clock, metrics, services.stop_token());
+    services.start("certificates", async move {
+        watching.await;
+        Ok(())
+    });
+    certificates
+}
+
 /// State that a reload compares with the new configuration, and replaces.
 struct Reloader {
     shared: Shared,
@@ -204,7 +208,7 @@ impl Reloader {
             }
             Err(errors) => {
                 for error in &errors {
-                    tracing::error!(event = "config.reload.failed", %error, "the old configuration stays");
+                    tracing::error!(event = "config.reload.failed", error, "the old configuration stays");
                 }
                 self.shared.status_registry.record_reload(Some(errors.join("\n")));
                 "failed"

@@ -28,7 +28,7 @@ pub(super) async fn watch(
     let folders = FileWatch::new(|error| {
         tracing::warn!(
             event = "certificate.watch_failed",
-            %error,
+            error = error.to_string(),
             "changes of certificate files are not logged; connections use them all the same"
         );
     });
@@ -112,7 +112,7 @@ impl CertificateMonitor {
                     tracing::info!(
                         event = "certificate.reloaded",
                         key,
-                        files = shown,
+                        paths = shown,
                         "new connections use the new files"
                     );
                     (known.warned, known.end_logged) = (None, false);
@@ -125,7 +125,7 @@ impl CertificateMonitor {
                     tracing::warn!(
                         event = "certificate.rejected",
                         key,
-                        files = shown,
+                        paths = shown,
                         error,
                         "the new files cannot be used; connections use the ones from before"
                     );
@@ -137,7 +137,7 @@ impl CertificateMonitor {
                     tracing::warn!(
                         event = "certificate.rejected",
                         key,
-                        files = shown,
+                        paths = shown,
                         error,
                         "the files cannot be used"
                     );
@@ -152,7 +152,7 @@ impl CertificateMonitor {
     }
 
     /// Warns once of an end that comes soon, and once when it has come. Gives the time of the next warning.
-    fn warn(&self, key: &str, files: &str, due: Expiry, entry: &mut CertificateState) -> Option<SystemTime> {
+    fn warn(&self, key: &str, paths: &str, due: Expiry, entry: &mut CertificateState) -> Option<SystemTime> {
         let Expiry { warn_at, ends } = due;
         let seconds = ends.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
         let gauge = self.metrics.get::<CertificateMetrics>().expiry.get_or_create(&label(key)).clone();
@@ -164,7 +164,7 @@ impl CertificateMonitor {
                 tracing::warn!(
                     event = "certificate.expired",
                     key,
-                    files,
+                    paths,
                     expires,
                     "a certificate has ended: put a new one in its place, which is used without a restart"
                 );
@@ -177,7 +177,7 @@ impl CertificateMonitor {
                 tracing::warn!(
                     event = "certificate.expiring",
                     key,
-                    files,
+                    paths,
                     expires,
                     "a certificate ends soon: put a new one in its place, which is used without a restart"
                 );

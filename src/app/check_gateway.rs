@@ -1,5 +1,6 @@
 //! The gateway's part of `check --online`: the platform's name, the way to it, what it is, and whose token there is.
 
+use std::path::Path;
 use std::time::Duration;
 
 use http::{Method, StatusCode};
@@ -10,16 +11,17 @@ use super::one_shot::{CheckStep, login, resolve};
 use super::one_shot_render::OneShotReader;
 use crate::config::{Gateway, Session, TokenSource};
 use crate::error_chain::format_chain;
+use crate::error_code::ErrorCode;
 use crate::gateway::availability::{Product, ServerInfo};
 use crate::http::client::sanitize::sanitize;
-use crate::http::client::{self, Client, ClientResponse, ServerAddress, TlsOptions};
+use crate::http::client::{self, Client, ClientResponse, ServerAddress, TlsOptions, TransportError};
 use crate::secret;
 
 /// Time for one answer of the platform.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(30);
 
-/// Tries the way to the platform, and asks it whose token there is. A token that has to be read through a session is read by a
-/// login of its own, and given back. Later steps are left out once one has failed.
+/// Checks the connection to the platform and the owner of the platform token. A token that comes from a session is read with a
+/// login for this check, which is revoked at its end. Steps after a failed one are left out.
 pub(crate) async fn check_gateway(gateway: &Gateway, sessions: &[Session]) -> Vec<CheckStep> {
     let mut steps = Vec::new();
     let mut note = |step, result: Result<String, String>| {
@@ -41,7 +43,7 @@ pub(crate) async fn check_gateway(gateway: &Gateway, sessions: &[Session]) -> Ve
     let client = match options.build() {
         Ok(client) => client,
         Err(error) => {
-            note("platform", Err(format_chain(&error)));
+            note("platform", Err(ErrorCode::tag(error.code(), &format_chain(&error))));
             return steps;
         }
     };
@@ -60,17 +62,23 @@ pub(crate) async fn check_gateway(gateway: &Gateway, sessions: &[Session]) -> Ve
 /// Asks what the platform is. It says so without a token too.
 async fn ping(client: &Client) -> Result<(ServerInfo, String), String> {
     let response = client.send(client.request(Method::GET, "api/v2/ping")).await;
-    let response = response.map_err(|error| format!("{}: {}", client.server(), format_chain(&error)))?;
+    let response = response.map_err(|error| unreachable(client, &error))?;
     let server = ServerInfo::default().updated_by(&response.headers).unwrap_or_default();
     let status = response.status.as_u16();
     if !response.status.is_success() && response.status != StatusCode::UNAUTHORIZED && server == ServerInfo::default() {
-        return Err(format!(
+        let found = format!(
             "{} answers {status} to /api/v2/ping, as neither HCP Terraform nor Terraform Enterprise does",
             client.server()
-        ));
+        );
+        return Err(ErrorCode::tag(Some(ErrorCode::PlatformUnreachable), &found));
     }
     let description = format!("{} answers {status}; {}", client.server(), describe(&server));
     Ok((server, description))
+}
+
+fn unreachable(client: &Client, error: &TransportError) -> String {
+    let found = format!("{}: {}", client.server(), format_chain(error));
+    ErrorCode::tag(Some(ErrorCode::PlatformUnreachable), &found)
 }
 
 /// Describes the platform.
@@ -86,7 +94,7 @@ fn describe(server: &ServerInfo) -> String {
     format!("{product}{release}{api}")
 }
 
-/// Gives the platform token to `ask`, and gives it back after that, where it was had for this alone.
+/// Calls `ask` with the platform token. Revokes the token's login afterwards, if it was made for this check.
 async fn with_token(
     gateway: &Gateway,
     sessions: &[Session],
@@ -94,12 +102,12 @@ async fn with_token(
 ) -> Result<String, String> {
     match &gateway.token {
         TokenSource::File(file) => {
-            let token = secret::read_file(file).map_err(|error| format_chain(&error))?;
+            let token = read_token(file)?;
             ask(&token).await.map(|found| format!("{found} (file {})", file.display()))
         }
         TokenSource::Mint(mint) => {
             let file = &mint.parent_token_file;
-            let token = secret::read_file(file).map_err(|error| format_chain(&error))?;
+            let token = read_token(file)?;
             ask(&token).await.map(|found| format!("the parent token: {found} (file {})", file.display()))
         }
         TokenSource::Secret(secret) => {
@@ -138,15 +146,19 @@ async fn with_token(
     }
 }
 
+fn read_token(file: &Path) -> Result<SecretString, String> {
+    secret::read_file(file)
+        .map_err(|error| ErrorCode::tag(Some(ErrorCode::PlatformTokenMissing), &format_chain(&error)))
+}
+
 /// Asks the platform whose token this is.
 async fn whose(client: &Client, token: &SecretString, server: &ServerInfo) -> Result<String, String> {
     let request = client.request(Method::GET, "api/v2/account/details").bearer_auth(token.expose_secret());
-    let response =
-        client.send(request).await.map_err(|error| format!("{}: {}", client.server(), format_chain(&error)))?;
-    // Some platforms tell what they are to those alone that bring a token.
-    let description =
-        (*server == ServerInfo::default()).then(|| ServerInfo::default().updated_by(&response.headers)).flatten();
-    let description = description.map(|server| format!("; {}", describe(&server))).unwrap_or_default();
+    let response = client.send(request).await.map_err(|error| unreachable(client, &error))?;
+    // Some platforms say what they are only to callers with a token.
+    let is_unknown = *server == ServerInfo::default();
+    let detected = is_unknown.then(|| ServerInfo::default().updated_by(&response.headers)).flatten();
+    let description = detected.map(|server| format!("; {}", describe(&server))).unwrap_or_default();
     owner(client, &response, token).map(|owner| format!("{owner}{description}"))
 }
 
@@ -155,7 +167,10 @@ fn owner(client: &Client, response: &ClientResponse, token: &SecretString) -> Re
     let sanitize = |text: &str| sanitize(text, token.expose_secret());
     match response.status {
         StatusCode::OK => {}
-        StatusCode::UNAUTHORIZED => return Err(format!("{} refuses the token: replace it", client.server())),
+        StatusCode::UNAUTHORIZED => {
+            let found = format!("{} refuses the token: replace it", client.server());
+            return Err(ErrorCode::tag(Some(ErrorCode::PlatformTokenRejected), &found));
+        }
         status => {
             return Err(format!("{} answers {} to /api/v2/account/details", client.server(), status.as_u16()));
         }

@@ -9,6 +9,7 @@ use crate::error_code::ErrorCode;
 use crate::http::client::{BuildError, TransportError};
 use crate::http::server::Endpoint;
 use crate::http::tls::CertificateError;
+use crate::secret::SecretFileError;
 use crate::secure_dir::DirError;
 
 /// Returns the code of the outermost cause that has one.
@@ -22,7 +23,7 @@ pub(crate) fn format(error: &anyhow::Error) -> String {
 }
 
 fn code_of(cause: &(dyn std::error::Error + 'static)) -> Option<ErrorCode> {
-    let agent = cause
+    let found = cause
         .downcast_ref::<ListenError>()
         .and_then(ListenError::code)
         .or_else(|| cause.downcast_ref::<LoginError>()?.code())
@@ -31,14 +32,17 @@ fn code_of(cause: &(dyn std::error::Error + 'static)) -> Option<ErrorCode> {
         .or_else(|| cause.downcast_ref::<BuildError>()?.code())
         .or_else(|| cause.downcast_ref::<CertificateError>().map(|_| ErrorCode::CertificateFile));
     #[cfg(feature = "acl")]
-    let agent = agent
+    let found = found
         .or_else(|| cause.downcast_ref::<crate::acl::AclOpenError>()?.code())
         .or_else(|| cause.downcast_ref::<crate::acl::LostStoreError>()?.code());
     #[cfg(feature = "gateway")]
-    let agent = agent.or_else(|| {
+    let found = found.or_else(|| {
         cause.downcast_ref::<crate::gateway::local_token::LocalTokenError>().map(|_| ErrorCode::LocalTokenFile)
     });
-    agent.or_else(|| cause.downcast_ref().map(ReplaceError::code)).or_else(|| cause.downcast_ref().map(DirError::code))
+    found
+        .or_else(|| cause.downcast_ref().map(ReplaceError::code))
+        .or_else(|| cause.downcast_ref().map(DirError::code))
+        .or_else(|| cause.downcast_ref::<SecretFileError>().map(|_| ErrorCode::UnresolvedValue))
 }
 
 /// A listener that cannot be bound.

@@ -25,11 +25,11 @@ pub(super) fn reserve_for_templates(count: usize) {
 /// Timers of a template and of a secret in it.
 const TIMERS_PER_TEMPLATE: usize = 5;
 
-/// How many connections each of the sockets may have. What is asked for must be possible; where nothing is, it is what a
-/// listener has of itself, or what is possible. Raises the process's soft limit of open files to its hard one if needed.
+/// Returns the number of connections that each socket may have: the configured number, else a listener's default or as many as
+/// the limit of open files allows. Raises the process's soft limit up to its hard one if needed.
 ///
 /// # Errors
-/// The hard limit is too low for what is asked for.
+/// The hard limit is too low for the configured number.
 #[cfg(feature = "acl")]
 pub(super) fn reserve_connections(asked: Option<usize>, sockets: usize) -> anyhow::Result<usize> {
     let limit = getrlimit(Resource::Nofile);

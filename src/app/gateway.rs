@@ -38,7 +38,7 @@ pub(super) struct BuiltGateway {
     listener_metrics: ListenerMetrics,
 }
 
-/// The gateway that runs, if one does, and what it was built from.
+/// The running gateway, if there is one, with the inputs that it was built from.
 #[derive(Debug, Default)]
 pub(super) struct RunningGateway(Option<RunningInstance>);
 
@@ -50,18 +50,18 @@ struct RunningInstance {
     child: Option<CredentialWatch<ProvidedEnv>>,
     status_registry: StatusRegistry,
     stop: CancellationToken,
-    /// Cancelled where nothing takes its place.
+    /// Cancelled if no other gateway replaces it.
     gone: CancellationToken,
 }
 
 /// Change of the gateway by a new configuration. Dropping it changes nothing.
 #[derive(Debug)]
 pub(super) enum GatewayPlan {
-    /// It runs on as it is, or there is none.
+    /// Nothing changes.
     Same,
-    /// There is none any more.
+    /// The running gateway stops.
     Stop,
-    /// This one takes its place.
+    /// This one starts, and replaces a running one.
     Start(Box<BuiltGateway>),
 }
 
@@ -73,7 +73,6 @@ impl BuiltGateway {
         sessions: SessionRefs<'_>,
         shared: &Shared,
     ) -> anyhow::Result<Self> {
-        // Each part is built from the ones before it.
         let (local, accepted) = LocalTokenManager::open(options.local_token.clone(), shared.clock.clone())
             .context("the gateway cannot keep its local token")?;
         let (token, source) = TokenMaker::build(options, sessions, shared)?;
@@ -90,18 +89,7 @@ impl BuiltGateway {
             usage: Arc::clone(&usage_stats),
         };
         let gateway = Gateway::build(options.proxy.clone(), parts).context("the gateway cannot call the platform")?;
-        let mut sockets = Vec::new();
-        for endpoint in &options.endpoints {
-            let running_socket = running.and_then(|running| {
-                let mut all = running.options.endpoints.iter().zip(&running.sockets);
-                all.find(|(its, _)| *its == endpoint).map(|(_, socket)| socket)
-            });
-            let socket = match running_socket {
-                Some(socket) => socket.try_clone(),
-                None => Listener::open(endpoint, inherited),
-            };
-            sockets.push(socket.map_err(|error| ListenError::new("the gateway", endpoint, error))?);
-        }
+        let sockets = bind(&options.endpoints, running, inherited)?;
         let content = |token_kind| match token_kind {
             TokenKind::PlatformToken => anyhow::Ok(TokenSource::Platform(platform.clone())),
             TokenKind::LocalToken => {
@@ -192,8 +180,26 @@ impl BuiltGateway {
 /// Longer than clients keep a connection (90 s in Go's): then it is never closed under a request.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(150);
 
+/// Binds the gateway's addresses; sockets of a running gateway are taken over.
+fn bind(
+    endpoints: &[Endpoint],
+    running: Option<&RunningInstance>,
+    inherited: &ActivatedSockets,
+) -> Result<Vec<Listener>, ListenError> {
+    let open = |endpoint: &Endpoint| {
+        let running_socket = running.and_then(|running| {
+            let mut all = running.options.endpoints.iter().zip(&running.sockets);
+            all.find(|(its, _)| *its == endpoint).map(|(_, socket)| socket)
+        });
+        running_socket
+            .map_or_else(|| Listener::open(endpoint, inherited), Listener::try_clone)
+            .map_err(|error| ListenError::new("the gateway", endpoint, error))
+    };
+    endpoints.iter().map(open).collect()
+}
+
 impl RunningGateway {
-    /// Builds and binds what `new` asks for, if it does not run already; a socket whose address stays is taken over.
+    /// Builds and binds the gateway of `new` unless it runs already; a socket whose address stays is reused.
     /// `rebuilt` returns true for sessions that start anew: a gateway that uses one is rebuilt too.
     ///
     /// # Errors
@@ -234,7 +240,7 @@ impl RunningGateway {
         Some(("gateway".to_owned(), watch))
     }
 
-    /// Stops what is gone or replaced, and starts what the plan built.
+    /// Stops the removed or replaced gateway, and starts the one that the plan built.
     pub(super) fn commit(&mut self, plan: GatewayPlan, tasks: &mut TaskGroup, drain: Duration) {
         if matches!(plan, GatewayPlan::Same) {
             return;

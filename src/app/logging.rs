@@ -20,7 +20,7 @@ impl LogLevel {
     /// Filters by `targets` from now on.
     pub(crate) fn set(&self, targets: Targets) {
         if let Err(error) = self.0.reload(targets) {
-            tracing::warn!(event = "log.level.failed", %error, "the log level stays as it was");
+            tracing::warn!(event = "log.level.failed", error = error.to_string(), "the log level stays as it was");
         }
     }
 }

@@ -2,7 +2,7 @@
 
 // 0: what the process is given and tells
 pub(crate) mod error_codes;
-mod journal;
+pub(crate) mod journal;
 mod log_writer;
 pub(crate) mod logging;
 pub(crate) mod systemd;

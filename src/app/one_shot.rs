@@ -75,7 +75,9 @@ impl LoggedIn {
             return Ok("the token is another's, and lives on");
         }
         let revoked = self.upstream.revoke_self(&self.token.secret, self.namespace.as_deref()).await;
-        revoked.map(|()| "the token is revoked").map_err(|error| error.to_string())
+        revoked
+            .map(|()| "the token is revoked")
+            .map_err(|error| ErrorCode::tag(Some(ErrorCode::TokenNotRevoked), &error.to_string()))
     }
 }
 
@@ -154,7 +156,7 @@ pub(crate) async fn check_online(session: &Session) -> Vec<CheckStep> {
     steps
 }
 
-/// Looks up whom we connect to: behind a proxy that is the proxy, which looks the server's name up itself.
+/// Resolves the host to connect to: the server, or the proxy in front of it, which resolves the server's name itself.
 pub(super) async fn resolve(client: &client::ClientOptions) -> Result<String, String> {
     let ServerAddress::Url(url) = &client.address else { return Ok("a unix socket needs no name".to_owned()) };
     if let Some((host, port)) = client.proxy_endpoint(url) {
@@ -167,10 +169,11 @@ pub(super) async fn resolve(client: &client::ClientOptions) -> Result<String, St
 async fn resolve_host(host: &str, port: u16) -> Result<String, String> {
     let looked_up = tokio::net::lookup_host((host.trim_matches(['[', ']']), port));
     let found = tokio::time::timeout(Duration::from_secs(10), looked_up).await;
-    let found = found.map_err(|_| format!("{host}: no answer within 10 s"))?;
-    let addresses: Vec<String> =
-        found.map_err(|error| format!("{host}: {error}"))?.map(|address| address.ip().to_string()).collect();
-    if addresses.is_empty() { Err(format!("{host} has no address")) } else { Ok(addresses.join(", ")) }
+    let unknown = |text: String| ErrorCode::tag(Some(ErrorCode::ServerNameUnknown), &text);
+    let found = found.map_err(|_| unknown(format!("{host}: no answer within 10 s")))?;
+    let found = found.map_err(|error| unknown(format!("{host}: {error}")))?;
+    let addresses: Vec<String> = found.map(|address| address.ip().to_string()).collect();
+    if addresses.is_empty() { Err(unknown(format!("{host} has no address"))) } else { Ok(addresses.join(", ")) }
 }
 
 /// Any HTTP answer will do: a sealed or standby server says so in the login's answer.

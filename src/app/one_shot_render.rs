@@ -65,10 +65,10 @@ impl OneShotReader {
         self.upstream.request_secret(self.token.as_ref(), &SecretRequest::read(path), self.namespace.as_deref()).await
     }
 
-    /// Renders a template: asks for what it needs until nothing is missing.
+    /// Renders a template; reads its secrets until none is missing.
     ///
     /// # Errors
-    /// The template is wrong, a secret is not to be had, or nobody answers.
+    /// The template is invalid, a secret cannot be read, or no server answers.
     pub(crate) async fn render(&self, text: TemplateSource) -> Result<Zeroizing<String>, RenderError> {
         let folders = text.folders.clone();
         let template = Template::compile(text).map_err(RenderError::Template)?;
@@ -110,10 +110,10 @@ impl OneShotReader {
 /// Why a template was not rendered.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RenderError {
-    /// It is wrong, or what it asks for is not there.
+    /// The template is invalid, or a secret that it reads does not exist.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
     Template(Vec<TemplateError>),
-    /// Nobody is there to be asked.
+    /// No agent or server answers.
     #[error(transparent)]
     Unreachable(CallError),
     /// The server or the way to it is in trouble.

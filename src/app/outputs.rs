@@ -71,8 +71,8 @@ impl BuiltSink {
         &self.options.options.name
     }
 
-    /// Writes the file until it is told to stop. Begins once those that it follows, which may hold the same file, are
-    /// done.
+    /// Writes the file until it is stopped. Starts after the sinks that it replaces, which may write the same file, have
+    /// ended.
     pub(super) async fn run(self, orders: SinkOrders, follows: Vec<CancellationToken>) -> anyhow::Result<()> {
         let _done = orders.done.drop_guard();
         for other in follows {
@@ -167,8 +167,8 @@ impl BoundListener {
         &self.options.name
     }
 
-    /// Serves until `stop`, then lets requests in flight end within `drain`. Begins once the one that it `follows` has written
-    /// what it keeps over a restart; cancels `written` once it has done so itself.
+    /// Serves until `stop`, then lets requests in flight end within `drain`. Starts after the listener that it `follows` has
+    /// saved its cache; cancels `written` once it has saved its own.
     pub(super) async fn serve(
         self,
         drain: Duration,
@@ -196,6 +196,7 @@ impl BoundListener {
                         metrics: shared.metrics,
                         health: shared.health,
                         status_registry: shared.status_registry,
+                        session_statuses: shared.session_statuses,
                         guard: options.guard,
                         address: socket.tcp_address(),
                         stop: stop.clone(),
@@ -220,7 +221,7 @@ impl BoundListener {
     }
 }
 
-/// Time for a listener to write what it keeps over a restart, once it is replaced.
+/// Time for a replaced listener to save its cache.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Longer than clients of the server keep a connection (90 s in Go's): then it is never closed under a request.

@@ -65,7 +65,7 @@ pub(super) struct RunningListener {
     options: config::Listener,
     socket: Listener,
     stop: CancellationToken,
-    /// Cancelled by the listener once what it keeps over a restart is written.
+    /// Cancelled by the listener once it has saved its cache.
     written: CancellationToken,
 }
 
@@ -80,6 +80,14 @@ pub(super) struct ReloadPlan {
     #[cfg(feature = "gateway")]
     gateway: GatewayPlan,
     templates: TemplatesPlan,
+}
+
+/// Sessions of a [`ReloadPlan`], and the handles of all that will run, by name.
+#[derive(Debug, Default)]
+struct PlannedSessions {
+    sessions: Vec<Session>,
+    following: Vec<SessionInputs>,
+    sources: BTreeMap<String, SessionHandle>,
 }
 
 impl ReloadPlan {
@@ -104,62 +112,12 @@ impl RunningAgent {
         inherited: &ActivatedSockets,
         shared: &Shared,
     ) -> anyhow::Result<ReloadPlan> {
-        // One block per kind of part, in the order in which they use each other.
-        let (mut sessions, mut following) = (Vec::new(), Vec::new());
-        let mut sources = BTreeMap::new();
-        for options in &new.sessions {
-            let inputs = SessionInputs::new(options);
-            match self.sessions.running.get(&options.name) {
-                Some(running) if running.inputs.differs_in_lifecycle_alone(&inputs) => {
-                    sources.insert(options.name.clone(), running.source.clone());
-                    following.push(inputs);
-                }
-                running => {
-                    let mut session = Session::build(inputs, shared)?;
-                    if let Some(running) = running {
-                        session.follow(&running.inputs, &running.source);
-                    }
-                    sources.insert(options.name.clone(), session.source.clone());
-                    sessions.push(session);
-                }
-            }
-        }
-        let rebuilt = |name: &String| sessions.iter().any(|session| session.name() == name);
-        let mut sinks = Vec::new();
-        for options in &new.sinks {
-            let name = &options.options.name;
-            let public_key = public_key_fingerprint(options);
-            let same = |running: &RunningSink| running.options == *options && running.public_key == public_key;
-            let same = self.sinks.running.get(name).is_some_and(same);
-            if let Some(source) = sources.get(&options.session)
-                && (!same || rebuilt(&options.session))
-            {
-                let session = new.sessions.iter().find(|its| its.name == options.session);
-                sinks.push(BuiltSink::build(options.clone(), source, session, shared)?);
-            }
-        }
-        let mut listeners = Vec::new();
-        for options in &new.listeners {
-            let running = self.listeners.running.get(&options.name);
-            let same = running.is_some_and(|running| running.options == *options);
-            // Probes ask no session: their connections outlive one.
-            let used_sessions: &[String] = if options.serves == Serves::Health { &[] } else { &options.sessions };
-            if same && !used_sessions.iter().any(rebuilt) {
-                continue;
-            }
-            // By address, whatever the name.
-            let socket = self.listeners.running.values().find(|running| running.options.endpoint == options.endpoint);
-            let served = used_sessions.iter().filter_map(|name| Some((name.clone(), sources.get(name)?.clone())));
-            listeners.push(BoundListener::bind(
-                options.clone(),
-                served.collect(),
-                &new.sessions,
-                socket.map(|running| &running.socket),
-                inherited,
-                shared,
-            )?);
-        }
+        // In the order in which they use each other.
+        let PlannedSessions { sessions, following, sources } = self.plan_sessions(&new.sessions, shared)?;
         let joined = SessionRefs { options: &new.sessions, sources: &sources };
+        let rebuilt = |name: &String| sessions.iter().any(|session| session.name() == name);
+        let sinks = self.plan_sinks(&new.sinks, joined, rebuilt, shared)?;
+        let listeners = self.plan_listeners(&new.listeners, joined, rebuilt, inherited, shared)?;
         #[cfg(feature = "gateway")]
         let gateway = self.gateway.plan(new.gateway.as_ref(), inherited, joined, rebuilt, shared)?;
         #[cfg(feature = "gateway")]
@@ -178,9 +136,87 @@ impl RunningAgent {
         })
     }
 
-    /// Stops what is gone or replaced, and starts what the plan built.
+    fn plan_sessions(&self, new: &[config::Session], shared: &Shared) -> anyhow::Result<PlannedSessions> {
+        let mut planned = PlannedSessions::default();
+        for options in new {
+            let inputs = SessionInputs::new(options);
+            let source = match self.sessions.running.get(&options.name) {
+                Some(running) if running.inputs.differs_in_lifecycle_alone(&inputs) => {
+                    planned.following.push(inputs);
+                    running.source.clone()
+                }
+                running => {
+                    let mut session = Session::build(inputs, shared)?;
+                    if let Some(running) = running {
+                        session.follow(&running.inputs, &running.source);
+                    }
+                    let source = session.source.clone();
+                    planned.sessions.push(session);
+                    source
+                }
+            };
+            planned.sources.insert(options.name.clone(), source);
+        }
+        Ok(planned)
+    }
+
+    fn plan_sinks(
+        &self,
+        new: &[config::Sink],
+        sessions: SessionRefs<'_>,
+        rebuilt: impl Fn(&String) -> bool,
+        shared: &Shared,
+    ) -> anyhow::Result<Vec<BuiltSink>> {
+        let mut sinks = Vec::new();
+        for options in new {
+            let public_key = public_key_fingerprint(options);
+            let same = |running: &RunningSink| running.options == *options && running.public_key == public_key;
+            let same = self.sinks.running.get(&options.options.name).is_some_and(same);
+            if let Some(source) = sessions.sources.get(&options.session)
+                && (!same || rebuilt(&options.session))
+            {
+                let session = sessions.options.iter().find(|its| its.name == options.session);
+                sinks.push(BuiltSink::build(options.clone(), source, session, shared)?);
+            }
+        }
+        Ok(sinks)
+    }
+
+    fn plan_listeners(
+        &self,
+        new: &[config::Listener],
+        sessions: SessionRefs<'_>,
+        rebuilt: impl Fn(&String) -> bool,
+        inherited: &ActivatedSockets,
+        shared: &Shared,
+    ) -> anyhow::Result<Vec<BoundListener>> {
+        let mut listeners = Vec::new();
+        for options in new {
+            let running = self.listeners.running.get(&options.name);
+            let same = running.is_some_and(|running| running.options == *options);
+            // Probes ask no session: their connections outlive one.
+            let used_sessions: &[String] = if options.serves == Serves::Health { &[] } else { &options.sessions };
+            if same && !used_sessions.iter().any(&rebuilt) {
+                continue;
+            }
+            // By address, whatever the name.
+            let socket = self.listeners.running.values().find(|running| running.options.endpoint == options.endpoint);
+            let served =
+                used_sessions.iter().filter_map(|name| Some((name.clone(), sessions.sources.get(name)?.clone())));
+            listeners.push(BoundListener::bind(
+                options.clone(),
+                served.collect(),
+                sessions.options,
+                socket.map(|running| &running.socket),
+                inherited,
+                shared,
+            )?);
+        }
+        Ok(listeners)
+    }
+
+    /// Stops removed and replaced tasks, and starts those that the plan built.
     pub(super) fn commit(&mut self, plan: ReloadPlan, config: &Config) {
-        // One function, so that the order of stops and starts can be read from top to bottom.
         #[cfg(feature = "gateway")]
         self.gateway.commit(plan.gateway, &mut self.listeners.tasks, config.agent.stop_grace);
         let replaced = |name: &String| plan.listeners.iter().any(|it| it.name() == name);
@@ -229,42 +265,53 @@ impl RunningAgent {
             }
         }
         for session in plan.sessions {
-            let stop = self.sessions.tasks.stop_token().child_token();
-            let orders = SessionOrders { stop, ..SessionOrders::default() };
-            let name = session.name().to_owned();
-            let (inputs, source) = (session.inputs.clone(), session.source.clone());
-            let running =
-                RunningSession { inputs, source, lifecycle: session.lifecycle.clone(), orders: orders.clone() };
-            self.sessions.tasks.start(format!("session {name}"), session.run(orders, predecessors.remove(&name)));
-            self.sessions.running.insert(name, running);
+            let predecessor = predecessors.remove(session.name());
+            self.start_session(session, predecessor);
         }
         for sink in plan.sinks {
-            let stop = self.sinks.tasks.stop_token().child_token();
-            let orders = SinkOrders { stop, ..SinkOrders::default() };
-            let name = sink.name().to_owned();
-            let running =
-                RunningSink { options: sink.options.clone(), public_key: sink.public_key, orders: orders.clone() };
-            self.sinks.tasks.start(format!("sink {name}"), sink.run(orders, stopping_sinks.clone()));
-            self.sinks.running.insert(name, running);
+            self.start_sink(sink, stopping_sinks.clone());
         }
         self.templates.commit(plan.templates, config);
         for listener in plan.listeners {
-            let stop = self.listeners.tasks.stop_token().child_token();
-            let name = listener.name().to_owned();
-            let (follows, written) = (writing.remove(&name), CancellationToken::new());
-            // A copy of the socket stays here, so that a reload can hand it over.
-            if let Ok(socket) = listener.socket.try_clone() {
-                let running = RunningListener {
-                    options: listener.options.clone(),
-                    socket,
-                    stop: stop.clone(),
-                    written: written.clone(),
-                };
-                self.listeners.running.insert(name.clone(), running);
-            }
-            let serving = listener.serve(config.agent.stop_grace, stop, follows, written);
-            self.listeners.tasks.start(format!("listener {name}"), serving);
+            let follows = writing.remove(listener.name());
+            self.start_listener(listener, config.agent.stop_grace, follows);
         }
+    }
+
+    fn start_session(&mut self, session: Session, predecessor: Option<Predecessor>) {
+        let stop = self.sessions.tasks.stop_token().child_token();
+        let orders = SessionOrders { stop, ..SessionOrders::default() };
+        let name = session.name().to_owned();
+        let (inputs, source) = (session.inputs.clone(), session.source.clone());
+        let running = RunningSession { inputs, source, lifecycle: session.lifecycle.clone(), orders: orders.clone() };
+        self.sessions.tasks.start(format!("session {name}"), session.run(orders, predecessor));
+        self.sessions.running.insert(name, running);
+    }
+
+    /// `stopping` tells of sinks that stop: a file has one writer at a time.
+    fn start_sink(&mut self, sink: BuiltSink, stopping: Vec<CancellationToken>) {
+        let stop = self.sinks.tasks.stop_token().child_token();
+        let orders = SinkOrders { stop, ..SinkOrders::default() };
+        let name = sink.name().to_owned();
+        let running =
+            RunningSink { options: sink.options.clone(), public_key: sink.public_key, orders: orders.clone() };
+        self.sinks.tasks.start(format!("sink {name}"), sink.run(orders, stopping));
+        self.sinks.running.insert(name, running);
+    }
+
+    /// `follows` is cancelled once the listener before it has written what it keeps over a restart.
+    fn start_listener(&mut self, listener: BoundListener, drain: Duration, follows: Option<CancellationToken>) {
+        let stop = self.listeners.tasks.stop_token().child_token();
+        let name = listener.name().to_owned();
+        let written = CancellationToken::new();
+        // A copy of the socket stays here, so that a reload can hand it over.
+        if let Ok(socket) = listener.socket.try_clone() {
+            let options = listener.options.clone();
+            let running = RunningListener { options, socket, stop: stop.clone(), written: written.clone() };
+            self.listeners.running.insert(name.clone(), running);
+        }
+        let serving = listener.serve(drain, stop, follows, written);
+        self.listeners.tasks.start(format!("listener {name}"), serving);
     }
 
     /// Stops all: listeners drain, then sinks and templates let go of their files, then sessions end, and revoke where asked.
@@ -298,7 +345,7 @@ const SINK_STOP_TIMEOUT: Duration = Duration::from_secs(3);
 const SESSION_STOP_TIMEOUT: Duration = Duration::from_secs(8);
 
 impl RunningSink {
-    /// Tells it to stop, and to clear its file where the token is to be revoked. Gives what tells that it is done.
+    /// Stops the sink; it clears its file first if the token is `revoked`. Returns a token that is cancelled when it has ended.
     fn stop(&self, revoked: bool) -> CancellationToken {
         if revoked {
             self.orders.clear.cancel();
@@ -309,7 +356,7 @@ impl RunningSink {
 }
 
 impl<R> RunningGroup<R> {
-    /// Takes out what is not kept.
+    /// Removes the entries that do not stay, and returns them.
     fn take_except(&mut self, stays: impl Fn(&String) -> bool) -> impl Iterator<Item = (String, R)> {
         self.running.extract_if(.., move |name, _| !stays(name))
     }

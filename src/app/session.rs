@@ -15,6 +15,7 @@ use crate::agent::local_api::SessionHandle;
 use crate::agent::login::Login;
 use crate::agent::output_watch::OutputWatch;
 use crate::agent::server_client::ServerClient;
+use crate::agent::session_status::SessionStatusRegistry;
 use crate::agent::token_lifecycle::{self, SessionShutdown, TokenManager, TokenManagerDeps};
 use crate::clock::Clock;
 use crate::config;
@@ -30,6 +31,7 @@ pub(super) struct Shared {
     pub(super) metrics: Metrics,
     pub(super) health: Health,
     pub(super) status_registry: StatusRegistry,
+    pub(super) session_statuses: SessionStatusRegistry,
     pub(super) outputs: OutputWatch,
 }
 
@@ -127,9 +129,9 @@ impl SessionOrders {
 /// The session whose place another takes.
 #[derive(Debug)]
 pub(super) struct Predecessor {
-    /// Cancelled once it keeps nothing any more.
+    /// Cancelled once it has ended and its state file is free.
     pub(super) ended: CancellationToken,
-    /// Its token, where it hands that over.
+    /// Receives its token, if it hands it over.
     pub(super) token: Option<oneshot::Receiver<SessionShutdown>>,
 }
 
@@ -165,7 +167,7 @@ impl Session {
             login,
             refresh_signal: refresh_signal.clone(),
             clock: shared.clock.clone(),
-            status_registry: shared.status_registry.clone(),
+            session_statuses: shared.session_statuses.clone(),
             health: shared.health.register(format!("session/{}", options.name), true, "no token yet"),
             metrics: shared.metrics.clone(),
             fingerprint: fingerprint(options),
@@ -184,8 +186,8 @@ impl Session {
         &self.inputs.options.name
     }
 
-    /// Keeps the token until it is told to stop, then revokes it if that was asked for. By then outputs have let go of
-    /// it. Begins once the session that it follows, which has the same state file, keeps nothing any more.
+    /// Manages the token until it is stopped, then revokes it if configured; outputs have released it by then. Starts after
+    /// the session that it replaces, which has the same state file, has ended.
     pub(super) async fn run(mut self, orders: SessionOrders, follows: Option<Predecessor>) -> anyhow::Result<()> {
         let ended = orders.ended.clone().drop_guard();
         if let Some(Predecessor { ended, token }) = follows {

@@ -113,10 +113,7 @@ fn summary(health: &Health) -> String {
     let waiting: Vec<_> = components
         .iter()
         .filter(|(_, component)| component.required && !component.ready)
-        .map(|(name, component)| match &component.reason {
-            Some(reason) => format!("{name}: {reason}"),
-            None => name.clone(),
-        })
+        .map(|(name, component)| format!("{name}: {}", component.describe()))
         .collect();
     // A line of its own would be an assignment of its own.
     let waiting = waiting.join("; ").replace(char::is_control, " ");

@@ -99,7 +99,7 @@ pub(super) struct TemplatesPlan {
 }
 
 impl TemplatesPlan {
-    /// The child waits for what is required.
+    /// Adds an environment template; the child process waits for those that are required.
     fn add_input(&mut self, name: String, options: &config::Template, watch: &CredentialWatch<ProvidedEnv>) {
         if options.options.required {
             self.inputs.push((name, watch.clone()));
@@ -124,8 +124,8 @@ struct BuiltChild {
 }
 
 impl RunningTemplates {
-    /// Builds what `new` asks for and does not run already. `rebuilt` tells if a session starts anew; templates that use it
-    /// are then built anew too. The child process waits for `beside` besides what is rendered.
+    /// Builds the templates and the child process of `new` that do not run already. Templates of a `rebuilt` session are
+    /// rebuilt too. The child process also waits for `beside`.
     ///
     /// # Errors
     /// A client of a session's server cannot be made.
@@ -187,7 +187,7 @@ impl RunningTemplates {
         Ok(plan)
     }
 
-    /// Stops what is gone or replaced, and starts what the plan built.
+    /// Stops removed and replaced templates, and starts those that the plan built.
     pub(super) fn commit(&mut self, plan: TemplatesPlan, config: &Config) {
         fd_limits::reserve_for_templates(plan.wanted.len());
         let stays =
@@ -266,14 +266,14 @@ impl RunningTemplates {
         self.child = Some(RunningChild { options, inputs, signals, stop, replaced, done });
     }
 
-    /// Gives the child a signal.
+    /// Sends a signal to the child process.
     pub(super) fn forward_signal(&self, signal: Signal) {
         if let Some(child) = &self.child {
             let _ = child.signals.try_send(signal);
         }
     }
 
-    /// Stops the child, which may use all that is served here until then. Gives its code, if there was one.
+    /// Stops the child process, before the listeners that it may use. Returns its exit code, if it ran.
     pub(super) async fn stop_child(&mut self) -> Option<u8> {
         let child = self.child.take()?;
         child.stop.cancel();

@@ -10,7 +10,9 @@ use tokio::time::Instant;
 
 use super::agent_client::{AgentAddress, AgentClient, REQUEST_TIMEOUT, RequiredListener};
 use super::{Exit, Format, say, say_code, say_error};
+use crate::count_format::format_count;
 use crate::error_code::ErrorCode;
+use crate::time_format::format_duration;
 
 /// Show what the running agent is doing.
 #[derive(Debug, Args)]
@@ -166,7 +168,7 @@ impl Wait {
                 Ok((StatusCode::SERVICE_UNAVAILABLE, body)) => waiting(&body),
                 Ok(other) => match agent.expect(Ok(other)) {
                     Err(denied @ Exit::Denied) => return denied,
-                    _ => "what answers is no agent".to_owned(),
+                    _ => "another program answers there, not an agent".to_owned(),
                 },
                 Err(error) => {
                     if let Some(refusal) = agent.refusal() {
@@ -177,8 +179,8 @@ impl Wait {
                 }
             };
             if deadline.is_over() {
-                let line = format!("not ready after {}: {last}", humantime::format_duration(self.timeout));
-                say_code(ErrorCode::AgentNotReady, &line);
+                let line = format!("not ready after {}: {last}", format_duration(self.timeout));
+                say_not_ready(&line);
                 return Exit::TimedOut;
             }
             std::thread::sleep(deadline.at_most(Duration::from_millis(100)));
@@ -196,7 +198,7 @@ impl Healthcheck {
         match agent.get(path, &[], REQUEST_TIMEOUT) {
             Ok((StatusCode::OK, _)) => Exit::Ok,
             Ok((StatusCode::SERVICE_UNAVAILABLE, body)) => {
-                say_code(ErrorCode::AgentNotReady, &waiting(&body));
+                say_not_ready(&waiting(&body));
                 Exit::NotReady
             }
             answer => agent.expect(answer).map_or_else(|exit| exit, |_| Exit::NotReady),
@@ -223,10 +225,16 @@ impl Deadline {
 
 /// As long as the agent lets a caller wait in one request.
 const LONGEST_WAIT: Duration = Duration::from_mins(5);
-/// Before a token is asked for again that was not there.
+/// Pause between requests for a token that does not exist yet.
 const AGAIN: Duration = Duration::from_secs(1);
-/// An agent that is there answers within this.
+/// The least time that a request gets: a running agent answers within it.
 const MIN_REQUEST_TIMEOUT: Duration = Duration::from_millis(100);
+
+/// Prints why the agent is not ready. The codes of components say more than that of the whole.
+fn say_not_ready(line: &str) {
+    let code = (!line.contains("[KW-")).then_some(ErrorCode::AgentNotReady);
+    say_error(&ErrorCode::tag(code, line));
+}
 
 /// Formats the components that `/readyz` reports as missing, in one line.
 fn waiting(body: &Value) -> String {
@@ -234,9 +242,15 @@ fn waiting(body: &Value) -> String {
     let missing: Vec<String> = components
         .iter()
         .filter(|(_, component)| component["ready"] == false && component["required"] == true)
-        .map(|(name, component)| format!("{name}: {}", component["reason"].as_str().unwrap_or("not ready")))
+        .map(|(name, component)| format!("{name}: {}", describe_component(component)))
         .collect();
     missing.join("; ")
+}
+
+/// Formats why a component is not ready, with the code of the error.
+fn describe_component(component: &Value) -> String {
+    let reason = component["reason"].as_str().unwrap_or("not ready");
+    component["code"].as_str().map_or_else(|| reason.to_owned(), |code| format!("{reason} [{code}]"))
 }
 
 /// The agent's status in a few lines: how each session is, then what else is not ready.
@@ -260,16 +274,15 @@ fn describe(status: &Value) -> Vec<String> {
         let checked = session["last_checked"].as_str().map(|at| format!("; last checked {at}")).unwrap_or_default();
         lines.push(format!("  next: {}{due}{checked}", text(session, "next_step")));
         if let Some(error) = session["last_error"].as_str() {
-            let failures = &session["failures"];
-            let noun = if *failures == 1 { "failure" } else { "failures" };
+            let failures = format_count(session["failures"].as_u64().unwrap_or_default(), "failure");
             let code = session["last_error_code"].as_str().map(|code| format!(" [{code}]")).unwrap_or_default();
-            lines.push(format!("  {failures} {noun} in a row: {error}{code}"));
+            lines.push(format!("  {failures} in a row: {error}{code}"));
         }
     }
     for (name, component) in status["components"].as_object().into_iter().flatten() {
         let shown = name.strip_prefix("session/").is_some_and(|session| status["sessions"].get(session).is_some());
         if component["ready"] == false && !shown {
-            lines.push(format!("{name}: {}", component["reason"].as_str().unwrap_or("not ready")));
+            lines.push(format!("{name}: {}", describe_component(component)));
         }
     }
     if status["platform"].is_object() {

@@ -1,6 +1,5 @@
 //! Client of the running agent's local API for commands: finds the agent, calls it and maps answers to exit codes.
 
-use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::UnixStream;
@@ -13,7 +12,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::Value;
 use url::Url;
 
-use super::{ConfigFiles, Exit, say_code, say_error};
+use super::{ConfigFiles, Exit, say_code, say_error, say_warning};
 use crate::config::{self, Environment, Listener, LoadOutcome, Purpose, Serves};
 use crate::error_code::ErrorCode;
 use crate::http::client::{self, Client, ProxyMode, ServerAddress, TlsOptions, TransportError};
@@ -34,7 +33,7 @@ pub(super) struct AgentAddress {
 
 #[cfg(feature = "gateway")]
 impl AgentAddress {
-    /// The configuration's files, where it has a gateway, and no listener that tells the status; no address is given.
+    /// Returns the configuration files if they have a gateway but no listener with the status, and no address is given.
     pub(super) fn without_listener(&self) -> Option<&ConfigFiles> {
         let environment = Environment::current();
         if self.address.is_some() || environment.variables.get(ADDRESS_VARIABLE).is_some_and(|text| !text.is_empty()) {
@@ -53,11 +52,11 @@ pub(super) enum RequiredListener {
     Health,
 }
 
-/// The running agent, as it is reached.
+/// Client of the running agent.
 pub(super) struct AgentClient {
     client: Client,
     key: Option<SecretString>,
-    /// The unix socket that it is asked at.
+    /// Path of the agent's unix socket, if it has one.
     socket: Option<PathBuf>,
     runtime: tokio::runtime::Runtime,
 }
@@ -99,7 +98,7 @@ impl AgentClient {
         })
     }
 
-    /// Sends a request and gives status and body, within `time`.
+    /// Sends a request and returns status and body, within `time`.
     pub(super) fn get(
         &self,
         path: &str,
@@ -161,7 +160,7 @@ impl AgentClient {
         }
     }
 
-    /// Says why this user may not connect to the agent's socket, if that is so.
+    /// Returns the reason for which this user may not connect to the agent's socket, if there is one.
     pub(super) fn refusal(&self) -> Option<String> {
         self.socket.as_deref().and_then(describe_permission_denied)
     }
@@ -182,15 +181,14 @@ impl AgentAddress {
     }
 }
 
-/// The listener to ask. The file may be edited, or broken, while the agent goes on with what it read before.
+/// Finds the listener to call. The file may have errors that the running agent has not read yet.
 fn find(outcome: &LoadOutcome, required: RequiredListener) -> Result<(ServerAddress, Option<&Listener>), Exit> {
     let found = best_listener(&outcome.listeners, required).map(|(listener, address)| (address, Some(listener)));
     if outcome.config.is_some() {
         return found.ok_or_else(|| {
             say_code(
                 ErrorCode::NoListener,
-                "the configuration has no listener that this command could ask; \
-                 say --address /PATH, or add [listener.local]",
+                "the configuration has no listener for this command; write --address /PATH, or add [listener.local]",
             );
             Exit::Failed
         });
@@ -205,8 +203,7 @@ fn find(outcome: &LoadOutcome, required: RequiredListener) -> Result<(ServerAddr
         ServerAddress::Unix(path) => format!("unix://{}", path.display()),
         ServerAddress::Url(url) => url.to_string(),
     };
-    let line = format!("the configuration has errors: {first}{more}; asking the agent at {at} all the same");
-    let _ = writeln!(std::io::stderr(), "warning: {line}");
+    say_warning(&format!("the configuration has errors: {first}{more}; asking the agent at {at} all the same"));
     Ok((address, listener))
 }
 
@@ -259,7 +256,7 @@ impl ProxyEndpoint {
 /// Variable with the agent's address, in place of what a configuration says.
 const ADDRESS_VARIABLE: &str = "KEYWARD_ADDR";
 
-/// The socket of the packaged configurations, asked where a configuration cannot be read.
+/// Socket of the packaged configurations; used if the configuration cannot be read.
 const DEFAULT_SOCKET: &str = "/run/keyward/api.sock";
 
 /// The time for an answer that waits for nothing.
@@ -292,7 +289,7 @@ fn key(listener: &Listener, outcome: &LoadOutcome) -> Result<Option<SecretString
 /// Placeholder in a configuration for a secret that could not be read.
 const SECRET_PLACEHOLDER: &str = "\0";
 
-/// The listener that fits best, and where it is: unix sockets first, a local API before a health listener.
+/// Returns the best listener and its address: unix sockets first, a local API before a health listener.
 fn best_listener(listeners: &[Listener], required: RequiredListener) -> Option<(&Listener, ServerAddress)> {
     let mut fit: Vec<_> = listeners
         .iter()

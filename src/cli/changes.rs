@@ -148,7 +148,7 @@ fn show_day(changelog: &Changelog, date: ApiDate, format: Format) -> Exit {
         let before = changelog.rows().iter().map(|row| row.date).find(|it| *it < date);
         let after = changelog.rows().iter().rev().map(|row| row.date).find(|it| *it > date);
         let near = [before, after].into_iter().flatten().map(|date| date.to_string()).collect::<Vec<_>>().join(" and ");
-        say_error(&format!("nothing is dated {date}; the nearest is {near}"));
+        say_error(&format!("no change has the date {date}; the nearest dates are {near}"));
         return Exit::Missing;
     }
     match format {

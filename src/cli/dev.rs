@@ -58,7 +58,7 @@ impl Dev {
                 if self.once {
                     let tour = tokio::select! {
                         tour = take_the_tour(&dev.places) => tour,
-                        () = stop.cancelled() => Err(anyhow::anyhow!("told to stop before the tour ended")),
+                        () = stop.cancelled() => Err(anyhow::anyhow!("stopped before the tour ended")),
                         twice = signals => twice.map(|()| Vec::new()),
                     };
                     stop.cancel();

@@ -3,7 +3,7 @@
 /// How a command ended. The numbers are part of the command line's contract.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exit {
-    /// It did what was asked.
+    /// Success.
     Ok,
     /// A wrong command line, or a failure on this machine.
     Failed,
@@ -13,7 +13,7 @@ pub(crate) enum Exit {
     ConfigInvalid,
     /// The agent answers and is not ready, or has no token.
     NotReady,
-    /// The time that was allowed is over.
+    /// The time-out has passed.
     TimedOut,
     /// The agent or the server refuses this caller.
     Denied,
@@ -21,15 +21,15 @@ pub(crate) enum Exit {
     NotRunning,
     /// The named object does not exist.
     Missing,
-    /// The name or the id is taken.
+    /// The name or the id is in use.
     Taken,
-    /// `migrate` has written a configuration that somebody has to look at first.
+    /// `migrate` has written a configuration that needs a review.
     ActionRequired,
-    /// It may work later, as it is.
+    /// A later attempt may succeed.
     TryLater,
     /// `run` was given a configuration with errors; a restart changes nothing.
     Config,
-    /// Exit code of the program that it ran.
+    /// Exit code of the program that keyward ran.
     OfProgram(u8),
 }
 

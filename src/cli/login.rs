@@ -10,6 +10,7 @@ use crate::agent::login::LoginError;
 use crate::app::one_shot::{self, OneShotError};
 use crate::config::{self, Config, Environment, Purpose, Session};
 use crate::error_code::ErrorCode;
+use crate::time_format::format_duration;
 
 /// Log in once and print what was got, without the secret.
 #[derive(Debug, Args)]
@@ -71,7 +72,7 @@ impl LoginOnce {
     fn print(&self, session: &Session, logged_in: &one_shot::LoggedIn) {
         let token = &logged_in.token;
         let secret = self.reveal.then(|| token.secret.secret().expose_secret());
-        let expires_in = (!token.lease.ttl.is_zero()).then(|| humantime::format_duration(token.lease.ttl).to_string());
+        let expires_in = (!token.lease.ttl.is_zero()).then(|| format_duration(token.lease.ttl));
         match self.format {
             Format::Json => say(&json!({
                 "session": session.name,

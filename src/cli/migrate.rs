@@ -43,7 +43,7 @@ impl Migrate {
         match &self.out {
             None => print(migrated.toml.as_bytes()),
             Some(out) if out.exists() => {
-                say_error(&format!("{} is there already; name another file, or move it away", out.display()));
+                say_error(&format!("{} exists already; name another file, or move it away", out.display()));
                 return Ok(Exit::Taken);
             }
             Some(out) => {

@@ -41,8 +41,8 @@ use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, V
 
 pub(crate) use exit::Exit;
 
-use crate::app::error_codes;
-use crate::config::{self, LogFormat};
+use crate::app::{error_codes, journal};
+use crate::config::{self, Environment, LogFormat};
 use crate::error_code::ErrorCode;
 
 /// Turns a machine's cloud identity into short-lived tokens and serves them to the tools around it.
@@ -159,7 +159,7 @@ struct LogChoice {
     format: Option<LogFormat>,
 }
 
-/// Parses the command line, does what it says, and gives the exit code.
+/// Parses the command line, runs the command, and returns the exit code.
 pub fn main() -> ExitCode {
     #[cfg(feature = "gateway")]
     if let Some(arguments) = gateway::parse_helper_invocation(std::env::args_os()) {
@@ -174,6 +174,10 @@ pub fn main() -> ExitCode {
         Err(error) => {
             if let Some(renamed) = renamed(&error) {
                 say_code(ErrorCode::RenamedArgument, &renamed);
+                return Exit::Failed.into();
+            }
+            if error.use_stderr() && journal::is_stderr(&Environment::current().variables) {
+                write_to_stderr(ERROR, &error.render().to_string());
                 return Exit::Failed.into();
             }
             let printed = error.print();
@@ -191,13 +195,21 @@ pub fn main() -> ExitCode {
             Format::Json => LogFormat::Json,
         }),
     };
-    let result = match cli.command {
-        Command::Run(run) => run::run(&run, &log),
+    let exit = run(cli.command, &log).unwrap_or_else(|error| {
+        say_error(&error_codes::format(&error));
+        Exit::Failed
+    });
+    finish_output(exit).into()
+}
+
+fn run(command: Command, log: &LogChoice) -> anyhow::Result<Exit> {
+    match command {
+        Command::Run(run) => run::run(&run, log),
         #[cfg(feature = "dev")]
-        Command::Dev(dev) => dev.run(&log),
+        Command::Dev(dev) => dev.run(log),
         Command::Check(check) => check.run(),
         Command::Migrate(migrate) => migrate.run(),
-        Command::Login(login) => login.run(&log),
+        Command::Login(login) => login.run(log),
         Command::Template(template) => template.run(),
         Command::Exec(exec) => exec.run(),
         Command::Status(status) => status.run(),
@@ -206,26 +218,21 @@ pub fn main() -> ExitCode {
         Command::Wait(wait) => Ok(wait.run()),
         Command::Healthcheck(healthcheck) => Ok(healthcheck.run()),
         #[cfg(feature = "acl")]
-        Command::Acl(acl) => acl.run(&log),
+        Command::Acl(acl) => acl.run(log),
         #[cfg(feature = "gateway")]
         Command::Changes(changes) => changes.run(),
         #[cfg(feature = "gateway")]
-        Command::Gateway(gateway) => gateway.run(&log),
+        Command::Gateway(gateway) => gateway.run(log),
         Command::Completions { shell } => {
             // It panics where its writer fails.
             let mut script = Vec::new();
-            clap_complete::generate(shell, &mut command(), "keyward", &mut script);
+            clap_complete::generate(shell, &mut self::command(), "keyward", &mut script);
             print(&script);
             Ok(Exit::Ok)
         }
         Command::Explain(explain) => Ok(explain.run()),
-        Command::Man(man) => man.run(command()),
-    };
-    let exit = result.unwrap_or_else(|error| {
-        say_error(&error_codes::format(&error));
-        Exit::Failed
-    });
-    finish_output(exit).into()
+        Command::Man(man) => man.run(self::command()),
+    }
 }
 
 /// Returns the definitions of all commands, for completion scripts and documents.
@@ -247,12 +254,12 @@ fn say(line: &str) {
     note_failure(writeln!(std::io::stdout(), "{line}"));
 }
 
-/// Prints a command's own output as it is.
+/// Prints bytes of a command's output.
 fn print(bytes: &[u8]) {
     note_failure(std::io::stdout().write_all(bytes));
 }
 
-/// The first failure to write output. A reader that has gone away is none: it has had what it wanted.
+/// The first failure to write output. A reader that closes the pipe early, such as `head`, is none.
 static OUTPUT_FAILURE: OnceLock<std::io::Error> = OnceLock::new();
 
 fn note_failure(written: std::io::Result<()>) {
@@ -263,7 +270,7 @@ fn note_failure(written: std::io::Result<()>) {
     }
 }
 
-/// Writes what is still buffered. Output that did not arrive is a failure, however well the command ended.
+/// Flushes the output. A failed write makes the command fail, whatever its exit code was.
 fn finish_output(exit: Exit) -> Exit {
     note_failure(std::io::stdout().flush());
     match OUTPUT_FAILURE.get() {
@@ -275,10 +282,10 @@ fn finish_output(exit: Exit) -> Exit {
     }
 }
 
-/// Prints what is worth knowing beside a command's output.
+/// Prints a note beside a command's output.
 #[cfg(any(feature = "acl", feature = "gateway"))]
 fn note(line: &str) {
-    let _ = writeln!(std::io::stderr(), "note: {line}");
+    write_to_stderr(NOTICE, &format!("note: {line}"));
 }
 
 /// Prints why a command failed, with the code of the error.
@@ -288,7 +295,27 @@ fn say_code(code: ErrorCode, line: &str) {
 
 /// Prints why a command failed, in one line.
 fn say_error(line: &str) {
-    let _ = writeln!(std::io::stderr(), "error: {line}");
+    write_to_stderr(ERROR, &format!("error: {line}"));
+}
+
+/// Prints a warning, after which the command goes on.
+fn say_warning(line: &str) {
+    write_to_stderr(WARNING, &format!("warning: {line}"));
+}
+
+/// Priorities of the journal (`sd-daemon(3)`).
+const ERROR: u8 = 3;
+const WARNING: u8 = 4;
+#[cfg(any(feature = "acl", feature = "gateway"))]
+const NOTICE: u8 = 5;
+
+/// Prints lines to standard error, each with its priority if that is the journal.
+fn write_to_stderr(priority: u8, text: &str) {
+    let is_journal = journal::is_stderr(&Environment::current().variables);
+    let prefix = if is_journal { format!("<{priority}>") } else { String::new() };
+    let lines = text.lines().fold(String::new(), |lines, line| lines + &prefix + line + "\n");
+    // Nobody can be told that standard error does not work.
+    let _ = std::io::stderr().write_all(lines.as_bytes());
 }
 
 #[cfg(test)]

@@ -2,10 +2,11 @@
 
 use tokio::sync::watch;
 
+use crate::agent::session_status::SessionStatusRegistry;
 use crate::app::App;
 use crate::config::Config;
+use crate::error_code::ErrorCode;
 use crate::health::{Component, Health};
-use crate::status::StatusRegistry;
 
 /// The configuration with its sessions, sinks and templates alone.
 ///
@@ -14,7 +15,7 @@ use crate::status::StatusRegistry;
 pub(super) fn outputs_alone(mut config: Config) -> Result<Config, String> {
     if let Some(session) = config.sessions.iter().find(|session| session.lifecycle.revoke_on_exit) {
         return Err(format!(
-            "session {} has revoke_on_exit = true, which ends with --exit-after-auth all that was written; take one of them away",
+            "session {} has revoke_on_exit = true, so that --exit-after-auth would revoke the token that it has just written; remove one of the two",
             session.name
         ));
     }
@@ -35,24 +36,22 @@ pub(super) fn outputs_alone(mut config: Config) -> Result<Config, String> {
 /// Watches for the moment when everything is written.
 pub(super) struct ReadinessWatch {
     health: Health,
-    status_registry: StatusRegistry,
+    session_statuses: SessionStatusRegistry,
     changes: watch::Receiver<u64>,
 }
 
 impl ReadinessWatch {
     pub(super) fn new(app: &App) -> Self {
-        let (health, status_registry) = (app.health().clone(), app.status_registry().clone());
+        let (health, session_statuses) = (app.health().clone(), app.session_statuses().clone());
         let changes = health.changes();
-        Self { health, status_registry, changes }
+        Self { health, session_statuses, changes }
     }
 
     /// Lists the components that are not ready yet, in one line.
     pub(super) fn missing(&self) -> String {
         let components = self.health.components();
         let missing = components.iter().filter(|(_, component)| component.required && !component.started);
-        let reason = |(name, component): (&String, &Component)| {
-            format!("{name}: {}", component.reason.as_deref().unwrap_or("not ready"))
-        };
+        let reason = |(name, component): (&String, &Component)| format!("{name}: {}", component.describe());
         missing.map(reason).collect::<Vec<_>>().join("; ")
     }
 
@@ -66,9 +65,11 @@ impl ReadinessWatch {
                 return Ok(());
             }
             // A failure of the process before is counted too, and has no error here.
-            let mut sessions = self.status_registry.sessions().into_iter().filter(|(_, session)| !session.serving);
-            if let Some((name, error)) = sessions.find_map(|(name, session)| Some((name, session.last_error?))) {
-                return Err(format!("session {name}: {error}"));
+            let mut sessions = self.session_statuses.sessions().into_iter().filter(|(_, session)| !session.serving);
+            let failed =
+                sessions.find_map(|(name, session)| Some((name, session.last_error?, session.last_error_code)));
+            if let Some((name, error, code)) = failed {
+                return Err(ErrorCode::tag(code, &format!("session {name}: {error}")));
             }
             if self.changes.changed().await.is_err() {
                 std::future::pending::<()>().await;

@@ -14,7 +14,6 @@ use super::{ConfigFiles, Exit, LogChoice, once, say_error};
 use crate::app::logging::{self, LogLevel, Logging};
 use crate::app::{App, Signals};
 use crate::config::{self, Config, Diagnostic, Environment, Purpose};
-use crate::error_code::ErrorCode;
 use crate::http::server::ActivatedSockets;
 
 /// Run the agent until it is told to stop.
@@ -58,51 +57,68 @@ pub(super) fn run(run: &Run, choice: &LogChoice) -> anyhow::Result<Exit> {
         tokio::pin!(relay);
         let app = tokio::select! {
             built = App::build(config, log, inherited) => built?,
-            () = stop.cancelled() => return Ok((0, None, Some("nothing was started yet".to_owned()))),
-            never = &mut relay => return never.map(|()| (0, None, None)),
+            () = stop.cancelled() => {
+                return Ok(Ended { missing: Some("nothing was started yet".to_owned()), ..Ended::default() });
+            }
+            never = &mut relay => return never.map(|()| Ended::default()),
         };
         let mut readiness = once::ReadinessWatch::new(&app);
-        let (mut outcome, mut missing) = (None, None);
+        let mut ended = Ended::default();
         let running = app.run(signals);
         tokio::pin!(running);
-        let code = loop {
+        ended.code = loop {
+            let is_open = ended.outcome.is_none() && ended.missing.is_none();
             tokio::select! {
                 // In this order: what is missing is asked before the stop takes its components away.
                 biased;
-                () = stop.cancelled(), if missing.is_none() && outcome.is_none() => {
-                    missing = Some(readiness.missing());
-                }
-                ended = &mut running => break ended?,
+                () = stop.cancelled(), if is_open => ended.missing = Some(readiness.missing()),
+                code = &mut running => break code?,
                 never = &mut relay => break never.map(|()| 0)?,
-                found = readiness.outcome(), if run.exit_after_auth && outcome.is_none() && missing.is_none() => {
-                    outcome = Some(found);
+                outcome = readiness.outcome(), if run.exit_after_auth && is_open => {
+                    ended.outcome = Some(outcome);
                     stop.cancel();
                 }
             }
         };
-        anyhow::Ok((code, outcome, missing))
+        anyhow::Ok(ended)
     });
     // A name look-up or a write that hangs in the system must not hold the end up.
     runtime.shutdown_timeout(Duration::from_secs(1));
-    let (code, outcome, missing) = ended?;
-    Ok(match outcome {
-        Some(Err(error)) => {
-            say_error(&error);
-            Exit::Remote
+    Ok(ended?.exit(run.exit_after_auth))
+}
+
+/// End of a run.
+#[derive(Default)]
+struct Ended {
+    /// Exit code of the child process, or 0.
+    code: u8,
+    /// With `--exit-after-auth`: all is written, or the reason why not.
+    outcome: Option<Result<(), String>>,
+    /// Components that were not ready when it was told to stop.
+    missing: Option<String>,
+}
+
+impl Ended {
+    fn exit(self, exit_after_auth: bool) -> Exit {
+        match self.outcome {
+            Some(Err(error)) => {
+                say_error(&error);
+                Exit::Remote
+            }
+            None if exit_after_auth => {
+                say_error(&format!("stopped before everything was written: {}", self.missing.unwrap_or_default()));
+                Exit::NotReady
+            }
+            _ if self.code == 0 => Exit::Ok,
+            _ => Exit::OfProgram(self.code),
         }
-        None if run.exit_after_auth => {
-            say_error(&format!("told to stop before everything was written: {}", missing.unwrap_or_default()));
-            Exit::NotReady
-        }
-        _ if code == 0 => Exit::Ok,
-        _ => Exit::OfProgram(code),
-    })
+    }
 }
 
 /// Begins a new store for `[acl]`.
 ///
 /// # Errors
-/// The configuration has no such section, or there is a store.
+/// The configuration has no such section, or a store exists.
 #[cfg(feature = "acl")]
 pub(super) async fn begin_store(config: &Config) -> anyhow::Result<()> {
     let server = config.acl.as_ref().context("--new-store is given, and the configuration has no [acl]")?;
@@ -125,8 +141,8 @@ pub(super) fn runtime(config: &Config) -> std::io::Result<tokio::runtime::Runtim
     tokio::runtime::Builder::new_current_thread().enable_all().build()
 }
 
-/// Starts the log as the command line says, and where it says nothing, the configuration. Gives the means to change
-/// its level on reload, unless the command line has fixed it.
+/// Starts the log with the settings of the command line, or those of the configuration. Returns a handle that changes
+/// the level on reload, unless the command line sets it.
 pub(super) fn start_log(choice: &LogChoice, log: &config::Log) -> anyhow::Result<(Logging, Option<LogLevel>)> {
     let targets = logging::targets(choice.level.as_ref().unwrap_or(log));
     let logging = logging::start(targets, choice.format.unwrap_or(log.format)).context("cannot start the log")?;
@@ -134,7 +150,10 @@ pub(super) fn start_log(choice: &LogChoice, log: &config::Log) -> anyhow::Result
     Ok((logging, level))
 }
 
-/// Reads the configuration for a run, with what is probably not meant in it; or its errors.
+/// Reads the configuration and its warnings.
+///
+/// # Errors
+/// The errors of the configuration.
 fn load(run: &Run, environment: &Environment) -> Result<(Config, Vec<Diagnostic>), Vec<String>> {
     let outcome = config::load(&run.files.config, environment, Purpose::Run);
     let errors: Vec<String> = outcome.errors.iter().map(ToString::to_string).collect();
@@ -147,7 +166,7 @@ fn load(run: &Run, environment: &Environment) -> Result<(Config, Vec<Diagnostic>
 
 fn tell(warnings: &[Diagnostic]) {
     for warning in warnings {
-        let code = warning.code.map(ErrorCode::as_str);
+        let code = warning.code.as_str();
         tracing::warn!(event = "config.warning", code, "{warning}");
     }
 }

@@ -25,7 +25,7 @@ pub(super) fn configuration(
     outcome.config.ok_or(Exit::Failed)
 }
 
-/// Serves until told to stop. `introduction` is printed once the sockets are there.
+/// Serves until stopped. Prints `introduction` once the sockets are bound.
 ///
 /// # Errors
 /// It could not be started, or broke off.

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use humantime::format_duration;
 use url::Url;
 
 use super::diagnostic::Location;
@@ -19,8 +18,10 @@ use crate::acl::model::token::{MAX_TTL, MIN_TTL};
 use crate::acl::service::issuer_keys::{self as keys, CaSource, KeyDocument};
 use crate::acl::service::login::{self, LoginRoleOptions};
 use crate::acl::store::StoreOptions;
+use crate::error_code::ErrorCode;
 use crate::http::server::Endpoint;
 use crate::http::tls::ServerCertificate;
+use crate::time_format::format_duration;
 
 /// The ACL server and the sockets that it is served on.
 #[derive(Debug, Clone, PartialEq)]
@@ -38,10 +39,10 @@ pub struct AclServer {
 
 const DATACENTER: &str = "dc1";
 
-/// How long tokens live where it is not said.
+/// Default lifetime of tokens.
 const TTL: Duration = Duration::from_hours(1);
 
-/// Reads the section; `None` where it says too little, which is then said.
+/// Reads the section. Returns `None`, with errors recorded, if required settings are missing.
 pub(super) fn read(mut reader: Reader<'_>) -> Option<AclServer> {
     let tls = tls(&mut reader);
     let endpoints = endpoints(&mut reader, tls.is_some());
@@ -163,7 +164,7 @@ fn method(name: &str, mut reader: Reader<'_>) -> Option<login::MethodOptions> {
     }
     if roles.is_empty() && reader.place_of("role").is_none() {
         let advice = format!("write [{}.role.NAME], or nobody can log in", reader.path);
-        reader.scope.diagnostics.warning(reader.at, &reader.key("role"), "no role", advice);
+        reader.scope.diagnostics.warning(reader.at, &reader.key("role"), (ErrorCode::UnusedSection, "no role"), advice);
     }
     reader.finish();
     let source = discovery.map(KeyDocument::Discovery).or_else(|| jwks.map(KeyDocument::Jwks))?;

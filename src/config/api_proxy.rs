@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use humantime::format_duration;
-
 use super::reader::Reader;
 use super::sink::Sessions;
 use super::tree::quoted;
@@ -11,6 +9,7 @@ use super::values::either;
 use crate::agent::api_proxy::{
     AllowedNamespaces, ApiProxyOptions, CacheLimits, CacheOptions, Exemption, NamespacePattern, Rule, Rules, TokenMode,
 };
+use crate::time_format::format_duration;
 
 const TENTH: Duration = Duration::from_millis(100);
 

@@ -5,8 +5,9 @@ use crate::agent::identity::{
     AzureEnv, CloudEndpoints, CloudIdentityOptions, IdentityOrigin, LoginFields, ManagedIdentity,
 };
 use crate::clock::Clock;
+use crate::error_code::ErrorCode;
 
-/// Reads the method's parameters; gives the role to log in as, if there is to be one, and the identity to prove.
+/// Reads the method's parameters. Returns the role, if the method has one, and the identity source.
 pub(super) fn read(mut reader: Reader<'_>, wants_role: bool) -> (String, CloudIdentityOptions) {
     let role = role(&mut reader, wants_role);
     let meaning = "the resource to request an identity token for, such as \"https://management.azure.com/\"";
@@ -36,7 +37,7 @@ pub(super) fn read(mut reader: Reader<'_>, wants_role: bool) -> (String, CloudId
     {
         let found = "ignored: a managed identity is requested for resource";
         let advice = "leave it out, or set authenticate_from_environment = true";
-        reader.scope.diagnostics.warning(scope.at, &scope.key, found, advice);
+        reader.scope.diagnostics.warning(scope.at, &scope.key, (ErrorCode::SettingIgnored, found), advice);
     }
     options.scope = scope.map(|scope| scope.value);
     if let Err(error) = options.build(Clock::System) {
@@ -72,7 +73,7 @@ fn identity(reader: &mut Reader<'_>, from_environment: bool) -> IdentityOrigin {
         for ignored in [&object_id, &client_id].into_iter().flatten() {
             let found = "ignored, because authenticate_from_environment is true";
             let advice = "leave it out, or name the identity by the variable AZURE_CLIENT_ID";
-            reader.scope.diagnostics.warning(ignored.at, &ignored.key, found, advice);
+            reader.scope.diagnostics.warning(ignored.at, &ignored.key, (ErrorCode::SettingIgnored, found), advice);
         }
         return IdentityOrigin::Environment;
     }

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use humantime::format_duration;
-
 use super::reader::Reader;
 use crate::agent::secrets::DerivedTokenOptions;
+use crate::count_format::format_count;
+use crate::time_format::format_duration;
 
 /// Reads the table of that name. `ends_by_use` says whether its child may have a number of uses.
 pub(super) fn read(reader: &mut Reader<'_>, ends_by_use: bool) -> Option<DerivedTokenOptions> {
@@ -27,6 +27,7 @@ pub(super) fn describe(child: &DerivedTokenOptions) -> String {
         [] => "the same policies".to_owned(),
         policies => format!("the policies {}", policies.join(", ")),
     };
-    let uses = if child.num_uses > 0 { format!(", for {} uses", child.num_uses) } else { String::new() };
+    let uses =
+        if child.num_uses > 0 { format!(", for {}", format_count(child.num_uses, "use")) } else { String::new() };
     format!("with {policies}, for {}{uses}", format_duration(child.ttl))
 }

@@ -4,8 +4,6 @@
 
 use std::collections::BTreeMap;
 
-use humantime::format_duration;
-
 #[cfg(feature = "acl")]
 use super::acl;
 use super::api_proxy;
@@ -21,6 +19,7 @@ use crate::agent::sinks::{OnExpiry, SinkFormat};
 use crate::http::client::{ProxyMode, ServerAddress};
 use crate::http::guard::AccessMode;
 use crate::http::server::Endpoint;
+use crate::time_format::format_duration;
 
 /// Result of `keyward check` as JSON.
 #[derive(Debug, serde::Serialize)]

@@ -22,9 +22,8 @@ pub struct Diagnostic {
     pub found: String,
     /// Advice on what to write instead; may be empty.
     pub advice: String,
-    /// The code of an error, and of some warnings and notes.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub code: Option<ErrorCode>,
+    /// The code.
+    pub code: ErrorCode,
 }
 
 /// Position in a file. Both numbers start at 1; the column counts characters.
@@ -49,10 +48,7 @@ impl std::fmt::Display for Diagnostic {
         if !self.advice.is_empty() {
             write!(f, "; {}", self.advice)?;
         }
-        if let Some(code) = self.code {
-            write!(f, " [{code}]")?;
-        }
-        Ok(())
+        write!(f, " [{}]", self.code)
     }
 }
 
@@ -183,11 +179,17 @@ impl Diagnostics {
     /// Records a warning or note about something that this machine lacks and the agent can run without.
     pub(super) fn done_without(&self, at: Location, key: &str, found: impl Into<Finding>, advice: impl Into<String>) {
         let severity = if self.purpose == Purpose::Run { Severity::Warning } else { Severity::Note };
-        self.record(severity, at, key, found.into(), advice.into());
+        self.record(severity, at, key, found.into().or(ErrorCode::MissingOnHost), advice.into());
     }
 
-    pub(super) fn warning(&self, at: Location, key: &str, found: impl Into<Finding>, advice: impl Into<String>) {
-        self.record(Severity::Warning, at, key, found.into(), advice.into());
+    pub(super) fn warning(
+        &self,
+        at: Location,
+        key: &str,
+        (code, found): (ErrorCode, impl Into<String>),
+        advice: impl Into<String>,
+    ) {
+        self.record(Severity::Warning, at, key, (code, found).into(), advice.into());
     }
 
     /// Formats a location as `FILE:LINE:COLUMN`, to name it in another diagnostic.
@@ -203,6 +205,7 @@ impl Diagnostics {
 
     fn record(&self, severity: Severity, at: Location, key: &str, found: Finding, advice: String) {
         let (file, Finding { code, text: found }) = (self.path(at).to_owned(), found);
+        let code = code.unwrap_or(ErrorCode::InvalidValue);
         let diagnostic = Diagnostic { file, place: at.place, key: key.to_owned(), found, advice, code };
         self.entries.borrow_mut().push((at, severity, diagnostic));
     }

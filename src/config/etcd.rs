@@ -11,7 +11,7 @@ use crate::http::client::{ClientCertificate, is_loopback};
 
 const TENTH: Duration = Duration::from_millis(100);
 
-/// Reads the section; `None` where it says too little, which is then said.
+/// Reads the section. Returns `None`, with errors recorded, if required settings are missing.
 pub(super) fn read(mut reader: Reader<'_>) -> Option<EtcdOptions> {
     if reader.place_of("endpoints").is_none() {
         reader.missing("endpoints", "the members of the cluster, such as [\"https://etcd-1.example:2379\"]");

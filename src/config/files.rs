@@ -142,7 +142,7 @@ fn toml_files(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// The folder that `agent.drop_in` names, from the folder of the file where it stands.
+/// Returns the folder of `agent.drop_in`; a relative path starts at the folder of the configuration file.
 fn drop_in(tree: &Table, diagnostics: &Diagnostics) -> Option<(Location, PathBuf)> {
     let Value::Table(agent) = &tree.get("agent")?.value else { return None };
     let entry = agent.get("drop_in")?;

@@ -44,7 +44,7 @@ pub struct Gateway {
     /// Token in the environment of programs that keyward runs; `None` sets no variables.
     pub process_token: Option<TokenKind>,
     /// User configuration files of Terraform and OpenTofu for the child process; `None` without `[process]`.
-    pub process_files: Option<UserConfigFiles>,
+    pub(crate) process_files: Option<UserConfigFiles>,
     /// True if readiness depends on the gateway.
     pub required: bool,
 }
@@ -55,34 +55,24 @@ const DAY: Duration = Duration::from_hours(24);
 /// How long the local token before the current one is good: longer than the longest run.
 const GRACE: Duration = DAY;
 
-/// How long a call waits for another platform token: longer than a rotation of a token of which there is one takes.
+/// Default time that a call waits for another platform token: longer than a rotation takes.
 const TOKEN_WAIT: Duration = Duration::from_mins(1);
 
 /// Connections to the platform at once.
 const CONNECTIONS: usize = 256;
 
-/// Reads the section; `None` where it says too little, which is then said.
+/// Reads the section. Returns `None`, with errors recorded, if required settings are missing.
 pub(super) fn read(
     mut reader: Reader<'_>,
     sessions: &Sessions,
     state_dir: Option<&Path>,
     process_files: Option<UserConfigFiles>,
 ) -> Option<Gateway> {
-    // One statement per key: parts of it would only pass the reader on.
     let text = reader.required("upstream", "the platform's address, such as \"https://app.terraform.io\"");
     let upstream = text.and_then(|text| or_placeholder(&text, reader.parse(&text, upstream), unknown_upstream));
     let endpoints = endpoints(&mut reader);
-    let ca_file = reader.file("ca_file");
-    if let (Some(url), Some(at)) = (&upstream, reader.place_of("ca_file"))
-        && url.scheme() == "http"
-    {
-        let key = reader.key("ca_file");
-        reader.scope.diagnostics.error(at, &key, "not allowed without TLS", "leave it out, or use https://");
-    }
-    let way = reader.parsed("proxy", server::proxy).unwrap_or(ProxyMode::Environment);
-    if matches!((&way, &upstream), (ProxyMode::Through(_), Some(url)) if url.scheme() == "http") {
-        reader.conflict("proxy", "an http:// upstream", "tokens would leave this machine in the clear");
-    }
+    let without_tls = upstream.as_ref().is_some_and(|url| url.scheme() == "http");
+    let (ca_file, way) = (ca_file(&mut reader, without_tls), proxy(&mut reader, without_tls));
     let hosts = reader.list("allowed_hosts").unwrap_or_default();
     let allowed_hosts: BTreeSet<_> = hosts.iter().filter_map(|text| reader.parse(text, host)).collect();
     let exempt = exempt(&mut reader);
@@ -139,6 +129,23 @@ pub(super) fn read(
         required,
     };
     (!gateway.endpoints.is_empty()).then_some(gateway)
+}
+
+fn ca_file(reader: &mut Reader<'_>, without_tls: bool) -> Option<PathBuf> {
+    let ca_file = reader.file("ca_file");
+    if without_tls && let Some(at) = reader.place_of("ca_file") {
+        let key = reader.key("ca_file");
+        reader.scope.diagnostics.error(at, &key, "not allowed without TLS", "leave it out, or use https://");
+    }
+    ca_file
+}
+
+fn proxy(reader: &mut Reader<'_>, without_tls: bool) -> ProxyMode {
+    let proxy = reader.parsed("proxy", server::proxy).unwrap_or(ProxyMode::Environment);
+    if without_tls && matches!(proxy, ProxyMode::Through(_)) {
+        reader.conflict("proxy", "an http:// upstream", "tokens would leave this machine in the clear");
+    }
+    proxy
 }
 
 /// Reads the calls that make platform tokens and are allowed.

@@ -16,7 +16,7 @@ use crate::error_code::ErrorCode;
 use crate::http::guard::{AccessMode, GuardOptions as Guard};
 use crate::http::server::{Endpoint, UnixSocket};
 
-/// The mode of a socket where none is given: its owner and its group may connect.
+/// Default mode of a socket: its owner and its group may connect.
 const MODE: u32 = 0o660;
 
 /// The least length of a key that callers bring, in bytes.
@@ -94,6 +94,7 @@ fn read(name: String, mut reader: Reader<'_>, known: &Sessions) -> Option<Listen
                 let at = reader.place_of("require_request_header").unwrap_or(reader.at);
                 let found = "false with any_local_user = true: web pages could send requests too";
                 let advice = "set key_file, or leave require_request_header at true";
+                let found = (ErrorCode::WebPagesAdmitted, found);
                 reader.scope.diagnostics.warning(at, &reader.key("require_request_header"), found, advice);
             }
             (Serves::ApiProxy(Box::new(options)), session.into_iter().collect())

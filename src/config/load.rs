@@ -21,6 +21,7 @@ use super::tree::{Entry, Value};
 use super::{Agent, Config, Environment, Listener, LoadOutcome, Log, Purpose, Serves};
 use super::{agent, credential, listener, process, server, session, sink, template};
 use crate::agent::server_client::ServerKind;
+use crate::error_code::ErrorCode;
 #[cfg(feature = "gateway")]
 use crate::gateway::client_setup::UserConfigFiles;
 use crate::http::client::ServerAddress;
@@ -45,10 +46,10 @@ pub fn load_text(name: &Path, text: &str, environment: &Environment, purpose: Pu
     validate(&diagnostics, environment, &tree)
 }
 
-/// Reads one section alone, as a command line gives it: its settings by name, with the texts of each. Where there is a
-/// error, it is told of `the command line`.
+/// Reads one section from a command line: its settings by name, with the values of each. Errors name `the command line` as
+/// their file.
 #[cfg(any(feature = "acl", feature = "gateway"))]
-pub fn load_section(section: &str, settings: &[(&str, Vec<String>)], environment: &Environment) -> LoadOutcome {
+pub(crate) fn load_section(section: &str, settings: &[(&str, Vec<String>)], environment: &Environment) -> LoadOutcome {
     let mut diagnostics = Diagnostics::new(Purpose::Run);
     let at = diagnostics.file(Path::new("the command line"));
     let entry = |value| Entry { key: at, at, value };
@@ -79,8 +80,11 @@ fn validate(diagnostics: &Diagnostics, environment: &Environment, tree: &Table) 
 }
 
 /// Reads all sections. `found` takes the listeners that could be read, also where another section has errors.
+#[expect(
+    clippy::too_many_lines,
+    reason = "a statement for each section, in the order in which they refer to each other"
+)]
 fn read(mut top: Reader<'_>, found: &mut Vec<Listener>) -> Option<Config> {
-    // One statement per section, in the order in which sections refer to each other.
     let mut table = top.table("agent");
     let named = table.as_mut().is_some_and(|table| table.place_of("state_dir").is_some());
     let agent = table.map_or_else(Agent::default, agent::read);
@@ -132,32 +136,19 @@ fn read(mut top: Reader<'_>, found: &mut Vec<Listener>) -> Option<Config> {
     let diagnostics = top.scope.diagnostics;
     top.finish();
     let sessions = sessions.into_iter().collect::<Option<_>>()?;
-    #[cfg(feature = "acl")]
-    let acl = match acl {
-        Some(acl) => Some(acl?),
-        None => None,
-    };
-    #[cfg(feature = "gateway")]
-    let gateway = match gateway {
-        Some(gateway) => Some(gateway?),
-        None => None,
-    };
-    let process = match process {
-        Some(process) => Some(process?),
-        None => None,
-    };
+    // A section that is left out is none; one that could not be read fails the whole.
     let config = Config {
         sessions,
         sinks,
         templates,
         env_templates,
-        process,
+        process: process.map_or(Some(None), |process| process.map(Some))?,
         listeners,
         credentials,
         #[cfg(feature = "acl")]
-        acl,
+        acl: acl.map_or(Some(None), |acl| acl.map(Some))?,
         #[cfg(feature = "gateway")]
-        gateway,
+        gateway: gateway.map_or(Some(None), |gateway| gateway.map(Some))?,
         log,
         agent,
     };
@@ -182,7 +173,7 @@ fn refuse(top: &mut Reader<'_>, part: &'static str) {
     }
 }
 
-/// Says which listener would pass requests on to itself, or keep what is not to be kept.
+/// Reports listeners that would forward requests to themselves, or cache responses that must not be cached.
 fn check_api_proxies(diagnostics: &Diagnostics, config: &Config, listeners: &Places) {
     for listener in config.listeners.iter().filter(|listener| matches!(listener.serves, Serves::ApiProxy(_))) {
         let session = config.sessions.iter().find(|session| listener.sessions.contains(&session.name));
@@ -223,14 +214,14 @@ fn is_at(server: &ServerAddress, endpoint: &Endpoint) -> bool {
     }
 }
 
-/// Says what is there and used by nothing.
+/// Warns of servers and sessions that nothing uses.
 fn warn_of_unused(diagnostics: &Diagnostics, config: &Config, servers: &Places, sessions: &Places) {
     for (name, at) in servers {
         if !config.sessions.iter().any(|session| session.upstream.name == *name) {
             diagnostics.warning(
                 *at,
                 &join("server", name),
-                "no session uses this server",
+                (ErrorCode::UnusedSection, "no session uses this server"),
                 "leave it out, or name it in a session",
             );
         }
@@ -242,8 +233,8 @@ fn warn_of_unused(diagnostics: &Diagnostics, config: &Config, servers: &Places, 
         let taken = taken || config.gateway.as_ref().is_some_and(|gateway| gateway.token.session() == Some(name));
         let mut templates = config.templates.iter().chain(&config.env_templates);
         if !taken && !templates.any(|template| template.session == *name) {
-            let advice = "add a [sink.NAME] or a [listener.NAME]";
-            diagnostics.warning(*at, &join("session", name), "no sink, listener or template uses this session", advice);
+            let found = (ErrorCode::UnusedSection, "no sink, listener or template uses this session");
+            diagnostics.warning(*at, &join("session", name), found, "add a [sink.NAME] or a [listener.NAME]");
         }
     }
 }

@@ -24,7 +24,7 @@ const KINDS: [(&str, Kind); 5] = [
     ("team-legacy", Kind::TeamLegacy),
 ];
 
-/// Reads the section; `None` where it says too little or something invalid, which is then said.
+/// Reads the section. Returns `None`, with errors recorded, if required settings are missing or invalid.
 pub(super) fn read(mut table: Reader<'_>) -> Option<MintOptions> {
     let parent = table.required("parent_token_file", "the file of a token that may create tokens");
     let parent = parent.and_then(|text| {

@@ -69,7 +69,7 @@ pub use self::diagnostic::{Diagnostic, Position};
 #[cfg(feature = "gateway")]
 pub(crate) use self::gateway::Gateway;
 #[cfg(any(feature = "acl", feature = "gateway"))]
-pub use self::load::load_section;
+pub(crate) use self::load::load_section;
 pub use self::load::{load, load_text};
 #[cfg(feature = "gateway")]
 pub use self::platform_token::{SecretToken, TokenSource};
@@ -98,9 +98,9 @@ pub struct Config {
     #[cfg(feature = "gateway")]
     pub gateway: Option<Gateway>,
     /// Levels and format of the log.
-    pub log: Log,
+    pub(crate) log: Log,
     /// The process as a whole.
-    pub agent: Agent,
+    pub(crate) agent: Agent,
 }
 
 /// One chain of identity, login and token.
@@ -130,7 +130,7 @@ pub struct Credential {
     pub hosts: Vec<String>,
     /// The secret's path, without `/v1/`.
     pub path: String,
-    /// The user's name, where it does not stand in the secret.
+    /// The user's name, unless the secret holds it.
     pub username: Option<String>,
     /// The field that holds the user's name otherwise.
     pub username_field: String,
@@ -192,7 +192,7 @@ pub enum Serves {
 
 /// Levels and format of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Log {
+pub(crate) struct Log {
     /// The level of what no target names.
     pub level: LevelFilter,
     /// Levels of targets, by the start of their name.
@@ -203,7 +203,7 @@ pub struct Log {
 
 /// How a log line looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LogFormat {
+pub(crate) enum LogFormat {
     /// For people.
     Text,
     /// For machines: an object a line.
@@ -212,10 +212,10 @@ pub enum LogFormat {
 
 /// The process as a whole.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Agent {
+pub(crate) struct Agent {
     /// Folder of what outlives a restart; `None` where the default one is not there and nothing needs it.
     pub state_dir: Option<PathBuf>,
-    /// When the service manager is told that we are ready.
+    /// Condition on which keyward reports to the service manager that it is ready.
     pub ready: Ready,
     /// How long requests in flight may take to end once we are told to stop.
     pub stop_grace: Duration,

@@ -9,6 +9,7 @@ use super::template::{absent, variables};
 use super::values::{ValueError, invalid};
 use crate::agent::process::{OnChange, ProcessOptions, RestartMode};
 use crate::command::{parse_signal, signal_name};
+use crate::time_format::format_duration;
 
 /// Reads `[process]`; `None` if it names no program.
 pub(super) fn read(mut reader: Reader<'_>) -> Option<ProcessOptions> {
@@ -70,7 +71,6 @@ fn signal(text: &str) -> Result<Signal, ValueError> {
 
 /// Describes the child process for `keyward check`, one clause per entry.
 pub(super) fn describe(process: &ProcessOptions) -> Vec<String> {
-    let time = humantime::format_duration;
     vec![
         format!("runs {} once all templates are rendered", process.command.join(" ")),
         match process.on_change {
@@ -86,7 +86,7 @@ pub(super) fn describe(process: &ProcessOptions) -> Vec<String> {
         format!(
             "stops it with SIG{}, and kills it after {}",
             signal_name(process.stop_signal),
-            time(process.stop_timeout)
+            format_duration(process.stop_timeout)
         ),
     ]
 }

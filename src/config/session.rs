@@ -25,7 +25,6 @@ pub(super) fn read(
     servers: &[ServerClientOptions],
     state_dir: Option<&Path>,
 ) -> Option<Session> {
-    // One statement per key: parts of it would only pass the reader on.
     let mut upstream = server(&mut reader, servers);
     let is_consul = upstream.as_ref().is_some_and(|server| server.kind == ServerKind::Consul);
     let method = method::read(&mut reader, upstream.as_ref());
@@ -52,17 +51,14 @@ pub(super) fn read(
             format!("create {STATE_DIR}, or set agent.state_dir to another folder"),
         );
     }
-    if seal_given && revoke_on_exit {
-        reader.conflict("seal_key_file", "revoke_on_exit", "a revoked token cannot be resumed");
-    }
-    if seal_given && wrap_ttl.is_some() {
-        reader.conflict("seal_key_file", "wrap_ttl", "a wrapped token is passed on, not stored");
-    }
-    if revoke_on_exit && wrap_ttl.is_some() {
-        reader.conflict("revoke_on_exit", "wrap_ttl", "the agent does not own a wrapped token");
-    }
-    if is_consul && wrap_ttl.is_some() {
-        reader.conflict("wrap_ttl", "a server of the kind consul", "its login does not wrap tokens");
+    let conflicts = [
+        (seal_given && revoke_on_exit, "seal_key_file", "revoke_on_exit", "a revoked token cannot be resumed"),
+        (seal_given && wrap_ttl.is_some(), "seal_key_file", "wrap_ttl", "a wrapped token is passed on, not stored"),
+        (revoke_on_exit && wrap_ttl.is_some(), "revoke_on_exit", "wrap_ttl", "the agent does not own a wrapped token"),
+        (is_consul && wrap_ttl.is_some(), "wrap_ttl", "a server of the kind consul", "its login does not wrap tokens"),
+    ];
+    for (_, key, other, reason) in conflicts.into_iter().filter(|(found, ..)| *found) {
+        reader.conflict(key, other, reason);
     }
     if matches!(method.method, IdentityMethod::TokenFile(_)) {
         for key in ["revoke_on_exit", "wrap_ttl", "seal_key_file"] {

@@ -85,12 +85,7 @@ fn read(name: String, mut reader: Reader<'_>, sessions: &Sessions) -> Sink {
         reader.scope.diagnostics.error(at, &reader.key("on_missing"), found, "leave it out: the file is not watched");
     }
     let on_missing = Some(on_missing(&mut reader)).filter(|_| !is_made_anew);
-    let mode = reader.mode("mode", MODE);
-    if mode & 0o007 != 0 && encrypt.is_none() {
-        let at = reader.place_of("mode").unwrap_or(reader.at);
-        let found = format!("{mode:04o} lets every user of this machine access the token");
-        reader.scope.diagnostics.warning(at, &reader.key("mode"), found, "end it with 0, and set group");
-    }
+    let mode = mode(&mut reader, encrypt.is_some());
     let on_expiry = [("keep", OnExpiry::Keep), ("truncate", OnExpiry::Truncate), ("remove", OnExpiry::Remove)];
     let options = SinkOptions {
         name,
@@ -102,10 +97,23 @@ fn read(name: String, mut reader: Reader<'_>, sessions: &Sessions) -> Sink {
         group: reader.group("group"),
         on_expiry: reader.choice("on_expiry", &on_expiry).unwrap_or(OnExpiry::Keep),
         on_missing,
+        shared_folder,
         required: reader.flag("required", true),
     };
     reader.finish();
     Sink { session, options, derive }
+}
+
+/// Reads `mode`. Warns of a mode with which every user can read the token.
+fn mode(reader: &mut Reader<'_>, is_encrypted: bool) -> u32 {
+    let mode = reader.mode("mode", MODE);
+    if mode & 0o007 != 0 && !is_encrypted {
+        let at = reader.place_of("mode").unwrap_or(reader.at);
+        let found =
+            (ErrorCode::UnsafePermissions, format!("{mode:04o} lets every user of this machine access the token"));
+        reader.scope.diagnostics.warning(at, &reader.key("mode"), found, "end it with 0, and set group");
+    }
+    mode
 }
 
 /// Reads `on_missing`: the reaction to a file that somebody else has deleted or changed.

@@ -19,6 +19,7 @@ use crate::agent::templates::{TemplateCommand, TemplateFile, TemplateOptions, Te
 use crate::command::{CommandSpec, EnvVars, is_reserved};
 use crate::error_code::ErrorCode;
 use crate::secret;
+use crate::time_format::format_duration;
 
 /// Default of `templates.interval`: how often secrets without a lease, and files, are read again.
 pub(super) const INTERVAL: Duration = Duration::from_mins(5);
@@ -147,7 +148,12 @@ fn file(name: &str, mut reader: Reader<'_>, context: TemplateContext<'_>) -> Tem
     if mode & 0o007 != 0 {
         let at = reader.place_of("mode").unwrap_or(reader.at);
         let found = format!("{mode:04o} lets every user of this machine access the rendered file");
-        reader.scope.diagnostics.warning(at, &reader.key("mode"), found, "end it with 0, and set group");
+        reader.scope.diagnostics.warning(
+            at,
+            &reader.key("mode"),
+            (ErrorCode::UnsafePermissions, found),
+            "end it with 0, and set group",
+        );
     }
     let file = TemplateFile {
         destination: destination.unwrap_or_default(),
@@ -328,7 +334,8 @@ fn writable(reader: &Reader<'_>, at: Location, path: &Path) {
     let mode = metadata.mode() & 0o7777;
     if mode & 0o022 != 0 {
         let found = format!("other users can write this file (mode {mode:04o}), and so read the session's secrets");
-        reader.scope.diagnostics.warning(at, &reader.key("source"), found, "take g and o the right to write");
+        let advice = format!("run `chmod go-w {}`", path.display());
+        reader.scope.diagnostics.warning(at, &reader.key("source"), (ErrorCode::UnsafePermissions, found), advice);
     }
 }
 
@@ -362,13 +369,13 @@ pub(super) fn describe(template: &Template, tell: impl Fn(&str, &str) -> String)
     }
     if let Some(TemplateCommand { command, timeout }) = &file.command {
         let shown = command.join(" ");
-        does.push(format!("after a change runs {shown}, for {} at most", humantime::format_duration(*timeout)));
+        does.push(format!("after a change runs {shown}, for {} at most", format_duration(*timeout)));
     }
     if let Some(OfflineOptions { persist, max_stale_age: stale }) = &template.offline {
         does.push(format!(
             "keeps those secrets across restarts, encrypted, in {}, and uses them for {} while the server does not respond",
             persist.file.display(),
-            humantime::format_duration(*stale)
+            format_duration(*stale)
         ));
     }
     if !required {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::tree::quoted;
 pub(super) use crate::suggest::did_you_mean;
+use crate::time_format::format_duration;
 
 /// Error about a single value, with advice.
 #[derive(Debug, PartialEq, Eq)]
@@ -30,8 +31,7 @@ pub(super) fn invalid_secret<T>(found: impl Into<String>, advice: impl Into<Stri
 
 /// A duration in `range`, such as `30s`, `5m` or `1h 30m`.
 pub(super) fn duration(text: &str, range: &RangeInclusive<Duration>) -> Result<Duration, ValueError> {
-    let format = humantime::format_duration;
-    let bounds = format!("write one from {} to {}", format(*range.start()), format(*range.end()));
+    let bounds = format!("write one from {} to {}", format_duration(*range.start()), format_duration(*range.end()));
     let trimmed = text.trim();
     if trimmed.starts_with('-') {
         return invalid("is negative", bounds);

@@ -27,6 +27,6 @@ pub fn axum_service(router: Router) -> impl Fn(Peer, Request<Incoming>) -> Route
 }
 
 /// Response future of [`axum_service`]'s service.
-pub type RouterResponse = Pin<Box<dyn Future<Output = Response<Body>> + Send + 'static>>;
+type RouterResponse = Pin<Box<dyn Future<Output = Response<Body>> + Send + 'static>>;
 
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);

@@ -9,4 +9,4 @@ pub mod cloud;
 pub mod platform;
 pub mod secrets;
 
-pub use axum_service::{RouterResponse, axum_service};
+pub use axum_service::axum_service;

@@ -38,13 +38,13 @@ error_codes! {
         "a quote, a bracket or an equals sign is missing, or a key is given twice in one table",
         "correct the named line; strings need quotes, and a table starts with [name]";
     1003 UnknownKey: "the configuration has an unknown key",
-        "the key is misspelt, stands in the wrong table, or belongs to a part that this build does not have",
+        "the key is misspelt, is in the wrong table, or belongs to a part that this build does not have",
         "use the suggested key, or move it to the table that docs/configuration.md names";
     1004 RenamedKey: "the configuration uses the old name of a key",
         "the key was renamed in this release; old names are not accepted as aliases",
         "write the new name; docs/renamed.md lists all of them";
     1005 WrongType: "a configuration value has the wrong type",
-        "a string, number, boolean, array or table stands where another type is expected",
+        "the value is a string, number, boolean, array or table, and another type is expected",
         "write the value as the message says: strings with quotes, numbers and booleans without";
     1006 InvalidValue: "a configuration value is not allowed",
         "the value is out of its range, has no unit, is none of the accepted words, or does not fit another setting",
@@ -73,6 +73,15 @@ error_codes! {
     1014 UnresolvedValue: "a value from a variable or a secret file is not available",
         "the environment variable is not set or empty, or the file is missing, unreadable or too short",
         "set the variable for the agent's process, or create the file with the secret on one line";
+    1015 SettingIgnored: "a configuration value has no effect",
+        "another setting makes the value meaningless, as the message says",
+        "leave the key out, or change the other setting";
+    1016 UnusedSection: "a section of the configuration is used by nothing",
+        "no session names the server, no output uses the session, or an auth method has no role",
+        "add what the message names, or leave the section out";
+    1017 WebPagesAdmitted: "a listener accepts requests of web pages",
+        "require_request_header is false on a TCP listener without a key, so that a browser on this machine may send requests",
+        "set key_file, or leave require_request_header at true";
     1101 LoginRefused: "the server refused the login",
         "the auth method rejected the proof; the server's text says why",
         "compare the role on the server with this machine's identity, which `keyward check --online` shows";
@@ -81,7 +90,7 @@ error_codes! {
         "create the role on the server, or correct `role`, `mount` and `namespace` of the session";
     1103 LoginAudience: "the identity token is for another audience",
         "`resource` of the session differs from the one of the server's auth method",
-        "make both equal byte for byte, a slash at the end included";
+        "write the same text in both, including a slash at the end";
     1104 LoginIssuer: "the identity token comes from another tenant or cloud",
         "tenant, cloud or version of the token differ from the configuration of the server's auth method",
         "compare the tenant of the auth method with the machine's; an own application needs requestedAccessTokenVersion 1";
@@ -132,7 +141,7 @@ error_codes! {
         "check the server's load and the network path; raise `response_timeout` for slow links";
     1205 ServerSealed: "the server is sealed",
         "a Vault or OpenBao server was restarted and not unsealed",
-        "unseal it (vault operator unseal); keyward goes on by itself";
+        "unseal it (vault operator unseal); keyward recovers by itself";
     1206 ServerStandby: "the server is a standby node, lags behind, or redirects",
         "`address` leads to one node of a cluster which forwards no requests, or which has not caught up",
         "use the address of the active node or of the load balancer; keyward follows no redirects";
@@ -140,7 +149,7 @@ error_codes! {
         "a rate limit quota of the server is used up",
         "wait, or raise the quota on the server; keyward retries at the time that the server names";
     1208 ServerFailed: "the server reports an internal error",
-        "the server or the storage behind it is in trouble",
+        "the server or its storage has failed",
         "read the server's log at the time of the message; keyward retries with backoff";
     1209 InvalidResponse: "the response is not one of the expected server",
         "a proxy or load balancer answers in the server's place, or `kind` of the server is wrong",
@@ -159,7 +168,7 @@ error_codes! {
         "nothing: keyward logs in again; if it repeats, look for who revokes tokens of the role";
     1302 TokenExpired: "the token has expired before a login could replace it",
         "logins have failed for the token's whole lifetime",
-        "mend the login, whose error stands before this one; outputs recover with the next token";
+        "correct the cause of the login error before this one; outputs recover with the next token";
     1303 TokenNotRenewable: "the server refuses to renew the token",
         "the token has reached its maximum lifetime, is not renewable, or its policies forbid renewal",
         "nothing: keyward logs in before the token ends; allow auth/token/renew-self to save logins";
@@ -178,6 +187,12 @@ error_codes! {
     1308 SecretMissing: "the path holds no secret",
         "the secret was deleted, never written, or the path lacks the `data/` of a KV engine of version 2",
         "check the path on the server (vault kv get), and read PATH/data/NAME for KV version 2";
+    1309 SecretUnusable: "a secret lacks what it is needed for",
+        "the secret that was read has no field of the configured name, or the field is empty or no text",
+        "write the field to the secret, or correct its name in the configuration; it is read again by itself";
+    1310 StateNotSaved: "the agent's state could not be saved",
+        "the state folder is missing, not writable or full, or what is to be saved exceeds its limit",
+        "mend the folder of agent.state_dir; without saved state the next start logs in and reads secrets again";
     1401 OutputFolder: "the folder of an output cannot be used",
         "the folder does not exist, the agent's user may not enter it, or it leads through an unsafe symlink",
         "create the folder and give the agent's user access to it, or name another path";
@@ -187,7 +202,7 @@ error_codes! {
     1403 DiskFull: "the disk of an output is full",
         "the file system has no space left, or the user's quota is used up",
         "free some space; keyward writes the output at the next retry";
-    1404 OutputNotRegular: "something else stands in the place of an output",
+    1404 OutputNotRegular: "the path of an output is not a regular file",
         "the path of a sink or a template is a folder, a symlink, a socket or a device",
         "remove it, or name another path";
     1405 OutputLocked: "another agent writes the same output",
@@ -205,6 +220,9 @@ error_codes! {
     1409 TemplateFailed: "a template cannot be rendered",
         "the template calls a function with wrong arguments, or a field that the secret does not have",
         "correct the template at the named line and column; `keyward template try FILE` shows the result";
+    1410 ProcessEnded: "the child process has ended",
+        "the program ended by itself, failed, or was killed",
+        "see the program's own output; [process] restart says when it is started again";
     1501 AddressInUse: "the address of a listener is in use",
         "another process, or another agent, listens on this port or socket",
         "find it with `ss -ltnp` or `ss -lxp`, stop it, or configure another address";
@@ -215,8 +233,8 @@ error_codes! {
         "the port is below 1024, or the agent's user may not write the socket's folder",
         "use a higher port, or let the service manager pass the socket (systemd:NAME)";
     1504 SocketPath: "the path of a socket cannot be used",
-        "its folder does not exist, the path is too long, or something else than a socket stands there",
-        "create the folder, shorten the path, or remove what stands there";
+        "its folder does not exist, the path is too long, or it exists and is not a socket",
+        "create the folder, shorten the path, or remove the file there";
     1601 StoreInUse: "the store of the ACL server is in use",
         "another keyward process has the store open",
         "stop the other process, or configure another data_dir";
@@ -255,7 +273,7 @@ error_codes! {
         "link a policy with the permission that the message names, such as acl = \"write\"";
     1701 PlatformTokenRejected: "HCP Terraform or Terraform Enterprise rejects the platform token",
         "the token was revoked, has expired, or belongs to another host",
-        "create a new token there and put it into token_file; waiting calls go on with it";
+        "create a new token there and put it into token_file; waiting calls continue with it";
     1702 PlatformTokenMissing: "the gateway has no platform token",
         "the token's file is missing or empty, or its source has not delivered it yet",
         "put the token into token_file; with another source, see that session's error in `keyward status`";
@@ -271,6 +289,12 @@ error_codes! {
     1706 LocalTokenRejected: "the gateway rejects the local token",
         "the token's file is not that of the gateway that answers, or holds a token from before the last rotation",
         "name the gateway's own file with --local-token-file, or leave the flag out to use the configuration's";
+    1707 TerraformConfigFile: "the configuration file for Terraform and OpenTofu cannot be written or removed",
+        "its folder is missing or not writable, or the file there was not written by keyward",
+        "create the folder, or move the other file away; see gateway.terraform_config_file";
+    1708 FeatureMissing: "HCP Terraform or the release of Terraform Enterprise lacks what the call uses",
+        "the call uses a feature that the server does not have, and gateway.strict refuses such calls",
+        "upgrade Terraform Enterprise, or change the call; without gateway.strict it is sent as it is";
     1801 AgentNotRunning: "no agent answers",
         "the agent is not running, or listens at another address than the command asks at",
         "start it (systemctl start keyward), or give its address by --address, KEYWARD_ADDR or --config";

@@ -4,6 +4,8 @@ use bytes::Bytes;
 use http::StatusCode;
 use serde_json::{Value, json};
 
+use crate::error_code::ErrorCode;
+
 /// Media type of every document of the platform.
 pub(crate) const MEDIA_TYPE: &str = "application/vnd.api+json";
 
@@ -14,6 +16,8 @@ pub(crate) struct JsonApiError {
     pub status: StatusCode,
     /// Message for people: what is wrong and what to do.
     pub detail: String,
+    /// Code of the error, if it has one.
+    pub code: Option<ErrorCode>,
     /// Part of the request that the error is about, if only a part is.
     pub source: Option<ErrorSource>,
 }
@@ -30,7 +34,7 @@ pub(crate) enum ErrorSource {
 impl JsonApiError {
     /// Creates an error about the request as a whole.
     pub(crate) fn new(status: StatusCode, detail: impl Into<String>) -> Self {
-        Self { status, detail: detail.into(), source: None }
+        Self { status, detail: detail.into(), code: None, source: None }
     }
 
     /// Renders the error document. The response's status is that of the first error.
@@ -41,7 +45,11 @@ impl JsonApiError {
 
     fn to_json(&self) -> Value {
         let title = self.status.canonical_reason().unwrap_or("refused").to_ascii_lowercase();
-        let mut error = json!({"status": self.status.as_str(), "title": title, "detail": self.detail});
+        let mut error =
+            json!({"status": self.status.as_str(), "title": title, "detail": ErrorCode::tag(self.code, &self.detail)});
+        if let Some(code) = self.code {
+            error["code"] = code.as_str().into();
+        }
         match &self.source {
             Some(ErrorSource::Pointer(pointer)) => error["source"] = json!({ "pointer": pointer }),
             Some(ErrorSource::Parameter(parameter)) => error["source"] = json!({ "parameter": parameter }),
@@ -59,13 +67,14 @@ mod tests {
     fn errors_render_as_a_jsonapi_document() {
         let plain = JsonApiError::new(StatusCode::UNAUTHORIZED, "no token");
         let pointed = JsonApiError {
+            code: Some(ErrorCode::FeatureMissing),
             source: Some(ErrorSource::Pointer("/data/attributes/name".to_owned())),
             ..JsonApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "too long")
         };
         let document: Value = serde_json::from_slice(&JsonApiError::document(&[plain, pointed])).unwrap();
         let wanted = json!({"errors": [
             {"status": "401", "title": "unauthorized", "detail": "no token"},
-            {"status": "422", "title": "unprocessable entity", "detail": "too long",
+            {"status": "422", "title": "unprocessable entity", "detail": "too long [KW-1708]", "code": "KW-1708",
                 "source": {"pointer": "/data/attributes/name"}},
         ]});
         assert_eq!(document, wanted);

@@ -9,6 +9,8 @@ mod lexer;
 
 mod json;
 mod parser;
+#[cfg(feature = "fuzzing")]
+pub mod fuzz;
 
 /// Longest text that is parsed, in bytes.
 pub(crate) const MAX_SIZE: usize = 1 << 20;

@@ -2,6 +2,7 @@
 //! proxy.
 
 pub(crate) mod body_buffer;
+pub(crate) mod resolution;
 pub mod tls;
 pub mod client;
 pub mod server;

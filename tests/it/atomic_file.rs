@@ -28,6 +28,15 @@ fn told(error: impl std::error::Error + Send + Sync + 'static) -> String {
     format!("{:#}", anyhow::Error::from(error))
 }
 
+/// Ends the other thread's loop when this thread's part ends, with a panic too.
+struct SetOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
 #[test]
 fn a_file_gets_its_content_and_exactly_its_mode() {
     let (folder, file) = folder();
@@ -45,13 +54,14 @@ fn the_umask_neither_widens_nor_narrows_a_mode() {
     for umask in ["000", "077"] {
         let run = std::process::Command::new("sh")
             .arg("-c")
-            .arg(format!("umask {umask} && exec \"$0\" --exact \"$1\""))
+            .arg(format!("umask {umask} && exec \"$0\" --exact \"$1\" \"$2\""))
             .arg(&tests)
             .arg("atomic_file::a_file_gets_its_content_and_exactly_its_mode")
+            .arg("atomic_file::t19_no_name_in_the_folder_ever_has_a_wider_mode_than_the_file")
             .output()
             .unwrap();
         let text = String::from_utf8_lossy(&run.stdout);
-        assert!(run.status.success() && text.contains("1 passed"), "umask {umask}: {text}");
+        assert!(run.status.success() && text.contains("2 passed"), "umask {umask}: {text}");
     }
 }
 
@@ -81,7 +91,7 @@ fn a_second_name_keeps_only_what_is_old() {
 }
 
 #[test]
-fn a_file_that_is_not_regular_is_refused_at_once_and_left_alone() {
+fn t18_a_file_that_is_not_regular_is_refused_at_once_and_left_alone() {
     let (folder, file) = folder();
     let victim = folder.path().join("victim");
     std::fs::write(&victim, "theirs").unwrap();
@@ -204,15 +214,39 @@ fn temporary_files_of_ours_that_nobody_writes_are_swept_at_once() {
 }
 
 #[test]
+fn t19_no_name_in_the_folder_ever_has_a_wider_mode_than_the_file() {
+    let (folder, file) = folder();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let _end = SetOnDrop(&done);
+            for turn in 0..200_u32 {
+                replace(&file, &turn.to_be_bytes(), &PRIVATE).unwrap();
+            }
+        });
+        let mut seen = 0_u32;
+        while !done.load(Ordering::Acquire) {
+            for entry in std::fs::read_dir(folder.path()).unwrap().flatten() {
+                // It may have its last name by now.
+                let Ok(found) = std::fs::symlink_metadata(entry.path()) else { continue };
+                assert_eq!(found.mode() & 0o077, 0, "{} has the mode {:o}", entry.path().display(), found.mode());
+                seen += 1;
+            }
+        }
+        assert!(seen > 100, "{seen} looks");
+    });
+}
+
+#[test]
 fn a_sweep_takes_nothing_from_a_writer() {
     let (_folder, file) = folder();
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
+            let _end = SetOnDrop(&done);
             for turn in 0..300_u32 {
                 replace(&file, &turn.to_be_bytes(), &PRIVATE).unwrap();
             }
-            done.store(true, Ordering::Release);
         });
         while !done.load(Ordering::Acquire) {
             sweep(&file).unwrap();
@@ -222,17 +256,17 @@ fn a_sweep_takes_nothing_from_a_writer() {
 }
 
 #[test]
-fn a_reader_sees_the_old_content_or_the_new_and_never_a_part() {
+fn t20_a_reader_sees_the_old_content_or_the_new_and_never_a_part() {
     let (_folder, file) = folder();
     let contents = [vec![b'a'; 8192], vec![b'b'; 2048]];
     replace(&file, &contents[0], &PRIVATE).unwrap();
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
+            let _end = SetOnDrop(&done);
             for turn in 0..500 {
                 replace(&file, &contents[turn % 2], &PRIVATE).unwrap();
             }
-            done.store(true, Ordering::Release);
         });
         let mut reads = 0_u32;
         while !done.load(Ordering::Acquire) || reads < 100 {
@@ -244,7 +278,7 @@ fn a_reader_sees_the_old_content_or_the_new_and_never_a_part() {
 }
 
 #[test]
-fn one_who_swaps_the_folder_or_the_file_for_a_symlink_gets_no_write_elsewhere() {
+fn t17_one_who_swaps_the_folder_or_the_file_for_a_symlink_gets_no_write_elsewhere() {
     let (base, _) = folder();
     let base = base.path();
     std::fs::set_permissions(base, std::fs::Permissions::from_mode(0o777)).unwrap();
@@ -269,11 +303,12 @@ fn one_who_swaps_the_folder_or_the_file_for_a_symlink_gets_no_write_elsewhere() 
                 let _ = std::fs::remove_dir(&token);
             }
         });
+        let end = SetOnDrop(&done);
         let mut written = 0;
         for turn in 0..5_000_u32 {
             written += u32::from(replace(&real.join("token"), turn.to_string().as_bytes(), &PRIVATE).is_ok());
         }
-        done.store(true, Ordering::Release);
+        drop(end);
         assert!(written > 0, "nothing was ever written");
     });
     assert_eq!(std::fs::read(outside.join("victim")).unwrap(), b"theirs");

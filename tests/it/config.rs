@@ -61,7 +61,10 @@ impl Folder {
     /// Messages without the folder's name and the error code.
     fn short(&self, diagnostics: &[Diagnostic]) -> Vec<String> {
         let folder = format!("{}/", self.0.path().display());
-        let text = |diagnostic: &Diagnostic| Diagnostic { code: None, ..diagnostic.clone() }.to_string();
+        let text = |diagnostic: &Diagnostic| {
+            let text = diagnostic.to_string();
+            text.strip_suffix(&format!(" [{}]", diagnostic.code)).unwrap().to_owned()
+        };
         diagnostics.iter().map(|diagnostic| text(diagnostic).replace(&folder, "")).collect()
     }
 }

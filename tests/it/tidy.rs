@@ -1,5 +1,5 @@
-//! Checks that the compiler does not make: module layers, file length, type names, first words of doc comments, and words
-//! that never belong in the tree.
+//! Checks that the compiler does not make: module layers, file length, type names, first words of doc comments, fields of log
+//! events, and words that never belong in the tree.
 //!
 //! Each rule is a function from texts to complaints; the tests below it check that it complains where it should.
 
@@ -38,6 +38,13 @@ fn public_types_of_a_part_have_distinct_names() {
 #[test]
 fn doc_comments_are_statements() {
     complain_about(read("src", &["rs"]).iter().flat_map(|(path, text)| indirect_docs(path, text)));
+}
+
+#[test]
+fn log_events_have_fields_of_one_form() {
+    let tree = read("src", &["rs"]);
+    assert!(tree.values().map(|text| log_calls(text).len()).sum::<usize>() > 150, "the events were not found");
+    complain_about(tree.iter().flat_map(|(path, text)| irregular_fields(path, text)));
 }
 
 #[test]
@@ -219,8 +226,15 @@ fn conventions(path: &str, text: &str) -> Vec<String> {
     if lines > 400 {
         complaints.push(format!("{path}: {lines} lines; no file is longer than 400"));
     }
+    let mut debugged = "";
     for (number, line) in code.lines().enumerate() {
         let mut refuse = |why: &str| complaints.push(format!("{path}:{}: {why}", number + 1));
+        if let Some((_, its_type)) = line.split_once("Debug for ") {
+            debugged = leading_name(its_type);
+        }
+        if line.split_once("debug_struct(\"").is_some_and(|(_, printed)| leading_name(printed) != debugged) {
+            refuse("print the type's own name in its `Debug`");
+        }
         if line.contains("super::super") {
             refuse("name it from the root instead of by `super::super`");
         }
@@ -234,6 +248,10 @@ fn conventions(path: &str, text: &str) -> Vec<String> {
         }
     }
     complaints
+}
+
+fn leading_name(text: &str) -> &str {
+    text.split(|letter: char| !letter.is_alphanumeric()).next().unwrap_or_default()
 }
 
 /// Parts whose public types must have distinct names, so that a name alone leads to its type.
@@ -280,6 +298,90 @@ fn indirect_docs(path: &str, text: &str) -> Vec<String> {
             format!("{path}:{}: a doc comment begins with `{word}`; say what the item is or does", number + 1)
         })
         .collect()
+}
+
+/// Names that a field of a log event does not have, with the one that it has.
+const OTHER_FIELDS: [(&str, &str); 16] = [
+    ("cause", "error"),
+    ("failure", "error"),
+    ("message", "error"),
+    ("why", "error"),
+    ("again", "retry_in_seconds"),
+    ("retry_after", "retry_in_seconds"),
+    ("retry_in", "retry_in_seconds"),
+    ("wait", "retry_in_seconds"),
+    ("lasted", "lasted_seconds"),
+    ("age", "age_seconds"),
+    ("ahead", "ahead_seconds"),
+    ("leased", "lease_seconds"),
+    ("seconds", "ttl_seconds"),
+    ("ttl", "ttl_seconds"),
+    ("aside", "moved_to"),
+    ("untold", "suppressed"),
+];
+
+/// Complains about fields of log events that differ from the others: texts are quoted (no `%`), nothing is printed as
+/// Rust's Debug (no `?`), durations are numbers of seconds, and one thing has one name.
+fn irregular_fields(path: &str, text: &str) -> Vec<String> {
+    let mut complaints = Vec::new();
+    for (line, arguments) in log_calls(text) {
+        let mut refuse = |why: &str| complaints.push(format!("{path}:{line}: {why}"));
+        if arguments.iter().any(|argument| argument.contains(":?}") || argument.contains(":#?}")) {
+            refuse("a log event holds no Debug output; write a text");
+        }
+        for argument in arguments.iter().take_while(|argument| !argument.starts_with('"')) {
+            let (name, value) = argument.split_once('=').unwrap_or((argument, ""));
+            let (name, value) = (name.trim(), value.trim());
+            if name.starts_with('?') || value.starts_with('?') {
+                refuse("a log event holds no Debug output; write a text");
+            }
+            if name.starts_with('%') || value.starts_with('%') {
+                refuse("texts of a log event are quoted; give a string in place of `%`");
+            }
+            let name = name.trim_start_matches(['?', '%']);
+            if let Some((_, instead)) = OTHER_FIELDS.iter().find(|(other, _)| *other == name) {
+                refuse(&format!("the field `{name}` is called `{instead}` in log events"));
+            }
+            if ["_ms", "_millis", "_secs", "_minutes", "_hours"].iter().any(|unit| name.ends_with(unit)) {
+                refuse("durations of log events are numbers of seconds, in a field that ends with `_seconds`");
+            }
+        }
+    }
+    complaints
+}
+
+/// Finds the calls of log macros, each with its line and its arguments.
+fn log_calls(text: &str) -> Vec<(usize, Vec<String>)> {
+    let mut calls = Vec::new();
+    for (at, start) in text.match_indices("tracing::") {
+        let Some((level, rest)) = text[at + start.len()..].split_once("!(") else { continue };
+        if ["error", "warn", "info", "debug", "trace", "event"].contains(&level) {
+            calls.push((text[..at].lines().count(), arguments(rest)));
+        }
+    }
+    calls
+}
+
+/// Splits a text at its commas, up to the parenthesis that closes it.
+fn arguments(text: &str) -> Vec<String> {
+    let (mut found, mut depth, mut quoted, mut escaped) = (vec![String::new()], 0, false, false);
+    for letter in text.chars() {
+        match letter {
+            '"' if !escaped => quoted = !quoted,
+            _ if quoted => {}
+            ')' if depth == 0 => break,
+            '(' | '[' | '{' => depth += 1,
+            ')' | ']' | '}' => depth -= 1,
+            ',' if depth == 0 => {
+                found.push(String::new());
+                continue;
+            }
+            _ => {}
+        }
+        escaped = quoted && letter == '\\' && !escaped;
+        found.last_mut().unwrap().push(letter);
+    }
+    found.into_iter().map(|argument| argument.trim().to_owned()).collect()
 }
 
 /// Complains about words that belong in no file.
@@ -386,6 +488,24 @@ fn the_rules_of_names_and_docs_refuse_what_they_should() {
 }
 
 #[test]
+fn the_rule_of_log_events_refuses_what_it_should() {
+    let check = |arguments: &str, wanted: &[&str]| {
+        let found = irregular_fields("src/a.rs", &format!("fn f() {{\n    tracing::warn!({arguments});\n}}"));
+        assert_eq!(found.len(), wanted.len(), "{arguments}: {found:?}");
+        assert!(found.iter().zip(wanted).all(|(found, wanted)| found.contains(wanted)), "{arguments}: {found:?}");
+        assert!(found.iter().all(|found| found.starts_with("src/a.rs:2: ")), "{found:?}");
+    };
+    check(r#"event = "a.b", error, retry_in_seconds = seconds(wait), code = code.as_str(), "why? {x}", x"#, &[]);
+    check(r#"event = "a.b", name = f(|it| it?.cause, "a, ?b"), "why = ?x, %y""#, &[]);
+    check(r#"event = "a.b", what = ?scope, "cleared""#, &["Debug"]);
+    check(r#"event = "a.b", ?kind, "made""#, &["Debug"]);
+    check(r#"event = "a.b", kind = format!("{kind:?}"), "made""#, &["Debug"]);
+    check(r#"event = "a.b", "made \"{:?}\"", kind"#, &["Debug"]);
+    check(r#"event = "a.b", %error, path = %path.display(), "failed""#, &["quoted", "quoted"]);
+    check(r#"event = "a.b", cause = text, wait_ms = 3, "failed""#, &["called `error`", "numbers of seconds"]);
+}
+
+#[test]
 fn the_rules_of_sources_refuse_what_they_should() {
     let check = |text: &str, wanted: &[&str]| {
         let found = conventions("src/feed.rs", text);
@@ -396,6 +516,8 @@ fn the_rules_of_sources_refuse_what_they_should() {
     check("use super::super::x;", &["by `super::super`"]);
     check("use crate::{clock, feed};", &["one `use` for each module"]);
     check("let x = unsafe { y() };", &["os.rs alone"]);
+    check("impl Debug for Wire<'_> {\nf.debug_struct(\"Wire\")", &[]);
+    check("impl fmt::Debug for Wire {\nf.debug_struct(\"Line\")", &["own name"]);
     check(&"\n".repeat(400), &[]);
     check(&"\n".repeat(401), &["401 lines"]);
     assert!(conventions("src/os.rs", "unsafe { y() }").is_empty());

@@ -74,7 +74,7 @@ fn the_configurations_of_the_tutorials_pass_the_check() {
             let folder = tempfile::tempdir().unwrap();
             let file = folder.path().join("keyward.toml");
             std::fs::write(&file, block).unwrap();
-            let (code, output, error) = run(&["check", "--config", file.to_str().unwrap()], &[]);
+            let (code, output, error) = run(&["check", "-c", file.to_str().unwrap()], &[]);
             assert_eq!(code, 0, "{document}: {output}{error}");
         }
     }
@@ -92,7 +92,7 @@ fn the_configuration_of_the_tutorial_of_terraform_gives_programs_the_address_and
     let file = format!("{place}/keyward.toml");
     let variables = [("PATH", path_variable()), ("HOME", place.to_owned())];
     let variables: Vec<_> = variables.iter().map(|(name, value)| (*name, value.as_str())).collect();
-    let (code, output, error) = run(&["exec", "--config", &file, "--", "env"], &variables);
+    let (code, output, error) = run(&["exec", "-c", &file, "--", "env"], &variables);
     assert_eq!(code, 0, "{error}");
     for line in ["TFE_ADDRESS=http://127.0.0.1:8800".to_owned(), format!("TFE_TOKEN={local_token}")] {
         assert!(output.lines().any(|it| it == line), "{line} is not in the environment: {output}");

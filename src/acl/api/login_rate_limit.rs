@@ -48,7 +48,7 @@ impl LoginSource {
 
 /// Rate limiter of logins, with a token bucket for each source.
 #[derive(Debug)]
-pub struct LoginRateLimiter {
+pub(crate) struct LoginRateLimiter {
     limit: LoginLimit,
     /// Buckets of the sources that have logged in lately; a full one need not be stored.
     buckets: Mutex<HashMap<LoginSource, TokenBucket>>,

@@ -46,4 +46,5 @@ mod router;
 pub use login_rate_limit::LoginLimit;
 pub(crate) use response::ResponseBody;
 pub(crate) use router::handler;
-pub use state::{ApiOptions, ApiState};
+pub use state::ApiOptions;
+pub(crate) use state::ApiState;

@@ -21,7 +21,7 @@ use crate::acl::store::Revision;
 
 /// Responses by request, all read at one revision of the store.
 #[derive(Debug, Default)]
-pub struct ResponseCache {
+pub(crate) struct ResponseCache {
     contents: Mutex<CacheContents>,
     /// Hasher of the keys, seeded per process against crafted collisions.
     hasher: RandomState,

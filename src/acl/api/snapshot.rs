@@ -18,6 +18,7 @@ use crate::acl::service::error::ServiceError;
 use crate::acl::service::lists::Omitted;
 use crate::acl::service::snapshot::{RestoreResult, SnapshotExport, Spool};
 use crate::acl::store::Freshness;
+use crate::error_chain::format_chain;
 
 const BYTES: HeaderValue = HeaderValue::from_static("application/octet-stream");
 
@@ -32,7 +33,11 @@ pub(super) async fn export(state: &ApiState, request: &ApiRequest) -> Result<Api
             match stream.next().await {
                 Ok(bytes) => Ok(bytes.map(|bytes| (Frame::data(bytes.into()), stream))),
                 Err(error) => {
-                    tracing::error!(event = "acl.snapshot.broken", %error, "a snapshot was interrupted");
+                    tracing::error!(
+                        event = "acl.snapshot.broken",
+                        error = format_chain(&error),
+                        "a snapshot was interrupted"
+                    );
                     Err(BodyInterrupted)
                 }
             }

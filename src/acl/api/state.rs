@@ -36,7 +36,7 @@ impl Default for ApiOptions {
 
 /// Shared state of the API handlers.
 #[derive(Debug, Clone)]
-pub struct ApiState {
+pub(crate) struct ApiState {
     /// Service over the records.
     pub service: Arc<AclService>,
     /// Auth methods of the configuration.

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 /// Duration in nanoseconds; may be negative.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct GoDuration(pub i64);
+pub(crate) struct GoDuration(pub i64);
 
 const UNITS: [(&str, i64); 8] = [
     ("ns", 1),
@@ -115,7 +115,7 @@ impl std::fmt::Display for GoDuration {
 /// Error: the text is not a duration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not a duration (examples: \"60s\", \"5m\", \"1h30m\")")]
-pub struct InvalidDuration;
+pub(crate) struct InvalidDuration;
 
 #[cfg(test)]
 mod tests {

@@ -9,7 +9,7 @@ use super::templated::{SyntheticPolicy, TemplateError};
 
 /// Links that tokens and roles share. Policies are linked by id, so they can be renamed.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Links {
+pub(crate) struct Links {
     /// Policy ids.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub policies: Vec<Id>,
@@ -27,7 +27,7 @@ pub struct Links {
 /// Permissions of a service's own process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase")]
-pub struct ServiceIdentity {
+pub(crate) struct ServiceIdentity {
     /// Name of the service.
     pub service_name: String,
     /// Datacenters in which it applies; all if empty.
@@ -38,7 +38,7 @@ pub struct ServiceIdentity {
 /// Permissions of a node's own agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase")]
-pub struct NodeIdentity {
+pub(crate) struct NodeIdentity {
     /// Name of the node.
     pub node_name: String,
     /// Datacenter in which it applies.
@@ -48,7 +48,7 @@ pub struct NodeIdentity {
 /// Link to a policy template with its variables.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase")]
-pub struct TemplatedPolicy {
+pub(crate) struct TemplatedPolicy {
     /// Name of the template.
     pub template_name: String,
     /// Strings or nested maps; unused keys are kept.

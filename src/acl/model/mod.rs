@@ -2,17 +2,17 @@
 
 pub mod azure_identity;
 pub(crate) mod content_hash;
-pub mod go_duration;
+pub(crate) mod go_duration;
 pub mod id;
 pub(crate) mod links;
-pub mod names;
+pub(crate) mod names;
 pub(crate) mod namespace;
 pub(crate) mod policy;
 pub(crate) mod resource_id;
 pub mod rules;
 pub mod authorize;
 pub(crate) mod role;
-pub mod secret;
+pub(crate) mod secret;
 pub mod timestamp;
 pub(crate) mod templated;
 pub(crate) mod token;
@@ -23,6 +23,8 @@ pub(crate) mod jwt_claims;
 pub(crate) mod auth_method;
 pub(crate) mod binding_rule;
 pub mod snapshot;
+#[cfg(feature = "fuzzing")]
+pub mod fuzz;
 
 /// Name of the default namespace.
 pub(crate) const DEFAULT_NAMESPACE: &str = "default";

@@ -33,11 +33,11 @@ pub(crate) fn is_identity_name(text: &str) -> bool {
 /// Name of a namespace: a DNS hostname label (RFC 1123, 2.1). Keeps its spelling and is compared without case.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct NamespaceName(String);
+pub(crate) struct NamespaceName(String);
 
 impl NamespaceName {
     /// Returns the name of the default namespace.
-    pub fn default_namespace() -> Self {
+    pub(crate) fn default_namespace() -> Self {
         Self(super::DEFAULT_NAMESPACE.to_owned())
     }
 
@@ -103,7 +103,7 @@ impl From<NamespaceName> for String {
 /// Error: the text is not a DNS hostname label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("must be a valid DNS hostname label: 1 to 63 letters, digits and '-', not at the ends")]
-pub struct InvalidNamespaceName;
+pub(crate) struct InvalidNamespaceName;
 
 #[cfg(test)]
 mod tests {

@@ -10,7 +10,7 @@ use super::timestamp::Timestamp;
 
 /// A namespace as stored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NamespaceRecord {
+pub(crate) struct NamespaceRecord {
     /// Name, spelled as it was when the namespace was created.
     pub name: NamespaceName,
     /// Description.
@@ -30,7 +30,7 @@ pub struct NamespaceRecord {
 /// Default links of all tokens of a namespace, used for resources that their own links do not cover. Policies and roles
 /// of the `default` namespace, by id.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DefaultLinks {
+pub(crate) struct DefaultLinks {
     /// Policy ids.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub policies: Vec<Id>,

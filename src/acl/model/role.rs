@@ -9,7 +9,7 @@ use super::names::NamespaceName;
 
 /// A role as stored. Tokens link it by id, so it can be renamed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct RoleRecord {
+pub(crate) struct RoleRecord {
     /// Id.
     pub id: Id,
     /// Name, unique within the namespace.

@@ -15,16 +15,16 @@ pub(crate) const REDACTED: &str = "<hidden>";
 
 /// Plain secret. Never stored, and not shown by `Debug`.
 #[derive(Debug, Clone)]
-pub struct PlainSecret(SecretString);
+pub(crate) struct PlainSecret(SecretString);
 
 impl PlainSecret {
     /// Returns a new random UUID, the format that Consul's clients expect.
-    pub fn random() -> Self {
+    pub(crate) fn random() -> Self {
         Self(SecretString::from(Id::random().to_string()))
     }
 
     /// Wraps a secret from a request. UUIDs are normalized to lower case, in which tokens are created.
-    pub fn from_presented(text: &str) -> Self {
+    pub(crate) fn from_presented(text: &str) -> Self {
         if text.bytes().any(|byte| byte.is_ascii_uppercase())
             && let Ok(id) = text.parse::<Id>()
         {
@@ -34,7 +34,7 @@ impl PlainSecret {
     }
 
     /// Returns the secret, to serialize or hash it.
-    pub fn reveal(&self) -> &str {
+    pub(crate) fn reveal(&self) -> &str {
         secrecy::ExposeSecret::expose_secret(&self.0)
     }
 }
@@ -42,7 +42,7 @@ impl PlainSecret {
 /// Keyed hash of a secret, the index of its token. Reveals nothing without the key.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct SecretHash([u8; 32]);
+pub(crate) struct SecretHash([u8; 32]);
 
 impl SecretHash {
     /// Wraps a computed hash.
@@ -83,7 +83,7 @@ impl From<SecretHash> for String {
 /// Secret encrypted with the server's key: callers with the privilege can read it, and a copy of the store without the
 /// key reveals nothing.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SealedSecret {
+pub(crate) struct SealedSecret {
     /// Id of the key.
     pub key_id: String,
     /// Nonce and ciphertext, in base64.

@@ -12,6 +12,7 @@ mod tests;
 use regex_lite::Regex;
 
 use super::verified_claims::VerifiedClaims;
+use crate::error_chain::escape_controls;
 
 /// Longest accepted selector, in bytes.
 pub(crate) const MAX_SELECTOR: usize = 8 * 1024;
@@ -47,7 +48,7 @@ pub(crate) enum SelectorError {
     #[error("it is nested too deep")]
     TooDeep,
     /// Syntax error.
-    #[error("at character {at}: expected {wanted}, found {found}")]
+    #[error("at character {at}: expected {wanted}, found {}", escape_controls(found))]
     Syntax {
         /// Character position, from 1.
         at: usize,
@@ -57,7 +58,7 @@ pub(crate) enum SelectorError {
         found: String,
     },
     /// It refers to a claim that the auth method does not map.
-    #[error("{name} is unknown; available: {available}")]
+    #[error("{} is unknown; available: {available}", escape_controls(name))]
     Unknown {
         /// Name in the selector.
         name: String,

@@ -20,7 +20,7 @@ pub(crate) const MAX_TTL: Duration = Duration::from_hours(24);
 
 /// A token as stored. Its create and modify index are the store's revisions.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct TokenRecord {
+pub(crate) struct TokenRecord {
     #[serde(rename = "birth")]
     immutable: ImmutableFields,
     /// Description.
@@ -36,7 +36,7 @@ pub struct TokenRecord {
 
 /// Fields set at creation. Nothing in a record can change them, except re-encryption with another key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ImmutableFields {
+pub(crate) struct ImmutableFields {
     /// Public id of the token, used in paths and logs.
     pub accessor_id: Id,
     /// Keyed hash of the secret.
@@ -59,7 +59,7 @@ pub struct ImmutableFields {
 
 /// Origin of a login token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LoginOrigin {
+pub(crate) struct LoginOrigin {
     /// Name of the auth method.
     pub auth_method: String,
     /// Id of the method; a new method with the same name has another one. `None` for a method of the configuration
@@ -89,7 +89,7 @@ impl TokenRecord {
     }
 
     /// Returns the immutable fields.
-    pub fn immutable(&self) -> &ImmutableFields {
+    pub(crate) fn immutable(&self) -> &ImmutableFields {
         &self.immutable
     }
 

@@ -19,7 +19,7 @@ use crate::metrics::Metrics;
 
 /// ACL records, with the caches, keys and clock that operations on them share.
 #[derive(Debug)]
-pub struct AclService {
+pub(crate) struct AclService {
     pub(super) repository: Repository,
     pub(super) records: Records,
     pub(super) sealer: Sealer,
@@ -35,7 +35,7 @@ pub struct AclService {
 
 impl AclService {
     /// Creates the service over a store. [`AclService::create_builtins`] creates the built-in records.
-    pub fn new(
+    pub(crate) fn new(
         store: Arc<dyn Store>,
         sealer: Sealer,
         datacenter: String,
@@ -82,7 +82,7 @@ impl AclService {
     ///
     /// # Errors
     /// [`ServiceError::Restoring`] during a restore; the store failed.
-    pub async fn epoch(&self, freshness: Freshness) -> Result<Epoch, ServiceError> {
+    pub(crate) async fn epoch(&self, freshness: Freshness) -> Result<Epoch, ServiceError> {
         self.restore_lock.load_state(&self.repository, freshness).await?.epoch()
     }
 

@@ -21,13 +21,13 @@ use crate::acl::store::{Freshness, StoreError};
 
 /// Authentication of callers by their secret.
 #[derive(Debug, Clone, Copy)]
-pub struct Authenticator<'a> {
+pub(crate) struct Authenticator<'a> {
     service: &'a AclService,
 }
 
 impl AclService {
     /// Returns the authenticator of callers.
-    pub fn authenticator(&self) -> Authenticator<'_> {
+    pub(crate) fn authenticator(&self) -> Authenticator<'_> {
         Authenticator { service: self }
     }
 }
@@ -37,7 +37,7 @@ impl Authenticator<'_> {
     ///
     /// # Errors
     /// [`ServiceError::UnknownSecret`] if no valid token has it; the store failed.
-    pub async fn authenticate(
+    pub(crate) async fn authenticate(
         self,
         presented: Option<&PlainSecret>,
         freshness: Freshness,

@@ -28,7 +28,7 @@ struct BootstrapRecord {
 /// File with which an operator allows another bootstrap: it contains the reset index from the error message (as
 /// Consul's `acl-bootstrap-reset`).
 #[derive(Debug, Clone)]
-pub struct ResetFile(PathBuf);
+pub(crate) struct ResetFile(PathBuf);
 
 impl ResetFile {
     /// Returns the file in the data directory.
@@ -50,8 +50,13 @@ impl ResetFile {
         let number = |text: SecretString| text.expose_secret().parse().map_err(|_| "it holds no number".to_owned());
         let index = text.and_then(|text| text.map(number).transpose());
         index.unwrap_or_else(|error| {
-            let path = self.0.display();
-            tracing::warn!(event = "acl.bootstrap.reset.unusable", %path, error, "the bootstrap reset file holds no index");
+            let path = self.0.display().to_string();
+            tracing::warn!(
+                event = "acl.bootstrap.reset.unusable",
+                path,
+                error,
+                "the bootstrap reset file holds no index"
+            );
             None
         })
     }
@@ -60,8 +65,13 @@ impl ResetFile {
     pub(crate) async fn remove(&self) {
         tracing::info!(event = "acl.bootstrap.reset", "bootstrapped again with the reset file");
         if let Err(error) = tokio::fs::remove_file(&self.0).await {
-            let path = self.0.display();
-            tracing::warn!(event = "acl.bootstrap.reset.cleanup_failed", %path, %error, "cannot delete the bootstrap reset file, which is used up: delete it");
+            let (path, error) = (self.0.display().to_string(), error.to_string());
+            tracing::warn!(
+                event = "acl.bootstrap.reset.cleanup_failed",
+                path,
+                error,
+                "cannot delete the bootstrap reset file, which is used up: delete it"
+            );
         }
     }
 }
@@ -76,7 +86,7 @@ impl AclService {
     ///
     /// # Errors
     /// [`ServiceError::Forbidden`] if the bootstrap was done before.
-    pub async fn bootstrap(&self, secret: &PlainSecret, reset: Option<u64>) -> Result<LiveToken, ServiceError> {
+    pub(crate) async fn bootstrap(&self, secret: &PlainSecret, reset: Option<u64>) -> Result<LiveToken, ServiceError> {
         retry_on_conflict(|| self.try_bootstrap(secret, reset)).await
     }
 

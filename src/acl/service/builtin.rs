@@ -36,7 +36,7 @@ impl AclService {
     ///
     /// # Errors
     /// [`ServiceError::Restoring`] during a restore; the store failed.
-    pub async fn create_builtins(&self) -> Result<(), ServiceError> {
+    pub(crate) async fn create_builtins(&self) -> Result<(), ServiceError> {
         retry_on_conflict(|| self.try_create_builtins()).await
     }
 
@@ -114,6 +114,10 @@ mod tests {
     use super::*;
     use crate::acl::model::authorize::{Access, DefaultPolicy, Grants, PolicyInScope, Resource};
     use crate::acl::model::rules::Rules;
+    use crate::acl::service::restore_lock::RestoreMarker;
+    use crate::acl::service::seal::Sealer;
+    use crate::acl::store::{Batch, Embedded, Store as _, Write};
+    use crate::clock::Clock;
 
     #[test]
     fn the_built_in_policies_cover_everything_in_every_namespace() {
@@ -150,5 +154,28 @@ mod tests {
                 assert_eq!(may_write, writes, "{resource:?} {namespace}");
             }
         }
+    }
+
+    #[tokio::test]
+    async fn the_server_itself_writes_nothing_while_a_restore_is_in_progress() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Arc::new(Embedded::open(&folder.path().join("store"), "dc1").unwrap());
+        let sealer = Sealer::open(&folder.path().join("seal.key"), &*store).await.unwrap();
+        let shared = Arc::clone(&store);
+        let service = AclService::new(shared, sealer, "dc1".to_owned(), DefaultPolicy::Deny, Clock::System);
+        service.create_builtins().await.unwrap();
+        let before = service.epoch(Freshness::Linearizable).await.unwrap();
+        assert_eq!(service.token_sweeper().sweep().await.unwrap(), 0);
+
+        let marker = serde_json::to_vec(&RestoreMarker { by: None, accessor: None, began: service.now() }).unwrap();
+        let last = Write::Put(keys::restore_last(), b"null".to_vec());
+        let writes = vec![Write::Put(keys::restore_marker(), marker), last];
+        store.commit(Batch { checks: vec![], writes }).await.unwrap();
+        for refused in [service.token_sweeper().sweep().await.map(drop), service.create_builtins().await] {
+            assert!(matches!(refused, Err(ServiceError::Restoring)), "{refused:?}");
+        }
+        store.commit(Batch { checks: vec![], writes: vec![Write::Delete(keys::restore_marker())] }).await.unwrap();
+        assert!(!service.epoch(Freshness::Linearizable).await.unwrap().is(before), "another epoch");
+        service.create_builtins().await.unwrap();
     }
 }

@@ -10,7 +10,7 @@ use crate::acl::model::token::{ANONYMOUS, TokenRecord};
 
 /// A token that was valid when loaded.
 #[derive(Debug, Clone)]
-pub struct LiveToken {
+pub(crate) struct LiveToken {
     /// Token record.
     pub token: Stored<TokenRecord>,
     /// Wall-clock time at which it was loaded.
@@ -19,7 +19,7 @@ pub struct LiveToken {
 
 /// Authenticated caller: a valid token and the rules that apply to it.
 #[derive(Debug)]
-pub struct Caller {
+pub(crate) struct Caller {
     /// Token of the request; the anonymous token if it had none.
     pub live: LiveToken,
     pub(super) grants: Grants,

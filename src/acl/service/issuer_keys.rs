@@ -5,6 +5,8 @@
 
 mod documents;
 mod fixed;
+#[cfg(feature = "fuzzing")]
+pub mod fuzz;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -253,16 +255,21 @@ impl KeyFetcher {
     }
 
     fn publish(&self, fetched: Result<Vec<IssuerKey>, FetchError>) {
-        let issuer = &self.issuer;
+        let issuer = self.issuer.as_str();
         let (keys, failure) = match fetched {
             Ok(keys) => {
-                tracing::info!(event = "acl.keys.fetched", %issuer, keys = keys.len(), "fetched signing keys");
+                tracing::info!(event = "acl.keys.fetched", issuer, keys = keys.len(), "fetched signing keys");
                 (Some(keys), None)
             }
             Err(error) => {
-                let cause = error.to_string();
-                tracing::warn!(event = "acl.keys.failed", %issuer, error = %cause, "cannot fetch signing keys, keeping the previous ones");
-                (None, Some(cause.into()))
+                let error = error.to_string();
+                tracing::warn!(
+                    event = "acl.keys.failed",
+                    issuer,
+                    error,
+                    "cannot fetch signing keys, keeping the previous ones"
+                );
+                (None, Some(error.into()))
             }
         };
         let now = self.clock.now();

@@ -104,12 +104,12 @@ pub(crate) const RESTORE: &str = "restore";
 pub(super) const RESTORES: &str = "restore/";
 
 /// Key of the marker of a restore in progress.
-pub fn restore_marker() -> Key {
+pub(crate) fn restore_marker() -> Key {
     Key::new(&[RESTORE, "mark"])
 }
 
 /// Key of the start time of the last restore.
-pub fn restore_last() -> Key {
+pub(crate) fn restore_last() -> Key {
     Key::new(&[RESTORE, "last"])
 }
 

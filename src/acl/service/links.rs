@@ -17,7 +17,7 @@ use crate::acl::store::Freshness;
 
 /// Link to a policy or role as a request gives it. If both fields are set they must name the same object.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct LinkDraft {
+pub(crate) struct LinkDraft {
     /// Id.
     pub id: Option<String>,
     /// Name.
@@ -26,7 +26,7 @@ pub struct LinkDraft {
 
 /// Links of a token or role as a request gives them.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct LinksDraft {
+pub(crate) struct LinksDraft {
     /// Policies.
     pub policies: Vec<LinkDraft>,
     /// Service identities.

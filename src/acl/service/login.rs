@@ -80,7 +80,7 @@ pub(crate) struct LoginResult {
 
 /// Auth methods of the configuration by name, and a cache of verifiers for stored methods.
 #[derive(Debug)]
-pub struct LoginMethods {
+pub(crate) struct LoginMethods {
     configured: BTreeMap<String, ConfiguredMethod>,
     verifiers: verifier_cache::VerifierCache,
     service: Arc<AclService>,
@@ -149,13 +149,15 @@ impl LoginMethods {
                 let immutable = granted.live.token.value.immutable();
                 let role = immutable.login.as_ref().and_then(|login| login.role.as_deref());
                 let principal = immutable.login.as_ref().and_then(|login| login.facts.get("principal_id"));
-                let accessor = immutable.accessor_id;
-                tracing::info!(event = "acl.login.ok", method, role, principal, %accessor, "logged in");
+                let accessor = immutable.accessor_id.to_string();
+                tracing::info!(event = "acl.login.ok", method, role, principal, accessor, "logged in");
             }
             // The API logs these.
             Err(LoginError::Service(_)) => {}
             // The caller is not authenticated, so its claims are not logged as facts.
-            Err(error) => tracing::warn!(event = "acl.login.refused", method, %error, "refused a login"),
+            Err(error) => {
+                tracing::warn!(event = "acl.login.refused", method, error = error.to_string(), "refused a login");
+            }
         }
         outcome
     }

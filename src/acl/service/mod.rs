@@ -3,39 +3,39 @@
 //! A module names only modules above it in this list.
 
 // 0: sealing keys, and signing keys of issuers
-pub mod seal;
+pub(crate) mod seal;
 pub mod issuer_keys;
 
 // 1: typed records and errors
-pub mod error;
+pub(crate) mod error;
 mod record_cache;
-pub mod keys;
+pub(crate) mod keys;
 mod unreadable_records;
 pub(crate) mod transaction;
 pub(crate) mod repository;
 
 // 2: the service state, authentication, shared operations
 mod rules_cache;
-pub mod caller;
+pub(crate) mod caller;
 mod callers_cache;
-pub mod restore_lock;
+pub(crate) mod restore_lock;
 pub(crate) mod records;
 pub(crate) mod lists;
 pub(crate) mod links;
-pub mod acl_service;
+pub(crate) mod acl_service;
 mod active_keys;
 pub(crate) mod authentication;
 
 // 3: operations by kind of record
 mod builtin;
 pub(crate) mod policies;
-pub mod roles;
-pub mod tokens;
+pub(crate) mod roles;
+pub(crate) mod tokens;
 pub(crate) mod auth_methods;
 pub(crate) mod binding_rules;
 pub(crate) mod bootstrap;
 pub(crate) mod rekey;
-pub mod namespaces;
+pub(crate) mod namespaces;
 pub(crate) mod snapshot;
 mod verify;
 

@@ -26,7 +26,7 @@ use batch::{Reencryption, RekeyBatch};
 
 /// Result of a rekey call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RekeyResult {
+pub(crate) struct RekeyResult {
     /// Id of the key that new tokens use.
     pub key_id: String,
     /// Tokens that this call re-encrypted.
@@ -50,13 +50,13 @@ const MAX_REPORTED: usize = 20;
 
 /// Rotation of the key that token secrets are sealed with.
 #[derive(Debug, Clone, Copy)]
-pub struct KeyRotation<'a> {
+pub(crate) struct KeyRotation<'a> {
     service: &'a AclService,
 }
 
 impl AclService {
     /// Returns the rotation of the sealing key.
-    pub fn key_rotation(&self) -> KeyRotation<'_> {
+    pub(crate) fn key_rotation(&self) -> KeyRotation<'_> {
         KeyRotation { service: self }
     }
 }
@@ -68,7 +68,7 @@ impl KeyRotation<'_> {
     /// # Errors
     /// The caller lacks `operator:write` in `default`; the key file cannot be read or written; another rekey is
     /// running; the store failed. Tokens re-encrypted so far stay so.
-    pub async fn run(self, caller: &Caller, generate: bool, pages: usize) -> Result<RekeyResult, ServiceError> {
+    pub(crate) async fn run(self, caller: &Caller, generate: bool, pages: usize) -> Result<RekeyResult, ServiceError> {
         caller.require(Privilege::OperatorWrite, &NamespaceName::default_namespace())?;
         let Ok(mut progress) = self.service.sealer.rekey_progress.try_lock() else { return Err(concurrent_rekey()) };
         let (keys, mut changed) = self.activate_first_key(generate).await?;
@@ -211,3 +211,6 @@ fn result(keys: &SealKeys, rewritten: usize, unreadable: Vec<Key>, changed: bool
 fn concurrent_rekey() -> ServiceError {
     ServiceError::Unavailable("another rekey is running: try again later".to_owned())
 }
+
+#[cfg(test)]
+mod tests;

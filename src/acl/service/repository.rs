@@ -15,7 +15,7 @@ use crate::metrics::Metrics;
 
 /// A record with its revisions.
 #[derive(Debug, Clone)]
-pub struct Stored<T> {
+pub(crate) struct Stored<T> {
     /// Deserialized value.
     pub value: Arc<T>,
     /// Revision that created it.

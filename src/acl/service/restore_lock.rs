@@ -18,7 +18,7 @@ use crate::acl::store::{Freshness, Page, Revision, StoreError};
 
 /// Marker of a restore in progress.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RestoreMarker {
+pub(crate) struct RestoreMarker {
     /// Hash of the secret that began it; only its holder may continue, as no token can be looked up during a restore.
     /// `None` for the anonymous token.
     pub by: Option<SecretHash>,
@@ -30,7 +30,7 @@ pub struct RestoreMarker {
 
 /// Period between two restores: everything read in one epoch belongs to one state.
 #[derive(Debug, Clone, Copy)]
-pub struct Epoch {
+pub(crate) struct Epoch {
     /// Revision of the start of the last restore.
     restored: Revision,
     /// Revision at which this was read.
@@ -39,7 +39,7 @@ pub struct Epoch {
 
 impl Epoch {
     /// Returns whether no restore began between the two.
-    pub fn is(self, other: Self) -> bool {
+    pub(crate) fn is(self, other: Self) -> bool {
         self.restored == other.restored
     }
 }

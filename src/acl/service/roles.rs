@@ -17,7 +17,7 @@ use crate::acl::store::Freshness;
 
 /// Fields of a role as a request gives them.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct RoleDraft {
+pub(crate) struct RoleDraft {
     /// Name, unique within the namespace.
     pub name: String,
     /// Description.
@@ -28,13 +28,13 @@ pub struct RoleDraft {
 
 /// Operations on roles.
 #[derive(Debug, Clone, Copy)]
-pub struct Roles<'a> {
+pub(crate) struct Roles<'a> {
     records: &'a Records,
 }
 
 impl AclService {
     /// Returns the operations on roles.
-    pub fn roles(&self) -> Roles<'_> {
+    pub(crate) fn roles(&self) -> Roles<'_> {
         Roles { records: &self.records }
     }
 }
@@ -44,7 +44,7 @@ impl Roles<'_> {
     ///
     /// # Errors
     /// The caller lacks `acl:write`, the draft is invalid, or the name is taken.
-    pub async fn create(
+    pub(crate) async fn create(
         self,
         caller: &Caller,
         namespace: &NamespaceName,
@@ -95,7 +95,7 @@ impl Roles<'_> {
     ///
     /// # Errors
     /// The caller lacks `acl:read`, or the namespace does not exist.
-    pub async fn get_by_name(
+    pub(crate) async fn get_by_name(
         self,
         caller: &Caller,
         namespace: &NamespaceName,

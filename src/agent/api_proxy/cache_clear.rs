@@ -64,7 +64,12 @@ pub(super) async fn clear(cache: &ResponseCache, parts: &request::Parts, body: I
         _ => return error_response(StatusCode::BAD_REQUEST, USAGE),
     };
     let cleared = cache.cache.invalidate(&scope);
-    tracing::info!(event = "cache.cleared", what = ?scope, cleared, "a caller cleared cache entries");
+    tracing::info!(
+        event = "cache.cleared",
+        scope = request.kind.as_str(),
+        entries = cleared,
+        "a caller cleared cache entries"
+    );
     local_response(json(StatusCode::OK, &ClearResponse { cleared }))
 }
 

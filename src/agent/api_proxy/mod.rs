@@ -36,6 +36,8 @@ mod cache_clear;
 // 4: from a listener's request to its response
 mod router;
 mod proxy;
+#[cfg(feature = "fuzzing")]
+pub mod fuzz;
 
 pub use cache::CacheLimits;
 pub(crate) use metrics::{CacheMetrics, LatencyMetrics, ProxyMetrics};

@@ -21,7 +21,9 @@ use crate::agent::token::{Generation, Token};
 use crate::clock::Clock;
 use crate::error_chain::format_chain;
 use crate::http::body_buffer::BufferBudget;
-use crate::http::reverse_proxy::{ForwardError, Forwarder, RequestBody, RequestHead, is_direct, remove_all};
+use crate::http::reverse_proxy::{
+    ForwardError, Forwarder, RequestBody, RequestHead, ResponseBody, is_direct, remove_all,
+};
 use crate::outage::SharedOutage;
 
 /// A request whose head and body are ready for the server.
@@ -154,7 +156,8 @@ impl RequestSender {
         // A look-up returns the token by intent; it is redacted instead.
         let filtered = |token: &TokenHeader| (!options.returns_token).then(|| Arc::clone(&token.token));
         let filter = token.as_ref().and_then(filtered);
-        let first = match self.send(listener, options, &head, body, timeout, filter.as_ref()).await {
+        let first = self.send(listener, options, &head, body, timeout).await;
+        let first = match first.and_then(|response| self.filter(response, filter.as_ref())) {
             Ok(response) => response,
             Err(response) => return (*response, None),
         };
@@ -181,7 +184,8 @@ impl RequestSender {
             listener.replays.inc();
             self.dialect.set_token(&mut head, &newer);
             let filter = filtered(&newer);
-            match self.send(listener, options, &head, body, timeout, filter.as_ref()).await {
+            let second = self.send(listener, options, &head, body, timeout).await;
+            match second.and_then(|response| self.filter(response, filter.as_ref())) {
                 Ok(response) => {
                     (redact_lookup(options, &newer, response.map(Either::Left)).await, Some(newer.generation()))
                 }
@@ -191,7 +195,7 @@ impl RequestSender {
         .await
     }
 
-    /// Sends a request once. A response that contains `token` is not passed on.
+    /// Sends a request once.
     ///
     /// # Errors
     /// The response that the caller gets in place of the server's.
@@ -202,8 +206,7 @@ impl RequestSender {
         head: &RequestHead,
         body: RequestBody,
         timeout: Duration,
-        token: Option<&Arc<Token>>,
-    ) -> Result<Response<FilteredBody>, Box<Response<ProxyBody>>> {
+    ) -> Result<Response<ResponseBody>, Box<Response<ProxyBody>>> {
         let started = Instant::now();
         match self.forwarder.send(options.caller, head, body, timeout).await {
             Ok(mut response) => {
@@ -218,32 +221,42 @@ impl RequestSender {
                     return Err(Box::new(retry_later(StatusCode::BAD_GATEWAY, &message, RETRY_AFTER)));
                 }
                 remove_all(response.headers_mut(), is_direct);
-                match token {
-                    None => Ok(response.map(FilteredBody::unfiltered)),
-                    Some(token) => self.leak_filter.filter(response, token).map_err(|leak| {
-                        let message = format!("{}: {leak}", self.dialect.describe_server());
-                        Box::new(error_response(StatusCode::BAD_GATEWAY, &message))
-                    }),
-                }
+                Ok(response)
             }
             Err(error) => Err(Box::new(self.record_failure(&error))),
         }
+    }
+
+    /// Keeps a response that contains `token` from the caller.
+    ///
+    /// # Errors
+    /// The head contains it: the response that the caller gets in place of the server's.
+    fn filter(
+        &self,
+        response: Response<ResponseBody>,
+        token: Option<&Arc<Token>>,
+    ) -> Result<Response<FilteredBody>, Box<Response<ProxyBody>>> {
+        let Some(token) = token else { return Ok(response.map(FilteredBody::unfiltered)) };
+        self.leak_filter.filter(response, token).map_err(|leak| {
+            let message = format!("{}: {leak}", self.dialect.describe_server());
+            Box::new(error_response(StatusCode::BAD_GATEWAY, &message))
+        })
     }
 
     fn record_success(&self) {
         if self.is_unresponsive.load(Ordering::Relaxed) {
             self.is_unresponsive.store(false, Ordering::Relaxed);
         }
-        if let Some(lasted) = self.outage.end(&self.clock) {
+        if let Some(lasted_seconds) = self.outage.end(&self.clock) {
             let server = &self.dialect.name;
-            tracing::info!(event = "proxy.upstream.recovered", server, lasted, "the server answers again");
+            tracing::info!(event = "proxy.upstream.recovered", server, lasted_seconds, "the server answers again");
         }
     }
 
     fn record_failure(&self, error: &ForwardError) -> Response<ProxyBody> {
-        let cause = format_chain(error);
+        let text = format_chain(error);
         if matches!(error, ForwardError::RequestBody(_)) {
-            return error_response(error.status(), &cause);
+            return error_response(error.status(), &text);
         }
         if matches!(error, ForwardError::ResponseTimeout(_) | ForwardError::ConnectTimeout { .. }) {
             self.is_unresponsive.store(true, Ordering::Relaxed);
@@ -252,15 +265,11 @@ impl RequestSender {
             tracing::warn!(
                 event = "proxy.upstream.failed",
                 server = self.dialect.name,
-                cause,
+                error = text,
                 "the server does not answer; callers get an error"
             );
         }
-        retry_later(
-            error.status(),
-            &format!("{} does not answer: {cause}", self.dialect.describe_server()),
-            RETRY_AFTER,
-        )
+        retry_later(error.status(), &format!("{} does not answer: {text}", self.dialect.describe_server()), RETRY_AFTER)
     }
 }
 

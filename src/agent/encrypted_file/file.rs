@@ -10,9 +10,11 @@ use base64::engine::general_purpose::STANDARD;
 use secrecy::{ExposeSecret as _, SecretString};
 use zeroize::Zeroizing;
 
-use super::sealing_key::{FileKind, SealingKey};
+use super::file_kind::FileKind;
+use super::sealing_key::SealingKey;
 use super::state_file::StateFile;
 use crate::clock::{ClockReading, millis};
+use crate::error_code::ErrorCode;
 use crate::secret;
 
 /// File that keeps secrets over a restart, and the key that encrypts it.
@@ -138,11 +140,12 @@ impl EncryptedFile {
         let aside = self.file.set_aside();
         tracing::warn!(
             event = "secrets.state.refused",
-            what = self.kind.content(),
-            file = %self.path().display(),
-            aside = aside.ok().map(|path| path.display().to_string()),
+            code = ErrorCode::SavedStateRejected.as_str(),
+            content = self.kind.describe(),
+            path = self.path().display().to_string(),
+            moved_to = aside.ok().map(|path| path.display().to_string()),
             error = crate::error_chain::format_chain(reason),
-            "ignoring saved state from the previous run"
+            "ignoring saved state of the previous process"
         );
     }
 
@@ -165,7 +168,8 @@ impl EncryptedFile {
                 let error = error.as_ref();
                 tracing::warn!(
                     event = "secrets.state.failed",
-                    what = self.kind.content(),
+                    code = ErrorCode::StateNotSaved.as_str(),
+                    content = self.kind.describe(),
                     error,
                     "the state was not saved; a restart may lose it"
                 );
@@ -211,9 +215,6 @@ pub(in crate::agent) fn check_clock(recorded: u64, now: ClockReading) -> Result<
 
 /// Version of the header.
 const VERSION: u8 = 1;
-
-/// Bounds the content of a file, in bytes before encryption.
-pub(in crate::agent) const MAX_CONTENT: usize = 16 * 1024 * 1024;
 
 /// Tolerated lag of the wall clock behind a recorded time, in milliseconds.
 const CLOCK_SLACK: u64 = 60_000;

@@ -4,11 +4,12 @@
 //! `background_writer` decides when a changed file is written.
 
 mod state_file;
+mod file_kind;
 mod sealing_key;
 mod file;
 mod background_writer;
 
 pub(super) use background_writer::{BackgroundWriter, ChangeLevel};
-pub(super) use file::{EncryptedFile, FileRejected, MAX_CONTENT, check_clock};
+pub(super) use file::{EncryptedFile, FileRejected, check_clock};
 pub use file::{EncryptedFileError, PersistOptions};
-pub(super) use sealing_key::FileKind;
+pub(super) use file_kind::{FileKind, MAX_CONTENT};

@@ -5,7 +5,7 @@ use aws_lc_rs::hkdf::{HKDF_SHA256, KeyType, Salt};
 use secrecy::{ExposeSecret as _, SecretString};
 use zeroize::Zeroizing;
 
-use super::file::MAX_CONTENT;
+use super::file_kind::FileKind;
 use crate::aead;
 
 /// Encryption key of a file, with the names that it is bound to.
@@ -43,45 +43,6 @@ impl SealingKey {
     /// Returns the additional data: an unambiguous encoding of the names that the key is bound to.
     pub(super) fn bound_to(&self) -> &[u8] {
         &self.bound_to
-    }
-}
-
-/// Kind of an encrypted file; each has a key derivation of its own.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::agent) enum FileKind {
-    /// State of a session, of which only the token is encrypted.
-    SessionState,
-    /// Cached responses of the API proxy.
-    CachedResponses,
-    /// Secrets of templates.
-    TemplateSecrets,
-}
-
-impl FileKind {
-    /// Label of the key derivation.
-    const fn salt(self) -> &'static [u8] {
-        match self {
-            Self::SessionState => b"keyward session state",
-            Self::CachedResponses => b"keyward kept answers",
-            Self::TemplateSecrets => b"keyward kept secrets",
-        }
-    }
-
-    /// Content of the file in its header and in log events.
-    pub(super) const fn content(self) -> &'static str {
-        match self {
-            Self::SessionState => "session state",
-            Self::CachedResponses => "kept answers",
-            Self::TemplateSecrets => "kept secrets",
-        }
-    }
-
-    /// Largest file that is read, in bytes: the content with JSON around it.
-    pub(super) const fn max_size(self) -> u64 {
-        match self {
-            Self::SessionState => 256 * 1024,
-            Self::CachedResponses | Self::TemplateSecrets => 4 * MAX_CONTENT as u64,
-        }
     }
 }
 

@@ -67,7 +67,7 @@ impl ClientAssertion for Signed {
 }
 
 /// A certificate, its chain and its key.
-struct Signer {
+pub(super) struct Signer {
     key: KeyPair,
     chain: Vec<CertificateDer<'static>>,
 }
@@ -87,7 +87,7 @@ impl Signer {
         })
     }
 
-    fn parse(content: &[u8], password: &str) -> Result<Self, &'static str> {
+    pub(super) fn parse(content: &[u8], password: &str) -> Result<Self, &'static str> {
         const NOT_RSA: &str = "holds a key that is not RSA, or too short a one";
         let c_password = CString::new(password).map_err(|_| "cannot have a password with a NUL byte")?;
         let password = Zeroizing::new(c_password.into_bytes_with_nul());

@@ -33,8 +33,8 @@ impl ConsumableFile {
             Ok(read) => {
                 if self.remove {
                     if let Err(error) = std::fs::remove_file(&self.path) {
-                        let path = self.path.display();
-                        tracing::warn!(event = "identity.file.cleanup_failed", %path, %error, "cannot delete a file");
+                        let (path, error) = (self.path.display().to_string(), error.to_string());
+                        tracing::warn!(event = "identity.file.cleanup_failed", path, error, "cannot delete a file");
                     }
                     *last = Some(read.clone());
                 }

@@ -32,6 +32,8 @@ mod jwt_file;
 // Layer 3: the source of a session
 mod source;
 mod method;
+#[cfg(feature = "fuzzing")]
+pub mod fuzz;
 
 use async_trait::async_trait;
 use secrecy::SecretString;

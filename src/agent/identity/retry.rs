@@ -157,6 +157,7 @@ fn says_no_identity(text: &str) -> bool {
     text.contains("identity not found") || text.contains("managed identity found")
 }
 
+#[expect(clippy::too_many_lines, reason = "a flat table: one arm for each kind of failure")]
 const fn rule(failure_kind: FailureKind, endpoint: Endpoint) -> RetryRule {
     let metadata = matches!(endpoint, Endpoint::Metadata);
     let (waits, kind, hint): (&[u64], _, _) = match failure_kind {

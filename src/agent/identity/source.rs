@@ -20,6 +20,7 @@ use super::{azure_sdk, client_certificate, client_secret, metadata, workload};
 use crate::backoff::random_unit;
 use crate::clock::Clock;
 use crate::jwt::UnverifiedClaims;
+use crate::time_format::seconds;
 
 impl CloudIdentityOptions {
     /// Creates the source and checks the variables, without any request.
@@ -161,8 +162,11 @@ impl CloudSource {
             match (wait.filter(|_| patient), last) {
                 (Some(wait), _) => {
                     tracing::info!(
-                        event = "identity.token.retry", source = source.name(), cause = %failure,
-                        wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX), "no identity token yet"
+                        event = "identity.token.retry",
+                        source = source.name(),
+                        error = failure.to_string(),
+                        retry_in_seconds = seconds(wait),
+                        "no identity token yet"
                     );
                     self.clock.sleep(wait).await;
                 }
@@ -220,7 +224,11 @@ impl CloudSource {
                 Some(found)
             }
             Err(failure) => {
-                tracing::debug!(event = "identity.instance.missing", cause = %failure, "no instance document");
+                tracing::debug!(
+                    event = "identity.instance.missing",
+                    error = failure.to_string(),
+                    "no instance document"
+                );
                 None
             }
         }

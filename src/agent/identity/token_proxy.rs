@@ -117,9 +117,7 @@ impl TokenProxy {
                 Some((pem, format!("{name} ({CA_FILE})")))
             }
         };
-        Transport::token_proxy(
-            pem.as_ref().map(|(pem, name)| (&**pem, &**name)),
-            self.server_name.as_ref().map(|_| &self.url),
-        )
+        let connect_to = self.server_name.as_ref().and_then(|_| self.url.host());
+        Transport::token_proxy(pem.as_ref().map(|(pem, name)| (&**pem, &**name)), connect_to.as_ref())
     }
 }

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use reqwest::RequestBuilder;
 use secrecy::SecretString;
-use url::Url;
+use url::Host;
 use zeroize::Zeroizing;
 
 use super::error::{AttemptError, MAX_RESPONSE};
 use super::token_response;
 use crate::error_chain::{causes, format_chain};
-use crate::http::client::Resolver;
+use crate::http::client::{Resolver, read_body};
 use crate::http::tls::{TlsOptions, client_config, client_config_of};
 
 /// HTTP client of one kind of service. Clones share it.
@@ -49,19 +49,20 @@ impl Transport {
 
     /// Creates a client of a token proxy, through no other proxy.
     ///
-    /// With `ca` (PEM text and its name) only those certificates are trusted. With `connect_to` all connections go to that URL's
-    /// host, and the name in a request's URL is verified there.
-    pub(super) fn token_proxy(ca: Option<(&[u8], &str)>, connect_to: Option<&Url>) -> Result<Self, AttemptError> {
+    /// With `ca` (PEM text and its name) only those certificates are trusted. With `connect_to` all connections go to that host,
+    /// and the name in a request's URL is verified there.
+    pub(super) fn token_proxy(
+        ca: Option<(&[u8], &str)>,
+        connect_to: Option<&Host<&str>>,
+    ) -> Result<Self, AttemptError> {
         let mut builder =
             reqwest::Client::builder().https_only(true).no_proxy().http1_only().connect_timeout(AUTHORITY_CONNECT);
         if let Some((pem, name)) = ca {
             let config = client_config_of(pem, name).map_err(|error| AttemptError::setting(format_chain(&error)))?;
             builder = builder.tls_backend_preconfigured(config);
         }
-        if let Some(url) = connect_to {
-            let resolver = Resolver::default().with_host(url);
-            let resolver = resolver.map_err(|error| AttemptError::setting(error.to_string()))?;
-            builder = builder.dns_resolver(Arc::new(resolver));
+        if let Some(host) = connect_to {
+            builder = builder.dns_resolver(Arc::new(Resolver::default().with_host(host)));
         }
         Self::build(builder, AUTHORITY_LIMIT)
     }
@@ -100,13 +101,8 @@ impl Transport {
         if status.is_redirection() {
             return Err(AttemptError::Redirected(status.as_u16()));
         }
-        let mut body = Zeroizing::new(Vec::new());
-        while let Some(chunk) = response.chunk().await.map_err(to_attempt_error)? {
-            if body.len() + chunk.len() > MAX_RESPONSE {
-                return Err(AttemptError::TooLarge);
-            }
-            body.extend_from_slice(&chunk);
-        }
+        let body = read_body(&mut response, MAX_RESPONSE).await.map_err(to_attempt_error)?;
+        let body = body.ok_or(AttemptError::TooLarge)?;
         if status.is_success() {
             return Ok(body);
         }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::agent::token::Lease;
+use crate::backoff::time_to_renewal;
 use crate::clock::ClockReading;
 
 /// Next step for a lease, or for a secret without one.
@@ -92,7 +93,7 @@ impl ActiveLease {
     /// Schedules the next step after a success: the lease is renewed, or else another is requested, at 63 to 70 % of its lifetime,
     /// so that its successor is there before it ends; at once if a renewal has shortened it.
     fn schedule(&mut self, unit: f64) {
-        let at = self.since + self.lease.ttl.mul_f64(0.07f64.mul_add(unit, 0.63));
+        let at = self.since + time_to_renewal(self.lease.ttl, unit);
         self.next = if self.is_ending() {
             Step::ReadAt(self.since)
         } else if self.is_extendable() {

@@ -15,7 +15,7 @@ use crate::metrics::CONTENT_TYPE;
 use crate::status::Status;
 
 pub(super) fn status(deps: &LocalApiDeps, served: &BTreeSet<String>) -> Response<Full<Bytes>> {
-    let mut sessions = deps.status_registry.sessions();
+    let mut sessions = deps.session_statuses.sessions();
     sessions.retain(|name, _| served.contains(name));
     json(StatusCode::OK, &Status::new(&deps.status_registry, &deps.health, sessions))
 }

@@ -27,6 +27,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use route::service;
 
+use crate::agent::session_status::SessionStatusRegistry;
 use crate::agent::token::TokenWatch;
 use crate::clock::Clock;
 use crate::credential_watch::RefreshSignal;
@@ -73,8 +74,10 @@ pub struct LocalApiDeps {
     pub metrics: Metrics,
     /// Served by `/livez`, `/readyz` and `/startupz`.
     pub health: Health,
-    /// Served by `/agent/v1/status`.
+    /// Served by `/agent/v1/status`, with the status of sessions.
     pub status_registry: StatusRegistry,
+    /// Status of sessions, of which callers see those that the listener serves.
+    pub session_statuses: SessionStatusRegistry,
     /// Callers to admit; a listener of [`ListenerKind::Health`] admits everyone but browsers.
     pub guard: guard::GuardOptions,
     /// Address that the listener is bound to ([`crate::http::server::Listener::tcp_address`]).

@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
+use crate::time_format::format_duration;
+
 /// Bounds `wait`.
 pub(super) const LONGEST_WAIT: Duration = Duration::from_mins(5);
 
@@ -21,7 +23,7 @@ pub(super) enum QueryError {
     Unknown { known: String },
     #[error("the query parameter {name} is repeated")]
     Repeated { name: String },
-    #[error("wait is longer than {}", humantime::format_duration(LONGEST_WAIT))]
+    #[error("wait is longer than {}", format_duration(LONGEST_WAIT))]
     TooLong,
     #[error("wait is not a duration such as 30s")]
     InvalidWait,

@@ -25,7 +25,7 @@ impl MetricSet for ProcessMetrics {
     }
 }
 
-/// Why the child was started.
+/// Label of a start of the child process.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct ProcessStartLabels {
     /// `first`, `changed` or `ended`.

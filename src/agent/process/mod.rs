@@ -10,7 +10,7 @@ mod policy;
 mod supervisor;
 
 pub(crate) use self::metrics::ProcessMetrics;
-pub use self::policy::{OnChange, RestartDecision, RestartMode, RestartPolicy};
+pub use self::policy::{OnChange, RestartMode, RestartPolicy};
 pub(crate) use self::supervisor::{ProcessInputs, Supervisor, SupervisorDeps};
 
 use std::time::Duration;

@@ -31,7 +31,7 @@ pub enum RestartMode {
 
 /// Decision after an exit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RestartDecision {
+pub(crate) enum RestartDecision {
     /// The agent exits with the process's code.
     Exit,
     /// The process is restarted after this time.

@@ -84,7 +84,8 @@ impl Supervisor {
                     match policy.decide(code == 0, started, self.deps.clock.now(), random_unit()) {
                         RestartDecision::Exit => return Some(code),
                         RestartDecision::RestartAfter(wait) => {
-                            self.deps.health.not_ready(format!("it ended with code {code}, and is started again"));
+                            let error = format!("it ended with code {code}, and is started again");
+                            self.deps.health.failed(ErrorCode::ProcessEnded, error);
                             reason = "ended";
                             stop.run_until_cancelled(self.deps.clock.sleep(wait)).await?;
                         }
@@ -112,7 +113,13 @@ impl Supervisor {
         let running = match program.start(true) {
             Ok(running) => running,
             Err(error) => {
-                tracing::error!(event = "process.failed", program = self.options.command[0], code = ErrorCode::ProcessNotStarted.as_str(), %error, "the child process cannot be started");
+                tracing::error!(
+                    event = "process.failed",
+                    program = self.options.command[0],
+                    code = ErrorCode::ProcessNotStarted.as_str(),
+                    error = error.to_string(),
+                    "the child process cannot be started"
+                );
                 // The codes of a POSIX shell.
                 return ExitCause::Exited(if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 });
             }
@@ -138,8 +145,8 @@ impl Supervisor {
                 }
                 ended = running.ended() => {
                     let code = ended.as_ref().map_or(1, |status| command::exit_code(*status));
-                    let how = ended.map_or_else(|error| error.to_string(), command::describe_exit);
-                    tracing::warn!(event = "process.ended", how, "the child process has ended");
+                    let exit_status = ended.map_or_else(|error| error.to_string(), command::describe_exit);
+                    tracing::warn!(event = "process.ended", code = ErrorCode::ProcessEnded.as_str(), exit_status, "the child process has ended");
                     return ExitCause::Exited(code);
                 }
                 Some(signal) = self.deps.signals.recv() => running.signal(signal),

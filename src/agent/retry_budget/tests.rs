@@ -90,6 +90,70 @@ fn unplanned_logins_are_taken_from_a_bucket() {
 }
 
 #[test]
+fn a_caller_whose_token_died_early_gets_a_login_before_the_bucket_has_one() {
+    let mut budget = RetryBudget::new(at(0));
+    assert_eq!(budget.next_for_caller(at(0), 0.0), None, "no login has succeeded");
+    budget.record_success(at(10));
+    assert_eq!(budget.next_for_caller(at(10), 0.0), Some(at(14)));
+    assert_eq!(budget.next_for_caller(at(10), 1.0), Some(at(19)));
+    assert_eq!(budget.next_for_caller(at(300), 1.0), Some(at(300)));
+    budget.record_failure(at(300), FailureCause::Refused, None, 0.0);
+    assert_eq!(budget.next_for_caller(at(301), 0.0), None, "someone has to change a setting");
+    budget.record_success(at(500));
+    budget.reset_failures(at(600));
+    assert_eq!(budget.next_for_caller(at(600), 0.0), Some(at(600)), "changed settings are no success");
+}
+
+/// Returns the times of the logins in an hour in which each token dies at once and a caller always waits.
+fn logins_of_dead_tokens(budget: &mut RetryBudget, from: u64) -> Vec<u64> {
+    let (mut made, mut now) = (Vec::new(), at(from));
+    loop {
+        let own = budget.earliest_login(now);
+        if let Some(sooner) = budget.next_for_caller(now, 0.0).filter(|sooner| sooner.boot < own.boot) {
+            now = sooner;
+            budget.take_for_caller(now);
+        } else {
+            now = latest([now, own]);
+            budget.take_login(now);
+        }
+        if now.boot.as_secs() >= from + 3600 {
+            return made;
+        }
+        made.push(now.boot.as_secs());
+        budget.record_success(now);
+    }
+}
+
+#[test]
+fn dead_tokens_lead_to_at_most_49_logins_in_the_first_hour_and_33_in_later_ones() {
+    let mut budget = RetryBudget::new(at(0));
+    let first = logins_of_dead_tokens(&mut budget, 0);
+    let gaps: Vec<_> = first.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    assert_eq!(gaps[..16], [0, 0, 0, 0, 0, 0, 0, 4, 4, 4, 4, 4, 4, 4, 4, 88]);
+    assert!(first.len() <= 49, "{}", first.len());
+    let later = logins_of_dead_tokens(&mut budget, 3600);
+    assert!((30..=33).contains(&later.len()), "{}", later.len());
+    let mut restarted = RetryBudget::restore(&budget.to_record(), at(7200));
+    assert!(logins_of_dead_tokens(&mut restarted, 7200).len() <= 34, "a restart refills nothing");
+}
+
+#[test]
+fn restarts_leave_as_many_logins_for_callers_as_were_left() {
+    let mut budget = RetryBudget::new(at(0));
+    budget.record_success(at(0));
+    for _ in 0..LOGINS.size {
+        budget.take_for_caller(at(0));
+        budget.take_login(at(0));
+    }
+    let record = budget.to_record();
+    assert!(record.callers.is_some(), "their bucket is saved without a failure too");
+    let mut resumed = RetryBudget::restore(&record, at(1));
+    assert_eq!(resumed.next_for_caller(at(1), 0.0), None, "the first login is the session's own");
+    resumed.record_success(at(1));
+    assert_eq!(resumed.next_for_caller(at(1), 0.0), Some(at(1201)));
+}
+
+#[test]
 fn a_restart_keeps_the_wait_and_a_clock_set_meanwhile_cannot_make_it_long() {
     let mut budget = RetryBudget::new(at(1000));
     budget.record_failure(at(1000), FailureCause::Refused, None, 0.0);

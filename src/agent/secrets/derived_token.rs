@@ -9,11 +9,13 @@ use tokio_util::sync::CancellationToken;
 use crate::agent::retry_budget::{FailureCause, RetryBudget};
 use crate::agent::server_client::{CallError, DerivedTokenOptions, LoginResponse, ServerClient, TokenVerdict};
 use crate::agent::token::{Generation, Token, TokenPublisher, TokenWatch};
-use crate::backoff::random_unit;
+use crate::backoff::{random_unit, time_to_renewal};
 use crate::clock::{Clock, ClockReading};
 use crate::credential_watch::{Availability, RefreshSignal};
 use crate::error_chain::format_chain;
+use crate::error_code::ErrorCode;
 use crate::health::HealthHandle;
+use crate::outage::Outage;
 
 /// Kind of a token derived from the session's.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,11 +53,12 @@ pub struct DerivedTokenManager {
     output: String,
     kind: DerivedTokenKind,
     deps: DerivedTokenDeps,
-    pace: RetryBudget,
+    retry_budget: RetryBudget,
     parent: Option<Arc<Token>>,
     /// The published token, and the login of its parent.
     current: Option<(Generation, Arc<Token>)>,
     next: Option<ClockReading>,
+    outage: Outage,
 }
 
 enum Event {
@@ -68,8 +71,8 @@ enum Event {
 impl DerivedTokenManager {
     /// Creates a manager; `output` names the output in log events.
     pub fn new(output: String, kind: DerivedTokenKind, deps: DerivedTokenDeps) -> Self {
-        let pace = RetryBudget::new(deps.clock.now());
-        Self { output, kind, deps, pace, parent: None, current: None, next: None }
+        let retry_budget = RetryBudget::new(deps.clock.now());
+        Self { output, kind, deps, retry_budget, parent: None, current: None, next: None, outage: Outage::default() }
     }
 
     /// Runs until `stop` is cancelled or the session has ended.
@@ -78,7 +81,7 @@ impl DerivedTokenManager {
         while let Some(Some(event)) = stop.run_until_cancelled(self.wait()).await {
             match event {
                 Event::ParentChanged => self.update_parent(),
-                Event::TokenEnded => self.set_absent("it has ended, and no other could be created"),
+                Event::TokenEnded => self.set_absent(None, "it has ended, and no other could be created"),
                 Event::CreationDue => {
                     if stop.run_until_cancelled(self.create()).await.is_none() {
                         return;
@@ -125,7 +128,7 @@ impl DerivedTokenManager {
             }
             Availability::Unavailable { .. } => {
                 self.parent = None;
-                self.set_absent("the session has no token");
+                self.set_absent(None, "the session has no token");
             }
         }
     }
@@ -137,15 +140,21 @@ impl DerivedTokenManager {
         match lookup {
             Ok(_) => self.deps.publisher.record_check(self.deps.clock.now()),
             Err(error) if error.verdict().suspects_token() => {
-                tracing::warn!(event = "token.derived.dead", output = self.output, "the derived token is dead");
+                tracing::warn!(
+                    event = "token.derived.dead",
+                    output = self.output,
+                    code = ErrorCode::TokenDead.as_str(),
+                    "the derived token is dead"
+                );
                 // Rate-limited: where every new token is refused, as from an address that it is not bound to, this must not loop.
                 let now = self.deps.clock.now();
-                let earliest = self.pace.earliest_login(now);
+                self.outage.begin(now);
+                let earliest = self.retry_budget.earliest_login(now);
                 if !now.until(earliest).is_zero() {
                     self.next = Some(earliest);
-                    return self.set_absent("the derived token is dead");
+                    return self.set_absent(Some(ErrorCode::TokenDead), "the derived token is dead");
                 }
-                self.pace.take_login(now);
+                self.retry_budget.take_login(now);
                 self.current = None;
                 self.create().await;
             }
@@ -170,7 +179,7 @@ impl DerivedTokenManager {
     }
 
     fn publish(&mut self, answer: LoginResponse, parent: Generation, now: ClockReading) {
-        self.pace.record_success(now);
+        self.retry_budget.record_success(now);
         let ttl = answer.lease.ttl;
         let expires = (!ttl.is_zero()).then(|| now + ttl);
         tracing::info!(
@@ -179,7 +188,16 @@ impl DerivedTokenManager {
             accessor = answer.accessor,
             "a derived token was created"
         );
-        self.next = expires.map(|_| now + ttl.mul_f64(0.07f64.mul_add(random_unit(), 0.63)).max(MIN_INTERVAL));
+        if let Some(lasted_seconds) = self.outage.end(now) {
+            let output = &self.output;
+            tracing::info!(
+                event = "token.derived.recovered",
+                output,
+                lasted_seconds,
+                "the derived token can be created again"
+            );
+        }
+        self.next = expires.map(|_| now + time_to_renewal(ttl, random_unit()).max(MIN_INTERVAL));
         let token = Token {
             secret: answer.secret,
             accessor: answer.accessor,
@@ -200,34 +218,36 @@ impl DerivedTokenManager {
     }
 
     fn record_failure(&mut self, error: &CallError, now: ClockReading) {
+        self.outage.begin(now);
         let verdict = error.verdict();
         let failure = if verdict == TokenVerdict::Unavailable || verdict.suspects_token() {
             FailureCause::Transient
         } else {
             FailureCause::Refused
         };
-        self.pace.record_failure(now, failure, error.retry_after(), random_unit());
-        self.next = Some(self.pace.not_before());
+        self.retry_budget.record_failure(now, failure, error.retry_after(), random_unit());
+        self.next = Some(self.retry_budget.not_before());
         if verdict.suspects_token() {
             // A new token of the session triggers the next attempt.
             self.deps.session.request();
         }
-        let error = format_chain(error);
+        let code = error.code();
         tracing::warn!(
             event = "token.derived.failed",
             output = self.output,
-            error,
+            code = code.map(ErrorCode::as_str),
+            error = format_chain(error),
             "the derived token could not be created"
         );
         if self.current.is_none() {
-            self.set_absent("the derived token could not be created");
+            self.set_absent(code, "the derived token could not be created");
         }
     }
 
-    fn set_absent(&mut self, reason: &str) {
+    fn set_absent(&mut self, code: Option<ErrorCode>, reason: &str) {
         self.current = None;
         if let Some(health) = &self.deps.health {
-            health.not_ready(reason);
+            health.failed(code, reason);
         }
         let now = self.deps.clock.now();
         let retry_after = self.next.map_or(MIN_INTERVAL, |next| now.until(next)).max(Duration::from_secs(1));

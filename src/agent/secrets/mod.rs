@@ -16,6 +16,8 @@ mod renewer;
 
 // 2: many secrets
 mod registry;
+#[cfg(feature = "fuzzing")]
+pub mod fuzz;
 
 use std::time::Duration;
 
@@ -23,7 +25,7 @@ pub use self::derived_token::{DerivedTokenDeps, DerivedTokenKind, DerivedTokenMa
 pub(crate) use self::metrics::SecretMetrics;
 pub use self::persisted_secrets::OfflineOptions;
 pub use self::registry::{RegistryWorker, SecretRegistry, SecretRegistryDeps, Subscription};
-pub use self::renewer::{Projection, SecretRenewer, SecretRenewerDeps};
+pub use self::renewer::{SecretRenewer, SecretRenewerDeps};
 pub use self::retry::QuickRetryBudget;
 pub(in crate::agent) use crate::agent::server_client::zeroize_json;
 pub use crate::agent::server_client::{DerivedTokenOptions, SecretFields, SecretOp, SecretRequest, SecretResponse};

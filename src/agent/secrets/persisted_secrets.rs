@@ -19,7 +19,7 @@ use crate::agent::leases::{ActiveLease, SavedLease, Snapshot, TokenFingerprint, 
 use crate::agent::server_client::SecretLease;
 use crate::agent::token::{Generation, TokenWatch};
 use crate::clock::{Clock, ClockReading};
-use crate::credential_watch::Availability;
+use crate::error_code::ErrorCode;
 
 /// Options for secrets that are kept over a restart.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -176,10 +176,7 @@ impl PersistedSecrets {
         now: ClockReading,
         tokens: &TokenWatch,
     ) -> impl FnOnce() -> Option<Zeroizing<Vec<u8>>> + Send + use<> {
-        let token = match tokens.peek().availability {
-            Availability::Available(token) => Some(token),
-            Availability::Unavailable { .. } => None,
-        };
+        let token = tokens.peek().availability.available();
         let (mut secrets, previous) = {
             let mut state = self.records();
             state.changes = ChangeLevel::None;
@@ -197,7 +194,7 @@ impl PersistedSecrets {
 }
 
 /// Serializes secrets as JSON; `None` where they exceed a file's bounds, which is logged.
-fn serialize(
+pub(super) fn serialize(
     secrets: &BTreeMap<SecretRequest, SecretRecord>,
     fingerprint: Option<TokenFingerprint>,
     now: ClockReading,
@@ -207,7 +204,8 @@ fn serialize(
     if json.is_none() {
         tracing::warn!(
             event = "secrets.state.failed",
-            what = "kept secrets",
+            code = ErrorCode::StateNotSaved.as_str(),
+            content = FileKind::TemplateSecrets.describe(),
             error = "the secrets exceed the size of the file",
             "the state was not saved; a restart may lose it"
         );
@@ -227,7 +225,7 @@ impl<'a> SavedSecret<'a> {
 type Restored = (Option<TokenFingerprint>, BTreeMap<SecretRequest, SecretRecord>);
 
 /// Parses saved secrets. Leaves out leases that have ended, and other secrets older than `max_age`.
-fn deserialize(json: &[u8], max_age: Duration, now: ClockReading) -> Result<Restored, FileRejected> {
+pub(super) fn deserialize(json: &[u8], max_age: Duration, now: ClockReading) -> Result<Restored, FileRejected> {
     let snapshot = Snapshot::<SavedSecret<'_>>::parse(json, now)?;
     let record = |saved: SavedSecret<'_>| {
         let lease = match saved.lease {

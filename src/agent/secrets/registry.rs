@@ -110,8 +110,8 @@ impl SecretRegistry {
             secrets: Mutex::default(),
             commands: sender,
         });
-        let keepers = RegistryWorker { clock, commands, tokens, persisted, registry: Arc::downgrade(&inner) };
-        Ok((Self(inner), keepers))
+        let worker = RegistryWorker { clock, commands, tokens, persisted, registry: Arc::downgrade(&inner) };
+        Ok((Self(inner), worker))
     }
 
     /// Subscribes to a secret. The first subscription reads it; it is renewed until `LINGER` after the last one has ended.

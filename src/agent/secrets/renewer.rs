@@ -18,13 +18,14 @@ use crate::agent::server_client::{CallError, SecretLease, ServerClient, TokenVer
 use crate::agent::token::{Token, TokenWatch};
 use crate::clock::{Clock, ClockReading};
 use crate::credential_watch::{Availability, CredentialPublisher, RefreshSignal};
+use crate::error_code::ErrorCode;
 use crate::health;
 use crate::metrics::Metrics;
 use crate::outage::Outage;
 use results::CallResult;
 
 /// Converts a secret to what its readers use. The error says what the secret lacks, without its content.
-pub type Projection<T> = fn(&SecretOptions, &SecretResponse, ClockReading) -> Result<T, String>;
+pub(crate) type Projection<T> = fn(&SecretOptions, &SecretResponse, ClockReading) -> Result<T, String>;
 
 /// Collaborators of a [`SecretRenewer`].
 #[derive(Debug)]
@@ -188,10 +189,7 @@ impl<T> SecretRenewer<T> {
 
     /// Reads the session's token. A lease that another token requested ends with that one, so the secret is read again.
     fn update_token(&mut self) {
-        self.token = match self.deps.tokens.current().availability {
-            Availability::Available(token) => Some(token),
-            Availability::Unavailable { .. } => None,
-        };
+        self.token = self.deps.tokens.current().availability.available();
         let Some(token) = self.token.clone() else { return };
         if self.restore_lease(&token) {
             return;
@@ -273,13 +271,13 @@ impl<T> SecretRenewer<T> {
         self.current = None;
         self.remove_record();
         self.read_at = self.retries.not_before();
-        self.publish_absence(reason, Duration::from_secs(1));
+        self.publish_absence(None, reason, Duration::from_secs(1));
     }
 
-    fn publish_absence(&self, cause: &str, retry_after: Duration) {
+    fn publish_absence(&self, code: Option<ErrorCode>, cause: &str, retry_after: Duration) {
         let reason = format!("the secret {} is not there: {cause}", self.options.name);
         if let Some(health) = &self.deps.health {
-            health.not_ready(&reason);
+            health.failed(code, &reason);
         }
         let retry_after = retry_after.max(Duration::from_secs(1));
         self.deps.publisher.publish(Availability::Unavailable { reason: reason.into(), retry_after }, None);

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::agent::retry_budget::MAX_WAIT;
+use crate::agent::retry_budget::spread_retry_after;
 use crate::agent::token::Generation;
 use crate::backoff::Backoff;
 use crate::clock::ClockReading;
@@ -40,6 +40,7 @@ impl RetrySchedule {
     /// Records a failure and plans the next try. While the server answers, that is at most `interval` away (5 s to 5 min), and
     /// sooner while `budget` lasts: 1 s, 2 s, 4 s and so on, the second half of each random. `unit` is a random number in
     /// `0.0..1.0`.
+    #[expect(clippy::too_many_arguments, reason = "a pure function: the time and the random number are passed in")]
     pub(super) fn failed(
         &mut self,
         now: ClockReading,
@@ -67,9 +68,7 @@ impl RetrySchedule {
             }
         };
         self.failures = self.failures.saturating_add(1);
-        let requested =
-            retry_after.map(|requested| requested.clamp(Duration::from_secs(1), MAX_WAIT).mul_f64(1.0 + unit / 2.0));
-        self.not_before = now + requested.map_or(wait, |requested| requested.max(wait));
+        self.not_before = now + spread_retry_after(retry_after, unit).max(wait);
     }
 
     /// Earliest time of the next try.

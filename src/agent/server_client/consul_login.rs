@@ -29,16 +29,7 @@ impl ServerClient {
         let body = LoginBody { method, bearer: bearer.expose_secret() };
         let request = self.acl(Method::POST, "v1/acl/login", None, namespace).json(&body);
         let response = self.transport.send_within(request, self.login_timeout).await?;
-        let mut made = parse_json(&response, bearer)?;
-        let secret = match made.get_mut("SecretID").map(Value::take) {
-            Some(Value::String(text)) => ClientToken::parse(SecretString::from(text)),
-            _ => None,
-        };
-        let secret = secret.ok_or_else(|| invalid("SecretID is not 1 to 4096 visible ASCII characters"))?;
-        let (accessor, policies) = (accessor(&made), policies(&made));
-        // Both times are the server's, so clock skew has no effect.
-        let lease = lease(&made, time(&made, "CreateTime")?.unwrap_or_else(|| server_time(&response)))?;
-        Ok(LoginResponse { secret, accessor, lease, kind: token::TokenKind::Service, policies })
+        parse_login(&response, bearer)
     }
 
     /// Looks a token up (`GET acl/token/self`).
@@ -72,6 +63,20 @@ impl ServerClient {
             None => request,
         }
     }
+}
+
+/// Parses the response to a login that sent `bearer`.
+pub(super) fn parse_login(response: &ClientResponse, bearer: &SecretString) -> Result<LoginResponse, CallError> {
+    let mut made = parse_json(response, bearer)?;
+    let secret = match made.get_mut("SecretID").map(Value::take) {
+        Some(Value::String(text)) => ClientToken::parse(SecretString::from(text)),
+        _ => None,
+    };
+    let secret = secret.ok_or_else(|| invalid("SecretID is not 1 to 4096 visible ASCII characters"))?;
+    let (accessor, policies) = (accessor(&made), policies(&made));
+    // Both times are the server's, so clock skew has no effect.
+    let lease = lease(&made, time(&made, "CreateTime")?.unwrap_or_else(|| server_time(response)))?;
+    Ok(LoginResponse { secret, accessor, lease, kind: token::TokenKind::Service, policies })
 }
 
 #[derive(Serialize)]

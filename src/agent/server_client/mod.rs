@@ -6,6 +6,8 @@ mod error;
 mod transport;
 mod login;
 mod secret;
+#[cfg(feature = "fuzzing")]
+pub mod fuzz;
 
 use std::time::Duration;
 

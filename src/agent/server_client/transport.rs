@@ -21,6 +21,7 @@ use crate::http::reverse_proxy::{
     UpstreamTargetError,
 };
 use crate::http::server::Caller;
+use crate::secret::{self, SecretWriter};
 
 /// Transport to one server. Clones share it.
 #[derive(Debug, Clone)]
@@ -68,9 +69,8 @@ impl ServerRequest {
 
     /// Sets a JSON body.
     pub(super) fn json(mut self, body: &impl Serialize) -> Self {
-        // Allocated once: a buffer that grows leaves copies of a secret in freed memory.
         let mut bytes = Zeroizing::new(Vec::with_capacity(BODY_CAPACITY));
-        if serde_json::to_writer(&mut *bytes, body).is_err() {
+        if serde_json::to_writer(SecretWriter(&mut bytes), body).is_err() {
             self.invalid = Some("the body");
         }
         self.body = bytes;
@@ -180,7 +180,7 @@ impl Transport {
             if bytes.len() + piece.len() > MAX_RESPONSE {
                 return Err(TransportError::TooLarge { server: server(), limit: MAX_RESPONSE });
             }
-            bytes.extend_from_slice(&piece);
+            secret::append(&mut bytes, &piece);
         }
         Ok(bytes)
     }

@@ -49,8 +49,10 @@ impl Envelope {
             let read = tokio::task::spawn_blocking(move || read_key(&path)).await;
             let reader = read.map_err(|_| EnvelopeError::Crypto)??;
             tracing::info!(
-                event = "sink.reader", path = %self.options.public_key_file.display(),
-                public_key = STANDARD.encode(reader), "the sink is encrypted for this key"
+                event = "sink.reader",
+                path = self.options.public_key_file.display().to_string(),
+                public_key = STANDARD.encode(reader),
+                "the sink is encrypted for this key"
             );
             *self.reader.insert(reader)
         };

@@ -10,6 +10,7 @@ use super::envelope::{Envelope, EnvelopeError};
 use super::file_lock::{FileLock, FileLockError};
 use super::format::render;
 use super::metrics::{SinkLabels, SinkMetrics};
+use super::shared_folder::{SharedFolder, refuse_shared_folder};
 use super::{OnExpiry, SinkOptions};
 use crate::agent::output_metrics::{OutputChangeLabels, OutputMetrics};
 use crate::agent::output_watch::{OnMissing, OutputWatch, RestoreBackoff, WatchedOutput};
@@ -24,6 +25,7 @@ use crate::health::HealthHandle;
 use crate::metrics::Metrics;
 use crate::outage::Outage;
 use crate::secure_dir::write_error_code;
+use crate::time_format::seconds;
 
 /// Writes a session's token to a file. Each sink has its own task and retries, so that a failure delays no other.
 #[derive(Debug)]
@@ -203,9 +205,13 @@ impl FileSink {
         let path = self.options.path.clone();
         let SinkOptions { mode, owner, group, .. } = self.options;
         let attributes = Attributes { mode, owner, group };
+        let is_refused_if_shared = !self.options.shared_folder && matches!(action, FileAction::Write(_));
         let lock = self.lock.take();
         let event = action.event();
         let work = move || {
+            if is_refused_if_shared {
+                refuse_shared_folder(&path)?;
+            }
             let lock = match lock {
                 Some(lock) if lock.holds(&path) => lock,
                 // The directory was removed or replaced.
@@ -217,14 +223,16 @@ impl FileSink {
         let (lock, outcome) = tokio::task::spawn_blocking(work).await.map_err(|_| SinkError::Broken)??;
         self.lock = Some(lock);
         let outcome = outcome?;
-        if let Some(lasted) = self.outage.end(self.clock.now()) {
+        if let Some(lasted_seconds) = self.outage.end(self.clock.now()) {
             let sink = &self.options.name;
-            tracing::info!(event = "sink.recovered", sink, lasted, "the sink can be written again");
+            tracing::info!(event = "sink.recovered", sink, lasted_seconds, "the sink can be written again");
             self.logged_error = None;
         }
         if outcome == Outcome::Written {
             tracing::info!(
-                event, sink = %self.options.name, path = %self.options.path.display(),
+                event,
+                sink = self.options.name,
+                path = self.options.path.display().to_string(),
                 "the sink was written, emptied or removed"
             );
             self.record_write();
@@ -236,24 +244,34 @@ impl FileSink {
         let path = self.options.path.clone();
         // Errors are ignored: a missing directory has nothing to sweep, and the first write reports any other.
         if let Ok(Ok(swept @ 1..)) = tokio::task::spawn_blocking(move || atomic_file::sweep(&path)).await {
-            tracing::info!(event = "sink.swept", sink = %self.options.name, files = swept, "temporary files of interrupted writes were removed");
+            tracing::info!(
+                event = "sink.swept",
+                sink = self.options.name,
+                files = swept,
+                "temporary files of interrupted writes were removed"
+            );
         }
     }
 
     fn record_failure(&mut self, error: &SinkError, retry_in: Duration) {
         self.outage.begin(self.clock.now());
-        let (code, error) = (error.code().as_str(), format_chain(error));
+        let (code, error) = (error.code(), format_chain(error));
         // A retry that fails in the same way, such as with a folder in the sink's place, says nothing new.
         if self.logged_error.as_ref() != Some(&error) {
             tracing::warn!(
-                event = "sink.write.failed", sink = %self.options.name, path = %self.options.path.display(),
-                retry_in_seconds = retry_in.as_secs_f64(), code, error, "the sink was not written"
+                event = "sink.write.failed",
+                sink = self.options.name,
+                path = self.options.path.display().to_string(),
+                retry_in_seconds = seconds(retry_in),
+                code = code.as_str(),
+                error,
+                "the sink was not written"
             );
             self.logged_error = Some(error.clone());
         }
         self.set_state(FAILING);
         self.metrics.get::<SinkMetrics>().failures.get_or_create(&self.label()).inc();
-        self.health.not_ready(error);
+        self.health.failed(code, error);
     }
 
     fn record_write(&self) {
@@ -326,6 +344,7 @@ impl SinkError {
             Self::FileLock(FileLockError::Folder(error)) => error.code(),
             Self::FileLock(FileLockError::Lock { source, .. }) => write_error_code(source),
             Self::Replace(error) => error.code(),
+            Self::SharedFolder(_) => ErrorCode::UnsafePermissions,
             Self::Envelope(_) | Self::Broken => ErrorCode::OutputFailed,
         }
     }
@@ -340,6 +359,8 @@ enum SinkError {
     Envelope(#[from] EnvelopeError),
     #[error(transparent)]
     Replace(#[from] ReplaceError),
+    #[error(transparent)]
+    SharedFolder(#[from] SharedFolder),
     #[error("the writing task panicked; this is a bug in keyward")]
     Broken,
 }

@@ -3,6 +3,7 @@
 // 0: the content of the file, and the lock on it
 mod metrics;
 mod file_lock;
+mod shared_folder;
 mod format;
 mod envelope;
 
@@ -38,6 +39,8 @@ pub struct SinkOptions {
     /// Reaction when somebody else deletes or changes the file; `None` for content that differs at each write, which is not
     /// watched.
     pub on_missing: Option<OnMissing>,
+    /// Others than root and the agent's user may own or write the folder.
+    pub shared_folder: bool,
     /// The agent is not ready before the file is written.
     pub required: bool,
 }

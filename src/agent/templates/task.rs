@@ -27,6 +27,7 @@ use crate::health::HealthHandle;
 use crate::metrics::Metrics;
 use crate::outage::Outage;
 use crate::secret::ct_eq;
+use crate::time_format::seconds;
 
 /// Collaborators of a [`TemplateTask`].
 #[derive(Debug)]
@@ -197,9 +198,14 @@ impl TemplateTask {
         match self.deliver(text, is_restoring).await {
             Ok(()) => {
                 self.backoff.reset();
-                if let Some(lasted) = self.outage.end(self.deps.clock.now()) {
+                if let Some(lasted_seconds) = self.outage.end(self.deps.clock.now()) {
                     let template = &self.options.text.name;
-                    tracing::info!(event = "template.recovered", template, lasted, "the template is rendered again");
+                    tracing::info!(
+                        event = "template.recovered",
+                        template,
+                        lasted_seconds,
+                        "the template is rendered again"
+                    );
                 }
                 self.set_state(RENDERED);
                 self.deps.health.ready();
@@ -269,7 +275,9 @@ impl TemplateTask {
     fn record_write(&self) {
         let Some(file) = &self.options.file else { return };
         tracing::info!(
-            event = "template.written", template = self.options.text.name, path = %file.destination.display(),
+            event = "template.written",
+            template = self.options.text.name,
+            path = file.destination.display().to_string(),
             "the file was changed"
         );
         let since = self.deps.clock.now().wall.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -315,7 +323,7 @@ impl TemplateTask {
 
     fn record_failure(&mut self, code: ErrorCode, error: &str, retry_in: Option<Duration>) {
         self.outage.begin(self.deps.clock.now());
-        let retry_in_seconds = retry_in.map(|wait| wait.as_secs_f64());
+        let retry_in_seconds = retry_in.map(seconds);
         tracing::warn!(
             event = "template.failed",
             template = self.options.text.name,
@@ -326,7 +334,7 @@ impl TemplateTask {
         );
         self.count("failed");
         self.set_state(FAILING);
-        self.deps.health.not_ready(error);
+        self.deps.health.failed(code, error);
     }
 
     fn count(&self, outcome: &'static str) {
@@ -360,7 +368,9 @@ impl TemplateTask {
 impl Drop for TemplateTask {
     fn drop(&mut self) {
         // A template that a reload removed must not show as waiting.
-        self.deps.metrics.get::<TemplateMetrics>().state.remove(&self.label());
+        let metrics = self.deps.metrics.get::<TemplateMetrics>();
+        metrics.state.remove(&self.label());
+        metrics.written.remove(&self.label());
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::replacement_limit::ReplacementLimiter;
 use super::schedule::{TokenLifetime, still_grows};
 use crate::agent::server_client::{LookupResponse, RenewResponse};
 use crate::agent::token::{Lease, Token, TokenKind};
@@ -34,6 +35,17 @@ pub(super) enum TokenHealth {
     Suspect,
     /// The server refuses it like the token before it: it is served, and looked up from time to time.
     Refused,
+}
+
+/// Consequence of a refusal without a reason.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Suspicion {
+    /// A login has to replace the token.
+    Replace,
+    /// The token before was refused too, so that no login would help.
+    Refused,
+    /// Nothing is new: a login is to replace the token already, or the refusal is known.
+    Known,
 }
 
 /// Results of earlier look-ups of a token, which decide the meaning of a denied one.
@@ -148,6 +160,29 @@ impl CurrentToken {
         true
     }
 
+    /// Records that the server refused the token without a reason: it is dead, or used from an address that it is not bound to.
+    pub(super) fn record_refusal(&mut self, limiter: &mut ReplacementLimiter, now: ClockReading) -> Suspicion {
+        let (health, suspicion) = match self.health {
+            TokenHealth::Suspect => return Suspicion::Known,
+            _ if limiter.allow(now) => (TokenHealth::Suspect, Suspicion::Replace),
+            TokenHealth::Good => (TokenHealth::Refused, Suspicion::Refused),
+            TokenHealth::Refused => (TokenHealth::Refused, Suspicion::Known),
+        };
+        self.health = health;
+        suspicion
+    }
+
+    /// Returns the reason for which the token is unusable after so many failed logins; `None` if it is usable.
+    pub(super) const fn problem(&self, failed_logins: u32) -> Option<&'static str> {
+        match self.health {
+            TokenHealth::Good => None,
+            // The replacing login takes a moment, which is not worth reporting.
+            TokenHealth::Suspect if failed_logins == 0 => None,
+            TokenHealth::Suspect => Some("the server may no longer know the token, and nothing could replace it yet"),
+            TokenHealth::Refused => Some("the server refuses the token"),
+        }
+    }
+
     /// Recomputes the wall-clock times after the clock was set. BOOTTIME measures the time that has passed.
     pub(super) fn apply_wall_clock_change(&mut self, clock: &Clock) {
         let now = clock.now();
@@ -177,5 +212,53 @@ impl CurrentToken {
         };
         modify(&mut token);
         self.token = Arc::new(token);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use secrecy::SecretString;
+
+    use super::*;
+    use crate::agent::token::{ClientToken, Generation};
+
+    fn at(seconds: u64) -> ClockReading {
+        ClockReading { boot: Duration::from_secs(seconds), wall: SystemTime::UNIX_EPOCH + Duration::from_secs(seconds) }
+    }
+
+    fn token(obtained: ClockReading) -> CurrentToken {
+        let ttl = Duration::from_hours(1);
+        CurrentToken::new(Token {
+            secret: ClientToken::parse(SecretString::from("hvs.a")).unwrap(),
+            accessor: None,
+            lease: Lease { ttl, renewable: true },
+            kind: TokenKind::Service,
+            policies: Vec::new(),
+            obtained,
+            expires: Some(obtained + ttl),
+            generation: Generation::new(),
+        })
+    }
+
+    #[test]
+    fn a_refused_token_is_replaced_unless_its_replacement_is_refused_too() {
+        let mut limiter = ReplacementLimiter::default();
+        let mut refuse =
+            |current: &mut CurrentToken, now| (current.record_refusal(&mut limiter, at(now)), current.health);
+        let mut first = token(at(0));
+        assert_eq!(refuse(&mut first, 100), (Suspicion::Replace, TokenHealth::Suspect));
+        assert_eq!(refuse(&mut first, 101), (Suspicion::Known, TokenHealth::Suspect));
+        assert_eq!((first.problem(0), first.problem(1).is_some()), (None, true), "the login takes a moment");
+        let mut second = token(at(102));
+        assert_eq!(refuse(&mut second, 103), (Suspicion::Refused, TokenHealth::Refused));
+        assert_eq!(refuse(&mut second, 104), (Suspicion::Known, TokenHealth::Refused));
+        assert_eq!(second.problem(0), Some("the server refuses the token"));
+        assert_eq!(
+            refuse(&mut second, 160),
+            (Suspicion::Replace, TokenHealth::Suspect),
+            "a minute after the last login"
+        );
     }
 }

@@ -1,31 +1,56 @@
 //! Keeps a session logged in: renews its token, logs in again, and retries when neither works.
 //!
-//! `schedule` decides and is pure, as is [`crate::agent::retry_budget`]; `token_manager` acts; `session_state` keeps what outlives
-//! a restart.
+//! `token_manager` acts: it joins what the others decide and keep. `schedule` decides and is pure, as is
+//! [`crate::agent::retry_budget`]; `step_planner` plans with both. `session_calls` sends, `session_publisher` publishes,
+//! `state_saver` keeps what outlives a restart.
 
 mod metrics;
+
+// 0: a session's tokens
 pub mod schedule;
 mod replacement_limit;
 mod current_token;
+mod replaced_tokens;
+
+// 1: what is called and when
+mod proof_cache;
+mod session_calls;
+mod step_planner;
+mod lookup_schedule;
+mod caller_requests;
+
+// 2: what others see of it, and what outlives a restart
+mod status_reporter;
+mod session_outage;
+mod session_publisher;
 mod saved_token;
 pub(crate) mod session_state;
-mod proof_cache;
-mod replaced_tokens;
-mod inflight;
+mod state_saver;
+
+// 3: one session
 mod shutdown;
-mod status_reporter;
 mod token_manager;
+#[cfg(feature = "fuzzing")]
+pub mod fuzz;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use secrecy::SecretString;
 
+use crate::agent::identity::IdentitySource;
+use crate::agent::login::Login;
+use crate::agent::session_status::SessionStatusRegistry;
+use crate::agent::token::TokenPublisher;
+use crate::clock::Clock;
+use crate::credential_watch::RefreshSignal;
+use crate::health::HealthHandle;
+use crate::metrics::Metrics;
 use crate::secret;
 
 pub(crate) use metrics::{AttemptMetrics, ClockMetrics, SessionMetrics};
 pub use shutdown::SessionShutdown;
-pub use token_manager::{TokenManager, TokenManagerDeps};
+pub use token_manager::TokenManager;
 
 /// Options of one session's token lifecycle.
 #[derive(Debug, Clone, PartialEq)]
@@ -56,4 +81,27 @@ impl PartialEq for SessionStateOptions {
     fn eq(&self, other: &Self) -> bool {
         self.file == other.file && secret::same_or_none(self.seal_key.as_ref(), other.seal_key.as_ref())
     }
+}
+
+/// Dependencies of a token manager.
+#[derive(Debug)]
+pub struct TokenManagerDeps {
+    /// Publisher of the session's token.
+    pub publisher: TokenPublisher,
+    /// Source of identity proofs.
+    pub identity: Box<dyn IdentitySource>,
+    /// Login to the server.
+    pub login: Login,
+    /// Signal by which callers request a look-up.
+    pub refresh_signal: RefreshSignal,
+    /// Clock of all deadlines.
+    pub clock: Clock,
+    /// Registry of the session's status.
+    pub session_statuses: SessionStatusRegistry,
+    /// Readiness of the session: there is a usable token.
+    pub health: HealthHandle,
+    /// Metrics of attempts and expiry.
+    pub metrics: Metrics,
+    /// Digest of the login settings: a session does not inherit failures and backoff of other settings.
+    pub fingerprint: String,
 }

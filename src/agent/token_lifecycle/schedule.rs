@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::backoff::time_to_renewal;
 use crate::clock::ClockReading;
 
 /// Lease of the current token.
@@ -72,9 +73,9 @@ pub fn next_step(
     let Some(ends) = lifetime.ends else { return NextStep::Idle };
     match last {
         LastOutcome::Succeeded => {
-            let due = later(lifetime.obtained + share_of(lifetime.ttl, unit), now);
+            let due = later(lifetime.obtained + time_to_renewal(lifetime.ttl, unit), now);
             // A look-up may have shortened the lease since it was granted: one attempt must still fit into it.
-            let due = if due.until(ends).is_zero() { now + now.until(ends).mul_f64(RENEW_FROM) } else { due };
+            let due = if due.until(ends).is_zero() { now + time_to_renewal(now.until(ends), 0.0) } else { due };
             if lifetime.renewable { NextStep::RenewAt(due) } else { NextStep::LoginAt(due) }
         }
         LastOutcome::RenewalRefused => NextStep::LoginAt(now + now.until(ends).mul_f64(unit * SPREAD)),
@@ -103,15 +104,8 @@ pub(crate) fn next_check(now: ClockReading, interval: Duration, unit: f64) -> Cl
     now + interval.mul_f64(0.9 + 0.2 * unit)
 }
 
-const RENEW_FROM: f64 = 0.63;
-const RENEW_WITHIN: f64 = 0.07;
 /// Share of the remaining lease that logins are spread over; the rest is left for retries.
 const SPREAD: f64 = 2.0 / 3.0;
-
-/// Returns about two thirds of the lease.
-fn share_of(ttl: Duration, unit: f64) -> Duration {
-    ttl.mul_f64(RENEW_FROM + RENEW_WITHIN * unit)
-}
 
 fn later(one: ClockReading, other: ClockReading) -> ClockReading {
     if one.boot > other.boot { one } else { other }

@@ -11,6 +11,8 @@ use crate::agent::encrypted_file::{EncryptedFile, FileKind, FileRejected, Persis
 use crate::agent::retry_budget::RetryBudgetRecord;
 use crate::agent::token::Generation;
 use crate::clock::{ClockReading, millis};
+use crate::error_chain::format_chain;
+use crate::error_code::ErrorCode;
 
 /// The state file of one session.
 #[derive(Debug)]
@@ -39,11 +41,11 @@ pub(super) struct LoadedState {
 /// JSON document in the file.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct OnDisk {
+pub(super) struct OnDisk {
     version: u8,
     session: String,
     #[serde(rename = "pace")]
-    retry_budget: RetryBudgetRecord,
+    pub(super) retry_budget: RetryBudgetRecord,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     token: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -64,7 +66,8 @@ impl SessionStateFile {
                     tracing::warn!(
                         event = "state.write.failed",
                         session,
-                        %error,
+                        code = ErrorCode::StateNotSaved.as_str(),
+                        error = format_chain(&error),
                         "cannot encrypt the token, so the next start needs a login"
                     );
                     None
@@ -94,8 +97,7 @@ impl SessionStateFile {
             Ok(Some(text)) => text,
             Err(reason) => return refuse(reason),
         };
-        // The parser's error may quote the file.
-        let Ok(on_disk) = serde_json::from_slice::<OnDisk>(&text) else { return refuse(FileRejected::Format) };
+        let Ok(on_disk) = parse(&text) else { return refuse(FileRejected::Format) };
         if on_disk.version != VERSION || on_disk.session != self.session {
             return refuse(FileRejected::OtherBinding);
         }
@@ -146,12 +148,18 @@ impl SessionStateFile {
                 tracing::warn!(
                     event = "state.write.failed",
                     session,
+                    code = ErrorCode::StateNotSaved.as_str(),
                     error,
                     "cannot write the state file, so the next start needs a login"
                 );
             }
         })
     }
+}
+
+/// Parses the document. The parser's error is dropped, since it may quote the file.
+pub(super) fn parse(text: &[u8]) -> Result<OnDisk, FileRejected> {
+    serde_json::from_slice(text).map_err(|_| FileRejected::Format)
 }
 
 /// Content of a write without its encryption, since encrypted bytes differ each time.

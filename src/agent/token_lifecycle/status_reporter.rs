@@ -1,17 +1,15 @@
 //! Reports a session's status, metrics and health.
 
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use super::current_token::CurrentToken;
 use super::metrics::{AttemptLabels, AttemptMetrics, SessionLabels, SessionMetrics};
 use super::schedule::NextStep;
-use crate::agent::login::Login;
+use crate::agent::session_status::{SessionStatus, SessionStatusHandle};
 use crate::clock::ClockReading;
 use crate::error_code::ErrorCode;
 use crate::health;
 use crate::metrics::Metrics;
-use crate::status;
-use crate::status::StatusHandle;
 use crate::time_format::format_rfc3339;
 
 /// Reports one session's status, metrics and health.
@@ -19,7 +17,9 @@ use crate::time_format::format_rfc3339;
 pub(super) struct StatusReporter {
     pub(super) session: String,
     pub(super) identity: String,
-    pub(super) status_handle: StatusHandle,
+    pub(super) server: String,
+    pub(super) role: String,
+    pub(super) status_handle: SessionStatusHandle,
     pub(super) health: health::HealthHandle,
     pub(super) metrics: Metrics,
 }
@@ -48,17 +48,17 @@ pub(super) enum Attempt {
 
 impl StatusReporter {
     /// Updates status, health and gauges.
-    pub(super) fn update(&self, login: &Login, snapshot: &SessionSnapshot<'_>) {
+    pub(super) fn update(&self, snapshot: &SessionSnapshot<'_>) {
         let current = snapshot.current;
         let step = match snapshot.next {
             NextStep::RenewAt(_) => "renew",
             NextStep::LoginAt(_) => "login",
             NextStep::Idle => "wait",
         };
-        let session = status::SessionStatus {
+        let session = SessionStatus {
             identity: self.identity.clone(),
-            server: login.server().address().to_owned(),
-            role: login.options().role.clone(),
+            server: self.server.clone(),
+            role: self.role.clone(),
             serving: current.is_some(),
             policies: current.map(|current| current.token.policies.clone()).unwrap_or_default(),
             renewable: current.is_some_and(|current| current.lifetime.renewable),
@@ -73,7 +73,7 @@ impl StatusReporter {
         if snapshot.reason.is_empty() {
             self.health.ready();
         } else {
-            self.health.not_ready(snapshot.reason);
+            self.health.failed(snapshot.last_error.and(snapshot.last_error_code), snapshot.reason);
         }
         // A session of the same name that replaced this one owns the gauges.
         if !self.status_handle.update(session) {
@@ -116,11 +116,6 @@ impl StatusReporter {
 
 /// Reported expiry of a token without one: the end of the year 9999, so that alerts stay quiet.
 const NO_EXPIRY: i64 = 253_402_300_799;
-
-/// Formats a wait for logs, in whole seconds.
-pub(super) fn format_wait(span: Duration) -> String {
-    humantime::format_duration(Duration::from_secs(span.as_secs())).to_string()
-}
 
 fn unix(wall: SystemTime) -> i64 {
     wall.duration_since(SystemTime::UNIX_EPOCH).ok().and_then(|it| i64::try_from(it.as_secs()).ok()).unwrap_or_default()

@@ -23,6 +23,7 @@ output "greeting" {
 }
 "#;
 
+#[expect(clippy::too_many_lines, reason = "one text, and the values that stand in it")]
 pub(super) fn config_file(places: &Places, cloud: &Cloud) -> String {
     let Places { dir, socket, local_key, .. } = places;
     let dir = dir.display();

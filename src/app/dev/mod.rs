@@ -34,7 +34,7 @@ pub(crate) use tour::take as take_the_tour;
 /// Settings of `keyward dev`, from its flags.
 #[derive(Debug, Clone)]
 pub(crate) struct Options {
-    /// Folder for keys, secrets and state, made with mode 0700 where it is not there.
+    /// Folder for keys, secrets and state; created with mode 0700.
     pub dir: PathBuf,
     /// The first of eleven ports in a row; `None` takes free ones.
     pub first_port: Option<u16>,
@@ -111,7 +111,7 @@ impl Dev {
     /// runtime.
     ///
     /// # Errors
-    /// The folder cannot be used, or a port is taken.
+    /// The folder cannot be used, or a port is in use.
     pub(crate) async fn build(options: &Options) -> anyhow::Result<Self> {
         let dir = secure_dir::create_private(&options.dir, 0o077)?;
         let lock = claim(&dir)?;

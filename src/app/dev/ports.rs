@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use anyhow::Context as _;
 use tokio::net::TcpSocket;
 
-/// Loopback addresses that nobody else is given until this is dropped.
+/// Reserved loopback addresses; dropping it releases them.
 ///
 /// Each is bound by a socket that does not listen. The system gives a bound port to nobody who asks for any, and lets a server
 /// that names it bind beside such a socket, as both have `SO_REUSEADDR` (`socket(7)`).

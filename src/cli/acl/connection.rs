@@ -54,7 +54,7 @@ pub(super) struct Service {
 /// The token that a command asks with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TokenUse {
-    /// The token of a flag or a variable, where one is given.
+    /// Reads the token of the flag or the variable, if one is set.
     Given,
     /// A token of a flag alone: the call needs none, and the variable may name a file that the command is to make.
     FlagOnly,
@@ -118,7 +118,7 @@ fn shown(address: &ServerAddress) -> String {
 const DEFAULT: &str = "http://127.0.0.1:8500";
 
 impl Service {
-    /// Prints what was asked for: as JSON, or as `text` does.
+    /// Prints a result: as JSON, or as `text` does.
     pub(super) fn show(&self, value: &impl Serialize, text: impl FnOnce()) {
         match self.format {
             Format::Json => output::json(value),

@@ -27,7 +27,7 @@ impl Failure {
         Self::new(Exit::Failed, format_chain(error))
     }
 
-    /// The same, with what it means put after it.
+    /// Appends the consequence of the failure to its text.
     pub(super) fn and(self, meaning: &str) -> Self {
         Self { text: format!("{}; {meaning}", self.text), ..self }
     }
@@ -59,7 +59,10 @@ impl From<anyhow::Error> for Failure {
     }
 }
 
-/// Says that something is gone; that it was not there is a failure.
+/// Prints that something was deleted.
+///
+/// # Errors
+/// It did not exist.
 pub(super) fn deleted(was_there: bool, what: &str, which: &str) -> Result<(), Failure> {
     if !was_there {
         return Err(Failure::new(Exit::Missing, format!("there is no {what} {which}: nothing was deleted")));

@@ -38,7 +38,7 @@ pub(super) struct RoleFlags {
     role_names: Vec<String>,
 }
 
-/// How an update takes the links that are given. A kind of which none is given stays as it is.
+/// Flags that say how an update treats links. A kind of link without a flag stays as it is.
 #[derive(Debug, Args)]
 pub(super) struct MergeFlags {
     /// Add the links that are given to those that are there; without this, those of the same kind are replaced

@@ -24,7 +24,7 @@ pub(super) enum Command {
     /// Change a namespace; settings without a flag stay as they are
     #[command(after_help = "Example:\n  keyward acl namespace update team-1 --description 'the first team'")]
     Update(Update),
-    /// Mark a namespace for deletion, with all that lives in it
+    /// Mark a namespace for deletion, with all of its records
     #[command(after_help = "Example:\n  keyward acl namespace delete team-1")]
     Delete(NameArgument),
     /// List the namespaces that the token may see
@@ -81,7 +81,7 @@ pub(super) struct Update {
     description: Option<String>,
     #[command(flatten)]
     contents: Contents,
-    /// Add what is given to what is there; without this, what is of the same kind is replaced
+    /// Add the given values to the existing ones instead of replacing those of the same kind
     #[arg(long)]
     merge: bool,
     /// Drop the default policies
@@ -90,7 +90,7 @@ pub(super) struct Update {
     /// Drop the default roles
     #[arg(long)]
     no_default_roles: bool,
-    /// Drop what is noted about it
+    /// Remove all metadata
     #[arg(long)]
     no_meta: bool,
 }
@@ -138,7 +138,7 @@ impl Command {
             Self::Delete(named) => {
                 let marked = client.delete_namespace(&named.name).await?;
                 deleted(marked, "namespace", &named.name)?;
-                note("what lives in it is removed in the background; until then it can be read, with its DeletedAt");
+                note("its records are deleted in the background; until then it can be read, with its DeletedAt");
             }
             Self::List => {
                 let read = client.list_namespaces(&query).await?;

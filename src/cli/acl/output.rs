@@ -6,6 +6,7 @@ use crate::acl::client::{AclLink, AclLinks, Policy, ReadResponse};
 use crate::acl::model::timestamp::Timestamp;
 pub(super) use crate::cli::output::{harmless, json, table};
 use crate::cli::{note, say};
+use crate::time_format::format_seconds;
 
 /// Fields of one object, a line each: `Name:  value`.
 #[derive(Debug, Default)]
@@ -18,7 +19,7 @@ impl Fields {
         self
     }
 
-    /// A field, if it is there.
+    /// Adds a field, if it has a value.
     pub(super) fn maybe(&mut self, name: &'static str, value: Option<impl Display>) -> &mut Self {
         if let Some(value) = value {
             self.add(name, value);
@@ -99,15 +100,15 @@ pub(super) fn links_in_a_cell(roles: &[AclLink], links: &AclLinks) -> String {
 pub(super) fn end(end: Option<Timestamp>, now: Timestamp) -> String {
     let Some(end) = end else { return "never".to_owned() };
     let left = end.since(now);
-    if left.is_zero() { format!("{end} (over)") } else { format!("{end} (in {})", span(left)) }
+    if left.is_zero() { format!("{end} (over)") } else { format!("{end} (in {})", format_seconds(left)) }
 }
 
 /// Formats the time until an end, for one cell of a table.
 pub(super) fn end_in_a_cell(end: Option<Timestamp>, now: Timestamp) -> String {
-    end.map_or_else(|| "never".to_owned(), |end| span(end.since(now)))
+    end.map_or_else(|| "never".to_owned(), |end| format_seconds(end.since(now)))
 }
 
-/// Says, beside the output, that it is not all there is.
+/// Prints on standard error that the output is incomplete.
 pub(super) fn left_out<T>(read: &ReadResponse<T>) {
     if read.filtered_by_acls {
         note("this is what the token may see; there is more");
@@ -115,11 +116,6 @@ pub(super) fn left_out<T>(read: &ReadResponse<T>) {
     if read.unreadable {
         note("some records are left out, as the server cannot read them: its log names them");
     }
-}
-
-/// A span of time to the second, such as `59m 3s`.
-pub(super) fn span(span: std::time::Duration) -> String {
-    humantime::format_duration(std::time::Duration::from_secs(span.as_secs())).to_string()
 }
 
 /// A policy's rules, or a template's text, in from the margin.

@@ -20,7 +20,7 @@ pub(super) enum Command {
     /// Change a policy; settings without a flag stay as they are
     #[command(after_help = "Example:\n  keyward acl policy update web-read --rules - < web-read.hcl")]
     Update(Update),
-    /// Delete a policy; tokens and roles that link it live on without it
+    /// Delete a policy; tokens and roles that link it stay valid without it
     #[command(after_help = "Example:\n  keyward acl policy delete web-read")]
     Delete(NameArgument),
     /// List policies
@@ -56,7 +56,7 @@ pub(super) struct NameArgument {
 pub(super) struct Update {
     /// Name or id of the policy, or a prefix of the id
     policy: String,
-    /// Give it another name; what links it is not affected
+    /// New name; links to it stay
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
     /// Description: free text

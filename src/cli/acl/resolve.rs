@@ -6,17 +6,17 @@ use crate::acl::client::{AclClientError, AclLink, QueryOptions, TokenListFilter}
 use crate::acl::model::id::Id;
 use crate::cli::Exit;
 
-/// The token whose accessor is this, or begins so.
+/// Resolves an accessor, or a prefix of one, to a token.
 pub(super) async fn token(service: &Service, text: &str) -> Result<Id, Failure> {
     if let Some(id) = whole(text) {
         return Ok(id);
     }
-    let start = beginning(text).ok_or_else(|| none("token", text, "whose accessor begins so"))?;
+    let start = beginning(text).ok_or_else(|| none("token", text, "accessor"))?;
     let all = service.client.list_tokens(&TokenListFilter::default(), &QueryOptions::default()).await?.value;
     unique("token", &start, all.iter().map(|token| token.accessor_id))
 }
 
-/// The role of this name, of this id, or with this prefix of an id.
+/// Resolves a name, an id or a prefix of one to a role.
 pub(super) async fn role(service: &Service, text: &str) -> Result<Id, Failure> {
     if let Some(id) = whole(text) {
         return Ok(id);
@@ -26,45 +26,45 @@ pub(super) async fn role(service: &Service, text: &str) -> Result<Id, Failure> {
         Err(AclClientError::NotFound { .. }) => {}
         Err(error) => return Err(error.into()),
     }
-    let start = beginning(text).ok_or_else(|| none("role", text, "of that name"))?;
+    let start = beginning(text).ok_or_else(|| none("role", text, "name or id"))?;
     let all = service.client.list_roles(None, &QueryOptions::default()).await?.value;
     unique("role", &start, all.iter().map(|role| role.id))
 }
 
-/// The policy of this name, of this id, or with this prefix of an id.
+/// Resolves a name, an id or a prefix of one to a policy.
 pub(super) async fn policy(service: &Service, text: &str) -> Result<Id, Failure> {
     if let Some(id) = whole(text) {
         return Ok(id);
     }
     match service.client.read_policy_by_name(text, &QueryOptions::default()).await {
         Ok(policy) => {
-            return whole(&policy.value.id).ok_or_else(|| none("policy", text, "with an id that is one"));
+            return whole(&policy.value.id).ok_or_else(|| none("policy", text, "id"));
         }
         Err(AclClientError::NotFound { .. }) => {}
         Err(error) => return Err(error.into()),
     }
-    let start = beginning(text).ok_or_else(|| none("policy", text, "of that name"))?;
+    let start = beginning(text).ok_or_else(|| none("policy", text, "name or id"))?;
     policy_by_beginning(service, &start).await
 }
 
-/// The binding rule of this id, or with this prefix of an id.
+/// Resolves an id, or a prefix of one, to a binding rule.
 pub(super) async fn binding_rule(service: &Service, text: &str) -> Result<Id, Failure> {
     if let Some(id) = whole(text) {
         return Ok(id);
     }
-    let start = beginning(text).ok_or_else(|| none("binding rule", text, "whose id begins so"))?;
+    let start = beginning(text).ok_or_else(|| none("binding rule", text, "id"))?;
     let all = service.client.list_binding_rules(None, &QueryOptions::default()).await?.value;
     unique("binding rule", &start, all.iter().map(|rule| rule.id))
 }
 
-/// Links to policies, from ids or their beginnings and from names. Names are the server's to look up.
+/// Makes links to policies from ids, prefixes of ids, and names; the server looks up names.
 pub(super) async fn policy_links(service: &Service, ids: &[String], names: &[String]) -> Result<Vec<AclLink>, Failure> {
     let mut links = Vec::new();
     for text in ids {
         let id = match (whole(text), beginning(text)) {
             (Some(id), _) => id,
             (None, Some(start)) => policy_by_beginning(service, &start).await?,
-            (None, None) => return Err(none("policy", text, "whose id begins so")),
+            (None, None) => return Err(none("policy", text, "id")),
         };
         links.push(AclLink::by_id(id));
     }
@@ -82,7 +82,7 @@ pub(super) async fn role_links(service: &Service, ids: &[String], names: &[Strin
                 let all = service.client.list_roles(None, &QueryOptions::default()).await?.value;
                 unique("role", &start, all.iter().map(|role| role.id))?
             }
-            (None, None) => return Err(none("role", text, "whose id begins so")),
+            (None, None) => return Err(none("role", text, "id")),
         };
         links.push(AclLink::by_id(id));
     }
@@ -112,19 +112,20 @@ fn unique(what: &str, start: &str, ids: impl Iterator<Item = Id>) -> Result<Id, 
     let found: Vec<Id> = ids.filter(|id| id.to_string().starts_with(start)).collect();
     match found.as_slice() {
         [only] => Ok(*only),
-        [] => Err(none(what, start, "whose id begins so")),
+        [] => Err(none(what, start, "id")),
         many => {
             let (count, first) = (many.len(), many[0]);
-            let text = format!("{start:?} begins the ids of {count} {what}s, such as {first}: write more of it");
+            let text =
+                format!("{count} {what}s have ids that begin with {start:?}, such as {first}: write a longer prefix");
             Err(Failure::new(Exit::Failed, text))
         }
     }
 }
 
-fn none(what: &str, text: &str, how: &str) -> Failure {
+fn none(what: &str, text: &str, key: &str) -> Failure {
     Failure::new(
         Exit::Missing,
-        format!("there is no {what} {text:?}, nor one {how} (by {SHORTEST} characters or more)"),
+        format!("no {what} has the {key} {text:?}; {SHORTEST} characters or more of an id are enough"),
     )
 }
 
@@ -138,7 +139,7 @@ mod tests {
         let check = |text: &str, wanted: Result<&str, &str>| {
             let ids = ids.iter().map(|id| id.parse::<Id>().unwrap());
             let found =
-                beginning(text).ok_or_else(|| none("token", text, "such")).and_then(|it| unique("token", &it, ids));
+                beginning(text).ok_or_else(|| none("token", text, "accessor")).and_then(|it| unique("token", &it, ids));
             match (found, wanted) {
                 (Ok(found), Ok(wanted)) => assert_eq!(found.to_string(), wanted),
                 (Err(found), Err(wanted)) => assert!(found.text.contains(wanted), "{text}: {found:?}"),
@@ -148,10 +149,10 @@ mod tests {
         check("6a1253", Ok(ids[0]));
         check("6A125F", Ok(ids[1]));
         check("6a1253d2-17", Ok(ids[0]));
-        check("6a125", Err("begins the ids of 2 tokens"));
-        check("6a1", Err("no token \"6a1\""));
-        check("ffff", Err("no token \"ffff\""));
-        check("web", Err("no token \"web\""));
+        check("6a125", Err("2 tokens have ids that begin with"));
+        check("6a1", Err("no token has the accessor \"6a1\""));
+        check("ffff", Err("no token has the id \"ffff\""));
+        check("web", Err("no token has the accessor \"web\""));
         check("", Err("no token"));
     }
 }

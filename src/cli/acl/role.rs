@@ -20,7 +20,7 @@ pub(super) enum Command {
     /// Change a role; settings without a flag stay as they are
     #[command(after_help = "Example:\n  keyward acl role update web --policy-name web-write --merge")]
     Update(Update),
-    /// Delete a role; tokens that link it live on without it
+    /// Delete a role; tokens that link it stay valid without it
     #[command(after_help = "Example:\n  keyward acl role delete web")]
     Delete(NameArgument),
     /// List roles
@@ -52,7 +52,7 @@ pub(super) struct NameArgument {
 pub(super) struct Update {
     /// Name or id of the role, or a prefix of the id
     role: String,
-    /// Give it another name; what links it is not affected
+    /// New name; links to it stay
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
     /// Description: free text

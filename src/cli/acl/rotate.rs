@@ -8,12 +8,13 @@ use tokio_util::sync::CancellationToken;
 use super::connection::Service;
 use super::failure::Failure;
 use super::secret_output::{self, OutputFlags, SecretDisplay, secret_of};
-use super::{output, resolve, token_output};
+use super::{resolve, token_output};
 use crate::acl::client::{AclClient, AclClientError, NewToken, QueryOptions, Token};
 use crate::acl::model::id::Id;
 use crate::cli::run::stop_signals;
 use crate::cli::{Exit, note};
 use crate::clock::Clock;
+use crate::time_format::{format_duration, format_seconds};
 
 /// Put a new token in the place of an old one.
 #[derive(Debug, Args)]
@@ -24,7 +25,7 @@ pub(super) struct Rotate {
     /// The token that the command is run with; the new one then deletes it
     #[arg(long = "self", id = "self", conflicts_with = "accessor")]
     own: bool,
-    /// Free text that says what the new token is for [default: the old one's]
+    /// Description of the new token [default: the old one's]
     #[arg(long)]
     description: Option<String>,
     /// Lifetime of the new token, 1m to 24h [default: the end of the old one]
@@ -35,12 +36,12 @@ pub(super) struct Rotate {
     /// Time to wait, in the foreground, before the old token is deleted; 0s deletes it at once
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, required_unless_present = "leave_old")]
     grace: Option<Duration>,
-    /// Leave the old token alive, and say how to delete it
+    /// Keep the old token valid, and print the command that deletes it
     #[arg(long, conflicts_with = "grace")]
     leave_old: bool,
 }
 
-/// Both tokens of a rotation, once the new one is there.
+/// Both tokens of a rotation, after the new one was created.
 struct Pair<'a> {
     service: &'a Service,
     old: &'a Token,
@@ -110,7 +111,7 @@ impl Rotate {
             let left = end.since(token_output::now(read.date));
             note(&format!(
                 "the new token ends when the old one does, in {}; --ttl gives it a life of its own",
-                output::span(left)
+                format_seconds(left)
             ));
         }
         Ok(old)
@@ -153,7 +154,7 @@ impl Pair<'_> {
                 Ok(_) => failure.and("it is deleted again, and the old one works as before"),
                 Err(error) => {
                     let (old, new) = self.ids();
-                    failure.and(&format!("both {old}, the old one, and {new}, the new one, are there: {error}"))
+                    failure.and(&format!("both tokens exist, the old one {old} and the new one {new}: {error}"))
                 }
             });
         }
@@ -162,17 +163,17 @@ impl Pair<'_> {
         taken.map_err(|failure| failure.and("the old token works as before"))
     }
 
-    /// Waits until nobody should need the old token any more.
+    /// Waits for the grace period of the old token.
     async fn wait(&self, grace: Duration, stop: &CancellationToken) -> Result<(), Failure> {
         if grace.is_zero() && !stop.is_cancelled() {
             return Ok(());
         }
         let (old, new) = self.ids();
-        note(&format!("the old token {old} is deleted in {}", humantime::format_duration(grace)));
+        note(&format!("the old token {old} is deleted in {}", format_duration(grace)));
         let stopped = || {
             let text = format!(
-                "told to stop before the old token was deleted: {new}, the new one, is handed over and works; {old}, the \
-                 old one, works too; delete it by: {}",
+                "stopped before the old token {old} was deleted: the new one {new} is handed over, and both work; delete the old \
+                 one by: {}",
                 self.deletion()
             );
             Failure::new(Exit::Failed, text)

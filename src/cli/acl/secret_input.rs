@@ -41,7 +41,7 @@ impl SecretInput {
         })
     }
 
-    /// All of it, as it stands there.
+    /// Reads the whole input, unchanged.
     pub(super) fn text(&self) -> anyhow::Result<String> {
         let mut text = String::new();
         let (read, name) = match self {

@@ -64,7 +64,7 @@ impl SecretDisplay {
         }
     }
 
-    /// The secret, where it is to be printed.
+    /// Returns the secret, if it is to be printed.
     pub(super) fn plain(&self) -> Option<&str> {
         match self {
             Self::Plain(secret) => Some(secret.expose_secret()),

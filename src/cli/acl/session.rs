@@ -15,6 +15,7 @@ use crate::acl::client::{NamespaceDefaults, QueryOptions};
 use crate::acl::model::id::Id;
 use crate::atomic_file;
 use crate::cli::{note, say};
+use crate::time_format::format_seconds;
 
 /// Create the first token of a new service.
 #[derive(Debug, Args)]
@@ -54,7 +55,10 @@ impl Bootstrap {
         };
         let secret = given.unwrap_or_else(|| SecretString::from(Id::random().to_string()));
         if path.exists() {
-            let text = format!("{} is there already, and may hold what opens another service", path.display());
+            let text = format!(
+                "{} exists already, and may hold a token of another server; name another file with --out",
+                path.display()
+            );
             return Err(Failure::new(crate::cli::Exit::Failed, text));
         }
         secret_output::write(path, &secret)?;
@@ -68,11 +72,13 @@ impl Bootstrap {
                 let failure = Failure::from(error);
                 if unsure {
                     let kept = path.display();
-                    return Err(failure.and(&format!("it may be done: try `keyward acl whoami --token-file {kept}`")));
+                    return Err(failure.and(&format!(
+                        "the token may exist all the same: try `keyward acl whoami --token-file {kept}`"
+                    )));
                 }
                 match atomic_file::remove(path) {
                     Ok(_) => Err(failure),
-                    Err(error) => Err(failure.and(&format!("{error}; what it holds opens nothing"))),
+                    Err(error) => Err(failure.and(&format!("{error}; the secret in it is of no token"))),
                 }
             }
         }
@@ -126,7 +132,7 @@ pub(super) async fn whoami(_: NoArguments, service: &Service) -> Result<(), Fail
             .maybe("Namespace", token.namespace.as_ref())
             .add("Description", &token.description)
             .maybe("Auth method", token.auth_method.as_ref())
-            .add("Remaining life", left.map_or_else(|| "without end".to_owned(), output::span))
+            .add("Remaining life", left.map_or_else(|| "without end".to_owned(), format_seconds))
             .maybe("Ends", token.expiration_time)
             .each("Roles", token.roles.iter().map(output::link))
             .links(&token.links);

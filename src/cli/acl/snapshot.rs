@@ -50,7 +50,7 @@ impl Backup {
     }
 }
 
-/// Writes what comes while it comes. The file is there once all of it has come, and not before.
+/// Streams the response into a file, which gets its name only when it is complete.
 async fn into_file(snapshot: &mut SnapshotDownload, path: &Path) -> Result<(), Failure> {
     let (give, mut take) = mpsc::channel::<Option<bytes::Bytes>>(8);
     let path = path.to_owned();

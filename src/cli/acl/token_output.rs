@@ -10,7 +10,7 @@ use super::secret_output::SecretDisplay;
 use crate::acl::client::{Token, TokenExpansion};
 use crate::acl::model::timestamp::Timestamp;
 
-/// Prints a token, with what is to be told of its secret. `date` is the server's own, where it told one.
+/// Prints a token, with its secret as `SecretDisplay` says. `date` is the server's clock, if known.
 pub(super) fn token(service: &Service, token: &Token, secret: &SecretDisplay, date: Option<SystemTime>) {
     service.show(&as_json(token, secret), || fields(token, secret, now(date)).print());
 }
@@ -39,7 +39,7 @@ pub(super) fn expanded(
     });
 }
 
-/// The server's clock says what is left of a token; ours, where it told none.
+/// Remaining lifetimes are computed with the server's clock, or with ours if the response has no date.
 pub(super) fn now(date: Option<SystemTime>) -> Timestamp {
     Timestamp::from_system_time(date.unwrap_or_else(SystemTime::now))
 }

@@ -20,7 +20,7 @@ pub(super) struct Verify {
 }
 
 impl Verify {
-    /// Tells if a file is looked at, and no service asked.
+    /// Returns true if a file is verified instead of a running server.
     pub(super) fn is_offline(&self) -> bool {
         self.dir.is_some()
     }

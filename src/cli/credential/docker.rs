@@ -8,7 +8,7 @@ use zeroize::Zeroizing;
 use super::{HelperRequest, print_response, read_input};
 use crate::cli::{Exit, say_error};
 
-/// By which Docker knows that there is none, rather than that something failed.
+/// Text by which Docker tells a missing credential from a failure.
 const NONE: &str = "credentials not found in native keychain\n";
 
 pub(super) fn respond(asked: &HelperRequest) -> Exit {

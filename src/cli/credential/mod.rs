@@ -35,7 +35,7 @@ const NAMES: [(&str, HelperProtocol); 2] =
 #[command(version)]
 struct HelperRequest {
     /// Configuration file, or folder of *.toml files; repeatable [env: `KEYWARD_CONFIG`; default: /etc/keyward/keyward.toml]
-    #[arg(long, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE")]
     config: Vec<PathBuf>,
     /// get, store, erase; of Docker also list and version
     verb: String,
@@ -51,7 +51,7 @@ pub(super) fn parse_invocation(
     Some((*by, std::iter::once(program).chain(arguments).collect()))
 }
 
-/// Answers. Where it fails, standard error says why; Docker and git show it.
+/// Answers a request. Failures are printed to standard error, which Docker and git show.
 pub(super) fn respond(by: HelperProtocol, arguments: &[OsString]) -> Exit {
     let request = match HelperRequest::try_parse_from(arguments) {
         Ok(request) => request,
@@ -117,7 +117,7 @@ impl LoadedConfig {
         self.credentials().find(|its| its.hosts.iter().any(|name| name.eq_ignore_ascii_case(host)))
     }
 
-    /// Reads it through the running agent; has said why not, where it cannot be had.
+    /// Reads a credential through the running agent; prints the error if that fails.
     fn read(&self, its: &Credential) -> Result<HostCredential, Exit> {
         let Some(session) = self.config().flat_map(|config| &config.sessions).find(|one| one.name == its.session)
         else {
@@ -173,7 +173,7 @@ fn read_input() -> Result<Zeroizing<String>, Exit> {
 /// The most that is read of standard input, in bytes.
 const MAX_INPUT_BYTES: usize = 64 * 1024;
 
-/// Prints the answer, which is what was asked for, secrets and all.
+/// Prints the answer, with the secret that was requested.
 fn print_response(text: &str) -> Exit {
     let mut output = std::io::stdout();
     let told = output.write_all(text.as_bytes()).and_then(|()| output.flush());

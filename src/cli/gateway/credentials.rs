@@ -55,7 +55,7 @@ impl HelperRequest {
         }
         let Ok(variables) = self.at.find() else { return Exit::Failed };
         let Some(ours) = variables.host else {
-            say_error("say --host, the platform's host");
+            say_error("--host is missing: write the host of HCP Terraform or Terraform Enterprise");
             return Exit::Failed;
         };
         match credentials::respond(verb, &host, &ours, &variables.kept) {

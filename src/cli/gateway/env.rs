@@ -22,13 +22,15 @@ impl Env {
             Err(exit) => return Ok(exit),
         };
         let ServerAddress::Url(url) = &variables.clients_call else {
-            say_error("the gateway listens on a unix socket alone, where these programs cannot call");
+            say_error(
+                "the gateway listens on a unix socket only, which Terraform cannot call: add a TCP address to gateway.listen",
+            );
             return Ok(Exit::Failed);
         };
         // Without a platform host the gateway itself is named.
         let host = variables.host.clone().or_else(|| ServiceHost::parse(url.authority()).ok());
         let Some(host) = host else {
-            say_error("say --host, the platform's host");
+            say_error("--host is missing: write the host of HCP Terraform or Terraform Enterprise");
             return Ok(Exit::Failed);
         };
         let token = variables.kept.read(&host)?;

@@ -13,8 +13,8 @@ use crate::gateway::client_setup::{CliConfig, TokenKind, UserConfigFiles, client
 use crate::http::server::Endpoint;
 use crate::secret;
 
-/// The variables that `gateway.process_token` asks for, for a program whose Terraform or OpenTofu would read `files`; none where it asks
-/// for nothing. Has said why not, where they cannot be had.
+/// Returns the variables of `gateway.process_token` for a program whose Terraform or OpenTofu would read `files`; none if it is
+/// not set. Prints the error if that fails.
 pub(in crate::cli) fn for_program(gateway: &Gateway, files: UserConfigFiles) -> Result<EnvVars, Exit> {
     let variables = match gateway.process_token {
         None => Ok(EnvVars::default()),

@@ -41,7 +41,7 @@ enum Command {
     Env(env::Env),
 }
 
-/// Asks the gateway of these configuration files for the status of its process; has said why not, where it cannot.
+/// Reads the status of the gateway of these configuration files; prints the error if that fails.
 pub(super) fn status(files: &ConfigFiles) -> anyhow::Result<Result<Value, Exit>> {
     match target::GatewayAddress::from_files(files).find() {
         Ok(variables) => variables.ask("/v1/platform/status", &[]),

@@ -45,7 +45,7 @@ impl Serve {
             Ok(config) => config,
             Err(exit) => return Ok(exit),
         };
-        let gateway = config.gateway.clone().context("the command line says nothing of a gateway")?;
+        let gateway = config.gateway.clone().context("the flags configure no gateway")?;
         standalone::serve(config, &environment, log, |app| introduction(&gateway, &app.gateway_endpoints()))
     }
 

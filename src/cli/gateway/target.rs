@@ -50,7 +50,7 @@ impl GatewayAddress {
         Self { files: files.clone(), address: None, local_token_file: None, host: None }
     }
 
-    /// Finds out; has said why not, where it cannot.
+    /// Determines the gateway's address and local token; prints the error if that fails.
     pub(super) fn find(&self) -> Result<GatewayTarget, Exit> {
         if let (Some(address), Some(file)) = (&self.address, &self.local_token_file) {
             let (address, file) = (ServerAddress::Url(address.clone()), file.clone());
@@ -103,8 +103,7 @@ impl GatewayTarget {
         credentials::read_local_token(&self.file)
     }
 
-    /// Asks for a path of the gateway's own, or of the platform, and gives the document; has said why not, where there
-    /// is none.
+    /// Reads a document of the gateway, or of the platform through it; prints the error if that fails.
     pub(super) fn ask(&self, path: &str, query: &[(&str, &str)]) -> anyhow::Result<Result<Value, Exit>> {
         let token = self.token()?;
         let options = client::ClientOptions {
@@ -122,7 +121,9 @@ impl GatewayTarget {
         })?;
         Ok(match answer {
             Ok(answer) if answer.status.is_success() => {
-                Ok(serde_json::from_slice(&answer.body).with_context(|| format!("what answers {path} is no JSON"))?)
+                Ok(serde_json::from_slice(&answer.body).with_context(|| {
+                    format!("the response to {path} is not JSON; check that --address leads to a gateway")
+                })?)
             }
             Ok(answer) => {
                 let told = serde_json::from_slice(&answer.body).unwrap_or(Value::Null);

@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use clap::Args;
-use humantime::format_duration;
 use serde_json::Value;
 
 use super::target::{GatewayAddress, GatewayTarget};
 use crate::cli::output::{json, table};
 use crate::cli::{Exit, Format, note, say};
+use crate::count_format::format_count;
+use crate::time_format::format_duration;
 
 /// List the tokens of the running gateway.
 #[derive(Debug, Args)]
@@ -107,7 +108,7 @@ fn row(token: &Value) -> [String; 5] {
 fn lines(told: &Value, file: &str) -> Vec<String> {
     let text = |value: &Value| value.as_str().unwrap_or("unknown").to_owned();
     let age = |value: &Value| match value.as_u64() {
-        Some(seconds) => format_duration(Duration::from_secs(seconds)).to_string(),
+        Some(seconds) => format_duration(Duration::from_secs(seconds)),
         None => "unknown".to_owned(),
     };
     let (platform, local) = (&told["platform_token"], &told["local_token"]);
@@ -131,7 +132,8 @@ fn lines(told: &Value, file: &str) -> Vec<String> {
         let old = caller["requests_with_previous"].as_u64().filter(|count| *count > 0);
         let old = old.map(|count| format!(", {count} with the local token before")).unwrap_or_default();
         let (client, last) = (text(&caller["client"]), text(&caller["last"]));
-        lines.push(format!("  {client}  {} requests{old}, the last at {last}", caller["requests"]));
+        let requests = format_count(caller["requests"].as_u64().unwrap_or_default(), "request");
+        lines.push(format!("  {client}  {requests}{old}, the last at {last}"));
     }
     lines
 }
@@ -147,7 +149,10 @@ mod tests {
             "platform_token": {"source": "file /t", "serving": true, "age_seconds": 90, "last_checked": "2026-01-01T00:00:00Z",
                 "refused_since": "2026-01-01T00:00:02Z"},
             "local_token": {"age_seconds": 5, "previous_until": "2026-01-02T00:00:00Z"},
-            "callers": [{"client": "go-tfe", "requests": 3, "requests_with_previous": 1, "last": "2026-01-01T00:00:01Z"}],
+            "callers": [
+                {"client": "go-tfe", "requests": 3, "requests_with_previous": 1, "last": "2026-01-01T00:00:01Z"},
+                {"client": "curl", "requests": 1, "requests_with_previous": 0, "last": "2026-01-01T00:00:02Z"},
+            ],
         });
         assert_eq!(
             lines(&told, "/l"),
@@ -158,8 +163,9 @@ mod tests {
                 "local token  in /l",
                 "  made 5s ago",
                 "  the one before it is good until 2026-01-02T00:00:00Z",
-                "callers  1",
+                "callers  2",
                 "  go-tfe  3 requests, 1 with the local token before, the last at 2026-01-01T00:00:01Z",
+                "  curl  1 request, the last at 2026-01-01T00:00:02Z",
             ]
         );
         let none =

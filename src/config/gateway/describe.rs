@@ -2,15 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use humantime::format_duration;
 use url::Url;
 
 use super::Gateway;
 use crate::config::platform_token::TokenSource;
+use crate::count_format::format_count;
 use crate::gateway::actions::DeprecatedCallMode;
 use crate::gateway::client_setup::{NO_VARIABLE_REASON, ServiceHost, TokenKind};
 use crate::gateway::proxy::{GatewayOptions, RateLimit};
 use crate::http::client::ProxyMode;
+use crate::time_format::format_duration;
 
 /// Describes the gateway, one clause per entry; `references` maps keys to the references that replace their values.
 pub(in crate::config) fn describe_gateway(gateway: &Gateway, references: &BTreeMap<String, String>) -> Vec<String> {
@@ -66,7 +67,7 @@ pub(in crate::config) fn describe_gateway(gateway: &Gateway, references: &BTreeM
 fn describe_calls(proxy: &GatewayOptions, does: &mut Vec<String>) {
     does.push(match proxy.limit {
         RateLimit::FromServer => "limits requests to the rate that the platform reports".to_owned(),
-        RateLimit::PerSecond(rate) => format!("sends at most {rate} requests a second"),
+        RateLimit::PerSecond(rate) => format!("sends at most {} a second", format_count(rate, "request")),
         RateLimit::None => "does not limit requests".to_owned(),
     });
     does.push(

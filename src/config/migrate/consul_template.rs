@@ -32,7 +32,7 @@ impl Defaults {
     }
 }
 
-/// Reads what is said of all templates at the top of the file.
+/// Reads the settings at the top of the file that apply to all templates.
 pub(super) fn defaults(top: &mut Block<'_>) -> Defaults {
     let mut defaults = Defaults::default();
     for (key, ours) in [
@@ -75,8 +75,25 @@ pub(super) fn debounce(taken: &Taken<'_>, least: Option<Duration>) -> Option<Str
     Some(written(ours))
 }
 
-/// Reads what `vault {}` has there beside the agent's keys: how to log in, and `ssl {}`.
-pub(super) fn server(vault: &mut Block<'_>, document: &mut Document) {
+/// Keys of `vault {}` by which consul-template finds its token.
+const LOGIN_KEYS: [&str; 8] = [
+    "vault_agent_token_file",
+    "token",
+    "unwrap_token",
+    "renew_token",
+    "k8s_auth_role_name",
+    "k8s_service_account_token_path",
+    "k8s_service_account_token",
+    "k8s_service_mount_path",
+];
+
+/// Drops the keys of a login from `vault {}`: Vault Agent, which `auto_auth {}` is for, ignores them.
+pub(super) fn drop_login(vault: &mut Block<'_>) {
+    vault.drop_keys(&LOGIN_KEYS, "ignored by Vault Agent, which logs in by auto_auth");
+}
+
+/// Reads how consul-template finds its token.
+pub(super) fn login(vault: &mut Block<'_>, document: &mut Document) {
     let method = format!("session.{MAIN}.token_file");
     if let Some(file) = vault.take("vault_agent_token_file")
         && let Some(text) = file.required_text()
@@ -101,13 +118,15 @@ pub(super) fn server(vault: &mut Block<'_>, document: &mut Document) {
     if let Some(renew) = vault.take("renew_token") {
         renew.changed("a renewable token is always renewed");
     }
-    let roles =
-        ["k8s_auth_role_name", "k8s_service_account_token_path", "k8s_service_account_token", "k8s_service_mount_path"];
-    for key in roles {
+    for key in LOGIN_KEYS.iter().filter(|key| key.starts_with("k8s_")) {
         if let Some(taken) = vault.take(key) {
             taken.action("write [session.main.kubernetes] with the role and the file of the service account's token");
         }
     }
+}
+
+/// Reads what else `vault {}` has there beside the agent's keys: the times of leases, and `ssl {}`.
+pub(super) fn server(vault: &mut Block<'_>, document: &mut Document) {
     let own_time =
         "values are read again every templates.interval, and a lease is replaced after two thirds of its duration";
     vault.drop_keys(&["default_lease_duration", "lease_renewal_threshold", "grace"], own_time);
@@ -151,70 +170,6 @@ fn tls(ssl: &mut Block<'_>, section: &mut Section) {
     }
     ssl.drop_keys(&["enabled"], "an https:// address uses TLS");
     ssl.drop_keys(&["ca_cert_bytes", "ca_bytes"], "set ca_file to a file");
-}
-
-/// Reads `exec {}` beside the agent's keys: signals, times and variables of the program.
-pub(super) fn program(exec: &mut Block<'_>, section: &mut Section) -> Vec<(String, String)> {
-    if let Some(signal) = exec.take("kill_signal")
-        && let Some(text) = signal.required_text()
-    {
-        section.text("stop_signal", text);
-        signal.kept("process.stop_signal");
-    }
-    if let Some(timeout) = exec.take("kill_timeout") {
-        match timeout.span() {
-            Some(span) => {
-                section.text("stop_timeout", &written(span));
-                timeout.kept("process.stop_timeout");
-            }
-            None => timeout.not_supported("not a duration"),
-        }
-    }
-    if let Some(signal) = exec.take("reload_signal") {
-        match signal.text() {
-            Some(text) => {
-                section.text("on_change", "signal").text("change_signal", text);
-                signal.changed(
-                    "process.change_signal: the signal is sent when a variable has changed; a file template has its own command",
-                );
-            }
-            None => signal.kept("empty: no effect"),
-        }
-    }
-    exec.drop_keys(&["splay"], "debounce spaces restarts");
-    exec.drop_keys(&["enabled"], "the section enables it");
-    exec.drop_keys(&["timeout"], "the program runs until it exits or is stopped");
-    let mut variables = Vec::new();
-    if let Some(mut env) = exec.block("env") {
-        for key in ["allowlist", "whitelist"] {
-            let Some(taken) = env.take(key) else { continue };
-            match taken.texts() {
-                Some(names) => {
-                    section.texts("pass_env", &names);
-                    taken.kept("process.pass_env");
-                }
-                None => taken.not_supported("not a list of names"),
-            }
-        }
-        if let Some(taken) = env.take("custom") {
-            let texts = taken.texts().unwrap_or_default();
-            variables.extend(
-                texts
-                    .iter()
-                    .filter_map(|text| text.split_once('='))
-                    .map(|(name, value)| (name.to_owned(), value.to_owned())),
-            );
-            if variables.len() == texts.len() {
-                taken.changed("[env_template.NAME] for each");
-            } else {
-                taken
-                    .action("only texts such as \"NAME=VALUE\" are migrated: write [env_template.NAME] for the others");
-            }
-        }
-        env.drop_keys(&["pristine", "denylist", "blacklist"], "the program gets few variables, and those of pass_env");
-        env.finish();
-    }
-    variables
 }
 
 /// Reads what stands at the top of the file there; at last, so that it is known whether there is a login.

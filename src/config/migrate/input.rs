@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::output::{Outcome, Report};
 use crate::hcl::{Attribute, Object, Position, Value};
+use crate::time_format::format_duration;
 
 /// Message for a value that should be a boolean.
 pub(super) const NO_FLAG: &str = "not a boolean";
@@ -36,7 +37,7 @@ impl<'a> Block<'a> {
         Self { report, path: String::new(), at, items: object.attributes.iter().collect(), taken: BTreeSet::new() }
     }
 
-    /// The value of a key. Of a key that stands there more than once the last counts, as it does for them.
+    /// Takes the value of a key. If it is repeated the last value counts, as it does for Vault Agent and consul-template.
     pub(super) fn take(&mut self, key: &str) -> Option<Taken<'a>> {
         let mut found: Vec<_> = self.all(key);
         let last = found.pop();
@@ -50,6 +51,11 @@ impl<'a> Block<'a> {
     pub(super) fn take_if(&mut self, key: &str, wanted: impl Fn(&Value) -> bool) -> Option<Taken<'a>> {
         let last = self.items.iter().rfind(|item| item.key == key)?;
         if wanted(&last.value.value) { self.take(key) } else { None }
+    }
+
+    /// True if the key is there.
+    pub(super) fn has(&self, key: &str) -> bool {
+        self.items.iter().any(|item| item.key == key)
     }
 
     fn all(&mut self, key: &str) -> Vec<Taken<'a>> {
@@ -122,7 +128,7 @@ impl<'a> Block<'a> {
         labelled
     }
 
-    /// The names of what stands in it, each once.
+    /// Returns the names of its keys and blocks, each once.
     pub(super) fn names(&self) -> BTreeSet<String> {
         self.items.iter().map(|item| item.key.clone()).collect()
     }
@@ -270,5 +276,5 @@ pub(super) fn span(text: &str) -> Option<Duration> {
 
 /// A span as ours are written.
 pub(super) fn written(span: Duration) -> String {
-    humantime::format_duration(span).to_string()
+    format_duration(span)
 }

@@ -9,6 +9,7 @@ mod input;
 
 // 1: one file a part of theirs
 mod consul_template;
+mod exec;
 mod server;
 mod method;
 mod sink;

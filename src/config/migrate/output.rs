@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::fmt::{self, Write as _};
 
 use super::Line;
+use crate::error_chain::escape_controls;
 use crate::hcl::Position;
 
 /// Outcome of one key.
@@ -36,7 +37,9 @@ pub(super) struct Report(RefCell<Vec<Line>>);
 
 impl Report {
     pub(super) fn tell(&self, at: Position, key: &str, outcome: Outcome, words: impl Into<String>) {
-        self.0.borrow_mut().push(Line { file: 0, at, key: key.to_owned(), outcome, words: words.into() });
+        // A key may hold any character: in the report it is one line.
+        let (key, words) = (escape_controls(key), escape_controls(&words.into()));
+        self.0.borrow_mut().push(Line { file: 0, at, key, outcome, words });
     }
 
     /// All lines in the order of the texts, each with its text and its place there. `starts` has the number of lines before
@@ -73,7 +76,7 @@ impl Document {
         self.0.iter().any(|section| section.name == name)
     }
 
-    /// True if there is a section below that name.
+    /// Returns true if a section below that name exists.
     pub(super) fn has_below(&self, name: &str) -> bool {
         self.0.iter().any(|section| section.name.strip_prefix(name).is_some_and(|rest| rest.starts_with('.')))
     }
@@ -85,7 +88,7 @@ impl Document {
         self.0.iter().any(|section| section.disabled && covers(section))
     }
 
-    /// The section of that name, a new one at the end if there is none.
+    /// Returns the section of that name; appends one if there is none.
     pub(super) fn section(&mut self, name: &str) -> &mut Section {
         let place = self.0.iter().position(|section| section.name == name).unwrap_or_else(|| {
             self.0.push(Section { name: name.to_owned(), ..Section::default() });

@@ -4,7 +4,6 @@ use super::input::Block;
 use super::output::{Document, Outcome};
 
 pub(super) fn read(top: &mut Block<'_>, document: &mut Document) {
-    // One statement per key: parts of it would only pass the block on.
     if let Some(level) = top.take("log_level") {
         let word = level.text().unwrap_or_default().to_ascii_lowercase();
         let ours = match word.as_str() {
@@ -49,6 +48,10 @@ pub(super) fn read(top: &mut Block<'_>, document: &mut Document) {
     }
     let idle = ["disable_idle_connections", "disable_keep_alives"];
     top.drop_keys(&idle, "connections are reused, and closed when idle");
+    drop_telemetry(top);
+}
+
+fn drop_telemetry(top: &mut Block<'_>) {
     if let Some(mut telemetry) = top.block("telemetry") {
         telemetry.tell(Outcome::Changed, "a listener of kind = \"health\" serves /metrics for Prometheus");
         let kept = ["prometheus_retention_time", "disable_hostname", "metrics_prefix", "usage_gauge_period"];

@@ -61,6 +61,11 @@ pub(super) fn read(top: &mut Block<'_>, document: &mut Document, openbao: bool) 
         retry.drop_keys(&["attempts", "backoff", "max_backoff", "enabled"], "retries follow the kind of failure");
         retry.finish();
     }
+    if top.has("auto_auth") {
+        consul_template::drop_login(&mut vault);
+    } else {
+        consul_template::login(&mut vault, document);
+    }
     consul_template::server(&mut vault, document);
     vault.finish();
 }

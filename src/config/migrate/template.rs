@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::consul_template::{self, debounce};
+use super::exec;
 use super::input::{Block, NO_FLAG, Taken, span, written};
 use super::output::{Document, Outcome, Section};
 use super::sink;
@@ -45,7 +46,7 @@ pub(super) fn read(top: &mut Block<'_>, document: &mut Document) {
     }
     if let Some(mut exec) = top.block("exec") {
         child(&mut exec, document.section("process"));
-        for (name, value) in consul_template::program(&mut exec, document.section("process")) {
+        for (name, value) in exec::read(&mut exec, document.section("process")) {
             let section = format!("env_template.{name}");
             if !document.has(&section) {
                 // What opens an action stands for itself nowhere else.
@@ -97,7 +98,6 @@ fn text(template: &mut Block<'_>, section: &mut Section) {
 }
 
 fn file(template: &mut Block<'_>, section: &mut Section) {
-    // One statement per key: parts of it would only pass the block on.
     text(template, section);
     if let Some(destination) = template.take("destination")
         && let Some(path) = destination.required_text()
@@ -150,6 +150,11 @@ fn file(template: &mut Block<'_>, section: &mut Section) {
         }
     }
     wait(template, section);
+    commands(template, section);
+}
+
+/// Reads `exec`, and the older `command` beside it.
+fn commands(template: &mut Block<'_>, section: &mut Section) {
     let exec = template.block("exec").map(|mut exec| {
         let taken = (exec.take("command"), exec.take("timeout"));
         exec.drop_keys(

@@ -23,6 +23,13 @@ fn each_key_is_reported_with_its_position_and_outcome() {
 }
 
 #[test]
+fn a_key_is_one_line_of_the_report_whatever_it_holds() {
+    let told = report_text("{\"a\\n9:9: vault: kept\": 1, \"b\\u001b[31m\": {\"c\\r\": 2}}");
+    assert!(!told.replace('\n', "").contains(char::is_control) && told.lines().count() == 2, "{told:?}");
+    assert!(told.starts_with("1:2: a\\n9:9: vault: kept: dropped"), "{told:?}");
+}
+
+#[test]
 fn durations_are_read_as_go_writes_them() {
     let check = |text: &str, wanted: Option<u64>| {
         assert_eq!(input::span(text).map(|span| span.as_millis()), wanted.map(u128::from), "{text}");

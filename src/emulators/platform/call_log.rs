@@ -32,6 +32,17 @@ pub enum PresentedToken {
     Known(String),
 }
 
+impl PresentedToken {
+    /// Returns the id of a valid token, or `absent` or `unknown`.
+    pub(super) fn as_str(&self) -> &str {
+        match self {
+            Self::Absent => "absent",
+            Self::Unknown => "unknown",
+            Self::Known(id) => id,
+        }
+    }
+}
+
 /// Ring buffer of the last requests.
 #[derive(Debug, Default)]
 pub(super) struct CallLog {

@@ -88,7 +88,14 @@ async fn handle(State(Entrance { emulator, inner }): State<Entrance>, mut reques
     insert_headers(headers, limit, rate_limit);
     call.status = answer.status().as_u16();
     call.route = answer.extensions_mut().remove::<MatchedRoute>().map(|met| met.0).unwrap_or_default();
-    tracing::debug!(event = "dev.platform.call", method = %call.method, route = call.route, status = call.status, token = ?call.token);
+    tracing::debug!(
+        event = "dev.platform.call",
+        method = call.method.as_str(),
+        route = call.route,
+        status = call.status,
+        token = call.token.as_str(),
+        "the emulated platform was called"
+    );
     state.call_log.record(call);
     drop(state);
     answer

@@ -69,7 +69,12 @@ fn make(
     let secret = ids::token();
     let token_request = TokenRequest { kind, owner, description, expires, created_by };
     let token = state.tokens.make(token_request, &secret, request.now.wall)?;
-    tracing::info!(event = "dev.platform.token", id = token.id, kind = ?kind, "the emulated platform made a token");
+    tracing::info!(
+        event = "dev.platform.token",
+        id = token.id,
+        kind = kind.as_str(),
+        "the emulated platform made a token"
+    );
     Ok(created(&token.document(Some(&secret))))
 }
 

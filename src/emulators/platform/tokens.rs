@@ -30,6 +30,18 @@ impl PlatformTokenKind {
         matches!(self, Self::TeamLegacy | Self::Organization | Self::AuditTrails)
     }
 
+    /// Returns the kind as the log names it.
+    pub(super) const fn as_str(self) -> &'static str {
+        match self {
+            Self::User => "user",
+            Self::Team => "team",
+            Self::TeamLegacy => "team-legacy",
+            Self::Organization => "organization",
+            Self::AuditTrails => "audit-trails",
+            Self::AgentPool => "agent-pool",
+        }
+    }
+
     const fn owner_kind(self) -> &'static str {
         match self {
             Self::User => "users",

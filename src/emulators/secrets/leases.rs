@@ -49,6 +49,13 @@ pub struct LeaseTerms {
     pub renewable: bool,
 }
 
+impl LeaseTerms {
+    /// Lifetime of a new lease.
+    pub(super) fn first_ttl(&self) -> Duration {
+        self.ttl.min(self.max_ttl)
+    }
+}
+
 impl Leases {
     /// Issues a lease; returns its id.
     pub(super) fn issue_lease(
@@ -60,7 +67,7 @@ impl Leases {
         now: ClockReading,
     ) -> String {
         let id = format!("{path}/{}", random_text());
-        let ttl = terms.ttl.min(terms.max_ttl);
+        let ttl = terms.first_ttl();
         let lease = Lease {
             owner: owner.to_owned(),
             issued: now,

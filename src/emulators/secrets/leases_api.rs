@@ -3,9 +3,8 @@
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use super::faults::SecretsFaultInjector;
 use super::handler::RequestHandler;
-use super::leases::{LeaseTerms, LeasedCredential};
+use super::leases::LeasedCredential;
 use super::reply::{Answer, empty, good, leased, refusal};
 use super::route::{LeaseCall, Route, Verb, seconds};
 use super::terraform::Credential;
@@ -90,15 +89,11 @@ impl RequestHandler {
         let credential = json!({ "token": made.token, "token_id": made.id, "role": name });
         match terms {
             None => good("data", credential),
-            Some(terms) => issue_lease(
-                self.faults(),
-                &route.path,
-                owner,
-                terms,
-                LeasedCredential::PlatformToken(made.id),
-                credential,
-                now,
-            ),
+            Some(terms) => {
+                let lent = LeasedCredential::PlatformToken(made.id);
+                let id = self.faults().with_leases(|leases| leases.issue_lease(&route.path, owner, terms, lent, now));
+                leased(&id, terms.first_ttl(), terms.renewable, credential)
+            }
         }
     }
 
@@ -111,19 +106,8 @@ impl RequestHandler {
             return refusal(StatusCode::BAD_REQUEST, &format!("unknown role: {name}"));
         };
         let credential = json!({ "username": format!("v-{name}-{}", random_text()), "password": random_text() });
-        issue_lease(self.faults(), &route.path, owner, *terms, LeasedCredential::Nothing, credential, now)
+        let lent = LeasedCredential::Nothing;
+        let id = self.faults().with_leases(|leases| leases.issue_lease(&route.path, owner, *terms, lent, now));
+        leased(&id, terms.first_ttl(), terms.renewable, credential)
     }
-}
-
-fn issue_lease(
-    faults: &SecretsFaultInjector,
-    path: &str,
-    owner: &str,
-    terms: LeaseTerms,
-    lent: LeasedCredential,
-    credential: Value,
-    now: ClockReading,
-) -> Answer {
-    let id = faults.with_leases(|leases| leases.issue_lease(path, owner, terms, lent, now));
-    leased(&id, terms.ttl.min(terms.max_ttl), terms.renewable, credential)
 }

@@ -59,7 +59,7 @@ impl RequestHandler {
                     metadata.insert("app_id".to_owned(), app.to_owned());
                 }
                 Err(text) => {
-                    tracing::info!(event = "dev.secrets.refused", role = name, reason = text, "a login was refused");
+                    tracing::info!(event = "dev.secrets.refused", role = name, error = text, "a login was refused");
                     return Err(refusal(StatusCode::INTERNAL_SERVER_ERROR, &text));
                 }
             }

@@ -195,6 +195,11 @@ impl Secrets {
         auth["client_token"].as_str().unwrap_or_default().into()
     }
 
+    /// Returns the remaining lifetime of a token: `None` if it is not valid, [`Duration::MAX`] if it never expires.
+    pub fn remaining(&self, token: &str) -> Option<Duration> {
+        self.faults.with_tokens(|tokens| tokens.remaining(token, self.clock.now()))
+    }
+
     /// Handle for injecting faults and reading counters.
     pub const fn faults(&self) -> &SecretsFaultInjector {
         &self.faults

@@ -129,7 +129,11 @@ impl Engine {
         let Some((platform, client)) = &self.platform else { return };
         let request = client.request(Method::DELETE, &format!("api/v2/authentication-tokens/{id}"));
         if let Err(error) = client.send(request.bearer_auth(platform.token.expose_secret())).await {
-            tracing::warn!(event = "dev.secrets.cleanup_failed", %error, "a token was left at the platform");
+            tracing::warn!(
+                event = "dev.secrets.cleanup_failed",
+                error = error.to_string(),
+                "a token was left at the platform"
+            );
         }
     }
 }

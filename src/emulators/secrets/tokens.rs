@@ -95,6 +95,12 @@ impl Tokens {
         Some(token.clone())
     }
 
+    /// Returns the remaining lifetime of a token: `None` if it is not valid, [`Duration::MAX`] if it never expires.
+    pub(super) fn remaining(&self, secret: &str, now: ClockReading) -> Option<Duration> {
+        let token = self.tokens.get(secret).filter(|_| self.lives(secret, now))?;
+        Some(token.ends.map_or(Duration::MAX, |ends| now.until(ends)))
+    }
+
     /// Returns true if a token and all its ancestors are valid.
     pub(super) fn lives(&self, secret: &str, now: ClockReading) -> bool {
         self.tokens.get(secret).is_some_and(|token| {

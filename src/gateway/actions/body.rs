@@ -100,6 +100,7 @@ impl Rule {
                     change: self.change,
                     text: format!("a project's name has at most {MAX_NAME_LENGTH} characters; this one has {length}"),
                     pointer: Some(pointer("name")),
+                    code: None,
                     blocking: true,
                 })
             }
@@ -109,6 +110,7 @@ impl Rule {
                     change: self.change,
                     text: "a policy needs an enforcement-level; there is no default".to_owned(),
                     pointer: Some("/data/attributes".to_owned()),
+                    code: None,
                     blocking: true,
                 })
             }

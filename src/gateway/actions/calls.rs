@@ -5,6 +5,7 @@ use std::sync::LazyLock;
 use http::Method;
 
 use super::{ApiCall, Finding};
+use crate::error_code::ErrorCode;
 use crate::gateway::api_changelog::{Change, ChangeSubject, Changelog, Edition, GatewayAction, Route};
 use crate::gateway::availability::{Availability, Product, ServerInfo};
 
@@ -112,5 +113,6 @@ pub(super) fn check_available(
         }
         _ => format!("{feature} exists in Terraform Enterprise only; this server is HCP Terraform"),
     };
-    Some(Finding { change, text, pointer, blocking: Availability::is_blocked(change, server) })
+    let code = Some(ErrorCode::FeatureMissing);
+    Some(Finding { change, text, pointer, code, blocking: Availability::is_blocked(change, server) })
 }

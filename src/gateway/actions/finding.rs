@@ -2,6 +2,7 @@
 
 use http::{HeaderName, HeaderValue, StatusCode};
 
+use crate::error_code::ErrorCode;
 use crate::gateway::api_changelog::Change;
 use crate::gateway::jsonapi_error::{ErrorSource, JsonApiError};
 
@@ -17,13 +18,15 @@ pub(crate) struct Finding {
     pub text: String,
     /// JSON pointer to the part of the body that is meant.
     pub pointer: Option<String>,
+    /// Code of the error that strict mode makes of it, if it has one.
+    pub code: Option<ErrorCode>,
     /// True if strict mode refuses the call for it.
     pub blocking: bool,
 }
 
 impl Finding {
     pub(super) fn warning(change: &'static Change, text: String) -> Self {
-        Self { change, text, pointer: None, blocking: false }
+        Self { change, text, pointer: None, code: None, blocking: false }
     }
 
     /// Formats the header's value: the change's id and the message.
@@ -39,6 +42,7 @@ pub(crate) fn blocking_errors(findings: &[Finding]) -> Vec<JsonApiError> {
     let refused = findings.iter().filter(|finding| finding.blocking);
     refused
         .map(|finding| JsonApiError {
+            code: finding.code,
             source: finding.pointer.clone().map(ErrorSource::Pointer),
             ..JsonApiError::new(StatusCode::UNPROCESSABLE_ENTITY, format!("{} ({})", finding.text, finding.change.id))
         })

@@ -65,8 +65,8 @@ impl ChildEnv {
             Availability::Unavailable { reason, .. } => Some(Arc::clone(reason)),
         };
         if missing_reason.is_none() || missing_reason != self.missing_reason {
-            if let Some(reason) = missing_reason.as_deref().filter(|reason| *reason != NO_TOKEN) {
-                tracing::warn!(event = "gateway.client_env.failed", reason, "the process gets no gateway variables");
+            if let Some(error) = missing_reason.as_deref().filter(|reason| *reason != NO_TOKEN) {
+                tracing::warn!(event = "gateway.client_env.failed", error, "the process gets no gateway variables");
             }
             self.publisher.publish(state, None);
         }

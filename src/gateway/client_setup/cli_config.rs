@@ -112,9 +112,11 @@ impl CliConfig {
             files.extend(ConfigFile::read(&file)?);
         }
         let text = merge(&files, host, address, token)?;
-        // Programs with different configuration files must not overwrite each other's file.
+        // Programs with different configuration files must not overwrite each other's file, nor those of different users:
+        // the service's program could not read a file that root's had replaced.
         let main = self.user_files.main().unwrap_or_default();
-        let whose = [host.to_string().as_bytes(), main.as_os_str().as_encoded_bytes()].join(&0);
+        let user = rustix::process::geteuid().as_raw().to_string();
+        let whose = [host.to_string().as_bytes(), main.as_os_str().as_encoded_bytes(), user.as_bytes()].join(&0);
         let tag = encode_hex(digest(&SHA256, &whose).as_ref().get(..4).unwrap_or_default());
         let file = self.folder.join(format!("terraform-{tag}.tfrc"));
         atomic_file::sweep_at_start(&file);

@@ -16,6 +16,7 @@ use crate::backoff::{Backoff, random_unit};
 use crate::clock::Clock;
 use crate::credential_watch::{Availability, CredentialWatch};
 use crate::error_chain::format_chain;
+use crate::error_code::ErrorCode;
 use crate::gateway::local_token::AcceptedTokens;
 use crate::gateway::platform_token::PlatformToken;
 use crate::health::HealthHandle;
@@ -76,14 +77,14 @@ impl TokenSource {
     /// address.
     pub(super) fn current_token(&mut self, platform: &str) -> Option<(String, SecretString)> {
         match self {
-            Self::Local(watch, address) => match watch.current().availability {
-                Availability::Available(accepted) => Some((address.clone(), accepted.current.clone())),
-                Availability::Unavailable { .. } => None,
-            },
-            Self::Platform(watch) => match watch.current().availability {
-                Availability::Available(token) => Some((platform.to_owned(), token.secret().clone())),
-                Availability::Unavailable { .. } => None,
-            },
+            Self::Local(watch, address) => {
+                let accepted = watch.current().availability.available()?;
+                Some((address.clone(), accepted.current.clone()))
+            }
+            Self::Platform(watch) => {
+                let token = watch.current().availability.available()?;
+                Some((platform.to_owned(), token.secret().clone()))
+            }
         }
     }
 
@@ -133,7 +134,7 @@ impl TfrcFile {
         loop {
             let done = match self.content.render(&self.options.host) {
                 Some(text) => {
-                    let written = self.run_blocking("not written", move |options| write(options, &text)).await;
+                    let written = self.run_blocking("write", move |options| write(options, &text)).await;
                     if written {
                         self.health.ready();
                     }
@@ -164,7 +165,7 @@ impl TfrcFile {
         if self.options.token_kind == TokenKind::LocalToken {
             return true;
         }
-        let removed = self.run_blocking("not removed", remove).await;
+        let removed = self.run_blocking("remove", remove).await;
         if removed {
             self.health.not_ready(why);
         }
@@ -174,22 +175,23 @@ impl TfrcFile {
     /// Runs a file operation; logs its error. Returns true on success.
     async fn run_blocking(
         &self,
-        failure: &str,
+        operation: &str,
         what: impl FnOnce(&TfrcFileOptions) -> Result<(), TfrcFileError> + Send + 'static,
     ) -> bool {
         let options = self.options.clone();
-        let cause = match tokio::task::spawn_blocking(move || what(&options)).await {
+        let error = match tokio::task::spawn_blocking(move || what(&options)).await {
             Ok(Ok(())) => return true,
             Ok(Err(error)) => format_chain(&error),
             Err(error) => error.to_string(),
         };
         tracing::error!(
             event = "gateway.terraform_config_file.failed",
-            cause,
-            failure,
+            code = ErrorCode::TerraformConfigFile.as_str(),
+            error,
+            operation,
             "the configuration file for Terraform and OpenTofu could not be written or removed"
         );
-        self.health.not_ready(&cause);
+        self.health.failed(ErrorCode::TerraformConfigFile, &error);
         false
     }
 }

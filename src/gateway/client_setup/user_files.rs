@@ -17,7 +17,7 @@ pub(super) const VARIABLE: &str = "TF_CLI_CONFIG_FILE";
 
 /// Candidate paths of a program's Terraform or OpenTofu configuration; their existence is checked when they are read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct UserConfigFiles {
+pub(crate) struct UserConfigFiles {
     named: Option<PathBuf>,
     home: Option<PathBuf>,
     config_home: Option<PathBuf>,

@@ -1,10 +1,11 @@
 //! Records which gateway a local token's file belongs to, so that callers of one gateway never get the platform token
 //! of another.
 
-use std::fs::OpenOptions;
-use std::io::{self, ErrorKind, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
+
+use super::PRIVATE;
+use crate::atomic_file::{self, ReplaceError};
 
 /// Reason why this gateway cannot use a local token's file.
 #[derive(Debug, thiserror::Error)]
@@ -25,14 +26,17 @@ pub enum OwnerError {
         /// This gateway.
         this_gateway: String,
     },
-    /// The file that names the owner cannot be read or written.
-    #[error("cannot use {}, which names the gateway that the local token belongs to", file.display())]
+    /// The file that names the owner cannot be read.
+    #[error("cannot read {}, which names the gateway that the local token belongs to", file.display())]
     File {
         /// Path of the file.
         file: PathBuf,
         /// Underlying error.
         source: io::Error,
     },
+    /// The file that names the owner cannot be written.
+    #[error("the gateway that the local token belongs to cannot be recorded")]
+    Write(#[from] ReplaceError),
 }
 
 /// Claims a local token's file for `owner` (one line of text). A file without a recorded owner, as written by older
@@ -42,10 +46,11 @@ pub enum OwnerError {
 /// The file belongs to another gateway, or its owner cannot be read or written.
 pub(super) fn claim(file: &Path, owner: &str) -> Result<(), OwnerError> {
     let owner_file = super::with_suffix(file, ".owner");
+    atomic_file::sweep_at_start(&owner_file);
     let failed = |source| OwnerError::File { file: owner_file.clone(), source };
     let recorded = match std::fs::read_to_string(&owner_file) {
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            if create(&owner_file, owner).map_err(failed)? {
+            if atomic_file::create(&owner_file, format!("{owner}\n").as_bytes(), &PRIVATE)? {
                 return Ok(());
             }
             // Another gateway was faster.
@@ -59,21 +64,6 @@ pub(super) fn claim(file: &Path, owner: &str) -> Result<(), OwnerError> {
     }
     let (file, recorded, this_gateway) = (file.to_owned(), recorded.to_owned(), owner.to_owned());
     Err(OwnerError::OtherGateway { file, owner_file, recorded, this_gateway })
-}
-
-/// Creates the file atomically. Returns false if it exists.
-fn create(owner_file: &Path, owner: &str) -> io::Result<bool> {
-    let temporary = super::with_suffix(owner_file, &format!(".{}", std::process::id()));
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
-    let linked = file
-        .write_all(format!("{owner}\n").as_bytes())
-        .and_then(|()| file.sync_all())
-        .and_then(|()| std::fs::hard_link(&temporary, owner_file));
-    std::fs::remove_file(&temporary)?;
-    match linked {
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(false),
-        other => other.map(|()| true),
-    }
 }
 
 #[cfg(test)]

@@ -79,7 +79,7 @@ impl PlatformTokenFile {
                 self.health.ready();
                 tracing::info!(
                     event = "gateway.token.loaded",
-                    file = %self.path.display(),
+                    path = self.path.display().to_string(),
                     "the platform token was loaded from its file"
                 );
             }
@@ -87,13 +87,13 @@ impl PlatformTokenFile {
                 tracing::warn!(
                     event = "gateway.token.read_failed",
                     code = ErrorCode::PlatformTokenMissing.as_str(),
-                    reason,
+                    error = reason,
                     "the platform token cannot be read; the previous one stays in use"
                 );
                 self.publisher.record_check(now);
             }
             Err(reason) => {
-                self.health.not_ready(reason.clone());
+                self.health.failed(ErrorCode::PlatformTokenMissing, reason.clone());
                 let reason = format!("there is no platform token: {reason}").into();
                 self.publisher.publish(Availability::Unavailable { reason, retry_after: RETRY_INTERVAL }, Some(now));
             }

@@ -19,7 +19,7 @@ pub(super) fn watch_token_file() -> FileWatch {
     FileWatch::new(|error| {
         tracing::warn!(
             event = "gateway.token.watch_failed",
-            %error,
+            error = error.to_string(),
             "the token file cannot be watched; it is read again when the platform rejects the token"
         );
     })

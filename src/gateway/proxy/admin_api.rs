@@ -1,12 +1,11 @@
 //! The gateway's own endpoints, which require the local token.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::body::GatewayBody;
 use super::platform_info::PlatformInfo;
@@ -64,7 +63,7 @@ impl AdminApi {
     /// Builds the status of the process, for `keyward status` where no local API listens. Sessions are omitted: they
     /// are shown to callers of that API only.
     fn status(&self) -> Value {
-        let status = Status::new(&self.status_registry, &self.health, BTreeMap::new());
+        let status = Status::new(&self.status_registry, &self.health, Map::new());
         serde_json::to_value(status).unwrap_or_default()
     }
 

@@ -37,6 +37,8 @@ mod router;
 mod token_monitor;
 mod server_probe;
 mod gateway;
+#[cfg(feature = "fuzzing")]
+pub mod fuzz;
 
 pub use gateway::{Gateway, GatewayBuildError, GatewayDependencies};
 pub use options::GatewayOptions;

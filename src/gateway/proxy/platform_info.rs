@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use http::HeaderMap;
 
-use crate::gateway::availability::{PlatformStatus, ServerInfo};
+use crate::gateway::availability::{PlatformStatus, Product, ServerInfo};
 use crate::status::StatusRegistry;
 
 /// Product and release of the platform, as far as they are known.
@@ -42,7 +42,7 @@ impl PlatformInfo {
             tracing::info!(
                 event = "gateway.platform.detected",
                 upstream = self.origin,
-                product = learned.product.map(|product| format!("{product:?}")),
+                product = learned.product.map(Product::as_str),
                 release = learned.release.map(|release| release.to_string()),
                 api_version = learned.api_version,
                 "detected product and release of the platform"

@@ -53,9 +53,9 @@ impl ResponseRewriter {
         let is_user_file = path::is_user_file(call.target.path());
         if call.method != Method::HEAD
             && !is_user_file
-            && let Some(error_result) = self.reject_encoded(&response)
+            && let Some(rejection) = self.reject_encoded(&response)
         {
-            return *error_result;
+            return *rejection;
         }
         let (mut parts, body) = response.into_parts();
         response::rewrite_headers(parts.status, &mut parts.headers, || self.platform_url(call), self.clock.now().wall);

@@ -114,17 +114,17 @@ impl GatewayRouter {
         peer: &Peer,
         request: &'a Request<Incoming>,
     ) -> Result<GatewayRoute<'a>, Box<Response<GatewayBody>>> {
-        let error_result = |status, why: &str| Err(Box::new(error_response(status, why)));
+        let refuse = |status, why: &str| Err(Box::new(error_response(status, why)));
         if let Err(GuardRejection { status, message, .. }) = guard.admit(peer, request) {
-            return error_result(status, &message);
+            return refuse(status, &message);
         }
         let target_kind = match classify_path(request.uri().path()) {
             RequestTarget::Discovery => return Ok(GatewayRoute::Discovery),
-            RequestTarget::Ambiguous(why) => return error_result(StatusCode::BAD_REQUEST, why),
-            replacement => replacement,
+            RequestTarget::Ambiguous(why) => return refuse(StatusCode::BAD_REQUEST, why),
+            served => served,
         };
         let Some(which) = self.match_local_token(request.headers()) else {
-            return error_result(StatusCode::UNAUTHORIZED, LOCAL_TOKEN_REJECTED);
+            return refuse(StatusCode::UNAUTHORIZED, LOCAL_TOKEN_REJECTED);
         };
         let client = self.usage.record_request(request.headers(), which, self.clock.now().wall);
         if target_kind == RequestTarget::Api
@@ -142,10 +142,10 @@ impl GatewayRouter {
             }
             RequestTarget::Api | RequestTarget::State => match request.uri().path_and_query() {
                 Some(target) => Ok(GatewayRoute::Forward(client, target.clone())),
-                None => error_result(StatusCode::BAD_REQUEST, "the request names no path"),
+                None => refuse(StatusCode::BAD_REQUEST, "the request names no path"),
             },
             RequestTarget::AdminApi(name) => Ok(GatewayRoute::AdminApi(name)),
-            _ => error_result(
+            _ => refuse(
                 StatusCode::NOT_FOUND,
                 "the gateway serves /api/v2/, /api/registry/, /api/meta/ip-ranges and the states of /api/state-versions/ of \
                  the platform, and /v1/platform/",

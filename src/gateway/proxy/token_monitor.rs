@@ -17,7 +17,7 @@ use crate::gateway::GatewayMetrics;
 use crate::gateway::platform_token::PlatformToken;
 use crate::health::HealthHandle;
 use crate::http::reverse_proxy::RequestBody;
-use crate::outage::format_length;
+use crate::time_format::seconds;
 
 /// Watches the state of the platform token.
 #[derive(Debug)]
@@ -120,7 +120,8 @@ impl TokenMonitor {
             TokenProblem::Rejected { since } => {
                 let since_text = wall_time(self.clock.now(), *since);
                 self.rejected.set(1);
-                self.health.not_ready(format!("the platform rejects the token ({source}) since {since_text}"));
+                let reason = format!("the platform rejects the token ({source}) since {since_text}");
+                self.health.failed(ErrorCode::PlatformTokenRejected, reason);
                 tracing::warn!(
                     event = "gateway.token.refused",
                     code = ErrorCode::PlatformTokenRejected.as_str(),
@@ -137,7 +138,7 @@ impl TokenMonitor {
                     code = ErrorCode::PlatformTokenMissing.as_str(),
                     source,
                     since = wall_time(self.clock.now(), detected),
-                    reason = &**reason,
+                    error = &**reason,
                     "there is no platform token; calls get 503"
                 );
                 detected
@@ -152,12 +153,12 @@ impl TokenMonitor {
         };
         self.clear_metrics();
         self.health.ready();
-        let lasted = format_length(self.clock.now().since(since));
+        let lasted_seconds = seconds(self.clock.now().since(since));
         tracing::info!(
             event = "gateway.token.recovered",
             source = self.tokens.source.origin,
             was,
-            lasted,
+            lasted_seconds,
             "the platform accepts the platform token again"
         );
     }

@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use http::StatusCode;
-use humantime::format_duration;
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
 
@@ -14,7 +13,7 @@ use super::upstream_call::ErrorResponse;
 use crate::clock::{Clock, ClockReading};
 use crate::credential_watch::{Availability, CredentialWatch};
 use crate::gateway::platform_token::{PlatformToken, PlatformTokenSource};
-use crate::time_format::format_rfc3339;
+use crate::time_format::{format_duration, format_rfc3339};
 
 /// The platform token, its current rejection, and the calls that wait for a new one.
 #[derive(Debug)]

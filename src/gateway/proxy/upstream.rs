@@ -145,9 +145,14 @@ impl Upstream {
     }
 
     fn record_response(&self, response: &Response<ResponseBody>) {
-        if let Some(lasted) = self.health.record_success(&self.clock) {
+        if let Some(lasted_seconds) = self.health.record_success(&self.clock) {
             let upstream = &self.platform.origin;
-            tracing::info!(event = "gateway.upstream.recovered", upstream, lasted, "the platform responds again");
+            tracing::info!(
+                event = "gateway.upstream.recovered",
+                upstream,
+                lasted_seconds,
+                "the platform responds again"
+            );
         }
         let (status, headers) = (response.status(), response.headers());
         self.platform.learn(headers);
@@ -163,22 +168,22 @@ impl Upstream {
     }
 
     fn connection_failed(&self, error: &ForwardError) -> Response<GatewayBody> {
-        let cause = format_chain(error);
+        let text = format_chain(error);
         if matches!(error, ForwardError::RequestBody(_)) {
-            return response::error_response(error.status(), &cause);
+            return response::error_response(error.status(), &text);
         }
         if self.health.record_failure(&self.clock) {
             tracing::warn!(
                 event = "gateway.upstream.failed",
                 code = ErrorCode::PlatformUnreachable.as_str(),
                 upstream = self.platform.origin,
-                cause,
+                error = text,
                 "the platform does not respond; calls fail"
             );
         }
         retry_later(
             error.status(),
-            format!("the platform at {} does not respond: {cause}", self.platform.origin),
+            format!("the platform at {} does not respond: {text}", self.platform.origin),
             RETRY_AFTER,
         )
     }

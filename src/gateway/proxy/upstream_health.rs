@@ -14,8 +14,8 @@ pub(super) struct UpstreamHealth {
 }
 
 impl UpstreamHealth {
-    /// Records a response. Returns the length of the outage that ends with it, formatted.
-    pub(super) fn record_success(&self, clock: &Clock) -> Option<String> {
+    /// Records a response. Returns the length of the outage that ends with it, in seconds.
+    pub(super) fn record_success(&self, clock: &Clock) -> Option<f64> {
         self.outage.end(clock)
     }
 

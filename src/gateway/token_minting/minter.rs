@@ -21,6 +21,7 @@ use crate::file_watch::FileWatch;
 use crate::gateway::platform_token::{PlatformToken, PlatformTokenSource, watch_token_file};
 use crate::health::HealthHandle;
 use crate::http::client::{self, ServerAddress, TlsOptions};
+use crate::time_format::seconds;
 
 /// Mints tokens, publishes the current one, and deletes those it has minted.
 #[derive(Debug)]
@@ -156,7 +157,7 @@ impl Minter {
             self.mint().await;
         }
         if let Some(why) = &self.last_error {
-            self.health.not_ready(why);
+            self.health.failed(ErrorCode::PlatformTokenNotMinted, why);
         }
         self.refresh_signal.complete();
     }
@@ -216,8 +217,14 @@ impl Minter {
                 "the platform's tokens do not expire; the gateway deletes each when it is replaced"
             );
         }
-        let seconds = expires_at.map(|expires_at| now.until(expires_at).as_secs());
-        tracing::info!(event = "gateway.mint.made", owner = %self.options.owner, id, seconds, "a platform token was made");
+        let ttl_seconds = expires_at.map(|expires_at| now.until(expires_at).as_secs());
+        tracing::info!(
+            event = "gateway.mint.made",
+            owner = self.options.owner.to_string(),
+            id,
+            ttl_seconds,
+            "a platform token was made"
+        );
         let previous = self.current.replace(CurrentToken { id, expires_at });
         self.publisher.publish(Availability::Available(Arc::new(token)), Some(now));
         self.health.ready();
@@ -249,19 +256,19 @@ impl Minter {
         self.record_failure(format!("no platform token could be made: {error}{advice}"), failure);
     }
 
-    fn record_failure(&mut self, why: String, failure: MintFailure) {
+    fn record_failure(&mut self, error: String, failure: MintFailure) {
         let wait = self.retry_policy.next_delay(failure, random_unit());
         self.next = self.clock.now() + wait;
-        let again = wait.as_secs();
+        let retry_in_seconds = seconds(wait);
         // A locked mint is retried every second, and logged once.
-        if self.last_error.as_ref() != Some(&why) || failure != MintFailure::Locked {
+        if self.last_error.as_ref() != Some(&error) || failure != MintFailure::Locked {
             let code = ErrorCode::PlatformTokenNotMinted.as_str();
-            tracing::warn!(event = "gateway.mint.failed", code, why, again, "no platform token was made");
+            tracing::warn!(event = "gateway.mint.failed", code, error, retry_in_seconds, "no platform token was made");
         }
         if self.current.is_none() {
-            self.publish_absence(&why, wait);
+            self.publish_absence(&error, wait);
         }
-        self.last_error = Some(why);
+        self.last_error = Some(error);
     }
 
     fn expire(&mut self) {
@@ -271,7 +278,7 @@ impl Minter {
     }
 
     fn publish_absence(&self, why: &str, retry_after: Duration) {
-        self.health.not_ready(why);
+        self.health.failed(ErrorCode::PlatformTokenNotMinted, why);
         let retry_after = retry_after.max(Duration::from_secs(1));
         self.publisher.publish(Availability::Unavailable { reason: why.into(), retry_after }, None);
     }

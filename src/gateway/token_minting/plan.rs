@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use super::description::DescriptionPrefix;
-use crate::backoff::Backoff;
+use crate::backoff::{Backoff, time_to_renewal};
 use crate::clock::ClockReading;
 
 /// Lifetime of a token as the platform reports it.
@@ -39,7 +39,7 @@ pub(super) fn renewal_time(made: ClockReading, ttl: Duration, lifetime: TokenLif
         TokenLifetime::Ends(lifetime) | TokenLifetime::TooShort(lifetime) => lifetime.min(ttl),
         TokenLifetime::NoExpiry => ttl,
     };
-    made + usable_time.mul_f64(0.07f64.mul_add(unit, 0.63))
+    made + time_to_renewal(usable_time, unit)
 }
 
 /// Kind of failure, which decides about the retry.

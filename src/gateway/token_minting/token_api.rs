@@ -254,8 +254,8 @@ impl TokenApi {
         if clock_offset.abs_diff(before) > CLOCK_TOLERANCE {
             tracing::warn!(
                 event = "gateway.mint.clock_differs",
-                ahead = clock_offset,
-                "the platform's clock is ahead of this machine's by so many seconds; expiry times follow the platform's clock"
+                ahead_seconds = clock_offset,
+                "the platform's clock is ahead of this machine's; expiry times follow the platform's clock"
             );
         }
     }

@@ -8,6 +8,7 @@ use super::description::DescriptionPrefix;
 use super::plan::orphaned_tokens;
 use super::token_api::{TokenApi, read_parent_token};
 use crate::clock::{Clock, ClockReading};
+use crate::error_chain::format_chain;
 use crate::gateway::platform_token::PlatformToken;
 
 /// Deletions of one gateway that are due or scheduled.
@@ -102,14 +103,19 @@ impl TokenCleanup {
                 true
             }
             Err(error) => {
-                tracing::warn!(event = "gateway.mint.cleanup_failed", id, %error, "a platform token could not be deleted");
+                tracing::warn!(
+                    event = "gateway.mint.cleanup_failed",
+                    id,
+                    error = format_chain(&error),
+                    "a platform token could not be deleted"
+                );
                 false
             }
         }
     }
 
-    fn postpone(&mut self, why: &str) {
-        tracing::warn!(event = "gateway.mint.sweep_failed", why, "orphaned tokens cannot be deleted now");
+    fn postpone(&mut self, error: &str) {
+        tracing::warn!(event = "gateway.mint.sweep_failed", error, "orphaned tokens cannot be deleted now");
         let again = self.clock.now() + RETRY_DELAY;
         if self.sweep.is_some() {
             self.sweep = Some(again);

@@ -89,7 +89,10 @@ impl ClientOptions {
                 }
                 let resolver = match &self.tls.server_name {
                     // The verified name may differ from the host.
-                    Some(_) => resolver.clone().with_host(url)?,
+                    Some(_) => {
+                        let host = url.host().ok_or_else(|| BuildError::Url { address: origin(url) })?;
+                        resolver.clone().with_host(&host)
+                    }
                     None => resolver.clone(),
                 };
                 builder = builder.dns_resolver(Arc::new(resolver));
@@ -164,7 +167,7 @@ static UNIX_BASE: std::sync::LazyLock<Url> =
     std::sync::LazyLock::new(|| Url::parse("http://localhost/").expect("a constant that parses"));
 
 /// Formats scheme, host and port of a URL for messages.
-pub(super) fn origin(url: &Url) -> String {
+fn origin(url: &Url) -> String {
     let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
     format!("{}://{}{port}", url.scheme(), url.host_str().unwrap_or("?"))
 }

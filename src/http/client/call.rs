@@ -12,6 +12,7 @@ use super::resolver::Route;
 use crate::error_chain::{causes, format_chain};
 use crate::error_code::ErrorCode;
 use crate::http::tls::FollowedFiles;
+use crate::secret;
 
 /// Largest response body, in bytes.
 pub const MAX_RESPONSE: usize = 1024 * 1024;
@@ -164,7 +165,7 @@ pub async fn read_body(
         if body.len() + chunk.len() > limit {
             return Ok(None);
         }
-        body.extend_from_slice(&chunk);
+        secret::append(&mut body, &chunk);
     }
     Ok(Some(body))
 }
@@ -282,7 +283,7 @@ impl TransportError {
 }
 
 /// Returns the code of a failed connection by the text of its causes: the types of the name resolver are private.
-pub fn connection_error_code(causes: &str) -> ErrorCode {
+pub(crate) fn connection_error_code(causes: &str) -> ErrorCode {
     let has = |patterns: &[&str]| patterns.iter().any(|pattern| causes.contains(pattern));
     if has(&["peer certificate", "fatal alert", "corrupt message", "NotValidForName", "UnknownIssuer"]) {
         ErrorCode::ServerCertificate

@@ -11,10 +11,8 @@ use std::time::Duration;
 use url::Url;
 
 pub(crate) use build::{BuildError, is_loopback};
-pub(crate) use call::join_path;
-pub use call::{
-    Client, ClientResponse, MAX_RESPONSE, StreamingResponse, TransportError, connection_error_code, read_body,
-};
+pub use call::{Client, ClientResponse, MAX_RESPONSE, StreamingResponse, TransportError, read_body};
+pub(crate) use call::{connection_error_code, join_path};
 pub(crate) use resolver::Resolver;
 
 pub use crate::http::tls::{ClientCertificate, TlsOptions};

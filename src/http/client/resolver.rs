@@ -4,10 +4,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
-use url::{Host, Url};
+use url::Host;
 
-use super::build::origin;
-use super::{BuildError, ClientOptions, ServerAddress};
+use super::{ClientOptions, ServerAddress};
+use crate::http::resolution::resolve;
 
 /// Resolves names as the system does. Clones share the last result.
 #[derive(Debug, Clone, Default)]
@@ -18,17 +18,14 @@ pub(crate) struct Resolver {
 }
 
 impl Resolver {
-    /// Returns the resolver with the addresses of this URL's host for every name, so that the verified name can differ.
-    ///
-    /// # Errors
-    /// The URL has no host.
-    pub(crate) fn with_host(self, url: &Url) -> Result<Self, BuildError> {
-        let host = match url.host().ok_or_else(|| BuildError::Url { address: origin(url) })? {
-            Host::Domain(name) => name.to_owned(),
+    /// Returns the resolver with the addresses of `host` for every name, so that the verified name can differ.
+    pub(crate) fn with_host(self, host: &Host<&str>) -> Self {
+        let host = match host {
+            Host::Domain(name) => (*name).to_owned(),
             Host::Ipv4(address) => address.to_string(),
             Host::Ipv6(address) => address.to_string(),
         };
-        Ok(Self { host: Some(host), ..self })
+        Self { host: Some(host), ..self }
     }
 
     fn remember(&self, addresses: Vec<IpAddr>) {
@@ -43,9 +40,9 @@ impl Resolve for Resolver {
             resolver.remember(Vec::new());
             let host = resolver.host.as_deref().unwrap_or(name.as_str());
             // Port 0 is replaced by the URL's.
-            let found: Vec<_> = tokio::net::lookup_host((host, 0)).await?.collect();
-            resolver.remember(found.iter().map(SocketAddr::ip).collect());
-            Ok(Box::new(found.into_iter()) as Addrs)
+            let found = resolve(host).await?;
+            resolver.remember(found.clone());
+            Ok(Box::new(found.into_iter().map(|address| SocketAddr::new(address, 0))) as Addrs)
         })
     }
 }

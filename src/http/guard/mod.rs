@@ -8,6 +8,8 @@
 mod connection;
 mod checks;
 mod log_throttle;
+#[cfg(feature = "fuzzing")]
+pub mod fuzz;
 
 pub(crate) use checks::is_allowed_host;
 
@@ -178,7 +180,7 @@ impl Guard {
 
     fn count<B>(&self, peer: &Peer, request: &Request<B>, refusal: &GuardRejection) {
         let listener = self.listener_metrics.as_ref().map_or("", |listener_metrics| &listener_metrics.listener);
-        if let Some(untold) = self.log_throttle.allow(refusal.reason) {
+        if let Some(suppressed) = self.log_throttle.allow(refusal.reason) {
             tracing::warn!(
                 event = "local.refused",
                 listener,
@@ -187,7 +189,7 @@ impl Guard {
                 pid = peer.pid(),
                 method = method_label(request.method()),
                 status = refusal.status.as_u16(),
-                untold = (untold > 0).then_some(untold),
+                suppressed = (suppressed > 0).then_some(suppressed),
                 "{}",
                 refusal.message
             );

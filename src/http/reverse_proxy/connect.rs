@@ -4,8 +4,10 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use tokio::net::{TcpStream, lookup_host};
+use tokio::net::TcpStream;
 use tokio::time::timeout;
+
+use crate::http::resolution::resolve;
 
 /// An address of a host that was not reached.
 #[derive(Debug, thiserror::Error)]
@@ -21,10 +23,10 @@ struct Unreached {
 /// # Errors
 /// The name has no address, or none was reached: the error names the last one.
 pub(super) async fn connect_host(host: &str, port: u16, limit: Duration) -> io::Result<TcpStream> {
-    let addresses: Vec<_> = lookup_host((host.trim_matches(['[', ']']), port)).await?.collect();
+    let addresses = resolve(host).await?;
     let share = limit / u32::try_from(addresses.len()).unwrap_or(u32::MAX).max(1);
     let mut failure = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-    for address in addresses {
+    for address in addresses.into_iter().map(|address| SocketAddr::new(address, port)) {
         let source = match timeout(share, TcpStream::connect(address)).await {
             Ok(Ok(stream)) => return Ok(stream),
             Ok(Err(error)) => error,

@@ -22,6 +22,8 @@ use http::{Response, StatusCode};
 
 pub(crate) use headers::{is_direct, remove_all};
 pub(crate) use http1::ConnectionError;
+#[cfg(feature = "fuzzing")]
+pub use http1::fuzz;
 pub(crate) use replay_buffer::{ReplayBuffer, TeeBody};
 pub use request_body::{RequestBody, RequestBodyError};
 pub use request_head::{RequestHead, RequestLine};
@@ -112,7 +114,7 @@ pub enum ForwardError {
     #[error("the request body did not arrive completely")]
     RequestBody(#[source] ConnectionError),
     /// The response head did not arrive in time.
-    #[error("no response from the upstream within {}", humantime::format_duration(*.0))]
+    #[error("no response from the upstream within {}", crate::time_format::format_duration(*.0))]
     ResponseTimeout(Duration),
 }
 

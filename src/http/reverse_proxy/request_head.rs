@@ -11,6 +11,7 @@ use zeroize::Zeroizing;
 
 use super::headers::{is_hop_by_hop, parse_connection_option, tokens};
 use super::request_body::RequestBody;
+use crate::secret;
 
 /// Request line and `Host` of a forwarded request.
 #[derive(Debug, Clone, Copy)]
@@ -67,7 +68,7 @@ impl RequestHead {
         let RequestLine { method, prefix, target, host } = line;
         let mut bytes = Zeroizing::new(Vec::with_capacity(INITIAL_CAPACITY));
         for part in [method.as_str(), " ", prefix, target.as_str(), " HTTP/1.1\r\n"] {
-            bytes.extend_from_slice(part.as_bytes());
+            secret::append(&mut bytes, part.as_bytes());
         }
         let mut head = Self { bytes, auth_offset: 0, method: method.clone(), framing };
         head.write(&HOST, host);
@@ -91,7 +92,7 @@ impl RequestHead {
             head.write(&TE, &HeaderValue::from_static("trailers"));
             head.write(&CONNECTION, &HeaderValue::from_static("te"));
         }
-        head.reserve(64);
+        secret::reserve(&mut head.bytes, 64);
         match framing {
             // An announced empty body stays announced: some servers require it of a `POST`.
             BodyFraming::Length(0) if !announced => {}
@@ -118,27 +119,15 @@ impl RequestHead {
     }
 
     fn write(&mut self, name: &HeaderName, value: &HeaderValue) {
-        self.reserve(name.as_str().len() + value.len() + 6);
+        secret::reserve(&mut self.bytes, name.as_str().len() + value.len() + 6);
         for part in [name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"] {
             self.bytes.extend_from_slice(part);
         }
     }
 
-    /// Reserves capacity by copying into a new zeroized buffer: a `Vec` that grows leaves a copy of the token in freed
-    /// memory.
-    fn reserve(&mut self, more: usize) {
-        let needed = self.bytes.len() + more;
-        if needed > self.bytes.capacity() {
-            let mut larger = Zeroizing::new(Vec::with_capacity(2 * needed));
-            larger.extend_from_slice(&self.bytes);
-            self.bytes = larger;
-        }
-    }
-
     fn end(&mut self) {
         self.auth_offset = self.bytes.len();
-        self.reserve(2);
-        self.bytes.extend_from_slice(b"\r\n");
+        secret::append(&mut self.bytes, b"\r\n");
     }
 
     pub(super) fn as_bytes(&self) -> &[u8] {

@@ -17,7 +17,7 @@ use super::metrics::{HttpMetrics, ListenerLabel, RefusalLabels};
 use super::socket_file::BACKLOG;
 use super::{Listener, ListenerLimits, Peer, connection};
 use crate::http::tls::ServerTls;
-use crate::outage::format_length;
+use crate::time_format::seconds;
 
 impl Listener {
     /// Serves until `stop`, then waits for requests in flight, at most for `limits.drain`.
@@ -235,14 +235,14 @@ struct AcceptBackoff {
     /// Name of the listener; empty for one without metrics.
     listener: Arc<str>,
     pause: Duration,
-    told: Option<Instant>,
+    logged: Option<Instant>,
     /// Time of the reported failure, until a connection is accepted.
     failing_since: Option<Instant>,
 }
 
 impl AcceptBackoff {
     const fn new(listener: Arc<str>) -> Self {
-        Self { listener, pause: Duration::ZERO, told: None, failing_since: None }
+        Self { listener, pause: Duration::ZERO, logged: None, failing_since: None }
     }
 
     /// Closes an idle connection to free a descriptor, or waits.
@@ -252,11 +252,11 @@ impl AcceptBackoff {
             return;
         }
         let now = Instant::now();
-        if self.told.is_none_or(|told| now - told >= Self::QUIET) {
-            self.told = Some(now);
+        if self.logged.is_none_or(|logged| now - logged >= Self::QUIET) {
+            self.logged = Some(now);
             self.failing_since.get_or_insert(now);
-            let listener = &*self.listener;
-            tracing::warn!(event = "listener.accept.failed", listener, %error, "cannot accept connections for now");
+            let (listener, error) = (&*self.listener, error.to_string());
+            tracing::warn!(event = "listener.accept.failed", listener, error, "cannot accept connections for now");
         }
         let freed = table.free_one();
         self.pause = (self.pause * 2).clamp(Self::SHORTEST, Self::LONGEST);
@@ -267,8 +267,8 @@ impl AcceptBackoff {
     fn over(&mut self) {
         self.pause = Duration::ZERO;
         if let Some(since) = self.failing_since.take() {
-            let (listener, lasted) = (&*self.listener, format_length(since.elapsed()));
-            tracing::info!(event = "listener.recovered", listener, lasted, "connections are accepted again");
+            let (listener, lasted_seconds) = (&*self.listener, seconds(since.elapsed()));
+            tracing::info!(event = "listener.recovered", listener, lasted_seconds, "connections are accepted again");
         }
     }
 

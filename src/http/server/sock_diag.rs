@@ -18,7 +18,7 @@ pub(super) fn user(peer: SocketAddr, local: SocketAddr) -> Option<u32> {
         Err(error) => {
             tracing::warn!(
                 event = "listener.callers.unknown",
-                %error,
+                error = error.to_string(),
                 "the kernel does not tell which user a TCP connection is of; where connections are short, callers are told apart by \
                  address alone"
             );

@@ -34,7 +34,12 @@ impl Drop for SocketFile {
         let found = self.folder.stat(Path::new(&self.name));
         let ours = found.is_ok_and(|stat| stat.is_some_and(|stat| identity(&stat) == self.identity));
         if ours && let Err(error) = remove(&self.folder, &self.name) {
-            tracing::warn!(event = "listener.socket.cleanup_failed", path = %self.path.display(), %error, "a socket stays behind");
+            tracing::warn!(
+                event = "listener.socket.cleanup_failed",
+                path = self.path.display().to_string(),
+                error = error.to_string(),
+                "a socket stays behind"
+            );
         }
     }
 }

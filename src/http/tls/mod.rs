@@ -5,13 +5,16 @@ mod pem;
 mod config;
 mod reload;
 mod validity;
+#[cfg(feature = "fuzzing")]
+pub mod fuzz;
 
 use std::path::PathBuf;
 
 pub(crate) use config::{client_config, client_config_of, plain_client_config, verify_pair};
 pub(crate) use error::CertificateError;
 pub(crate) use pem::{certificate_files, certificates};
-pub use reload::{ClientTls, FollowedFiles, ServerTls};
+pub(crate) use reload::FollowedFiles;
+pub use reload::{ClientTls, ServerTls};
 pub(crate) use validity::{Expiry, expiry};
 
 /// The authorities to trust, and the client's own certificate.

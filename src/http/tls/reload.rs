@@ -15,7 +15,7 @@ use super::{CertificateError, ServerCertificate, TlsOptions};
 use crate::error_chain::format_chain;
 
 /// A value that is built from files, and built again once they have changed. Clones share it.
-pub struct FollowedFiles<T>(Arc<Inner<T>>);
+pub(crate) struct FollowedFiles<T>(Arc<Inner<T>>);
 
 struct Inner<T> {
     paths: Vec<PathBuf>,
@@ -39,7 +39,7 @@ impl<T: Clone> FollowedFiles<T> {
     ///
     /// # Errors
     /// The first build failed.
-    pub fn new<E: std::error::Error + 'static>(
+    pub(crate) fn new<E: std::error::Error + 'static>(
         paths: Vec<PathBuf>,
         build: impl Fn() -> Result<T, E> + Send + Sync + 'static,
     ) -> Result<Self, E> {
@@ -64,12 +64,12 @@ impl<T: Clone> FollowedFiles<T> {
             match build() {
                 Ok(value) => {
                     held.value = value;
-                    tracing::debug!(event = "tls.files.loaded", files = shown(paths), "TLS uses the new files");
+                    tracing::debug!(event = "tls.files.loaded", paths = shown(paths), "TLS uses the new files");
                 }
                 Err(error) => {
                     tracing::debug!(
                         event = "tls.files.rejected",
-                        files = shown(paths),
+                        paths = shown(paths),
                         error,
                         "TLS keeps the old files"
                     );
@@ -121,7 +121,7 @@ impl ClientTls {
     ///
     /// # Errors
     /// As [`client_config`].
-    pub fn new(tls: &TlsOptions) -> Result<Self, CertificateError> {
+    pub(crate) fn new(tls: &TlsOptions) -> Result<Self, CertificateError> {
         let options = tls.clone();
         FollowedFiles::new(tls.files(), move || client_config(&options).map(Arc::new)).map(Self)
     }

@@ -32,10 +32,12 @@ async fn the_deletion_of_an_auth_method_takes_the_same_number_of_revisions_each_
     let before = index("before").await;
     for round in 0..30 {
         acl.make("/v1/acl/auth-method", jwt_method(&format!("m-{round}"), &key)).await;
+        let rule = json!({"AuthMethod": format!("m-{round}"), "BindType": "node", "BindName": "n"});
+        acl.make("/v1/acl/binding-rule", rule).await;
         assert_eq!(acl.delete(&format!("/v1/acl/auth-method/m-{round}")).await.json(), json!(true));
     }
-    // The method, its deletion, the end of its removal; and the last policy.
-    assert_eq!(index("after").await - before, 3 * 30 + 1);
+    // The method, its rule, the deletion of both, the end of the removal; and the last policy.
+    assert_eq!(index("after").await - before, 5 * 30 + 1);
 }
 
 #[tokio::test]

@@ -82,7 +82,7 @@ async fn commands_create_read_update_and_delete_policies_roles_and_tokens() {
         (format!("token delete {accessor}"), 8, "there is no token"),
         (format!("token read {accessor}"), 8, "does not exist"),
         ("role create ops".to_owned(), 9, "already exists"),
-        ("role read nobody".to_owned(), 8, "there is no role"),
+        ("role read nobody".to_owned(), 8, "no role has the name or id"),
         ("token create --policy-name nobody".to_owned(), 2, "nobody"),
         ("token create --service-identity Web".to_owned(), 2, "invalid name"),
         ("token create --ttl 30s".to_owned(), 2, "cannot be less than"),
@@ -128,7 +128,7 @@ async fn tokens_are_found_by_links_and_by_accessor_prefix() {
     assert_eq!(expanded["ExpandedPolicies"].as_array().unwrap().len(), 2, "{expanded}");
     assert_eq!((&expanded["AgentACLDefaultPolicy"], &expanded["SecretID"]), (&"deny".into(), &Value::Null));
     let nobody = acl(&service.url, &service.root, "token read ffff0000ffff", "").await;
-    assert!(nobody.code == 8 && nobody.error.contains("there is no token"), "{nobody:?}");
+    assert!(nobody.code == 8 && nobody.error.contains("no token has the id"), "{nobody:?}");
 }
 
 #[tokio::test]

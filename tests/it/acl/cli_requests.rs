@@ -164,7 +164,14 @@ async fn a_denied_command_names_the_permission_and_has_its_own_exit_code() {
         .await;
     check(404, "Cannot find token to delete", &format!("token delete {OLD}"), 8, "there is no token").await;
     check(200, "false", &format!("token delete {OLD}"), 8, "nothing was deleted").await;
-    check(404, "Requested role does not exist: ACL not found", "role read web", 8, "there is no role \"web\"").await;
+    check(
+        404,
+        "Requested role does not exist: ACL not found",
+        "role read web",
+        8,
+        "no role has the name or id \"web\"",
+    )
+    .await;
     check(409, "Invalid Role: A Role with Name \"web\" already exists", "role create web", 9, "already exists").await;
     check(400, "Role decoding failed: EOF", "role create web", 2, "Role decoding failed").await;
     check(429, "", "token list", 75, "limits the rate of calls").await;
@@ -264,7 +271,7 @@ async fn a_failed_rotation_changes_nothing_or_reports_the_exact_state() {
     let stuck = Mock::given(method("DELETE")).and(path(format!("/v1/acl/token/{NEW}")));
     stuck.respond_with(ResponseTemplate::new(503)).up_to_n_times(1).mount(&server).await;
     let ended = rotate(&server, "").await;
-    let state = format!("both {OLD}, the old one, and {NEW}, the new one, are there");
+    let state = format!("both tokens exist, the old one {OLD} and the new one {NEW}");
     assert!(ended.error.contains(&state) && ended.out.is_empty(), "{ended:?}");
     on(&server, "DELETE", &format!("/v1/acl/token/{NEW}"), 200, "true").await;
     let ended = rotate(&server, "").await;
@@ -314,7 +321,9 @@ async fn a_rotation_stopped_while_it_waits_reports_that_both_tokens_work() {
     let (uri, path) = (server.uri(), folder.path().to_owned());
     let (status, output) = tokio::task::spawn_blocking(move || stopped_rotation(&uri, &path)).await.unwrap();
     assert_eq!(status, Some(1), "{output}");
-    assert!(output.contains(&format!("{NEW}, the new one, is handed over and works; {OLD}, the old one, works too")));
+    let state =
+        format!("stopped before the old token {OLD} was deleted: the new one {NEW} is handed over, and both work");
+    assert!(output.contains(&state), "{output}");
     assert_eq!(changes(&server).await, [clone_by(SECRET)]);
 }
 
@@ -349,14 +358,17 @@ async fn the_bootstrap_secret_is_on_disk_before_the_server_creates_the_token() {
     let secret = std::fs::read_to_string(&out).unwrap();
     assert_eq!(asked(&server, "PUT", "/v1/acl/bootstrap").await, json!({"BootstrapSecret": secret}));
     let again = acl(&server.uri(), "", &words, "").await;
-    assert!(again.code == 1 && again.error.contains("is there already"), "{again:?}");
+    assert!(again.code == 1 && again.error.contains("exists already"), "{again:?}");
     assert_eq!(std::fs::read_to_string(&out).unwrap(), secret);
 
     let server = MockServer::start().await;
     on(&server, "PUT", "/v1/acl/bootstrap", 503, "later").await;
     let unsure = folder.path().join("unsure.token");
     let ended = acl(&server.uri(), "", &format!("bootstrap --out {}", unsure.display()), "").await;
-    assert!(ended.code == 75 && ended.error.contains("it may be done") && unsure.exists(), "{ended:?}");
+    assert!(
+        ended.code == 75 && ended.error.contains("the token may exist all the same") && unsure.exists(),
+        "{ended:?}"
+    );
 }
 
 #[tokio::test]

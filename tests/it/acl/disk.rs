@@ -6,6 +6,7 @@ mod faults;
 mod groups;
 mod memory;
 mod power;
+mod state_machine;
 
 use std::path::Path;
 

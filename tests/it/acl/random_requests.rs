@@ -2,8 +2,8 @@
 
 use serde_json::json;
 
-use crate::fuzz_seeds::Chance;
 use crate::harness::Acl;
+use crate::harness::chance::Chance;
 
 const UUID: &str = "6a1253d2-1785-24fd-91c2-f8e78c745511";
 

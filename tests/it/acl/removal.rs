@@ -1,27 +1,18 @@
 //! Deletion of namespaces: closed at once, removed in the background, also across failures.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
-use async_trait::async_trait;
-use keyward::acl::model::authorize::DefaultPolicy;
-use keyward::acl::model::names::NamespaceName;
-use keyward::acl::model::secret::PlainSecret;
 use keyward::acl::model::timestamp::Timestamp;
-use keyward::acl::service::acl_service::AclService;
-use keyward::acl::service::namespaces::NamespaceDraft;
-use keyward::acl::service::roles::RoleDraft;
-use keyward::acl::service::seal::Sealer;
-use keyward::acl::store::{
-    Batch, CommitError, Embedded, Export, Freshness, Key, Listing, Page, Record, Revision, Store, StoreError, Write,
-};
+use keyward::acl::store::{Batch, Embedded, Key, Store, Write};
 use keyward::clock::Clock;
 use serde_json::{Value, json};
-use tokio::sync::Notify;
-use tokio_util::sync::CancellationToken;
 
+use crate::harness::acl::options;
 use crate::harness::issuer::Key as IssuerKey;
+use crate::harness::served::Served;
+use crate::harness::store_faults::StoreFaults;
 use crate::harness::{Acl, log};
 
 /// Creates an unreadable token of `team`, which stops the removal.
@@ -174,110 +165,49 @@ async fn a_blocked_removal_does_not_block_others_and_is_retried() {
     assert_eq!(acl.get("/v1/namespace/team").await.status, 200);
 }
 
-/// Store that delays lists of one prefix.
-#[derive(Debug)]
-struct Late {
-    store: Arc<dyn Store>,
-    prefix: &'static str,
-    reached: AtomicBool,
-    open: Notify,
-    /// Number of refused batches.
-    refused: AtomicUsize,
-}
-
-#[async_trait]
-impl Store for Late {
-    async fn get(&self, key: &Key, freshness: Freshness) -> Result<Option<Record>, StoreError> {
-        self.store.get(key, freshness).await
-    }
-
-    async fn list(&self, prefix: &str, page: Page, freshness: Freshness) -> Result<Listing, StoreError> {
-        let listing = self.store.list(prefix, page, freshness).await;
-        if prefix == self.prefix && !self.reached.swap(true, Ordering::SeqCst) {
-            self.open.notified().await;
-        }
-        listing
-    }
-
-    async fn export(&self) -> Result<Export, StoreError> {
-        self.store.export().await
-    }
-
-    async fn commit(&self, batch: Batch) -> Result<Revision, CommitError> {
-        let outcome = self.store.commit(batch).await;
-        if matches!(outcome, Err(CommitError::Conflict(_))) {
-            self.refused.fetch_add(1, Ordering::SeqCst);
-        }
-        outcome
-    }
-
-    async fn changed(&self, prefix: &str, since: Revision) -> Result<Revision, StoreError> {
-        self.store.changed(prefix, since).await
-    }
-}
-
-async fn server(store: Arc<dyn Store>, folder: &std::path::Path) -> Arc<AclService> {
-    let sealer = Sealer::open(&folder.join("seal.key"), &*store).await.unwrap();
-    Arc::new(AclService::new(store, sealer, "dc1".to_owned(), DefaultPolicy::Deny, Clock::System))
-}
-
 #[tokio::test]
 async fn concurrent_removal_by_several_servers_spares_a_new_namespace() {
     let folder = tempfile::tempdir().unwrap();
     let store: Arc<dyn Store> = Arc::new(Embedded::open(&folder.path().join("store"), "dc1").unwrap());
-    let late = Arc::new(Late {
-        store: Arc::clone(&store),
-        prefix: "role-name/team/",
-        reached: AtomicBool::new(false),
-        open: Notify::new(),
-        refused: AtomicUsize::new(0),
-    });
-    let (first, second) = (server(store.clone(), folder.path()).await, server(store.clone(), folder.path()).await);
-    let slow = server(late.clone(), folder.path()).await;
-    first.create_builtins().await.unwrap();
-    let secret = PlainSecret::random();
-    first.bootstrap(&secret, None).await.unwrap();
-    let root = first.authenticator().authenticate(Some(&secret), Freshness::Linearizable).await.unwrap();
-    let team: NamespaceName = "team".parse().unwrap();
-    let role = |name: String| RoleDraft { name, ..RoleDraft::default() };
-    first.namespaces().create(&root, "team", &NamespaceDraft::default()).await.unwrap();
+    let late = Arc::new(StoreFaults::holding(&store, "role-name/team/"));
+    let mut options = options(folder.path());
+    options.key_file = Some(folder.path().join("seal.key"));
+    let first = Served::without_background(store.clone(), &options, Clock::System).await;
+    let root = first.call("PUT", "/v1/acl/bootstrap", None, None).await.json();
+    let root = root["SecretID"].as_str();
+    let put = async |path: &str, body: Value| {
+        let answer = first.call("PUT", path, root, Some(body)).await;
+        assert_eq!(answer.status, 200, "{answer:?}");
+    };
+    put("/v1/namespace", json!({"Name": "team"})).await;
     let before = keys(&*store).await;
     for number in 0..150 {
-        first.roles().create(&root, &team, &role(format!("r{number}"))).await.unwrap();
+        put("/v1/acl/role?ns=team", json!({"Name": format!("r{number}")})).await;
     }
     for _ in 0..40 {
-        first.tokens().create(&root, &team, &keyward::acl::service::tokens::TokenDraft::default()).await.unwrap();
+        put("/v1/acl/token?ns=team", json!({})).await;
     }
     assert!(keys(&*store).await.len() > before.len() + 400);
 
     // The slow server has read the names, and is paused.
-    assert!(first.namespaces().delete(&root, &team).await.unwrap());
-    let stop = CancellationToken::new();
-    let mut running = tokio::task::JoinSet::new();
-    running.spawn({
-        let (slow, stop) = (slow.clone(), stop.clone());
-        async move { slow.namespaces().run_removals(stop).await }
-    });
-    while !late.reached.load(Ordering::SeqCst) {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    for server in [&first, &second] {
-        let (server, stop) = (server.clone(), stop.clone());
-        running.spawn(async move { server.namespaces().run_removals(stop).await });
-    }
-    while first.namespaces().get(&team, Freshness::Linearizable).await.unwrap().is_some() {
+    let _slow = Served::over(late.clone(), &options, Clock::System).await;
+    assert_eq!(first.call("DELETE", "/v1/namespace/team", root, None).await.status, 200);
+    late.is_reached().await;
+    let _others = [
+        Served::over(store.clone(), &options, Clock::System).await,
+        Served::over(store.clone(), &options, Clock::System).await,
+    ];
+    while first.call("GET", "/v1/namespace/team", root, None).await.status != 404 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     assert_eq!(keys(&*store).await.len(), before.len() - 1);
 
-    first.namespaces().create(&root, "team", &NamespaceDraft::default()).await.unwrap();
-    first.roles().create(&root, &team, &role("r1".to_owned())).await.unwrap();
-    late.open.notify_one();
-    while late.refused.load(Ordering::SeqCst) == 0 {
+    put("/v1/namespace", json!({"Name": "team"})).await;
+    put("/v1/acl/role?ns=team", json!({"Name": "r1"})).await;
+    late.release();
+    while late.conflicts.load(Ordering::SeqCst) == 0 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    let found = first.roles().get_by_name(&root, &team, "r1", Freshness::Linearizable).await.unwrap();
-    assert!(found.is_some(), "a late server removed what is in the new namespace");
-    stop.cancel();
-    running.join_all().await;
+    let found = first.call("GET", "/v1/acl/role/name/r1?ns=team", root, None).await;
+    assert_eq!(found.status, 200, "a late server removed what is in the new namespace: {found:?}");
 }

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use keyward::emulators::cloud::{Cloud, CloudOptions};
+use keyward::emulators::cloud::Cloud;
 use keyward::tasks::TaskGroup;
 use serde_json::json;
 
 use crate::harness::Acl;
-use crate::harness::binary::{Binary, eventually};
+use crate::harness::binary::{Binary, ask, eventually};
+use crate::harness::cloud::options_with_shared_keys;
 use crate::harness::issuer::Key;
 use crate::harness::world::{RESOURCE, in_a_network_of_its_own};
 
@@ -50,8 +51,9 @@ async fn a_session_logs_in_by_the_acl_login_and_logs_out_at_the_end() {
     std::fs::write(path("jwt"), jwt(&acl, &key, "nobody")).unwrap();
     let text = format!(
         "[agent]\nstate_dir = \"{folder}\"\n[server.acl]\nkind = \"consul\"\naddress = \"{url}\"\n\
-         [session.web]\nauth_method = \"fleet\"\ncheck_interval = \"10s\"\n\
-         [session.web.jwt]\nfile = \"{folder}/jwt\"\n[sink.web]\npath = \"{folder}/token\"\n",
+         [session.web]\nauth_method = \"fleet\"\n\
+         [session.web.jwt]\nfile = \"{folder}/jwt\"\n[sink.web]\npath = \"{folder}/token\"\n\
+         [listener.local]\naddress = \"unix://{folder}/api.sock\"\n",
         folder = folder.path().display(),
         url = acl.url
     );
@@ -82,6 +84,8 @@ async fn a_session_logs_in_by_the_acl_login_and_logs_out_at_the_end() {
     // A lookup detects a deleted token, and the session replaces it.
     let accessor = me.json()["AccessorID"].as_str().unwrap().to_owned();
     acl.call("DELETE", &format!("/v1/acl/token/{accessor}"), Some(&acl.root), None).await;
+    let (status, told) = tokio::task::block_in_place(|| ask(&path("api.sock"), "POST", "/agent/v1/check")).unwrap();
+    assert_eq!(status, 200, "{told}");
     let next = wait(&|| match std::fs::read_to_string(path("token")) {
         Ok(next) if !next.is_empty() && next != token => Ok(next),
         other => Err(format!("{other:?}: {}", agent.output())),
@@ -103,7 +107,7 @@ fn a_machine_logs_in_with_its_azure_identity_and_logs_out_at_the_end() {
         runtime.block_on(async {
             let folder = tempfile::tempdir().unwrap();
             let path = |name: &str| folder.path().join(name);
-            let mut options = CloudOptions::in_folder(path("cloud"));
+            let mut options = options_with_shared_keys(path("cloud"));
             options.metadata = "169.254.169.254:80".parse().unwrap();
             let mut tasks = TaskGroup::default();
             let cloud = Cloud::start(options, &mut tasks).unwrap();

@@ -155,7 +155,7 @@ async fn paths_and_methods_are_let_through_as_the_listener_says() {
 }
 
 #[tokio::test]
-async fn ambiguous_paths_do_not_reach_the_server() {
+async fn t13_ambiguous_paths_do_not_reach_the_server() {
     let proxied = Proxied::start();
     for path in [
         "/v1/secret/../sys/seal",

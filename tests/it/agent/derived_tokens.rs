@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use crate::harness::binary::{Binary, eventually};
+use crate::harness::binary::{Binary, ask, eventually};
 use crate::harness::session::World;
 
 const JWT: &str = "eyJhbGciOiJub25lIn0.e30.c2ln";
@@ -47,17 +47,30 @@ pub(super) async fn call(secrets: &Secrets, token: &str, path: &str, body: Optio
 }
 
 pub(super) fn start(secrets: &Secrets, folder: &Path, sinks: &str) -> Binary {
+    start_with(secrets, folder, "revoke_on_exit = true\n", sinks)
+}
+
+/// As [`start`], with these keys of the session.
+pub(super) fn start_with(secrets: &Secrets, folder: &Path, session: &str, sinks: &str) -> Binary {
     let put = |name: &str, text: &str| std::fs::write(folder.join(name), text).unwrap();
     put("jwt", JWT);
     let text = format!(
         "[agent]\nstate_dir = \"FOLDER\"\n[server.main]\nkind = \"vault\"\naddress = \"{}\"\n\
-         [session.web]\ncheck_interval = \"10s\"\nrevoke_on_exit = true\n\
-         [session.web.jwt]\nrole = \"ci\"\nfile = \"FOLDER/jwt\"\n[sink.raw]\npath = \"FOLDER/raw\"\n{sinks}",
+         [session.web]\n{session}\
+         [session.web.jwt]\nrole = \"ci\"\nfile = \"FOLDER/jwt\"\n[sink.raw]\npath = \"FOLDER/raw\"\n\
+         [listener.checks]\naddress = \"unix://FOLDER/checks.sock\"\n{sinks}",
         secrets.url()
     );
     put("keyward.toml", &text.replace("FOLDER", &folder.display().to_string()));
     let config = folder.join("keyward.toml").display().to_string();
     Binary::start(&["run", "--config", &config], &[], folder)
+}
+
+/// Ends all tokens of the server, and has the agent look its own up.
+pub(super) fn revoke_all(secrets: &Secrets, folder: &Path) {
+    secrets.faults().revoke_all();
+    let answer = tokio::task::block_in_place(|| ask(&folder.join("checks.sock"), "POST", "/agent/v1/check"));
+    assert_eq!(answer.unwrap().0, 200);
 }
 
 /// Waits until a file differs from `before`, and returns its content.
@@ -95,7 +108,7 @@ async fn a_sink_may_hold_a_child_a_wrapping_or_a_line_for_an_environment() {
     assert_eq!(inside["data"]["token"], json!(raw));
 
     // With the session's token goes what was made of it, and with the next one comes another.
-    secrets.faults().revoke_all();
+    revoke_all(&secrets, folder.path());
     let (next, other) = (sink(&agent, &file("raw"), &raw), sink(&agent, &file("child"), &child));
     assert_eq!(call(&secrets, &other, "auth/token/lookup-self", None).await.0, 200);
     let (ended, output) = tokio::task::block_in_place(|| agent.stop());

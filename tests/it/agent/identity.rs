@@ -17,6 +17,8 @@ use keyward::tasks::TaskGroup;
 use secrecy::ExposeSecret;
 use serde_json::json;
 
+use crate::harness::cloud::options_with_shared_keys;
+
 pub(crate) const ARM: &str = "https://management.azure.com/";
 
 /// An emulated cloud and the options of a session that uses it.
@@ -38,8 +40,7 @@ impl Scene {
         let folder = tempfile::tempdir().unwrap();
         let driven = TestClock::starting_at(SystemTime::now());
         let clock = Clock::Test(driven.clone());
-        let mut options = cloud::CloudOptions::in_folder(folder.path().join("cloud"));
-        copy_keys(&options.dir);
+        let mut options = options_with_shared_keys(folder.path().join("cloud"));
         options.clock = clock.clone();
         change(&mut options);
         let mut tasks = TaskGroup::default();
@@ -77,22 +78,6 @@ impl Scene {
         let start = self.clock.now();
         let error = self.prove().await.unwrap_err();
         (error, self.clock.now().since(start).as_secs())
-    }
-}
-
-/// Keys and ids that all emulated clouds share, since RSA keys take long to generate.
-fn copy_keys(to: &Path) {
-    static MADE: std::sync::OnceLock<tempfile::TempDir> = std::sync::OnceLock::new();
-    let made = MADE.get_or_init(|| {
-        let folder = tempfile::tempdir().unwrap();
-        Cloud::start(cloud::CloudOptions::in_folder(folder.path().join("cloud")), &mut TaskGroup::default()).unwrap();
-        folder
-    });
-    std::os::unix::fs::DirBuilderExt::mode(&mut std::fs::DirBuilder::new(), 0o700).create(to).unwrap();
-    for entry in std::fs::read_dir(made.path().join("cloud")).unwrap().flatten() {
-        if entry.path().is_file() {
-            std::fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
-        }
     }
 }
 

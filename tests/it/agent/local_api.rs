@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use keyward::agent::local_api::{self, ListenerKind, LocalApiDeps, LocalApiOptions, SessionHandle};
+use keyward::agent::session_status::{SessionStatus, SessionStatusRegistry};
 use keyward::agent::token::{ClientToken, Generation, Lease, Token, TokenKind, TokenPublisher};
 use keyward::clock::{Clock, TestClock};
 use keyward::credential_watch::{Availability, RefreshSignal, credential_channel};
@@ -13,7 +14,7 @@ use keyward::health::Health;
 use keyward::http::guard;
 use keyward::http::server::{Endpoint, Listener, ListenerLimits, UnixSocket};
 use keyward::metrics::Metrics;
-use keyward::status::{SessionStatus, StatusRegistry};
+use keyward::status::StatusRegistry;
 use secrecy::SecretString;
 use tempfile::TempDir;
 use tokio::task::JoinSet;
@@ -32,7 +33,7 @@ struct Scene {
     sources: BTreeMap<String, SessionHandle>,
     health: Health,
     metrics: Metrics,
-    status_registry: StatusRegistry,
+    session_statuses: SessionStatusRegistry,
     stop: CancellationToken,
     servers: JoinSet<()>,
 }
@@ -48,7 +49,7 @@ impl Scene {
             sources: BTreeMap::new(),
             health: Health::default(),
             metrics: Metrics::default(),
-            status_registry: StatusRegistry::default(),
+            session_statuses: SessionStatusRegistry::default(),
             stop: CancellationToken::new(),
             servers: JoinSet::new(),
         };
@@ -74,7 +75,8 @@ impl Scene {
             clock: self.clock.clone(),
             metrics: self.metrics.clone(),
             health: self.health.clone(),
-            status_registry: self.status_registry.clone(),
+            status_registry: StatusRegistry::default(),
+            session_statuses: self.session_statuses.clone(),
             guard: guard::GuardOptions::default(),
             address: listener.tcp_address(),
             stop: self.stop.clone(),
@@ -116,7 +118,7 @@ fn request(line: &str) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_token_is_served_until_its_end_and_not_a_second_longer() {
+async fn t32_a_token_is_served_until_its_end_and_not_a_second_longer() {
     let mut scene = Scene::new(&["web"]);
     scene.serve(ListenerKind::LocalApi);
     let none = scene.ask("GET /agent/v1/token").await;
@@ -371,7 +373,7 @@ async fn probes_list_components_with_reasons_and_status_lists_the_listeners_sess
     component.ready();
     assert_eq!(scene.ask("GET /readyz").await.json()["ready"], true);
     assert_eq!(scene.ask("GET /readyz/sink/none").await.status, 404);
-    let (web, other) = (scene.status_registry.register("web"), scene.status_registry.register("other"));
+    let (web, other) = (scene.session_statuses.register("web"), scene.session_statuses.register("other"));
     web.update(SessionStatus { role: "dev".to_owned(), ..SessionStatus::default() });
     other.update(SessionStatus::default());
     let status = scene.ask("GET /agent/v1/status").await.json();

@@ -246,3 +246,60 @@ async fn no_error_holds_the_proof_or_a_token_that_a_server_echoes() {
     let token = bench.login().login(&proof(CANARY), &bench.clock).await.unwrap();
     assert!(!format!("{token:?}").contains("emulated-"), "{token:?}");
 }
+
+/// A token with a line end would break credential files and protocols of lines (as CVE-2020-5260 did), an error with
+/// escapes the terminal that shows it (CVE-2024-52005).
+#[tokio::test(start_paused = true)]
+async fn t29_a_hostile_answer_to_a_login_gives_no_token_and_an_error_of_one_printable_line() {
+    let bench = Bench::new(Role::default());
+    let login = bench.login();
+    let auth =
+        |token: &str, lease: &str| format!("{{\"auth\": {{\"client_token\": {token}, \"lease_duration\": {lease}}}}}");
+    let escapes = "\\u001b[2J\\u001b]0;x\\u0007\\r\\n\\u0000 \\u202e \\u009b31m";
+    let mut bodies: Vec<(u16, String)> = [
+        "\"\"",
+        "\"a b\"",
+        "\"a\\nb\"",
+        "\"a\\r\\nX-Vault-Token: b\"",
+        "\"a\\u0000\"",
+        "\"\\u00e9\"",
+        "\"\\u001b[2J\"",
+        "1",
+        "null",
+        "[\"t\"]",
+        "{}",
+        "true",
+    ]
+    .iter()
+    .map(|token| (200, auth(token, "60")))
+    .collect();
+    bodies.extend(
+        ["-1", "1.5", "1e300", "\"60\"", "null", "[60]", "18446744073709551616"]
+            .map(|lease| (200, auth("\"t\"", lease))),
+    );
+    bodies.push((200, auth(&format!("\"{}\"", "t".repeat(4097)), "60")));
+    bodies.extend(
+        ["", " ", "null", "[]", "{", "{\"auth\": null}", "{\"auth\": []}", "<html>", "\u{feff}{}"]
+            .map(|body| (200, body.to_owned())),
+    );
+    bodies.push((200, "[".repeat(500_000)));
+    bodies.push((200, "{\"auth\":".repeat(100_000)));
+    for status in [400, 403, 429, 500, 503] {
+        bodies.push((status, format!("{{\"errors\": [\"{escapes}\"]}}")));
+        bodies.push((status, format!("{{\"errors\": [\"{}\"]}}", "x".repeat(500_000))));
+        bodies.push((status, "\u{1b}[31m\r\n\u{0}".to_owned()));
+    }
+    for (status, body) in bodies {
+        bench.secrets.faults().answer_next_login(status, body.clone());
+        let start = body.chars().take(60).collect::<String>();
+        match login.login(&proof("a.b.c"), &bench.clock).await {
+            Ok(_) => panic!("{status} {start} gives a token"),
+            Err(error) => {
+                let text = error.to_string();
+                assert!(!text.chars().any(char::is_control), "{status} {start}: {text:?}");
+                assert!(text.len() < 2_000, "{status} {start}: {} bytes", text.len());
+            }
+        }
+    }
+    bench.login().login(&proof("a.b.c"), &bench.clock).await.unwrap();
+}

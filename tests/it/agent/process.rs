@@ -67,7 +67,7 @@ fn pid(agent: &Agent) -> Pid {
 }
 
 #[test]
-fn a_child_finds_its_variables_and_nothing_else_of_the_agents() {
+fn t21_a_child_finds_its_variables_and_nothing_else_of_the_agents() {
     in_a_network_of_its_own(|| {
         let world = World::start();
         put(&world, "app", &json!({ "password": "canary-5ecret" }));
@@ -238,8 +238,8 @@ fn files_are_rendered_by_the_real_agent_and_taken_over_by_a_reload() {
         assert_eq!(read(&agent, "runs"), "ran\n");
         assert_eq!(std::fs::metadata(agent.path("made/conf")).unwrap().permissions().mode() & 0o777, 0o640);
         eventually(LIMIT, || {
-            let ready = agent.get("/readyz");
-            if ready["components"]["template/conf"]["ready"] == true { Ok(()) } else { Err(ready.to_string()) }
+            let components = agent.components();
+            if components["template/conf"]["ready"] == true { Ok(()) } else { Err(components.to_string()) }
         });
         for _ in 0..5 {
             agent.reload("ok");

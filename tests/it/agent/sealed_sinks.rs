@@ -8,7 +8,7 @@ use keyward::tasks::TaskGroup;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use super::derived_tokens::{server, sink, start};
+use super::derived_tokens::{revoke_all, server, sink, start};
 use crate::acl::third_party_clients::clients;
 use crate::harness::binary::{Binary, eventually};
 
@@ -101,7 +101,7 @@ async fn the_documented_reader_opens_each_kind_of_sealed_sink_and_a_reload_takes
     let key = std::fs::read_to_string(folder.path().join("key.json")).unwrap();
     let next = reader(folder.path(), &["derived"]);
     sink(&agent, &folder.path().join("key.json"), &key);
-    secrets.faults().revoke_all();
+    revoke_all(&secrets, folder.path());
     let renewed = sink(&agent, &folder.path().join("raw"), &token);
     sink(&agent, &folder.path().join("derived"), &before);
     assert_eq!(agent.output().matches("sink.reader").count(), names.len());

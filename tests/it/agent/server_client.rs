@@ -43,7 +43,7 @@ fn serve(routes: Router, tasks: &mut TaskGroup) -> SocketAddr {
 }
 
 #[tokio::test]
-async fn a_redirect_is_refused_and_the_other_host_sees_nothing() {
+async fn t27_a_redirect_is_refused_and_the_other_host_sees_nothing() {
     let mut tasks = TaskGroup::default();
     let seen = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&seen);
@@ -278,7 +278,7 @@ fn trusting(ca_file: &Path) -> client::TlsOptions {
 }
 
 #[tokio::test]
-async fn a_server_is_trusted_only_by_the_configured_authority_and_its_name() {
+async fn t28_a_server_is_trusted_only_by_the_configured_authority_and_its_name() {
     let (ours, other) = (Authority::new(), Authority::new());
     let check = |found: Result<(), String>, wanted: &str| {
         let error = found.unwrap_err();

@@ -51,6 +51,21 @@ async fn the_state_file_has_mode_0600_and_holds_no_plain_secret() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_saved_token_that_cannot_be_looked_up_is_served_at_once() {
+    let (mut world, _folder) = sealed();
+    world.wrap_ttl = Some(Duration::from_mins(10));
+    let mut session = world.start();
+    let first = session.serving().await;
+    minutes(1).await;
+    drop(session);
+    let start = world.clock.now();
+    let token = world.start().serving().await;
+    assert_eq!(token.secret.secret().expose_secret(), first.secret.secret().expose_secret());
+    assert!(world.clock.now().since(start) < Duration::from_millis(500));
+    assert_eq!(world.count(Operation::Login), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn without_a_key_the_token_is_not_kept() {
     let folder = tempfile::tempdir().unwrap();
     let mut world = World::new(one_hour_role());
@@ -200,7 +215,7 @@ async fn failures_are_inherited_by_a_session_with_the_same_settings_only() {
     let session = world.start();
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert!(session.reason().contains("invalid role name"), "{}", session.reason());
-    let status = &world.status_registry.sessions()["web"];
+    let status = &world.session_statuses.sessions()["web"];
     assert!(status.last_error.as_ref().unwrap().contains("invalid role name") && status.next_step_at.is_some());
     drop(session);
 

@@ -485,3 +485,17 @@ async fn a_symlink_that_leads_out_of_the_read_folders_is_not_read() {
     sleep(MINUTE * 6).await;
     assert_eq!(bench.read("b").as_deref(), Some("a file now"));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_template_that_has_ended_shows_no_state_and_no_time_of_a_write() {
+    let world = world();
+    let session = world.start();
+    let mut bench = Bench::new(&world, &session);
+    bench.start("plain", "text");
+    sleep(MINUTE).await;
+    let gauges = ["keyward_template_state{", "keyward_template_written_timestamp_seconds{"];
+    let shown = || gauges.map(|gauge| world.metrics.text().contains(gauge));
+    assert_eq!((bench.read("plain").as_deref(), shown()), (Some("text"), [true, true]));
+    bench.end().await;
+    assert_eq!(shown(), [false, false]);
+}

@@ -39,7 +39,7 @@ async fn a_token_is_renewed_near_two_thirds_of_its_lease_and_stays_the_same() {
     let last = session.token().unwrap();
     assert_eq!(last.generation, first.generation);
     assert!(last.expires.unwrap().boot > first.expires.unwrap().boot);
-    let status = &world.status_registry.sessions()["web"];
+    let status = &world.session_statuses.sessions()["web"];
     assert_eq!((status.serving, status.failures, status.next_step.as_str()), (true, 0, "renew"));
     assert!(world.health.ready());
 }
@@ -248,7 +248,7 @@ async fn setting_the_wall_clock_changes_only_the_reported_times() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_suspend_past_the_end_stops_serving_at_once_and_logs_in() {
+async fn t33_a_suspend_past_the_end_stops_serving_at_once_and_logs_in() {
     let world = World::new(one_hour_role());
     let mut session = world.start();
     session.serving().await;

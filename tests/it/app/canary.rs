@@ -10,7 +10,7 @@ use crate::harness::world::{World, in_a_network_of_its_own};
 
 /// GHSA-444v-8vxr-p36h: rendered secrets on standard output.
 #[test]
-fn no_secret_appears_in_a_log_an_error_a_metric_a_core_or_a_file_but_the_sink() {
+fn t22_no_secret_appears_in_a_log_an_error_a_metric_a_core_or_a_file_but_the_sink() {
     in_a_network_of_its_own(|| {
         let world = World::start();
         let folder = tempfile::tempdir().unwrap();

@@ -11,3 +11,5 @@ mod offline;
 mod reload;
 mod rotation;
 mod service_manager;
+#[cfg(feature = "acl")]
+mod upgrade;

@@ -77,7 +77,7 @@ fn a_reload_adds_and_removes_outputs() {
         assert_eq!(agent.sink("more"), token);
         assert_eq!(ask(&agent.path("second.sock"), "GET", "/agent/v1/token").unwrap().0, 200);
         assert!(std::net::TcpStream::connect("127.0.0.1:8301").is_ok());
-        let ready = || agent.get("/readyz")["components"]["sink/more"]["ready"].as_bool();
+        let ready = || agent.components()["sink/more"]["ready"].as_bool();
         eventually(
             Duration::from_secs(30),
             || if ready() == Some(true) { Ok(()) } else { Err(format!("{:?}", ready())) },
@@ -87,9 +87,9 @@ fn a_reload_adds_and_removes_outputs() {
         agent.edit(|text| text.replace("[listener.probes]", "[listener.kubelet]"));
         agent.reload(OK);
         assert!(std::net::TcpStream::connect("127.0.0.1:8301").is_ok());
-        let components = agent.get("/readyz")["components"].clone();
+        let components = agent.components();
         assert!(components["listener/kubelet"].is_object(), "{components}");
-        eventually(Duration::from_secs(30), || match &agent.get("/readyz")["components"]["listener/probes"] {
+        eventually(Duration::from_secs(30), || match &agent.components()["listener/probes"] {
             serde_json::Value::Null => Ok(()),
             old => Err(format!("{old}")),
         });
@@ -106,7 +106,7 @@ fn a_reload_adds_and_removes_outputs() {
             Err(_) => Ok(()),
         });
         assert!(!agent.path("second.sock").exists());
-        eventually(Duration::from_secs(30), || match &agent.get("/readyz")["components"] {
+        eventually(Duration::from_secs(30), || match &agent.components() {
             components if components.as_object().unwrap().len() == 3 => Ok(()),
             components => Err(components.to_string()),
         });
@@ -181,7 +181,7 @@ fn a_port_that_is_taken_fails_the_reload_as_a_whole() {
         assert!(!agent.path("first.sock").exists(), "what was bound for it is taken away");
         ask(&agent.socket(), "GET", "/agent/v1/token").unwrap();
         assert!(!agent.binary.output().contains("DEBUG"), "{}", agent.binary.output());
-        let components = agent.get("/readyz")["components"].clone();
+        let components = agent.components();
         assert_eq!(components.as_object().unwrap().len(), 3, "{components}");
 
         drop(taken);
@@ -329,6 +329,7 @@ fn a_backoff_that_continues_after_a_restart_reports_its_end_and_its_cause() {
         let output = agent.binary.output();
         let line = output.lines().find(|line| line.contains("token.login.delayed")).unwrap();
         assert!(line.contains("until=") && line.contains("invalid role name"), "{line}");
+        assert!(line.contains("1 login failed before this start, the last one: "), "{line}");
         let session = agent.get("/agent/v1/status")["sessions"]["web"].clone();
         assert!(session["last_error"].as_str().unwrap().contains("invalid role name"), "{session}");
         assert!(session["next_step_at"].is_string(), "{session}");

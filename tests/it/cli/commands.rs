@@ -34,7 +34,7 @@ fn nobody_home(folder: &Path) -> String {
 }
 
 #[test]
-fn every_command_has_help_with_an_example_and_takes_no_secret() {
+fn t23_every_command_has_help_with_an_example_and_takes_no_secret() {
     for command in COMMANDS {
         let (code, help, _) = run(&[command, "--help"], &[]);
         assert_eq!(code, 0, "{command}");
@@ -147,7 +147,7 @@ fn commands_report_that_no_agent_runs() {
     let file = config(folder.path(), text.split("[listener").next().unwrap());
     let (code, _, error) = run(&["status", "--config", &file], &[]);
     assert_eq!(code, 1);
-    assert!(error.contains("no listener that this command could ask"), "{error}");
+    assert!(error.contains("no listener for this command"), "{error}");
 }
 
 #[test]

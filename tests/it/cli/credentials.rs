@@ -132,7 +132,7 @@ fn git_gets_credentials_for_configured_hosts_and_an_empty_answer_for_others() {
             assert!(out.contains("password=other\n") && !out.contains("canary"), "{out}");
         }
         let ask = |verb: &str, input: &str| {
-            told(Command::new(&program).arg("--config").arg(&agent.config).arg(verb).env_clear(), input)
+            told(Command::new(&program).arg("-c").arg(&agent.config).arg(verb).env_clear(), input)
         };
         let wanted = "protocol=https\nhost=git.example.com\nusername=someone\n\n";
         assert_eq!(ask("get", wanted), (0, String::new(), String::new()), "it is somebody else's");

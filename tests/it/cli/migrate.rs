@@ -412,6 +412,24 @@ fn a_consul_template_configuration_is_converted() {
 }
 
 #[test]
+fn a_token_beside_auto_auth_is_dropped_as_vault_agent_ignores_it() {
+    let login = "auto_auth { method \"jwt\" { config = { role = \"r\" path = \"/j\" } } }\n";
+    let token = "vault {\n  address = \"https://s.example\"\n  token = \"hvs.canary\"\n  unwrap_token = true\n  \
+                 vault_agent_token_file = \"/t\"\n  k8s_auth_role_name = \"r\"\n}\n";
+    for text in [format!("{login}{token}"), format!("{token}{login}")] {
+        let migrated = migrate(&text, false).unwrap();
+        let outcome = load_text(Path::new("ours.toml"), &migrated.toml, &Environment::default(), Purpose::Check);
+        assert!(outcome.errors.is_empty(), "{:?}\n{}", outcome.errors, migrated.toml);
+        assert!(migrated.toml.contains("[session.main.jwt]\n"), "{}", migrated.toml);
+        assert!(!migrated.toml.contains("token_file") && !migrated.toml.contains("canary"), "{}", migrated.toml);
+        for key in ["token", "unwrap_token", "vault_agent_token_file", "k8s_auth_role_name"] {
+            let words = "ignored by Vault Agent, which logs in by auto_auth";
+            says(&migrated, &format!("vault.{key}"), Outcome::NotSupported, words);
+        }
+    }
+}
+
+#[test]
 fn an_unsupported_method_is_replaced_by_a_token_file_that_check_accepts() {
     for method in ["aws", "gcp", "token_file"] {
         let text = format!(

@@ -18,3 +18,4 @@ mod programs;
 mod reach;
 #[cfg(feature = "dev")]
 mod retry;
+mod status;

@@ -44,7 +44,10 @@ fn exit_after_auth_ends_with_the_error_of_a_failed_login() {
         let (code, _, error) = run(&["run", "--exit-after-auth", "--config", &config], &[]);
         assert_eq!(code, 2, "{error}");
         let last = error.lines().last().unwrap();
-        assert!(last.starts_with("error: session web: ") && last.contains(refused), "{error}");
+        assert!(
+            last.starts_with("error: session web: ") && last.contains(refused) && last.contains(" [KW-11"),
+            "{error}"
+        );
         assert!(!folder.path().join("token").exists());
     });
 }

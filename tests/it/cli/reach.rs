@@ -46,7 +46,7 @@ fn wait_ends_at_its_timeout_when_nobody_answers() {
     let folder = folder(&format!("[listener.api]\naddress = \"tcp://127.0.0.1:{port}\"\nany_local_user = true\n"));
     let (code, told, took) = command(folder.path(), "wait --timeout 1s");
     assert_eq!(code, 5, "{told}");
-    assert!(took >= Duration::from_secs(1) && took < Duration::from_secs(4), "{took:?}");
+    assert!(took >= Duration::from_secs(1) && took < Duration::from_secs(20), "{took:?}");
     drop(silent);
     // A time that no clock holds is no mistake.
     let (code, told, _) = command(folder.path(), "token --wait 18446744073709551615s");

@@ -171,7 +171,7 @@ fn every_error_comes_with_advice() {
     changed(
         "policies",
         "ttl = \"30s\"\npolicies",
-        &["a.toml:12:7: acl.method.cloud.role.web.ttl: \"30s\" is out of range; write one from 1m to 1day"],
+        &["a.toml:12:7: acl.method.cloud.role.web.ttl: \"30s\" is out of range; write one from 1m to 1d"],
     );
     changed(
         "http://127.0.0.1:8000/keys",

@@ -39,7 +39,7 @@ fn a_folder_in_place_of_a_sink_file_is_reported_by_check_and_at_the_start() {
     let text = format!("{BASE}[sink.a]\npath = \"{path}\"\n");
     let told = |purpose| load_text(Path::new("a.toml"), &text, &Environment::current(), purpose);
     for told in [told(Purpose::Check).notes, told(Purpose::Run).warnings] {
-        let wanted = format!("sink.a.path: {path} is a folder; name a file in it");
+        let wanted = format!("sink.a.path: {path} is a folder; name a file in it [KW-1011]");
         assert!(told.iter().any(|it| it.to_string().ends_with(&wanted)), "{told:?}");
     }
 }

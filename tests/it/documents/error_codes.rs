@@ -13,8 +13,8 @@ fn errors_document() -> String {
     let table: serde_json::Value = serde_json::from_str(&output).unwrap();
     let mut text = "# Error codes\n\n\
         Errors that operators meet end with a code such as `[KW-1003]`: lines of `keyward check`, `error:` lines of commands, and\n\
-        `keyward status`. Log events have it in the field `code`, JSON in `code`. `keyward explain KW-1003` prints what stands\n\
-        here. A code never changes its meaning. This page is generated: `tests/it/documents.rs` compares it with the program.\n"
+        `keyward status`. Log events have it in the field `code`, JSON in `code`. `keyward explain KW-1003` prints the same\n\
+        text. A code never changes its meaning. This page is generated: `tests/it/documents.rs` compares it with the program.\n"
         .to_owned();
     let mut group = String::new();
     for row in table.as_array().unwrap() {

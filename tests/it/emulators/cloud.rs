@@ -10,11 +10,17 @@ use keyward::tasks::TaskGroup;
 use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
 
+use crate::harness::cloud::options_with_shared_keys;
+
 const ARM: &str = "https://management.azure.com/";
 
 fn start(folder: &Path, change: impl FnOnce(&mut CloudOptions)) -> (Cloud, TaskGroup) {
-    let mut options = CloudOptions::in_folder(folder.join("cloud"));
+    let mut options = options_with_shared_keys(folder.join("cloud"));
     change(&mut options);
+    start_with(options)
+}
+
+fn start_with(options: CloudOptions) -> (Cloud, TaskGroup) {
     let mut tasks = TaskGroup::default();
     let cloud = Cloud::start(options, &mut tasks).unwrap();
     (cloud, tasks)
@@ -217,10 +223,11 @@ async fn fault_injection_over_http_requires_the_key() {
 async fn a_second_start_keeps_ids_and_keys_and_files_are_private() {
     use std::os::unix::fs::PermissionsExt as _;
     let folder = tempfile::tempdir().unwrap();
-    let (first, tasks) = start(folder.path(), |_| {});
+    let options = || CloudOptions::in_folder(folder.path().join("cloud"));
+    let (first, tasks) = start_with(options());
     let (tenant, ca) = (first.identities().tenant.clone(), std::fs::read(first.ca_file()).unwrap());
     drop((first, tasks));
-    let (second, _tasks) = start(folder.path(), |_| {});
+    let (second, _tasks) = start_with(options());
     assert_eq!((&tenant, &ca), (&second.identities().tenant, &std::fs::read(second.ca_file()).unwrap()));
     machine_token(&second, "&resource=r").await;
     let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;

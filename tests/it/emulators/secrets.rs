@@ -10,7 +10,6 @@ use keyward::agent::login::{Login, LoginError};
 use keyward::agent::server_client::{CallError, LoginRequest, ServerClient, TokenVerdict};
 use keyward::agent::token::TokenKind;
 use keyward::clock::Clock;
-use keyward::emulators::cloud;
 use keyward::emulators::cloud::Cloud;
 use keyward::emulators::secrets::{
     Bounds, CannedResponse, FaultListener, Operation, Role, Secrets, SecretsOptions, TokenType, Verification,
@@ -19,6 +18,7 @@ use keyward::jwt::UnverifiedClaims;
 use keyward::tasks::TaskGroup;
 use secrecy::SecretString;
 
+use crate::harness::cloud::options_with_shared_keys;
 use crate::harness::secrets::{Bench, login_options, options as options_of, proof};
 
 #[tokio::test(start_paused = true)]
@@ -130,7 +130,7 @@ impl Pair {
     fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut tasks = TaskGroup::default();
-        let cloud = Cloud::start(cloud::CloudOptions::in_folder(folder.path().join("cloud")), &mut tasks).unwrap();
+        let cloud = Cloud::start(options_with_shared_keys(folder.path().join("cloud")), &mut tasks).unwrap();
         let us =
             Bounds { service_principal_ids: vec![cloud.identities().system.object_id.clone()], ..Bounds::default() };
         let group = machine(&cloud).resource_group_name.unwrap().to_uppercase();

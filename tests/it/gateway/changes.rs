@@ -144,7 +144,7 @@ fn a_date_shows_all_its_rows_in_any_spelling() {
     assert_eq!((code, serde_json::from_str::<Vec<Value>>(&out).unwrap().len()), (0, 11));
     let (code, out, error) = show("2024-02-09");
     assert_eq!((code, out.as_str()), (8, ""));
-    assert_eq!(error, "error: nothing is dated 2024-02-09; the nearest is 2024-02-08 and 2024-02-20\n");
+    assert_eq!(error, "error: no change has the date 2024-02-09; the nearest dates are 2024-02-08 and 2024-02-20\n");
 }
 
 #[test]

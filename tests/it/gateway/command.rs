@@ -1,5 +1,7 @@
 //! `keyward gateway` as processes: what it prints, what it keeps over a restart, what it leaks (nothing) and holds.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -104,6 +106,31 @@ async fn two_gateways_to_one_platform_with_tokens_of_their_own_do_not_share_a_lo
     let again = world.serve("127.0.0.1:0");
     world.address(&again).await;
     assert_eq!(std::fs::read_to_string(world.local_file()).unwrap(), before);
+}
+
+#[tokio::test]
+async fn a_gateway_removes_what_a_killed_one_left_beside_its_local_token() {
+    let world = World::start();
+    let local = world.local_file();
+    let name = local.file_name().unwrap().to_string_lossy().into_owned();
+    let state = local.parent().unwrap();
+    std::fs::create_dir(state).unwrap();
+    std::fs::set_permissions(state, Permissions::from_mode(0o700)).unwrap();
+    // A process that was killed while it wrote the token, the one before it, or the name of their owner.
+    for written in ["", ".previous", ".owner"] {
+        std::fs::write(state.join(format!(".{name}{written}.0123456789abcdef")), "canary").unwrap();
+    }
+    let gateway = world.serve("127.0.0.1:0");
+    world.address(&gateway).await;
+    let left = |of: &str| {
+        let found = std::fs::read_dir(state).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let mut found: Vec<_> = found.filter(|found| found.contains(of)).collect();
+        found.sort();
+        found
+    };
+    assert_eq!(left(&name), [name.clone(), format!("{name}.owner")], "{}", gateway.output());
+    let owner = std::fs::metadata(state.join(format!("{name}.owner"))).unwrap();
+    assert_eq!(owner.permissions().mode() & 0o777, 0o600);
 }
 
 #[tokio::test]

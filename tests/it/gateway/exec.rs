@@ -1,8 +1,9 @@
 //! Programs that keyward runs find the gateway: by variables, and Terraform by a file of its own. The user's files stay as they
 //! are. Real processes.
 
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use keyward::emulators::platform::PresentedToken;
@@ -116,6 +117,32 @@ async fn exec_points_a_program_at_the_gateway_and_keeps_user_files() {
     std::fs::write(&own, "{ no document").unwrap();
     let (code, output, error) = world.exec(&["--pass-env", "TF_*"], &named, &["/usr/bin/env"]);
     assert!(code == 1 && output.is_empty() && error.contains("own.tfrc"), "{code} {output} {error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn exec_as_another_user_leaves_the_file_of_the_first_user_alone() {
+    let world = World::start("process_token = \"local_token\"", "");
+    let (code, output, error) = world.exec(&[], &[], &["/usr/bin/env"]);
+    assert_eq!(code, 0, "{error}");
+    let file = value(&output, "TF_CLI_CONFIG_FILE").to_owned();
+    let inode = || std::fs::metadata(&file).unwrap().ino();
+    let before = inode();
+    // In a user namespace the same files belong to a user of another id.
+    let other = if rustix::process::geteuid().is_root() { "65534" } else { "0" };
+    let ended = Command::new("/usr/bin/unshare")
+        .args(["--user", &format!("--map-user={other}"), env!("CARGO_BIN_EXE_keyward")])
+        .args(["exec", "-c", &world.config, "--", "/usr/bin/env"])
+        .env_clear()
+        .envs([("PATH", "/usr/bin:/bin"), ("HOME", &*world.home())])
+        .output()
+        .unwrap();
+    let (output, error) = (String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&ended.stderr));
+    assert!(ended.status.success(), "{error}");
+    let theirs = value(&output, "TF_CLI_CONFIG_FILE");
+    assert!(
+        Path::new(theirs).extension() == Some("tfrc".as_ref()) && theirs != file && inode() == before,
+        "{theirs} {file}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

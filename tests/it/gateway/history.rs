@@ -169,6 +169,10 @@ async fn findings_become_warnings_or_errors_in_strict_mode() {
         if strict {
             let body: Value = project.json().await.unwrap();
             assert_eq!(body["errors"][0]["source"]["pointer"], "/data/attributes/name", "{body}");
+            assert!(
+                body["errors"][0].get("code").is_none(),
+                "a name of this length is too long for each release: {body}"
+            );
             assert!(front.platform.seen().is_empty(), "a refused call is not sent");
         } else {
             assert!(project.headers()["keyward-warning"].to_str().unwrap().starts_with("2024-04-25/1: "));
@@ -186,6 +190,11 @@ async fn findings_become_warnings_or_errors_in_strict_mode() {
         let second = front.get(producers).await;
         assert_eq!(second.status(), if strict { 422 } else { 200 }, "the first answer has told that it is too old");
         assert_eq!(second.headers().contains_key("keyward-warning"), !strict);
+        if strict {
+            let body: Value = second.json().await.unwrap();
+            let error = &body["errors"][0];
+            assert!(error["code"] == "KW-1708" && error["detail"].as_str().unwrap().ends_with(" [KW-1708]"), "{body}");
+        }
         let report: Value = front.get("/v1/platform/report").await.json().await.unwrap();
         let known = json!({"product": "self-managed", "release": "v202012-1", "api_version": "2.3"});
         assert_eq!(report["server"], known);

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use secrecy::ExposeSecret as _;
 use serde_json::Value;
 
 use crate::emulators::platform::clients::platform;
@@ -64,19 +65,72 @@ async fn check_online_reports_product_and_token_owner() {
     let steps = report["online"].as_array().unwrap();
     assert!(code == 0 && steps.len() == 3 && steps.iter().all(|step| step["part"] == "gateway"), "{report}");
 
-    let failed = |wanted: &str| {
+    let failed = |wanted: &str, error_code: &str| {
         let (code, told, _) = online(&[]);
         let line = told.lines().find(|line| line.contains("FAILED")).unwrap_or_default().to_owned();
         assert!(code == 2 && line.contains(wanted) && !told.contains("canary"), "{wanted}: {code} {told}");
+        assert!(line.ends_with(&format!(" [{error_code}]")), "{error_code}: {line}");
     };
     std::fs::write(path("platform.token"), "canary-of-another-platform").unwrap();
-    failed(&format!("gateway: platform token FAILED: {upstream} refuses the token"));
+    failed(&format!("gateway: platform token FAILED: {upstream} refuses the token"), "KW-1701");
     std::fs::remove_file(path("platform.token")).unwrap();
-    failed("platform.token");
+    failed("platform.token", "KW-1702");
     configure("http://127.0.0.1:9");
-    failed("gateway: platform FAILED: http://127.0.0.1:9: ");
+    failed("gateway: platform FAILED: http://127.0.0.1:9: ", "KW-1703");
     configure("https://no-such-host.invalid");
-    failed("gateway: dns FAILED: no-such-host.invalid");
+    failed("gateway: dns FAILED: no-such-host.invalid", "KW-1202");
+}
+
+#[test]
+fn check_online_goes_on_with_the_gateway_when_the_server_of_a_session_fails() {
+    in_a_network_of_its_own(|| {
+        let world = World::start();
+        let folder = tempfile::tempdir().unwrap();
+        let file = world.config(folder.path(), "");
+        let token = folder.path().join("platform.token").display().to_string();
+        std::fs::write(&token, world.platform.faults().mint("check").token.expose_secret()).unwrap();
+        let platform = world.platform.url().trim_end_matches('/');
+        let gateway = format!(
+            "\n[gateway]\nupstream = \"{platform}\"\nlisten = \"tcp://127.0.0.1:8800\"\ntoken_file = \"{token}\"\n\
+             local_token_file = \"{}/local.token\"\n",
+            folder.path().display()
+        );
+        std::fs::write(&file, std::fs::read_to_string(&file).unwrap() + &gateway).unwrap();
+        world.away(true);
+        let (code, told, error) = run(&["check", "--online", "-c", &file], &[]);
+        let server = world.secrets.url().trim_end_matches('/');
+        let lines: Vec<&str> =
+            told.lines().filter(|line| line.contains(" ok: ") || line.contains(" FAILED: ")).collect();
+        let wanted = [
+            "session web: dns ok: 127.0.0.1".to_owned(),
+            format!("session web: server FAILED: {server}"),
+            "gateway: dns ok: 127.0.0.1".to_owned(),
+            format!("gateway: platform ok: {platform} answers 204; HCP Terraform, API 2.6"),
+            "gateway: platform token ok: the token of user ".to_owned(),
+        ];
+        assert_eq!((code, error.as_str(), lines.len()), (2, "", wanted.len()), "{told}");
+        for (line, wanted) in lines.iter().zip(&wanted) {
+            assert!(line.starts_with(wanted), "{wanted}: {told}");
+        }
+        let (code, told, error) = run(&["check", "--online", "-o", "json", "-c", &file], &[]);
+        let report: Value = serde_json::from_str(&told).unwrap();
+        let steps = report["online"].as_array().unwrap().iter();
+        let steps: Vec<_> = steps
+            .map(|step| {
+                [&step["part"], &step["session"], &step["step"], &step["ok"]].map(ToString::to_string).join(" ")
+            })
+            .collect();
+        let wanted = [
+            r#""session" "web" "dns" true"#,
+            r#""session" "web" "server" false"#,
+            r#""gateway" null "dns" true"#,
+            r#""gateway" null "platform" true"#,
+            r#""gateway" null "platform token" true"#,
+        ];
+        assert_eq!((code, error.as_str(), &report["ok"]), (2, "", &Value::Bool(false)), "{report}");
+        assert_eq!(steps, wanted, "{report}");
+        assert!(!told.contains("atlasv1"), "{told}");
+    });
 }
 
 #[test]

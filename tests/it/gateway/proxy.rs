@@ -4,16 +4,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use keyward::clock::{Clock, TestClock};
 use keyward::gateway::proxy::{Exemption, RateLimit};
 #[cfg(feature = "dev")]
 use keyward::http::{server::ListenerLimits, tls::ServerCertificate};
 use serde_json::Value;
-#[cfg(feature = "dev")]
 use tokio::task::JoinSet;
 
-use crate::harness::front::Front;
-#[cfg(feature = "dev")]
-use crate::harness::front::Platform;
+use crate::harness::front::{Front, Platform};
 use crate::harness::log;
 use crate::harness::raw::Raw;
 use crate::harness::scripted::reply;
@@ -353,6 +351,38 @@ async fn an_unreachable_platform_gives_an_error_document_and_recovers() {
 }
 
 #[tokio::test]
+async fn an_outage_of_the_platform_is_logged_once_and_its_end_with_its_length() {
+    log::keep();
+    let clock = TestClock::starting_at(std::time::SystemTime::now());
+    let (platform, mut servers) = (Platform::default(), JoinSet::new());
+    platform.accept("tok1");
+    let address = platform.serve(&mut servers);
+    let front = Front::with(|options, parts| {
+        options.upstream = format!("http://{address}").parse().unwrap();
+        parts.clock = Clock::Test(clock.clone());
+    });
+    assert_eq!(front.get("/api/v2/ping").await.status(), 200);
+    servers.shutdown().await;
+    for _ in 0..3 {
+        assert_eq!(front.get("/api/v2/ping").await.status(), 502);
+    }
+    clock.suspend(Duration::from_mins(10));
+    platform.serve_at(address, &mut servers);
+    for _ in 0..3 {
+        assert_eq!(front.get("/api/v2/ping").await.status(), 200);
+    }
+    let lines = log::lines();
+    let events = |name: &str| -> Vec<&Value> {
+        lines.iter().map(|line| &line["fields"]).filter(|fields| fields["event"] == name).collect()
+    };
+    let [failed] = events("gateway.upstream.failed")[..] else { panic!("{lines:?}") };
+    assert!(failed["error"].as_str().unwrap().contains("cannot connect") && failed["code"] == "KW-1703", "{failed}");
+    let [recovered] = events("gateway.upstream.recovered")[..] else { panic!("{lines:?}") };
+    let lasted = recovered["lasted_seconds"].as_f64().unwrap();
+    assert!((600.0..660.0).contains(&lasted) && recovered["upstream"] == failed["upstream"], "{recovered}");
+}
+
+#[tokio::test]
 async fn bodies_of_every_framing_go_through_and_an_expectation_is_met_here() {
     let front = Front::start();
     let pieces = futures_util::stream::iter((0..40).map(|_| Ok::<_, std::io::Error>(vec![b'z'; 100_000])));
@@ -385,7 +415,7 @@ async fn bodies_of_every_framing_go_through_and_an_expectation_is_met_here() {
 #[tokio::test]
 async fn no_token_body_query_or_blob_is_in_the_log() {
     log::keep();
-    let front = Front::start();
+    let front = Front::with(|options, _| options.token_wait = Duration::from_millis(100));
     front.platform.answers(|seen| match seen.target.split('?').next() {
         Some("/api/v2/blob") => reply(302, &[("location", "https://archivist.example.com/v1/object/canary-blob")], ""),
         _ => reply(200, &[("content-type", "application/json")], r#"{"attributes":{"token":"canary-answer"}}"#),

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use crate::harness::front::{Front, Platform};
+use crate::harness::log;
 use crate::harness::scripted::{Seen, reply};
 
 const LATER_THAN_THE_RELEASE: &str = "/api/v2/organizations/o/relationships/module-producers";
@@ -39,6 +40,7 @@ async fn shown(front: &Front, fits: impl Fn(&Value) -> bool) -> Value {
 
 #[tokio::test]
 async fn the_platform_is_probed_once_before_the_first_call() {
+    log::keep();
     let mut front = strict();
     front.platform.answers(release("v202012-1"));
     front.asks_what_the_platform_is();
@@ -47,6 +49,11 @@ async fn the_platform_is_probed_once_before_the_first_call() {
         known,
         json!({"upstream": front.upstream, "product": "self-managed", "release": "v202012-1", "api_version": "2.3"})
     );
+    let detected =
+        log::lines().into_iter().find(|line| line["fields"]["event"] == "gateway.platform.detected").unwrap();
+    for field in ["upstream", "product", "release", "api_version"] {
+        assert_eq!(detected["fields"][field], known[field], "{detected}");
+    }
     // The first call of all is judged by it.
     let answer = front.get(LATER_THAN_THE_RELEASE).await;
     assert_eq!(answer.status(), 422);

@@ -71,6 +71,12 @@ impl Agent {
         serde_json::from_str(&body).unwrap()
     }
 
+    /// The components of `/readyz`, ready or not.
+    pub(crate) fn components(&self) -> Value {
+        let (_, body) = ask(&self.socket(), "GET", "/readyz").unwrap();
+        serde_json::from_str::<Value>(&body).unwrap()["components"].take()
+    }
+
     /// The value of a metric, named with its labels; 0 if it is not there.
     pub(crate) fn metric(&self, name: &str) -> u64 {
         let (_, text) = ask(&self.socket(), "GET", "/metrics").unwrap();

@@ -18,10 +18,23 @@ pub(crate) struct Binary {
 impl Binary {
     /// Starts `keyward ARGS` with no variables but `variables`; what it prints goes to `folder/output.txt`.
     pub(crate) fn start(args: &[&str], variables: &[(&str, &str)], folder: &Path) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_keyward"));
+        command.args(args);
+        Self::spawn(command, variables, folder)
+    }
+
+    /// As [`Binary::start`], after a shell has run `setup`, such as `ulimit -n 64`.
+    #[cfg(feature = "acl")]
+    pub(crate) fn start_after(setup: &str, args: &[&str], variables: &[(&str, &str)], folder: &Path) -> Self {
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", &format!("{setup}; exec \"$0\" \"$@\""), env!("CARGO_BIN_EXE_keyward")]).args(args);
+        Self::spawn(command, variables, folder)
+    }
+
+    fn spawn(mut command: Command, variables: &[(&str, &str)], folder: &Path) -> Self {
         let output = folder.join("output.txt");
         let file = File::create(&output).unwrap();
-        let child = Command::new(env!("CARGO_BIN_EXE_keyward"))
-            .args(args)
+        let child = command
             .env_clear()
             .envs(variables.iter().copied())
             .stdin(Stdio::null())

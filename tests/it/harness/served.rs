@@ -71,25 +71,36 @@ impl Served {
         let metrics = Metrics::default();
         let opened = async || AclServer::open(options, clock.clone(), metrics.clone()).await;
         let service = free(opened, |error| matches!(error, AclOpenError::Store(store::OpenError::InUse { .. }))).await;
-        Self::of(service, metrics, clock)
+        Self::of(&service, metrics, clock).with_background(service)
     }
 
     /// Serves over an open store.
     pub(crate) async fn over(store: Arc<dyn Store>, options: &AclOptions, clock: Clock) -> Self {
         let metrics = Metrics::default();
         let service = AclServer::with_store(store, options, clock.clone(), metrics.clone()).await.unwrap();
-        Self::of(service, metrics, clock)
+        Self::of(&service, metrics, clock).with_background(service)
     }
 
-    fn of(service: AclServer, metrics: Metrics, clock: Clock) -> Self {
+    /// Serves over an open store, and deletes nothing that is expired or marked for deletion.
+    pub(crate) async fn without_background(store: Arc<dyn Store>, options: &AclOptions, clock: Clock) -> Self {
+        let metrics = Metrics::default();
+        let service = AclServer::with_store(store, options, clock.clone(), metrics.clone()).await.unwrap();
+        Self::of(&service, metrics, clock)
+    }
+
+    fn with_background(mut self, service: AclServer) -> Self {
+        let until = self.stop.clone();
+        self.serving.spawn(async move { service.run(until).await.unwrap() });
+        self
+    }
+
+    fn of(service: &AclServer, metrics: Metrics, clock: Clock) -> Self {
         let listener = Listener::bind(&Endpoint::Tcp("127.0.0.1:0".parse().unwrap())).unwrap();
         let url = format!("http://{}", listener.tcp_address().unwrap());
         let stop = CancellationToken::new();
         let mut serving = JoinSet::new();
         let answering = service.handler(listener.tcp_address());
         serving.spawn(listener.serve(answering, ListenerLimits::default(), stop.clone()));
-        let until = stop.clone();
-        serving.spawn(async move { service.run(until).await.unwrap() });
         let http = reqwest::Client::builder().no_proxy().build().unwrap();
         Self { url, metrics, clock, http, stop, serving }
     }

@@ -13,6 +13,7 @@ use keyward::agent::login;
 use keyward::agent::login::Login;
 use keyward::agent::server_client;
 use keyward::agent::server_client::ServerClient;
+use keyward::agent::session_status::SessionStatusRegistry;
 use keyward::agent::token::{Token, TokenWatch};
 use keyward::agent::token_lifecycle;
 use keyward::agent::token_lifecycle::{SessionShutdown, TokenLifecycleOptions, TokenManager, TokenManagerDeps};
@@ -24,7 +25,6 @@ use keyward::health::Health;
 use keyward::http::client;
 use keyward::jwt::{UnverifiedClaims, signing_input};
 use keyward::metrics::Metrics;
-use keyward::status::StatusRegistry;
 use keyward::tasks::TaskGroup;
 use secrecy::SecretString;
 use tokio::sync::watch;
@@ -124,7 +124,7 @@ pub(crate) struct World {
     pub(crate) secrets: Secrets,
     pub(crate) identity: FakeIdentity,
     pub(crate) metrics: Metrics,
-    pub(crate) status_registry: StatusRegistry,
+    pub(crate) session_statuses: SessionStatusRegistry,
     pub(crate) health: Health,
     pub(crate) wrap_ttl: Option<Duration>,
     pub(crate) role: String,
@@ -168,7 +168,7 @@ impl World {
             secrets,
             identity: FakeIdentity::default(),
             metrics: Metrics::default(),
-            status_registry: StatusRegistry::default(),
+            session_statuses: SessionStatusRegistry::default(),
             health: Health::default(),
             wrap_ttl: None,
             role: "dev".to_owned(),
@@ -241,7 +241,7 @@ impl World {
             login: self.login(),
             refresh_signal: refresh_signal.clone(),
             clock: self.clock.clone(),
-            status_registry: self.status_registry.clone(),
+            session_statuses: self.session_statuses.clone(),
             health: self.health.register("session/web", true, "starting"),
             metrics: self.metrics.clone(),
             fingerprint: self.fingerprint.clone(),
@@ -313,7 +313,7 @@ impl Session {
         Some(self.clock.now().since(start))
     }
 
-    /// Lets time pass by the second, and fails if there is a second without a valid token.
+    /// Lets time pass, and fails if there is a moment without a valid token.
     pub(crate) async fn serves_for(&self, span: Duration) {
         self.watch(span, |token, now| {
             let token = token.expect("there is a token all the time");
@@ -322,11 +322,23 @@ impl Session {
         .await;
     }
 
-    /// Checks the served token each second.
+    /// Checks the served token after each publication, at its end and each second after it, and each minute.
     pub(crate) async fn watch(&self, span: Duration, mut check: impl FnMut(Option<&Token>, ClockReading)) {
-        let start = self.clock.now();
-        while self.clock.now().since(start) < span {
-            tokio::time::sleep(Duration::from_secs(1)).await;
+        let (start, mut changes) = (self.clock.now(), self.watch.clone());
+        changes.current();
+        loop {
+            let now = self.clock.now();
+            let left = span.saturating_sub(now.since(start));
+            if left.is_zero() {
+                return;
+            }
+            let ends = self.token().and_then(|token| token.expires).map_or(left, |ends| now.until(ends));
+            let pause = left.min(Duration::from_mins(1)).min(ends.max(Duration::from_secs(1)));
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                changed = changes.changed() => changed.expect("the session runs"),
+            }
+            changes.current();
             check(self.token().as_deref(), self.clock.now());
         }
     }

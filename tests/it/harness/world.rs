@@ -15,11 +15,24 @@ use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
+use super::cloud::options_with_shared_keys;
+
 pub(crate) const RESOURCE: &str = "https://management.azure.com/";
 
-/// Runs `test` in a network namespace with the metadata service's address on its loopback: this test process starts
-/// itself again in there, for the one test that calls this with a closure of its own.
+/// Runs `test` in a network namespace with the metadata service's address on its loopback, and in a mount namespace: this test
+/// process starts itself again in there, for the one test that calls this with a closure of its own.
 pub(crate) fn in_a_network_of_its_own<T: FnOnce()>(test: T) {
+    in_the_network_of(test_of::<T>(), test);
+}
+
+/// Name of the test whose closure `T` is: closures are named by their function, `it::app::reload::the_test::{{closure}}`.
+pub(crate) fn test_of<T>() -> &'static str {
+    let closure = std::any::type_name::<T>();
+    closure.split("::{{closure}}").next().and_then(|path| path.split_once("::")).expect("a test's name").1
+}
+
+/// As [`in_a_network_of_its_own`], for the test with this name.
+pub(crate) fn in_the_network_of(name: &str, test: impl FnOnce()) {
     const INSIDE: &str = "KEYWARD_TEST_INSIDE";
     if std::env::vars_os().any(|(key, _)| key == INSIDE) {
         for command in ["link set lo up", "addr add 169.254.169.254/32 dev lo"] {
@@ -28,11 +41,9 @@ pub(crate) fn in_a_network_of_its_own<T: FnOnce()>(test: T) {
         }
         return test();
     }
-    // A closure is named by the function that it stands in: `it::app::reload::the_test::{{closure}}`.
-    let closure = std::any::type_name::<T>();
-    let name = closure.split("::{{closure}}").next().and_then(|path| path.split_once("::")).expect("a test's name").1;
     let root = rustix::process::geteuid().is_root();
-    let namespaces: &[&str] = if root { &["--net"] } else { &["--user", "--map-root-user", "--net"] };
+    let namespaces: &[&str] =
+        if root { &["--net", "--mount"] } else { &["--user", "--map-root-user", "--net", "--mount"] };
     let output = Command::new("unshare")
         .args(namespaces)
         .arg(std::env::current_exe().unwrap())
@@ -90,7 +101,7 @@ impl World {
         let mut tasks = TaskGroup::new(CancellationToken::new());
         let (cloud, secrets, platform) = runtime.block_on(async {
             let platform = Platform::start(platform::PlatformOptions::default(), &mut tasks).unwrap();
-            let mut options = cloud::CloudOptions::in_folder(folder.path().join("cloud"));
+            let mut options = options_with_shared_keys(folder.path().join("cloud"));
             options.metadata = "169.254.169.254:80".parse().unwrap();
             change_cloud(&mut options);
             let cloud = Cloud::start(options, &mut tasks).unwrap();

@@ -15,7 +15,9 @@ use crate::harness::world::{World, in_a_network_of_its_own};
 const MOST: usize = 12 * 1024;
 
 const CALLERS: usize = 8;
-const LASTS: Duration = Duration::from_secs(7);
+
+/// Bytes of each caller, less than the shortest bound, which would end the body. Each held a read buffer of 4 KiB once.
+const BYTES: usize = 12_000;
 
 trait Stream: Read + Write + Send {}
 
@@ -25,9 +27,9 @@ impl<T: Read + Write + Send> Stream for T {}
 /// is given back.
 fn drip(pid: u32, connect: &(dyn Fn() -> Box<dyn Stream> + Sync), head: &str, byte: &str) {
     // What a process takes once, for its first callers, is not counted.
-    hold(connect, head, byte, Duration::from_millis(200), &|| 0);
+    hold(connect, head, byte, 200, &|| 0);
     let before = resident(pid);
-    let most = hold(connect, head, byte, LASTS, &|| resident(pid));
+    let most = hold(connect, head, byte, BYTES, &|| resident(pid));
     assert!(most < before + MOST, "{most} KiB while the bodies were held, {before} KiB before");
     eventually(Duration::from_secs(30), || match resident(pid) {
         after if after < before + MOST / 2 => Ok(()),
@@ -35,31 +37,25 @@ fn drip(pid: u32, connect: &(dyn Fn() -> Box<dyn Stream> + Sync), head: &str, by
     });
 }
 
-/// Drips for so long; what `seen` says at the end of it.
-#[expect(clippy::disallowed_methods, reason = "bytes are sent for a time, in real time")]
+/// Drips so many bytes on each connection; what `seen` says when all are sent.
 fn hold(
     connect: &(dyn Fn() -> Box<dyn Stream> + Sync),
     head: &str,
     byte: &str,
-    lasts: Duration,
+    bytes: usize,
     seen: &(dyn Fn() -> usize + Sync),
 ) -> usize {
-    let end = std::time::Instant::now() + lasts;
     let barrier = std::sync::Barrier::new(CALLERS + 1);
     std::thread::scope(|scope| {
         for _ in 0..CALLERS {
             scope.spawn(|| {
                 let mut stream = connect();
                 stream.write_all(head.as_bytes()).unwrap();
-                // Less than the shortest bound, which would end the body.
-                for _ in 0..50_000 {
-                    if std::time::Instant::now() > end {
-                        break;
-                    }
+                for _ in 0..bytes {
                     stream.write_all(byte.as_bytes()).expect("nothing is answered while the body comes");
+                    // Bytes that come together would be read together.
                     std::thread::sleep(Duration::from_micros(50));
                 }
-                std::thread::sleep(end.saturating_duration_since(std::time::Instant::now()));
                 barrier.wait();
                 barrier.wait();
             });

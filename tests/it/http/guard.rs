@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use keyward::agent::local_api::{self, ListenerKind, LocalApiDeps, LocalApiOptions, SessionHandle};
+use keyward::agent::session_status::SessionStatusRegistry;
 use keyward::agent::token::{ClientToken, Generation, Lease, Token, TokenKind};
 use keyward::clock::Clock;
 use keyward::credential_watch::{Availability, RefreshSignal, credential_channel};
@@ -61,6 +62,7 @@ impl Scene {
             metrics: metrics.clone(),
             health: Health::default(),
             status_registry: StatusRegistry::default(),
+            session_statuses: SessionStatusRegistry::default(),
             guard: guard::GuardOptions { admit, ..guard::GuardOptions::default() },
             address: Some(address),
             stop: stop.clone(),
@@ -127,7 +129,7 @@ async fn a_valid_request_is_served() {
 }
 
 #[tokio::test]
-async fn dns_rebinding_and_web_pages_are_rejected() {
+async fn t02_dns_rebinding_and_web_pages_are_rejected() {
     let scene = Scene::with_key();
     for host in [
         "evil.example",
@@ -164,7 +166,7 @@ async fn dns_rebinding_and_web_pages_are_rejected() {
 }
 
 #[tokio::test]
-async fn requests_forwarded_by_a_proxy_are_rejected() {
+async fn t08_requests_forwarded_by_a_proxy_are_rejected() {
     let scene = Scene::with_key();
     for name in [
         "Forwarded",
@@ -188,7 +190,7 @@ async fn requests_forwarded_by_a_proxy_are_rejected() {
 }
 
 #[tokio::test]
-async fn no_path_is_open_without_the_header_and_the_key() {
+async fn t01_no_path_is_open_without_the_header_and_the_key() {
     let scene = Scene::with_key();
     let wrong = "X-Vault-Token: key-0123456789abcdef0123456789abcdeF";
     for line in [
@@ -250,6 +252,36 @@ async fn ambiguous_requests_are_rejected() {
         assert_eq!(scene.ask(&lines).await.status, 400, "{lines:?}");
     }
     assert!(scene.ask(&[GET, HOST, ASKED, WITH_KEY]).await.json()["token"].is_string(), "it still serves");
+}
+
+#[tokio::test]
+async fn t11_heads_and_bodies_are_served_up_to_their_bounds_and_refused_one_above() {
+    let scene = Scene::with_key();
+    let ask = async |line: String, more: &[String]| {
+        let lines: Vec<&str> =
+            [line.as_str(), HOST, ASKED, WITH_KEY].into_iter().chain(more.iter().map(String::as_str)).collect();
+        scene.ask(&lines).await.status
+    };
+    let path = |bytes: usize| format!("GET /{} HTTP/1.1", "a".repeat(bytes - 1));
+    assert_eq!([ask(path(4096), &[]).await, ask(path(4097), &[]).await], [404, 414]);
+    let headers = |count: usize| vec!["X-Many: 1".to_owned(); count - 3];
+    assert_eq!([ask(GET.to_owned(), &headers(64)).await, ask(GET.to_owned(), &headers(65)).await], [200, 431]);
+    let large = |bytes: usize| [format!("X-Large: {}", "x".repeat(bytes))];
+    assert_eq!([ask(GET.to_owned(), &large(15 << 10)).await, ask(GET.to_owned(), &large(17 << 10)).await], [200, 431]);
+    let post = async |length: usize| {
+        let head = format!(
+            "POST /agent/v1/token HTTP/1.1\r\nHost: localhost\r\n{ASKED}\r\n{WITH_KEY}\r\nContent-Length: {length}\r\n\r\n"
+        );
+        let mut caller = Raw::tcp(scene.address).await;
+        caller.send(head).await;
+        // A body that is too large is refused before it comes.
+        let body = if length > 64 << 10 { String::new() } else { "x".repeat(length) };
+        caller.ask(body).await.status
+    };
+    assert_eq!([post(usize::MAX >> 1).await, post((64 << 10) + 1).await], [413, 413]);
+    assert_eq!(post(64 << 10).await, 405, "it is another rule that refuses it");
+    let endless = ["Transfer-Encoding: chunked".to_owned()];
+    assert_eq!(ask("POST /agent/v1/check HTTP/1.1".to_owned(), &endless).await, 400);
 }
 
 #[tokio::test]

@@ -65,6 +65,63 @@ async fn a_length_beside_a_transfer_encoding_is_refused_whatever_their_order_and
     assert!(listeners.front.platform.seen().is_empty() && listeners.proxied.vault.seen().is_empty());
 }
 
+/// Each head could be read as one request by the listener and as two by a server behind it.
+#[tokio::test]
+async fn t12_no_second_request_reaches_the_server_inside_of_a_first() {
+    let proxied = Proxied::start();
+    let second = "GET /v1/smuggled HTTP/1.1\r\nHost: localhost\r\nX-Vault-Request: true\r\n\r\n";
+    let (length, chunk) = (second.len(), format!("{:x}\r\n{second}\r\n0\r\n\r\n", second.len()));
+    let framings = [
+        format!("Content-Length: 0\r\nTransfer-Encoding: chunked\r\n\r\n{chunk}"),
+        format!("Transfer-Encoding: chunked\r\nContent-Length: {length}\r\n\r\n0\r\n\r\n{second}"),
+        format!("Content-Length: 0\r\nContent-Length: {length}\r\n\r\n{second}"),
+        format!("Content-Length: {length}\r\nContent-Length: 0\r\n\r\n{second}"),
+        format!("Content-Length: 0, {length}\r\n\r\n{second}"),
+        format!("Content-Length: +{length}\r\n\r\n{second}"),
+        format!("Content-Length: 0x{length:x}\r\n\r\n{second}"),
+        format!("Content-Length: {length} \t\r\nContent-Length : 0\r\n\r\n{second}"),
+        format!("Content-Length:\r\n {length}\r\n\r\n{second}"),
+        format!("Content-Length: -1\r\n\r\n{second}"),
+        format!("Content-Length: {length}\u{b}\r\n\r\n{second}"),
+        format!("Content-Length: 18446744073709551616\r\n\r\n{second}"),
+        format!("Transfer-Encoding: chunked, identity\r\n\r\n{chunk}"),
+        format!("Transfer-Encoding: identity\r\nContent-Length: 0\r\n\r\n{second}"),
+        format!("Transfer-Encoding: xchunked\r\n\r\n{chunk}"),
+        format!("Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n\r\n{chunk}"),
+        format!("Transfer-Encoding:\r\n chunked\r\n\r\n{chunk}"),
+        format!("Transfer-Encoding : chunked\r\n\r\n{chunk}"),
+        format!("Transfer-Encoding: gzip, chunked\r\n\r\n{chunk}"),
+        format!("Transfer-Encoding: \"chunked\"\r\n\r\n{chunk}"),
+        format!("Transfer\u{0}Encoding: chunked\r\n\r\n{chunk}"),
+        format!("Connection: Transfer-Encoding\r\nTransfer-Encoding: chunked\r\n\r\n{chunk}"),
+        format!("Connection: Content-Length\r\nContent-Length: {length}\r\n\r\n{second}"),
+        format!("Connection: Upgrade\r\nUpgrade: websocket\r\nContent-Length: {length}\r\n\r\n{second}"),
+        format!("Expect: 100-continue\r\nContent-Length: {length}\r\nContent-Length: {length}\r\n\r\n{second}"),
+        format!("Transfer-Encoding: chunked\r\n\r\n-1\r\n{second}\r\n0\r\n\r\n"),
+        format!("Transfer-Encoding: chunked\r\n\r\n0x{length:x}\r\n{second}\r\n0\r\n\r\n"),
+        format!("Transfer-Encoding: chunked\r\n\r\n10000000000000000\r\n{second}\r\n0\r\n\r\n"),
+        format!("Transfer-Encoding: chunked\r\n\r\n{length:x} \r\r\n{second}\r\n0\r\n\r\n"),
+        "Transfer-Encoding: chunked\r\n\r\n1\r\nab\r\n0\r\n\r\n".to_owned(),
+        format!("Content-Length: {length}\r\n\r\n{second}"),
+        format!("Transfer-Encoding: chunked\r\n\r\n{chunk}"),
+        format!("Transfer-Encoding: chunked\r\n\r\n{length:x};a=\"\r\n{second}\r\n0\r\nTrailer: a\r\n\r\n"),
+    ];
+    let mut served = 0;
+    for method in ["POST", "GET"] {
+        for framing in &framings {
+            let mut caller = Raw::tcp(proxied.address).await;
+            let head = format!("{method} /v1/first HTTP/1.1\r\nHost: localhost\r\nX-Vault-Request: true\r\n");
+            caller.send(format!("{head}{framing}")).await;
+            let answer = caller.answer().await;
+            served += usize::from(answer.is_some_and(|answer| answer.status == 200));
+            let seen = proxied.vault.seen();
+            let targets: Vec<&str> = seen.iter().map(|seen| seen.target.as_str()).collect();
+            assert!(targets.iter().all(|target| *target == "/v1/first"), "{method} {framing:?}: {targets:?}");
+        }
+    }
+    assert!((4..12).contains(&served), "{served} were served: the plain ones and hardly more");
+}
+
 #[tokio::test]
 async fn a_body_that_contains_a_length_is_not_scanned_as_a_head() {
     let listeners = Listeners::start().await;

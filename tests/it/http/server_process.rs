@@ -106,7 +106,7 @@ fn an_announced_socket_that_was_not_passed_is_reported() {
 }
 
 #[test]
-fn an_agent_without_descriptors_neither_spins_nor_floods_its_log_and_recovers() {
+fn t10_an_agent_without_descriptors_neither_spins_nor_floods_its_log_and_recovers() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("api.sock");
     let shell = "ulimit -n 64; exec \"$@\"";
@@ -135,7 +135,7 @@ fn an_agent_without_descriptors_neither_spins_nor_floods_its_log_and_recovers() 
     eventually(Duration::from_secs(30), || {
         let log = agent.log();
         let recovered = log.lines().find(|line| line.contains("event=\"listener.recovered\""));
-        if recovered.is_some_and(|line| line.contains("listener=\"api\" lasted=\"")) { Ok(()) } else { Err(log) }
+        if recovered.is_some_and(|line| line.contains("listener=\"api\" lasted_seconds=")) { Ok(()) } else { Err(log) }
     });
     assert_eq!(agent.stop(), Some(0), "{}", agent.log());
 }

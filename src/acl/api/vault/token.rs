@@ -59,8 +59,8 @@ pub(super) async fn look_up(state: &ApiState, headers: &HeaderMap) -> Result<Res
 pub(super) async fn revoke(state: &ApiState, headers: &HeaderMap) -> Result<Response<ResponseBody>, ApiError> {
     let (live, _) = authenticate(state, headers).await?;
     state.service.token_records().destroy(&live.token.value).await?;
-    let accessor = live.token.value.immutable().accessor_id;
-    tracing::info!(event = "acl.token.revoked", %accessor, "a token was revoked by its holder");
+    let accessor = live.token.value.immutable().accessor_id.to_string();
+    tracing::info!(event = "acl.token.revoked", accessor, "a token was revoked by its holder");
     Ok(ApiResponse::empty(StatusCode::NO_CONTENT).into_http())
 }
 

@@ -79,6 +79,9 @@ fn an_invalid_selector_is_rejected_with_its_position() {
     check("value.name == x)", "expected \"and\"");
     check("value.name == \"x", "at character 15: expected a closing quote");
     check("value.name == \"\\x\"", "expected one of");
+    check("value.name == \"\\\n\"", "found \\\\n");
+    check("value.name == x \u{1b}[31m", "found \\u{1b}");
+    check("value[\"a\rb\"] == x", "value.a\\rb is unknown");
     check("value.name is full", "expected \"empty\", found full");
     check("value.name not == x", "expected \"in\", \"contains\" or \"matches\"");
     check("value[name] == x", "expected a name in quotes");

@@ -18,6 +18,7 @@ use crate::acl::model::go_duration::GoDuration;
 use crate::acl::model::id::Id;
 use crate::acl::model::names::{NamespaceName, is_name};
 use crate::acl::store::{Freshness, Revision};
+use crate::error_chain::format_chain;
 use removal::Removal;
 
 /// Fields of an auth method as a request gives them.
@@ -158,7 +159,12 @@ impl AuthMethods<'_> {
         };
         if let Err(error) = self.delete_dependents(&removal, written, removal::INLINE_BATCHES).await {
             // The method itself is deleted; the background task deletes the rest.
-            tracing::warn!(event = "acl.removal.failed", method = name, %error, "cannot delete all tokens and rules of a deleted auth method, retrying in the background");
+            tracing::warn!(
+                event = "acl.removal.failed",
+                method = name,
+                error = format_chain(&error),
+                "cannot delete all tokens and rules of a deleted auth method, retrying in the background"
+            );
         }
         Ok(true)
     }

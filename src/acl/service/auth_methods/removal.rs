@@ -18,6 +18,7 @@ use crate::acl::service::keys;
 use crate::acl::service::tokens::MAX_TOKEN_RECORDS;
 use crate::acl::service::transaction::Transaction;
 use crate::acl::store::{Batch, CommitError, Freshness, Key, Revision};
+use crate::error_chain::format_chain;
 
 /// Record of a deleted method whose dependents are not all deleted yet.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -60,7 +61,11 @@ impl AuthMethods<'_> {
         let (removals, seen) = match found {
             Ok(found) => (found.entries, found.revision),
             Err(error) => {
-                tracing::warn!(event = "acl.removal.failed", %error, "cannot list pending deletions of auth methods");
+                tracing::warn!(
+                    event = "acl.removal.failed",
+                    error = format_chain(&error),
+                    "cannot list pending deletions of auth methods"
+                );
                 return Some((Revision(0), false));
             }
         };
@@ -69,12 +74,22 @@ impl AuthMethods<'_> {
             let method = removal.value.method;
             match self.delete_dependents(&removal.value, removal.modified, usize::MAX).await {
                 Ok(records) => {
-                    tracing::info!(event = "acl.method.removed", %method, records, "deleted the tokens and rules of a deleted auth method");
+                    tracing::info!(
+                        event = "acl.method.removed",
+                        method = method.to_string(),
+                        records,
+                        "deleted the tokens and rules of a deleted auth method"
+                    );
                 }
                 Err(ServiceError::Restoring) => return None,
                 Err(error) => {
                     done = false;
-                    tracing::warn!(event = "acl.removal.failed", %method, %error, "cannot delete the tokens and rules of a deleted auth method");
+                    tracing::warn!(
+                        event = "acl.removal.failed",
+                        method = method.to_string(),
+                        error = format_chain(&error),
+                        "cannot delete the tokens and rules of a deleted auth method"
+                    );
                 }
             }
         }
@@ -109,15 +124,28 @@ impl AuthMethods<'_> {
         let prefix = keys::within("binding-rule", Some(&removal.namespace));
         let mut after = None;
         loop {
-            let part =
-                self.service.repository.page::<BindingRuleRecord>(&prefix, after, Freshness::Linearizable).await?;
+            let part = self
+                .service
+                .repository
+                .page::<BindingRuleRecord>(&prefix, after.clone(), Freshness::Linearizable)
+                .await?;
             let of_method = part.entries.into_iter().filter(|(_, rule)| rule.value.method_id == removal.method);
-            let keys: Vec<Key> = of_method.map(|(key, _)| key).collect();
-            for chunk in keys.chunks(Batch::MAX_OPERATIONS) {
-                let transaction = chunk.iter().cloned().fold(Transaction::default(), Transaction::delete);
-                if !budget.commit(self.service, transaction).await? {
-                    return Ok(());
+            let rules: Vec<(Key, Revision)> = of_method.map(|(key, rule)| (key, rule.modified)).collect();
+            let mut all_deleted = true;
+            for chunk in rules.chunks(MAX_CHECKED) {
+                // A rule that another remover has deleted must not be deleted again: each commit takes a revision, which
+                // wakes blocking queries.
+                let transaction = chunk.iter().fold(Transaction::default(), |transaction, (key, modified)| {
+                    transaction.unchanged(key, *modified).delete(key.clone())
+                });
+                match budget.commit(self.service, transaction).await? {
+                    BatchOutcome::Committed => {}
+                    BatchOutcome::Conflict => all_deleted = false,
+                    BatchOutcome::Exhausted => return Ok(()),
                 }
+            }
+            if !all_deleted {
+                continue;
             }
             after = part.next;
             if after.is_none() {
@@ -145,7 +173,7 @@ impl AuthMethods<'_> {
                     Err(_) => Ok(None),
                 };
                 match token {
-                    Ok(token) => found.push((key, token)),
+                    Ok(token) => found.push((key, namespace.modified, token)),
                     Err(error) if self.service.repository.skip_unreadable(&error) => unreadable = Some(error),
                     Err(error) => return Err(error),
                 }
@@ -160,18 +188,31 @@ impl AuthMethods<'_> {
             }
             for chunk in found.chunks(Batch::MAX_OPERATIONS / (MAX_TOKEN_RECORDS + 1)) {
                 let mut transaction = Transaction::default();
-                for (key, token) in chunk {
+                for (key, modified, token) in chunk {
                     if let Some(token) = token {
                         transaction = self.service.token_records().delete(token, transaction).await?;
                     }
-                    transaction = transaction.delete(key.clone());
+                    transaction = transaction.unchanged(key, *modified).delete(key.clone());
                 }
-                if !budget.commit(self.service, transaction).await? {
+                if budget.commit(self.service, transaction).await? == BatchOutcome::Exhausted {
                     return Ok(());
                 }
             }
         }
     }
+}
+
+/// Most checked records in a batch: a commit adds a check of its own.
+const MAX_CHECKED: usize = Batch::MAX_OPERATIONS - 1;
+
+/// Outcome of a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum BatchOutcome {
+    Committed,
+    /// Another writer has changed one of the records: they have to be read again.
+    Conflict,
+    /// No batch is left.
+    Exhausted,
 }
 
 /// Batches that may still be executed, and records deleted so far.
@@ -181,19 +222,20 @@ struct BatchBudget {
 }
 
 impl BatchBudget {
-    /// Commits a batch; returns false if the budget is used up.
-    async fn commit(&mut self, service: &AclService, transaction: Transaction) -> Result<bool, ServiceError> {
+    /// Commits a batch, if the budget allows it.
+    async fn commit(&mut self, service: &AclService, transaction: Transaction) -> Result<BatchOutcome, ServiceError> {
         if self.batches == 0 {
-            return Ok(false);
+            return Ok(BatchOutcome::Exhausted);
         }
         self.batches -= 1;
         let writes = transaction.writes();
         match service.repository.commit(transaction).await {
-            Ok(_) => self.removed += writes,
-            // Another writer changed one of these records; they are read again.
-            Err(ServiceError::Commit(CommitError::Conflict(_))) => {}
-            Err(error) => return Err(error),
+            Ok(_) => {
+                self.removed += writes;
+                Ok(BatchOutcome::Committed)
+            }
+            Err(ServiceError::Commit(CommitError::Conflict(_))) => Ok(BatchOutcome::Conflict),
+            Err(error) => Err(error),
         }
-        Ok(true)
     }
 }

@@ -26,7 +26,7 @@ impl IssuerKeyOptions {
             }
         };
         let set: JwkSet = self.document(&jwks).await?;
-        let keys: Vec<_> = set.keys.iter().filter_map(parse_signing_key).collect();
+        let keys = set.signing_keys();
         if keys.is_empty() { Err(FetchError::NoKeys) } else { Ok(keys) }
     }
 
@@ -49,8 +49,13 @@ impl IssuerKeyOptions {
         if answer.status != http::StatusCode::OK {
             return Err(FetchError::Status { server: client.server().to_owned(), status: answer.status.as_u16() });
         }
-        serde_json::from_slice(&answer.body).map_err(|_| FetchError::Malformed { server: client.server().to_owned() })
+        parse_object(&answer.body).ok_or_else(|| FetchError::Malformed { server: client.server().to_owned() })
     }
+}
+
+/// Parses a JSON object. For serde, an array of the fields' values would do as well.
+pub(super) fn parse_object<T: serde::de::DeserializeOwned>(document: &[u8]) -> Option<T> {
+    document.trim_ascii_start().starts_with(b"{").then(|| serde_json::from_slice(document).ok())?
 }
 
 #[derive(Deserialize)]
@@ -60,8 +65,14 @@ struct Discovery {
 }
 
 #[derive(Deserialize)]
-struct JwkSet {
+pub(super) struct JwkSet {
     keys: Vec<Value>,
+}
+
+impl JwkSet {
+    pub(super) fn signing_keys(&self) -> Vec<IssuerKey> {
+        self.keys.iter().filter_map(parse_signing_key).collect()
+    }
 }
 
 /// Parses a signature key of a JWK set; `None` for other keys.

@@ -16,6 +16,7 @@ use crate::acl::service::acl_service::AclService;
 use crate::acl::service::error::ServiceError;
 use crate::acl::service::keys;
 use crate::acl::store::Freshness;
+use crate::error_chain::format_chain;
 
 /// Links and roles that a login grants.
 #[derive(Debug, Default)]
@@ -102,8 +103,8 @@ fn selects(rule: &BindingRuleRecord, claim_names: &VerifiedClaims, claims: &Veri
         Ok(selector) => selector.matches(claims),
         // The claim mappings may have changed since the rule was written.
         Err(error) => {
-            let rule = rule.id;
-            tracing::warn!(event = "acl.rule.broken", %rule, %error, "ignoring a binding rule with an invalid selector");
+            let (rule, error) = (rule.id.to_string(), format_chain(&error));
+            tracing::warn!(event = "acl.rule.broken", rule, error, "ignoring a binding rule with an invalid selector");
             false
         }
     }

@@ -49,12 +49,14 @@ impl LoginMethods {
         match &outcome {
             Ok((live, _)) => {
                 let immutable = live.token.value.immutable();
-                let (accessor, namespace) = (immutable.accessor_id, &immutable.namespace);
-                tracing::info!(event = "acl.login.ok", method, %namespace, %accessor, "logged in");
+                let (accessor, namespace) = (immutable.accessor_id.to_string(), immutable.namespace.as_str());
+                tracing::info!(event = "acl.login.ok", method, namespace, accessor, "logged in");
             }
             // The API logs these.
             Err(LoginError::Service(_)) => {}
-            Err(error) => tracing::warn!(event = "acl.login.refused", method, %error, "refused a login"),
+            Err(error) => {
+                tracing::warn!(event = "acl.login.refused", method, error = error.to_string(), "refused a login");
+            }
         }
         outcome
     }

@@ -19,7 +19,7 @@ use crate::acl::store::Freshness;
 
 /// Fields of a namespace, except for its name, as a request gives them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct NamespaceDraft {
+pub(crate) struct NamespaceDraft {
     /// Description.
     pub description: String,
     /// Default policies and roles of its tokens; `None` if the request does not set them.
@@ -30,7 +30,7 @@ pub struct NamespaceDraft {
 
 /// Default links of a namespace as a request gives them: policies and roles of `default`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct DefaultsDraft {
+pub(crate) struct DefaultsDraft {
     /// Policies.
     pub policies: Vec<LinkDraft>,
     /// Roles.
@@ -45,36 +45,24 @@ impl DefaultsDraft {
 
 /// Operations on namespaces.
 #[derive(Debug, Clone, Copy)]
-pub struct Namespaces<'a> {
+pub(crate) struct Namespaces<'a> {
     service: &'a AclService,
 }
 
 impl AclService {
     /// Returns the operations on namespaces.
-    pub fn namespaces(&self) -> Namespaces<'_> {
+    pub(crate) fn namespaces(&self) -> Namespaces<'_> {
         Namespaces { service: self }
     }
 }
 
 impl Namespaces<'_> {
-    /// Returns the namespace record; `None` if it does not exist.
-    ///
-    /// # Errors
-    /// The store failed.
-    pub async fn get(
-        self,
-        name: &NamespaceName,
-        freshness: Freshness,
-    ) -> Result<Option<Stored<NamespaceRecord>>, ServiceError> {
-        self.service.records.namespace(name, freshness).await
-    }
-
     /// Creates a namespace.
     ///
     /// # Errors
     /// The caller lacks `operator:write`, or `acl:write` if the draft has defaults; the draft is invalid; the name is
     /// taken.
-    pub async fn create(
+    pub(crate) async fn create(
         self,
         caller: &Caller,
         name: &str,
@@ -183,7 +171,7 @@ impl Namespaces<'_> {
     ///
     /// # Errors
     /// The caller lacks `operator:write`; the namespace does not exist or is `default`.
-    pub async fn delete(self, caller: &Caller, name: &NamespaceName) -> Result<bool, ServiceError> {
+    pub(crate) async fn delete(self, caller: &Caller, name: &NamespaceName) -> Result<bool, ServiceError> {
         caller.require(Privilege::OperatorWrite, name)?;
         if name.is_default() {
             return Err(ServiceError::Invalid("Delete operation not permitted on the default namespace".to_owned()));

@@ -17,6 +17,7 @@ use crate::acl::service::repository::{PAGE, Stored, decode};
 use crate::acl::service::tokens::MAX_TOKEN_RECORDS;
 use crate::acl::service::transaction::{Transaction, retry_on_conflict};
 use crate::acl::store::{Batch, CommitError, Freshness, Page, Revision};
+use crate::error_chain::format_chain;
 
 /// Kinds of records in a namespace besides tokens.
 const KINDS: [&str; 6] = ["binding-rule", "auth-method", "role", "role-name", "policy", "policy-name"];
@@ -36,7 +37,7 @@ enum RemovalOutcome {
 
 impl Namespaces<'_> {
     /// Deletes marked namespaces until `stop`, starting with those from before a restart.
-    pub async fn run_removals(self, stop: CancellationToken) {
+    pub(crate) async fn run_removals(self, stop: CancellationToken) {
         stop.run_until_cancelled(self.run()).await;
     }
 
@@ -53,7 +54,11 @@ impl Namespaces<'_> {
                 }
                 Err(ServiceError::Restoring) => continue,
                 Err(error) => {
-                    tracing::warn!(event = "acl.removal.failed", %error, "cannot list namespaces to delete");
+                    tracing::warn!(
+                        event = "acl.removal.failed",
+                        error = format_chain(&error),
+                        "cannot list namespaces to delete"
+                    );
                     false
                 }
             };
@@ -81,7 +86,12 @@ impl Namespaces<'_> {
                 }
                 Err(error) => {
                     done = false;
-                    tracing::warn!(event = "acl.removal.failed", namespace, %error, "cannot delete a namespace");
+                    tracing::warn!(
+                        event = "acl.removal.failed",
+                        namespace,
+                        error = format_chain(&error),
+                        "cannot delete a namespace"
+                    );
                 }
             }
         }

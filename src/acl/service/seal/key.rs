@@ -9,7 +9,7 @@ use crate::acl::model::secret::{PlainSecret, SealedSecret, SecretHash};
 use crate::aead::AeadKey;
 
 /// Hashes and encrypts secrets with keys derived from one line of the key file.
-pub struct SealKey {
+pub(crate) struct SealKey {
     id: String,
     hash: hmac::Key,
     seal: AeadKey,
@@ -38,7 +38,7 @@ impl SealKey {
     }
 
     /// Returns the keyed hash by which a token is found.
-    pub fn hash(&self, secret: &PlainSecret) -> SecretHash {
+    pub(crate) fn hash(&self, secret: &PlainSecret) -> SecretHash {
         let mut bytes = [0; 32];
         bytes.copy_from_slice(hmac::sign(&self.hash, secret.reveal().as_bytes()).as_ref());
         SecretHash::new(bytes)

@@ -8,7 +8,7 @@ use crate::acl::store::Revision;
 
 /// Ordered keys; the first has precedence.
 #[derive(Debug, Clone)]
-pub struct Keyring {
+pub(crate) struct Keyring {
     /// First key.
     pub first: Arc<SealKey>,
     others: Vec<Arc<SealKey>>,
@@ -54,7 +54,7 @@ impl Keyring {
 /// rotation, keys of older tokens. Only the record decides, so that servers whose files differ in order behave the
 /// same.
 #[derive(Debug, Clone)]
-pub struct SealKeys {
+pub(crate) struct SealKeys {
     /// All keys of the key file.
     pub file: Keyring,
     /// Keys that the key record names.
@@ -77,7 +77,7 @@ impl SealKeys {
     }
 
     /// Returns the key for new tokens.
-    pub fn current(&self) -> &SealKey {
+    pub(crate) fn current(&self) -> &SealKey {
         &self.active.first
     }
 

@@ -12,7 +12,7 @@ mod file;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
-pub use file::SealKeyError;
+pub(crate) use file::SealKeyError;
 pub(crate) use key::{SealError, SealKey};
 pub(crate) use keyring::{Keyring, SealKeys};
 
@@ -21,7 +21,7 @@ use crate::atomic_file::sweep_at_start;
 
 /// Keys of the key file, and the ones that the store names, as last read.
 #[derive(Debug)]
-pub struct Sealer {
+pub(crate) struct Sealer {
     file: PathBuf,
     known: RwLock<Arc<SealKeys>>,
     /// Locked during a rekey call; holds its progress.
@@ -30,7 +30,7 @@ pub struct Sealer {
 
 /// Progress of a rotation on this server.
 #[derive(Debug, Default)]
-pub struct RekeyProgress {
+pub(crate) struct RekeyProgress {
     /// Revision of the key record that it belongs to.
     pub at: Revision,
     /// Key of the last processed token.
@@ -66,7 +66,7 @@ impl Sealer {
     ///
     /// # Errors
     /// The file cannot be read or created, or lacks a key that the store names.
-    pub async fn open(path: &Path, store: &dyn Store) -> Result<Self, SealKeyError> {
+    pub(crate) async fn open(path: &Path, store: &dyn Store) -> Result<Self, SealKeyError> {
         sweep_at_start(path);
         let mut record = store.get(&key_record(), Freshness::Linearizable).await?;
         if !path.try_exists().map_err(|source| SealKeyError::Create { path: path.to_owned(), source })? {
@@ -96,7 +96,7 @@ impl Sealer {
     }
 
     /// Returns the keys as last read.
-    pub fn keys(&self) -> Arc<SealKeys> {
+    pub(crate) fn keys(&self) -> Arc<SealKeys> {
         Arc::clone(&self.known.read().unwrap_or_else(PoisonError::into_inner))
     }
 

@@ -42,7 +42,7 @@ pub(crate) struct RestoreResult {
 
 /// Runs restores, one at a time. A restore continues if the requesting client goes away.
 #[derive(Debug)]
-pub struct RestoreRunner {
+pub(crate) struct RestoreRunner {
     folder: PathBuf,
     turn: Arc<Semaphore>,
     tasks: TaskTracker,

@@ -22,7 +22,7 @@ impl Tokens<'_> {
     ///
     /// # Errors
     /// The caller lacks `acl:write`, the token does not exist, or the draft is invalid.
-    pub async fn update(
+    pub(crate) async fn update(
         self,
         caller: &Caller,
         namespace: &NamespaceName,
@@ -84,7 +84,12 @@ impl Tokens<'_> {
     ///
     /// # Errors
     /// The caller lacks `acl:write`; the token is the caller's own or the anonymous one.
-    pub async fn delete(self, caller: &Caller, namespace: &NamespaceName, accessor: Id) -> Result<bool, ServiceError> {
+    pub(crate) async fn delete(
+        self,
+        caller: &Caller,
+        namespace: &NamespaceName,
+        accessor: Id,
+    ) -> Result<bool, ServiceError> {
         caller.require(Privilege::AclWrite, namespace)?;
         if accessor == ANONYMOUS {
             let text = "Delete operation not permitted on the anonymous token";

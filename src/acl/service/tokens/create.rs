@@ -17,7 +17,7 @@ use crate::acl::store::Freshness;
 
 /// A created token.
 #[derive(Debug)]
-pub struct CreatedToken {
+pub(crate) struct CreatedToken {
     /// Token.
     pub live: LiveToken,
     /// Secret of the token.
@@ -26,13 +26,13 @@ pub struct CreatedToken {
 
 /// Operations on tokens.
 #[derive(Debug, Clone, Copy)]
-pub struct Tokens<'a> {
+pub(crate) struct Tokens<'a> {
     pub(super) service: &'a AclService,
 }
 
 impl AclService {
     /// Returns the operations on tokens.
-    pub fn tokens(&self) -> Tokens<'_> {
+    pub(crate) fn tokens(&self) -> Tokens<'_> {
         Tokens { service: self }
     }
 }
@@ -42,7 +42,7 @@ impl Tokens<'_> {
     ///
     /// # Errors
     /// The caller lacks `acl:write`, the draft is invalid, or an id is taken.
-    pub async fn create(
+    pub(crate) async fn create(
         self,
         caller: &Caller,
         namespace: &NamespaceName,

@@ -9,7 +9,7 @@ use crate::acl::service::links::{LinkDraft, LinksDraft};
 
 /// Fields of a token as a request gives them. Missing ones are empty or zero.
 #[derive(Debug, Clone, Default)]
-pub struct TokenDraft {
+pub(crate) struct TokenDraft {
     /// Accessor; random if missing. Ignored by updates.
     pub accessor: Option<String>,
     /// Secret; random if missing.

@@ -13,8 +13,8 @@ mod expanded;
 mod list;
 mod sweep;
 
-pub use create::{CreatedToken, Tokens};
-pub use draft::TokenDraft;
+pub(crate) use create::CreatedToken;
+pub(crate) use draft::TokenDraft;
 pub(crate) use expanded::ExpandedToken;
 pub(crate) use filter::TokenFilter;
 pub(crate) use list::{ListedToken, TokenPages};

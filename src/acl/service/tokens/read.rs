@@ -45,7 +45,7 @@ impl Tokens<'_> {
     ///
     /// # Errors
     /// It is damaged, or the key file lacks its key.
-    pub async fn unseal_secret(self, token: &TokenRecord) -> Result<PlainSecret, ServiceError> {
+    pub(crate) async fn unseal_secret(self, token: &TokenRecord) -> Result<PlainSecret, ServiceError> {
         let immutable = token.immutable();
         Ok(self.service.sealing_key(token).await?.unseal(immutable.accessor_id, &immutable.sealed_secret)?)
     }

@@ -15,6 +15,7 @@ use crate::acl::service::error::ServiceError;
 use crate::acl::service::keys;
 use crate::acl::service::transaction::Transaction;
 use crate::acl::store::{Batch, CommitError, Freshness, Key};
+use crate::error_chain::format_chain;
 use crate::metrics::Metrics;
 
 /// Interval between sweeps.
@@ -25,13 +26,13 @@ const MAX_CONFLICTS: usize = 100;
 
 /// Deletion of expired tokens.
 #[derive(Debug, Clone, Copy)]
-pub struct TokenSweeper<'a> {
+pub(crate) struct TokenSweeper<'a> {
     service: &'a AclService,
 }
 
 impl AclService {
     /// Returns the sweeper of expired tokens.
-    pub fn token_sweeper(&self) -> TokenSweeper<'_> {
+    pub(crate) fn token_sweeper(&self) -> TokenSweeper<'_> {
         TokenSweeper { service: self }
     }
 }
@@ -41,7 +42,7 @@ impl TokenSweeper<'_> {
     ///
     /// # Errors
     /// The store failed, or a restore is in progress. Deletions so far persist.
-    pub async fn sweep(self) -> Result<usize, ServiceError> {
+    pub(crate) async fn sweep(self) -> Result<usize, ServiceError> {
         self.service.epoch(Freshness::Linearizable).await?;
         let (mut swept, mut lost) = (0, 0);
         let mut after = None;
@@ -99,10 +100,14 @@ impl TokenSweeper<'_> {
                 Ok(0) | Err(ServiceError::Restoring) => {}
                 Ok(swept) => {
                     metrics.get::<AclMetrics>().tokens_swept.inc_by(swept.try_into().unwrap_or(u64::MAX));
-                    tracing::info!(event = "acl.token.swept", swept, "deleted expired tokens");
+                    tracing::info!(event = "acl.token.swept", tokens = swept, "deleted expired tokens");
                 }
                 Err(error) => {
-                    tracing::warn!(event = "acl.sweep.failed", %error, "cannot delete expired tokens");
+                    tracing::warn!(
+                        event = "acl.sweep.failed",
+                        error = format_chain(&error),
+                        "cannot delete expired tokens"
+                    );
                 }
             }
         }

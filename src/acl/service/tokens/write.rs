@@ -42,13 +42,13 @@ pub(crate) struct ValidatedToken {
 
 /// Creation and deletion of all records of a token.
 #[derive(Debug, Clone, Copy)]
-pub struct TokenRecords<'a> {
+pub(crate) struct TokenRecords<'a> {
     service: &'a AclService,
 }
 
 impl AclService {
     /// Returns the operations on all records of a token.
-    pub fn token_records(&self) -> TokenRecords<'_> {
+    pub(crate) fn token_records(&self) -> TokenRecords<'_> {
         TokenRecords { service: self }
     }
 }
@@ -122,7 +122,7 @@ impl TokenRecords<'_> {
     ///
     /// # Errors
     /// The store failed.
-    pub async fn destroy(self, token: &TokenRecord) -> Result<(), ServiceError> {
+    pub(crate) async fn destroy(self, token: &TokenRecord) -> Result<(), ServiceError> {
         retry_on_conflict(|| self.try_destroy(token.immutable())).await
     }
 

@@ -14,6 +14,7 @@ use super::recovery::{self, SharedState};
 use super::tables::{ALL_KINDS, KINDS, RECORDS, TOTALS, encode, revisions, sum_contribution};
 use super::{Batch, Check, CommitError, Key, Revision, StoreError, Write};
 use crate::clock::{Clock, ClockReading};
+use crate::error_chain::format_chain;
 use crate::outage::Outage;
 
 /// A batch and the channel for its outcome.
@@ -140,14 +141,19 @@ impl Writer {
         match write(&self.shared, group) {
             Ok(outcomes) => {
                 if let Some(mut failure) = self.failure.take() {
-                    let lasted = failure.outage.end(Clock::System.now());
-                    tracing::info!(event = "acl.store.recovered", lasted, "the store is writable again");
+                    let lasted_seconds = failure.outage.end(Clock::System.now());
+                    tracing::info!(event = "acl.store.recovered", lasted_seconds, "the store is writable again");
                 }
                 Ok(outcomes)
             }
             Err(WriteFailure { error, in_doubt }) => {
                 let code = error.code().as_str();
-                tracing::error!(event = "acl.store.failed", code, error = %describe(&error), "cannot write to the store");
+                tracing::error!(
+                    event = "acl.store.failed",
+                    code,
+                    error = format_chain(&error),
+                    "cannot write to the store"
+                );
                 let touched = self.disk.header_was_touched();
                 let writable = self.reopen(error.clone(), false);
                 // The reopened database shows whether the group was written.
@@ -163,7 +169,7 @@ impl Writer {
         let start = Clock::System.now();
         let writable = recovery::reopen(&self.shared, &mut self.disk, readable).unwrap_or_else(|error| {
             let code = error.code().as_str();
-            tracing::error!(event = "acl.store.failed", code, error = %describe(&error), "cannot reopen the store");
+            tracing::error!(event = "acl.store.failed", code, error = format_chain(&error), "cannot reopen the store");
             false
         });
         let end = Clock::System.now();
@@ -174,13 +180,10 @@ impl Writer {
     }
 }
 
-fn describe(error: &StoreError) -> String {
-    std::error::Error::source(error).map_or_else(|| error.to_string(), |source| format!("{error}: {source}"))
-}
-
 type Outcomes = Vec<Result<Revision, CommitError>>;
 
 /// Outcomes of a group, and the new revision and totals of each changed kind.
+#[derive(Default)]
 struct Applied<'a> {
     outcomes: Outcomes,
     changed: BTreeMap<&'a str, Revision>,
@@ -228,8 +231,7 @@ fn apply<'a>(
 ) -> Result<Applied<'a>, StoreError> {
     let mut records = transaction.open_table(RECORDS)?;
     let mut totals_table = transaction.open_table(TOTALS)?;
-    let mut applied =
-        Applied { outcomes: Vec::with_capacity(group.len()), changed: BTreeMap::new(), totals: BTreeMap::new() };
+    let mut applied = Applied::default();
     let mut revision = last;
     for CommitJob { batch, .. } in group {
         let mut seen = match evaluate_checks(&records, &batch.checks)? {
@@ -244,12 +246,11 @@ fn apply<'a>(
         }
         for write in &batch.writes {
             let key = write.key();
-            if let Entry::Vacant(entry) = applied.totals.entry(key.kind()) {
-                let stored = totals_table.get(key.kind())?;
-                let stored = stored.map(|stored| KindTotals::decode(key.kind(), checksums, stored.value()));
-                entry.insert(stored.unwrap_or_else(|| Some(KindTotals::default())));
-            }
-            let mut totals = applied.totals.get_mut(key.kind()).and_then(Option::as_mut);
+            let totals = match applied.totals.entry(key.kind()) {
+                Entry::Occupied(entry) => entry.into_mut(),
+                Entry::Vacant(entry) => entry.insert(read_totals(&totals_table, key.kind(), checksums)?),
+            };
+            let mut totals = totals.as_mut();
             let mut replaced = |bytes: &[u8]| {
                 if let Some(totals) = &mut totals {
                     totals.remove(&sum_contribution(key.as_str(), checksums, bytes));
@@ -285,16 +286,32 @@ fn apply<'a>(
     }
     if !applied.changed.is_empty() {
         applied.changed.insert(ALL_KINDS, revision);
-        let mut kinds = transaction.open_table(KINDS)?;
-        for (kind, revision) in &applied.changed {
-            kinds.insert(kind, revision.0)?;
-            if let Some(Some(totals)) = applied.totals.get_mut(kind) {
-                totals.revision = *revision;
-                totals_table.insert(kind, totals.encode(kind, checksums).as_slice())?;
-            }
-        }
+        write_kinds(&mut transaction.open_table(KINDS)?, &mut totals_table, &mut applied, checksums)?;
     }
     Ok(applied)
+}
+
+/// Reads the totals of a kind; `None` if they are damaged.
+fn read_totals(table: &Records<'_>, kind: &str, checksums: &Checksums) -> Result<Option<KindTotals>, StoreError> {
+    let stored = table.get(kind)?;
+    Ok(stored.map_or_else(|| Some(KindTotals::default()), |stored| KindTotals::decode(kind, checksums, stored.value())))
+}
+
+/// Writes the revisions and totals of the kinds that changed.
+fn write_kinds(
+    kinds: &mut Table<'_, &'static str, u64>,
+    totals_table: &mut Records<'_>,
+    applied: &mut Applied<'_>,
+    checksums: &Checksums,
+) -> Result<(), StoreError> {
+    for (kind, revision) in &applied.changed {
+        kinds.insert(kind, revision.0)?;
+        if let Some(Some(totals)) = applied.totals.get_mut(kind) {
+            totals.revision = *revision;
+            totals_table.insert(kind, totals.encode(kind, checksums).as_slice())?;
+        }
+    }
+    Ok(())
 }
 
 type Records<'a> = Table<'a, &'static str, &'static [u8]>;

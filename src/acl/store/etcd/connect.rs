@@ -140,9 +140,7 @@ impl Connection {
             *logins += 1;
             Ok(*logins)
         };
-        timeout_at(end, attempt)
-            .await
-            .unwrap_or_else(|_| Err(MemberError::not_executed(&self.member, "no answer to the login in time")))
+        timeout_at(end, attempt).await.unwrap_or_else(|_| Err(MemberError::login_timed_out(&self.member)))
     }
 }
 

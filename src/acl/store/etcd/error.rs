@@ -25,6 +25,8 @@ pub(super) enum FailureKind {
     Unreachable,
     /// The member declined; another may accept.
     NotExecuted,
+    /// No answer to the login in time: not executed.
+    LoginTimedOut,
     /// The login has expired; not executed.
     Unauthenticated,
     /// Rejected permanently.
@@ -66,6 +68,12 @@ impl MemberError {
         Self { member: Arc::clone(member), text: "no answer in time".to_owned(), kind: FailureKind::TimedOut }
     }
 
+    /// Creates an error of a call whose login was not answered in time.
+    pub(super) fn login_timed_out(member: &Arc<str>) -> Self {
+        let text = "no answer to the login in time".to_owned();
+        Self { member: Arc::clone(member), text, kind: FailureKind::LoginTimedOut }
+    }
+
     /// Creates an error of a call that was not executed.
     pub(super) fn not_executed(member: &Arc<str>, text: impl Into<String>) -> Self {
         Self { member: Arc::clone(member), text: text.into(), kind: FailureKind::NotExecuted }
@@ -82,7 +90,7 @@ impl MemberErrors {
     pub(super) fn add(&mut self, mut error: MemberError) {
         if let Some(place) = self.0.iter().position(|other| other.member == error.member) {
             let before = self.0.remove(place);
-            if error.kind == FailureKind::TimedOut {
+            if matches!(error.kind, FailureKind::TimedOut | FailureKind::LoginTimedOut) {
                 error.text = before.text;
             }
         }
@@ -157,6 +165,18 @@ fn kind(code: Code, message: &str, unsent: bool) -> FailureKind {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_timeout_keeps_the_cause_that_an_earlier_attempt_saw() {
+        let member = Arc::from("https://one:2379");
+        for timeout in [MemberError::timed_out(&member), MemberError::login_timed_out(&member)] {
+            let mut errors = MemberErrors::default();
+            errors.add(MemberError::not_executed(&member, "invalid peer certificate"));
+            errors.add(timeout.clone());
+            assert_eq!(errors.to_string(), "https://one:2379: invalid peer certificate");
+            assert_eq!(errors.kind(), timeout.kind);
+        }
+    }
 
     #[test]
     fn failures_are_classified_by_code_and_text() {

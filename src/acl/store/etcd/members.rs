@@ -82,7 +82,8 @@ impl Members {
     where
         F: Future<Output = Result<T, ClientError>>,
     {
-        let retriable = |kind| matches!(kind, FailureKind::Unreachable | FailureKind::NotExecuted);
+        let retriable =
+            |kind| matches!(kind, FailureKind::Unreachable | FailureKind::NotExecuted | FailureKind::LoginTimedOut);
         self.call(self.deadline(), self.request_timeout, &request, retriable).await
     }
 

@@ -20,7 +20,8 @@ mod watch;
 mod reads;
 mod export;
 
-pub use self::options::{EtcdLogin, EtcdOptions, PREFIX_FORM, is_address, is_prefix};
+pub use self::options::{EtcdLogin, EtcdOptions};
+pub(crate) use self::options::{is_address, is_prefix};
 
 use self::connect::{EtcdTls, LeaderRequirement};
 use self::error::{FailureKind, MemberErrors};

@@ -77,17 +77,17 @@ impl EtcdOptions {
 }
 
 /// Description of a valid prefix, for errors.
-pub const PREFIX_FORM: &str = "a prefix is 2 to 128 letters, digits and \"-_./\", and ends with one slash";
+pub(crate) const PREFIX_FORM: &str = "a prefix is 2 to 128 letters, digits and \"-_./\", and ends with one slash";
 
 /// Returns whether a text is a valid prefix.
-pub fn is_prefix(text: &str) -> bool {
+pub(crate) fn is_prefix(text: &str) -> bool {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./".contains(&byte);
     let ends = text.strip_suffix('/').is_some_and(|rest| !rest.is_empty() && !rest.ends_with('/'));
     ends && text.len() <= EtcdOptions::MAX_PREFIX && text.bytes().all(allowed)
 }
 
 /// Returns whether a URL consists of scheme, host and port only.
-pub fn is_address(url: &Url) -> bool {
+pub(crate) fn is_address(url: &Url) -> bool {
     let bare = url.username().is_empty() && url.password().is_none();
     let short = matches!(url.path(), "" | "/") && url.query().is_none() && url.fragment().is_none();
     bare && short && url.has_host() && matches!(url.scheme(), "https" | "http")

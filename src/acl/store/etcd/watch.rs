@@ -13,7 +13,7 @@ use crate::acl::store::revisions::KindRevisions;
 use crate::acl::store::watchers::Watchers;
 use crate::acl::store::{Key, Revision};
 use crate::backoff::{Backoff, random_unit};
-use crate::outage::format_length;
+use crate::time_format::seconds;
 
 /// Watches all changes on any available member.
 #[derive(Debug, Clone)]
@@ -104,7 +104,7 @@ impl ChangeWatch {
         loop {
             let WatchEnd { next, mut error } = self.follow(stream, from).await;
             from = next;
-            tracing::warn!(event = "acl.store.watch_lost", error = %error, "the etcd watch ended, retrying");
+            tracing::warn!(event = "acl.store.watch_lost", error = error.to_string(), "the etcd watch ended, retrying");
             let lost = Instant::now();
             stream = loop {
                 if error.kind == FailureKind::Compacted
@@ -117,11 +117,11 @@ impl ChangeWatch {
                     Ok(stream) => break stream,
                     Err(again) => error = again,
                 }
-                tracing::debug!(error = %error, "cannot open the etcd watch");
+                tracing::debug!(error = error.to_string(), "cannot open the etcd watch");
             };
             backoff.reset();
-            let (etcd, lasted) = (&*stream.member, format_length(lost.elapsed()));
-            tracing::info!(event = "acl.store.watch_recovered", etcd, lasted, "the etcd watch is open again");
+            let (etcd, lasted_seconds) = (&*stream.member, seconds(lost.elapsed()));
+            tracing::info!(event = "acl.store.watch_recovered", etcd, lasted_seconds, "the etcd watch is open again");
         }
     }
 

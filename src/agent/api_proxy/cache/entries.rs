@@ -10,6 +10,7 @@ use super::due_queue::{DueQueue, Ticket};
 use super::entry::{CacheEntry, LeaseRef};
 use super::key::{CacheKey, TokenScope};
 use super::lru::LruMap;
+use super::path_index::PathIndex;
 use super::snapshot::{EntryToSave, RestoredEntry};
 use crate::agent::encrypted_file::ChangeLevel;
 use crate::agent::leases::{ActiveLease, SavedLease, Step};
@@ -20,6 +21,7 @@ use crate::clock::ClockReading;
 #[derive(Debug)]
 pub(super) struct CachedEntries {
     slots: LruMap<CacheKey, Slot>,
+    paths: PathIndex,
     /// Leases that wait for their next step: all but those that are renewed or withheld.
     due: DueQueue<CacheKey>,
     /// Stands for the login of the previous process until its token is known to live. Its entries are withheld meanwhile.
@@ -86,7 +88,8 @@ pub(super) struct LeaseRenewal {
 impl CachedEntries {
     pub(super) fn new(max_bytes: usize) -> Self {
         let (changes, reported) = (ChangeLevel::None, ChangeLevel::None);
-        Self { slots: LruMap::new(max_bytes), due: DueQueue::new(), pending: None, changes, reported }
+        let (slots, paths, due) = (LruMap::new(max_bytes), PathIndex::default(), DueQueue::new());
+        Self { slots, paths, due, pending: None, changes, reported }
     }
 
     /// Size of all entries, in bytes.
@@ -118,8 +121,7 @@ impl CachedEntries {
         now: ClockReading,
         unit: f64,
     ) {
-        let replaced = self.slots.remove(&key);
-        self.due.remove(replaced.as_ref().and_then(Slot::ticket));
+        let replaced = self.take(&key);
         let is_same =
             entry.lease_ref().is_none() && replaced.is_some_and(|replaced| replaced.entry.has_same_body(&entry));
         let lease = entry.lease_ref().map(|lease_ref| {
@@ -213,14 +215,16 @@ impl CachedEntries {
         age_at_insert: Duration,
         lease: Option<CachedLease>,
     ) {
-        let size = key.size() + entry.size() + LruMap::<CacheKey, Slot>::OVERHEAD;
+        let size = key.size() + entry.size() + LruMap::<CacheKey, Slot>::OVERHEAD + PathIndex::OVERHEAD;
         let slot = Slot { entry: Arc::new(entry), inserted, age_at_insert, lease };
-        let (due, changes) = (&mut self.due, &mut self.changes);
-        let inserted = self.slots.insert(key, slot, size, |removed| {
+        let (paths, due, changes) = (&mut self.paths, &mut self.due, &mut self.changes);
+        let inserted = self.slots.insert(key, slot, size, |key, removed| {
+            paths.remove(key);
             due.remove(removed.ticket());
             *changes = ChangeLevel::Content;
         });
         if let Some(key) = inserted {
+            self.paths.insert(Arc::clone(&key));
             self.await_step(key);
         }
     }
@@ -235,27 +239,41 @@ impl CachedEntries {
 
     /// Removes the entry for a request.
     pub(super) fn remove(&mut self, key: &CacheKey) {
-        if let Some(slot) = self.slots.remove(key) {
-            self.due.remove(slot.ticket());
+        if self.take(key).is_some() {
             self.changes = ChangeLevel::Content;
         }
     }
 
-    /// Removes the entries that match and returns their number.
+    fn take(&mut self, key: &CacheKey) -> Option<Slot> {
+        let (key, slot) = self.slots.remove(key)?;
+        self.paths.remove(key);
+        self.due.remove(slot.ticket());
+        Some(slot)
+    }
+
+    /// Removes the entries in a namespace whose path has this prefix, and returns their number. Looks at no others.
+    pub(super) fn remove_below(&mut self, namespace: &str, path: &str) -> usize {
+        let removed = self.paths.with_prefix(namespace, path);
+        for key in &removed {
+            self.remove(key);
+        }
+        removed.len()
+    }
+
+    /// Removes the entries that match and returns their number. Looks at every entry.
     pub(super) fn remove_where(
         &mut self,
         matches: impl Fn(&CacheKey, Option<&LeaseRef>, Option<Generation>) -> bool,
     ) -> usize {
-        let (pending, due) = (self.pending, &mut self.due);
-        let matches = |key: &CacheKey, slot: &Slot| {
+        let pending = self.pending;
+        let removed = self.slots.keys_where(|key, slot| {
             // The pending generation is no login that could have ended.
             matches(key, slot.entry.lease_ref(), slot.generation().filter(|own| Some(*own) != pending))
-        };
-        let removed = self.slots.remove_where(matches, |slot| due.remove(slot.ticket()));
-        if removed > 0 {
-            self.changes = ChangeLevel::Content;
+        });
+        for key in &removed {
+            self.remove(key);
         }
-        removed
+        removed.len()
     }
 
     /// Returns the time of the next step of any lease; `None` if there is none.

@@ -1,5 +1,6 @@
 //! Cache keys: token, method, namespace, path, query and body of a request, and no other header.
 
+use std::cmp::Ordering;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
@@ -10,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use url::form_urlencoded::byte_serialize;
 
 /// Token scope of an entry: a response is served only to requests with the same token.
-#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(in crate::agent::api_proxy) enum TokenScope {
     /// Requested with the session's token; shared by all requests that carry it.
     Session,
@@ -92,16 +93,36 @@ impl CacheKey {
         (lines.next().unwrap_or_default(), lines.next().unwrap_or_default())
     }
 
+    /// The least of all keys with this path in this namespace, by the order of [`CacheKey::full_path`] and then of
+    /// [`CacheKey::cmp_parts`].
+    pub(super) fn least(namespace: &str, path: &str) -> Self {
+        let text = format!("\n{}\n{path}\n", namespace.trim_matches('/'));
+        Self { scope: TokenScope::Session, text, body: [0; 32] }
+    }
+
+    /// The bytes of namespace and path, joined as the server does.
+    pub(super) fn full_path(&self) -> impl Iterator<Item = u8> {
+        let (namespace, path) = self.namespace_and_path();
+        let separator = if namespace.is_empty() { "" } else { "/" };
+        namespace.bytes().chain(separator.bytes()).chain(path.bytes())
+    }
+
+    /// Returns true if the full path starts with that of `prefix`.
+    pub(super) fn has_path_prefix(&self, prefix: &Self) -> bool {
+        let mut own = self.full_path();
+        prefix.full_path().all(|byte| own.next() == Some(byte))
+    }
+
+    /// Orders keys of one full path; equal keys alone are equal.
+    pub(super) fn cmp_parts(&self, other: &Self) -> Ordering {
+        let parts = |key: &Self| (key.scope, key.body);
+        self.text.cmp(&other.text).then_with(|| parts(self).cmp(&parts(other)))
+    }
+
     /// Size in memory, in bytes.
     pub(super) fn size(&self) -> usize {
         self.text.len() + size_of::<Self>()
     }
-}
-
-/// Joins namespace and path as the server does.
-pub(super) fn full_path(namespace: &str, path: &str) -> String {
-    let namespace = namespace.trim_matches('/');
-    if namespace.is_empty() { path.to_owned() } else { format!("{namespace}/{path}") }
 }
 
 /// Appends a query sorted by name. Pairs of one name keep their order, since servers take the first. Bytes that are not UTF-8

@@ -63,17 +63,23 @@ impl<K: Eq + Hash, V> LruMap<K, V> {
 
     /// Inserts a value of `size` bytes as the most recently used one, in place of the previous value of its key. Returns the
     /// shared key; `None` if the value is larger than the map, and is dropped. `on_removal` gets the values that made room.
-    pub(super) fn insert(&mut self, key: K, value: V, size: usize, mut on_removal: impl FnMut(V)) -> Option<Arc<K>> {
-        if let Some(replaced) = self.remove(&key) {
-            on_removal(replaced);
+    pub(super) fn insert(
+        &mut self,
+        key: K,
+        value: V,
+        size: usize,
+        mut on_removal: impl FnMut(Arc<K>, V),
+    ) -> Option<Arc<K>> {
+        if let Some((key, replaced)) = self.remove(&key) {
+            on_removal(key, replaced);
         }
         if size > self.max_bytes {
             return None;
         }
         while self.bytes + size > self.max_bytes {
             let (_, oldest) = self.by_use.pop_first()?;
-            if let Some(evicted) = self.take(&oldest) {
-                on_removal(evicted);
+            if let Some((key, evicted)) = self.take(&oldest) {
+                on_removal(key, evicted);
             }
         }
         let key = Arc::new(key);
@@ -84,26 +90,24 @@ impl<K: Eq + Hash, V> LruMap<K, V> {
         Some(key)
     }
 
-    /// Removes a value and returns it.
-    pub(super) fn remove(&mut self, key: &K) -> Option<V> {
+    /// Removes a value and returns it with its shared key.
+    pub(super) fn remove(&mut self, key: &K) -> Option<(Arc<K>, V)> {
         let slot = self.slots.get(key)?;
         self.by_use.remove(&slot.last_use);
         self.take(key)
     }
 
     /// Removes a value whose use was removed already.
-    fn take(&mut self, key: &K) -> Option<V> {
-        let slot = self.slots.remove(key)?;
+    fn take(&mut self, key: &K) -> Option<(Arc<K>, V)> {
+        let (key, slot) = self.slots.remove_entry(key)?;
         self.bytes -= slot.size;
-        Some(slot.value)
+        Some((key, slot.value))
     }
 
-    /// Removes the values that match, hands them to `on_removal`, and returns their number. Looks at every value.
-    pub(super) fn remove_where(&mut self, matches: impl Fn(&K, &V) -> bool, mut on_removal: impl FnMut(V)) -> usize {
-        let removed: Vec<_> =
-            self.slots.iter().filter(|(key, slot)| matches(key, &slot.value)).map(|(key, _)| Arc::clone(key)).collect();
-        removed.iter().filter_map(|key| self.remove(key)).for_each(&mut on_removal);
-        removed.len()
+    /// Returns the keys of the values that match, in any order. Looks at every value.
+    pub(super) fn keys_where(&self, matches: impl Fn(&K, &V) -> bool) -> Vec<Arc<K>> {
+        let matching = self.slots.iter().filter(|(key, slot)| matches(key, &slot.value));
+        matching.map(|(key, _)| Arc::clone(key)).collect()
     }
 
     /// Returns the values in any order.
@@ -145,7 +149,7 @@ mod tests {
     fn filled(max_bytes: usize, values: &[Sized]) -> LruMap<&'static str, usize> {
         let mut map = LruMap::new(max_bytes);
         for (key, size) in values {
-            map.insert(*key, *size, *size, |_| ());
+            map.insert(*key, *size, *size, |_, _| ());
         }
         map
     }
@@ -165,7 +169,7 @@ mod tests {
                 assert!(map.get(key).is_some());
             }
             let mut removed = Vec::new();
-            map.insert(new.0, new.1, new.1, |value| removed.push(value));
+            map.insert(new.0, new.1, new.1, |_, value| removed.push(value));
             assert_eq!((removed.as_slice(), keys(&map).as_slice()), (evicted, wanted), "{uses:?} {new:?}");
         };
         check(&[], ("d", 7), &[], &["a", "b", "c", "d"]);
@@ -191,13 +195,13 @@ mod tests {
     #[test]
     fn removed_values_leave_nothing_behind() {
         let mut map = filled(100, &[("a", 30), ("b", 31), ("c", 32)]);
-        assert_eq!((map.remove(&"b"), map.remove(&"b")), (Some(31), None));
+        assert_eq!((map.remove(&"b"), map.remove(&"b")), (Some((Arc::new("b"), 31)), None));
         assert_eq!(keys(&map), ["a", "c"]);
-        let mut removed = Vec::new();
-        assert_eq!(map.remove_where(|key, size| *key == "a" && *size == 30, |value| removed.push(value)), 1);
-        assert_eq!((removed, keys(&map)), (vec![30], vec!["c"]));
-        assert_eq!((map.remove_where(|_, _| true, |_| ()), map.bytes()), (1, 0));
-        assert!(keys(&map).is_empty());
+        assert_eq!(map.keys_where(|key, size| *key == "a" || *size == 31), [Arc::new("a")]);
+        for key in map.keys_where(|_, _| true) {
+            map.remove(&key);
+        }
+        assert_eq!((keys(&map).len(), map.bytes()), (0, 0));
     }
 
     #[test]
@@ -222,7 +226,7 @@ mod tests {
         const VALUES: u32 = 50_000;
         let mut map = LruMap::new(VALUES as usize);
         for key in 0..2 * VALUES {
-            map.insert(key, (), 1, |()| ());
+            map.insert(key, (), 1, |_, ()| ());
             map.get(&(key / 2 + key / 4));
         }
         assert_eq!((map.len(), map.bytes()), (VALUES as usize, VALUES as usize));

@@ -1,7 +1,7 @@
 //! The response cache: plain values for a bounded time, leased ones as long as their lease lives.
 //!
-//! `entry` parses a response, `entries` holds and decides on them (`lru` evicts, `due_queue` orders leases), `snapshot` is their
-//! form in a file; these are pure. `singleflight` coalesces equal requests; `renewer` renews leases, removes what ends with the
+//! `entry` parses a response, `entries` holds and decides on them (`lru` evicts, `due_queue` orders leases, `path_index` finds
+//! what a write invalidates), `snapshot` is their form in a file; these are pure. `singleflight` coalesces equal requests; `renewer` renews leases, removes what ends with the
 //! session's token, and saves.
 
 // 0: one entry
@@ -12,6 +12,7 @@ mod entry;
 mod snapshot;
 mod lru;
 mod due_queue;
+mod path_index;
 mod entries;
 mod singleflight;
 

@@ -19,7 +19,8 @@ use crate::agent::retry_budget::{FailureCause, RetryBudget};
 use crate::agent::server_client::{CallError, ServerClient};
 use crate::agent::token::{Lease, Token, TokenWatch};
 use crate::backoff::random_unit;
-use crate::credential_watch::{Availability, RefreshSignal};
+use crate::credential_watch::RefreshSignal;
+use crate::error_chain::format_chain;
 
 /// Collaborators of a [`LeaseRenewer`].
 #[derive(Debug, Clone)]
@@ -42,7 +43,7 @@ pub(in crate::agent::api_proxy) struct LeaseRenewer {
     state: Arc<CacheState>,
     deps: LeaseRenewerDeps,
     token: Option<Arc<Token>>,
-    pace: RetryBudget,
+    retry_budget: RetryBudget,
     renewals: JoinSet<FinishedRenewal>,
     file: Option<BackgroundWriter>,
     /// The session's last token.
@@ -61,13 +62,13 @@ struct FinishedRenewal {
 impl LeaseRenewer {
     pub(in crate::agent::api_proxy) fn new(cache: &Cache, deps: LeaseRenewerDeps) -> Self {
         let state = cache.state();
-        let pace = RetryBudget::new(state.clock.now());
+        let retry_budget = RetryBudget::new(state.clock.now());
         Self {
             cache: cache.clone(),
             state,
             deps,
             token: None,
-            pace,
+            retry_budget,
             renewals: JoinSet::new(),
             file: None,
             fingerprint: None,
@@ -98,7 +99,7 @@ impl LeaseRenewer {
         self.fingerprint = fingerprint;
         tracing::info!(
             event = "cache.resumed",
-            answers = restored.len(),
+            entries = restored.len(),
             "cache entries of the previous process are restored"
         );
         let mut entries = self.state.entries();
@@ -118,7 +119,10 @@ impl LeaseRenewer {
         let clock = self.state.clock.clone();
         let due = self.state.entries().next_due().filter(|_| self.renewals.len() < MAX_RENEWALS);
         // After a failure, all renewals wait for the back-off: the server is asked once, not once a lease.
-        let due = due.map(|due| if due.boot < self.pace.not_before().boot { self.pace.not_before() } else { due });
+        let due =
+            due.map(
+                |due| if due.boot < self.retry_budget.not_before().boot { self.retry_budget.not_before() } else { due },
+            );
         let write_due = async {
             match &mut self.file {
                 Some(file) => file.wait_until_due(&clock).await,
@@ -144,10 +148,7 @@ impl LeaseRenewer {
     /// removed too.
     fn follow_token(&mut self) {
         let previous = self.token.take();
-        self.token = match self.deps.tokens.current().availability {
-            Availability::Available(token) => Some(token),
-            Availability::Unavailable { .. } => None,
-        };
+        self.token = self.deps.tokens.current().availability.available();
         let now = self.state.clock.now();
         let mut removed = 0;
         let mut is_revoked = self.token.is_none()
@@ -174,7 +175,7 @@ impl LeaseRenewer {
         if removed > 0 {
             tracing::info!(
                 event = "cache.token.ended",
-                dropped = removed,
+                entries = removed,
                 "cache entries ended with the session's previous token"
             );
         }
@@ -214,12 +215,16 @@ impl LeaseRenewer {
         let mut entries = self.state.entries();
         match result {
             Ok(lease) => {
-                self.pace.record_success(now);
+                self.retry_budget.record_success(now);
                 entries.record_renewal(renewal, *lease, now, unit);
             }
             Err(None) => entries.refuse_renewal(renewal, unit),
             Err(Some(error)) => {
-                tracing::warn!(event = "cache.renewal.failed", %error, "a cached lease could not be renewed");
+                tracing::warn!(
+                    event = "cache.renewal.failed",
+                    error = format_chain(error),
+                    "a cached lease could not be renewed"
+                );
                 match RenewalFailure::from_error(error) {
                     RenewalFailure::SuspectToken if *by_own_token => entries.remove_renewed(renewal),
                     RenewalFailure::Refused => entries.refuse_renewal(renewal, unit),
@@ -227,8 +232,8 @@ impl LeaseRenewer {
                         if failure == RenewalFailure::SuspectToken {
                             self.deps.session.request();
                         }
-                        self.pace.record_failure(now, FailureCause::Transient, error.retry_after(), unit);
-                        entries.retry_renewal(renewal, self.pace.not_before());
+                        self.retry_budget.record_failure(now, FailureCause::Transient, error.retry_after(), unit);
+                        entries.retry_renewal(renewal, self.retry_budget.not_before());
                     }
                 }
             }

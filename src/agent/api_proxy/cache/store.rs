@@ -12,7 +12,7 @@ use zeroize::Zeroizing;
 
 use super::entries::{CacheHit, CachedEntries};
 use super::entry::{CacheEntry, LeaseRef};
-use super::key::{CacheKey, TokenScope, full_path};
+use super::key::{CacheKey, TokenScope};
 use super::singleflight::{JoinOutcome, Singleflight};
 use super::snapshot;
 use crate::agent::encrypted_file::MAX_CONTENT;
@@ -169,16 +169,12 @@ impl Cache {
             _ => None,
         };
         let prefix = match scope {
-            Invalidate::Path(namespace, path) => full_path(namespace, path),
-            _ => String::new(),
-        };
-        let has_prefix = |key: &CacheKey| {
-            let (namespace, path) = key.namespace_and_path();
-            full_path(namespace, path).starts_with(&prefix)
+            Invalidate::Path(namespace, path) => Some(CacheKey::least(namespace, path)),
+            _ => None,
         };
         // The response to a request under way is unknown: it may be the one with the lease or the token.
         self.0.singleflight.mark_outdated(|key| match scope {
-            Invalidate::Path(..) => has_prefix(key),
+            Invalidate::Path(..) => prefix.as_ref().is_some_and(|prefix| key.has_path_prefix(prefix)),
             Invalidate::Callers => matches!(key.scope, TokenScope::Caller(_)),
             Invalidate::Leases(Some(scope)) => *scope == key.scope,
             Invalidate::All
@@ -187,13 +183,15 @@ impl Cache {
             | Invalidate::Accessor(_)
             | Invalidate::Leases(None) => true,
         });
-        self.0.remove_where(|key, lease_ref, _| match scope {
+        if let Invalidate::Path(namespace, path) = scope {
+            return self.0.remove_entries(|entries| entries.remove_below(namespace, path));
+        }
+        let matches = |key: &CacheKey, lease_ref: Option<&LeaseRef>, _| match scope {
             Invalidate::All => true,
-            Invalidate::Path(..) => has_prefix(key),
             Invalidate::Callers => matches!(key.scope, TokenScope::Caller(_)),
             Invalidate::Leases(scope) => lease_ref.is_some() && scope.is_none_or(|scope| scope == key.scope),
-            // Handled above, token by token.
-            Invalidate::Accessor(_) => false,
+            // Handled above.
+            Invalidate::Accessor(_) | Invalidate::Path(..) => false,
             Invalidate::Lease(id) => match lease_ref {
                 Some(LeaseRef::Secret(lease)) => {
                     lease.id.strip_prefix(id).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
@@ -205,7 +203,8 @@ impl Cache {
                     matches!(lease_ref, Some(LeaseRef::Token(own, ..)) if secret::ct_eq(own.secret(), token));
                 is_issued || token_scope == Some(key.scope)
             }
-        })
+        };
+        self.0.remove_entries(|entries| entries.remove_where(matches))
     }
 }
 
@@ -234,9 +233,9 @@ impl CacheState {
         move || snapshot::serialize(&entries, token, now)
     }
 
-    fn remove_where(&self, matches: impl Fn(&CacheKey, Option<&LeaseRef>, Option<Generation>) -> bool) -> usize {
+    fn remove_entries(&self, remove: impl FnOnce(&mut CachedEntries) -> usize) -> usize {
         let mut entries = self.entries();
-        let removed = entries.remove_where(matches);
+        let removed = remove(&mut entries);
         self.publish_changes(&mut entries);
         removed
     }

@@ -31,6 +31,7 @@ fn waits(failure: &AttemptError, endpoint: Endpoint) -> Vec<u64> {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a flat table")]
 fn each_retry_rule_waits_and_reports_as_specified() {
     use Endpoint::{Authority, ManagedIdentityHost, Metadata};
     let check = |failure: AttemptError, endpoint, wanted: &[u64], kind, hint: &str| {

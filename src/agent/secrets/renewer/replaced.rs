@@ -3,6 +3,7 @@
 use super::SecretRenewer;
 use crate::agent::server_client::SecretLease;
 use crate::clock::ClockReading;
+use crate::error_chain::format_chain;
 
 impl<T> SecretRenewer<T> {
     /// Revokes the replaced leases whose grace period is over. After a failure they end by themselves.
@@ -16,8 +17,13 @@ impl<T> SecretRenewer<T> {
             let upstream = &self.deps.upstream;
             let revoked = upstream.revoke_lease(&token.secret, &lease, self.options.namespace.as_deref()).await;
             if let Err(error) = revoked {
-                let secret = &self.options.name;
-                tracing::info!(event = "agent.secret.cleanup_failed", secret, %error, "a replaced lease was not revoked");
+                let (secret, error) = (&self.options.name, format_chain(&error));
+                tracing::info!(
+                    event = "agent.secret.cleanup_failed",
+                    secret,
+                    error,
+                    "a replaced lease was not revoked"
+                );
             }
         }
     }

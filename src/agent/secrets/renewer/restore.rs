@@ -68,11 +68,11 @@ impl<T> SecretRenewer<T> {
         let answer = SecretResponse { data: Arc::clone(&current.record.data), lease };
         if let Ok(projected) = (self.deps.projection)(&self.options, &answer, now) {
             current.is_published = true;
-            let age = current.record.age(now).as_secs();
+            let age_seconds = current.record.age(now).as_secs();
             tracing::info!(
                 event = "agent.secret.resumed",
                 secret = self.options.name,
-                age,
+                age_seconds,
                 "the secret of the previous process is used"
             );
             self.deps.publisher.publish(Availability::Available(Arc::new(projected)), None);

@@ -14,6 +14,7 @@ use crate::agent::token::{Generation, Lease};
 use crate::backoff::random_unit;
 use crate::clock::ClockReading;
 use crate::credential_watch::Availability;
+use crate::error_chain::format_chain;
 use crate::error_code::ErrorCode;
 
 /// Result of a successful call.
@@ -31,9 +32,9 @@ impl<T> SecretRenewer<T> {
     /// Records a call that gave or renewed the secret.
     fn record_success(&mut self, now: ClockReading) {
         self.retries.succeeded(now);
-        if let Some(lasted) = self.outage.end(now) {
+        if let Some(lasted_seconds) = self.outage.end(now) {
             let secret = &self.options.name;
-            tracing::info!(event = "agent.secret.recovered", secret, lasted, "the secret can be had again");
+            tracing::info!(event = "agent.secret.recovered", secret, lasted_seconds, "the secret can be had again");
         }
     }
 
@@ -64,8 +65,13 @@ impl<T> SecretRenewer<T> {
         });
         match projected {
             Some(projected) => {
-                let leased = lease.as_ref().map(|(lease, _)| lease.lease.ttl.as_secs());
-                tracing::info!(event = "agent.secret.read", secret = self.options.name, leased, "a secret was read");
+                let lease_seconds = lease.as_ref().map(|(lease, _)| lease.lease.ttl.as_secs());
+                tracing::info!(
+                    event = "agent.secret.read",
+                    secret = self.options.name,
+                    lease_seconds,
+                    "a secret was read"
+                );
                 self.deps.publisher.publish(Availability::Available(Arc::new(projected)), Some(now));
             }
             None => self.deps.publisher.record_check(now),
@@ -83,12 +89,19 @@ impl<T> SecretRenewer<T> {
     /// Rejects a secret that cannot be used, and schedules another read: somebody may write a better one.
     fn reject(&mut self, reason: &str, now: ClockReading) {
         self.outage.begin(now);
-        tracing::warn!(event = "agent.secret.failed", secret = self.options.name, error = reason, "secret rejected");
+        let code = ErrorCode::SecretUnusable;
+        tracing::warn!(
+            event = "agent.secret.failed",
+            secret = self.options.name,
+            code = code.as_str(),
+            error = reason,
+            "secret rejected"
+        );
         self.schedule_retry(now, ReadFailure::Unusable, None);
         let at = self.retries.not_before();
         self.schedule_read(at);
         if self.current.is_none() {
-            self.publish_absence(reason, now.until(at));
+            self.publish_absence(Some(code), reason, now.until(at));
         }
     }
 
@@ -111,9 +124,16 @@ impl<T> SecretRenewer<T> {
     ) {
         self.outage.begin(now);
         let verdict = error.verdict();
-        let name = &self.options.name;
+        let (secret, text) = (&self.options.name, format_chain(error));
         let code = error.code().map(ErrorCode::as_str);
-        tracing::warn!(event = "agent.secret.failed", secret = name, renewal, code, %error, "a secret could not be read");
+        tracing::warn!(
+            event = "agent.secret.failed",
+            secret,
+            renewal,
+            code,
+            error = text,
+            "a secret could not be read"
+        );
         let suspect = verdict == TokenVerdict::Denied && self.deps.retry_budget.may_suspect_token(now);
         if verdict.suspects_token() || suspect {
             // A new token of the session triggers another read at once.
@@ -144,7 +164,7 @@ impl<T> SecretRenewer<T> {
             _ => self.schedule_read(at),
         }
         if self.current.is_none() {
-            self.publish_absence(&error.to_string(), now.until(at));
+            self.publish_absence(error.code(), &text, now.until(at));
         }
     }
 

@@ -1,4 +1,4 @@
-//! Handles the results of logins, renewals and look-ups, expiry, and clock changes.
+//! Handles the results of logins, renewals and look-ups, the end of a token, and clock changes.
 
 use std::time::Duration;
 
@@ -8,130 +8,137 @@ use crate::agent::login::{LoginError, Remedy};
 use crate::agent::retry_budget::FailureCause;
 use crate::agent::server_client::{CallError, LookupResponse, RenewResponse, TokenVerdict};
 use crate::agent::token::{Generation, Token};
-use crate::agent::token_lifecycle::current_token::{CurrentToken, LookupStatus, TokenHealth};
+use crate::agent::token_lifecycle::current_token::{CurrentToken, LookupStatus, Suspicion, TokenHealth};
 use crate::agent::token_lifecycle::metrics::ClockMetrics;
-use crate::agent::token_lifecycle::schedule::{LastOutcome, next_check};
-use crate::agent::token_lifecycle::status_reporter::{Attempt, format_wait};
+use crate::agent::token_lifecycle::schedule::LastOutcome;
+use crate::agent::token_lifecycle::status_reporter::Attempt;
 use crate::backoff::random_unit;
 use crate::clock::ClockReading;
 use crate::error_chain::format_chain;
 use crate::error_code::ErrorCode;
-use crate::time_format::format_rfc3339;
+use crate::time_format::{format_rfc3339, seconds};
 
 impl TokenManager {
     pub(super) fn on_login(&mut self, result: Result<Token, LoginError>) {
         let now = self.clock.now();
         match result {
             Ok(token) => self.accept_login(CurrentToken::new(token), now),
-            Err(error) => {
-                let message = format_chain(&error);
-                self.reporter.count_attempt(Attempt::Login, Some(error.reason()));
-                self.record_failure_of(Attempt::Login);
-                self.retry_budget.record_failure(now, failure(&error, now), error.retry_after(), random_unit());
-                self.plan_next_step(LastOutcome::Failed);
-                let (session, wait) = (&self.options.name, format_wait(self.retry_after()));
-                let (reason, failures) = (error.reason(), self.retry_budget.failures());
-                let code = error.code().map(ErrorCode::as_str);
-                tracing::warn!(event = "token.login.failed", session, reason, failures, wait, code, "{message}");
-                self.record_error(error.code(), message);
-                if self.current.is_none() {
-                    self.publish();
-                }
-                self.publish_checked();
-            }
+            Err(error) => self.record_failed_login(&error, now),
         }
         self.save_state();
-        self.complete_refresh();
+        self.complete_lookup_request();
+    }
+
+    fn record_failed_login(&mut self, error: &LoginError, now: ClockReading) {
+        let message = format_chain(error);
+        self.reporter.count_attempt(Attempt::Login, Some(error.reason()));
+        self.outage.record_failure(Attempt::Login, now);
+        self.planner.budget.record_failure(now, failure_cause(error, now), error.retry_after(), random_unit());
+        self.plan_next_step(LastOutcome::Failed);
+        let (session, retry_in_seconds) = (&self.options.name, seconds(self.planner.retry_after(now)));
+        let (reason, failures) = (error.reason(), self.planner.budget.failures());
+        let code = error.code().map(ErrorCode::as_str);
+        tracing::warn!(
+            event = "token.login.failed",
+            session,
+            reason,
+            failures,
+            retry_in_seconds,
+            code,
+            error = message,
+            "cannot log in"
+        );
+        self.publisher.record_error(error.code(), message);
+        if self.current.is_none() {
+            self.publish();
+        }
+        self.publisher.publish_checked();
     }
 
     fn accept_login(&mut self, mut new: CurrentToken, now: ClockReading) {
         self.reporter.count_attempt(Attempt::Login, None);
-        let session = self.options.name.clone();
+        let session = &self.options.name;
         let short = new.is_too_short(now);
         if short {
-            self.retry_budget.record_failure(now, FailureCause::Transient, None, random_unit());
-            let message = format!("the server issued a token with a lease of {} s", new.lifetime.ttl.as_secs());
-            let code = ErrorCode::TokenTooShort;
-            tracing::warn!(event = "token.login.short", session, code = code.as_str(), "{message}");
-            self.record_error(Some(code), message);
-            self.record_failure_of(Attempt::Login);
+            self.planner.budget.record_failure(now, FailureCause::Transient, None, random_unit());
+            let (code, lease_seconds) = (ErrorCode::TokenTooShort, new.lifetime.ttl.as_secs());
+            let message = format!("the server issued a token with a lease of {lease_seconds} s");
+            tracing::warn!(event = "token.login.short", session, code = code.as_str(), lease_seconds, "a short lease");
+            self.publisher.record_error(Some(code), message);
+            self.outage.record_failure(Attempt::Login, now);
         } else {
-            self.record_success_of(Attempt::Login);
-            self.retry_budget.record_success(now);
-            self.last_error = None;
+            self.outage.record_success(Attempt::Login, now);
+            self.planner.budget.record_success(now);
+            self.publisher.clear_error();
         }
-        new.lifetime.renewable &= !short && self.no_renewal_until.is_none_or(|until| now.until(until).is_zero());
+        new.lifetime.renewable &= !short && self.planner.may_renew(now);
         let outlived = short && self.current.as_ref().is_some_and(|old| old.left(now) >= new.left(now));
         if !outlived {
             let expires = new.lifetime.ends.map(|ends| format_rfc3339(ends.wall));
-            let accessor = new.token.accessor.clone();
+            let accessor = new.token.accessor.as_deref();
             let (renewable, policies) = (new.lifetime.renewable, new.token.policies.join(","));
             tracing::info!(event = "token.login.ok", session, accessor, expires, renewable, policies, "logged in");
-            self.mark_checked();
-            self.lookup = None;
-            let old = self.current.take();
-            let suspected = old.as_ref().is_some_and(|old| old.health != TokenHealth::Good);
-            self.replaced.add(old.map(|old| old.token), now);
-            self.set_current(new);
-            self.refresh_signal.allow_one();
-            if suspected {
-                // Looked up at once: if the server refuses this token too, the previous one was not the cause.
-                self.next_check = Some(now);
-            }
+            self.replace_current(new, now);
         }
         self.plan_next_step(if short { LastOutcome::Failed } else { LastOutcome::Succeeded });
         self.publish();
     }
 
-    /// Sets the current token. Its first look-up is soon and shows whether the policies allow look-ups at all; without that a
-    /// later denial would mean nothing.
-    pub(super) fn set_current(&mut self, current: CurrentToken) {
-        let first = Duration::from_secs(5).mul_f64(1.0 + 2.0 * random_unit());
-        let interval = self.options.check_interval.filter(|_| current.supports_lookup());
-        self.next_check = interval.map(|interval| self.clock.now() + first.min(interval));
-        self.current = Some(current);
+    fn replace_current(&mut self, new: CurrentToken, now: ClockReading) {
+        self.publisher.mark_checked(now);
+        self.calls.cancel_lookup();
+        let old = self.current.take();
+        let was_suspect = old.as_ref().is_some_and(|old| old.health != TokenHealth::Good);
+        self.replaced.add(old.map(|old| old.token), now);
+        self.set_current(new);
+        self.requests.allow_lookup();
+        if was_suspect {
+            // Looked up at once: if the server refuses this token too, the previous one was not the cause.
+            self.lookups.plan_now(now);
+        }
     }
 
     pub(super) fn on_renewal(&mut self, result: Result<RenewResponse, CallError>) {
-        self.mark_checked();
-        match result {
-            _ if self.current.is_none() => return self.complete_refresh(),
-            Ok(renewed) => self.record_renewal(renewed),
-            Err(error) => self.record_failed_renewal(&error),
+        let now = self.clock.now();
+        self.publisher.mark_checked(now);
+        if self.current.is_some() {
+            match result {
+                Ok(renewed) => self.record_renewal(renewed, now),
+                Err(error) => self.record_failed_renewal(&error, now),
+            }
+            self.save_state();
         }
-        self.save_state();
-        self.complete_refresh();
+        self.complete_lookup_request();
     }
 
-    fn record_renewal(&mut self, renewed: RenewResponse) {
-        let (now, session) = (self.clock.now(), self.options.name.clone());
+    fn record_renewal(&mut self, renewed: RenewResponse, now: ClockReading) {
         let Some(current) = &mut self.current else { return };
         current.renew(renewed, now);
         self.replacement_limiter.confirm();
+        let session = &self.options.name;
         let expires = current.lifetime.ends.map(|ends| format_rfc3339(ends.wall));
-        let again = current.lifetime.renewable;
-        let short = current.is_too_short(now);
-        tracing::info!(event = "token.renew.ok", session, expires, again, "renewed");
+        let renewable = current.lifetime.renewable;
+        tracing::info!(event = "token.renew.ok", session, expires, renewable, "renewed");
         self.reporter.count_attempt(Attempt::Renewal, None);
-        let outdated = current.outdated;
-        self.record_success_of(Attempt::Renewal);
-        if outdated {
+        self.outage.record_success(Attempt::Renewal, now);
+        if current.outdated {
             // A renewal does not tell whether the login that replaces the token would succeed.
-            self.retry_budget.record_renewal_success(now);
+            self.planner.budget.record_renewal_success(now);
         } else {
-            self.retry_budget.record_success(now);
-            self.last_error = None;
+            self.planner.budget.record_success(now);
+            self.publisher.clear_error();
         }
         // A look-up that was sent before the renewal would report the old lease.
-        self.lookup = None;
-        self.schedule_check(now);
+        self.calls.cancel_lookup();
+        self.lookups.plan_next(current, self.options.check_interval, now);
+        let short = current.is_too_short(now);
         self.plan_next_step(if short { LastOutcome::RenewalRefused } else { LastOutcome::Succeeded });
         self.publish();
     }
 
-    fn record_failed_renewal(&mut self, error: &CallError) {
-        let (now, session) = (self.clock.now(), self.options.name.clone());
+    fn record_failed_renewal(&mut self, error: &CallError, now: ClockReading) {
         let message = format!("the renewal failed: {}", format_chain(error));
+        let mut code = error.code();
         match error.verdict() {
             TokenVerdict::Dead => {
                 self.reporter.count_attempt(Attempt::Renewal, Some("dead"));
@@ -148,99 +155,108 @@ impl TokenManager {
                 if let Some(current) = &mut self.current {
                     current.lifetime.renewable = false;
                     if !current.renewed {
-                        self.no_renewal_until = Some(now + RENEWAL_REFUSAL_HOLD);
+                        self.planner.hold_renewals(now);
                     }
                 }
                 self.reporter.count_attempt(Attempt::Renewal, Some("refused"));
                 self.plan_next_step(LastOutcome::RenewalRefused);
-                let wait = format_wait(self.retry_after());
-                let code = ErrorCode::TokenNotRenewable.as_str();
-                tracing::warn!(event = "token.renew.refused", session, wait, code, "{message}");
+                code = Some(ErrorCode::TokenNotRenewable);
+                let (session, retry_in_seconds) = (&self.options.name, seconds(self.planner.retry_after(now)));
+                let code = code.map(ErrorCode::as_str);
+                tracing::warn!(
+                    event = "token.renew.refused",
+                    session,
+                    retry_in_seconds,
+                    code,
+                    error = message,
+                    "not renewed"
+                );
                 // A refusal may mean that the token is dead; only a look-up tells.
                 self.start_lookup();
             }
             TokenVerdict::Unavailable => {
                 self.reporter.count_attempt(Attempt::Renewal, Some("unavailable"));
-                self.record_failure_of(Attempt::Renewal);
-                self.retry_budget.record_renewal_failure(now, error.retry_after(), random_unit());
+                self.outage.record_failure(Attempt::Renewal, now);
+                self.planner.budget.record_renewal_failure(now, error.retry_after(), random_unit());
                 self.plan_next_step(LastOutcome::Failed);
-                let (failures, wait) = (self.retry_budget.renewal_failures(), format_wait(self.retry_after()));
-                let code = error.code().map(ErrorCode::as_str);
-                tracing::warn!(event = "token.renew.failed", session, failures, wait, code, "{message}");
+                let (session, retry_in_seconds) = (&self.options.name, seconds(self.planner.retry_after(now)));
+                let (failures, code) = (self.planner.budget.renewal_failures(), code.map(ErrorCode::as_str));
+                tracing::warn!(
+                    event = "token.renew.failed",
+                    session,
+                    failures,
+                    retry_in_seconds,
+                    code,
+                    error = message,
+                    "not renewed"
+                );
             }
         }
-        let refused = matches!(error.verdict(), TokenVerdict::Denied | TokenVerdict::Refused);
-        let code = if refused { Some(ErrorCode::TokenNotRenewable) } else { error.code() };
-        self.record_error(code, message);
+        self.publisher.record_error(code, message);
     }
 
     pub(super) fn on_lookup(&mut self, generation: Generation, result: Result<LookupResponse, CallError>) {
         let now = self.clock.now();
-        let session = self.options.name.clone();
-        self.mark_checked();
-        let Some(current) = self.current.as_mut().filter(|current| current.token.generation == generation) else {
-            return self.complete_refresh();
+        self.publisher.mark_checked(now);
+        if self.current.as_ref().is_some_and(|current| current.token.generation == generation) {
+            match result {
+                Ok(found) => self.record_lookup(&found, now),
+                Err(error) => self.record_failed_lookup(&error, now),
+            }
+            if let Some(current) = &self.current {
+                self.lookups.plan_next(current, self.options.check_interval, now);
+            }
+        }
+        self.complete_lookup_request();
+    }
+
+    fn record_lookup(&mut self, found: &LookupResponse, now: ClockReading) {
+        let Some(current) = &mut self.current else { return };
+        self.reporter.count_attempt(Attempt::Check, None);
+        let was_suspect = current.lookup_status == LookupStatus::Suspect || current.health != TokenHealth::Good;
+        self.replacement_limiter.confirm();
+        let moved = current.apply_lookup(found, now);
+        if was_suspect {
+            self.publisher.clear_error();
+        }
+        if (moved || was_suspect) && !self.calls.is_busy() {
+            self.plan_next_step(self.planner.last_outcome());
+        }
+        if moved {
+            self.publish();
+            self.save_state();
+        } else {
+            self.publisher.publish_checked();
+        }
+        self.outage.record_success(Attempt::Check, now);
+    }
+
+    fn record_failed_lookup(&mut self, error: &CallError, now: ClockReading) {
+        let message = format!("the look-up failed: {}", format_chain(error));
+        let reason = match error.verdict() {
+            TokenVerdict::Dead => "dead",
+            TokenVerdict::Suspect => "suspect",
+            TokenVerdict::Denied | TokenVerdict::Refused => "refused",
+            TokenVerdict::Unavailable => "unavailable",
         };
-        match result {
-            Ok(found) => {
-                self.reporter.count_attempt(Attempt::Check, None);
-                let suspect = current.lookup_status == LookupStatus::Suspect || current.health != TokenHealth::Good;
-                self.replacement_limiter.confirm();
-                let moved = current.apply_lookup(&found, now);
-                if suspect {
-                    self.last_error = None;
-                }
-                if (moved || suspect) && self.in_flight.is_none() {
-                    self.plan_next_step(self.last_outcome());
-                }
-                if moved {
-                    self.publish();
-                    self.save_state();
-                } else {
-                    self.publish_checked();
-                }
-                self.record_success_of(Attempt::Check);
-            }
-            Err(error) => {
-                let message = format!("the look-up failed: {}", format_chain(&error));
-                let code = error.code().map(ErrorCode::as_str);
-                match error.verdict() {
-                    TokenVerdict::Dead => {
-                        self.reporter.count_attempt(Attempt::Check, Some("dead"));
-                        self.on_token_dead(&message);
-                    }
-                    TokenVerdict::Suspect => {
-                        self.reporter.count_attempt(Attempt::Check, Some("suspect"));
-                        self.on_token_suspect(&message);
-                    }
-                    TokenVerdict::Denied => {
-                        self.reporter.count_attempt(Attempt::Check, Some("refused"));
-                        self.on_lookup_denied(&message);
-                    }
-                    TokenVerdict::Refused => {
-                        self.reporter.count_attempt(Attempt::Check, Some("refused"));
-                        self.record_failure_of(Attempt::Check);
-                        tracing::warn!(event = "token.check.failed", session, code, "{message}");
-                    }
-                    TokenVerdict::Unavailable => {
-                        self.reporter.count_attempt(Attempt::Check, Some("unavailable"));
-                        self.record_failure_of(Attempt::Check);
-                        tracing::warn!(event = "token.check.failed", session, code, "{message}");
-                    }
-                }
-                if !self.awaits_replacement() {
-                    self.publish_checked();
-                }
+        self.reporter.count_attempt(Attempt::Check, Some(reason));
+        match error.verdict() {
+            TokenVerdict::Dead => self.on_token_dead(&message),
+            TokenVerdict::Suspect => self.on_token_suspect(&message),
+            TokenVerdict::Denied => self.on_lookup_denied(message),
+            TokenVerdict::Refused | TokenVerdict::Unavailable => {
+                self.outage.record_failure(Attempt::Check, now);
+                let (session, code) = (&self.options.name, error.code().map(ErrorCode::as_str));
+                tracing::warn!(event = "token.check.failed", session, code, error = message, "not looked up");
             }
         }
-        if self.current.is_some() {
-            self.schedule_check(now);
+        if !self.awaits_replacement() {
+            self.publisher.publish_checked();
         }
-        self.complete_refresh();
     }
 
     /// Handles a look-up that was denied without a reason.
-    fn on_lookup_denied(&mut self, message: &str) {
+    fn on_lookup_denied(&mut self, message: String) {
         let Some(current) = &mut self.current else { return };
         // The server checks policies of tokens that it knows only.
         current.health = TokenHealth::Good;
@@ -249,21 +265,28 @@ impl TokenManager {
         match current.lookup_status {
             LookupStatus::Untried | LookupStatus::Forbidden => {
                 current.lookup_status = LookupStatus::Forbidden;
-                tracing::debug!(event = "token.check.refused", session, "{message}");
+                tracing::debug!(event = "token.check.refused", session, error = message, "not allowed");
             }
-            LookupStatus::Suspect => tracing::debug!(event = "token.check.suspect", session, "{message}"),
+            LookupStatus::Suspect => {
+                tracing::debug!(
+                    event = "token.check.suspect",
+                    session,
+                    error = message,
+                    "a login will replace the token"
+                );
+            }
             LookupStatus::Allowed => {
                 current.lookup_status = LookupStatus::Suspect;
-                self.record_failure_of(Attempt::Check);
-                let session = &self.options.name;
+                self.outage.record_failure(Attempt::Check, self.clock.now());
                 tracing::warn!(
                     event = "token.check.suspect",
                     session,
                     code = ErrorCode::AccessDenied.as_str(),
-                    "the token may be dead, or its policies have changed: a login will replace it; {message}"
+                    error = message,
+                    "the token may be dead, or its policies have changed: a login will replace it"
                 );
-                self.record_error(Some(ErrorCode::AccessDenied), message.to_owned());
-                if self.in_flight.is_none() {
+                self.publisher.record_error(Some(ErrorCode::AccessDenied), message);
+                if !self.calls.is_busy() {
                     self.plan_next_step(LastOutcome::Succeeded);
                 }
             }
@@ -271,71 +294,91 @@ impl TokenManager {
         self.save_state();
     }
 
-    pub(super) fn schedule_check(&mut self, now: ClockReading) {
-        let lookable = self.current.as_ref().is_some_and(CurrentToken::supports_lookup);
-        let interval = self.options.check_interval.filter(|_| lookable);
-        self.next_check = interval.map(|interval| next_check(now, interval, random_unit()));
+    /// Handles a token that the server refuses without a reason: a login replaces it, unless a recent one changed nothing.
+    fn on_token_suspect(&mut self, message: &str) {
+        let (now, session, code) = (self.clock.now(), &self.options.name, ErrorCode::TokenDead);
+        let Some(current) = &mut self.current else { return };
+        if current.health == TokenHealth::Suspect {
+            return tracing::debug!(
+                event = "token.suspect",
+                session,
+                error = message,
+                "a login will replace the token"
+            );
+        }
+        self.publisher.record_error(Some(code), message.to_owned());
+        let code = code.as_str();
+        match current.record_refusal(&mut self.replacement_limiter, now) {
+            Suspicion::Known => {}
+            Suspicion::Refused => {
+                tracing::warn!(
+                    event = "token.refused",
+                    session,
+                    code,
+                    error = message,
+                    "the server refuses each token of this session: the role may bind them to other addresses"
+                );
+                self.outage.record_failure(Attempt::Check, now);
+            }
+            Suspicion::Replace => {
+                tracing::warn!(
+                    event = "token.suspect",
+                    session,
+                    code,
+                    error = message,
+                    "the server may no longer know the token: a login will replace it"
+                );
+                self.outage.record_failure(Attempt::Check, now);
+                if !self.calls.is_busy() {
+                    self.plan_next_step(LastOutcome::Succeeded);
+                }
+            }
+        }
     }
 
     /// Handles a token that the server no longer knows.
     fn on_token_dead(&mut self, message: &str) {
-        let session = &self.options.name;
-        let code = ErrorCode::TokenDead.as_str();
-        tracing::warn!(event = "token.dead", session, code, "the server no longer knows the token: {message}");
-        self.record_error(Some(ErrorCode::TokenDead), message.to_owned());
-        self.mark_checked();
+        let (session, code) = (&self.options.name, ErrorCode::TokenDead);
+        tracing::warn!(event = "token.dead", session, code = code.as_str(), error = message, "the token is unknown");
+        self.publisher.record_error(Some(code), message.to_owned());
+        self.publisher.mark_checked(self.clock.now());
         self.drop_token("the token was revoked or lost by the server");
     }
 
     pub(super) fn on_expired(&mut self) {
         let session = &self.options.name;
         let code = ErrorCode::TokenExpired.as_str();
-        tracing::warn!(
-            event = "token.expired",
-            session,
-            code,
-            "the token has expired and no login could replace it in time"
-        );
+        tracing::warn!(event = "token.expired", session, code, "the token has expired before a login replaced it");
         self.drop_token("the token has expired");
-    }
-
-    fn drop_token(&mut self, unavailability: &'static str) {
-        self.record_failure_of(Attempt::Login);
-        self.unavailability = unavailability;
-        self.current = None;
-        self.lookup = None;
-        self.next_check = None;
-        if self.renewing {
-            self.renewing = false;
-            self.in_flight = None;
-        }
-        self.plan_next_step(LastOutcome::Failed);
-        self.publish();
-        self.save_state();
-        self.complete_refresh();
     }
 
     pub(super) fn on_clock_change(&mut self) {
         let now = self.clock.now();
         self.reporter.metrics.get::<ClockMetrics>().jumps.inc();
         tracing::info!(event = "clock.jump", session = self.options.name, "the clock was set, or the machine slept");
-        if let Some(current) = &mut self.current {
-            current.apply_wall_clock_change(&self.clock);
-            self.publish();
-            self.save_state();
-            // A clock that is set all the time must not cause calls all the time.
-            if self.clock_change_checked.is_none_or(|looked| now.since(looked) >= CLOCK_CHANGE_LOOKUP_INTERVAL) {
-                self.clock_change_checked = Some(now);
-                self.start_lookup();
-            }
+        let Some(current) = &mut self.current else { return };
+        current.apply_wall_clock_change(&self.clock);
+        self.publish();
+        self.save_state();
+        if self.lookups.allow_after_clock_change(now) {
+            self.start_lookup();
         }
+    }
+
+    fn drop_token(&mut self, unavailability: &'static str) {
+        self.outage.record_failure(Attempt::Login, self.clock.now());
+        self.publisher.set_unavailability(unavailability);
+        self.current = None;
+        self.lookups.clear();
+        self.calls.cancel_token_calls();
+        self.plan_next_step(LastOutcome::Failed);
+        self.publish();
+        self.save_state();
+        self.complete_lookup_request();
     }
 }
 
-const RENEWAL_REFUSAL_HOLD: Duration = Duration::from_hours(1);
-const CLOCK_CHANGE_LOOKUP_INTERVAL: Duration = Duration::from_mins(1);
-
-fn failure(error: &LoginError, now: ClockReading) -> FailureCause {
+fn failure_cause(error: &LoginError, now: ClockReading) -> FailureCause {
     match error {
         LoginError::Unavailable { .. } => FailureCause::Transient,
         LoginError::Refused { .. } | LoginError::Bug { .. } => FailureCause::Refused,

@@ -88,6 +88,9 @@ impl BodyDecoder {
                 }
                 ChunkState::Size => match httparse::parse_chunk_size(received) {
                     Ok(Status::Complete((line, size))) => {
+                        if has_bare_line_feed(received, line) {
+                            return Err(ProtocolError::Chunks);
+                        }
                         received.advance(line);
                         *chunk = if size == 0 { ChunkState::Trailers } else { ChunkState::In(size) };
                     }
@@ -121,6 +124,9 @@ impl BodyDecoder {
                     else {
                         return more(received);
                     };
+                    if has_bare_line_feed(received, length) {
+                        return Err(ProtocolError::Chunks);
+                    }
                     let trailers = trailers(found);
                     received.advance(length);
                     *self = Self::Nothing;
@@ -136,6 +142,13 @@ fn part(left: &mut u64, received: &mut Bytes) -> Option<Bytes> {
     let length = usize::try_from(*left).map_or(received.len(), |left| left.min(received.len()));
     *left -= length as u64;
     (length > 0).then(|| received.split_to(length))
+}
+
+/// Returns true if a line of the first `length` bytes ends without CR. httparse skips a line feed in a chunk's extension, and
+/// takes one for the end of a trailer; other parsers do not, and would find another end of the body.
+fn has_bare_line_feed(received: &[u8], length: usize) -> bool {
+    let lines = received.get(..length).unwrap_or_default();
+    memchr::memchr_iter(b'\n', lines).any(|at| at == 0 || lines.get(at - 1) != Some(&b'\r'))
 }
 
 fn more(received: &Bytes) -> Result<Option<BodyFrame>, ProtocolError> {
@@ -202,6 +215,9 @@ mod tests {
             "-1\r\n",
             "10000000000000000\r\n",
             "0\r\na\r\n\r\n",
+            "2;a\nb\r\nok\r\n0\r\n\r\n",
+            "0\r\nA: b\n\n",
+            "0\r\nA: b\nC: d\r\n\r\n",
         ] {
             assert_eq!(pass(CHUNKS, &[text.as_bytes()]), Err(ProtocolError::Chunks), "{text:?}");
         }

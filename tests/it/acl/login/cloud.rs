@@ -1,11 +1,12 @@
 //! Auth methods of type `cloud` with tokens of the emulated Azure over TLS.
 #![cfg(feature = "dev")]
 
-use keyward::emulators::cloud::{Cloud, CloudOptions, Machine};
+use keyward::emulators::cloud::{Cloud, Machine};
 use keyward::tasks::TaskGroup;
 use serde_json::{Value, json};
 
 use crate::harness::Acl;
+use crate::harness::cloud::options_with_shared_keys;
 
 const ARM: &str = "https://management.azure.com/";
 
@@ -20,7 +21,7 @@ async fn jwt(cloud: &Cloud) -> String {
 #[tokio::test]
 async fn a_machine_is_identified_by_signed_claims() {
     let folder = tempfile::tempdir().unwrap();
-    let mut options = CloudOptions::in_folder(folder.path().join("cloud"));
+    let mut options = options_with_shared_keys(folder.path().join("cloud"));
     options.machine = Machine::VirtualMachine;
     let mut tasks = TaskGroup::default();
     let cloud = Cloud::start(options, &mut tasks).unwrap();

@@ -8,98 +8,24 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::SystemTime;
 
-use async_trait::async_trait;
-use keyward::acl::model::authorize::DefaultPolicy;
-use keyward::acl::model::names::NamespaceName;
-use keyward::acl::model::secret::PlainSecret;
-use keyward::acl::service::acl_service::AclService;
-use keyward::acl::service::caller::Caller;
-use keyward::acl::service::seal::Sealer;
-use keyward::acl::service::tokens::{CreatedToken, TokenDraft};
-use keyward::acl::store::{
-    Batch, CommitError, Export, Freshness, Key, Listing, Page, Record, Revision, Store, StoreError,
-};
+use keyward::acl::store::{Batch, Embedded, Key, Store, Write};
+use keyward::acl::{AclOptions, AclServer};
 use keyward::clock::{Clock, TestClock};
-use tokio::sync::Notify;
+use keyward::metrics::Metrics;
+use serde_json::{Value, json};
 
-/// Enough pages for all tokens of a test.
-const ALL: usize = 100;
+use crate::harness::Answer;
+use crate::harness::acl::options;
+use crate::harness::served::Served;
+use crate::harness::store_faults::StoreFaults;
 
-/// Store that can stop before a batch, or delay reads of a key prefix.
-#[derive(Debug)]
-struct StoreFaults {
-    store: Arc<dyn Store>,
-    /// Batches that are written before the failure.
-    batches: AtomicUsize,
-    /// Prefix of a read that is delayed once and then returns the old value.
-    held: &'static str,
-    reached: AtomicBool,
-    open: Notify,
-    /// Pretends that other servers use the store.
-    shared: bool,
-}
-
-impl StoreFaults {
-    fn new(store: &Arc<dyn Store>) -> Self {
-        Self {
-            store: Arc::clone(store),
-            batches: AtomicUsize::new(usize::MAX),
-            held: "nothing",
-            reached: AtomicBool::new(false),
-            open: Notify::new(),
-            shared: false,
-        }
-    }
-
-    async fn hold_up(&self, what: &str) {
-        if what.starts_with(self.held) && !self.reached.swap(true, Ordering::SeqCst) {
-            self.open.notified().await;
-        }
-    }
-
-    async fn is_reached(&self) {
-        while !self.reached.load(Ordering::SeqCst) {
-            tokio::task::yield_now().await;
-        }
-    }
-}
-
-#[async_trait]
-impl Store for StoreFaults {
-    async fn get(&self, key: &Key, freshness: Freshness) -> Result<Option<Record>, StoreError> {
-        let found = self.store.get(key, freshness).await;
-        self.hold_up(key.as_str()).await;
-        found
-    }
-
-    async fn list(&self, prefix: &str, page: Page, freshness: Freshness) -> Result<Listing, StoreError> {
-        let listing = self.store.list(prefix, page, freshness).await;
-        self.hold_up(prefix).await;
-        listing
-    }
-
-    async fn export(&self) -> Result<Export, StoreError> {
-        self.store.export().await
-    }
-
-    async fn commit(&self, batch: Batch) -> Result<Revision, CommitError> {
-        let left = self.batches.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
-        left.map_err(|_| StoreError::Stopped)?;
-        self.store.commit(batch).await
-    }
-
-    async fn changed(&self, prefix: &str, since: Revision) -> Result<Revision, StoreError> {
-        self.store.changed(prefix, since).await
-    }
-
-    fn last(&self, kind: &str) -> Option<Revision> {
-        self.store.last(kind).filter(|_| !self.shared)
-    }
-}
-
-fn default_namespace() -> NamespaceName {
-    NamespaceName::default_namespace()
+/// Creates a store with its clock and directory.
+fn store() -> (Arc<dyn Store>, TestClock, tempfile::TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Embedded::open(&folder.path().join("store"), "dc1").unwrap();
+    (Arc::new(store), TestClock::starting_at(SystemTime::now()), folder)
 }
 
 /// Builds a line of a key file.
@@ -114,29 +40,82 @@ fn key_file(folder: &Path, name: &str, digits: &str) -> PathBuf {
     path
 }
 
-async fn server(store: Arc<dyn Store>, key_file: &Path, clock: &TestClock) -> AclService {
-    let sealer = Sealer::open(key_file, &*store).await.unwrap();
-    let clock = Clock::Test(clock.clone());
-    let service = AclService::new(store, sealer, "dc1".to_owned(), DefaultPolicy::Deny, clock);
-    service.create_builtins().await.unwrap();
-    service
+/// Options of a server with that key file.
+fn with_key_file(key_file: &Path) -> AclOptions {
+    AclOptions { key_file: Some(key_file.to_owned()), ..options(key_file.parent().unwrap()) }
 }
 
-/// Creates the bootstrap token; returns its secret and caller.
-async fn first(server: &AclService) -> (PlainSecret, Arc<Caller>) {
-    let secret = PlainSecret::random();
-    server.bootstrap(&secret, None).await.unwrap();
-    let caller = caller(server, &secret).await;
-    (secret, caller)
+async fn server(store: Arc<dyn Store>, key_file: &Path, clock: &TestClock) -> Served {
+    Served::over(store, &with_key_file(key_file), Clock::Test(clock.clone())).await
 }
 
-async fn caller(server: &AclService, secret: &PlainSecret) -> Arc<Caller> {
-    server.authenticator().authenticate(Some(secret), Freshness::Linearizable).await.unwrap()
+/// Starts a server that deletes nothing by itself.
+async fn quiet_server(store: Arc<dyn Store>, key_file: &Path, clock: &TestClock) -> Served {
+    Served::without_background(store, &with_key_file(key_file), Clock::Test(clock.clone())).await
 }
 
-async fn token(server: &AclService, caller: &Caller, description: String) -> CreatedToken {
-    let draft = TokenDraft { description, ..TokenDraft::default() };
-    server.tokens().create(caller, &default_namespace(), &draft).await.unwrap()
+/// Returns the error of a server that cannot open the store with that key file.
+async fn open_error(store: Arc<dyn Store>, key_file: &Path) -> String {
+    let options = with_key_file(key_file);
+    AclServer::with_store(store, &options, Clock::System, Metrics::default()).await.unwrap_err().to_string()
+}
+
+fn secret_of(token: &Value) -> String {
+    token["SecretID"].as_str().unwrap().to_owned()
+}
+
+fn path_of(token: &Value) -> String {
+    format!("/v1/acl/token/{}", token["AccessorID"].as_str().unwrap())
+}
+
+/// Creates the bootstrap token; returns its secret.
+async fn first(server: &Served) -> String {
+    secret_of(&server.call("PUT", "/v1/acl/bootstrap", None, None).await.json())
+}
+
+async fn put(server: &Served, root: &str, path: &str, body: Value) -> Value {
+    let answer = server.call("PUT", path, Some(root), Some(body)).await;
+    assert_eq!(answer.status, 200, "{answer:?}");
+    answer.json()
+}
+
+async fn token(server: &Served, root: &str, description: &str) -> Value {
+    put(server, root, "/v1/acl/token", json!({"Description": description})).await
+}
+
+async fn rekey(server: &Served, root: &str, generate: bool) -> Answer {
+    server.call("PUT", "/v1/operator/rekey", Some(root), Some(json!({"Generate": generate}))).await
+}
+
+/// Rotates the key; returns the response, in which no token is left behind.
+async fn complete_rekey(server: &Served, root: &str, generate: bool) -> Value {
+    let answer = rekey(server, root, generate).await;
+    assert_eq!((answer.status, &answer.json()["Done"]), (200, &json!(true)), "{answer:?}");
+    answer.json()
+}
+
+/// Checks that the secret is accepted, and can be decrypted; returns its token.
+async fn works(server: &Served, secret: &str) -> Value {
+    let answer = server.call("GET", "/v1/acl/token/self", Some(secret), None).await;
+    assert_eq!(answer.status, 200, "{answer:?}");
+    let token = answer.json();
+    assert_eq!(token["SecretID"], secret);
+    token
+}
+
+async fn is_unknown(server: &Served, secret: &str) {
+    let answer = server.call("GET", "/v1/acl/roles?stale", Some(secret), None).await;
+    assert_eq!((answer.status, answer.text.as_str()), (403, "ACL not found"), "{answer:?}");
+}
+
+async fn namespace_is_gone(server: &Served, root: &str, name: &str) {
+    for _ in 0..500 {
+        if server.call("GET", &format!("/v1/namespace/{name}"), Some(root), None).await.status == 404 {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    panic!("{name} is still there");
 }
 
 async fn records(store: &dyn Store) -> Vec<(String, Vec<u8>)> {
@@ -151,13 +130,13 @@ async fn keys_in_use(store: &dyn Store) -> Vec<String> {
     let all = records(store).await;
     let named = all.iter().find(|(key, _)| key == "seal/key").unwrap();
     let mut named: Vec<String> = String::from_utf8(named.1.clone()).unwrap().split(' ').map(str::to_owned).collect();
-    let tokens: Vec<serde_json::Value> = all
+    let tokens: Vec<Value> = all
         .iter()
         .filter(|(key, _)| key.starts_with("token/"))
         .map(|(_, value)| serde_json::from_slice(value).unwrap())
         .collect();
     let accessors: BTreeSet<_> = tokens.iter().map(|token| token["birth"]["accessor_id"].to_string()).collect();
-    let rows: Vec<serde_json::Value> = all
+    let rows: Vec<Value> = all
         .iter()
         .filter(|(key, _)| key.starts_with("token-id/"))
         .map(|(_, value)| serde_json::from_slice(value).unwrap())

@@ -1,23 +1,11 @@
 //! `PUT /v1/operator/rekey` from the view of operators and callers.
 
-use serde_json::{Value, json};
-
 use super::*;
 use crate::harness::issuer::Key as Signer;
 use crate::harness::{Acl, log};
 
 fn seal_key(acl: &Acl) -> PathBuf {
     acl.options.store.folder().unwrap().join("seal.key")
-}
-
-fn secret_of(token: &Value) -> String {
-    token["SecretID"].as_str().unwrap().to_owned()
-}
-
-async fn works(acl: &Acl, secret: &str) {
-    let answer = acl.call("GET", "/v1/acl/token/self", Some(secret), None).await;
-    assert_eq!(answer.status, 200, "{answer:?}");
-    assert_eq!(answer.json()["SecretID"], secret);
 }
 
 #[tokio::test]
@@ -101,7 +89,7 @@ async fn tokens_stay_valid_during_a_rekey_and_the_old_key_decrypts_none() {
     let acl = acl
         .restarted_with(async |store| {
             assert_eq!(keys_in_use(&*store).await, [answer["KeyID"].as_str().unwrap()]);
-            let refused = Sealer::open(&old_file, &*store).await.unwrap_err().to_string();
+            let refused = open_error(store, &old_file).await;
             assert!(refused.contains("but the store requires"), "{refused}");
         })
         .await;

@@ -2,39 +2,26 @@
 #![expect(clippy::disallowed_methods, reason = "a restore is waited for in real time")]
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use keyward::acl::model::authorize::DefaultPolicy;
-use keyward::acl::model::secret::PlainSecret;
-use keyward::acl::model::timestamp::Timestamp;
-use keyward::acl::service::acl_service::AclService;
-use keyward::acl::service::error::ServiceError;
-use keyward::acl::service::keys;
-use keyward::acl::service::namespaces::NamespaceDraft;
-use keyward::acl::service::restore_lock::RestoreMarker;
-use keyward::acl::service::seal::Sealer;
-use keyward::acl::store::{Batch, Embedded, Freshness, Store, Write};
+use keyward::acl::AclOptions;
+use keyward::acl::store::{Embedded, Store};
 use keyward::clock::Clock;
 use serde_json::json;
 
 use super::{Acl, index, make_some_of_each, opens, visible_state};
+use crate::harness::acl::options;
+use crate::harness::served::Served;
+use crate::harness::store_faults::StoreFaults;
 
-/// State that a killed restore leaves: its marker, and a part of the records.
-async fn break_off(store: &dyn Store, key_file: &std::path::Path, secret: &str) {
-    let sealer = Sealer::open(key_file, store).await.unwrap();
-    let by = Some(sealer.keys().current().hash(&PlainSecret::from_presented(secret)));
-    let mark = RestoreMarker { by, accessor: None, began: Timestamp::from_system_time(std::time::SystemTime::now()) };
-    let mut writes = vec![
-        Write::Put(keys::restore_marker(), serde_json::to_vec(&mark).unwrap()),
-        Write::Put(keys::restore_last(), b"null".to_vec()),
-    ];
-    let all = store.export().await.unwrap().next(1000).await.unwrap();
-    let half = all.into_iter().map(|(key, _)| key).filter(|key| {
-        let kind = key.as_str();
-        kind.starts_with("namespace/") || kind.starts_with("token") || kind.starts_with("policy-name/")
-    });
-    writes.extend(half.map(Write::Delete));
-    store.commit(Batch { checks: vec![], writes }).await.unwrap();
+/// Begins a restore that dies after its marker and a part of the records are written.
+async fn break_off(store: &Arc<dyn Store>, options: &AclOptions, secret: &str, snapshot: &[u8]) {
+    let faults = Arc::new(StoreFaults::new(store));
+    let server = Served::without_background(faults.clone(), options, Clock::System).await;
+    faults.batches.store(2, Ordering::SeqCst);
+    let broken = server.send("PUT", "/v1/snapshot", &[("X-Service-Token", secret)], snapshot).await;
+    assert_eq!(broken.status, 500, "{broken:?}");
 }
 
 /// Waits until the service is locked.
@@ -74,9 +61,8 @@ async fn after_an_interrupted_restore_only_its_token_may_restore() {
     let other = acl.token_with("acl = \"write\" operator = \"write\"").await;
     let before = visible_state(&acl, &acl.root).await;
     let snapshot = acl.snapshot().await;
-    let key = acl.options.store.folder().unwrap().join("seal.key");
-    let root = acl.root.clone();
-    let mut acl = acl.restarted_with(async |store| break_off(&*store, &key, &root).await).await;
+    let (options, root) = (acl.options.clone(), acl.root.clone());
+    let mut acl = acl.restarted_with(async |store| break_off(&store, &options, &root, &snapshot).await).await;
     for _ in 0..2 {
         for (method, path) in REQUESTS {
             let answer = acl.call(method, path, Some(&acl.root), None).await;
@@ -102,29 +88,31 @@ async fn after_an_interrupted_restore_only_its_token_may_restore() {
 }
 
 #[tokio::test]
-async fn requests_admitted_before_the_marker_cannot_write_after_it() {
+async fn a_request_admitted_before_the_marker_cannot_write_after_it() {
     let folder = tempfile::tempdir().unwrap();
-    let store: Arc<dyn Store> = Arc::new(Embedded::open(&folder.path().join("store"), "dc1").unwrap());
-    let key = folder.path().join("seal.key");
-    let sealer = Sealer::open(&key, &*store).await.unwrap();
-    let service = AclService::new(Arc::clone(&store), sealer, "dc1".to_owned(), DefaultPolicy::Deny, Clock::System);
-    service.create_builtins().await.unwrap();
-    let secret = PlainSecret::random();
-    service.bootstrap(&secret, None).await.unwrap();
-    let caller = service.authenticator().authenticate(Some(&secret), Freshness::Linearizable).await.unwrap();
-    let epoch = service.epoch(Freshness::Linearizable).await.unwrap();
-    service.namespaces().create(&caller, "before", &NamespaceDraft::default()).await.unwrap();
-    assert!(service.epoch(Freshness::Linearizable).await.unwrap().is(epoch));
+    let options = AclOptions { key_file: Some(folder.path().join("seal.key")), ..options(folder.path()) };
+    let data = options.store.folder().unwrap();
+    let store: Arc<dyn Store> = Arc::new(Embedded::open(data, "dc1").unwrap());
+    let faults = Arc::new(StoreFaults::holding(&store, "namespace/after"));
+    let slow = Served::over(faults.clone(), &options, Clock::System).await;
+    let root = slow.call("PUT", "/v1/acl/bootstrap", None, None).await.json();
+    let root = root["SecretID"].as_str().unwrap();
+    let by_root = [("X-Service-Token", root)];
+    let create = async |name: &str| slow.call("PUT", "/v1/namespace", Some(root), Some(json!({"Name": name}))).await;
+    assert_eq!(create("before").await.status, 200);
+    let snapshot = slow.http.get(format!("{}/v1/snapshot", slow.url)).header("X-Service-Token", root);
+    let snapshot = snapshot.send().await.unwrap().bytes().await.unwrap();
 
-    break_off(&*store, &key, secret.reveal()).await;
-    let written = service.namespaces().create(&caller, "after", &NamespaceDraft::default()).await;
-    assert!(matches!(written, Err(ServiceError::Restoring)), "{written:?}");
-    for refused in [service.token_sweeper().sweep().await.map(drop), service.create_builtins().await] {
-        assert!(matches!(refused, Err(ServiceError::Restoring)), "{refused:?}");
-    }
-    store.commit(Batch { checks: vec![], writes: vec![Write::Delete(keys::restore_marker())] }).await.unwrap();
-    assert!(!service.epoch(Freshness::Linearizable).await.unwrap().is(epoch), "another epoch");
-    service.namespaces().create(&caller, "after", &NamespaceDraft::default()).await.unwrap();
+    let (late, ()) = tokio::join!(create("after"), async {
+        faults.is_reached().await;
+        break_off(&store, &options, root, &snapshot).await;
+        faults.release();
+    });
+    assert!(late.status == 503 && late.text.contains("a snapshot restore is in progress"), "{late:?}");
+    let restored = slow.send("PUT", "/v1/snapshot", &by_root, &snapshot).await;
+    assert_eq!(restored.status, 200, "{restored:?}");
+    assert_eq!(slow.call("GET", "/v1/namespace/after", Some(root), None).await.status, 404);
+    assert_eq!(create("after").await.status, 200);
 }
 
 #[tokio::test]

@@ -14,6 +14,7 @@ use secrecy::SecretString;
 use serde_json::Value;
 
 use super::server::{Server, options};
+use crate::harness::cloud::options_with_shared_keys;
 use crate::harness::issuer::{AUDIENCE, Issuer};
 
 const ARM: &str = "https://management.azure.com/";
@@ -31,7 +32,7 @@ impl Joined {
     async fn start(machine: Machine) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let clock = TestClock::starting_at(std::time::SystemTime::now());
-        let mut of_cloud = keyward::emulators::cloud::CloudOptions::in_folder(folder.path().join("cloud"));
+        let mut of_cloud = options_with_shared_keys(folder.path().join("cloud"));
         of_cloud.machine = machine;
         let mut tasks = TaskGroup::default();
         let cloud = Cloud::start(of_cloud, &mut tasks).unwrap();

@@ -9,6 +9,7 @@ use keyward::agent::api_proxy::ApiProxyOptions;
 use keyward::emulators::secrets::{Operation, Role, TokenType};
 use serde_json::{Value, json};
 
+use crate::harness::log;
 use crate::harness::raw::Raw;
 use crate::harness::scripted::reply;
 use crate::harness::session::World;
@@ -279,6 +280,7 @@ async fn a_caller_that_goes_away_does_not_take_those_along_who_wait_for_the_same
 
 #[tokio::test]
 async fn the_cache_can_be_cleared_by_path_lease_token_or_completely() {
+    log::keep();
     let (proxied, _) = in_front_of_values(HOUR, HOUR);
     let clear = async |header: bool, body: Value| {
         let mut request = proxied.client.post(format!("{}/agent/v1/cache-clear", proxied.url)).body(body.to_string());
@@ -302,6 +304,10 @@ async fn the_cache_can_be_cleared_by_path_lease_token_or_completely() {
     assert_eq!(cleared(json!({"type": "token", "value": "mine"})).await, 1);
     assert_eq!(cleared(json!({"type": "lease", "value": "database/creds"})).await, 0);
     assert_eq!(cleared(json!({"type": "all"})).await, 3);
+    let logged = log::lines().into_iter().filter(|line| line["fields"]["event"] == "cache.cleared");
+    let logged: Vec<Value> = logged.map(|line| json!([line["fields"]["scope"], line["fields"]["entries"]])).collect();
+    let wanted = json!([["request_path", 1], ["request_path", 0], ["token", 1], ["lease", 0], ["all", 3]]);
+    assert_eq!(json!(logged), wanted);
     assert_eq!(clear(false, json!({"type": "all"})).await.status, 412);
     for body in [json!({}), json!({"type": "lease"}), json!({"type": "some", "value": "a"}), json!([])] {
         assert_eq!(clear(true, body.clone()).await.status, 400, "{body}");

@@ -26,7 +26,7 @@ fn echo(headers: &[(&str, &str)], status: u16, body: impl Into<Bytes>) -> Respon
 }
 
 #[tokio::test]
-async fn an_answer_that_repeats_the_token_in_its_head_or_held_body_is_a_502_and_an_event() {
+async fn t15_an_answer_that_repeats_the_token_in_its_head_or_held_body_is_a_502_and_an_event() {
     log::keep();
     let proxied = proxied();
     let check = async |what: &str| {

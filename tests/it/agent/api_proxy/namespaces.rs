@@ -46,7 +46,7 @@ fn namespace(answer: &FetchedResponse) -> String {
 }
 
 #[tokio::test]
-async fn a_header_that_decides_something_is_no_connection_option() {
+async fn t14_a_header_that_decides_something_is_no_connection_option() {
     let proxied = caching();
     for name in [
         "X-Vault-Namespace",

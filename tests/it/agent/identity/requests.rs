@@ -186,7 +186,7 @@ async fn an_arc_challenge_reads_only_the_agents_own_key_files() {
 }
 
 #[tokio::test]
-async fn unusual_responses_give_a_token_or_a_precise_error() {
+async fn t30_unusual_responses_give_a_token_or_a_precise_error() {
     let check = async |template: ResponseTemplate, wanted: Result<(), (IdentityErrorKind, &str)>| {
         let server = MockServer::start().await;
         Mock::given(path("/metadata/identity/oauth2/token")).respond_with(template).mount(&server).await;

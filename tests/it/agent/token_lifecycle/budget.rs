@@ -129,29 +129,33 @@ async fn the_budget_holds_if_callers_request_look_ups_all_the_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_budget_holds_if_callers_request_look_ups_and_the_server_forgets_every_token() {
-    let world = World::new(one_hour_role());
-    let mut session = world.start();
-    session.serving().await;
-    let refresh_signal = session.refresh_signal.clone();
-    let forgetting = async {
-        loop {
-            world.faults().lose_state();
-            refresh_signal.request();
-            tokio::time::sleep(Duration::from_millis(250)).await;
+async fn the_budget_holds_if_callers_wait_and_the_server_forgets_every_token() {
+    for (waits, most) in [(false, [38, 30, 30]), (true, [49, 33, 33])] {
+        let world = World::new(one_hour_role());
+        let mut session = world.start();
+        session.serving().await;
+        let refresh_signal = session.refresh_signal.clone();
+        let _waiting = waits.then(|| refresh_signal.demand().wait());
+        let forgetting = async {
+            loop {
+                world.faults().lose_state();
+                refresh_signal.request();
+                tokio::time::sleep(Duration::from_millis(250)).await;
+            }
+        };
+        let counting = async {
+            for most in most {
+                let (calls, logins) = (world.upstream_calls(), world.count(Operation::Login));
+                tokio::time::sleep(Duration::from_hours(1)).await;
+                let (calls, logins) = (world.upstream_calls() - calls, world.count(Operation::Login) - logins);
+                assert!(calls <= MAX_CALLS_PER_HOUR, "{calls}");
+                assert!(logins <= most, "{logins} logins in an hour, callers wait: {waits}");
+            }
+        };
+        tokio::select! {
+            () = forgetting => {}
+            () = counting => {}
         }
-    };
-    let counting = async {
-        for _ in 0..3 {
-            let before = world.upstream_calls();
-            tokio::time::sleep(Duration::from_hours(1)).await;
-            let spent = world.upstream_calls() - before;
-            assert!(spent <= MAX_CALLS_PER_HOUR, "{spent}");
-        }
-    };
-    tokio::select! {
-        () = forgetting => {}
-        () = counting => {}
     }
 }
 

@@ -70,6 +70,53 @@ async fn callers_that_always_wait_stay_within_the_budget() {
     assert!(world.upstream_calls() <= 200, "{} calls in an hour", world.upstream_calls());
 }
 
+/// Lengths in seconds of outages and of the pauses between them, which begin anywhere in a token's lease of 6 s.
+fn short_outages(seed: u64) -> impl Iterator<Item = (f64, f64)> {
+    let unit = move |number: u64| {
+        let mixed = (seed * 1000 + number).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        f64::from(u32::try_from(mixed >> 32).unwrap()) / f64::from(u32::MAX)
+    };
+    (0..20).map(move |number| (4.5f64.mul_add(unit(2 * number), 0.5), 3.0 * unit(2 * number + 1)))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiting_caller_gets_a_token_soon_after_many_short_outages() {
+    for seed in 0..10 {
+        let world = World::new(Role { ttl: Duration::from_secs(6), max_ttl: None, ..Role::default() });
+        let mut session = world.start();
+        session.serving().await;
+        let _waiting = session.refresh_signal.demand().wait();
+        for (outage, pause) in short_outages(seed) {
+            world.faults().go_away().await;
+            tokio::time::sleep(Duration::from_secs_f64(outage)).await;
+            world.faults().come_back().await;
+            tokio::time::sleep(Duration::from_secs_f64(pause)).await;
+        }
+        let back = world.clock.now();
+        session.serving().await;
+        let took = world.clock.now().since(back);
+        assert!(took <= Duration::from_secs(30), "{took:?} after the outages of {seed}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiting_caller_gets_a_token_soon_after_each_of_fifteen_lost_tokens() {
+    let world = world();
+    let mut session = world.start();
+    let _waiting = session.refresh_signal.demand().wait();
+    for lost in 1..=15 {
+        let token = session.serving().await.generation;
+        let since = world.clock.now();
+        world.faults().lose_state();
+        session.refresh_signal.request();
+        while session.serving().await.generation == token {
+            session.watch.changed().await.unwrap();
+        }
+        let took = world.clock.now().since(since);
+        assert!(took <= Duration::from_secs(10), "{took:?} after {lost} tokens");
+    }
+}
+
 /// Returns the number of attempted logins, including those that did not reach the server.
 fn logins(world: &World) -> u64 {
     let text = world.metrics.text();

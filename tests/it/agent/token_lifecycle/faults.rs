@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use keyward::agent::token::Token;
 use keyward::clock::ClockReading;
 use keyward::emulators::secrets::{CannedResponse, Operation, Role, TokenType};
 use proptest::prelude::*;
@@ -92,39 +93,56 @@ const fn may_end_token(fault: Fault) -> bool {
     matches!(fault, Fault::Revoked | Fault::StateLost | Fault::Restarted | Fault::WallClockSet(_))
 }
 
+/// Faults begin and end at steps of five seconds.
+const HOUR: u64 = 720;
+const DAY: u64 = 24 * HOUR;
+
 async fn a_day(role: Role, script: Vec<(Fault, u64, u64)>) -> Result<(), TestCaseError> {
     let folder = tempfile::tempdir().unwrap();
     let mut world = World::new(role);
     world.keep_state(folder.path(), true);
     let mut session = world.start();
     let mut last: Option<ClockReading> = None;
-    let mut spent = 0;
-    for step in 0..24 * 720_u64 {
+    let (mut spent, mut step) = (0, 0);
+    while step < DAY {
+        let mut next = (step / HOUR + 1) * HOUR;
+        let (mut may_end, mut requesting) = (false, false);
         for (fault, from, length) in &script {
             if step == *from || step == from + length {
                 set_fault(&world, &mut session, *fault, step == *from).await;
             }
-            let during = (*from..=from + length).contains(&step);
-            if during && may_end_token(*fault) {
+            if (*from..=from + length).contains(&step) {
+                may_end |= may_end_token(*fault);
+                requesting |= matches!(fault, Fault::LookupRequests);
+            }
+            let changes = [*from, from + length, from + length + 1];
+            next = changes.into_iter().filter(|change| *change > step).fold(next, u64::min);
+        }
+        if requesting {
+            session.refresh_signal.request();
+            next = step + 1;
+        }
+        let mut wrong = None;
+        let span = Duration::from_secs(5) * u32::try_from(next - step).unwrap();
+        let check = |token: Option<&Token>, now: ClockReading| {
+            if may_end {
                 last = None;
             }
-            if during && matches!(fault, Fault::LookupRequests) {
-                session.refresh_signal.request();
+            match (token.and_then(|token| token.expires), last) {
+                (Some(ends), _) if now.since(ends) >= Duration::from_secs(1) => {
+                    wrong = Some(format!("served {:?} after its end", now.since(ends)));
+                }
+                (Some(ends), _) => last = Some(ends),
+                (None, Some(ends)) if !now.until(ends).is_zero() => {
+                    wrong = Some(format!("withheld {:?} before its end", now.until(ends)));
+                }
+                (None, _) => {}
             }
-        }
-        tokio::time::sleep(Duration::from_secs(5)).await;
-        let now = world.clock.now();
-        match (session.token().and_then(|token| token.expires), last) {
-            (Some(ends), _) => {
-                prop_assert!(now.since(ends) < Duration::from_secs(1), "served after its end, step {step}");
-                last = Some(ends);
-            }
-            (None, Some(ends)) => {
-                prop_assert!(now.until(ends).is_zero(), "withheld {:?} before its end, step {step}", now.until(ends));
-            }
-            (None, None) => {}
-        }
-        if step % 720 == 719 {
+        };
+        session.watch(span, check).await;
+        prop_assert!(wrong.is_none(), "{wrong:?} between step {step} and {next}");
+        step = next;
+        if step % HOUR == 0 {
             let calls = world.upstream_calls();
             prop_assert!(calls - spent <= 200, "{} calls in an hour, step {step}", calls - spent);
             spent = calls;

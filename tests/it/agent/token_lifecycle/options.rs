@@ -74,7 +74,7 @@ async fn the_name_of_a_running_session_cannot_be_changed() {
     world.options.name = "other".to_owned();
     session.options.send_replace(world.options.clone());
     minutes(1).await;
-    assert_eq!(world.status_registry.sessions().into_keys().collect::<Vec<_>>(), ["web"]);
+    assert_eq!(world.session_statuses.sessions().into_keys().collect::<Vec<_>>(), ["web"]);
 }
 
 #[tokio::test(start_paused = true)]

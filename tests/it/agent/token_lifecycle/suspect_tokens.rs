@@ -98,12 +98,12 @@ async fn a_live_token_that_is_refused_for_its_address_makes_no_loop_and_is_not_r
     assert!(world.count(Operation::Login) >= 3, "it is tried now and then");
     assert!(session.token().is_some(), "it may be good at another address");
     assert!(!world.health.ready());
-    let error = world.status_registry.sessions()["web"].last_error.clone().unwrap();
+    let error = world.session_statuses.sessions()["web"].last_error.clone().unwrap();
     assert!(error.contains(BARE_DENIAL), "{error}");
     refuse_address(&world, false);
     minutes(6).await;
     assert!(world.health.ready());
-    assert_eq!(world.status_registry.sessions()["web"].last_error, None);
+    assert_eq!(world.session_statuses.sessions()["web"].last_error, None);
 }
 
 #[tokio::test(start_paused = true)]

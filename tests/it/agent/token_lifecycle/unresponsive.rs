@@ -99,7 +99,7 @@ async fn the_token_is_revoked_at_shutdown_if_configured_after_the_outputs_have_s
     shutdown.revoke().await;
     assert_eq!((world.faults().tokens(), world.count(Operation::Revoke)), (0, 1));
     assert!(matches!(watch.current().availability, keyward::credential_watch::Availability::Unavailable { .. }));
-    assert!(world.status_registry.sessions().is_empty());
+    assert!(world.session_statuses.sessions().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
@@ -129,11 +129,11 @@ async fn a_session_that_replaces_another_keeps_its_status_and_gauges() {
     let mut new = world.start();
     new.serving().await;
     drop(old.stop().await);
-    assert!(world.status_registry.sessions()["web"].serving);
+    assert!(world.session_statuses.sessions()["web"].serving);
     let gauge = "keyward_token_expiry_timestamp_seconds{session=\"web\"}";
     assert!(world.metrics.text().contains(gauge), "{}", world.metrics.text());
     drop(new.stop().await);
-    assert!(world.status_registry.sessions().is_empty() && !world.metrics.text().contains(gauge));
+    assert!(world.session_statuses.sessions().is_empty() && !world.metrics.text().contains(gauge));
 }
 
 #[tokio::test(start_paused = true)]

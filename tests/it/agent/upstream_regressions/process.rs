@@ -35,6 +35,7 @@ fn two_thousand_tokens_for_an_unwritable_file_take_no_memory() {
                     group: None,
                     on_expiry: OnExpiry::Keep,
                     on_missing: None,
+                    shared_folder: false,
                     required: true,
                 };
                 let health = health.register(format!("sink/{name}"), true, "not written yet");

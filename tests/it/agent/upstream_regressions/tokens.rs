@@ -23,20 +23,23 @@ fn refused_renewals_cost_one_attempt_and_one_login_each() {
         let agent = Agent::ready(&world, &[], |text| text);
         let asked = |operation| world.secrets.faults().counts().get(operation);
         let (first, mut calls) = (agent.sink("token"), 0);
-        // Tokens live for twelve seconds: three are made, and one is there at each check.
+        // Tokens live for twelve seconds: another is made, and one is there at each check.
         eventually(LIMIT, || {
             let (status, body) = ask(&agent.socket(), "GET", "/agent/v1/token").unwrap();
             assert_eq!(status, 200, "{body}: {}", agent.binary.output());
             calls += 1;
             match asked(Operation::Login) {
-                logins if logins >= 3 => Ok(()),
+                logins if logins >= 2 => Ok(()),
                 logins => Err(format!("{logins} logins")),
             }
         });
         let (logins, renewals, looks) = (asked(Operation::Login), asked(Operation::Renew), asked(Operation::Lookup));
         assert!(renewals <= logins, "{renewals} renewals for {logins} logins");
         assert!(looks <= 2 * logins, "{looks} looks for {logins} logins");
-        assert_ne!(agent.sink("token"), first, "after {calls} calls");
+        eventually(LIMIT, || match agent.sink("token") {
+            second if second != first => Ok(()),
+            _ => Err(format!("after {calls} calls: {}", agent.binary.output())),
+        });
     });
 }
 
@@ -73,7 +76,7 @@ fn an_agent_that_starts_during_an_outage_serves_its_saved_token() {
 
 /// vault-k8s#620, vault#29444, vault#11089: readiness cannot be probed, and any caller can stop the agent.
 #[test]
-fn probes_report_progress_and_no_request_can_stop_the_agent() {
+fn t36_probes_report_progress_and_no_request_can_stop_the_agent() {
     in_a_network_of_its_own(|| {
         let world = World::start();
         world.secrets.faults().answer_always(Operation::Login, Some(CannedResponse::error(503, "Vault is sealed")));

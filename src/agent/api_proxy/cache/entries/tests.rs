@@ -38,8 +38,24 @@ fn the_least_recently_used_entry_is_evicted() {
     assert!(entries.bytes() <= 10_000);
     entries.insert(key("e"), plain(20_000), None, at(4), 0.0);
     assert!(entries.lookup(&key("e"), at(4)).is_none() && entries.slots.len() == 3, "larger than the cache");
-    assert_eq!(entries.remove_where(|_, _, _| true), 3);
+    assert_eq!(entries.remove_below("", "c"), 1);
+    assert_eq!(entries.remove_below("", ""), 2, "evicted entries are not found by their path any more");
     assert_eq!((entries.bytes(), entries.slots.len()), (0, 0));
+}
+
+#[test]
+fn an_invalidation_by_path_looks_at_no_other_entry() {
+    // With a look at all entries for each of them this takes minutes.
+    const ENTRIES: u64 = 20_000;
+    let mut entries = CachedEntries::new(usize::MAX);
+    for at_path in 0..ENTRIES {
+        entries.insert(key(&format!("a/{at_path}/b")), leased(100 + at_path, true), None, at(0), 0.0);
+    }
+    for at_path in (0..ENTRIES).rev() {
+        assert_eq!(entries.remove_below("", &format!("a/{at_path}/")), 1);
+    }
+    assert_eq!((entries.bytes(), entries.slots.len(), entries.next_due()), (0, 0, None));
+    assert_eq!(entries.remove_below("", ""), 0);
 }
 
 #[test]

@@ -1,0 +1,35 @@
+use super::*;
+use crate::acl::model::authorize::DefaultPolicy;
+use crate::acl::model::secret::PlainSecret;
+use crate::acl::service::seal::Sealer;
+use crate::acl::service::tokens::TokenDraft;
+use crate::acl::store::Embedded;
+use crate::clock::Clock;
+
+#[tokio::test]
+async fn many_tokens_take_several_calls_and_each_is_rewritten_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Arc::new(Embedded::open(&folder.path().join("store"), "dc1").unwrap());
+    let file = folder.path().join("seal.key");
+    let sealer = Sealer::open(&file, &*store).await.unwrap();
+    let service = AclService::new(store, sealer, "dc1".to_owned(), DefaultPolicy::Deny, Clock::System);
+    service.create_builtins().await.unwrap();
+    let secret = PlainSecret::random();
+    service.bootstrap(&secret, None).await.unwrap();
+    let root = service.authenticator().authenticate(Some(&secret), Freshness::Linearizable).await.unwrap();
+    let (namespace, draft) = (NamespaceName::default_namespace(), TokenDraft::default());
+    let create = async || service.tokens().create(&root, &namespace, &draft).await.unwrap();
+    join_all((0..600).map(|_| create())).await;
+    let (mut calls, mut rewritten, mut generate) = (0, 0, true);
+    loop {
+        let result = service.key_rotation().run(&root, generate, 1).await.unwrap();
+        (calls, rewritten, generate) = (calls + 1, rewritten + result.rewritten, false);
+        if result.done {
+            break;
+        }
+        create().await;
+    }
+    // Includes the bootstrap and the anonymous token.
+    assert_eq!((calls, rewritten), (3, 602));
+    assert_eq!(std::fs::read_to_string(&file).unwrap().lines().count(), 2);
+}

@@ -1,0 +1,29 @@
+//! Entry point of the fuzz target `paths`.
+
+use http::Method;
+
+use super::path::ApiPath;
+use super::query::Query;
+use super::rules::Operation;
+
+/// A request as the rules of a listener read it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReadRequest {
+    /// Decoded path below `/v1/`, without a trailing slash.
+    pub path: String,
+    /// The request reads a list, by its method or its query.
+    pub is_list: bool,
+    /// The request is a login.
+    pub is_login: bool,
+}
+
+/// Reads a request; `None` if it is refused.
+pub fn read_request(method: &Method, path: &str, query: Option<&str>) -> Option<ReadRequest> {
+    let path = ApiPath::parse(path).ok()?;
+    let operation = Operation::parse(method, Query::parse(query).ok()?).ok()?;
+    Some(ReadRequest {
+        path: path.without_trailing_slash().to_owned(),
+        is_list: operation.is_list(),
+        is_login: path.is_login(),
+    })
+}

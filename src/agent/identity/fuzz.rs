@@ -1,0 +1,28 @@
+//! Entry points of the fuzz targets `azure` and `certificates`.
+
+use http::{HeaderMap, StatusCode};
+use secrecy::SecretString;
+
+use super::client_certificate::Signer;
+use super::token_response;
+
+/// Parses a token response of Azure; errors as an operator reads them.
+///
+/// # Errors
+/// The response holds no token.
+pub fn token(body: &[u8], secrets: &[SecretString]) -> Result<SecretString, String> {
+    token_response::token(body, secrets).map_err(|error| error.to_string())
+}
+
+/// Parses an error response of Azure into the text that an operator reads.
+pub fn refusal(status: StatusCode, body: &[u8], secrets: &[SecretString]) -> String {
+    token_response::refusal(status, &HeaderMap::new(), body, secrets).to_string()
+}
+
+/// Parses a certificate with its key, in PEM or PKCS#12.
+///
+/// # Errors
+/// The reason, as an operator reads it.
+pub fn certificate_and_key(content: &[u8], password: &str) -> Result<(), &'static str> {
+    Signer::parse(content, password).map(drop)
+}

@@ -1,0 +1,47 @@
+//! Entry point of the fuzz target `login`.
+
+use http::{HeaderMap, StatusCode};
+use secrecy::SecretString;
+use zeroize::Zeroizing;
+
+use super::{CallError, LoginResponse, consul_login, parse_response};
+use crate::http::client::ClientResponse;
+
+/// Kind of a response.
+#[derive(Debug, Clone, Copy)]
+pub enum Answer {
+    /// To a login by Vault's API.
+    Login,
+    /// To a login whose token is wrapped.
+    WrappedLogin,
+    /// To a login by Consul's API.
+    ConsulLogin,
+    /// To the look-up of a token.
+    Lookup,
+    /// To a renewal.
+    Renewal,
+}
+
+/// Parses a response to a call that sent the credential `sent`; returns the token of a login.
+///
+/// # Errors
+/// A refusal, or an invalid response.
+pub fn parse(
+    answer: Answer,
+    status: StatusCode,
+    body: &[u8],
+    sent: &SecretString,
+) -> Result<Option<LoginResponse>, CallError> {
+    let (headers, body) = (HeaderMap::new(), Zeroizing::new(body.to_vec()));
+    let response = ClientResponse { status, headers, body };
+    if matches!(answer, Answer::ConsulLogin) {
+        return consul_login::parse_login(&response, sent).map(Some);
+    }
+    let mut json = parse_response::parse_json(&response, sent)?;
+    match answer {
+        Answer::Login => parse_response::login(&mut json, false).map(|(login, _)| Some(login)),
+        Answer::WrappedLogin => parse_response::login(&mut json, true).map(|(login, _)| Some(login)),
+        Answer::Lookup | Answer::ConsulLogin => parse_response::lookup(&json).map(|_| None),
+        Answer::Renewal => parse_response::renewal(&json).map(|_| None),
+    }
+}

@@ -1,0 +1,24 @@
+//! Entry points of the fuzz target `state`.
+
+use std::time::Duration;
+
+use super::saved_token::{deserialize_token, serialize_token};
+use super::session_state;
+use crate::agent::retry_budget::RetryBudget;
+use crate::clock::ClockReading;
+
+/// Reads a session's state file, and returns the waits before its next login, its next renewal and a waiting caller's login;
+/// `None` if the file is refused.
+pub fn waits(file: &[u8], now: ClockReading) -> Option<[Duration; 3]> {
+    let on_disk = session_state::parse(file).ok()?;
+    let mut budget = RetryBudget::restore(&on_disk.retry_budget, now);
+    let (login, renewal) = (budget.earliest_login(now), budget.renewal_not_before());
+    let caller = budget.next_for_caller(now, 1.0).unwrap_or(now);
+    Some([login, renewal, caller].map(|at| now.until(at)))
+}
+
+/// Reads a decrypted token and serializes it again; `None` if it is refused or has ended.
+pub fn reserialize_token(plain: &[u8], now: ClockReading) -> Option<Vec<u8>> {
+    let token = deserialize_token(plain, now).ok()??;
+    serialize_token(&token).map(|bytes| bytes.to_vec())
+}

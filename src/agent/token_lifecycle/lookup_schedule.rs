@@ -1,0 +1,58 @@
+//! Decides when a session looks its token up by itself. Time is passed in.
+
+use std::time::Duration;
+
+use super::current_token::CurrentToken;
+use super::schedule::next_check;
+use crate::backoff::random_unit;
+use crate::clock::ClockReading;
+
+/// Time of the next look-up, and of the last one after a clock change.
+#[derive(Debug, Default)]
+pub(super) struct LookupSchedule {
+    next: Option<ClockReading>,
+    after_clock_change: Option<ClockReading>,
+}
+
+impl LookupSchedule {
+    /// Time of the next look-up; `None` if there is none.
+    pub(super) const fn next(&self) -> Option<ClockReading> {
+        self.next
+    }
+
+    /// Plans the first look-up of a token. It is soon and shows whether the policies allow look-ups at all; without that a
+    /// later denial would mean nothing.
+    pub(super) fn plan_first(&mut self, current: &CurrentToken, interval: Option<Duration>, now: ClockReading) {
+        let first = Duration::from_secs(5).mul_f64(1.0 + 2.0 * random_unit());
+        let interval = interval.filter(|_| current.supports_lookup());
+        self.next = interval.map(|interval| now + first.min(interval));
+    }
+
+    /// Plans the look-up after one, or after a renewal.
+    pub(super) fn plan_next(&mut self, current: &CurrentToken, interval: Option<Duration>, now: ClockReading) {
+        let interval = interval.filter(|_| current.supports_lookup());
+        self.next = interval.map(|interval| next_check(now, interval, random_unit()));
+    }
+
+    /// Plans a look-up now.
+    pub(super) const fn plan_now(&mut self, now: ClockReading) {
+        self.next = Some(now);
+    }
+
+    /// Plans none, until another call does.
+    pub(super) const fn clear(&mut self) {
+        self.next = None;
+    }
+
+    /// Returns true, and counts a look-up, if a clock change may cause one: a clock that is set all the time must not cause
+    /// calls all the time.
+    pub(super) fn allow_after_clock_change(&mut self, now: ClockReading) -> bool {
+        let is_allowed = self.after_clock_change.is_none_or(|last| now.since(last) >= CLOCK_CHANGE_INTERVAL);
+        if is_allowed {
+            self.after_clock_change = Some(now);
+        }
+        is_allowed
+    }
+}
+
+const CLOCK_CHANGE_INTERVAL: Duration = Duration::from_mins(1);

@@ -1,0 +1,118 @@
+//! Saves a session's state in the background, and loads that of the previous process.
+
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+
+use super::SessionStateOptions;
+use super::current_token::CurrentToken;
+use super::session_state::{LoadedState, SessionStateFile};
+use crate::agent::login::Login;
+use crate::agent::retry_budget::RetryBudget;
+use crate::clock::ClockReading;
+use crate::error_chain::format_chain;
+use crate::error_code::ErrorCode;
+
+/// The state file of a session, if it has one, and the writes that are under way.
+#[derive(Debug)]
+pub(super) struct StateSaver {
+    session: String,
+    fingerprint: String,
+    bound_to: [String; 4],
+    file: Option<SessionStateFile>,
+    writes: JoinSet<()>,
+}
+
+impl StateSaver {
+    /// Creates a saver without a file. A saved token opens only for the same `session` and login; `identity` describes the
+    /// identity source.
+    pub(super) fn new(session: &str, fingerprint: String, login: &Login, identity: &str) -> Self {
+        let options = login.options();
+        // Methods without a role are told apart by their identity source.
+        let role = if options.role.is_empty() { identity } else { &options.role };
+        let namespace = options.namespace.as_deref().unwrap_or_default();
+        let bound_to = [login.server().address(), namespace, &options.mount, role].map(str::to_owned);
+        Self { session: session.to_owned(), fingerprint, bound_to, file: None, writes: JoinSet::new() }
+    }
+
+    /// Uses the file of these options from now on; `None` saves nothing.
+    pub(super) fn open(&mut self, options: Option<&SessionStateOptions>) {
+        let bound_to = self.bound_to.each_ref().map(String::as_str);
+        self.file = options.map(|options| {
+            SessionStateFile::new(options, &self.session, &bound_to, &self.fingerprint)
+                .continue_order_of(self.file.as_ref())
+        });
+    }
+
+    /// Loads the state of the previous process.
+    pub(super) async fn load(&mut self, now: ClockReading) -> LoadedState {
+        let Some(file) = self.file.take() else { return LoadedState::default() };
+        let read = tokio::task::spawn_blocking(move || {
+            let loaded = file.load(now);
+            (file, loaded)
+        });
+        let loaded = match tokio::time::timeout(LOAD_LIMIT, read).await {
+            Ok(Ok((file, loaded))) => {
+                self.file = Some(file);
+                loaded
+            }
+            // A disk that hangs now will hang later: the session runs without its state file.
+            _ => LoadedState::default(),
+        };
+        if let Some(refused) = &loaded.refused {
+            let (session, error) = (&self.session, format_chain(refused));
+            let code = ErrorCode::SavedStateRejected.as_str();
+            tracing::warn!(
+                event = "state.refused",
+                session,
+                code,
+                error,
+                "ignoring saved state of the previous process"
+            );
+        }
+        loaded
+    }
+
+    /// Writes the file in the background, if its content has changed.
+    pub(super) fn save(&mut self, budget: &RetryBudget, current: Option<&CurrentToken>, last_error: Option<&str>) {
+        while self.writes.try_join_next().is_some() {}
+        if let Some(write) = self.write(budget, current, last_error) {
+            self.writes.spawn(write);
+        }
+    }
+
+    /// Returns a write of the file for the moment before a login: a crash during the login must not refill the bucket, and a
+    /// disk that hangs must not delay the login.
+    pub(super) fn save_before_login(
+        &mut self,
+        budget: &RetryBudget,
+        current: Option<&CurrentToken>,
+        last_error: Option<&str>,
+    ) -> impl Future<Output = ()> + Send + use<> {
+        let write = self.write(budget, current, last_error);
+        async move {
+            if let Some(write) = write {
+                let _ = tokio::time::timeout(SAVE_LIMIT, write).await;
+            }
+        }
+    }
+
+    /// Waits for the writes under way.
+    pub(super) async fn finish(mut self) {
+        let written = async { while self.writes.join_next().await.is_some() {} };
+        let _ = tokio::time::timeout(SAVE_LIMIT, written).await;
+    }
+
+    fn write(
+        &mut self,
+        budget: &RetryBudget,
+        current: Option<&CurrentToken>,
+        last_error: Option<&str>,
+    ) -> Option<impl Future<Output = ()> + Send + use<>> {
+        let last_error = last_error.filter(|_| budget.failures() > 0);
+        self.file.as_mut()?.save(&budget.to_record(), current, last_error)
+    }
+}
+
+const LOAD_LIMIT: Duration = Duration::from_secs(5);
+const SAVE_LIMIT: Duration = Duration::from_secs(2);

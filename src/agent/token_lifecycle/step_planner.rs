@@ -1,0 +1,195 @@
+//! Plans a session's next renewal or login within its retry budget. Time is passed in.
+
+use std::time::Duration;
+
+use super::current_token::{CurrentToken, LookupStatus, TokenHealth};
+use super::schedule::{LastOutcome, NextStep, NotBefore, TokenLifetime, next_step};
+use crate::agent::retry_budget::{RetryBudget, RetryBudgetRecord};
+use crate::backoff::random_unit;
+use crate::clock::ClockReading;
+use crate::count_format::format_count;
+
+/// The next step of a session, and the retry budget that it is taken from.
+#[derive(Debug)]
+pub(super) struct StepPlanner {
+    pub(super) budget: RetryBudget,
+    next: NextStep,
+    /// True if the next login replaces a token on schedule, so that it takes nothing from the bucket.
+    is_scheduled: bool,
+    /// True if the next login is made because callers wait, or because an operator requested it.
+    for_callers: bool,
+    /// Set when the server refused to renew a fresh token: no renewal is attempted before this.
+    no_renewal_until: Option<ClockReading>,
+}
+
+impl StepPlanner {
+    /// Plans a login now.
+    pub(super) const fn new(now: ClockReading) -> Self {
+        let (budget, next) = (RetryBudget::new(now), NextStep::LoginAt(now));
+        Self { budget, next, is_scheduled: false, for_callers: false, no_renewal_until: None }
+    }
+
+    /// Restores the budget of the previous process; its failures do not count if that used other settings.
+    pub(super) fn restore(&mut self, record: Option<&RetryBudgetRecord>, is_changed: bool, now: ClockReading) {
+        if let Some(record) = record {
+            self.budget = RetryBudget::restore(record, now);
+        }
+        if is_changed {
+            self.budget.reset_failures(now);
+        }
+    }
+
+    /// The next step.
+    pub(super) const fn next(&self) -> NextStep {
+        self.next
+    }
+
+    /// Plans the next step after `last`.
+    pub(super) fn plan(&mut self, current: Option<&CurrentToken>, last: LastOutcome, now: ClockReading) {
+        self.for_callers = false;
+        let lifetime = current.map(|current| &current.lifetime);
+        if current.is_some_and(|current| current.outdated) {
+            return self.plan_replacement(lifetime, last, now);
+        }
+        // After a failed login a token with a denied look-up is renewed, or waits for the next login like any other. A token of
+        // suspect health is not renewed: the server would refuse that too.
+        let suspect = current.is_some_and(|current| {
+            current.health == TokenHealth::Suspect
+                || (last != LastOutcome::Failed && current.lookup_status == LookupStatus::Suspect)
+        });
+        self.next = if suspect {
+            NextStep::LoginAt(now)
+        } else {
+            next_step(lifetime, last, self.not_before(), now, random_unit())
+        };
+        self.is_scheduled = lifetime.is_some() && last != LastOutcome::Failed && !suspect;
+        if let (NextStep::LoginAt(at), false) = (self.next, self.is_scheduled) {
+            let earliest = self.budget.earliest_login(now);
+            if earliest.boot > at.boot {
+                self.next = NextStep::LoginAt(earliest);
+            }
+        }
+    }
+
+    /// Plans the login that replaces an inherited token. Until it succeeds the token is renewed on schedule: a failed login
+    /// is no reason to renew.
+    fn plan_replacement(&mut self, lifetime: Option<&TokenLifetime>, last: LastOutcome, now: ClockReading) {
+        let login = self.budget.earliest_login(now);
+        let renewal = self.budget.renewal_not_before();
+        let last = match last {
+            LastOutcome::RenewalRefused => LastOutcome::RenewalRefused,
+            LastOutcome::Succeeded | LastOutcome::Failed if self.budget.renewal_failures() > 0 => LastOutcome::Failed,
+            LastOutcome::Succeeded | LastOutcome::Failed => LastOutcome::Succeeded,
+        };
+        self.is_scheduled = false;
+        self.next = match next_step(lifetime, last, NotBefore { renewal, login }, now, random_unit()) {
+            NextStep::RenewAt(at) if at.boot < login.boot => NextStep::RenewAt(at),
+            NextStep::RenewAt(_) | NextStep::LoginAt(_) | NextStep::Idle => NextStep::LoginAt(login),
+        };
+    }
+
+    /// Plans nothing.
+    pub(super) const fn plan_nothing(&mut self) {
+        self.next = NextStep::Idle;
+    }
+
+    /// Delays the planned login to `at`, if it is earlier.
+    pub(super) fn delay_login(&mut self, at: ClockReading) {
+        if let NextStep::LoginAt(planned) = self.next
+            && at.boot > planned.boot
+        {
+            self.next = NextStep::LoginAt(at);
+        }
+    }
+
+    /// Moves the planned login forward for waiting callers; returns true if it is sooner now.
+    pub(super) fn advance_login(&mut self, now: ClockReading) -> bool {
+        if self.for_callers {
+            return false;
+        }
+        let sooner = self.budget.next_for_caller(now, random_unit());
+        let (NextStep::LoginAt(at), Some(sooner)) = (self.next, sooner) else { return false };
+        let is_sooner = sooner.boot < at.boot;
+        if is_sooner {
+            (self.next, self.for_callers) = (NextStep::LoginAt(sooner), true);
+        }
+        is_sooner
+    }
+
+    /// Plans a login now on an operator's request.
+    ///
+    /// # Errors
+    /// The time until it is allowed.
+    pub(super) fn plan_requested_login(&mut self, now: ClockReading) -> Result<(), Duration> {
+        let after = now.until(self.budget.next_on_demand(now));
+        if !after.is_zero() {
+            return Err(after);
+        }
+        (self.next, self.for_callers) = (NextStep::LoginAt(now), true);
+        Ok(())
+    }
+
+    /// Takes the login that is due out of its bucket.
+    pub(super) fn take_login(&mut self, now: ClockReading) {
+        if self.for_callers {
+            self.budget.take_for_caller(now);
+        } else if !self.is_scheduled {
+            self.budget.take_login(now);
+        }
+        self.for_callers = false;
+    }
+
+    /// Holds renewals off: the server refuses to renew even fresh tokens.
+    pub(super) fn hold_renewals(&mut self, now: ClockReading) {
+        self.no_renewal_until = Some(now + RENEWAL_HOLD);
+    }
+
+    /// Returns false while renewals are held off.
+    pub(super) fn may_renew(&self, now: ClockReading) -> bool {
+        self.no_renewal_until.is_none_or(|until| now.until(until).is_zero())
+    }
+
+    /// Returns the last outcome as the retry budget has it.
+    pub(super) const fn last_outcome(&self) -> LastOutcome {
+        if self.budget.failures() + self.budget.renewal_failures() > 0 {
+            LastOutcome::Failed
+        } else {
+            LastOutcome::Succeeded
+        }
+    }
+
+    /// Returns the time until the next step, and at least a second.
+    pub(super) fn retry_after(&self, now: ClockReading) -> Duration {
+        self.wait(now).max(Duration::from_secs(1))
+    }
+
+    /// Returns the time until the next step; zero if there is none.
+    pub(super) fn wait(&self, now: ClockReading) -> Duration {
+        self.next.at().map(|at| now.until(at)).unwrap_or_default()
+    }
+
+    /// Returns true if a login is about to start.
+    pub(super) fn is_login_soon(&self, now: ClockReading) -> bool {
+        matches!(self.next, NextStep::LoginAt(at) if now.until(at) <= SOON)
+    }
+
+    /// Describes the reason for which the previous process delays the first login.
+    pub(super) fn describe_delay(&self, last_error: Option<&str>) -> String {
+        let failures = self.budget.failures();
+        let logins = format_count(failures, "login");
+        match (failures, last_error) {
+            (_, Some(error)) => format!("{logins} failed before this start, the last one: {error}"),
+            (0, None) => "all logins of the request budget are used up by processes before this one".to_owned(),
+            (_, None) => format!("{logins} failed before this start"),
+        }
+    }
+
+    /// Returns the earliest next attempts. Renewals also wait for the backoff of logins, but not the reverse.
+    fn not_before(&self) -> NotBefore {
+        let (renewal, login) = (self.budget.renewal_not_before(), self.budget.not_before());
+        NotBefore { renewal: if renewal.boot > login.boot { renewal } else { login }, login }
+    }
+}
+
+const RENEWAL_HOLD: Duration = Duration::from_hours(1);
+const SOON: Duration = Duration::from_secs(5);

@@ -1,0 +1,399 @@
+//! Keeps one session's token alive: one event loop, which asks `step_planner` for the next step.
+
+mod results;
+
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::caller_requests::{CallerRequest, CallerRequests};
+use super::current_token::{CurrentToken, TokenHealth};
+use super::lookup_schedule::LookupSchedule;
+use super::replaced_tokens::ReplacedTokens;
+use super::replacement_limit::ReplacementLimiter;
+use super::schedule::{LastOutcome, NextStep};
+use super::session_calls::{CompletedCall, SessionCalls};
+use super::session_outage::SessionOutage;
+use super::session_publisher::SessionPublisher;
+use super::session_state::LoadedState;
+use super::state_saver::StateSaver;
+use super::status_reporter::{SessionSnapshot, StatusReporter};
+use super::step_planner::StepPlanner;
+use super::{SessionShutdown, TokenLifecycleOptions, TokenManagerDeps};
+use crate::agent::token::Token;
+use crate::backoff::random_unit;
+use crate::clock::{Clock, ClockChanges};
+use crate::credential_watch::CredentialState;
+use crate::demand::Retried;
+use crate::time_format::{format_rfc3339, seconds};
+
+/// Logs one session in, keeps its token alive by renewals and look-ups, and publishes it.
+pub struct TokenManager {
+    options: TokenLifecycleOptions,
+    options_sender: watch::Sender<TokenLifecycleOptions>,
+    options_receiver: watch::Receiver<TokenLifecycleOptions>,
+    clock: Clock,
+    current: Option<CurrentToken>,
+    replaced: ReplacedTokens,
+    planner: StepPlanner,
+    lookups: LookupSchedule,
+    replacement_limiter: ReplacementLimiter,
+    calls: SessionCalls,
+    requests: CallerRequests,
+    publisher: SessionPublisher,
+    reporter: StatusReporter,
+    outage: SessionOutage,
+    state: StateSaver,
+}
+
+impl std::fmt::Debug for TokenManager {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TokenManager").field("session", &self.options.name).finish_non_exhaustive()
+    }
+}
+
+/// Event that woke the loop.
+#[expect(clippy::large_enum_variant, reason = "one at a time, which is moved once")]
+enum Event {
+    Expired,
+    Completed(CompletedCall),
+    ClockChange,
+    Request(CallerRequest),
+    LookupDue,
+    StepDue,
+    Options,
+}
+
+impl TokenManager {
+    /// Creates a manager, which does nothing before it runs.
+    pub fn new(options: TokenLifecycleOptions, deps: TokenManagerDeps) -> Self {
+        let TokenManagerDeps { publisher, identity, login, refresh_signal, clock, .. } = deps;
+        let (session, now) = (options.name.clone(), clock.now());
+        let status_handle = deps.session_statuses.register(session.clone());
+        let identity_source = identity.describe();
+        let mut state = StateSaver::new(&session, deps.fingerprint, &login, &identity_source);
+        let reporter = StatusReporter {
+            session: session.clone(),
+            identity: identity_source,
+            server: login.server().address().to_owned(),
+            role: login.options().role.clone(),
+            status_handle,
+            health: deps.health,
+            metrics: deps.metrics,
+        };
+        state.open(options.state.as_ref());
+        let (options_sender, options_receiver) = watch::channel(options.clone());
+        Self {
+            options,
+            options_sender,
+            options_receiver,
+            current: None,
+            replaced: ReplacedTokens::default(),
+            planner: StepPlanner::new(now),
+            lookups: LookupSchedule::default(),
+            replacement_limiter: ReplacementLimiter::default(),
+            calls: SessionCalls::new(identity, login, clock.clone()),
+            clock,
+            requests: CallerRequests::new(refresh_signal),
+            publisher: SessionPublisher::new(publisher),
+            reporter,
+            outage: SessionOutage::new(session),
+            state,
+        }
+    }
+
+    /// Returns a sender that replaces the options of the running manager, without a login.
+    ///
+    /// Use `send_replace`. The sender may outlive the manager; later values are lost. The name and, once the first login is
+    /// planned, its jitter cannot be changed.
+    pub fn options_sender(&self) -> watch::Sender<TokenLifecycleOptions> {
+        self.options_sender.clone()
+    }
+
+    /// Publishes the token of the previous session, so that the outputs of this one have it at once.
+    pub(crate) fn publish_previous(&self, previous: CredentialState<Token>) {
+        if self.publisher.publish_previous(previous) {
+            self.reporter.health.ready();
+        }
+    }
+
+    /// Takes over the token of the previous session, which then revokes nothing. Call it before [`TokenManager::run`].
+    pub fn adopt(&mut self, before: SessionShutdown) {
+        let SessionShutdown { current, replaced, .. } = before;
+        self.replaced = replaced;
+        let Some(mut current) = current else { return };
+        current.outdated = true;
+        self.set_current(current);
+        self.publish();
+    }
+
+    /// Runs until `stop` is cancelled, and then stops at once, dropping calls in flight.
+    ///
+    /// Publishes the token while it is alive, and within a second after its end that there is none.
+    pub async fn run(mut self, stop: CancellationToken) -> SessionShutdown {
+        let mut jumps = self.clock.changes();
+        let started = stop.run_until_cancelled(self.restore()).await;
+        if started.is_some() {
+            self.report_status();
+            while let Some(event) = stop.run_until_cancelled(self.wait(&mut jumps)).await {
+                self.handle(event);
+                self.report_status();
+            }
+        }
+        self.shut_down().await
+    }
+
+    async fn wait(&mut self, jumps: &mut ClockChanges) -> Event {
+        let ends = self.current.as_ref().and_then(|current| current.lifetime.ends);
+        let step = self.planner.next().at().filter(|_| !self.calls.is_busy());
+        let lookup = self.lookups.next().filter(|_| !self.calls.is_looking_up());
+        let clock = &self.clock;
+        tokio::select! {
+            biased;
+            () = clock.sleep_until_some(ends) => Event::Expired,
+            completed = self.calls.next() => Event::Completed(completed),
+            () = jumps.next() => Event::ClockChange,
+            request = self.requests.next() => Event::Request(request),
+            () = clock.sleep_until_some(lookup) => Event::LookupDue,
+            () = clock.sleep_until_some(step) => Event::StepDue,
+            // Never an error: the manager holds a sender itself.
+            Ok(()) = self.options_receiver.changed() => Event::Options,
+        }
+    }
+
+    fn handle(&mut self, event: Event) {
+        match event {
+            Event::Expired => self.on_expired(),
+            Event::Completed(CompletedCall::Login(result)) => {
+                self.on_login(result);
+                self.requests.answer_retries(Retried::Tried);
+            }
+            Event::Completed(CompletedCall::Renewal(result)) => {
+                self.on_renewal(result);
+                self.requests.answer_retries(Retried::Tried);
+            }
+            Event::Completed(CompletedCall::Lookup(generation, result)) => self.on_lookup(generation, result),
+            Event::ClockChange => self.on_clock_change(),
+            Event::Request(CallerRequest::Lookup) => {
+                if !self.awaits_replacement() {
+                    self.start_lookup();
+                }
+                self.complete_lookup_request();
+            }
+            Event::Request(CallerRequest::Token) => {
+                if self.requests.await_retry() {
+                    self.plan_requested_login();
+                }
+                self.advance_login();
+            }
+            Event::LookupDue => {
+                self.lookups.clear();
+                self.start_lookup();
+            }
+            Event::StepDue => self.run_next_step(),
+            Event::Options => self.apply_options(),
+        }
+    }
+
+    /// Starts the renewal or login that is due.
+    fn run_next_step(&mut self) {
+        match (self.planner.next(), &self.current) {
+            (NextStep::RenewAt(_), Some(current)) => self.calls.start_renewal(&current.token),
+            (NextStep::LoginAt(_), current) => {
+                self.planner.take_login(self.clock.now());
+                let (budget, last_error) = (&self.planner.budget, self.publisher.last_error());
+                self.calls.start_login(self.state.save_before_login(budget, current.as_ref(), last_error));
+            }
+            (NextStep::RenewAt(_) | NextStep::Idle, _) => self.planner.plan_nothing(),
+        }
+    }
+
+    fn start_lookup(&mut self) {
+        if let Some(current) = &self.current {
+            self.calls.start_lookup(current);
+        }
+    }
+
+    /// Plans the next step after `last`.
+    fn plan_next_step(&mut self, last: LastOutcome) {
+        self.planner.plan(self.current.as_ref(), last, self.clock.now());
+        self.advance_login();
+    }
+
+    /// Moves the planned login forward if there is no token and callers wait for one.
+    fn advance_login(&mut self) {
+        let is_idle = self.current.is_none() && !self.calls.is_busy();
+        if is_idle && self.requests.await_token() && self.planner.advance_login(self.clock.now()) {
+            // Callers that are refused get the new Retry-After.
+            self.publish();
+        }
+    }
+
+    /// Plans the login that an operator requests.
+    fn plan_requested_login(&mut self) {
+        let is_good =
+            self.current.as_ref().is_some_and(|current| current.health == TokenHealth::Good && !current.outdated);
+        if is_good && self.planner.last_outcome() == LastOutcome::Succeeded {
+            return self.requests.answer_retries(Retried::NotNeeded);
+        }
+        if self.calls.is_busy() {
+            return;
+        }
+        match self.planner.plan_requested_login(self.clock.now()) {
+            Ok(()) => {
+                tracing::info!(event = "session.retry", session = self.options.name, "logging in on request");
+            }
+            Err(after) => self.requests.answer_retries(Retried::Later { after }),
+        }
+    }
+
+    /// Returns true while a login that replaces a suspect token is in flight or about to start. Requested look-ups wait for it.
+    fn awaits_replacement(&self) -> bool {
+        self.current.as_ref().is_some_and(|current| current.health == TokenHealth::Suspect)
+            && !self.calls.is_renewing()
+            && (self.calls.is_busy() || self.planner.is_login_soon(self.clock.now()))
+    }
+
+    /// Completes a requested look-up, unless a call about the token is in flight. Without a token, or for a wrapping token, it
+    /// completes at once and records no check.
+    fn complete_lookup_request(&mut self) {
+        if self.requests.await_lookup() && !self.calls.asks_about_token() && !self.awaits_replacement() {
+            self.publisher.publish_checked();
+            self.requests.complete_lookup();
+        }
+    }
+
+    fn set_current(&mut self, current: CurrentToken) {
+        self.lookups.plan_first(&current, self.options.check_interval, self.clock.now());
+        self.current = Some(current);
+    }
+
+    /// Publishes the token, or the reason for which there is none.
+    fn publish(&self) {
+        self.publisher.publish(self.current.as_ref(), self.planner.retry_after(self.clock.now()));
+    }
+
+    fn report_status(&self) {
+        let failed_logins = self.planner.budget.failures();
+        let reason = match &self.current {
+            None => self.publisher.unavailable_reason(),
+            Some(current) => current.problem(failed_logins).unwrap_or_default().to_owned(),
+        };
+        self.reporter.update(&SessionSnapshot {
+            current: self.current.as_ref(),
+            now: self.clock.now(),
+            next: self.planner.next(),
+            last_checked: self.publisher.last_checked(),
+            failures: failed_logins.max(self.planner.budget.renewal_failures()),
+            last_error: self.publisher.last_error(),
+            last_error_code: self.publisher.last_error_code(),
+            reason: &reason,
+        });
+    }
+
+    fn save_state(&mut self) {
+        self.state.save(&self.planner.budget, self.current.as_ref(), self.publisher.last_error());
+    }
+
+    /// Applies the latest options, without a login or any other call.
+    fn apply_options(&mut self) {
+        let mut new = self.options_receiver.borrow_and_update().clone();
+        new.name.clone_from(&self.options.name);
+        let old = std::mem::replace(&mut self.options, new);
+        if old == self.options {
+            return;
+        }
+        if old.state != self.options.state {
+            self.state.open(self.options.state.as_ref());
+        }
+        if let Some(current) = self.current.as_ref().filter(|_| old.check_interval != self.options.check_interval) {
+            self.lookups.plan_next(current, self.options.check_interval, self.clock.now());
+        }
+        tracing::info!(event = "session.options", session = self.options.name, "applied changed options");
+        self.save_state();
+    }
+
+    async fn shut_down(mut self) -> SessionShutdown {
+        self.apply_options();
+        self.save_state();
+        self.state.finish().await;
+        self.reporter.ended();
+        self.replaced.prune(self.clock.now());
+        SessionShutdown {
+            session: self.options.name,
+            publisher: self.publisher.into_publisher(),
+            login: self.calls.into_login(),
+            current: self.current,
+            replaced: self.replaced,
+            revoke: self.options.revoke_on_exit,
+        }
+    }
+
+    /// Restores the state of the previous process; plans the first login if that had no usable token.
+    async fn restore(&mut self) {
+        let LoadedState { retry_budget, current, last_error, changed, .. } = self.state.load(self.clock.now()).await;
+        let now = self.clock.now();
+        self.planner.restore(retry_budget.as_ref(), changed, now);
+        if let Some(error) = last_error.filter(|_| self.planner.budget.failures() > 0) {
+            self.publisher.record_error(None, error);
+        }
+        // A token that the previous session handed over is newer than the file.
+        if let Some(current) = current.filter(|_| self.current.is_none()) {
+            self.restore_token(current).await;
+        }
+        self.plan_next_step(self.planner.last_outcome());
+        if self.current.is_none() {
+            self.warn_about_delayed_login();
+            self.planner.delay_login(now + self.options.login_jitter.mul_f64(random_unit()));
+            self.publish();
+        }
+    }
+
+    /// Uses a token of the previous process, and looks it up. If the server is slow or unreachable, it is used to its end.
+    async fn restore_token(&mut self, current: CurrentToken) {
+        let session = &self.options.name;
+        tracing::info!(event = "state.resumed", session, "restored a token of the previous process");
+        if current.supports_lookup() && self.planner.budget.try_take_optional(self.clock.now()) {
+            self.calls.start_lookup(&current);
+        }
+        self.set_current(current);
+        self.save_state();
+        if self.calls.is_looking_up()
+            && let Ok(CompletedCall::Lookup(generation, result)) =
+                tokio::time::timeout(RESTORE_LOOKUP_LIMIT, self.calls.next()).await
+        {
+            self.on_lookup(generation, result);
+        }
+        if self.current.is_some() {
+            self.publish();
+        }
+    }
+
+    /// Logs that failures or logins of the previous process delay the first login, until when, and why.
+    fn warn_about_delayed_login(&mut self) {
+        let now = self.clock.now();
+        let wait = self.planner.wait(now);
+        if wait < MIN_LOGGED_DELAY {
+            return;
+        }
+        let last_error = self.publisher.last_error();
+        let cause = self.planner.describe_delay(last_error);
+        let (session, until) = (&self.options.name, format_rfc3339((now + wait).wall));
+        tracing::warn!(
+            event = "token.login.delayed",
+            session,
+            until,
+            retry_in_seconds = seconds(wait),
+            error = cause,
+            "no login before then"
+        );
+        if last_error.is_none() {
+            self.publisher.record_error(None, cause);
+        }
+    }
+}
+
+/// Shorter waits are ordinary backoff and are not logged.
+const MIN_LOGGED_DELAY: Duration = Duration::from_secs(2);
+const RESTORE_LOOKUP_LIMIT: Duration = Duration::from_secs(1);

@@ -1,0 +1,77 @@
+//! `exec {}`: signals, times and variables of the program, which consul-template has beside the agent's keys.
+
+use super::input::{Block, written};
+use super::output::Section;
+
+/// Reads the keys; returns the variables with a fixed value.
+pub(super) fn read(exec: &mut Block<'_>, section: &mut Section) -> Vec<(String, String)> {
+    stop(exec, section);
+    reload_signal(exec, section);
+    exec.drop_keys(&["splay"], "debounce spaces restarts");
+    exec.drop_keys(&["enabled"], "the section enables it");
+    exec.drop_keys(&["timeout"], "the program runs until it exits or is stopped");
+    let Some(mut env) = exec.block("env") else { return Vec::new() };
+    passed_variables(&mut env, section);
+    let variables = custom_variables(&mut env);
+    env.drop_keys(&["pristine", "denylist", "blacklist"], "the program gets few variables, and those of pass_env");
+    env.finish();
+    variables
+}
+
+fn stop(exec: &mut Block<'_>, section: &mut Section) {
+    if let Some(signal) = exec.take("kill_signal")
+        && let Some(text) = signal.required_text()
+    {
+        section.text("stop_signal", text);
+        signal.kept("process.stop_signal");
+    }
+    if let Some(timeout) = exec.take("kill_timeout") {
+        match timeout.span() {
+            Some(span) => {
+                section.text("stop_timeout", &written(span));
+                timeout.kept("process.stop_timeout");
+            }
+            None => timeout.not_supported("not a duration"),
+        }
+    }
+}
+
+fn reload_signal(exec: &mut Block<'_>, section: &mut Section) {
+    let Some(signal) = exec.take("reload_signal") else { return };
+    match signal.text() {
+        Some(text) => {
+            section.text("on_change", "signal").text("change_signal", text);
+            signal.changed(
+                "process.change_signal: the signal is sent when a variable has changed; a file template has its own command",
+            );
+        }
+        None => signal.kept("empty: no effect"),
+    }
+}
+
+/// Variables of keyward's own environment that the program gets too.
+fn passed_variables(env: &mut Block<'_>, section: &mut Section) {
+    for key in ["allowlist", "whitelist"] {
+        let Some(taken) = env.take(key) else { continue };
+        match taken.texts() {
+            Some(names) => {
+                section.texts("pass_env", &names);
+                taken.kept("process.pass_env");
+            }
+            None => taken.not_supported("not a list of names"),
+        }
+    }
+}
+
+fn custom_variables(env: &mut Block<'_>) -> Vec<(String, String)> {
+    let Some(taken) = env.take("custom") else { return Vec::new() };
+    let texts = taken.texts().unwrap_or_default();
+    let pairs = texts.iter().filter_map(|text| text.split_once('='));
+    let variables: Vec<_> = pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+    if variables.len() == texts.len() {
+        taken.changed("[env_template.NAME] for each");
+    } else {
+        taken.action("only texts such as \"NAME=VALUE\" are migrated: write [env_template.NAME] for the others");
+    }
+    variables
+}

@@ -1,0 +1,71 @@
+//! A DNS server of a test, in its own network and for its own processes alone.
+
+use std::net::{Ipv4Addr, UdpSocket};
+use std::path::Path;
+use std::process::Command;
+use std::sync::{Arc, Mutex};
+
+/// Response to every question.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum DnsAnswer {
+    /// These addresses, of which nothing is cached.
+    Addresses(Vec<Ipv4Addr>),
+    /// There is no such name.
+    NoName,
+    /// The server fails.
+    Failure,
+    /// No response.
+    Silence,
+}
+
+/// A server at 127.0.0.1 that the system asks. It must stand in a network and a mount namespace of its own, and ends with them.
+pub(crate) struct Dns(Arc<Mutex<DnsAnswer>>);
+
+impl Dns {
+    pub(crate) fn start(folder: &Path, answer: DnsAnswer) -> Self {
+        let file = folder.join("resolv.conf");
+        std::fs::write(&file, "nameserver 127.0.0.1\noptions timeout:1 attempts:1\n").unwrap();
+        let status = Command::new("mount").arg("--bind").arg(&file).arg("/etc/resolv.conf").status().unwrap();
+        assert!(status.success(), "mount --bind {} /etc/resolv.conf", file.display());
+        let socket = UdpSocket::bind("127.0.0.1:53").unwrap();
+        let answer = Arc::new(Mutex::new(answer));
+        let current = Arc::clone(&answer);
+        std::thread::spawn(move || {
+            let mut question = [0; 512];
+            while let Ok((length, from)) = socket.recv_from(&mut question) {
+                let answer = current.lock().unwrap().clone();
+                if let Some(response) = respond(&question[..length], &answer) {
+                    let _ = socket.send_to(&response, from);
+                }
+            }
+        });
+        Self(answer)
+    }
+
+    pub(crate) fn answer(&self, answer: DnsAnswer) {
+        *self.0.lock().unwrap() = answer;
+    }
+}
+
+/// Response to a message with one question (RFC 1035, section 4).
+fn respond(question: &[u8], answer: &DnsAnswer) -> Option<Vec<u8>> {
+    let name = question.get(12..)?.iter().position(|byte| *byte == 0)?;
+    let end = 12 + name + 5;
+    let is_ipv4 = question.get(end - 4..end - 2)? == [0, 1];
+    let none = Vec::new();
+    let (code, addresses) = match answer {
+        DnsAnswer::Silence => return None,
+        DnsAnswer::Failure => (2, &none),
+        DnsAnswer::NoName => (3, &none),
+        DnsAnswer::Addresses(addresses) => (0, if is_ipv4 { addresses } else { &none }),
+    };
+    let count = u8::try_from(addresses.len()).ok()?;
+    let mut response = question.get(..end)?.to_vec();
+    response[2..12].copy_from_slice(&[0x81, 0x80 | code, 0, 1, 0, count, 0, 0, 0, 0]);
+    for address in addresses {
+        // A pointer to the name, type A, class IN, no caching, four bytes.
+        response.extend([0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 0, 0, 4]);
+        response.extend(address.octets());
+    }
+    Some(response)
+}
