@@ -1,7 +1,7 @@
 //! Any bytes as the body of a request.
 #![no_main]
 
-#[path = "../bodies.rs"]
+#[path = "../bodies/mod.rs"]
 mod bodies;
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| bodies::json(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| bodies::acl::json(bytes));

@@ -1,7 +1,7 @@
 //! Any bytes as a policy's rules.
 #![no_main]
 
-#[path = "../bodies.rs"]
+#[path = "../bodies/mod.rs"]
 mod bodies;
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| bodies::rules(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| bodies::acl::rules(bytes));

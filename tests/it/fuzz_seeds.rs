@@ -2,20 +2,10 @@
 
 use std::path::Path;
 
-#[path = "../../fuzz/bodies.rs"]
+use crate::harness::chance::Chance;
+
+#[path = "../../fuzz/bodies/mod.rs"]
 mod bodies;
-
-/// Tells changes apart, and the same each time.
-pub(crate) struct Chance(pub(crate) u64);
-
-impl Chance {
-    pub(crate) fn below(&mut self, limit: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        usize::try_from(self.0 >> 33).unwrap() % limit.max(1)
-    }
-}
 
 fn seeds(target: &str) -> Vec<Vec<u8>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(target);
@@ -45,11 +35,11 @@ fn changed(seeds: &[Vec<u8>], chance: &mut Chance) -> Vec<u8> {
     bytes
 }
 
-fn run(target: &str, body: fn(&[u8])) {
+fn run(target: &str, times: usize, body: fn(&[u8])) {
     let seeds = seeds(target);
     assert!(seeds.len() > 3, "the seeds of {target} were not found");
     let mut chance = Chance(0x5eed);
-    let many = (0..5000).map(|_| changed(&seeds, &mut chance));
+    let many = (0..times).map(|_| changed(&seeds, &mut chance));
     for bytes in seeds.iter().cloned().chain(many) {
         let outcome = std::panic::catch_unwind(|| body(&bytes));
         assert!(outcome.is_ok(), "{target}: {:?}", String::from_utf8_lossy(&bytes));
@@ -57,16 +47,182 @@ fn run(target: &str, body: fn(&[u8])) {
 }
 
 #[test]
+fn every_fuzz_target_has_seeds_and_a_body_that_is_tested() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let names = |folder: &str| -> Vec<String> {
+        let entries = std::fs::read_dir(root.join(folder)).unwrap();
+        let stem = |path: std::path::PathBuf| path.file_stem().unwrap().to_str().unwrap().to_owned();
+        let mut names: Vec<_> = entries.map(|entry| stem(entry.unwrap().path())).collect();
+        names.sort();
+        names
+    };
+    let targets = names("fuzz/fuzz_targets");
+    assert_eq!(targets, names("fuzz/corpus"));
+    let (manifest, tests) =
+        (std::fs::read_to_string(root.join("fuzz/Cargo.toml")).unwrap(), include_str!("fuzz_seeds.rs"));
+    for target in targets {
+        assert!(manifest.contains(&format!("fuzz_targets/{target}.rs")), "{target} is not in fuzz/Cargo.toml");
+        assert!(tests.contains(&format!("run(\"{target}\", ")), "no test runs {target}");
+    }
+}
+
+#[test]
 fn rules_hold_what_they_promise() {
-    run("rules", bodies::rules);
+    run("rules", 5000, bodies::acl::rules);
 }
 
 #[test]
 fn snapshots_are_read_as_they_were_written_or_refused_in_one_line() {
-    run("snapshot", bodies::snapshot);
+    run("snapshot", 5000, bodies::acl::snapshot);
 }
 
 #[test]
 fn bodies_are_taken_or_refused_in_one_line() {
-    run("json", bodies::json);
+    run("json", 5000, bodies::acl::json);
+}
+
+#[test]
+fn a_selector_and_its_negation_never_agree() {
+    run("selector", 5000, bodies::acl::selector);
+}
+
+#[test]
+fn claims_of_a_token_depend_on_its_second_part_alone() {
+    run("jwt", 5000, bodies::acl::jwt);
+}
+
+#[test]
+fn a_response_that_is_accepted_is_the_same_to_hyper() {
+    run("response", 5000, bodies::http1::response);
+}
+
+#[test]
+fn the_guard_lets_no_header_of_a_browser_or_a_relay_in() {
+    run("guard", 5000, bodies::listener::guard);
+}
+
+#[test]
+fn a_request_that_is_forwarded_is_one_that_the_caller_has_sent() {
+    run("requests", 300, bodies::forward::requests);
+}
+
+#[test]
+fn requests_of_the_seeds_reach_the_server_unless_they_are_doubtful() {
+    let seed = |name: &str| {
+        std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/requests").join(name)).unwrap()
+    };
+    for (name, wanted) in [("read", 1), ("chunked", 1), ("pipelined", 3), ("short_body", 0), ("two_framings", 0)] {
+        assert_eq!(bodies::forward::count_forwarded(&seed(name)), wanted, "{name}");
+    }
+}
+
+#[test]
+fn a_path_that_is_forwarded_means_the_same_to_rules_and_server() {
+    run("paths", 5000, bodies::listener::paths);
+}
+
+#[test]
+fn certificates_are_all_read_or_refused_in_one_line() {
+    run("certificates", 1000, bodies::listener::certificates);
+}
+
+#[test]
+fn links_are_rewritten_as_in_the_parsed_document() {
+    run("links", 5000, bodies::gateway::links);
+}
+
+#[test]
+fn a_response_to_a_login_is_taken_or_refused_without_the_credential() {
+    run("login", 5000, bodies::agent::login);
+}
+
+#[test]
+fn a_response_of_azure_is_taken_or_refused_without_a_secret() {
+    run("azure", 5000, bodies::agent::azure);
+}
+
+#[test]
+fn a_state_file_never_makes_a_session_wait_for_long() {
+    run("state", 5000, bodies::agent::state);
+}
+
+#[test]
+fn a_template_renders_or_fails_without_a_secret() {
+    run("template", 2000, bodies::agent::template);
+}
+
+#[test]
+fn a_configuration_is_read_or_refused_with_places_in_the_text() {
+    run("config", 1000, bodies::configuration::config);
+}
+
+#[test]
+fn an_object_is_the_same_in_both_forms_of_its_language() {
+    run("hcl", 5000, bodies::configuration::hcl);
+}
+
+#[test]
+fn another_agents_configuration_becomes_toml_with_places_in_the_text() {
+    run("migrate", 2000, bodies::configuration::migration);
+}
+
+/// Lines of a response's head, of which some are wrong, or doubtful.
+const HEAD_LINES: &[&str] = &[
+    "Content-Length: 3",
+    "Content-Length: 3, 3",
+    "content-length:03",
+    "Content-Length: 0x3",
+    "Content-Length: +3",
+    "Content-Length: 4",
+    "Transfer-Encoding: chunked",
+    "Transfer-Encoding:Chunked ",
+    "Transfer-Encoding: chunked, chunked",
+    "Transfer-Encoding: gzip, chunked",
+    "transfer-encoding: identity",
+    "Transfer-Encoding: \u{b}chunked",
+    "Connection: close",
+    "Connection: keep-alive, X-A",
+    "X-A: 1",
+    "X-B:\t2 ",
+    "X-C: \u{e9}",
+    "Trailer: X-Sum",
+    " folded",
+    "X-D : 1",
+];
+
+/// Pieces of a body, in chunks or not.
+const BODY_PIECES: &[&str] = &[
+    "3\r\nabc\r\n",
+    "3;name=value\r\nabc\r\n",
+    "3 \t;x\r\nabc\r\n",
+    "3;a\nb\r\nabc\r\n",
+    "00003\r\nabc\r\n",
+    " 3\r\nabc\r\n",
+    "0x3\r\nabc\r\n",
+    "3\r\nab",
+    "3\nabc\n",
+    "-1\r\n",
+    "0\r\n",
+    "0;x\r\n",
+    "\r\n",
+    "\n",
+    "X-Sum: 1\r\n",
+    "X-Sum: 1\n",
+    " folded\r\n",
+    "abc",
+    "HTTP/1.1 200 OK\r\n",
+];
+
+proptest::proptest! {
+    #![proptest_config(proptest::test_runner::Config::with_cases(2000))]
+    #[test]
+    fn heads_and_bodies_that_are_accepted_are_the_same_to_hyper(
+        start in proptest::sample::select(&["HTTP/1.1 200 OK", "HTTP/1.0 200 OK", "HTTP/1.1 204 \r\nX: 1", "HTTP/1.1 304", "HTTP/1.1 100 \r\n\r\nHTTP/1.1 206 "][..]),
+        lines in proptest::collection::vec((proptest::sample::select(HEAD_LINES), proptest::bool::weighted(0.95)), 0..4),
+        body in proptest::collection::vec(proptest::sample::select(BODY_PIECES), 0..6),
+    ) {
+        let end = |crlf: bool| if crlf { "\r\n" } else { "\n" };
+        let lines: String = lines.into_iter().map(|(line, crlf)| [line, end(crlf)].concat()).collect();
+        bodies::http1::response(format!("{start}\r\n{lines}\r\n{}", body.concat()).as_bytes());
+    }
 }

@@ -1,4 +1,4 @@
-//! What the fuzz targets do with their bytes, and what must hold whatever these are.
+//! The ACL server: rules, bodies of requests, snapshots, selectors, and key sets of issuers.
 
 use std::sync::Arc;
 
@@ -6,6 +6,8 @@ use keyward::acl::api::json::{DecodeError, JsonFields};
 use keyward::acl::model::authorize::{Access, DefaultPolicy, Grants, PolicyInScope, Resource};
 use keyward::acl::model::rules::Rules;
 use keyward::acl::model::snapshot::{SnapshotError, SnapshotPiece, SnapshotReader, SnapshotWriter};
+use keyward::acl::service::issuer_keys;
+use keyward::jwt::UnverifiedClaims;
 
 /// Reads bytes as a policy's rules and asks them for decisions.
 pub(crate) fn rules(bytes: &[u8]) {
@@ -79,8 +81,8 @@ fn taken(mut fields: JsonFields) -> Result<(), DecodeError> {
 /// Reads bytes as a snapshot, whole and in parts, and writes what was read.
 pub(crate) fn snapshot(bytes: &[u8]) {
     let whole = pieces(bytes, bytes.len().max(1));
-    // In parts of a length out of the bytes; then a piece ends in one part and the next begins in another.
-    let part = bytes.last().map_or(1, |last| 1 + usize::from(*last % 31));
+    // A piece may end in one part and the next begin in another.
+    let part = super::part_length(bytes);
     assert_eq!(whole, pieces(bytes, part), "in parts of {part} bytes it is another");
     match whole {
         Ok(read) => {
@@ -128,4 +130,44 @@ fn written(pieces: &[SnapshotPiece]) -> Vec<u8> {
         }
     }
     bytes
+}
+
+/// Reads bytes as the selector of a binding rule, and evaluates it.
+pub(crate) fn selector(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    let values = [("name", "web-1"), ("team", "shop"), ("empty", "")];
+    let lists: [(&str, &[&str]); 2] = [("groups", &["ops", "dev"]), ("none", &[])];
+    let select = |text: &str| keyward::acl::model::fuzz::select(text, &values, &lists);
+    match select(text) {
+        Ok(matches) => {
+            assert_eq!(select(text), Ok(matches), "the second evaluation is another");
+            // Parentheses may be what makes it too deep, or too long.
+            if let Ok(negated) = select(&format!("not ({text})")) {
+                assert_eq!(negated, !matches, "a selector and its negation both match, or neither");
+            }
+            if let Ok(both) = select(&format!("({text}) and ({text})")) {
+                assert_eq!(both, matches, "a selector and itself is another");
+            }
+        }
+        Err(words) => super::assert_one_line(&words),
+    }
+}
+
+/// Reads bytes as a token, and as the key set of an issuer.
+pub(crate) fn jwt(bytes: &[u8]) {
+    let keys = issuer_keys::fuzz::count_jwks(bytes);
+    let document = serde_json::from_slice::<serde_json::Value>(bytes).ok();
+    let listed = document.as_ref().and_then(|document| document.get("keys")?.as_array());
+    assert!(keys.is_none() || listed.is_some_and(|listed| keys <= Some(listed.len())), "keys that are not listed");
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    match UnverifiedClaims::decode(text) {
+        Ok(claims) => {
+            let parts: Vec<_> = text.split('.').collect();
+            let [header, body, _] = parts[..] else { panic!("{} parts", parts.len()) };
+            // Neither the header nor the signature decides what the claims are.
+            assert_eq!(UnverifiedClaims::decode(&format!(".{body}.")).as_ref(), Ok(&claims));
+            assert!(UnverifiedClaims::decode(&format!("{header}.{body}")).is_err());
+        }
+        Err(error) => super::assert_one_line(&error.to_string()),
+    }
 }

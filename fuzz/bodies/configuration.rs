@@ -1,0 +1,57 @@
+//! The configuration, ours and other agents'.
+
+use std::path::Path;
+
+use keyward::config::migrate::migrate;
+use keyward::config::{Environment, Purpose, load_text};
+
+/// Reads bytes as our configuration.
+pub(crate) fn config(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    let lines = text.split('\n').count();
+    let outcome = load_text(Path::new("keyward.toml"), text, &Environment::default(), Purpose::Check);
+    assert!(outcome.config.is_some() || !outcome.errors.is_empty(), "refused without a word");
+    let all = [&outcome.errors, &outcome.warnings, &outcome.notes];
+    for diagnostic in all.into_iter().flatten() {
+        let words = diagnostic.to_string();
+        super::assert_one_line(&words);
+        let Some(place) = diagnostic.place else { continue };
+        assert!((1..=lines).contains(&place.line) && place.column > 0, "no place in the text: {words}");
+    }
+}
+
+/// Reads bytes as a configuration of Vault Agent or consul-template, and reads ours that it becomes.
+pub(crate) fn migration(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    match migrate(text, bytes.len().is_multiple_of(2)) {
+        Ok(migrated) => {
+            assert!(migrated.toml.parse::<toml::Table>().is_ok(), "no TOML:\n{}", migrated.toml);
+            let lines = text.split('\n').count();
+            for line in &migrated.report {
+                super::assert_one_line(&line.to_string());
+                assert!((1..=lines).contains(&line.at.line), "no place in the text: {line}");
+            }
+        }
+        Err(error) => super::assert_one_line(&error.to_string()),
+    }
+}
+
+/// Reads bytes as HCL or its JSON form, and reads the JSON form of the same object.
+pub(crate) fn hcl(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    let lines = text.split('\n').count();
+    match keyward::hcl_fuzz::read(text) {
+        Ok(read) => {
+            assert!(read.depth <= 64, "nested {} deep", read.depth);
+            for at in &read.positions {
+                assert!((1..=lines).contains(&at.line) && at.column > 0, "no place in the text: {at}");
+            }
+            let again = keyward::hcl_fuzz::read(&read.json).expect("the JSON form is refused");
+            assert_eq!(again.json, read.json, "the JSON form is another object");
+        }
+        Err(error) => {
+            super::assert_one_line(&error.to_string());
+            assert!((1..=lines).contains(&error.position.line), "no place in the text: {error}");
+        }
+    }
+}

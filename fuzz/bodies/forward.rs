@@ -1,0 +1,200 @@
+//! Requests of local callers through a listener and the API proxy to a small server, beside hyper's server: each request that
+//! arrives there is one that hyper reads from the same bytes.
+#![allow(clippy::disallowed_methods, reason = "the runtime of one input ends its tasks")]
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use http::HeaderMap;
+use keyward::agent::api_proxy::{AllowedNamespaces, ApiProxy, ApiProxyDeps, ApiProxyOptions, Rules, TokenMode};
+use keyward::agent::server_client::{ServerClientOptions, ServerKind};
+use keyward::agent::token::{ClientToken, Generation, Lease, Token, TokenKind};
+use keyward::clock::Clock;
+use keyward::credential_watch::{Availability, RefreshSignal, credential_channel};
+use keyward::http::client::{ClientOptions, ProxyMode, ServerAddress, TlsOptions};
+use keyward::http::guard::GuardOptions;
+use keyward::http::server::{Endpoint, Listener, ListenerLimits, ListenerMetrics, UnixSocket};
+use keyward::metrics::Metrics;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{UnixListener, UnixStream};
+use tokio_util::sync::CancellationToken;
+
+use super::messages::{Message, by_hyper, read_request, read_response};
+
+/// Token of the session, which the proxy sets.
+const SESSION_TOKEN: &str = "canary-5ession";
+
+/// Time after which a connection hangs: far more than any machine needs.
+const HANGS: Duration = Duration::from_mins(2);
+
+/// Sends bytes to a listener of the API proxy, and compares what arrives at the server with the requests that hyper reads.
+pub(crate) fn requests(bytes: &[u8]) {
+    let _ = count_forwarded(bytes);
+}
+
+/// Does so, and returns how many requests have arrived.
+pub(crate) fn count_forwarded(bytes: &[u8]) -> usize {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let (requests, (responses, arrived)) = runtime.block_on(async {
+        let requests = by_hyper(bytes).await;
+        let exchange = tokio::time::timeout(HANGS, exchange(bytes, &requests)).await;
+        (requests, exchange.expect("the connection hangs"))
+    });
+    let complete = requests.iter().take_while(|request| request.body.is_some()).count();
+    assert!(responses <= requests.len() + 1, "more responses than requests, and one for what is none");
+    assert!(complete == 0 || responses > 0, "a request without a response");
+    let mut rest = requests.iter().filter(|request| request.body.is_some());
+    for there in &arrived {
+        let here = rest.find(|here| here.start == there.start && here.body == there.body);
+        let here = here.unwrap_or_else(|| panic!("the caller has not sent {there:?}, or once only"));
+        compare(&here.headers, &there.headers);
+    }
+    arrived.len()
+}
+
+fn compare(here: &HeaderMap, there: &HeaderMap) {
+    let values = |headers: &HeaderMap, name: &str| headers.get_all(name).iter().cloned().collect::<Vec<_>>();
+    assert_eq!(
+        (values(there, "host"), values(there, "x-vault-request")),
+        (vec!["localhost".parse().unwrap()], vec!["true".parse().unwrap()])
+    );
+    let token = values(there, "x-vault-token");
+    assert!(token.len() <= 1, "a token is doubled");
+    assert!(token.is_empty() || token == [SESSION_TOKEN] || token == values(here, "x-vault-token"), "another token");
+    for name in ["x-keyward-key", "expect", "upgrade", "keep-alive", "proxy-authorization", "cookie", "origin"] {
+        assert!(!there.contains_key(name), "{name} is forwarded");
+    }
+    assert!(values(there, "connection").iter().all(|value| value == "te"), "a header of the caller's connection");
+    let ours = ["host", "x-vault-request", "x-vault-token", "connection", "te", "content-length", "transfer-encoding"];
+    for name in there.keys().map(http::HeaderName::as_str).filter(|name| !ours.contains(name)) {
+        let identity = name == "accept-encoding" && values(there, name) == ["identity"];
+        assert!(identity || values(here, name) == values(there, name), "other values of {name}");
+    }
+}
+
+/// Sends the bytes, waits for the responses to the requests in them, and ends the connection; returns how many responses came, and
+/// the complete requests that have arrived at the server.
+async fn exchange(bytes: &[u8], requests: &[Message]) -> (usize, Vec<Message>) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (socket, upstream) = (folder.path().join("proxy.sock"), folder.path().join("server.sock"));
+    let arrived = Arc::new(Mutex::new(Vec::new()));
+    let server = tokio::spawn(serve(UnixListener::bind(&upstream).expect("a socket"), Arc::clone(&arrived)));
+    let place = UnixSocket { path: socket.clone(), mode: 0o600, owner: None, group: None };
+    let listener = Listener::bind(&Endpoint::Unix(place)).expect("a socket");
+    let proxy = tokio::spawn(proxy(listener, ServerAddress::Unix(upstream)));
+
+    let mut caller = UnixStream::connect(&socket).await.expect("a connection");
+    let (first, rest) = bytes.split_at(super::part_length(bytes).min(bytes.len()));
+    for piece in [first, rest] {
+        // The listener may close before all is sent.
+        let _ = caller.write_all(piece).await;
+        tokio::task::yield_now().await;
+    }
+    let complete = requests.iter().take_while(|request| request.body.is_some()).count();
+    let (mut received, mut open) = (Vec::new(), true);
+    while open && count_responses(&received, requests) < complete {
+        open = caller.read_buf(&mut received).await.is_ok_and(|count| count > 0);
+    }
+    let _ = caller.shutdown().await;
+    while caller.read_buf(&mut received).await.is_ok_and(|count| count > 0) {}
+    // What was on its way to the server arrives.
+    for _ in 0..4 {
+        tokio::task::yield_now().await;
+    }
+    proxy.abort();
+    server.abort();
+    let arrived = std::mem::take(&mut *arrived.lock().unwrap_or_else(PoisonError::into_inner));
+    (count_responses(&received, requests), arrived)
+}
+
+/// Counts complete responses. Those to `HEAD` have no body.
+fn count_responses(mut received: &[u8], requests: &[Message]) -> usize {
+    let mut count = 0;
+    loop {
+        let bodiless = requests.get(count).is_some_and(|request| request.start.starts_with("HEAD "));
+        let Some((response, rest)) = read_response(received, bodiless).expect("a response that is none") else {
+            return count;
+        };
+        received = rest;
+        count += usize::from(!response.start.starts_with('1'));
+    }
+}
+
+async fn proxy(listener: Listener, address: ServerAddress) {
+    let (publisher, watch) = credential_channel("no login has succeeded yet");
+    publisher.publish(Availability::Available(Arc::new(token())), None);
+    let client = ClientOptions {
+        address,
+        tls: TlsOptions::default(),
+        proxy: ProxyMode::Direct,
+        connect_timeout: HANGS,
+        response_timeout: HANGS,
+    };
+    let upstream =
+        ServerClientOptions { name: "test".to_owned(), kind: ServerKind::Vault, client, login_timeout: HANGS };
+    let listener_metrics = ListenerMetrics { metrics: Metrics::default(), listener: "vault".to_owned() };
+    let deps = ApiProxyDeps {
+        clock: Clock::System,
+        watch,
+        refresh_signal: RefreshSignal::new(Clock::System),
+        upstream,
+        namespace: None,
+        listener_metrics: listener_metrics.clone(),
+        derived_token: None,
+        bound_to: Vec::new(),
+    };
+    let options = ApiProxyOptions {
+        token_mode: TokenMode::WhenMissing,
+        rules: Rules::default(),
+        namespaces: AllowedNamespaces::default(),
+        logins: true,
+        request_header: false,
+        connections: 4,
+        response_timeout: HANGS,
+        cache: None,
+    };
+    let service =
+        ApiProxy::build(options, deps).expect("a proxy").service(GuardOptions::default(), None, listener_metrics);
+    let limits = ListenerLimits {
+        first_byte_timeout: HANGS,
+        header_timeout: HANGS,
+        idle_timeout: HANGS,
+        write_timeout: HANGS,
+        ..ListenerLimits::default()
+    };
+    listener.serve(service, limits, CancellationToken::new()).await;
+    drop(publisher);
+}
+
+fn token() -> Token {
+    let now = Clock::System.now();
+    Token {
+        secret: ClientToken::parse(SESSION_TOKEN.into()).expect("a token"),
+        accessor: None,
+        lease: Lease { ttl: Duration::from_hours(1), renewable: true },
+        kind: TokenKind::Service,
+        policies: Vec::new(),
+        obtained: now,
+        expires: Some(now + Duration::from_hours(1)),
+        generation: Generation::new(),
+    }
+}
+
+/// Reads requests strictly, and answers each that is complete.
+async fn serve(listener: UnixListener, arrived: Arc<Mutex<Vec<Message>>>) {
+    while let Ok((mut stream, _)) = listener.accept().await {
+        let arrived = Arc::clone(&arrived);
+        tokio::spawn(async move {
+            let mut received = Vec::new();
+            while stream.read_buf(&mut received).await.is_ok_and(|count| count > 0) {
+                while let Some((request, rest)) = read_request(&received).expect("the server gets no request") {
+                    received = rest.to_vec();
+                    let bodiless = request.start.starts_with("HEAD ");
+                    arrived.lock().unwrap_or_else(PoisonError::into_inner).push(request);
+                    let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}";
+                    let _ = stream.write_all(&answer[..answer.len() - if bodiless { 2 } else { 0 }]).await;
+                }
+            }
+        });
+    }
+}

@@ -1,0 +1,141 @@
+//! HTTP/1 messages as a strict reader and as hyper's server read them.
+
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
+use http_body_util::{BodyExt as _, Empty};
+use hyper::body::Incoming;
+use hyper_util::rt::TokioIo;
+use tokio::io::AsyncWriteExt as _;
+
+/// A request or a response.
+#[derive(Debug)]
+pub(crate) struct Message {
+    /// Method and target, or the status.
+    pub(crate) start: String,
+    pub(crate) headers: HeaderMap,
+    /// Content of the body; `None` if it is incomplete.
+    pub(crate) body: Option<Vec<u8>>,
+}
+
+/// A message and the bytes after it; `None` if it is incomplete.
+type Read<'a> = Result<Option<(Message, &'a [u8])>, String>;
+
+/// The content of a body and the bytes after it; `None` if it is incomplete.
+type ReadBody<'a> = Result<Option<(Vec<u8>, &'a [u8])>, String>;
+
+/// Reads a request in the one form that no two parsers read differently.
+pub(crate) fn read_request(bytes: &[u8]) -> Read<'_> {
+    let mut headers = [httparse::EMPTY_HEADER; 128];
+    let mut head = httparse::Request::new(&mut headers);
+    let httparse::Status::Complete(length) = head.parse(bytes).map_err(|error| error.to_string())? else {
+        return Ok(None);
+    };
+    if head.version != Some(1) {
+        return Err("not HTTP/1.1".to_owned());
+    }
+    let start = format!("{} {}", head.method.unwrap_or_default(), head.path.unwrap_or_default());
+    read_body(&bytes[..length], start, head.headers, &bytes[length..], false)
+}
+
+/// Reads a response as strictly.
+pub(crate) fn read_response(bytes: &[u8], bodiless: bool) -> Read<'_> {
+    let mut headers = [httparse::EMPTY_HEADER; 128];
+    let mut head = httparse::Response::new(&mut headers);
+    let httparse::Status::Complete(length) = head.parse(bytes).map_err(|error| error.to_string())? else {
+        return Ok(None);
+    };
+    let status = head.code.unwrap_or_default();
+    let bodiless = bodiless || status < 200 || status == 204 || status == 304;
+    read_body(&bytes[..length], status.to_string(), head.headers, &bytes[length..], bodiless)
+}
+
+fn read_body<'a>(
+    head: &[u8],
+    start: String,
+    lines: &[httparse::Header<'_>],
+    rest: &'a [u8],
+    bodiless: bool,
+) -> Read<'a> {
+    if head.windows(2).any(|pair| pair[1] == b'\n' && pair[0] != b'\r') {
+        return Err("a line ends without a carriage return".to_owned());
+    }
+    let mut headers = HeaderMap::new();
+    for line in lines {
+        let name: HeaderName = line.name.parse().map_err(|_| format!("the name {}", line.name))?;
+        headers.append(name, HeaderValue::from_bytes(line.value).map_err(|_| format!("the value of {}", line.name))?);
+    }
+    let only = |name: &str| -> Result<Option<String>, String> {
+        let mut values = headers.get_all(name).iter();
+        match (values.next(), values.next()) {
+            (None, _) => Ok(None),
+            (Some(value), None) => Ok(Some(String::from_utf8_lossy(value.as_bytes()).into_owned())),
+            _ => Err(format!("{name} twice")),
+        }
+    };
+    let read = match (only("content-length")?, only("transfer-encoding")?) {
+        _ if bodiless => Some((Vec::new(), rest)),
+        (None, None) => Some((Vec::new(), rest)),
+        (Some(length), None) => {
+            let plain = length.bytes().all(|byte| byte.is_ascii_digit()) && (length == "0" || !length.starts_with('0'));
+            let length = length.parse().ok().filter(|_| plain).ok_or_else(|| format!("the length {length}"))?;
+            rest.split_at_checked(length).map(|(body, rest)| (body.to_vec(), rest))
+        }
+        (None, Some(coding)) if coding == "chunked" => read_chunks(rest)?,
+        _ => return Err("two framings, or an unknown one".to_owned()),
+    };
+    Ok(read.map(|(body, rest)| (Message { start, headers, body: Some(body) }, rest)))
+}
+
+/// Reads chunks without extensions up to their end. Trailers are left out.
+fn read_chunks(mut rest: &[u8]) -> ReadBody<'_> {
+    let mut body = Vec::new();
+    let mut last = false;
+    loop {
+        let Some(end) = rest.windows(2).position(|pair| pair == b"\r\n") else { return Ok(None) };
+        let (line, after) = (&rest[..end], &rest[end + 2..]);
+        rest = after;
+        if last {
+            if line.is_empty() {
+                return Ok(Some((body, rest)));
+            }
+            continue;
+        }
+        let size = std::str::from_utf8(line).ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_hexdigit()));
+        let size = size.and_then(|text| usize::from_str_radix(text, 16).ok()).ok_or("a chunk without a size")?;
+        if size == 0 {
+            last = true;
+            continue;
+        }
+        let Some((chunk, after)) = rest.split_at_checked(size.saturating_add(2)) else { return Ok(None) };
+        if !chunk.ends_with(b"\r\n") {
+            return Err("a chunk without its end".to_owned());
+        }
+        body.extend_from_slice(&chunk[..size]);
+        rest = after;
+    }
+}
+
+/// Reads the bytes of a whole connection as hyper's server does. The last request may have an incomplete body.
+pub(crate) async fn by_hyper(bytes: &[u8]) -> Vec<Message> {
+    let read = Arc::new(Mutex::new(Vec::new()));
+    let (mut client, server) = tokio::io::duplex(bytes.len() * 32 + 4096);
+    let service = hyper::service::service_fn(|request: Request<Incoming>| {
+        let read = Arc::clone(&read);
+        async move {
+            let (head, body) = request.into_parts();
+            let target = head.uri.path_and_query().map_or("", http::uri::PathAndQuery::as_str);
+            let start = format!("{} {target}", head.method);
+            let body = body.collect().await.ok().map(|body| body.to_bytes().to_vec());
+            let message = Message { start, headers: head.headers, body };
+            read.lock().unwrap_or_else(PoisonError::into_inner).push(message);
+            Ok::<_, Infallible>(Response::new(Empty::<bytes::Bytes>::new()))
+        }
+    });
+    client.write_all(bytes).await.expect("room for all bytes");
+    client.shutdown().await.expect("an end");
+    let mut builder = hyper::server::conn::http1::Builder::new();
+    let _ = builder.half_close(true).header_read_timeout(None).serve_connection(TokioIo::new(server), service).await;
+    std::mem::take(&mut *read.lock().unwrap_or_else(PoisonError::into_inner))
+}

@@ -1,0 +1,7 @@
+a = <<-EOF
+    one
+      two
+    EOF
+b = <<X
+	y
+X

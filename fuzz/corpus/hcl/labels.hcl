@@ -1,0 +1,2 @@
+service "web" { policy = "read" }
+service { "api" { policy = "write" } }

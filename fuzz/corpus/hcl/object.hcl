@@ -1,0 +1,5 @@
+a = 1
+b = "x\n${c}" // end
+d {
+  e = true
+}

@@ -1,0 +1,7 @@
+//! Any bytes as a response of Azure.
+#![no_main]
+
+#[path = "../bodies/mod.rs"]
+mod bodies;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| bodies::agent::azure(bytes));

@@ -1,0 +1,3 @@
+module keyward/go-url
+
+go 1.19
