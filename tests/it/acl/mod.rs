@@ -15,6 +15,8 @@ mod disk;
 #[cfg(feature = "etcd")]
 mod etcd;
 mod random_requests;
+#[cfg(feature = "dev")]
+mod histories;
 mod http;
 mod login;
 #[cfg(feature = "dev")]
@@ -25,6 +27,8 @@ mod namespaces;
 mod permissions;
 mod rekey;
 mod removal;
+#[cfg(feature = "dev")]
+mod recovery;
 #[cfg(feature = "dev")]
 mod certificate_renewal;
 mod bootstrap_reset;
