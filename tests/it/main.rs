@@ -4,6 +4,8 @@
     clippy::expect_used,
     clippy::panic,
     clippy::print_stderr,
+    clippy::too_many_arguments,
+    clippy::too_many_lines,
     clippy::missing_docs_in_private_items,
     clippy::doc_markdown
 )]
@@ -19,14 +21,20 @@ mod config;
 mod documents;
 #[cfg(feature = "dev")]
 mod emulators;
-#[cfg(feature = "acl")]
+#[cfg(feature = "dev")]
+mod fault_contract;
+#[cfg(all(feature = "acl", feature = "fuzzing", feature = "gateway"))]
 mod fuzz_seeds;
 #[cfg(feature = "gateway")]
 mod gateway;
 mod harness;
 mod http;
+#[cfg(all(feature = "dev", feature = "fuzzing"))]
+mod paths_in_go;
 #[cfg(all(feature = "dev", feature = "etcd"))]
 mod snapshots;
+#[cfg(feature = "dev")]
+mod threats;
 mod tidy;
 #[cfg(all(feature = "acl", feature = "gateway"))]
 mod tutorials;

@@ -1,11 +1,12 @@
 // Consul's own Go client, doing to the server at CONSUL_HTTP_ADDR what the Terraform provider for Consul does: the same
 // calls in the same order, and the same fields of the answers read without a look whether they are there. The provider
-// itself cannot be had as a Go module: its versions of today are tagged v2 while its module path is not.
+// itself is no dependency: its releases are tagged v2 while its module path is not, and not every module proxy has it.
 package main
 
 import (
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	consul "github.com/hashicorp/consul/api"
@@ -23,6 +24,11 @@ func main() {
 
 	namespaces(client)
 	authMethods(client)
+	// In a namespace every resource of the provider sends it as a query, and the datacenter too.
+	for _, namespace := range []string{"", "inside"} {
+		tokensAndRoles(client, namespace)
+		bindingRules(client, namespace)
+	}
 	fmt.Println("done")
 }
 
@@ -88,13 +94,17 @@ func namespaces(client *consul.Client) {
 	}
 }
 
-func authMethods(client *consul.Client) {
-	method := &consul.ACLAuthMethod{
-		Name:           "ci",
+func authMethod(name string) *consul.ACLAuthMethod {
+	return &consul.ACLAuthMethod{
+		Name:           name,
 		Type:           "jwt",
 		Config:         map[string]interface{}{"JWKSURL": "https://issuer.example/keys"},
 		NamespaceRules: []*consul.ACLAuthMethodNamespaceRule{},
 	}
+}
+
+func authMethods(client *consul.Client) {
+	method := authMethod("ci")
 	_, _, err := client.ACL().AuthMethodCreate(method, nil)
 	check(err)
 	// What the configuration does not say must come back as nothing: else each plan shows a change.
@@ -119,6 +129,116 @@ func authMethods(client *consul.Client) {
 	if found != nil {
 		fail("the auth method is not gone: %+v", found)
 	}
+}
+
+// The resources consul_acl_policy, consul_acl_role and consul_acl_token, and those that attach one to another: they read,
+// append a link by name, and write back all that they read.
+func tokensAndRoles(client *consul.Client, namespace string) {
+	query := &consul.QueryOptions{Datacenter: "dc1", Namespace: namespace}
+	write := &consul.WriteOptions{Datacenter: "dc1", Namespace: namespace}
+	if namespace != "" {
+		_, _, err := client.Namespaces().Create(&consul.Namespace{Name: namespace}, nil)
+		check(err)
+	}
+	acl := client.ACL()
+	policy, _, err := acl.PolicyCreate(&consul.ACLPolicy{Name: "read", Namespace: namespace, Datacenters: []string{"dc1"}}, write)
+	check(err)
+	identity := &consul.ACLServiceIdentity{ServiceName: "web", Datacenters: []string{"dc1"}}
+	template := &consul.ACLTemplatedPolicy{
+		TemplateName:      "builtin/service",
+		Datacenters:       []string{"dc1"},
+		TemplateVariables: &consul.ACLTemplatedPolicyVariables{Name: "api"},
+	}
+	role, _, err := acl.RoleCreate(&consul.ACLRole{
+		Name:              "full",
+		Namespace:         namespace,
+		Policies:          []*consul.ACLLink{{ID: policy.ID}},
+		ServiceIdentities: []*consul.ACLServiceIdentity{identity},
+		TemplatedPolicies: []*consul.ACLTemplatedPolicy{template},
+	}, write)
+	check(err)
+	end := time.Now().Add(time.Hour).UTC().Truncate(time.Second)
+	token, _, err := acl.TokenCreate(&consul.ACLToken{
+		Description:       "full",
+		Namespace:         namespace,
+		Roles:             []*consul.ACLLink{{Name: "full"}},
+		NodeIdentities:    []*consul.ACLNodeIdentity{{NodeName: "node-1", Datacenter: "dc1"}},
+		TemplatedPolicies: []*consul.ACLTemplatedPolicy{template},
+		ExpirationTime:    &end,
+	}, write)
+	check(err)
+
+	token.Policies = append(token.Policies, &consul.ACLLink{Name: "read"})
+	_, _, err = acl.TokenUpdate(token, write)
+	check(err)
+	token, _, err = acl.TokenRead(token.AccessorID, query)
+	check(err)
+	want("the token's links", token.Policies[0].Name+" "+token.Roles[0].Name, "read full")
+	want("the token's template", token.TemplatedPolicies[0].TemplateName, "builtin/service")
+	want("the variable of the token's template", token.TemplatedPolicies[0].TemplateVariables.Name, "api")
+	want("the token's end", token.ExpirationTime.Format(time.RFC3339), end.Format(time.RFC3339))
+
+	role.Policies = nil
+	_, _, err = acl.RoleUpdate(role, write)
+	check(err)
+	role, _, err = acl.RoleReadByName("full", query)
+	check(err)
+	want("the number of the role's policies", fmt.Sprint(len(role.Policies)), "0")
+	want("the role's identity", fmt.Sprint(*role.ServiceIdentities[0]), fmt.Sprint(*identity))
+	found, _, err := acl.PolicyReadByName("read", query)
+	check(err)
+	want("the policy's datacenters and rules", fmt.Sprintf("%v %q", found.Datacenters, found.Rules), `[dc1] ""`)
+
+	_, err = acl.TokenDelete(token.AccessorID, write)
+	check(err)
+	_, err = acl.RoleDelete(role.ID, write)
+	check(err)
+	_, err = acl.PolicyDelete(policy.ID, write)
+	check(err)
+	// The provider takes this text alone for a token that is gone.
+	_, _, err = acl.TokenRead(token.AccessorID, query)
+	if err == nil || !strings.Contains(err.Error(), "ACL not found") {
+		fail("a deleted token is answered with %v", err)
+	}
+}
+
+// The resource consul_acl_binding_rule. What is not configured must come back as nothing.
+func bindingRules(client *consul.Client, namespace string) {
+	query := &consul.QueryOptions{Namespace: namespace}
+	write := &consul.WriteOptions{Namespace: namespace}
+	acl := client.ACL()
+	method := authMethod("machines")
+	method.Namespace = namespace
+	_, _, err := acl.AuthMethodCreate(method, write)
+	check(err)
+	variables := &consul.ACLTemplatedPolicyVariables{Name: "api"}
+	rules := []*consul.ACLBindingRule{
+		{BindType: "service", BindName: "web"},
+		{BindType: "templated-policy", BindName: "builtin/service", BindVars: variables},
+	}
+	for _, rule := range rules {
+		rule.AuthMethod, rule.Namespace = "machines", namespace
+		made, _, err := acl.BindingRuleCreate(rule, write)
+		check(err)
+		made.Description = "changed"
+		_, _, err = acl.BindingRuleUpdate(made, write)
+		check(err)
+		found, _, err := acl.BindingRuleRead(made.ID, query)
+		check(err)
+		told := func(rule *consul.ACLBindingRule, description string) string {
+			return fmt.Sprintln(description, rule.Selector, rule.BindType, rule.BindName, rule.BindVars != nil)
+		}
+		want("the binding rule", told(found, found.Description), told(rule, "changed"))
+		_, err = acl.BindingRuleDelete(made.ID, write)
+		check(err)
+		found, _, err = acl.BindingRuleRead(made.ID, query)
+		check(err)
+		if found != nil {
+			fail("the binding rule is not gone: %+v", found)
+		}
+	}
+	_, err = acl.AuthMethodDelete("machines", write)
+	check(err)
 }
 
 func same(what string, found, wanted namespace) {

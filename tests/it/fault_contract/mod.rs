@@ -1,0 +1,20 @@
+//! The fault contract: the program beside an emulated Vault, a proxy that breaks their connections, and a watcher that asks for
+//! the token all the time. `tests/faults` runs these cases and writes their report; docs/fault-contract.md explains it.
+
+mod record;
+mod watcher;
+mod case;
+mod checks;
+mod boot;
+mod outage;
+mod renewal;
+mod refusals;
+mod identity;
+mod revoked;
+mod tls;
+mod names;
+mod disk;
+mod life;
+mod child;
+mod kills;
+mod random;
