@@ -110,11 +110,13 @@ fn f42_a_file_with_a_signed_token_is_read_for_each_login() {
         // The next login reads the other token, which the server refuses.
         eventually(Duration::from_secs(30), || if refusals(case) == 1 { Ok(()) } else { Err(case.output()) });
         let retry = |case: &Case| ask(&case.path("api.sock"), "POST", "/agent/v1/retry").unwrap();
-        for (content, reason) in [(Some(""), "empty"), (None, "No such file")] {
-            match content {
-                Some(text) => case.put("jwt", text),
-                None => std::fs::remove_file(case.path("jwt")).unwrap(),
-            }
+        let faults: [(&str, fn(&Case)); 3] = [
+            ("empty", |case| case.put("jwt", "")),
+            ("No such file", |case| std::fs::remove_file(case.path("jwt")).unwrap()),
+            ("not a regular file", |case| std::fs::create_dir(case.path("jwt")).unwrap()),
+        ];
+        for (reason, inject) in faults {
+            inject(case);
             // While the last token lives the response is about that.
             retry(case);
             case.shows("noticed_s", Duration::from_secs(10), |case| match case.ask("/agent/v1/status")? {
@@ -122,7 +124,10 @@ fn f42_a_file_with_a_signed_token_is_read_for_each_login() {
                 other => Err(format!("{reason}: {other:?}")),
             });
         }
-        case.clear(|case| case.put("jwt", JWT));
+        case.clear(|case| {
+            std::fs::remove_dir(case.path("jwt")).unwrap();
+            case.put("jwt", JWT);
+        });
         case.recovers(Duration::from_secs(15));
     });
 }
