@@ -1,4 +1,4 @@
-//! A store's file that counts its syncs, for the programs that tell how many writers shared one.
+//! A store's file that counts its syncs, for benchmarks that report how many writers shared one.
 
 use std::fs::File;
 use std::path::Path;

@@ -54,7 +54,7 @@ fn connection<I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(stream: I, bod
         async { Ok::<_, Infallible>(answer) }
     });
     tokio::spawn(async move {
-        // A caller that goes away is no failure of the floor's.
+        // A caller that disconnects is not a failure of this server.
         let _ = Builder::new().serve_connection(TokioIo::new(stream), service).await;
     });
 }

@@ -3,7 +3,7 @@
 //!
 //! `load tcp|unix PLACE --connections N (--seconds S | --requests N) [--rate R] [--pid PID] [--header LINE]... [--path P] [--lengths vary]`
 //! prints one line: requests, requests per second, latencies in microseconds, and with `--pid` the server's CPU
-//! microseconds per request (from `/proc/PID/stat`, whose unit is 10 ms). The length of an answer is learned from the first,
+//! microseconds per request (from `/proc/PID/stat`, whose unit is 10 ms). The first response gives the length of all,
 //! unless they vary.
 #![allow(
     clippy::print_stdout,
@@ -29,7 +29,7 @@ struct Load {
     rate: Option<f64>,
     pid: Option<u32>,
     request: Vec<u8>,
-    /// Whether answers differ in length, and the head of each is to be looked at.
+    /// True if responses differ in length, so that the head of each is parsed.
     varying: bool,
 }
 
@@ -137,7 +137,7 @@ async fn connection(
         }
         let mut filled = 0;
         loop {
-            // What comes after the head is counted, not kept.
+            // The body is counted and overwritten.
             let free = if whole == 0 { filled } else { 0 };
             let count = stream.read(&mut buffer[free..]).await.unwrap();
             assert_ne!(count, 0, "the server closed the connection");
@@ -154,7 +154,7 @@ async fn connection(
     (latencies, body)
 }
 
-/// The length of a whole answer and of its body, once its head is there.
+/// Lengths of a response and of its body, once its head is complete.
 fn answer_length(bytes: &[u8]) -> Option<(usize, usize)> {
     let head_end = bytes.windows(4).position(|window| window == b"\r\n\r\n")? + 4;
     let head = std::str::from_utf8(&bytes[..head_end]).unwrap();

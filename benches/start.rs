@@ -2,7 +2,7 @@
 //! `start PROGRAM [ROUNDS] [IDLE SECONDS]`; PROGRAM is the binary that packages carry (`cargo build --profile dist`).
 //!
 //! Starts itself again in a network namespace, where an emulated cloud answers at the metadata service's real address.
-//! Beside each time stands what the emulated servers took for the same two requests, asked for by hand.
+//! Each time is printed with the time of the same two requests to the emulated servers without an agent.
 #![allow(
     clippy::print_stdout,
     clippy::unwrap_used,
@@ -41,7 +41,7 @@ fn main() {
     assert!(status.unwrap().success());
 }
 
-/// Templates beside the proxy and its cache.
+/// Number of templates, besides the proxy and its cache.
 const TEMPLATES: usize = 10;
 
 /// Most resident memory of an idle agent with all of these.
@@ -77,7 +77,7 @@ fn measure(program: &str, rounds: u64, idle: u64) {
     let (mut agent, mut fakes) = (Vec::new(), Vec::new());
     for _ in 0..rounds {
         fakes.push(runtime.block_on(by_hand(folder.path(), &url)));
-        // What a start remembers of those before it would make it wait: no loop of restarts is a fast one.
+        // The state of earlier starts would delay this one: the agent slows down loops of restarts.
         std::fs::remove_dir_all(folder.path().join("state")).unwrap();
         std::fs::create_dir(folder.path().join("state")).unwrap();
         let start = Instant::now();
@@ -171,7 +171,7 @@ fn configure_whole(folder: &Path) -> String {
     path.display().to_string()
 }
 
-/// What the servers take for a new client's identity request and login.
+/// Time that the servers take for a new client's identity request and login.
 async fn by_hand(folder: &Path, url: &str) -> Duration {
     let ca = reqwest::Certificate::from_pem(&std::fs::read(folder.join("ca.pem")).unwrap()).unwrap();
     let client = reqwest::Client::builder().no_proxy().tls_certs_only([ca]).build().unwrap();
@@ -192,13 +192,13 @@ fn served(socket: &Path) -> bool {
     ask(socket, "/agent/v1/token?wait=10s").starts_with("HTTP/1.1 200")
 }
 
-/// Whether the proxy's cache gives a value.
+/// Returns true once the proxy's cache serves a value.
 fn kept(socket: &Path) -> bool {
     let answer = ask(socket, "/v1/secret/data/example");
     answer.starts_with("HTTP/1.1 200") && answer.to_ascii_lowercase().contains("x-cache: hit")
 }
 
-/// The answer to a `GET`; empty where nobody answers.
+/// Response to a `GET`; empty if nothing answers.
 fn ask(socket: &Path, path: &str) -> String {
     let ask = |mut stream: UnixStream| {
         stream.set_read_timeout(Some(Duration::from_secs(5)))?;
@@ -210,7 +210,7 @@ fn ask(socket: &Path, path: &str) -> String {
     UnixStream::connect(socket).and_then(ask).unwrap_or_default()
 }
 
-/// A running agent; it is told to stop, and waited for, when dropped.
+/// A running agent. Dropping it stops the process and waits for its end.
 struct Agent(Child);
 
 impl Agent {

@@ -1,7 +1,7 @@
-//! The embedded store by itself: durable commits of a token's rows, looks by key, and a store of a million records.
-//! `store [FOLDER] [TOKENS]`: a folder on the disk that is meant (`target` if not given), four records a token (250,000).
+//! The embedded store alone: durable commits of a token's rows, reads by key, and a store of a million records.
+//! `store [FOLDER] [TOKENS]`: a folder on the disk to measure (default `target`), and tokens of four records (250,000).
 //!
-//! Beside the store's commits stands redb alone, with groups of the size seen, on the same disk in the same run.
+//! The same run measures redb alone on the same disk, with groups of the same size.
 #![allow(
     clippy::print_stdout,
     clippy::unwrap_used,
@@ -46,7 +46,7 @@ fn main() {
     }
 }
 
-/// The rows that a token's creation writes, and what it checks.
+/// Rows that a token's creation writes, and its preconditions.
 fn token(number: u64) -> Batch {
     // Ids come in no order.
     let [one, two] = [1, 2].map(|part| u128::from(mixed(number * 2 + part)) << 64 | u128::from(mixed(number)));
@@ -141,7 +141,7 @@ fn redb_commits(path: &Path, group: u64, quick_repair: bool) -> f64 {
     tokens as f64 / start.elapsed().as_secs_f64()
 }
 
-/// A store of many records, each step in a process of its own.
+/// A store of many records; each step runs in a separate process.
 fn large(folder: &Path, tokens: &str) {
     let folder = folder.join("large");
     let run = |step: &str| {

@@ -1,5 +1,5 @@
 //! A thousand templates of which one changes: one rendering, and how long it takes from the change on the server to the bytes in
-//! the file. `templates [TEMPLATES] [CHANGES]` (1,000 and 50); against the emulated secrets server in the same process.
+//! the file. `templates [TEMPLATES] [CHANGES]` (1,000 and 50); against the emulated Vault in the same process.
 //!
 //! The one that changes is looked at every 10 ms, which is in the time that is told; beside it stands the time of a bare write
 //! of a file of that size, durable as the agent's is.
@@ -102,7 +102,7 @@ async fn run(templates: usize, changes: usize) {
         }
         times.push(start.elapsed());
     }
-    // What is still under way would be counted too.
+    // Renderings that are still running would be counted too.
     tokio::time::sleep(Duration::from_millis(200)).await;
     let rendered = world.renders() - renders;
     times.sort();

@@ -103,7 +103,7 @@ async fn wait(address: &str, count: usize, get: String, put: String) {
     println!("first_us={} p50_us={} last_us={}", times[0], times[times.len() / 2], times[times.len() - 1]);
 }
 
-/// Reads one whole answer.
+/// Reads one complete response.
 async fn answered(stream: &mut TcpStream) {
     let mut bytes = Vec::with_capacity(2048);
     loop {

@@ -241,7 +241,7 @@ pub(crate) fn sweep_at_start(path: &Path) {
 /// removed.
 fn remove_if_abandoned(folder: &Dir, name: &OsStr, old: impl FnOnce() -> bool) -> bool {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    // This user's files open, whatever their mode, for root; else one without the right to read was given its last mode.
+    // Root opens files of any mode; for other users, a file without the right to read already has its final mode.
     let file = rustix::fs::openat(folder, name, flags, Mode::empty());
     let abandoned = match file.as_ref().map(|file| rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive)) {
         Ok(Ok(())) => true,
@@ -257,7 +257,7 @@ fn remove_if_abandoned(folder: &Dir, name: &OsStr, old: impl FnOnce() -> bool) -
 /// How old a temporary file is that no running process can still be writing.
 const STALE: Duration = Duration::from_mins(1);
 
-/// Tries to make a temporary file that no `sweep` has taken for a leftover.
+/// Tries to make a temporary file that no concurrent `sweep` has deleted.
 const ATTEMPTS: u32 = 8;
 
 const LET_IT_WRITE: &str = "the agent's user must be able to write in that folder";

@@ -194,7 +194,7 @@ impl ChildProcess {
     /// Kills the process group: the process and those descendants that have not left the group.
     pub(crate) fn kill(&mut self) {
         if let Some(group) = self.group.take() {
-            // The group's id is not reused while a member lives; without a member the call has no effect.
+            // The group's id is not reused while it has a member; without a member the call has no effect.
             let _ = kill_process_group(group, Signal::KILL);
         }
     }

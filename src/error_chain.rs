@@ -67,7 +67,7 @@ fn describe_certificate(error: &rustls::CertificateError) -> String {
     text.to_owned()
 }
 
-/// Escapes control characters, so that a text of somebody else stays on one line of a message.
+/// Escapes control characters, so that text from outside stays on one line of a message.
 pub(crate) fn escape_controls(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for letter in text.chars() {

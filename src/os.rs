@@ -68,7 +68,7 @@ pub(crate) fn peer_groups(socket: impl AsFd) -> std::io::Result<Vec<u32>> {
     loop {
         let mut bytes = socklen_t::try_from(groups.len() * size_of::<gid_t>()).map_err(std::io::Error::other)?;
         // SAFETY: the pointer and the length describe a live buffer of plain integers, and the kernel writes at most
-        // that many bytes into it and tells the count; the descriptor is borrowed for the whole call.
+        // that many bytes into it and returns the count; the descriptor is borrowed for the whole call.
         let outcome = unsafe {
             let descriptor = socket.as_fd().as_raw_fd();
             getsockopt(descriptor, SOL_SOCKET, SO_PEERGROUPS, groups.as_mut_ptr().cast::<c_void>(), &raw mut bytes)
@@ -280,7 +280,7 @@ struct CertificateStack(*mut aws_lc_sys::OPENSSL_STACK);
 impl CertificateStack {
     /// Each certificate (DER), and if it is that of the key.
     fn to_der(&self, key: &PrivateKey) -> Option<Vec<(bool, Vec<u8>)>> {
-        // SAFETY: the stack is live and holds certificates alone. With a null output pointer the encoder only tells the
+        // SAFETY: the stack is live and holds certificates alone. With a null output pointer the encoder only returns the
         // length; with a buffer of that length it writes as much.
         unsafe {
             (0..aws_lc_sys::OPENSSL_sk_num(self.0))

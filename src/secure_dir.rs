@@ -1,4 +1,4 @@
-//! Opens folders by descriptor, so that nobody can swap them between two uses, and follows no symlink that users other
+//! Opens folders by descriptor, so that they cannot be swapped between two uses, and follows no symlink that users other
 //! than root could have placed.
 
 use std::ffi::OsString;
@@ -123,7 +123,7 @@ const OPEN_FOLDER: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::
 const MAX_HOPS: u32 = 40;
 
 /// Returns the target of the symlink `name` if only root could have placed it: the link is root's, in a folder of
-/// root's that nobody else may write, such as `/var/run`.
+/// root's that no other user may write, such as `/var/run`.
 fn trusted_link(folder: BorrowedFd<'_>, name: &Path) -> Result<Option<PathBuf>, Errno> {
     let link = rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
     if FileType::from_raw_mode(link.st_mode) != FileType::Symlink {

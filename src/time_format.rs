@@ -29,7 +29,7 @@ pub(crate) fn format_duration(span: Duration) -> String {
     }
 }
 
-/// Formats a duration like [`format_duration`], in whole seconds: what passes is no more exact.
+/// Formats a duration like [`format_duration`], rounded to whole seconds.
 pub(crate) fn format_seconds(span: Duration) -> String {
     format_duration(Duration::from_secs(span.as_secs()))
 }

@@ -50,7 +50,7 @@ pub(crate) fn rules(bytes: &[u8]) {
     }
 }
 
-/// Reads bytes as the body of a request, and takes from it what requests are about.
+/// Parses bytes as the body of a request, and reads every field that a request may have.
 pub(crate) fn json(bytes: &[u8]) {
     let outcome = JsonFields::parse(bytes, "Token").and_then(taken);
     let list = JsonFields::parse_list(bytes, "Token").and_then(|all| all.into_iter().try_for_each(taken));
@@ -141,7 +141,7 @@ pub(crate) fn selector(bytes: &[u8]) {
     match select(text) {
         Ok(matches) => {
             assert_eq!(select(text), Ok(matches), "the second evaluation is another");
-            // Parentheses may be what makes it too deep, or too long.
+            // The added parentheses may make it too deep or too long.
             if let Ok(negated) = select(&format!("not ({text})")) {
                 assert_eq!(negated, !matches, "a selector and its negation both match, or neither");
             }
@@ -164,7 +164,7 @@ pub(crate) fn jwt(bytes: &[u8]) {
         Ok(claims) => {
             let parts: Vec<_> = text.split('.').collect();
             let [header, body, _] = parts[..] else { panic!("{} parts", parts.len()) };
-            // Neither the header nor the signature decides what the claims are.
+            // The claims do not depend on the header or the signature.
             assert_eq!(UnverifiedClaims::decode(&format!(".{body}.")).as_ref(), Ok(&claims));
             assert!(UnverifiedClaims::decode(&format!("{header}.{body}")).is_err());
         }

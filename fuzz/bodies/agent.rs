@@ -61,7 +61,7 @@ fn assert_clean(words: &str) {
     assert!(!words.contains(CANARY), "a secret is in the error: {words}");
 }
 
-/// Reads bytes as what a state file holds.
+/// Parses bytes as the content of a state file.
 pub(crate) fn state(bytes: &[u8]) {
     let since = Duration::from_hours(500_000);
     let now = ClockReading { boot: Duration::from_hours(1), wall: SystemTime::UNIX_EPOCH + since };

@@ -1,4 +1,4 @@
-//! Requests of local callers through a listener and the API proxy to a small server, beside hyper's server: each request that
+//! Requests of local callers through a listener and the API proxy to a small server, compared with hyper's server: each request that
 //! arrives there is one that hyper reads from the same bytes.
 #![allow(clippy::disallowed_methods, reason = "the runtime of one input ends its tasks")]
 
@@ -97,7 +97,7 @@ async fn exchange(bytes: &[u8], requests: &[Message]) -> (usize, Vec<Message>) {
     }
     let _ = caller.shutdown().await;
     while caller.read_buf(&mut received).await.is_ok_and(|count| count > 0) {}
-    // What was on its way to the server arrives.
+    // Lets bytes that were sent reach the server.
     for _ in 0..4 {
         tokio::task::yield_now().await;
     }

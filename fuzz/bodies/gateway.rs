@@ -1,4 +1,4 @@
-//! The gateway: links in documents of the platform, beside `serde_json`.
+//! The gateway: links in documents of the platform, compared with `serde_json`.
 
 use serde_json::Value;
 use url::Url;

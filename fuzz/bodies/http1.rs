@@ -1,4 +1,4 @@
-//! Responses of an upstream, beside hyper's client: ours may be stricter, never laxer.
+//! Responses of an upstream, compared with hyper's client: ours may be stricter, never laxer.
 
 use std::convert::Infallible;
 

@@ -84,7 +84,7 @@ pub(crate) fn paths(bytes: &[u8]) {
     let lists = matches!(method.as_str(), "LIST" | "SCAN") || (method == http::Method::GET && asks);
     assert_eq!(read.is_list, lists, "another operation for the rules than for the server");
     assert!(!read.is_login || read.path.contains("login"), "{} is a login", read.path);
-    // The spelling decides nothing: what was read, encoded as a whole, is read alike.
+    // The spelling does not matter: parameters that are encoded again are read the same.
     let plain = percent_encoding::utf8_percent_encode(&read.path, percent_encoding::NON_ALPHANUMERIC).to_string();
     let again = read_request(&method, &format!("/v1/{}", plain.replace("%2F", "/")), query);
     assert_eq!(again.as_ref(), Some(&read), "another spelling is another request");

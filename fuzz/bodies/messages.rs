@@ -117,7 +117,7 @@ fn read_chunks(mut rest: &[u8]) -> ReadBody<'_> {
     }
 }
 
-/// Reads the bytes of a whole connection as hyper's server does. The last request may have an incomplete body.
+/// Parses the bytes of a connection as hyper's server does. The last request may have an incomplete body.
 pub(crate) async fn by_hyper(bytes: &[u8]) -> Vec<Message> {
     let read = Arc::new(Mutex::new(Vec::new()));
     let (mut client, server) = tokio::io::duplex(bytes.len() * 32 + 4096);

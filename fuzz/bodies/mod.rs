@@ -1,5 +1,5 @@
-//! What the fuzz targets do with their bytes, and what must hold whatever these are. The tests run them too, on the seeds in
-//! `corpus` (`tests/it/fuzz_seeds.rs`).
+//! Code of the fuzz targets, with assertions that must hold for any bytes. The tests run it too, on the seeds in `corpus`
+//! (`tests/it/fuzz_seeds.rs`).
 #![allow(dead_code, reason = "a fuzz target runs one of them")]
 
 pub(crate) mod acl;

@@ -1,4 +1,4 @@
-//! Any bytes as what a state file holds.
+//! Any bytes as the content of a state file.
 #![no_main]
 
 #[path = "../bodies/mod.rs"]

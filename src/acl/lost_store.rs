@@ -38,7 +38,7 @@ pub enum LostStoreError {
         store: PathBuf,
         /// Key file that exists.
         key_file: PathBuf,
-        /// State of the store: `empty`, `gone` or `without records`.
+        /// State of the store: `empty`, `gone` (no file) or `without records`.
         state: &'static str,
     },
     /// A new store was requested where one with records exists.

@@ -278,7 +278,7 @@ const LOGINS: BucketRate = BucketRate { size: 8, refill: Duration::from_mins(2) 
 
 /// Logins for callers whose token died early, beside the unplanned ones and out of the callers' bucket too.
 ///
-/// With [`LOGINS`] they are at most 49 in the first hour: a token that dies at once costs four calls (two for the proof, the
+/// With [`LOGINS`] they are at most 49 in the first hour: a token that is revoked at once costs four calls (two for the proof, the
 /// login, a look-up), and a session makes at most 200.
 const AFTER_SUCCESS: BucketRate = BucketRate { size: 8, refill: Duration::from_mins(20) };
 

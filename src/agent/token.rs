@@ -78,7 +78,7 @@ pub struct Lease {
 pub enum TokenKind {
     /// Stored by the server: can be looked up and revoked.
     Service,
-    /// Not stored by the server: lives to its end, and cannot be renewed or revoked.
+    /// Not stored by the server: valid to its end, and cannot be renewed or revoked.
     Batch,
     /// A single-use token that unwraps to the login's response; it is never renewed or looked up.
     Wrapping {

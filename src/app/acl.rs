@@ -61,7 +61,7 @@ impl BuiltAclServer {
     pub(super) async fn run(self, drain: Duration, stop: CancellationToken) -> anyhow::Result<()> {
         let mut serving = JoinSet::new();
         for socket in self.sockets {
-            // Who reads along a unix socket can read the process.
+            // TLS adds nothing on a unix socket: a process that can read along could read this process's memory.
             let tls = self.tls.clone().filter(|_| socket.tcp_address().is_some());
             let limits = ListenerLimits {
                 connections: self.connections,

@@ -1,4 +1,4 @@
-//! Watches the certificate files of the configuration: tells operators of replaced, refused and ending ones.
+//! Watches the certificate files of the configuration: reports replaced, refused and expiring ones to operators.
 //!
 //! Connections follow the files by themselves (`http::tls`); this task logs and counts, at the time of the change.
 
@@ -36,7 +36,7 @@ pub(super) async fn watch(
     loop {
         let list = files.borrow_and_update().clone();
         for path in list.values().flat_map(CertificatePaths::paths) {
-            // A change within a folder of authorities is one of its own.
+            // A folder of authorities is watched for changes of any file in it.
             folders.follow(&if path.is_dir() { path.join("any") } else { path.to_owned() });
         }
         let next = monitor.check_all(list).await;

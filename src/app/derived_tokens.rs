@@ -27,7 +27,7 @@ pub(super) fn build_manager(
     shared: &Shared,
 ) -> anyhow::Result<(DerivedTokenManager, SessionHandle)> {
     let (publisher, made) = credential_channel("no token was made for it yet");
-    // Who waits for what is made of the session's token waits for the session.
+    // A caller that waits for a derived token also waits for the session's token.
     let refresh_signal = RefreshSignal::with_demand(shared.clock.clone(), source.refresh_signal.demand().clone());
     let parts = DerivedTokenDeps {
         publisher,
@@ -42,7 +42,7 @@ pub(super) fn build_manager(
     Ok((DerivedTokenManager::new(output, derive, parts), SessionHandle { watch: made, refresh_signal }))
 }
 
-/// The child tokens that one listener serves in place of its sessions' own.
+/// The derived tokens that one listener serves instead of its sessions' tokens.
 #[derive(Debug, Default)]
 pub(super) struct DerivedTokens {
     managers: Vec<DerivedTokenManager>,

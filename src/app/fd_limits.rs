@@ -10,14 +10,14 @@ use crate::http::server::ListenerLimits;
 /// Files that are no connections of the service: its store, the log, the agent's own sockets.
 const RESERVED_FILES: usize = 256;
 
-/// Makes room for so many templates, beside all else, as far as the process's hard limit goes: each waits for up to
+/// Raises the limit of descriptors for so many templates, up to the process's hard limit: each waits for up to
 /// [`TIMERS_PER_TEMPLATE`] timers of the kernel.
 pub(super) fn reserve_for_templates(count: usize) {
     let limit = getrlimit(Resource::Nofile);
     let needed = u64::try_from(RESERVED_FILES + 1024 + count * TIMERS_PER_TEMPLATE).unwrap_or(u64::MAX);
     let needed = limit.maximum.map_or(needed, |hard| hard.min(needed));
     if limit.current.is_some_and(|soft| soft < needed) {
-        // What finds no timer falls back to one that a suspend stops.
+        // Without a descriptor, a boot-time timer falls back to one that stops during a suspend.
         let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(needed), ..limit });
     }
 }

@@ -1,4 +1,4 @@
-//! A digest of a session's login settings: when it changes, the failures of the settings before count no more.
+//! A digest of a session's login settings: when it changes, earlier failures do not count any more.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -28,7 +28,7 @@ pub(super) fn fingerprint(session: &config::Session) -> String {
     match &session.identity {
         IdentityMethod::Cloud(options) => {
             for (name, value) in options.variables.pairs() {
-                // The host gives each process of its own another one.
+                // The host gives each process a different one.
                 if name.contains("HEADER") || name == "MSI_SECRET" {
                     continue;
                 }

@@ -180,7 +180,7 @@ impl BuiltGateway {
 /// Longer than clients keep a connection (90 s in Go's): then it is never closed under a request.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(150);
 
-/// Binds the gateway's addresses; sockets of a running gateway are taken over.
+/// Binds the gateway's addresses, or reuses the sockets of a running gateway.
 fn bind(
     endpoints: &[Endpoint],
     running: Option<&RunningInstance>,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tracing_subscriber::fmt::MakeWriter;
 
-/// Queue of log lines that a thread of its own writes. Clones share it.
+/// Queue of log lines, written by a separate thread. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub(super) struct LogWriter(Arc<SharedQueue>);
 
@@ -118,7 +118,7 @@ mod tests {
 
     use super::*;
 
-    /// A reader that takes one write each time it is told to.
+    /// A reader that accepts one write per permission.
     struct Slow {
         go: mpsc::Receiver<()>,
         took: mpsc::Sender<Vec<u8>>,
@@ -147,7 +147,7 @@ mod tests {
         });
         let line = vec![b'x'; 1024];
         lines.push(b"first");
-        // Until the writer holds it, so that all the room is there.
+        // Waits until the writer has taken it, so that the queue is empty.
         while !lines.queue().writing {
             std::thread::yield_now();
         }

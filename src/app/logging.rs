@@ -70,8 +70,8 @@ pub(crate) fn start(targets: Targets, format: LogFormat) -> std::io::Result<Logg
     Ok(logging)
 }
 
-/// The filter that a configuration asks for. At the level `info` libraries are heard from `warn` on: what they tell of each
-/// call stands in our own lines, once. At `debug` they are heard as we are.
+/// The filter of a configuration. At the level `info`, libraries log from `warn` on: their lines about each call would
+/// repeat ours. At `debug` they log at the same level as keyward.
 pub(crate) fn targets(log: &Log) -> Targets {
     let (others, ours) = match log.level {
         LevelFilter::INFO => (LevelFilter::WARN, Some((OURS.to_owned(), LevelFilter::INFO))),

@@ -51,7 +51,7 @@ impl OneShotReader {
         Ok(Self { upstream: ServerClient::build(&options)?, token: token.transpose()?, namespace: None })
     }
 
-    /// With the token of a login of its own.
+    /// Creates a reader with the token of a separate login.
     pub(crate) fn with_login(session: &Session, logged_in: &LoggedIn) -> Self {
         let token = Some(logged_in.token.secret.clone());
         Self { upstream: logged_in.upstream().clone(), token, namespace: session.login.namespace.clone() }

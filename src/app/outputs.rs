@@ -178,7 +178,7 @@ impl BoundListener {
     ) -> anyhow::Result<()> {
         let written = written.drop_guard();
         if let Some(other) = follows {
-            // A disk that hangs holds nobody up.
+            // A disk that hangs delays no other task.
             let _ = tokio::time::timeout(WRITE_TIMEOUT, other.cancelled()).await;
         }
         let Self { options, socket, serving, derived_tokens, health, shared } = self;

@@ -288,7 +288,7 @@ impl RunningAgent {
         self.sessions.running.insert(name, running);
     }
 
-    /// `stopping` tells of sinks that stop: a file has one writer at a time.
+    /// `stopping` has the sinks that stop: a file has one writer at a time.
     fn start_sink(&mut self, sink: BuiltSink, stopping: Vec<CancellationToken>) {
         let stop = self.sinks.tasks.stop_token().child_token();
         let orders = SinkOrders { stop, ..SinkOrders::default() };
@@ -323,7 +323,7 @@ impl RunningAgent {
         let RunningGroup { running, tasks } = listeners;
         tasks.stop_token().cancel();
         let drained = tasks.run(drain + Duration::from_secs(1)).await;
-        // The last copies of the sockets: from here on nobody can connect.
+        // The last copies of the sockets: from here on no client can connect.
         drop(running);
         let revoked = |sink: &RunningSink| {
             sessions.running.get(&sink.options.session).is_some_and(|it| it.inputs.options.lifecycle.revoke_on_exit)

@@ -46,7 +46,7 @@ pub(super) struct SessionRefs<'a> {
 /// address is bound where the secrets are stored.
 pub(super) fn bound_to(session: &config::Session) -> Vec<String> {
     let how = &session.login;
-    // A method without roles is told by where its proof comes from.
+    // A method without roles is identified by its identity source.
     let proof = match &session.identity {
         IdentityMethod::AppRole(options) => Some(&options.role_id_file),
         IdentityMethod::TokenFile(file) => Some(file),
@@ -96,7 +96,7 @@ impl SessionInputs {
             let login = &session.login;
             (login.namespace.clone(), login.role.clone(), login.wrap_ttl)
         };
-        // Where there is no role, the identity is what says whose token it is.
+        // Without a role, only the identity source identifies the token.
         let same_identity = !new.login.role.is_empty() || new.identity == old.identity;
         server(new) == server(old) && login(new) == login(old) && same_identity
     }

@@ -115,13 +115,13 @@ fn summary(health: &Health) -> String {
         .filter(|(_, component)| component.required && !component.ready)
         .map(|(name, component)| format!("{name}: {}", component.describe()))
         .collect();
-    // A line of its own would be an assignment of its own.
+    // A line break would begin another assignment.
     let waiting = waiting.join("; ").replace(char::is_control, " ");
     if waiting.is_empty() { "ready".to_owned() } else { format!("waiting for {waiting}") }
 }
 
 fn send(state: &[NotifyState<'_>]) {
-    // Without a service manager there is no one to tell.
+    // Without a service manager there is nothing to notify.
     let _ = sd_notify::notify(state);
 }
 

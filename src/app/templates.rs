@@ -200,7 +200,7 @@ impl RunningTemplates {
         }
         for (session, registry, settings, worker) in plan.registries {
             let (stop, done) = (self.tasks.stop_token().child_token(), CancellationToken::new());
-            // What is written to one file is written by one.
+            // Only one registry writes the session's state file at a time.
             let follows = self.registries.remove(&session).map(|before| {
                 before.stop.cancel();
                 before.done

@@ -1,4 +1,4 @@
-//! Commands that ask the running agent, by its local API like anyone else.
+//! Commands that query the running agent through its local API.
 
 use std::time::Duration;
 

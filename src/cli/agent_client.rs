@@ -253,7 +253,7 @@ impl ProxyEndpoint {
     }
 }
 
-/// Variable with the agent's address, in place of what a configuration says.
+/// Variable with the agent's address, which overrides the configuration.
 const ADDRESS_VARIABLE: &str = "KEYWARD_ADDR";
 
 /// Socket of the packaged configurations; used if the configuration cannot be read.

@@ -60,7 +60,7 @@ impl Exec {
         let program = CommandSpec { command: self.command, variables };
         let error = program.exec();
         say_error(&format!("{}: {error}", program.command[0]));
-        // As a shell tells it.
+        // The codes of a shell.
         Ok(Exit::OfProgram(if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 }))
     }
 }
@@ -76,7 +76,7 @@ const fn brings(_: &Config) -> bool {
     false
 }
 
-/// The variables, and those that the gateway brings.
+/// Adds the gateway's variables.
 #[cfg(feature = "gateway")]
 fn led(config: &Config, variables: EnvVars, command: &[String], environment: &Environment) -> Result<EnvVars, Exit> {
     let Some(gateway) = &config.gateway else { return Ok(variables) };

@@ -73,7 +73,7 @@ impl Migrate {
     }
 }
 
-/// Prints what became of each key, what somebody has to do first; gives the number of actions.
+/// Prints the report of each key, required actions first; returns the number of actions.
 fn report(migrated: &Migrated, names: &[&str]) -> usize {
     let mut counts = Vec::new();
     for (outcome, title) in [
@@ -143,7 +143,7 @@ fn files(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
 
 fn read(source: impl Read) -> std::io::Result<String> {
     let mut text = String::new();
-    // One byte more than is taken, so that what is too long is told by the reader.
+    // One byte more than the limit, so that the parser reports a file that is too long.
     source.take(hcl::MAX_SIZE as u64 + 1).read_to_string(&mut text)?;
     Ok(text)
 }

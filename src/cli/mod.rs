@@ -298,7 +298,7 @@ fn say_error(line: &str) {
     write_to_stderr(ERROR, &format!("error: {line}"));
 }
 
-/// Prints a warning, after which the command goes on.
+/// Prints a warning, after which the command continues.
 fn say_warning(line: &str) {
     write_to_stderr(WARNING, &format!("warning: {line}"));
 }
@@ -314,7 +314,7 @@ fn write_to_stderr(priority: u8, text: &str) {
     let is_journal = journal::is_stderr(&Environment::current().variables);
     let prefix = if is_journal { format!("<{priority}>") } else { String::new() };
     let lines = text.lines().fold(String::new(), |lines, line| lines + &prefix + line + "\n");
-    // Nobody can be told that standard error does not work.
+    // A failure of standard error cannot be reported.
     let _ = std::io::stderr().write_all(lines.as_bytes());
 }
 
@@ -328,7 +328,7 @@ mod tests {
         left[0].clone().debug_assert();
         while let Some(command) = left.pop() {
             left.extend(command.get_subcommands().cloned());
-            // A group is told by its commands.
+            // A group is recognized by its commands.
             if !command.has_subcommands() {
                 let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
                 let name = command.get_name();

@@ -94,7 +94,7 @@ struct Ended {
     code: u8,
     /// With `--exit-after-auth`: all is written, or the reason why not.
     outcome: Option<Result<(), String>>,
-    /// Components that were not ready when it was told to stop.
+    /// Components that were not ready at the stop.
     missing: Option<String>,
 }
 
@@ -188,7 +188,7 @@ fn listen_for_signals(
     let relay = async move {
         tokio::pin!(stopped);
         loop {
-            // A child that takes none for a while misses those that find no room, as it would those that are pending.
+            // While the child takes no signal, the queue may fill; further signals are lost, as pending ones are.
             let to_child = tokio::select! {
                 Some(()) = hangup.recv() => None,
                 Some(()) = first.recv() => Some(Signal::USR1),

@@ -80,7 +80,7 @@ fn endpoint(text: &str) -> Result<Url, ValueError> {
             invalid("would send records in the clear", "use https://; http:// is for loopback only")
         }
         Ok(url) if is_address(&url) => Ok(url),
-        // What has an @ may be a name and a password.
+        // Text with an @ may hold a name and a password, so the error must not quote it.
         _ if text.contains('@') => invalid_secret("is not an address; set user and password_file instead", form),
         _ => invalid("is not the address of a member", form),
     }

@@ -108,7 +108,7 @@ impl Reader<'_> {
         self.scope.diagnostics.lacking(text.at, &text.key, found, "create it before the agent starts");
     }
 
-    /// The secret in the file that a key names, of at least so many bytes. A placeholder that nobody can send, where this
+    /// Reads the secret in the file of a key, of at least so many bytes. Returns a placeholder that no caller can send if this
     /// machine lacks the file.
     pub(super) fn secret(&mut self, name: &'static str, least: usize) -> Option<SecretString> {
         use secrecy::ExposeSecret as _;

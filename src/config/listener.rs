@@ -19,7 +19,7 @@ use crate::http::server::{Endpoint, UnixSocket};
 /// Default mode of a socket: its owner and its group may connect.
 const MODE: u32 = 0o660;
 
-/// The least length of a key that callers bring, in bytes.
+/// Minimum length of a key that callers send, in bytes.
 const KEY: usize = 16;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

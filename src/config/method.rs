@@ -21,7 +21,7 @@ pub(super) struct SessionMethod {
     pub(super) method: IdentityMethod,
     /// The mount that the method has unless the server's operator chose another; `None` where there is no login.
     pub(super) mount: Option<&'static str>,
-    /// The client certificate to show in place of the server's.
+    /// The client certificate to present instead of the server's.
     pub(super) certificate: Option<ClientCertificate>,
 }
 
@@ -184,7 +184,7 @@ fn placeholder() -> SessionMethod {
     SessionMethod { role: String::new(), method, mount: Some("azure"), certificate: None }
 }
 
-/// A value of the session's method as it is told: what was written in its place, if it came from elsewhere.
+/// Describes a value of the session's method: its reference, if the value came from a variable or a file.
 pub(super) fn reference_or_value(
     session: &Session,
     key: &str,

@@ -173,7 +173,7 @@ pub struct Listener {
     pub guard: guard::GuardOptions,
     /// Names of the sessions that it may serve.
     pub sessions: Vec<String>,
-    /// Derived token that is served in place of each session's; `None` serves the session's token.
+    /// Derived token that is served instead of each session's token; `None` serves the session's token.
     pub derived_token: Option<DerivedTokenOptions>,
     /// True if readiness depends on the listener.
     pub required: bool,
@@ -217,7 +217,7 @@ pub(crate) struct Agent {
     pub state_dir: Option<PathBuf>,
     /// Condition on which keyward reports to the service manager that it is ready.
     pub ready: Ready,
-    /// How long requests in flight may take to end once we are told to stop.
+    /// Maximum time for requests in flight to end after the stop signal.
     pub stop_grace: Duration,
 }
 
@@ -284,6 +284,6 @@ pub struct LoadOutcome {
     /// Keys whose value this machine lacks (a variable, a secret's file, a user): the configuration holds a placeholder. Code
     /// that uses one of those values looks here first.
     pub placeholders: BTreeSet<String>,
-    /// References as written, by key: they are shown in place of values that came from a variable or a file.
+    /// References as written, by key: they replace values from a variable or a file in messages.
     pub references: BTreeMap<String, String>,
 }

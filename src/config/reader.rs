@@ -1,5 +1,5 @@
-//! Takes a table apart key by key. A getter that finds an error records it and goes on with a placeholder; what no getter
-//! asked for is an unknown key.
+//! Reads a table key by key. A getter that finds an error records it and returns a placeholder; a key that no getter reads
+//! is unknown.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use super::tree::{self, Entry, Table, Value, quoted};
 use super::values;
 use crate::error_code::ErrorCode;
 
-/// A table that is being taken apart.
+/// A table whose keys are being read.
 #[derive(Debug)]
 pub(super) struct Reader<'a> {
     pub(super) scope: &'a ReadContext<'a>,
@@ -295,7 +295,7 @@ impl<'a> Reader<'a> {
         items.iter().filter_map(named).collect()
     }
 
-    /// Says which keys nobody asked for.
+    /// Reports the keys that no getter has read.
     pub(super) fn finish(self) {
         for (name, entry) in self.items.iter().filter(|(name, _)| !self.known.contains(&name.as_str())) {
             if let Some(new) = renamed::key(&tree::join(&self.pattern, name)) {

@@ -1,4 +1,4 @@
-//! Names of earlier releases, each with its name today. An old name is an error that tells the new one, never an alias.
+//! Names of earlier releases, each with its name today. An old name is an error that names the new one, never an alias.
 
 /// Configuration keys: the key from the top with `*` for names, the key's name today.
 const KEYS: [(&str, &str); 15] = [

@@ -104,7 +104,7 @@ fn server_address(text: &str) -> Result<ServerAddress, ValueError> {
     }
     let url = match Url::parse(text) {
         Ok(url) if text.contains("://") => url,
-        // What has an @ may be a name and a password.
+        // Text with an @ may hold a name and a password, so the error must not quote it.
         _ if text.contains('@') => return invalid_secret("is not an address", forms),
         _ => return invalid("is not an address", forms),
     };

@@ -175,7 +175,7 @@ fn check_interval(reader: &mut Reader<'_>) -> Option<Duration> {
         "off" => Ok(None),
         text => values::duration(text, &range).map(Some),
     };
-    // An integer is told as one that lacks its unit.
+    // The error about an integer says that its unit is missing.
     if reader.is_integer("check_interval") {
         reader.duration_if_given("check_interval", range).or(default)
     } else {

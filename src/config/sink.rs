@@ -116,7 +116,7 @@ fn mode(reader: &mut Reader<'_>, is_encrypted: bool) -> u32 {
     mode
 }
 
-/// Reads `on_missing`: the reaction to a file that somebody else has deleted or changed.
+/// Reads `on_missing`: the reaction to a file that was deleted or changed from outside.
 pub(super) fn on_missing(reader: &mut Reader<'_>) -> OnMissing {
     let words = [("restore", OnMissing::Restore), ("leave", OnMissing::Leave)];
     reader.choice("on_missing", &words).unwrap_or_default()

@@ -71,7 +71,7 @@ impl TemplateContext<'_> {
     }
 }
 
-/// Reads all templates of files. Each has a file of its own.
+/// Reads all templates of files. Each has its own file.
 pub(super) fn read_files(tables: Vec<(String, Reader<'_>)>, context: TemplateContext<'_>) -> Vec<Template> {
     let mut files: BTreeMap<PathBuf, String> =
         context.sinks.iter().map(|its| (its.options.path.clone(), format!("sink {}", its.options.name))).collect();

@@ -63,7 +63,7 @@ pub(super) fn mode(text: &str) -> Result<u32, ValueError> {
     }
 }
 
-/// An absolute path, its doubled and trailing slashes and its `.` taken out.
+/// Parses an absolute path, and removes doubled and trailing slashes and `.`.
 pub(super) fn path(text: &str) -> Result<PathBuf, ValueError> {
     let path = Path::new(text);
     if !path.is_absolute() {

@@ -151,7 +151,7 @@ fn size_and_depth_have_limits() {
     check(&format!("#{}", " ".repeat(MAX_SIZE)), false);
 }
 
-/// A tree as HCL writes it, objects of one key as labels where that is asked for.
+/// Formats a tree as HCL; with `labels`, objects of one key are written as labels.
 fn written(object: &Object, labels: bool) -> String {
     let attribute = |attribute: &Attribute| {
         let mut keys = vec![quoted(&attribute.key)];

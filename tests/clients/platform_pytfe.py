@@ -1,4 +1,4 @@
-"""What pytfe does with workspaces, states, modules and tokens, against a provisioning platform.
+"""Calls of pytfe about workspaces, states, modules and tokens, against Terraform Enterprise or its emulator.
 
 Where it is and who asks: TFE_ADDRESS and TFE_TOKEN. The organization `example` is there, and its SSH keys fill three pages.
 Five of the calls for modules go to routes that were replaced on 2021-06-8: this client still sends them.

@@ -1,4 +1,4 @@
-"""What terrasnek does with workspaces, states, modules and tokens, against a provisioning platform.
+"""Calls of terrasnek about workspaces, states, modules and tokens, against Terraform Enterprise or its emulator.
 
 Where it is and who asks: TFE_ADDRESS and TFE_TOKEN. Whether calls with other tokens are `taken` or `refused`: OTHERS. The
 organization `example` is there, and its SSH keys fill three pages.
@@ -39,7 +39,7 @@ def who(tfc):
 
 
 def lists(tfc):
-    # It knows no page of this list, and gets the whole.
+    # It has no paging for this list, and gets all of it.
     assert len(tfc.ssh_keys.list()["data"]) == 250
     made = tfc.ssh_keys.create(data("ssh-keys", name="terrasnek", value="PRIVATE"))["data"]["id"]
     assert tfc.ssh_keys.show(made)["data"]["attributes"]["name"] == "terrasnek"

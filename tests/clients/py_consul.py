@@ -139,7 +139,7 @@ def tokens(acl, policy, role):
     kept = ("Policies", "Roles", "ServiceIdentities", "NodeIdentities", "TemplatedPolicies", "Local", "ExpirationTime")
     assert all(cloned[field] == token[field] for field in kept) and cloned["Description"] == "of web, again"
 
-    # What the server sets is given back as it is, and what is left out is cleared.
+    # Fields that the server sets are sent back unchanged; fields that are omitted are cleared.
     changed = acl.token.update(accessor, secret_id=secret, expiration_time=token["ExpirationTime"], roles_name=["readers"])
     assert "Policies" not in changed and changed["Description"] == "" and changed["CreateTime"] == token["CreateTime"]
     refused(BadRequest, "", acl.token.update, accessor, secret_id=str(uuid.uuid4()))
@@ -164,7 +164,7 @@ def tokens(acl, policy, role):
     own = acl.token.read_self()["AccessorID"]
     refused(BadRequest, "Deletion of the request's authorization token is not permitted", acl.token.delete, own)
 
-    # A role that is gone gives nothing any more.
+    # A deleted role grants nothing.
     assert acl.token.read(accessor, token=secret)["AccessorID"] == accessor
     assert acl.role.delete(role["ID"]) is True
     assert "Roles" not in acl.token.read(accessor)

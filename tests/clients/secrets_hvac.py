@@ -1,4 +1,4 @@
-"""What hvac does with secrets, tokens and leases, against a secrets server or something that speaks for one.
+"""Calls of hvac about secrets, tokens and leases, against Vault, its emulator or the API proxy.
 
 Where it is: VAULT_ADDR, `http://HOST:PORT` or `unix:///PATH`. Who asks: VAULT_TOKEN, which may be empty where something in
 between puts a token on. With IN_BETWEEN=1 that is so: nothing may tell whose token it is, and what is done with the token
@@ -226,7 +226,7 @@ if __name__ == "__main__":
     vault = client()
     if not IN_BETWEEN:
         server(vault)
-    # A folder of its own, as others may do the same at the same time.
+    # A separate folder: other tests may do the same at the same time.
     folder = f"hvac-{uuid.uuid4()}"
     own = {"wrapping", "tokens"} if IN_BETWEEN else set()
     for name in sys.argv[1:] or [name for name in PARTS if name not in own]:

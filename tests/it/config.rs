@@ -1,4 +1,4 @@
-//! Configuration files: the examples are clean, and every kind of mistake is told in the words that stand here.
+//! Configuration files: the examples are clean, and every kind of error has its text here.
 
 #[cfg(feature = "acl")]
 mod acl;
@@ -79,7 +79,7 @@ fn environment(variables: &[(&str, &str)]) -> Environment {
     Environment { variables, user: Environment::current().user }
 }
 
-/// Reads a text beside nothing else, as `keyward check` does.
+/// Parses a text as the only file, as `keyward check` does.
 fn check(text: &str) -> (Folder, LoadOutcome) {
     let folder = Folder::with(&[("a.toml", text)]);
     let outcome = load(&[folder.path("a.toml")], &environment(&[]), Purpose::Check);

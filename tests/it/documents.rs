@@ -1,4 +1,4 @@
-//! The documents say what the code does: each reference has every item of the code, and none more.
+//! The documents match the code: each reference has every item of the code, and no other.
 
 mod acl_api;
 #[cfg(all(feature = "acl", feature = "gateway", feature = "etcd", feature = "dev"))]
@@ -48,7 +48,7 @@ fn cells(line: &str) -> Option<Vec<String>> {
     Some(cells.split('|').map(|cell| cell.trim().replace('\0', "\\|")).collect())
 }
 
-/// Rows of a document's tables whose first cell is code, with that cell's text in place of it.
+/// Rows of a document's tables whose first cell is code; that cell's text replaces it.
 fn rows(document: &str) -> Vec<Vec<String>> {
     let row = |line: &str| {
         let mut cells = cells(line)?;

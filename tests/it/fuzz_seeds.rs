@@ -14,7 +14,7 @@ fn seeds(target: &str) -> Vec<Vec<u8>> {
     paths.iter().map(|path| std::fs::read(path).unwrap()).collect()
 }
 
-/// A seed with a few bytes taken out, doubled, changed, or taken from another.
+/// A seed with a few bytes removed, doubled, changed, or copied from another seed.
 fn changed(seeds: &[Vec<u8>], chance: &mut Chance) -> Vec<u8> {
     let mut bytes = seeds[chance.below(seeds.len())].clone();
     for _ in 0..=chance.below(3) {
@@ -166,7 +166,7 @@ fn another_agents_configuration_becomes_toml_with_places_in_the_text() {
     run("migrate", 2000, bodies::configuration::migration);
 }
 
-/// Lines of a response's head, of which some are wrong, or doubtful.
+/// Lines of a response's head; some are invalid or ambiguous.
 const HEAD_LINES: &[&str] = &[
     "Content-Length: 3",
     "Content-Length: 3, 3",

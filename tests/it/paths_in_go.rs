@@ -1,4 +1,4 @@
-//! Paths and queries as the API proxy and the gateway read them, beside Go's net/http and net/url, which HashiCorp Vault, OpenBao and
+//! Paths and queries as the API proxy and the gateway parse them, compared with Go's net/http and net/url, which HashiCorp Vault, OpenBao and
 //! Consul are built on.
 
 use std::io::Write as _;

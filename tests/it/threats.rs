@@ -115,7 +115,7 @@ fn t05_other_users_are_refused_on_a_socket_that_all_may_open() {
             ("2000", "2000 2000", true, 403),
             ("2000", "2000 2000 4242", true, 200),
             ("2000", "4242 4242", true, 200),
-            // The kernel tells who connected, whoever holds the socket now.
+            // The kernel reports the user that connected, not the one that holds the socket now.
             ("2000", "2000 2000", false, 200),
         ] {
             let answer = ask_as(&socket, user, groups, before);
@@ -128,7 +128,7 @@ fn t05_other_users_are_refused_on_a_socket_that_all_may_open() {
     });
 }
 
-/// A neighbour on the network reaches loopback where the kernel is told to route it there (CVE-2020-8558).
+/// A neighbour on the network reaches loopback if the kernel is configured to route there (CVE-2020-8558).
 #[test]
 fn t07_a_caller_from_another_address_gets_no_byte_of_a_listener_on_loopback() {
     in_a_network_of_its_own(|| {
@@ -212,7 +212,7 @@ fn t24_no_core_is_written_and_the_agents_own_user_may_not_read_its_memory() {
     });
 }
 
-/// No caller and no configuration names a library (as CVE-2023-38408 did): what is mapped is the program and the system's own.
+/// No caller and no configuration names a library (as CVE-2023-38408 did): only the program and system libraries are mapped.
 #[test]
 fn t35_the_agent_maps_no_library_but_those_of_the_system() {
     in_a_network_of_its_own(|| {

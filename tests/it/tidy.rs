@@ -1,4 +1,4 @@
-//! Checks that the compiler does not make: module layers, file length, type names, first words of doc comments, fields of log
+//! Checks that the compiler does not make: module layers, file length, type names, first words of comments, fields of log
 //! events, and words that never belong in the tree.
 //!
 //! Each rule is a function from texts to complaints; the tests below it check that it complains where it should.
@@ -12,7 +12,7 @@ type Tree = BTreeMap<String, String>;
 const PARTS: [&str; 4] = ["agent", "acl", "gateway", "emulators"];
 
 #[test]
-fn modules_name_only_what_stands_on_lower_floors() {
+fn modules_import_only_modules_of_lower_layers() {
     let tree = read("src", &["rs"]);
     assert!(tree.len() > 20, "the sources were not found");
     for list in ["src/lib.rs", "src/agent/mod.rs"] {
@@ -36,8 +36,8 @@ fn public_types_of_a_part_have_distinct_names() {
 }
 
 #[test]
-fn doc_comments_are_statements() {
-    complain_about(read("src", &["rs"]).iter().flat_map(|(path, text)| indirect_docs(path, text)));
+fn comments_are_statements() {
+    complain_about(project_files().iter().flat_map(|(path, text)| indirect_comments(path, text)));
 }
 
 #[test]
@@ -49,12 +49,8 @@ fn log_events_have_fields_of_one_form() {
 
 #[test]
 fn texts_describe_the_present_and_name_no_machine() {
-    let mut tree = Tree::new();
-    for folder in ["src", "tests", "config", "packaging", "benches", ".ci", ".cargo"] {
-        tree.extend(read(folder, &[]));
-    }
-    tree.extend(read("", &["md", "toml"]).into_iter().filter(|(path, _)| !path.contains('/')));
-    tree.remove("tests/it/tidy.rs").expect("this file is among them");
+    let mut tree = project_files();
+    tree.extend(read("", &["md"]).into_iter().filter(|(path, _)| !path.contains('/')));
     complain_about(tree.iter().flat_map(|(path, text)| unwanted(path, text)));
 }
 
@@ -79,7 +75,7 @@ fn complain_about(complaints: impl IntoIterator<Item = String>) {
     assert!(complaints.is_empty(), "\n{}\n", complaints.join("\n"));
 }
 
-/// Reads every file below a folder of the package whose name ends so (any name, if no ending is given).
+/// Reads every file below a folder of the package that has one of these extensions (any, if none is given).
 fn read(folder: &str, endings: &[&str]) -> Tree {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut tree = Tree::new();
@@ -89,13 +85,24 @@ fn read(folder: &str, endings: &[&str]) -> Tree {
         for path in entries.map(|entry| entry.unwrap().path()) {
             let name = path.strip_prefix(root).unwrap().to_str().unwrap().to_owned();
             let wanted = endings.is_empty() || endings.iter().any(|end| name.ends_with(&format!(".{end}")));
-            if path.is_dir() && name != "target" && name != ".git" {
+            if path.is_dir() && !path.ends_with("target") && !path.ends_with(".git") {
                 left.push(path);
             } else if wanted && let Ok(text) = std::fs::read_to_string(&path) {
                 tree.insert(name, text);
             }
         }
     }
+    tree
+}
+
+/// Reads the sources, tests, benchmarks, fuzz targets, configurations and scripts, without this file.
+fn project_files() -> Tree {
+    let mut tree = Tree::new();
+    for folder in ["src", "tests", "config", "packaging", "benches", "fuzz", ".ci", ".cargo", ".github"] {
+        tree.extend(read(folder, &[]));
+    }
+    tree.extend(read("", &["toml"]).into_iter().filter(|(path, _)| !path.contains('/')));
+    tree.remove("tests/it/tidy.rs").expect("this file is among them");
     tree
 }
 
@@ -280,22 +287,28 @@ fn repeated_types(tree: &Tree) -> Vec<String> {
     files.into_iter().map(|(name, files)| format!("{name} is declared in {}", files.join(" and "))).collect()
 }
 
-/// First words of doc comments that ask instead of stating what the item is or does.
+/// First words of comments that ask instead of stating something.
 const INDIRECT: [&str; 8] = ["What", "Who", "Whose", "Whom", "Whether", "Which", "Where", "Its name"];
 
-/// Complains about doc comments that begin with one of [`INDIRECT`].
-fn indirect_docs(path: &str, text: &str) -> Vec<String> {
+/// Complains about lines of comments that begin with one of [`INDIRECT`].
+fn indirect_comments(path: &str, text: &str) -> Vec<String> {
+    if path.ends_with(".md") {
+        return Vec::new();
+    }
     let begins = |line: &str| {
-        let doc = line.trim_start();
-        let doc = doc.strip_prefix("/// ").or_else(|| doc.strip_prefix("//! "))?;
-        let word = INDIRECT.iter().find(|word| doc.starts_with(*word))?;
-        (!doc[word.len()..].starts_with(|next: char| next.is_alphanumeric() || next == '_')).then_some(*word)
+        let line = line.trim_start();
+        let comment = ["/// ", "//! ", "// ", "# "].iter().find_map(|start| line.strip_prefix(start))?;
+        let word = INDIRECT.iter().find(|word| comment.starts_with(*word))?;
+        (!comment[word.len()..].starts_with(|next: char| next.is_alphanumeric() || next == '_')).then_some(*word)
     };
     let lines = text.lines().enumerate();
     lines
         .filter_map(|(number, line)| Some((number, begins(line)?)))
         .map(|(number, word)| {
-            format!("{path}:{}: a doc comment begins with `{word}`; say what the item is or does", number + 1)
+            format!(
+                "{path}:{}: a comment begins with `{word}`; say what is so, or what the item is or does",
+                number + 1
+            )
         })
         .collect()
 }
@@ -432,7 +445,7 @@ fn unmentioned(examples: &Tree, texts: &Tree) -> Vec<String> {
 }
 
 #[test]
-fn the_layer_rule_refuses_what_it_should() {
+fn the_layer_rule_finds_each_violation() {
     let lib = "// Layer 0: shared\npub mod clock;\npub mod feed;\n// Layer 1\npub mod agent;\npub mod acl;\n";
     let agent =
         "// 0: x\npub mod token;\n// 1: y\npub mod token_lifecycle;\n// 2: strangers\npub mod sinks;\npub mod api;\n";
@@ -467,7 +480,7 @@ fn the_layer_rule_refuses_what_it_should() {
 }
 
 #[test]
-fn the_rules_of_names_and_docs_refuse_what_they_should() {
+fn the_rules_of_names_and_docs_find_each_violation() {
     let tree = |files: &[(&str, &str)]| -> Tree {
         files.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect()
     };
@@ -479,16 +492,17 @@ fn the_rules_of_names_and_docs_refuse_what_they_should() {
     );
     assert!(repeated_types(&tree(&[("src/http/a.rs", a), ("src/agent/b.rs", b)])).is_empty());
     assert!(repeated_types(&tree(&[("src/app/a.rs", a), ("src/app/b.rs", b)])).is_empty());
-    for text in ["/// What it is.", "    //! Whether it is.", "/// Its name."] {
-        assert_eq!(indirect_docs("src/a.rs", text).len(), 1, "{text}");
+    for text in ["/// What it is.", "    //! Whether it is.", "/// Its name.", "// Who calls.", "# Which it is."] {
+        assert_eq!(indirect_comments("src/a.rs", text).len(), 1, "{text}");
     }
-    for text in ["/// Whatever it is.", "// What it is.", "/// Says what it is.", "let what = 1; /// What"] {
-        assert!(indirect_docs("src/a.rs", text).is_empty(), "{text}");
+    for text in ["/// Whatever it is.", "//What", "/// Says what it is.", "let what = 1; /// What"] {
+        assert!(indirect_comments("src/a.rs", text).is_empty(), "{text}");
     }
+    assert!(indirect_comments("packaging/README.md", "# What it is").is_empty());
 }
 
 #[test]
-fn the_rule_of_log_events_refuses_what_it_should() {
+fn the_rule_of_log_events_finds_each_violation() {
     let check = |arguments: &str, wanted: &[&str]| {
         let found = irregular_fields("src/a.rs", &format!("fn f() {{\n    tracing::warn!({arguments});\n}}"));
         assert_eq!(found.len(), wanted.len(), "{arguments}: {found:?}");
@@ -506,7 +520,7 @@ fn the_rule_of_log_events_refuses_what_it_should() {
 }
 
 #[test]
-fn the_rules_of_sources_refuse_what_they_should() {
+fn the_rules_of_sources_find_each_violation() {
     let check = |text: &str, wanted: &[&str]| {
         let found = conventions("src/feed.rs", text);
         assert_eq!(found.len(), wanted.len(), "{text}: {found:?}");
@@ -528,7 +542,7 @@ fn the_rules_of_sources_refuse_what_they_should() {
 }
 
 #[test]
-fn the_rules_about_tests_and_examples_refuse_what_they_should() {
+fn the_rules_about_tests_and_examples_find_each_violation() {
     let tree = |files: &[(&str, &str)]| -> Tree {
         files.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect()
     };

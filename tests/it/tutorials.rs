@@ -26,7 +26,7 @@ fn path_variable() -> String {
     std::env::var("PATH").unwrap()
 }
 
-/// Runs the shell blocks of a tutorial one after the other, in an empty folder; returns what they print.
+/// Runs the shell blocks of a tutorial in order, in an empty folder; returns their output.
 fn follow(document: &str) -> String {
     let folder = tempfile::tempdir().unwrap();
     let script = folder.path().join("tutorial.sh");

@@ -1,4 +1,4 @@
-# Everything that may be said.
+# Every kind of rule.
 acl = "write" operator = "read" keyring = "deny" mesh = "read" peering = "write"
 key "a" { policy = "read" }
 key_prefix "a/" { policy = "list" }

@@ -1,4 +1,4 @@
-//! Handler of `POST /v1/internal/acl/authorize`: tells what the caller may do.
+//! Handler of `POST /v1/internal/acl/authorize`: decides which of the named operations the caller may do.
 
 use serde::Serialize;
 

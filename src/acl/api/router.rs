@@ -40,7 +40,7 @@ struct Router {
 }
 
 impl Router {
-    /// Routes by the head alone, before there is a future. Each kind of request has a future of its own size, and the head
+    /// Routes by the head alone, before there is a future. Each kind of request has its own type of future, and the head
     /// is freed before it starts: ten thousand may wait at once.
     fn route(self: &Arc<Self>, peer: &Peer, request: Request<Incoming>) -> ResponseFuture<ResponseBody> {
         let state = &self.state;

@@ -72,7 +72,7 @@ pub(super) async fn restore(state: &ApiState, request: &mut ApiRequest) -> Resul
     let mut body = request.take_body();
     let result = run_restore(state, request, body.as_mut()).await;
     if let (Err(_), Some(body)) = (&result, body) {
-        // A client that is still sending would see a connection reset in place of the response.
+        // A client that is still sending would see a connection reset instead of the response.
         let _ = tokio::time::timeout(DRAIN_TIMEOUT, drain(body)).await;
     }
     let RestoreResult { records, revision, .. } = result?;

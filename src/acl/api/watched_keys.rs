@@ -35,7 +35,7 @@ impl WatchedKeys {
         ["policy", "role"].map(|kind| keys::within(kind, namespace))
     }
 
-    /// Keeps the keys of a kind only if the response shows records of it: others would wake blocking queries in vain.
+    /// Keeps the keys of a kind only if the response shows records of it: others would wake blocking queries for nothing.
     #[must_use]
     pub(super) fn retain_kind_if(mut self, kind: &str, is_shown: bool) -> Self {
         let kind = keys::within(kind, None);

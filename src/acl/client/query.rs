@@ -26,7 +26,7 @@ pub enum ReadConsistency {
     Default,
     /// Linearizable, at the cost of a round trip to a quorum.
     Consistent,
-    /// State of any server; [`ReadResponse::last_contact`] tells its age.
+    /// State of any server; [`ReadResponse::last_contact`] is its age.
     Stale,
 }
 

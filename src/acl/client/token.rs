@@ -86,7 +86,7 @@ pub struct NewToken {
     /// Expiration, 1 minute to 24 hours from now.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expiration_time: Option<Timestamp>,
-    /// Lifetime in place of an expiration, 1 minute to 24 hours.
+    /// Lifetime instead of an expiration, 1 minute to 24 hours.
     #[serde(rename = "ExpirationTTL", serialize_with = "serialize_duration", skip_serializing_if = "Option::is_none")]
     pub expiration_ttl: Option<Duration>,
 }

@@ -1,4 +1,4 @@
-//! The three forms of a token's secret as distinct types, so that none is used in place of another.
+//! The three forms of a token's secret as distinct types, so that none can be used as another.
 
 use std::fmt;
 

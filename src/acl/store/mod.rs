@@ -117,7 +117,7 @@ pub trait Store: std::fmt::Debug + Send + Sync {
     /// The store failed.
     async fn changed(&self, prefix: &str, since: Revision) -> Result<Revision, StoreError>;
 
-    /// Verifies that all records are present and intact, as far as the store can tell. Reads everything.
+    /// Verifies that all records are present and intact, as far as the store can detect. Reads everything.
     ///
     /// # Errors
     /// The store failed.

@@ -15,7 +15,7 @@ use super::response_cache::{MAX_REQUEST_BODY, ResponseCache};
 use super::server_dialect::ForwardOptions;
 
 impl ResponseCache {
-    /// Forwards a write, and invalidates what it may have changed, whatever the server responded.
+    /// Forwards a write, and invalidates entries that it may have changed, whatever the server responded.
     pub(super) async fn forward_write(
         &self,
         listener: &ProxyListener,

@@ -56,7 +56,7 @@ impl CallerBody {
         }
     }
 
-    /// Returns the body to send and a copy for a second attempt, as far as `budget` has room for one.
+    /// Returns the body to send and a copy for a second attempt, if `budget` allows one.
     pub(super) fn with_replay(self, budget: &BufferBudget) -> (RequestBody, ReplayBody) {
         let body = match self {
             Self::Buffered(bytes) => {

@@ -51,7 +51,7 @@ impl<'a> RequestHeaders<'a> {
         found
     }
 
-    /// Returns true if the caller sends a token of its own. With `has_listener_key` its `X-Vault-Token` was the listener's key.
+    /// Returns true if the caller sends its own token. With `has_listener_key` its `X-Vault-Token` was the listener's key.
     pub(super) fn has_token(&self, has_listener_key: bool) -> bool {
         self.other_token || self.token(has_listener_key).is_some()
     }
@@ -99,7 +99,7 @@ pub(super) fn namespace_headers(kind: ServerKind) -> &'static [HeaderName] {
 
 pub(super) const VAULT_TOKEN: HeaderName = HeaderName::from_static("x-vault-token");
 
-/// Requests a response-wrapping token in place of the response (Vault's response wrapping).
+/// Requests a wrapping token instead of the response (Vault's response wrapping).
 pub(super) const WRAP_TTL: HeaderName = HeaderName::from_static("x-vault-wrap-ttl");
 
 fn bearer(value: &[u8]) -> Option<&[u8]> {

@@ -153,7 +153,7 @@ impl ResponseCache {
             cache.refresh(&listener, refresh, leader, parts, body).await;
             drop(permit);
         };
-        // Sending only fails during shutdown; then nobody waits for the response.
+        // Sending only fails during shutdown; then no caller waits for the response.
         drop(self.probes.try_send(Box::pin(probe)));
     }
 
@@ -177,7 +177,7 @@ impl ResponseCache {
             }
         };
         response.headers.insert(X_CACHE, HeaderValue::from_static("MISS"));
-        // What a token has read or leased ends with it, so nothing is cached for one that is replaced by now.
+        // Leases end with their token, so nothing is cached for a token that was replaced meanwhile.
         let is_current = !options.with_session
             || self.sender.tokens.current_token().is_ok_and(|token| Some(token.generation()) == generation);
         if is_outage(response.status.as_u16()) {

@@ -58,7 +58,7 @@ impl ProxyRouter {
         move |peer, request| self.respond(&listener, &peer, request)
     }
 
-    /// Routes by the head alone and responds to cache hits at once. Only other requests get a future, each route one of its own
+    /// Routes by the head alone and responds to cache hits at once. Only other requests get a future, each route its own type
     /// size.
     fn respond(
         self: &Arc<Self>,

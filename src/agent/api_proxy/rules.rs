@@ -269,7 +269,7 @@ impl Rules {
         if !self.allow.is_empty() && !self.allow.iter().any(allows) {
             return Err(RuleViolation::NotAllowed);
         }
-        // A `HEAD` would tell whether a path exists that may not be read.
+        // A `HEAD` would reveal if a path exists that may not be read.
         let denied = |rule: &Rule| {
             rule.matches_operation(operation) || (operation.is_head() && rule.matches_operation(Operation::GET))
         };

@@ -198,7 +198,7 @@ impl RequestSender {
     /// Sends a request once.
     ///
     /// # Errors
-    /// The response that the caller gets in place of the server's.
+    /// The response that replaces the server's.
     async fn send(
         &self,
         listener: &ProxyListener,
@@ -230,7 +230,7 @@ impl RequestSender {
     /// Keeps a response that contains `token` from the caller.
     ///
     /// # Errors
-    /// The head contains it: the response that the caller gets in place of the server's.
+    /// The head contains it: the response that replaces the server's.
     fn filter(
         &self,
         response: Response<ResponseBody>,

@@ -32,7 +32,7 @@ pub(super) struct ForwardOptions {
     pub(super) with_session: bool,
     /// The response contains the token that the request carries, as that of a look-up does.
     pub(super) returns_token: bool,
-    /// The caller sent the listener's key in place of a token.
+    /// The caller sent the listener's key as its token.
     pub(super) has_listener_key: bool,
 }
 
@@ -135,7 +135,7 @@ impl ServerDialect {
         std::str::from_utf8(sent).unwrap_or_default()
     }
 
-    /// Sets the token, in place of the one that the head carries.
+    /// Sets the token, replacing the one in the head.
     pub(super) fn set_token(&self, head: &mut RequestHead, token: &TokenHeader) {
         if let Some(first) = token_headers(self.kind).first() {
             head.set_auth_header(first, &token.value);

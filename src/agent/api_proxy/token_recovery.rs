@@ -34,7 +34,7 @@ impl ForbiddenResponse {
         let (parts, body) = response.into_parts();
         let body = match tokio::time::timeout(ERROR_BODY_TIMEOUT, collect(body, MAX_ERROR_BODY)).await {
             Ok(Ok(body)) => body.into_bytes(),
-            // The part that was read is gone, so the head alone would be left to pass on.
+            // The part that was read cannot be forwarded any more, so the head alone would remain.
             Ok(Err(_)) | Err(_) => return Self { response: truncated_response(), token_is_dead: false },
         };
         let token_is_dead = says_token_is_dead(&body);

@@ -3,7 +3,7 @@
 /// Bounds the content of a file, in bytes before encryption.
 pub(in crate::agent) const MAX_CONTENT: usize = 16 * 1024 * 1024;
 
-/// Kind of an encrypted file; each has a key derivation of its own.
+/// Kind of an encrypted file; each derives a different key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::agent) enum FileKind {
     /// State of a session, of which only the token is encrypted.

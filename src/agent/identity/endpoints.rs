@@ -15,7 +15,7 @@ pub struct CloudEndpoints {
     pub arc_tokens: PathBuf,
     /// Program whose presence identifies an Arc machine.
     pub arc_agent: PathBuf,
-    /// PEM file to trust for the token endpoint in place of the system's certificates.
+    /// PEM file to trust for the token endpoint instead of the system's certificates.
     pub authority_ca: Option<PathBuf>,
     /// True if the token endpoint runs on this machine, so that no proxy is used.
     pub authority_is_here: bool,

@@ -72,7 +72,7 @@ struct CloudSource {
     authority: OnceLock<Transport>,
     /// The source that was logged last.
     logged_selection: Mutex<Option<String>>,
-    /// True if the last proof failed. Then a single attempt is made per proof: the session has a backoff of its own.
+    /// True if the last proof failed. Then a single attempt is made per proof: the session applies its own backoff.
     failing: AtomicBool,
     /// Cached instance metadata.
     instance: Mutex<Option<InstanceMetadata>>,

@@ -1,4 +1,4 @@
-//! The token proxy of AKS identity bindings, which exchanges a pod's federated token in place of the authority.
+//! The token proxy of AKS identity bindings, which exchanges a pod's federated token instead of the authority.
 //!
 //! The variables and their rules are those of Azure's SDKs (azidentity for Go, "identity binding").
 
@@ -16,7 +16,7 @@ use super::transport::Transport;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct TokenProxy {
     url: Url,
-    /// Name to send as SNI and to verify, in place of the URL's host.
+    /// Name to send as SNI and to verify, instead of the URL's host.
     server_name: Option<String>,
     trusted: Trusted,
 }

@@ -35,7 +35,7 @@ pub(in crate::agent) struct ActiveLease {
     /// The server has refused a renewal, or nothing may renew the lease.
     pub(super) renewal_refused: bool,
     pub(super) next: Step,
-    /// A response to this process has shown that the lease lives.
+    /// A response to this process has shown that the lease is valid.
     pub(super) is_verified: bool,
 }
 
@@ -71,7 +71,7 @@ impl ActiveLease {
         self.schedule(unit);
     }
 
-    /// Records that the lease is renewed no more: another is requested. Returns false for a lease of the previous process that was
+    /// Records that the lease is not renewed again: another is requested. Returns false for a lease of the previous process that was
     /// not renewed since: it may have ended while no process renewed it.
     pub(in crate::agent) fn refuse_renewal(&mut self, unit: f64) -> bool {
         self.renewal_refused = true;

@@ -5,12 +5,12 @@ use crate::agent::server_client::{CallError, TokenVerdict};
 /// Reason for which a lease was not renewed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::agent) enum RenewalFailure {
-    /// The server did not respond, or is in trouble: the lease lives on, and is renewed later.
+    /// The server did not respond, or failed: the lease remains valid, and is renewed later.
     Outage,
     /// The server may not know the token of the call any more. A token that renewed itself has ended; of the session's token,
     /// the session finds that out.
     SuspectToken,
-    /// The server renews the lease no more; it lives to its end, unless it has ended unnoticed.
+    /// The server refuses to renew the lease; it is valid to its end, unless it was revoked.
     Refused,
 }
 

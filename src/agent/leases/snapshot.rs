@@ -126,8 +126,8 @@ impl SavedLease {
         Self { expires, remaining, initial_ttl, renewable: active.lease.renewable, read_at }
     }
 
-    /// Returns the lease with its remaining lifetime; `None` if it has ended. A renewable lease is renewed at once, which tells
-    /// whether it still lives.
+    /// Returns the lease with its remaining lifetime; `None` if it has ended. A renewable lease is renewed at once, which shows
+    /// whether it is still valid.
     pub(in crate::agent) fn restore(&self, now: ClockReading) -> Option<ActiveLease> {
         let wall = millis(now.wall);
         let remaining = Duration::from_millis(self.expires.saturating_sub(wall).min(self.remaining));

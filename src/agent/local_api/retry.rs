@@ -15,7 +15,7 @@ use crate::agent::json_response::{json, retry_later};
 use crate::clock::Clock;
 use crate::demand::Retried;
 
-/// Bounds the wait for the login, which goes on afterwards.
+/// Bounds the wait for the login, which continues afterwards.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 const RATE_LIMITED: &str = "no login is allowed yet: the server asked to wait, or there were too many";

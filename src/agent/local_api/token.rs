@@ -26,7 +26,7 @@ pub(super) struct TokenReader {
     cached: RwLock<Option<CachedResponse>>,
 }
 
-/// A serialised token, with the token itself: comparing addresses tells whether it is current.
+/// A serialised token, with the token itself: comparing addresses shows whether it is current.
 struct CachedResponse {
     token: Arc<Token>,
     body: Bytes,

@@ -104,7 +104,7 @@ fn a_caller_whose_token_died_early_gets_a_login_before_the_bucket_has_one() {
     assert_eq!(budget.next_for_caller(at(600), 0.0), Some(at(600)), "changed settings are no success");
 }
 
-/// Returns the times of the logins in an hour in which each token dies at once and a caller always waits.
+/// Returns the times of the logins in an hour in which each token is revoked at once and a caller always waits.
 fn logins_of_dead_tokens(budget: &mut RetryBudget, from: u64) -> Vec<u64> {
     let (mut made, mut now) = (Vec::new(), at(from));
     loop {

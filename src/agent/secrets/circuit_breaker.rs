@@ -34,7 +34,7 @@ struct Outage {
 pub(crate) struct Permit<'a> {
     breaker: &'a CircuitBreaker,
     _slot: Option<SemaphorePermit<'a>>,
-    /// Held while the breaker is open, so that nobody else calls.
+    /// Held while the breaker is open, so that no other task calls.
     _probe: Option<tokio::sync::MutexGuard<'a, ()>>,
 }
 

@@ -158,7 +158,7 @@ impl DerivedTokenManager {
                 self.current = None;
                 self.create().await;
             }
-            // The token may live; its next user gets the server's verdict.
+            // The token may still be valid; its next use shows that.
             Err(_) => {}
         }
     }

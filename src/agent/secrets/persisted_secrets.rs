@@ -133,7 +133,7 @@ impl PersistedSecrets {
         }
     }
 
-    /// Removes the secrets that nobody has requested since they were restored.
+    /// Removes the secrets without a request since they were restored.
     pub(super) fn retain(&self, is_used: impl Fn(&SecretRequest) -> bool) {
         let mut state = self.records();
         let before = state.secrets.len();

@@ -225,7 +225,7 @@ impl RegistryWorker {
         }
     }
 
-    /// Removes a secret without subscriptions; with `None`, restored secrets that nobody has requested.
+    /// Removes a secret without subscriptions; with `None`, restored secrets that were never requested.
     fn remove_unused(&self, request: Option<&SecretRequest>) {
         let Some(registry) = self.registry.upgrade() else { return };
         let mut secrets = registry.secrets();

@@ -68,7 +68,7 @@ pub struct SecretRenewer<T> {
     restored_lease: Option<(SecretRecord, Option<TokenFingerprint>)>,
     /// Time when a restored secret is published although the server has not confirmed it.
     publish_restored_at: Option<ClockReading>,
-    /// Time of the next read, unless there is a lease with a schedule of its own.
+    /// Time of the next read, unless a lease has its own schedule.
     read_at: ClockReading,
     /// Replaced leases, and the time when each is revoked.
     replaced: Vec<(SecretLease, ClockReading)>,

@@ -116,7 +116,7 @@ impl CallError {
             Self::Status { status: 403, errors, .. } if errors.iter().any(|error| means_unknown_token(error)) => {
                 TokenVerdict::Dead
             }
-            // Consul's answer to a look-up of an unknown token by itself.
+            // Consul's response to the self look-up of an unknown token.
             Self::Status { status: 404, errors, .. } if errors.iter().any(|error| error.contains(NO_SUCH_SELF)) => {
                 TokenVerdict::Dead
             }

@@ -95,7 +95,7 @@ pub struct LoginResponse {
     pub policies: Vec<String>,
 }
 
-/// Response to the look-up of a token by itself.
+/// Response to a token's self look-up.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LookupResponse {
     /// Rest of the lease; a `ttl` of zero means no expiry.
@@ -157,7 +157,7 @@ impl ServerClient {
         self.send_login(mount, namespace, wrap_ttl, &LoginBody::new(body), body.jwt).await
     }
 
-    /// Looks a token up by itself (`GET auth/token/lookup-self`, for Consul `GET acl/token/self`).
+    /// Looks up the token that authenticates the request (`GET auth/token/lookup-self`, for Consul `GET acl/token/self`).
     ///
     /// # Errors
     /// No response, a refusal ([`CallError::verdict`] interprets it), or an invalid response.

@@ -121,7 +121,7 @@ impl FileSink {
         }
     }
 
-    /// Restores or leaves the file after somebody else has deleted or changed it.
+    /// Restores or keeps the file after it was deleted or changed from outside.
     async fn check(&mut self, state: &Availability<Token>) -> Result<(), SinkError> {
         let Some(watched) = self.watched.as_ref().filter(|_| matches!(state, Availability::Available(_))) else {
             return Ok(());

@@ -1,6 +1,6 @@
 //! A lock file beside each sink, so that one agent writes it at a time.
 //!
-//! The lock is on a file of its own, `.NAME.lock`, since the sink itself is replaced at each write. The kernel releases it when
+//! The lock is on a separate file, `.NAME.lock`, since the sink itself is replaced at each write. The kernel releases it when
 //! the process ends; an orderly stop removes the lock file too.
 
 use std::ffi::{OsStr, OsString};
@@ -27,7 +27,7 @@ impl FileLock {
     /// # Errors
     /// Another agent holds the lock, or the lock file cannot be used.
     pub(super) fn take(sink: &Path) -> Result<Self, FileLockError> {
-        // The previous holder removes the lock file; a lock on a removed file excludes nobody.
+        // The previous holder removes the lock file; a lock on a removed file excludes no process.
         for _ in 0..ATTEMPTS {
             let lock = Self::lock(sink)?;
             if lock.is_current_in(&lock.folder) {

@@ -36,7 +36,7 @@ pub struct SinkOptions {
     pub group: Option<u32>,
     /// Reaction to the end of the token when there is no other.
     pub on_expiry: OnExpiry,
-    /// Reaction when somebody else deletes or changes the file; `None` for content that differs at each write, which is not
+    /// Reaction when the file is deleted or changed from outside; `None` for content that differs at each write, which is not
     /// watched.
     pub on_missing: Option<OnMissing>,
     /// Others than root and the agent's user may own or write the folder.

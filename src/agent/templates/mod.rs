@@ -70,7 +70,7 @@ pub struct TemplateFile {
     pub create_folders: bool,
     /// Keep the replaced file with `.bak` appended to its name.
     pub backup: bool,
-    /// Reaction when somebody else deletes or changes the file.
+    /// Reaction when the file is deleted or changed from outside.
     pub on_missing: OnMissing,
     /// Command that runs after the file has changed.
     pub command: Option<TemplateCommand>,

@@ -66,7 +66,7 @@ pub struct TemplateTask {
     watched: Option<WatchedOutput>,
     /// Time of the next check of the file, after an event on it.
     check_at: Option<ClockReading>,
-    /// This rendering only restores a file that somebody else has changed.
+    /// This rendering only restores a file that was changed from outside.
     is_restoring: bool,
     restore_backoff: RestoreBackoff,
     outage: Outage,
@@ -139,7 +139,7 @@ impl TemplateTask {
         }
     }
 
-    /// Returns true if somebody else has changed the file and nothing else is a reason to render.
+    /// Returns true if a change of the file from outside is the only reason to render.
     async fn check_file(&mut self) -> bool {
         let Some(watched) = &self.watched else { return false };
         self.is_restoring = self.is_delivered
@@ -285,7 +285,7 @@ impl TemplateTask {
         self.deps.metrics.get::<TemplateMetrics>().written.get_or_create(&self.label()).set(seconds);
     }
 
-    /// Records that a file that somebody else had deleted or changed was restored.
+    /// Records that a file was restored after its deletion or change from outside.
     fn record_restore(&mut self) {
         let (template, path) = (&self.options.text.name, self.path());
         tracing::warn!(

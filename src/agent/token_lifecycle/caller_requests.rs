@@ -71,7 +71,7 @@ impl CallerRequests {
     /// Answers the operators' retries.
     pub(super) fn answer_retries(&mut self, answer: Retried) {
         for retry in self.retries.drain(..) {
-            // Send only fails if the requester has gone.
+            // Send only fails if the requester was dropped.
             let _ = retry.send(answer);
         }
     }

@@ -1,4 +1,4 @@
-//! Decides when a session looks its token up by itself. Time is passed in.
+//! Decides when a session looks up its token. Time is passed in.
 
 use std::time::Duration;
 

@@ -80,7 +80,7 @@ impl SessionCalls {
         self.lookup.is_some()
     }
 
-    /// Returns true while the response to a call will tell whether the server knows the token.
+    /// Returns true while a call is in flight whose response will show whether the server knows the token.
     pub(super) const fn asks_about_token(&self) -> bool {
         self.renewal.is_some() || self.lookup.is_some()
     }
@@ -119,7 +119,7 @@ impl SessionCalls {
         }));
     }
 
-    /// Looks a token up, unless a call is in flight that tells the same, or the token supports no look-up.
+    /// Looks a token up, unless a call in flight will show the same, or the token supports no look-up.
     pub(super) fn start_lookup(&mut self, current: &CurrentToken) {
         if self.asks_about_token() || !current.supports_lookup() {
             return;

@@ -23,7 +23,7 @@ impl SessionOutage {
         self.failing = self.failing.max(Some(attempt));
     }
 
-    /// Records a successful call, which ends a failure of its kind: a look-up does not tell whether a login would succeed.
+    /// Records a successful call, which ends a failure of its kind: a look-up does not show whether a login would succeed.
     pub(super) fn record_success(&mut self, attempt: Attempt, now: ClockReading) {
         let Some(failed) = self.failing.take_if(|failing| *failing <= attempt) else { return };
         let Some(lasted_seconds) = self.outage.end(now) else { return };

@@ -26,7 +26,7 @@ impl SessionShutdown {
     /// Revokes the token and the replaced tokens that are alive, if the session is configured so, in at most 5 s together.
     ///
     /// Call it after the outputs have stopped. Replaced tokens are not revoked earlier, since secrets that were read with
-    /// them (such as a database login) are leased under them and would be revoked too. Tokens of earlier processes live to
+    /// them (such as a database login) are leased under them and would be revoked too. Tokens of earlier processes are valid to
     /// their end, as do batch and wrapping tokens, which the server cannot revoke.
     pub async fn revoke(self) {
         if !self.revoke {

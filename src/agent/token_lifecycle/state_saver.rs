@@ -28,7 +28,7 @@ impl StateSaver {
     /// identity source.
     pub(super) fn new(session: &str, fingerprint: String, login: &Login, identity: &str) -> Self {
         let options = login.options();
-        // Methods without a role are told apart by their identity source.
+        // Methods without a role are distinguished by their identity source.
         let role = if options.role.is_empty() { identity } else { &options.role };
         let namespace = options.namespace.as_deref().unwrap_or_default();
         let bound_to = [login.server().address(), namespace, &options.mount, role].map(str::to_owned);

@@ -85,7 +85,7 @@ fn limited(name: &str, datacenters: &[String]) -> String {
 
 /// Formats links for one cell of a table.
 pub(super) fn links_in_a_cell(roles: &[AclLink], links: &AclLinks) -> String {
-    // What cannot be read has an empty name.
+    // The server sends an empty name for a record that it cannot read.
     let named = |link: &AclLink| link.name.clone().filter(|name| !name.is_empty());
     let name = |link: &AclLink| named(link).or_else(|| link.id.map(|id| id.to_string())).unwrap_or_default();
     let policies = links.policies.iter().map(|it| format!("policy {}", name(it)));

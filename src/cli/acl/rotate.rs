@@ -65,7 +65,7 @@ impl Rotate {
         let old = self.old(service).await?;
         let own = match client.read_self(&QueryOptions::default()).await {
             Ok(own) => own.value.accessor_id == old.accessor_id,
-            // Who asks without a token may be let in by a server that allows everything.
+            // A server with the default policy `allow` also answers callers without a token.
             Err(_) if !client.has_token() => false,
             Err(error) => return Err(error.into()),
         };

@@ -21,7 +21,7 @@ pub(super) struct OutputFlags {
 
 impl OutputFlags {
     /// Writes the secret of a token that was just made into the file, where one is named. Where that fails the token is
-    /// deleted again by `undo`, as nobody could use it.
+    /// deleted again by `undo`, because it could not be used.
     pub(super) async fn take(
         &self,
         token: &Token,

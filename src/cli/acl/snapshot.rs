@@ -72,7 +72,7 @@ async fn into_file(snapshot: &mut SnapshotDownload, path: &Path) -> Result<(), F
                 break;
             }
         }
-        // It does not wait where the writing failed, which is told below.
+        // It does not wait after a failed write, which is reported below.
         let _ = give.send(None).await;
         Ok::<_, client::AclClientError>(())
     };

@@ -1,4 +1,4 @@
-//! How a token is told.
+//! Prints a token.
 
 use std::time::SystemTime;
 

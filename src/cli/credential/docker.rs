@@ -8,7 +8,7 @@ use zeroize::Zeroizing;
 use super::{HelperRequest, print_response, read_input};
 use crate::cli::{Exit, say_error};
 
-/// Text by which Docker tells a missing credential from a failure.
+/// Text by which Docker distinguishes a missing credential from a failure.
 const NONE: &str = "credentials not found in native keychain\n";
 
 pub(super) fn respond(asked: &HelperRequest) -> Exit {
@@ -57,7 +57,7 @@ fn get(asked: &HelperRequest) -> Result<Exit, Exit> {
     let found = known.read(credential)?;
     let told =
         DockerResponse { server, username: found.username.expose_secret(), secret: found.password.expose_secret() };
-    // With room for all of it, so that no copy stays behind.
+    // With enough capacity, so that a reallocation leaves no copy behind.
     let mut line = Zeroizing::new(Vec::with_capacity(super::MAX_INPUT_BYTES));
     let written = serde_json::to_writer(&mut *line, &told).is_ok();
     line.push(b'\n');

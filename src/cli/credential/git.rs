@@ -11,7 +11,7 @@ use crate::cli::{Exit, say_error};
 use crate::http::client::is_loopback;
 
 pub(super) fn respond(asked: &HelperRequest) -> Exit {
-    // What it stores, erases, or may yet come to ask is passed over in silence, as git asks of a helper.
+    // Other verbs (store, erase, future ones) are ignored silently, as gitcredentials(7) asks of a helper.
     if asked.verb == "get" { get(asked).unwrap_or_else(|exit| exit) } else { Exit::Ok }
 }
 
@@ -19,7 +19,7 @@ fn get(asked: &HelperRequest) -> Result<Exit, Exit> {
     let text = read_input()?;
     let Some(wanted) = GitRequest::read(&text) else { return Ok(Exit::Ok) };
     let known = asked.load()?;
-    // Git goes on to the next helper where nothing is said.
+    // Without output, git asks the next helper.
     let Some(credential) = known.find_for_host(wanted.host) else { return Ok(Exit::Ok) };
     let found = known.read(credential)?;
     if wanted.username.is_some_and(|name| name != found.username.expose_secret()) {
@@ -64,7 +64,7 @@ fn told(found: &HostCredential) -> Option<Zeroizing<String>> {
     }
     let (name, password) = (found.username.expose_secret(), found.password.expose_secret());
     let since = found.expires.and_then(|expires| expires.duration_since(SystemTime::UNIX_EPOCH).ok());
-    // Git before 2.40 passes over it. A later one asks anew after it, and tells the helpers that keep passwords.
+    // Git before 2.40 ignores it. Later versions ask again after it, and pass it to helpers that store passwords.
     let expiry = since.map(|since| format!("password_expiry_utc={}\n", since.as_secs())).unwrap_or_default();
     let mut lines = Zeroizing::new(String::with_capacity(name.len() + password.len() + expiry.len() + 32));
     for part in ["username=", name, "\npassword=", password, "\n", &expiry] {

@@ -49,7 +49,7 @@ impl HelperRequest {
             Ok(request) => request,
             Err(error) => return failed(error),
         };
-        // Nothing is looked up for it: a gateway that is gone must not keep anyone from logging out.
+        // Needs no gateway: a logout must work while it is stopped.
         if verb == CredentialsVerb::Forget {
             return Exit::Ok;
         }
@@ -60,7 +60,7 @@ impl HelperRequest {
         };
         match credentials::respond(verb, &host, &ours, &variables.kept) {
             Ok(answer) => {
-                // The token is what was asked for.
+                // The command's purpose is to print the token.
                 let told = writeln!(std::io::stdout(), "{}", answer.as_str());
                 if told.is_ok() { Exit::Ok } else { Exit::Failed }
             }

@@ -40,7 +40,7 @@ impl Env {
             ));
         }
         for (name, value) in client_variables(&host, url.as_str().trim_end_matches('/'), &token) {
-            // The token is what was asked for.
+            // The command's purpose is to print the token.
             say(&format!("export {name}='{}'", value.expose_secret().replace('\'', "'\\''")));
         }
         Ok(Exit::Ok)

@@ -1,4 +1,4 @@
-//! Reader of a foreign configuration: blocks are taken apart key by key, and keys that nobody took are reported at the end.
+//! Reader of another agent's configuration: each migration step takes its keys, and remaining keys are reported at the end.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -165,7 +165,7 @@ impl<'a> Block<'a> {
         }
     }
 
-    /// Tells of what nobody asked for.
+    /// Reports the keys that no step has read.
     pub(super) fn finish(self) {
         for (number, item) in self.items.iter().enumerate() {
             if !self.taken.contains(&number) {

@@ -230,7 +230,7 @@ fn put(taken: &Taken<'_>, section: &mut Section, ours: &'static str) {
     }
 }
 
-/// A file that they remove unless they are told otherwise, and we do not unless we are told to.
+/// A file that the other agent removes by default, and keyward only if configured.
 fn removed(config: &mut Block<'_>, section: &mut Section, theirs: &str, ours: &'static str) {
     let taken = config.take(theirs);
     let remove = taken.as_ref().and_then(Taken::flag).unwrap_or(true);

@@ -1,7 +1,7 @@
 //! Configuration of other agents -> ours: Vault Agent, Vault Proxy, OpenBao Agent and Proxy, consul-template, in HCL 1 or JSON.
 //!
 //! Each key of theirs is reported with its line: kept, changed, dropped, or in need of an action. Nothing is left out in
-//! silence, and nobody gets a token who did not get it before: what cannot be written as narrow as it was is written commented out.
+//! silence, and no caller gets a token that it did not get before: settings that cannot be as narrow are commented out.
 
 // 0: what is read, and what is written
 mod output;
@@ -95,7 +95,7 @@ pub(crate) fn migrate_all(texts: &[&str], openbao: bool) -> Result<Migrated, (us
     Ok(Migrated { toml: document.to_string(), report: report.lines(&starts) })
 }
 
-/// Moves an object's places down by so many lines, so that each place of several texts is one of its own.
+/// Adds so many lines to an object's positions, so that positions of several texts are distinct.
 fn shift(object: &mut Object, lines: usize) {
     for item in &mut object.attributes {
         item.at.line += lines;

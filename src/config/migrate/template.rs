@@ -49,7 +49,7 @@ pub(super) fn read(top: &mut Block<'_>, document: &mut Document) {
         for (name, value) in exec::read(&mut exec, document.section("process")) {
             let section = format!("env_template.{name}");
             if !document.has(&section) {
-                // What opens an action stands for itself nowhere else.
+                // Only an action can produce the characters that open an action.
                 document.section(&section).text("contents", &value.replace("{{", "{{ \"{{\" }}"));
             }
         }

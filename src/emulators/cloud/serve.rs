@@ -40,7 +40,7 @@ impl EmulatedListener {
                 ListenerLimits { tls: self.tls.clone().map(Into::into), drain: DRAIN, ..ListenerLimits::default() };
             let serving = listening.serve(axum_service(with_server_header(self.router.clone())), limits, open.clone());
             let closing = async {
-                // Fails only when all fault injectors are gone; then nobody can close the listener.
+                // Fails only after all fault injectors were dropped; then nothing can close the listener.
                 if refusing.wait_for(|refusing| *refusing).await.is_err() {
                     std::future::pending::<()>().await;
                 }

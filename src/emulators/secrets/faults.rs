@@ -233,7 +233,7 @@ impl SecretsFaultInjector {
         self.state().counts
     }
 
-    /// Returns the number of stored tokens, including expired ones that nobody has used since.
+    /// Returns the number of stored tokens, including expired ones that were not used since.
     pub fn tokens(&self) -> usize {
         self.state().tokens.len()
     }

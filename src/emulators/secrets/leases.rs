@@ -132,7 +132,7 @@ impl Leases {
         self.end(|id, _| id.starts_with(prefix))
     }
 
-    /// Ends expired leases, and those whose owner does not live; returns their credentials.
+    /// Ends expired leases, and those whose owner is not valid; returns their credentials.
     pub(super) fn sweep(&mut self, now: ClockReading, lives: impl Fn(&str) -> bool) -> Vec<LeasedCredential> {
         self.end(|_, lease| now.until(lease.ends).is_zero() || !lives(&lease.owner))
     }

@@ -1,4 +1,4 @@
-//! PKI engine (`pki/issue/ROLE`) with a CA that lives as long as the server. Every role may have any name.
+//! PKI engine (`pki/issue/ROLE`) with a CA that is valid as long as the server runs. Every role may have any name.
 
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime};

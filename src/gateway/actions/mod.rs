@@ -54,7 +54,7 @@ pub struct ActionOptions {
     pub registry_name: String,
     /// `:namespace` of replacements; `None` for the organization, as for all private modules.
     pub namespace: Option<String>,
-    /// Organization of calls that name none, if their OAuth token does not tell it.
+    /// Organization of calls that name none and whose OAuth token does not lead to one.
     pub organization: Option<String>,
     /// True if pages of the lists of [`pages::is_mergeable`] are merged for every caller.
     pub merge_pages: bool,

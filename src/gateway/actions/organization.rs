@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::BASE_PATH;
 use super::segment::Segment;
 
-/// Organization as far as the body tells it.
+/// Organization as far as the body names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum OrganizationHint {
     /// Name of the organization.

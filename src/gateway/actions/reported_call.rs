@@ -12,9 +12,9 @@ use crate::gateway::api_changelog::{Change, Changelog, PathTemplate};
 pub(crate) struct ReportedCall {
     /// Method and path template below the base path, such as `GET /runs/:run_id/policy-checks`.
     pub call: String,
-    /// Organization, if the path or a lookup tells it.
+    /// Organization, if the path or a lookup names it.
     pub organization: Option<String>,
-    /// Id or name of the workspace, if the path tells it.
+    /// Id or name of the workspace, if the path has it.
     pub workspace: Option<String>,
 }
 

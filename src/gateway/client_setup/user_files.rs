@@ -1,7 +1,7 @@
 //! Configuration files that a user's Terraform or OpenTofu reads.
 //!
 //! Terraform reads the one file named by `TF_CLI_CONFIG_FILE`, or `~/.terraformrc` and the files of `~/.terraform.d/`.
-//! OpenTofu reads the same variable, and prefers names of its own: `~/.tofurc` to `~/.terraformrc`, and if neither
+//! OpenTofu reads the same variable, and prefers its own names: `~/.tofurc` to `~/.terraformrc`, and if neither
 //! exists `$XDG_CONFIG_HOME/opentofu/tofurc`; the folder is `~/.terraform.d/`, or if that does not exist
 //! `$XDG_CONFIG_HOME/opentofu/`.
 

@@ -48,7 +48,7 @@ struct Schedule {
     is_reported: bool,
     requests: SlidingWindow,
     run_lists: SlidingWindow,
-    /// End of a pause that the platform asked for.
+    /// End of a pause that the platform requested.
     paused_until: Option<Instant>,
 }
 

@@ -59,7 +59,7 @@ impl Upstream {
             && let Some(body) =
                 replay.as_ref().filter(|_| self.retries_soon(response.headers())).and_then(CallerBody::replay)
         {
-            // A call refused with 429 did nothing. Its slot comes after the pause that the response asked for.
+            // A call refused with 429 did nothing. Its slot comes after the pause that the response requested.
             drop(response);
             response = Box::pin(self.send(call, &token, body.into_request_body())).await?;
         }

@@ -31,7 +31,7 @@ fn is_gateway_header(name: &str) -> bool {
     matches!(name, "accept-encoding" | "expect" | "x-vault-token" | "x-vault-request" | "keyward-merge-pages")
 }
 
-/// Response of the gateway in place of the platform's.
+/// Response of the gateway that replaces the platform's.
 pub(super) type ErrorResponse = Box<Response<GatewayBody>>;
 
 impl UpstreamCall {

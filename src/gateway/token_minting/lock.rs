@@ -1,4 +1,4 @@
-//! Lock between the gateways of one machine: a file that stays locked while its holder lives (flock(2)).
+//! Lock between the gateways of one machine: a file that stays locked while its holder runs (flock(2)).
 
 use std::fs::File;
 use std::io;

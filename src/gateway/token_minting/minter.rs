@@ -297,7 +297,7 @@ impl Minter {
     }
 }
 
-/// If an owner has many tokens, each gateway has a lock of its own, which separates it from the process it replaces.
+/// If an owner has many tokens, each gateway has its own lock, which separates it from the process it replaces.
 fn lock_file(options: &MintOptions, local_token_file: &Path) -> PathBuf {
     if options.owner.is_single() {
         let [.., of, id, _] = options.owner.create_path();

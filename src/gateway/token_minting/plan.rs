@@ -45,7 +45,7 @@ pub(super) fn renewal_time(made: ClockReading, ttl: Duration, lifetime: TokenLif
 /// Kind of failure, which decides about the retry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MintFailure {
-    /// May go away by itself; the platform may have sent `Retry-After`.
+    /// May be temporary; the platform may have sent `Retry-After`.
     Transient(Option<Duration>),
     /// Needs an operator: the parent token, its permissions, or the owner.
     Rejected,

@@ -54,7 +54,7 @@ impl TokenCleanup {
         }
     }
 
-    /// Runs the tasks that are due; `current` is in use. `is_only_process` tells that no other process uses tokens of
+    /// Runs the tasks that are due; `current` is in use. `is_only_process` is true if no other process uses tokens of
     /// this gateway: then a token unknown here is an orphan.
     pub(super) async fn run_due(&mut self, current: Option<&str>, is_only_process: bool) {
         let parent = match read_parent_token(&self.parent, &self.clock) {

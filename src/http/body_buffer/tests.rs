@@ -3,7 +3,7 @@ use hyper::body::Frame;
 
 use super::*;
 
-/// One byte of a read buffer of its own.
+/// One byte of a separate read buffer.
 fn byte() -> Bytes {
     Bytes::from(vec![b'x'; 8 * 1024]).slice(..1)
 }

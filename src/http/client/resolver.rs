@@ -1,4 +1,4 @@
-//! Resolves the names of servers and proxies, and tells which addresses a failed connection went to.
+//! Resolves the names of servers and proxies, and records the addresses of a failed connection.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,7 +12,7 @@ use crate::http::resolution::resolve;
 /// Resolves names as the system does. Clones share the last result.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Resolver {
-    /// Host to resolve in place of every name.
+    /// Host to resolve instead of every name.
     host: Option<String>,
     last: Arc<Mutex<Vec<IpAddr>>>,
 }

@@ -165,7 +165,7 @@ impl<'a> GuardHeaders<'a> {
             if !chunked {
                 return reject(StatusCode::BAD_REQUEST, "framing", TWO_LENGTHS);
             }
-            // A body with another coding would be taken for its content.
+            // A body with another coding would be parsed as its content.
             if !encoding.as_bytes().eq_ignore_ascii_case(b"chunked") {
                 let message = "the body has another Transfer-Encoding than chunked";
                 return reject(StatusCode::BAD_REQUEST, "framing", message);

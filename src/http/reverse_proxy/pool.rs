@@ -102,7 +102,7 @@ impl Pool {
                 return Ok(PooledConnection { wire, pool: Arc::clone(self), _place: slot, reused: true });
             }
         }
-        // Boxed: else every request's future would have room for a handshake, which few make.
+        // Boxed: otherwise every request's future would reserve memory for a handshake, which few do.
         Box::pin(self.connect(slot)).await
     }
 

@@ -138,7 +138,7 @@ impl RequestHead {
         self.framing
     }
 
-    /// Returns true if the response has no body, whatever its head says.
+    /// Returns true if the response has no body, whatever its headers.
     pub(super) fn is_bodiless(&self) -> bool {
         self.method == Method::HEAD
     }

@@ -8,7 +8,7 @@ use super::peer_group::CallerGroup;
 /// Decision about a new caller.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum EvictionDecision {
-    /// Admit it; there is room.
+    /// Admit it: the table is not full.
     Admit,
     /// Admit it after closing this connection.
     Evict(u64),
@@ -124,7 +124,7 @@ mod tests {
         check(&[quiet(1, 8, 1), quiet(2, 2, 7), quiet(3, 2, 8), busy(4, 1)], user(7), EvictionDecision::Evict(2));
         check(&[quiet(1, 8, 1), quiet(2, 2, 7), busy(3, 2), busy(4, 2)], user(7), EvictionDecision::Evict(2));
         check(&[busy(1, 1), busy(2, 1), busy(3, 2), busy(4, 2)], user(7), EvictionDecision::Reject);
-        // Who holds most and answers requests on all of them takes none of those who hold less.
+        // A caller that holds the most connections, all busy, takes none from callers that hold fewer.
         let open = [busy(1, 7), busy(2, 7), quiet(3, 2, 1), busy(4, 1)];
         check(&open, user(7), EvictionDecision::Reject);
         check(&open, user(0), EvictionDecision::Evict(3));

@@ -58,7 +58,7 @@ impl std::fmt::Display for Endpoint {
 pub struct UnixSocket {
     /// Path of the socket.
     pub path: PathBuf,
-    /// Mode, in force before anyone can connect.
+    /// Mode, set before a client can connect.
     pub mode: u32,
     /// Owner, if not the process's user.
     pub owner: Option<u32>,

@@ -1,4 +1,4 @@
-//! Creates and removes the file of a unix socket: never with wider rights than configured, never in place of a live
+//! Creates and removes the file of a unix socket: never with wider rights than configured, never replacing a live
 //! socket. Its folder is opened once, through no symlink that others could have placed, and all later steps use that
 //! descriptor.
 
@@ -181,7 +181,7 @@ fn listens_here(probe: impl AsFd) -> bool {
     rustix::net::sockopt::socket_peercred(probe).is_ok_and(|peer| peer.pid == rustix::process::getpid())
 }
 
-/// Socket files bound by this process: with a full queue the peer credentials cannot be asked for.
+/// Socket files bound by this process: with a full queue the peer credentials cannot be read.
 static OUR_OWN: Mutex<BTreeSet<(u64, u64)>> = Mutex::new(BTreeSet::new());
 
 fn our_own() -> MutexGuard<'static, BTreeSet<(u64, u64)>> {

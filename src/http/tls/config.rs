@@ -110,7 +110,7 @@ fn authorities(tls: &TlsOptions) -> Result<Option<RootCertStore>, CertificateErr
 
 fn root_store(certificates: Vec<CertificateDer<'static>>) -> RootCertStore {
     let mut roots = RootCertStore::empty();
-    // Each was added to a store of its own when it was read.
+    // Each was added to a separate store when it was read.
     roots.add_parsable_certificates(certificates);
     roots
 }

@@ -37,7 +37,7 @@ pub enum CertificateError {
         /// The file.
         path: PathBuf,
     },
-    /// The system trusts nobody.
+    /// The system has no trusted certificates.
     #[error("this system has no CA certificates; install ca-certificates or name a CA file")]
     NoAuthority,
     /// The library supports no version of TLS.

@@ -20,15 +20,15 @@ pub(crate) use validity::{Expiry, expiry};
 /// The authorities to trust, and the client's own certificate.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TlsOptions {
-    /// PEM file of certificates to trust in place of the system's.
+    /// PEM file of certificates to trust instead of the system's.
     pub ca_file: Option<PathBuf>,
-    /// Certificates to trust in place of the system's, in PEM.
+    /// Certificates to trust instead of the system's, in PEM.
     pub ca_pem: Option<String>,
     /// Folder of such files, `*.pem` and `*.crt`.
     pub ca_dir: Option<PathBuf>,
     /// A client certificate.
     pub identity: Option<ClientCertificate>,
-    /// The name to expect in the server's certificate, in place of the address's host. It is also sent as SNI and
+    /// The name to expect in the server's certificate, instead of the address's host. It is also sent as SNI and
     /// `Host`, and goes with a direct connection only: a proxy would look the name up itself.
     pub server_name: Option<String>,
 }

@@ -60,7 +60,7 @@ impl<T: Clone> FollowedFiles<T> {
         let now = stamps(paths);
         if now != held.stamps {
             held.stamps = now;
-            // A running agent also watches these files, and tells operators: see `app/certificates.rs`.
+            // A running agent also watches these files, and reports to operators: see `app/certificates.rs`.
             match build() {
                 Ok(value) => {
                     held.value = value;

@@ -32,7 +32,7 @@ func main() {
 	fmt.Println("done")
 }
 
-// What a resource of type consul_namespace is after a read. The provider reads both lists of ACLs as they are.
+// A resource of type consul_namespace after a read. The provider reads both lists of ACLs unchanged.
 type namespace struct {
 	name, description string
 	policies, roles   []string
@@ -107,7 +107,7 @@ func authMethods(client *consul.Client) {
 	method := authMethod("ci")
 	_, _, err := client.ACL().AuthMethodCreate(method, nil)
 	check(err)
-	// What the configuration does not say must come back as nothing: else each plan shows a change.
+	// A setting that the configuration omits must be read back as unset; otherwise each plan shows a change.
 	found, _, err := client.ACL().AuthMethodRead("ci", nil)
 	check(err)
 	want("the locality that was not given", found.TokenLocality, "")
@@ -195,14 +195,14 @@ func tokensAndRoles(client *consul.Client, namespace string) {
 	check(err)
 	_, err = acl.PolicyDelete(policy.ID, write)
 	check(err)
-	// The provider takes this text alone for a token that is gone.
+	// The provider recognizes a deleted token only by this text.
 	_, _, err = acl.TokenRead(token.AccessorID, query)
 	if err == nil || !strings.Contains(err.Error(), "ACL not found") {
 		fail("a deleted token is answered with %v", err)
 	}
 }
 
-// The resource consul_acl_binding_rule. What is not configured must come back as nothing.
+// The resource consul_acl_binding_rule. A setting that is not configured must be read back as unset.
 func bindingRules(client *consul.Client, namespace string) {
 	query := &consul.QueryOptions{Namespace: namespace}
 	write := &consul.WriteOptions{Namespace: namespace}

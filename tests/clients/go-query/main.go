@@ -1,4 +1,4 @@
-// Reads one query a line, and says of each what a secrets server takes a GET with it for: read, list or scan; or that it is
+// Reads one query per line, and prints how Vault or OpenBao treats a GET with it: read, list or scan; or that it is
 // refused because a reader could take it for something else. Only Go's own parser decides.
 package main
 

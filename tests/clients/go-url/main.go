@@ -1,4 +1,4 @@
-// Reads one request target a line, and says of each how Go's HTTP server reads it: the path, the path as its router cleans it, the
+// Reads one request target per line, and prints how Go's HTTP server parses it: the path, the path as its router cleans it, the
 // raw query, and the names and values of the query, all in hexadecimal. A target or a query that Go refuses is "error". Only Go's
 // own parsers decide.
 package main

@@ -1,8 +1,8 @@
-// What go-tfe of December 2020 does with workspaces, states, modules and tokens, against a provisioning platform. All six of
-// its calls for modules that have replacements go to the routes that were replaced on 2021-06-8.
+// Calls of go-tfe of December 2020 about workspaces, states, modules and tokens, against an emulated Terraform Enterprise.
+// Its six calls about modules use the routes that were replaced on 2021-06-8.
 //
-// Where it is and who asks: TFE_ADDRESS and TFE_TOKEN. Whether calls with other tokens are `taken` or
-// `refused`: OTHERS. The organization `example` is there, and its SSH keys fill three pages.
+// TFE_ADDRESS and TFE_TOKEN name the server and the token. OTHERS says if calls with other tokens are `taken` or
+// `refused`. The organization `example` exists, and its SSH keys fill three pages.
 package main
 
 import (

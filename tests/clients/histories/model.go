@@ -129,7 +129,7 @@ func histories(all []operation) map[string][]operation {
 			continue
 		}
 		for record := range found {
-			// Records of earlier and later rounds are in the list too, but nobody asks for them meanwhile.
+			// The list also has records of earlier and later rounds, but no client uses them meanwhile.
 			span := spans[record]
 			if one.Call < span[0]-int64(round) || one.Call > span[1] || found[record][0].Kind != one.Kind {
 				continue
@@ -155,7 +155,7 @@ func histories(all []operation) map[string][]operation {
 	for record, history := range found {
 		kept := history[:0]
 		for _, one := range history {
-			// An update that nobody has seen and nobody was told of explains nothing.
+			// An update that no read and no response has shown explains nothing.
 			if one.Action == update && one.Outcome == unknown && !observed[one.Written] {
 				continue
 			}
@@ -170,7 +170,7 @@ func histories(all []operation) map[string][]operation {
 	return found
 }
 
-// checkLinearizable checks each record by itself.
+// checkLinearizable checks each record separately.
 func checkLinearizable(all []operation, limit time.Duration) (anomalies []anomaly, undecided int) {
 	for record, history := range histories(all) {
 		converted := make([]porcupine.Operation, 0, len(history))

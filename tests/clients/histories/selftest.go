@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// testChecks checks that each check finds what it is for, and nothing in a right history.
+// testChecks verifies that each check finds its error, and nothing in a correct history.
 func testChecks() {
 	at := func(call, end int64, one operation) operation {
 		one.Call, one.Return, one.Kind, one.Record = call*int64(time.Second), end*int64(time.Second), "policy", "policy-0-0"
@@ -40,7 +40,7 @@ func testChecks() {
 		{"linearizability", []operation{at(0, 1, made), at(2, 3, second), at(4, 5, old)}, nil},
 		{"linearizability", []operation{at(0, 1, made), at(2, 3, gone), at(4, 5, old)}, nil},
 		{"linearizability", []operation{at(0, 1, made), at(2, 3, notThere)}, nil},
-		// A change of unknown outcome is there, and gone again.
+		// A change of unknown outcome is visible, and then is not.
 		{"linearizability", []operation{at(0, 1, made), at(2, 3, lostWrite), at(4, 5, newer), at(6, 7, old)}, nil},
 		{"read your writes", []operation{at(0, 1, made), at(2, 3, second), at(4, 5, old)}, nil},
 		{"monotone indexes", []operation{at(0, 1, made), at(2, 3, notThere), at(4, 5, old)}, nil},

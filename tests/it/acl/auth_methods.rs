@@ -303,7 +303,7 @@ async fn leftovers_of_a_deleted_auth_method_are_removed_after_a_restart() {
         let token = acl.log_in("people", &acl.proof(&key)).await.json();
         secrets.push(token["SecretID"].as_str().unwrap().to_owned());
     }
-    // State after a kill right after the deletion of the method.
+    // State after a kill directly after the deletion of the method.
     let method = RowKey::new(&["auth-method", "default", "people"]);
     let acl = acl
         .restarted_with(async |store| {

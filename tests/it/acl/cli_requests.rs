@@ -304,7 +304,7 @@ async fn a_failed_rotation_changes_nothing_or_reports_the_exact_state() {
         assert_eq!(changes(&server).await, [clone_by(SECRET)]);
     }
 
-    // A login's token cannot be cloned, and nothing is tried.
+    // A login's token cannot be cloned; no request is sent.
     let server = MockServer::start().await;
     let mut by_login = token(OLD, SECRET);
     by_login["AuthMethod"] = "cloud".into();

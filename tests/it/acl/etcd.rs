@@ -205,7 +205,7 @@ async fn a_bootstrap_reset_works_at_one_of_two_servers() {
     let server = shared();
     let (one, other, folder) = two(server.options()).await;
     let told = index(&one.call("PUT", "/v1/acl/bootstrap", None, None).await);
-    // Beside the key file, which both have.
+    // Both servers have the key file.
     std::fs::write(folder.path().join("acl-bootstrap-reset"), &told).unwrap();
     let ask = async |acl: &Acl| acl.call("PUT", "/v1/acl/bootstrap", None, None).await;
     let (first, second) = tokio::join!(ask(&one), ask(&other));

@@ -1,4 +1,4 @@
-//! A lost store beside its key file never becomes a new one that anyone may bootstrap.
+//! A lost store whose key file remains never becomes a new one that anyone may bootstrap.
 
 use std::path::Path;
 use std::time::Duration;

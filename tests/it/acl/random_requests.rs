@@ -134,7 +134,7 @@ async fn invalid_requests_are_refused_and_change_nothing() {
         match pick_defect(method, route, &mut chance) {
             Defect::Query(more) => query = format!("{query}&{more}"),
             Defect::Header("X-Service-Token", other) => token = other,
-            // The path's namespace is not asked for where there is none; a token that differs is refused all the same.
+            // Without a namespace in the path none is required; a token that differs is still refused.
             Defect::Header(name, value) => {
                 headers.push((name, value));
                 if name == "X-Consul-Namespace" {

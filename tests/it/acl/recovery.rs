@@ -28,7 +28,7 @@ fn logged(server: &Binary, event: &str) -> String {
     })
 }
 
-/// Returns the length of a failure from the line that tells its end.
+/// Returns the duration of a failure from the log line about its end.
 fn lasted_seconds(line: &str) -> f64 {
     let value = line.split_once(" lasted_seconds=").and_then(|(_, rest)| rest.split(' ').next());
     value.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("{line}"))
@@ -43,7 +43,7 @@ fn a_store_that_cannot_be_written_is_logged_and_its_recovery_with_its_length() {
     let (code, _, error) = run(&["acl", "bootstrap", "--address", &address, "--out", &root], &[]);
     assert_eq!(code, 0, "{error}");
     let acl = |args: &[&str]| run(&[&["acl"], args, &["--address", &address, "--token-file", &root]].concat(), &[]);
-    // A limit on the size of files stands for a full disk. The log's file stays below it.
+    // A limit on the size of files simulates a full disk. The log's file stays below it.
     let limit = |bytes: Option<u64>| {
         let maximum = getrlimit(Resource::Fsize).maximum;
         let id = Pid::from_raw(server.id().cast_signed());

@@ -1,4 +1,4 @@
-//! The secrets server's API on a socket of this machine: whose token goes along, what is let through, and how bodies pass.
+//! The API of Vault or OpenBao on a local socket: the token of each request, the rules, and the transfer of bodies.
 
 mod bodies;
 mod cache;

@@ -107,7 +107,7 @@ async fn a_sink_may_hold_a_child_a_wrapping_or_a_line_for_an_environment() {
     let (_, inside) = call(&secrets, &wrapping, "sys/wrapping/unwrap", Some(json!({}))).await;
     assert_eq!(inside["data"]["token"], json!(raw));
 
-    // With the session's token goes what was made of it, and with the next one comes another.
+    // The derived token ends with the session's token, and the next one gets a new derived token.
     revoke_all(&secrets, folder.path());
     let (next, other) = (sink(&agent, &file("raw"), &raw), sink(&agent, &file("child"), &child));
     assert_eq!(call(&secrets, &other, "auth/token/lookup-self", None).await.0, 200);
@@ -138,7 +138,7 @@ async fn a_child_is_replaced_before_its_end_while_its_parent_lives_on() {
     assert_eq!(sink(&agent, &file("raw"), ""), raw);
     assert_eq!(secrets.faults().counts().get(Operation::Login), 1);
 
-    // What the policies forbid is told, and tried again slowly.
+    // A denied request is reported and retried slowly.
     let refused = CannedResponse::error(403, "1 error occurred:\n\t* permission denied\n\n");
     secrets.faults().answer_always(Operation::CreateToken, Some(refused));
     tokio::task::block_in_place(|| {

@@ -93,7 +93,7 @@ fn oid(proof: &SignedToken) -> &str {
     proof.claims.as_ref().unwrap().oid.as_deref().unwrap()
 }
 
-/// Spec, method cloud, statement 1: the instance's credentials prove it, and no secret is configured.
+/// Azure identity: the instance's credentials prove it, and no secret is configured.
 #[tokio::test]
 async fn a_managed_identity_logs_in_without_a_configured_secret() {
     let scene = Scene::new();
@@ -107,7 +107,7 @@ async fn a_managed_identity_logs_in_without_a_configured_secret() {
     assert!(!debug.contains(proof.jwt.expose_secret()));
 }
 
-/// Spec, method cloud, statement 2: the instance gives identity information and tokens, or the environment does.
+/// Azure identity: the instance gives identity information and tokens, or the environment does.
 #[tokio::test]
 async fn the_instance_or_the_environment_gives_the_identity() {
     let scene = Scene::new();
@@ -118,8 +118,8 @@ async fn the_instance_or_the_environment_gives_the_identity() {
     assert_eq!(scene.cloud.faults().requests(FaultTarget::Metadata), 1, "the instance was asked for the first only");
 }
 
-/// Spec, method cloud, row object_id: the token is that identity's.
-/// Spec, method cloud, row client_id: the token is that identity's.
+/// Azure identity, key `object_id`: the token is that identity's.
+/// Azure identity, key `client_id`: the token is that identity's.
 #[tokio::test]
 async fn a_user_assigned_identity_is_requested_by_its_id() {
     let scene = Scene::new();
@@ -274,7 +274,7 @@ async fn a_certificate_without_a_password_logs_in_where_one_is_set_and_sends_its
     assert_eq!(oid(&scene.prove().await.unwrap()), scene.cloud.identities().application.object_id);
 }
 
-/// Spec, method cloud, row authenticate_from_environment: works with workload identity.
+/// Azure identity, key `authenticate_from_environment`: works with workload identity.
 #[tokio::test]
 async fn a_pod_whose_metadata_service_is_blocked_logs_in() {
     let mut scene = Scene::new().environment(Cloud::variables_for_workload_identity);
@@ -328,7 +328,7 @@ async fn partial_variables_fail_before_any_request() {
     assert!(scene.cloud.faults().counts().is_empty());
 }
 
-/// azure-sdk-for-net#19190: each trouble of the metadata service wants a wait of its own.
+/// azure-sdk-for-net#19190: each failure of the metadata service needs its own wait.
 #[tokio::test(start_paused = true)]
 async fn temporary_failures_of_azure_are_retried() {
     let check = async |failures: usize, failure: Failure, wanted: u64| {

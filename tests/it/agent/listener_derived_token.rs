@@ -1,4 +1,4 @@
-//! Listeners that use a child of the session's token in place of the token itself, on a running agent.
+//! Listeners that use a derived token instead of the session's token, on a running agent.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -80,7 +80,7 @@ async fn child_is_replaced_when_it_or_its_parent_dies(openbao: bool) {
     assert_eq!(call(&secrets, &raw, "kv/example", None).await.0, 200);
     assert_eq!(made(&secrets), (1, 2));
 
-    // The child alone dies: who runs into it is answered with another, and the session is not asked.
+    // Only the derived token is revoked: the next caller gets a new one, and the session does not log in.
     let output = agent.output();
     let told = output.split("output=\"listener proxy\" accessor=\"").nth(1).and_then(|rest| rest.split('"').next());
     let accessor = json!({ "accessor": told.unwrap() });
@@ -88,7 +88,7 @@ async fn child_is_replaced_when_it_or_its_parent_dies(openbao: bool) {
     tokio::task::block_in_place(|| all_are_served(folder.path(), &agent));
     assert_eq!(made(&secrets), (1, 3), "{}", agent.output());
 
-    // Its parent dies, and all children with it.
+    // The session's token is revoked, and all derived tokens with it.
     secrets.faults().revoke_all();
     tokio::task::block_in_place(|| all_are_served(folder.path(), &agent));
     let next = sink(&agent, &folder.path().join("raw"), &raw);

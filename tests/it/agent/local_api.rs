@@ -24,7 +24,7 @@ use crate::harness::raw::{Answer, Raw};
 
 const CANARY: &str = "hvs.canary-in-a-coal-mine";
 
-/// Sessions with feeds, and what a listener serves of them.
+/// Sessions with their publishers, and the listener that serves them.
 struct Scene {
     folder: TempDir,
     clock: Clock,

@@ -1,4 +1,4 @@
-//! The agent: its identities, its session, and what it serves, writes and runs.
+//! The agent: identities, sessions, listeners, sinks, templates and the child process.
 
 #[cfg(feature = "dev")]
 mod api_proxy;

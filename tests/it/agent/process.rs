@@ -15,7 +15,7 @@ use crate::harness::world::{World, in_a_network_of_its_own};
 
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// Writes a value of the key-value store as somebody else would.
+/// Writes a value to the key-value store as another client.
 fn put(world: &World, path: &str, fields: &serde_json::Value) {
     let token = world.secrets.token(&Role::default());
     let url = format!("{}/v1/secret/data/{path}", world.secrets.url());
@@ -42,7 +42,7 @@ fn child(folder: &Path, lines: &str, more: &str) -> String {
     )
 }
 
-/// Starts an agent whose child is these lines.
+/// Starts an agent whose child process runs this script.
 fn start(world: &World, variables: &[(&str, &str)], lines: &str, more: &str) -> Agent {
     Agent::start(world, variables, |text| {
         let state = text.lines().find_map(|line| line.strip_prefix("state_dir = \"")).unwrap();
@@ -122,7 +122,7 @@ fn a_child_is_restarted_when_a_value_changes_and_not_by_a_rotation_or_a_reload()
         assert_eq!(read(&agent, "starts"), "one\n");
         let first = pid(&agent);
 
-        // A new token, looks at the secret, and reloads change nothing for it.
+        // A new token, reads of the secret and reloads do not affect it.
         let logins = || world.secrets.faults().counts().get(Operation::Login);
         let before = logins();
         world.secrets.faults().revoke_all();
@@ -246,7 +246,7 @@ fn files_are_rendered_by_the_real_agent_and_taken_over_by_a_reload() {
         }
         assert_eq!(agent.metric("keyward_template_renders_total{template=\"conf\",outcome=\"ok\"}"), 1);
 
-        // The template's file changes: a reload takes it over. One that is wrong is refused with its place.
+        // A reload uses the changed template file. An invalid one is refused with its position.
         let text = std::fs::read_to_string(agent.path("conf.tmpl")).unwrap();
         std::fs::write(agent.path("conf.tmpl"), format!("# new\n{text}")).unwrap();
         agent.reload("ok");

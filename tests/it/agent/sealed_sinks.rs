@@ -96,7 +96,7 @@ async fn the_documented_reader_opens_each_kind_of_sealed_sink_and_a_reload_takes
     let wrapping: Value = serde_json::from_str(told["wrapped"].as_str().unwrap()).unwrap();
     assert_eq!((&wrapping["creation_path"], &wrapping["ttl"]), (&"sys/wrapping/wrap".into(), &300.into()));
 
-    // Another reader's key is taken when the agent is told to, and not before: the next token is sealed for the first.
+    // A new reader's key is used after a reload only: the next token is still sealed for the first reader.
     let before = std::fs::read_to_string(folder.path().join("derived")).unwrap();
     let key = std::fs::read_to_string(folder.path().join("key.json")).unwrap();
     let next = reader(folder.path(), &["derived"]);

@@ -93,7 +93,7 @@ async fn a_lease_is_renewed_then_replaced_and_revoked_after_the_grace_period() {
     assert_eq!((world.count(Operation::Secret), world.count(Operation::RenewLease)), (1, 1));
     assert_eq!(kept.now().as_deref(), Ok(first.as_str()), "a renewal publishes nothing new");
 
-    // Thirty minutes are the most: the next one is there before, and both live for the grace.
+    // Thirty minutes are the maximum: the successor comes before, and both are valid during the grace time.
     let mut second = kept.next().await.unwrap();
     while second == first {
         second = kept.next().await.unwrap();
@@ -171,7 +171,7 @@ async fn leased_secrets_are_read_again_with_the_next_token() {
     let first = kept.next().await.unwrap();
     let before = session.serving().await.generation;
     world.faults().revoke_all();
-    // The server says that the token is dead: the session is rung, and its next token brings the next secret.
+    // The server reports a dead token: the session logs in again, and the new token reads the next secret.
     sleep(MINUTE * 8).await;
     assert_ne!(session.serving().await.generation, before);
     let second = kept.now().unwrap();

@@ -1,4 +1,4 @@
-//! `toYAML` and `toTOML`: foreign parsers read back what was written.
+//! `toYAML` and `toTOML`: third-party parsers read the output back.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::harness::log;
 
-/// A watch, the sinks that follow it, and what they tell.
+/// A watch, its sinks, and their status and metrics.
 struct Scene {
     folder: TempDir,
     clock: Clock,

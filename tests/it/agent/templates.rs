@@ -1,4 +1,4 @@
-//! Templates that are kept rendered, in test time against the emulated Vault server.
+//! Rendering of templates, in driven time against the emulated Vault server.
 
 mod offline;
 mod refused;
@@ -142,7 +142,7 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// Writes a value of the key-value store as somebody else would.
+/// Writes a value to the key-value store as another client.
 async fn put(world: &World, path: &str, fields: serde_json::Value) {
     let token = world.secrets.token(&Role::default());
     let url = format!("{}/v1/secret/data/{path}", world.secrets.url());
@@ -277,7 +277,7 @@ async fn a_new_token_re_renders_nothing_and_what_was_leased_is_leased_once_more(
     assert_eq!((bench.renders("leased"), world.faults().leases()), (2, 1));
     assert_ne!(bench.read("leased").unwrap(), first);
 
-    // Renewals and looks that find nothing new render nothing either.
+    // Renewals and reads without a change do not render either.
     let leased = bench.read("leased");
     sleep(MINUTE * 15).await;
     assert_eq!((bench.renders("static"), bench.renders("leased")), (1, 2));
@@ -317,7 +317,7 @@ async fn values_are_looked_at_by_the_interval_and_credentials_live_by_their_own_
     bench.start("both", &both);
     let reads = world.count(Operation::Secret);
     sleep(MINUTE * 22).await;
-    // Values each five minutes; the credential lives for half an hour, renewed.
+    // Values are read every five minutes; the credential has a lease of half an hour and is renewed.
     let reads = world.count(Operation::Secret) - reads;
     assert!((4..=6).contains(&reads), "{reads} reads, one of them of the credential");
     assert_eq!((world.faults().leases_issued(), bench.renders("both")), (1, 1));

@@ -1,4 +1,4 @@
-//! Secrets stay secret: with everything logged and much going wrong, none appears but in the sink.
+//! With all log levels on and many failures, secrets appear in the sink only.
 
 use std::path::Path;
 use std::time::Duration;
@@ -34,7 +34,7 @@ fn t22_no_secret_appears_in_a_log_an_error_a_metric_a_core_or_a_file_but_the_sin
         let mut secrets = vec![seal_key.to_owned(), "canary-local-key-0123456789".to_owned(), "eyJ".to_owned()];
         secrets.push(token(&socket));
 
-        // Much goes wrong: the server echoes garbage, renewals and logins fail, the token is revoked, a reload is bad.
+        // Failures: the server echoes garbage, renewals and logins fail, the token is revoked, a reload is invalid.
         world.secrets.faults().garbage(true);
         ask(&socket, "POST", "/agent/v1/check").unwrap();
         world.secrets.faults().garbage(false);

@@ -1,4 +1,4 @@
-//! Files that an earlier version wrote: each later one opens them. `tests/it/fixtures/on_disk/README.md` says what is in them.
+//! Files that an earlier version wrote: each later one opens them. `tests/it/fixtures/on_disk/README.md` describes them.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

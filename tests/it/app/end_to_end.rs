@@ -1,4 +1,4 @@
-//! The real binary in a network of its own, with the metadata service at its real address and no override of any.
+//! The real binary in a network namespace, with the metadata service at its real address and no override.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::harness::binary::{Binary, ask, eventually};
 use crate::harness::world::{World, in_a_network_of_its_own};
 
-/// Spec, method cloud, statement 1: the instance's credentials authenticate the agent to the secrets server; no secret
+/// Azure identity: the instance's credentials authenticate the agent to Vault; no secret
 /// is written in the configuration.
 #[test]
 fn the_real_binary_logs_in_with_the_identity_of_the_machine_it_stands_on() {
@@ -31,7 +31,7 @@ fn the_real_binary_logs_in_with_the_identity_of_the_machine_it_stands_on() {
         assert_eq!(status, 200, "{body}");
         let body: serde_json::Value = serde_json::from_str(&body).unwrap();
         assert_eq!(body["token"], written);
-        // The file is there a moment before the sink says that it has synced it.
+        // The file appears a moment before the sink reports that it is synced.
         eventually(Duration::from_secs(30), || match ask(&socket, "GET", "/readyz")? {
             (200, _) => Ok(()),
             (status, body) => Err(format!("{status}: {body}")),

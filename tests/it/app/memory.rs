@@ -1,4 +1,4 @@
-//! The copies of a token that stay in the memory of a process that has nothing to do.
+//! Copies of a token that remain in the memory of an idle process.
 
 use std::collections::BTreeMap;
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
@@ -29,7 +29,7 @@ fn copies(process: u32, text: &str) -> Option<Vec<String>> {
             for at in (start..end).step_by(PIECE - 4096) {
                 let length = usize::try_from(end - at).unwrap().min(PIECE);
                 let bytes = &mut room[..length];
-                // A part of the mapping may be gone by now.
+                // A part of the mapping may be unmapped by now.
                 if memory.seek(SeekFrom::Start(at)).is_err() || memory.read_exact(bytes).is_err() {
                     break;
                 }
@@ -50,7 +50,7 @@ const PIECE: usize = 1 << 20;
 fn used(pages: &mut std::fs::File, start: u64, end: u64) -> Vec<(u64, u64)> {
     const PAGE: u64 = 4096;
     let mut entries = vec![0; usize::try_from((end - start) / PAGE * 8).unwrap()];
-    // Special mappings have no entries, and nothing that could be read.
+    // Special mappings have no entries and cannot be read.
     if pages.seek(SeekFrom::Start(start / PAGE * 8)).is_err() || pages.read_exact(&mut entries).is_err() {
         return Vec::new();
     }

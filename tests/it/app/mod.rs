@@ -1,4 +1,4 @@
-//! The whole program, put together as a service manager runs it.
+//! The complete program, as a service manager runs it.
 
 mod canary;
 #[cfg(feature = "acl")]

@@ -31,7 +31,7 @@ fn a_killed_agent_serves_and_renders_saved_secrets_while_the_server_is_unavailab
         for name in ["web.state", "vault.answers", "web.secrets"] {
             eventually(LIMIT, || state.join(name).is_file().then_some(()).ok_or_else(|| agent.output()));
         }
-        // A reload that changes the listener hands what is kept on by the file.
+        // A reload that changes the listener passes its cache on through the file.
         world.away(true);
         let text = std::fs::read_to_string(&config).unwrap();
         std::fs::write(&config, text.replace("stale_if_error = \"1h\"", "stale_if_error = \"2h\"")).unwrap();

@@ -1,4 +1,4 @@
-//! SIGHUP takes a new configuration over as a whole, or keeps the old one and tells why.
+//! SIGHUP applies a new configuration as a whole, or keeps the old one and reports the error.
 
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
@@ -112,7 +112,7 @@ fn a_reload_adds_and_removes_outputs() {
         });
         assert_eq!(logins(), 1);
 
-        // The sink that was removed is not written any more; the one that stayed is.
+        // The removed sink is not written; the remaining one is.
         world.secrets.faults().revoke_all();
         ask(&agent.socket(), "POST", "/agent/v1/check").unwrap();
         eventually(Duration::from_secs(30), || match agent.sink("token") {
@@ -271,7 +271,7 @@ fn a_session_keeps_its_token_across_a_lifecycle_change_and_logs_in_for_another_s
                 new if new != before => Ok(()),
                 _ => Err(agent.binary.output()),
             });
-            // Longer than the old one may take to save what it leaves.
+            // Longer than the old process may take to save its state.
             std::thread::sleep(Duration::from_millis(300));
             let status = agent.get("/agent/v1/status");
             assert_eq!(status["sessions"]["web"]["serving"], true, "{status}");
@@ -282,7 +282,7 @@ fn a_session_keeps_its_token_across_a_lifecycle_change_and_logs_in_for_another_s
     });
 }
 
-/// A role or a resource that the server refuses, and what mends it.
+/// A role or a resource that the server refuses, and its correction.
 const MISTAKES: [(&str, &str); 2] = [
     ("role = \"web\"", "role = \"wbe\""),
     ("resource = \"https://management.azure.com/\"", "resource = \"api://other\""),

@@ -1,5 +1,5 @@
 //! The token of a session is renewed, replaced as its life ends, and replaced after it was revoked, while everything that the
-//! agent does is in use: no call fails, and nothing is made, rendered or started for it.
+//! agent does is in use: no call fails, and nothing is created, rendered or started because of it.
 
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use crate::harness::world::{World, in_a_network_of_its_own};
 
 const LIMIT: Duration = Duration::from_mins(2);
 
-/// What callers ask for, in turn: the token, a value and a login that the proxy keeps, and what it does not keep.
+/// Requests of the callers, in turn: the token, a value and a login that the proxy caches, and one that it does not.
 const ASKED: [(&str, &str); 4] = [
     ("api.sock", "/agent/v1/token"),
     ("vault.sock", "/v1/secret/data/app"),
@@ -28,7 +28,7 @@ const ASKED: [(&str, &str); 4] = [
 /// Callers that ask two hundred times a second between them, each call at its time, however long others take.
 struct Callers {
     stop: Arc<AtomicBool>,
-    /// Whether those who ask for the token wait for one.
+    /// True if callers wait for a token.
     patient: Arc<AtomicBool>,
     calls: Arc<AtomicU64>,
     running: Vec<JoinHandle<Vec<String>>>,
@@ -76,7 +76,7 @@ fn call_until(stop: &AtomicBool, patient: &AtomicBool, calls: &AtomicU64, folder
     failed
 }
 
-/// What must stay as it is: the rendered file, the renderings, the child.
+/// State that must not change: the rendered file, the number of renderings, the child process.
 #[derive(Debug, PartialEq)]
 struct Untouched {
     file: (u64, i64, i64),
@@ -149,14 +149,14 @@ fn a_rotation_under_load_fails_no_call_and_causes_no_login_render_or_restart() {
         assert_eq!((before.renders, before.starts), ([1, 1], [1, 0, 0]));
         let callers = Callers::start(agent.socket().parent().unwrap());
 
-        // Renewed: the same token, and what it has got.
+        // Renewed: the same token and the same leases.
         eventually(LIMIT, || {
             let made = lent();
             let (logins, renewals) = (asked(Operation::Login), asked(Operation::Renew));
             assert!(made <= logins, "{made} credentials were made for {logins} tokens");
             if logins == 1 && renewals < 2 { Err(format!("{renewals} renewals")) } else { Ok(()) }
         });
-        // Replaced before no renewal helps any more: what it has got goes with it, and is got once more.
+        // Replaced shortly before its maximum TTL: its leases end with it, and are requested once again.
         eventually(LIMIT, || match (asked(Operation::Login), agent.sink("token")) {
             (2.., token) if token != first => Ok(()),
             (logins, _) => Err(format!("{logins} logins: {}", agent.binary.output())),
@@ -164,7 +164,7 @@ fn a_rotation_under_load_fails_no_call_and_causes_no_login_render_or_restart() {
         let (logins, second) = (asked(Operation::Login), agent.sink("token"));
         eventually(LIMIT, || if lent() >= 2 { Ok(()) } else { Err(format!("{} credentials", lent())) });
 
-        // Revoked: who calls through the proxy finds out, and is answered by the next.
+        // Revoked: a call through the proxy detects it, and is answered with the next token.
         callers.patient.store(true, Ordering::SeqCst);
         let made = callers.calls.load(Ordering::SeqCst);
         eventually(LIMIT, || if callers.calls.load(Ordering::SeqCst) > made + 8 { Ok(()) } else { Err(String::new()) });

@@ -1,4 +1,4 @@
-//! What a service manager hears from the real binary, and what its signals do.
+//! Notifications of the real binary to a service manager, and the effect of signals.
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::{UnixDatagram, UnixStream};
@@ -32,7 +32,7 @@ impl ServiceManager {
         ("NOTIFY_SOCKET", self.path.to_str().unwrap())
     }
 
-    /// Listens until it hears this.
+    /// Waits for this notification.
     #[track_caller]
     fn hears(&mut self, text: &str) {
         let from = self.heard.len();
@@ -43,7 +43,7 @@ impl ServiceManager {
         });
     }
 
-    /// Listens for this long; gives what it heard.
+    /// Returns the notifications of this period.
     fn listen(&mut self, span: Duration) -> &[String] {
         let (from, end) = (self.heard.len(), now() + span);
         let mut bytes = [0; 4096];
@@ -168,7 +168,7 @@ fn a_stop_answers_waiting_calls_and_exits_with_0() {
         )
         .unwrap();
         eventually(Duration::from_secs(30), || match agent.metric("keyward_local_connections{listener=\"local\"}") {
-            // The one that waits, and the one that asks.
+            // The waiting process, and the one that triggers the stop.
             2 => Ok(()),
             other => Err(other.to_string()),
         });
@@ -269,7 +269,7 @@ fn a_second_stop_signal_ends_the_process_at_once() {
         world.secrets.faults().hang(true);
         agent.binary.signal(Signal::TERM);
         agent.logs("agent.stopping");
-        // A reload that comes meanwhile is too late, and holds nothing up.
+        // A reload during the stop is ignored and delays nothing.
         for _ in 0..4 {
             agent.binary.signal(Signal::HUP);
             std::thread::sleep(Duration::from_millis(50));
@@ -317,7 +317,7 @@ fn a_killed_agent_restores_its_sealed_token() {
             text.replace("mount = \"azure\"", key)
         });
         let token = agent.sink("token");
-        // The token is served before it is saved: nobody waits for a disk.
+        // The token is served before it is saved: no caller waits for a disk.
         eventually(Duration::from_secs(30), || match std::fs::read_to_string(agent.path("state/web.state")) {
             Ok(text) if text.contains("\"token\"") => Ok(()),
             other => Err(format!("{other:?}")),

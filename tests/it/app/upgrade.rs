@@ -31,7 +31,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Does what the errors of `keyward check` say about old names, and nothing else; returns how many there were.
+/// Follows the advice of `keyward check` about old names, and nothing else; returns the number of errors.
 fn follow_the_errors(config: &str) -> usize {
     let (_, output, _) = run(&["check", "--format", "json", "--config", config], &[]);
     let report: Value = serde_json::from_str(&output).unwrap();
@@ -67,7 +67,7 @@ fn the_last_releases_configuration_is_corrected_by_the_errors_and_its_data_is_se
         let (code, output, error) = run(&["run", "--config", &config], &[]);
         assert!(code == 78 && error.contains("an old name"), "{code}: {output}{error}");
         assert_eq!(std::fs::read(path("agent/state/web.state")).unwrap(), before);
-        // A key in a renamed table is told after its table.
+        // A key in a renamed table is reported after its table.
         let old_names: usize = (0..2).map(|_| follow_the_errors(&config)).sum();
         assert!(old_names >= 9, "{old_names} old names: each renamed key is in the file");
         let (code, output, error) = run(&["check", "--config", &config], &[]);
@@ -82,7 +82,7 @@ fn the_last_releases_configuration_is_corrected_by_the_errors_and_its_data_is_se
             assert_eq!(code, 0, "{arguments:?}: {error}");
             output
         };
-        // Twice, so that what this version has written is read again.
+        // Twice, so that this version also reads its own files.
         for start in ["first", "second"] {
             let agent = Binary::start(&["run", "--config", &config], &[], folder.path());
             let token = eventually(LIMIT, || match ask(Path::new(&path("api.sock")), "GET", "/agent/v1/token") {

@@ -1,4 +1,4 @@
-//! Every command of the real binary: what it prints, what it leaves unsaid, and its exit code.
+//! Every command of the real binary: its output, its secrecy and its exit code.
 
 use std::net::TcpListener;
 use std::path::Path;
@@ -15,7 +15,7 @@ use crate::harness::world::{World, in_a_network_of_its_own};
 const COMMANDS: [&str; 10] =
     ["run", "dev", "check", "login", "status", "token", "wait", "healthcheck", "acl", "completions"];
 
-/// Writes a configuration of a server that nobody answers for; gives its path.
+/// Writes a configuration with a server that does not answer; returns its path.
 fn config(folder: &Path, text: &str) -> String {
     let path = folder.join("keyward.toml");
     std::fs::write(&path, text).unwrap();
@@ -117,7 +117,7 @@ fn every_command_lists_all_errors_of_the_configuration() {
 fn an_unknown_log_level_is_an_error_of_the_command_line() {
     for command in COMMANDS.into_iter().filter(|command| *command != "completions") {
         for level in ["loud", "info,,", "5"] {
-            // Groups say which commands they have, whatever else is wrong.
+            // A group lists its commands even if another argument is wrong.
             let words: &[&str] = match command {
                 "acl" => &["acl", "serve", "--dir", "x"],
                 _ => &[command],

@@ -1,4 +1,4 @@
-//! What Docker and git are given by the executable's other names, through the real agent. Git is the real one.
+//! Credentials for Docker and git from the executable's other names, through the real agent and the real git.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -53,7 +53,7 @@ fn link(agent: &Agent, name: &str) -> PathBuf {
 
 fn told(command: &mut Command, input: &str) -> (i32, String, String) {
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    // Who does not read what it is told has ended.
+    // A program that does not read its input has ended.
     let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
     let output = child.wait_with_output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
@@ -136,7 +136,7 @@ fn git_gets_credentials_for_configured_hosts_and_an_empty_answer_for_others() {
         };
         let wanted = "protocol=https\nhost=git.example.com\nusername=someone\n\n";
         assert_eq!(ask("get", wanted), (0, String::new(), String::new()), "it is somebody else's");
-        // What was lent is told with its end; git before 2.40 passes over that.
+        // A leased credential is printed with its expiry; git before 2.40 ignores that line.
         let before = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
         let (code, out, error) = ask("get", "protocol=https\nhost=lent.example.com\n\n");
         assert_eq!((code, error.as_str()), (0, ""));

@@ -1,4 +1,4 @@
-//! Configurations of other agents: each becomes one of ours that has no mistake, and each of its keys is told.
+//! Migration of other agents' configurations: each result has no error, and the report has each key.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -19,7 +19,7 @@ fn migrated(name: &str) -> (Migrated, Config) {
     (migrated, outcome.config.unwrap())
 }
 
-/// What is told of a key.
+/// Report lines about a key.
 fn told<'a>(migrated: &'a Migrated, key: &str) -> Vec<(Outcome, &'a str)> {
     let lines = migrated.report.iter().filter(|line| line.key == key);
     lines.map(|line| (line.outcome, line.words.as_str())).collect()
@@ -333,7 +333,7 @@ fn a_listener_that_would_serve_the_token_to_more_callers_is_commented_out() {
     let migrated = proxied(certificates);
     assert!(migrated.toml.contains("\n# [listener.tcp-1.cache]\n# max_age"), "{}", migrated.toml);
     says(&migrated, "listener.tcp.tls_require_and_verify_client_cert", Outcome::Action, "key_file");
-    // Without TLS nobody's certificate is looked at there either.
+    // Without TLS, client certificates are not checked there either.
     let migrated = proxied(&format!("{certificates} tls_disable = true"));
     assert!(migrated.toml.contains("\n[listener.tcp-1]\n"), "{}", migrated.toml);
     let migrated = moved("listener \"tcp\" { address = \"127.0.0.1:81\" role = \"metrics_only\" }\n");

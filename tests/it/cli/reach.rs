@@ -80,7 +80,7 @@ fn each_kind_of_refusal_has_its_own_exit_code() {
     check("healthcheck --live --address unix://FOLDER/api.sock", 0, "");
     check("healthcheck --address unix://FOLDER/none.sock", 7, "none.sock");
     check("healthcheck --address http://example.com:80", 1, "unix:///PATH");
-    // The command is given another key than the agent.
+    // The command has another key than the agent.
     let change = |key: &str| {
         let text = std::fs::read_to_string(&config).unwrap();
         let start = text.find("key_file").unwrap();
@@ -148,7 +148,7 @@ fn commands_reach_a_healthy_agent_despite_a_broken_configuration() {
             assert!(error.contains("more); asking the agent at unix://"), "{error}");
         }
     }
-    // An address needs no file, and the variable stands for the option.
+    // An address needs no file, and the variable replaces the option.
     std::fs::write(&config, "[listener").unwrap();
     let there = format!("unix://{}", socket.display());
     let address = format!("healthcheck --live --address {there}");

@@ -1,4 +1,4 @@
-//! `keyward status` of an agent whose answer the test writes: the text of what real agents rarely are in.
+//! `keyward status` of an agent whose response the test writes: states that real agents are rarely in.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::harness::binary::run;
 
-/// Runs `keyward status` with an agent that answers so; returns what it prints.
+/// Runs `keyward status` with an agent that answers so; returns its output.
 fn status(answer: &Value) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());

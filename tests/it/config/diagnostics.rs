@@ -3,7 +3,7 @@
 use super::{BASE, Folder, environment};
 use keyward::config::{Purpose, load};
 
-/// Reads a text beside a sound file and compares all that is said about it.
+/// Parses a text together with a valid file, and compares all diagnostics about it.
 fn check(text: &str, wanted: &[&str]) {
     let folder = Folder::with(&[("a.toml", text), ("base.toml", BASE)]);
     let outcome = load(&[folder.path("a.toml"), folder.path("base.toml")], &environment(&[]), Purpose::Check);
@@ -33,7 +33,7 @@ fn syntax_errors_have_a_position_and_hide_no_other_error() {
         ],
     );
     check("[sevrer.a\nkind = \"vault\"\n", &["a.toml:1:10: unclosed table, expected `]`"]);
-    // What a broken line may have said is not called missing.
+    // A key that a malformed line may have set is not reported as missing.
     check("[sink.a]\npath \"/tmp/a\"\n", &["a.toml:2:6: key with no value, expected `=`"]);
     check(
         "[sink.é]\nmode = \"é\" x\n",

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use keyward::config::{Environment, LoadOutcome, Purpose, load};
 
-/// Reads an example as `keyward check` does on a machine that has none of what it names.
+/// Parses an example as `keyward check` does on a machine that has none of its files and users.
 fn example(name: &str) -> LoadOutcome {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("config").join(name);
     load(&[path], &Environment::default(), Purpose::Check)

@@ -1,4 +1,4 @@
-//! Several files as one, and who may have written them.
+//! Several files merged into one configuration, and the permissions of the files.
 
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::PathBuf;
@@ -124,7 +124,7 @@ fn a_file_that_is_not_text_is_an_error() {
     assert_eq!(folder.short(&run(&paths).errors), wanted);
 }
 
-/// What is said about who can write, for `run`; `check` must say the same as notes.
+/// Diagnostics about write permissions, for `run`; `check` must report the same as notes.
 fn doubts(folder: &Folder, name: &str, user: Option<u32>) -> Vec<String> {
     let mut environment = environment(&[]);
     environment.user = user.unwrap_or(environment.user);
@@ -207,7 +207,7 @@ fn two_configurations_are_equal_when_nothing_differs() {
     assert_ne!(first, clean(&text));
 }
 
-/// Pieces that configurations are made of, so that random ones come near to good ones.
+/// Pieces of configurations, so that random ones are almost valid.
 fn piece() -> impl Strategy<Value = String> {
     let words = [
         "[",

@@ -222,7 +222,7 @@ fn a_session_whose_secret_holds_the_platform_token_needs_no_other_output() {
             "a.toml:10:14: gateway.token_file: conflicts with [gateway.secret]; keep one: the token comes from one place",
         ],
     );
-    // What is wrong in either is said in the same run.
+    // Errors of both are reported in one run.
     wrong(
         &format!("{SESSION}{SOUND}[gateway.secret]\npath = \"kv/\"\n"),
         &[

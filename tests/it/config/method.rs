@@ -18,7 +18,7 @@ fn identity(config: &Config) -> &keyward::agent::identity::CloudIdentityOptions 
     }
 }
 
-/// Spec, method cloud, row role: a string, required; the role to authenticate against on the secrets server.
+/// Azure identity, key `role`: a string, required; the role to authenticate against in Vault.
 #[test]
 fn role_is_required() {
     let (folder, outcome) = check(&with("resource = \"r\"\n"));
@@ -28,7 +28,7 @@ fn role_is_required() {
     assert_eq!(config.sessions[0].login.role, "web");
 }
 
-/// Spec, method cloud, row resource: a string, required; the resource name used when getting identity information.
+/// Azure identity, key `resource`: a string, required; the resource name used when getting identity information.
 #[test]
 fn resource_is_required() {
     let (folder, outcome) = check(&with("role = \"web\"\n"));
@@ -38,7 +38,7 @@ fn resource_is_required() {
     assert_eq!(identity(&config).resource, "https://management.azure.com/");
 }
 
-/// Spec, method cloud, row scope: a string; by default the value of resource followed by `/.default`.
+/// Azure identity, key `scope`: a string; by default the value of resource followed by `/.default`.
 #[test]
 fn scope_defaults_to_the_resource_with_suffix_and_keeps_a_double_slash() {
     let text = with("role = \"web\"\nresource = \"https://m.example/\"\nauthenticate_from_environment = true\n");
@@ -65,8 +65,8 @@ fn a_scope_with_instance_identity_that_differs_from_the_default_is_a_warning() {
     assert_eq!(outcome.warnings, []);
 }
 
-/// Spec, method cloud, row object_id: only one of object_id or client_id may be given.
-/// Spec, method cloud, row client_id: only one of object_id or client_id may be given.
+/// Azure identity, key `object_id`: only one of object_id or client_id may be given.
+/// Azure identity, key `client_id`: only one of object_id or client_id may be given.
 #[test]
 fn object_id_and_client_id_exclude_each_other_in_either_mode() {
     for mode in ["", "authenticate_from_environment = true\n"] {
@@ -80,21 +80,21 @@ fn object_id_and_client_id_exclude_each_other_in_either_mode() {
     }
 }
 
-/// Spec, method cloud, row object_id: a string; the user-assigned managed identity that gives the token.
+/// Azure identity, key `object_id`: a string; the user-assigned managed identity that gives the token.
 #[test]
 fn object_id_names_the_managed_identity() {
     let config = clean(&with("role = \"web\"\nresource = \"r\"\nobject_id = \"o\"\n"));
     assert_eq!(identity(&config).from, IdentityOrigin::Instance(ManagedIdentity::ObjectId("o".to_owned())));
 }
 
-/// Spec, method cloud, row client_id: a string; the user-assigned managed identity that gives the token.
+/// Azure identity, key `client_id`: a string; the user-assigned managed identity that gives the token.
 #[test]
 fn client_id_names_the_managed_identity() {
     let config = clean(&with("role = \"web\"\nresource = \"r\"\nclient_id = \"c\"\n"));
     assert_eq!(identity(&config).from, IdentityOrigin::Instance(ManagedIdentity::ClientId("c".to_owned())));
 }
 
-/// Spec, method cloud, row authenticate_from_environment: a boolean, false by default.
+/// Azure identity, key `authenticate_from_environment`: a boolean, false by default.
 #[test]
 fn authenticate_from_environment_is_false_unless_given() {
     let config = clean(&with("role = \"web\"\nresource = \"r\"\n"));
@@ -105,7 +105,7 @@ fn authenticate_from_environment_is_false_unless_given() {
     assert_eq!(identity(&config).from, IdentityOrigin::Environment);
 }
 
-/// Spec, method cloud, row authenticate_from_environment: when true, object_id and client_id are ignored.
+/// Azure identity, key `authenticate_from_environment`: when true, object_id and client_id are ignored.
 #[test]
 fn authenticate_from_environment_ignores_an_id_with_a_warning() {
     for id in ["object_id", "client_id"] {

@@ -1,4 +1,4 @@
-//! Methods without a cloud, and the server that has its own login: what is wrong with them, and what they are in words.
+//! Methods without a cloud, and the server with its own login: their errors and their descriptions.
 
 use super::{check, clean, environment};
 use keyward::config::{Purpose, load};

@@ -1,4 +1,4 @@
-//! The reference of the configuration is what the reader accepts: every key, its type and range, and its default.
+//! The reference of the configuration matches the reader: every key, its type and range, and its default.
 
 mod sections;
 
@@ -194,7 +194,7 @@ fn the_reference_has_the_default_of_every_key() {
             let literal = row.default.strip_prefix('`').and_then(|rest| rest.strip_suffix('`'));
             let Some(literal) = literal.filter(|literal| !literal.contains('`')) else { continue };
             compared += 1;
-            // Some keys are accepted beside others only.
+            // Some keys are accepted only together with others.
             let accepted = bases.iter().find_map(|base| {
                 Some((base, read(base, "").config?, read(base, &format!("{key} = {literal}")).config?))
             });

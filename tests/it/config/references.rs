@@ -1,4 +1,4 @@
-//! `${env:NAME}` and `${file:PATH}`: where they may stand, and that no message shows what they hold.
+//! `${env:NAME}` and `${file:PATH}`: the keys that allow them; no message shows their values.
 
 use super::{BASE, Folder, environment};
 use keyward::config::{Purpose, load};
@@ -17,7 +17,7 @@ fn references_are_replaced_by_variables_and_files() {
     let environment = environment(&[("HOST", "secrets.example.com"), ("PORT", "8200"), ("ROLE", "web")]);
     let outcome = load(&[path], &environment, Purpose::Run);
     assert_eq!(folder.short(&outcome.errors), [""; 0]);
-    // What is told is what was written.
+    // The description quotes the reference and not its value.
     let words = outcome.description().unwrap().to_string();
     assert!(words.contains("at https://${env:HOST}:${env:PORT}, as role ${env:ROLE}"), "{words}");
     assert!(!words.contains("secrets.example.com") && !words.contains("team-a"), "{words}");
@@ -27,7 +27,7 @@ fn references_are_replaced_by_variables_and_files() {
     assert!(format!("{:?}", session.upstream.client.address).contains("secrets.example.com"));
 }
 
-/// Reads a text beside a sound file and compares what is said about it, for one purpose and the other.
+/// Parses a text together with a valid file and compares its diagnostics, for both purposes.
 fn check(text: &str, purpose: Purpose, mistakes: &[&str], notes: &[&str]) {
     let folder = Folder::with(&[("a.toml", text), ("base.toml", BASE)]);
     let environment = environment(&[("EMPTY", ""), ("CANARY", CANARY)]);

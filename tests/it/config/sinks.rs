@@ -77,7 +77,7 @@ fn errors_of_wrapped_derived_and_encrypted_sinks_have_positions() {
             "a.toml:5:7: sink.a.encrypt.aad: an empty string; set a value, or leave the key out",
         ],
     );
-    // Whoever else can read the file reads nothing in it.
+    // Other readers of the file cannot decrypt it.
     let text = format!("{BASE}[sink.a]\npath = \"/tmp/a\"\nmode = \"0644\"\n");
     assert_eq!(super::check(&text).1.warnings.len(), 1);
     clean(&format!("{text}[sink.a.encrypt]\npublic_key_file = \"/run/a/key.json\"\n"));

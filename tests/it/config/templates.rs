@@ -8,7 +8,7 @@ use rustix::process::Signal;
 
 use super::{BASE, Folder, environment};
 
-/// Reads a text beside a sound file: what is said about it, mistakes before warnings.
+/// Parses a text together with a valid file; returns its diagnostics, errors before warnings.
 fn said(text: &str) -> Vec<String> {
     let folder = Folder::with(&[("a.toml", text), ("base.toml", BASE)]);
     let outcome = load(&[folder.path("a.toml"), folder.path("base.toml")], &environment(&[]), Purpose::Check);
@@ -209,7 +209,7 @@ fn a_template_that_reads_secrets_needs_a_session_of_a_server_with_secrets() {
             let said = said(&(template(contents) + &session));
             assert_eq!(said[0], wanted, "{said:?}");
         }
-        // One that reads none may stand on any session.
+        // A template without secrets may use any session.
         let said = said(&(template("{{ env \"HOME\" }}") + &session));
         assert!(!said.iter().any(|line| line.contains("template.a")), "{said:?}");
     }

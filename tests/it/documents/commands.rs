@@ -97,7 +97,7 @@ fn the_reference_has_every_command_with_its_flags() {
     }
 }
 
-/// Words of a shell's command line, up to what ends or redirects it.
+/// Words of a shell's command line, up to an operator that ends or redirects it.
 fn words(line: &str) -> Vec<String> {
     let (mut words, mut word, mut quote) = (Vec::new(), None::<String>, None);
     for letter in line.chars() {

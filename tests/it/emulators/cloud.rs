@@ -1,4 +1,4 @@
-//! The emulated cloud answers as the real one does, signs what it issues, and goes wrong on command.
+//! The emulated Azure answers as the real one, signs its tokens, and fails on command.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime};

@@ -1,4 +1,4 @@
-//! `keyward dev`: the whole chain on this machine, as a newcomer meets it.
+//! `keyward dev`: the whole chain on one machine, as a new user runs it.
 
 use std::net::TcpStream;
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt};
@@ -11,7 +11,7 @@ use rustix::process::Signal;
 
 use crate::harness::binary::{Binary, eventually, run};
 
-/// What a user's shell may well hold, and `dev` must not heed.
+/// Variables that a user's shell may hold and `dev` must ignore.
 const FOREIGN: [(&str, &str); 10] = [
     ("AZURE_CLIENT_ID", "00000000-0000-0000-0000-000000000001"),
     ("AZURE_TENANT_ID", "00000000-0000-0000-0000-000000000002"),
@@ -197,7 +197,7 @@ fn a_second_process_in_the_same_folder_fails_without_harm() {
     let dial = lines.iter().find(|line| line.contains("away?on=false")).unwrap();
     paste(dial).unwrap();
     drop(dev);
-    // A killed one leaves nothing that keeps the next out.
+    // A killed process leaves nothing behind that stops the next one.
     let (mut dev, _) = start(&dir, folder.path());
     dev.signal(Signal::INT);
     assert_eq!(dev.ended(Duration::from_secs(20)).code(), Some(0), "{}", dev.output());

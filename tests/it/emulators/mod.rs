@@ -1,4 +1,4 @@
-//! What stands in for the outside world: the emulated cloud, secrets server and platform.
+//! The emulated Azure, Vault and Terraform Enterprise.
 
 mod axum_service;
 mod cloud;

@@ -1,4 +1,4 @@
-//! The emulated provisioning platform by plain HTTP: who it is, workspaces, states, limits, and its dials.
+//! The emulated Terraform Enterprise by plain HTTP: version, workspaces, states, limits, and fault injection.
 
 pub(crate) mod clients;
 pub(crate) mod lists;

@@ -187,7 +187,7 @@ impl Pair {
     }
 }
 
-/// What the cloud says of its machine: subscription, group, name.
+/// Login fields of the emulated machine: subscription, group, name.
 fn machine(cloud: &Cloud) -> LoginFields {
     let id = cloud.machine_id();
     let parts: Vec<&str> = id.split('/').collect();

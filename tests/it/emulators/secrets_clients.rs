@@ -1,4 +1,4 @@
-//! The emulated Vault as a client knows it that nobody here wrote: hvac. What it does and expects is in
+//! The emulated Vault with a third-party client: hvac. Its calls and expectations are in
 //! `tests/clients`; here the server is started for it.
 
 use std::collections::BTreeMap;
@@ -19,8 +19,8 @@ pub(crate) fn options() -> SecretsOptions {
     SecretsOptions { database, ..SecretsOptions::for_anyone(Clock::System, "dev", Role::default()) }
 }
 
-/// Runs the script against an address (`http://...`, `unix:///...`): whether all went well, and what it said. `in_between`
-/// says that something puts its own token on the calls; `parts` are all that can be done then, if none is named.
+/// Runs the script against an address (`http://...`, `unix:///...`); returns its success and its output. `in_between` is
+/// true if a proxy sets its own token; `parts` are then all parts that can run, if none is named.
 pub(crate) async fn hvac(address: &str, token: &str, in_between: bool, parts: &[&str]) -> (bool, String) {
     let mut command = tokio::process::Command::new(clients().join("bin/python"));
     command.arg("secrets_hvac.py").args(parts).current_dir(scripts()).env_clear();

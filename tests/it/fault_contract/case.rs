@@ -1,4 +1,4 @@
-//! One case: an agent in a network of its own, a fault, and the promises that hold all the time.
+//! One case: an agent in a separate network, a fault, and the promises that always hold.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -22,10 +22,10 @@ use crate::harness::world::{World, in_the_network_of, test_of};
 pub(super) const JWT: &str = "eyJhbGciOiJub25lIn0.eyJzdWIiOiJjYW5hcnkifQ.c2ln";
 pub(super) const SEAL_KEY: &str = "0123456789abcdef0123456789abcdef";
 
-/// Where the agent finds its server, in the case's own network.
+/// Address of the agent's server, in the case's own network.
 pub(super) const SERVER: &str = "127.0.0.1:8200";
 
-/// Runs the case with this id in a network of its own, checks what always holds, and writes its file.
+/// Runs the case with this id in a separate network, checks the promises, and writes its file.
 pub(super) fn case<T: FnOnce(&mut Case)>(id: &'static str, test: T) {
     in_the_network_of(test_of::<T>(), || {
         let mut case = Case::new();
@@ -51,7 +51,7 @@ pub(super) struct Setup<'a> {
     pub(super) role: Role,
     /// TLS of the server; `None` for plain HTTP.
     pub(super) tls: Option<Arc<rustls::ServerConfig>>,
-    /// URL of the server, as the agent is told.
+    /// URL of the server in the agent's configuration.
     pub(super) address: String,
     /// More keys of `[server.main]`.
     pub(super) server: &'a str,
@@ -82,7 +82,7 @@ const CALLS: u64 = 12;
 /// Most lines in the log from the fault on.
 const LINES: usize = 20;
 
-/// Most use of a core from the fault on, in percent: of a debug build that is asked ten times a second.
+/// Maximum use of a core since the fault, in percent, of a debug build that gets ten requests a second.
 const CPU: u64 = 10;
 
 pub(super) struct Case {
@@ -272,7 +272,7 @@ impl Case {
         self.record.check(invariant, (time > most).then(|| format!("{name} took {time:?}, and {limit:?} are allowed")));
     }
 
-    /// Asks as a caller who waits for a token that is valid, and checks that one comes in time.
+    /// Waits for a valid token as a caller does, and checks that one comes in time.
     pub(super) fn recovers(&mut self, limit: Duration) -> String {
         let since = self.cleared.expect("the fault is over");
         let token = eventually(Duration::from_mins(3), || {

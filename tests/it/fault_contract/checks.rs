@@ -7,7 +7,7 @@ use super::record::Invariant;
 use super::watcher::Watcher;
 
 impl Case {
-    /// Checks what holds in every case, and stops the agent.
+    /// Checks the promises of every case, and stops the agent.
     pub(super) fn finish(&mut self) {
         if let Some(mut watcher) = self.watcher.take() {
             self.figures();

@@ -1,4 +1,4 @@
-//! The child process: its end is the program's, and nothing of it outlives the program.
+//! The child process: the program ends with it, and no process of it remains.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ fn ends(case: &mut Case, code: i32) {
     case.agent = None;
 }
 
-/// Waits until a process whose id stands in a file is gone, or waits for a parent that asks for its end.
+/// Waits until the process whose id is in a file has ended, or is a zombie.
 fn is_gone(case: &Case, file: &str) {
     let id = std::fs::read_to_string(case.path(file)).unwrap();
     eventually(Duration::from_secs(20), || match std::fs::read_to_string(format!("/proc/{}/stat", id.trim())) {
@@ -33,7 +33,7 @@ fn f43_a_childs_exit_code_is_passed_on_and_one_that_ignores_sigterm_is_killed_wi
     case("F43", |case| {
         case.prepare(&Setup { role: Role::default(), sections: PROCESS, ..Setup::default() });
         case.inject(|_| ());
-        // A shell's codes: 128 and the signal of a crash. What the child leaves behind is killed.
+        // A shell's codes: 128 and the signal of a crash. Processes that the child leaves behind are killed.
         for (script, code) in [
             ("sleep 1; exit 42\n", 42),
             ("exit 0\n", 0),

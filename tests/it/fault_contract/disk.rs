@@ -22,7 +22,7 @@ fn run(command: &str, path: &Path) {
     assert!(status.success(), "{command} {}", path.display());
 }
 
-/// Starts an agent whose sink is on a file system of its own.
+/// Starts an agent whose sink is on a separate file system.
 fn with_disk(case: &mut Case, size: &str) {
     let disk = case.path("disk");
     std::fs::create_dir(&disk).unwrap();
@@ -46,7 +46,7 @@ fn fails_within(case: &mut Case, reason: &str, limit: Duration) {
     });
 }
 
-/// The old token stays whole in the sink while another sink has the new one, and nothing else lies around.
+/// The sink keeps the whole old token while another sink has the new one, and no other file remains.
 fn old_stays(case: &Case, old: &str, new: &str) {
     assert_eq!(std::fs::read_to_string(&case.sink).unwrap(), old);
     eventually(Duration::from_secs(10), || match std::fs::read_to_string(case.path("more")) {
@@ -59,7 +59,7 @@ fn old_stays(case: &Case, old: &str, new: &str) {
     assert!(temporary.is_empty(), "{temporary:?}");
 }
 
-/// The whole of a case about a disk: `spoil` it, have a new token, `mend` it.
+/// A case about a disk: `spoil` it, get a new token, `mend` it.
 fn disk_case(case: &mut Case, size: &str, reason: &str, spoil: impl FnOnce(&Path), mend: impl FnOnce(&Path)) {
     with_disk(case, size);
     let old = std::fs::read_to_string(&case.sink).unwrap();

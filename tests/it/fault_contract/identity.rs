@@ -1,4 +1,4 @@
-//! Identity sources that are away, slow, or wrong: the metadata service, and a file with a signed token.
+//! Identity sources that are unreachable, slow or invalid: the metadata service, and a file with a signed token.
 
 use std::net::TcpStream;
 use std::time::Duration;
@@ -48,7 +48,7 @@ fn f03_without_the_metadata_service_the_server_is_not_asked() {
         case.start();
         eventually(Duration::from_secs(30), || case.ask("/livez").map(drop));
         case.expect(|expected| expected.up = true);
-        // The source itself is tried for some seconds before the session says why.
+        // The source is tried for some seconds before the session reports the reason.
         case.shows("noticed_s", Duration::from_secs(10), |case| match case.ask("/readyz")? {
             (503, body) if body.contains("169.254.169.254") => Ok(()),
             other => Err(format!("{other:?}")),
@@ -117,7 +117,7 @@ fn f42_a_file_with_a_signed_token_is_read_for_each_login() {
         ];
         for (reason, inject) in faults {
             inject(case);
-            // While the last token lives the response is about that.
+            // While the last token is valid, the response is about it.
             retry(case);
             case.shows("noticed_s", Duration::from_secs(10), |case| match case.ask("/agent/v1/status")? {
                 (200, body) if body.contains(reason) => Ok(()),

@@ -64,7 +64,7 @@ fn untraceable() -> Option<String> {
 }
 
 /// The calls after which the files differ, as `atomic_file` makes them: create, write, mode, sync, rename, sync of the folder. SIGKILL
-/// at the entry of one leaves what the calls before it have done. A thread makes all calls of one write.
+/// at the entry of one leaves the effects of the calls before it. One thread makes all calls of a write.
 const CALLS: [(&str, u32); 5] = [("flock", 1), ("fchmod", 1), ("fsync", 1), ("renameat", 1), ("fsync", 2)];
 
 const SIGKILL: &str = "signal=SIGKILL";
@@ -85,7 +85,7 @@ fn is_swept(case: &Case, of: &str) -> Result<(), String> {
     }
 }
 
-/// Has the agent notice that its token is gone; the response is lost where the agent is killed meanwhile.
+/// Makes the agent detect that its token is revoked; the response is lost if the agent is killed meanwhile.
 fn revoke(case: &Case) {
     case.secrets().faults().revoke_all();
     let _ = ask(&case.path("api.sock"), "POST", "/agent/v1/check");
@@ -156,7 +156,7 @@ fn kill_writes_of_the_state(case: &mut Case) -> usize {
 /// Has each fsync of a write fail: first that of the file, then that of the folder.
 fn fail_syncs(case: &mut Case, event: &str, of: &str) {
     for nth in [1, 2] {
-        // In place of the old process; the watch goes on.
+        // Replaces the old process; the watcher continues.
         case.expect(|expected| (expected.up, expected.serves) = (false, false));
         case.agent = None;
         let _ = std::fs::remove_file(case.path("disk/web.state"));

@@ -22,7 +22,7 @@ fn served(case: &Case) -> String {
     token(status, &body).unwrap_or_else(|| panic!("{status}: {body}"))
 }
 
-/// A caller on a connection of its own, whose response is not read yet.
+/// A caller on a separate connection, whose response is not read yet.
 fn caller(socket: &Path, path: &str) -> UnixStream {
     let mut stream = UnixStream::connect(socket).unwrap();
     stream.set_read_timeout(Some(Duration::from_mins(1))).unwrap();
@@ -194,7 +194,7 @@ fn f41_a_thousand_callers_at_the_end_of_a_token_cost_one_login() {
             (503, _) => Ok(()),
             other => Err(format!("{other:?}")),
         });
-        // A thousand connections cost what they cost, and the allocator keeps their memory for a while.
+        // The allocator keeps the memory of a thousand connections for a while.
         (case.cpu, case.memory) = (30, 12 << 10);
         let socket = case.path("api.sock");
         let callers: Vec<_> = (0..1000).map(|_| caller(&socket, "/agent/v1/token?wait=1m")).collect();
@@ -207,7 +207,7 @@ fn f41_a_thousand_callers_at_the_end_of_a_token_cost_one_login() {
         let count = |wanted: u16| answers.iter().filter(|status| **status == wanted).count();
         case.record.observe("answered_200", count(200));
         case.record.observe("answered_429", count(429));
-        // Half of a listener's connections may wait; who comes after them is told to come again.
+        // Half of a listener's connections may wait; later callers are told to retry.
         assert_eq!(count(200) + count(429), 1000, "{answers:?}");
         assert!(count(200) >= 100, "{answers:?}");
         let made = case.count(Operation::Login) - logins;

@@ -1,4 +1,4 @@
-//! The fault contract: the program beside an emulated Vault, a proxy that breaks their connections, and a watcher that asks for
+//! The fault contract: the program, an emulated Vault, a proxy that breaks their connections, and a watcher that asks for
 //! the token all the time. `tests/faults` runs these cases and writes their report; docs/fault-contract.md explains it.
 
 mod record;

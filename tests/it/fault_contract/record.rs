@@ -1,4 +1,4 @@
-//! What a case observed: one file a case, of which `tests/faults` makes the report.
+//! Observations of a case: one file for each, from which `tests/faults` makes the report.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -34,7 +34,7 @@ fn f13_a_login_that_is_postponed_by_seven_seconds_follows_in_seven_to_ten_and_a_
         logins(case, 1);
         let asked = now();
         case.clear(|_| ());
-        // Callers who wait do not make it come sooner.
+        // Waiting callers do not make it come sooner.
         case.recovers(Duration::from_secs(11));
         let waited = asked.elapsed();
         case.record.observe_time("waited_s", waited);
@@ -118,7 +118,7 @@ fn f17_calls_whose_responses_are_cut_off_anywhere_are_repeated_one_at_a_time() {
         case.record.observe("orphans", orphans);
         assert!(orphans <= 4, "{orphans}");
         case.until_ready();
-        // The same for look-ups and renewals. That of a token whose renewal was not heard of is tried again.
+        // The same for look-ups and renewals. A renewal whose response was lost is tried again.
         (case.calls, case.lines) = (20, 30);
         for fault in [Fault::Reset(1), Fault::Reset(150), Fault::Reset(300)] {
             let lookups = case.count(Operation::Lookup);
@@ -159,7 +159,7 @@ fn f14_a_retry_after_is_read_in_both_forms_within_bounds_and_nonsense_is_ignored
             let wait: f64 = eventually(Duration::from_secs(40), || {
                 let output = case.output();
                 let line = output.lines().find(|line| line.contains("token.login.failed"));
-                // The log writes on: a line may not be whole yet.
+                // The log is still written: its last line may be incomplete.
                 let wait = line.and_then(|line| line.split_once(" retry_in_seconds=")?.1.split_once(' '));
                 wait.map(|(seconds, _)| seconds.parse().unwrap()).ok_or(output)
             });

@@ -19,7 +19,7 @@ fn next_token(case: &Case, old: &str) -> String {
 #[test]
 fn f08_a_refused_renewal_is_asked_once_and_a_login_comes_before_the_end() {
     case("F08", |case| {
-        // Two thirds of what is left after the refusal leave a busy machine more than a second.
+        // Two thirds of the lifetime after the refusal are more than a second, enough for a busy machine.
         let role = Role { ttl: LEASE * 2, max_ttl: None, ..Role::default() };
         case.ready(&Setup { role, session: "check_interval = \"off\"", ..Setup::default() });
         let first = next_token(case, "");

@@ -46,7 +46,7 @@ fn f12_a_token_that_is_revoked_in_silence_is_noticed_by_the_next_check() {
     case("F12", |case| {
         case.ready(&Setup { role: long(), session: "check_interval = \"10s\"", ..Setup::default() });
         let first = served(case);
-        // The first check comes 5 to 15 s after the login; nobody can know before.
+        // The first check comes 5 to 15 s after the login; the agent cannot know before.
         case.expect(|expected| expected.after_end = Duration::from_secs(16));
         case.inject(|case| case.secrets().faults().revoke_all());
         let begun = now();

@@ -63,7 +63,7 @@ fn f20_a_new_ca_is_refused_until_its_file_is_there_and_then_believed_without_a_r
         });
         let (status, body) = ask(&case.path("api.sock"), "POST", "/agent/v1/check").unwrap();
         assert_eq!(status, 200, "{body}");
-        // The token is dead, and nobody could tell the agent: the server is not believed.
+        // The token is revoked, but the agent cannot learn it: it does not trust the server.
         case.expect(|expected| expected.after_end = Duration::from_mins(1));
         case.shows("noticed_s", Duration::from_secs(2), |case| {
             let failed = case.metric("keyward_checks_total{session=\"web\",outcome=\"failed\",reason=\"unavailable\"}");

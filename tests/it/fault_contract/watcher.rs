@@ -46,7 +46,7 @@ pub(super) struct Seen {
     /// Ends of the served tokens as the server last had them.
     ends: BTreeMap<String, Instant>,
     dead: BTreeMap<String, Instant>,
-    /// The token of the last response, and the end that the response told.
+    /// The token of the last response, and its expiry in the response.
     last: Option<(String, Instant)>,
     pub(super) violations: Vec<(Invariant, String)>,
 }
@@ -58,7 +58,7 @@ impl Seen {
     }
 
     fn violation(&mut self, invariant: Invariant, text: String) {
-        // The first ones tell all; a case that fails for seconds would have hundreds.
+        // The first ones suffice; a case that fails for seconds would have hundreds.
         if self.violations.iter().filter(|(it, _)| *it == invariant).count() < 3 {
             self.violations.push((invariant, text));
         }
@@ -124,7 +124,7 @@ fn round(watched: &Watched, expectation: &Mutex<Expectation>, seen: &Mutex<Seen>
     let begun = now();
     let answer = ask(&watched.socket, "GET", "/agent/v1/token");
     let (took, ended) = (begun.elapsed(), now());
-    // Read after the answer: a test that changes it does so before what it allows.
+    // Read after the response: a test changes it before the event that it allows.
     let expected = *expectation.lock().unwrap();
     let seen = &mut *seen.lock().unwrap();
     seen.calls += 1;
@@ -149,7 +149,7 @@ fn round(watched: &Watched, expectation: &Mutex<Expectation>, seen: &Mutex<Seen>
             seen.last = Some((token, told_end(&body, ended)));
         }
         Ok((503, body)) => {
-            // A renewal whose response was lost is known to the server alone.
+            // Only the server knows of a renewal whose response was lost.
             let left = seen.last.take().and_then(|(token, told)| {
                 Some(watched.secrets.remaining(&token)?.min(told.saturating_duration_since(ended)))
             });

@@ -1,4 +1,4 @@
-//! Answers of the platform whose links must be found: encoded ones, and redirects inside the API.
+//! Responses of the platform with links to rewrite: encoded ones, and redirects inside the API.
 
 use serde_json::Value;
 
@@ -31,7 +31,7 @@ async fn encoded_responses_are_refused() {
     assert!(front.platform.seen().iter().all(|seen| seen.header("accept-encoding") == "identity"));
     let told = log::text().lines().filter(|line| line.contains("gateway.answer.encoded")).count();
     assert_eq!(told, 1, "once");
-    // What is no document has no links.
+    // A body that is not JSON has no links.
     let mut caller = Raw::tcp(front.address).await;
     let head = |method: &str, path: &str| {
         let local = front.local();

@@ -199,7 +199,7 @@ fn a_call_is_found_by_its_method_and_path_however_they_are_written() {
     }
     let deprecated = ids(&["--path", "/api/v2/registry-modules/o/n/p/versions", "--kind", "deprecated"]);
     assert_eq!(deprecated, ["2021-06-08/d5"]);
-    // A query that is given must fit too.
+    // A given query must match too.
     let workspace = "/workspaces/ws-1";
     assert!(ids(&["--path", workspace]).contains(&"2021-03-08".to_owned()));
     assert!(!ids(&["--path", &format!("{workspace}?include=readme")]).contains(&"2021-03-08".to_owned()));

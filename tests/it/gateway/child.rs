@@ -1,4 +1,4 @@
-//! What the child finds of the gateway in its environment, and what becomes of it when a token is replaced. Real processes.
+//! The gateway's variables in the environment of the child process, and its restart when a token is replaced. Real processes.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt as _;
@@ -12,7 +12,7 @@ use crate::harness::front::Platform;
 
 const LIMIT: Duration = Duration::from_secs(40);
 
-/// A platform in this process, and an agent with a gateway to it and a child, which writes down what it finds.
+/// A platform in this process, and an agent with a gateway to it and a child process that records its environment.
 struct World {
     platform: Platform,
     upstream: String,
@@ -61,7 +61,7 @@ impl World {
         Binary::start(&["run", "--config", &config], &[("PATH", "/usr/bin:/bin")], self.folder.path())
     }
 
-    /// What the child has found, once that is something else than `before`.
+    /// Variables of the child process, once they differ from `before`.
     async fn found(&self, agent: &Binary, before: &BTreeMap<String, String>) -> BTreeMap<String, String> {
         let path = self.folder.path().join("found");
         let (mut wait, mut text) = (tokio::time::interval(Duration::from_millis(20)), String::new());
@@ -113,7 +113,7 @@ async fn a_child_uses_the_gateway_and_notices_no_rotation() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     assert_eq!(last(), "canary-two");
-    // A reload that builds the gateway anew changes nothing for it either.
+    // A reload that rebuilds the gateway does not affect it either.
     world.configure("process_token = \"local_token\"\nconnections = 100", "");
     agent.signal(Signal::HUP);
     let reloaded = || agent.output().contains("config.reload");
@@ -141,7 +141,7 @@ async fn a_child_with_the_platform_token_is_restarted_or_signalled_on_rotation()
     assert_eq!(second["TFE_TOKEN"], "canary-two");
     assert_ne!(second["PID"], first["PID"]);
 
-    // As the child's section says now: it is told, and keeps the environment that it was started with.
+    // The reloaded section applies: the child gets a signal and keeps its environment.
     world.configure("process_token = \"platform_token\"", "on_change = \"signal\"");
     agent.signal(Signal::HUP);
     let third = world.found(&agent, &second).await;

@@ -1,5 +1,5 @@
-//! Clients that nobody here wrote, through the gateway; and what it is for: a platform token that changes in the midst of a
-//! run, with a control that shows what happens without it.
+//! Third-party clients through the gateway, and its purpose: a platform token that changes during a run, with a control
+//! run without the gateway.
 
 use std::path::Path;
 use std::process::{Output, Stdio};
@@ -17,7 +17,7 @@ use crate::harness::binary::eventually;
 use crate::harness::platform::Emulated;
 use crate::harness::terraform::{Run, Terraform};
 
-/// An apply that goes on only when a file is there. What it makes is known to its state alone.
+/// An apply that continues once a file exists. Only its state knows its resources.
 const LONG: &str = "resource \"terraform_data\" \"long\" {\n  input = \"made\"\n  provisioner \"local-exec\" {\n    \
                     command = \"touch started; until [ -e go ]; do sleep 0.05; done\"\n  }\n}\n\
                     output \"made\" {\n  value = terraform_data.long.output\n}\n";
@@ -42,7 +42,7 @@ fn told(output: &Output) -> String {
     String::from_utf8_lossy(&[&*output.stdout, &*output.stderr].concat()).into_owned()
 }
 
-/// Whether the workspace is locked, as another token of the same user sees it.
+/// Returns true if the workspace is locked, as seen with another token of the same user.
 async fn locked(it: &Emulated, name: &str) -> bool {
     let token = it.platform.faults().mint("observer").token;
     let path = format!("/api/v2/organizations/example/workspaces/{name}");
@@ -72,7 +72,7 @@ fn holds(folder: &Path, text: &str) -> bool {
 const CLIENTS: [(Client, usize); 4] =
     [(Client::Pytfe, 7), (Client::Terrasnek, 0), (Client::GoTfe, 11), (Client::GoTfeCurrent, 1)];
 
-/// Runs a client through the gateway: whether all went well, how many of its calls were reported, and how many of these as
+/// Runs a client through the gateway; returns its success, the number of reported calls, and how many of these as
 /// replaced. They make tokens for others and call with them: the gateway takes none but its own.
 async fn through(client: Client, it: &Emulated, deprecated: &str) -> (bool, u64, u64) {
     it.platform.faults().limit(None);
@@ -143,8 +143,8 @@ async fn each_of_the_ten_lists_is_merged_on_request_in_every_paging_mode() {
             };
             assert_eq!(ids(&merged["data"].take()), ids(&whole), "{path} {paging:?}");
         }
-        // A page that names itself as the next one is the last that is asked for; what is missing then is never left out
-        // in silence.
+        // A page that names itself as the next one is the last request; the incomplete list is
+        // reported.
         it.platform.faults().paging(Paging::Looping);
         let before = it.platform.faults().total();
         let asked = client.get(format!("{}{path}", gateway.url)).bearer_auth(&local);

@@ -1,4 +1,4 @@
-//! `keyward gateway` as processes: what it prints, what it keeps over a restart, what it leaks (nothing) and holds.
+//! `keyward gateway` as processes: output, state across a restart, secrecy and memory.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
@@ -48,7 +48,7 @@ impl World {
         )
     }
 
-    /// Where the gateway is, once it answers.
+    /// Address of the gateway, once it answers.
     async fn address(&self, gateway: &Binary) -> String {
         let output = self.folder.path().join("output.txt");
         let told = || {
@@ -77,7 +77,7 @@ fn client() -> reqwest::Client {
     reqwest::Client::builder().no_proxy().build().unwrap()
 }
 
-/// Runs the binary beside this test's runtime, which serves the platform.
+/// Runs the binary while this test's runtime serves the platform.
 async fn beside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     tokio::task::spawn_blocking(work).await.unwrap()
 }
@@ -342,7 +342,7 @@ async fn the_executable_works_as_terraforms_credentials_helper() {
         assert_eq!((code, out.as_str(), error.lines().count()), (1, "", 1), "{error}");
         assert!(error.contains(wanted), "{error}");
     }
-    // The commands say the same in the same words.
+    // The commands print the same text.
     let (_, _, helper) = ask("get", "app.terraform.io", "/nowhere/gateway.token");
     for command in ["env", "tokens", "report"] {
         let at = ["--address", &address, "--local-token-file", "/nowhere/gateway.token"].map(str::to_owned);
@@ -358,7 +358,7 @@ async fn the_executable_works_as_terraforms_credentials_helper() {
         code == 0 && !out.contains("TF_TOKEN") && error.contains("no environment variable's name can contain it"),
         "{error}"
     );
-    // By its own name it is what it always is.
+    // Under its own name, the executable is keyward.
     let (code, _, _) = beside(|| run_with_input(&["get", "app.terraform.io"], &[], "")).await;
     assert_eq!(code, 1);
     drop(gateway);
@@ -429,7 +429,7 @@ async fn a_reload_keeps_the_listener_and_the_local_token_and_the_users_own_files
     let services = &written["host"]["app.terraform.io"]["services"];
     assert_eq!(services["tfe.v2"], format!("http://{free}/api/v2/"));
     let call = |client: &reqwest::Client| client.get(format!("http://{free}/api/v2/ping")).bearer_auth(&local).send();
-    // Of who calls all the time: each call has its own connection.
+    // Callers that never pause: each call has its own connection.
     let client = reqwest::Client::builder().no_proxy().pool_max_idle_per_host(0).build().unwrap();
     assert_eq!(call(&client).await.unwrap().status(), 200);
     let request = format!("GET /api/v2/ping HTTP/1.1\r\nHost: {free}\r\nAuthorization: Bearer {local}\r\n\r\n");
@@ -452,7 +452,7 @@ async fn a_reload_keeps_the_listener_and_the_local_token_and_the_users_own_files
         }
         assert_eq!(call(&client).await.unwrap().status(), 200);
         if round == 1 {
-            // Who was idle is answered, and told when it was the last time: the first ones may come before it stops.
+            // Idle connections get a response, the last one with `connection: close`. The first may come before the stop.
             for stream in &mut kept {
                 loop {
                     stream.write_all(request.as_bytes()).await.unwrap();

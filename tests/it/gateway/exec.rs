@@ -1,4 +1,4 @@
-//! Programs that keyward runs find the gateway: by variables, and Terraform by a file of its own. The user's files stay as they
+//! Programs that keyward runs find the gateway by variables, and Terraform by a generated file. The user's files stay as they
 //! are. Real processes.
 
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
@@ -13,7 +13,7 @@ use crate::harness::binary::{Binary, eventually, run};
 use crate::harness::platform::Emulated;
 use crate::harness::terraform::{HOST, Terraform};
 
-/// A platform, a gateway to it in a process of its own, and the home of a user who has configured Terraform to go elsewhere.
+/// A platform, a gateway to it in a separate process, and the home of a user whose Terraform is configured for another host.
 pub(super) struct World {
     it: Emulated,
     pub(super) config: String,
@@ -69,13 +69,13 @@ impl World {
         run(&[&["exec", "--config", &self.config], more, &["--"], command].concat(), &variables)
     }
 
-    /// Whether the user's own files are as they were.
+    /// Returns true if the user's own files are unchanged.
     pub(super) fn untouched_files(&self) -> bool {
         let read = |name: &str| std::fs::read_to_string(Path::new(&self.home()).join(name)).unwrap();
         read(".terraformrc") == RC.replace("HOST", HOST) && read(".terraform.d/credentials.tfrc.json") == LOGIN
     }
 
-    /// Whether they are, and there are no others.
+    /// The same, and no file was added.
     fn untouched(&self) -> bool {
         let names = |folder: &str| std::fs::read_dir(Path::new(&self.home()).join(folder)).unwrap().count();
         self.untouched_files() && names(".terraform.d") == 1 && names("") == 2
@@ -102,7 +102,7 @@ async fn exec_points_a_program_at_the_gateway_and_keeps_user_files() {
     assert!(!text.contains(&local) && !output.contains(world.it.token()), "{text}");
     assert!(world.untouched());
 
-    // Who has named a file finds what that says, and another file.
+    // The settings of a file that the user names are in the generated file.
     let own = world.folder.path().join("own.tfrc").display().to_string();
     std::fs::write(&own, "plugin_cache_may_break_dependency_lock_file = true\n").unwrap();
     let named = [("TF_CLI_CONFIG_FILE", own.as_str())];
@@ -113,7 +113,7 @@ async fn exec_points_a_program_at_the_gateway_and_keeps_user_files() {
     assert!(text.contains("plugin_cache_may") && !text.contains("# mine"), "{text}");
     assert_eq!(std::fs::read_to_string(&own).unwrap(), "plugin_cache_may_break_dependency_lock_file = true\n");
 
-    // What cannot be put together is told, and nothing runs.
+    // A file that cannot be merged is an error, and nothing runs.
     std::fs::write(&own, "{ no document").unwrap();
     let (code, output, error) = world.exec(&["--pass-env", "TF_*"], &named, &["/usr/bin/env"]);
     assert!(code == 1 && output.is_empty() && error.contains("own.tfrc"), "{code} {output} {error}");

@@ -1,4 +1,4 @@
-//! What the gateway does with the dated history of the platform's API: deprecated calls, warnings, refusals, pages, the list.
+//! Use of the dated changelog of the platform's API by the gateway: deprecated calls, warnings, refusals, pages, the list.
 
 use http::Response;
 use keyward::gateway::actions::{ActionOptions, DeprecatedCallMode};
@@ -31,7 +31,7 @@ fn without_old_calls(seen: &Seen) -> Response<bytes::Bytes> {
     }
 }
 
-/// The six calls: method, path, body, and what replaces them.
+/// The six calls: method, path, body, and their replacement.
 const CALLS: [(&str, &str, &str, &str); 6] = [
     ("POST", "actions/delete/o/n/p/1.0.0", "{}", "DELETE /api/v2/organizations/o/registry-modules/private/o/n/p/1.0.0"),
     (
@@ -183,7 +183,7 @@ async fn findings_become_warnings_or_errors_in_strict_mode() {
         let project = front.request("POST", "/api/v2/organizations/o/projects").body(chunked).send().await.unwrap();
         assert_eq!(project.status(), if strict { 422 } else { 200 });
         assert_eq!(project.headers().contains_key("keyward-warning"), !strict);
-        // Nobody knows yet what the platform is: it passes.
+        // The platform is not detected yet: the call passes.
         let producers = "/api/v2/organizations/o/relationships/module-producers";
         let first = front.get(producers).await.status();
         assert_eq!(first, 200);

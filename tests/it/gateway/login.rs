@@ -1,4 +1,4 @@
-//! What Terraform asks a credentials helper, asked by a real one: `init`, `login` and `logout`.
+//! Calls of a real Terraform to its credentials helper: `init`, `login` and `logout`.
 
 use std::io::{Read as _, Write as _};
 use std::path::Path;
@@ -10,7 +10,7 @@ use super::exec::World;
 use crate::harness::binary::eventually;
 use crate::harness::terraform::{HOST, Terraform};
 
-/// Runs it in a folder with what a user types: whether all went well, and what it said.
+/// Runs Terraform in a folder with a user's input; returns its success and its output.
 fn run(
     program: &str,
     folder: &Path,
@@ -34,13 +34,13 @@ fn run(
             }
         });
         for (place, line) in typed.lines().enumerate() {
-            // What is typed before it is asked for is lost.
+            // Terraform discards input that comes before its prompt.
             eventually(Duration::from_secs(30), || {
                 let told = String::from_utf8_lossy(&shown.lock().unwrap()).into_owned();
                 let asked = told.matches("Enter a value:").count() > place;
                 (asked || child.try_wait().unwrap().is_some()).then_some(()).ok_or(told)
             });
-            // Who has ended reads nothing.
+            // A process that has ended reads nothing.
             let _ = keyboard.write_all(format!("{line}\n").as_bytes());
         }
         drop(keyboard);
@@ -81,14 +81,14 @@ async fn terraform_gets_the_local_token_from_the_helper_which_keeps_no_login_and
     assert!(!good && told.contains(&format!("the token of {HOST} is managed by keyward")), "{told}");
     let (good, told) = ask(&["logout", HOST], "");
     assert!(good, "{told}");
-    // It is there as before.
+    // The token is still stored.
     let (good, told) = ask(&["init", "-no-color", "-input=false"], "");
     assert!(good && world.local() == local, "{told}");
     let own = std::fs::read_dir(Path::new(&world.home()).join(".terraform.d")).unwrap().count();
     assert_eq!(own, 2, "the folder of the program and the user's own file");
     assert!(world.untouched_files());
 
-    // An agent that is away is told in one line by the helper; Terraform shows that there is no token.
+    // The helper reports a stopped agent in one line; Terraform reports that there is no token.
     std::fs::remove_file(world.folder.path().join("state/gateway.token")).unwrap();
     let (good, told) = ask(&["init", "-no-color", "-input=false"], "");
     assert!(!good && told.contains("terraform login"), "{told}");

@@ -204,7 +204,7 @@ async fn two_gateways_of_one_team_rotate_side_by_side_and_no_call_meets_a_401() 
         })
         .collect();
     assert_eq!(tokens.len(), 10, "each gateway used its first token and four successors");
-    // Besides those in use, what is in its time of grace alone; each tells where it is from and when it ends.
+    // Besides the tokens in use, only those in their grace time; each description names its origin and expiry.
     let listed = place.of_team().await;
     assert!((2..=4).contains(&listed.len()), "{listed:?}");
     for token in &listed {
@@ -317,7 +317,7 @@ async fn user_and_single_tokens_are_minted_and_deleted() {
         running.stop().await;
         place.it.get(&path).await.with(404);
 
-        // Somebody has made another: it is not ours to end.
+        // Another client has created one: it must not be deleted.
         let running = place.run("one", place.options(owner, 600));
         running.ready().await;
         let theirs = place.it.make(&path, json!({})).await;
@@ -363,7 +363,7 @@ async fn a_rejected_parent_token_is_logged_once_and_retried_on_change() {
     running.ready().await;
     assert_eq!(place.calls(&Method::POST, &path).len(), 2);
 
-    // Nobody may know of a team that is not there.
+    // The platform does not reveal if a team exists.
     let owner = TokenOwner::Team { team: "team-none".to_owned(), organization: "example".to_owned() };
     let lost = place.run("two", place.options(owner, 600));
     let told = lost.health_is(|component| component.reason.as_ref().is_some_and(|it| it.contains("404"))).await;
@@ -452,7 +452,7 @@ async fn the_agent_makes_its_token_keeps_it_over_a_reload_and_ends_it_and_refuse
     let first = place.of_team().await;
     assert_eq!(first.len(), 1);
 
-    // What takes its place makes a token of its own; that of the one before ends with it.
+    // The new minter creates its own token; the token of the replaced one is deleted.
     write("requests_per_second = 1000", &team);
     agent.signal(Signal::HUP);
     let team_tokens = format!("{ORG}/team-tokens");

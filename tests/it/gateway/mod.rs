@@ -1,4 +1,4 @@
-//! The gateway in front of the provisioning platform.
+//! The gateway in front of HCP Terraform or Terraform Enterprise.
 
 mod answers;
 #[cfg(feature = "dev")]

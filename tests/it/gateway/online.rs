@@ -1,4 +1,4 @@
-//! A gateway without any listener of the agent's: what `status` and `check --online` tell of it. Real processes.
+//! A gateway without a listener of the agent's: the output of `status` and `check --online`. Real processes.
 
 use std::time::Duration;
 

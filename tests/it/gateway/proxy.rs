@@ -1,4 +1,4 @@
-//! The gateway as clients of the platform see it: what goes through, what is changed on the way, what is refused.
+//! The gateway as clients of the platform see it: requests that pass, are changed, or are refused.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -304,7 +304,7 @@ async fn a_call_with_429_is_retried_after_the_pause() {
     assert_eq!((answer.status().as_u16(), answer.text().await.unwrap().as_str()), (200, "body"));
     assert!(start.elapsed() >= Duration::from_millis(300), "{:?}", start.elapsed());
     assert_eq!(*count.lock().unwrap(), 2);
-    // What was too large to be held cannot be sent again, and what takes long is the caller's to wait for.
+    // A body that is too large to buffer is not sent again, and the caller decides how long it waits.
     let stream = futures_util::stream::iter([Ok::<_, std::io::Error>(vec![b'x'; 2 << 20])]);
     let streamed = front.request("POST", "/api/v2/runs").body(reqwest::Body::wrap_stream(stream)).send().await.unwrap();
     assert_eq!(streamed.status(), 429);

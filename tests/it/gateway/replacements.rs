@@ -1,5 +1,4 @@
-//! Deprecated calls and what is sent in their place: the order of the calls, the names that become part of a path, the mode
-//! that says nothing.
+//! Deprecated calls and their replacements: the order of the calls, the names that become part of a path, the silent mode.
 
 use http::Response;
 use keyward::gateway::actions::{ActionOptions, DeprecatedCallMode};
@@ -15,7 +14,7 @@ fn in_mode(deprecated: DeprecatedCallMode) -> Front {
     Front::with(|options, _| options.actions = ActionOptions { deprecated, ..ActionOptions::default() })
 }
 
-/// A platform that knows the OAuth token `ot-1` of the organization `my-org`, and whose older call answers `status`.
+/// A platform with the OAuth token `ot-1` of the organization `my-org`, whose older call answers `status`.
 fn platform(status: u16) -> impl Fn(&Seen) -> Response<bytes::Bytes> + Send + Sync + 'static {
     let related = |name: &str, id: &str| json!({"data": {"relationships": {name: {"data": {"id": id}}}}}).to_string();
     move |seen: &Seen| match seen.target.as_str() {
@@ -49,14 +48,14 @@ async fn in_fallback_the_older_call_goes_first_and_what_must_be_looked_up_after_
     ];
     assert_eq!(calls(&front), wanted);
 
-    // A platform that still has the call is asked nothing else.
+    // A platform that still has the call gets no other request.
     let front = in_mode(DeprecatedCallMode::Fallback);
     front.platform.answers(platform(201));
     let answer = create(&front, json!({"oauth-token-id": "ot-1"})).await;
     assert_eq!((answer.status().as_u16(), calls(&front)), (201, vec!["POST /api/v2/registry-modules".to_owned()]));
     assert!(answer.headers().contains_key("deprecation") && !answer.headers().contains_key("keyward-warning"));
 
-    // Where nothing is found, the answer is the first one, whole.
+    // If the successor is not found either, the caller gets the first response unchanged.
     let front = in_mode(DeprecatedCallMode::Fallback);
     front.platform.answers(platform(404));
     let answer = create(&front, json!({"oauth-token-id": "ot-9"})).await;
@@ -100,7 +99,7 @@ async fn the_mode_off_says_nothing_of_deprecated_attributes_either() {
         assert_eq!((call.status().as_u16(), call.headers().contains_key("keyward-warning")), (200, told), "{mode:?}");
         let report: Value = front.get("/v1/platform/report").await.json().await.unwrap();
         assert_eq!(report["calls"].as_array().unwrap().len(), usize::from(told), "{report}");
-        // What is refused everywhere is warned of in every mode.
+        // A call that every release refuses is warned about in every mode.
         let long = json!({"data": {"attributes": {"name": "n".repeat(41)}}}).to_string();
         let call = front.request("POST", "/api/v2/organizations/o/projects").body(long).send().await.unwrap();
         assert!(call.headers().contains_key("keyward-warning"), "{mode:?}");

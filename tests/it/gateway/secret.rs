@@ -1,4 +1,4 @@
-//! The whole way: the machine's identity, a session, a secret that lends tokens of the platform, the gateway.
+//! The whole chain: the machine's identity, a session, a secret engine that leases platform tokens, the gateway.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -36,7 +36,7 @@ fn a_lent_platform_token_is_replaced_before_it_ends_and_no_call_fails() {
                 (answer.status().as_u16(), answer.text().await.unwrap())
             })
         };
-        // What it leads to is known before anyone has called.
+        // The platform is detected before the first call.
         let config = agent.config.display().to_string();
         let known = format!("platform {}: hosted, API 2.6", world.platform.url().trim_end_matches('/'));
         eventually(Duration::from_secs(30), || {

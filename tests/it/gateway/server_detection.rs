@@ -1,4 +1,4 @@
-//! What the platform is: asked before anyone calls, and again when it may be another.
+//! Detection of the platform: before the first call, and again when it may have changed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -26,7 +26,7 @@ fn release(version: &'static str) -> impl Fn(&Seen) -> http::Response<bytes::Byt
     }
 }
 
-/// What is shown of the platform, once it is known and fits.
+/// Status of the platform, once it is detected and `fits` accepts it.
 async fn shown(front: &Front, fits: impl Fn(&Value) -> bool) -> Value {
     for _ in 0..3000 {
         let shown = serde_json::to_value(front.status_registry.section("platform")).unwrap();

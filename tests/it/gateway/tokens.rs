@@ -152,7 +152,7 @@ async fn a_refused_token_is_reported_once_with_its_source_and_so_is_its_recovery
     let told: Value = front.get("/v1/platform/tokens").await.json().await.unwrap();
     assert!(told["platform_token"]["refused_since"].is_string(), "{told}");
 
-    // Nobody calls with the next one; it is tried here, and a second refusal is part of the first.
+    // No other call uses the next token, so the gateway probes it; a second refusal belongs to the first.
     front.put_token("tok0");
     for _ in 0..3000 {
         if front.platform.seen().iter().any(|seen| seen.bearer() == "tok0" && seen.target.ends_with("/details")) {

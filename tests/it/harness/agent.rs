@@ -1,4 +1,4 @@
-//! A running agent in a small world: what it is asked, told and made to do.
+//! A running agent in a small world: requests, signals and files.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::binary::{Binary, ask, eventually};
 use super::world::World;
 
-/// An agent with the sink `token` and the listener `local` in a folder of its own.
+/// An agent with the sink `token` and the listener `local`, in a temporary folder.
 pub(crate) struct Agent {
     pub(crate) binary: Binary,
     pub(crate) config: PathBuf,
@@ -42,7 +42,7 @@ impl Agent {
         agent
     }
 
-    /// Starts another in its place.
+    /// Starts another process with the same files.
     pub(crate) fn restart(&mut self, variables: &[(&str, &str)]) {
         let config = self.config.display().to_string();
         self.binary = Binary::start(&["run", "--config", &config], variables, self.folder.path());
@@ -56,7 +56,7 @@ impl Agent {
         self.path("api.sock")
     }
 
-    /// What the sink holds, once it holds something.
+    /// Content of the sink's file, once it is not empty.
     pub(crate) fn sink(&self, name: &str) -> String {
         let path = self.path(name);
         eventually(Duration::from_secs(30), || match std::fs::read_to_string(&path) {
@@ -90,7 +90,7 @@ impl Agent {
         std::fs::write(&self.config, text.replace("FOLDER", &self.folder.path().display().to_string())).unwrap();
     }
 
-    /// Tells it to reload and waits until it has, with this outcome.
+    /// Sends SIGHUP and waits for a reload with this outcome.
     #[track_caller]
     pub(crate) fn reload(&self, outcome: &str) {
         let name = format!("keyward_config_reloads_total{{outcome=\"{outcome}\"}}");
@@ -112,7 +112,7 @@ impl Agent {
     }
 }
 
-/// Callers that ask for the token all the time, each on a connection of its own each time.
+/// Callers that request the token continuously, with a new connection each time.
 pub(crate) struct Load {
     stop: Arc<AtomicBool>,
     calls: Arc<AtomicU64>,
@@ -140,7 +140,7 @@ impl Load {
         Self { stop, calls, callers }
     }
 
-    /// Ends it: how many calls were made, and what went wrong.
+    /// Stops them; returns the number of calls, and the failures.
     pub(crate) fn end(self) -> (u64, Vec<String>) {
         self.stop.store(true, Ordering::Relaxed);
         let failed = self.callers.into_iter().flat_map(|caller| caller.join().unwrap()).collect();

@@ -1,4 +1,4 @@
-//! A gateway in front of an emulated platform, as a process of its own.
+//! A gateway in front of an emulated platform, as a separate process.
 
 use std::net::TcpListener;
 use std::time::Duration;
@@ -22,7 +22,7 @@ const EXEMPT: &str = "\"organizations/authentication-token\", \"teams/authentica
                       \"teams/authentication-tokens\", \"users/authentication-tokens\"";
 
 impl Beside {
-    /// Starts it with the platform's first token, and with what it is to do with deprecated calls.
+    /// Starts it with the platform's first token, and with a mode for deprecated calls.
     pub(crate) fn start(it: &Emulated, deprecated: &str) -> Self {
         let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let folder = tempfile::tempdir().unwrap();
@@ -43,7 +43,7 @@ impl Beside {
         let config = self.folder.path().join("keyward.toml").display().to_string();
         let binary = Binary::start(&["run", "--config", &config], &[], self.folder.path());
         let address = self.url.replace("http://", "");
-        // The port was free a moment ago: who answers there may be another, or the one who asks.
+        // The port was free a moment ago: another process may have taken it, or a connection may be to itself.
         eventually(Duration::from_secs(30), || {
             let token = self.folder.path().join("local.token").exists();
             let answers = token && std::net::TcpStream::connect(&address).is_ok();
@@ -63,14 +63,14 @@ impl Beside {
         self.folder.path().join("keyward.toml").display().to_string()
     }
 
-    /// What callers bring.
+    /// The local token that callers send.
     pub(crate) fn local(&self) -> String {
         let file = std::fs::read_to_string(self.folder.path().join("local.token"));
         file.unwrap().trim().to_owned()
     }
 
-    /// What `keyward gateway report` says of the calls that were replaced on 2021-06-8: how many there were, and in the
-    /// place of how many of them their replacement was made.
+    /// Counts of `keyward gateway report` for the calls that were replaced on 2021-06-8: all calls, and those that the
+    /// gateway replaced.
     pub(crate) fn reported(&self) -> (u64, u64) {
         let config = self.folder.path().join("keyward.toml").display().to_string();
         let (code, told, error) = run(&["gateway", "report", "--config", &config, "--format", "json"], &[]);
@@ -104,7 +104,7 @@ impl Beside {
         self.binary.as_ref().unwrap().id()
     }
 
-    /// What it said.
+    /// Output of the process.
     pub(crate) fn output(&self) -> String {
         self.binary.as_ref().unwrap().output()
     }

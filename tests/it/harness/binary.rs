@@ -1,4 +1,4 @@
-//! The real binary as a process: started with an environment of its own, its output in a file, ended by signals.
+//! The real binary as a process: started with a given environment, its output in a file, stopped by signals.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -16,7 +16,7 @@ pub(crate) struct Binary {
 }
 
 impl Binary {
-    /// Starts `keyward ARGS` with no variables but `variables`; what it prints goes to `folder/output.txt`.
+    /// Starts `keyward ARGS` with only `variables` as environment; its output goes to `folder/output.txt`.
     pub(crate) fn start(args: &[&str], variables: &[(&str, &str)], folder: &Path) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_keyward"));
         command.args(args);
@@ -57,7 +57,7 @@ impl Binary {
         kill_process(Pid::from_raw(self.id().cast_signed()).unwrap(), signal).unwrap();
     }
 
-    /// Tells it to stop and waits for its end.
+    /// Sends SIGTERM and waits for its end.
     pub(crate) fn stop(mut self) -> (ExitStatus, String) {
         self.signal(Signal::TERM);
         let status = self.ended(Duration::from_secs(20));
@@ -101,7 +101,7 @@ pub(crate) fn run_with_input(args: &[&str], variables: &[(&str, &str)], input: &
         .spawn()
         .unwrap();
     let id = Pid::from_raw(child.id().cast_signed()).unwrap();
-    // A command that reads nothing may have ended.
+    // A command that does not read its input may have ended.
     let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
     let (tell, ended) = std::sync::mpsc::channel();
     std::thread::spawn(move || tell.send(child.wait_with_output().unwrap()));

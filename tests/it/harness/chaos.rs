@@ -195,7 +195,7 @@ async fn deliver(near: &mut TcpStream, piece: &mut [u8], sent: usize, fault: &wa
     let now = *fault.borrow();
     match now {
         Fault::None | Fault::Refuse => near.write_all(piece).await.is_ok(),
-        // A response that was under way when the silence began.
+        // A response that was already being sent when the silence began.
         Fault::Silence => true,
         Fault::Latency(time) => {
             tokio::time::sleep(time).await;
@@ -252,7 +252,7 @@ impl Blackhole {
         sockopt::set_socket_reuseaddr(&listener, true).unwrap();
         bind(&listener, &address).unwrap();
         listen(&listener, 0).unwrap();
-        // A queue of length 0 takes one connection; the next one waits in vain.
+        // A queue of length 0 holds one connection; the next one is never answered.
         let short = Duration::from_millis(300);
         let queue = std::iter::from_fn(|| std::net::TcpStream::connect_timeout(&address, short).ok()).take(8).collect();
         Self { _listener: listener, _queue: queue }

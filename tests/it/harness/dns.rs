@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 /// Response to every question.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum DnsAnswer {
-    /// These addresses, of which nothing is cached.
+    /// These addresses, with a TTL of zero.
     Addresses(Vec<Ipv4Addr>),
     /// There is no such name.
     NoName,
@@ -18,7 +18,7 @@ pub(crate) enum DnsAnswer {
     Silence,
 }
 
-/// A server at 127.0.0.1 that the system asks. It must stand in a network and a mount namespace of its own, and ends with them.
+/// A server at 127.0.0.1 that the system's resolver uses. It needs separate network and mount namespaces, and ends with them.
 pub(crate) struct Dns(Arc<Mutex<DnsAnswer>>);
 
 impl Dns {

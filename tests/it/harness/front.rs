@@ -98,9 +98,9 @@ impl Platform {
 /// The platform with the gateway in front, and a token in a file.
 pub(crate) struct Front {
     pub(crate) platform: Platform,
-    /// Where the platform is.
+    /// Address of the platform.
     pub(crate) upstream: String,
-    /// Where the gateway is.
+    /// URL of the gateway.
     pub(crate) url: String,
     pub(crate) address: SocketAddr,
     pub(crate) metrics: Metrics,
@@ -189,7 +189,7 @@ impl Front {
         }
     }
 
-    /// Asks the platform what it is, from now on, as a gateway does that is run as a whole.
+    /// Starts the detection of the platform, as the gateway's task does.
     pub(crate) fn asks_what_the_platform_is(&mut self) {
         let gateway = self.gateway.clone();
         self.servers.spawn(async move { gateway.probe_platform(CancellationToken::new()).await });
@@ -213,7 +213,7 @@ impl Front {
         self.request("GET", path).send().await.unwrap()
     }
 
-    /// Puts a new platform token into its file, as a whole.
+    /// Replaces the file of the platform token.
     pub(crate) fn put_token(&self, token: &str) {
         let beside = self.folder.path().join("next");
         std::fs::write(&beside, token).unwrap();

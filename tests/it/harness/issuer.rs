@@ -56,12 +56,12 @@ impl Key {
         pem(self.pair.public_key().as_der().unwrap().as_ref())
     }
 
-    /// Signs with RS256, whatever the header says.
+    /// Signs with RS256, whatever algorithm the header names.
     pub(crate) fn sign_as(&self, header: &Value, claims: &Value) -> String {
         self.signed(&signing_input(header, claims), false)
     }
 
-    /// Signs with RS512 and says so.
+    /// Signs with RS512, and names it in the header.
     pub(crate) fn sign_rs512(&self, claims: &Value) -> String {
         self.signed(&signing_input(&json!({"alg": "RS512", "kid": self.id}), claims), true)
     }
@@ -74,7 +74,7 @@ impl Key {
         self.signed_with(text, if sha512 { &RSA_PKCS1_SHA512 } else { &RSA_PKCS1_SHA256 })
     }
 
-    /// Signs in a way of its own.
+    /// Signs with the given function.
     pub(crate) fn signed_with(&self, text: &str, how: &'static dyn RsaEncoding) -> String {
         let mut signature = vec![0; self.pair.public_modulus_len()];
         self.pair.sign(how, &SystemRandom::new(), text.as_bytes(), &mut signature).unwrap();
@@ -100,7 +100,7 @@ pub(crate) struct Issuer {
 pub(crate) struct Dials {
     /// The keys that the set holds.
     pub(crate) keys: Mutex<Vec<Value>>,
-    /// Whether the key set answers with 500.
+    /// True if the key set's endpoint answers with 500.
     pub(crate) failing: AtomicBool,
     /// The issuer that the discovery document names; its own if empty.
     pub(crate) claimed: Mutex<String>,
@@ -150,7 +150,7 @@ impl Issuer {
         self.faults.fetches.load(Ordering::Relaxed)
     }
 
-    /// Claims of a machine's own identity, good for an hour from `now` on.
+    /// Claims of a machine's own identity, valid for an hour from `now`.
     pub(crate) fn claims(&self, now: SystemTime) -> Value {
         let now = now.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs();
         json!({

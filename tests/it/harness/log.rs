@@ -1,7 +1,7 @@
-//! What a test's own thread logs, line by line, at every level.
+//! Log lines of the test's own thread, at every level.
 //!
-//! One subscriber for the whole test binary: with one of each thread's own, `tracing` may take a place in the code for
-//! silent because a thread without a subscriber came by first.
+//! One subscriber for the whole test binary: with one subscriber per thread, `tracing` may cache a call site as disabled
+//! because a thread without a subscriber reached it first.
 
 use std::cell::RefCell;
 use std::io::Write;
@@ -11,7 +11,7 @@ thread_local! {
     static LINES: RefCell<Option<Vec<u8>>> = const { RefCell::new(None) };
 }
 
-/// Starts to keep what this thread logs; a test on a current-thread runtime logs all on its own thread.
+/// Starts to collect this thread's log; a test on a current-thread runtime logs everything on its own thread.
 pub(crate) fn keep() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -21,7 +21,7 @@ pub(crate) fn keep() {
     LINES.set(Some(Vec::new()));
 }
 
-/// What was logged since [`keep`], as it stands in the log.
+/// Returns the lines that were logged since [`keep`].
 pub(crate) fn text() -> String {
     String::from_utf8(LINES.with_borrow(|lines| lines.clone().expect("keep comes first"))).unwrap()
 }

@@ -1,4 +1,4 @@
-//! What tests share: starting the real thing, and fakes of the network around it.
+//! Shared code of the tests: starts the real program, and fakes the network around it.
 
 #[cfg(feature = "dev")]
 pub(crate) mod agent;

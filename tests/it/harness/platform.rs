@@ -1,4 +1,4 @@
-//! The emulated provisioning platform, and requests to it by plain HTTP.
+//! The emulated Terraform Enterprise, and requests to it by plain HTTP.
 
 use http::{HeaderMap, Method, StatusCode};
 use keyward::emulators::platform::{MintedToken, Platform, PlatformOptions};
@@ -34,7 +34,7 @@ impl Answered {
         self.body
     }
 
-    /// What a refusal's first error says.
+    /// Detail of the first error of a refusal.
     #[track_caller]
     pub(crate) fn refused(self, status: u16) -> String {
         let body = self.with(status);
@@ -65,7 +65,7 @@ impl Emulated {
         self.first.token.expose_secret()
     }
 
-    /// A request with a token, or none; `path` may be a whole URL.
+    /// Sends a request with a token, or without; `path` may be an absolute URL.
     pub(crate) async fn send(
         &self,
         method: Method,

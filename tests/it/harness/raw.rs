@@ -1,4 +1,4 @@
-//! HTTP/1 by hand: what a well-behaved client would never send can be sent, and every byte of the answer is seen.
+//! HTTP/1 by hand: sends bytes that a correct client never sends, and shows every byte of the response.
 
 use std::path::Path;
 use std::time::Duration;
@@ -104,7 +104,7 @@ impl Raw {
         String::from_utf8(bytes).unwrap()
     }
 
-    /// Whether the other side ends the connection within `time`, without a word.
+    /// Returns true if the other side closes the connection within `time` without sending a byte.
     pub(crate) async fn ends_within(&mut self, time: Duration) -> bool {
         let mut byte = [0];
         matches!(tokio::time::timeout(time, self.0.read(&mut byte)).await, Ok(Ok(0) | Err(_)))

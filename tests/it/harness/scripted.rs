@@ -1,4 +1,4 @@
-//! A server on a socket of this process whose answers a test scripts, and that remembers what it was asked: what stands behind
+//! A server on a socket of this process whose responses a test scripts, and that records its requests: the upstream of
 //! a proxy.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -14,7 +14,7 @@ use keyward::http::server::{Endpoint, Listener, ListenerLimits, Peer};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// What it was asked.
+/// A received request.
 #[derive(Debug, Clone)]
 pub(crate) struct Seen {
     pub(crate) method: String,
@@ -50,7 +50,7 @@ pub(crate) fn bearer(headers: &HeaderMap) -> &str {
 pub(crate) type Answer = Response<UnsyncBoxBody<Bytes, hyper::Error>>;
 pub(crate) type Script = Arc<dyn Fn(&Seen) -> Response<Bytes> + Send + Sync>;
 
-/// What was asked, and what is to be answered in place of the usual. Clones share it.
+/// Received requests, and scripted responses that replace the usual ones. Clones share it.
 #[derive(Clone, Default)]
 pub(crate) struct Scripted {
     seen: Arc<Mutex<Vec<Seen>>>,
@@ -66,7 +66,7 @@ impl Scripted {
         self.seen.lock().unwrap().last().unwrap().clone()
     }
 
-    /// Answers in place of the usual.
+    /// Sets the responses that replace the usual ones.
     pub(crate) fn answers(&self, script: impl Fn(&Seen) -> Response<Bytes> + Send + Sync + 'static) {
         *self.script.lock().unwrap() = Some(Arc::new(script));
     }
@@ -86,7 +86,7 @@ impl Scripted {
         seen
     }
 
-    /// What the script answers, if there is one.
+    /// Response of the script, if there is one.
     pub(crate) fn scripted(&self, seen: &Seen) -> Option<Answer> {
         let script = self.script.lock().unwrap().clone()?;
         Some(script(seen).map(|bytes| Full::from(bytes).map_err(|never| match never {}).boxed_unsync()))
@@ -96,7 +96,7 @@ impl Scripted {
 /// A free port of loopback.
 pub(crate) const FREE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
-/// Serves what `answer` answers.
+/// Serves the responses of `answer`.
 pub(crate) fn serve<F>(
     address: SocketAddr,
     answer: impl Fn(Request<Incoming>) -> F + Clone + Send + Unpin + 'static,
@@ -122,7 +122,7 @@ pub(crate) fn reply(status: u16, headers: &[(&str, &str)], body: impl Into<Bytes
     answer.body(body.into()).unwrap()
 }
 
-/// An answer that is there as a whole.
+/// A response with a complete body.
 pub(crate) fn whole(status: u16, kind: &'static str, body: impl Into<Bytes>) -> Answer {
     let mut answer = Response::new(Full::from(body.into()).map_err(|never| match never {}).boxed_unsync());
     *answer.status_mut() = StatusCode::from_u16(status).unwrap();
@@ -130,7 +130,7 @@ pub(crate) fn whole(status: u16, kind: &'static str, body: impl Into<Bytes>) -> 
     answer
 }
 
-/// So many MiB, made as they are taken; `taken` hears of each piece.
+/// A body of so many MiB, created as it is read; `taken` is called with each piece.
 pub(crate) fn down(mib: usize, mut taken: impl FnMut(usize) + Send + 'static) -> Answer {
     let piece = Bytes::from(vec![b'x'; 64 * 1024]);
     let pieces = futures_util::stream::iter((0..mib * 16).map(move |_| {
@@ -143,7 +143,7 @@ pub(crate) fn down(mib: usize, mut taken: impl FnMut(usize) + Send + 'static) ->
     answer
 }
 
-/// How many bytes came, none of which is kept.
+/// Number of received bytes, which are discarded.
 pub(crate) async fn count(mut body: Incoming) -> usize {
     let mut bytes = 0;
     while let Some(Ok(frame)) = body.frame().await {

@@ -51,7 +51,7 @@ impl Answer {
     }
 }
 
-/// Opens what may be in use for a moment yet: a process that another test is just starting has this one's files until
+/// Opens a store that may still be in use for a moment: a process that another test just starts holds this one's files until
 /// it runs its own program.
 pub(crate) async fn free<T, E: std::fmt::Debug>(
     open: impl AsyncFn() -> Result<T, E>,
@@ -81,7 +81,7 @@ impl Served {
         Self::of(&service, metrics, clock).with_background(service)
     }
 
-    /// Serves over an open store, and deletes nothing that is expired or marked for deletion.
+    /// Serves an open store, without the deletion of expired or marked records.
     pub(crate) async fn without_background(store: Arc<dyn Store>, options: &AclOptions, clock: Clock) -> Self {
         let metrics = Metrics::default();
         let service = AclServer::with_store(store, options, clock.clone(), metrics.clone()).await.unwrap();

@@ -9,7 +9,7 @@ use tokio::process::{Child, Command};
 
 use crate::harness::platform::{Emulated, text};
 
-/// What the configurations call the platform. It is never looked up: a `host` block says where it is.
+/// Host name of the platform in the configurations. It is never resolved: a `host` block has its address.
 pub(crate) const HOST: &str = "platform.example.test";
 
 /// The program.
@@ -22,7 +22,7 @@ pub(crate) struct Run {
 }
 
 impl Terraform {
-    /// The one on `PATH`. Where there is none, says on standard error, past the test runner, that `test` was not run.
+    /// Finds Terraform on `PATH`. Without one, prints to standard error, past the test runner, that `test` was not run.
     pub(crate) fn find(test: &str) -> Option<Self> {
         Self::find_program("terraform", test)
     }
@@ -87,14 +87,14 @@ impl Run {
         self.command(arguments).spawn().unwrap()
     }
 
-    /// Runs it to its end: whether all went well, and what it said.
+    /// Runs it to its end; returns its success and its output.
     pub(crate) async fn run(&self, arguments: &[&str]) -> (bool, String) {
         let output = self.command(arguments).output().await.unwrap();
         let told = [output.stdout, output.stderr].concat();
         (output.status.success(), String::from_utf8_lossy(&told).into_owned())
     }
 
-    /// Runs it to its end, which must be a good one; gives what it said.
+    /// Runs it to its end, which must be a success; returns its output.
     pub(crate) async fn goes_well(&self, arguments: &[&str]) -> String {
         let (good, told) = self.run(arguments).await;
         assert!(good, "{arguments:?}: {told}");

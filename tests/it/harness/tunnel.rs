@@ -1,4 +1,4 @@
-//! A proxy that leads to where it is asked to by `CONNECT`, and remembers what it was asked.
+//! A proxy that opens tunnels for `CONNECT`, and records its requests.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -15,7 +15,7 @@ pub(crate) struct Tunnel {
 }
 
 impl Tunnel {
-    /// On a free port of loopback; who does not bring this as `Proxy-Authorization` gets 407.
+    /// Listens on a free port of loopback; requests without this `Proxy-Authorization` get 407.
     pub(crate) async fn start(authorization: &str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();

@@ -1,5 +1,5 @@
-//! A small secrets server that a test scripts, and an API proxy in front of it, on sockets of this process. The server
-//! remembers what it was asked.
+//! A small Vault that a test scripts, and an API proxy in front of it, on sockets of this process. The server
+//! records its requests.
 
 use std::net::SocketAddr;
 use std::ops::Deref;
@@ -46,7 +46,7 @@ pub(crate) struct Vault {
     scripted: Scripted,
     /// Calls that are under way.
     open: Arc<AtomicUsize>,
-    /// Bytes of `/v1/down/N` that were taken.
+    /// Bytes of `/v1/down/N` that were sent.
     sent: Arc<AtomicUsize>,
     gate: Arc<Mutex<Option<Arc<Semaphore>>>>,
 }
@@ -70,7 +70,7 @@ impl Vault {
         self.open.load(Ordering::SeqCst)
     }
 
-    /// How many bytes of `/v1/down/N` were taken from it.
+    /// Number of bytes of `/v1/down/N` that the client has read.
     pub(crate) fn sent(&self) -> usize {
         self.sent.load(Ordering::SeqCst)
     }
@@ -150,7 +150,7 @@ impl Drop for UnderWay {
 
 const JSON: &str = "application/json";
 
-/// A token that lives for an hour.
+/// A token with a TTL of an hour.
 pub(crate) fn token(text: &str) -> Token {
     let now = Clock::System.now();
     Token {
@@ -179,7 +179,7 @@ pub(crate) fn options() -> ApiProxyOptions {
     }
 }
 
-/// The same that keeps answers: values for so long, and for so long while the server is away.
+/// The same with a response cache: maximum age of values, and while the server is unreachable.
 pub(crate) fn cache(max_age: Duration, stale_if_error: Duration) -> CacheOptions {
     let limits = keyward::agent::api_proxy::CacheLimits { bytes: 1 << 20, max_age, stale_if_error };
     let rules = |texts: &[&str]| texts.iter().map(|text| Rule::parse(text).unwrap()).collect();
@@ -197,7 +197,7 @@ pub(crate) fn rules(allow: &[&str], deny: &[&str], lift: &[&str]) -> Rules {
     Rules { allow: rules(allow), deny: rules(deny), exempt }
 }
 
-/// A proxy's listener on loopback and on a unix socket, and what stands behind it.
+/// A proxy's listener on loopback and on a unix socket, and its upstream.
 pub(crate) struct Proxied {
     pub(crate) vault: Vault,
     pub(crate) address: SocketAddr,
@@ -252,7 +252,7 @@ impl Proxied {
         this
     }
 
-    /// In front of a server that is there, with a session that somebody else keeps.
+    /// Starts a proxy in front of an existing server, with the session of another world.
     pub(crate) fn of(world: &World, session: &Session) -> Self {
         Self::of_with(world, session, options())
     }

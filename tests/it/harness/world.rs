@@ -20,7 +20,7 @@ use super::cloud::options_with_shared_keys;
 pub(crate) const RESOURCE: &str = "https://management.azure.com/";
 
 /// Runs `test` in a network namespace with the metadata service's address on its loopback, and in a mount namespace: this test
-/// process starts itself again in there, for the one test that calls this with a closure of its own.
+/// process starts itself again in there, for the one test that calls this with its own closure.
 pub(crate) fn in_a_network_of_its_own<T: FnOnce()>(test: T) {
     in_the_network_of(test_of::<T>(), test);
 }
@@ -55,7 +55,7 @@ pub(crate) fn in_the_network_of(name: &str, test: impl FnOnce()) {
     assert!(output.status.success() && told.contains("1 passed"), "{told}");
 }
 
-/// The emulated cloud at the real metadata address, a secrets server that trusts it, and a provisioning platform whose tokens
+/// The emulated Azure at the real metadata address, a Vault that trusts it, and a Terraform Enterprise whose tokens
 /// that server lends.
 pub(crate) struct World {
     pub(crate) cloud: Cloud,
@@ -134,7 +134,7 @@ impl World {
         self.runtime.block_on(what)
     }
 
-    /// Writes a value of the key-value store as somebody else would.
+    /// Writes a value to the key-value store as another client.
     pub(crate) fn put(&self, path: &str, fields: &Value) {
         let token = self.secrets.token(&Role::default());
         let url = format!("{}/v1/secret/data/{path}", self.secrets.url());
@@ -145,7 +145,7 @@ impl World {
         assert!(status.is_success(), "{status}");
     }
 
-    /// Takes the secrets server away, or brings it back.
+    /// Makes the emulated Vault unreachable, or reachable again.
     pub(crate) fn away(&self, away: bool) {
         let faults = self.secrets.faults();
         self.block_on(async { if away { faults.go_away().await } else { faults.come_back().await } });

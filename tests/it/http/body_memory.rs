@@ -1,4 +1,4 @@
-//! Bodies that are held in memory, sent one byte at a time: what the process takes for them stays within the documented bound.
+//! Bodies that are buffered in memory, sent one byte at a time: the process stays within the documented bound.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -26,7 +26,7 @@ impl<T: Read + Write + Send> Stream for T {}
 /// Sends `head` on eight connections, and then a body one byte a write. Checks how much the process grows by it, and that it
 /// is given back.
 fn drip(pid: u32, connect: &(dyn Fn() -> Box<dyn Stream> + Sync), head: &str, byte: &str) {
-    // What a process takes once, for its first callers, is not counted.
+    // Memory that the process allocates once, for its first callers, is not counted.
     hold(connect, head, byte, 200, &|| 0);
     let before = resident(pid);
     let most = hold(connect, head, byte, BYTES, &|| resident(pid));
@@ -37,7 +37,7 @@ fn drip(pid: u32, connect: &(dyn Fn() -> Box<dyn Stream> + Sync), head: &str, by
     });
 }
 
-/// Drips so many bytes on each connection; what `seen` says when all are sent.
+/// Sends so many bytes on each connection, one by one; returns the result of `seen` once all are sent.
 fn hold(
     connect: &(dyn Fn() -> Box<dyn Stream> + Sync),
     head: &str,
@@ -107,7 +107,7 @@ fn a_call_that_comes_byte_by_byte_takes_no_more_of_the_gateway_than_its_bytes() 
     drip(gateway.id(), &|| tcp(&address), &head, "x");
 }
 
-/// The emulated platform, and what it runs on.
+/// The emulated platform and its runtime.
 fn platform() -> (tokio::runtime::Runtime, Emulated) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let emulated = {

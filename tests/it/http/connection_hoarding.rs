@@ -1,5 +1,5 @@
-//! A user of this machine who has no key takes all the connections that it can get, of a listener and of an upstream: callers
-//! under another user are served as before. What takes another user's place needs root.
+//! A local user without a key takes all the connections that it can get, of a listener and of an upstream: callers
+//! of another user are served as before. Running a process as another user needs root.
 
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
@@ -20,7 +20,7 @@ use crate::harness::vault::Proxied;
 struct Stranger(Child);
 
 impl Stranger {
-    /// Runs a script of perl, and waits until it says that it is ready.
+    /// Runs a Perl script, and waits until it prints that it is ready.
     async fn start(script: &str, address: SocketAddr, arguments: &[&str]) -> Self {
         let become_nobody = "use POSIX; use IO::Socket::INET; use IO::Handle; \
             POSIX::setgid(65534); POSIX::setuid(65534); $) = \"65534 65534\"; die if $< != 65534 || $> != 65534; \
@@ -58,7 +58,7 @@ fn is_root() -> bool {
     root
 }
 
-/// Holds more connections than the listener has, each answered once, and opens five hundred a second that say nothing.
+/// Holds more connections than the listener allows, each answered once, and opens five hundred silent ones a second.
 const HOARD: &str = r#"
     my $request = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"; my @held;
     sub hold { my $s = dial(); print $s $request; $s->flush; push @held, $s; }
@@ -105,7 +105,7 @@ async fn t09_a_user_who_hoards_connections_of_a_tcp_listener_costs_another_user_
     drop(stranger);
 }
 
-/// One request on a connection of its own, which is quiet for a moment before it asks and between two requests.
+/// Sends requests on a separate connection that is idle for a moment before each.
 async fn ask_late(address: SocketAddr) -> std::io::Result<()> {
     let mut stream = TcpStream::connect(address).await?;
     for _ in 0..2 {

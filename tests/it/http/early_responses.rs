@@ -1,4 +1,4 @@
-//! Answers that are given before the request's body was read: a caller that sends all of it first gets them too.
+//! Responses that come before the request's body was read: a caller that sends all of it first gets them too.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -15,8 +15,8 @@ use crate::harness::vault::Proxied;
 
 const TIMES: usize = 8;
 
-/// The statuses of as many calls with ten megabytes each, by a caller that reads nothing before it has sent all of it, as a client
-/// does whose body is written by a task of its own.
+/// Statuses of so many calls with ten megabytes each, by a caller that reads nothing before it has sent all of it, as a
+/// client does whose body is written by a separate task.
 async fn statuses(address: SocketAddr, head: String) -> Vec<String> {
     let call = move || {
         let mut stream = TcpStream::connect(address).unwrap();
@@ -48,7 +48,7 @@ async fn an_answer_that_the_platform_gives_early_reaches_a_caller_that_sends_its
     assert_eq!(statuses(front.address, head).await, vec!["413"; TIMES]);
 }
 
-/// An upstream that answers each head at once, then reads on until its caller has gone.
+/// An upstream that answers each head at once, then reads until its caller disconnects.
 fn early(answer: &'static str) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -83,7 +83,7 @@ async fn a_refusal_of_the_acl_server_reaches_a_caller_that_sends_its_whole_body_
 
 #[tokio::test]
 async fn a_body_that_cannot_be_sent_again_never_waits_for_a_fresh_token() {
-    // Nobody answers the ring.
+    // No publisher handles the refresh signal.
     let front = Front::with(|_, parts| parts.source.refresh_signal = RefreshSignal::new(Clock::System));
     front.platform.revoke("tok1");
     let started = Instant::now();

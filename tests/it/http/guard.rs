@@ -1,5 +1,5 @@
-//! What a web page, a forwarding proxy or a stranger's program can send to the local API, over a raw socket and with a
-//! key that is right: none of it gets a token.
+//! Requests of a web page, a forwarding proxy or another user's program to the local API, over a raw socket and with the
+//! right key: none gets a token.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -78,7 +78,7 @@ impl Scene {
         Self::new(AccessMode::Key(SecretString::from(KEY)))
     }
 
-    /// Sends a head (lines without their ends) on a connection of its own.
+    /// Sends a head (lines without their ends) on a separate connection.
     async fn ask(&self, lines: &[&str]) -> Answer {
         let head = lines.join("\r\n").replace("PORT", &self.address.port().to_string());
         Raw::tcp(self.address).await.ask(format!("{head}\r\n\r\n")).await
@@ -239,7 +239,7 @@ async fn ambiguous_requests_are_rejected() {
     scene.refused(&[&long, HOST, ASKED, WITH_KEY], 414, "the URI is longer than 4096 bytes").await;
     let many = ["X-Many: 1"; 62];
     scene.refused(&[&[GET][..], &good[..], &many].concat(), 431, "there are more than 64 headers").await;
-    // What the parser refuses before the guard sees it.
+    // The parser refuses these before the guard sees them.
     for lines in [
         with(GET, &["Content-Length: 5", "Content-Length: 6"]),
         with(GET, &["Content-Length: -1"]),

@@ -1,4 +1,4 @@
-//! Connections, from both ends: what listens, what guards, what forwards.
+//! HTTP servers, the guard, and the reverse proxy.
 
 #[cfg(feature = "dev")]
 mod early_responses;

@@ -1,5 +1,5 @@
-//! Forwarding between a real listener and a real upstream: what passes, what stays on its hop, and how each failure
-//! is told.
+//! Forwarding between a real listener and a real upstream: headers that pass, hop-by-hop headers, and the response to
+//! each failure.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -115,7 +115,8 @@ fn told(error: &ForwardError) -> Response<Either<ResponseBody, Full<Bytes>>> {
 
 type BackBody = http_body_util::combinators::UnsyncBoxBody<Bytes, hyper::Error>;
 
-/// Echoes the body at `/echo`, counts it at `/count`, gives half of one at `/half`, tells the headers that came at `/headers`, answers after a minute at `/slow`, and with
+/// Echoes the body at `/echo`, counts it at `/count`, sends half of one at `/half`, returns the received headers at
+/// `/headers`, answers after a minute at `/slow`, and with
 /// a trailer at `/trailer`.
 async fn back(_: Peer, request: Request<Incoming>) -> Response<BackBody> {
     let whole = |text: String| Full::from(text).map_err(|never| match never {}).boxed_unsync();
@@ -261,14 +262,14 @@ async fn an_idle_connection_closed_by_the_upstream_fails_no_request() {
     }
 }
 
-/// An upstream that says these words, connection by connection and request by request, byte by byte, and hangs up after the
+/// An upstream that sends these texts, one per request, byte by byte, and closes the connection after the
 /// last ones of a connection.
 fn serve_words(scene: &mut Scene, connections: &'static [&'static [&'static str]]) {
     let listener = UnixListener::bind(scene.path("back")).unwrap();
     scene.servers.spawn(async move {
         for answers in connections {
             let (mut stream, _) = listener.accept().await.unwrap();
-            // It may be closed before all is said.
+            // It may be closed before everything is sent.
             let _ = say(&mut stream, answers).await;
         }
     });
@@ -288,7 +289,7 @@ async fn say(stream: &mut UnixStream, answers: &[&str]) -> std::io::Result<()> {
     Ok(())
 }
 
-/// What the chunks of an answer come to.
+/// Decodes the chunks of a response body.
 fn unchunked(answer: &str) -> String {
     let mut rest = answer.split_once("\r\n\r\n").unwrap().1;
     let mut whole = String::new();
@@ -344,7 +345,7 @@ async fn bytes_after_a_response_reach_no_other_caller() {
     let answer = caller.until("0\r\n\r\n").await;
     assert!(!answer.contains("content-length"), "{answer}");
     assert_eq!(unchunked(&answer), "third");
-    // Its connection tells a body's end in two ways: it is not used again, though the upstream waits there.
+    // The connection ends the body in two ways: it is not reused, though the upstream waits there.
     assert_eq!(caller.ask(get("/")).await.body, "mine");
 }
 

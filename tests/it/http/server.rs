@@ -1,4 +1,4 @@
-//! The accept loop over real sockets: what waits too long is closed, new callers find room, a stop lets requests end.
+//! The accept loop over real sockets: idle connections are closed, new callers get a connection, a stop lets requests end.
 
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
@@ -281,7 +281,7 @@ async fn a_socket_is_handed_over_without_a_caller_that_finds_nobody() {
     assert!(!scene.path().exists());
 }
 
-/// vault#9806: a socket's mode, user and group do nothing, and nothing says so.
+/// vault#9806: a socket's mode, user and group are ignored without an error.
 #[tokio::test]
 async fn a_socket_has_its_mode_and_group_from_the_first_moment_whatever_was_there() {
     let scene = Scene::new();
@@ -340,7 +340,7 @@ async fn a_file_of_others_keeps_its_mode_whatever_takes_the_place_of_a_socket_th
     assert_eq!(std::fs::metadata(&victim).unwrap().permissions().mode() & 0o7777, 0o600);
 }
 
-/// The group of a new file: one that this process may give away.
+/// The group of a new file: one that this process may set on a file.
 fn rustix_group() -> u32 {
     tempfile::tempfile().unwrap().metadata().unwrap().gid()
 }
@@ -376,7 +376,7 @@ async fn a_path_that_is_not_a_socket_or_has_a_live_owner_is_left_alone() {
     Listener::bind(&scene.endpoint()).unwrap();
 }
 
-/// Connects until the kernel's queue of callers has no room; they stay in it though they are gone.
+/// Connects until the kernel's accept queue is full; closed connections stay in it.
 async fn fill_the_queue(path: &Path) {
     while tokio::net::UnixStream::connect(path).await.is_ok() {}
 }

@@ -159,7 +159,7 @@ fn an_unread_log_blocks_no_caller() {
         assert_eq!(ask(&socket, "TRACE", "/agent/v1/token").unwrap().0, 405);
     }
     reads(3000);
-    // A reader that comes late is told what did not fit.
+    // A late reader gets the number of dropped lines.
     let text = Arc::new(Mutex::new(Vec::new()));
     let reader = std::thread::spawn({
         let text = Arc::clone(&text);
@@ -171,7 +171,7 @@ fn an_unread_log_blocks_no_caller() {
         }
     });
     reads(1);
-    // From then on there is room for the last lines.
+    // From then on the last lines fit.
     eventually(Duration::from_mins(1), || {
         let text = text.lock().unwrap();
         let dropped = memchr::memmem::find(&text, b"log.lines.dropped");

@@ -1,4 +1,4 @@
-//! Certificate files: bad ones are refused by every client and server, and new ones are used for the next connection.
+//! Certificate files: every client and server refuses invalid ones, and uses new ones for the next connection.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -40,7 +40,7 @@ fn chain(error: impl std::error::Error + Send + Sync + 'static) -> String {
     format!("{:#}", anyhow::Error::from(error))
 }
 
-/// What every client and server says of these files; each must refuse them.
+/// Errors of every client and server about these files; each must refuse them.
 fn refusals(tls: &TlsOptions) -> Vec<String> {
     let options = options("https://vault.example.com", tls.clone());
     vec![chain(options.build().unwrap_err()), chain(UpstreamTarget::resolve(&options).unwrap_err())]

@@ -40,7 +40,7 @@ fn redactions(issuer: &Issuer) -> Redactions {
         .numbered(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", "UUID")
 }
 
-/// The calls of one server, and what they were answered with.
+/// The calls of one server and their responses.
 struct Calls {
     acl: Acl,
     transcript: Transcript,
@@ -95,7 +95,7 @@ fn in_order_of_creation(text: &str) -> String {
     format!("{START}{}{END}", entries.join(BETWEEN))
 }
 
-/// The headers in the order of their names, without those that tell time and length. Those of the service under both of their
+/// The headers in the order of their names, without those with times and lengths. Those of the service under both of their
 /// names are one line.
 fn headers(answer: &Answer) -> String {
     let mut lines = BTreeSet::new();
@@ -154,7 +154,7 @@ async fn tokens(calls: &mut Calls) {
     let questions = json!([{"Resource": "service", "Segment": "web", "Access": "read"},
         {"Resource": "service", "Segment": "web", "Access": "write"}]);
     calls.call_as(Some(&secret), "POST", "/v1/internal/acl/authorize", Some(questions)).await;
-    // What that token may not do.
+    // A request that this token is denied.
     calls.call_as(Some(&secret), "GET", "/v1/acl/roles", None).await;
 }
 
@@ -261,7 +261,7 @@ async fn answers_to_each_operation() {
     let restored = calls.acl.restore(&calls.acl.root, &snapshot).await;
     calls.transcript.add("PUT /v1/snapshot", &format!("{}\n\n{}", restored.status, restored.text));
 
-    // Last, as a namespace is taken apart after its deletion was answered.
+    // Last, as a namespace's records are deleted after the response.
     namespaces(&mut calls).await;
 
     // Each operation is among the calls above: those that were not would lack here.

@@ -1,4 +1,4 @@
-//! `keyward check` on the configurations of `tests/it/fixtures/check`: what they would do, or what is wrong with them.
+//! `keyward check` on the configurations of `tests/it/fixtures/check`: their descriptions or their errors.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -9,7 +9,7 @@ use super::redact::Redactions;
 use crate::harness::binary::run;
 
 /// Copies the configurations, each with this folder's name in the place of `FOLDER`. The modes are set, as others than the owner
-/// may write in some checkouts, which `check` would tell.
+/// may write in some checkouts, which `check` would report.
 fn copy(from: &Path, to: &Path, folder: &str) {
     fs::create_dir_all(to).unwrap();
     fs::set_permissions(to, fs::Permissions::from_mode(0o700)).unwrap();

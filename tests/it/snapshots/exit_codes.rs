@@ -89,7 +89,7 @@ async fn an_error_for_each_exit_code() {
 
     add(10, &["migrate", &format!("{fixtures}/token-file.hcl")], &[]);
 
-    // What a program ends with is passed on.
+    // The exit code of the program is passed on.
     let proxy = format!("[listener.proxy]\nkind = \"api_proxy\"\naddress = \"unix://{place}/proxy.sock\"");
     let variable = format!("{unix}\n{proxy}\n[env_template.MODE]\ncontents = \"fast\"\n");
     let program = configuration(folder.path(), "program", "http://127.0.0.1:9", &variable);

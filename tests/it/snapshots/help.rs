@@ -4,7 +4,7 @@ use super::Transcript;
 use super::redact::Redactions;
 use crate::harness::binary::run;
 
-/// The commands that a help text lists: each on a line of its own with its description, which may stand below it.
+/// The commands that a help text lists: each on a separate line with its description, which may start on the next line.
 fn subcommands(help: &str) -> Vec<String> {
     let name = |line: &str| {
         let entry = line.strip_prefix("  ")?;

@@ -47,7 +47,7 @@ token_file = "FOLDER/platform.token"
 local_token_file = "FOLDER/local.token"
 "#;
 
-/// The families of a text in the OpenMetrics format, by name: what is said of each, and the names of its labels.
+/// The families of a text in the OpenMetrics format, by name: its description and the names of its labels.
 fn families(text: &str) -> BTreeMap<String, String> {
     let mut families: BTreeMap<String, (String, Vec<String>)> = BTreeMap::new();
     let mut current = String::new();
@@ -89,7 +89,7 @@ fn metrics_of_every_part() {
         agent.sink("token");
         agent.sink("conf");
         agent.sink("local.token");
-        // Calls through each listener, a refused one, and an output that somebody deletes.
+        // Calls through each listener, a refused one, and an output that is deleted from outside.
         let metrics = || ask(&agent.socket(), "GET", "/metrics").map(|(_, text)| text).unwrap_or_default();
         eventually(Duration::from_secs(30), || ask(&agent.socket(), "GET", "/metrics").map(|_| ()));
         eventually(Duration::from_secs(30), || {
@@ -107,7 +107,7 @@ fn metrics_of_every_part() {
             world.block_on(async { request.send().await.unwrap().status() })
         };
         call("/api/v2/account/details");
-        // What follows by itself.
+        // These values follow from timing.
         let late = [
             "session_failures{",
             "secret_calls_total{",

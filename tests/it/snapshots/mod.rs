@@ -1,5 +1,5 @@
-//! What the program prints and answers, compared as a whole with the files in `snapshots/`, so that a change of structure or
-//! names is seen to change no behaviour, and a change of texts is read as a diff.
+//! Output and responses of the program, compared as a whole with the files in `snapshots/`. A change of structure or names
+//! is seen to change no behaviour, and a change of texts is read as a diff.
 //!
 //! A snapshot that is missing or differs fails the test. To write them anew, and then to read the diff:
 //!

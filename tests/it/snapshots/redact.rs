@@ -1,4 +1,4 @@
-//! Replaces what differs from run to run: folders, ports, ids, times.
+//! Replaces text that differs between runs: folders, ports, ids, times.
 
 use std::collections::HashMap;
 
@@ -19,13 +19,13 @@ impl Redactions {
         self.pattern(&regex_lite::escape(text), by)
     }
 
-    /// Replaces what fits a regular expression; `by` may name its groups, as in `${1}`.
+    /// Replaces matches of a regular expression; `by` may name its groups, as in `${1}`.
     pub(super) fn pattern(mut self, pattern: &str, by: &str) -> Self {
         self.0.push(Redaction::By { pattern: Regex::new(pattern).unwrap(), text: by.to_owned() });
         self
     }
 
-    /// Replaces what fits a regular expression by `NAME-1`, `NAME-2` and so on: the same text by the same number each time.
+    /// Replaces matches of a regular expression by `NAME-1`, `NAME-2` and so on: equal texts get equal numbers.
     pub(super) fn numbered(mut self, pattern: &str, name: &str) -> Self {
         let pattern = Regex::new(pattern).unwrap();
         self.0.push(Redaction::Numbered { pattern, name: name.to_owned(), known: HashMap::new() });

@@ -55,7 +55,7 @@ fn folder(text: &str) -> &Path {
     Path::new(text.split_once("address = \"unix://").unwrap().1.split_once("/api.sock").unwrap().0)
 }
 
-/// Addresses, and what else differs from run to run.
+/// Replaces addresses and other text that differs between runs.
 fn redactions(world: &World) -> Redactions {
     Redactions::default()
         .text(world.secrets.url().trim_end_matches('/'), "http://SERVER")

@@ -32,7 +32,7 @@ impl Transcript {
         write!(self.text, "=== {title}\n{text}{end}\n").unwrap();
     }
 
-    /// Adds what a command of the real binary ended with and printed; gives its exit code.
+    /// Adds the exit code and the output of a command of the real binary; returns the exit code.
     pub(super) fn add_command(&mut self, title: &str, args: &[&str], variables: &[(&str, &str)]) -> i32 {
         let (code, output, error) = run(args, variables);
         self.add_output(title, code, &output, &error);

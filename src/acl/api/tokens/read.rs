@@ -30,7 +30,7 @@ pub(in crate::acl::api) async fn read_self(
         .retain_kind_if("policy", !token.links.policies.is_empty())
         .retain_kind_if("role", !token.roles.is_empty());
     let (index, mut watch) = watched.into_parts();
-    // Watches the token itself in place of all tokens.
+    // Watches only this token instead of all tokens.
     watch.pop();
     watch.push(keys::token(&immutable.namespace, immutable.accessor_id).as_str().to_owned());
     let until = immutable.expiration_time;

@@ -2,7 +2,7 @@ mod reference;
 
 use super::*;
 
-/// Rules of policies, each with the namespace that it lives in.
+/// Rules of policies, each with its namespace.
 type Policies<'a> = &'a [(&'a str, &'a str)];
 
 /// A resource by its name.
@@ -183,7 +183,7 @@ fn namespace_defaults_apply_where_no_direct_rule_matches() {
     check("", read, allow, "r--");
     check("", "", allow, "rlw");
     check("", "", deny, "---");
-    // They live in `default`, but what they say outside of blocks is about the token's namespace.
+    // The policies are in `default`, but rules outside of blocks apply to the token's namespace.
     let grants = grants("team", &[], &[("default", "acl = \"read\" namespace \"other\" { acl = \"write\" }")], deny);
     assert_eq!(["team", "default", "other"].map(|name| may(&grants, Resource::Acl, name)), ["r--", "---", "rlw"]);
 }

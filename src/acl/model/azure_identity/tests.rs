@@ -113,7 +113,7 @@ fn bounds_are_checked_against_the_claims() {
     let two = SignedClaims { xms_az_rid: Some(VM.replace("web-1", "web-2")), ..claims() };
     check(&two, &principal, Some(ClaimsError::TwoMachines));
     check(&SignedClaims { xms_az_rid: Some(VM.to_uppercase()), ..claims() }, &principal, None);
-    // No bound lets nobody in, though the configuration should have refused it.
+    // Without a bound every login is refused, although the configuration should have been refused.
     check(&claims(), &BoundClaims::default(), Some(ClaimsError::Principal));
 }
 

@@ -158,7 +158,7 @@ impl AuthMethods<'_> {
         let prefix = format!("token-login/{}/", removal.method);
         let (mut after, mut unreadable) = (None, None);
         loop {
-            // Always from the same key: deleted entries are gone, and only unreadable ones move the start.
+            // Always from the same key: entries before it are deleted, and only unreadable ones move the start.
             let part =
                 self.service.repository.page::<NamespaceName>(&prefix, after.clone(), Freshness::Linearizable).await?;
             let mut found = Vec::with_capacity(part.entries.len());
@@ -202,7 +202,7 @@ impl AuthMethods<'_> {
     }
 }
 
-/// Most checked records in a batch: a commit adds a check of its own.
+/// Maximum number of checked records in a batch: a commit adds its own check.
 const MAX_CHECKED: usize = Batch::MAX_OPERATIONS - 1;
 
 /// Outcome of a batch.

@@ -10,7 +10,7 @@ use rustix::fs::{Mode, OFlags};
 
 use super::OpenError;
 
-/// A file that no other process opens while this lives.
+/// A locked file: no other process opens it before this is dropped.
 ///
 /// The lock is released explicitly: closing the file is not enough while a process that was forked meanwhile still has
 /// it, until that executes its program (flock(2): duplicates of a descriptor share one lock).

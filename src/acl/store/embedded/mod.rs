@@ -38,7 +38,7 @@ mod writer;
 /// Batches queued for the writer; further callers wait.
 const QUEUE_LENGTH: usize = 1024;
 
-/// A store in a directory of its own, open in one process at a time.
+/// A store in its own directory, open in one process at a time.
 ///
 /// [`Store::get`] is cheap: recently read records are in memory, and a hit takes a fraction of a microsecond. So are
 /// [`Store::last`], and [`Store::changed`] if there is a newer change.

@@ -112,7 +112,7 @@ impl Writer {
                     if outcome.is_ok() {
                         self.shared.watchers.wake(&job.batch.writes);
                     }
-                    // The caller may have gone away.
+                    // The caller may have been cancelled.
                     let _ = job.outcome.send(outcome);
                 }
             }

@@ -24,7 +24,7 @@ pub(super) struct CachedEntries {
     paths: PathIndex,
     /// Leases that wait for their next step: all but those that are renewed or withheld.
     due: DueQueue<CacheKey>,
-    /// Stands for the login of the previous process until its token is known to live. Its entries are withheld meanwhile.
+    /// Represents the login of the previous process until its token is known to be valid. Its entries are withheld meanwhile.
     pending: Option<Generation>,
     /// Changes since [`CachedEntries::entries_to_save`], and the part of them that was reported.
     changes: ChangeLevel,
@@ -111,7 +111,7 @@ impl CachedEntries {
         Some(CacheHit { entry: Arc::clone(&slot.entry), age: slot.age_at_insert + now.since(slot.inserted), remaining })
     }
 
-    /// Inserts an entry in place of the previous one, and evicts the least recently used where there is no room. `unit` is a
+    /// Inserts or replaces an entry, and evicts the least recently used where there is no room. `unit` is a
     /// random number in `0.0..1.0`.
     pub(super) fn insert(
         &mut self,
@@ -148,12 +148,12 @@ impl CachedEntries {
         self.changes = ChangeLevel::None;
     }
 
-    /// Returns true while it is unknown whether the previous process's token lives.
+    /// Returns true while it is unknown whether the previous process's token is valid.
     pub(super) const fn has_pending(&self) -> bool {
         self.pending.is_some()
     }
 
-    /// Assigns the withheld entries to the login whose token lives on, or removes them where that token is dead. Returns the
+    /// Assigns the withheld entries to the login of the restored token, or removes them if that token is dead. Returns the
     /// number of removed entries.
     pub(super) fn resolve_pending(&mut self, login: Option<Generation>) -> usize {
         let Some(pending) = self.pending.take() else { return 0 };
@@ -229,7 +229,7 @@ impl CachedEntries {
         }
     }
 
-    /// Queues the next step of a lease, in place of the one that is queued. A withheld lease waits for no step.
+    /// Queues the next step of a lease, which replaces the queued one. A withheld lease waits for no step.
     fn await_step(&mut self, key: Arc<CacheKey>) {
         let Some(lease) = self.slots.peek_mut(&key).and_then(|slot| slot.lease.as_mut()) else { return };
         self.due.remove(lease.ticket);

@@ -116,7 +116,7 @@ impl CacheEntry {
         Some(Self { body: Bytes::from_owner(Zeroizing::new(body.to_vec())), lease_ref, served: Mutex::new(None) })
     }
 
-    /// Returns the body with the remaining lifetime in place of the original one.
+    /// Returns the body with the remaining lifetime instead of the original one.
     pub(super) fn body(&self, remaining: Duration) -> Bytes {
         let Some((position, _)) = &self.lease_ref else { return self.body.clone() };
         let seconds = remaining.as_secs();

@@ -61,7 +61,7 @@ impl<K: Eq + Hash, V> LruMap<K, V> {
         self.slots.get_mut(key).map(|slot| &mut slot.value)
     }
 
-    /// Inserts a value of `size` bytes as the most recently used one, in place of the previous value of its key. Returns the
+    /// Inserts or replaces a value of `size` bytes as the most recently used one. Returns the
     /// shared key; `None` if the value is larger than the map, and is dropped. `on_removal` gets the values that made room.
     pub(super) fn insert(
         &mut self,
@@ -143,7 +143,7 @@ impl<K: Eq + Hash, V> LruMap<K, V> {
 mod tests {
     use super::*;
 
-    /// A value as it is told in the tables: its key and its size.
+    /// A value of the test tables: its key and its size.
     type Sized = (&'static str, usize);
 
     fn filled(max_bytes: usize, values: &[Sized]) -> LruMap<&'static str, usize> {

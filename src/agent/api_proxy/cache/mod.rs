@@ -1,4 +1,4 @@
-//! The response cache: plain values for a bounded time, leased ones as long as their lease lives.
+//! The response cache: plain values for a bounded time, leased ones until the end of their lease.
 //!
 //! `entry` parses a response, `entries` holds and decides on them (`lru` evicts, `due_queue` orders leases, `path_index` finds
 //! what a write invalidates), `snapshot` is their form in a file; these are pure. `singleflight` coalesces equal requests; `renewer` renews leases, removes what ends with the

@@ -56,7 +56,7 @@ impl<T> Singleflight<T> {
         JoinOutcome::Leader(Leader { flights: Arc::clone(&self.0), key: key.clone(), sender, is_outdated })
     }
 
-    /// Marks matching requests under way as outdated: nobody joins them any more, and their responses are not cached.
+    /// Marks matching requests under way as outdated: no caller joins them, and their responses are not cached.
     pub(super) fn mark_outdated(&self, matches: impl Fn(&CacheKey) -> bool) {
         for (_, flight) in lock(&self.0).iter().filter(|(key, _)| matches(key)) {
             flight.is_outdated.store(true, Ordering::Relaxed);

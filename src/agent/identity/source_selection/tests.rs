@@ -31,7 +31,7 @@ fn description(from: IdentityOrigin, variables: &str) -> String {
     }
 }
 
-/// Spec, method cloud, row `authenticate_from_environment`: the provider's priority order.
+/// Azure identity, key `authenticate_from_environment`: the provider's priority order.
 #[test]
 fn environment_variables_select_sources_in_the_order_of_azure_sdks() {
     let check = |variables: &str, wanted: &str| {

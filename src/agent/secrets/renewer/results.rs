@@ -86,7 +86,7 @@ impl<T> SecretRenewer<T> {
         self.save_record();
     }
 
-    /// Rejects a secret that cannot be used, and schedules another read: somebody may write a better one.
+    /// Rejects a secret that cannot be used, and schedules another read: a better one may be written.
     fn reject(&mut self, reason: &str, now: ClockReading) {
         self.outage.begin(now);
         let code = ErrorCode::SecretUnusable;

@@ -122,7 +122,7 @@ impl TokenManager {
         self.reporter.count_attempt(Attempt::Renewal, None);
         self.outage.record_success(Attempt::Renewal, now);
         if current.outdated {
-            // A renewal does not tell whether the login that replaces the token would succeed.
+            // A renewal does not show whether the login that replaces the token would succeed.
             self.planner.budget.record_renewal_success(now);
         } else {
             self.planner.budget.record_success(now);
@@ -171,7 +171,7 @@ impl TokenManager {
                     error = message,
                     "not renewed"
                 );
-                // A refusal may mean that the token is dead; only a look-up tells.
+                // A refusal may mean that the token is dead; only a look-up shows it.
                 self.start_lookup();
             }
             TokenVerdict::Unavailable => {

@@ -65,7 +65,7 @@ fn pages_become_one_document() {
 fn merging_ends_on_loops_and_missing_pagination() {
     let ends = |body: &[u8]| assert_eq!(PageMerger::default().add_page(body), Ok(NextPage::Done));
     let looped = |body: &[u8]| assert_eq!(PageMerger::default().add_page(body), Err(MergeError::Loop));
-    // 99 are told of.
+    // The pagination counts 99.
     looped(&page(&[1], 2, 2));
     looped(&page(&[1], 2, 1));
     let all: Vec<u32> = (0..99).collect();

@@ -23,7 +23,7 @@ pub(super) struct ResponseHead {
 }
 
 /// Parses a response head and removes it from `received`; `None` if more bytes are needed. Interim responses are
-/// skipped. `bodiless` is set for requests whose response has no body, whatever its head says.
+/// skipped. `bodiless` is set for requests whose response has no body, whatever its headers.
 pub(super) fn take(received: &mut Bytes, bodiless: bool) -> Result<Option<ResponseHead>, ProtocolError> {
     loop {
         let mut room = [const { MaybeUninit::<Header<'_>>::uninit() }; MOST_HEADERS];
@@ -67,7 +67,7 @@ fn head(
         if name == CONNECTION {
             closes = read_connection_options(&value, modern, closes, &mut named);
         } else if name == TRANSFER_ENCODING {
-            // Only chunked was accepted in the request. Another coding would be taken for the content.
+            // Only chunked was accepted in the request. Another coding would be passed on as the content.
             if !modern || !value.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked") {
                 return Err(ProtocolError::Coding);
             }

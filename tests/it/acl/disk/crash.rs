@@ -17,7 +17,7 @@ const ROUNDS: usize = 20;
 const WRITERS: usize = 64;
 const KINDS: [&str; 4] = ["token", "secret", "expiry", "parent"];
 
-/// Not a test by itself: the process that the next test kills. It prints each batch once acknowledged.
+/// Not a test: the process that the next test kills. It prints each batch once acknowledged.
 #[test]
 fn writes_until_it_is_killed_when_started_as_a_writer() {
     #[expect(clippy::disallowed_methods, reason = "this process was started by a test with these variables")]

@@ -49,7 +49,7 @@ async fn server(store: Arc<dyn Store>, key_file: &Path, clock: &TestClock) -> Se
     Served::over(store, &with_key_file(key_file), Clock::Test(clock.clone())).await
 }
 
-/// Starts a server that deletes nothing by itself.
+/// Starts a server without automatic deletions.
 async fn quiet_server(store: Arc<dyn Store>, key_file: &Path, clock: &TestClock) -> Served {
     Served::without_background(store, &with_key_file(key_file), Clock::Test(clock.clone())).await
 }

@@ -130,7 +130,7 @@ fn conflict(outcome: Result<Revision, CommitError>) -> Key {
     }
 }
 
-/// Fails if a future does not complete soon.
+/// Fails if a future does not complete within a few seconds.
 pub(crate) async fn soon<T>(what: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_mins(1), what).await.expect("it did not happen in a minute")
 }

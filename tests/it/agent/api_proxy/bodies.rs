@@ -1,4 +1,4 @@
-//! Bodies through the API proxy, in both directions: large ones, slow and early ends, and what HTTP/1 has besides.
+//! Bodies through the API proxy, in both directions: large ones, slow and early ends, and other features of HTTP/1.
 
 use std::time::Duration;
 
@@ -100,7 +100,7 @@ async fn expect_100_continue_is_answered() {
     assert_eq!(caller.ask("body").await.status, 200);
     let seen = proxied.vault.last();
     assert_eq!((seen.body.as_ref(), seen.header("expect")), (&b"body"[..], ""));
-    // One that is refused sends its body for nothing.
+    // The body of a refused request is discarded.
     caller.send(format!("PUT /v1/sys/seal HTTP/1.1\r\n{HEAD}Content-Length: 4\r\nExpect: 100-continue\r\n\r\n")).await;
     assert_eq!(caller.answer().await.unwrap().status, 403);
 }

@@ -57,7 +57,7 @@ async fn clients_share_one_renewed_lease_with_its_remaining_lifetime() {
     assert_eq!((second.cache(), second.headers["age"].to_str().unwrap()), ("HIT", "300"));
     assert_eq!(lease(&second), (id.clone(), 300));
     assert_eq!(second.json()["data"], first.json()["data"]);
-    // The agent renews it: an hour later it is the same, and it lives.
+    // The agent renews it: an hour later it is the same, and valid.
     for _ in 0..60 {
         tokio::time::sleep(Duration::from_mins(1)).await;
         let (again, left) = lease(&proxied.get("database/creds/dev?a=1&b=2").await);
@@ -98,13 +98,13 @@ async fn renewals_are_not_cached() {
         assert_eq!((answer.status, answer.cache()), (200, ""));
         assert_eq!(world.count(Operation::RenewLease), renewals);
     }
-    // One that is given back is not handed out again.
+    // A revoked lease is not served again.
     let body = json!({ "lease_id": id }).to_string();
     assert_eq!(fetch(proxied.request("PUT", "sys/leases/revoke").body(body)).await.status, 204);
     assert_ne!(lease(&proxied.get("database/creds/dev").await).0, id);
 }
 
-/// vault#25712: leases of a token that is gone are renewed for ever, each refused.
+/// vault#25712: leases of a revoked token are renewed for ever, each renewal refused.
 #[tokio::test(start_paused = true)]
 async fn leases_of_a_token_that_was_replaced_are_dropped_and_never_renewed_again() {
     let world = World::new(Role::default());

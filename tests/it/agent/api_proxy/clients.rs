@@ -1,4 +1,4 @@
-//! The API proxy with a foreign client of Vault: hvac. What it does and expects is in
+//! The API proxy with a third-party client of Vault: hvac. Its calls and expectations are in
 //! `tests/clients`.
 
 use keyward::agent::api_proxy::ApiProxyOptions;
@@ -31,7 +31,7 @@ async fn hvac_reads_writes_and_lends_through_the_proxy_without_a_token_of_its_ow
     let open = in_front_of(&secrets, AccessMode::AnyLocalUser, |_| {});
     let keyed = in_front_of(&secrets, AccessMode::Key(SecretString::from(KEY)), |_| {});
     let unix = format!("unix://{}", open.socket.display());
-    // Without any token hvac asks nothing about itself.
+    // Without a token hvac does not look itself up.
     let parts = ["anything", "plain", "versioned", "leases", "certificates"];
     let tokenless = (open.url.as_str(), "", &parts[..]);
     for (address, token, parts) in [tokenless, (unix.as_str(), "", &parts), (keyed.url.as_str(), KEY, &[])] {

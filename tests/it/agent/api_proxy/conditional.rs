@@ -1,4 +1,4 @@
-//! Requests that ask for a part of an answer, or for one under a condition: theirs is for nobody else.
+//! Range and conditional requests: their responses are never shared with other callers.
 
 use std::time::Duration;
 

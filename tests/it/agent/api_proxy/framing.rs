@@ -1,4 +1,4 @@
-//! Answers whose length their head does not tell, which is how Go servers send those over 2,048 bytes.
+//! Chunked responses: Go servers send responses of more than 2,048 bytes without a length.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -77,7 +77,7 @@ async fn an_answer_that_breaks_off_gives_way_to_what_is_kept() {
     proxied.vault.answers(|_| answer_of(5000, 1, false));
     let good = proxied.get("half").await;
     assert_eq!(good.cache(), "MISS");
-    // From now on a piece of the body comes, and then nothing.
+    // From now on the server sends a part of the body, and then nothing.
     *proxied.vault.script() = None;
     let stale = tokio::time::timeout(Duration::from_mins(1), proxied.get("half")).await.expect("an answer in time");
     assert_eq!((stale.status, stale.cache(), stale.text == good.text), (200, "STALE", true));

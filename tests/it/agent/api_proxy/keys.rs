@@ -1,4 +1,4 @@
-//! The key of a listener on TCP: in a header of its own it leaves room for a caller's own token.
+//! The key of a listener on TCP: in a separate header, so that a caller can send its own token as well.
 
 use base64::Engine as _;
 use keyward::http::guard::AccessMode;

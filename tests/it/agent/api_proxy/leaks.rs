@@ -101,12 +101,12 @@ async fn cors_headers_of_the_server_are_removed() {
     }
 }
 
-/// Sends what it can; whether the other side takes it.
+/// Sends the bytes; returns false if the other side has closed the connection.
 async fn send(stream: &mut TcpStream, bytes: &[u8]) -> bool {
     stream.write_all(bytes).await.is_ok()
 }
 
-/// A server that answers each request with these pieces of a body, each in a chunk and a packet of its own.
+/// A server that answers each request with these pieces of a body, each in its own chunk and packet.
 async fn streaming(pieces: Vec<Vec<u8>>, servers: &mut JoinSet<()>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -143,7 +143,7 @@ async fn streamed(pieces: Vec<Vec<u8>>) -> (Vec<u8>, bool) {
     let url = streaming(pieces, &mut servers).await;
     let proxied = Proxied::with(|_, upstream| upstream.client.address = ServerAddress::Url(url.parse().unwrap()));
     proxied.publish(TOKEN);
-    // Where the token comes at once, the connection may be cut before the head is on it.
+    // If the token comes first, the connection may be cut before the head is sent.
     let Ok(mut answer) = proxied.request("GET", "secret/data/web").send().await else { return (Vec::new(), false) };
     assert_eq!(answer.status(), 200);
     let mut found = Vec::new();

@@ -158,7 +158,7 @@ async fn rules_match_namespace_and_path_together() {
     check(&["*"], &["team/secret/*"], "/team/", "secret/data/web", 403).await;
     check(&["*"], &["secret/*"], "team", "secret/data/web", 403).await;
     check(&["*"], &["team/web/*"], "team", "web/secret/data/web", 403).await;
-    // What the session's token is not put on stays so, however it is cut in two.
+    // A request without the session's token stays so, however its namespace and path are split.
     check(&[], &[], "sys", "wrapping/unwrap", 403).await;
     check(&[], &[], "auth", "token/create", 403).await;
 }

@@ -193,7 +193,7 @@ async fn a_lease_that_was_ended_while_the_agent_was_off_is_noticed_at_once() {
     let kept = Kept::new(hour());
     let (lease, _) = kept.filled().await;
     let mut running = kept.start();
-    // By somebody else, as the agent is not there to see it.
+    // Revoked by another client while the agent is stopped.
     drop(running);
     let root = kept.world.secrets.token(&Role::default());
     let url = format!("{}/v1/sys/leases/revoke", kept.world.secrets.url());

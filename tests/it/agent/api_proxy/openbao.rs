@@ -69,7 +69,7 @@ async fn t31_after_twelve_revocations_at_random_times_no_caller_is_refused_for_l
                 let refused = world.clock.now().since(*since);
                 assert!(refused < Duration::from_secs(1), "seed {seed}: refused for {refused:?}: {answer:?}");
             }
-            // Between revocations nothing changes: calls are close together only after one.
+            // Calls come at short intervals only after a revocation.
             let until_next =
                 times.last().map_or(Duration::MAX, |time| time.saturating_sub(world.clock.now().since(start)));
             let pause = Duration::from_millis(if quick > 0 { 500 } else { 10_000 }).min(until_next);

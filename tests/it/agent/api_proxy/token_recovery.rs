@@ -14,7 +14,7 @@ use crate::harness::vault::{Proxied, fetch};
 const DENIED: &str = "1 error occurred:\n\t* permission denied\n\n";
 const INVALID: &str = "2 errors occurred:\n\t* permission denied\n\t* invalid token\n\n";
 
-/// vault#31995: a request with a token that was revoked hangs, and nobody logs in again.
+/// vault#31995: a request with a revoked token hangs, and the agent does not log in again.
 #[tokio::test(start_paused = true)]
 async fn a_hundred_callers_with_a_revoked_token_cost_one_login_and_all_are_answered() {
     let world = World::new(Role::default());
@@ -56,7 +56,7 @@ async fn a_refusal_by_policy_causes_no_login_and_is_passed_on() {
     assert!(answers.iter().all(|answer| answer.status == 403 && answer.error() == DENIED), "{answers:?}");
     assert_eq!(world.count(Operation::Login), logins);
     assert!(world.count(Operation::Lookup) - looks <= 2);
-    // It does not use up what a token that is really dead needs.
+    // It does not use up the budget for a token that is really dead.
     world.faults().answer_always(Operation::Secret, None);
     world.faults().revoke_all();
     assert_eq!(proxied.get("secret/data/example").await.status, 200);

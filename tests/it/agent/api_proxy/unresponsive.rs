@@ -51,7 +51,7 @@ async fn after_one_time_out_callers_get_what_is_kept_at_once_and_one_probe_at_a_
     let most = 2 + usize::try_from(elapsed.as_secs() / PATIENCE.as_secs()).unwrap();
     assert!((1..=most).contains(&probes), "one probe at a time: {probes} in {elapsed:?}");
 
-    // Once it answers again, the next probe finds that out, and callers are asked for anew.
+    // Once it answers again, the next probe detects it, and calls are forwarded again.
     gate.add_permits(Semaphore::MAX_PERMITS / 2);
     tokio::time::timeout(Duration::from_mins(1), async {
         while proxied.get(paths[1]).await.cache() != "MISS" {

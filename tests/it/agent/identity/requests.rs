@@ -68,7 +68,7 @@ fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
     pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
 }
 
-/// Spec, method cloud, row resource: identity information is requested for it.
+/// Azure identity, key `resource`: identity information is requested for it.
 #[tokio::test]
 async fn the_metadata_request_has_the_resource_byte_for_byte() {
     let check = async |which: ManagedIdentity, named: Option<(&str, &str)>| {
@@ -94,7 +94,7 @@ async fn the_metadata_request_has_the_resource_byte_for_byte() {
     check(ManagedIdentity::ClientId("c".to_owned()), Some(("client_id", "c"))).await;
 }
 
-/// Spec, method cloud, row scope: used when obtaining a token.
+/// Azure identity, key `scope`: used when obtaining a token.
 #[tokio::test]
 async fn a_managed_identity_of_the_environment_requests_the_scope_without_its_suffix() {
     let server = serve(token(json!({"access_token": "a.b.c"}))).await;

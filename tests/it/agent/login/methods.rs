@@ -216,7 +216,7 @@ async fn a_wrapped_secret_id_is_unwrapped_once_and_only_from_the_expected_path()
     }
     let faults = scene.secrets.faults();
     assert_eq!((faults.counts().get(Operation::Unwrap), faults.counts().get(Operation::Login)), (1, 3));
-    // A token that another process unwrapped counts as unwrapped by somebody else.
+    // A token that another process unwrapped counts as stolen.
     let late = scene.session(&text("sys/wrapping/wrap"));
     Session::refused(&late.log_in().await, "somebody else unwrapped it");
     // A new wrapping token is unwrapped again.

@@ -16,7 +16,7 @@ const LEASED: &str = "{{ with secret \"terraform/creds/deploy\" }}{{ .Data.token
 const CERTIFICATE: &str =
     "{{ with pkiCert \"pki/issue/web\" \"common_name=a.example\" \"ttl=60m\" }}{{ .Cert }}{{ end }}";
 
-/// A world whose sessions and secrets outlive a restart.
+/// A world whose sessions and secrets are saved across a restart.
 fn kept() -> (World, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let mut world = world();
@@ -153,7 +153,7 @@ async fn a_server_that_hangs_at_the_start_holds_no_template_up() {
     bench.start("value", &password("app"));
     sleep(Duration::from_secs(4)).await;
     assert_eq!(bench.read("value").as_deref(), Some("p1"));
-    // What nobody asks for any more is not kept on.
+    // A secret without a subscriber is not saved any longer.
     sleep(MINUTE * 3).await;
     drop((session, bench));
     world.faults().hang(false);

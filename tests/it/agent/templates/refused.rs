@@ -1,4 +1,4 @@
-//! Templates whose reads the server refuses: how soon they are tried again, and how often at most.
+//! Templates whose reads the server refuses: interval and maximum number of retries.
 
 use super::*;
 
@@ -60,7 +60,7 @@ async fn a_refused_read_has_the_session_check_its_token_now_and_then() {
     let lookups = world.count(Operation::Lookup) - lookups;
     assert!((10..=32).contains(&lookups), "{lookups} checks in an hour");
 
-    // That check tells a dead token from such a refusal.
+    // That check distinguishes a dead token from such a refusal.
     world.faults().revoke_all();
     sleep(MINUTE * 7).await;
     assert_ne!(session.serving().await.generation, first);

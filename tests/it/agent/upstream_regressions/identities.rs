@@ -30,7 +30,7 @@ fn a_container_without_an_instance_document_logs_in() {
         let world = World::with(
             |_| (),
             |cloud, secrets| {
-                // An audience of one's own: the token says nothing of a machine, so that the document would be asked.
+                // A custom audience: its token has no machine claims, so the instance document would be used.
                 if let Verification::Cloud { audience, .. } = &mut secrets.verification {
                     OWN_AUDIENCE.clone_into(audience);
                 }

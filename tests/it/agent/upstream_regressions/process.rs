@@ -15,7 +15,7 @@ use crate::harness::world::in_a_network_of_its_own;
 /// vault#24900, vault#28876, consul-template#1644: memory grows with each failed write of a file, and with each new token.
 #[test]
 fn two_thousand_tokens_for_an_unwritable_file_take_no_memory() {
-    // A process of its own, so that its memory can be measured.
+    // A separate process, so that its memory can be measured.
     in_a_network_of_its_own(|| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
         runtime.block_on(async {

@@ -23,7 +23,7 @@ fn refused_renewals_cost_one_attempt_and_one_login_each() {
         let agent = Agent::ready(&world, &[], |text| text);
         let asked = |operation| world.secrets.faults().counts().get(operation);
         let (first, mut calls) = (agent.sink("token"), 0);
-        // Tokens live for twelve seconds: another is made, and one is there at each check.
+        // Tokens have a TTL of twelve seconds: they are replaced, and each check finds one.
         eventually(LIMIT, || {
             let (status, body) = ask(&agent.socket(), "GET", "/agent/v1/token").unwrap();
             assert_eq!(status, 200, "{body}: {}", agent.binary.output());

@@ -1,4 +1,4 @@
-//! Clients of provisioning platforms that nobody here wrote: Terraform, pytfe, terrasnek and go-tfe. What they do and
+//! Third-party clients of Terraform Enterprise: Terraform, pytfe, terrasnek and go-tfe. What they do and
 //! expect is in `tests/clients`; here the platform is started for them.
 
 use std::process::{Command, Stdio};
@@ -26,8 +26,8 @@ pub(crate) enum Client {
 }
 
 impl Client {
-    /// Runs it to its end: whether all went well, and what it said. `others` says whether calls with the tokens that it
-    /// makes for others are `taken` or `refused` there.
+    /// Runs it to its end; returns its success and its output. `others` is `taken` or `refused`: the expected result of calls
+    /// with tokens that it makes for others.
     pub(crate) async fn run(self, address: &str, token: &str, others: &str) -> (bool, String) {
         let mut command = match self {
             Self::Pytfe => script("platform_pytfe.py", address, token),
@@ -43,7 +43,7 @@ impl Client {
     }
 }
 
-/// One of the scripts, and what it is told.
+/// One of the scripts, with its arguments.
 pub(crate) fn script(name: &str, address: &str, token: &str) -> Command {
     let mut command = Command::new(clients().join("bin/python"));
     command.arg(name);
@@ -56,7 +56,7 @@ fn told(mut command: Command, address: &str, token: &str) -> Command {
     command
 }
 
-/// How often the routes of before 2021-06-8 were asked for.
+/// Number of calls to the routes of before 2021-06-8.
 pub(crate) fn old_calls(it: &Emulated) -> usize {
     let calls = it.platform.faults().calls();
     calls
@@ -67,7 +67,7 @@ pub(crate) fn old_calls(it: &Emulated) -> usize {
 
 async fn goes_well(client: Client, old: usize) {
     let it = platform();
-    // One of them does not wait when it is told to.
+    // One of them ignores `Retry-After`.
     it.platform.faults().limit(None);
     let (good, told) = client.run(it.platform.url(), it.token(), "taken").await;
     assert!(good, "{told}");
@@ -108,7 +108,7 @@ async fn pytfe_waits_when_the_limit_is_reached() {
     assert!(good && refused > 0, "{refused} refusals: {told}");
 }
 
-/// A module, and what is made of it: from the first `init` to the last `destroy`.
+/// A module and its resources, from the first `init` to the last `destroy`.
 pub(crate) async fn whole_life(terraform: &Terraform, it: &Emulated, address: &str, token: &str) {
     it.upload_module("net", "null", "1.0.0", "output \"where\" {\n  value = \"there\"\n}\n").await;
     let configuration = format!(
@@ -145,7 +145,7 @@ output "hidden" {{
     let calls = it.platform.faults().calls();
     let unlocked = calls.iter().filter(|call| call.route.ends_with("/unlock") && call.status == 200).count();
     assert_eq!(unlocked, 4, "{calls:?}");
-    // It waits and asks again when the limit is reached.
+    // It waits and retries when the limit is reached.
     assert!(calls.iter().all(|call| call.status < 400 || [404, 429].contains(&call.status)), "{calls:?}");
     it.get("/api/v2/organizations/example/workspaces/web").await.with(200);
 }

@@ -1,4 +1,4 @@
-//! The emulated platform's lists: the ten that were given pages on 2021-11-17, and the others.
+//! The emulated platform's lists: the ten that have pages since 2021-11-17, and the others.
 
 use http::Method;
 use keyward::emulators::platform::Paging;
@@ -50,7 +50,7 @@ async fn the_ten_lists_are_whole_unless_a_page_is_asked_for() {
         let all = whole["data"].as_array().unwrap().clone();
         assert!(all.len() >= 5 && whole["meta"].is_null() && whole["links"].is_null(), "{path}: {whole}");
 
-        // Followed by its links, the pages are the whole.
+        // The pages, followed by their links, are the whole list.
         let mut next = format!("{path}?page%5Bsize%5D=2");
         let mut seen = Vec::new();
         while !next.is_empty() {

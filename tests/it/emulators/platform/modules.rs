@@ -15,7 +15,7 @@ async fn module(it: &Emulated, name: &str) -> String {
     format!("{path}/private/example/{name}/aws")
 }
 
-/// A token for reading repositories, and what a module that is read from one is made of.
+/// A token for reading repositories, and the attributes of a module that is read from one.
 async fn repository(it: &Emulated, name: &str) -> Value {
     let client =
         json!({"service-provider": "github", "http-url": "https://github.com", "api-url": "https://api.github.com"});
@@ -156,7 +156,7 @@ async fn either_set_of_routes_can_be_removed_and_what_looks_like_them_stays() {
         for looks_alike in [format!("{OLD}/{id}"), format!("{OLD}/example/vpc/aws/commits")] {
             it.get(&looks_alike).await.with(200);
         }
-        // Reading ends the list: nothing has been removed before it.
+        // Nothing is removed before the list is read.
         assert_eq!(there(left[5]).await, 200);
         faults.routes(removed, true);
     }

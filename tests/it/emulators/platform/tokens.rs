@@ -1,4 +1,4 @@
-//! The emulated platform's tokens: how many an owner may have, who may make them, and how they end.
+//! The emulated platform's tokens: their number per owner, the right to create them, and their end.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ impl Owners {
         Self { it, team, pool, user }
     }
 
-    /// The paths where tokens are made; whether a second one leaves the first alone; whether it can be told to end.
+    /// Paths where tokens are created; true if a second one keeps the first; true if an expiry can be set.
     fn kinds(&self) -> [(String, bool, bool); 6] {
         let Self { team, pool, user, .. } = self;
         [
@@ -41,7 +41,7 @@ impl Owners {
         ]
     }
 
-    /// Whether a token is one that the platform knows.
+    /// Returns true if the emulator accepts a token.
     async fn knows(&self, token: &str) -> bool {
         self.it.send(Method::GET, "/api/v2/nothing", Some(token), None).await.status.as_u16() == 404
     }
@@ -98,7 +98,7 @@ async fn a_teams_described_tokens_are_told_apart_by_description_and_listed_witho
     assert_eq!(list("?sort=team-name").await, [&*other, &owners.team, &owners.team]);
     assert_eq!(list("?sort=-team-name").await, [&*owners.team, &owners.team, &other]);
 
-    // Used, it says so; the team gone, it is too.
+    // A used token shows its last use; it ends with its team.
     let text_of = text(&token["data"]["attributes"]["token"]);
     assert!(owners.knows(&text_of).await);
     let shown = it.get(&format!("/api/v2/authentication-tokens/{}", text(&token["data"]["id"]))).await.with(200);

@@ -144,7 +144,7 @@ proptest! {
         namespace in prop_oneof![Just("default"), Just("team"), Just("tea"), Just("b")],
         name in "[abz]{0,3}",
     ) {
-        // Direct policies live where the token does, defaults in `default`.
+        // Direct policies are in the token's namespace, defaults in `default`.
         let lives = |default| if default { "default" } else { own };
         let policies: Vec<Policy> = policies
             .into_iter()
