@@ -28,7 +28,7 @@ use serde_json::json;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-const TEXT: &str = "{{ with secret \"secret/data/NAME\" -}}\n# of the secrets server\nuser = {{ .Data.data.user }}\n\
+const TEXT: &str = "{{ with secret \"secret/data/NAME\" -}}\n# from Vault\nuser = {{ .Data.data.user }}\n\
                     password = {{ .Data.data.password }}\n{{ range $i, $host := .Data.data.hosts }}host{{ $i }} = {{ $host }}\n\
                     {{ end }}{{ end }}";
 

@@ -81,7 +81,7 @@ fn a_file_that_is_so_already_is_not_touched() {
 }
 
 #[test]
-fn a_second_name_keeps_only_what_is_old() {
+fn a_hard_link_keeps_the_old_content() {
     let (folder, file) = folder();
     let second = folder.path().join("second");
     replace(&file, b"one", &PRIVATE).unwrap();
@@ -91,7 +91,7 @@ fn a_second_name_keeps_only_what_is_old() {
 }
 
 #[test]
-fn t18_a_file_that_is_not_regular_is_refused_at_once_and_left_alone() {
+fn t18_a_file_that_is_not_regular_is_refused_at_once_and_not_changed() {
     let (folder, file) = folder();
     let victim = folder.path().join("victim");
     std::fs::write(&victim, "theirs").unwrap();
@@ -127,7 +127,7 @@ fn t18_a_file_that_is_not_regular_is_refused_at_once_and_left_alone() {
 }
 
 #[test]
-fn a_folder_that_cannot_be_used_is_told_with_what_to_do() {
+fn a_folder_that_cannot_be_used_is_reported_with_advice() {
     let (folder, _) = folder();
     let check = |path: PathBuf, wanted: &str| {
         let text = told(replace(&path, b"one", &PRIVATE).unwrap_err());
@@ -162,7 +162,7 @@ fn a_symlink_on_the_way_is_followed_only_where_root_alone_could_have_placed_it()
 }
 
 #[test]
-fn an_owner_is_set_or_the_lack_of_the_right_to_is_told() {
+fn an_owner_is_set_or_the_missing_permission_is_reported() {
     let (folder, file) = folder();
     let attributes = Attributes { mode: 0o440, owner: Some(12345), group: Some(23456) };
     match replace(&file, b"one", &attributes) {
@@ -197,7 +197,7 @@ fn emptied_and_removed_files_are_so_and_absent_ones_stay_away() {
 }
 
 #[test]
-fn temporary_files_of_ours_that_nobody_writes_are_swept_at_once() {
+fn abandoned_temporary_files_are_deleted_at_once() {
     let (folder, file) = folder();
     let make = |name: &str| {
         let path = folder.path().join(name);
@@ -278,7 +278,7 @@ fn t20_a_reader_sees_the_old_content_or_the_new_and_never_a_part() {
 }
 
 #[test]
-fn t17_one_who_swaps_the_folder_or_the_file_for_a_symlink_gets_no_write_elsewhere() {
+fn t17_swapping_the_folder_or_the_file_for_a_symlink_redirects_no_write() {
     let (base, _) = folder();
     let base = base.path();
     std::fs::set_permissions(base, std::fs::Permissions::from_mode(0o777)).unwrap();

@@ -67,7 +67,7 @@ fn every_fuzz_target_has_seeds_and_a_body_that_is_tested() {
 }
 
 #[test]
-fn rules_hold_what_they_promise() {
+fn rules_match_as_documented() {
     run("rules", 5000, bodies::acl::rules);
 }
 
@@ -77,7 +77,7 @@ fn snapshots_are_read_as_they_were_written_or_refused_in_one_line() {
 }
 
 #[test]
-fn bodies_are_taken_or_refused_in_one_line() {
+fn bodies_are_accepted_or_refused_with_one_line() {
     run("json", 5000, bodies::acl::json);
 }
 
@@ -132,12 +132,12 @@ fn links_are_rewritten_as_in_the_parsed_document() {
 }
 
 #[test]
-fn a_response_to_a_login_is_taken_or_refused_without_the_credential() {
+fn a_response_to_a_login_is_accepted_or_refused_without_the_credential() {
     run("login", 5000, bodies::agent::login);
 }
 
 #[test]
-fn a_response_of_azure_is_taken_or_refused_without_a_secret() {
+fn a_response_of_azure_is_accepted_or_refused_without_a_secret() {
     run("azure", 5000, bodies::agent::azure);
 }
 

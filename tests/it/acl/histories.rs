@@ -27,7 +27,7 @@ fn clients_of_a_server_that_is_killed_see_one_order_of_changes() {
 }
 
 #[test]
-fn the_checks_of_histories_find_what_is_wrong_in_made_ones() {
+fn the_checks_of_histories_find_the_errors_of_made_up_ones() {
     let output = Command::new(clients().join("bin/go-histories")).arg("-self-test").output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
 }

@@ -19,7 +19,7 @@ async fn bootstrap_succeeds_once_and_returns_the_secret_under_two_names() {
 }
 
 #[tokio::test]
-async fn a_role_keeps_its_links_when_what_it_links_is_renamed() {
+async fn a_role_keeps_its_links_when_a_linked_record_is_renamed() {
     let acl = Acl::start().await;
     let rules = json!({"Name": "web-read", "Rules": "service_prefix \"\" { policy = \"read\" }"});
     let policy = acl.make("/v1/acl/policy", rules).await;

@@ -33,7 +33,7 @@ use crate::harness::vault::{Proxied, fetch, rules};
 const KEY: &str = "0123456789abcdef";
 
 #[tokio::test]
-async fn a_client_that_brings_no_token_is_given_the_sessions_and_one_that_does_keeps_its_own() {
+async fn a_request_without_a_token_gets_the_sessions_token_and_one_with_a_token_keeps_it() {
     let proxied = Proxied::start();
     let answer = proxied.get("secret/data/web?version=2").await;
     assert_eq!((answer.status, answer.text.as_str()), (200, r#"{"data":{}}"#));
@@ -65,7 +65,7 @@ async fn a_listener_may_put_the_sessions_token_on_every_request() {
 }
 
 #[tokio::test]
-async fn the_listeners_key_comes_as_a_token_and_goes_no_further() {
+async fn the_listeners_key_is_accepted_as_a_token_and_never_forwarded() {
     let proxied = Proxied::admitting(AccessMode::Key(SecretString::from(KEY)), |_, _| {});
     for (name, value) in [("x-vault-token", KEY.to_owned()), ("authorization", format!("Bearer {KEY}"))] {
         let answer = fetch(proxied.request("GET", "a").header(name, &value)).await;
@@ -88,7 +88,7 @@ async fn the_listeners_key_comes_as_a_token_and_goes_no_further() {
 }
 
 #[tokio::test]
-async fn the_request_header_can_be_lifted_and_nothing_else_of_the_guard() {
+async fn only_the_request_header_of_the_guard_can_be_disabled() {
     let plain = |proxied: &Proxied| proxied.client.get(format!("{}/v1/a", proxied.url));
     let strict = Proxied::start();
     let answer = fetch(plain(&strict)).await;
@@ -133,7 +133,7 @@ async fn a_server_behind_a_path_is_called_below_it() {
 }
 
 #[tokio::test]
-async fn paths_and_methods_are_let_through_as_the_listener_says() {
+async fn paths_and_methods_pass_by_the_listeners_rules() {
     let proxied = Proxied::with(|options, _| {
         options.rules = rules(&["secret/*", "GET sys/*"], &["POST,PUT secret/data/admin*"], &[]);
         options.logins = false;
@@ -242,7 +242,7 @@ async fn requests_during_a_login_wait_a_moment_for_it() {
 }
 
 #[tokio::test]
-async fn while_the_session_has_no_token_callers_are_told_when_to_come_back_and_those_with_their_own_are_served() {
+async fn without_a_session_token_callers_get_retry_after_and_those_with_a_token_are_served() {
     let proxied = Proxied::start();
     proxied.withdraw("the role is unknown to the server", Duration::from_secs(17));
     let answer = proxied.get("secret/data/web").await;
@@ -257,7 +257,7 @@ async fn while_the_session_has_no_token_callers_are_told_when_to_come_back_and_t
 }
 
 #[tokio::test]
-async fn a_call_while_the_server_is_away_fails_within_seconds_and_says_why() {
+async fn a_call_to_an_unreachable_server_fails_within_seconds_with_the_cause() {
     let check = async |proxied: Proxied, path: &str, status: u16, cause: &str| {
         let answer = tokio::time::timeout(Duration::from_secs(30), proxied.get(path)).await.expect("an answer in time");
         assert_eq!(answer.status, status, "{answer:?}");
@@ -299,7 +299,7 @@ async fn redirects_are_not_passed_on() {
 }
 
 #[tokio::test]
-async fn requests_are_counted_by_listener_and_status_and_the_servers_time_is_told() {
+async fn requests_are_counted_by_listener_and_status_and_the_servers_time_is_measured() {
     let proxied = Proxied::start();
     proxied.get("a").await;
     proxied.get("a").await;

@@ -150,7 +150,7 @@ async fn claims_give_the_login_fields_without_a_request_for_the_instance_documen
 }
 
 #[tokio::test]
-async fn the_instance_document_fills_in_what_a_custom_audience_leaves_out() {
+async fn the_instance_document_gives_the_fields_that_a_custom_audience_lacks() {
     let mut scene = Scene::new();
     scene.options.resource = "https://secrets.example".to_owned();
     let source = scene.options.build(scene.clock.clone()).unwrap();
@@ -264,7 +264,7 @@ async fn encrypted_keys_and_pkcs12_files_of_openssl_log_in_with_their_password_a
 }
 
 #[tokio::test]
-async fn a_certificate_without_a_password_logs_in_where_one_is_set_and_sends_its_chain_where_asked() {
+async fn a_certificate_without_a_password_logs_in_despite_a_set_one_and_sends_its_chain_if_configured() {
     let scene = Scene::new().environment(|cloud| {
         let mut variables = cloud.variables_for_client_certificate();
         variables.insert("AZURE_CLIENT_CERTIFICATE_PASSWORD".to_owned(), "of-nothing".to_owned());

@@ -170,7 +170,7 @@ async fn a_renewal_and_a_login_are_seen_by_the_next_request_on_the_same_connecti
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_there_is_more_than_one_session_the_caller_names_one() {
+async fn with_several_sessions_the_caller_names_one() {
     let mut scene = Scene::new(&["db", "web"]);
     scene.serve(ListenerKind::LocalApi);
     scene.publish("db", "of-db", Generation::new(), Duration::ZERO);
@@ -187,7 +187,7 @@ async fn where_there_is_more_than_one_session_the_caller_names_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_path_or_a_method_that_is_not_served_says_so() {
+async fn a_path_or_a_method_that_is_not_served_is_an_error() {
     let mut scene = Scene::new(&["web"]);
     scene.serve(ListenerKind::LocalApi);
     let check = async |line: &str, status, allow: Option<&str>, message: &str| {
@@ -204,7 +204,7 @@ async fn a_path_or_a_method_that_is_not_served_says_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_long_poll_is_answered_by_the_next_login_and_by_nothing_else() {
+async fn a_long_poll_is_answered_by_the_next_login_only() {
     let mut scene = Scene::new(&["web"]);
     scene.serve(ListenerKind::LocalApi);
     let first = Generation::new();
@@ -336,7 +336,7 @@ async fn checks_beyond_the_limit_return_the_last_result_and_its_age() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_check_that_the_server_did_not_answer_says_so() {
+async fn a_check_without_a_response_of_the_server_reports_it() {
     let mut scene = Scene::new(&["web"]);
     scene.serve(ListenerKind::LocalApi);
     let keeper = async {
@@ -382,7 +382,7 @@ async fn probes_list_components_with_reasons_and_status_lists_the_listeners_sess
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_health_listener_serves_probes_of_any_host_and_nothing_else() {
+async fn a_health_listener_serves_only_probes_for_any_host() {
     let mut scene = Scene::new(&["web"]);
     scene.serve(ListenerKind::Health);
     scene.publish("web", CANARY, Generation::new(), Duration::from_mins(10));

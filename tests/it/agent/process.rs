@@ -221,7 +221,7 @@ fn a_child_ends_when_its_agent_is_killed() {
 }
 
 #[test]
-fn files_are_rendered_by_the_real_agent_and_taken_over_by_a_reload() {
+fn files_are_rendered_by_the_real_agent_and_kept_across_a_reload() {
     in_a_network_of_its_own(|| {
         let world = World::start();
         put(&world, "app", &json!({ "password": "one" }));

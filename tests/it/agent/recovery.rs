@@ -19,7 +19,7 @@ fn logged(agent: &Binary, event: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_operators_must_mend_has_an_error_code_in_log_status_and_readiness() {
+async fn errors_for_operators_have_a_code_in_log_status_and_readiness() {
     let (mut tasks, folder) = (TaskGroup::default(), tempfile::tempdir().unwrap());
     let secrets = server(&mut tasks);
     let path = |name: &str| folder.path().join(name);

@@ -41,7 +41,7 @@ fn written(function: &str, value: &Value) -> String {
 }
 
 #[test]
-fn what_is_written_as_yaml_and_toml_is_what_other_readers_read() {
+fn yaml_and_toml_output_is_read_back_by_other_parsers() {
     let words = [
         "",
         " ",

@@ -66,7 +66,7 @@ async fn a_saved_token_that_cannot_be_looked_up_is_served_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_key_the_token_is_not_kept() {
+async fn without_a_key_the_token_is_not_saved() {
     let folder = tempfile::tempdir().unwrap();
     let mut world = World::new(one_hour_role());
     world.keep_state(folder.path(), false);

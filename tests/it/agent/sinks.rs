@@ -171,7 +171,7 @@ fn each_new_token_is_written_and_an_unchanged_one_is_not_written_again() {
 }
 
 #[test]
-fn a_json_sink_tells_the_new_end_of_a_renewed_token() {
+fn a_json_sink_has_the_new_expiry_of_a_renewed_token() {
     driven(async {
         let scene = Scene::new();
         scene.start(SinkOptions { format: SinkFormat::Json, ..scene.options("token") });
@@ -234,7 +234,7 @@ fn a_sink_that_fails_holds_back_no_other_and_comes_back_by_itself() {
 }
 
 #[test]
-fn when_there_is_no_token_any_more_the_file_is_kept_emptied_or_removed_as_configured() {
+fn after_the_end_of_the_token_the_file_is_kept_emptied_or_removed_as_configured() {
     driven(async {
         let scene = Scene::new();
         let sinks = [("keep", OnExpiry::Keep), ("truncate", OnExpiry::Truncate), ("remove", OnExpiry::Remove)];
@@ -320,7 +320,7 @@ fn a_folder_is_left_as_it_was_found() {
 }
 
 #[test]
-fn a_lock_file_that_a_killed_agent_left_keeps_nobody_out() {
+fn a_lock_file_of_a_killed_agent_blocks_no_other_agent() {
     driven(async {
         let scene = Scene::new();
         std::fs::write(scene.folder.path().join(".token.lock"), "").unwrap();
@@ -352,7 +352,7 @@ fn a_token_that_is_going_to_be_revoked_stays_in_no_file() {
 }
 
 #[test]
-fn a_sink_goes_on_when_the_maker_of_its_token_has_ended() {
+fn a_sink_continues_after_the_end_of_its_publisher() {
     driven(async {
         let scene = Scene::new();
         let path = scene.folder.path().join("later/token");
@@ -371,7 +371,7 @@ fn written(path: &Path) -> bool {
 }
 
 #[test]
-fn what_a_sink_logs_and_reports_does_not_hold_the_token() {
+fn logs_and_status_of_a_sink_do_not_hold_the_token() {
     driven(async {
         let scene = Scene::new();
         scene.start(SinkOptions { path: scene.folder.path().join("none/token"), ..scene.options("token") });

@@ -174,7 +174,7 @@ async fn an_answer_without_a_secret_is_not_requested_in_a_loop_and_delays_no_oth
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_path_may_ask_for_a_version_and_hold_what_has_to_be_encoded() {
+async fn a_path_may_name_a_version_and_hold_characters_that_need_encoding() {
     let world = world();
     let session = world.start();
     put(&world, "web", json!({ "password": "old" })).await;
@@ -197,7 +197,7 @@ async fn a_path_may_ask_for_a_version_and_hold_what_has_to_be_encoded() {
 
 /// vault#32035, vault#26283: one template that fails stops all, and is tried in a loop.
 #[tokio::test(start_paused = true)]
-async fn one_failing_template_leaves_the_others_alone() {
+async fn one_failing_template_does_not_affect_the_others() {
     let world = world();
     let session = world.start();
     put(&world, "good", json!({ "password": "p1" })).await;
@@ -256,7 +256,7 @@ async fn a_secret_is_read_once_however_many_templates_name_it_and_forgotten_afte
 
 /// vault#11030: each new login renders everything anew.
 #[tokio::test(start_paused = true)]
-async fn a_new_token_re_renders_nothing_and_what_was_leased_is_leased_once_more() {
+async fn a_new_token_renders_nothing_again_and_leased_secrets_are_leased_again() {
     let world = world();
     let mut session = world.start();
     put(&world, "app", json!({ "password": "p" })).await;

@@ -9,7 +9,7 @@ use crate::harness::world::{World, in_a_network_of_its_own};
 /// Azure identity: the instance's credentials authenticate the agent to Vault; no secret
 /// is written in the configuration.
 #[test]
-fn the_real_binary_logs_in_with_the_identity_of_the_machine_it_stands_on() {
+fn the_real_binary_logs_in_with_the_identity_of_its_machine() {
     in_a_network_of_its_own(|| {
         let world = World::start();
         let folder = tempfile::tempdir().unwrap();

@@ -31,7 +31,7 @@ fn man_writes_a_page_for_every_command_and_each_page_parses() {
 }
 
 #[test]
-fn man_says_why_it_cannot_write() {
+fn man_reports_why_it_cannot_write() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("file");
     std::fs::write(&file, "").unwrap();

@@ -40,7 +40,7 @@ fn free_port() -> u16 {
 }
 
 #[test]
-fn wait_ends_at_its_timeout_when_nobody_answers() {
+fn wait_ends_at_its_timeout_without_a_response() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = silent.local_addr().unwrap().port();
     let folder = folder(&format!("[listener.api]\naddress = \"tcp://127.0.0.1:{port}\"\nany_local_user = true\n"));

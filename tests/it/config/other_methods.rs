@@ -20,7 +20,7 @@ fn words(text: &str) -> String {
 }
 
 #[test]
-fn a_session_has_one_method_with_what_it_needs() {
+fn a_session_has_one_method_with_its_required_keys() {
     let main = "server = \"main\"\n";
     let check = |text: &str, wanted: &[&str]| assert_eq!(mistakes(&format!("{main}{text}")), wanted, "{text}");
     check(

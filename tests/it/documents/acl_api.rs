@@ -57,7 +57,7 @@ fn the_reference_has_every_operation_and_none_more() {
 }
 
 #[test]
-fn samples_of_the_reference_are_what_the_server_has_answered() {
+fn samples_of_the_reference_are_responses_of_the_server() {
     let snapshot = read("tests/it/snapshots/snapshots/acl.snap");
     // Ids and indexes are numbered over the whole recording: their digits do not count.
     let sample = |request: &str, status: &str, body: &str| {

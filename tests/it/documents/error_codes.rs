@@ -31,7 +31,7 @@ fn errors_document() -> String {
 }
 
 #[test]
-fn the_document_of_error_codes_is_what_the_program_explains() {
+fn the_document_of_error_codes_matches_explain() {
     let generated = errors_document();
     let there = read("docs/errors.md");
     if generated != there {

@@ -118,7 +118,7 @@ fn renamed_events_have_their_new_name_alone() {
 }
 
 #[test]
-fn arguments_of_macros_are_told_apart() {
+fn arguments_of_macros_are_split() {
     let text = r#"event = "a.b", count = list.len(), %error, ?kind, renewal, name = f("x, y", (1, 2)), "text {x}, more", x); rest"#;
     let (names, fields) = logged(&arguments(text), "");
     assert_eq!(names, ["a.b"]);

@@ -112,7 +112,7 @@ async fn a_workspace_is_made_changed_locked_by_one_user_and_removed() {
 }
 
 #[tokio::test]
-async fn a_state_needs_the_lock_goes_up_without_a_token_and_comes_back_with_its_outputs() {
+async fn a_state_needs_the_lock_is_uploaded_without_a_token_and_is_read_with_its_outputs() {
     let it = Emulated::start();
     let id = it.make(&format!("{ORG}/workspaces"), json!({"name": "web"})).await;
     let path = |rest: &str| format!("/api/v2/workspaces/{id}/{rest}");

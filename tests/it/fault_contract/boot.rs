@@ -35,7 +35,7 @@ fn f01_a_server_that_refuses_connections_at_the_start_is_tried_with_backoff() {
 }
 
 #[test]
-fn f02_a_server_whose_packets_vanish_at_the_start_costs_a_caller_no_more_than_its_own_wait() {
+fn f02_a_server_whose_packets_vanish_at_the_start_delays_a_caller_by_its_own_wait_at_most() {
     case("F02", |case| {
         case.prepare(&Setup::default());
         case.set(Fault::Refuse);

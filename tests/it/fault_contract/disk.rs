@@ -151,7 +151,7 @@ fn f29_a_folder_made_again_for_another_owner_gets_no_token_until_it_is_ours() {
 const AGAIN: Duration = Duration::from_secs(10);
 
 #[test]
-fn f30_what_takes_the_place_of_a_sink_is_neither_followed_nor_filled() {
+fn f30_a_file_that_replaces_a_sink_is_neither_followed_nor_written() {
     case("F30", |case| {
         std::fs::create_dir(case.path("disk")).unwrap();
         case.ready(&setup());

@@ -65,7 +65,7 @@ fn f33_a_killed_agent_serves_its_token_again_without_a_login() {
 }
 
 #[test]
-fn f34_a_broken_configuration_is_refused_with_its_place_and_the_old_one_goes_on() {
+fn f34_an_invalid_configuration_is_refused_with_its_position_and_the_old_one_stays_in_use() {
     case("F34", |case| {
         case.ready(&long());
         let first = served(case);

@@ -110,7 +110,7 @@ async fn clients_do_their_work_on_a_platform_without_the_old_routes_where_the_ga
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn clients_with_old_calls_fail_on_a_platform_without_the_old_routes_where_the_gateway_leaves_them_alone() {
+async fn clients_with_old_calls_fail_on_a_platform_without_the_old_routes_if_the_gateway_does_not_replace_them() {
     for (client, old) in CLIENTS {
         let it = platform();
         it.platform.faults().routes(OLD_REGISTRY_ROUTES, false);

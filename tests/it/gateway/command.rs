@@ -165,7 +165,7 @@ async fn a_missing_token_file_is_reported_once_by_a_gateway_that_serves_and_so_i
 }
 
 #[tokio::test]
-async fn a_trial_prints_what_to_set_and_its_local_token_outlives_a_restart() {
+async fn a_trial_prints_the_variables_to_set_and_its_local_token_survives_a_restart() {
     let world = World::start();
     let gateway = world.serve("127.0.0.1:0");
     let address = world.address(&gateway).await;

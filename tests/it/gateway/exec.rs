@@ -158,8 +158,8 @@ async fn exec_passes_the_platform_token_only_if_configured() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn terraform_goes_to_the_gateway_by_exec_and_as_a_child_whatever_the_users_files_say() {
-    let name = "terraform_goes_to_the_gateway_by_exec_and_as_a_child_whatever_the_users_files_say";
+async fn terraform_uses_the_gateway_by_exec_and_as_a_child_whatever_the_users_files_configure() {
+    let name = "terraform_uses_the_gateway_by_exec_and_as_a_child_whatever_the_users_files_configure";
     let Some(terraform) = Terraform::find(name) else { return };
     let program = terraform.program();
     let configuration = "resource \"terraform_data\" \"one\" {\n  input = \"made\"\n}\n";

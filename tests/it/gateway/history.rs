@@ -202,7 +202,7 @@ async fn findings_become_warnings_or_errors_in_strict_mode() {
 }
 
 #[tokio::test]
-async fn the_history_is_asked_on_the_gateways_own_listener_under_the_local_token() {
+async fn the_changelog_is_read_on_the_gateways_listener_with_the_local_token() {
     let front = Front::start();
     let list = "/v1/platform/changes?resource=registry-modules&kind=deprecated&page%5Bsize%5D=2";
     let body: Value = front.get(list).await.json().await.unwrap();

@@ -53,8 +53,8 @@ fn run(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn terraform_gets_the_local_token_from_the_helper_which_keeps_no_login_and_forgets_nothing() {
-    let name = "terraform_gets_the_local_token_from_the_helper_which_keeps_no_login_and_forgets_nothing";
+async fn terraform_gets_the_local_token_from_the_helper_which_stores_no_login_and_deletes_nothing() {
+    let name = "terraform_gets_the_local_token_from_the_helper_which_stores_no_login_and_deletes_nothing";
     let Some(terraform) = Terraform::find(name) else { return };
     let world = World::start("", "");
     let plugins = Path::new(&world.home()).join(".terraform.d/plugins");

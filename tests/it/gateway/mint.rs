@@ -219,7 +219,7 @@ async fn two_gateways_of_one_team_rotate_side_by_side_and_no_call_meets_a_401() 
 }
 
 #[tokio::test]
-async fn a_token_lives_as_long_as_it_should_however_wrong_this_machines_clock_is() {
+async fn a_token_has_its_full_lifetime_however_wrong_the_machines_clock_is() {
     let (now, days) = (SystemTime::now(), Duration::from_hours(72));
     for wall in [now + days, now - days] {
         let clock = Clock::Test(TestClock::starting_at(wall));

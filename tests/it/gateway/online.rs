@@ -82,7 +82,7 @@ async fn check_online_reports_product_and_token_owner() {
 }
 
 #[test]
-fn check_online_goes_on_with_the_gateway_when_the_server_of_a_session_fails() {
+fn check_online_continues_with_the_gateway_when_the_server_of_a_session_fails() {
     in_a_network_of_its_own(|| {
         let world = World::start();
         let folder = tempfile::tempdir().unwrap();

@@ -144,7 +144,7 @@ async fn links_are_rewritten_in_documents_of_any_length() {
 }
 
 #[tokio::test]
-async fn state_downloads_lead_here_and_texts_that_begin_with_the_platforms_origin_stay_as_they_are() {
+async fn state_download_links_lead_to_the_gateway_and_other_texts_with_the_platforms_origin_are_unchanged() {
     let front = Front::with(|options, _| options.aliases = vec!["https://tfe.example.com".parse().unwrap()]);
     let document = |platform: &str, other: &str, gateway: &str| {
         format!(
@@ -171,7 +171,7 @@ async fn state_downloads_lead_here_and_texts_that_begin_with_the_platforms_origi
 }
 
 #[tokio::test]
-async fn the_paths_of_state_downloads_are_served_and_what_they_answer_is_untouched() {
+async fn state_downloads_are_forwarded_unchanged() {
     let front = Front::start();
     let origin = front.upstream.clone();
     // A state's outputs may be named like anything of the API's.
@@ -247,7 +247,7 @@ async fn a_429_sets_retry_after_and_delays_other_calls() {
 }
 
 #[tokio::test]
-async fn the_gateways_own_429_tells_the_time_in_both_headers_as_the_platform_does() {
+async fn the_gateways_own_429_has_both_retry_headers_of_the_platform() {
     let front = Front::start();
     front.platform.answers(|_| reply(200, &[("x-ratelimit-limit", "1000")], ""));
     let lists = join_all((0..31).map(|_| front.get("/api/v2/workspaces/ws-1/runs"))).await;
@@ -383,7 +383,7 @@ async fn an_outage_of_the_platform_is_logged_once_and_its_end_with_its_length() 
 }
 
 #[tokio::test]
-async fn bodies_of_every_framing_go_through_and_an_expectation_is_met_here() {
+async fn bodies_of_every_framing_are_forwarded_and_the_proxy_answers_an_expectation() {
     let front = Front::start();
     let pieces = futures_util::stream::iter((0..40).map(|_| Ok::<_, std::io::Error>(vec![b'z'; 100_000])));
     let call = front.request("POST", "/api/v2/upload").body(reqwest::Body::wrap_stream(pieces));
@@ -508,7 +508,7 @@ async fn a_platform_behind_a_proxy_is_called_through_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_hundred_calls_at_once_keep_to_the_rate_that_the_platform_tells() {
+async fn two_hundred_calls_at_once_stay_within_the_platforms_rate() {
     let front = Front::start();
     let came = Arc::new(Mutex::new(Vec::new()));
     let noted = Arc::clone(&came);

@@ -36,7 +36,7 @@ fn calls(front: &Front) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn in_fallback_the_older_call_goes_first_and_what_must_be_looked_up_after_it() {
+async fn in_fallback_the_older_call_is_sent_first_and_look_ups_follow() {
     let front = in_mode(DeprecatedCallMode::Fallback);
     front.platform.answers(platform(404));
     assert_eq!(create(&front, json!({"oauth-token-id": "ot-1"})).await.status(), 201);
@@ -90,7 +90,7 @@ async fn dot_segments_from_a_body_never_become_part_of_a_path() {
 }
 
 #[tokio::test]
-async fn the_mode_off_says_nothing_of_deprecated_attributes_either() {
+async fn the_mode_off_warns_of_no_deprecated_attributes_either() {
     let policy = r#"{"data":{"attributes":{"name":"p","enforce":[{"path":"p.sentinel","mode":"advisory"}]}}}"#;
     for (mode, told) in [(DeprecatedCallMode::Off, false), (DeprecatedCallMode::Warn, true)] {
         let front = in_mode(mode);
@@ -107,7 +107,7 @@ async fn the_mode_off_says_nothing_of_deprecated_attributes_either() {
 }
 
 #[tokio::test]
-async fn the_report_names_the_call_that_was_made_and_what_to_do_instead() {
+async fn the_report_names_the_call_and_its_replacement() {
     let front = in_mode(DeprecatedCallMode::Warn);
     front.platform.answers(|_| reply(200, &JSON, r#"{"data":[]}"#));
     let policy = r#"{"data":{"attributes":{"enforce":[]}}}"#;

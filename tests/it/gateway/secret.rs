@@ -21,7 +21,7 @@ grace = "1s"
 "#;
 
 #[test]
-fn a_lent_platform_token_is_replaced_before_it_ends_and_no_call_fails() {
+fn a_leased_platform_token_is_replaced_before_it_ends_and_no_call_fails() {
     in_a_network_of_its_own(|| {
         let world = World::start();
         let gateway = GATEWAY.replace("PLATFORM", world.platform.url());

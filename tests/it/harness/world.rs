@@ -68,7 +68,7 @@ pub(crate) struct World {
 
 /// Lends tokens of a team of the platform for seconds, as the role `deploy`.
 async fn lending(platform: &Platform) -> terraform::TerraformEngineOptions {
-    let parent = platform.faults().mint("of the secrets server").token;
+    let parent = platform.faults().mint("of Vault").token;
     let url = format!("{}/api/v2/organizations/example/teams", platform.url());
     let team = json!({"data": {"type": "teams", "attributes": {"name": "deploy"}}});
     let request = reqwest::Client::new().post(url).bearer_auth(parent.expose_secret());

@@ -72,7 +72,7 @@ const HOARD: &str = r#"
     }"#;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn t09_a_user_who_hoards_connections_of_a_tcp_listener_costs_another_user_no_request() {
+async fn t09_a_user_that_hoards_connections_of_a_tcp_listener_costs_another_user_no_request() {
     if !is_root() {
         return;
     }

@@ -285,7 +285,7 @@ async fn t11_heads_and_bodies_are_served_up_to_their_bounds_and_refused_one_abov
 }
 
 #[tokio::test]
-async fn without_a_key_loopback_tcp_serves_nobody_unless_any_local_user_is_set() {
+async fn without_a_key_loopback_tcp_serves_no_caller_unless_any_local_user_is_set() {
     let closed = Scene::new(AccessMode::SocketPeers);
     closed.refused(&[GET, HOST, ASKED], 403, "the caller's user is unknown over TCP").await;
     let open = Scene::new(AccessMode::AnyLocalUser);

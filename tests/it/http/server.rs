@@ -159,7 +159,7 @@ async fn a_new_caller_replaces_the_longest_idle_connection() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_caller_that_hoards_silent_connections_keeps_nobody_out() {
+async fn a_caller_that_hoards_silent_connections_blocks_no_other_caller() {
     let scene = Scene::serving(ListenerLimits { connections: 32, ..ListenerLimits::default() });
     let mut asking = scene.connect().await;
     let mut hoard = Vec::new();
@@ -261,7 +261,7 @@ async fn a_head_that_is_too_large_or_malformed_is_refused_and_counted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_socket_is_handed_over_without_a_caller_that_finds_nobody() {
+async fn a_socket_is_handed_over_without_a_refused_caller() {
     let mut scene = Scene::new();
     let listener = Listener::bind(&scene.endpoint()).unwrap();
     let next = listener.try_clone().unwrap();
@@ -283,7 +283,7 @@ async fn a_socket_is_handed_over_without_a_caller_that_finds_nobody() {
 
 /// vault#9806: a socket's mode, user and group are ignored without an error.
 #[tokio::test]
-async fn a_socket_has_its_mode_and_group_from_the_first_moment_whatever_was_there() {
+async fn a_socket_has_its_mode_and_group_from_its_creation_whatever_it_replaces() {
     let scene = Scene::new();
     let path = scene.path();
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
@@ -346,7 +346,7 @@ fn rustix_group() -> u32 {
 }
 
 #[tokio::test]
-async fn a_path_that_is_not_a_socket_or_has_a_live_owner_is_left_alone() {
+async fn a_path_that_is_not_a_socket_or_has_a_live_owner_is_not_replaced() {
     let scene = Scene::new();
     std::fs::write(scene.path(), "precious").unwrap();
     let error = Listener::bind(&scene.endpoint()).unwrap_err();
@@ -403,7 +403,7 @@ async fn a_listener_removes_its_own_file_and_no_other() {
 }
 
 #[tokio::test]
-async fn a_taken_port_a_missing_folder_and_a_socket_that_nobody_passed_are_told() {
+async fn a_used_port_a_missing_folder_and_a_socket_that_was_not_passed_are_errors() {
     let taken = Listener::bind(&Endpoint::Tcp(([127, 0, 0, 1], 0).into())).unwrap();
     let error = Listener::bind(&Endpoint::Tcp(taken.tcp_address().unwrap())).unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::AddrInUse);

@@ -37,7 +37,7 @@ async fn has_all(store: &Embedded, count: usize) {
 }
 
 /// Breaks the drive, checks that commits fail and reads succeed, repairs it, and checks that everything works.
-async fn breaks_and_goes_on(breaks: impl FnOnce(&mut State), mends: impl FnOnce(&mut State)) {
+async fn breaks_and_recovers(breaks: impl FnOnce(&mut State), mends: impl FnOnce(&mut State)) {
     let (drive, mut count) = (Drive::default(), 100);
     let store = filled(&drive, count).await;
     drive.set(breaks);
@@ -68,7 +68,7 @@ async fn breaks_and_goes_on(breaks: impl FnOnce(&mut State), mends: impl FnOnce(
 
 #[tokio::test]
 async fn a_full_disk_rejects_writes_until_space_is_freed() {
-    breaks_and_goes_on(|state| state.full = true, |state| state.full = false).await;
+    breaks_and_recovers(|state| state.full = true, |state| state.full = false).await;
 }
 
 #[tokio::test]
@@ -116,7 +116,7 @@ async fn a_full_disk_returns_507_if_nothing_was_written() {
 
 #[tokio::test]
 async fn a_read_only_disk_serves_reads_and_later_writes_again() {
-    breaks_and_goes_on(|state| state.read_only = true, |state| state.read_only = false).await;
+    breaks_and_recovers(|state| state.read_only = true, |state| state.read_only = false).await;
 }
 
 #[tokio::test]

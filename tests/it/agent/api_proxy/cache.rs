@@ -141,7 +141,7 @@ async fn a_server_that_is_away_is_not_flooded_with_renewals() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_login_through_the_proxy_is_shared_by_those_who_log_in_alike() {
+async fn a_login_through_the_proxy_is_shared_by_callers_with_equal_requests() {
     let world = World::new(Role { max_ttl: None, ..Role::default() });
     let mut session = world.start();
     session.serving().await;
@@ -208,7 +208,7 @@ async fn responses_are_not_shared_between_tokens() {
 
 /// vault#19879, vault#10920: only Vault Enterprise caches values.
 #[tokio::test]
-async fn while_the_server_is_away_values_are_served_up_to_their_bound_and_say_that_they_are_stale() {
+async fn while_the_server_is_unreachable_values_are_served_up_to_their_maximum_age_and_marked_as_stale() {
     let (proxied, _) = in_front_of_values(Duration::ZERO, HOUR);
     let good = proxied.get("secret/data/web").await;
     assert_eq!(proxied.get("secret/data/web").await.cache(), "MISS", "each is asked for while the server is there");
@@ -261,7 +261,7 @@ async fn requests_that_are_not_cached_do_not_wait_for_equal_ones() {
 }
 
 #[tokio::test]
-async fn a_caller_that_goes_away_does_not_take_those_along_who_wait_for_the_same() {
+async fn a_caller_that_disconnects_does_not_fail_others_that_wait_for_the_same_response() {
     let proxied = Proxied::with(|options, _| options.cache = Some(cache(HOUR, HOUR)));
     let gate = Arc::new(tokio::sync::Semaphore::new(0));
     proxied.vault.holds(Arc::clone(&gate));

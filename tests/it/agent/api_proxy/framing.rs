@@ -42,7 +42,7 @@ fn in_chunks(bytes: usize, max_age: Duration) -> (Proxied, Arc<AtomicU64>) {
 }
 
 #[tokio::test]
-async fn values_and_leases_in_chunks_are_kept_like_others() {
+async fn chunked_values_and_leases_are_cached_like_others() {
     let (proxied, reads) = in_chunks(100_000, HOUR);
     for path in ["secret/data/web", "database/creds/dev"] {
         let before = reads.load(Ordering::SeqCst);
@@ -59,7 +59,7 @@ async fn values_and_leases_in_chunks_are_kept_like_others() {
 }
 
 #[tokio::test]
-async fn a_value_in_chunks_is_there_while_the_server_is_away() {
+async fn a_chunked_value_is_served_while_the_server_is_unreachable() {
     let (proxied, _) = in_chunks(5000, Duration::ZERO);
     let good = proxied.get("secret/data/web").await;
     proxied.vault.answers(|_| reply(503, &CHUNKED, r#"{"errors":["Vault is sealed"]}"#));
@@ -68,7 +68,7 @@ async fn a_value_in_chunks_is_there_while_the_server_is_away() {
 }
 
 #[tokio::test]
-async fn an_answer_that_breaks_off_gives_way_to_what_is_kept() {
+async fn a_truncated_response_is_replaced_by_the_cached_one() {
     let proxied = Proxied::with(|options, _| {
         let values = vec![Rule::parse("half").unwrap()];
         options.cache = Some(CacheOptions { values, ..cache(Duration::ZERO, HOUR) });
@@ -84,7 +84,7 @@ async fn an_answer_that_breaks_off_gives_way_to_what_is_kept() {
 }
 
 #[tokio::test]
-async fn an_answer_that_turns_out_longer_than_the_bound_comes_whole_and_is_not_kept() {
+async fn a_response_longer_than_the_bound_is_forwarded_whole_and_not_cached() {
     let (proxied, reads) = in_chunks(3 << 20, HOUR);
     let answers = join_all((0..4).map(|_| proxied.get("secret/data/web"))).await;
     for answer in &answers {

@@ -164,7 +164,7 @@ async fn rules_match_namespace_and_path_together() {
 }
 
 #[tokio::test]
-async fn callers_may_name_the_sessions_namespace_and_those_below_it_or_what_the_listener_says() {
+async fn callers_may_name_the_sessions_namespace_those_below_it_or_the_listeners_list() {
     let check = async |patterns: Option<&[&str]>, cases: &[(&str, u16)]| {
         let parse = |texts: &[&str]| texts.iter().map(|text| NamespacePattern::parse(text).unwrap()).collect();
         let proxied = Proxied::in_namespace(Some("team"), AccessMode::AnyLocalUser, |options, _| {

@@ -210,7 +210,7 @@ async fn a_lease_that_was_ended_while_the_agent_was_off_is_noticed_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn twenty_kills_leave_one_lease_and_what_was_cleared_stays_so() {
+async fn twenty_kills_leave_one_lease_and_cleared_entries_stay_cleared() {
     let kept = Kept::new(hour());
     let (lease, _) = kept.filled().await;
     for _ in 0..20 {
@@ -232,7 +232,7 @@ async fn twenty_kills_leave_one_lease_and_what_was_cleared_stays_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_file_is_the_owners_alone_and_shows_nothing_of_what_it_keeps() {
+async fn the_file_is_readable_by_its_owner_only_and_encrypted() {
     let kept = Kept::new(hour());
     let (lease, value) = kept.filled().await;
     let bytes = std::fs::read(kept.file()).unwrap();
@@ -264,7 +264,7 @@ async fn a_stop_saves_the_latest_entries() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_file_that_was_changed_or_is_anothers_is_set_aside_and_nothing_of_it_is_used() {
+async fn a_changed_or_foreign_file_is_moved_aside_and_not_used() {
     let spoil: [fn(&mut Kept, &Path); 10] = [
         |_, file| {
             let mut bytes = std::fs::read(file).unwrap();

@@ -48,7 +48,7 @@ async fn a_list_is_not_let_through_as_a_read_by_a_query_that_go_reads_otherwise(
 }
 
 #[tokio::test]
-async fn a_head_request_is_an_operation_of_its_own_and_what_denies_a_read_denies_it() {
+async fn a_head_request_is_its_own_operation_and_is_denied_like_a_read() {
     let check = async |allow: &[&str], deny: &[&str], query: &str, wanted: u16| {
         let proxied = Proxied::with(|options, _| options.rules = rules(allow, deny, &[]));
         let mut caller = Raw::tcp(proxied.address).await;

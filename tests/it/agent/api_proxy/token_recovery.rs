@@ -63,7 +63,7 @@ async fn a_refusal_by_policy_causes_no_login_and_is_passed_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_refuses_again_and_again_is_asked_about_the_token_within_the_budget() {
+async fn repeated_refusals_cause_token_look_ups_within_the_budget() {
     let world = World::new(Role::default());
     let mut session = world.start();
     session.serving().await;

@@ -15,7 +15,7 @@ const HOUR: Duration = Duration::from_hours(1);
 const PATIENCE: Duration = Duration::from_secs(3);
 
 #[tokio::test]
-async fn after_one_time_out_callers_get_what_is_kept_at_once_and_one_probe_at_a_time_asks_the_server() {
+async fn after_one_timeout_callers_get_cached_responses_at_once_and_one_probe_at_a_time_calls_the_server() {
     let proxied = Proxied::with(|options, _| {
         options.cache = Some(cache(Duration::ZERO, HOUR));
         options.response_timeout = PATIENCE;

@@ -66,7 +66,7 @@ async fn templates_are_rendered_while_the_server_is_away_at_the_start_and_follow
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_restart_makes_no_lease_and_no_certificate_and_renders_nothing_twice() {
+async fn a_restart_requests_no_lease_and_no_certificate_and_renders_nothing_twice() {
     let (world, folder) = kept();
     put(&world, "app", json!({ "password": "p1" })).await;
     let before = {

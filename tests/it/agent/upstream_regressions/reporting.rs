@@ -13,7 +13,7 @@ const LIMIT: Duration = Duration::from_mins(1);
 
 /// vault#24670, vault#8649: no metric reports a broken template, sink or renewal.
 #[test]
-fn metrics_tell_broken_sessions_from_healthy_ones() {
+fn metrics_distinguish_broken_sessions_from_healthy_ones() {
     in_a_network_of_its_own(|| {
         let world = World::with(
             |_| (),

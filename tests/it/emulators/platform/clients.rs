@@ -159,9 +159,9 @@ async fn terraform_initializes_applies_and_shows_outputs_and_gets_a_module() {
 }
 
 #[tokio::test]
-async fn terraform_that_is_refused_says_so() {
+async fn terraform_reports_a_refused_token() {
     let it = platform();
-    let Some(terraform) = Terraform::find("terraform_that_is_refused_says_so") else { return };
+    let Some(terraform) = Terraform::find("terraform_reports_a_refused_token") else { return };
     let run = terraform.folder(it.platform.url(), "emulatedXXXXXX.atlasv1.nobodys", "");
     let (good, told) = run.run(&["init", "-input=false"]).await;
     assert!(!good && told.contains("unauthorized"), "{told}");

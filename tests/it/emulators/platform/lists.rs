@@ -42,7 +42,7 @@ pub(crate) async fn ten(it: &Emulated) -> [String; 10] {
 }
 
 #[tokio::test]
-async fn the_ten_lists_are_whole_unless_a_page_is_asked_for() {
+async fn the_ten_lists_are_complete_unless_a_page_is_requested() {
     let it = Emulated::start();
     for path in ten(&it).await {
         let path = format!("/api/v2{path}");

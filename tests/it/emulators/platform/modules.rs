@@ -30,7 +30,7 @@ async fn repository(it: &Emulated, name: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_module_goes_up_and_is_downloaded_as_terraform_does() {
+async fn a_module_is_uploaded_and_downloaded_as_terraform_does() {
     let it = Emulated::start();
     let path = module(&it, "vpc").await;
     for version in ["1.2.0", "1.10.0"] {
@@ -118,7 +118,7 @@ async fn each_old_route_does_what_its_replacement_does() {
 }
 
 #[tokio::test]
-async fn either_set_of_routes_can_be_removed_and_what_looks_like_them_stays() {
+async fn either_set_of_routes_can_be_removed_and_similar_routes_remain() {
     let it = Emulated::start();
     it.platform.faults().limit(None);
     module(&it, "vpc").await;

@@ -74,7 +74,7 @@ async fn only_single_tokens_replace_the_previous_one() {
 }
 
 #[tokio::test]
-async fn a_teams_described_tokens_are_told_apart_by_description_and_listed_without_themselves() {
+async fn a_teams_tokens_are_distinguished_by_description_and_listed_without_their_secrets() {
     let owners = Owners::start().await;
     let it = &owners.it;
     let path = format!("/api/v2/teams/{}/authentication-tokens", owners.team);
@@ -137,7 +137,7 @@ async fn hidden_resources_are_answered_with_404() {
 }
 
 #[tokio::test]
-async fn editions_differ_in_which_tokens_there_are_and_whether_they_end() {
+async fn editions_differ_in_their_kinds_of_tokens_and_in_token_expiry() {
     let owners = Owners::start().await;
     let it = &owners.it;
     let edition = |release: &str| it.platform.faults().edition(Edition::SelfManaged { release: release.to_owned() });
