@@ -79,7 +79,7 @@ pub(crate) fn create(path: &Path, bytes: &[u8], attributes: &Attributes) -> Resu
 /// owner.
 ///
 /// # Errors
-/// As [`replace`]; the copy could not be kept, and nothing has changed at `path`.
+/// As [`replace`]; the copy could not be made, and nothing has changed at `path`.
 pub fn replace_with_backup(path: &Path, bytes: &[u8], attributes: &Attributes) -> Result<Outcome, ReplaceError> {
     let (folder, name) = Dir::open_parent(path)?;
     if let Some(there) = regular_or_absent(&folder, &name, path)? {
@@ -105,7 +105,7 @@ fn back_up(folder: &Dir, name: &OsStr) -> io::Result<()> {
     let mut backup = name.to_owned();
     backup.push(".bak");
     let renamed = rustix::fs::renameat(folder, &temporary, folder, &backup);
-    // A rename between two names of one file does nothing: an earlier try kept the copy already.
+    // A rename between two names of one file does nothing: an earlier try has made the copy already.
     let _ = rustix::fs::unlinkat(folder, &temporary, AtFlags::empty());
     Ok(renamed?)
 }
@@ -137,7 +137,7 @@ fn write_and_rename(
     folder.sync().map_err(at("sync the folder of", ROOM))
 }
 
-/// Writes a temporary file beside `path`, with its content and attributes on the disk.
+/// Writes a temporary file in the folder of `path`, with its content and attributes on the disk.
 fn write_temporary<'a>(
     folder: &'a Dir,
     name: &OsStr,
@@ -179,7 +179,7 @@ pub fn truncate(path: &Path, attributes: &Attributes) -> Result<Outcome, Replace
 /// Removes the file, if it is a regular file and there.
 ///
 /// # Errors
-/// It is there and could not be removed.
+/// It exists and could not be removed.
 pub fn remove(path: &Path) -> Result<Outcome, ReplaceError> {
     let (folder, name) = match Dir::open_parent(path) {
         Err(error) if error.not_found() => return Ok(Outcome::Same),
@@ -196,7 +196,7 @@ pub fn remove(path: &Path) -> Result<Outcome, ReplaceError> {
     }
 }
 
-/// Removes temporary files beside `path` that killed processes of this user left behind. A file lock marks those still
+/// Removes temporary files in the folder of `path` that killed processes of this user left behind. A file lock marks those still
 /// being written; on a file system without locks, files older than a minute count as abandoned. Returns their number, 0
 /// if the folder cannot be listed.
 ///

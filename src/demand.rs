@@ -14,7 +14,7 @@ pub struct Demand(Arc<Inner>);
 struct Inner {
     waiting: AtomicUsize,
     changed: Notify,
-    retries: Mutex<Vec<oneshot::Sender<Retried>>>,
+    retries: Mutex<Vec<oneshot::Sender<RetryOutcome>>>,
 }
 
 /// Marks a caller as waiting for a credential until it is dropped.
@@ -24,7 +24,7 @@ pub struct Waiting(Demand);
 
 /// Outcome of a request to retry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Retried {
+pub enum RetryOutcome {
     /// A retry was made; the current state shows its result.
     Tried,
     /// There is no failure that a retry could fix.
@@ -51,7 +51,7 @@ impl Demand {
     }
 
     /// Requests a retry now. The receiver fails if the publisher was dropped.
-    pub fn retry(&self) -> oneshot::Receiver<Retried> {
+    pub fn retry(&self) -> oneshot::Receiver<RetryOutcome> {
         let (sender, receiver) = oneshot::channel();
         self.0.retries.lock().unwrap_or_else(PoisonError::into_inner).push(sender);
         self.0.changed.notify_one();
@@ -64,7 +64,7 @@ impl Demand {
     }
 
     /// Takes all pending requests to retry; for the publisher.
-    pub(crate) fn take_retries(&self) -> Vec<oneshot::Sender<Retried>> {
+    pub(crate) fn take_retries(&self) -> Vec<oneshot::Sender<RetryOutcome>> {
         std::mem::take(&mut self.0.retries.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -92,9 +92,9 @@ mod tests {
         let asked = demand.retry();
         demand.changed().await;
         for sender in demand.take_retries() {
-            sender.send(Retried::Tried).unwrap();
+            sender.send(RetryOutcome::Tried).unwrap();
         }
-        assert_eq!(asked.await, Ok(Retried::Tried));
+        assert_eq!(asked.await, Ok(RetryOutcome::Tried));
         assert!(demand.take_retries().is_empty());
     }
 }

@@ -5,7 +5,7 @@
 
 // The documentation is built with private items, and links to them.
 #![allow(rustdoc::private_intra_doc_links)]
-// A build of fewer parts does not use all of what the parts share.
+// A build of fewer parts does not use all shared items.
 #![cfg_attr(
     not(all(feature = "acl", feature = "dev", feature = "etcd", feature = "gateway")),
     allow(dead_code, unreachable_pub, unused_imports)

@@ -1,4 +1,4 @@
-//! Metrics of the process. Each part declares its own beside the code that counts; the application joins them. Labels
+//! Metrics of the process. Each part declares its own, near the code that counts; the application joins them. Labels
 //! never hold a secret or a path.
 
 use std::any::{Any, TypeId};

@@ -18,7 +18,7 @@ pub(crate) fn ct_eq(left: &SecretString, right: &[u8]) -> bool {
 }
 
 /// Compares two optional secrets in constant time; two `None` are equal.
-pub(crate) fn same_or_none(left: Option<&SecretString>, right: Option<&SecretString>) -> bool {
+pub(crate) fn ct_eq_option(left: Option<&SecretString>, right: Option<&SecretString>) -> bool {
     match (left, right) {
         (Some(left), Some(right)) => ct_eq(left, right.expose_secret().as_bytes()),
         (left, right) => left.is_none() && right.is_none(),
@@ -73,7 +73,7 @@ pub(crate) fn read_file(path: &Path) -> Result<SecretString, SecretFileError> {
 /// The file cannot be read, is no regular file, is too large, is empty or holds no UTF-8.
 pub(crate) fn read_lines(path: &Path) -> Result<Vec<SecretString>, SecretFileError> {
     let text = open_regular(path)
-        .and_then(|mut file| text(&mut file, MAX_SECRET_FILE))
+        .and_then(|mut file| read_bounded(&mut file, MAX_SECRET_FILE))
         .map_err(|reason| SecretFileError::at(path, reason))?;
     let lines: Vec<_> = text.lines().map(str::trim).filter(|line| !line.is_empty()).map(SecretString::from).collect();
     if lines.is_empty() { Err(SecretFileError::at(path, Reason::Empty)) } else { Ok(lines) }
@@ -84,7 +84,7 @@ pub(crate) fn read_lines(path: &Path) -> Result<Vec<SecretString>, SecretFileErr
 /// # Errors
 /// The file cannot be read, is no regular file, is too large or holds no UTF-8.
 pub(crate) fn read_text(path: &Path) -> Result<SecretString, SecretFileError> {
-    let read = open_regular(path).and_then(|mut file| text(&mut file, MAX_TEXT_FILE));
+    let read = open_regular(path).and_then(|mut file| read_bounded(&mut file, MAX_TEXT_FILE));
     read.map(|text| SecretString::from(text.as_str())).map_err(|reason| SecretFileError::at(path, reason))
 }
 
@@ -97,7 +97,7 @@ pub(crate) fn read_text_beneath(folders: &[PathBuf], path: &Path) -> Result<Secr
     for folder in folders {
         let Ok(inner) = path.strip_prefix(folder) else { continue };
         let opened = open_beneath(folder, inner).map_err(Reason::Open).and_then(|file| require_regular(file.into()));
-        match opened.and_then(|mut file| text(&mut file, MAX_TEXT_FILE)) {
+        match opened.and_then(|mut file| read_bounded(&mut file, MAX_TEXT_FILE)) {
             Ok(text) => return Ok(SecretString::from(text.as_str())),
             Err(error) => reason = error,
         }
@@ -124,14 +124,14 @@ pub(crate) fn read_stdin() -> Result<SecretString, SecretFileError> {
 }
 
 fn one_line(from: &mut impl std::io::Read) -> Result<SecretString, Reason> {
-    match text(from, MAX_SECRET_FILE)?.trim() {
+    match read_bounded(from, MAX_SECRET_FILE)?.trim() {
         "" => Err(Reason::Empty),
         line if line.contains(['\n', '\r', '\0']) => Err(Reason::ManyLines),
         line => Ok(SecretString::from(line)),
     }
 }
 
-fn text(from: &mut impl std::io::Read, most: u64) -> Result<Zeroizing<String>, Reason> {
+fn read_bounded(from: &mut impl std::io::Read, most: u64) -> Result<Zeroizing<String>, Reason> {
     // Allocated once: a string that grows leaves copies of a secret in freed memory.
     let mut text = Zeroizing::new(String::with_capacity(usize::try_from(most).unwrap_or_default() + 1));
     from.take(most + 1).read_to_string(&mut text).map_err(|error| {

@@ -196,7 +196,7 @@ pub enum DirError {
         /// The system's error.
         source: io::Error,
     },
-    /// Others than its owner may do there what they must not.
+    /// Other users than its owner have too many rights on it.
     #[error("{} is accessible to other users (mode {mode:04o}); run `chmod {wanted:o}` on it or use another folder", path.display())]
     Exposed {
         /// The folder.

@@ -77,7 +77,7 @@ impl TaskGroup {
         first.map_or(Ok(()), Err)
     }
 
-    fn failure(&mut self, ended: Ended) -> Option<TaskError> {
+    fn failure(&mut self, ended: TaskOutcome) -> Option<TaskError> {
         match ended {
             Ok((id, (name, result))) => {
                 self.names.remove(&id);
@@ -91,7 +91,7 @@ impl TaskGroup {
     }
 }
 
-type Ended = Result<(tokio::task::Id, (String, anyhow::Result<()>)), tokio::task::JoinError>;
+type TaskOutcome = Result<(tokio::task::Id, (String, anyhow::Result<()>)), tokio::task::JoinError>;
 
 async fn sleep_until(deadline: Option<tokio::time::Instant>) {
     match deadline {

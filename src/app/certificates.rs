@@ -76,7 +76,7 @@ struct CertificateState {
 }
 
 impl CertificateMonitor {
-    /// Reads all files, logs what has changed, and gives the time of the next warning.
+    /// Reads all files, logs changes, and returns the time of the next warning.
     async fn check_all(&mut self, list: CertificateFiles) -> Option<SystemTime> {
         let gone: Vec<String> = self.entries.keys().filter(|key| !list.contains_key(*key)).cloned().collect();
         for key in gone {

@@ -1,4 +1,4 @@
-//! The gateway's part of `check --online`: the platform's name, the way to it, what it is, and whose token there is.
+//! The gateway's part of `check --online`: the platform's address, the connection, its product, and the token's owner.
 
 use std::path::Path;
 use std::time::Duration;
@@ -54,12 +54,12 @@ pub(crate) async fn check_gateway(gateway: &Gateway, sessions: &[Session]) -> Ve
     if !note("platform", reached) {
         return steps;
     }
-    let whose = with_token(gateway, sessions, async |token| whose(&client, token, &server).await).await;
+    let whose = with_token(gateway, sessions, async |token| look_up_owner(&client, token, &server).await).await;
     note("platform token", whose);
     steps
 }
 
-/// Asks what the platform is. It says so without a token too.
+/// Detects the platform's product. Most platforms name it without a token too.
 async fn ping(client: &Client) -> Result<(ServerInfo, String), String> {
     let response = client.send(client.request(Method::GET, "api/v2/ping")).await;
     let response = response.map_err(|error| unreachable(client, &error))?;
@@ -152,18 +152,18 @@ fn read_token(file: &Path) -> Result<SecretString, String> {
 }
 
 /// Asks the platform whose token this is.
-async fn whose(client: &Client, token: &SecretString, server: &ServerInfo) -> Result<String, String> {
+async fn look_up_owner(client: &Client, token: &SecretString, server: &ServerInfo) -> Result<String, String> {
     let request = client.request(Method::GET, "api/v2/account/details").bearer_auth(token.expose_secret());
     let response = client.send(request).await.map_err(|error| unreachable(client, &error))?;
-    // Some platforms say what they are only to callers with a token.
+    // Some platforms name their product only to callers with a token.
     let is_unknown = *server == ServerInfo::default();
     let detected = is_unknown.then(|| ServerInfo::default().updated_by(&response.headers)).flatten();
     let description = detected.map(|server| format!("; {}", describe(&server))).unwrap_or_default();
-    owner(client, &response, token).map(|owner| format!("{owner}{description}"))
+    parse_owner(client, &response, token).map(|owner| format!("{owner}{description}"))
 }
 
-fn owner(client: &Client, response: &ClientResponse, token: &SecretString) -> Result<String, String> {
-    // No text of the answer is shown with the token in it.
+fn parse_owner(client: &Client, response: &ClientResponse, token: &SecretString) -> Result<String, String> {
+    // A text of the response that contains the token is not shown.
     let sanitize = |text: &str| sanitize(text, token.expose_secret());
     match response.status {
         StatusCode::OK => {}

@@ -52,7 +52,7 @@ pub(super) fn fingerprint(session: &config::Session) -> String {
     encoded(text.as_bytes(), WHOLE)
 }
 
-/// How many bytes of a digest are kept.
+/// Number of bytes of a digest that are used.
 const WHOLE: usize = 16;
 const HINT: usize = 2;
 

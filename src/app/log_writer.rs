@@ -19,7 +19,7 @@ struct SharedQueue {
 #[derive(Debug, Default)]
 struct Queue {
     bytes: Vec<u8>,
-    /// True while a batch taken from the queue is being written.
+    /// True while a batch from the queue is being written.
     writing: bool,
     /// Lines dropped since the last report.
     dropped: u64,

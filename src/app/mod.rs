@@ -1,6 +1,6 @@
 //! The composition root: `Options` -> build (binds) -> run (serves) -> stop; reload. The one place that joins the parts.
 
-// 0: what the process is given and tells
+// 0: log, limits and service manager of the process
 pub(crate) mod error_codes;
 pub(crate) mod journal;
 mod log_writer;
@@ -24,7 +24,7 @@ mod derived_tokens;
 mod outputs;
 mod templates;
 
-// 2: what runs them
+// 2: running parts
 mod reload;
 
 // 3: the whole
@@ -35,7 +35,7 @@ pub(crate) mod one_shot_render;
 #[cfg(feature = "gateway")]
 pub(crate) mod check_gateway;
 
-// 4: all of it, with a cloud of its own
+// 4: the complete program with emulators
 #[cfg(feature = "dev")]
 pub(crate) mod dev;
 

@@ -44,7 +44,7 @@ pub async fn login(session: &Session) -> Result<LoggedIn, OneShotError> {
     Ok(LoggedIn { identity: source.describe(), token, upstream, namespace, created_token })
 }
 
-/// The same method, without what happens only once.
+/// Returns the same method without its one-time steps, such as the removal of a file.
 fn without_side_effects(method: &identity::IdentityMethod) -> anyhow::Result<identity::IdentityMethod> {
     let mut method = method.clone();
     match &mut method {
@@ -125,7 +125,7 @@ impl CheckStep {
     }
 }
 
-/// Tries what a session needs: the server's name, a connection to it, the identity source, and a login that is revoked
+/// Tries each step of a session: the server's name, a connection to it, the identity source, and a login that is revoked
 /// at once. Later steps are left out once one has failed.
 pub(crate) async fn check_online(session: &Session) -> Vec<CheckStep> {
     let mut steps = Vec::new();
@@ -176,7 +176,7 @@ async fn resolve_host(host: &str, port: u16) -> Result<String, String> {
     if addresses.is_empty() { Err(unknown(format!("{host} has no address"))) } else { Ok(addresses.join(", ")) }
 }
 
-/// Any HTTP answer will do: a sealed or standby server says so in the login's answer.
+/// Accepts any HTTP response: the login then shows if the server is sealed or a standby.
 async fn probe_server(session: &Session) -> Result<String, String> {
     let client = session.upstream.client.build().map_err(|error| error_codes::format(&error.into()))?;
     let response: Result<_, TransportError> = client.send(client.request(Method::GET, "v1/sys/health")).await;

@@ -103,7 +103,7 @@ pub(super) fn public_key_fingerprint(sink: &config::Sink) -> Option<FileFingerpr
 pub(super) struct BoundListener {
     pub(super) options: config::Listener,
     pub(super) socket: Listener,
-    serving: Serving,
+    serving: ListenerService,
     derived_tokens: DerivedTokens,
     health: HealthHandle,
     shared: Shared,
@@ -111,7 +111,7 @@ pub(super) struct BoundListener {
 
 /// Service of a listener, joined to its sessions.
 #[derive(Debug)]
-enum Serving {
+enum ListenerService {
     Own(ListenerKind, BTreeMap<String, SessionHandle>),
     Proxied(ApiProxy),
 }
@@ -137,8 +137,8 @@ impl BoundListener {
         let socket = socket.map_err(|error| ListenError::new(listener(), &options.endpoint, error))?;
         let (derived_tokens, sources) = DerivedTokens::build(&options, sources, sessions, shared)?;
         let serving = match &options.serves {
-            Serves::LocalApi => Serving::Own(ListenerKind::LocalApi, sources),
-            Serves::Health => Serving::Own(ListenerKind::Health, sources),
+            Serves::LocalApi => ListenerService::Own(ListenerKind::LocalApi, sources),
+            Serves::Health => ListenerService::Own(ListenerKind::Health, sources),
             Serves::ApiProxy(proxied) => {
                 let its = |(name, source): (&String, _)| Some((sessions.iter().find(|its| its.name == *name)?, source));
                 let (session, source) = sources.iter().find_map(its).context("the listener has no session")?;
@@ -156,7 +156,7 @@ impl BoundListener {
                     bound_to: bound_to(session),
                 };
                 let proxy = ApiProxy::build(proxied.as_ref().clone(), deps);
-                Serving::Proxied(proxy.with_context(|| format!("listener {}", options.name))?)
+                ListenerService::Proxied(proxy.with_context(|| format!("listener {}", options.name))?)
             }
         };
         let health = shared.health.register(format!("listener/{}", options.name), options.required, "not serving yet");
@@ -189,7 +189,7 @@ impl BoundListener {
         let (ends, stop) = (stop.clone(), stop);
         let serving = async {
             match serving {
-                Serving::Own(serves, sessions) => {
+                ListenerService::Own(serves, sessions) => {
                     let served = LocalApiOptions { name: options.name, kind: serves, sessions };
                     let deps = LocalApiDeps {
                         clock: shared.clock,
@@ -203,7 +203,7 @@ impl BoundListener {
                     };
                     socket.serve(local_api::service(served, deps), limits, stop).await;
                 }
-                Serving::Proxied(proxy) => {
+                ListenerService::Proxied(proxy) => {
                     proxy.restore_cache().await;
                     let service = proxy.service(options.guard, socket.tcp_address(), listener_metrics);
                     let serving =

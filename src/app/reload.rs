@@ -102,7 +102,7 @@ impl ReloadPlan {
 }
 
 impl RunningAgent {
-    /// Builds and binds what `new` asks for and does not run already.
+    /// Builds and binds the parts of `new` that do not run already.
     ///
     /// # Errors
     /// A file cannot be used, or an address cannot be bound. Nothing has changed then.
@@ -233,16 +233,16 @@ impl RunningAgent {
 
         let replaced = |name: &String| plan.sinks.iter().any(|it| it.name() == name);
         let stays = |name: &String| config.sinks.iter().any(|it| it.options.name == *name) && !replaced(name);
-        let heirs: BTreeSet<&str> = plan.sessions.iter().filter(|it| it.inherits).map(Session::name).collect();
+        let successors: BTreeSet<&str> = plan.sessions.iter().filter(|it| it.inherits).map(Session::name).collect();
         let mut stopping_sinks = Vec::new();
         for (_, sink) in self.sinks.take_except(stays) {
             let session = &*sink.options.session;
-            let revoked = !heirs.contains(session)
+            let revoked = !successors.contains(session)
                 && ending.get(session).is_some_and(|it| it.inputs.options.lifecycle.revoke_on_exit);
             stopping_sinks.push(sink.stop(revoked));
         }
         let predecessor = |(name, session): (&String, &RunningSession)| {
-            let token = heirs.contains(&**name).then(|| session.orders.hand_over());
+            let token = successors.contains(&**name).then(|| session.orders.hand_over());
             (name.clone(), Predecessor { ended: session.orders.ended.clone(), token })
         };
         let mut predecessors: BTreeMap<String, Predecessor> = ending.iter().map(predecessor).collect();
@@ -299,7 +299,7 @@ impl RunningAgent {
         self.sinks.running.insert(name, running);
     }
 
-    /// `follows` is cancelled once the listener before it has written what it keeps over a restart.
+    /// `follows` is cancelled once the previous listener has saved its cache.
     fn start_listener(&mut self, listener: BoundListener, drain: Duration, follows: Option<CancellationToken>) {
         let stop = self.listeners.tasks.stop_token().child_token();
         let name = listener.name().to_owned();
@@ -314,7 +314,7 @@ impl RunningAgent {
         self.listeners.tasks.start(format!("listener {name}"), serving);
     }
 
-    /// Stops all: listeners drain, then sinks and templates let go of their files, then sessions end, and revoke where asked.
+    /// Stops all: listeners drain, then sinks and templates release their files, then sessions end and revoke if configured.
     ///
     /// # Errors
     /// The first task that failed.
@@ -341,7 +341,7 @@ impl RunningAgent {
 /// Time for sinks to finish a write, and to empty their files.
 const SINK_STOP_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Time for a session to write its state and, where asked, to revoke its token.
+/// Time for a session to write its state and, if configured, to revoke its token.
 const SESSION_STOP_TIMEOUT: Duration = Duration::from_secs(8);
 
 impl RunningSink {

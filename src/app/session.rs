@@ -110,19 +110,19 @@ pub(super) struct SessionOrders {
     /// Cancelled by the session once it keeps nothing any more; it may still revoke.
     pub(super) ended: CancellationToken,
     /// Receiver of its token at its end; `None` unless another session takes the token over.
-    pub(super) heir: Arc<Mutex<Option<oneshot::Sender<SessionShutdown>>>>,
+    pub(super) successor: Arc<Mutex<Option<oneshot::Sender<SessionShutdown>>>>,
 }
 
 impl SessionOrders {
     /// The token is handed over at the end, and nothing is revoked then. To be called before the session is stopped.
     pub(super) fn hand_over(&self) -> oneshot::Receiver<SessionShutdown> {
         let (sender, receiver) = oneshot::channel();
-        *self.heir.lock().unwrap_or_else(PoisonError::into_inner) = Some(sender);
+        *self.successor.lock().unwrap_or_else(PoisonError::into_inner) = Some(sender);
         receiver
     }
 
-    fn heir(&self) -> Option<oneshot::Sender<SessionShutdown>> {
-        self.heir.lock().unwrap_or_else(PoisonError::into_inner).take()
+    fn take_successor(&self) -> Option<oneshot::Sender<SessionShutdown>> {
+        self.successor.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
@@ -199,10 +199,10 @@ impl Session {
             }
         }
         let shutdown = self.manager.run(orders.stop.clone()).await;
-        let unsent = match orders.heir() {
+        let unsent = match orders.take_successor() {
             None => Some(shutdown),
-            // The heir has ended already where this fails.
-            Some(heir) => heir.send(shutdown).err(),
+            // The successor has ended already where this fails.
+            Some(successor) => successor.send(shutdown).err(),
         };
         drop(ended);
         if let Some(shutdown) = unsent {
@@ -211,7 +211,7 @@ impl Session {
         Ok(())
     }
 
-    /// Serves the token of the session that it follows from now on, if that one may be kept.
+    /// Takes over the token of the replaced session, if it may be kept.
     pub(super) fn follow(&mut self, before: &SessionInputs, source: &SessionHandle) {
         self.inherits = self.inputs.keeps_token_of(before);
         if self.inherits {

@@ -37,7 +37,7 @@ enum Phase {
 
 impl ServiceNotifier {
     /// Sends that a reload begins (`RELOADING=1` with the time that it asks for). What is not ready yet reloads in
-    /// silence: the READY at its end would be taken for the first one.
+    /// silence: the READY at its end would count as the first one.
     pub(crate) fn reloading(&self) {
         if self.phase() == Phase::Ready
             && let Ok(now) = NotifyState::monotonic_usec_now()

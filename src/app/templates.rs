@@ -26,7 +26,7 @@ pub(super) struct RunningTemplates {
     pub(super) tasks: TaskGroup,
     /// By session.
     registries: BTreeMap<String, RunningRegistry>,
-    /// By what they are called in health.
+    /// By their component's name in health.
     templates: BTreeMap<String, RunningTemplate>,
     child: Option<RunningChild>,
     pub(super) ended: ExitCodes,
@@ -75,7 +75,7 @@ struct RunningChild {
     done: CancellationToken,
 }
 
-/// How a session's secrets are kept: how often they are looked at, and over a restart.
+/// Settings for a session's secrets: the interval of reads, and the file across restarts.
 type RegistrySettings = (Duration, Option<OfflineOptions>);
 
 #[derive(Debug)]
@@ -92,7 +92,7 @@ struct RunningRegistry {
 pub(super) struct TemplatesPlan {
     registries: Vec<(String, SecretRegistry, RegistrySettings, RegistryWorker)>,
     templates: Vec<BuiltTemplate>,
-    /// All that is rendered then, and what the child waits for.
+    /// The templates that run then, and the inputs that the child waits for.
     wanted: Vec<String>,
     inputs: ProcessInputs,
     child: Option<BuiltChild>,

@@ -230,7 +230,7 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// The least time that a request gets: a running agent answers within it.
 const MIN_REQUEST_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// Prints why the agent is not ready. The codes of components say more than that of the whole.
+/// Prints why the agent is not ready. The codes of components are more specific than that of the whole.
 fn say_not_ready(line: &str) {
     let code = (!line.contains("[KW-")).then_some(ErrorCode::AgentNotReady);
     say_error(&ErrorCode::tag(code, line));

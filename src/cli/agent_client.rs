@@ -133,7 +133,7 @@ impl AgentClient {
         Ok((answer.status, serde_json::from_slice(&answer.body).unwrap_or(Value::Null)))
     }
 
-    /// The answer if it is a good one; else says why not.
+    /// Returns the response if it is a success; prints an error otherwise.
     pub(super) fn expect(&self, answer: Result<(StatusCode, Value), TransportError>) -> Result<Value, Exit> {
         match answer {
             Ok((status, body)) if status.is_success() => Ok(body),

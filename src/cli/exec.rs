@@ -40,7 +40,7 @@ impl Exec {
             }
             return Ok(Exit::ConfigInvalid);
         };
-        if config.env_templates.is_empty() && !brings(config) {
+        if config.env_templates.is_empty() && !has_gateway_variables(config) {
             say_error(
                 "the configuration has no [env_template.NAME], and no [gateway] with process_token: there is no variable to run a \
                  program with",
@@ -53,7 +53,7 @@ impl Exec {
         };
         let passed = config.process.as_ref().map(|child| child.variables.clone()).unwrap_or_default();
         let variables = EnvVars::allowed(&environment.variables, &self.pass_env).with(&passed);
-        let variables = match led(config, variables, &self.command, &environment) {
+        let variables = match add_gateway_variables(config, variables, &self.command, &environment) {
             Ok(variables) => variables.with(&rendered),
             Err(exit) => return Ok(exit),
         };
@@ -67,18 +67,23 @@ impl Exec {
 
 /// True if the gateway sets variables for a program.
 #[cfg(feature = "gateway")]
-fn brings(config: &Config) -> bool {
+fn has_gateway_variables(config: &Config) -> bool {
     config.gateway.as_ref().is_some_and(|gateway| gateway.process_token.is_some())
 }
 
 #[cfg(not(feature = "gateway"))]
-const fn brings(_: &Config) -> bool {
+const fn has_gateway_variables(_: &Config) -> bool {
     false
 }
 
 /// Adds the gateway's variables.
 #[cfg(feature = "gateway")]
-fn led(config: &Config, variables: EnvVars, command: &[String], environment: &Environment) -> Result<EnvVars, Exit> {
+fn add_gateway_variables(
+    config: &Config,
+    variables: EnvVars,
+    command: &[String],
+    environment: &Environment,
+) -> Result<EnvVars, Exit> {
     let Some(gateway) = &config.gateway else { return Ok(variables) };
     let config_home = environment.variables.get("XDG_CONFIG_HOME").map(PathBuf::from);
     let files = UserConfigFiles::new(&variables, command, config_home);
@@ -87,7 +92,7 @@ fn led(config: &Config, variables: EnvVars, command: &[String], environment: &En
 
 #[cfg(not(feature = "gateway"))]
 #[allow(clippy::unnecessary_wraps, reason = "the other one fails")]
-const fn led(_: &Config, variables: EnvVars, _: &[String], _: &Environment) -> Result<EnvVars, Exit> {
+const fn add_gateway_variables(_: &Config, variables: EnvVars, _: &[String], _: &Environment) -> Result<EnvVars, Exit> {
     Ok(variables)
 }
 

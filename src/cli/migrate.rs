@@ -1,4 +1,4 @@
-//! `keyward migrate`: another agent's configuration -> ours on standard output, what became of each key on standard error.
+//! `keyward migrate`: prints another agent's configuration as keyward's, and a report of each key on standard error.
 
 use std::io::{Read, Write as _};
 use std::path::{Path, PathBuf};
@@ -129,7 +129,7 @@ fn files(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(path).with_context(failed)? {
         let file = entry.with_context(failed)?.path();
-        // They pass over what editors leave behind.
+        // The other agents ignore files that editors leave behind.
         let hidden = file.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
         let taken = file.extension().is_some_and(|end| end == "hcl" || end == "json");
         if taken && !hidden && file.is_file() {

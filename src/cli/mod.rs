@@ -4,7 +4,7 @@
 mod exit;
 mod help;
 
-// 1: what commands share
+// 1: shared by commands
 mod agent_client;
 mod output;
 
@@ -282,7 +282,7 @@ fn finish_output(exit: Exit) -> Exit {
     }
 }
 
-/// Prints a note beside a command's output.
+/// Prints a note on standard error.
 #[cfg(any(feature = "acl", feature = "gateway"))]
 fn note(line: &str) {
     write_to_stderr(NOTICE, &format!("note: {line}"));

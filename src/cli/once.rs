@@ -1,4 +1,4 @@
-//! `keyward run --exit-after-auth`: what of a configuration is written once, and when that is done.
+//! `keyward run --exit-after-auth`: the outputs that are written once, and their completion.
 
 use tokio::sync::watch;
 

@@ -22,7 +22,7 @@ pub(super) fn json(value: &impl Serialize) {
     say(&serde_json::to_string_pretty(value).unwrap_or_default());
 }
 
-/// A server's text without what could move or colour a terminal.
+/// Removes control characters, which could move or colour a terminal, from a server's text.
 pub(super) fn harmless(text: &str) -> String {
     let unseen = |letter| matches!(letter, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}');
     let harm = |letter: char| (letter.is_control() && !matches!(letter, '\n' | '\t')) || unseen(letter);

@@ -58,18 +58,18 @@ pub(super) fn run(run: &Run, choice: &LogChoice) -> anyhow::Result<Exit> {
         let app = tokio::select! {
             built = App::build(config, log, inherited) => built?,
             () = stop.cancelled() => {
-                return Ok(Ended { missing: Some("nothing was started yet".to_owned()), ..Ended::default() });
+                return Ok(RunEnd { missing: Some("nothing was started yet".to_owned()), ..RunEnd::default() });
             }
-            never = &mut relay => return never.map(|()| Ended::default()),
+            never = &mut relay => return never.map(|()| RunEnd::default()),
         };
         let mut readiness = once::ReadinessWatch::new(&app);
-        let mut ended = Ended::default();
+        let mut ended = RunEnd::default();
         let running = app.run(signals);
         tokio::pin!(running);
         ended.code = loop {
             let is_open = ended.outcome.is_none() && ended.missing.is_none();
             tokio::select! {
-                // In this order: what is missing is asked before the stop takes its components away.
+                // In this order: the missing components are listed before the stop removes them.
                 biased;
                 () = stop.cancelled(), if is_open => ended.missing = Some(readiness.missing()),
                 code = &mut running => break code?,
@@ -89,7 +89,7 @@ pub(super) fn run(run: &Run, choice: &LogChoice) -> anyhow::Result<Exit> {
 
 /// End of a run.
 #[derive(Default)]
-struct Ended {
+struct RunEnd {
     /// Exit code of the child process, or 0.
     code: u8,
     /// With `--exit-after-auth`: all is written, or the reason why not.
@@ -98,7 +98,7 @@ struct Ended {
     missing: Option<String>,
 }
 
-impl Ended {
+impl RunEnd {
     fn exit(self, exit_after_auth: bool) -> Exit {
         match self.outcome {
             Some(Err(error)) => {
@@ -131,7 +131,7 @@ pub(super) fn inherited(environment: &Environment) -> std::io::Result<ActivatedS
     ActivatedSockets::take(variable("LISTEN_PID"), variable("LISTEN_FDS"), variable("LISTEN_FDNAMES"))
 }
 
-/// One thread serves an agent best; the ACL server signs and stores beside, which takes more.
+/// One thread suits an agent; the ACL server also signs and stores, which takes more.
 #[cfg_attr(not(feature = "acl"), expect(unused_variables, reason = "only the ACL server makes a difference"))]
 pub(super) fn runtime(config: &Config) -> std::io::Result<tokio::runtime::Runtime> {
     #[cfg(feature = "acl")]

@@ -1,4 +1,4 @@
-//! A part of the program served with nothing else configured: what the command line says is all that there is.
+//! Serves one part of the program with settings from the command line only.
 
 use std::path::Path;
 use std::time::Duration;

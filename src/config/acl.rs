@@ -107,7 +107,7 @@ fn store(reader: &mut Reader<'_>) -> Option<StoreOptions> {
     let Some(at) = reader.place_of("etcd") else {
         let text = reader.required("data_dir", "the folder of its store, such as \"/var/lib/keyward/access\"")?;
         let data_dir = reader.parse(&text, values::path)?;
-        reader.folder_to_make(&text, &data_dir);
+        reader.check_future_folder(&text, &data_dir);
         reader.closed_in(&text, &data_dir, &["access.redb", "seal.key"]);
         return Some(StoreOptions::Embedded { data_dir });
     };

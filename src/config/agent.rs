@@ -53,9 +53,9 @@ pub(super) fn read_log(mut reader: Reader<'_>) -> Log {
 }
 
 /// Default level and levels by target, parsed from a text such as `info,keyward::http=debug`.
-type Levels = (LevelFilter, BTreeMap<String, LevelFilter>);
+type LogLevels = (LevelFilter, BTreeMap<String, LevelFilter>);
 
-fn levels(text: &str) -> Result<Levels, ValueError> {
+fn levels(text: &str) -> Result<LogLevels, ValueError> {
     let advice = "write error, warn, info, debug, trace or off, and TARGET=LEVEL after a comma";
     let (mut all, mut targets) = (None, BTreeMap::new());
     for part in text.split(',').map(str::trim) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::reader::Reader;
 use super::sink::Sessions;
 use super::tree::quoted;
-use super::values::either;
+use super::values::join_alternatives;
 use crate::agent::api_proxy::{
     AllowedNamespaces, ApiProxyOptions, CacheLimits, CacheOptions, Exemption, NamespacePattern, Rule, Rules, TokenMode,
 };
@@ -123,7 +123,7 @@ fn exempt(reader: &mut Reader<'_>) -> Vec<Exemption> {
         if exemption.is_none() && !text.unknown {
             let names: Vec<_> = Exemption::names().map(quoted).collect();
             let found = format!("{} is not a known exemption", text.display());
-            reader.scope.diagnostics.error(text.at, &text.key, found, format!("write {}", either(&names)));
+            reader.scope.diagnostics.error(text.at, &text.key, found, format!("write {}", join_alternatives(&names)));
         }
         exemption
     };

@@ -42,7 +42,7 @@ pub(super) fn read(mut reader: Reader<'_>, wants_role: bool) -> (String, CloudId
     options.scope = scope.map(|scope| scope.value);
     if let Err(error) = options.build(Clock::System) {
         let advice = "fix it on the machine that runs the agent";
-        reader.scope.diagnostics.lacking(reader.at, &reader.path, error.to_string(), advice);
+        reader.scope.diagnostics.missing_on_host(reader.at, &reader.path, error.to_string(), advice);
     }
     reader.finish();
     (role, options)

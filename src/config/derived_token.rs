@@ -7,7 +7,7 @@ use crate::agent::secrets::DerivedTokenOptions;
 use crate::count_format::format_count;
 use crate::time_format::format_duration;
 
-/// Reads the table of that name. `ends_by_use` says whether its child may have a number of uses.
+/// Reads the table of that name. `ends_by_use` is true if its token may have a number of uses.
 pub(super) fn read(reader: &mut Reader<'_>, ends_by_use: bool) -> Option<DerivedTokenOptions> {
     let mut table = reader.table("derived_token")?;
     let policies = table.list("policies").unwrap_or_default().into_iter().map(|text| text.value).collect();

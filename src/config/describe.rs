@@ -1,6 +1,6 @@
 //! Description of a configuration for `keyward check`: logins, outputs and permitted callers, in sentences.
 //!
-//! A value that came from a variable or a file is shown as its reference, since it may be a secret.
+//! A value from a variable or a file is printed as its reference, since it may be a secret.
 
 use std::collections::BTreeMap;
 
@@ -139,14 +139,14 @@ struct Describer<'a> {
 }
 
 impl Describer<'_> {
-    fn tell(&self, key: &str, value: &str) -> String {
+    fn describe_setting(&self, key: &str, value: &str) -> String {
         self.references.get(key).map_or(value, String::as_str).to_owned()
     }
 
     fn session(&self, session: &Session) -> PartDescription {
         let (login, upstream, life) = (&session.login, &session.upstream, &session.lifecycle);
         let mut does = vec![self.login(session)];
-        does.extend(self.way(&upstream.name, &upstream.client.proxy));
+        does.extend(self.describe_route(&upstream.name, &upstream.client.proxy));
         does.extend(method::describe(session, self.references));
         if !life.login_jitter.is_zero() {
             does.push(format!("waits up to {} before the first login", format_duration(life.login_jitter)));
@@ -184,10 +184,10 @@ impl Describer<'_> {
             self.server_address(&upstream.name, &upstream.client.address),
         );
         let namespace = login.namespace.as_ref();
-        let namespace =
-            namespace.map_or(String::new(), |its| format!(", in namespace {}", self.tell(&key("namespace"), its)));
+        let namespace = namespace
+            .map_or(String::new(), |its| format!(", in namespace {}", self.describe_setting(&key("namespace"), its)));
         if upstream.kind == ServerKind::Consul {
-            let method = self.tell(&key("auth_method"), &login.mount);
+            let method = self.describe_setting(&key("auth_method"), &login.mount);
             return format!("logs in to {at}, by its auth method {method}{namespace}");
         }
         if matches!(session.identity, IdentityMethod::TokenFile(_)) {
@@ -197,7 +197,7 @@ impl Describer<'_> {
             "" => String::new(),
             role => format!(", as role {}", method::reference_or_value(session, "role", role, self.references)),
         };
-        format!("logs in to {at}{role} by auth/{}{namespace}", self.tell(&key("mount"), &login.mount))
+        format!("logs in to {at}{role} by auth/{}{namespace}", self.describe_setting(&key("mount"), &login.mount))
     }
 
     fn server_address(&self, name: &str, address: &ServerAddress) -> String {
@@ -205,17 +205,20 @@ impl Describer<'_> {
             ServerAddress::Url(url) => url.as_str().trim_end_matches('/').to_owned(),
             ServerAddress::Unix(path) => format!("unix://{}", path.display()),
         };
-        self.tell(&format!("server.{name}.address"), &written)
+        self.describe_setting(&format!("server.{name}.address"), &written)
     }
 
-    fn way(&self, server: &str, proxy: &ProxyMode) -> Option<String> {
+    fn describe_route(&self, server: &str, proxy: &ProxyMode) -> Option<String> {
         match proxy {
             ProxyMode::Environment => None,
             ProxyMode::Direct => Some("connects directly, without a proxy".to_owned()),
             ProxyMode::Through(url) => {
                 let host =
                     format!("{}:{}", url.host_str().unwrap_or_default(), url.port_or_known_default().unwrap_or(80));
-                Some(format!("connects through the proxy {}", self.tell(&format!("server.{server}.proxy"), &host)))
+                Some(format!(
+                    "connects through the proxy {}",
+                    self.describe_setting(&format!("server.{server}.proxy"), &host)
+                ))
             }
         }
     }
@@ -233,7 +236,7 @@ impl Describer<'_> {
             "writes {} of session {} {format} to {}, mode {:04o}{}{}",
             if sink.derive.is_some() { "a token derived from that" } else { "the token" },
             sink.session,
-            self.tell(&format!("sink.{}.path", options.name), &path),
+            self.describe_setting(&format!("sink.{}.path", options.name), &path),
             options.mode,
             id("owner", options.owner),
             id("group", options.group),
@@ -244,7 +247,7 @@ impl Describer<'_> {
         }));
         does.extend(options.encrypt.as_ref().map(|encrypt| {
             let path = encrypt.public_key_file.display().to_string();
-            let path = self.tell(&format!("sink.{}.encrypt.public_key_file", options.name), &path);
+            let path = self.describe_setting(&format!("sink.{}.encrypt.public_key_file", options.name), &path);
             let derived = if encrypt.derive_key { "" } else { ", without key derivation" };
             format!("encrypts it for the reader with the public key in {path}{derived}")
         }));
@@ -261,12 +264,12 @@ impl Describer<'_> {
 
     fn template(&self, part: &'static str, its: &Template) -> PartDescription {
         let name = its.options.text.name.clone();
-        let does = template::describe(its, |key, value| self.tell(&format!("{part}.{name}.{key}"), value));
+        let does = template::describe(its, |key, value| self.describe_setting(&format!("{part}.{name}.{key}"), value));
         PartDescription { part, name, does }
     }
 
     fn listener(&self, its: &Listener) -> PartDescription {
-        let address = self.tell(&format!("listener.{}.address", its.name), &its.endpoint.to_string());
+        let address = self.describe_setting(&format!("listener.{}.address", its.name), &its.endpoint.to_string());
         let mode = match &its.endpoint {
             Endpoint::Unix(socket) => format!(", mode {:04o}", socket.mode),
             _ => String::new(),
@@ -305,10 +308,9 @@ impl Describer<'_> {
     }
 
     fn agent(&self, agent: &Agent, log: &Log) -> PartDescription {
-        let state = agent
-            .state_dir
-            .as_ref()
-            .map(|path| format!("keeps its state in {}", self.tell("agent.state_dir", &path.display().to_string())));
+        let state = agent.state_dir.as_ref().map(|path| {
+            format!("keeps its state in {}", self.describe_setting("agent.state_dir", &path.display().to_string()))
+        });
         let ready = match agent.ready {
             Ready::Listener => "its listeners are bound",
             Ready::Token => "every session has its first token",

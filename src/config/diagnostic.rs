@@ -157,7 +157,13 @@ impl Diagnostics {
     }
 
     /// Records something that this machine lacks: an error, or under [`Purpose::Check`] a note.
-    pub(super) fn lacking(&self, at: Location, key: &str, found: impl Into<Finding>, advice: impl Into<String>) {
+    pub(super) fn missing_on_host(
+        &self,
+        at: Location,
+        key: &str,
+        found: impl Into<Finding>,
+        advice: impl Into<String>,
+    ) {
         let found = found.into().or(ErrorCode::MissingOnHost);
         match self.purpose {
             Purpose::Run => self.error(at, key, found, advice),
@@ -168,7 +174,7 @@ impl Diagnostics {
     /// The same for the source of a value: the configuration then holds a placeholder.
     pub(super) fn unknown(&self, at: Location, key: &str, found: impl Into<Finding>, advice: impl Into<String>) {
         self.unknown.borrow_mut().insert(key.to_owned());
-        self.lacking(at, key, found.into().or(ErrorCode::UnresolvedValue), advice);
+        self.missing_on_host(at, key, found.into().or(ErrorCode::UnresolvedValue), advice);
     }
 
     /// Returns the keys whose value is unknown on this machine.
@@ -177,7 +183,13 @@ impl Diagnostics {
     }
 
     /// Records a warning or note about something that this machine lacks and the agent can run without.
-    pub(super) fn done_without(&self, at: Location, key: &str, found: impl Into<Finding>, advice: impl Into<String>) {
+    pub(super) fn optional_on_host(
+        &self,
+        at: Location,
+        key: &str,
+        found: impl Into<Finding>,
+        advice: impl Into<String>,
+    ) {
         let severity = if self.purpose == Purpose::Run { Severity::Warning } else { Severity::Note };
         self.record(severity, at, key, found.into().or(ErrorCode::MissingOnHost), advice.into());
     }

@@ -18,7 +18,7 @@ use crate::error_code::ErrorCode;
 const LARGEST: u64 = 1024 * 1024;
 
 /// State of reading: the merged tree, and the files and folders seen so far.
-struct Gathering<'a> {
+struct FileGatherer<'a> {
     environment: &'a Environment,
     diagnostics: &'a mut Diagnostics,
     tree: Table,
@@ -31,7 +31,7 @@ struct Gathering<'a> {
 /// Reads files, and folders of files in name order, then the drop-in folder that they name.
 pub(super) fn gather(paths: &[PathBuf], environment: &Environment, diagnostics: &mut Diagnostics) -> Table {
     let (files, folders) = (BTreeSet::new(), BTreeSet::new());
-    let mut gathering = Gathering { environment, diagnostics, tree: Table::new(), files, folders };
+    let mut gathering = FileGatherer { environment, diagnostics, tree: Table::new(), files, folders };
     for path in paths {
         gathering.path(path);
     }
@@ -41,7 +41,7 @@ pub(super) fn gather(paths: &[PathBuf], environment: &Environment, diagnostics: 
     gathering.tree
 }
 
-impl Gathering<'_> {
+impl FileGatherer<'_> {
     fn path(&mut self, path: &Path) {
         if !path.is_dir() {
             return self.file(path);
@@ -67,7 +67,7 @@ impl Gathering<'_> {
             Ok(files) => files,
             Err(error) => {
                 let found = format!("the folder {} cannot be read: {error}", folder.display());
-                return self.diagnostics.lacking(at, key, found, "create it before the agent starts");
+                return self.diagnostics.missing_on_host(at, key, found, "create it before the agent starts");
             }
         };
         for file in files {
@@ -117,7 +117,7 @@ impl Gathering<'_> {
         for (found, advice) in
             permissions::permission_issues(path, &file, &metadata, self.environment.user, &mut self.folders)
         {
-            self.diagnostics.lacking(at, "", (ErrorCode::UnsafePermissions, found), advice);
+            self.diagnostics.missing_on_host(at, "", (ErrorCode::UnsafePermissions, found), advice);
         }
         let mut bytes = Vec::new();
         file.by_ref().take(LARGEST + 1).read_to_end(&mut bytes).map_err(cannot)?;

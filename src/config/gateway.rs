@@ -15,7 +15,7 @@ use super::references::Text;
 use super::server;
 use super::sink::Sessions;
 use super::tree::quoted;
-use super::values::{self, ValueError, either, invalid, invalid_secret};
+use super::values::{self, ValueError, invalid, invalid_secret, join_alternatives};
 use crate::atomic_file::Attributes;
 use crate::gateway::actions::{self, DeprecatedCallMode};
 use crate::gateway::client_setup::{ServiceHost, TfrcFileOptions, TokenKind, UserConfigFiles};
@@ -39,7 +39,7 @@ pub struct Gateway {
     pub local_token: local_token::LocalTokenOptions,
     /// The host by which configurations of Terraform and OpenTofu name the platform.
     pub host: ServiceHost,
-    /// The file of Terraform's and OpenTofu's that leads that host here, if one is kept.
+    /// The generated configuration file of Terraform and OpenTofu that leads that host to the gateway, if configured.
     pub terraform_config_file: Option<TfrcFileOptions>,
     /// Token in the environment of programs that keyward runs; `None` sets no variables.
     pub process_token: Option<TokenKind>,
@@ -161,7 +161,12 @@ fn exempt(reader: &mut Reader<'_>) -> BTreeSet<Exemption> {
             None => {
                 let names: Vec<_> = Exemption::names().map(quoted).collect();
                 let found = format!("{} is not a known exemption", text.display());
-                reader.scope.diagnostics.error(text.at, &text.key, found, format!("write {}", either(&names)));
+                reader.scope.diagnostics.error(
+                    text.at,
+                    &text.key,
+                    found,
+                    format!("write {}", join_alternatives(&names)),
+                );
             }
         }
     }
@@ -248,7 +253,7 @@ fn terraform_config_file(
 const TOKEN_KINDS: [(&str, TokenKind); 2] =
     [("local_token", TokenKind::LocalToken), ("platform_token", TokenKind::PlatformToken)];
 
-/// A file in the folder of Terraform or OpenTofu that is read beside the user's own: those are not written.
+/// A file in the folder of Terraform or OpenTofu that is read in addition to the user's own, which are not written.
 fn terraform_file(text: &str) -> Result<PathBuf, ValueError> {
     let path = values::path(text)?;
     match path.file_name().and_then(|name| name.to_str()) {

@@ -24,7 +24,7 @@ impl Reader<'_> {
     pub(super) fn file(&mut self, name: &'static str) -> Option<PathBuf> {
         let text = self.text(name)?;
         let path = self.parse(&text, values::secret_path)?;
-        self.must_be(&text, &path, false);
+        self.require_kind(&text, &path, false);
         Some(path)
     }
 
@@ -32,18 +32,18 @@ impl Reader<'_> {
     pub(super) fn folder(&mut self, name: &'static str) -> Option<PathBuf> {
         let text = self.text(name)?;
         let path = self.parse(&text, values::path)?;
-        self.must_be(&text, &path, true);
+        self.require_kind(&text, &path, true);
         Some(path)
     }
 
     /// Says so where a path that the agent creates has no folder to stand in.
     pub(super) fn folder_of(&self, text: &Text, path: &Path) {
         if let Some(folder) = path.parent() {
-            self.must_be(text, folder, true);
+            self.require_kind(text, folder, true);
         }
         if !text.unknown && path.is_dir() {
             let shown = if text.written.is_some() { text.display() } else { path.display().to_string() };
-            self.scope.diagnostics.done_without(
+            self.scope.diagnostics.optional_on_host(
                 text.at,
                 &text.key,
                 format!("{shown} is a folder"),
@@ -64,7 +64,7 @@ impl Reader<'_> {
         if let Some((found, advice)) = permission_issue("its folder", &shown, &metadata, self.scope.environment.user) {
             let advice =
                 format!("{advice}, or set shared_folder = true if everyone who can write there may replace the file");
-            self.scope.diagnostics.lacking(text.at, &text.key, (ErrorCode::UnsafePermissions, found), advice);
+            self.scope.diagnostics.missing_on_host(text.at, &text.key, (ErrorCode::UnsafePermissions, found), advice);
         }
     }
 
@@ -84,15 +84,15 @@ impl Reader<'_> {
 
     /// Says so where a folder that the service creates has no folder to stand in, or something else is in its place.
     #[cfg(feature = "acl")]
-    pub(super) fn folder_to_make(&self, text: &Text, path: &Path) {
+    pub(super) fn check_future_folder(&self, text: &Text, path: &Path) {
         if path.exists() {
-            self.must_be(text, path, true);
+            self.require_kind(text, path, true);
         } else if let Some(folder) = path.parent() {
-            self.must_be(text, folder, true);
+            self.require_kind(text, folder, true);
         }
     }
 
-    fn must_be(&self, text: &Text, path: &Path, folder: bool) {
+    fn require_kind(&self, text: &Text, path: &Path, folder: bool) {
         if text.unknown {
             return;
         }
@@ -105,7 +105,7 @@ impl Reader<'_> {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => format!("the {kind} {shown} does not exist"),
             Err(error) => format!("cannot check the {kind} {shown}: {error}"),
         };
-        self.scope.diagnostics.lacking(text.at, &text.key, found, "create it before the agent starts");
+        self.scope.diagnostics.missing_on_host(text.at, &text.key, found, "create it before the agent starts");
     }
 
     /// Reads the secret in the file of a key, of at least so many bytes. Returns a placeholder that no caller can send if this
@@ -136,7 +136,7 @@ impl Reader<'_> {
     pub(super) fn key_file(&mut self, name: &'static str) -> Option<PathBuf> {
         let text = self.text(name)?;
         let path = self.parse(&text, values::secret_path)?;
-        self.must_be(&text, &path, false);
+        self.require_kind(&text, &path, false);
         self.closed(&text, &path);
         Some(path)
     }

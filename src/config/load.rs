@@ -1,4 +1,4 @@
-//! Files -> tree -> sections -> what the configuration asks for.
+//! Files -> tree -> sections -> configuration.
 
 use std::cell::{Cell, RefCell};
 use std::path::{Path, PathBuf};
@@ -97,7 +97,7 @@ fn read(mut top: Reader<'_>, found: &mut Vec<Listener>) -> Option<Config> {
     let names: Vec<_> = session_places.iter().map(|(name, _)| name.clone()).collect();
     if agent.state_dir.is_none() && !named && !names.is_empty() {
         let found = format!("{STATE_DIR} does not exist, and without it no session survives a restart");
-        top.scope.diagnostics.done_without(top.at, "agent.state_dir", found, "create it, or set another folder");
+        top.scope.diagnostics.optional_on_host(top.at, "agent.state_dir", found, "create it, or set another folder");
     }
     let state_dir = agent.state_dir.as_deref();
     let read = |(name, table)| session::read(name, table, &servers, state_dir);
@@ -158,9 +158,9 @@ fn read(mut top: Reader<'_>, found: &mut Vec<Listener>) -> Option<Config> {
 }
 
 /// Names of tables, and where they stand.
-type Places = Vec<(String, Location)>;
+type NamedTables = Vec<(String, Location)>;
 
-fn places(tables: &[(String, Reader<'_>)]) -> Places {
+fn places(tables: &[(String, Reader<'_>)]) -> NamedTables {
     tables.iter().map(|(name, table)| (name.clone(), table.at)).collect()
 }
 
@@ -174,7 +174,7 @@ fn refuse(top: &mut Reader<'_>, part: &'static str) {
 }
 
 /// Reports listeners that would forward requests to themselves, or cache responses that must not be cached.
-fn check_api_proxies(diagnostics: &Diagnostics, config: &Config, listeners: &Places) {
+fn check_api_proxies(diagnostics: &Diagnostics, config: &Config, listeners: &NamedTables) {
     for listener in config.listeners.iter().filter(|listener| matches!(listener.serves, Serves::ApiProxy(_))) {
         let session = config.sessions.iter().find(|session| listener.sessions.contains(&session.name));
         let at = listeners.iter().find(|(name, _)| *name == listener.name).map(|(_, at)| *at);
@@ -215,7 +215,7 @@ fn is_at(server: &ServerAddress, endpoint: &Endpoint) -> bool {
 }
 
 /// Warns of servers and sessions that nothing uses.
-fn warn_of_unused(diagnostics: &Diagnostics, config: &Config, servers: &Places, sessions: &Places) {
+fn warn_of_unused(diagnostics: &Diagnostics, config: &Config, servers: &NamedTables, sessions: &NamedTables) {
     for (name, at) in servers {
         if !config.sessions.iter().any(|session| session.upstream.name == *name) {
             diagnostics.warning(

@@ -1,4 +1,4 @@
-//! `[session.NAME.METHOD]`: how a session proves who it is. A session has one of them.
+//! `[session.NAME.METHOD]`: the login method of a session, which has one of them.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -114,7 +114,7 @@ pub struct Session {
     pub login: login::LoginOptions,
     /// Source of the identity that it logs in with.
     pub identity: identity::IdentityMethod,
-    /// How its token is kept.
+    /// Settings for renewal, checks and state of its token.
     pub lifecycle: token_lifecycle::TokenLifecycleOptions,
 }
 
@@ -156,7 +156,7 @@ pub struct Template {
     pub session: String,
     /// Options of the template, with its name.
     pub options: TemplateOptions,
-    /// How the secrets of its session are kept over a restart, if they are.
+    /// File that keeps the secrets of its session across restarts; `None` if they are not saved.
     pub offline: Option<OfflineOptions>,
 }
 
@@ -193,7 +193,7 @@ pub enum Serves {
 /// Levels and format of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Log {
-    /// The level of what no target names.
+    /// The level of all other targets.
     pub level: LevelFilter,
     /// Levels of targets, by the start of their name.
     pub targets: BTreeMap<String, LevelFilter>,
@@ -213,7 +213,7 @@ pub(crate) enum LogFormat {
 /// The process as a whole.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Agent {
-    /// Folder of what outlives a restart; `None` where the default one is not there and nothing needs it.
+    /// Folder of files that survive a restart; `None` if the default one does not exist and nothing needs it.
     pub state_dir: Option<PathBuf>,
     /// Condition on which keyward reports to the service manager that it is ready.
     pub ready: Ready,
@@ -228,7 +228,7 @@ pub enum Ready {
     Listener,
     /// When every session has its first token.
     Token,
-    /// When, besides, every output not marked `required = false` has taken it.
+    /// The same, and every output not marked `required = false` has used it.
     Outputs,
 }
 

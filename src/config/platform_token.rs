@@ -30,7 +30,7 @@ impl TokenSource {
         }
     }
 
-    /// Names the source in one line, the same in every release: it is kept beside the local token.
+    /// Names the source in one line, the same in every release: it is saved with the local token.
     pub(crate) fn identity(&self) -> String {
         match self {
             Self::File(path) => format!("file {}", path.display()),
@@ -57,8 +57,8 @@ pub struct SecretToken {
     pub grace: Duration,
 }
 
-/// Reads one of the three; `None` where there is none, or a wrong one, which is said. Each that is given is read, so that all
-/// of its errors are said at once.
+/// Reads one of the three; `None` if there is none, or an invalid one, which is reported. Each given one is read, so that
+/// all errors are reported at once.
 pub(super) fn read(reader: &mut Reader<'_>, sessions: &Sessions) -> Option<TokenSource> {
     let file = reader.text("token_file").map(|text| (token_file(reader, &text), text));
     let secret = reader.table("secret").map(|table| secret(table, sessions));

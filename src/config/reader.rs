@@ -101,7 +101,7 @@ impl<'a> Reader<'a> {
         matches!(self.items.get(name), Some(Entry { value: Value::Integer(_), .. }))
     }
 
-    /// A string that must be there; `None` once its lack has been said.
+    /// A required string; `None` after its absence was reported.
     pub(super) fn required(&mut self, name: &'static str, meaning: &str) -> Option<Text> {
         if !self.items.contains_key(name) {
             self.missing(name, meaning);
@@ -122,12 +122,12 @@ impl<'a> Reader<'a> {
         self.scope.diagnostics.error(at, &self.key(name), found, "keep one of the two");
     }
 
-    /// A string's value, where nothing more is asked of it.
+    /// A string's value without further validation.
     pub(super) fn value(&mut self, name: &'static str) -> Option<String> {
         self.text(name).map(|text| text.value)
     }
 
-    /// A string that `parse` must understand; it says what the string is not, and what would do.
+    /// A string that `parse` converts; its error names the expected form.
     pub(super) fn parsed<T>(
         &mut self,
         name: &'static str,
@@ -137,7 +137,7 @@ impl<'a> Reader<'a> {
         self.parse(&text, parse)
     }
 
-    /// The same of a string that was taken already.
+    /// The same for a string that was read already.
     pub(super) fn parse<T>(&self, text: &Text, parse: impl FnOnce(&str) -> Result<T, values::ValueError>) -> Option<T> {
         match parse(&text.value) {
             Ok(value) => Some(value),

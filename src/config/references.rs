@@ -126,7 +126,7 @@ impl Text {
 }
 
 impl ReadContext<'_> {
-    /// Resolves what a key's string refers to; `pattern` is the key with `*` for names.
+    /// Resolves the references in a key's string; `pattern` is the key with `*` for names.
     pub(super) fn resolve(&self, at: Location, key: &str, pattern: &str, written: &str) -> Text {
         let mut text = Text { at, key: key.to_owned(), value: written.to_owned(), written: None, unknown: false };
         if !written.contains("${") {
@@ -163,7 +163,7 @@ impl ReadContext<'_> {
         text
     }
 
-    /// Adds to a value, within the bounds of what references may expand to; says so where it does not fit. A file that
+    /// Adds to a value, within the bounds of expanded references; reports a value that is too long. A file that
     /// names one large file many times would otherwise fill the memory of whoever checks it.
     fn expand(&self, text: &mut Text, part: &str) -> bool {
         let all = self.expanded.get() + part.len();

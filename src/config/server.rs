@@ -90,7 +90,7 @@ fn server_name(text: &str) -> Result<String, ValueError> {
 /// Parses the address of a server on a command line: `https://`, `http://` on loopback, `unix:///path` or `/path`.
 ///
 /// # Errors
-/// It is no such address; the text says what to write.
+/// It is not such an address; the text says how to write one.
 pub(crate) fn address(text: &str) -> Result<ServerAddress, String> {
     let scheme = if text.starts_with('/') { "unix://" } else { "" };
     server_address(&format!("{scheme}{text}")).map_err(|wrong| format!("it {}: {}", wrong.found, wrong.advice))

@@ -18,7 +18,7 @@ use crate::error_code::ErrorCode;
 /// The least length of a key that seals a token into a file, in bytes: a 128-bit key in hex.
 const SEAL_KEY: usize = 32;
 
-/// Reads one session; `None` where it names no server that exists, which is then said.
+/// Reads one session; `None` if its server does not exist, which is reported.
 pub(super) fn read(
     name: String,
     mut reader: Reader<'_>,
@@ -44,7 +44,7 @@ pub(super) fn read(
     if seal_given && state_dir.is_none() {
         let (at, key) = (reader.place_of("seal_key_file").unwrap_or(reader.at), reader.key("seal_key_file"));
         let found = "needs a state folder for the sealed token";
-        reader.scope.diagnostics.lacking(
+        reader.scope.diagnostics.missing_on_host(
             at,
             &key,
             found,
@@ -115,7 +115,7 @@ fn server(reader: &mut Reader<'_>, servers: &[ServerClientOptions]) -> Option<Se
     found.cloned()
 }
 
-/// The mount of the method; `usual` is what it is unless the server's operator chose another.
+/// The mount of the method; `usual` is the server's default.
 fn mount_of(reader: &mut Reader<'_>, usual: Option<&'static str>) -> String {
     if let Some(at) = reader.place_of("auth_method") {
         let found = "only allowed for a server of the kind consul";
@@ -145,7 +145,7 @@ fn auth_method(reader: &mut Reader<'_>) -> String {
     name
 }
 
-/// A mount without slashes around it; `auth/` before it is taken off, as other agents write it.
+/// A mount without slashes around it; a leading `auth/` is removed, as other agents write it.
 fn mount(text: &str) -> Result<String, ValueError> {
     let path = text.trim_matches('/');
     let path = path.strip_prefix("auth/").unwrap_or(path);

@@ -20,7 +20,7 @@ use crate::agent::sinks::{OnExpiry, SinkEncryption, SinkFormat, SinkOptions};
 use crate::agent::token_lifecycle;
 use crate::error_code::ErrorCode;
 
-/// The mode of a sink where none is given: the owner writes, the group reads.
+/// The default mode of a sink: the owner writes, the group reads.
 const MODE: u32 = 0o640;
 
 /// Reads all sinks. Two may not share a file, nor may two take the same single-use token.
@@ -207,7 +207,7 @@ impl Sessions {
         }
         let Some(state) = self.states.get(session)? else {
             let found = "needs a state folder";
-            diagnostics.lacking(
+            diagnostics.missing_on_host(
                 at,
                 key,
                 found,

@@ -1,4 +1,4 @@
-//! `[template.NAME]` and `[env_template.NAME]`: files and variables rendered of secrets. `[templates]`: what they share.
+//! `[template.NAME]` and `[env_template.NAME]`: files and variables rendered from secrets. `[templates]`: shared settings.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt as _;
@@ -26,20 +26,20 @@ pub(super) const INTERVAL: Duration = Duration::from_mins(5);
 
 /// Settings of `[templates]`, which all templates share.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Shared {
+pub(super) struct TemplateDefaults {
     interval: Duration,
     /// Location of `persist` and the maximum age of persisted secrets; `None` without `persist`.
     persist: Option<(Location, Duration)>,
 }
 
-impl Default for Shared {
+impl Default for TemplateDefaults {
     fn default() -> Self {
         Self { interval: INTERVAL, persist: None }
     }
 }
 
 /// Reads `[templates]`.
-pub(super) fn read_shared(mut reader: Reader<'_>) -> Shared {
+pub(super) fn read_shared(mut reader: Reader<'_>) -> TemplateDefaults {
     let day = Duration::from_hours(24);
     let interval = reader.duration("interval", INTERVAL, Duration::from_secs(10)..=day);
     let persist = reader.flag("persist", false);
@@ -50,7 +50,7 @@ pub(super) fn read_shared(mut reader: Reader<'_>) -> Shared {
         reader.scope.diagnostics.error(at, &reader.key("stale_if_error"), found, "set persist = true, or leave it out");
     }
     reader.finish();
-    Shared { interval, persist: persist.then_some((at, stale)) }
+    TemplateDefaults { interval, persist: persist.then_some((at, stale)) }
 }
 
 /// Other sections that templates refer to.
@@ -58,11 +58,11 @@ pub(super) fn read_shared(mut reader: Reader<'_>) -> Shared {
 pub(super) struct TemplateContext<'a> {
     pub(super) sessions: &'a Sessions,
     pub(super) sinks: &'a [Sink],
-    pub(super) shared: Shared,
+    pub(super) shared: TemplateDefaults,
 }
 
 impl TemplateContext<'_> {
-    /// How the secrets of a template's session are kept over a restart.
+    /// File that keeps the secrets of a template's session across restarts.
     fn offline(&self, reader: &Reader<'_>, session: &str) -> Option<OfflineOptions> {
         let (at, stale) = self.shared.persist?;
         let persist =
@@ -177,7 +177,7 @@ fn file(name: &str, mut reader: Reader<'_>, context: TemplateContext<'_>) -> Tem
     Template { session, options, offline }
 }
 
-/// The mode of a rendered file where none is given: the owner writes, the group reads.
+/// The default mode of a rendered file: the owner writes, the group reads.
 const MODE: u32 = 0o640;
 
 const DEBOUNCE: Duration = Duration::from_secs(1);
@@ -235,7 +235,7 @@ fn command(reader: &mut Reader<'_>) -> Option<Vec<String>> {
 pub(super) fn absent(reader: &Reader<'_>, at: Location, program: &str) {
     if Path::new(program).is_absolute() && !program.contains(' ') && !Path::new(program).exists() {
         let found = format!("the program {program} does not exist");
-        reader.scope.diagnostics.done_without(at, &reader.key("command"), found, "install it, or name another");
+        reader.scope.diagnostics.optional_on_host(at, &reader.key("command"), found, "install it, or name another");
     }
 }
 
@@ -257,7 +257,7 @@ pub(super) fn variables(reader: &mut Reader<'_>) -> EnvVars {
     EnvVars::allowed(&reader.scope.environment.variables, &pass)
 }
 
-/// The template itself: compiled, to say what is wrong with it.
+/// Reads the template and compiles it to report its errors.
 fn text(name: &str, reader: &mut Reader<'_>, (session, sessions): (&str, &Sessions)) -> TemplateSource {
     let variables = variables(reader);
     let folders = reader.list("read_folders").unwrap_or_default();
@@ -308,7 +308,7 @@ fn contents(reader: &mut Reader<'_>) -> (Location, Option<PathBuf>, Option<Strin
                 }
                 Err(error) => {
                     let found = crate::error_chain::format_chain(&error).replace("a secret", "a template");
-                    reader.scope.diagnostics.lacking(source.at, &source.key, found, "create the template");
+                    reader.scope.diagnostics.missing_on_host(source.at, &source.key, found, "create the template");
                     None
                 }
             });

@@ -115,7 +115,7 @@ impl Conversion<'_> {
     }
 }
 
-/// Adds a later file's keys. Tables grow together; any other key that is there already is an error that names both.
+/// Adds a later file's keys. Tables are merged; any other repeated key is an error that names both lines.
 pub(super) fn merge(into: &mut Table, from: Table, path: &str, diagnostics: &Diagnostics) {
     for (name, entry) in from {
         let key = join(path, &name);

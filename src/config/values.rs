@@ -1,4 +1,4 @@
-//! Single values: what a string must look like to be a duration, a mode, a path, a name.
+//! Parsers of single values: durations, modes, paths, names.
 
 use std::ops::RangeInclusive;
 use std::path::{Component, Path, PathBuf};
@@ -15,16 +15,16 @@ pub(super) struct ValueError {
     pub(super) found: String,
     /// Advice on what to write instead.
     pub(super) advice: String,
-    /// The value could be a secret put in the wrong place, and is not shown.
+    /// The value could be a misplaced secret, and is not printed.
     pub(super) secret: bool,
 }
 
-/// A value that is not right and may be shown.
+/// Builds the error of an invalid value that may be printed.
 pub(super) fn invalid<T>(found: impl Into<String>, advice: impl Into<String>) -> Result<T, ValueError> {
     Err(ValueError { found: found.into(), advice: advice.into(), secret: false })
 }
 
-/// A value that is not right and must not be shown.
+/// Builds the error of an invalid value that must not be printed.
 pub(super) fn invalid_secret<T>(found: impl Into<String>, advice: impl Into<String>) -> Result<T, ValueError> {
     Err(ValueError { found: found.into(), advice: advice.into(), secret: true })
 }
@@ -75,7 +75,7 @@ pub(super) fn path(text: &str) -> Result<PathBuf, ValueError> {
     Ok(path.components().collect())
 }
 
-/// The same of a file that keeps a secret: a secret put in its place is not shown.
+/// The same for the path of a secret's file: a secret written instead is not printed.
 pub(super) fn secret_path(text: &str) -> Result<PathBuf, ValueError> {
     path(text).map_err(|error| ValueError { secret: true, ..error })
 }
@@ -86,12 +86,12 @@ pub(super) fn choice<T: Copy>(text: &str, words: &[(&str, T)]) -> Result<T, Valu
         Ok(*value)
     } else {
         let words: Vec<_> = words.iter().map(|(word, _)| format!("\"{word}\"")).collect();
-        invalid("is not a known value", format!("write {}", either(&words)))
+        invalid("is not a known value", format!("write {}", join_alternatives(&words)))
     }
 }
 
 /// Words as a choice: `a, b or c`.
-pub(super) fn either(words: &[String]) -> String {
+pub(super) fn join_alternatives(words: &[String]) -> String {
     match words {
         [] => String::new(),
         [one] => one.clone(),

@@ -31,7 +31,7 @@ pub(super) struct Seconds<T> {
     pub(super) seconds: T,
 }
 
-/// Rejects requests without the key in `X-Dials-Key`.
+/// Rejects requests without the key in `X-Faults-Key`.
 pub(super) fn require_key(routes: Router, key: SecretString) -> Router {
     let key = Arc::new(key);
     routes.layer(axum::middleware::from_fn(move |request: Request, next: Next| {
@@ -56,7 +56,7 @@ pub(super) fn has_secret_header(headers: &HeaderMap, name: &str, key: &SecretStr
 pub struct FaultListener {
     /// Address; port 0 picks a free one.
     pub address: SocketAddr,
-    /// Key that callers send as `X-Dials-Key`.
+    /// Key that callers send as `X-Faults-Key`.
     pub key: SecretString,
 }
 

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A tree in short, or what is wrong with the text.
+/// Parses a text; returns its tree in short, or the error.
 fn found(text: &str) -> String {
     read(text).map_or_else(|error| error.to_string(), |object| told(&object))
 }

@@ -27,7 +27,7 @@ impl BufferBudget {
 
     /// Returns the unreserved bytes.
     #[cfg(test)]
-    pub(crate) fn left(&self) -> usize {
+    pub(crate) fn available(&self) -> usize {
         self.0.load(Ordering::Relaxed)
     }
 }
@@ -167,18 +167,18 @@ impl BodyBuffer {
         match self.reservation {
             _ if self.bytes.is_empty() => Bytes::new(),
             None => self.bytes.into(),
-            Some(reservation) => Bytes::from_owner(Counted { bytes: self.bytes, _reservation: reservation }),
+            Some(reservation) => Bytes::from_owner(ReservedBytes { bytes: self.bytes, _reservation: reservation }),
         }
     }
 }
 
 /// Bytes with their reservation.
-struct Counted {
+struct ReservedBytes {
     bytes: Vec<u8>,
     _reservation: Reservation,
 }
 
-impl AsRef<[u8]> for Counted {
+impl AsRef<[u8]> for ReservedBytes {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }

@@ -20,10 +20,10 @@ const USABLE: Duration = Duration::from_hours(1);
 const LIMIT: Duration = Duration::from_secs(2);
 
 /// Addresses of the names that this process connects to. Clients are rebuilt by a reload; what they resolved stays.
-static NAMES: Mutex<BTreeMap<String, Name>> = Mutex::new(BTreeMap::new());
+static NAMES: Mutex<BTreeMap<String, ResolvedName>> = Mutex::new(BTreeMap::new());
 
 #[derive(Debug)]
-struct Name {
+struct ResolvedName {
     addresses: Vec<IpAddr>,
     resolved: ClockReading,
     outage: Outage,
@@ -73,7 +73,7 @@ fn known(host: &str, now: ClockReading) -> Option<Vec<IpAddr>> {
 fn remember(host: &str, addresses: &[IpAddr], now: ClockReading) {
     let mut names = names();
     let outage = names.remove(host).map(|name| name.outage);
-    let mut name = Name { addresses: addresses.to_vec(), resolved: now, outage: outage.unwrap_or_default() };
+    let mut name = ResolvedName { addresses: addresses.to_vec(), resolved: now, outage: outage.unwrap_or_default() };
     let lasted_seconds = name.outage.end(now);
     names.insert(host.to_owned(), name);
     drop(names);
@@ -99,7 +99,7 @@ fn report(host: &str, error: &str, now: ClockReading) {
     }
 }
 
-fn names() -> MutexGuard<'static, BTreeMap<String, Name>> {
+fn names() -> MutexGuard<'static, BTreeMap<String, ResolvedName>> {
     NAMES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

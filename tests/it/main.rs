@@ -1,4 +1,4 @@
-//! The one test binary: the real parts on real sockets, with small fakes of the network that have dials.
+//! The one test binary: the real parts on real sockets, with small fakes of the network that fail on command.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

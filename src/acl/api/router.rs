@@ -60,7 +60,7 @@ impl Router {
         };
         let ctx = RouteCtx { router: Arc::clone(self), dialect, operation };
         if operation.is_login()
-            && let Err(wait) = state.login_limiter.admit(peer, state.service.moment())
+            && let Err(wait) = state.login_limiter.admit(peer, state.service.clock_reading())
         {
             return ResponseFuture::ready(ctx.finish(Err(ApiError::LoginRateLimited { wait })));
         }

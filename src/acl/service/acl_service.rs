@@ -69,7 +69,7 @@ impl AclService {
     }
 
     /// Returns a reading of both clocks.
-    pub(crate) fn moment(&self) -> ClockReading {
+    pub(crate) fn clock_reading(&self) -> ClockReading {
         self.clock.now()
     }
 

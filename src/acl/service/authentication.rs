@@ -77,7 +77,7 @@ impl Authenticator<'_> {
         let grants = self.load_grants(&live.token.value, freshness).await?;
         let caller = Arc::new(Caller { live, grants });
         if let Some(at) = at {
-            self.service.callers.keep(hash.cloned(), at, &caller);
+            self.service.callers.insert(hash.cloned(), at, &caller);
         }
         Ok(caller)
     }
@@ -231,7 +231,7 @@ impl Authenticator<'_> {
         let policy: PolicyRecord = serde_json::from_slice(&record.value).map_err(|_| unreadable())?;
         let rules = Rules::parse(&policy.rules).map_err(|_| unreadable())?;
         let rules = policy.applies_in(&self.service.datacenter).then(|| Arc::new(rules));
-        self.service.rules.keep(
+        self.service.rules.insert(
             id,
             record.modified,
             rules.clone().map_or(CachedPolicy::OtherDatacenter, CachedPolicy::Rules),

@@ -30,7 +30,7 @@ impl CallersCache {
     }
 
     /// Stores a caller that was loaded when the store was at revision `at` or later.
-    pub(super) fn keep(&self, secret: Option<SecretHash>, at: Revision, caller: &Arc<Caller>) {
+    pub(super) fn insert(&self, secret: Option<SecretHash>, at: Revision, caller: &Arc<Caller>) {
         let mut cached = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if cached.at > at {
             return;

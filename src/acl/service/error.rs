@@ -1,6 +1,4 @@
 //! Errors of the ACL service.
-//!
-//! Error texts are one line each and follow the wording that clients of Consul match on.
 
 use crate::acl::model::id::Id;
 use crate::acl::store::{CommitError, StoreError};

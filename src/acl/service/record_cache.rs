@@ -33,7 +33,7 @@ impl RecordCache {
     }
 
     /// Stores a deserialized record.
-    pub(super) fn keep<T: Send + Sync + 'static>(&self, key: &Key, at: Revision, value: &Arc<T>) {
+    pub(super) fn insert<T: Send + Sync + 'static>(&self, key: &Key, at: Revision, value: &Arc<T>) {
         let mut records = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if records.len() >= MAX_RECORDS {
             records.clear();

@@ -129,7 +129,7 @@ impl Records {
         found.ok_or_else(|| ServiceError::NotFound(format!("cannot find {}", what())))
     }
 
-    /// Checks that a name is not taken; `taken` builds the error text.
+    /// Checks that a name is not taken; `taken` builds the error.
     ///
     /// # Errors
     /// The name is taken; the store failed.

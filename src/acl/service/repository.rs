@@ -90,7 +90,7 @@ impl Repository {
             return Ok(Some(Stored { value, created, modified }));
         }
         let stored = decode(key, &Record { value, created, modified })?;
-        self.cache.keep(key, modified, &stored.value);
+        self.cache.insert(key, modified, &stored.value);
         Ok(Some(stored))
     }
 

@@ -33,7 +33,7 @@ impl RulesCache {
     }
 
     /// Stores the rules of a policy at a revision.
-    pub(super) fn keep(&self, id: Id, at: Revision, rules: CachedPolicy) {
+    pub(super) fn insert(&self, id: Id, at: Revision, rules: CachedPolicy) {
         let mut policies = self.policies.lock().unwrap_or_else(PoisonError::into_inner);
         if policies.len() >= ENTRIES {
             policies.clear();

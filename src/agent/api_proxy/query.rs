@@ -43,10 +43,10 @@ impl<'a> Query<'a> {
     ///
     /// # Errors
     /// The name is repeated: some parsers take the first value, others the last.
-    pub(super) fn only(self, name: &str) -> Result<Option<Cow<'a, [u8]>>, Repeated> {
+    pub(super) fn only(self, name: &str) -> Result<Option<Cow<'a, [u8]>>, RepeatedParameter> {
         let mut values = self.values(name);
         let first = values.next();
-        if values.next().is_some() { Err(Repeated) } else { Ok(first) }
+        if values.next().is_some() { Err(RepeatedParameter) } else { Ok(first) }
     }
 
     pub(super) const fn is_empty(self) -> bool {
@@ -56,7 +56,7 @@ impl<'a> Query<'a> {
 
 /// A name is repeated.
 #[derive(Debug)]
-pub(super) struct Repeated;
+pub(super) struct RepeatedParameter;
 
 fn decode(text: &str) -> Cow<'_, [u8]> {
     if text.contains('+') {

@@ -35,7 +35,7 @@ impl<'a> RequestHeaders<'a> {
                 found.bearer = found.bearer.or_else(|| bearer(value.as_bytes()));
             } else if *name == CACHE_CONTROL {
                 found.has_cache_control = true;
-            } else if makes_uncacheable(name) {
+            } else if prevents_caching(name) {
                 found.uncacheable = true;
             } else if tokens.contains(name) {
                 found.other_token |= !value.is_empty();
@@ -109,7 +109,7 @@ fn bearer(value: &[u8]) -> Option<&[u8]> {
 
 /// Returns true for headers that make a response unfit for other callers. `X-Vault-Index` and `X-Vault-Inconsistent` are among
 /// them: a performance standby behind that index responds differently.
-fn makes_uncacheable(name: &HeaderName) -> bool {
+fn prevents_caching(name: &HeaderName) -> bool {
     matches!(
         name.as_str(),
         "if-match"

@@ -197,7 +197,7 @@ mod tests {
             Some("team"),
         );
         let options =
-            ForwardOptions { caller: Caller::ourselves(), with_session, returns_token: false, has_listener_key };
+            ForwardOptions { caller: Caller::own_process(), with_session, returns_token: false, has_listener_key };
         let token = token();
         let head =
             dialect.request_head(&parts, options, with_session.then_some(&token), &RequestBody::empty()).unwrap();

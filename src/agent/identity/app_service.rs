@@ -32,5 +32,5 @@ pub(super) async fn token(
     let mut value = HeaderValue::from_str(header.expose_secret())
         .map_err(|_| AttemptError::setting("IDENTITY_HEADER (or MSI_SECRET) does not fit a header"))?;
     value.set_sensitive(true);
-    transport.hiding(header.clone()).token(transport.http.get(url).header(key, value)).await
+    transport.with_redacted_secret(header.clone()).token(transport.http.get(url).header(key, value)).await
 }

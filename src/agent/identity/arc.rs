@@ -34,7 +34,7 @@ pub(super) async fn token(
     let mut value = HeaderValue::from_str(&format!("Basic {}", key.as_str()))
         .map_err(|_| AttemptError::setting("the Arc agent's key file holds what does not fit a header"))?;
     value.set_sensitive(true);
-    transport.hiding(key.as_str().into()).token(ask().header("authorization", value)).await
+    transport.with_redacted_secret(key.as_str().into()).token(ask().header("authorization", value)).await
 }
 
 /// Parses the path in `Basic realm=PATH`.

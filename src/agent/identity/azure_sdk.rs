@@ -75,12 +75,12 @@ impl SdkHttpClient {
     }
 
     /// Creates a client that sends to this URL, since the SDK would choose one by variables of the process.
-    pub(super) const fn sending_to(transport: Transport, instead: Url) -> Self {
+    pub(super) const fn with_url(transport: Transport, instead: Url) -> Self {
         Self { transport, target: RequestTarget::Fixed(instead) }
     }
 
     /// Creates a client that sends to the token proxy.
-    pub(super) const fn through(transport: Transport, proxy: TokenProxy) -> Self {
+    pub(super) const fn with_token_proxy(transport: Transport, proxy: TokenProxy) -> Self {
         Self { transport, target: RequestTarget::TokenProxy(proxy) }
     }
 }
@@ -104,7 +104,9 @@ impl HttpClient for SdkHttpClient {
         let method = match request.method() {
             Method::Get => http::Method::GET,
             Method::Post => http::Method::POST,
-            other => return Err(error(AttemptError::setting(format!("the library sent an unexpected {other:?}")))),
+            other => {
+                return Err(error(AttemptError::setting(format!("the library sent an unexpected {other} request"))));
+            }
         };
         let mut ours = self.transport.http.request(method, url);
         if let RequestTarget::TokenProxy(proxy) = &self.target {

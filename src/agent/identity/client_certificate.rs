@@ -45,22 +45,22 @@ pub(super) async fn token(
     workload::exchange(
         azure_sdk::SdkHttpClient::new(transport.clone()),
         principal,
-        Signed(assertion.to_string()),
+        SignedAssertion(assertion.to_string()),
         scope,
     )
     .await
 }
 
-struct Signed(String);
+struct SignedAssertion(String);
 
-impl std::fmt::Debug for Signed {
+impl std::fmt::Debug for SignedAssertion {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Signed")
+        f.write_str("SignedAssertion")
     }
 }
 
 #[async_trait]
-impl ClientAssertion for Signed {
+impl ClientAssertion for SignedAssertion {
     async fn secret(&self, _: Option<ClientMethodOptions<'_>>) -> azure_core::Result<String> {
         Ok(self.0.clone())
     }

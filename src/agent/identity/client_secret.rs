@@ -15,7 +15,7 @@ pub(super) async fn token(
     secret: &SecretString,
     scope: &str,
 ) -> Result<SecretString, AttemptError> {
-    let client = azure_sdk::SdkHttpClient::new(transport.hiding(secret.clone()));
+    let client = azure_sdk::SdkHttpClient::new(transport.with_redacted_secret(secret.clone()));
     let client_options = azure_sdk::options(client, Some(&principal.authority));
     let options = ClientSecretCredentialOptions { client_options };
     let secret = secret.expose_secret().to_owned();

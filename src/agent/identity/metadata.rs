@@ -23,7 +23,7 @@ pub(super) async fn token(
     let url = below(base, "/metadata/identity/oauth2/token");
     let mut options = ManagedIdentityCredentialOptions::default();
     options.client_options =
-        azure_sdk::options(azure_sdk::SdkHttpClient::sending_to(transport.clone(), url.clone()), None);
+        azure_sdk::options(azure_sdk::SdkHttpClient::with_url(transport.clone(), url.clone()), None);
     options.user_assigned_id = match which {
         ManagedIdentity::System => None,
         ManagedIdentity::ObjectId(id) => Some(UserAssignedId::ObjectId(id.clone())),

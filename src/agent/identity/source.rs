@@ -206,7 +206,8 @@ impl CloudSource {
             }
             SelectedSource::Workload(principal, file, Some(proxy)) => {
                 // Built for each exchange: the trusted authorities may have changed.
-                let client = azure_sdk::SdkHttpClient::through(proxy.transport(&self.proxy_ca)?, proxy.clone());
+                let client =
+                    azure_sdk::SdkHttpClient::with_token_proxy(proxy.transport(&self.proxy_ca)?, proxy.clone());
                 workload::token(client, principal, file, &scope, now).await
             }
         }

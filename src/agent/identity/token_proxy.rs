@@ -18,12 +18,12 @@ pub(super) struct TokenProxy {
     url: Url,
     /// Name to send as SNI and to verify, instead of the URL's host.
     server_name: Option<String>,
-    trusted: Trusted,
+    trusted: TrustedCas,
 }
 
 /// Certificate authorities of the proxy.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Trusted {
+enum TrustedCas {
     /// The system's authorities.
     System,
     /// Only the authorities in this PEM file, read at each exchange.
@@ -71,9 +71,9 @@ impl TokenProxy {
             (Some(_), Some(_)) => {
                 return Err(config_error(format!("{CA_FILE} and {CA_DATA} are both set"), Some("set one")));
             }
-            (Some(file), None) => Trusted::File(file.into()),
-            (None, Some(pem)) => Trusted::Pem(pem.to_owned()),
-            (None, None) => Trusted::System,
+            (Some(file), None) => TrustedCas::File(file.into()),
+            (None, Some(pem)) => TrustedCas::Pem(pem.to_owned()),
+            (None, None) => TrustedCas::System,
         };
         Ok(Some(Self { url, server_name, trusted }))
     }
@@ -101,9 +101,9 @@ impl TokenProxy {
     /// `last` holds the last content of the CA file, which is used while the file is empty because it is being rewritten.
     pub(super) fn transport(&self, last: &Mutex<Option<Vec<u8>>>) -> Result<Transport, AttemptError> {
         let pem = match &self.trusted {
-            Trusted::System => None,
-            Trusted::Pem(pem) => Some((pem.clone().into_bytes(), CA_DATA.to_owned())),
-            Trusted::File(file) => {
+            TrustedCas::System => None,
+            TrustedCas::Pem(pem) => Some((pem.clone().into_bytes(), CA_DATA.to_owned())),
+            TrustedCas::File(file) => {
                 let name = file.display();
                 let read = std::fs::read(file)
                     .map_err(|error| AttemptError::setting(format!("cannot read {name} ({CA_FILE}): {error}")))?;

@@ -80,7 +80,7 @@ impl Transport {
     }
 
     /// Returns a client that redacts this secret, for requests that carry it.
-    pub(super) fn hiding(&self, secret: SecretString) -> Self {
+    pub(super) fn with_redacted_secret(&self, secret: SecretString) -> Self {
         Self { hidden: vec![secret], ..self.clone() }
     }
 

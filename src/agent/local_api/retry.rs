@@ -13,7 +13,7 @@ use super::check::report;
 use super::token::{TokenLookup, TokenReader};
 use crate::agent::json_response::{json, retry_later};
 use crate::clock::Clock;
-use crate::demand::Retried;
+use crate::demand::RetryOutcome;
 
 /// Bounds the wait for the login, which continues afterwards.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -39,11 +39,13 @@ pub(super) async fn retry(
     let reading = watch.current();
     let report = |error| report(&reader, &reading, &clock, error);
     match (retried, reader.lookup(&reading)) {
-        (Some(Retried::Later { after }), _) => {
+        (Some(RetryOutcome::Later { after }), _) => {
             retry_later(StatusCode::TOO_MANY_REQUESTS, &report(Some(RATE_LIMITED)), after)
         }
-        (Some(Retried::Tried | Retried::NotNeeded), TokenLookup::Token(_)) => json(StatusCode::OK, &report(None)),
-        (Some(Retried::Tried | Retried::NotNeeded), TokenLookup::None { retry_after, .. }) => {
+        (Some(RetryOutcome::Tried | RetryOutcome::NotNeeded), TokenLookup::Token(_)) => {
+            json(StatusCode::OK, &report(None))
+        }
+        (Some(RetryOutcome::Tried | RetryOutcome::NotNeeded), TokenLookup::None { retry_after, .. }) => {
             retry_later(StatusCode::SERVICE_UNAVAILABLE, &report(Some(NO_TOKEN)), retry_after)
         }
         (None, _) => retry_later(StatusCode::SERVICE_UNAVAILABLE, &report(Some(UNDER_WAY)), Duration::from_secs(5)),

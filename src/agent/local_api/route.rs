@@ -17,7 +17,7 @@ use crate::agent::json_response::{error, method_not_allowed, rejected};
 use crate::http::guard::{Guard, LocalCaller};
 use crate::http::server::{self, HttpMetrics, ListenerLimits, ListenerMetrics, Peer, ResponseLabels};
 
-type Answering = server::ResponseFuture<Full<Bytes>>;
+type ApiFuture = server::ResponseFuture<Full<Bytes>>;
 
 /// Builds the service of one listener, for [`crate::http::server::Listener::serve`].
 pub fn service(
@@ -73,20 +73,20 @@ impl Api {
         Self { name, kind, sessions, names, only, guard, deps, waiting, checking, ok_counter }
     }
 
-    fn respond<B>(this: &Arc<Self>, peer: &Peer, request: &Request<B>) -> Answering {
+    fn respond<B>(this: &Arc<Self>, peer: &Peer, request: &Request<B>) -> ApiFuture {
         let answering = match this.guard.admit(peer, request) {
             Ok(caller) => this
                 .route(&caller, request)
-                .unwrap_or_else(|cause| Answering::ready(error(cause.status, &cause.message))),
-            Err(refusal) => Answering::ready(rejected(&refusal)),
+                .unwrap_or_else(|cause| ApiFuture::ready(error(cause.status, &cause.message))),
+            Err(refusal) => ApiFuture::ready(rejected(&refusal)),
         };
         // Read in place: a response is so large that each move of it shows in the benchmark.
-        if let Answering::Ready(answer) = &answering {
+        if let ApiFuture::Ready(answer) = &answering {
             this.count(answer.as_ref().map_or(StatusCode::OK, Response::status));
             return answering;
         }
         let this = Arc::clone(this);
-        Answering::waiting(async move {
+        ApiFuture::waiting(async move {
             let answer = answering.await;
             this.count(answer.status());
             answer
@@ -101,7 +101,7 @@ impl Api {
         }
     }
 
-    fn route<B>(&self, caller: &LocalCaller, request: &Request<B>) -> Result<Answering, ApiError> {
+    fn route<B>(&self, caller: &LocalCaller, request: &Request<B>) -> Result<ApiFuture, ApiError> {
         let path = request.uri().path();
         let tokens = self.kind == ListenerKind::LocalApi;
         let (route, allowed) = match path {
@@ -124,31 +124,31 @@ impl Api {
             _ => false,
         };
         if !is_allowed {
-            return Ok(Answering::ready(method_not_allowed(allowed)));
+            return Ok(ApiFuture::ready(method_not_allowed(allowed)));
         }
         Ok(match route {
             Route::Token => return self.token(caller, request.uri().query()),
             Route::Check => return self.check(caller, request.uri().query()),
             Route::Retry => return self.retry(caller, request.uri().query()),
-            Route::Status => Answering::ready(health_endpoints::status(&self.deps, &self.names)),
-            Route::Live => Answering::ready(health_endpoints::live()),
-            Route::Ready => Answering::ready(health_endpoints::ready(&self.deps)),
-            Route::Component(name) => Answering::ready(health_endpoints::component(&self.deps, name)),
-            Route::Started => Answering::ready(health_endpoints::started(&self.deps)),
-            Route::Metrics => Answering::ready(health_endpoints::metrics(&self.deps)),
+            Route::Status => ApiFuture::ready(health_endpoints::status(&self.deps, &self.names)),
+            Route::Live => ApiFuture::ready(health_endpoints::live()),
+            Route::Ready => ApiFuture::ready(health_endpoints::ready(&self.deps)),
+            Route::Component(name) => ApiFuture::ready(health_endpoints::component(&self.deps, name)),
+            Route::Started => ApiFuture::ready(health_endpoints::started(&self.deps)),
+            Route::Metrics => ApiFuture::ready(health_endpoints::metrics(&self.deps)),
         })
     }
 
-    fn token(&self, caller: &LocalCaller, query: Option<&str>) -> Result<Answering, ApiError> {
+    fn token(&self, caller: &LocalCaller, query: Option<&str>) -> Result<ApiFuture, ApiError> {
         if let (None, Some((name, served))) = (query, &self.only) {
             self.log_grant(caller, "token", name);
-            return Ok(Answering::ready(served.reader.now()));
+            return Ok(ApiFuture::ready(served.reader.now()));
         }
         let query = Query::parse(query, &["session", "wait", "after"])?;
         let (name, served) = self.session(query.session.as_deref())?;
         self.log_grant(caller, "token", name);
-        if query.wait.is_zero() || served.reader.has_news(query.after.as_deref()) {
-            return Ok(Answering::ready(served.reader.now()));
+        if query.wait.is_zero() || served.reader.has_changed(query.after.as_deref()) {
+            return Ok(ApiFuture::ready(served.reader.now()));
         }
         let after = query.after.map(std::borrow::Cow::into_owned);
         let answer = Arc::clone(&served.reader).wait(after, query.wait, self.deps.stop.clone());
@@ -159,7 +159,7 @@ impl Api {
         }))
     }
 
-    fn check(&self, caller: &LocalCaller, query: Option<&str>) -> Result<Answering, ApiError> {
+    fn check(&self, caller: &LocalCaller, query: Option<&str>) -> Result<ApiFuture, ApiError> {
         let query = Query::parse(query, &["session"])?;
         let (name, served) = self.session(query.session.as_deref())?;
         self.log_grant(caller, "check", name);
@@ -169,7 +169,7 @@ impl Api {
         Ok(self.checking.wait(answer))
     }
 
-    fn retry(&self, caller: &LocalCaller, query: Option<&str>) -> Result<Answering, ApiError> {
+    fn retry(&self, caller: &LocalCaller, query: Option<&str>) -> Result<ApiFuture, ApiError> {
         let query = Query::parse(query, &["session"])?;
         let (name, served) = self.session(query.session.as_deref())?;
         self.log_grant(caller, "retry", name);

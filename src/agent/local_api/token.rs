@@ -51,7 +51,7 @@ impl TokenReader {
 
     /// Responds with the current token.
     pub(super) fn now(&self) -> Response<Full<Bytes>> {
-        self.watch.with(|reading| self.answer(reading))
+        self.watch.with(|reading| self.to_response(reading))
     }
 
     /// Responds as soon as there is a token of another generation than `after` (any token for `None`), or after `wait`, or when
@@ -65,7 +65,7 @@ impl TokenReader {
         let mut watch = self.watch.clone();
         let changed = async {
             loop {
-                if self.is_news(&watch.current(), after.as_deref()) || watch.changed().await.is_err() {
+                if self.is_changed(&watch.current(), after.as_deref()) || watch.changed().await.is_err() {
                     return;
                 }
             }
@@ -79,11 +79,11 @@ impl TokenReader {
     }
 
     /// Returns true if there is a token of another generation than `after`, so that [`TokenReader::wait`] would not wait.
-    pub(super) fn has_news(&self, after: Option<&str>) -> bool {
-        self.watch.with(|reading| self.is_news(reading, after))
+    pub(super) fn has_changed(&self, after: Option<&str>) -> bool {
+        self.watch.with(|reading| self.is_changed(reading, after))
     }
 
-    fn is_news(&self, reading: &CredentialState<Token>, after: Option<&str>) -> bool {
+    fn is_changed(&self, reading: &CredentialState<Token>, after: Option<&str>) -> bool {
         match self.lookup(reading) {
             TokenLookup::Token(token) => after.is_none_or(|after| token.generation.to_string() != after),
             TokenLookup::None { .. } => false,
@@ -107,7 +107,7 @@ impl TokenReader {
         token.expires.is_some_and(|end| self.clock.has_reached(end))
     }
 
-    fn answer(&self, reading: &CredentialState<Token>) -> Response<Full<Bytes>> {
+    fn to_response(&self, reading: &CredentialState<Token>) -> Response<Full<Bytes>> {
         if let Availability::Available(token) = &reading.availability
             && let Some(cached) = &*self.cached.read().unwrap_or_else(PoisonError::into_inner)
             && Arc::ptr_eq(token, &cached.token)

@@ -222,10 +222,10 @@ impl<'a> SavedSecret<'a> {
     }
 }
 
-type Restored = (Option<TokenFingerprint>, BTreeMap<SecretRequest, SecretRecord>);
+type RestoredRecords = (Option<TokenFingerprint>, BTreeMap<SecretRequest, SecretRecord>);
 
 /// Parses saved secrets. Leaves out leases that have ended, and other secrets older than `max_age`.
-pub(super) fn deserialize(json: &[u8], max_age: Duration, now: ClockReading) -> Result<Restored, FileRejected> {
+pub(super) fn deserialize(json: &[u8], max_age: Duration, now: ClockReading) -> Result<RestoredRecords, FileRejected> {
     let snapshot = Snapshot::<SavedSecret<'_>>::parse(json, now)?;
     let record = |saved: SavedSecret<'_>| {
         let lease = match saved.lease {

@@ -33,7 +33,7 @@ impl RetrySchedule {
         Self { failures: 0, last: None, not_before: now }
     }
 
-    pub(super) const fn succeeded(&mut self, now: ClockReading) {
+    pub(super) const fn record_success(&mut self, now: ClockReading) {
         *self = Self::new(now);
     }
 

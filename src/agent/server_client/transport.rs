@@ -164,7 +164,7 @@ impl Transport {
         if let Some((name, value)) = &token {
             head.set_auth_header(name, value);
         }
-        let response = self.forwarder.send(Caller::ourselves(), &head, body, time).await;
+        let response = self.forwarder.send(Caller::own_process(), &head, body, time).await;
         let (parts, body) = response.map_err(|error| self.failed(error))?.into_parts();
         Ok(ClientResponse { status: parts.status, headers: parts.headers, body: self.read(body).await? })
     }

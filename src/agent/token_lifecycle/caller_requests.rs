@@ -3,14 +3,14 @@
 use tokio::sync::oneshot;
 
 use crate::credential_watch::RefreshSignal;
-use crate::demand::Retried;
+use crate::demand::RetryOutcome;
 
 /// Requests of a session's callers, until they are complete.
 #[derive(Debug)]
 pub(super) struct CallerRequests {
     signal: RefreshSignal,
     awaits_lookup: bool,
-    retries: Vec<oneshot::Sender<Retried>>,
+    retries: Vec<oneshot::Sender<RetryOutcome>>,
 }
 
 /// A request of callers.
@@ -69,7 +69,7 @@ impl CallerRequests {
     }
 
     /// Answers the operators' retries.
-    pub(super) fn answer_retries(&mut self, answer: Retried) {
+    pub(super) fn answer_retries(&mut self, answer: RetryOutcome) {
         for retry in self.retries.drain(..) {
             // Send only fails if the requester was dropped.
             let _ = retry.send(answer);

@@ -79,7 +79,7 @@ pub struct SessionStateOptions {
 impl PartialEq for SessionStateOptions {
     /// The key is compared in constant time.
     fn eq(&self, other: &Self) -> bool {
-        self.file == other.file && secret::same_or_none(self.seal_key.as_ref(), other.seal_key.as_ref())
+        self.file == other.file && secret::ct_eq_option(self.seal_key.as_ref(), other.seal_key.as_ref())
     }
 }
 

@@ -25,7 +25,7 @@ use crate::agent::token::Token;
 use crate::backoff::random_unit;
 use crate::clock::{Clock, ClockChanges};
 use crate::credential_watch::CredentialState;
-use crate::demand::Retried;
+use crate::demand::RetryOutcome;
 use crate::time_format::{format_rfc3339, seconds};
 
 /// Logs one session in, keeps its token alive by renewals and look-ups, and publishes it.
@@ -167,11 +167,11 @@ impl TokenManager {
             Event::Expired => self.on_expired(),
             Event::Completed(CompletedCall::Login(result)) => {
                 self.on_login(result);
-                self.requests.answer_retries(Retried::Tried);
+                self.requests.answer_retries(RetryOutcome::Tried);
             }
             Event::Completed(CompletedCall::Renewal(result)) => {
                 self.on_renewal(result);
-                self.requests.answer_retries(Retried::Tried);
+                self.requests.answer_retries(RetryOutcome::Tried);
             }
             Event::Completed(CompletedCall::Lookup(generation, result)) => self.on_lookup(generation, result),
             Event::ClockChange => self.on_clock_change(),
@@ -235,7 +235,7 @@ impl TokenManager {
         let is_good =
             self.current.as_ref().is_some_and(|current| current.health == TokenHealth::Good && !current.outdated);
         if is_good && self.planner.last_outcome() == LastOutcome::Succeeded {
-            return self.requests.answer_retries(Retried::NotNeeded);
+            return self.requests.answer_retries(RetryOutcome::NotNeeded);
         }
         if self.calls.is_busy() {
             return;
@@ -244,7 +244,7 @@ impl TokenManager {
             Ok(()) => {
                 tracing::info!(event = "session.retry", session = self.options.name, "logging in on request");
             }
-            Err(after) => self.requests.answer_retries(Retried::Later { after }),
+            Err(after) => self.requests.answer_retries(RetryOutcome::Later { after }),
         }
     }
 

@@ -1,4 +1,4 @@
-//! The texts of `keyward dev`: the configuration that its agent runs with, and what to try.
+//! The texts of `keyward dev`: the agent's configuration, and commands to try.
 
 use super::{INSTANCE_RESOURCE, Places, WORKLOAD_RESOURCE, discovery};
 use crate::emulators::cloud::{Cloud, CloudIdentities};

@@ -98,7 +98,7 @@ pub(crate) struct Places {
     pub faults_key: PathBuf,
 }
 
-/// The resource that the instance's identity is used for: tokens for it say which machine they belong to.
+/// The resource of the instance's identity: tokens for it name their machine.
 const INSTANCE_RESOURCE: &str = "https://management.azure.com/";
 /// The resource that the workload's identity is used for.
 const WORKLOAD_RESOURCE: &str = "api://keyward-dev";
@@ -107,7 +107,7 @@ const WORKLOAD_TTL: Duration = Duration::from_mins(1);
 const WORKLOAD_MAX_TTL: Duration = Duration::from_mins(5);
 
 impl Dev {
-    /// Makes what is missing in the folder, starts the emulated servers, and builds the agent. Must be called inside a
+    /// Creates missing files in the folder, starts the emulated servers, and builds the agent. Must be called inside a
     /// runtime.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! The ports of `keyward dev`, kept for it from the moment they are named.
+//! The ports of `keyward dev`, reserved from the moment they are printed.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -7,8 +7,8 @@ use tokio::net::TcpSocket;
 
 /// Reserved loopback addresses; dropping it releases them.
 ///
-/// Each is bound by a socket that does not listen. The system gives a bound port to nobody who asks for any, and lets a server
-/// that names it bind beside such a socket, as both have `SO_REUSEADDR` (`socket(7)`).
+/// Each is bound by a socket that does not listen. The system gives a bound port to no other socket, and lets a server
+/// bind to it when it names the port, as both have `SO_REUSEADDR` (`socket(7)`).
 #[derive(Debug)]
 pub(super) struct Ports(Vec<(SocketAddr, TcpSocket)>);
 

@@ -103,12 +103,12 @@ impl Command {
         match self {
             Self::Create(create) => {
                 let new = NewAuthMethod { name: create.name, kind: create.kind, ..NewAuthMethod::default() };
-                tell(service, &client.create_auth_method(&create.changes.apply(new)?).await?);
+                print_auth_method(service, &client.create_auth_method(&create.changes.apply(new)?).await?);
             }
-            Self::Read(named) => tell(service, &client.read_auth_method(&named.name, &query).await?.value),
+            Self::Read(named) => print_auth_method(service, &client.read_auth_method(&named.name, &query).await?.value),
             Self::Update(update) => {
                 let there = NewAuthMethod::from(&client.read_auth_method(&update.name, &query).await?.value);
-                tell(service, &client.update_auth_method(&update.changes.apply(there)?).await?);
+                print_auth_method(service, &client.update_auth_method(&update.changes.apply(there)?).await?);
             }
             Self::Delete(named) => {
                 deleted(client.delete_auth_method(&named.name).await?, "auth method", &named.name)?;
@@ -123,23 +123,23 @@ impl Command {
                     });
                     output::table(["Name", "Type", "Namespace", "Max token TTL", "Description"], rows);
                 });
-                output::left_out(&read);
+                output::note_omitted(&read);
             }
         }
         Ok(())
     }
 }
 
-fn tell(service: &Service, method: &AuthMethod) {
+fn print_auth_method(service: &Service, method: &AuthMethod) {
     service.show(method, || {
         Fields::default()
             .add("Name", &method.name)
             .add("Type", &method.kind)
-            .maybe("Namespace", method.namespace.as_ref())
-            .maybe("Display name", Some(&method.display_name).filter(|name| !name.is_empty()))
+            .optional("Namespace", method.namespace.as_ref())
+            .optional("Display name", Some(&method.display_name).filter(|name| !name.is_empty()))
             .add("Description", &method.description)
-            .maybe("Max token TTL", method.max_token_ttl.as_ref())
-            .maybe("Token locality", Some(&method.token_locality).filter(|it| !it.is_empty()))
+            .optional("Max token TTL", method.max_token_ttl.as_ref())
+            .optional("Token locality", Some(&method.token_locality).filter(|it| !it.is_empty()))
             .add("Config", "")
             .print();
         output::indented(&serde_json::to_string_pretty(&method.config).unwrap_or_default());

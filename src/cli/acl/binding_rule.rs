@@ -45,12 +45,12 @@ pub(super) struct Create {
     #[arg(long, value_name = "NAME")]
     bind_name: String,
     #[command(flatten)]
-    more: More,
+    more: RuleSettings,
 }
 
 /// Optional settings of a binding rule.
 #[derive(Debug, Args)]
-pub(super) struct More {
+pub(super) struct RuleSettings {
     /// Expression that selects logins, such as 'value.team == "web"' [default: all logins]
     #[arg(long, value_name = "EXPRESSION")]
     selector: Option<String>,
@@ -81,7 +81,7 @@ pub(super) struct Update {
     #[arg(long, value_name = "NAME")]
     bind_name: Option<String>,
     #[command(flatten)]
-    more: More,
+    more: RuleSettings,
 }
 
 /// List binding rules.
@@ -92,7 +92,7 @@ pub(super) struct List {
     method: Option<String>,
 }
 
-impl More {
+impl RuleSettings {
     fn apply(self, to: NewBindingRule) -> NewBindingRule {
         let vars = self.vars.into_iter().map(|(name, value)| (name, value.into()));
         let vars: serde_json::Map<_, _> = vars.collect();
@@ -112,18 +112,18 @@ impl Command {
             Self::Create(create) => {
                 let Create { method, bind_type, bind_name, more } = create;
                 let new = NewBindingRule { auth_method: method, bind_type, bind_name, ..NewBindingRule::default() };
-                tell(service, &client.create_binding_rule(&more.apply(new)).await?);
+                print_binding_rule(service, &client.create_binding_rule(&more.apply(new)).await?);
             }
             Self::Read(named) => {
                 let id = resolve::binding_rule(service, &named.id).await?;
-                tell(service, &client.read_binding_rule(&id, &query).await?.value);
+                print_binding_rule(service, &client.read_binding_rule(&id, &query).await?.value);
             }
             Self::Update(update) => {
                 let id = resolve::binding_rule(service, &update.id).await?;
                 let mut rule = update.more.apply(client.read_binding_rule(&id, &query).await?.value.rule);
                 rule.bind_type = update.bind_type.unwrap_or(rule.bind_type);
                 rule.bind_name = update.bind_name.unwrap_or(rule.bind_name);
-                tell(service, &client.update_binding_rule(&id, &rule).await?);
+                print_binding_rule(service, &client.update_binding_rule(&id, &rule).await?);
             }
             Self::Delete(named) => {
                 let id = resolve::binding_rule(service, &named.id).await?;
@@ -140,25 +140,25 @@ impl Command {
                     });
                     output::table(["ID", "Auth method", "Namespace", "Gives", "Selector", "Description"], rows);
                 });
-                output::left_out(&read);
+                output::note_omitted(&read);
             }
         }
         Ok(())
     }
 }
 
-fn tell(service: &Service, found: &BindingRule) {
+fn print_binding_rule(service: &Service, found: &BindingRule) {
     let rule = &found.rule;
     service.show(found, || {
         Fields::default()
             .add("ID", found.id)
             .add("Auth method", &rule.auth_method)
-            .maybe("Namespace", found.namespace.as_ref())
+            .optional("Namespace", found.namespace.as_ref())
             .add("Description", &rule.description)
             .add("Selector", &rule.selector)
             .add("Bind type", &rule.bind_type)
             .add("Bind name", &rule.bind_name)
-            .each("Bind vars", rule.bind_vars.iter().map(|(name, value)| format!("{name}={value}")))
+            .list_field("Bind vars", rule.bind_vars.iter().map(|(name, value)| format!("{name}={value}")))
             .print();
     });
 }

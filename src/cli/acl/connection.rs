@@ -87,7 +87,7 @@ impl Connection {
         };
         let ca_file = self.ca_file.or_else(|| variable("KEYWARD_ACL_CA_FILE").map(PathBuf::from));
         let namespace = self.namespace.or_else(|| variable("KEYWARD_ACL_NAMESPACE").cloned());
-        let mut flags = format!(" --address {}", shown(&at));
+        let mut flags = format!(" --address {}", describe_address(&at));
         flags.extend(ca_file.iter().map(|path| format!(" --ca-file {}", path.display())));
         flags.extend(namespace.iter().map(|name| format!(" --namespace {name}")));
         let identity = self.client_cert_file.zip(self.client_key_file);
@@ -108,7 +108,7 @@ impl Connection {
     }
 }
 
-fn shown(address: &ServerAddress) -> String {
+fn describe_address(address: &ServerAddress) -> String {
     match address {
         ServerAddress::Url(url) => url.to_string(),
         ServerAddress::Unix(path) => format!("unix://{}", path.display()),
@@ -131,7 +131,7 @@ impl Service {
         format!("keyward acl {words}{}", self.flags)
     }
 
-    /// Says what a person can do about a failure, where that is known.
+    /// Adds advice to a failure, if there is any.
     pub(super) fn explain(&self, failure: Failure) -> Failure {
         match failure.exit {
             Exit::Denied if failure.unknown_token && !self.client.has_token() => {

@@ -1,4 +1,4 @@
-//! The flags for what tokens and roles link, and how an update takes them.
+//! Flags for the links of tokens and roles, and their use by updates.
 
 use clap::Args;
 
@@ -59,7 +59,7 @@ pub(super) struct MergeFlags {
 }
 
 impl LinkFlags {
-    pub(super) async fn given(self, service: &Service) -> Result<AclLinks, Failure> {
+    pub(super) async fn resolve(self, service: &Service) -> Result<AclLinks, Failure> {
         Ok(AclLinks {
             policies: resolve::policy_links(service, &self.policy_ids, &self.policy_names).await?,
             templated_policies: self.templated.0,
@@ -70,7 +70,7 @@ impl LinkFlags {
 }
 
 impl RoleFlags {
-    pub(super) async fn given(&self, service: &Service) -> Result<Vec<AclLink>, Failure> {
+    pub(super) async fn resolve(&self, service: &Service) -> Result<Vec<AclLink>, Failure> {
         resolve::role_links(service, &self.role_ids, &self.role_names).await
     }
 }

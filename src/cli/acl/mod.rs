@@ -1,6 +1,6 @@
-//! `keyward acl`: runs the ACL server and manages what it keeps. One file per group of commands.
+//! `keyward acl`: runs the ACL server and manages its records. One file per group of commands.
 
-// 0: what goes in and out
+// 0: input and output
 mod secret_input;
 mod output;
 
@@ -9,7 +9,7 @@ mod failure;
 mod connection;
 mod secret_output;
 
-// 2: what commands share
+// 2: shared by commands
 mod token_output;
 mod resolve;
 mod templated;

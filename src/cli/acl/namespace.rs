@@ -34,7 +34,7 @@ pub(super) enum Command {
 
 /// Default policies and roles of a namespace, its description and its metadata.
 #[derive(Debug, Args)]
-pub(super) struct Contents {
+pub(super) struct NamespaceSettings {
     /// Default policy, by id in the namespace default; repeatable
     #[arg(long = "default-policy-id", value_name = "ID")]
     policy_ids: Vec<String>,
@@ -61,7 +61,7 @@ pub(super) struct Create {
     #[arg(long, default_value = "", hide_default_value = true)]
     description: String,
     #[command(flatten)]
-    contents: Contents,
+    contents: NamespaceSettings,
 }
 
 /// The namespace that a command reads or deletes.
@@ -80,7 +80,7 @@ pub(super) struct Update {
     #[arg(long)]
     description: Option<String>,
     #[command(flatten)]
-    contents: Contents,
+    contents: NamespaceSettings,
     /// Add the given values to the existing ones instead of replacing those of the same kind
     #[arg(long)]
     merge: bool,
@@ -95,7 +95,7 @@ pub(super) struct Update {
     no_meta: bool,
 }
 
-impl Contents {
+impl NamespaceSettings {
     async fn defaults(&self, service: &Service) -> Result<NamespaceDefaults, Failure> {
         Ok(NamespaceDefaults {
             policy_defaults: resolve::policy_links(service, &self.policy_ids, &self.policy_names).await?,
@@ -112,9 +112,9 @@ impl Command {
                 let acls = create.contents.defaults(service).await?;
                 let Create { name, description, contents } = create;
                 let new = NewNamespace { name, description, acls, meta: contents.meta.into_iter().collect() };
-                tell(service, &client.create_namespace(&new).await?);
+                print_namespace(service, &client.create_namespace(&new).await?);
             }
-            Self::Read(named) => tell(service, &client.read_namespace(&named.name, &query).await?.value),
+            Self::Read(named) => print_namespace(service, &client.read_namespace(&named.name, &query).await?.value),
             Self::Update(update) => {
                 let mut new = NewNamespace::from(&client.read_namespace(&update.name, &query).await?.value);
                 let given = update.contents.defaults(service).await?;
@@ -133,7 +133,7 @@ impl Command {
                     new.meta.clear();
                 }
                 new.meta.extend(update.contents.meta);
-                tell(service, &client.update_namespace(&new).await?);
+                print_namespace(service, &client.update_namespace(&new).await?);
             }
             Self::Delete(named) => {
                 let marked = client.delete_namespace(&named.name).await?;
@@ -149,22 +149,22 @@ impl Command {
                     });
                     output::table(["Name", "Deleted", "Description"], rows);
                 });
-                output::left_out(&read);
+                output::note_omitted(&read);
             }
         }
         Ok(())
     }
 }
 
-fn tell(service: &Service, namespace: &Namespace) {
+fn print_namespace(service: &Service, namespace: &Namespace) {
     service.show(namespace, || {
         Fields::default()
             .add("Name", &namespace.name)
             .add("Description", &namespace.description)
-            .maybe("Deleted", namespace.deleted_at)
-            .each("Default policies", namespace.acls.policy_defaults.iter().map(output::link))
-            .each("Default roles", namespace.acls.role_defaults.iter().map(output::link))
-            .each("Meta", namespace.meta.iter().map(|(name, value)| format!("{name}={value}")))
+            .optional("Deleted", namespace.deleted_at)
+            .list_field("Default policies", namespace.acls.policy_defaults.iter().map(output::link))
+            .list_field("Default roles", namespace.acls.role_defaults.iter().map(output::link))
+            .list_field("Meta", namespace.meta.iter().map(|(name, value)| format!("{name}={value}")))
             .print();
     });
 }

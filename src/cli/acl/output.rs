@@ -20,7 +20,7 @@ impl Fields {
     }
 
     /// Adds a field, if it has a value.
-    pub(super) fn maybe(&mut self, name: &'static str, value: Option<impl Display>) -> &mut Self {
+    pub(super) fn optional(&mut self, name: &'static str, value: Option<impl Display>) -> &mut Self {
         if let Some(value) = value {
             self.add(name, value);
         }
@@ -28,7 +28,7 @@ impl Fields {
     }
 
     /// A field with many values, a line each; nothing, if there are none.
-    pub(super) fn each(&mut self, name: &'static str, values: impl IntoIterator<Item = String>) -> &mut Self {
+    pub(super) fn list_field(&mut self, name: &'static str, values: impl IntoIterator<Item = String>) -> &mut Self {
         for (index, value) in values.into_iter().enumerate() {
             self.0.push((if index == 0 { name } else { "" }, value));
         }
@@ -37,10 +37,10 @@ impl Fields {
 
     /// Adds the links that tokens and roles have in common.
     pub(super) fn links(&mut self, links: &AclLinks) -> &mut Self {
-        self.each("Policies", links.policies.iter().map(link))
-            .each("Templated policies", links.templated_policies.iter().map(templated))
-            .each("Service identities", links.service_identities.iter().map(service))
-            .each("Node identities", links.node_identities.iter().map(node))
+        self.list_field("Policies", links.policies.iter().map(link))
+            .list_field("Templated policies", links.templated_policies.iter().map(templated))
+            .list_field("Service identities", links.service_identities.iter().map(service))
+            .list_field("Node identities", links.node_identities.iter().map(node))
     }
 
     pub(super) fn print(&self) {
@@ -104,12 +104,12 @@ pub(super) fn end(end: Option<Timestamp>, now: Timestamp) -> String {
 }
 
 /// Formats the time until an end, for one cell of a table.
-pub(super) fn end_in_a_cell(end: Option<Timestamp>, now: Timestamp) -> String {
+pub(super) fn expiry_cell(end: Option<Timestamp>, now: Timestamp) -> String {
     end.map_or_else(|| "never".to_owned(), |end| format_seconds(end.since(now)))
 }
 
 /// Prints on standard error that the output is incomplete.
-pub(super) fn left_out<T>(read: &ReadResponse<T>) {
+pub(super) fn note_omitted<T>(read: &ReadResponse<T>) {
     if read.filtered_by_acls {
         note("this is what the token may see; there is more");
     }

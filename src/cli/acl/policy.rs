@@ -80,11 +80,14 @@ impl Command {
             Self::Create(create) => {
                 let rules = create.rules.as_ref().map(SecretInput::text).transpose()?.unwrap_or_default();
                 let Create { name, description, datacenters, .. } = create;
-                tell(service, &client.create_policy(&NewPolicy { name, description, rules, datacenters }).await?);
+                print_policy(
+                    service,
+                    &client.create_policy(&NewPolicy { name, description, rules, datacenters }).await?,
+                );
             }
             Self::Read(named) => {
                 let id = resolve::policy(service, &named.policy).await?;
-                tell(service, &client.read_policy(&id, &query).await?.value);
+                print_policy(service, &client.read_policy(&id, &query).await?.value);
             }
             Self::Update(update) => {
                 let rules = update.rules.as_ref().map(SecretInput::text).transpose()?;
@@ -96,7 +99,7 @@ impl Command {
                 if update.all_datacenters || !update.datacenters.is_empty() {
                     new.datacenters = update.datacenters;
                 }
-                tell(service, &client.update_policy(&id, &new).await?);
+                print_policy(service, &client.update_policy(&id, &new).await?);
             }
             Self::Delete(named) => {
                 let id = resolve::policy(service, &named.policy).await?;
@@ -112,7 +115,7 @@ impl Command {
                     });
                     output::table(["ID", "Name", "Namespace", "Datacenters", "Description"], rows);
                 });
-                output::left_out(&read);
+                output::note_omitted(&read);
             }
         }
         Ok(())
@@ -120,14 +123,14 @@ impl Command {
 }
 
 /// Prints a policy with its rules.
-pub(super) fn tell(service: &Service, policy: &Policy) {
+pub(super) fn print_policy(service: &Service, policy: &Policy) {
     service.show(policy, || {
         Fields::default()
             .add("ID", &policy.id)
             .add("Name", &policy.name)
-            .maybe("Namespace", policy.namespace.as_ref())
+            .optional("Namespace", policy.namespace.as_ref())
             .add("Description", &policy.description)
-            .each("Datacenters", policy.datacenters.clone())
+            .list_field("Datacenters", policy.datacenters.clone())
             .add("Rules", "")
             .print();
         output::indented(&policy.rules);

@@ -11,9 +11,9 @@ pub(super) async fn token(service: &Service, text: &str) -> Result<Id, Failure> 
     if let Some(id) = whole(text) {
         return Ok(id);
     }
-    let start = beginning(text).ok_or_else(|| none("token", text, "accessor"))?;
+    let start = id_prefix(text).ok_or_else(|| none("token", text, "accessor"))?;
     let all = service.client.list_tokens(&TokenListFilter::default(), &QueryOptions::default()).await?.value;
-    unique("token", &start, all.iter().map(|token| token.accessor_id))
+    single_id("token", &start, all.iter().map(|token| token.accessor_id))
 }
 
 /// Resolves a name, an id or a prefix of one to a role.
@@ -26,9 +26,9 @@ pub(super) async fn role(service: &Service, text: &str) -> Result<Id, Failure> {
         Err(AclClientError::NotFound { .. }) => {}
         Err(error) => return Err(error.into()),
     }
-    let start = beginning(text).ok_or_else(|| none("role", text, "name or id"))?;
+    let start = id_prefix(text).ok_or_else(|| none("role", text, "name or id"))?;
     let all = service.client.list_roles(None, &QueryOptions::default()).await?.value;
-    unique("role", &start, all.iter().map(|role| role.id))
+    single_id("role", &start, all.iter().map(|role| role.id))
 }
 
 /// Resolves a name, an id or a prefix of one to a policy.
@@ -43,7 +43,7 @@ pub(super) async fn policy(service: &Service, text: &str) -> Result<Id, Failure>
         Err(AclClientError::NotFound { .. }) => {}
         Err(error) => return Err(error.into()),
     }
-    let start = beginning(text).ok_or_else(|| none("policy", text, "name or id"))?;
+    let start = id_prefix(text).ok_or_else(|| none("policy", text, "name or id"))?;
     policy_by_beginning(service, &start).await
 }
 
@@ -52,16 +52,16 @@ pub(super) async fn binding_rule(service: &Service, text: &str) -> Result<Id, Fa
     if let Some(id) = whole(text) {
         return Ok(id);
     }
-    let start = beginning(text).ok_or_else(|| none("binding rule", text, "id"))?;
+    let start = id_prefix(text).ok_or_else(|| none("binding rule", text, "id"))?;
     let all = service.client.list_binding_rules(None, &QueryOptions::default()).await?.value;
-    unique("binding rule", &start, all.iter().map(|rule| rule.id))
+    single_id("binding rule", &start, all.iter().map(|rule| rule.id))
 }
 
 /// Makes links to policies from ids, prefixes of ids, and names; the server looks up names.
 pub(super) async fn policy_links(service: &Service, ids: &[String], names: &[String]) -> Result<Vec<AclLink>, Failure> {
     let mut links = Vec::new();
     for text in ids {
-        let id = match (whole(text), beginning(text)) {
+        let id = match (whole(text), id_prefix(text)) {
             (Some(id), _) => id,
             (None, Some(start)) => policy_by_beginning(service, &start).await?,
             (None, None) => return Err(none("policy", text, "id")),
@@ -76,11 +76,11 @@ pub(super) async fn policy_links(service: &Service, ids: &[String], names: &[Str
 pub(super) async fn role_links(service: &Service, ids: &[String], names: &[String]) -> Result<Vec<AclLink>, Failure> {
     let mut links = Vec::new();
     for text in ids {
-        let id = match (whole(text), beginning(text)) {
+        let id = match (whole(text), id_prefix(text)) {
             (Some(id), _) => id,
             (None, Some(start)) => {
                 let all = service.client.list_roles(None, &QueryOptions::default()).await?.value;
-                unique("role", &start, all.iter().map(|role| role.id))?
+                single_id("role", &start, all.iter().map(|role| role.id))?
             }
             (None, None) => return Err(none("role", text, "id")),
         };
@@ -92,7 +92,7 @@ pub(super) async fn role_links(service: &Service, ids: &[String], names: &[Strin
 
 async fn policy_by_beginning(service: &Service, start: &str) -> Result<Id, Failure> {
     let all = service.client.list_policies(&QueryOptions::default()).await?.value;
-    unique("policy", start, all.iter().filter_map(|policy| whole(&policy.id)))
+    single_id("policy", start, all.iter().filter_map(|policy| whole(&policy.id)))
 }
 
 fn whole(text: &str) -> Option<Id> {
@@ -100,7 +100,7 @@ fn whole(text: &str) -> Option<Id> {
 }
 
 /// The text as the beginning of an id, if it can be one.
-fn beginning(text: &str) -> Option<String> {
+fn id_prefix(text: &str) -> Option<String> {
     let fits = (SHORTEST..36).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-');
     fits.then(|| text.to_ascii_lowercase())
 }
@@ -108,7 +108,7 @@ fn beginning(text: &str) -> Option<String> {
 /// A shorter beginning is more likely a slip.
 const SHORTEST: usize = 4;
 
-fn unique(what: &str, start: &str, ids: impl Iterator<Item = Id>) -> Result<Id, Failure> {
+fn single_id(what: &str, start: &str, ids: impl Iterator<Item = Id>) -> Result<Id, Failure> {
     let found: Vec<Id> = ids.filter(|id| id.to_string().starts_with(start)).collect();
     match found.as_slice() {
         [only] => Ok(*only),
@@ -138,8 +138,9 @@ mod tests {
         let ids = ["6a1253d2-1785-24fd-91c2-f8e78c745511", "6a125fff-1785-24fd-91c2-f8e78c745511"];
         let check = |text: &str, wanted: Result<&str, &str>| {
             let ids = ids.iter().map(|id| id.parse::<Id>().unwrap());
-            let found =
-                beginning(text).ok_or_else(|| none("token", text, "accessor")).and_then(|it| unique("token", &it, ids));
+            let found = id_prefix(text)
+                .ok_or_else(|| none("token", text, "accessor"))
+                .and_then(|it| single_id("token", &it, ids));
             match (found, wanted) {
                 (Ok(found), Ok(wanted)) => assert_eq!(found.to_string(), wanted),
                 (Err(found), Err(wanted)) => assert!(found.text.contains(wanted), "{text}: {found:?}"),

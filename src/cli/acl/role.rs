@@ -77,24 +77,24 @@ impl Command {
         let (client, query) = (&service.client, QueryOptions::default());
         match self {
             Self::Create(create) => {
-                let links = create.links.given(service).await?;
+                let links = create.links.resolve(service).await?;
                 let new = NewRole { name: create.name, description: create.description, links };
-                tell(service, &client.create_role(&new).await?);
+                print_role(service, &client.create_role(&new).await?);
             }
             Self::Read(named) => {
                 let id = resolve::role(service, &named.role).await?;
-                tell(service, &client.read_role(&id, &query).await?.value);
+                print_role(service, &client.read_role(&id, &query).await?.value);
             }
             Self::Update(update) => {
                 let id = resolve::role(service, &update.role).await?;
                 let there = client.read_role(&id, &query).await?.value;
-                let given = update.links.given(service).await?;
+                let given = update.links.resolve(service).await?;
                 let new = NewRole {
                     name: update.name.unwrap_or(there.name),
                     description: update.description.unwrap_or(there.description),
                     links: update.merging.apply(there.links, given),
                 };
-                tell(service, &client.update_role(&id, &new).await?);
+                print_role(service, &client.update_role(&id, &new).await?);
             }
             Self::Delete(named) => {
                 let id = resolve::role(service, &named.role).await?;
@@ -114,19 +114,19 @@ impl Command {
                     });
                     output::table(["ID", "Name", "Namespace", "Links", "Description"], rows);
                 });
-                output::left_out(&read);
+                output::note_omitted(&read);
             }
         }
         Ok(())
     }
 }
 
-fn tell(service: &Service, role: &Role) {
+fn print_role(service: &Service, role: &Role) {
     service.show(role, || {
         Fields::default()
             .add("ID", role.id)
             .add("Name", &role.name)
-            .maybe("Namespace", role.namespace.as_ref())
+            .optional("Namespace", role.namespace.as_ref())
             .add("Description", &role.description)
             .links(&role.links)
             .print();

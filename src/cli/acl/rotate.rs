@@ -62,7 +62,7 @@ impl Rotate {
 
     async fn rotate(self, service: &Service, stop: &CancellationToken) -> Result<(), Failure> {
         let client = &service.client;
-        let old = self.old(service).await?;
+        let old = self.read_old(service).await?;
         let own = match client.read_self(&QueryOptions::default()).await {
             Ok(own) => own.value.accessor_id == old.accessor_id,
             // A server with the default policy `allow` also answers callers without a token.
@@ -92,7 +92,7 @@ impl Rotate {
     }
 
     /// The old token, if it is one that can be rotated.
-    async fn old(&self, service: &Service) -> Result<Token, Failure> {
+    async fn read_old(&self, service: &Service) -> Result<Token, Failure> {
         let client = &service.client;
         let read = match &self.accessor {
             Some(text) => client.read_token(&resolve::token(service, text).await?, &QueryOptions::default()).await?,

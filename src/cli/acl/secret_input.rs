@@ -63,7 +63,7 @@ impl SecretInput {
 /// More than any server takes in one body.
 const LARGEST: u64 = 8 * 1024 * 1024;
 
-/// The second to read standard input would find it empty, and take that for what was meant.
+/// A second reader of standard input would find it empty, and use the empty value.
 fn take_stdin() -> anyhow::Result<()> {
     static TAKEN: AtomicBool = AtomicBool::new(false);
     let taken = TAKEN.swap(true, Ordering::SeqCst);

@@ -129,17 +129,17 @@ pub(super) async fn whoami(_: NoArguments, service: &Service) -> Result<(), Fail
         fields
             .add("Server", service.client.server())
             .add("AccessorID", token.accessor_id)
-            .maybe("Namespace", token.namespace.as_ref())
+            .optional("Namespace", token.namespace.as_ref())
             .add("Description", &token.description)
-            .maybe("Auth method", token.auth_method.as_ref())
+            .optional("Auth method", token.auth_method.as_ref())
             .add("Remaining life", left.map_or_else(|| "without end".to_owned(), format_seconds))
-            .maybe("Ends", token.expiration_time)
-            .each("Roles", token.roles.iter().map(output::link))
+            .optional("Ends", token.expiration_time)
+            .list_field("Roles", token.roles.iter().map(output::link))
             .links(&token.links);
         if let Some(defaults) = &defaults {
             fields
-                .each("Default policies", defaults.policy_defaults.iter().map(output::link))
-                .each("Default roles", defaults.role_defaults.iter().map(output::link));
+                .list_field("Default policies", defaults.policy_defaults.iter().map(output::link))
+                .list_field("Default roles", defaults.role_defaults.iter().map(output::link));
         }
         fields.print();
     });

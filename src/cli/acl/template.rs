@@ -57,7 +57,7 @@ impl Command {
                     let description = Some(&template.description).filter(|text| !text.is_empty());
                     Fields::default()
                         .add("Name", &template.template_name)
-                        .maybe("Description", description)
+                        .optional("Description", description)
                         .add("Variables", if template.schema.is_empty() { "none" } else { "as this schema says" })
                         .print();
                     output::indented(&template.schema);
@@ -67,7 +67,7 @@ impl Command {
             }
             Self::Preview(preview) => {
                 let vars = preview.vars.into_iter().map(|(name, value)| (name, value.into())).collect();
-                policy::tell(service, &client.preview_template(&preview.name, &vars).await?);
+                policy::print_policy(service, &client.preview_template(&preview.name, &vars).await?);
             }
         }
         Ok(())

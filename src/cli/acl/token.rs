@@ -168,8 +168,8 @@ impl Create {
             accessor_id: self.accessor,
             secret_id: self.secret_file.as_ref().map(SecretInput::secret).transpose()?,
             description: self.description,
-            roles: self.roles.given(service).await?,
-            links: self.links.given(service).await?,
+            roles: self.roles.resolve(service).await?,
+            links: self.links.resolve(service).await?,
             local: self.local,
             expiration_time: self.expires_at,
             expiration_ttl: self.ttl,
@@ -215,7 +215,7 @@ impl Update {
     async fn run(self, service: &Service) -> Result<(), Failure> {
         let accessor = resolve::token(service, &self.accessor).await?;
         let there = service.client.read_token(&accessor, &QueryOptions::default()).await?.value;
-        let (roles, links) = (self.roles.given(service).await?, self.links.given(service).await?);
+        let (roles, links) = (self.roles.resolve(service).await?, self.links.resolve(service).await?);
         let mut update = TokenUpdate::from(&there);
         update.description = self.description.unwrap_or(update.description);
         update.roles = merged(update.roles, roles, self.merging.merge, self.no_roles);
@@ -264,12 +264,12 @@ impl List {
             let rows = read.value.iter().map(|token| {
                 let namespace = token.namespace.clone().unwrap_or_default();
                 let links = output::links_in_a_cell(&token.roles, &token.links);
-                let end = output::end_in_a_cell(token.expiration_time, now);
+                let end = output::expiry_cell(token.expiration_time, now);
                 [token.accessor_id.to_string(), namespace, end, links, token.description.clone()]
             });
             output::table(["AccessorID", "Namespace", "Ends in", "Links", "Description"], rows);
         });
-        output::left_out(&read);
+        output::note_omitted(&read);
         Ok(())
     }
 }

@@ -10,7 +10,7 @@ use super::secret_output::SecretDisplay;
 use crate::acl::client::{Token, TokenExpansion};
 use crate::acl::model::timestamp::Timestamp;
 
-/// Prints a token, with its secret as `SecretDisplay` says. `date` is the server's clock, if known.
+/// Prints a token; `SecretDisplay` decides about its secret. `date` is the server's clock, if known.
 pub(super) fn token(service: &Service, token: &Token, secret: &SecretDisplay, date: Option<SystemTime>) {
     service.show(&as_json(token, secret), || fields(token, secret, now(date)).print());
 }
@@ -30,9 +30,9 @@ pub(super) fn expanded(
         let mut fields = fields(token, secret, now(date));
         let roles = expansion.expanded_roles.iter().map(|role| format!("{} ({})", role.name, role.id));
         fields
-            .each("All roles", roles)
-            .each("Default policies", expansion.namespace_default_policy_ids.clone())
-            .each("Default roles", expansion.namespace_default_role_ids.clone())
+            .list_field("All roles", roles)
+            .list_field("Default policies", expansion.namespace_default_policy_ids.clone())
+            .list_field("Default roles", expansion.namespace_default_role_ids.clone())
             .add("Where no rule is", &expansion.agent_acl_default_policy)
             .print();
         output::policies(&expansion.expanded_policies);
@@ -49,13 +49,13 @@ fn fields(token: &Token, secret: &SecretDisplay, now: Timestamp) -> Fields {
     fields
         .add("AccessorID", token.accessor_id)
         .add("SecretID", secret.text())
-        .maybe("Namespace", token.namespace.as_ref())
+        .optional("Namespace", token.namespace.as_ref())
         .add("Description", &token.description)
         .add("Local", token.local)
-        .maybe("Auth method", token.auth_method.as_ref())
-        .maybe("Created", token.create_time)
+        .optional("Auth method", token.auth_method.as_ref())
+        .optional("Created", token.create_time)
         .add("Ends", output::end(token.expiration_time, now))
-        .each("Roles", token.roles.iter().map(output::link))
+        .list_field("Roles", token.roles.iter().map(output::link))
         .links(&token.links);
     fields
 }

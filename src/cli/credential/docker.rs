@@ -13,16 +13,16 @@ const NONE: &str = "credentials not found in native keychain\n";
 
 pub(super) fn respond(asked: &HelperRequest) -> Exit {
     match asked.verb.as_str() {
-        "get" => done(get(asked)),
-        "list" => done(list(asked)),
+        "get" => exit_code(get(asked)),
+        "list" => exit_code(list(asked)),
         "store" => {
             // `docker login` shows this.
             let _ = print_response(
-                "keyward stores nothing: write a [credential.NAME] and keep the password in the secrets server\n",
+                "keyward stores nothing: write a [credential.NAME] and keep the password in Vault or OpenBao\n",
             );
             Exit::Failed
         }
-        // `docker logout`: nothing is kept.
+        // `docker logout`: nothing is stored.
         "erase" => Exit::Ok,
         "version" => print_response(concat!("docker-credential-keyward (keyward) v", env!("CARGO_PKG_VERSION"), "\n")),
         _ => {
@@ -32,8 +32,8 @@ pub(super) fn respond(asked: &HelperRequest) -> Exit {
     }
 }
 
-fn done(answer: Result<Exit, Exit>) -> Exit {
-    // Docker tells codes apart by zero alone; ours say more to people.
+fn exit_code(answer: Result<Exit, Exit>) -> Exit {
+    // Docker only checks for zero; other codes are for people.
     answer.unwrap_or_else(|exit| exit)
 }
 
@@ -67,7 +67,7 @@ fn get(asked: &HelperRequest) -> Result<Exit, Exit> {
     }
 }
 
-/// Each host with its user's name. A credential that cannot be read is left out, and standard error says why.
+/// Each host with its user's name. A credential that cannot be read is omitted, with an error on standard error.
 fn list(asked: &HelperRequest) -> Result<Exit, Exit> {
     let known = asked.load()?;
     let mut all = serde_json::Map::new();

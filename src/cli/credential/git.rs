@@ -25,7 +25,7 @@ fn get(asked: &HelperRequest) -> Result<Exit, Exit> {
     if wanted.username.is_some_and(|name| name != found.username.expose_secret()) {
         return Ok(Exit::Ok);
     }
-    let Some(lines) = told(&found) else {
+    let Some(lines) = format_response(&found) else {
         say_error(&format!("credential {}: the name or the password has more than one line", credential.name));
         return Err(Exit::Failed);
     };
@@ -56,8 +56,8 @@ impl<'a> GitRequest<'a> {
     }
 }
 
-/// The lines for git; `None` where a value would make a line of its own, which git would take for an attribute.
-fn told(found: &HostCredential) -> Option<Zeroizing<String>> {
+/// Formats the lines for git; `None` if a value has a line break, which would begin another attribute.
+fn format_response(found: &HostCredential) -> Option<Zeroizing<String>> {
     let line = |value: &SecretString| !value.expose_secret().contains(['\n', '\r', '\0']);
     if !line(&found.username) || !line(&found.password) {
         return None;
@@ -110,10 +110,13 @@ mod tests {
             expires: Some(SystemTime::UNIX_EPOCH + Duration::from_millis(90_500)),
             ..found("ci", "p")
         };
-        assert_eq!(told(&ends).unwrap().as_str(), "username=ci\npassword=p\npassword_expiry_utc=90\n");
-        assert_eq!(told(&found("ci", "p=q")).unwrap().as_str(), "username=ci\npassword=p=q\n");
+        assert_eq!(format_response(&ends).unwrap().as_str(), "username=ci\npassword=p\npassword_expiry_utc=90\n");
+        assert_eq!(format_response(&found("ci", "p=q")).unwrap().as_str(), "username=ci\npassword=p=q\n");
         for evil in ["a\nhost=evil", "a\rb", "a\0b"] {
-            assert!(told(&found("ci", evil)).is_none() && told(&found(evil, "p")).is_none(), "{evil:?}");
+            assert!(
+                format_response(&found("ci", evil)).is_none() && format_response(&found(evil, "p")).is_none(),
+                "{evil:?}"
+            );
         }
     }
 }

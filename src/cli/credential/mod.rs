@@ -1,5 +1,5 @@
-//! The executable by two other names: the programs that Docker and git ask for credentials. What `[credential.NAME]` says is
-//! read through the running agent, each time anew; nothing is kept.
+//! The executable under two other names: the credential helpers of Docker and git. The secret of `[credential.NAME]` is
+//! read through the running agent each time; nothing is stored.
 
 mod docker;
 mod git;

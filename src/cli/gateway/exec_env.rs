@@ -18,8 +18,8 @@ use crate::secret;
 pub(in crate::cli) fn for_program(gateway: &Gateway, files: UserConfigFiles) -> Result<EnvVars, Exit> {
     let variables = match gateway.process_token {
         None => Ok(EnvVars::default()),
-        Some(TokenKind::LocalToken) => to_the_gateway(gateway, files),
-        Some(TokenKind::PlatformToken) => to_the_platform(gateway),
+        Some(TokenKind::LocalToken) => variables_for_gateway(gateway, files),
+        Some(TokenKind::PlatformToken) => variables_for_platform(gateway),
     };
     variables.map_err(|reason| {
         say_error(&reason);
@@ -27,7 +27,7 @@ pub(in crate::cli) fn for_program(gateway: &Gateway, files: UserConfigFiles) -> 
     })
 }
 
-fn to_the_gateway(gateway: &Gateway, files: UserConfigFiles) -> Result<EnvVars, String> {
+fn variables_for_gateway(gateway: &Gateway, files: UserConfigFiles) -> Result<EnvVars, String> {
     let address = gateway.endpoints.iter().find_map(|endpoint| match endpoint {
         Endpoint::Tcp(address) if address.port() != 0 => Some(format!("http://{address}")),
         Endpoint::Tcp(_) | Endpoint::Unix(_) | Endpoint::Activated(_) => None,
@@ -41,7 +41,7 @@ fn to_the_gateway(gateway: &Gateway, files: UserConfigFiles) -> Result<EnvVars, 
     client_env(&gateway.host, &address, &token, Some(&terraform)).map_err(|error| format_chain(&error))
 }
 
-fn to_the_platform(gateway: &Gateway) -> Result<EnvVars, String> {
+fn variables_for_platform(gateway: &Gateway) -> Result<EnvVars, String> {
     let token: SecretString = match (&gateway.terraform_config_file, &gateway.token) {
         (Some(file), _) if file.token_kind == TokenKind::PlatformToken => {
             ClientTokenFile::Platform(file.file.clone()).read(&gateway.host).map_err(|error| format_chain(&error))?

@@ -1,4 +1,4 @@
-//! `keyward gateway`: the gateway with nothing else configured, and what one that runs tells.
+//! `keyward gateway`: runs the gateway without a configuration, and prints the state of a running one.
 
 mod target;
 mod credentials;

@@ -1,4 +1,4 @@
-//! `keyward gateway report`: which client makes which deprecated call, and what replaces it.
+//! `keyward gateway report`: deprecated calls by client, with their replacements.
 
 use clap::Args;
 use serde_json::Value;
@@ -29,13 +29,13 @@ impl Report {
         };
         match self.format {
             Format::Json => json(&told),
-            Format::Text => tell(&told),
+            Format::Text => print_report(&told),
         }
         Ok(Exit::Ok)
     }
 }
 
-fn tell(told: &Value) {
+fn print_report(told: &Value) {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let server = &told["server"];
     let product = server["product"].as_str().unwrap_or("of an unknown edition");

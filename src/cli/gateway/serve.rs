@@ -83,7 +83,7 @@ impl Serve {
     }
 }
 
-/// Lines that name the gateway's address and what to set so that clients find it.
+/// Lines with the gateway's address and the variables that lead clients to it.
 fn introduction(gateway: &Gateway, endpoints: &[Endpoint]) -> Vec<String> {
     let upstream = gateway.proxy.upstream.as_str().trim_end_matches('/');
     let file = gateway.local_token.file.display().to_string();

@@ -1,4 +1,4 @@
-//! `keyward gateway tokens`: which tokens there are, and who calls.
+//! `keyward gateway tokens`: the gateway's tokens, and its callers.
 
 use std::time::Duration;
 
@@ -66,7 +66,7 @@ impl Tokens {
 
 /// The team tokens of an organization (the platform's list of 2024-08-14), all pages of it; without any token's text.
 fn teams(variables: &GatewayTarget, organization: &str) -> anyhow::Result<Result<Vec<Value>, Exit>> {
-    // The client escapes what is in a segment.
+    // The client escapes the segment.
     let odd = |letter: char| matches!(letter, '/' | '\\') || letter.is_control();
     anyhow::ensure!(
         !matches!(organization, "" | "." | "..") && !organization.contains(odd),
@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_inventory_is_told_in_lines() {
+    fn the_inventory_has_one_line_per_item() {
         let told = serde_json::json!({
             "upstream": "https://app.terraform.io",
             "platform_token": {"source": "file /t", "serving": true, "age_seconds": 90, "last_checked": "2026-01-01T00:00:00Z",

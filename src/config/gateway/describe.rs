@@ -104,7 +104,7 @@ fn describe_clients(gateway: &Gateway, references: &BTreeMap<String, String>, do
     let tell =
         |key: &str, value: &str| references.get(&format!("gateway.{key}")).map_or(value, String::as_str).to_owned();
     let has_variable = host.variable().is_some();
-    let host = shown_host(host, &proxy.upstream, references);
+    let host = describe_host(host, &proxy.upstream, references);
     if let Some(terraform_file) = terraform_config_file {
         let file = tell("terraform_config_file.path", &terraform_file.file.display().to_string());
         does.push(match terraform_file.token_kind {
@@ -133,12 +133,12 @@ fn describe_clients(gateway: &Gateway, references: &BTreeMap<String, String>, do
     }
 }
 
-/// The limit of a file beside the user's own.
+/// Warning about a file that is read in addition to the user's own.
 const PROVIDER: &str = "does not reach the tfe provider by that file, which reads the main file alone: run it by keyward exec, or \
                         name the file in TF_CLI_CONFIG_FILE";
 
-/// The host as it was written; one that was taken from the upstream's address, as that was written.
-fn shown_host(host: &ServiceHost, upstream: &Url, references: &BTreeMap<String, String>) -> String {
+/// Describes the host as it was written, or the upstream's address that it came from.
+fn describe_host(host: &ServiceHost, upstream: &Url, references: &BTreeMap<String, String>) -> String {
     let taken = ServiceHost::parse(upstream.authority()).is_ok_and(|its| its == *host);
     let of_upstream = || references.get("gateway.upstream").filter(|_| taken);
     references.get("gateway.host").or_else(of_upstream).map_or_else(|| host.to_string(), Clone::clone)

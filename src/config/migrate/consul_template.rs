@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::input::{Block, NO_FLAG, Taken, span, written};
+use super::input::{Block, InputValue, NO_FLAG, span, written};
 use super::output::{Document, Outcome, Section};
 use super::{MAIN, TOKEN_FILE};
 use crate::hcl::Value;
@@ -43,7 +43,7 @@ pub(super) fn defaults(top: &mut Block<'_>) -> Defaults {
             && let Some(text) = taken.required_text()
         {
             *ours = Some(text.to_owned());
-            taken.kept("left_delimiter, right_delimiter of each template");
+            taken.record_kept("left_delimiter, right_delimiter of each template");
         }
     }
     if let Some(taken) = top.take_if("wait", |value| matches!(value, Value::Text(_))) {
@@ -61,14 +61,14 @@ pub(super) fn defaults(top: &mut Block<'_>) -> Defaults {
 }
 
 /// A wait before a rendering, as debounce has it; 5 min at most.
-pub(super) fn debounce(taken: &Taken<'_>, least: Option<Duration>) -> Option<String> {
+pub(super) fn debounce(taken: &InputValue<'_>, least: Option<Duration>) -> Option<String> {
     let Some(least) = least else {
         taken.not_supported("not a duration");
         return None;
     };
     let ours = least.min(Duration::from_mins(5));
     if ours == least {
-        taken.kept("debounce");
+        taken.record_kept("debounce");
     } else {
         taken.changed("debounce, which is 5m at most");
     }
@@ -99,11 +99,11 @@ pub(super) fn login(vault: &mut Block<'_>, document: &mut Document) {
         && let Some(text) = file.required_text()
     {
         document.section(&method).text("file", text);
-        file.kept("session.main.token_file; keyward can log in by itself: see [session.NAME.cloud]");
+        file.record_kept("session.main.token_file; keyward can log in by itself: see [session.NAME.cloud]");
     }
     if let Some(token) = vault.take("token") {
         if token.text().is_none() {
-            token.kept("empty: no effect");
+            token.record_kept("empty: no effect");
         } else {
             document.section(&method).text("file", TOKEN_FILE);
             token.action(format!("a configuration holds no token: write it to {TOKEN_FILE}, mode 0600"));
@@ -111,7 +111,7 @@ pub(super) fn login(vault: &mut Block<'_>, document: &mut Document) {
     }
     if let Some(wrapped) = vault.take("unwrap_token") {
         match wrapped.flag() {
-            Some(false) => wrapped.kept("used as it is"),
+            Some(false) => wrapped.record_kept("used as it is"),
             _ => wrapped.action("unwrap the token before it is written to its file"),
         }
     }
@@ -125,7 +125,7 @@ pub(super) fn login(vault: &mut Block<'_>, document: &mut Document) {
     }
 }
 
-/// Reads what else `vault {}` has there beside the agent's keys: the times of leases, and `ssl {}`.
+/// Reads the keys that consul-template's `vault {}` has in addition to the agent's: the times of leases, and `ssl {}`.
 pub(super) fn server(vault: &mut Block<'_>, document: &mut Document) {
     let own_time =
         "values are read again every templates.interval, and a lease is replaced after two thirds of its duration";
@@ -150,12 +150,12 @@ fn tls(ssl: &mut Block<'_>, section: &mut Section) {
     ] {
         match ssl.take(theirs) {
             Some(taken) if matches!(taken.value, Value::Text(text) if text.is_empty()) => {
-                taken.kept("empty: no effect");
+                taken.record_kept("empty: no effect");
             }
             Some(taken) => {
                 if let Some(text) = taken.required_text() {
                     section.text(ours, text);
-                    taken.kept(ours);
+                    taken.record_kept(ours);
                 }
             }
             None => {}
@@ -163,7 +163,7 @@ fn tls(ssl: &mut Block<'_>, section: &mut Section) {
     }
     if let Some(verify) = ssl.take("verify") {
         match verify.flag() {
-            Some(true) => verify.kept("the server is always verified"),
+            Some(true) => verify.record_kept("the server is always verified"),
             Some(false) => verify.action("the server is always verified: set ca_file to its authority"),
             None => verify.not_supported(NO_FLAG),
         }
@@ -172,7 +172,7 @@ fn tls(ssl: &mut Block<'_>, section: &mut Section) {
     ssl.drop_keys(&["ca_cert_bytes", "ca_bytes"], "set ca_file to a file");
 }
 
-/// Reads what stands at the top of the file there; at last, so that it is known whether there is a login.
+/// Reads consul-template's top-level keys; last, when it is known if there is a login.
 pub(super) fn read(top: &mut Block<'_>, document: &mut Document) {
     for name in ["consul", "nomad", "deduplicate"] {
         if let Some(block) = top.block(name) {
@@ -198,6 +198,6 @@ pub(super) fn read(top: &mut Block<'_>, document: &mut Document) {
             "no login method: write the token to {TOKEN_FILE}, mode 0600, or write [session.main.cloud] or \
              another method in place of [session.main.token_file]"
         );
-        top.tell_as("auto_auth", Outcome::Action, words);
+        top.record_as("auto_auth", Outcome::Action, words);
     }
 }

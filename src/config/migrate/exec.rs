@@ -1,4 +1,4 @@
-//! `exec {}`: signals, times and variables of the program, which consul-template has beside the agent's keys.
+//! `exec {}`: signals, times and variables of the program, which consul-template has in addition to the agent's keys.
 
 use super::input::{Block, written};
 use super::output::Section;
@@ -23,13 +23,13 @@ fn stop(exec: &mut Block<'_>, section: &mut Section) {
         && let Some(text) = signal.required_text()
     {
         section.text("stop_signal", text);
-        signal.kept("process.stop_signal");
+        signal.record_kept("process.stop_signal");
     }
     if let Some(timeout) = exec.take("kill_timeout") {
         match timeout.span() {
             Some(span) => {
                 section.text("stop_timeout", &written(span));
-                timeout.kept("process.stop_timeout");
+                timeout.record_kept("process.stop_timeout");
             }
             None => timeout.not_supported("not a duration"),
         }
@@ -45,7 +45,7 @@ fn reload_signal(exec: &mut Block<'_>, section: &mut Section) {
                 "process.change_signal: the signal is sent when a variable has changed; a file template has its own command",
             );
         }
-        None => signal.kept("empty: no effect"),
+        None => signal.record_kept("empty: no effect"),
     }
 }
 
@@ -56,7 +56,7 @@ fn passed_variables(env: &mut Block<'_>, section: &mut Section) {
         match taken.texts() {
             Some(names) => {
                 section.texts("pass_env", &names);
-                taken.kept("process.pass_env");
+                taken.record_kept("process.pass_env");
             }
             None => taken.not_supported("not a list of names"),
         }

@@ -24,7 +24,7 @@ pub(super) struct Block<'a> {
 
 /// A value with its key.
 #[derive(Debug, Clone)]
-pub(super) struct Taken<'a> {
+pub(super) struct InputValue<'a> {
     report: &'a Report,
     pub(super) key: String,
     pub(super) at: Position,
@@ -38,7 +38,7 @@ impl<'a> Block<'a> {
     }
 
     /// Takes the value of a key. If it is repeated the last value counts, as it does for Vault Agent and consul-template.
-    pub(super) fn take(&mut self, key: &str) -> Option<Taken<'a>> {
+    pub(super) fn take(&mut self, key: &str) -> Option<InputValue<'a>> {
         let mut found: Vec<_> = self.all(key);
         let last = found.pop();
         for earlier in found {
@@ -48,22 +48,27 @@ impl<'a> Block<'a> {
     }
 
     /// The same, of a key whose last value is such a one; another is left where it is.
-    pub(super) fn take_if(&mut self, key: &str, wanted: impl Fn(&Value) -> bool) -> Option<Taken<'a>> {
+    pub(super) fn take_if(&mut self, key: &str, wanted: impl Fn(&Value) -> bool) -> Option<InputValue<'a>> {
         let last = self.items.iter().rfind(|item| item.key == key)?;
         if wanted(&last.value.value) { self.take(key) } else { None }
     }
 
-    /// True if the key is there.
+    /// Returns true if the key exists.
     pub(super) fn has(&self, key: &str) -> bool {
         self.items.iter().any(|item| item.key == key)
     }
 
-    fn all(&mut self, key: &str) -> Vec<Taken<'a>> {
+    fn all(&mut self, key: &str) -> Vec<InputValue<'a>> {
         let path = self.key(key);
         let mut found = Vec::new();
         for (number, item) in self.items.iter().enumerate().filter(|(_, item)| item.key == key) {
             if self.taken.insert(number) {
-                found.push(Taken { report: self.report, key: path.clone(), at: item.at, value: &item.value.value });
+                found.push(InputValue {
+                    report: self.report,
+                    key: path.clone(),
+                    at: item.at,
+                    value: &item.value.value,
+                });
             }
         }
         found
@@ -74,11 +79,11 @@ impl<'a> Block<'a> {
         let mut blocks = Vec::new();
         for taken in self.all(key) {
             match taken.value {
-                Value::Object(object) => blocks.push(Self::of(&taken, object, taken.at)),
+                Value::Object(object) => blocks.push(Self::new(&taken, object, taken.at)),
                 Value::List(items) => {
                     for item in items {
                         match &item.value {
-                            Value::Object(object) => blocks.push(Self::of(&taken, object, item.at)),
+                            Value::Object(object) => blocks.push(Self::new(&taken, object, item.at)),
                             other => taken.not_supported(format!("expected a block, found {}", other.kind())),
                         }
                     }
@@ -94,12 +99,17 @@ impl<'a> Block<'a> {
         let mut blocks = self.blocks(key);
         let last = blocks.pop();
         for earlier in blocks {
-            self.report.tell(earlier.at, &earlier.path, Outcome::NotSupported, "set again below; the last one counts");
+            self.report.record(
+                earlier.at,
+                &earlier.path,
+                Outcome::NotSupported,
+                "set again below; the last one counts",
+            );
         }
         last
     }
 
-    fn of(taken: &Taken<'a>, object: &'a Object, at: Position) -> Self {
+    fn new(taken: &InputValue<'a>, object: &'a Object, at: Position) -> Self {
         let items = object.attributes.iter().collect();
         Self { report: taken.report, path: taken.key.clone(), at, items, taken: BTreeSet::new() }
     }
@@ -109,7 +119,7 @@ impl<'a> Block<'a> {
         let mut labelled = Vec::new();
         for mut block in self.blocks(key) {
             if let Some(kind) = block.take("type") {
-                kind.kept("");
+                kind.record_kept("");
                 labelled.push((kind.text().unwrap_or_default().to_owned(), block));
                 continue;
             }
@@ -138,14 +148,14 @@ impl<'a> Block<'a> {
         if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
     }
 
-    /// Tells something of the block itself.
-    pub(super) fn tell(&self, outcome: Outcome, words: impl Into<String>) {
-        self.report.tell(self.at, &self.path, outcome, words);
+    /// Adds a report line about the block itself.
+    pub(super) fn record(&self, outcome: Outcome, words: impl Into<String>) {
+        self.report.record(self.at, &self.path, outcome, words);
     }
 
-    /// Tells something of a key that is not there.
-    pub(super) fn tell_as(&self, key: &str, outcome: Outcome, words: impl Into<String>) {
-        self.report.tell(self.at, &self.key(key), outcome, words);
+    /// Adds a report line about a missing key.
+    pub(super) fn record_as(&self, key: &str, outcome: Outcome, words: impl Into<String>) {
+        self.report.record(self.at, &self.key(key), outcome, words);
     }
 
     /// Keys that are left out for one reason.
@@ -159,9 +169,9 @@ impl<'a> Block<'a> {
 
     /// Tells of the block, and of every key in it, that it is left out.
     pub(super) fn drop_all(self, why: &str) {
-        self.tell(Outcome::NotSupported, why);
+        self.record(Outcome::NotSupported, why);
         for (_, item) in self.items.iter().enumerate().filter(|(number, _)| !self.taken.contains(number)) {
-            self.report.tell(item.at, &self.key(&item.key), Outcome::NotSupported, "dropped with its block");
+            self.report.record(item.at, &self.key(&item.key), Outcome::NotSupported, "dropped with its block");
         }
     }
 
@@ -170,27 +180,27 @@ impl<'a> Block<'a> {
         for (number, item) in self.items.iter().enumerate() {
             if !self.taken.contains(&number) {
                 let words = "unknown key";
-                self.report.tell(item.at, &self.key(&item.key), Outcome::NotSupported, words);
+                self.report.record(item.at, &self.key(&item.key), Outcome::NotSupported, words);
             }
         }
     }
 }
 
-impl Taken<'_> {
-    pub(super) fn kept(&self, words: impl Into<String>) {
-        self.report.tell(self.at, &self.key, Outcome::Kept, words);
+impl InputValue<'_> {
+    pub(super) fn record_kept(&self, words: impl Into<String>) {
+        self.report.record(self.at, &self.key, Outcome::Kept, words);
     }
 
     pub(super) fn changed(&self, words: impl Into<String>) {
-        self.report.tell(self.at, &self.key, Outcome::Changed, words);
+        self.report.record(self.at, &self.key, Outcome::Changed, words);
     }
 
     pub(super) fn action(&self, words: impl Into<String>) {
-        self.report.tell(self.at, &self.key, Outcome::Action, words);
+        self.report.record(self.at, &self.key, Outcome::Action, words);
     }
 
     pub(super) fn not_supported(&self, words: impl Into<String>) {
-        self.report.tell(self.at, &self.key, Outcome::NotSupported, words);
+        self.report.record(self.at, &self.key, Outcome::NotSupported, words);
     }
 
     /// A string that is not empty.
@@ -201,7 +211,7 @@ impl Taken<'_> {
         }
     }
 
-    /// The same; says so where it is none.
+    /// The same; reports a value of another type.
     pub(super) fn required_text(&self) -> Option<&str> {
         let text = self.text();
         if text.is_none() {

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use super::input::{Block, NO_FLAG, Taken};
+use super::input::{Block, InputValue, NO_FLAG};
 use super::output::{Document, Outcome, Section};
 use super::sink;
 
@@ -30,10 +30,10 @@ pub(super) fn read(top: &mut Block<'_>, document: &mut Document) {
         let name = format!("listener.{}-{count}", if tcp { "tcp" } else { "unix" });
         let metrics = listener.take("role").is_some_and(|role| {
             let metrics = role.text() == Some("metrics_only");
-            role.kept(if metrics { "kind = \"health\", with /metrics" } else { "" });
+            role.record_kept(if metrics { "kind = \"health\", with /metrics" } else { "" });
             metrics
         });
-        listener.tell(Outcome::Kept, format!("[{name}]"));
+        listener.record(Outcome::Kept, format!("[{name}]"));
         let section = document.section(&name);
         section.text("kind", if metrics { "health" } else { "api_proxy" });
         if tcp {
@@ -42,7 +42,7 @@ pub(super) fn read(top: &mut Block<'_>, document: &mut Document) {
                 let words = "Every user of this machine may call, as before. key_file = \"/PATH\" restricts it to callers with a key.";
                 section.comment(words).flag("any_local_user", true);
                 let words = "any_local_user = true: every user of this machine may call, as before; a unix socket or key_file is safer";
-                listener.tell(Outcome::Changed, words);
+                listener.record(Outcome::Changed, words);
             }
         } else {
             socket(&mut listener, section);
@@ -54,7 +54,7 @@ pub(super) fn read(top: &mut Block<'_>, document: &mut Document) {
                 document.section(&format!("{name}.cache")).text("max_age", age);
             }
         }
-        rest(&mut listener, metrics, document.section(&name));
+        migrate_other_keys(&mut listener, metrics, document.section(&name));
         listener.finish();
     }
 }
@@ -74,7 +74,7 @@ fn api_proxy(top: &mut Block<'_>) -> (TokenUse, Option<&'static str>) {
                     continue;
                 }
             };
-            taken.kept(match token_use {
+            taken.record_kept(match token_use {
                 TokenUse::Always => "token = \"always\" on each listener",
                 TokenUse::WhenMissing => "token = \"when_missing\" on each listener",
                 TokenUse::Never => "see the listeners",
@@ -95,10 +95,10 @@ fn api_proxy(top: &mut Block<'_>) -> (TokenUse, Option<&'static str>) {
 
 /// Reads `cache {}`; returns `max_age` for values of a key-value store.
 fn cache(block: &mut Block<'_>) -> &'static str {
-    block.tell(Outcome::Kept, "[listener.NAME.cache] of each listener: leases are shared and renewed");
+    block.record(Outcome::Kept, "[listener.NAME.cache] of each listener: leases are shared and renewed");
     if let Some(mut persist) = block.block("persist") {
         let words = "set seal_key_file on the session and persist = true in the listener's cache";
-        persist.tell(Outcome::Action, words);
+        persist.record(Outcome::Action, words);
         persist.drop_keys(
             &["type", "path", "keep_after_import", "exit_on_err", "service_account_token_file"],
             "dropped with its block",
@@ -115,7 +115,7 @@ fn cache(block: &mut Block<'_>) -> &'static str {
                 age = "1m";
                 values.changed("max_age = \"1m\": values are read again after that, as there are no change events");
             }
-            Some(false) => values.kept("max_age = \"0s\": values are read at each request"),
+            Some(false) => values.record_kept("max_age = \"0s\": values are read at each request"),
             None => values.not_supported(NO_FLAG),
         }
     }
@@ -130,7 +130,7 @@ fn cache(block: &mut Block<'_>) -> &'static str {
 fn address(listener: &mut Block<'_>, section: &mut Section, metrics: bool) {
     let Some(taken) = listener.take("address") else {
         section.text("address", "tcp://127.0.0.1:8200");
-        listener.tell(Outcome::Changed, "no address: the default there, 127.0.0.1:8200, is written");
+        listener.record(Outcome::Changed, "no address: the default there, 127.0.0.1:8200, is written");
         return;
     };
     let Some(text) = taken.required_text() else { return };
@@ -142,7 +142,7 @@ fn address(listener: &mut Block<'_>, section: &mut Section, metrics: bool) {
     };
     if parsed.ip().is_loopback() || metrics {
         section.text("address", &format!("tcp://{parsed}"));
-        taken.kept(format!("address = \"tcp://{parsed}\""));
+        taken.record_kept(format!("address = \"tcp://{parsed}\""));
     } else {
         let here = match parsed.ip() {
             IpAddr::V4(_) => SocketAddr::from((Ipv4Addr::LOCALHOST, parsed.port())),
@@ -161,13 +161,13 @@ fn socket(listener: &mut Block<'_>, section: &mut Section) {
         && let Some(text) = taken.required_text()
     {
         section.text("address", &format!("unix://{text}"));
-        taken.kept(format!("address = \"unix://{text}\""));
+        taken.record_kept(format!("address = \"unix://{text}\""));
     }
     let mut all = ["socket_mode", "socket_user", "socket_group"].map(|key| {
         let taken = listener.take(key)?;
         let empty = matches!(taken.value, crate::hcl::Value::Text(text) if text.is_empty());
         if empty {
-            taken.kept("empty: no effect");
+            taken.record_kept("empty: no effect");
         }
         (!empty).then_some(taken)
     });
@@ -178,7 +178,7 @@ fn socket(listener: &mut Block<'_>, section: &mut Section) {
         for taken in all.iter_mut().filter_map(Option::take) {
             taken.changed(words);
         }
-        listener.tell(Outcome::Changed, "mode = \"0600\", as before: set group and mode to let others connect");
+        listener.record(Outcome::Changed, "mode = \"0600\", as before: set group and mode to let others connect");
     }
     for (taken, ours) in all.iter().zip(["mode", "owner", "group"]) {
         let Some(taken) = taken else { continue };
@@ -191,7 +191,7 @@ fn socket(listener: &mut Block<'_>, section: &mut Section) {
             (_, crate::hcl::Value::Text(text) | crate::hcl::Value::Number(text)) => drop(section.text(ours, text)),
             _ => taken.not_supported("not a name or a number"),
         }
-        taken.kept(ours);
+        taken.record_kept(ours);
     }
 }
 
@@ -204,30 +204,32 @@ fn token(listener: &Block<'_>, section: &mut Section, token_use: &TokenUse) {
             section.comment("Callers send their own token there. keyward uses the session's token if they send none.");
             let words = "without use_auto_auth_token callers send their own token there; keyward uses the session's token if they \
                          send none, so the listener is written commented out: remove the # if you want that, or the section";
-            listener.tell(Outcome::Action, words);
+            listener.record(Outcome::Action, words);
         }
     }
     let words = "requests that could reveal, revoke or outlive the session's token are refused unless `exempt` lists them: \
                  auth/token/create, revoke-self, renew-self, sys/seal, sys/raw, sys/rotate, sys/wrapping";
-    listener.tell(Outcome::Changed, words);
+    listener.record(Outcome::Changed, words);
 }
 
 fn header(listener: &mut Block<'_>, section: &mut Section) {
     let taken = listener.take("require_request_header");
-    let wanted = taken.as_ref().map(Taken::flag);
-    // What is neither keeps the careful form.
+    let wanted = taken.as_ref().map(InputValue::flag);
+    // For any other value, the stricter setting applies.
     section.flag("require_request_header", wanted.is_some_and(|wanted| wanted.unwrap_or(true)));
     match &taken {
         Some(taken) if taken.flag().is_none() => taken.not_supported(format!("{NO_FLAG}: written as true")),
-        Some(taken) => taken.kept("require_request_header"),
+        Some(taken) => taken.record_kept("require_request_header"),
         None => {
-            listener
-                .tell(Outcome::Kept, "require_request_header = false is written, since the default of keyward is true");
+            listener.record(
+                Outcome::Kept,
+                "require_request_header = false is written, since the default of keyward is true",
+            );
         }
     }
 }
 
-fn rest(listener: &mut Block<'_>, metrics: bool, section: &mut Section) {
+fn migrate_other_keys(listener: &mut Block<'_>, metrics: bool, section: &mut Section) {
     let disable = listener.take("tls_disable");
     let plain = disable.as_ref().is_some_and(|disable| disable.flag() == Some(true));
     for key in ["tls_require_and_verify_client_cert", "tls_client_ca_file"] {
@@ -240,9 +242,9 @@ fn rest(listener: &mut Block<'_>, metrics: bool, section: &mut Section) {
         taken.action("client certificates are not supported: the listener is written commented out; use a unix socket, or key_file");
     }
     if let Some(disable) = &disable {
-        disable.kept("plain HTTP on this machine");
+        disable.record_kept("plain HTTP on this machine");
     } else if !metrics {
-        listener.tell(Outcome::Changed, "plain HTTP on this machine: clients use http://");
+        listener.record(Outcome::Changed, "plain HTTP on this machine: clients use http://");
     }
     let tls = [
         "tls_cert_file",

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use super::input::{Block, NO_FLAG, Taken, written};
+use super::input::{Block, InputValue, NO_FLAG, written};
 use super::output::{Document, Outcome, Section};
 use super::{MAIN, TOKEN_FILE};
 
 /// Reads the method, and leaves the sinks.
-pub(super) fn read<'a>(top: &mut Block<'a>, document: &mut Document) -> Option<Read<'a>> {
+pub(super) fn read<'a>(top: &mut Block<'a>, document: &mut Document) -> Option<MigratedMethod<'a>> {
     let mut auto_auth = top.block("auto_auth")?;
     let mut methods = auto_auth.labelled("method");
     let again = "enable_reauth_on_new_credentials";
@@ -24,11 +24,11 @@ pub(super) fn read<'a>(top: &mut Block<'a>, document: &mut Document) -> Option<R
         wrapping = session(&kind, &mut method, document);
         method.finish();
     }
-    Some(Read { wrapping, sinks: auto_auth })
+    Some(MigratedMethod { wrapping, sinks: auto_auth })
 }
 
 /// Rest of `auto_auth` once the method is read.
-pub(super) struct Read<'a> {
+pub(super) struct MigratedMethod<'a> {
     pub(super) wrapping: Wrapping,
     pub(super) sinks: Block<'a>,
 }
@@ -43,7 +43,7 @@ pub(super) enum Wrapping {
 }
 
 fn session(kind: &str, method: &mut Block<'_>, document: &mut Document) -> Wrapping {
-    // A token file has no login, so `mount` and `wrap_ttl` are not allowed beside it. It also stands in for methods
+    // A token file has no login, so `mount` and `wrap_ttl` are not allowed with it. It also stands in for methods
     // that keyward does not have.
     let has_login = supported(kind).is_some_and(|name| name != "token_file");
     let section = document.section(&format!("session.{MAIN}"));
@@ -53,7 +53,7 @@ fn session(kind: &str, method: &mut Block<'_>, document: &mut Document) -> Wrapp
         let text = text.trim_matches('/').trim_start_matches("auth/");
         if has_login {
             section.text("mount", text);
-            mount.kept("session.main.mount");
+            mount.record_kept("session.main.mount");
         } else {
             section.disabled_text("mount", text);
             mount.changed("session.main.mount, written commented out: a token file has no login");
@@ -67,14 +67,14 @@ fn session(kind: &str, method: &mut Block<'_>, document: &mut Document) -> Wrapp
             namespace.not_supported("vault.namespace takes precedence");
         } else {
             section.text("namespace", text);
-            namespace.kept("session.main.namespace");
+            namespace.record_kept("session.main.namespace");
         }
     }
     let wrapping = wrap_ttl(method, section, has_login);
     retries(method);
     let config = method.block("config");
     let Some(name) = supported(kind) else {
-        method.tell(
+        method.record(
             Outcome::Action,
             format!(
                 "{kind:?} is not supported: write a token to {TOKEN_FILE}, mode 0600, or replace [session.{MAIN}.token_file] \
@@ -88,7 +88,7 @@ fn session(kind: &str, method: &mut Block<'_>, document: &mut Document) -> Wrapp
         return wrapping;
     };
     let name = format!("session.{MAIN}.{name}");
-    method.tell(Outcome::Kept, format!("[{name}]"));
+    method.record(Outcome::Kept, format!("[{name}]"));
     document.section(&name);
     if let Some(config) = config {
         method_config(kind, config, &name, document);
@@ -98,14 +98,14 @@ fn session(kind: &str, method: &mut Block<'_>, document: &mut Document) -> Wrapp
 
 fn wrap_ttl(method: &mut Block<'_>, section: &mut Section, has_login: bool) -> Wrapping {
     let wrap = method.take("wrap_ttl");
-    let wrapping = match wrap.as_ref().and_then(Taken::span) {
+    let wrapping = match wrap.as_ref().and_then(InputValue::span) {
         None | Some(Duration::ZERO) => Wrapping::None,
         Some(_) if has_login => Wrapping::Session,
         Some(_) => Wrapping::Lost,
     };
     if let Some(wrap) = &wrap {
         match wrap.span() {
-            Some(Duration::ZERO) => wrap.kept("zero: not wrapped"),
+            Some(Duration::ZERO) => wrap.record_kept("zero: not wrapped"),
             Some(span) if !has_login => {
                 section.disabled_text("wrap_ttl", &written(span));
                 wrap.action("session.main.wrap_ttl, written commented out: a token file cannot be wrapped");
@@ -130,7 +130,7 @@ fn retries(method: &mut Block<'_>) {
     }
     if let Some(exit) = method.take("exit_on_err") {
         match exit.flag() {
-            Some(false) => exit.kept("logins are retried"),
+            Some(false) => exit.record_kept("logins are retried"),
             _ => {
                 exit.not_supported("logins are retried; `keyward login` and `keyward wait --timeout` report a failure");
             }
@@ -144,12 +144,12 @@ fn method_config(kind: &str, mut config: Block<'_>, name: &str, document: &mut D
     match kind {
         "azure" => azure(&mut config, section),
         "jwt" => {
-            same(&mut config, section, &[("role", "role"), ("path", "file")]);
+            copy_keys(&mut config, section, &[("role", "role"), ("path", "file")]);
             removed(&mut config, section, "remove_jwt_after_reading", "remove_after_reading");
             config.drop_keys(&["remove_jwt_follows_symlinks"], "the path itself is removed, even if it is a symlink");
             config.drop_keys(&["jwt_read_period"], "each login reads the file again");
         }
-        "kubernetes" => same(&mut config, section, &[("role", "role"), ("token_path", "file")]),
+        "kubernetes" => copy_keys(&mut config, section, &[("role", "role"), ("token_path", "file")]),
         "approle" => {
             let keys = [
                 ("role_id_file_path", "role_id_file"),
@@ -163,11 +163,11 @@ fn method_config(kind: &str, mut config: Block<'_>, name: &str, document: &mut D
             } else {
                 config.drop_keys(&["remove_secret_id_file_after_reading"], "has no effect without secret_id_file_path");
             }
-            same(&mut config, section, &keys);
+            copy_keys(&mut config, section, &keys);
         }
-        "token_file" => same(&mut config, section, &[("token_file_path", "file")]),
+        "token_file" => copy_keys(&mut config, section, &[("token_file_path", "file")]),
         _ => {
-            same(
+            copy_keys(
                 &mut config,
                 section,
                 &[("name", "role"), ("client_cert", "client_cert"), ("client_key", "client_key")],
@@ -198,12 +198,12 @@ fn supported(kind: &str) -> Option<&'static str> {
 
 fn azure(config: &mut Block<'_>, section: &mut Section) {
     let keys = ["role", "resource", "object_id", "client_id", "scope"];
-    same(config, section, &keys.map(|key| (key, key)));
+    copy_keys(config, section, &keys.map(|key| (key, key)));
     if let Some(taken) = config.take("authenticate_from_environment") {
         match taken.flag() {
             Some(flag) => {
                 section.flag("authenticate_from_environment", flag);
-                taken.kept("authenticate_from_environment; the metadata service is not used then");
+                taken.record_kept("authenticate_from_environment; the metadata service is not used then");
             }
             None => taken.not_supported(NO_FLAG),
         }
@@ -211,7 +211,7 @@ fn azure(config: &mut Block<'_>, section: &mut Section) {
 }
 
 /// Keys whose value is a text and means the same.
-fn same(config: &mut Block<'_>, section: &mut Section, keys: &[(&'static str, &'static str)]) {
+fn copy_keys(config: &mut Block<'_>, section: &mut Section, keys: &[(&'static str, &'static str)]) {
     for (theirs, ours) in keys {
         if let Some(taken) = config.take(theirs) {
             put(&taken, section, ours);
@@ -219,12 +219,12 @@ fn same(config: &mut Block<'_>, section: &mut Section, keys: &[(&'static str, &'
     }
 }
 
-fn put(taken: &Taken<'_>, section: &mut Section, ours: &'static str) {
+fn put(taken: &InputValue<'_>, section: &mut Section, ours: &'static str) {
     // An empty text is as good as none there.
     match taken.text() {
         Some(text) => {
             section.text(ours, text);
-            taken.kept(ours);
+            taken.record_kept(ours);
         }
         None => drop(taken.required_text()),
     }
@@ -233,15 +233,15 @@ fn put(taken: &Taken<'_>, section: &mut Section, ours: &'static str) {
 /// A file that the other agent removes by default, and keyward only if configured.
 fn removed(config: &mut Block<'_>, section: &mut Section, theirs: &str, ours: &'static str) {
     let taken = config.take(theirs);
-    let remove = taken.as_ref().and_then(Taken::flag).unwrap_or(true);
+    let remove = taken.as_ref().and_then(InputValue::flag).unwrap_or(true);
     if remove {
         section.flag(ours, true);
     }
     match &taken {
         Some(taken) if taken.flag().is_none() => taken.not_supported(format!("{NO_FLAG}: the file is removed")),
-        Some(taken) => taken.kept(if remove { ours } else { "false is the default" }),
+        Some(taken) => taken.record_kept(if remove { ours } else { "false is the default" }),
         None => {
-            config.tell(Outcome::Changed, format!("{ours} = true, since Vault Agent removes the file by default"));
+            config.record(Outcome::Changed, format!("{ours} = true, since Vault Agent removes the file by default"));
         }
     }
 }

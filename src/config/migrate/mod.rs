@@ -1,13 +1,13 @@
 //! Configuration of other agents -> ours: Vault Agent, Vault Proxy, OpenBao Agent and Proxy, consul-template, in HCL 1 or JSON.
 //!
-//! Each key of theirs is reported with its line: kept, changed, dropped, or in need of an action. Nothing is left out in
+//! Each key is reported with its line: kept, changed, dropped, or in need of an action. Nothing is dropped in
 //! silence, and no caller gets a token that it did not get before: settings that cannot be as narrow are commented out.
 
-// 0: what is read, and what is written
+// 0: input and output
 mod output;
 mod input;
 
-// 1: one file a part of theirs
+// 1: one file per part of the other agent's configuration
 mod consul_template;
 mod exec;
 mod server;
@@ -60,7 +60,7 @@ const MAIN: &str = "main";
 /// File for a token that an operator has to provide.
 const TOKEN_FILE: &str = "/etc/keyward/server.token";
 
-/// Turns a configuration of theirs into one of ours. `openbao` says that the server is an OpenBao.
+/// Converts another agent's configuration into keyward's. `openbao` is true if the server is OpenBao.
 ///
 /// # Errors
 /// The text is neither HCL 1 nor JSON.
@@ -68,7 +68,7 @@ pub fn migrate(text: &str, openbao: bool) -> Result<Migrated, HclError> {
     migrate_all(&[text], openbao).map_err(|(_, error)| error)
 }
 
-/// The same of several texts, as of a folder's files: blocks add up, and of what may stand there once the last counts.
+/// The same for several texts, such as a folder's files: blocks add up; of a single block the last counts.
 ///
 /// # Errors
 /// A text is neither HCL 1 nor JSON; which one, counted from 0.

@@ -16,7 +16,7 @@ pub enum Outcome {
     Changed,
     /// It is left out.
     NotSupported,
-    /// Somebody has to decide or do something before ours serves whom theirs served. What is written is the narrower form.
+    /// An operator has to act before keyward serves the same callers. The written setting is the narrower one.
     Action,
 }
 
@@ -36,7 +36,7 @@ impl fmt::Display for Outcome {
 pub(super) struct Report(RefCell<Vec<Line>>);
 
 impl Report {
-    pub(super) fn tell(&self, at: Position, key: &str, outcome: Outcome, words: impl Into<String>) {
+    pub(super) fn record(&self, at: Position, key: &str, outcome: Outcome, words: impl Into<String>) {
         // A key may hold any character: in the report it is one line.
         let (key, words) = (escape_controls(key), escape_controls(&words.into()));
         self.0.borrow_mut().push(Line { file: 0, at, key, outcome, words });

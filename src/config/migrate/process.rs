@@ -16,7 +16,7 @@ pub(super) fn read(top: &mut Block<'_>, document: &mut Document) {
         match ours {
             Some(ours) => {
                 document.section("log").text("level", ours);
-                level.kept("log.level");
+                level.record_kept("log.level");
             }
             None => level.not_supported("not a log level"),
         }
@@ -25,11 +25,11 @@ pub(super) fn read(top: &mut Block<'_>, document: &mut Document) {
         match format.text() {
             Some("json") => {
                 document.section("log").text("format", "json");
-                format.kept("log.format");
+                format.record_kept("log.format");
             }
             Some("standard") | None => {
                 document.section("log").text("format", "text");
-                format.kept("log.format");
+                format.record_kept("log.format");
             }
             Some(_) => format.not_supported("expected \"standard\" or \"json\""),
         }
@@ -40,7 +40,7 @@ pub(super) fn read(top: &mut Block<'_>, document: &mut Document) {
     top.drop_keys(&["pid_file"], "the service manager tracks the process");
     if let Some(exit) = top.take("exit_after_auth") {
         match exit.flag() {
-            Some(false) => exit.kept("keeps running"),
+            Some(false) => exit.record_kept("keeps running"),
             _ => {
                 exit.changed("use the flag: `keyward run --exit-after-auth`");
             }
@@ -53,7 +53,7 @@ pub(super) fn read(top: &mut Block<'_>, document: &mut Document) {
 
 fn drop_telemetry(top: &mut Block<'_>) {
     if let Some(mut telemetry) = top.block("telemetry") {
-        telemetry.tell(Outcome::Changed, "a listener of kind = \"health\" serves /metrics for Prometheus");
+        telemetry.record(Outcome::Changed, "a listener of kind = \"health\" serves /metrics for Prometheus");
         let kept = ["prometheus_retention_time", "disable_hostname", "metrics_prefix", "usage_gauge_period"];
         telemetry.drop_keys(&kept, "the metrics have their own names, see docs/reference/metrics.md");
         let sinks = [

@@ -15,13 +15,13 @@ pub(super) fn read(top: &mut Block<'_>, document: &mut Document, openbao: bool) 
         section.text("address", ADDRESS);
         return;
     };
-    vault.tell(Outcome::Kept, "[server.main]; variables such as VAULT_ADDR are ignored");
+    vault.record(Outcome::Kept, "[server.main]; variables such as VAULT_ADDR are ignored");
     match vault.take("address") {
         Some(address) => {
             if let Some(text) = address.required_text() {
                 // Clients take `unix:///path` with a host that means nothing.
                 section.text("address", text);
-                address.kept("address");
+                address.record_kept("address");
             }
         }
         None => drop(section.text("address", ADDRESS)),
@@ -37,12 +37,12 @@ pub(super) fn read(top: &mut Block<'_>, document: &mut Document, openbao: bool) 
             && let Some(text) = taken.required_text()
         {
             section.text(ours, text);
-            taken.kept(ours);
+            taken.record_kept(ours);
         }
     }
     if let Some(skip) = vault.take("tls_skip_verify") {
         match skip.flag() {
-            Some(false) => skip.kept("the server is always verified"),
+            Some(false) => skip.record_kept("the server is always verified"),
             _ => skip.action("the server is always verified: set ca_file to its authority"),
         }
     }
@@ -50,7 +50,7 @@ pub(super) fn read(top: &mut Block<'_>, document: &mut Document, openbao: bool) 
         && let Some(text) = namespace.required_text()
     {
         document.section(&format!("session.{MAIN}")).text("namespace", text);
-        namespace.kept("session.main.namespace");
+        namespace.record_kept("session.main.namespace");
     }
     if let Some(mut retry) = vault.block("retry") {
         if let Some(retries) = retry.take("num_retries") {

@@ -2,32 +2,32 @@
 
 use std::time::Duration;
 
-use super::input::{Block, Taken, written};
+use super::input::{Block, InputValue, written};
 use super::method::{self, Wrapping};
 use super::output::{Document, Outcome, Section};
 use crate::hcl::Value;
 
-pub(super) fn read(document: &mut Document, auto_auth: Option<method::Read<'_>>) {
-    let Some(method::Read { wrapping, sinks: mut auto_auth }) = auto_auth else { return };
+pub(super) fn read(document: &mut Document, auto_auth: Option<method::MigratedMethod<'_>>) {
+    let Some(method::MigratedMethod { wrapping, sinks: mut auto_auth }) = auto_auth else { return };
     for (number, (kind, mut sink)) in auto_auth.labelled("sink").into_iter().enumerate() {
         if kind != "file" {
             sink.drop_all(&format!("{kind:?} is not supported; use \"file\""));
             continue;
         }
         let name = format!("sink.file-{}", number + 1);
-        sink.tell(Outcome::Kept, format!("[{name}]"));
+        sink.record(Outcome::Kept, format!("[{name}]"));
         let section = document.section(&name);
         match wrapping {
             Wrapping::None => {}
             Wrapping::Session => drop(section.text("format", "json")),
             Wrapping::Lost => {
                 section.disable();
-                sink.tell(Outcome::Action, "the sink is written commented out, as its token would not be wrapped");
+                sink.record(Outcome::Action, "the sink is written commented out, as its token would not be wrapped");
             }
         }
         if let Some(wrap) = sink.take("wrap_ttl") {
             match wrap.span() {
-                Some(Duration::ZERO) => wrap.kept("zero: not wrapped"),
+                Some(Duration::ZERO) => wrap.record_kept("zero: not wrapped"),
                 Some(span) => {
                     section.text("wrap_ttl", &written(span)).text("format", "json");
                     wrap.changed("wrap_ttl; a new one is made after two thirds of it, and with each new token");
@@ -43,7 +43,7 @@ pub(super) fn read(document: &mut Document, auto_auth: Option<method::Read<'_>>)
             file(&mut config, section);
             config.finish();
         } else {
-            // They take the path beside the type too.
+            // The other agents also accept the path next to the type.
             file(&mut sink, section);
         }
         sink.finish();
@@ -71,7 +71,7 @@ fn encrypted(sink: &mut Block<'_>, section: &mut Section) -> Option<Encrypted> {
     let kind = kind.filter(|kind| {
         let known = kind.text() == Some("curve25519");
         if known {
-            kind.kept("[sink.NAME.encrypt]");
+            kind.record_kept("[sink.NAME.encrypt]");
         } else {
             section.disable();
             kind.action(
@@ -82,13 +82,13 @@ fn encrypted(sink: &mut Block<'_>, section: &mut Section) -> Option<Encrypted> {
     });
     let path = path.filter(|path| path.required_text().is_some());
     if let (Some(_), Some(path)) = (&kind, &path) {
-        path.kept("encrypt.public_key_file; a new key in the file is used after a reload");
-        let derive_key = derive.as_ref().and_then(Taken::flag).unwrap_or(false);
+        path.record_kept("encrypt.public_key_file; a new key in the file is used after a reload");
+        let derive_key = derive.as_ref().and_then(InputValue::flag).unwrap_or(false);
         if let Some(derive) = derive {
-            derive.kept("encrypt.derive_key");
+            derive.record_kept("encrypt.derive_key");
         }
-        // They take the variable where both are given.
-        let aad = match (aad, variable.as_ref().and_then(Taken::text)) {
+        // The other agents use the variable if both are given.
+        let aad = match (aad, variable.as_ref().and_then(InputValue::text)) {
             (aad, Some(name)) => {
                 if let Some(aad) = aad {
                     aad.not_supported("aad_env_var takes precedence");
@@ -96,7 +96,7 @@ fn encrypted(sink: &mut Block<'_>, section: &mut Section) -> Option<Encrypted> {
                 Some(format!("${{env:{name}}}"))
             }
             (Some(aad), None) => {
-                aad.kept("encrypt.aad");
+                aad.record_kept("encrypt.aad");
                 aad.text().map(str::to_owned)
             }
             (None, None) => None,
@@ -123,7 +123,7 @@ fn file(config: &mut Block<'_>, section: &mut Section) {
         && let Some(text) = path.required_text()
     {
         section.text("path", text);
-        path.kept("path");
+        path.record_kept("path");
     }
     if let Some(taken) = config.take("mode") {
         mode(&taken, section);
@@ -131,10 +131,10 @@ fn file(config: &mut Block<'_>, section: &mut Section) {
     for (theirs, ours) in [("owner", "owner"), ("group", "group"), ("uid", "owner"), ("gid", "group")] {
         let Some(taken) = config.take(theirs) else { continue };
         match taken.value {
-            Value::Number(text) | Value::Text(text) if text == "-1" => taken.kept("-1: the agent's own"),
+            Value::Number(text) | Value::Text(text) if text == "-1" => taken.record_kept("-1: the agent's own"),
             Value::Number(text) | Value::Text(text) if !text.is_empty() => {
                 section.text(ours, text);
-                taken.kept(ours);
+                taken.record_kept(ours);
             }
             _ => taken.not_supported("not an id"),
         }
@@ -142,7 +142,7 @@ fn file(config: &mut Block<'_>, section: &mut Section) {
 }
 
 /// A mode, which they take as a number: `0640` in HCL is octal, and 416 is the same in JSON.
-pub(super) fn mode(taken: &Taken<'_>, section: &mut Section) {
+pub(super) fn mode(taken: &InputValue<'_>, section: &mut Section) {
     let (Value::Number(text) | Value::Text(text)) = taken.value else {
         return taken.not_supported(format!("expected a file mode, found {}", taken.value.kind()));
     };
@@ -153,7 +153,7 @@ pub(super) fn mode(taken: &Taken<'_>, section: &mut Section) {
     if meant {
         taken.changed(format!("{text} is decimal there, which is not a mode: taken for \"{mode:04o}\""));
     } else {
-        taken.kept(format!("mode = \"{mode:04o}\""));
+        taken.record_kept(format!("mode = \"{mode:04o}\""));
     }
 }
 
@@ -163,7 +163,7 @@ fn octal(text: &str) -> Option<(u32, bool)> {
     let in_octal = |text: &str| u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777);
     match digits {
         Some(digits) => in_octal(digits).map(|mode| (mode, false)),
-        // A decimal number above 511 is none, and its digits are what was meant.
+        // A decimal number above 511 is no mode, so its digits were meant as octal.
         None => match text.parse::<u32>().ok()? {
             mode @ 0..=0o777 => Some((mode, false)),
             _ => in_octal(text).map(|mode| (mode, true)),

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use super::consul_template::{self, debounce};
 use super::exec;
-use super::input::{Block, NO_FLAG, Taken, span, written};
+use super::input::{Block, InputValue, NO_FLAG, span, written};
 use super::output::{Document, Outcome, Section};
 use super::sink;
 use crate::hcl::Value;
 
 pub(super) fn read(top: &mut Block<'_>, document: &mut Document) {
     if let Some(mut config) = top.block("template_config") {
-        config.tell(Outcome::Kept, "[templates]");
+        config.record(Outcome::Kept, "[templates]");
         if let Some(interval) = config.take("static_secret_render_interval") {
             match interval.span() {
                 Some(span) => {
@@ -19,7 +19,7 @@ pub(super) fn read(top: &mut Block<'_>, document: &mut Document) {
                     let ours = span.clamp(least, most);
                     document.section("templates").text("interval", &written(ours));
                     if ours == span {
-                        interval.kept("templates.interval; secrets with a lease have their own schedule");
+                        interval.record_kept("templates.interval; secrets with a lease have their own schedule");
                     } else {
                         let words = "templates.interval, which is from 10s to 24h; secrets with a lease have their own schedule";
                         interval.changed(words);
@@ -36,7 +36,7 @@ pub(super) fn read(top: &mut Block<'_>, document: &mut Document) {
     let defaults = consul_template::defaults(top);
     for (number, mut template) in top.blocks("template").into_iter().enumerate() {
         let name = format!("template.file-{}", number + 1);
-        template.tell(Outcome::Kept, format!("[{name}]; `keyward check` reports unsupported functions by line"));
+        template.record(Outcome::Kept, format!("[{name}]; `keyward check` reports unsupported functions by line"));
         file(&mut template, document.section(&name));
         defaults.apply(document.section(&name));
         template.finish();
@@ -66,7 +66,7 @@ fn text(template: &mut Block<'_>, section: &mut Section) {
             && let Some(text) = taken.required_text()
         {
             section.text(ours, text);
-            taken.kept(ours);
+            taken.record_kept(ours);
         }
     }
     let contents = template.take("contents");
@@ -78,11 +78,11 @@ fn text(template: &mut Block<'_>, section: &mut Section) {
         && let Some(text) = contents.required_text()
     {
         section.long_text("contents", text);
-        contents.kept("contents");
+        contents.record_kept("contents");
     }
     if let Some(missing) = template.take("error_on_missing_key") {
         match missing.flag() {
-            Some(true) => missing.kept("a missing key is always an error"),
+            Some(true) => missing.record_kept("a missing key is always an error"),
             _ => missing.changed("a missing key is always an error: use `index` or `if` for keys that may be missing"),
         }
     }
@@ -93,7 +93,7 @@ fn text(template: &mut Block<'_>, section: &mut Section) {
         && let Some(path) = sandbox.required_text()
     {
         section.texts("read_folders", &[path.to_owned()]);
-        sandbox.kept("read_folders");
+        sandbox.record_kept("read_folders");
     }
 }
 
@@ -103,15 +103,15 @@ fn file(template: &mut Block<'_>, section: &mut Section) {
         && let Some(path) = destination.required_text()
     {
         section.text("destination", path);
-        destination.kept("destination");
+        destination.record_kept("destination");
     }
     let create = template.take("create_dest_dirs");
-    if create.as_ref().and_then(Taken::flag).unwrap_or(true) {
+    if create.as_ref().and_then(InputValue::flag).unwrap_or(true) {
         section.flag("create_folders", true);
     }
     match &create {
         Some(create) if create.flag().is_none() => create.not_supported(format!("{NO_FLAG}: folders are created")),
-        Some(create) => create.kept("create_folders"),
+        Some(create) => create.record_kept("create_folders"),
         None => {}
     }
     let perms = template.take("perms");
@@ -119,21 +119,21 @@ fn file(template: &mut Block<'_>, section: &mut Section) {
         Some(perms) => match perms.text() {
             Some(text) => {
                 section.text("mode", &format!("{text:0>4}"));
-                perms.kept("mode");
+                perms.record_kept("mode");
             }
             None => sink::mode(perms, section),
         },
         None => {
-            template.tell(Outcome::Changed, "mode 0640; the default there is the mode of the existing file, or 0644");
+            template.record(Outcome::Changed, "mode 0640; the default there is the mode of the existing file, or 0644");
         }
     }
     for (theirs, ours) in [("user", "owner"), ("group", "group"), ("uid", "owner"), ("gid", "group")] {
         let Some(taken) = template.take(theirs) else { continue };
         match taken.value {
-            Value::Text(text) if text.is_empty() => taken.kept("empty: no effect"),
+            Value::Text(text) if text.is_empty() => taken.record_kept("empty: no effect"),
             Value::Text(text) | Value::Number(text) if !text.starts_with('-') => {
                 section.text(ours, text);
-                taken.kept(ours);
+                taken.record_kept(ours);
             }
             _ => taken.not_supported("not a name or an id"),
         }
@@ -144,7 +144,7 @@ fn file(template: &mut Block<'_>, section: &mut Section) {
                 if flag {
                     section.flag("backup", true);
                 }
-                backup.kept("backup");
+                backup.record_kept("backup");
             }
             None => backup.not_supported(format!("{NO_FLAG}: no copy is kept")),
         }
@@ -153,7 +153,7 @@ fn file(template: &mut Block<'_>, section: &mut Section) {
     commands(template, section);
 }
 
-/// Reads `exec`, and the older `command` beside it.
+/// Reads `exec`, and the older `command`.
 fn commands(template: &mut Block<'_>, section: &mut Section) {
     let exec = template.block("exec").map(|mut exec| {
         let taken = (exec.take("command"), exec.take("timeout"));
@@ -200,7 +200,7 @@ fn put_debounce(section: &mut Section, debounce: Option<String>) {
     }
 }
 
-fn command(words: Option<&Taken<'_>>, timeout: Option<&Taken<'_>>, section: &mut Section) {
+fn command(words: Option<&InputValue<'_>>, timeout: Option<&InputValue<'_>>, section: &mut Section) {
     let Some(taken) = words else {
         if let Some(timeout) = timeout {
             timeout.not_supported("has no effect without command");
@@ -210,11 +210,11 @@ fn command(words: Option<&Taken<'_>>, timeout: Option<&Taken<'_>>, section: &mut
     match taken.texts().as_deref() {
         Some([line]) if line.contains(' ') => {
             section.texts("command", std::slice::from_ref(line)).flag("shell", true);
-            taken.kept("command, with shell = true");
+            taken.record_kept("command, with shell = true");
         }
         Some(words) if !words.is_empty() && !words[0].is_empty() => {
             section.texts("command", words);
-            taken.kept("command");
+            taken.record_kept("command");
         }
         _ => taken.not_supported("not a command"),
     }
@@ -222,7 +222,7 @@ fn command(words: Option<&Taken<'_>>, timeout: Option<&Taken<'_>>, section: &mut
         match timeout.span() {
             Some(span) => {
                 section.text("command_timeout", &written(span));
-                timeout.kept("command_timeout");
+                timeout.record_kept("command_timeout");
             }
             None => timeout.not_supported("not a duration"),
         }
@@ -238,7 +238,7 @@ fn variables(mut block: Block<'_>, document: &mut Document) {
                 template.drop_all("a variable has one template: set above, and the first one is written");
                 continue;
             }
-            template.tell(Outcome::Kept, format!("[env_template.{name}]"));
+            template.record(Outcome::Kept, format!("[env_template.{name}]"));
             text(&mut template, document.section(&section));
             template.drop_keys(&FILE_KEYS, "only for files, and this is a variable");
             template.finish();
@@ -252,7 +252,7 @@ const FILE_KEYS: [&str; 7] =
     ["destination", "create_dest_dirs", "perms", "backup", "command", "command_timeout", "wait"];
 
 fn child(exec: &mut Block<'_>, section: &mut Section) {
-    exec.tell(Outcome::Kept, "[process]");
+    exec.record(Outcome::Kept, "[process]");
     if let Some(command) = exec.take("command") {
         match command.texts().as_deref() {
             Some([line]) if line.contains(' ') => {
@@ -261,7 +261,7 @@ fn child(exec: &mut Block<'_>, section: &mut Section) {
             }
             Some(words) if !words.is_empty() => {
                 section.texts("command", words);
-                command.kept("process.command");
+                command.record_kept("process.command");
             }
             _ => command.not_supported("not a command"),
         }
@@ -270,11 +270,11 @@ fn child(exec: &mut Block<'_>, section: &mut Section) {
         match restart.text() {
             Some("always") => {
                 section.text("on_change", "restart");
-                restart.kept("process.on_change = \"restart\"");
+                restart.record_kept("process.on_change = \"restart\"");
             }
             Some("never") => {
                 section.text("on_change", "ignore");
-                restart.kept("process.on_change = \"ignore\"");
+                restart.record_kept("process.on_change = \"ignore\"");
             }
             _ => restart.not_supported("expected \"always\" or \"never\""),
         }
@@ -283,10 +283,10 @@ fn child(exec: &mut Block<'_>, section: &mut Section) {
         && let Some(text) = signal.required_text()
     {
         section.text("stop_signal", text);
-        signal.kept("process.stop_signal");
+        signal.record_kept("process.stop_signal");
     }
     exec.drop_keys(&["child_process_stdout", "child_process_stderr"], "the program inherits the agent's own");
     let words = "the program gets few variables of the agent's environment: add others with pass_env = [\"NAME\"]";
     section.comment("Variables of the agent's environment that the program needs: pass_env = [\"NAME\"]");
-    exec.tell(Outcome::Changed, words);
+    exec.record(Outcome::Changed, words);
 }

@@ -1,4 +1,4 @@
-//! Fault injection over HTTP, for people and scripts. Every request needs the key in `X-Dials-Key`.
+//! Fault injection over HTTP, for people and scripts. Every request needs the key in `X-Faults-Key`.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use super::faults::{CloudFaultInjector, Failure};
 use super::serve::json_response;
 use crate::emulators::control_listener::{Seconds, Switch, require_key};
 
-/// Creates the routes: `GET /dials` returns the counters; each `POST` sets one fault and returns the same.
+/// Creates the routes: `GET /faults` returns the counters; each `POST` sets one fault and returns the same.
 pub(super) fn routes(faults: CloudFaultInjector, key: SecretString) -> Router {
     let routes = Router::new()
         .route("/dials", get(show))

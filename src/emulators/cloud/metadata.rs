@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::faults::FaultTarget;
 use super::serve::json_response;
-use super::tokens::{Issued, Principal};
+use super::tokens::{IssuedToken, Principal};
 use super::{CloudIdentities, Machine, State};
 
 pub(super) fn routes() -> Router<Arc<State>> {
@@ -60,7 +60,7 @@ pub(super) fn principal(state: &State, query: &BTreeMap<String, String>) -> Opti
 
 /// Builds a token response as all managed-identity endpoints write it: numbers as strings.
 pub(super) fn token_response(state: &State, principal: Principal, resource: &str, what: &str) -> Response {
-    let Some(Issued { token, client_id, not_before, expires, life }) = state.issue(principal, resource) else {
+    let Some(IssuedToken { token, client_id, not_before, expires, life }) = state.issue(principal, resource) else {
         return error_response(
             StatusCode::INTERNAL_SERVER_ERROR,
             "unknown",

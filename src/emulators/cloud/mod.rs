@@ -193,7 +193,7 @@ impl Cloud {
         self.faults_url.as_ref()
     }
 
-    /// Key of the fault injection over HTTP, sent as `X-Dials-Key`.
+    /// Key of the fault injection over HTTP, sent as `X-Faults-Key`.
     pub fn faults_key(&self) -> &SecretString {
         &self.state.identities.faults_key
     }

@@ -21,7 +21,7 @@ pub(super) enum Principal {
 }
 
 /// A signed token and its times.
-pub(super) struct Issued {
+pub(super) struct IssuedToken {
     pub(super) token: String,
     pub(super) client_id: String,
     /// Seconds since 1970.
@@ -48,7 +48,7 @@ impl State {
     }
 
     /// Signs a token for `audience`. `None` if the kernel returns no random bytes.
-    pub(super) fn issue(&self, principal: Principal, audience: &str) -> Option<Issued> {
+    pub(super) fn issue(&self, principal: Principal, audience: &str) -> Option<IssuedToken> {
         let settings = self.faults.settings();
         let identity = self.identity(principal);
         let now = seconds(self.clock.now().wall).saturating_add(settings.skew_seconds);
@@ -67,7 +67,7 @@ impl State {
             self.add_resource_claims(principal, &mut claims);
         }
         let token = self.signing_key.sign(&claims)?;
-        Some(Issued { token, client_id: identity.client_id.clone(), not_before: start, expires: end, life })
+        Some(IssuedToken { token, client_id: identity.client_id.clone(), not_before: start, expires: end, life })
     }
 
     fn add_resource_claims(&self, principal: Principal, claims: &mut Value) {

@@ -22,7 +22,7 @@ impl Edition {
     }
 
     /// Returns true if tokens may expire: everywhere but on self-managed releases before v202305-1.
-    pub(super) fn tokens_end(&self) -> bool {
+    pub(super) fn has_token_expiry(&self) -> bool {
         match self {
             Self::Hosted => true,
             Self::SelfManaged { release } => monthly(release).is_none_or(|month| month >= (202_305, 1)),
@@ -91,7 +91,9 @@ mod tests {
         assert!(Edition::Hosted.guards_downloads() && release("1.0.0").guards_downloads());
         assert!(!release("v202310-1").guards_downloads() && release("v202311-1").guards_downloads());
         assert!(
-            !release("v202304-1").tokens_end() && release("v202305-1").tokens_end() && release("1.0.0").tokens_end()
+            !release("v202304-1").has_token_expiry()
+                && release("v202305-1").has_token_expiry()
+                && release("1.0.0").has_token_expiry()
         );
     }
 }

@@ -1,4 +1,4 @@
-//! Fault injection over HTTP, for people and scripts. Every request needs the key in `X-Dials-Key`.
+//! Fault injection over HTTP, for people and scripts. Every request needs the key in `X-Faults-Key`.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use crate::emulators::control_listener::{Switch, require_key};
 
 type Faults = AxumState<PlatformFaultInjector>;
 
-/// Creates the routes: `GET /dials` returns the current faults; each `POST` sets one and returns the same.
+/// Creates the routes: `GET /faults` returns the current faults; each `POST` sets one and returns the same.
 pub(super) fn routes(faults: PlatformFaultInjector, key: SecretString) -> Router {
     let routes = Router::new()
         .route("/dials", get(show))
@@ -101,13 +101,13 @@ async fn paging(AxumState(faults): Faults, Query(Mode { mode }): Query<Mode>) ->
         "always" => Paging::Always,
         "never" => Paging::Never,
         "looping" => Paging::Looping,
-        _ => return wrong("mode is one of opt-in, always, never, looping"),
+        _ => return bad_request("mode is one of opt-in, always, never, looping"),
     };
     faults.paging(paging);
     ok(&faults).into_response()
 }
 
-fn wrong(why: &str) -> Response {
+fn bad_request(why: &str) -> Response {
     (StatusCode::BAD_REQUEST, Json(json!({"errors": [why]}))).into_response()
 }
 
@@ -202,7 +202,7 @@ struct Id {
 }
 
 async fn revoke(AxumState(faults): Faults, Query(Id { id }): Query<Id>) -> Response {
-    if faults.revoke(&id) { ok(&faults).into_response() } else { wrong("there is no token with this id") }
+    if faults.revoke(&id) { ok(&faults).into_response() } else { bad_request("there is no token with this id") }
 }
 
 async fn revoke_all(AxumState(faults): Faults) -> Response {
@@ -220,7 +220,7 @@ struct Filling {
 
 async fn fill(AxumState(faults): Faults, Query(Filling { list, parent, count }): Query<Filling>) -> Response {
     if faults.fill(&list, &parent, count) < count {
-        return wrong("list is none of those of 2021-11-17, or there is no room for so many");
+        return bad_request("list is none of those of 2021-11-17, or there is no room for so many");
     }
     ok(&faults).into_response()
 }

@@ -67,7 +67,7 @@ impl List {
         entry.set("created-at", super::ids::timestamp(request.now.wall));
         self.take(&mut entry, attributes);
         if self.path.starts_with("/organizations/") {
-            entry.relate("organization", "organizations", &parent);
+            entry.set_relationship("organization", "organizations", &parent);
         }
         if self.kind == "oauth-clients" {
             state.store.put(oauth_token(&mut entry))?;
@@ -125,7 +125,7 @@ fn oauth_token(client: &mut Resource) -> Resource {
     let mut token = Resource::new("oauth-tokens", "ot", &client.id);
     token.set("has-ssh-key", false);
     token.set("service-provider-user", "emulated");
-    token.relate("oauth-client", "oauth-clients", &client.id);
+    token.set_relationship("oauth-client", "oauth-clients", &client.id);
     client.relationships.insert("oauth-tokens".to_owned(), json!({"data": [{"id": token.id, "type": "oauth-tokens"}]}));
     token
 }

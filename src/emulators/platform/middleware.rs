@@ -27,11 +27,11 @@ pub(super) fn router(emulator: EmulatorState) -> Router {
         .fallback(async || ApiError::not_found())
         .method_not_allowed_fallback(async || ApiError::not_found())
         .with_state(emulator.clone());
-    Router::new().fallback(handle).with_state(Entrance { emulator, inner })
+    Router::new().fallback(handle).with_state(MiddlewareState { emulator, inner })
 }
 
 #[derive(Clone)]
-struct Entrance {
+struct MiddlewareState {
     emulator: EmulatorState,
     inner: Router,
 }
@@ -54,7 +54,7 @@ async fn if_present(
     answer
 }
 
-async fn handle(State(Entrance { emulator, inner }): State<Entrance>, mut request: Request) -> Response {
+async fn handle(State(MiddlewareState { emulator, inner }): State<MiddlewareState>, mut request: Request) -> Response {
     let delay = emulator.faults.state().settings.delay;
     if !delay.is_zero() {
         emulator.faults.clock().sleep(delay).await;
@@ -127,14 +127,14 @@ async fn with_response_loss(
     answer
 }
 
-type Refused = Box<(Response, Option<RateLimitStatus>)>;
+type EarlyResponse = Box<(Response, Option<RateLimitStatus>)>;
 
 /// Authenticates the caller and applies the rate limit. Attaches the caller to the request.
 fn authenticate(
     emulator: &EmulatorState,
     request: &mut Request,
     call: &mut RecordedCall,
-) -> Result<Option<RateLimitStatus>, Refused> {
+) -> Result<Option<RateLimitStatus>, EarlyResponse> {
     let now = emulator.faults.clock().now();
     let mut state = emulator.faults.state();
     let caller = match bearer(request.headers()) {

@@ -1,4 +1,4 @@
-//! Emulated HCP Terraform or Terraform Enterprise: what clients need for workspaces, states, modules and tokens, with
+//! Emulated HCP Terraform or Terraform Enterprise: the API for workspaces, states, modules and tokens, with
 //! the changelog's statements about them.
 //!
 //! Built from public documentation; keeps everything in memory, and marks every response as emulated (`Server`). For

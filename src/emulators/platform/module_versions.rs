@@ -41,7 +41,7 @@ pub(super) async fn create_version(request: ApiRequest) -> ApiResult {
     version.set("source", "tfe-api");
     version.set("created-at", ids::timestamp(request.now.wall));
     version.set("updated-at", ids::timestamp(request.now.wall));
-    version.relate("registry-module", KIND, &module);
+    version.set_relationship("registry-module", KIND, &module);
     version.hidden.insert("archive-blob", blob.clone());
     let mut document = version.document();
     document["links"]["upload"] = format!("{}{PATH}{blob}", request.emulator.url).into();

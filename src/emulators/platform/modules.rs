@@ -14,7 +14,7 @@ pub(super) const VERSIONS: &str = "registry-module-versions";
 
 /// Finds the modules of a path: one, or those of all providers if it names none. The old routes name neither registry
 /// nor namespace and mean the private registry and the organization.
-fn meant<'a>(request: &ApiRequest, state: &'a State) -> Result<Vec<&'a Resource>, ApiError> {
+fn find_module<'a>(request: &ApiRequest, state: &'a State) -> Result<Vec<&'a Resource>, ApiError> {
     let organization = request.organization(state)?;
     let (registry, namespace) = match (request.name("registry"), request.name("namespace")) {
         ("", _) => ("private", organization.as_str()),
@@ -36,7 +36,7 @@ fn meant<'a>(request: &ApiRequest, state: &'a State) -> Result<Vec<&'a Resource>
 }
 
 pub(super) fn one<'a>(request: &ApiRequest, state: &'a State) -> Result<&'a Resource, ApiError> {
-    meant(request, state)?.first().copied().ok_or_else(ApiError::not_found)
+    find_module(request, state)?.first().copied().ok_or_else(ApiError::not_found)
 }
 
 /// Renders a module with the state of its versions.
@@ -93,7 +93,7 @@ fn new(request: &ApiRequest, organization: &str, [registry, namespace, name, pro
     module.set("permissions", json!({"can-delete": true, "can-resync": true, "can-retry": true}));
     module.set("created-at", ids::timestamp(request.now.wall));
     module.set("updated-at", ids::timestamp(request.now.wall));
-    module.relate("organization", "organizations", organization);
+    module.set_relationship("organization", "organizations", organization);
     let path =
         format!("/api/v2/organizations/{organization}/registry-modules/{registry}/{namespace}/{name}/{provider}");
     module.links.insert("self".to_owned(), path.into());
@@ -161,7 +161,7 @@ pub(super) async fn show(request: ApiRequest) -> ApiResult {
 }
 
 /// Old route, with the old response: no namespace, no registry, and the organization's external id.
-pub(super) async fn show_as_before(request: ApiRequest) -> ApiResult {
+pub(super) async fn show_legacy(request: ApiRequest) -> ApiResult {
     let state = request.state();
     let module = one(&request, &state)?;
     let mut document = document(&state, module);
@@ -205,7 +205,7 @@ pub(super) async fn update(request: ApiRequest) -> ApiResult {
 /// Deletes a module, or all modules of a name.
 pub(super) async fn remove(request: ApiRequest) -> ApiResult {
     let mut state = request.state();
-    let ids: Vec<String> = meant(&request, &state)?.into_iter().map(|module| module.id.clone()).collect();
+    let ids: Vec<String> = find_module(&request, &state)?.into_iter().map(|module| module.id.clone()).collect();
     for id in ids {
         state.remove(&id);
     }

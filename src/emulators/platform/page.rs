@@ -27,7 +27,7 @@ pub(super) struct PageRequest {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Page {
     pub(super) entries: Range<usize>,
-    pub(super) told: Option<PageInfo>,
+    pub(super) info: Option<PageInfo>,
 }
 
 /// `meta.pagination`, and the source of the links.
@@ -48,7 +48,7 @@ const MAX_SIZE: usize = 100;
 pub(super) fn page(total: usize, wanted: PageRequest, paging: Paging) -> Page {
     let request = wanted.number.is_some() || wanted.size.is_some();
     if paging == Paging::Never || (paging == Paging::OptIn && !request) {
-        return Page { entries: 0..total, told: None };
+        return Page { entries: 0..total, info: None };
     }
     let size = wanted.size.unwrap_or(DEFAULT_SIZE).clamp(1, MAX_SIZE);
     let current = wanted.number.unwrap_or(1).max(1);
@@ -57,7 +57,7 @@ pub(super) fn page(total: usize, wanted: PageRequest, paging: Paging) -> Page {
     let end = start.saturating_add(size).min(total);
     let next = if paging == Paging::Looping { Some(current) } else { (current < pages).then_some(current + 1) };
     let previous = (current > 1).then(|| (current - 1).min(pages));
-    Page { entries: start..end, told: Some(PageInfo { current, size, next, previous, pages, total }) }
+    Page { entries: start..end, info: Some(PageInfo { current, size, next, previous, pages, total }) }
 }
 
 #[cfg(test)]
@@ -69,7 +69,7 @@ mod tests {
         let wanted = |number, size| PageRequest { number, size };
         let cut = |total, number, size, paging| {
             let page = page(total, wanted(number, size), paging);
-            (page.entries, page.told.map(|told| (told.current, told.previous, told.next, told.pages)))
+            (page.entries, page.info.map(|info| (info.current, info.previous, info.next, info.pages)))
         };
         assert_eq!(cut(45, None, None, Paging::OptIn), (0..45, None));
         assert_eq!(cut(45, Some(2), None, Paging::Never), (0..45, None));

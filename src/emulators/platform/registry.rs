@@ -133,7 +133,7 @@ pub(super) async fn blob(request: ApiRequest) -> ApiResult {
     let state = request.state();
     let bytes = state.blobs.get(request.name("secret")).ok_or_else(ApiError::not_found)?;
     Ok(match state.settings.blob_mib {
-        Some(mib) => meaningless(mib),
+        Some(mib) => filler_response(mib),
         None => ([(CONTENT_TYPE, "application/octet-stream")], bytes).into_response(),
     })
 }
@@ -146,10 +146,10 @@ pub(super) struct Size {
 
 /// Streams a body of any size from constant memory. Only the emulation has this route.
 pub(super) async fn bytes(Query(size): Query<Size>) -> Response {
-    meaningless(size.mib)
+    filler_response(size.mib)
 }
 
-fn meaningless(mib: u32) -> Response {
+fn filler_response(mib: u32) -> Response {
     static CHUNK: [u8; 64 * 1024] = [b'k'; 64 * 1024];
     let chunks = usize::try_from(mib).unwrap_or(usize::MAX).saturating_mul(16);
     let stream =
@@ -161,7 +161,7 @@ fn meaningless(mib: u32) -> Response {
 }
 
 /// Counts and discards a body. Only the emulation has this route.
-pub(super) async fn swallow(request: Request) -> ApiResult {
+pub(super) async fn discard_body(request: Request) -> ApiResult {
     let mut body = request.into_body();
     let mut received = 0;
     while let Some(frame) = body.frame().await {

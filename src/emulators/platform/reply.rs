@@ -111,17 +111,17 @@ pub(super) fn redirect(location: &str) -> Response {
 /// Builds a list, or a page of it. Links begin with `base`, the platform's own URL.
 pub(super) fn list_page(base: &str, uri: &Uri, page: &Page, all: &[Value]) -> Response {
     let mut body = json!({"data": all.get(page.entries.clone()).unwrap_or_default()});
-    if let Some(told) = &page.told {
-        body["links"] = links(base, uri, told);
+    if let Some(info) = &page.info {
+        body["links"] = links(base, uri, info);
         body["meta"] = json!({"pagination": {
-            "current-page": told.current, "page-size": told.size, "prev-page": told.previous,
-            "next-page": told.next, "total-pages": told.pages, "total-count": told.total,
+            "current-page": info.current, "page-size": info.size, "prev-page": info.previous,
+            "next-page": info.next, "total-pages": info.pages, "total-count": info.total,
         }});
     }
     document(StatusCode::OK, &body)
 }
 
-fn links(base: &str, uri: &Uri, told: &PageInfo) -> Value {
+fn links(base: &str, uri: &Uri, info: &PageInfo) -> Value {
     let others: Vec<(String, String)> = url::form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes())
         .filter(|(name, _)| !name.starts_with("page["))
         .map(|(name, value)| (name.into_owned(), value.into_owned()))
@@ -130,11 +130,11 @@ fn links(base: &str, uri: &Uri, told: &PageInfo) -> Value {
         let mut query = url::form_urlencoded::Serializer::new(String::new());
         query.extend_pairs(&others);
         query.append_pair("page[number]", &number.to_string());
-        query.append_pair("page[size]", &told.size.to_string());
+        query.append_pair("page[size]", &info.size.to_string());
         format!("{base}{}?{}", uri.path(), query.finish())
     };
     json!({
-        "self": link(told.current), "first": link(1), "prev": told.previous.map(link), "next": told.next.map(link),
-        "last": link(told.pages),
+        "self": link(info.current), "first": link(1), "prev": info.previous.map(link), "next": info.next.map(link),
+        "last": link(info.pages),
     })
 }

@@ -42,7 +42,7 @@ fn account_routes() -> Router<EmulatorState> {
             get(account::show_organization).patch(account::update_organization).delete(account::delete_organization),
         )
         .route("/organizations/{organization}/entitlement-set", get(account::entitlements))
-        .route("/emulated/bytes", get(registry::bytes).post(registry::swallow).put(registry::swallow))
+        .route("/emulated/bytes", get(registry::bytes).post(registry::discard_body).put(registry::discard_body))
 }
 
 fn workspace_routes() -> Router<EmulatorState> {
@@ -78,14 +78,14 @@ fn token_routes() -> Router<EmulatorState> {
         .route("/teams/{entry}/authentication-tokens", post(tokens::make_for_team))
         .route(
             "/teams/{entry}/authentication-token",
-            get(tokens::show_the_one_of_team).post(tokens::make_the_one_of_team).delete(tokens::end_the_one_of_team),
+            get(tokens::show_team_token).post(tokens::create_team_token).delete(tokens::delete_team_token),
         )
         .route("/organizations/{organization}/team-tokens", get(tokens::list_of_teams))
         .route(
             "/organizations/{organization}/authentication-token",
-            get(tokens::show_that_of_organization)
+            get(tokens::show_organization_token)
                 .post(tokens::make_for_organization)
-                .delete(tokens::end_that_of_organization),
+                .delete(tokens::delete_organization_token),
         )
         .route(
             "/agent-pools/{entry}/authentication-tokens",
@@ -118,5 +118,5 @@ fn module_routes() -> Router<EmulatorState> {
         .route(&format!("{old_name}/{{provider}}"), post(modules::remove))
         .route(&format!("{old_name}/{{provider}}/{{version}}"), post(versions::remove_version))
         .route(&format!("{old}/{{organization}}/{{name}}/{{provider}}/versions"), post(versions::create_version))
-        .route(&format!("{old}/show/{{organization}}/{{name}}/{{provider}}"), get(modules::show_as_before))
+        .route(&format!("{old}/show/{{organization}}/{{name}}/{{provider}}"), get(modules::show_legacy))
 }

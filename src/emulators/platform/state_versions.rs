@@ -115,7 +115,7 @@ fn new(
         };
         version.set(name, format!("{}{path}", request.emulator.url));
     }
-    version.relate("workspace", "workspaces", workspace);
+    version.set_relationship("workspace", "workspaces", workspace);
     version.links.insert("self".to_owned(), format!("/api/v2/state-versions/{}", version.id).into());
     version.hidden.insert("lineage", text(attributes, "lineage").unwrap_or_default().to_owned());
     version.hidden.insert("state-blob", blob);
@@ -135,7 +135,7 @@ pub(super) fn uploaded(state: &mut State, purpose: &Purpose, bytes: &Bytes) -> R
     let resources = content.get("resources").and_then(Value::as_array).map_or(0, Vec::len);
     let mut workspace = state.store.find("workspaces", &version.parent)?.clone();
     workspace.set("resource-count", resources);
-    workspace.relate("current-state-version", KIND, id);
+    workspace.set_relationship("current-state-version", KIND, id);
     let mut outputs = Vec::new();
     for (name, output) in content.get("outputs").and_then(Value::as_object).into_iter().flatten() {
         let mut one = Resource::new(OUTPUTS, "wsout", id);

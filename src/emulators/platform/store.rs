@@ -38,7 +38,7 @@ impl Resource {
     }
 
     /// Sets a relationship to another resource.
-    pub(super) fn relate(&mut self, name: &str, kind: &str, id: &str) {
+    pub(super) fn set_relationship(&mut self, name: &str, kind: &str, id: &str) {
         self.relationships.insert(name.to_owned(), json!({"data": {"id": id, "type": kind}}));
     }
 
@@ -49,7 +49,7 @@ impl Resource {
         })
     }
 
-    fn weigh(&self) -> usize {
+    fn size_in_bytes(&self) -> usize {
         self.document().to_string().len() + self.hidden.values().map(String::len).sum::<usize>()
     }
 }
@@ -73,7 +73,7 @@ impl Store {
     /// The store is full.
     pub(super) fn put(&mut self, mut resource: Resource) -> Result<(), ApiError> {
         let before = self.resources.get(&resource.id).map(|before| (before.order, before.bytes));
-        resource.bytes = resource.weigh();
+        resource.bytes = resource.size_in_bytes();
         let bytes = self.bytes + resource.bytes - before.map_or(0, |(_, bytes)| bytes);
         if bytes > MAX_BYTES || (before.is_none() && self.resources.len() >= MAX_RESOURCES) {
             return Err(ApiError::too_large());

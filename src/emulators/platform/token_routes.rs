@@ -56,7 +56,7 @@ fn make(
 ) -> ApiResult {
     let attributes = request.attributes()?;
     let owner = owner(request, &state, kind)?;
-    let ends = kind != PlatformTokenKind::AgentPool && state.settings.edition.tokens_end();
+    let ends = kind != PlatformTokenKind::AgentPool && state.settings.edition.has_token_expiry();
     let expires = if ends { expiry(&attributes)? } else { None };
     let description = match kind {
         PlatformTokenKind::Team | PlatformTokenKind::AgentPool => {
@@ -91,7 +91,7 @@ pub(super) async fn make_for_team(request: ApiRequest) -> ApiResult {
     make(&request, request.state(), PlatformTokenKind::Team)
 }
 
-pub(super) async fn make_the_one_of_team(request: ApiRequest) -> ApiResult {
+pub(super) async fn create_team_token(request: ApiRequest) -> ApiResult {
     make(&request, request.state(), PlatformTokenKind::TeamLegacy)
 }
 
@@ -105,20 +105,20 @@ pub(super) async fn make_for_organization(request: ApiRequest) -> ApiResult {
     make(&request, state, kind)
 }
 
-pub(super) async fn show_the_one_of_team(request: ApiRequest) -> ApiResult {
+pub(super) async fn show_team_token(request: ApiRequest) -> ApiResult {
     let state = request.state();
     let owner = owner(&request, &state, PlatformTokenKind::TeamLegacy)?;
     Ok(ok(&only(&state, PlatformTokenKind::TeamLegacy, &owner)?.document(None)))
 }
 
-pub(super) async fn show_that_of_organization(request: ApiRequest) -> ApiResult {
+pub(super) async fn show_organization_token(request: ApiRequest) -> ApiResult {
     let state = request.state();
     let kind = organization_kind(&request, &state)?;
     let owner = owner(&request, &state, kind)?;
     Ok(ok(&only(&state, kind, &owner)?.document(None)))
 }
 
-pub(super) async fn end_the_one_of_team(request: ApiRequest) -> ApiResult {
+pub(super) async fn delete_team_token(request: ApiRequest) -> ApiResult {
     let mut state = request.state();
     let owner = owner(&request, &state, PlatformTokenKind::TeamLegacy)?;
     let id = only(&state, PlatformTokenKind::TeamLegacy, &owner)?.id.clone();
@@ -126,7 +126,7 @@ pub(super) async fn end_the_one_of_team(request: ApiRequest) -> ApiResult {
     Ok(no_content())
 }
 
-pub(super) async fn end_that_of_organization(request: ApiRequest) -> ApiResult {
+pub(super) async fn delete_organization_token(request: ApiRequest) -> ApiResult {
     let mut state = request.state();
     let kind = organization_kind(&request, &state)?;
     let owner = owner(&request, &state, kind)?;

@@ -104,7 +104,7 @@ fn new(organization: &str, now: &str) -> Resource {
     if let Value::Object(attributes) = attributes {
         workspace.attributes = attributes;
     }
-    workspace.relate("organization", "organizations", organization);
+    workspace.set_relationship("organization", "organizations", organization);
     workspace.relationships.insert("current-state-version".to_owned(), json!({"data": null}));
     workspace.relationships.insert("locked-by".to_owned(), json!({"data": null}));
     workspace.links.insert("self".to_owned(), format!("/api/v2/workspaces/{}", workspace.id).into());
@@ -166,7 +166,7 @@ pub(super) async fn lock(request: ApiRequest) -> ApiResult {
     }
     let holder = request.caller()?.acts_as();
     workspace.set("locked", true);
-    workspace.relate("locked-by", "users", &holder);
+    workspace.set_relationship("locked-by", "users", &holder);
     let answer = ok(&workspace.document());
     state.store.put(workspace)?;
     Ok(answer)

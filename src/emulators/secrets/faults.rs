@@ -245,7 +245,7 @@ impl SecretsFaultInjector {
 
     /// Returns the number of leases issued so far, ended ones included.
     pub fn leases_issued(&self) -> u64 {
-        self.state().leases.ever()
+        self.state().leases.total_issued()
     }
 
     /// Counts a call, and returns the response that replaces the real one, if any.
@@ -283,7 +283,7 @@ impl SecretsFaultInjector {
     /// Removes leases that have ended, or whose token has; returns their credentials.
     pub(super) fn sweep_leases(&self, now: ClockReading) -> Vec<LeasedCredential> {
         let State { tokens, leases, .. } = &mut *self.state();
-        leases.sweep(now, |owner| tokens.lives(owner, now))
+        leases.sweep(now, |owner| tokens.is_alive(owner, now))
     }
 
     /// Returns when requests may be answered.

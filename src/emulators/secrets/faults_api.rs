@@ -1,4 +1,4 @@
-//! Fault injection over HTTP, for people and scripts. Every request needs the key in `X-Dials-Key`.
+//! Fault injection over HTTP, for people and scripts. Every request needs the key in `X-Faults-Key`.
 
 use axum::extract::{Query, State as AxumState};
 use axum::response::{IntoResponse as _, Response};
@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use super::faults::{CannedResponse, Operation, SecretsFaultInjector};
 use crate::emulators::control_listener::{Seconds, Switch, require_key};
 
-/// Creates the routes: `GET /dials` returns the counters; each `POST` sets one fault and returns the same.
+/// Creates the routes: `GET /faults` returns the counters; each `POST` sets one fault and returns the same.
 pub(super) fn routes(faults: SecretsFaultInjector, key: SecretString) -> Router {
     let routes = Router::new()
         .route("/dials", get(show))
@@ -29,10 +29,10 @@ pub(super) fn routes(faults: SecretsFaultInjector, key: SecretString) -> Router 
 }
 
 async fn show(AxumState(faults): AxumState<SecretsFaultInjector>) -> Json<Value> {
-    shown(&faults)
+    state_json(&faults)
 }
 
-fn shown(faults: &SecretsFaultInjector) -> Json<Value> {
+fn state_json(faults: &SecretsFaultInjector) -> Json<Value> {
     let counts = faults.counts();
     let requests: Map<String, Value> =
         Operation::ALL.iter().map(|operation| (operation.name().to_owned(), counts.get(*operation).into())).collect();
@@ -58,7 +58,7 @@ async fn fail_next_logins(
     for _ in 0..failing.count.min(10_000) {
         faults.answer_next(Operation::Login, answer.clone());
     }
-    shown(&faults)
+    state_json(&faults)
 }
 
 async fn refuse_renewals(
@@ -66,7 +66,7 @@ async fn refuse_renewals(
     Query(Switch { on }): Query<Switch>,
 ) -> Json<Value> {
     faults.refuse_renewals(on);
-    shown(&faults)
+    state_json(&faults)
 }
 
 async fn away(AxumState(faults): AxumState<SecretsFaultInjector>, Query(Switch { on }): Query<Switch>) -> Json<Value> {
@@ -75,12 +75,12 @@ async fn away(AxumState(faults): AxumState<SecretsFaultInjector>, Query(Switch {
     } else {
         faults.come_back().await;
     }
-    shown(&faults)
+    state_json(&faults)
 }
 
 async fn hang(AxumState(faults): AxumState<SecretsFaultInjector>, Query(Switch { on }): Query<Switch>) -> Json<Value> {
     faults.hang(on);
-    shown(&faults)
+    state_json(&faults)
 }
 
 async fn garbage(
@@ -88,7 +88,7 @@ async fn garbage(
     Query(Switch { on }): Query<Switch>,
 ) -> Json<Value> {
     faults.garbage(on);
-    shown(&faults)
+    state_json(&faults)
 }
 
 async fn openbao(
@@ -96,7 +96,7 @@ async fn openbao(
     Query(Switch { on }): Query<Switch>,
 ) -> Json<Value> {
     faults.answer_as_openbao(on);
-    shown(&faults)
+    state_json(&faults)
 }
 
 async fn skew(
@@ -104,15 +104,15 @@ async fn skew(
     Query(Seconds { seconds }): Query<Seconds<i64>>,
 ) -> Json<Value> {
     faults.skew(seconds);
-    shown(&faults)
+    state_json(&faults)
 }
 
 async fn revoke_all(AxumState(faults): AxumState<SecretsFaultInjector>) -> Response {
     faults.revoke_all();
-    shown(&faults).into_response()
+    state_json(&faults).into_response()
 }
 
 async fn lose_state(AxumState(faults): AxumState<SecretsFaultInjector>) -> Response {
     faults.lose_state();
-    shown(&faults).into_response()
+    state_json(&faults).into_response()
 }

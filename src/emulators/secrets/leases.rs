@@ -141,7 +141,7 @@ impl Leases {
         self.leases.len()
     }
 
-    pub(super) const fn ever(&self) -> u64 {
+    pub(super) const fn total_issued(&self) -> u64 {
         self.ever
     }
 

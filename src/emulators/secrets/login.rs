@@ -38,7 +38,7 @@ impl RequestHandler {
     }
 
     /// Runs the checks of the real Azure auth method, in its order.
-    async fn cloud_login<'a>(&'a self, body: &'a Value, now: ClockReading) -> Result<Proved<'a>, Answer> {
+    async fn cloud_login<'a>(&'a self, body: &'a Value, now: ClockReading) -> Result<VerifiedLogin<'a>, Answer> {
         let text = |name: &str| body.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
         let missing = |text: &str| refusal(StatusCode::BAD_REQUEST, text);
         let jwt = text("jwt").ok_or_else(|| missing("jwt is required"))?;
@@ -95,7 +95,7 @@ pub enum LoginMethod {
 }
 
 impl LoginMethod {
-    fn prove<'a>(&'a self, body: &'a Value) -> Result<Proved<'a>, &'static str> {
+    fn prove<'a>(&'a self, body: &'a Value) -> Result<VerifiedLogin<'a>, &'static str> {
         let text = |name: &str| body.get(name).and_then(Value::as_str).unwrap_or_default();
         let one_of =
             |known: &[SecretString], name: &str| known.iter().any(|it| secret::ct_eq(it, text(name).as_bytes()));
@@ -127,4 +127,4 @@ impl LoginMethod {
 }
 
 /// Result of a login: the role's name, the role, and the metadata of the token.
-type Proved<'a> = (&'a str, &'a Role, BTreeMap<String, String>);
+type VerifiedLogin<'a> = (&'a str, &'a Role, BTreeMap<String, String>);

@@ -74,7 +74,7 @@ pub struct SecretsOptions {
 }
 
 impl SecretsOptions {
-    /// Creates settings for a free loopback port that admit every login as `role`, for tests of what follows a login.
+    /// Creates settings for a free loopback port that admit every login as `role`, for tests of later steps.
     pub fn for_anyone(clock: Clock, role: &str, settings: Role) -> Self {
         Self {
             address: SocketAddr::from(([127, 0, 0, 1], 0)),

@@ -51,12 +51,12 @@ pub(super) struct Engine {
     roles: BTreeMap<String, Credential>,
     platform: Option<(Platform, client::Client)>,
     /// Single tokens, by role.
-    standing: Mutex<BTreeMap<String, Made>>,
+    standing: Mutex<BTreeMap<String, CreatedToken>>,
 }
 
 /// A token: its id at the platform, and its text.
 #[derive(Debug, Clone)]
-pub(super) struct Made {
+pub(super) struct CreatedToken {
     pub(super) id: String,
     pub(super) token: String,
 }
@@ -84,13 +84,13 @@ impl Engine {
     }
 
     /// Creates a new token of the team and keeps the others.
-    pub(super) async fn make(&self, description: &str) -> Result<Made, String> {
+    pub(super) async fn make(&self, description: &str) -> Result<CreatedToken, String> {
         let body = json!({ "data": { "type": "authentication-tokens", "attributes": { "description": description } } });
         self.ask("authentication-tokens", &body).await
     }
 
     /// Returns the team's single token; creates it if needed.
-    pub(super) async fn standing(&self, role: &str) -> Result<Made, String> {
+    pub(super) async fn standing(&self, role: &str) -> Result<CreatedToken, String> {
         let known = self.standing.lock().unwrap_or_else(PoisonError::into_inner).get(role).cloned();
         match known {
             Some(made) => Ok(made),
@@ -99,16 +99,16 @@ impl Engine {
     }
 
     /// Replaces the team's single token.
-    pub(super) async fn rotate(&self, role: &str) -> Result<Made, String> {
+    pub(super) async fn rotate(&self, role: &str) -> Result<CreatedToken, String> {
         let body = json!({ "data": { "type": "authentication-token", "attributes": {} } });
         let made = self.ask("authentication-token", &body).await?;
         self.standing.lock().unwrap_or_else(PoisonError::into_inner).insert(role.to_owned(), made.clone());
         Ok(made)
     }
 
-    async fn ask(&self, what: &str, body: &Value) -> Result<Made, String> {
+    async fn ask(&self, what: &str, body: &Value) -> Result<CreatedToken, String> {
         let Some((platform, client)) = &self.platform else {
-            return Ok(Made {
+            return Ok(CreatedToken {
                 id: format!("at-{}", random_text()),
                 token: format!("emulated.atlasv1.{}", random_text()),
             });
@@ -119,7 +119,7 @@ impl Engine {
         let made: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
         let text = |at: &str| made.pointer(at).and_then(Value::as_str).map(str::to_owned);
         match (text("/data/id"), text("/data/attributes/token")) {
-            (Some(id), Some(token)) => Ok(Made { id, token }),
+            (Some(id), Some(token)) => Ok(CreatedToken { id, token }),
             _ => Err(format!("the platform answered HTTP {}", answer.status.as_u16())),
         }
     }

@@ -26,7 +26,7 @@ pub enum TokenType {
 #[derive(Debug, Default)]
 pub(super) struct Tokens {
     tokens: HashMap<String, Token>,
-    wrapped: HashMap<String, Wrapped>,
+    wrapped: HashMap<String, WrappedToken>,
 }
 
 #[derive(Debug, Clone)]
@@ -54,7 +54,7 @@ pub(super) struct Origin {
 }
 
 #[derive(Debug)]
-struct Wrapped {
+struct WrappedToken {
     answer: Value,
     made: ClockReading,
     ttl: Duration,
@@ -84,7 +84,7 @@ impl Tokens {
 
     /// Uses a token once. `None` if it is unknown, expired, used up, or of another namespace.
     pub(super) fn use_once(&mut self, secret: &str, namespace: &str, now: ClockReading) -> Option<Token> {
-        if !self.lives(secret, now) {
+        if !self.is_alive(secret, now) {
             self.remove(secret);
             return None;
         }
@@ -97,22 +97,22 @@ impl Tokens {
 
     /// Returns the remaining lifetime of a token: `None` if it is not valid, [`Duration::MAX`] if it never expires.
     pub(super) fn remaining(&self, secret: &str, now: ClockReading) -> Option<Duration> {
-        let token = self.tokens.get(secret).filter(|_| self.lives(secret, now))?;
+        let token = self.tokens.get(secret).filter(|_| self.is_alive(secret, now))?;
         Some(token.ends.map_or(Duration::MAX, |ends| now.until(ends)))
     }
 
     /// Returns true if a token and all its ancestors are valid.
-    pub(super) fn lives(&self, secret: &str, now: ClockReading) -> bool {
+    pub(super) fn is_alive(&self, secret: &str, now: ClockReading) -> bool {
         self.tokens.get(secret).is_some_and(|token| {
             token.ends.is_none_or(|ends| !now.until(ends).is_zero())
                 && token.uses_left != Some(0)
-                && token.parent.as_ref().is_none_or(|parent| self.lives(parent, now))
+                && token.parent.as_ref().is_none_or(|parent| self.is_alive(parent, now))
         })
     }
 
     /// Returns a token without using it.
     pub(super) fn look_up(&self, secret: &str, now: ClockReading) -> Option<&Token> {
-        self.tokens.get(secret).filter(|_| self.lives(secret, now))
+        self.tokens.get(secret).filter(|_| self.is_alive(secret, now))
     }
 
     /// Returns the token of an accessor.
@@ -175,7 +175,7 @@ impl Tokens {
     pub(super) fn wrap(&mut self, answer: Value, ttl: Duration, path: &str, now: ClockReading) -> Value {
         let secret = format!("hvs.emulated-wrap-{}", random_text());
         let accessor = answer.pointer("/auth/accessor").cloned().unwrap_or_default();
-        self.wrapped.insert(secret.clone(), Wrapped { answer, made: now, ttl, path: path.to_owned() });
+        self.wrapped.insert(secret.clone(), WrappedToken { answer, made: now, ttl, path: path.to_owned() });
         json!({
             "token": secret, "accessor": random_text(), "ttl": ttl.as_secs(),
             "creation_time": rfc3339(now.wall), "creation_path": path, "wrapped_accessor": accessor,

@@ -136,7 +136,7 @@ impl Upstream {
 
     /// Fetches a document of a bounded size; `None` if there is none.
     pub(super) async fn fetch_document(&self, target: &str, headers: &HeaderMap, limit: usize) -> Option<Bytes> {
-        let call = UpstreamCall::new(Caller::ourselves(), Method::GET, target.parse().ok()?, headers.clone());
+        let call = UpstreamCall::new(Caller::own_process(), Method::GET, target.parse().ok()?, headers.clone());
         let response = self.call(&call, CallerBody::empty()).await.ok()?;
         if response.status() != StatusCode::OK {
             return None;

@@ -50,7 +50,7 @@ impl UpstreamCall {
             (ACCEPT, HeaderValue::from_static(MEDIA_TYPE)),
             (USER_AGENT, HeaderValue::from_static(concat!("keyward/", env!("CARGO_PKG_VERSION")))),
         ]);
-        Self::new(Caller::ourselves(), Method::GET, PathAndQuery::from_static(path), headers)
+        Self::new(Caller::own_process(), Method::GET, PathAndQuery::from_static(path), headers)
     }
 
     /// Returns the limits that the call counts toward.

@@ -15,15 +15,15 @@ fn bytes_that_come_one_by_one_take_no_more_than_twice_their_number() {
     for count in 1..=64 * 1024 {
         buffer.push(&byte()).unwrap();
         assert!(buffer.bytes.capacity() <= (2 * count).clamp(SMALLEST, 64 * 1024), "{count}");
-        assert_eq!(budget.left(), (1 << 20) - buffer.bytes.capacity(), "memory is counted, not bytes");
+        assert_eq!(budget.available(), (1 << 20) - buffer.bytes.capacity(), "memory is counted, not bytes");
     }
     assert_eq!(buffer.push(&byte()), Err(BufferFull::Limit));
     let bytes = buffer.into_bytes();
     let again = bytes.clone();
     drop(bytes);
-    assert_eq!((again.len(), budget.left()), (64 * 1024, (1 << 20) - 64 * 1024));
+    assert_eq!((again.len(), budget.available()), (64 * 1024, (1 << 20) - 64 * 1024));
     drop(again);
-    assert_eq!(budget.left(), 1 << 20, "given back with the last clone");
+    assert_eq!(budget.available(), 1 << 20, "given back with the last clone");
 }
 
 #[test]
@@ -33,15 +33,15 @@ fn a_budget_is_used_to_its_end_and_not_beyond() {
     first.push(&[b'x'; 1024]).unwrap();
     let mut second = budget.buffer(10_000);
     second.push(&[b'x'; 1500]).unwrap();
-    assert_eq!(budget.left(), 476);
+    assert_eq!(budget.available(), 476);
     // Twice as much is not there, but what is needed is.
     first.push(&[b'x'; 400]).unwrap();
-    assert_eq!(budget.left(), 76);
+    assert_eq!(budget.available(), 76);
     assert_eq!(first.push(&[b'x'; 100]), Err(BufferFull::Budget));
     drop(second);
     first.push(&[b'x'; 100]).unwrap();
     assert_eq!(first.into_vec().len(), 1524);
-    assert_eq!(budget.left(), 3000);
+    assert_eq!(budget.available(), 3000);
 }
 
 #[tokio::test]

@@ -14,7 +14,7 @@ pub(super) struct LogThrottle(Mutex<HashMap<&'static str, Entry>>);
 struct Entry {
     since: Instant,
     lines: u32,
-    untold: u64,
+    suppressed: u64,
 }
 
 impl LogThrottle {
@@ -23,16 +23,16 @@ impl LogThrottle {
     pub(super) fn allow(&self, reason: &'static str) -> Option<u64> {
         let now = Instant::now();
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let told = all.entry(reason).or_insert(Entry { since: now, lines: 0, untold: 0 });
-        if now - told.since >= FORGOTTEN {
-            told.lines = 0;
+        let entry = all.entry(reason).or_insert(Entry { since: now, lines: 0, suppressed: 0 });
+        if now - entry.since >= FORGOTTEN {
+            entry.lines = 0;
         }
-        if told.lines < FIRST || now - told.since >= EVERY {
-            told.since = now;
-            told.lines = told.lines.saturating_add(1);
-            return Some(std::mem::take(&mut told.untold));
+        if entry.lines < FIRST || now - entry.since >= EVERY {
+            entry.since = now;
+            entry.lines = entry.lines.saturating_add(1);
+            return Some(std::mem::take(&mut entry.suppressed));
         }
-        told.untold += 1;
+        entry.suppressed += 1;
         None
     }
 }

@@ -50,7 +50,7 @@ impl PartialEq for AccessMode {
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::SocketPeers, Self::SocketPeers) | (Self::AnyLocalUser, Self::AnyLocalUser) => true,
-            (Self::Key(left), Self::Key(right)) => secret::same_or_none(Some(left), Some(right)),
+            (Self::Key(left), Self::Key(right)) => secret::ct_eq_option(Some(left), Some(right)),
             _ => false,
         }
     }

@@ -12,7 +12,7 @@ use crate::http::resolution::resolve;
 /// An address of a host that was not reached.
 #[derive(Debug, thiserror::Error)]
 #[error("{address}")]
-struct Unreached {
+struct UnreachedAddress {
     address: SocketAddr,
     #[source]
     source: io::Error,
@@ -33,7 +33,7 @@ pub(super) async fn connect_host(host: &str, port: u16, limit: Duration) -> io::
             Err(_) => io::ErrorKind::TimedOut.into(),
         };
         let is_literal = address.ip().to_string() == host.trim_matches(['[', ']']);
-        failure = if is_literal { source } else { io::Error::new(source.kind(), Unreached { address, source }) };
+        failure = if is_literal { source } else { io::Error::new(source.kind(), UnreachedAddress { address, source }) };
     }
     Err(failure)
 }

@@ -24,7 +24,7 @@ pub(super) struct ConnectionSlots {
 #[derive(Debug, Default)]
 struct State {
     /// Holder of each slot; `None` if it is free.
-    held: Vec<Option<Holder>>,
+    held: Vec<Option<SlotOwner>>,
     free: Vec<usize>,
     /// Slots held by each group that was looked up.
     known: HashMap<CallerGroup, usize>,
@@ -35,7 +35,7 @@ struct State {
 }
 
 #[derive(Debug)]
-struct Holder {
+struct SlotOwner {
     caller: Caller,
     /// Looked up only when slots are scarce.
     group: Option<CallerGroup>,
@@ -66,7 +66,7 @@ impl ConnectionSlots {
         let (group, slot) = {
             let mut state = self.lock();
             // No caller can exceed its share yet, so the caller is not looked up.
-            if state.taken() < self.share {
+            if state.in_use() < self.share {
                 return Ok(state.enter(self, caller, None));
             }
             let group = caller.group();
@@ -83,14 +83,14 @@ impl ConnectionSlots {
         slot.ok().and_then(Result::ok).ok_or_else(|| {
             let mut state = self.lock();
             state.waiting.retain(|(_, give)| !give.is_closed());
-            let all = state.taken() >= self.most || state.known.get(&group).is_none_or(|held| *held < self.share);
+            let all = state.in_use() >= self.most || state.known.get(&group).is_none_or(|held| *held < self.share);
             if all { ForwardError::Busy(self.most) } else { ForwardError::ShareBusy(self.share) }
         })
     }
 
     fn admits(&self, state: &State, group: CallerGroup) -> bool {
         let most = if group.is_trusted() { self.most } else { self.most - self.reserve };
-        state.taken() < most && state.known.get(&group).is_none_or(|held| *held < self.share)
+        state.in_use() < most && state.known.get(&group).is_none_or(|held| *held < self.share)
     }
 
     /// Releases a slot and hands it to the longest waiting caller that may have it.
@@ -115,7 +115,7 @@ impl ConnectionSlots {
 }
 
 impl State {
-    fn taken(&self) -> usize {
+    fn in_use(&self) -> usize {
         self.held.len() - self.free.len()
     }
 
@@ -124,7 +124,7 @@ impl State {
             None => self.unknown += 1,
             Some(group) => *self.known.entry(group).or_default() += 1,
         }
-        let holder = Some(Holder { caller, group });
+        let holder = Some(SlotOwner { caller, group });
         let index = if let Some(index) = self.free.pop() {
             if let Some(slot) = self.held.get_mut(index) {
                 *slot = holder;
@@ -139,7 +139,7 @@ impl State {
 
     fn enter_known(&mut self, slots: &Arc<ConnectionSlots>, group: CallerGroup) -> ConnectionSlot {
         // The group is known, so the caller is not needed any more.
-        self.enter(slots, Caller::ourselves(), Some(group))
+        self.enter(slots, Caller::own_process(), Some(group))
     }
 
     fn leave(&mut self, index: usize) {
@@ -211,11 +211,11 @@ mod tests {
         fill(own + 2, 0, Some("all 32 connections to the upstream are busy")).await;
         fill(0, 2, Some("all 32 connections to the upstream are busy")).await;
         held.truncate(1);
-        assert_eq!(slots.lock().taken(), 1);
+        assert_eq!(slots.lock().in_use(), 1);
         held.clear();
         let state = slots.lock();
         assert!(
-            state.taken() == 0 && state.unknown == 0 && state.known.is_empty() && state.waiting.is_empty(),
+            state.in_use() == 0 && state.unknown == 0 && state.known.is_empty() && state.waiting.is_empty(),
             "{state:?}"
         );
     }

@@ -13,7 +13,7 @@ use tokio_util::either::Either;
 
 use super::connect::connect_host;
 use super::connection_slots::{ConnectionSlot, ConnectionSlots};
-use super::http1::{Plain, UpstreamConnection};
+use super::http1::{PlainStream, UpstreamConnection};
 use super::{ForwardError, ForwarderOptions, UpstreamAddress, tunnel};
 use crate::http::server::Caller;
 
@@ -167,7 +167,7 @@ impl Pool {
     }
 }
 
-fn tcp(stream: TcpStream) -> io::Result<Plain> {
+fn tcp(stream: TcpStream) -> io::Result<PlainStream> {
     stream.set_nodelay(true)?;
     Ok(Either::Left(Either::Left(stream)))
 }

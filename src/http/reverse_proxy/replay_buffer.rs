@@ -114,21 +114,21 @@ mod tests {
     fn a_copy_always_returns_its_memory() {
         let budget = BufferBudget::new(100);
         let copy = |limit| Copy { buffer: budget.buffer(limit), whole: None };
-        let left = || budget.left();
+        let available = || budget.available();
         let mut first = copy(50);
         first.add(&[b'x'; 30]);
         first.add(&[b'x'; 20]);
-        assert_eq!((first.whole, left()), (None, 50));
+        assert_eq!((first.whole, available()), (None, 50));
         let mut second = copy(50);
         second.add(&[b'x'; 40]);
         second.add(&[b'x'; 11]);
-        assert_eq!((second.whole, left()), (Some(false), 50), "larger than what is kept of one");
+        assert_eq!((second.whole, available()), (Some(false), 50), "larger than what is kept of one");
         let mut third = copy(50);
         third.add(&[b'x'; 50]);
         let mut fourth = copy(50);
         fourth.add(b"x");
-        assert_eq!((fourth.whole, left()), (Some(false), 0), "no memory is left");
+        assert_eq!((fourth.whole, available()), (Some(false), 0), "no memory is left");
         drop((first, second, third, fourth));
-        assert_eq!(left(), 100);
+        assert_eq!(available(), 100);
     }
 }

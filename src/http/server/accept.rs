@@ -46,10 +46,10 @@ impl Listener {
             };
             match accepted {
                 Ok((stream, peer)) => {
-                    backoff.over();
+                    backoff.reset();
                     connections.take(stream, peer);
                 }
-                Err(error) => backoff.rest(&error, &connections.table, &stop).await,
+                Err(error) => backoff.back_off(&error, &connections.table, &stop).await,
             }
         }
         // Clients in the kernel's queue have connected and would be reset when the socket is closed.
@@ -90,7 +90,7 @@ struct ConnectionSet<S> {
 
 impl<S> ConnectionSet<S> {
     fn new(listener: &Listener, service: S, limits: ListenerLimits) -> Self {
-        let counters = ConnectionMetrics::of(&limits);
+        let counters = ConnectionMetrics::new(&limits);
         let mut http = hyper::server::conn::http1::Builder::new();
         // The connection table enforces time limits: hyper's timer would cost an entry in the timer wheel for each
         // request. `pipeline_flush` is off: with it, a response is lost when bytes are left unread at the connection's
@@ -196,7 +196,7 @@ async fn sleep_until(at: Option<Instant>) {
 struct ConnectionMetrics(Option<(HttpMetrics, Arc<str>)>);
 
 impl ConnectionMetrics {
-    fn of(limits: &ListenerLimits) -> Self {
+    fn new(limits: &ListenerLimits) -> Self {
         Self(limits.listener_metrics.as_ref().map(|it| (it.metrics.get(), it.listener.as_str().into())))
     }
 
@@ -246,8 +246,8 @@ impl AcceptBackoff {
     }
 
     /// Closes an idle connection to free a descriptor, or waits.
-    async fn rest(&mut self, error: &io::Error, table: &ConnectionTable, stop: &CancellationToken) {
-        // The client has gone away, which is not a failure of this listener.
+    async fn back_off(&mut self, error: &io::Error, table: &ConnectionTable, stop: &CancellationToken) {
+        // The client has disconnected, which is not a failure of this listener.
         if matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset) {
             return;
         }
@@ -258,13 +258,13 @@ impl AcceptBackoff {
             let (listener, error) = (&*self.listener, error.to_string());
             tracing::warn!(event = "listener.accept.failed", listener, error, "cannot accept connections for now");
         }
-        let freed = table.free_one();
+        let freed = table.evict_one();
         self.pause = (self.pause * 2).clamp(Self::SHORTEST, Self::LONGEST);
         let pause = if freed { Self::SHORTEST } else { self.pause };
         let _ = tokio::time::timeout(pause, stop.cancelled()).await;
     }
 
-    fn over(&mut self) {
+    fn reset(&mut self) {
         self.pause = Duration::ZERO;
         if let Some(since) = self.failing_since.take() {
             let (listener, lasted_seconds) = (&*self.listener, seconds(since.elapsed()));

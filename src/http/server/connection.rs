@@ -16,7 +16,7 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::Peer;
-use super::connection_state::{ConnectionState, Received};
+use super::connection_state::{ConnectionState, ReceivedPart};
 use super::connection_table::ConnectionGuard;
 use super::framing::{Framing, FramingScan};
 use super::lingering::Lingering;
@@ -59,7 +59,7 @@ where
         })
     };
     let mut protocol = http.serve_connection(stream, service);
-    let mut told = false;
+    let mut closing = false;
     let mut waker: Option<Waker> = None;
     // Hand-written future: `async` would keep the arguments alive beside the future made from them, for up to 10,000
     // connections.
@@ -70,8 +70,8 @@ where
         }
         let mut ended = Pin::new(&mut protocol).poll(cx);
         // Shut down after reading, so that a request that has arrived is still served.
-        if ended.is_pending() && !told && connection.should_close_now() {
-            told = true;
+        if ended.is_pending() && !closing && connection.should_close_now() {
+            closing = true;
             Pin::new(&mut protocol).graceful_shutdown();
             ended = Pin::new(&mut protocol).poll(cx);
         }
@@ -114,16 +114,16 @@ impl<I: AsyncRead + Unpin> AsyncRead for TrackedIo<I> {
 impl<I> TrackedIo<I> {
     fn received(&mut self, bytes: &[u8]) {
         match self.connection.record_bytes() {
-            Received::Begin => self.scan = FramingScan::default(),
-            Received::Head => {}
-            Received::Body => return,
+            ReceivedPart::Begin => self.scan = FramingScan::default(),
+            ReceivedPart::Head => {}
+            ReceivedPart::Body => return,
         }
         if let Some(framing) = self.scan.feed(bytes) {
             self.connection.record_framing(framing);
         }
     }
 
-    fn wrote<T>(&self, outcome: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+    fn record_write<T>(&self, outcome: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         match outcome {
             Poll::Pending => self.connection.record_blocked_write(),
             Poll::Ready(_) => self.connection.record_write(),
@@ -135,7 +135,7 @@ impl<I> TrackedIo<I> {
 impl<I: AsyncRead + AsyncWrite + Unpin> AsyncWrite for TrackedIo<I> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let outcome = Pin::new(&mut self.stream).poll_write(cx, bytes);
-        self.wrote(outcome)
+        self.record_write(outcome)
     }
 
     fn poll_write_vectored(
@@ -144,7 +144,7 @@ impl<I: AsyncRead + AsyncWrite + Unpin> AsyncWrite for TrackedIo<I> {
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let outcome = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
-        self.wrote(outcome)
+        self.record_write(outcome)
     }
 
     fn is_write_vectored(&self) -> bool {

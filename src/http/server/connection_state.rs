@@ -49,7 +49,7 @@ pub(super) struct ConnectionState {
 
 /// Part of a request that received bytes belong to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Received {
+pub(super) enum ReceivedPart {
     /// The beginning of a head.
     Begin,
     /// The rest of a head.
@@ -86,16 +86,16 @@ impl ConnectionState {
     }
 
     /// Records received bytes and returns the part of a request that they belong to.
-    pub(super) fn record_bytes(&self) -> Received {
+    pub(super) fn record_bytes(&self) -> ReceivedPart {
         let word = self.word.load(Ordering::Relaxed);
         match decode(word).0 {
             // Keeps the stamp: the time for the head includes the wait for its first byte.
             Phase::Fresh => self.word.store(word | Phase::Head as u64, Ordering::Relaxed),
             Phase::Idle => self.word.store(Phase::Head as u64, Ordering::Relaxed),
-            Phase::Head => return Received::Head,
-            Phase::Busy => return Received::Body,
+            Phase::Head => return ReceivedPart::Head,
+            Phase::Busy => return ReceivedPart::Body,
         }
-        Received::Begin
+        ReceivedPart::Begin
     }
 
     /// Records the framing of a scanned head.
@@ -129,7 +129,7 @@ impl ConnectionState {
     }
 
     /// Returns the position in the listener's order of accepts and responses.
-    pub(super) fn turn(&self) -> u64 {
+    pub(super) fn last_use_order(&self) -> u64 {
         self.turn.load(Ordering::Relaxed)
     }
 

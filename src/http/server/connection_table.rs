@@ -83,7 +83,7 @@ impl ConnectionTable {
     }
 
     /// Closes one idle connection to free its descriptor; returns false if all serve requests.
-    pub(super) fn free_one(&self) -> bool {
+    pub(super) fn evict_one(&self) -> bool {
         let mut open = self.open();
         let candidates = candidates(&mut open);
         let entry = pick_victim(&candidates).and_then(|(id, _)| open.remove(&id));
@@ -158,7 +158,12 @@ impl ConnectionTable {
 fn candidates(open: &mut HashMap<u64, Entry>) -> Vec<Candidate> {
     let candidate = |(id, entry): (&u64, &mut Entry)| {
         let group = *entry.group.get_or_insert_with(|| entry.caller.group());
-        Candidate { id: *id, group, evictable: entry.connection.is_evictable(), turn: entry.connection.turn() }
+        Candidate {
+            id: *id,
+            group,
+            evictable: entry.connection.is_evictable(),
+            turn: entry.connection.last_use_order(),
+        }
     };
     open.iter_mut().map(candidate).collect()
 }

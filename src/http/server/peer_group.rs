@@ -28,7 +28,7 @@ impl Caller {
     }
 
     /// Returns this process as the caller.
-    pub(crate) const fn ourselves() -> Self {
+    pub(crate) const fn own_process() -> Self {
         Self { peer: None, local: None }
     }
 
@@ -97,6 +97,6 @@ mod tests {
             assert_eq!(caller.group(), CallerGroup::Address(peer.ip()), "its user is not known once it has gone");
             drop(accepted);
         }
-        assert!(Caller::ourselves().group().is_trusted());
+        assert!(Caller::own_process().group().is_trusted());
     }
 }

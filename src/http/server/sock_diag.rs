@@ -60,7 +60,7 @@ impl Channel {
             // The kernel queues its response before `sendto` returns.
             let (length, _) = rustix::net::recv(&*socket, &mut answer, RecvFlags::empty())?;
             let answer = answer.get(..length).unwrap_or_default();
-            if word(answer, 8) == Some(*sequence) {
+            if read_u32(answer, 8) == Some(*sequence) {
                 return read(answer);
             }
         }
@@ -102,19 +102,19 @@ fn request(peer: SocketAddr, local: SocketAddr, sequence: u32) -> Option<Vec<u8>
 fn read(answer: &[u8]) -> io::Result<Option<u32>> {
     let kind = answer.get(4..6).and_then(|bytes| bytes.try_into().ok()).map(u16::from_ne_bytes);
     if kind != Some(SOCK_DIAG_BY_FAMILY) {
-        return match word(answer, 16).map(u32::cast_signed) {
+        return match read_u32(answer, 16).map(u32::cast_signed) {
             Some(error) if kind == Some(NLMSG_ERROR) && -error == rustix::io::Errno::NOENT.raw_os_error() => Ok(None),
             Some(error) if kind == Some(NLMSG_ERROR) => Err(io::Error::from_raw_os_error(-error)),
             _ => Err(io::ErrorKind::InvalidData.into()),
         };
     }
-    let (state, user, inode) = (answer.get(17).copied(), word(answer, 16 + 64), word(answer, 16 + 68));
+    let (state, user, inode) = (answer.get(17).copied(), read_u32(answer, 16 + 64), read_u32(answer, 16 + 68));
     // The kernel reports the remains of a closed socket as root's.
     let owned = matches!(state, Some(ESTABLISHED | CLOSE_WAIT)) && inode.is_some_and(|inode| inode != 0);
     Ok(user.filter(|_| owned))
 }
 
-fn word(bytes: &[u8], at: usize) -> Option<u32> {
+fn read_u32(bytes: &[u8], at: usize) -> Option<u32> {
     bytes.get(at..at + 4)?.try_into().ok().map(u32::from_ne_bytes)
 }
 

@@ -30,7 +30,7 @@ pub(super) struct SocketFile {
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        our_own().remove(&self.identity);
+        own_sockets().remove(&self.identity);
         let found = self.folder.stat(Path::new(&self.name));
         let ours = found.is_ok_and(|stat| stat.is_some_and(|stat| identity(&stat) == self.identity));
         if ours && let Err(error) = remove(&self.folder, &self.name) {
@@ -104,7 +104,7 @@ fn finish(
         // The first error is the one to report.
         let _ = remove(&folder, temporary);
     })?;
-    our_own().insert(identity(&stat));
+    own_sockets().insert(identity(&stat));
     let (path, name) = (socket.path.clone(), name.to_owned());
     Ok(SocketFile { path, folder, name, identity: identity(&stat), group: stat.st_gid })
 }
@@ -162,8 +162,8 @@ fn check_replaceable(folder: &Dir, name: &OsStr, path: &Path) -> io::Result<()> 
     )?;
     match rustix::net::connect(&probe, &rustix::net::SocketAddrUnix::new(path)?) {
         // This process's own socket: a reload binds the path again before it drops the old socket.
-        Ok(()) if listens_here(&probe) => Ok(()),
-        Err(Errno::AGAIN) if our_own().contains(&identity(&stat)) => Ok(()),
+        Ok(()) if is_listening(&probe) => Ok(()),
+        Err(Errno::AGAIN) if own_sockets().contains(&identity(&stat)) => Ok(()),
         // A socket with a full queue is alive.
         Ok(()) | Err(Errno::AGAIN) => {
             Err(io::Error::new(io::ErrorKind::AddrInUse, "another process listens on this socket"))
@@ -177,14 +177,14 @@ fn check_replaceable(folder: &Dir, name: &OsStr, path: &Path) -> io::Result<()> 
     }
 }
 
-fn listens_here(probe: impl AsFd) -> bool {
+fn is_listening(probe: impl AsFd) -> bool {
     rustix::net::sockopt::socket_peercred(probe).is_ok_and(|peer| peer.pid == rustix::process::getpid())
 }
 
 /// Socket files bound by this process: with a full queue the peer credentials cannot be read.
 static OUR_OWN: Mutex<BTreeSet<(u64, u64)>> = Mutex::new(BTreeSet::new());
 
-fn our_own() -> MutexGuard<'static, BTreeSet<(u64, u64)>> {
+fn own_sockets() -> MutexGuard<'static, BTreeSet<(u64, u64)>> {
     OUR_OWN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

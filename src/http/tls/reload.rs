@@ -21,10 +21,10 @@ struct Inner<T> {
     paths: Vec<PathBuf>,
     /// The error is text: it is logged, and no caller distinguishes.
     build: Box<dyn Fn() -> Result<T, String> + Send + Sync>,
-    held: Mutex<Held<T>>,
+    held: Mutex<LoadedValue<T>>,
 }
 
-struct Held<T> {
+struct LoadedValue<T> {
     value: T,
     stamps: Vec<Stamp>,
 }
@@ -45,7 +45,7 @@ impl<T: Clone> FollowedFiles<T> {
     ) -> Result<Self, E> {
         // Before the files are read: one that changes meanwhile is read again.
         let stamps = stamps(&paths);
-        let held = Mutex::new(Held { value: build()?, stamps });
+        let held = Mutex::new(LoadedValue { value: build()?, stamps });
         let build = Box::new(move || build().map_err(|error| format_chain(&error)));
         Ok(Self(Arc::new(Inner { paths, build, held })))
     }
@@ -64,12 +64,12 @@ impl<T: Clone> FollowedFiles<T> {
             match build() {
                 Ok(value) => {
                     held.value = value;
-                    tracing::debug!(event = "tls.files.loaded", paths = shown(paths), "TLS uses the new files");
+                    tracing::debug!(event = "tls.files.loaded", paths = join_paths(paths), "TLS uses the new files");
                 }
                 Err(error) => {
                     tracing::debug!(
                         event = "tls.files.rejected",
-                        paths = shown(paths),
+                        paths = join_paths(paths),
                         error,
                         "TLS keeps the old files"
                     );
@@ -92,7 +92,7 @@ impl<T> fmt::Debug for FollowedFiles<T> {
     }
 }
 
-fn shown(paths: &[PathBuf]) -> String {
+fn join_paths(paths: &[PathBuf]) -> String {
     paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
 }
 
@@ -156,7 +156,7 @@ impl ServerTls {
 impl From<Arc<rustls::ServerConfig>> for ServerTls {
     /// A configuration that never changes.
     fn from(config: Arc<rustls::ServerConfig>) -> Self {
-        let held = Mutex::new(Held { value: Arc::clone(&config), stamps: Vec::new() });
+        let held = Mutex::new(LoadedValue { value: Arc::clone(&config), stamps: Vec::new() });
         Self(FollowedFiles(Arc::new(Inner {
             paths: Vec::new(),
             build: Box::new(move || Ok(Arc::clone(&config))),

@@ -1,4 +1,4 @@
-//! A small issuer of cloud identities: real keys, real signatures, a discovery document and a key set with dials.
+//! A small issuer of cloud identities: real keys, real signatures, a discovery document, a key set and fault injection.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Mutex};
@@ -92,12 +92,12 @@ pub(crate) fn pem(der: &[u8]) -> String {
 pub(crate) struct Issuer {
     pub(crate) url: String,
     pub(crate) key: Key,
-    pub(crate) faults: Arc<Dials>,
+    pub(crate) faults: Arc<IssuerFaults>,
     _serving: JoinSet<()>,
 }
 
 #[derive(Default)]
-pub(crate) struct Dials {
+pub(crate) struct IssuerFaults {
     /// The keys that the set holds.
     pub(crate) keys: Mutex<Vec<Value>>,
     /// True if the key set's endpoint answers with 500.
@@ -108,7 +108,7 @@ pub(crate) struct Dials {
     pub(crate) fetches: AtomicUsize,
 }
 
-impl Dials {
+impl IssuerFaults {
     fn respond(&self, path: &str, own: &str) -> (StatusCode, Value) {
         match path {
             "/tenant/.well-known/openid-configuration" => {
@@ -133,10 +133,10 @@ impl Issuer {
         let listener = Listener::bind(&Endpoint::Tcp("127.0.0.1:0".parse().unwrap())).unwrap();
         let url = format!("http://{}/tenant/", listener.tcp_address().unwrap());
         let key = Key::shared("key-1");
-        let faults = Arc::new(Dials { keys: Mutex::new(vec![key.jwk()]), ..Dials::default() });
-        let (dials, own) = (Arc::clone(&faults), url.clone());
+        let faults = Arc::new(IssuerFaults { keys: Mutex::new(vec![key.jwk()]), ..IssuerFaults::default() });
+        let (shared, own) = (Arc::clone(&faults), url.clone());
         let respond = move |_: Peer, request: Request<Incoming>| {
-            let (status, body) = dials.respond(request.uri().path(), &own);
+            let (status, body) = shared.respond(request.uri().path(), &own);
             let mut response = Response::new(Full::new(Bytes::from(body.to_string())));
             *response.status_mut() = status;
             std::future::ready(response)

@@ -33,10 +33,10 @@ use tokio_util::sync::CancellationToken;
 
 /// An identity source that counts its proofs and fails on demand.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct FakeIdentity(Arc<IdentityDials>);
+pub(crate) struct FakeIdentity(Arc<IdentityFaults>);
 
 #[derive(Debug, Default)]
-pub(crate) struct IdentityDials {
+pub(crate) struct IdentityFaults {
     pub(crate) asked: AtomicU64,
     pub(crate) gone: AtomicBool,
     pub(crate) hangs: AtomicBool,

@@ -169,7 +169,7 @@ impl<'a> Fields<'a> {
         let mut fields = BTreeMap::new();
         for (name, value) in written.iter().filter(|(_, value)| !value.is_null()) {
             if fields.insert(name.to_ascii_lowercase(), (name.as_str(), value)).is_some() {
-                return Err(ConfigError(format!("Config {} is given twice", quoted(name))));
+                return Err(ConfigError(format!("Config {} is given twice", quote(name))));
             }
         }
         Ok(Self(fields))
@@ -241,7 +241,7 @@ impl<'a> Fields<'a> {
         }
         let known = |name: &String| {
             let all = Algorithm::ALL.map(Algorithm::as_str).join(", ");
-            let text = || format!("Config JWTSupportedAlgs has {}, which is none of {all}", quoted(name));
+            let text = || format!("Config JWTSupportedAlgs has {}, which is none of {all}", quote(name));
             Algorithm::parse(name).ok_or_else(|| ConfigError(text()))
         };
         names.iter().map(known).collect()
@@ -258,10 +258,10 @@ impl<'a> Fields<'a> {
             let target = value.as_str().unwrap_or_default();
             let inner = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
             if !target.starts_with(|first: char| first.is_ascii_alphabetic()) || !target.bytes().all(inner) {
-                return Err(fail(&format!("maps {} to no name: letters, digits and _ make one", quoted(claim))));
+                return Err(fail(&format!("maps {} to no name: letters, digits and _ make one", quote(claim))));
             }
             if mappings.values().any(|other| other == target) {
-                return Err(fail(&format!("maps two claims to {}", quoted(target))));
+                return Err(fail(&format!("maps two claims to {}", quote(target))));
             }
             mappings.insert(claim.clone(), target.to_owned());
         }
@@ -284,7 +284,7 @@ impl<'a> Fields<'a> {
     fn finish(self) -> Result<(), ConfigError> {
         match self.0.values().next() {
             None => Ok(()),
-            Some((name, _)) => Err(ConfigError(format!("Config {} is unknown for this type", quoted(name)))),
+            Some((name, _)) => Err(ConfigError(format!("Config {} is unknown for this type", quote(name)))),
         }
     }
 }
@@ -296,7 +296,7 @@ fn url(name: &str, text: &str) -> Result<Url, ConfigError> {
     parse_jwks_url(text).map_err(|reason| ConfigError(format!("Config {name} {reason}")))
 }
 
-fn quoted(text: &str) -> String {
+fn quote(text: &str) -> String {
     format!("{:?}", text.chars().take(128).collect::<String>())
 }
 

@@ -147,7 +147,7 @@ fn rule(
     let (mut policy, mut intentions) = (None, None);
     let mut keys = UniqueKeys::default();
     for entry in &body.attributes {
-        keys.see(entry)?;
+        keys.check_duplicate(entry)?;
         match entry.key.to_ascii_lowercase().as_str() {
             "policy" => policy = level(&item.key, &entry.value, kind == ResourceKind::Key)?,
             "intentions" if kind == ResourceKind::Service => {
@@ -227,7 +227,7 @@ fn levels(list: bool) -> &'static str {
 struct UniqueKeys(BTreeSet<String>);
 
 impl UniqueKeys {
-    fn see(&mut self, item: &Attribute) -> Result<(), RulesError> {
+    fn check_duplicate(&mut self, item: &Attribute) -> Result<(), RulesError> {
         if self.0.insert(item.key.to_ascii_lowercase()) {
             return Ok(());
         }
@@ -236,7 +236,7 @@ impl UniqueKeys {
     }
 
     fn level(&mut self, item: &Attribute) -> Result<Option<Level>, RulesError> {
-        self.see(item)?;
+        self.check_duplicate(item)?;
         level(&item.key, &item.value, false)
     }
 }

@@ -66,7 +66,7 @@ fn tokens(text: &str) -> Result<Vec<(usize, Token)>, SelectorError> {
                 at += 2;
                 Token::Sign(if letter == '=' { "==" } else { "!=" })
             }
-            '"' | '`' => Token::Text(quoted(&letters, &mut at)?),
+            '"' | '`' => Token::Text(parse_quoted(&letters, &mut at)?),
             '=' | '!' => {
                 let found = letter.to_string();
                 return Err(SelectorError::Syntax { at: begin + 1, wanted: "\"==\" or \"!=\"", found });
@@ -85,7 +85,7 @@ fn tokens(text: &str) -> Result<Vec<(usize, Token)>, SelectorError> {
 }
 
 /// Reads a string in quotes with backslash escapes, or in backticks without.
-fn quoted(letters: &[char], at: &mut usize) -> Result<String, SelectorError> {
+fn parse_quoted(letters: &[char], at: &mut usize) -> Result<String, SelectorError> {
     let begin = *at;
     let quote = letters[begin];
     let mut text = String::new();

@@ -110,8 +110,8 @@ impl Sealer {
             return Ok(known);
         }
         match SealKeys::new(&known.file, &record.value, record.modified) {
-            Ok(keys) => Ok(self.keep(keys)),
-            Err(_) => Ok(self.keep(active_keys(&self.file, &self.file(file::read).await?, record)?)),
+            Ok(keys) => Ok(self.store_keys(keys)),
+            Err(_) => Ok(self.store_keys(active_keys(&self.file, &self.file(file::read).await?, record)?)),
         }
     }
 
@@ -124,7 +124,7 @@ impl Sealer {
         if generate {
             keys = active_keys(&self.file, &self.file(file::prepend).await?, record)?;
         }
-        Ok(self.keep(keys))
+        Ok(self.store_keys(keys))
     }
 
     /// Runs blocking work on the key file.
@@ -134,7 +134,7 @@ impl Sealer {
         done.unwrap_or_else(|error| Err(SealKeyError::Create { path: self.file.clone(), source: error.into() }))
     }
 
-    fn keep(&self, keys: SealKeys) -> Arc<SealKeys> {
+    fn store_keys(&self, keys: SealKeys) -> Arc<SealKeys> {
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         if known.at <= keys.at {
             *known = Arc::new(keys);

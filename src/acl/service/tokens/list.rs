@@ -141,7 +141,7 @@ impl LookupCache {
             }
             let link = service.links().get(namespace, kind, *id, freshness).await?;
             links.extend(link.clone());
-            keep(&mut self.links, (kind, *id), link);
+            remember(&mut self.links, (kind, *id), link);
         }
         Ok(links)
     }
@@ -165,12 +165,12 @@ impl LookupCache {
             Err(error) if service.repository.skip_unreadable(&error) => return Ok(true),
             Err(error) => return Err(error),
         };
-        keep(&mut self.methods, key, there);
+        remember(&mut self.methods, key, there);
         Ok(there == Some(id))
     }
 }
 
-fn keep<K: std::hash::Hash + Eq, V>(lookups: &mut HashMap<K, V>, key: K, value: V) {
+fn remember<K: std::hash::Hash + Eq, V>(lookups: &mut HashMap<K, V>, key: K, value: V) {
     if lookups.len() >= MAX_ENTRIES {
         lookups.clear();
     }

@@ -23,18 +23,18 @@ pub(super) struct LockedFile {
 impl LockedFile {
     /// Opens and locks an existing file. Symlinks are not followed.
     pub(super) fn existing(path: &Path) -> Result<Self, OpenError> {
-        Self::of(path, open(path, OFlags::empty())?)
+        Self::from_file(path, open(path, OFlags::empty())?)
     }
 
     /// Opens and locks a file with mode 0600, and creates it if missing. Symlinks are not followed.
-    pub(super) fn private(path: &Path) -> Result<Self, OpenError> {
+    pub(super) fn open_private(path: &Path) -> Result<Self, OpenError> {
         let file = open(path, OFlags::CREATE)?;
         let changed = rustix::fs::fchmod(&file, Mode::from_raw_mode(0o600));
         changed.map_err(|errno| OpenError::File { path: path.to_owned(), source: errno.into() })?;
-        Self::of(path, file)
+        Self::from_file(path, file)
     }
 
-    fn of(path: &Path, file: File) -> Result<Self, OpenError> {
+    fn from_file(path: &Path, file: File) -> Result<Self, OpenError> {
         let lock = file.try_clone().map_err(|source| OpenError::File { path: path.to_owned(), source })?;
         let backend = FileBackend::new(file)
             .map_err(|error| OpenError::Damaged { store: path.display().to_string(), source: error.into() })?;
@@ -94,7 +94,7 @@ mod tests {
     fn a_dropped_file_is_free_though_a_forked_process_has_it() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("store");
-        let first = LockedFile::private(&path).unwrap();
+        let first = LockedFile::open_private(&path).unwrap();
         assert!(matches!(LockedFile::existing(&path), Err(OpenError::InUse { .. })));
         let inherited = first.lock.try_clone().unwrap();
         drop(first);

@@ -62,7 +62,7 @@ impl Embedded {
     pub fn open(folder: &Path, datacenter: &str) -> Result<Self, OpenError> {
         let folder = secure_dir::create_private(folder, 0o022)?;
         let path = Self::file_in(&folder);
-        Self::over(LockedFile::private(&path)?, &path, datacenter)
+        Self::over(LockedFile::open_private(&path)?, &path, datacenter)
     }
 
     /// Opens a store over any backend; `path` is its name in errors. The caller ensures exclusive access. Blocks, as

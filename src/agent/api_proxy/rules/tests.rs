@@ -14,7 +14,7 @@ fn checked_path(rules: &Rules, request: &str) -> Result<(), RuleViolation> {
 }
 
 #[test]
-fn what_is_let_through_is_what_some_rule_allows_and_none_denies() {
+fn a_request_passes_if_some_rule_allows_it_and_none_denies_it() {
     let check = |allow: &[&str], deny: &[&str], request: &str, wanted| {
         assert_eq!(checked_path(&rules(allow, deny, &[]), request), wanted, "{allow:?} {deny:?} {request}");
     };
@@ -51,7 +51,7 @@ fn what_is_let_through_is_what_some_rule_allows_and_none_denies() {
 }
 
 #[test]
-fn what_a_rule_is_written_like_is_checked() {
+fn the_syntax_of_a_rule_is_checked() {
     for text in
         ["", "/secret/*", "v1/secret", "a//b", "a/*/b", "a/b*c", "GETS secret/*", "get secret/*", "a b c", "../a"]
             .into_iter()
@@ -69,7 +69,7 @@ fn what_a_rule_is_written_like_is_checked() {
 }
 
 #[test]
-fn what_is_guarded_is_refused_with_the_sessions_token_unless_it_is_lifted_by_name() {
+fn protected_operations_are_refused_with_the_sessions_token_unless_exempt_by_name() {
     let check = |exempt: &[&str], path: &str, wanted: Option<&'static str>| {
         let found = rules(&[], &[], exempt).check_session_token(&ApiPath::parse(&format!("/v1/{path}")).unwrap());
         assert_eq!(found, wanted.map_or(Ok(()), |name| Err(RuleViolation::Protected(name))), "{exempt:?} {path}");

@@ -31,7 +31,7 @@ impl<T> SecretRenewer<T> {
 
     /// Records a call that gave or renewed the secret.
     fn record_success(&mut self, now: ClockReading) {
-        self.retries.succeeded(now);
+        self.retries.record_success(now);
         if let Some(lasted_seconds) = self.outage.end(now) {
             let secret = &self.options.name;
             tracing::info!(event = "agent.secret.recovered", secret, lasted_seconds, "the secret can be had again");

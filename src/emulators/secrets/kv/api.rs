@@ -3,7 +3,7 @@
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use super::versioned::{Change, Found, Refused};
+use super::versioned::{Change, ReadOutcome, Refused};
 use super::{Namespace, Stores};
 use crate::clock::ClockReading;
 use crate::emulators::secrets::reply::{Answer, empty, good, refusal};
@@ -29,7 +29,7 @@ impl Stores {
         let store = &mut all.entry(call.namespace.to_owned()).or_default().plain;
         match call.verb {
             Verb::Read => store.read(call.path).map_or_else(empty, |value| good("data", value.clone())),
-            Verb::List => listed(&store.list(call.path)),
+            Verb::List => list_response(&store.list(call.path)),
             Verb::Write if call.body.as_object().is_none_or(serde_json::Map::is_empty) => {
                 refusal(StatusCode::BAD_REQUEST, "missing data fields")
             }
@@ -80,16 +80,16 @@ impl Namespace {
         let cas = call.body.pointer("/options/cas").and_then(Value::as_u64);
         match call.verb {
             Verb::Read => match store.read(path, call.version) {
-                Found::Here(value) => good("data", value),
-                Found::Gone(value) => good("data", value).with_status(StatusCode::NOT_FOUND),
-                Found::Nothing => empty(),
+                ReadOutcome::Here(value) => good("data", value),
+                ReadOutcome::Gone(value) => good("data", value).with_status(StatusCode::NOT_FOUND),
+                ReadOutcome::Nothing => empty(),
             },
             Verb::Write if call.body.get("data").is_none_or(|value| !value.is_object()) => {
                 refusal(StatusCode::BAD_REQUEST, "no data provided")
             }
-            Verb::Write => written(store.write(path, call.body["data"].take(), cas, call.now)),
+            Verb::Write => write_response(store.write(path, call.body["data"].take(), cas, call.now)),
             Verb::Patch => match call.body.get("data").filter(|value| value.is_object()) {
-                Some(change) => store.patch(path, change, cas, call.now).map_or_else(empty, written),
+                Some(change) => store.patch(path, change, cas, call.now).map_or_else(empty, write_response),
                 None => refusal(StatusCode::BAD_REQUEST, "no data provided"),
             },
             Verb::Delete => {
@@ -104,10 +104,10 @@ impl Namespace {
         let store = &mut self.versioned;
         match call.verb {
             Verb::Read => store.metadata(path).map_or_else(empty, |known| good("data", known)),
-            Verb::List => listed(&store.list(path)),
+            Verb::List => list_response(&store.list(path)),
             Verb::Write | Verb::Patch => {
                 let custom = call.body.get_mut("custom_metadata").map(Value::take);
-                store.tell(path, change(&call.body), custom, call.now);
+                store.change_metadata(path, change(&call.body), custom, call.now);
                 Answer::Nothing
             }
             Verb::Delete => {
@@ -128,7 +128,7 @@ impl Namespace {
                 good("data", told)
             }
             Verb::Write => {
-                self.versioned.tell_all(change(&call.body));
+                self.versioned.change_settings(change(&call.body));
                 Answer::Nothing
             }
             _ => unsupported(),
@@ -136,14 +136,14 @@ impl Namespace {
     }
 }
 
-fn written(written: Result<Value, Refused>) -> Answer {
+fn write_response(written: Result<Value, Refused>) -> Answer {
     match written {
         Ok(metadata) => good("data", metadata),
         Err(refused) => refusal(StatusCode::BAD_REQUEST, refused.text()),
     }
 }
 
-fn listed(names: &[String]) -> Answer {
+fn list_response(names: &[String]) -> Answer {
     if names.is_empty() { empty() } else { good("data", json!({ "keys": names })) }
 }
 

@@ -44,7 +44,7 @@ struct Version {
 
 /// Result of a read.
 #[derive(Debug, PartialEq)]
-pub(super) enum Found {
+pub(super) enum ReadOutcome {
     Nothing,
     /// A version whose value is deleted or destroyed.
     Gone(Value),
@@ -71,14 +71,16 @@ impl Refused {
 
 impl Store {
     /// Returns a version of a secret (0: the newest): the `data` part of the response.
-    pub(super) fn read(&self, path: &str, version: u64) -> Found {
-        let Some(secret) = self.secrets.get(path) else { return Found::Nothing };
+    pub(super) fn read(&self, path: &str, version: u64) -> ReadOutcome {
+        let Some(secret) = self.secrets.get(path) else { return ReadOutcome::Nothing };
         let number = if version == 0 { secret.current } else { version };
-        let Some(version) = secret.versions.get(&number) else { return Found::Nothing };
+        let Some(version) = secret.versions.get(&number) else { return ReadOutcome::Nothing };
         let metadata = version.metadata(number, &secret.custom);
         match &version.value {
-            Some(value) if version.deleted.is_none() => Found::Here(json!({ "data": value, "metadata": metadata })),
-            _ => Found::Gone(json!({ "data": null, "metadata": metadata })),
+            Some(value) if version.deleted.is_none() => {
+                ReadOutcome::Here(json!({ "data": value, "metadata": metadata }))
+            }
+            _ => ReadOutcome::Gone(json!({ "data": null, "metadata": metadata })),
         }
     }
 
@@ -120,7 +122,7 @@ impl Store {
         cas: Option<u64>,
         now: ClockReading,
     ) -> Option<Result<Value, Refused>> {
-        let Found::Here(mut found) = self.read(path, 0) else { return None };
+        let ReadOutcome::Here(mut found) = self.read(path, 0) else { return None };
         let mut value = found["data"].take();
         merge(&mut value, change);
         let cas = cas.or_else(|| self.secrets.get(path).map(|secret| secret.current));
@@ -163,7 +165,7 @@ impl Store {
     }
 
     /// Changes the settings of a secret, which need not exist yet; `None` leaves a setting.
-    pub(super) fn tell(&mut self, path: &str, change: Change, custom: Option<Value>, now: ClockReading) {
+    pub(super) fn change_metadata(&mut self, path: &str, change: Change, custom: Option<Value>, now: ClockReading) {
         let secret = self.secret(path, now);
         change.put(&mut secret.settings);
         if let Some(custom) = custom {
@@ -182,7 +184,7 @@ impl Store {
     }
 
     /// Changes the settings of the store.
-    pub(super) fn tell_all(&mut self, change: Change) {
+    pub(super) fn change_settings(&mut self, change: Change) {
         change.put(&mut self.settings);
     }
 

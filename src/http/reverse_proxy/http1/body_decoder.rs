@@ -94,7 +94,7 @@ impl BodyDecoder {
                         received.advance(line);
                         *chunk = if size == 0 { ChunkState::Trailers } else { ChunkState::In(size) };
                     }
-                    Ok(Status::Partial) => return more(received),
+                    Ok(Status::Partial) => return need_more(received),
                     Err(_) => return Err(ProtocolError::Chunks),
                 },
                 ChunkState::In(left) => {
@@ -122,7 +122,7 @@ impl BodyDecoder {
                     let Status::Complete((length, found)) =
                         httparse::parse_headers(received, &mut headers).map_err(|_| ProtocolError::Chunks)?
                     else {
-                        return more(received);
+                        return need_more(received);
                     };
                     if has_bare_line_feed(received, length) {
                         return Err(ProtocolError::Chunks);
@@ -151,7 +151,7 @@ fn has_bare_line_feed(received: &[u8], length: usize) -> bool {
     memchr::memchr_iter(b'\n', lines).any(|at| at == 0 || lines.get(at - 1) != Some(&b'\r'))
 }
 
-fn more(received: &Bytes) -> Result<Option<BodyFrame>, ProtocolError> {
+fn need_more(received: &Bytes) -> Result<Option<BodyFrame>, ProtocolError> {
     if received.len() > LONGEST_LINE { Err(ProtocolError::TooLong) } else { Ok(None) }
 }
 

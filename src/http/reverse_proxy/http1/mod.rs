@@ -37,11 +37,11 @@ pub(crate) use body_decoder::ProtocolError;
 use request_writer::RequestWriter;
 use response_reader::ResponseReader;
 
-/// Stream without TLS of its own: a socket or a tunnel through a proxy.
-pub(super) type Plain = Either<Either<TcpStream, UnixStream>, TokioIo<Upgraded>>;
+/// Stream without TLS: a socket or a tunnel through a proxy.
+pub(super) type PlainStream = Either<Either<TcpStream, UnixStream>, TokioIo<Upgraded>>;
 
-/// Stream that HTTP is spoken on.
-pub(super) type Stream = Either<Plain, Box<TlsStream<Plain>>>;
+/// Stream of an HTTP connection, with or without TLS.
+pub(super) type Stream = Either<PlainStream, Box<TlsStream<PlainStream>>>;
 
 /// Connection to an upstream. It makes progress only while it is polled.
 pub(super) struct UpstreamConnection {
@@ -215,7 +215,7 @@ impl UpstreamConnection {
 
     /// Returns the remaining length of the response body, if known.
     pub(super) fn body_left(&self) -> Option<u64> {
-        self.reader.left()
+        self.reader.remaining()
     }
 }
 

@@ -105,7 +105,7 @@ impl ResponseReader {
     }
 
     /// Returns the remaining length of the body, if known.
-    pub(super) fn left(&self) -> Option<u64> {
+    pub(super) fn remaining(&self) -> Option<u64> {
         match self.expected {
             BodyDecoder::Nothing => Some(0),
             BodyDecoder::Length(left) => Some(left),
