@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::acl_service::AclService;
 use super::error::ServiceError;
+use super::rejection::Unavailable;
 use super::seal::{self, SealKey, SealKeyError, SealKeys};
 use super::transaction::Transaction;
 use crate::acl::model::token::TokenRecord;
@@ -37,7 +38,7 @@ impl AclService {
             return Ok(Arc::clone(key));
         }
         let keys = self.reload_keys().await?;
-        keys.file.find(id).cloned().ok_or_else(|| ServiceError::Unavailable(KEY_MISSING.to_owned()))
+        keys.file.find(id).cloned().ok_or_else(|| Unavailable::SealKey.into())
     }
 }
 
@@ -46,13 +47,11 @@ pub(super) fn require_same_keys(keys: &SealKeys, transaction: Transaction) -> Tr
     transaction.unchanged(&seal::key_record(), keys.at)
 }
 
-const KEY_MISSING: &str = "this server's key file lacks a key that the store's tokens are encrypted with";
-
 fn key_missing(error: &SealKeyError) -> ServiceError {
     tracing::error!(
         event = "acl.key.missing",
         error = format_chain(error),
         "the key file lacks a key that the store names"
     );
-    ServiceError::Unavailable(KEY_MISSING.to_owned())
+    Unavailable::SealKey.into()
 }

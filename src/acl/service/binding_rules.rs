@@ -9,6 +9,7 @@ use super::keys;
 use super::links::truncate;
 use super::lists::RecordList;
 use super::records::Records;
+use super::rejection::InvalidRequest;
 use super::repository::Stored;
 use super::transaction::{Transaction, retry_on_conflict};
 use crate::acl::model::auth_method::{AuthMethodRecord, MethodConfig};
@@ -84,7 +85,7 @@ impl BindingRules<'_> {
         name: &str,
     ) -> Result<(AuthMethodRecord, Transaction), ServiceError> {
         if name.is_empty() {
-            return Err(ServiceError::Invalid("Invalid Binding Rule: no AuthMethod is set".to_owned()));
+            return Err(InvalidRequest::RuleMethodMissing.into());
         }
         let key = keys::auth_method(namespace, name);
         let found = if is_name(name) {
@@ -92,9 +93,7 @@ impl BindingRules<'_> {
         } else {
             None
         };
-        let method = found.ok_or_else(|| {
-            ServiceError::Invalid(format!("Invalid Binding Rule: cannot find auth method {:?}", truncate(name)))
-        })?;
+        let method = found.ok_or_else(|| InvalidRequest::RuleMethod(truncate(name)))?;
         Ok(((*method.value).clone(), Transaction::default().unchanged(&key, method.modified)))
     }
 
@@ -157,8 +156,7 @@ impl BindingRules<'_> {
         let before = self.records.load_for_update::<BindingRuleRecord>(&key, || format!("binding rule {id}")).await?;
         let current = &before.value.auth_method;
         if !draft.auth_method.is_empty() && draft.auth_method != *current {
-            let text = "Invalid Binding Rule: the AuthMethod of a binding rule is immutable";
-            return Err(ServiceError::Invalid(text.to_owned()));
+            return Err(InvalidRequest::RuleMethodChanged.into());
         }
         let (method, transaction) = self.load_method(namespace, current).await?;
         let rule = validate_draft(draft, id, target.name.clone(), &method)?;
@@ -183,22 +181,18 @@ fn validate_draft(
     id: Id,
     namespace: NamespaceName,
     method: &AuthMethodRecord,
-) -> Result<BindingRuleRecord, ServiceError> {
-    let invalid = |reason: String| ServiceError::Invalid(format!("Invalid Binding Rule: {reason}"));
-    let kind = BindType::parse(&draft.bind_type)
-        .ok_or_else(|| invalid(format!("unknown BindType {:?}", truncate(&draft.bind_type))))?;
+) -> Result<BindingRuleRecord, InvalidRequest> {
+    let kind = BindType::parse(&draft.bind_type).ok_or_else(|| InvalidRequest::BindType(truncate(&draft.bind_type)))?;
     if draft.bind_name.is_empty() {
-        return Err(invalid("no BindName is set".to_owned()));
+        return Err(InvalidRequest::BindNameMissing);
     }
     let config = MethodConfig::read(method.kind, &method.config);
-    let claim_names =
-        config.map_err(|reason| invalid(format!("its auth method cannot be used: {reason}")))?.claim_names();
+    let claim_names = config.map_err(|error| InvalidRequest::RuleMethodConfig(error.to_string()))?.claim_names();
     if !draft.selector.is_empty() {
-        Selector::parse(&draft.selector, &claim_names)
-            .map_err(|reason| invalid(format!("invalid Selector: {reason}")))?;
+        Selector::parse(&draft.selector, &claim_names).map_err(|error| InvalidRequest::Selector(error.to_string()))?;
     }
     let bind = Binding { kind, name: draft.bind_name.clone(), vars: draft.bind_vars.clone() };
-    bind.validate(&claim_names).map_err(|reason| invalid(format!("invalid BindName or BindVars: {reason}")))?;
+    bind.validate(&claim_names).map_err(|error| InvalidRequest::BindName(error.to_string()))?;
     Ok(BindingRuleRecord {
         id,
         namespace,

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::acl_service::AclService;
 use super::caller::LiveToken;
 use super::error::ServiceError;
+use super::rejection::Forbidden;
 use super::tokens::ValidatedToken;
 use super::transaction::{Transaction, retry_on_conflict};
 use crate::acl::model::id::Id;
@@ -97,9 +98,7 @@ impl AclService {
             // The commit checks the index again, as several servers may receive the request at once.
             Some(done) if reset == Some(done.modified.0) => Transaction::default().unchanged(&key(), done.modified),
             Some(done) => {
-                let index = done.modified.0;
-                let text = format!("Permission denied: ACL bootstrap no longer allowed (reset index: {index})");
-                return Err(ServiceError::Forbidden(text));
+                return Err(Forbidden::Bootstrap(done.modified.0).into());
             }
         };
         let target = self.records.writable_namespace(&namespace).await?;

@@ -3,20 +3,21 @@
 use crate::acl::model::id::Id;
 use crate::acl::store::{CommitError, StoreError};
 
+use super::rejection::{Conflict, Forbidden, InvalidRequest, NotFound, Unavailable};
 use super::seal::SealError;
 
 /// Error of an operation.
 #[derive(Debug, thiserror::Error)]
 pub enum ServiceError {
     /// The request is invalid.
-    #[error("{0}")]
-    Invalid(String),
+    #[error(transparent)]
+    Invalid(#[from] InvalidRequest),
     /// The object does not exist.
-    #[error("{0}")]
-    NotFound(String),
-    /// The name or id is taken, or the namespace is marked for deletion.
-    #[error("{0}")]
-    Conflict(String),
+    #[error(transparent)]
+    NotFound(#[from] NotFound),
+    /// The name or id is taken, the namespace is marked for deletion, or another restore has priority.
+    #[error(transparent)]
+    Conflict(#[from] Conflict),
     /// The caller lacks a permission.
     #[error(transparent)]
     Denied(#[from] Denied),
@@ -24,8 +25,8 @@ pub enum ServiceError {
     #[error("ACL not found")]
     UnknownSecret,
     /// The request is forbidden for another reason than a missing privilege.
-    #[error("{0}")]
-    Forbidden(String),
+    #[error(transparent)]
+    Forbidden(#[from] Forbidden),
     /// A snapshot restore is in progress; all other operations are rejected.
     #[error("a snapshot restore is in progress: try again later")]
     Restoring,
@@ -33,8 +34,8 @@ pub enum ServiceError {
     #[error("too many concurrent changes to the same record")]
     Contention,
     /// Temporarily impossible.
-    #[error("{0}")]
-    Unavailable(String),
+    #[error(transparent)]
+    Unavailable(#[from] Unavailable),
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -50,13 +51,6 @@ pub enum ServiceError {
     /// A record could not be serialized as JSON.
     #[error("cannot serialize a record as JSON")]
     Encode(#[source] serde_json::Error),
-}
-
-impl ServiceError {
-    /// Builds [`ServiceError::Invalid`] from a typed reason.
-    pub(super) fn invalid(reason: impl std::fmt::Display) -> Self {
-        Self::Invalid(reason.to_string())
-    }
 }
 
 /// Details of a denied permission.

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use super::error::ServiceError;
 use super::keys;
 use super::records::Records;
+use super::rejection::InvalidRequest;
 use crate::acl::model::id::Id;
 use crate::acl::model::links::{
     LinkOwner, Links, NodeIdentity, ServiceIdentity, TemplatedPolicy, node_identities, service_identities,
@@ -91,9 +92,9 @@ impl LinkResolver<'_> {
         let links = Links {
             policies: self.resolve(namespace, LinkKind::Policy, &draft.policies).await?,
             service_identities: service_identities(draft.service_identities.clone(), owner)
-                .map_err(ServiceError::invalid)?,
-            node_identities: node_identities(draft.node_identities.clone(), owner).map_err(ServiceError::invalid)?,
-            templated_policies: templated_policies(draft.templated_policies.clone()).map_err(ServiceError::invalid)?,
+                .map_err(invalid_identity)?,
+            node_identities: node_identities(draft.node_identities.clone(), owner).map_err(invalid_identity)?,
+            templated_policies: templated_policies(draft.templated_policies.clone()).map_err(invalid_identity)?,
         };
         Ok(links)
     }
@@ -131,21 +132,20 @@ impl LinkResolver<'_> {
         let word = kind.as_str();
         let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
         if let Some(id) = given(&draft.id) {
-            let none = || ServiceError::Invalid(format!("No such ACL {word} with ID {:?}", truncate(&id)));
+            let none = || InvalidRequest::LinkId { kind: word, id: truncate(&id) };
             let parsed: Id = id.parse().map_err(|_| none())?;
             let link = self.get(namespace, kind, parsed, Freshness::Linearizable).await?.ok_or_else(none)?;
             // An unreadable target has no known name.
             return match given(&draft.name).filter(|name| !link.name.is_empty() && *name != link.name) {
                 None => Ok(parsed),
-                Some(name) => Err(ServiceError::Invalid(format!(
-                    "The link to ACL {word} {id} names it {:?}, and its name is {:?}: give the ID or the Name alone",
-                    truncate(&name),
-                    link.name
-                ))),
+                Some(name) => {
+                    let (name, actual) = (truncate(&name), link.name);
+                    Err(InvalidRequest::LinkNames { kind: word, id, name, actual }.into())
+                }
             };
         }
         let Some(name) = given(&draft.name) else {
-            return Err(ServiceError::Invalid(format!("A link to an ACL {word} has neither an ID nor a Name")));
+            return Err(InvalidRequest::EmptyLink { kind: word }.into());
         };
         let key = match kind {
             LinkKind::Policy => keys::policy_name(namespace, &name),
@@ -159,7 +159,7 @@ impl LinkResolver<'_> {
         };
         match found {
             Some(id) => Ok(*id.value),
-            None => Err(ServiceError::Invalid(format!("No such ACL {word} with name {:?}", truncate(&name)))),
+            None => Err(InvalidRequest::LinkName { kind: word, name: truncate(&name) }.into()),
         }
     }
 
@@ -213,6 +213,11 @@ impl LinkResolver<'_> {
 
 /// Name prefix of built-in policies; no other name contains a slash.
 pub(super) const BUILTIN: &str = "builtin/";
+
+/// Builds the error of an invalid identity or templated policy.
+pub(super) fn invalid_identity(error: impl std::fmt::Display) -> ServiceError {
+    InvalidRequest::Identity(error.to_string()).into()
+}
 
 /// Truncates a caller's text for an error message.
 pub(super) fn truncate(text: &str) -> String {

@@ -7,6 +7,7 @@ pub(crate) mod seal;
 pub mod issuer_keys;
 
 // 1: typed records and errors
+mod rejection;
 pub(crate) mod error;
 mod record_cache;
 pub(crate) mod keys;

@@ -7,6 +7,7 @@ use super::keys;
 use super::links::{BUILTIN, truncate};
 use super::lists::RecordList;
 use super::records::Records;
+use super::rejection::{Conflict, Forbidden, InvalidRequest};
 use super::repository::Stored;
 use super::transaction::{Transaction, retry_on_conflict};
 use crate::acl::model::id::Id;
@@ -170,11 +171,7 @@ impl Policies<'_> {
                 draft.rules.clone_from(&old.rules);
             }
             if draft.rules != old.rules || !draft.datacenters.is_empty() {
-                let text = format!(
-                    "Changing the Rules or the Datacenters of the builtin {} policy is not permitted",
-                    old.name
-                );
-                return Err(ServiceError::Invalid(text));
+                return Err(InvalidRequest::BuiltinPolicy(old.name.clone()).into());
             }
         }
         if draft.name != old.name || !is_built_in(id) {
@@ -197,8 +194,7 @@ impl Policies<'_> {
     pub(crate) async fn delete(self, caller: &Caller, namespace: &NamespaceName, id: Id) -> Result<bool, ServiceError> {
         let by_name = |policy: &PolicyRecord| {
             if is_built_in(id) {
-                let text = format!("Delete operation not permitted on the builtin {} policy", policy.name);
-                return Err(ServiceError::Forbidden(text));
+                return Err(Forbidden::BuiltinPolicy(policy.name.clone()).into());
             }
             Ok(Some(keys::policy_name(namespace, &policy.name)))
         };
@@ -210,8 +206,8 @@ fn is_built_in(id: Id) -> bool {
     id == GLOBAL_MANAGEMENT || id == GLOBAL_READ_ONLY
 }
 
-fn name_taken(name: &str) -> String {
-    format!("Invalid Policy: A Policy with Name {name:?} already exists")
+fn name_taken(name: &str) -> Conflict {
+    Conflict::PolicyName(name.to_owned())
 }
 
 fn to_record(id: Id, namespace: NamespaceName, draft: &PolicyDraft) -> PolicyRecord {
@@ -225,14 +221,13 @@ fn to_record(id: Id, namespace: NamespaceName, draft: &PolicyDraft) -> PolicyRec
     }
 }
 
-fn validate_draft(draft: &PolicyDraft) -> Result<(), ServiceError> {
+fn validate_draft(draft: &PolicyDraft) -> Result<(), InvalidRequest> {
     if draft.name.is_empty() {
-        return Err(ServiceError::Invalid("Invalid Policy: no Name is set".to_owned()));
+        return Err(InvalidRequest::PolicyNameMissing);
     }
     if !is_name(&draft.name) {
-        let text = "Invalid Policy: invalid Name. Only alphanumeric characters, '-' and '_' are allowed";
-        return Err(ServiceError::Invalid(format!("{text} ({:?})", truncate(&draft.name))));
+        return Err(InvalidRequest::PolicyName(truncate(&draft.name)));
     }
-    Rules::parse(&draft.rules).map_err(ServiceError::invalid)?;
+    Rules::parse(&draft.rules).map_err(|error| InvalidRequest::Rules(error.to_string()))?;
     Ok(())
 }

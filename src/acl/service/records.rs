@@ -5,6 +5,7 @@ use serde::de::DeserializeOwned;
 use super::caller::{Caller, Privilege};
 use super::error::ServiceError;
 use super::keys;
+use super::rejection::{Conflict, NotFound};
 use super::repository::{Repository, Stored};
 use super::transaction::{Transaction, retry_on_conflict};
 use crate::acl::model::id::Id;
@@ -126,16 +127,20 @@ impl Records {
         what: impl FnOnce() -> String,
     ) -> Result<Stored<R>, ServiceError> {
         let found = self.repository.get(key, Freshness::Linearizable).await?;
-        found.ok_or_else(|| ServiceError::NotFound(format!("cannot find {}", what())))
+        found.ok_or_else(|| NotFound::Record(what()).into())
     }
 
     /// Checks that a name is not taken; `taken` builds the error.
     ///
     /// # Errors
     /// The name is taken; the store failed.
-    pub(super) async fn require_absent(&self, name: &Key, taken: impl FnOnce() -> String) -> Result<(), ServiceError> {
+    pub(super) async fn require_absent(
+        &self,
+        name: &Key,
+        taken: impl FnOnce() -> Conflict,
+    ) -> Result<(), ServiceError> {
         let found = self.repository.store().get(name, Freshness::Linearizable).await?;
-        if found.is_some() { Err(ServiceError::Conflict(taken())) } else { Ok(()) }
+        if found.is_some() { Err(taken().into()) } else { Ok(()) }
     }
 
     /// Commits the transaction that creates a record.
@@ -194,9 +199,9 @@ impl Records {
 }
 
 pub(super) fn namespace_not_found(name: &NamespaceName) -> ServiceError {
-    ServiceError::NotFound(format!("Namespace {:?} does not exist", name.as_str()))
+    NotFound::Namespace(name.as_str().to_owned()).into()
 }
 
 pub(super) fn namespace_marked(name: &NamespaceName) -> ServiceError {
-    ServiceError::Conflict(format!("Namespace {:?} is marked for deletion", name.as_str()))
+    Conflict::NamespaceMarked(name.as_str().to_owned()).into()
 }

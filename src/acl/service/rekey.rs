@@ -15,6 +15,7 @@ use super::acl_service::AclService;
 use super::active_keys::require_same_keys;
 use super::caller::{Caller, Privilege};
 use super::error::ServiceError;
+use super::rejection::{InvalidRequest, Unavailable};
 use super::repository::{PAGE, decode};
 use super::seal::{self, Keyring, RekeyProgress, SealKeys};
 use super::transaction::{Transaction, retry_on_conflict};
@@ -108,15 +109,13 @@ impl KeyRotation<'_> {
     async fn activate_first_key(self, generate: bool) -> Result<(Arc<SealKeys>, bool), ServiceError> {
         // Other servers would not have a key that is generated here.
         if generate && self.service.repository.store().last("").is_none() {
-            let text = "Other servers may use the same store: put a new key into the key file of each, as its first \
-                        line, and let none be made here";
-            return Err(ServiceError::Invalid(text.to_owned()));
+            return Err(InvalidRequest::SharedStore.into());
         }
         let record = self.service.key_record().await?;
         let keys = self.service.sealer.reload_file(&record, generate).await.map_err(|error| {
             let advice =
                 if generate { ": put a new key before the others by hand, and let none be made here" } else { "" };
-            ServiceError::Invalid(format!("{}{advice}", format_chain(&error)))
+            InvalidRequest::KeyFile(format!("{}{advice}", format_chain(&error)))
         })?;
         if keys.file.first.id() == keys.current().id() {
             return Ok((keys, false));
@@ -209,7 +208,7 @@ fn result(keys: &SealKeys, rewritten: usize, unreadable: Vec<Key>, changed: bool
 }
 
 fn concurrent_rekey() -> ServiceError {
-    ServiceError::Unavailable("another rekey is running: try again later".to_owned())
+    Unavailable::Rekey.into()
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use super::keys;
 use super::links::{LinksDraft, truncate};
 use super::lists::RecordList;
 use super::records::Records;
+use super::rejection::{Conflict, InvalidRequest};
 use super::repository::Stored;
 use super::transaction::{Transaction, retry_on_conflict};
 use crate::acl::model::id::Id;
@@ -62,7 +63,7 @@ impl Roles<'_> {
         let target = self.records.writable_namespace(namespace).await?;
         validate_name(draft)?;
         let by_name = keys::role_name(namespace, &draft.name);
-        let taken = || format!("Invalid Role: A Role with Name {:?} already exists", draft.name);
+        let taken = || Conflict::RoleName(draft.name.clone());
         self.records.require_absent(&by_name, taken).await?;
         let role = RoleRecord {
             id: Id::random(),
@@ -160,7 +161,7 @@ impl Roles<'_> {
         let mut transaction = Transaction::default().unchanged(&by_id, before.modified).put(by_id, &role)?;
         if role.name != before.value.name {
             let by_name = keys::role_name(namespace, &role.name);
-            let taken = || format!("Invalid Role: A role with name {:?} already exists", role.name);
+            let taken = || Conflict::RoleRenamed(role.name.clone());
             self.records.require_absent(&by_name, taken).await?;
             transaction = transaction.renamed(keys::role_name(namespace, &before.value.name), by_name, &id)?;
         }
@@ -177,13 +178,12 @@ impl Roles<'_> {
     }
 }
 
-fn validate_name(draft: &RoleDraft) -> Result<(), ServiceError> {
+fn validate_name(draft: &RoleDraft) -> Result<(), InvalidRequest> {
     if draft.name.is_empty() {
-        return Err(ServiceError::Invalid("Invalid Role: no Name is set".to_owned()));
+        return Err(InvalidRequest::RoleNameMissing);
     }
     if !is_role_name(&draft.name) {
-        let text = "Invalid Role: invalid Name. Only alphanumeric characters, '-' and '_' are allowed";
-        return Err(ServiceError::Invalid(format!("{text} ({:?})", truncate(&draft.name))));
+        return Err(InvalidRequest::RoleName(truncate(&draft.name)));
     }
     Ok(())
 }

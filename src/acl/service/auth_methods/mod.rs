@@ -11,6 +11,7 @@ use super::issuer_keys::pem_keys;
 use super::keys;
 use super::links::truncate;
 use super::lists::RecordList;
+use super::rejection::{Conflict, InvalidRequest};
 use super::repository::Stored;
 use super::transaction::{Transaction, retry_on_conflict};
 use crate::acl::model::auth_method::{AuthMethodRecord, KeySource, Locality, MethodConfig, MethodType, max_token_ttl};
@@ -76,7 +77,7 @@ impl AuthMethods<'_> {
         let target = self.service.records.writable_namespace(namespace).await?;
         let method = validate_draft(draft, Id::random(), target.name.clone(), None)?;
         let key = keys::auth_method(namespace, &method.name);
-        let taken = || format!("Invalid Auth Method: An auth method with Name {:?} already exists", method.name);
+        let taken = || Conflict::MethodName(method.name.clone());
         self.service.records.require_absent(&key, taken).await?;
         let transaction = Transaction::default().absent(&key).put(key, &method)?;
         self.service.records.commit_new(&target, transaction, method).await
@@ -193,13 +194,12 @@ impl AuthMethods<'_> {
     }
 }
 
-fn validate_name(name: &str) -> Result<(), ServiceError> {
+fn validate_name(name: &str) -> Result<(), InvalidRequest> {
     if name.is_empty() {
-        return Err(ServiceError::Invalid("Invalid Auth Method: no Name is set".to_owned()));
+        return Err(InvalidRequest::MethodNameMissing);
     }
     if !is_name(name) {
-        let text = "Invalid Auth Method: invalid Name. Only alphanumeric characters, '-' and '_' are allowed";
-        return Err(ServiceError::Invalid(format!("{text} ({:?})", truncate(name))));
+        return Err(InvalidRequest::MethodName(truncate(name)));
     }
     Ok(())
 }
@@ -210,34 +210,32 @@ fn validate_draft(
     id: Id,
     namespace: NamespaceName,
     current: Option<MethodType>,
-) -> Result<AuthMethodRecord, ServiceError> {
-    let invalid = |reason: String| ServiceError::Invalid(format!("Invalid Auth Method: {reason}"));
+) -> Result<AuthMethodRecord, InvalidRequest> {
     validate_name(&draft.name)?;
     let stated = Some(draft.kind.as_str()).filter(|kind| !kind.is_empty());
     let kind = match (stated, current) {
         (None, Some(current)) => current,
-        (None, None) => return Err(invalid("no Type is set: it is \"cloud\" or \"jwt\"".to_owned())),
+        (None, None) => return Err(InvalidRequest::MethodTypeMissing),
         (Some(stated), current) => {
-            let kind = MethodType::parse(stated).ok_or_else(|| {
-                invalid(format!("Type {:?} is unknown: it is \"cloud\" or \"jwt\"", truncate(stated)))
-            })?;
+            let kind = MethodType::parse(stated).ok_or_else(|| InvalidRequest::MethodType(truncate(stated)))?;
             if current.is_some_and(|current| current != kind) {
-                return Err(ServiceError::Invalid("Changing an Auth Method's Type is not permitted".to_owned()));
+                return Err(InvalidRequest::MethodTypeChanged);
             }
             kind
         }
     };
-    let unknown_locality =
-        || invalid(format!("TokenLocality {:?} is neither \"local\" nor \"global\"", truncate(&draft.locality)));
+    let unknown_locality = || InvalidRequest::TokenLocality(truncate(&draft.locality));
     let locality = match draft.locality.as_str() {
         "" => None,
         stated => Some(Locality::parse(stated).ok_or_else(unknown_locality)?),
     };
-    let max_token_ttl = max_token_ttl(draft.max_token_ttl).map_err(|reason| invalid(reason.to_string()))?;
-    let config = MethodConfig::read(kind, &draft.config).map_err(|reason| invalid(reason.to_string()))?;
+    let max_token_ttl =
+        max_token_ttl(draft.max_token_ttl).map_err(|error| InvalidRequest::MethodConfig(error.to_string()))?;
+    let config =
+        MethodConfig::read(kind, &draft.config).map_err(|error| InvalidRequest::MethodConfig(error.to_string()))?;
     if let KeySource::Fixed(keys) = &config.keys {
-        for (place, key) in keys.iter().enumerate() {
-            pem_keys(key).map_err(|reason| invalid(format!("Config JWTValidationPubKeys[{place}] {reason}")))?;
+        for (index, key) in keys.iter().enumerate() {
+            pem_keys(key).map_err(|error| InvalidRequest::ValidationKey { index, reason: error.to_string() })?;
         }
     }
     Ok(AuthMethodRecord {

@@ -15,6 +15,7 @@ use crate::acl::model::verified_claims::VerifiedClaims;
 use crate::acl::service::acl_service::AclService;
 use crate::acl::service::error::ServiceError;
 use crate::acl::service::keys;
+use crate::acl::service::links::invalid_identity;
 use crate::acl::store::Freshness;
 use crate::error_chain::format_chain;
 
@@ -51,11 +52,11 @@ impl Grant {
         let owner = LinkOwner::Token { local: method.makes_local_tokens() };
         let links = &mut grant.links;
         links.service_identities =
-            service_identities(std::mem::take(&mut links.service_identities), owner).map_err(ServiceError::invalid)?;
+            service_identities(std::mem::take(&mut links.service_identities), owner).map_err(invalid_identity)?;
         links.node_identities =
-            node_identities(std::mem::take(&mut links.node_identities), owner).map_err(ServiceError::invalid)?;
+            node_identities(std::mem::take(&mut links.node_identities), owner).map_err(invalid_identity)?;
         links.templated_policies =
-            templated_policies(std::mem::take(&mut links.templated_policies)).map_err(ServiceError::invalid)?;
+            templated_policies(std::mem::take(&mut links.templated_policies)).map_err(invalid_identity)?;
         Ok(Some(grant))
     }
 

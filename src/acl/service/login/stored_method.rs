@@ -18,6 +18,7 @@ use crate::acl::model::verified_claims::VerifiedClaims;
 use crate::acl::service::caller::LiveToken;
 use crate::acl::service::error::ServiceError;
 use crate::acl::service::keys;
+use crate::acl::service::rejection::{Forbidden, NotFound};
 use crate::acl::service::repository::Stored;
 use crate::acl::service::tokens::ValidatedToken;
 use crate::acl::service::transaction::{Transaction, retry_on_conflict};
@@ -126,7 +127,7 @@ impl LoginMethods {
         let key = keys::auth_method(&record.namespace, &record.name);
         let current = self.service.repository.get::<AuthMethodRecord>(&key, Freshness::Linearizable).await?;
         match current {
-            None => return Err(ServiceError::NotFound(format!("auth method {:?} was deleted", record.name))),
+            None => return Err(NotFound::DeletedMethod(record.name.clone()).into()),
             // The rules of the method may have changed; the client must log in again.
             Some(now) if now.modified != method.modified => return Err(ServiceError::Contention),
             Some(_) => {}
@@ -167,7 +168,7 @@ impl LoginMethods {
             .await?
             .ok_or(ServiceError::UnknownSecret)?;
         if live.token.value.immutable().login.is_none() {
-            return Err(ServiceError::Forbidden("Permission denied: token wasn't created via login".to_owned()));
+            return Err(Forbidden::Logout.into());
         }
         self.service.token_records().destroy(&live.token.value).await?;
         Ok(live)

@@ -11,6 +11,7 @@ use super::keys;
 use super::links::{LinkDraft, LinkKind, truncate};
 use super::lists::{Omitted, RecordList};
 use super::records::{namespace_marked, namespace_not_found};
+use super::rejection::{Conflict, InvalidRequest};
 use super::repository::{ListOf, Stored};
 use super::transaction::{Transaction, retry_on_conflict};
 use crate::acl::model::names::NamespaceName;
@@ -70,11 +71,11 @@ impl Namespaces<'_> {
     ) -> Result<Stored<NamespaceRecord>, ServiceError> {
         require_privileges(caller, draft)?;
         if name.is_empty() {
-            return Err(ServiceError::Invalid("Must specify a Name for Namespace creation".to_owned()));
+            return Err(InvalidRequest::NamespaceNameMissing.into());
         }
-        let name: NamespaceName = name.parse().map_err(|reason| {
-            ServiceError::Invalid(format!("Invalid Namespace: invalid Name {:?}: {reason}", truncate(name)))
-        })?;
+        let name = name
+            .parse::<NamespaceName>()
+            .map_err(|error| InvalidRequest::NamespaceName { name: truncate(name), reason: error.to_string() })?;
         retry_on_conflict(|| self.try_create(&name, draft)).await
     }
 
@@ -86,10 +87,7 @@ impl Namespaces<'_> {
         if let Some(there) = self.service.records.namespace(name, Freshness::Linearizable).await? {
             return Err(match there.value.deleted_at {
                 Some(_) => namespace_marked(&there.value.name),
-                None => ServiceError::Conflict(format!(
-                    "Invalid Namespace: A Namespace with Name {:?} already exists",
-                    there.value.name.as_str()
-                )),
+                None => Conflict::NamespaceName(there.value.name.as_str().to_owned()).into(),
             });
         }
         let namespace = self.build_record(name.clone(), draft).await?;
@@ -174,7 +172,7 @@ impl Namespaces<'_> {
     pub(crate) async fn delete(self, caller: &Caller, name: &NamespaceName) -> Result<bool, ServiceError> {
         caller.require(Privilege::OperatorWrite, name)?;
         if name.is_default() {
-            return Err(ServiceError::Invalid("Delete operation not permitted on the default namespace".to_owned()));
+            return Err(InvalidRequest::DefaultNamespace.into());
         }
         retry_on_conflict(|| self.try_delete(name)).await
     }
@@ -197,7 +195,7 @@ impl Namespaces<'_> {
 
     async fn build_record(self, name: NamespaceName, draft: &NamespaceDraft) -> Result<NamespaceRecord, ServiceError> {
         if let Some(error) = meta_error(&draft.meta) {
-            return Err(ServiceError::Invalid(format!("Invalid Namespace: {error}")));
+            return Err(InvalidRequest::NamespaceMeta(error).into());
         }
         let default_namespace = NamespaceName::default_namespace();
         let defaults = match &draft.defaults {

@@ -23,6 +23,7 @@ use super::acl_service::AclService;
 use super::caller::{Caller, Privilege};
 use super::error::{Denied, ServiceError};
 use super::keys;
+use super::rejection::Conflict;
 use crate::acl::model::id::Id;
 use crate::acl::model::names::NamespaceName;
 use crate::acl::model::secret::PlainSecret;
@@ -60,7 +61,7 @@ impl RestoreRunner {
     /// Another restore is running.
     pub(crate) fn begin(&self) -> Result<OwnedSemaphorePermit, ServiceError> {
         let turn = Arc::clone(&self.turn).try_acquire_owned();
-        turn.map_err(|_| ServiceError::Conflict("another restore is running on this server".to_owned()))
+        turn.map_err(|_| Conflict::RestoreRunning.into())
     }
 
     /// Creates a spool file for an upload.

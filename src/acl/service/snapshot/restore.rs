@@ -18,6 +18,7 @@ use crate::acl::model::snapshot::{SnapshotError, SnapshotHeader, SnapshotPiece};
 use crate::acl::service::acl_service::AclService;
 use crate::acl::service::error::ServiceError;
 use crate::acl::service::keys;
+use crate::acl::service::rejection::{Conflict, Forbidden, InvalidRequest};
 use crate::acl::service::restore_lock::RestoreMarker;
 use crate::acl::service::seal;
 use crate::acl::store::{Batch, Check, CommitError, Freshness, Key, Page, Revision, Write};
@@ -74,9 +75,7 @@ impl Restore<'_> {
         if same {
             Ok(AuthorizedRestore { accessor: marker.value.accessor, marker: Some(marker.modified) })
         } else {
-            let text =
-                "Permission denied: a restore was interrupted, and only the token that started it may restore now";
-            Err(ServiceError::Forbidden(text.to_owned()))
+            Err(Forbidden::Restore.into())
         }
     }
 
@@ -110,7 +109,7 @@ impl Restore<'_> {
                 SnapshotPiece::Header(header) => self.check_header(&header).await?,
                 SnapshotPiece::Record(key, value) => {
                     if is_restore_record(&key) || key.len() + value.len() > Batch::MAX_BYTES {
-                        return Err(ServiceError::Invalid(format!("Invalid snapshot: unexpected record {key}")));
+                        return Err(InvalidRequest::SnapshotRecord(key).into());
                     }
                     has_default_namespace |= key == default_namespace.as_str();
                     if key == seal::key_record().as_str() {
@@ -118,7 +117,7 @@ impl Restore<'_> {
                     }
                 }
                 SnapshotPiece::End(_) if !has_default_namespace => {
-                    return Err(ServiceError::Invalid("Invalid snapshot: it has no default namespace".to_owned()));
+                    return Err(InvalidRequest::SnapshotNamespace.into());
                 }
                 SnapshotPiece::End(records) => {
                     // No data may follow.
@@ -134,16 +133,14 @@ impl Restore<'_> {
 
     async fn check_header(self, header: &SnapshotHeader) -> Result<(), ServiceError> {
         if header.datacenter != self.service.datacenter {
-            return Err(ServiceError::Invalid(format!(
-                "Invalid snapshot: it is of datacenter {:?}, but this server is of {:?}",
-                header.datacenter, self.service.datacenter
-            )));
+            let (found, wanted) = (header.datacenter.clone(), self.service.datacenter.clone());
+            return Err(InvalidRequest::SnapshotDatacenter { found, wanted }.into());
         }
         let named = header.key_ids.join(" ");
         if self.require_keys(&named).is_err() {
             // An operator may have added the key for this restore.
             let reread = self.service.sealer.reload_file(&self.service.key_record().await?, false).await;
-            reread.map_err(|error| ServiceError::Invalid(format!("Invalid snapshot: {}", format_chain(&error))))?;
+            reread.map_err(|error| InvalidRequest::Snapshot(format_chain(&error)))?;
         }
         self.require_keys(&named)
     }
@@ -152,9 +149,7 @@ impl Restore<'_> {
     fn require_keys(self, key_ids: &str) -> Result<(), ServiceError> {
         let keys = self.service.sealer.keys();
         match key_ids.split_whitespace().find(|id| keys.file.find(id).is_none()) {
-            Some(id) => Err(ServiceError::Invalid(format!(
-                "Invalid snapshot: its secrets are encrypted with the key {id:?}, which is not in this server's key file"
-            ))),
+            Some(id) => Err(InvalidRequest::SnapshotKey(id.to_owned()).into()),
             None => Ok(()),
         }
     }
@@ -178,7 +173,7 @@ impl Restore<'_> {
         let writes = vec![Write::Put(key, value), Write::Put(keys::restore_last(), began)];
         let put = self.service.repository.store().commit(Batch { checks: vec![check], writes }).await;
         let at = put.map_err(|error| match error {
-            CommitError::Conflict(_) => ServiceError::Conflict("another restore has just started".to_owned()),
+            CommitError::Conflict(_) => ServiceError::from(Conflict::RestoreStarted),
             other => other.into(),
         })?;
         self.service.restore_lock.load_state(&self.service.repository, Freshness::Linearizable).await?;

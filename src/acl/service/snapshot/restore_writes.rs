@@ -6,6 +6,7 @@ use tokio::task::JoinSet;
 
 use crate::acl::service::error::ServiceError;
 use crate::acl::service::keys;
+use crate::acl::service::rejection::Conflict;
 use crate::acl::store::{Batch, Check, CommitError, Revision, Store, StoreError, Write};
 
 /// Concurrent batches: they share disk syncs.
@@ -89,7 +90,7 @@ impl RestoreWriter {
 
 fn superseded(error: CommitError) -> ServiceError {
     match error {
-        CommitError::Conflict(_) => ServiceError::Conflict("another restore took over from this one".to_owned()),
+        CommitError::Conflict(_) => Conflict::RestoreSuperseded.into(),
         other => other.into(),
     }
 }

@@ -11,6 +11,7 @@ use tokio::io::{AsyncReadExt as _, AsyncSeekExt as _, AsyncWriteExt as _};
 use crate::acl::model::id::Id;
 use crate::acl::model::snapshot::{SnapshotError, SnapshotPiece, SnapshotReader};
 use crate::acl::service::error::ServiceError;
+use crate::acl::service::rejection::InvalidRequest;
 
 /// Unlinked temporary file; deleted by the kernel on close.
 #[derive(Debug)]
@@ -105,5 +106,5 @@ fn failed(error: io::Error) -> ServiceError {
 }
 
 pub(super) fn invalid(error: &SnapshotError) -> ServiceError {
-    ServiceError::Invalid(format!("Invalid snapshot: {error}"))
+    InvalidRequest::Snapshot(error.to_string()).into()
 }

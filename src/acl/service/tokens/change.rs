@@ -12,6 +12,7 @@ use crate::acl::service::caller::{Caller, Privilege};
 use crate::acl::service::error::ServiceError;
 use crate::acl::service::keys;
 use crate::acl::service::links::LinkKind;
+use crate::acl::service::rejection::{InvalidRequest, NotFound};
 use crate::acl::service::repository::Stored;
 use crate::acl::service::transaction::{Transaction, retry_on_conflict};
 use crate::acl::store::Freshness;
@@ -41,7 +42,7 @@ impl Tokens<'_> {
     ) -> Result<Stored<TokenRecord>, ServiceError> {
         let target = self.service.records.writable_namespace(namespace).await?;
         let Some(before) = self.find(namespace, accessor, Freshness::Linearizable).await? else {
-            return Err(ServiceError::NotFound(format!("Cannot find token \"{accessor}\"")));
+            return Err(NotFound::Token(accessor).into());
         };
         self.require_same_immutable(&before.value, draft).await?;
         let mut token = TokenRecord::clone(&before.value);
@@ -59,23 +60,22 @@ impl Tokens<'_> {
     async fn require_same_immutable(self, token: &TokenRecord, draft: &TokenDraft) -> Result<(), ServiceError> {
         let immutable = token.immutable();
         let accessor = immutable.accessor_id;
-        let refuse = |text: String| Err(ServiceError::Invalid(text));
         let stated = draft.secret.as_ref().filter(|secret| !["", REDACTED].contains(&secret.reveal()));
         if let Some(secret) = stated
             && self.service.sealing_key(token).await?.hash(secret) != immutable.secret_hash
         {
-            return refuse("Changing a token's SecretID is not permitted".to_owned());
+            return Err(InvalidRequest::SecretChanged.into());
         }
         if draft.local != immutable.local {
-            return refuse(format!("Cannot toggle local mode of {accessor}"));
+            return Err(InvalidRequest::LocalChanged(accessor).into());
         }
         let method = draft.auth_method.as_deref().filter(|method| !method.is_empty());
         if method.is_some_and(|method| token.auth_method() != Some(method)) {
-            return refuse(format!("Cannot change AuthMethod of {accessor}"));
+            return Err(InvalidRequest::TokenMethodChanged(accessor).into());
         }
         let end = draft.expiration_time;
         if end.is_some_and(|end| immutable.expiration_time != Some(end)) || draft.expiration_ttl != GoDuration(0) {
-            return refuse(format!("Cannot change expiration time of {accessor}"));
+            return Err(InvalidRequest::ExpirationChanged(accessor).into());
         }
         Ok(())
     }
@@ -92,12 +92,10 @@ impl Tokens<'_> {
     ) -> Result<bool, ServiceError> {
         caller.require(Privilege::AclWrite, namespace)?;
         if accessor == ANONYMOUS {
-            let text = "Delete operation not permitted on the anonymous token";
-            return Err(ServiceError::Invalid(text.to_owned()));
+            return Err(InvalidRequest::AnonymousToken.into());
         }
         if caller.accessor() == Some(accessor) {
-            let text = "Deletion of the request's authorization token is not permitted";
-            return Err(ServiceError::Invalid(text.to_owned()));
+            return Err(InvalidRequest::OwnToken.into());
         }
         retry_on_conflict(|| self.try_delete(namespace, accessor)).await
     }

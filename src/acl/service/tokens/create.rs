@@ -12,6 +12,7 @@ use crate::acl::service::caller::{Caller, LiveToken, Privilege};
 use crate::acl::service::error::ServiceError;
 use crate::acl::service::keys::{self, TokenIndexEntry};
 use crate::acl::service::links::LinkKind;
+use crate::acl::service::rejection::{Conflict, InvalidRequest, NotFound};
 use crate::acl::service::transaction::{Transaction, retry_on_conflict};
 use crate::acl::store::Freshness;
 
@@ -61,7 +62,7 @@ impl Tokens<'_> {
             return Err(id_taken("SecretID"));
         }
         if draft.auth_method.as_ref().is_some_and(|method| !method.is_empty()) {
-            return Err(ServiceError::Invalid("AuthMethod field is disallowed outside of login".to_owned()));
+            return Err(InvalidRequest::TokenMethod.into());
         }
         let create_time = self.service.now();
         let secret = PlainSecret::from_presented(&secret.to_string());
@@ -85,12 +86,11 @@ impl Tokens<'_> {
     }
 
     /// Returns the given id if it may be used for the `field` of a new token, or a random one.
-    async fn new_id(self, field: &str, given: Option<&str>) -> Result<Id, ServiceError> {
+    async fn new_id(self, field: &'static str, given: Option<&str>) -> Result<Id, ServiceError> {
         let Some(given) = given.filter(|given| !given.is_empty()) else { return Ok(Id::random()) };
-        let invalid = |text: &str| ServiceError::Invalid(format!("Invalid Token: {field} - {text}"));
-        let id: Id = given.parse().map_err(|_| invalid("not a valid UUID"))?;
+        let id: Id = given.parse().map_err(|_| InvalidRequest::TokenId { field })?;
         if id.is_reserved() {
-            return Err(invalid("UUIDs with the prefix \"00000000-0000-0000-0000-0000000000\" are reserved"));
+            return Err(InvalidRequest::ReservedId { field }.into());
         }
         for hash in self.service.sealer.keys().hashes(&accessor_as_secret(id)) {
             let found =
@@ -126,11 +126,11 @@ impl Tokens<'_> {
     ) -> Result<CreatedToken, ServiceError> {
         let target = self.service.records.writable_namespace(namespace).await?;
         let Some(source) = self.find(namespace, source, Freshness::Linearizable).await? else {
-            return Err(ServiceError::NotFound("Requested token does not exist: ACL not found".to_owned()));
+            return Err(NotFound::ClonedToken.into());
         };
         let (token, immutable) = (&source.value, source.value.immutable());
         if immutable.login.is_some() {
-            return Err(ServiceError::Invalid("Cannot clone a token created from an auth method".to_owned()));
+            return Err(InvalidRequest::LoginTokenCloned.into());
         }
         let create_time = self.service.now();
         if let Some(end) = immutable.expiration_time {
@@ -153,6 +153,6 @@ impl Tokens<'_> {
     }
 }
 
-fn id_taken(field: &str) -> ServiceError {
-    ServiceError::Conflict(format!("Invalid Token: {field} is already in use"))
+fn id_taken(field: &'static str) -> ServiceError {
+    Conflict::TokenId { field }.into()
 }

@@ -4,8 +4,8 @@ use crate::acl::model::go_duration::GoDuration;
 use crate::acl::model::secret::PlainSecret;
 use crate::acl::model::timestamp::Timestamp;
 use crate::acl::model::token::{MAX_TTL, MIN_TTL};
-use crate::acl::service::error::ServiceError;
 use crate::acl::service::links::{LinkDraft, LinksDraft};
+use crate::acl::service::rejection::InvalidRequest;
 
 /// Fields of a token as a request gives them. Missing ones are empty or zero.
 #[derive(Debug, Clone, Default)]
@@ -35,15 +35,14 @@ impl TokenDraft {
     ///
     /// # Errors
     /// Both an expiration time and a lifetime are given, or one is out of bounds.
-    pub(super) fn end(&self, now: Timestamp) -> Result<Option<Timestamp>, ServiceError> {
+    pub(super) fn end(&self, now: Timestamp) -> Result<Option<Timestamp>, InvalidRequest> {
         let end = match (self.expiration_time, self.expiration_ttl) {
             (end, GoDuration(0)) => end,
             (_, ttl @ GoDuration(..0)) => {
-                return Err(ServiceError::Invalid(format!("Token Expiration TTL '{ttl}' should be > 0")));
+                return Err(InvalidRequest::TokenTtl(ttl.to_string()));
             }
             (Some(_), _) => {
-                let text = "Token Expiration TTL and Expiration Time cannot both be set";
-                return Err(ServiceError::Invalid(text.to_owned()));
+                return Err(InvalidRequest::TokenTtlAndTime);
             }
             (None, ttl) => ttl.to_duration().map(|span| now.after(span)),
         };
@@ -58,19 +57,18 @@ impl TokenDraft {
 ///
 /// # Errors
 /// It is out of bounds.
-pub(super) fn validate_end(now: Timestamp, end: Timestamp) -> Result<(), ServiceError> {
+pub(super) fn validate_end(now: Timestamp, end: Timestamp) -> Result<(), InvalidRequest> {
     if end < now {
-        return Err(ServiceError::Invalid("ExpirationTime cannot be before CreateTime".to_owned()));
+        return Err(InvalidRequest::PastExpiration);
     }
     let life = end.since(now);
-    let (word, bound) = match life {
+    let (comparison, bound) = match life {
         short if short < MIN_TTL => ("less", MIN_TTL),
         long if long > MAX_TTL => ("more", MAX_TTL),
         _ => return Ok(()),
     };
-    let (bound, life) = (GoDuration::from_duration(bound), GoDuration::from_duration(life));
-    let text = format!("ExpirationTime cannot be {word} than {bound} in the future (was {life})");
-    Err(ServiceError::Invalid(text))
+    let (bound, lifetime) = (GoDuration::from_duration(bound).to_string(), GoDuration::from_duration(life).to_string());
+    Err(InvalidRequest::ExpirationBound { comparison, bound, lifetime })
 }
 
 #[cfg(test)]
