@@ -37,10 +37,10 @@ pub(super) fn require_key(routes: Router, key: SecretString) -> Router {
     routes.layer(axum::middleware::from_fn(move |request: Request, next: Next| {
         let key = Arc::clone(&key);
         async move {
-            if has_secret_header(request.headers(), "x-dials-key", &key) {
+            if has_secret_header(request.headers(), "x-faults-key", &key) {
                 return next.run(request).await;
             }
-            let body = json!({"errors": ["the header X-Dials-Key is missing or wrong"]});
+            let body = json!({"errors": ["the header X-Faults-Key is missing or wrong"]});
             (StatusCode::FORBIDDEN, Json(body)).into_response()
         }
     }))

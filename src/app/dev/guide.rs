@@ -201,17 +201,17 @@ Try, in another shell:
 
   # Call HCP Terraform through the gateway, which adds the platform token; then replace that token
   curl -s -H "Authorization: Bearer $(cat {gateway_token})" http://{gateway}/api/v2/organizations/example/workspaces
-  curl -s -X POST -H "X-Dials-Key: $(cat {faults_key})" '{platform_faults}/rotate' > {platform_token}
+  curl -s -X POST -H "X-Faults-Key: $(cat {faults_key})" '{platform_faults}/rotate' > {platform_token}
   {program} gateway tokens --config {config}
 
   # With Terraform: replace the token during an apply, and it still succeeds
   cd {dir}/terraform; export TF_CLI_CONFIG_FILE={terraform}; terraform init; terraform apply
 
   # Make Azure and Vault fail; the agent keeps serving and recovers by itself
-  curl -s -X POST -H "X-Dials-Key: $(cat {faults_key})" '{cloud_faults}/refuse?on=true'
-  curl -s -X POST -H "X-Dials-Key: $(cat {faults_key})" '{secrets_faults}/away?on=true'
-  curl -s -X POST -H "X-Dials-Key: $(cat {faults_key})" '{secrets_faults}/away?on=false'
-  curl -s -X POST -H "X-Dials-Key: $(cat {faults_key})" '{cloud_faults}/refuse?on=false'
+  curl -s -X POST -H "X-Faults-Key: $(cat {faults_key})" '{cloud_faults}/refuse?on=true'
+  curl -s -X POST -H "X-Faults-Key: $(cat {faults_key})" '{secrets_faults}/away?on=true'
+  curl -s -X POST -H "X-Faults-Key: $(cat {faults_key})" '{secrets_faults}/away?on=false'
+  curl -s -X POST -H "X-Faults-Key: $(cat {faults_key})" '{cloud_faults}/refuse?on=false'
 
 Ctrl-C stops it.
 "#,

@@ -122,7 +122,7 @@ impl Dev {
         let mut cloud = cloud::CloudOptions::in_folder(dir.join("cloud"));
         (cloud.metadata, cloud.authority, cloud.faults) = (ports.get(0), ports.get(1), Some(ports.get(2)));
         let cloud = Cloud::start(cloud, &mut emulated).context("cannot start the emulated cloud")?;
-        let faults_key = dir.join("dials.key");
+        let faults_key = dir.join("faults.key");
         write_private(&faults_key, cloud.faults_key())?;
         let secrets_faults = FaultListener { address: ports.get(4), key: cloud.faults_key().clone() };
         let secrets = secrets_options(&cloud, ports.get(3), secrets_faults);
@@ -131,10 +131,10 @@ impl Dev {
         if !local_key.exists() {
             write_private(&local_key, &random_key()?)?;
         }
-        let door = FaultListener { address: ports.get(9), key: cloud.faults_key().clone() };
+        let faults_listener = FaultListener { address: ports.get(9), key: cloud.faults_key().clone() };
         let platform = platform::PlatformOptions {
             address: ports.get(8),
-            faults: Some(door),
+            faults: Some(faults_listener),
             ..platform::PlatformOptions::default()
         };
         let platform = Platform::start(platform, &mut emulated).context("cannot start the emulated HCP Terraform")?;
@@ -151,7 +151,7 @@ impl Dev {
             local_api: ports.get(6),
             local_key,
             health: ports.get(7),
-            cloud_faults: cloud.faults_url().map(|url| format!("{url}dials")).unwrap_or_default(),
+            cloud_faults: cloud.faults_url().map(|url| format!("{url}faults")).unwrap_or_default(),
             secrets_faults: secrets.faults_url().unwrap_or_default().to_owned(),
             platform: platform.url().to_owned(),
             platform_faults: platform.faults_url().unwrap_or_default().to_owned(),

@@ -18,15 +18,15 @@ use crate::emulators::control_listener::{Seconds, Switch, require_key};
 /// Creates the routes: `GET /faults` returns the counters; each `POST` sets one fault and returns the same.
 pub(super) fn routes(faults: CloudFaultInjector, key: SecretString) -> Router {
     let routes = Router::new()
-        .route("/dials", get(show))
-        .route("/dials/fail-next-tokens", post(fail_next_tokens))
-        .route("/dials/delay", post(delay))
-        .route("/dials/refuse", post(refuse))
-        .route("/dials/skew", post(skew))
-        .route("/dials/audience", post(audience))
-        .route("/dials/token-life", post(token_life))
-        .route("/dials/block-instance", post(block_instance))
-        .route("/dials/reset", post(reset))
+        .route("/faults", get(show))
+        .route("/faults/fail-next-tokens", post(fail_next_tokens))
+        .route("/faults/delay", post(delay))
+        .route("/faults/refuse", post(refuse))
+        .route("/faults/skew", post(skew))
+        .route("/faults/audience", post(audience))
+        .route("/faults/token-life", post(token_life))
+        .route("/faults/block-instance", post(block_instance))
+        .route("/faults/reset", post(reset))
         .with_state(faults);
     require_key(routes, key)
 }

@@ -14,16 +14,16 @@ use crate::emulators::control_listener::{Seconds, Switch, require_key};
 /// Creates the routes: `GET /faults` returns the counters; each `POST` sets one fault and returns the same.
 pub(super) fn routes(faults: SecretsFaultInjector, key: SecretString) -> Router {
     let routes = Router::new()
-        .route("/dials", get(show))
-        .route("/dials/fail-next-logins", post(fail_next_logins))
-        .route("/dials/refuse-renewals", post(refuse_renewals))
-        .route("/dials/away", post(away))
-        .route("/dials/hang", post(hang))
-        .route("/dials/garbage", post(garbage))
-        .route("/dials/openbao", post(openbao))
-        .route("/dials/skew", post(skew))
-        .route("/dials/revoke-all", post(revoke_all))
-        .route("/dials/lose-state", post(lose_state))
+        .route("/faults", get(show))
+        .route("/faults/fail-next-logins", post(fail_next_logins))
+        .route("/faults/refuse-renewals", post(refuse_renewals))
+        .route("/faults/away", post(away))
+        .route("/faults/hang", post(hang))
+        .route("/faults/garbage", post(garbage))
+        .route("/faults/openbao", post(openbao))
+        .route("/faults/skew", post(skew))
+        .route("/faults/revoke-all", post(revoke_all))
+        .route("/faults/lose-state", post(lose_state))
         .with_state(faults);
     require_key(routes, key)
 }

@@ -162,10 +162,10 @@ impl Secrets {
         let stop = tasks.stop_token();
         let faults = SecretsFaultInjector::default();
         let mut faults_url = None;
-        if let Some(door) = options.faults.clone() {
-            let (listener, address) = control_listener::bind_loopback(door.address)?;
-            faults_url = Some(format!("http://{address}/dials"));
-            let routes = faults_api::routes(faults.clone(), door.key);
+        if let Some(fault_options) = options.faults.clone() {
+            let (listener, address) = control_listener::bind_loopback(fault_options.address)?;
+            faults_url = Some(format!("http://{address}/faults"));
+            let routes = faults_api::routes(faults.clone(), fault_options.key);
             tasks.start(
                 "fault injection of the emulated Vault",
                 control_listener::serve(listener, routes, stop.clone()),

@@ -210,11 +210,11 @@ async fn injected_faults_fail_tokens_skew_the_clock_and_close_listeners() {
 async fn fault_injection_over_http_requires_the_key() {
     let folder = tempfile::tempdir().unwrap();
     let (cloud, _tasks) = start(folder.path(), |options| options.faults = Some(([127, 0, 0, 1], 0).into()));
-    let url = format!("{}dials/fail-next-tokens?count=2&status=503", cloud.faults_url().unwrap());
+    let url = format!("{}faults/fail-next-tokens?count=2&status=503", cloud.faults_url().unwrap());
     let answer = client(&cloud).post(&url).send().await.unwrap();
     assert_eq!(answer.status(), 403);
     let key = cloud.faults_key().expose_secret();
-    let answer = client(&cloud).post(&url).header("x-dials-key", key).send().await.unwrap();
+    let answer = client(&cloud).post(&url).header("x-faults-key", key).send().await.unwrap();
     assert_eq!(answer.status(), 200);
     assert_eq!(machine_token(&cloud, "&resource=r").await.0, 503);
 }

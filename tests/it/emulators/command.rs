@@ -138,7 +138,7 @@ fn the_printed_commands_can_be_pasted_and_fault_injection_breaks_the_servers() {
     let (mut dev, lines) = start(&dir, folder.path());
     assert!(lines.len() > 8, "{lines:?}");
     let (rotating, lines): (Vec<_>, Vec<_>) = lines.into_iter().partition(|line| line.contains("/rotate"));
-    let (faults, asking): (Vec<_>, Vec<_>) = lines.iter().partition(|line| line.contains("X-Dials-Key"));
+    let (faults, asking): (Vec<_>, Vec<_>) = lines.iter().partition(|line| line.contains("X-Faults-Key"));
     assert_eq!(faults.len(), 4, "{lines:?}");
     let token = |lines: &[&String]| paste(lines[0]);
     eventually(Duration::from_secs(30), || paste(asking.iter().find(|line| line.contains("readyz")).unwrap()));
@@ -170,7 +170,7 @@ fn the_printed_commands_can_be_pasted_and_fault_injection_breaks_the_servers() {
     }
     eventually(Duration::from_secs(30), || paste(secret));
     let keyless = faults[0].split(" -H ").next().unwrap().to_owned() + " " + faults[0].rsplit(' ').next().unwrap();
-    assert!(paste(&keyless).is_err(), "dials need their key");
+    assert!(paste(&keyless).is_err(), "fault injection needs its key");
 
     dev.signal(Signal::INT);
     let status = dev.ended(Duration::from_secs(20));
@@ -185,7 +185,7 @@ fn a_second_process_in_the_same_folder_fails_without_harm() {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path().join("dev");
     let (dev, lines) = start(&dir, folder.path());
-    let files = || ["dials.key", "keyward.toml", "local-api.key"].map(|name| std::fs::read(dir.join(name)).unwrap());
+    let files = || ["faults.key", "keyward.toml", "local-api.key"].map(|name| std::fs::read(dir.join(name)).unwrap());
     let before = files();
     for args in [&["dev", "--dir"][..], &["dev", "--once", "--dir"]] {
         let args: Vec<&str> = args.iter().copied().chain([dir.to_str().unwrap()]).collect();
@@ -194,8 +194,8 @@ fn a_second_process_in_the_same_folder_fails_without_harm() {
         assert!(error.contains("another keyward dev runs in ") && error.contains("--dir"), "{error}");
     }
     assert!(files() == before, "the files of the first are as they were");
-    let dial = lines.iter().find(|line| line.contains("away?on=false")).unwrap();
-    paste(dial).unwrap();
+    let command = lines.iter().find(|line| line.contains("away?on=false")).unwrap();
+    paste(command).unwrap();
     drop(dev);
     // A killed process leaves nothing behind that stops the next one.
     let (mut dev, _) = start(&dir, folder.path());

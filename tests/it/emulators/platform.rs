@@ -250,12 +250,12 @@ async fn bodies_of_any_size_stream_both_ways() {
 
 #[tokio::test]
 async fn fault_injection_over_http_requires_the_key() {
-    let door = FaultListener { address: ([127, 0, 0, 1], 0).into(), key: SecretString::from("key") };
-    let it = Emulated::with(PlatformOptions { faults: Some(door), ..PlatformOptions::default() });
+    let faults_listener = FaultListener { address: ([127, 0, 0, 1], 0).into(), key: SecretString::from("key") };
+    let it = Emulated::with(PlatformOptions { faults: Some(faults_listener), ..PlatformOptions::default() });
     let client = reqwest::Client::new();
     let turn = async |method: Method, rest: &str, key: &str| {
         let url = format!("{}{rest}", it.platform.faults_url().unwrap());
-        let answer = client.request(method, url).header("X-Dials-Key", key).send().await.unwrap();
+        let answer = client.request(method, url).header("X-Faults-Key", key).send().await.unwrap();
         (answer.status().as_u16(), answer.json::<Value>().await.unwrap_or_default())
     };
     assert_eq!(turn(Method::POST, "/revoke-all", "wrong").await.0, 403);
@@ -293,7 +293,7 @@ async fn fault_injection_over_http_requires_the_key() {
     let (_, calls) = turn(Method::GET, "/calls", "key").await;
     assert!(!calls.to_string().contains(&fresh) && calls[1]["token"] == minted["id"], "{calls}");
     let url = format!("{}/rotate", it.platform.faults_url().unwrap());
-    let next = client.post(url).header("X-Dials-Key", "key").send().await.unwrap().text().await.unwrap();
+    let next = client.post(url).header("X-Faults-Key", "key").send().await.unwrap().text().await.unwrap();
     it.post_as(&next, "/api/v2/organizations", json!({"name": "third"})).await.with(201);
     it.get("/api/v2/account/details").await.with(401);
     for rest in ["/paging?mode=odd", "/revoke?id=none", "/fill?list=odd&count=1"] {

@@ -345,14 +345,16 @@ async fn invalid_tokens_get_the_error_of_vault_or_openbao() {
 #[tokio::test]
 async fn fault_injection_over_http_requires_the_key() {
     let mut tasks = TaskGroup::default();
-    let door = FaultListener { address: "127.0.0.1:0".parse().unwrap(), key: SecretString::from("key") };
-    let options =
-        SecretsOptions { faults: Some(door), ..SecretsOptions::for_anyone(Clock::System, "dev", Role::default()) };
+    let faults_listener = FaultListener { address: "127.0.0.1:0".parse().unwrap(), key: SecretString::from("key") };
+    let options = SecretsOptions {
+        faults: Some(faults_listener),
+        ..SecretsOptions::for_anyone(Clock::System, "dev", Role::default())
+    };
     let secrets = Secrets::start(options, &mut tasks).unwrap();
     let client = reqwest::Client::builder().no_proxy().build().unwrap();
     let url = secrets.faults_url().unwrap();
-    let turn = async |dial: &str, key: &str| {
-        client.post(format!("{url}/{dial}")).header("x-dials-key", key).send().await.unwrap().status().as_u16()
+    let turn = async |fault: &str, key: &str| {
+        client.post(format!("{url}/{fault}")).header("x-faults-key", key).send().await.unwrap().status().as_u16()
     };
     let health = async || client.get(format!("{}/v1/sys/health", secrets.url())).send().await.is_ok();
     assert_eq!(client.get(url).send().await.unwrap().status(), 403);

@@ -87,8 +87,8 @@ impl Joined {
     /// Stops or starts the emulated Azure's responses, and waits for the effect.
     async fn close_the_cloud(&self, close: bool) {
         self.cloud.faults().refuse(close);
-        let door = ("127.0.0.1", self.cloud.authority_url().port().unwrap());
-        while tokio::net::TcpStream::connect(door).await.is_err() != close {
+        let authority = ("127.0.0.1", self.cloud.authority_url().port().unwrap());
+        while tokio::net::TcpStream::connect(authority).await.is_err() != close {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
