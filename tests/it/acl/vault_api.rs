@@ -2,7 +2,7 @@
 
 mod input;
 #[cfg(feature = "dev")]
-mod joined;
+mod agent_client;
 mod server;
 mod tokens;
 

@@ -15,7 +15,7 @@ mod output;
 #[cfg(feature = "dev")]
 mod programs;
 #[cfg(feature = "dev")]
-mod reach;
+mod agent_address;
 #[cfg(feature = "dev")]
 mod retry;
 mod status;

@@ -12,8 +12,8 @@ use tokio::process::{Child, Command};
 
 use crate::emulators::platform::clients::{Client, old_calls, platform, script, whole_life};
 use crate::emulators::platform::lists::ten;
-use crate::harness::beside::Beside;
 use crate::harness::binary::eventually;
+use crate::harness::gateway_process::GatewayProcess;
 use crate::harness::platform::Emulated;
 use crate::harness::terraform::{Run, Terraform};
 
@@ -76,7 +76,7 @@ const CLIENTS: [(Client, usize); 4] =
 /// replaced. They make tokens for others and call with them: the gateway takes none but its own.
 async fn through(client: Client, it: &Emulated, deprecated: &str) -> (bool, u64, u64) {
     it.platform.faults().limit(None);
-    let gateway = Beside::start(it, deprecated);
+    let gateway = GatewayProcess::start(it, deprecated);
     let (good, said) = client.run(&gateway.url, &gateway.local(), "refused").await;
     assert!(good || said.contains("not found"), "{client:?}: {said}\n{}", gateway.output());
     let strangers = it.platform.faults().calls().iter().filter(|call| call.token == PresentedToken::Unknown).count();
@@ -123,7 +123,7 @@ async fn clients_with_old_calls_fail_on_a_platform_without_the_old_routes_if_the
 async fn each_of_the_ten_lists_is_merged_on_request_in_every_paging_mode() {
     let it = platform();
     let lists = ten(&it).await;
-    let gateway = Beside::start(&it, "warn");
+    let gateway = GatewayProcess::start(&it, "warn");
     let (client, local) = (reqwest::Client::new(), gateway.local());
     let mut longest = 0;
     for path in lists {
@@ -172,7 +172,7 @@ async fn terraform_does_all_of_its_work_through_the_gateway_and_finds_archives_t
     for relative in [false, true] {
         let it = platform();
         it.platform.faults().relative_downloads(relative);
-        let gateway = Beside::start(&it, "warn");
+        let gateway = GatewayProcess::start(&it, "warn");
         whole_life(&terraform, &it, &gateway.url, &gateway.local()).await;
     }
 }
@@ -189,7 +189,7 @@ async fn terraform_reads_its_state_through_the_gateway_on_enterprise_before_v202
     let name = "terraform_reads_its_state_through_the_gateway_on_enterprise_before_v202311_1_too";
     let Some(terraform) = Terraform::find(name) else { return };
     let it = before_guarded_downloads();
-    let gateway = Beside::start(&it, "warn");
+    let gateway = GatewayProcess::start(&it, "warn");
     whole_life(&terraform, &it, &gateway.url, &gateway.local()).await;
     assert!(it.platform.faults().calls().iter().all(|call| !call.path.starts_with("/api/state-versions/")));
 }
@@ -199,7 +199,7 @@ async fn opentofu_does_all_of_its_work_through_the_gateway() {
     let name = "opentofu_does_all_of_its_work_through_the_gateway";
     let Some(tofu) = Terraform::find_program("tofu", name) else { return };
     for it in [platform(), before_guarded_downloads()] {
-        let gateway = Beside::start(&it, "warn");
+        let gateway = GatewayProcess::start(&it, "warn");
         whole_life(&tofu, &it, &gateway.url, &gateway.local()).await;
     }
 }
@@ -221,7 +221,7 @@ async fn an_apply_outlives_the_token_that_it_began_with_and_the_platform_token_i
     let it = platform();
     let name = "an_apply_outlives_the_token_that_it_began_with_and_the_platform_token_is_not_near_it";
     let Some(terraform) = Terraform::find(name) else { return };
-    let gateway = Beside::start(&it, "warn");
+    let gateway = GatewayProcess::start(&it, "warn");
     let run = terraform.folder(&gateway.url, &gateway.local(), LONG);
     let child = begin(&run).await;
     let next = gateway.rotate(&it);
@@ -247,7 +247,7 @@ async fn an_apply_outlives_a_gap_between_its_token_and_the_next_one() {
     let Some(terraform) = Terraform::find("an_apply_outlives_a_gap_between_its_token_and_the_next_one") else {
         return;
     };
-    let gateway = Beside::start(&it, "warn");
+    let gateway = GatewayProcess::start(&it, "warn");
     let run = terraform.folder(&gateway.url, &gateway.local(), LONG);
     let child = begin(&run).await;
     assert!(it.platform.faults().revoke(&it.first.id));
@@ -270,7 +270,7 @@ async fn an_apply_outlives_a_gateway_that_is_killed_and_started_again() {
     let Some(terraform) = Terraform::find("an_apply_outlives_a_gateway_that_is_killed_and_started_again") else {
         return;
     };
-    let mut gateway = Beside::start(&it, "warn");
+    let mut gateway = GatewayProcess::start(&it, "warn");
     let run = terraform.folder(&gateway.url, &gateway.local(), LONG);
     let child = begin(&run).await;
     gateway.restart();
@@ -316,7 +316,7 @@ async fn go_on(mut child: Child) -> Output {
 async fn pytfe_outlives_the_token_that_it_began_with_and_a_gateway_that_is_started_again() {
     for restart in [false, true] {
         let it = platform();
-        let mut gateway = Beside::start(&it, "warn");
+        let mut gateway = GatewayProcess::start(&it, "warn");
         let child = change(&gateway.url, &gateway.local()).await;
         let next = gateway.rotate(&it);
         if restart {

@@ -1,6 +1,6 @@
 //! The gateway in front of HCP Terraform or Terraform Enterprise.
 
-mod answers;
+mod responses;
 #[cfg(feature = "dev")]
 mod changes;
 #[cfg(feature = "dev")]

@@ -6,15 +6,15 @@ use secrecy::ExposeSecret as _;
 use serde_json::Value;
 
 use crate::emulators::platform::clients::platform;
-use crate::harness::beside::Beside;
 use crate::harness::binary::{eventually, run};
+use crate::harness::gateway_process::GatewayProcess;
 use crate::harness::world::{World, in_a_network_of_its_own};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn status_shows_a_gateway_without_any_listener() {
     let it = platform();
-    let beside = Beside::start(&it, "warn");
-    let config = beside.config();
+    let gateway = GatewayProcess::start(&it, "warn");
+    let config = gateway.config();
     let wanted = format!("platform {}: hosted, API 2.6", it.platform.url().trim_end_matches('/'));
     let told = eventually(Duration::from_secs(30), || {
         let (code, told, error) = run(&["status", "--config", &config], &[]);
@@ -26,8 +26,8 @@ async fn status_shows_a_gateway_without_any_listener() {
     assert_eq!((code, error.as_str()), (0, ""));
     let status: Value = serde_json::from_str(&told).unwrap();
     assert_eq!((&status["ready"], &status["components"]["gateway/token"]["ready"]), (&true.into(), &true.into()));
-    assert!(!told.contains(it.token()) && !told.contains(&beside.local()), "{told}");
-    drop(beside);
+    assert!(!told.contains(it.token()) && !told.contains(&gateway.local()), "{told}");
+    drop(gateway);
     let (code, told, _) = run(&["status", "--config", &config], &[]);
     assert!(code != 0 && told.is_empty(), "{code} {told}");
 }

@@ -17,7 +17,7 @@ pub(crate) mod scripted;
 #[cfg(feature = "gateway")]
 pub(crate) mod front;
 #[cfg(feature = "dev")]
-pub(crate) mod beside;
+pub(crate) mod gateway_process;
 #[cfg(feature = "dev")]
 pub(crate) mod chaos;
 #[cfg(feature = "dev")]

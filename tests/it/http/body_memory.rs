@@ -6,8 +6,8 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use crate::harness::agent::Agent;
-use crate::harness::beside::Beside;
 use crate::harness::binary::{Binary, eventually};
+use crate::harness::gateway_process::GatewayProcess;
 use crate::harness::platform::Emulated;
 use crate::harness::world::{World, in_a_network_of_its_own};
 
@@ -98,7 +98,7 @@ fn a_login_that_comes_byte_by_byte_takes_no_more_of_the_acl_server_than_its_byte
 #[test]
 fn a_call_that_comes_byte_by_byte_takes_no_more_of_the_gateway_than_its_bytes() {
     let it = platform();
-    let gateway = Beside::start(&it.1, "warn");
+    let gateway = GatewayProcess::start(&it.1, "warn");
     let address = gateway.url.trim_start_matches("http://").to_owned();
     let head = format!(
         "POST /api/v2/organizations HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {}\r\nContent-Length: 1000000\r\n\r\n",

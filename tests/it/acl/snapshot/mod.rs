@@ -6,7 +6,7 @@ mod keys;
 mod etcd;
 #[cfg(feature = "dev")]
 mod process;
-mod shut;
+mod restore_lock;
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -3,7 +3,7 @@
 mod contract;
 mod damage;
 mod embedded;
-mod wakes;
+mod watches;
 
 #[cfg(feature = "etcd")]
 mod etcd;
@@ -85,12 +85,12 @@ contract!(
     contract::a_batch_is_written_though_its_caller_goes_away,
     contract::what_may_be_old_comes_up_to_date,
     contract::an_export_gives_everything_as_it_was_when_it_began,
-    wakes::who_is_behind_is_answered_at_once,
-    wakes::a_waiter_wakes_by_what_it_waits_for_alone,
-    wakes::no_change_is_missed_by_who_waits_again_and_again,
-    wakes::a_list_never_claims_a_change_that_it_does_not_show,
-    wakes::a_thousand_waiters_wake_by_one_write,
-    wakes::who_stops_waiting_is_forgotten,
+    watches::a_watch_behind_the_store_returns_at_once,
+    watches::a_watch_wakes_by_its_own_keys_only,
+    watches::repeated_watches_miss_no_change,
+    watches::a_list_never_claims_a_change_that_it_does_not_show,
+    watches::a_thousand_waiters_wake_by_one_write,
+    watches::a_dropped_watch_is_removed,
 );
 
 fn key(name: &str) -> Key {

@@ -13,7 +13,7 @@ use tokio::time::timeout;
 
 use super::{get, key, put, soon, writes};
 
-pub(super) async fn who_is_behind_is_answered_at_once(store: Arc<dyn Store>) {
+pub(super) async fn a_watch_behind_the_store_returns_at_once(store: Arc<dyn Store>) {
     let first = store.commit(put("a", "1")).await.unwrap();
     let other = store.commit(writes([Write::Put(Key::new(&["role", "a"]), Vec::new())])).await.unwrap();
     let second = store.commit(put("a", "2")).await.unwrap();
@@ -34,7 +34,7 @@ pub(super) async fn who_is_behind_is_answered_at_once(store: Arc<dyn Store>) {
     panic!("who is up to date is woken again and again");
 }
 
-pub(super) async fn a_waiter_wakes_by_what_it_waits_for_alone(store: Arc<dyn Store>) {
+pub(super) async fn a_watch_wakes_by_its_own_keys_only(store: Arc<dyn Store>) {
     let now = store.commit(put("a", "1")).await.unwrap();
     let waits = |prefix: &'static str| soon(store.changed(prefix, now));
     let sleeps = |prefix: &'static str| timeout(Duration::from_millis(500), store.changed(prefix, now));
@@ -66,7 +66,7 @@ pub(super) async fn a_waiter_wakes_by_what_it_waits_for_alone(store: Arc<dyn Sto
     assert!(removal.unwrap() >= last && written.unwrap() > last);
 }
 
-pub(super) async fn no_change_is_missed_by_who_waits_again_and_again(store: Arc<dyn Store>) {
+pub(super) async fn repeated_watches_miss_no_change(store: Arc<dyn Store>) {
     const CHANGES: usize = 200;
     let start = store.commit(put("count", "0")).await.unwrap();
     let mut waiters = JoinSet::new();
@@ -144,7 +144,7 @@ pub(super) async fn a_thousand_waiters_wake_by_one_write(store: Arc<dyn Store>) 
     }
 }
 
-pub(super) async fn who_stops_waiting_is_forgotten(store: Arc<dyn Store>) {
+pub(super) async fn a_dropped_watch_is_removed(store: Arc<dyn Store>) {
     let mut now = store.commit(put("a", "1")).await.unwrap();
     for round in 0..50 {
         let _ = timeout(Duration::from_millis(1), store.changed("token/a", now)).await;

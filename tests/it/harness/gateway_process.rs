@@ -11,7 +11,7 @@ use crate::harness::binary::{Binary, eventually, run};
 use crate::harness::platform::Emulated;
 
 /// The gateway, its folder, and where it answers. The tests that use it run on more than one thread: it is waited for.
-pub(crate) struct Beside {
+pub(crate) struct GatewayProcess {
     pub(crate) url: String,
     folder: tempfile::TempDir,
     binary: Option<Binary>,
@@ -21,7 +21,7 @@ pub(crate) struct Beside {
 const EXEMPT: &str = "\"organizations/authentication-token\", \"teams/authentication-token\", \
                       \"teams/authentication-tokens\", \"users/authentication-tokens\"";
 
-impl Beside {
+impl GatewayProcess {
     /// Starts it with the platform's first token, and with a mode for deprecated calls.
     pub(crate) fn start(it: &Emulated, deprecated: &str) -> Self {
         let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
