@@ -140,7 +140,7 @@ pub(super) async fn a_long_list_of_large_records_comes_in_pages_and_as_a_whole(s
     assert!(all == every);
 }
 
-pub(super) async fn what_was_deleted_is_made_anew(store: Arc<dyn Store>) {
+pub(super) async fn a_deleted_record_can_be_created_again(store: Arc<dyn Store>) {
     store.commit(put("a", "1")).await.unwrap();
     let before = store.commit(put("other", "1")).await.unwrap();
     let gone = store.commit(writes([Write::Delete(key("a")), Write::Delete(key("never"))])).await.unwrap();
@@ -153,7 +153,7 @@ pub(super) async fn what_was_deleted_is_made_anew(store: Arc<dyn Store>) {
     assert_eq!((record.created, record.modified), (again, again));
 }
 
-pub(super) async fn of_two_writes_of_one_key_the_later_counts(store: Arc<dyn Store>) {
+pub(super) async fn of_two_writes_of_one_key_the_later_wins(store: Arc<dyn Store>) {
     let put = |value: &[u8]| Write::Put(key("a"), value.to_vec());
     let other = || Write::Put(key("b"), Vec::new());
     let first = store.commit(writes([put(b"1"), other(), put(b"2")])).await.unwrap();
@@ -167,7 +167,7 @@ pub(super) async fn of_two_writes_of_one_key_the_later_counts(store: Arc<dyn Sto
     assert!(get(&*store, "b").await.is_some());
 }
 
-pub(super) async fn a_batch_at_the_limits_is_taken_and_one_above_is_not(store: Arc<dyn Store>) {
+pub(super) async fn a_batch_at_the_limits_is_accepted_and_one_above_is_not(store: Arc<dyn Store>) {
     let numbered = |number: usize| Key::new(&["limit", &format!("{number:03}")]);
     // 128 checks of 64-byte keys, 128 writes of 9-byte keys, and the remaining bytes in values.
     let checks: Vec<_> =
@@ -241,7 +241,7 @@ pub(super) async fn of_many_writers_with_the_same_check_one_wins(store: Arc<dyn 
     assert_eq!(won, 1);
 }
 
-pub(super) async fn a_batch_is_written_though_its_caller_goes_away(store: Arc<dyn Store>) {
+pub(super) async fn a_batch_is_written_although_its_caller_is_dropped(store: Arc<dyn Store>) {
     let at = store.commit(put("first", "")).await.unwrap();
     for number in 0..20 {
         let mut commit = pin!(store.commit(put(&number.to_string(), "")));
@@ -261,7 +261,7 @@ pub(super) async fn a_batch_is_written_though_its_caller_goes_away(store: Arc<dy
     .await;
 }
 
-pub(super) async fn what_may_be_old_comes_up_to_date(store: Arc<dyn Store>) {
+pub(super) async fn a_stale_read_catches_up(store: Arc<dyn Store>) {
     let at = store.commit(put("a", "1")).await.unwrap();
     soon(async {
         while store.get(&key("a"), Freshness::Stale).await.unwrap().is_none_or(|record| record.modified < at) {}
