@@ -12,6 +12,9 @@ use crate::harness::binary::{ask, eventually};
 use crate::harness::chaos::{ChaosProxy, Fault};
 use crate::harness::world::World;
 
+/// Causes a fault of a case.
+type Injection = fn(&Case);
+
 const METADATA: &str = "169.254.169.254:80";
 
 /// Prepares an agent on an emulated machine of Azure; the metadata service may stand behind a proxy.
@@ -110,7 +113,7 @@ fn f42_a_file_with_a_signed_token_is_read_for_each_login() {
         // The next login reads the other token, which the server refuses.
         eventually(Duration::from_secs(30), || if refusals(case) == 1 { Ok(()) } else { Err(case.output()) });
         let retry = |case: &Case| ask(&case.path("api.sock"), "POST", "/agent/v1/retry").unwrap();
-        let faults: [(&str, fn(&Case)); 3] = [
+        let faults: [(&str, Injection); 3] = [
             ("empty", |case| case.put("jwt", "")),
             ("No such file", |case| std::fs::remove_file(case.path("jwt")).unwrap()),
             ("not a regular file", |case| std::fs::create_dir(case.path("jwt")).unwrap()),
