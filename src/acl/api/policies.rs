@@ -17,7 +17,7 @@ use crate::acl::model::templated::SyntheticPolicy;
 use crate::acl::service::keys;
 use crate::acl::service::policies::PolicyDraft;
 use crate::acl::service::repository::Stored;
-use crate::acl::store::Freshness;
+use crate::acl::store::{Freshness, Revision};
 
 /// JSON view of a policy. In lists `Rules` is absent and `Datacenters` is `null` for all, as in Consul.
 #[derive(Debug, Serialize)]
@@ -138,12 +138,7 @@ pub(super) async fn read(state: &ApiState, request: &ApiRequest, freshness: Fres
     let watch = keys::policy(&auth.namespace, id).as_str().to_owned();
     let index = state.service.repository().revision(&watch, freshness).await?;
     let policy = state.service.policies().get(&auth.caller, &auth.namespace, id, freshness).await?;
-    read_response(request, policy.as_ref()).map(|response| ReadResult {
-        response,
-        index,
-        watch: vec![watch],
-        until: None,
-    })
+    read_result(request, policy.as_ref(), index, watch)
 }
 
 pub(super) async fn read_by_name(
@@ -159,19 +154,20 @@ pub(super) async fn read_by_name(
     let index = state.service.repository().revision(&watch, freshness).await?;
     let policy =
         state.service.policies().get_by_name(&auth.caller, &auth.namespace, &request.subject, freshness).await?;
-    read_response(request, policy.as_ref()).map(|response| ReadResult {
-        response,
-        index,
-        watch: vec![watch],
-        until: None,
-    })
+    read_result(request, policy.as_ref(), index, watch)
 }
 
-fn read_response(request: &ApiRequest, policy: Option<&Stored<PolicyRecord>>) -> Result<ApiResponse, ApiError> {
-    match policy {
-        Some(policy) => Ok(ApiResponse::json(&view(policy, false), request.pretty())?),
-        None => Ok(record_not_found("policy")),
-    }
+fn read_result(
+    request: &ApiRequest,
+    policy: Option<&Stored<PolicyRecord>>,
+    index: Revision,
+    watch: String,
+) -> Result<ReadResult, ApiError> {
+    let response = match policy {
+        Some(policy) => ApiResponse::json(&view(policy, false), request.pretty())?,
+        None => record_not_found("policy"),
+    };
+    Ok(ReadResult { response, index, watch: vec![watch], until: None })
 }
 
 pub(super) async fn list(state: &ApiState, request: &ApiRequest, freshness: Freshness) -> Result<ReadResult, ApiError> {

@@ -114,14 +114,7 @@ pub(super) async fn read(state: &ApiState, request: &ApiRequest, freshness: Fres
     let kinds = [keys::within("policy", Some(&auth.namespace)), keys::role(&auth.namespace, id).as_str().to_owned()];
     let watched = WatchedKeys::load(state, kinds, freshness).await?;
     let role = state.service.roles().get(&auth.caller, &auth.namespace, id, freshness).await?;
-    let links = role.as_ref().is_some_and(|role| !role.value.links.policies.is_empty());
-    let (index, watch) = watched.retain_kind_if("policy", links).into_parts();
-    read_response(state, request, role, freshness).await.map(|response| ReadResult {
-        response,
-        index,
-        watch,
-        until: None,
-    })
+    read_result(state, request, role, watched, freshness).await
 }
 
 pub(super) async fn read_by_name(
@@ -137,26 +130,23 @@ pub(super) async fn read_by_name(
     let kinds = ["policy", "role"].map(|kind| keys::within(kind, Some(&auth.namespace)));
     let watched = WatchedKeys::load(state, kinds, freshness).await?;
     let role = state.service.roles().get_by_name(&auth.caller, &auth.namespace, &request.subject, freshness).await?;
-    let links = role.as_ref().is_some_and(|role| !role.value.links.policies.is_empty());
-    let (index, watch) = watched.retain_kind_if("policy", links).into_parts();
-    read_response(state, request, role, freshness).await.map(|response| ReadResult {
-        response,
-        index,
-        watch,
-        until: None,
-    })
+    read_result(state, request, role, watched, freshness).await
 }
 
-async fn read_response(
+async fn read_result(
     state: &ApiState,
     request: &ApiRequest,
     role: Option<Stored<RoleRecord>>,
+    watched: WatchedKeys,
     freshness: Freshness,
-) -> Result<ApiResponse, ApiError> {
-    match role {
-        Some(role) => Ok(ApiResponse::json(&view(state, &role, freshness).await?, request.pretty())?),
-        None => Ok(record_not_found("role")),
-    }
+) -> Result<ReadResult, ApiError> {
+    let links = role.as_ref().is_some_and(|role| !role.value.links.policies.is_empty());
+    let (index, watch) = watched.retain_kind_if("policy", links).into_parts();
+    let response = match role {
+        Some(role) => ApiResponse::json(&view(state, &role, freshness).await?, request.pretty())?,
+        None => record_not_found("role"),
+    };
+    Ok(ReadResult { response, index, watch, until: None })
 }
 
 pub(super) async fn list(state: &ApiState, request: &ApiRequest, freshness: Freshness) -> Result<ReadResult, ApiError> {

@@ -215,31 +215,31 @@ impl CurrentToken {
     }
 }
 
+/// Creates a renewable token of one hour for tests.
+#[cfg(test)]
+pub(super) fn test_token(obtained: ClockReading) -> CurrentToken {
+    let ttl = Duration::from_hours(1);
+    CurrentToken::new(Token {
+        secret: crate::agent::token::ClientToken::parse(secrecy::SecretString::from("hvs.a")).unwrap(),
+        accessor: None,
+        lease: Lease { ttl, renewable: true },
+        kind: TokenKind::Service,
+        policies: Vec::new(),
+        obtained,
+        expires: Some(obtained + ttl),
+        generation: crate::agent::token::Generation::new(),
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::SystemTime;
 
-    use secrecy::SecretString;
-
+    use super::test_token as token;
     use super::*;
-    use crate::agent::token::{ClientToken, Generation};
 
     fn at(seconds: u64) -> ClockReading {
         ClockReading { boot: Duration::from_secs(seconds), wall: SystemTime::UNIX_EPOCH + Duration::from_secs(seconds) }
-    }
-
-    fn token(obtained: ClockReading) -> CurrentToken {
-        let ttl = Duration::from_hours(1);
-        CurrentToken::new(Token {
-            secret: ClientToken::parse(SecretString::from("hvs.a")).unwrap(),
-            accessor: None,
-            lease: Lease { ttl, renewable: true },
-            kind: TokenKind::Service,
-            policies: Vec::new(),
-            obtained,
-            expires: Some(obtained + ttl),
-            generation: Generation::new(),
-        })
     }
 
     #[test]

@@ -117,23 +117,10 @@ mod tests {
     use std::time::SystemTime;
 
     use super::*;
+    use crate::agent::token_lifecycle::current_token::test_token as token;
 
     fn at(boot: u64, wall: u64) -> ClockReading {
         ClockReading { boot: Duration::from_secs(boot), wall: SystemTime::UNIX_EPOCH + Duration::from_secs(wall) }
-    }
-
-    fn token(obtained: ClockReading) -> CurrentToken {
-        let ttl = Duration::from_hours(1);
-        CurrentToken::new(Token {
-            secret: ClientToken::parse(SecretString::from("hvs.a")).unwrap(),
-            accessor: None,
-            lease: Lease { ttl, renewable: true },
-            kind: TokenKind::Service,
-            policies: Vec::new(),
-            obtained,
-            expires: Some(obtained + ttl),
-            generation: Generation::new(),
-        })
     }
 
     #[test]
