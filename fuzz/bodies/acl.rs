@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use keyward::acl::api::json::{DecodeError, JsonFields};
-use keyward::acl::model::authorize::{Access, DefaultPolicy, Grants, PolicyInScope, Resource};
+use keyward::acl::model::authorize::{Access, DefaultPolicy, Grants, PolicyId, PolicyInScope, Resource};
 use keyward::acl::model::rules::Rules;
 use keyward::acl::model::snapshot::{SnapshotError, SnapshotPiece, SnapshotReader, SnapshotWriter};
 use keyward::acl::service::issuer_keys;
@@ -23,7 +23,7 @@ pub(crate) fn rules(bytes: &[u8]) {
     };
     let held = |own: &str, times: usize| Grants {
         own_namespace: own.to_owned(),
-        direct: vec![PolicyInScope::new(own, Arc::clone(&rules)); times],
+        direct: vec![PolicyInScope::new(own, PolicyId::Synthetic("fuzzed".into()), Arc::clone(&rules)); times],
         defaults: Vec::new(),
         default_policy: DefaultPolicy::Deny,
     };

@@ -16,13 +16,13 @@ const MAX_REQUESTS: usize = 64;
 /// Authorization request, which the response repeats.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "PascalCase")]
-struct AuthorizationRequest {
+pub(super) struct AuthorizationRequest {
     resource: String,
     access: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     segment: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    namespace: Option<String>,
+    pub(super) namespace: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -47,8 +47,23 @@ fn parse_request(mut fields: JsonFields) -> Result<AuthorizationRequest, ApiErro
 }
 
 impl AuthorizationRequest {
+    /// Reads the requests of a body.
+    ///
+    /// # Errors
+    /// The body is no list of such requests, or has too many.
+    pub(super) async fn read_all(request: &mut ApiRequest) -> Result<Vec<Self>, ApiError> {
+        let bodies = JsonFields::parse_list(&request.read_body().await?, "Authorization")?;
+        if bodies.len() > MAX_REQUESTS {
+            return Err(ApiError::TooManyAuthorizations { count: bodies.len(), max: MAX_REQUESTS });
+        }
+        bodies.into_iter().map(parse_request).collect()
+    }
+
     /// Parses the access and the resource.
-    fn parse(&self) -> Result<(Access, Resource<'_>), ApiError> {
+    ///
+    /// # Errors
+    /// One is unknown.
+    pub(super) fn parse(&self) -> Result<(Access, Resource<'_>), ApiError> {
         let access = match self.access.as_str() {
             "read" => Access::Read,
             "list" => Access::List,
@@ -67,11 +82,7 @@ fn unknown(field: &'static str, found: &str) -> ApiError {
 
 /// Needs no privilege: a caller may know its own rights. Each authorization request may name a namespace.
 pub(super) async fn authorize(state: &ApiState, request: &mut ApiRequest) -> Result<ApiResponse, ApiError> {
-    let bodies = JsonFields::parse_list(&request.read_body().await?, "Authorization")?;
-    if bodies.len() > MAX_REQUESTS {
-        return Err(ApiError::TooManyAuthorizations { count: bodies.len(), max: MAX_REQUESTS });
-    }
-    let parsed = bodies.into_iter().map(parse_request).collect::<Result<Vec<_>, _>>()?;
+    let parsed = AuthorizationRequest::read_all(request).await?;
     let caller = request.authenticate(state, Freshness::Linearizable).await?;
     let mut responses = Vec::with_capacity(parsed.len());
     for authorization in parsed {

@@ -6,7 +6,7 @@ use super::request::ApiRequest;
 use super::response::{ReadResult, WriteResult};
 use super::state::ApiState;
 use super::{
-    auth_methods, authorize, binding_rules, bootstrap, login, namespaces, policies, rekey, roles, snapshot,
+    auth_methods, authorize, binding_rules, bootstrap, explain, login, namespaces, policies, rekey, roles, snapshot,
     templated_policies, tokens, verify,
 };
 use crate::acl::store::Freshness;
@@ -52,6 +52,7 @@ pub(super) async fn write(state: &ApiState, request: &mut ApiRequest) -> Result<
         Op::TemplateList => return templated_policies::list(state, request).await.map(WriteResult::Unchanged),
         Op::TemplateRead => return templated_policies::read(state, request).await.map(WriteResult::Unchanged),
         Op::TemplatePreview => return templated_policies::preview(state, request).await.map(WriteResult::Unchanged),
+        Op::TokenExplain => return explain::explain(state, request).await.map(WriteResult::Unchanged),
         Op::Authorize => return authorize::authorize(state, request).await.map(WriteResult::Unchanged),
         Op::MethodCreate => auth_methods::create(state, request).await,
         Op::MethodUpdate => auth_methods::update(state, request).await,

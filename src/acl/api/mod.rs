@@ -36,6 +36,7 @@ mod binding_rules;
 mod login;
 mod namespaces;
 mod authorize;
+mod explain;
 mod vault;
 
 // 3: routing

@@ -24,7 +24,7 @@ use crate::http::server::{Peer, ResponseFuture};
 pub(crate) fn handler(
     state: ApiState,
     address: Option<SocketAddr>,
-) -> impl Fn(Peer, Request<Incoming>) -> ResponseFuture<ResponseBody> + Clone + Send + 'static {
+) -> impl Fn(Peer, Request<Incoming>) -> ResponseFuture<ResponseBody> + Clone + Send + Sync + 'static {
     let browser_guard = BrowserGuard::new(&state.options.allowed_hosts, address, state.metrics.clone());
     let ok_counters = [const { OnceLock::new() }; Operation::COUNT];
     let router = Arc::new(Router { state, browser_guard, ok_counters });

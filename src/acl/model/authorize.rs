@@ -8,9 +8,14 @@
 //! 3. A namespace's default policies are used only if no rule of the token's own links matches.
 //! 4. If none matches either, the server's default policy decides; it never grants `acl`.
 
+mod explain;
+
 use std::sync::Arc;
 
+pub use explain::{DecidingPolicy, Explanation, Reason};
+
 use super::DEFAULT_NAMESPACE;
+use super::id::Id;
 use super::rules::{GlobalResource, Level, ResourceKind, RuleScope, Rules, Specificity};
 
 /// Result of an authorization.
@@ -125,12 +130,31 @@ impl DefaultPolicy {
 pub struct PolicyInScope {
     rules: Arc<Rules>,
     in_default_namespace: bool,
+    id: PolicyId,
+}
+
+/// Identity of a policy, for explanations of decisions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PolicyId {
+    /// A policy record.
+    Stored(Id),
+    /// The policy of an identity or a template, by its derived id.
+    Synthetic(Arc<str>),
+}
+
+impl std::fmt::Display for PolicyId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Stored(id) => id.fmt(f),
+            Self::Synthetic(id) => f.write_str(id),
+        }
+    }
 }
 
 impl PolicyInScope {
     /// Creates the scoped rules of a policy in a namespace.
-    pub fn new(namespace: &str, rules: Arc<Rules>) -> Self {
-        Self { rules, in_default_namespace: namespace.eq_ignore_ascii_case(DEFAULT_NAMESPACE) }
+    pub fn new(namespace: &str, id: PolicyId, rules: Arc<Rules>) -> Self {
+        Self { rules, in_default_namespace: namespace.eq_ignore_ascii_case(DEFAULT_NAMESPACE), id }
     }
 }
 
@@ -147,6 +171,37 @@ pub struct Grants {
     pub default_policy: DefaultPolicy,
 }
 
+/// Rules that decide about a resource.
+#[derive(Debug, Clone, Copy)]
+enum Subject<'a> {
+    Global(GlobalResource),
+    Namespace,
+    Namespaced(Query<'a>),
+}
+
+impl<'a> Resource<'a> {
+    const fn subject(&self) -> Subject<'a> {
+        let (kind, name) = match *self {
+            Self::Acl => return Subject::Namespaced(Query::Acl),
+            Self::Operator => return Subject::Global(GlobalResource::Operator),
+            Self::Keyring => return Subject::Global(GlobalResource::Keyring),
+            Self::Mesh => return Subject::Global(GlobalResource::Mesh),
+            Self::Peering => return Subject::Global(GlobalResource::Peering),
+            Self::Namespace => return Subject::Namespace,
+            Self::Agent(name) => (ResourceKind::Agent, name),
+            Self::Event(name) => (ResourceKind::Event, name),
+            Self::Identity(name) => (ResourceKind::Identity, name),
+            Self::Intention(name) => (ResourceKind::Intention, name),
+            Self::Key(name) => (ResourceKind::Key, name),
+            Self::Node(name) => (ResourceKind::Node, name),
+            Self::Query(name) => (ResourceKind::Query, name),
+            Self::Service(name) => (ResourceKind::Service, name),
+            Self::Session(name) => (ResourceKind::Session, name),
+        };
+        Subject::Namespaced(Query::Named(kind, true, name))
+    }
+}
+
 /// Lookup in the rules of a namespace.
 #[derive(Debug, Clone, Copy)]
 enum Query<'a> {
@@ -160,26 +215,13 @@ impl Grants {
     /// Decides an access to a resource in a namespace, given in lower case. The namespace is ignored for resources
     /// without one.
     pub fn decide(&self, resource: &Resource<'_>, access: Access, namespace: &str) -> Decision {
-        let query = match *resource {
-            Resource::Acl => Query::Acl,
-            Resource::Operator => return self.decide_global(GlobalResource::Operator, access),
-            Resource::Keyring => return self.decide_global(GlobalResource::Keyring, access),
-            Resource::Mesh => return self.decide_global(GlobalResource::Mesh, access),
-            Resource::Peering => return self.decide_global(GlobalResource::Peering, access),
-            Resource::Namespace => return self.decide_namespace(access, namespace),
-            Resource::Agent(name) => Query::Named(ResourceKind::Agent, true, name),
-            Resource::Event(name) => Query::Named(ResourceKind::Event, true, name),
-            Resource::Identity(name) => Query::Named(ResourceKind::Identity, true, name),
-            Resource::Intention(name) => Query::Named(ResourceKind::Intention, true, name),
-            Resource::Key(name) => Query::Named(ResourceKind::Key, true, name),
-            Resource::Node(name) => Query::Named(ResourceKind::Node, true, name),
-            Resource::Query(name) => Query::Named(ResourceKind::Query, true, name),
-            Resource::Service(name) => Query::Named(ResourceKind::Service, true, name),
-            Resource::Session(name) => Query::Named(ResourceKind::Session, true, name),
-        };
-        match self.level(query, namespace) {
-            None if *resource == Resource::Acl => Decision::Deny,
-            level => self.to_decision(level, access),
+        match resource.subject() {
+            Subject::Global(global) => self.decide_global(global, access),
+            Subject::Namespace => self.decide_namespace(access, namespace),
+            Subject::Namespaced(query) => match self.level(query, namespace) {
+                None if *resource == Resource::Acl => Decision::Deny,
+                level => self.to_decision(level, access),
+            },
         }
     }
 

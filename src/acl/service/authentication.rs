@@ -8,7 +8,7 @@ use super::error::ServiceError;
 use super::keys::{self, TokenIndexEntry};
 use super::rules_cache::CachedPolicy;
 use crate::acl::model::auth_method::AuthMethodRecord;
-use crate::acl::model::authorize::{Grants, PolicyInScope};
+use crate::acl::model::authorize::{Grants, PolicyId, PolicyInScope};
 use crate::acl::model::id::Id;
 use crate::acl::model::links::Links;
 use crate::acl::model::names::NamespaceName;
@@ -151,7 +151,11 @@ impl Authenticator<'_> {
         Ok(method.is_some_and(|method| method.value.id == id))
     }
 
-    async fn load_grants(self, token: &TokenRecord, freshness: Freshness) -> Result<Grants, ServiceError> {
+    /// Loads everything that determines the permissions of a token.
+    ///
+    /// # Errors
+    /// The store failed.
+    pub(super) async fn load_grants(self, token: &TokenRecord, freshness: Freshness) -> Result<Grants, ServiceError> {
         let namespace = &token.immutable().namespace;
         let direct = self.load_rules(namespace, &token.links, &token.roles, freshness).await?;
         let record = self.service.records.namespace(namespace, freshness).await?;
@@ -200,13 +204,14 @@ impl Authenticator<'_> {
     ) -> Result<(), ServiceError> {
         for policy in &links.policies {
             if let Some(rules) = self.load_policy_rules(namespace, *policy, freshness).await? {
-                found.push(PolicyInScope::new(&namespace.key(), rules));
+                found.push(PolicyInScope::new(&namespace.key(), PolicyId::Stored(*policy), rules));
             }
         }
         for policy in links.synthetic_policies().iter().filter(|policy| policy.applies_in(&self.service.datacenter)) {
             // Templates are validated when they are linked.
             if let Ok(rules) = self.service.rules.text(&policy.rules) {
-                found.push(PolicyInScope::new(&namespace.key(), rules));
+                let id = PolicyId::Synthetic(policy.id.as_str().into());
+                found.push(PolicyInScope::new(&namespace.key(), id, rules));
             }
         }
         Ok(())

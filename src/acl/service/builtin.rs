@@ -141,7 +141,10 @@ mod tests {
         // A less permissive policy of the same token does not restrict them.
         let less = "acl = \"read\" operator = \"read\" key_prefix \"\" { policy = \"read\" }";
         for (access, writes) in [("read", false), ("write", true)] {
-            let carried = |text: &str| PolicyInScope::new("default", Arc::new(Rules::parse(text).unwrap()));
+            let carried = |text: &str| {
+                let id = PolicyId::Stored(Id::reserved(1));
+                PolicyInScope::new("default", id, Arc::new(Rules::parse(text).unwrap()))
+            };
             let grants = Grants {
                 own_namespace: "default".into(),
                 direct: vec![carried(&full_access_rules(access)), carried(less)],

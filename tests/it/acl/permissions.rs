@@ -285,3 +285,50 @@ async fn authorize_answers_for_each_requested_namespace() {
     refused(json!([1]), "cannot unmarshal number into an object").await;
     refused(one, "cannot unmarshal object into an array").await;
 }
+
+#[tokio::test]
+async fn an_explanation_names_the_rule_and_the_policy_that_decide() {
+    let acl = Acl::start().await;
+    let team = json!({"Name": "team"});
+    acl.make("/v1/namespace", team).await;
+    policy(&acl, "open", "default", "node \"a\" { policy = \"write\" }").await;
+    let defaults = json!({"Name": "team", "ACLs": {"PolicyDefaults": [{"Name": "open"}]}});
+    assert_eq!(acl.call("PUT", "/v1/namespace/team", Some(&acl.root), Some(defaults)).await.status, 200);
+    let own = policy(&acl, "web", "team", "key_prefix \"app/\" { policy = \"read\" }").await;
+    let made = acl
+        .make(
+            "/v1/acl/token",
+            json!({"Namespace": "team", "Policies": [{"Name": "web"}],
+        "ServiceIdentities": [{"ServiceName": "web"}]}),
+        )
+        .await;
+    let questions = json!([
+        {"Resource": "key", "Segment": "app/x", "Access": "write"},
+        {"Resource": "node", "Segment": "a", "Access": "write", "Namespace": "team"},
+        {"Resource": "service", "Segment": "web", "Access": "write"},
+        {"Resource": "acl", "Access": "read"},
+    ]);
+    let path = format!("/v1/acl/token/{}/explain?ns=team", made["AccessorID"].as_str().unwrap());
+    let answer = acl.call("POST", &path, Some(&acl.root), Some(questions.clone())).await;
+    assert_eq!(answer.status, 200, "{answer:?}");
+    let answers = answer.json();
+    let rule = |at: usize| {
+        (answers[at]["Allow"].as_bool().unwrap(), answers[at]["Rule"].as_str().unwrap_or("none").to_owned())
+    };
+    assert_eq!(rule(0), (false, "key_prefix \"app/\" { policy = \"read\" }".to_owned()));
+    assert_eq!((&answers[0]["PolicyID"], &answers[0]["PolicyName"]), (&own["ID"], &json!("web")));
+    assert_eq!(
+        (rule(1), &answers[1]["NamespaceDefault"]),
+        ((true, "node \"a\" { policy = \"write\" }".to_owned()), &json!(true))
+    );
+    assert_eq!(rule(2), (true, "service \"web\" { policy = \"write\" }".to_owned()));
+    assert!(!answers[2]["PolicyName"].as_str().unwrap().is_empty(), "{answers}");
+    assert_eq!(rule(3), (false, "none".to_owned()));
+    // A token may ask about itself; about another it needs acl:read.
+    let secret = made["SecretID"].as_str().unwrap();
+    let itself = acl.call("POST", "/v1/acl/token/self/explain", Some(secret), Some(questions.clone())).await;
+    assert_eq!((itself.status, &itself.json()), (200, &answers));
+    assert_eq!(acl.call("POST", &path, Some(secret), Some(questions.clone())).await.status, 403);
+    let unknown = "/v1/acl/token/6a1253d2-1785-24fd-91c2-f8e78c745511/explain";
+    assert_eq!(acl.call("POST", unknown, Some(&acl.root), Some(questions)).await.status, 404);
+}

@@ -34,6 +34,7 @@ const ROUTES: &[(&str, &str)] = &[
     ("DELETE", "namespace/:"),
     ("GET", "namespaces"),
     ("POST", "internal/acl/authorize"),
+    ("POST", "acl/token/self/explain"),
 ];
 
 /// Names and ids for paths; none exists.

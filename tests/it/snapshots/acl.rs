@@ -153,7 +153,8 @@ async fn tokens(calls: &mut Calls) {
     calls.get("/v1/acl/tokens").await;
     let questions = json!([{"Resource": "service", "Segment": "web", "Access": "read"},
         {"Resource": "service", "Segment": "web", "Access": "write"}]);
-    calls.call_as(Some(&secret), "POST", "/v1/internal/acl/authorize", Some(questions)).await;
+    calls.call_as(Some(&secret), "POST", "/v1/internal/acl/authorize", Some(questions.clone())).await;
+    calls.call_as(Some(&secret), "POST", "/v1/acl/token/self/explain", Some(questions)).await;
     // A request that this token is denied.
     calls.call_as(Some(&secret), "GET", "/v1/acl/roles", None).await;
 }

@@ -10,9 +10,11 @@ type Named = fn(&'static str) -> Resource<'static>;
 
 fn grants(own: &str, direct: Policies<'_>, defaults: Policies<'_>, default_policy: DefaultPolicy) -> Grants {
     let policy = |policies: Policies<'_>| {
-        let one =
-            |(namespace, text): &(&str, &str)| PolicyInScope::new(namespace, Arc::new(Rules::parse(text).unwrap()));
-        policies.iter().map(one).collect()
+        let one = |(number, (namespace, text)): (usize, &(&str, &str))| {
+            let id = PolicyId::Synthetic(number.to_string().into());
+            PolicyInScope::new(namespace, id, Arc::new(Rules::parse(text).unwrap()))
+        };
+        policies.iter().enumerate().map(one).collect()
     };
     Grants { own_namespace: own.into(), direct: policy(direct), defaults: policy(defaults), default_policy }
 }
@@ -240,4 +242,68 @@ fn a_namespace_is_visible_to_callers_with_access_inside_it() {
         &[("default", "namespace_prefix \"\" { key_prefix \"a\" { policy = \"read\" } }"), ("default", taken)],
         &[("team", "rl-")],
     );
+}
+
+#[test]
+fn an_explanation_names_the_deciding_rule_and_its_policy() {
+    let direct: Policies<'_> = &[
+        ("default", r#"key_prefix "app/" { policy = "read" } key "app/one" { policy = "write" } operator = "read""#),
+        (
+            "default",
+            r#"key "app/one" { policy = "write" } namespace_prefix "te" { service_prefix "" { intentions = "deny" } }"#,
+        ),
+        ("default", r#"key_prefix "app/sec" { policy = "deny" } namespace "team" { policy = "read" }"#),
+    ];
+    let defaults: Policies<'_> = &[("default", r#"node "a" { policy = "write" }"#)];
+    let grants = grants("default", direct, defaults, DefaultPolicy::Deny);
+    let check = |resource: Resource<'_>,
+                 access,
+                 namespace: &str,
+                 wanted: (bool, Result<(&str, bool, &str), Reason>)| {
+        let explained = grants.explain(&resource, access, namespace);
+        let reason = match &explained.reason {
+            Reason::Rule(policy) => Ok((policy.id.to_string(), policy.from_defaults, policy.rule.clone())),
+            other => Err(other.clone()),
+        };
+        let wanted_reason = wanted.1.map(|(id, defaults, rule)| (id.to_owned(), defaults, rule.to_owned()));
+        assert_eq!((explained.decision.is_allowed(), reason), (wanted.0, wanted_reason), "{resource:?} in {namespace}");
+    };
+    let own = "default";
+    check(
+        Resource::Key("app/x"),
+        Access::Read,
+        own,
+        (true, Ok(("0", false, r#"key_prefix "app/" { policy = "read" }"#))),
+    );
+    check(
+        Resource::Key("app/x"),
+        Access::Write,
+        own,
+        (false, Ok(("0", false, r#"key_prefix "app/" { policy = "read" }"#))),
+    );
+    check(
+        Resource::Key("app/one"),
+        Access::Write,
+        own,
+        (true, Ok(("0", false, r#"key "app/one" { policy = "write" }"#))),
+    );
+    let denied = r#"key_prefix "app/sec" { policy = "deny" }"#;
+    check(Resource::Key("app/secret"), Access::Read, own, (false, Ok(("2", false, denied))));
+    check(Resource::Node("a"), Access::Read, own, (true, Ok(("0", true, r#"node "a" { policy = "write" }"#))));
+    check(Resource::Node("b"), Access::Read, own, (false, Err(Reason::DefaultPolicy)));
+    check(Resource::Acl, Access::Read, own, (false, Err(Reason::NoAclRule)));
+    check(Resource::Operator, Access::Write, own, (false, Ok(("0", false, r#"operator = "read""#))));
+    check(Resource::Namespace, Access::Write, "team", (false, Ok(("0", false, r#"operator = "read""#))));
+    let intentions = r#"namespace_prefix "te" { service_prefix "" { intentions = "deny" } }"#;
+    check(Resource::Intention("web"), Access::Read, "team", (false, Ok(("1", false, intentions))));
+}
+
+#[test]
+fn access_to_a_namespace_is_explained_by_its_policy_or_by_what_is_inside() {
+    let text = r#"namespace "open" { policy = "read" } namespace "used" { key "a" { policy = "read" } }"#;
+    let grants = grants("default", &[("default", text)], &[], DefaultPolicy::Deny);
+    let reason = |namespace: &str| grants.explain(&Resource::Namespace, Access::Read, namespace).reason;
+    let Reason::Rule(policy) = reason("open") else { panic!("a rule") };
+    assert_eq!(policy.rule, r#"namespace "open" { policy = "read" }"#);
+    assert_eq!((reason("used"), reason("other")), (Reason::AccessInside, Reason::NoAccessInside));
 }

@@ -82,6 +82,47 @@ pub(super) struct RuleScope {
     pub(super) kinds: BTreeMap<ResourceKind, Labels<Level>>,
 }
 
+impl Level {
+    /// Returns the level as it is written in rules.
+    pub(super) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::List => "list",
+            Self::Write => "write",
+            Self::Deny => "deny",
+        }
+    }
+}
+
+impl GlobalResource {
+    /// Returns the key of the rule.
+    pub(super) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Keyring => "keyring",
+            Self::Mesh => "mesh",
+            Self::Operator => "operator",
+            Self::Peering => "peering",
+        }
+    }
+}
+
+impl ResourceKind {
+    /// Returns the name of the kind, which is that of its block but for intentions.
+    pub(super) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Agent => "agent",
+            Self::Event => "event",
+            Self::Identity => "identity",
+            Self::Intention => "intention",
+            Self::Key => "key",
+            Self::Node => "node",
+            Self::Query => "query",
+            Self::Service => "service",
+            Self::Session => "session",
+        }
+    }
+}
+
 impl Rules {
     /// Parses rules; an empty text has none.
     ///

@@ -9,6 +9,7 @@ mod write;
 mod create;
 mod change;
 mod read;
+mod explain;
 mod expanded;
 mod list;
 mod sweep;

@@ -163,7 +163,7 @@ proptest! {
         let policy = |defaults: bool| {
             policies.iter().filter(|(_, default, _)| *default == defaults).map(|(lives, _, rules)| {
                 let text: String = rules.iter().map(Rule::text).collect();
-                PolicyInScope::new(lives, Arc::new(Rules::parse(&text).unwrap()))
+                PolicyInScope::new(lives, PolicyId::Synthetic("".into()), Arc::new(Rules::parse(&text).unwrap()))
             }).collect()
         };
         let default_policy = if otherwise { DefaultPolicy::Allow } else { DefaultPolicy::Deny };
