@@ -38,6 +38,8 @@ pub(crate) mod aead;
 pub(crate) mod secret;
 pub mod command;
 pub mod status;
+#[cfg(feature = "ui")]
+pub(crate) mod recent_events;
 pub(crate) mod suggest;
 pub mod tasks;
 
@@ -50,6 +52,8 @@ pub mod agent;
 pub mod acl;
 #[cfg(feature = "gateway")]
 pub mod gateway;
+#[cfg(feature = "ui")]
+pub(crate) mod ui;
 #[cfg(feature = "dev")]
 pub mod emulators;
 

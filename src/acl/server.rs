@@ -91,7 +91,7 @@ impl AclServer {
     pub fn handler(
         &self,
         address: Option<SocketAddr>,
-    ) -> impl Fn(Peer, Request<Incoming>) -> ResponseFuture<api::ResponseBody> + Clone + Send + 'static {
+    ) -> impl Fn(Peer, Request<Incoming>) -> ResponseFuture<api::ResponseBody> + Clone + Send + Sync + 'static {
         api::handler(self.state.clone(), address)
     }
 

@@ -44,6 +44,8 @@ impl BuiltAclServer {
             let socket = Listener::open(endpoint, inherited);
             sockets.push(socket.map_err(|error| ListenError::new("the ACL server", endpoint, error))?);
         }
+        #[cfg(feature = "ui")]
+        shared.ui_sources.set_acl(Some(crate::http::in_process::InProcessService::new(service.handler(None))));
         let health = shared.health.register("listener/acl", true, "not serving yet");
         let listener_metrics = ListenerMetrics { metrics: shared.metrics.clone(), listener: "acl".to_owned() };
         Ok(Self { service, endpoints: options.endpoints.clone(), sockets, connections, tls, health, listener_metrics })

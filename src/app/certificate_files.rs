@@ -44,6 +44,14 @@ pub(super) fn files(config: &Config) -> CertificateFiles {
             found.insert(key, CertificatePaths::Pair { certificate, key: private });
         }
     }
+    #[cfg(feature = "ui")]
+    for listener in &config.listeners {
+        if let crate::config::Serves::Ui(Some(pair)) = &listener.serves {
+            let (certificate, key) = (pair.certificate.clone(), pair.key.clone());
+            let name = format!("listener.{}.tls_cert", listener.name);
+            found.insert(name, CertificatePaths::Pair { certificate, key });
+        }
+    }
     #[cfg(feature = "gateway")]
     if let Some(path) = config.gateway.as_ref().and_then(|gateway| gateway.proxy.ca_file.clone()) {
         found.insert("gateway.ca_file".to_owned(), CertificatePaths::Authorities(path));

@@ -18,6 +18,8 @@ use crate::gateway::client_setup::{ChildEnv, CliConfig, TfrcFile, TokenKind, Tok
 use crate::gateway::local_token::LocalTokenManager;
 use crate::gateway::proxy::{Gateway, GatewayDependencies, UsageStats};
 use crate::health::HealthHandle;
+#[cfg(feature = "ui")]
+use crate::http::in_process::InProcessService;
 use crate::http::server::{ActivatedSockets, Endpoint, Listener, ListenerLimits, ListenerMetrics};
 use crate::status::StatusRegistry;
 use crate::tasks::TaskGroup;
@@ -36,6 +38,8 @@ pub(super) struct BuiltGateway {
     health: HealthHandle,
     status_registry: StatusRegistry,
     listener_metrics: ListenerMetrics,
+    #[cfg(feature = "ui")]
+    ui_sources: crate::ui::UiSources,
 }
 
 /// The running gateway, if there is one, with the inputs that it was built from.
@@ -49,6 +53,8 @@ struct RunningInstance {
     usage_stats: Arc<UsageStats>,
     child: Option<CredentialWatch<ProvidedEnv>>,
     status_registry: StatusRegistry,
+    #[cfg(feature = "ui")]
+    ui_sources: crate::ui::UiSources,
     stop: CancellationToken,
     /// Cancelled if no other gateway replaces it.
     gone: CancellationToken,
@@ -131,6 +137,8 @@ impl BuiltGateway {
             health,
             status_registry: shared.status_registry.clone(),
             listener_metrics,
+            #[cfg(feature = "ui")]
+            ui_sources: shared.ui_sources.clone(),
         })
     }
 
@@ -248,12 +256,16 @@ impl RunningGateway {
         if let Some(running) = self.0.take() {
             if matches!(plan, GatewayPlan::Stop) {
                 running.status_registry.remove_section(PlatformStatus::KEY);
+                #[cfg(feature = "ui")]
+                running.ui_sources.set_gateway(None);
                 running.gone.cancel();
             }
             running.stop.cancel();
         }
         if let GatewayPlan::Start(built) = plan {
             let (stop, gone) = (tasks.stop_token().child_token(), tasks.stop_token().child_token());
+            #[cfg(feature = "ui")]
+            built.ui_sources.set_gateway(Some(InProcessService::new(built.gateway.admin_service())));
             // Copies of the sockets stay here, so that a reload can hand them over.
             let sockets = built.sockets.iter().map(Listener::try_clone).collect::<Result<_, _>>();
             self.0 = sockets.ok().map(|sockets| RunningInstance {
@@ -262,6 +274,8 @@ impl RunningGateway {
                 usage_stats: Arc::clone(&built.usage_stats),
                 child: built.child.as_ref().map(|(_, watch)| watch.clone()),
                 status_registry: built.status_registry.clone(),
+                #[cfg(feature = "ui")]
+                ui_sources: built.ui_sources.clone(),
                 stop: stop.clone(),
                 gone: gone.clone(),
             });

@@ -59,7 +59,10 @@ pub(crate) fn start(targets: Targets, format: LogFormat) -> std::io::Result<Logg
         LogFormat::Json => layer.json().flatten_event(true).with_filter(filter).boxed(),
     };
     // Fails only where a log was started before, as several tests in one process do.
-    if registry().with(layer).try_init().is_ok() {
+    let registry = registry().with(layer);
+    #[cfg(feature = "ui")]
+    let registry = registry.with(crate::recent_events::RecentEvents);
+    if registry.try_init().is_ok() {
         let lines = logging.lines.clone();
         std::thread::Builder::new().name("log".to_owned()).spawn(move || {
             lines.write_to(&mut std::io::stderr(), |count| {

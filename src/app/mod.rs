@@ -21,6 +21,8 @@ mod platform_token;
 #[cfg(feature = "gateway")]
 mod gateway;
 mod derived_tokens;
+#[cfg(feature = "ui")]
+mod ui;
 mod outputs;
 mod templates;
 

@@ -9,6 +9,8 @@ use tokio_util::sync::CancellationToken;
 use super::derived_tokens::{self, DerivedTokens};
 use super::error_codes::ListenError;
 use super::session::{FileFingerprint, Shared, bound_to, file_fingerprint};
+#[cfg(feature = "ui")]
+use super::ui;
 use crate::agent::api_proxy::{ApiProxy, ApiProxyDeps};
 use crate::agent::local_api;
 use crate::agent::local_api::{ListenerKind, LocalApiDeps, LocalApiOptions, SessionHandle};
@@ -19,6 +21,8 @@ use crate::config;
 use crate::config::Serves;
 use crate::health::HealthHandle;
 use crate::http::server::{ActivatedSockets, Listener, ListenerLimits, ListenerMetrics};
+#[cfg(feature = "ui")]
+use crate::http::tls::ServerTls;
 
 /// A sink that has written nothing yet.
 #[derive(Debug)]
@@ -114,6 +118,8 @@ pub(super) struct BoundListener {
 enum ListenerService {
     Own(ListenerKind, BTreeMap<String, SessionHandle>),
     Proxied(ApiProxy),
+    #[cfg(feature = "ui")]
+    Ui(Option<ServerTls>),
 }
 
 impl BoundListener {
@@ -139,6 +145,10 @@ impl BoundListener {
         let serving = match &options.serves {
             Serves::LocalApi => ListenerService::Own(ListenerKind::LocalApi, sources),
             Serves::Health => ListenerService::Own(ListenerKind::Health, sources),
+            #[cfg(feature = "ui")]
+            Serves::Ui(certificate) => {
+                ListenerService::Ui(certificate.as_ref().map(ServerTls::new).transpose().with_context(listener)?)
+            }
             Serves::ApiProxy(proxied) => {
                 let its = |(name, source): (&String, _)| Some((sessions.iter().find(|its| its.name == *name)?, source));
                 let (session, source) = sources.iter().find_map(its).context("the listener has no session")?;
@@ -202,6 +212,12 @@ impl BoundListener {
                         stop: stop.clone(),
                     };
                     socket.serve(local_api::service(served, deps), limits, stop).await;
+                }
+                #[cfg(feature = "ui")]
+                ListenerService::Ui(tls) => {
+                    if let Some(service) = ui::service(&options, &socket, tls.is_some(), &shared) {
+                        socket.serve(service, ListenerLimits { tls, ..limits }, stop).await;
+                    }
                 }
                 ListenerService::Proxied(proxy) => {
                     proxy.restore_cache().await;

@@ -14,7 +14,7 @@ use super::templates::{RunningTemplates, TemplatesPlan};
 use crate::agent::local_api::SessionHandle;
 use crate::agent::token_lifecycle;
 use crate::config;
-use crate::config::{Config, Serves};
+use crate::config::Config;
 #[cfg(feature = "gateway")]
 use crate::http::server::Endpoint;
 use crate::http::server::{ActivatedSockets, Listener};
@@ -194,8 +194,8 @@ impl RunningAgent {
         for options in new {
             let running = self.listeners.running.get(&options.name);
             let same = running.is_some_and(|running| running.options == *options);
-            // Probes ask no session: their connections outlive one.
-            let used_sessions: &[String] = if options.serves == Serves::Health { &[] } else { &options.sessions };
+            // Probes and pages use no token of a session: their connections outlive one.
+            let used_sessions: &[String] = if options.serves.uses_tokens() { &options.sessions } else { &[] };
             if same && !used_sessions.iter().any(&rebuilt) {
                 continue;
             }

@@ -33,6 +33,9 @@ pub(super) struct Shared {
     pub(super) status_registry: StatusRegistry,
     pub(super) session_statuses: SessionStatusRegistry,
     pub(super) outputs: OutputWatch,
+    /// Services that pages show.
+    #[cfg(feature = "ui")]
+    pub(super) ui_sources: crate::ui::UiSources,
 }
 
 /// The sessions of a configuration, as outputs are joined to them.

@@ -297,6 +297,8 @@ fn best_listener(listeners: &[Listener], required: RequiredListener) -> Option<(
             Serves::LocalApi => true,
             Serves::Health => required == RequiredListener::Health,
             Serves::ApiProxy(_) => false,
+            #[cfg(feature = "ui")]
+            Serves::Ui(_) => false,
         })
         .filter_map(|listener| Some((listener, address(&listener.endpoint)?)))
         .collect();

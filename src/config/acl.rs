@@ -44,7 +44,7 @@ const TTL: Duration = Duration::from_hours(1);
 
 /// Reads the section. Returns `None`, with errors recorded, if required settings are missing.
 pub(super) fn read(mut reader: Reader<'_>) -> Option<AclServer> {
-    let tls = tls(&mut reader);
+    let tls = reader.server_certificate();
     let endpoints = endpoints(&mut reader, tls.is_some());
     let connections = reader.number("connections", 16..=1_000_000);
     let store = store(&mut reader);
@@ -130,17 +130,6 @@ fn etcd(reader: &mut Reader<'_>, at: Location) -> Option<StoreOptions> {
     let advice = "keep the records in data_dir, or use a build that has it";
     reader.scope.diagnostics.error(at, &reader.key("etcd"), "this build has no etcd part", advice);
     None
-}
-
-fn tls(reader: &mut Reader<'_>) -> Option<ServerCertificate> {
-    let certificate = (reader.place_of("tls_cert"), reader.file("tls_cert"));
-    let key = (reader.place_of("tls_key"), reader.key_file("tls_key"));
-    match (certificate.0, key.0) {
-        (Some(_), None) => reader.missing("tls_key", "the private key that belongs to tls_cert"),
-        (None, Some(_)) => reader.missing("tls_cert", "the certificate that belongs to tls_key"),
-        _ => {}
-    }
-    certificate.1.zip(key.1).map(|(certificate, key)| ServerCertificate { certificate, key })
 }
 
 fn method(name: &str, mut reader: Reader<'_>) -> Option<login::MethodOptions> {

@@ -281,6 +281,9 @@ impl Describer<'_> {
             if let Serves::ApiProxy(options) = &its.serves {
                 does.push(format!("serves the API of the server on {address}{mode}"));
                 does.extend(api_proxy::describe(options, &its.sessions.join(", ")));
+            } else if is_ui(its) {
+                does.push(format!("serves pages for browsers on {address}"));
+                does.push(format!("shows the sessions {}", its.sessions.join(", ")));
             } else {
                 does.push(format!("serves the local API on {address}{mode}"));
                 does.push(match its.sessions.as_slice() {
@@ -331,4 +334,14 @@ impl Describer<'_> {
         ];
         PartDescription { part: "agent", name: String::new(), does }
     }
+}
+
+#[cfg(feature = "ui")]
+fn is_ui(listener: &Listener) -> bool {
+    matches!(listener.serves, Serves::Ui(_))
+}
+
+#[cfg(not(feature = "ui"))]
+fn is_ui(_: &Listener) -> bool {
+    false
 }

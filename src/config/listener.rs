@@ -15,6 +15,7 @@ use super::{Listener, Serves};
 use crate::error_code::ErrorCode;
 use crate::http::guard::{AccessMode, GuardOptions as Guard};
 use crate::http::server::{Endpoint, UnixSocket};
+use crate::http::tls::ServerCertificate;
 
 /// Default mode of a socket: its owner and its group may connect.
 const MODE: u32 = 0o660;
@@ -27,10 +28,11 @@ enum Kind {
     LocalApi,
     Health,
     ApiProxy,
+    Ui,
 }
 
-const KINDS: [(&str, Kind); 3] =
-    [("local_api", Kind::LocalApi), ("health", Kind::Health), ("api_proxy", Kind::ApiProxy)];
+const KINDS: [(&str, Kind); 4] =
+    [("local_api", Kind::LocalApi), ("health", Kind::Health), ("api_proxy", Kind::ApiProxy), ("ui", Kind::Ui)];
 
 /// Reads all listeners. Two may not share an address.
 pub(super) fn read_all(tables: Vec<(String, Reader<'_>)>, sessions: &Sessions) -> Vec<Listener> {
@@ -64,8 +66,10 @@ fn read(name: String, mut reader: Reader<'_>, known: &Sessions) -> Option<Listen
     if let (Some(Endpoint::Unix(socket)), Some(text)) = (&endpoint, &text) {
         reader.folder_of(text, &socket.path);
     }
+    let tls = tls(&mut reader, kind);
     let admit = match (&endpoint, kind) {
         (Some(endpoint), Kind::LocalApi | Kind::ApiProxy) => admit(&mut reader, endpoint, at),
+        (endpoint, Kind::Ui) => admit_browsers(&mut reader, endpoint.as_ref(), tls.is_some(), at),
         (_, Kind::Health) => {
             for key in ["key_file", "any_local_user", "sessions", "derived_token"] {
                 refuse(
@@ -87,6 +91,7 @@ fn read(name: String, mut reader: Reader<'_>, known: &Sessions) -> Option<Listen
     let (serves, sessions) = match kind {
         Kind::Health => (Serves::Health, known.all()),
         Kind::LocalApi => (Serves::LocalApi, served(&mut reader, known)),
+        Kind::Ui => (ui(&mut reader, tls)?, served(&mut reader, known)),
         Kind::ApiProxy => {
             refuse(&mut reader, "sessions", "not allowed on an api_proxy listener: write session");
             let (options, session) = api_proxy::read(&mut reader, known);
@@ -105,7 +110,11 @@ fn read(name: String, mut reader: Reader<'_>, known: &Sessions) -> Option<Listen
             refuse(&mut reader, key, "only allowed on a listener of kind = \"api_proxy\"");
         }
     }
-    let derived_token = if kind == Kind::Health { None } else { derived_token::read(&mut reader, false) };
+    let serves_tokens = matches!(kind, Kind::LocalApi | Kind::ApiProxy);
+    if kind == Kind::Ui {
+        refuse(&mut reader, "derived_token", "not allowed on a ui listener, which serves no token");
+    }
+    let derived_token = if serves_tokens { derived_token::read(&mut reader, false) } else { None };
     for session in sessions.iter().filter(|_| derived_token.is_some()) {
         known.reject_derived(&mut reader, "derived_token", session);
     }
@@ -113,6 +122,53 @@ fn read(name: String, mut reader: Reader<'_>, known: &Sessions) -> Option<Listen
     reader.finish();
     let guard = Guard { allowed_hosts, admit };
     Some(Listener { name, serves, endpoint: endpoint?, guard, sessions, derived_token, required })
+}
+
+/// Reads the certificate of a `ui` listener, which alone serves TLS.
+fn tls(reader: &mut Reader<'_>, kind: Kind) -> Option<ServerCertificate> {
+    if kind == Kind::Ui {
+        return reader.server_certificate();
+    }
+    for key in ["tls_cert", "tls_key"] {
+        refuse(reader, key, "only allowed on a listener of kind = \"ui\"");
+    }
+    None
+}
+
+#[cfg(feature = "ui")]
+#[expect(clippy::unnecessary_wraps, reason = "a build without pages returns an error")]
+fn ui(_: &mut Reader<'_>, tls: Option<ServerCertificate>) -> Option<Serves> {
+    Some(Serves::Ui(tls))
+}
+
+#[cfg(not(feature = "ui"))]
+fn ui(reader: &mut Reader<'_>, _: Option<ServerCertificate>) -> Option<Serves> {
+    let at = reader.place_of("kind").unwrap_or(reader.at);
+    let advice = "leave the listener out, or use a build that has them";
+    reader.scope.diagnostics.error(at, &reader.key("kind"), "this build has no pages for browsers", advice);
+    None
+}
+
+/// Reads the key of a `ui` listener, and checks that browsers reach it without others listening.
+fn admit_browsers(reader: &mut Reader<'_>, endpoint: Option<&Endpoint>, tls: bool, address: Location) -> AccessMode {
+    refuse(reader, "any_local_user", "not allowed on a ui listener: whoever opens its pages gives the key");
+    let key = reader.secret("key_file", KEY);
+    if reader.place_of("key_file").is_none() {
+        reader.missing("key_file", "the file with the key that opens the pages");
+    }
+    let diagnostics = reader.scope.diagnostics;
+    match endpoint {
+        Some(Endpoint::Unix(_)) => {
+            let advice = "write an address such as \"tcp://127.0.0.1:8310\"";
+            diagnostics.error(address, &reader.key("address"), "a browser cannot open a unix socket", advice);
+        }
+        Some(Endpoint::Tcp(socket)) if !tls && !socket.ip().is_loopback() => {
+            let found = format!("would show pages on {} in the clear", socket.ip());
+            diagnostics.error(address, &reader.key("address"), found, "write tls_cert and tls_key, or use 127.0.0.1");
+        }
+        _ => {}
+    }
+    key.map_or(AccessMode::SocketPeers, AccessMode::Key)
 }
 
 fn served(reader: &mut Reader<'_>, sessions: &Sessions) -> Vec<String> {

@@ -227,7 +227,7 @@ fn warn_of_unused(diagnostics: &Diagnostics, config: &Config, servers: &NamedTab
         }
     }
     for (name, at) in sessions {
-        let serves = |listener: &Listener| listener.serves != Serves::Health && listener.sessions.contains(name);
+        let serves = |listener: &Listener| listener.serves.uses_tokens() && listener.sessions.contains(name);
         let taken = config.sinks.iter().any(|sink| sink.session == *name) || config.listeners.iter().any(serves);
         #[cfg(feature = "gateway")]
         let taken = taken || config.gateway.as_ref().is_some_and(|gateway| gateway.token.session() == Some(name));

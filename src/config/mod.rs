@@ -62,6 +62,8 @@ use crate::agent::templates::TemplateOptions;
 use crate::agent::token_lifecycle;
 use crate::http::guard;
 use crate::http::server::Endpoint;
+#[cfg(feature = "ui")]
+use crate::http::tls::ServerCertificate;
 
 #[cfg(feature = "acl")]
 pub(crate) use self::acl::AclServer;
@@ -188,6 +190,16 @@ pub enum Serves {
     Health,
     /// The API of Vault, OpenBao or an ACL server, with the token of its one session.
     ApiProxy(Box<ApiProxyOptions>),
+    /// Pages for a browser, over TLS if there is a certificate.
+    #[cfg(feature = "ui")]
+    Ui(Option<ServerCertificate>),
+}
+
+impl Serves {
+    /// Returns true if callers get a session's token, or use it.
+    pub(crate) const fn uses_tokens(&self) -> bool {
+        matches!(self, Self::LocalApi | Self::ApiProxy(_))
+    }
 }
 
 /// Levels and format of the log.

@@ -10,6 +10,7 @@ use super::renamed;
 use super::tree::{self, Entry, Table, Value, quoted};
 use super::values;
 use crate::error_code::ErrorCode;
+use crate::http::tls::ServerCertificate;
 
 /// A table whose keys are being read.
 #[derive(Debug)]
@@ -293,6 +294,18 @@ impl<'a> Reader<'a> {
             Some((its.clone(), Self { scope: self.scope, at: entry.key, path, pattern, items, known: Vec::new() }))
         };
         items.iter().filter_map(named).collect()
+    }
+
+    /// Reads `tls_cert` and `tls_key` of a server; one without the other is an error.
+    pub(super) fn server_certificate(&mut self) -> Option<ServerCertificate> {
+        let certificate = (self.place_of("tls_cert"), self.file("tls_cert"));
+        let key = (self.place_of("tls_key"), self.key_file("tls_key"));
+        match (certificate.0, key.0) {
+            (Some(_), None) => self.missing("tls_key", "the private key that belongs to tls_cert"),
+            (None, Some(_)) => self.missing("tls_cert", "the certificate that belongs to tls_key"),
+            _ => {}
+        }
+        certificate.1.zip(key.1).map(|(certificate, key)| ServerCertificate { certificate, key })
     }
 
     /// Reports the keys that no getter has read.

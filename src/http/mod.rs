@@ -8,3 +8,4 @@ pub mod client;
 pub mod server;
 pub mod guard;
 pub mod reverse_proxy;
+pub(crate) mod in_process;

@@ -36,5 +36,7 @@ mod snapshots;
 #[cfg(feature = "dev")]
 mod threats;
 mod tidy;
+#[cfg(all(feature = "ui", feature = "acl", feature = "gateway"))]
+mod ui;
 #[cfg(all(feature = "acl", feature = "gateway"))]
 mod tutorials;

@@ -9,7 +9,7 @@ use std::path::Path;
 /// Files by their path from the package's root.
 type Tree = BTreeMap<String, String>;
 
-const PARTS: [&str; 4] = ["agent", "acl", "gateway", "emulators"];
+const PARTS: [&str; 5] = ["agent", "acl", "gateway", "ui", "emulators"];
 
 #[test]
 fn modules_import_only_modules_of_lower_layers() {
@@ -262,7 +262,7 @@ fn leading_name(text: &str) -> &str {
 }
 
 /// Parts whose public types must have distinct names, so that a name alone leads to its type.
-const NAMED_PARTS: [&str; 5] = ["agent", "acl", "gateway", "emulators", "http"];
+const NAMED_PARTS: [&str; 6] = ["agent", "acl", "gateway", "ui", "emulators", "http"];
 
 /// Names that two public types of a part still have, as `part::Type`. No name is added here.
 const REPEATED_TYPES: [&str; 1] = ["emulators::Platform"];

@@ -23,7 +23,7 @@ type ApiFuture = server::ResponseFuture<Full<Bytes>>;
 pub fn service(
     options: LocalApiOptions,
     deps: LocalApiDeps,
-) -> impl Fn(Peer, Request<Incoming>) -> server::ResponseFuture<Full<Bytes>> + Clone + Send + 'static {
+) -> impl Fn(Peer, Request<Incoming>) -> server::ResponseFuture<Full<Bytes>> + Clone + Send + Sync + 'static {
     let api = Arc::new(Api::new(options, deps));
     move |peer, request| Api::respond(&api, &peer, &request)
 }

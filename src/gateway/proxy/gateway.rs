@@ -138,6 +138,17 @@ impl Gateway {
         move |peer, request| router.serve(&listener, &peer, request)
     }
 
+    /// Creates the service of the gateway's own endpoints, for callers in this process: it asks for no local token.
+    pub(crate) fn admin_service(
+        &self,
+    ) -> impl Fn(Peer, Request<Incoming>) -> ResponseFuture<GatewayBody> + Clone + Send + Sync + 'static {
+        let router = Arc::clone(&self.router);
+        move |_, request| {
+            let name = request.uri().path().strip_prefix("/v1/platform/").unwrap_or_default().to_owned();
+            ResponseFuture::ready(router.admin_api.serve(&name, &request, None))
+        }
+    }
+
     /// Pings the platform once there is a token, and again after an outage, until `stop`. Failed pings are retried with
     /// backoff of at most 5 minutes; callers are served meanwhile.
     ///

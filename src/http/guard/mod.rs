@@ -22,7 +22,7 @@ use http::{Request, StatusCode};
 use crate::http::server::{HttpMetrics, ListenerMetrics, Peer, RefusalLabels};
 use crate::secret;
 pub(crate) use connection::is_end_to_end;
-use log_throttle::LogThrottle;
+pub(crate) use log_throttle::LogThrottle;
 
 /// Options of a listener's guard.
 #[derive(Debug, Clone, Default, PartialEq)]

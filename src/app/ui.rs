@@ -1,0 +1,45 @@
+//! Pages for browsers, joined to what they show.
+
+use bytes::Bytes;
+use http::Request;
+use http_body_util::Full;
+use hyper::body::Incoming;
+
+use super::session::Shared;
+use crate::config;
+use crate::http::guard::AccessMode;
+use crate::http::server::{Listener, ListenerMetrics, Peer, ResponseFuture};
+use crate::status::Status;
+use crate::ui::{self, StatusSource, UiDeps, UiOptions};
+
+/// Builds the service of a `ui` listener; `None` where the socket is not TCP or no key is configured.
+pub(super) fn service(
+    options: &config::Listener,
+    socket: &Listener,
+    tls: bool,
+    shared: &Shared,
+) -> Option<impl Fn(Peer, Request<Incoming>) -> ResponseFuture<Full<Bytes>> + Clone + Send + use<> + 'static> {
+    let (Some(address), AccessMode::Key(key)) = (socket.tcp_address(), &options.guard.admit) else {
+        tracing::error!(event = "ui.not_served", listener = options.name, "a ui listener needs a TCP socket and a key");
+        return None;
+    };
+    let (registry, health, sessions) =
+        (shared.status_registry.clone(), shared.health.clone(), shared.session_statuses.clone());
+    let shown = options.sessions.clone();
+    let agent = StatusSource::new(move || {
+        let mut sessions = sessions.sessions();
+        sessions.retain(|name, _| shown.contains(name));
+        serde_json::to_value(Status::new(&registry, &health, sessions)).unwrap_or_default()
+    });
+    let listener_metrics = ListenerMetrics { metrics: shared.metrics.clone(), listener: options.name.clone() };
+    let deps = UiDeps { clock: shared.clock.clone(), listener_metrics, agent, sources: shared.ui_sources.clone() };
+    let allowed_hosts = options.guard.allowed_hosts.clone();
+    let scheme = if tls { "https" } else { "http" };
+    tracing::info!(
+        event = "ui.started",
+        listener = options.name,
+        url = format!("{scheme}://{address}/"),
+        "pages are served"
+    );
+    Some(ui::service(UiOptions { key: key.clone(), allowed_hosts, address, tls }, deps))
+}

@@ -1,0 +1,139 @@
+//! Keeps the latest events of this process's log in memory, for the pages that show them. Log events hold no secrets.
+//!
+//! Like the log itself there is one for the process. Nothing is kept until [`keep`] is called.
+
+use std::collections::VecDeque;
+use std::fmt::Write as _;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+
+use tracing::field::{Field, Visit};
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::layer::{Context, Layer};
+
+/// Most events kept.
+const EVENTS: usize = 512;
+
+/// Longest text of a field or a message, in bytes.
+const TEXT: usize = 512;
+
+static KEEPS: AtomicBool = AtomicBool::new(false);
+static LATEST: Mutex<VecDeque<RecentEvent>> = Mutex::new(VecDeque::new());
+
+/// One event of the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct RecentEvent {
+    /// Time of the event.
+    pub time: SystemTime,
+    /// Level of the event.
+    pub level: Level,
+    /// Stable name, such as `token.renewed`.
+    pub name: String,
+    /// Message for people.
+    pub message: String,
+    /// Other fields, in their order.
+    pub fields: Vec<(&'static str, String)>,
+}
+
+impl RecentEvent {
+    /// Returns the text of a field.
+    pub(crate) fn field(&self, name: &str) -> Option<&str> {
+        self.fields.iter().find(|(it, _)| *it == name).map(|(_, text)| text.as_str())
+    }
+}
+
+/// Keeps events from now on.
+pub(crate) fn keep() {
+    KEEPS.store(true, Ordering::Relaxed);
+}
+
+/// Returns the kept events, the latest first.
+pub(crate) fn latest() -> Vec<RecentEvent> {
+    lock().iter().rev().cloned().collect()
+}
+
+/// Layer of the log that keeps named events at the level `info` and above.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RecentEvents;
+
+impl<S: Subscriber> Layer<S> for RecentEvents {
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        let metadata = event.metadata();
+        if !KEEPS.load(Ordering::Relaxed) || *metadata.level() > Level::INFO {
+            return;
+        }
+        let mut texts = EventTexts::default();
+        event.record(&mut texts);
+        if texts.name.is_empty() {
+            return;
+        }
+        let EventTexts { name, message, fields } = texts;
+        let mut latest = lock();
+        if latest.len() >= EVENTS {
+            latest.pop_front();
+        }
+        latest.push_back(RecentEvent { time: SystemTime::now(), level: *metadata.level(), name, message, fields });
+    }
+}
+
+#[derive(Default)]
+struct EventTexts {
+    name: String,
+    message: String,
+    fields: Vec<(&'static str, String)>,
+}
+
+impl EventTexts {
+    fn add(&mut self, field: &Field, mut text: String) {
+        text.truncate(text.floor_char_boundary(TEXT));
+        match field.name() {
+            "event" => self.name = text,
+            "message" => self.message = text,
+            name => self.fields.push((name, text)),
+        }
+    }
+}
+
+impl Visit for EventTexts {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.add(field, value.to_owned());
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+        let mut text = String::new();
+        // Writing to a text cannot fail.
+        let _ = write!(text, "{value:?}");
+        self.add(field, text);
+    }
+}
+
+fn lock() -> MutexGuard<'static, VecDeque<RecentEvent>> {
+    LATEST.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use tracing_subscriber::layer::SubscriberExt as _;
+
+    use super::*;
+
+    #[test]
+    fn named_events_are_kept_with_their_fields_the_latest_first() {
+        let subscriber = tracing_subscriber::registry().with(RecentEvents);
+        tracing::subscriber::with_default(subscriber, || {
+            tracing::info!(event = "before.anything", "not kept");
+            keep();
+            tracing::warn!(event = "token.renewal.failed", session = "main", failures = 2_u32, "the renewal failed");
+            tracing::info!("without a name");
+            tracing::debug!(event = "too.fine", "not kept");
+            for number in 0..EVENTS {
+                tracing::info!(event = "counted", number, "{}", "x".repeat(2 * TEXT));
+            }
+        });
+        let ours: Vec<RecentEvent> = latest().into_iter().filter(|event| event.name == "counted").collect();
+        assert!(ours.len() <= EVENTS && ours[0].message.len() == TEXT);
+        assert_eq!(ours[0].field("number"), Some((EVENTS - 1).to_string().as_str()));
+        assert_eq!(latest().len(), EVENTS);
+    }
+}

@@ -1,0 +1,200 @@
+//! Browsers that have signed in: in memory, for 15 minutes after the last page that a person opened.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use aws_lc_rs::digest;
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use http::header::COOKIE;
+use http::{HeaderMap, HeaderValue};
+use secrecy::SecretString;
+use zeroize::Zeroizing;
+
+use crate::clock::{Clock, ClockReading};
+use crate::token_bucket::{BucketRate, TokenBucket};
+
+/// Time after which a browser has to sign in again.
+pub(super) const LIFETIME: Duration = Duration::from_mins(15);
+
+/// Most browsers that are signed in; the one that was idle longest makes room.
+const MAX_SESSIONS: usize = 64;
+
+/// The prefix binds the cookie to this host and to path `/` (RFC 6265bis, 4.1.3.2).
+const COOKIE_NAME: &str = "__Host-keyward";
+
+/// Failed and successful attempts together.
+const SIGN_INS: BucketRate = BucketRate { size: 10, refill: Duration::from_secs(6) };
+
+/// Rights of a browser that has signed in.
+#[derive(Debug, Clone, Default)]
+pub(super) struct BrowserRights {
+    /// The listener's key was given.
+    pub(super) has_key: bool,
+    /// ACL token that was given.
+    pub(super) acl_token: Option<SecretString>,
+}
+
+/// Browsers that have signed in, by the SHA-256 of their cookie.
+#[derive(Debug)]
+pub(super) struct BrowserSessions {
+    clock: Clock,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    sessions: HashMap<[u8; 32], BrowserSession>,
+    sign_ins: TokenBucket,
+}
+
+#[derive(Debug)]
+struct BrowserSession {
+    rights: BrowserRights,
+    used: ClockReading,
+}
+
+impl BrowserSessions {
+    pub(super) fn new(clock: Clock) -> Self {
+        let sign_ins = TokenBucket::full(SIGN_INS, clock.now());
+        Self { clock, state: Mutex::new(State { sessions: HashMap::new(), sign_ins }) }
+    }
+
+    /// Returns the rights of the browser that sent these headers. `prolong` if a person opened the page.
+    pub(super) fn find(&self, headers: &HeaderMap, prolong: bool) -> BrowserRights {
+        let (now, mut state) = (self.clock.now(), self.lock());
+        state.sessions.retain(|_, session| now.since(session.used) < LIFETIME);
+        let Some(session) = digest_of(headers).and_then(|digest| state.sessions.get_mut(&digest)) else {
+            return BrowserRights::default();
+        };
+        if prolong {
+            session.used = now;
+        }
+        session.rights.clone()
+    }
+
+    /// Counts an attempt to sign in.
+    ///
+    /// # Errors
+    /// There were too many; the value is the time until the next one.
+    pub(super) fn try_sign_in(&self) -> Result<(), Duration> {
+        self.lock().sign_ins.try_take(SIGN_INS, self.clock.now())
+    }
+
+    /// Adds rights to the browser that sent these headers, under a new cookie, which is returned. `None` without entropy.
+    pub(super) fn sign_in(&self, headers: &HeaderMap, rights: BrowserRights) -> Option<HeaderValue> {
+        let mut bytes = Zeroizing::new([0_u8; 32]);
+        aws_lc_rs::rand::fill(&mut *bytes).ok()?;
+        let id = Zeroizing::new(URL_SAFE_NO_PAD.encode(*bytes));
+        let (now, mut state) = (self.clock.now(), self.lock());
+        if let Some(digest) = digest_of(headers) {
+            state.sessions.remove(&digest);
+        }
+        while state.sessions.len() >= MAX_SESSIONS {
+            let oldest = state.sessions.iter().max_by_key(|(_, session)| now.since(session.used)).map(|(key, _)| *key);
+            oldest.map(|key| state.sessions.remove(&key));
+        }
+        state.sessions.insert(sha256(id.as_bytes()), BrowserSession { rights, used: now });
+        set_cookie(&id, LIFETIME)
+    }
+
+    /// Ends the session of the browser that sent these headers. Returns the header that deletes its cookie.
+    pub(super) fn sign_out(&self, headers: &HeaderMap) -> Option<HeaderValue> {
+        if let Some(digest) = digest_of(headers) {
+            self.lock().sessions.remove(&digest);
+        }
+        set_cookie("", Duration::ZERO)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Browsers accept `Secure` from `http://` on loopback too (Secure Contexts, 3.1).
+fn set_cookie(id: &str, lifetime: Duration) -> Option<HeaderValue> {
+    let seconds = lifetime.as_secs();
+    let text = format!("{COOKIE_NAME}={id}; Path=/; Max-Age={seconds}; HttpOnly; Secure; SameSite=Strict");
+    let mut value = HeaderValue::from_str(&text).ok()?;
+    value.set_sensitive(true);
+    Some(value)
+}
+
+/// Returns the digest of the cookie; `None` without exactly one.
+fn digest_of(headers: &HeaderMap) -> Option<[u8; 32]> {
+    let texts = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());
+    let pairs = texts.flat_map(|text| text.split(';')).filter_map(|pair| pair.trim().split_once('='));
+    let mut ours = pairs.filter(|(name, _)| *name == COOKIE_NAME).map(|(_, value)| value);
+    match (ours.next(), ours.next()) {
+        (Some(id), None) => Some(sha256(id.as_bytes())),
+        _ => None,
+    }
+}
+
+fn sha256(bytes: &[u8]) -> [u8; 32] {
+    let mut digest = [0; 32];
+    digest.copy_from_slice(digest::digest(&digest::SHA256, bytes).as_ref());
+    digest
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use super::*;
+    use crate::clock::TestClock;
+
+    fn with_cookie(cookie: &HeaderValue) -> HeaderMap {
+        let pair = cookie.to_str().unwrap().split(';').next().unwrap().to_owned();
+        HeaderMap::from_iter([(COOKIE, format!("other=1; {pair}").parse().unwrap())])
+    }
+
+    fn key() -> BrowserRights {
+        BrowserRights { has_key: true, acl_token: None }
+    }
+
+    #[test]
+    fn a_session_ends_15_minutes_after_the_last_page_that_a_person_opened() {
+        let time = TestClock::starting_at(SystemTime::UNIX_EPOCH);
+        let sessions = BrowserSessions::new(Clock::Test(time.clone()));
+        let cookie = sessions.sign_in(&HeaderMap::new(), key()).unwrap();
+        let text = cookie.to_str().unwrap();
+        assert!(text.starts_with("__Host-keyward="), "{text}");
+        assert!(text.ends_with("; Path=/; Max-Age=900; HttpOnly; Secure; SameSite=Strict"), "{text}");
+        let headers = with_cookie(&cookie);
+        let minutes = |count| time.suspend(Duration::from_mins(count));
+        minutes(14);
+        assert!(sessions.find(&headers, true).has_key);
+        minutes(14);
+        assert!(sessions.find(&headers, false).has_key, "the page prolonged it");
+        minutes(1);
+        assert!(!sessions.find(&headers, true).has_key, "a refresh did not");
+    }
+
+    #[test]
+    fn a_new_cookie_comes_with_each_sign_in_and_the_old_one_is_worth_nothing() {
+        let sessions = BrowserSessions::new(Clock::System);
+        let first = with_cookie(&sessions.sign_in(&HeaderMap::new(), key()).unwrap());
+        let second = with_cookie(&sessions.sign_in(&first, key()).unwrap());
+        assert!(!sessions.find(&first, true).has_key && sessions.find(&second, true).has_key);
+        sessions.sign_out(&second);
+        assert!(!sessions.find(&second, true).has_key);
+        let mut twice = first.clone();
+        twice.append(COOKIE, "__Host-keyward=x".parse().unwrap());
+        assert!(!sessions.find(&twice, true).has_key);
+    }
+
+    #[test]
+    fn browsers_and_attempts_are_bounded() {
+        let sessions = BrowserSessions::new(Clock::System);
+        let first = with_cookie(&sessions.sign_in(&HeaderMap::new(), key()).unwrap());
+        for _ in 0..MAX_SESSIONS {
+            sessions.sign_in(&HeaderMap::new(), key()).unwrap();
+        }
+        assert!(!sessions.find(&first, true).has_key);
+        assert_eq!(sessions.lock().sessions.len(), MAX_SESSIONS);
+        let allowed = std::iter::repeat_with(|| sessions.try_sign_in()).take_while(Result::is_ok).count();
+        assert_eq!(allowed, 10);
+    }
+}

@@ -1,0 +1,184 @@
+//! Page of the gateway: who calls it, which deprecated calls are made with what to do, and the ages of its tokens.
+
+use std::time::SystemTime;
+
+use maud::{Markup, html};
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::Frame;
+use super::layout::{BadgeKind, badge, facts, table};
+use super::times::time;
+
+/// What the page reads of `GET /v1/platform/tokens`.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(in crate::ui) struct GatewayTokens {
+    upstream: String,
+    platform_token: PlatformToken,
+    local_token: LocalToken,
+    callers: Vec<GatewayCaller>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+struct PlatformToken {
+    source: Value,
+    serving: bool,
+    reason: Option<String>,
+    taken: Option<String>,
+    refused_since: Option<String>,
+    last_checked: Option<String>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+struct LocalToken {
+    made: Option<String>,
+    previous_until: Option<String>,
+    reason: Option<String>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+struct GatewayCaller {
+    client: String,
+    requests: u64,
+    requests_with_previous: u64,
+    last: String,
+}
+
+/// What the page reads of `GET /v1/platform/report`.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(in crate::ui) struct GatewayReport {
+    server: PlatformServer,
+    calls: Vec<DeprecatedCall>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+struct PlatformServer {
+    product: Option<String>,
+    release: Option<String>,
+    api_version: Option<String>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+struct DeprecatedCall {
+    change: String,
+    call: String,
+    organization: Option<String>,
+    workspace: Option<String>,
+    advice: Option<String>,
+    replacement: Option<String>,
+    note: Option<String>,
+    client: String,
+    calls: u64,
+    replaced: u64,
+    last: String,
+}
+
+/// Builds the page.
+pub(in crate::ui) fn page(frame: Frame, tokens: &GatewayTokens, report: &GatewayReport, now: SystemTime) -> Markup {
+    let content = html! {
+        section aria-labelledby="platform" {
+            h2 id="platform" { "Platform" }
+            article.card {
+                (facts(&[
+                    ("Address", html! { (tokens.upstream) }),
+                    ("Product", optional(report.server.product.as_deref())),
+                    ("Release", optional(report.server.release.as_deref())),
+                    ("API version", optional(report.server.api_version.as_deref())),
+                ]))
+            }
+        }
+        section aria-labelledby="tokens" {
+            h2 id="tokens" { "Tokens" }
+            (platform_token(&tokens.platform_token, now))
+            (local_token(&tokens.local_token, now))
+        }
+        section aria-labelledby="deprecated" {
+            h2 id="deprecated" { "Deprecated calls" }
+            (deprecated_calls(&report.calls, now))
+        }
+        section aria-labelledby="callers" {
+            h2 id="callers" { "Callers" }
+            (callers(&tokens.callers, now))
+        }
+    };
+    frame.page("Gateway", "/gateway", &content)
+}
+
+fn platform_token(token: &PlatformToken, now: SystemTime) -> Markup {
+    let state = match (token.serving, &token.refused_since) {
+        (true, None) => badge(BadgeKind::Good, "in use"),
+        (true, Some(_)) => badge(BadgeKind::Bad, "refused"),
+        (false, _) => badge(BadgeKind::Bad, "missing"),
+    };
+    let source = token.source.as_str().map_or_else(|| token.source.to_string(), str::to_owned);
+    html! {
+        article.card {
+            h3 { "Platform token " (state) }
+            (facts(&[
+                ("Source", html! { @if !token.source.is_null() { (source) } }),
+                ("Read", optional_time(token.taken.as_deref(), now)),
+                ("Refused", optional_time(token.refused_since.as_deref(), now)),
+                ("Last checked", optional_time(token.last_checked.as_deref(), now)),
+                ("Reason", optional(token.reason.as_deref())),
+            ]))
+        }
+    }
+}
+
+fn local_token(token: &LocalToken, now: SystemTime) -> Markup {
+    html! {
+        article.card {
+            h3 { "Local token" }
+            (facts(&[
+                ("Made", optional_time(token.made.as_deref(), now)),
+                ("Previous one accepted until", optional_time(token.previous_until.as_deref(), now)),
+                ("Reason", optional(token.reason.as_deref())),
+            ]))
+        }
+    }
+}
+
+fn deprecated_calls(calls: &[DeprecatedCall], now: SystemTime) -> Markup {
+    let row = |call: &DeprecatedCall| {
+        let todo = call.advice.as_deref().or(call.replacement.as_deref()).or(call.note.as_deref()).unwrap_or_default();
+        let place = [call.organization.as_deref(), call.workspace.as_deref()].into_iter().flatten();
+        // A change's id begins with its date.
+        let date = call.change.get(..10).unwrap_or_default();
+        vec![
+            html! { code { (call.call) } },
+            html! { (call.client) },
+            html! { (place.collect::<Vec<_>>().join(" / ")) },
+            html! { (call.calls) @if call.replaced > 0 { " (" (call.replaced) " replaced)" } },
+            time(&call.last, now),
+            html! { (todo) " " a href={ "/history?since=" (date) "&until=" (date) } { "why" } },
+        ]
+    };
+    let rows: Vec<Vec<Markup>> = calls.iter().map(row).collect();
+    table("Deprecated calls", &["Call", "Client", "Organization / workspace", "Calls", "Last", "What to do"], &rows)
+}
+
+fn callers(callers: &[GatewayCaller], now: SystemTime) -> Markup {
+    let row = |caller: &GatewayCaller| {
+        let previous = html! {
+            @if caller.requests_with_previous > 0 { " (" (caller.requests_with_previous) " with the previous token)" }
+        };
+        vec![html! { (caller.client) }, html! { (caller.requests) (previous) }, time(&caller.last, now)]
+    };
+    let rows: Vec<Vec<Markup>> = callers.iter().map(row).collect();
+    table("Callers by client", &["Client", "Requests", "Last"], &rows)
+}
+
+fn optional(text: Option<&str>) -> Markup {
+    html! { (text.unwrap_or_default()) }
+}
+
+fn optional_time(text: Option<&str>, now: SystemTime) -> Markup {
+    text.map(|text| time(text, now)).unwrap_or_default()
+}

@@ -1,0 +1,57 @@
+//! Pages that ask for the listener's key or for an ACL token.
+
+use maud::{Markup, html};
+
+use super::Frame;
+
+/// Secret that a page asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::ui) enum SignIn {
+    /// The listener's key.
+    Key,
+    /// An ACL token.
+    AclToken,
+}
+
+impl SignIn {
+    /// Name of the form's field.
+    pub(in crate::ui) const FIELD: &str = "secret";
+
+    /// Name in the log.
+    pub(in crate::ui) const fn name(self) -> &'static str {
+        match self {
+            Self::Key => "key",
+            Self::AclToken => "acl token",
+        }
+    }
+
+    /// Path that the form is sent to.
+    pub(in crate::ui) const fn path(self) -> &'static str {
+        match self {
+            Self::Key => "/sign-in",
+            Self::AclToken => "/acl/sign-in",
+        }
+    }
+}
+
+/// Builds the page. `next` is the path that the browser wanted to see; `error` says why the last attempt failed.
+pub(in crate::ui) fn page(frame: Frame, wanted: SignIn, next: &str, error: Option<&str>) -> Markup {
+    let (title, label, hint) = match wanted {
+        SignIn::Key => {
+            ("Sign in", "Key of this listener", "It stands in the file that key_file of the listener names.")
+        }
+        SignIn::AclToken => ("Sign in to the ACL server", "ACL token", "Pages show what this token may read."),
+    };
+    let content = html! {
+        @if let Some(error) = error { p.error role="alert" { (error) } }
+        form.card method="post" action=(wanted.path()) {
+            input type="hidden" name="next" value=(next);
+            label for="secret" { (label) }
+            input id="secret" name=(SignIn::FIELD) type="password" autocomplete="off" required autofocus
+                aria-describedby="hint";
+            p id="hint" { (hint) }
+            button type="submit" { "Sign in" }
+        }
+    };
+    frame.page(title, if wanted == SignIn::Key { "" } else { "/acl" }, &content)
+}

@@ -1,0 +1,88 @@
+//! Requests of the pages to the services of this process.
+
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, HOST};
+use http::{HeaderName, HeaderValue, Method, Request, StatusCode};
+use http_body_util::Full;
+use secrecy::{ExposeSecret as _, SecretString};
+use serde::de::DeserializeOwned;
+
+use crate::http::in_process::{InProcessError, InProcessService};
+
+/// Largest response that a page is made of, in bytes.
+const MAX_RESPONSE: usize = 32 * 1024 * 1024;
+
+/// Longest text of a service's error on a page, in characters.
+const MAX_ERROR: usize = 500;
+
+/// Reason why a page cannot be made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct SourceError {
+    pub(super) status: StatusCode,
+    pub(super) message: String,
+}
+
+/// Reads JSON from a service by GET, with an ACL token if one is given.
+///
+/// # Errors
+/// The service refused, or its response is no such JSON.
+pub(super) async fn get<T: DeserializeOwned>(
+    service: &InProcessService,
+    path: &str,
+    token: Option<&SecretString>,
+) -> Result<T, SourceError> {
+    parse(call(service, Method::GET, path, token, Bytes::new()).await?)
+}
+
+/// As [`get`], by POST with a JSON body.
+///
+/// # Errors
+/// As [`get`].
+pub(super) async fn post<T: DeserializeOwned>(
+    service: &InProcessService,
+    path: &str,
+    token: Option<&SecretString>,
+    body: &serde_json::Value,
+) -> Result<T, SourceError> {
+    parse(call(service, Method::POST, path, token, body.to_string().into()).await?)
+}
+
+async fn call(
+    service: &InProcessService,
+    method: Method,
+    path: &str,
+    token: Option<&SecretString>,
+    body: Bytes,
+) -> Result<(StatusCode, Bytes), SourceError> {
+    let mut request = Request::new(Full::new(body));
+    *request.method_mut() = method;
+    *request.uri_mut() = path.parse().map_err(|_| failed("the page asks for an address that is none"))?;
+    let headers = request.headers_mut();
+    headers.insert(HOST, HeaderValue::from_static("localhost"));
+    headers.insert(HeaderName::from_static("x-vault-request"), HeaderValue::from_static("true"));
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    if let Some(token) = token {
+        let value = HeaderValue::from_str(token.expose_secret());
+        let mut value = value.map_err(|_| failed("an ACL token has letters, digits and hyphens only"))?;
+        value.set_sensitive(true);
+        headers.insert(HeaderName::from_static("x-consul-token"), value);
+    }
+    let response = service.call(request, MAX_RESPONSE).await.map_err(|error| match error {
+        InProcessError::TooLarge(_) => failed("the list is too long for a page; use the commands of keyward acl"),
+        InProcessError::Broken => failed(&error.to_string()),
+    })?;
+    Ok((response.status(), response.into_body()))
+}
+
+/// Parses a response. The gateway reports errors of a query in a document of the same kind.
+fn parse<T: DeserializeOwned>((status, body): (StatusCode, Bytes)) -> Result<T, SourceError> {
+    if status.is_success() || status == StatusCode::UNPROCESSABLE_ENTITY {
+        return serde_json::from_slice(&body).map_err(|_| failed("the service's response is not as expected"));
+    }
+    let message = String::from_utf8_lossy(&body).chars().take(MAX_ERROR).collect();
+    Err(SourceError { status, message })
+}
+
+fn failed(message: &str) -> SourceError {
+    SourceError { status: StatusCode::BAD_GATEWAY, message: message.to_owned() }
+}

@@ -1,0 +1,377 @@
+//! Routes a browser's request to its page.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use secrecy::SecretString;
+use serde_json::{Map, Value};
+use zeroize::Zeroizing;
+
+use super::browser_session::{BrowserRights, BrowserSessions};
+use super::form::Fields;
+use super::guard::{MAX_FORM, PageGuard, PageRejection};
+use super::options::UiOptions;
+use super::pages::acl::{self, AclKind};
+use super::pages::sign_in::{self, SignIn};
+use super::pages::{Frame, agent, error_page, gateway, history};
+use super::request::{self, SourceError};
+use super::response::{self, PageResponse, html, redirect};
+use super::sources::{StatusSource, UiSources};
+use crate::clock::Clock;
+use crate::http::body_buffer::collect;
+use crate::http::guard::LogThrottle;
+use crate::http::in_process::InProcessService;
+use crate::http::server::{HttpMetrics, ListenerMetrics, Peer, RefusalLabels, ResponseFuture, ResponseLabels};
+use crate::recent_events;
+use crate::secret;
+
+/// Collaborators of the pages of one listener.
+#[derive(Debug, Clone)]
+pub(crate) struct UiDeps {
+    /// Ends sign-ins, and is what pages call now.
+    pub(crate) clock: Clock,
+    /// Counts responses and refusals.
+    pub(crate) listener_metrics: ListenerMetrics,
+    /// Status of the agent, with the sessions that the listener may show.
+    pub(crate) agent: StatusSource,
+    /// Parts that run beside the agent.
+    pub(crate) sources: UiSources,
+}
+
+/// Builds the service of one listener, for [`crate::http::server::Listener::serve`].
+pub(crate) fn service(
+    options: UiOptions,
+    deps: UiDeps,
+) -> impl Fn(Peer, Request<Incoming>) -> ResponseFuture<Full<Bytes>> + Clone + Send + 'static {
+    recent_events::keep();
+    let router = Arc::new(Router {
+        guard: PageGuard::new(&options),
+        sessions: BrowserSessions::new(deps.clock.clone()),
+        log_throttle: LogThrottle::default(),
+        options,
+        deps,
+    });
+    move |peer, request| {
+        let router = Arc::clone(&router);
+        ResponseFuture::waiting(async move {
+            let response = match router.guard.check(&peer, &request) {
+                Ok(()) => router.respond(request).await,
+                Err(rejection) => router.refuse(&rejection),
+            };
+            router.count(response.status());
+            response
+        })
+    }
+}
+
+struct Router {
+    options: UiOptions,
+    guard: PageGuard,
+    sessions: BrowserSessions,
+    log_throttle: LogThrottle,
+    deps: UiDeps,
+}
+
+/// A request that passed the guard, with the rights of its browser.
+struct PageRequest {
+    method: Method,
+    path: String,
+    query: Fields,
+    headers: HeaderMap,
+    rights: BrowserRights,
+    frame: Frame,
+}
+
+/// Time within which a form must arrive.
+const FORM_TIMEOUT: Duration = Duration::from_secs(10);
+
+const STYLE: &str = include_str!("assets/style.css");
+const HTMX: &str = include_str!("assets/htmx-2.0.11.min.js");
+
+impl Router {
+    async fn respond(&self, request: Request<Incoming>) -> PageResponse {
+        match (request.method(), request.uri().path()) {
+            (&Method::GET | &Method::HEAD, "/static/style.css") => {
+                return response::file("text/css; charset=utf-8", STYLE);
+            }
+            (&Method::GET | &Method::HEAD, "/static/htmx.js") => {
+                return response::file("text/javascript; charset=utf-8", HTMX);
+            }
+            _ => {}
+        }
+        let (head, body) = request.into_parts();
+        let path = head.uri.path().to_owned();
+        // The page refreshes itself without a person.
+        let rights = self.sessions.find(&head.headers, path != LIVE);
+        let frame = Frame {
+            has_acl: self.deps.sources.acl().is_some(),
+            has_gateway: self.deps.sources.gateway().is_some(),
+            has_key: rights.has_key,
+            has_acl_token: rights.acl_token.is_some(),
+        };
+        let query = Fields::parse(head.uri.query().unwrap_or_default().as_bytes());
+        let request = PageRequest { method: head.method, path, query, headers: head.headers, rights, frame };
+        match request.method {
+            Method::GET | Method::HEAD => self.get(&request).await,
+            Method::POST => match read_form(body).await {
+                Some(form) => self.post(&request, &form).await,
+                None => self.error(&request, StatusCode::REQUEST_TIMEOUT, "the form did not arrive"),
+            },
+            _ => self.error(&request, StatusCode::METHOD_NOT_ALLOWED, "pages take GET, forms POST"),
+        }
+    }
+
+    async fn get(&self, request: &PageRequest) -> PageResponse {
+        let path = request.path.as_str();
+        if let Some(rest) = path.strip_prefix("/acl/") {
+            return self.acl(request, rest).await;
+        }
+        let page = match path {
+            "/" => return redirect("/agent"),
+            "/sign-in" => {
+                let page = sign_in::page(request.frame, SignIn::Key, local(request.query.get("next")), None);
+                return html(StatusCode::OK, page);
+            }
+            "/agent" | LIVE | "/gateway" | "/history" if !request.rights.has_key => return ask(SignIn::Key, request),
+            "/agent" | LIVE => Ok(self.agent(request)),
+            "/gateway" => self.gateway(request).await,
+            "/history" => self.history(request).await,
+            _ => Err(not_found()),
+        };
+        page.unwrap_or_else(|error| self.error(request, error.status, &error.message))
+    }
+
+    fn agent(&self, request: &PageRequest) -> PageResponse {
+        let status = self.deps.agent.read();
+        let (events, now) = (recent_events::latest(), self.deps.clock.now().wall);
+        let page = match request.path.as_str() {
+            LIVE => agent::live(&status, &events, now),
+            _ => agent::page(request.frame, &status, &events, now),
+        };
+        html(StatusCode::OK, page)
+    }
+
+    async fn gateway(&self, request: &PageRequest) -> Result<PageResponse, SourceError> {
+        let service = self.deps.sources.gateway().ok_or_else(not_found)?;
+        let tokens = request::get(&service, "/v1/platform/tokens", None).await?;
+        let report = request::get(&service, "/v1/platform/report", None).await?;
+        Ok(html(StatusCode::OK, gateway::page(request.frame, &tokens, &report, self.deps.clock.now().wall)))
+    }
+
+    async fn history(&self, request: &PageRequest) -> Result<PageResponse, SourceError> {
+        let service = self.deps.sources.gateway().ok_or_else(not_found)?;
+        let field = |name: &str| request.query.get(name);
+        let path = format!("/v1/platform/changes?{}", history::query(field));
+        let changes = request::get(&service, &path, None).await?;
+        Ok(html(StatusCode::OK, history::page(request.frame, field, &changes)))
+    }
+
+    async fn acl(&self, request: &PageRequest, rest: &str) -> PageResponse {
+        let Some(service) = self.deps.sources.acl() else {
+            return self.error(request, StatusCode::NOT_FOUND, "no ACL server runs in this process");
+        };
+        if rest == "sign-in" {
+            let page = sign_in::page(request.frame, SignIn::AclToken, local(request.query.get("next")), None);
+            return html(StatusCode::OK, page);
+        }
+        let Some(token) = &request.rights.acl_token else { return ask(SignIn::AclToken, request) };
+        let page = AclPages { service: &service, token, request, now: self.deps.clock.now().wall };
+        match page.respond(rest).await {
+            Ok(response) => response,
+            Err(error) => self.error(request, error.status, &error.message),
+        }
+    }
+
+    async fn post(&self, request: &PageRequest, form: &Fields) -> PageResponse {
+        match request.path.as_str() {
+            "/sign-in" => self.sign_in(request, SignIn::Key, form).await,
+            "/acl/sign-in" => self.sign_in(request, SignIn::AclToken, form).await,
+            "/sign-out" => response::with_cookie(redirect("/sign-in"), self.sessions.sign_out(&request.headers)),
+            _ => self.error(request, StatusCode::NOT_FOUND, "no form is sent here"),
+        }
+    }
+
+    async fn sign_in(&self, request: &PageRequest, wanted: SignIn, form: &Fields) -> PageResponse {
+        let next = local(form.get("next"));
+        let again = |status, error: &str| html(status, sign_in::page(request.frame, wanted, next, Some(error)));
+        if let Err(wait) = self.sessions.try_sign_in() {
+            let seconds = wait.as_secs().max(1);
+            let mut response =
+                again(StatusCode::TOO_MANY_REQUESTS, &format!("too many attempts; try again in {seconds} s"));
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+            return response;
+        }
+        let (given, mut rights) = (form.get(SignIn::FIELD), request.rights.clone());
+        match wanted {
+            SignIn::Key if secret::ct_eq(&self.options.key, given.as_bytes()) => rights.has_key = true,
+            SignIn::Key => return again(StatusCode::FORBIDDEN, "this is not the key of the listener"),
+            SignIn::AclToken => {
+                let token = SecretString::from(given);
+                let Some(service) = self.deps.sources.acl() else {
+                    return again(StatusCode::NOT_FOUND, "no ACL server runs in this process");
+                };
+                if let Err(error) = request::get::<Value>(&service, "/v1/acl/token/self", Some(&token)).await {
+                    return again(
+                        StatusCode::FORBIDDEN,
+                        &format!("the ACL server refuses this token: {}", error.message),
+                    );
+                }
+                rights.acl_token = Some(token);
+            }
+        }
+        match self.sessions.sign_in(&request.headers, rights) {
+            Some(cookie) => {
+                tracing::info!(event = "ui.signed_in", what = wanted.name(), "a browser has signed in");
+                response::with_cookie(redirect(next), Some(cookie))
+            }
+            None => again(StatusCode::INTERNAL_SERVER_ERROR, "the kernel returned no random bytes"),
+        }
+    }
+
+    fn error(&self, request: &PageRequest, status: StatusCode, message: &str) -> PageResponse {
+        html(status, error_page(request.frame, status.canonical_reason().unwrap_or("Error"), message))
+    }
+
+    fn refuse(&self, rejection: &PageRejection) -> PageResponse {
+        let ListenerMetrics { metrics, listener } = &self.deps.listener_metrics;
+        if let Some(suppressed) = self.log_throttle.allow(rejection.reason) {
+            tracing::warn!(
+                event = "local.refused",
+                listener,
+                reason = rejection.reason,
+                status = rejection.status.as_u16(),
+                suppressed = (suppressed > 0).then_some(suppressed),
+                "{}",
+                rejection.message
+            );
+        }
+        let labels = RefusalLabels { listener: listener.clone(), reason: rejection.reason };
+        metrics.get::<HttpMetrics>().refused.get_or_create(&labels).inc();
+        html(rejection.status, error_page(Frame::default(), "Refused", rejection.message))
+    }
+
+    fn count(&self, status: StatusCode) {
+        let ListenerMetrics { metrics, listener } = &self.deps.listener_metrics;
+        let labels = ResponseLabels { listener: listener.clone(), code: status.as_u16() };
+        metrics.get::<HttpMetrics>().requests.get_or_create(&labels).inc();
+    }
+}
+
+/// Path of the part of the agent's page that a script refreshes.
+const LIVE: &str = "/agent/live";
+
+/// Pages of the ACL server, with the rights of the browser's token.
+struct AclPages<'a> {
+    service: &'a InProcessService,
+    token: &'a SecretString,
+    request: &'a PageRequest,
+    now: std::time::SystemTime,
+}
+
+impl AclPages<'_> {
+    async fn respond(&self, rest: &str) -> Result<PageResponse, SourceError> {
+        let mut segments = rest.split('/');
+        let kind = segments.next().and_then(AclKind::parse).ok_or_else(not_found)?;
+        match (segments.next().map(decode), segments.next(), segments.next()) {
+            (None, None, None) => self.list(kind).await,
+            (Some(id), None, None) => self.record(kind, &id?).await,
+            (Some(id), Some("explain"), None) if kind == AclKind::Token => self.explain(&id?).await,
+            _ => Err(not_found()),
+        }
+    }
+
+    fn namespace(&self) -> &str {
+        self.request.query.get("ns")
+    }
+
+    async fn read<T: serde::de::DeserializeOwned>(&self, path: &str) -> Result<T, SourceError> {
+        request::get(self.service, path, Some(self.token)).await
+    }
+
+    async fn list(&self, kind: AclKind) -> Result<PageResponse, SourceError> {
+        let records: Vec<Value> = self.read(&kind.api_list(self.namespace())).await?;
+        let searched = (self.namespace(), self.request.query.get("q"));
+        Ok(html(StatusCode::OK, acl::list_page(self.request.frame, kind, &records, searched, self.now)))
+    }
+
+    async fn record(&self, kind: AclKind, id: &str) -> Result<PageResponse, SourceError> {
+        let record: Map<String, Value> = self.read(&kind.api_read(id, self.namespace())).await?;
+        let whole = Value::Object(record);
+        let mut dependents = Vec::new();
+        for list in kind.dependents(id, &whole, self.namespace()) {
+            let mut records: Vec<Value> = self.read(&list.api_path).await?;
+            if let Some((field, text)) = &list.only {
+                records.retain(|record| record[*field].as_str() == Some(text));
+            }
+            dependents.push((list.kind, records));
+        }
+        let Value::Object(record) = whole else { return Err(not_found()) };
+        let page = acl::record_page(self.request.frame, kind, &record, &dependents, self.namespace(), self.now);
+        Ok(html(StatusCode::OK, page))
+    }
+
+    async fn explain(&self, accessor: &str) -> Result<PageResponse, SourceError> {
+        let field = |name: &str| self.request.query.get(name);
+        let path = acl::explain_path(accessor, self.namespace());
+        let body = acl::request_body(field);
+        let answers: Vec<acl::Explained> = request::post(self.service, &path, Some(self.token), &body).await?;
+        let accesses = body.as_array().map(Vec::as_slice).unwrap_or_default();
+        let access = |request: &Value| request["Access"].as_str().unwrap_or_default().to_owned();
+        let explained: Vec<(String, acl::Explained)> = accesses.iter().map(access).zip(answers).collect();
+        let page = acl::explain_page(self.request.frame, (accessor, self.namespace()), field, &explained);
+        Ok(html(StatusCode::OK, page))
+    }
+}
+
+/// Sends the browser to a page that asks for a secret, and back afterwards.
+fn ask(wanted: SignIn, request: &PageRequest) -> PageResponse {
+    let next = if request.path == LIVE { "/agent" } else { request.path.as_str() };
+    let query = url::form_urlencoded::Serializer::new(String::new()).append_pair("next", next).finish();
+    let mut response = redirect(&format!("{}?{query}", wanted.path()));
+    // A script that refreshes a part of a page has to leave the page.
+    if request.headers.contains_key("hx-request") {
+        *response.status_mut() = StatusCode::OK;
+        response.headers_mut().insert("hx-redirect", HeaderValue::from_static("/sign-in?next=%2Fagent"));
+    }
+    response
+}
+
+/// Returns a path of ours that a form names; `/` in place of an address elsewhere.
+fn local(next: &str) -> &str {
+    let is_path = next.starts_with('/') && !next.starts_with("//") && !next.contains(['\\', '\r', '\n']);
+    if is_path { next } else { "/" }
+}
+
+fn decode(segment: &str) -> Result<String, SourceError> {
+    let decoded = percent_encoding::percent_decode_str(segment).decode_utf8();
+    decoded.map(std::borrow::Cow::into_owned).map_err(|_| not_found())
+}
+
+fn not_found() -> SourceError {
+    SourceError { status: StatusCode::NOT_FOUND, message: "no page has this address".to_owned() }
+}
+
+/// Reads a form; `None` if it is too large, breaks off or stalls.
+async fn read_form(body: Incoming) -> Option<Fields> {
+    let buffer = tokio::time::timeout(FORM_TIMEOUT, collect(body, MAX_FORM)).await.ok()?.ok()?;
+    Some(Fields::parse(&Zeroizing::new(buffer.into_vec())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_form_leads_to_paths_of_ours_alone() {
+        for path in ["/agent", "/acl/tokens?ns=team"] {
+            assert_eq!(local(path), path);
+        }
+        for elsewhere in ["", "https://evil.example", "//evil.example", "/\\evil.example", "/a\r\nb"] {
+            assert_eq!(local(elsewhere), "/", "{elsewhere}");
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! The pages for browsers: the real binary over TCP, by a client that sends what a browser sends.
+
+mod access;
+mod pages;
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::harness::binary::{Binary, eventually, run};
+
+/// Key of the listener in these tests.
+const KEY: &str = "key-of-the-pages-0123456789abcdef";
+
+/// A running agent with pages, an ACL server and a gateway; its session has no server.
+struct Pages {
+    binary: Binary,
+    folder: tempfile::TempDir,
+    /// Such as `http://127.0.0.1:40000`.
+    origin: String,
+    http: reqwest::Client,
+}
+
+impl Pages {
+    fn start() -> Self {
+        Self::start_with("")
+    }
+
+    /// Starts it with more lines of configuration for the listener.
+    fn start_with(listener: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        for (name, text) in [("pages.key", KEY), ("platform.token", "platform-token-0123456789")] {
+            std::fs::write(at(name), text).unwrap();
+            std::fs::set_permissions(at(name), std::fs::Permissions::from_mode(0o600)).unwrap();
+        }
+        let dir = folder.path().display();
+        let text = format!(
+            "[agent]\nstate_dir = \"{dir}/state\"\n\
+             [server.main]\nkind = \"vault\"\naddress = \"http://127.0.0.1:9\"\n\
+             [session.main.cloud]\nrole = \"web\"\nresource = \"https://management.azure.com/\"\n\
+             [listener.api]\naddress = \"unix://{dir}/api.sock\"\n\
+             [listener.pages]\nkind = \"ui\"\naddress = \"tcp://127.0.0.1:0\"\nkey_file = \"{dir}/pages.key\"\n{listener}\
+             [acl]\nlisten = \"unix://{dir}/acl.sock\"\ndata_dir = \"{dir}/acl\"\n\
+             [gateway]\nupstream = \"http://127.0.0.1:9\"\nlisten = \"unix://{dir}/gateway.sock\"\n\
+             token_file = \"{dir}/platform.token\"\n"
+        );
+        std::fs::create_dir(at("state")).unwrap();
+        std::fs::set_permissions(at("state"), std::fs::Permissions::from_mode(0o700)).unwrap();
+        std::fs::write(at("keyward.toml"), text).unwrap();
+        let binary = Binary::start(&["run", "--config", at("keyward.toml").to_str().unwrap()], &[], folder.path());
+        let origin = eventually(Duration::from_secs(30), || {
+            let output = binary.output();
+            let url =
+                output.split_once("url=\"").and_then(|(_, rest)| rest.split_once("/\"")).map(|(url, _)| url.to_owned());
+            url.ok_or(output)
+        });
+        let http = reqwest::Client::builder()
+            .no_proxy()
+            .danger_accept_invalid_certs(true)
+            .redirect(reqwest::redirect::Policy::none())
+            .timeout(Duration::from_secs(20))
+            .build()
+            .unwrap();
+        Self { binary, folder, origin, http }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn get(&self, path: &str) -> reqwest::RequestBuilder {
+        self.http.get(format!("{}{path}", self.origin))
+    }
+
+    fn post(&self, path: &str, form: &[(&str, &str)]) -> reqwest::RequestBuilder {
+        self.http.post(format!("{}{path}", self.origin)).header("origin", &self.origin).form(form)
+    }
+
+    /// Signs in by a form; returns the cookie.
+    async fn sign_in(&self, path: &str, secret: &str, cookie: Option<&str>) -> String {
+        let mut request = self.post(path, &[("secret", secret), ("next", "/agent")]);
+        if let Some(cookie) = cookie {
+            request = request.header("cookie", cookie);
+        }
+        let response = request.send().await.unwrap();
+        assert_eq!((response.status().as_u16(), &response.headers()["location"]), (303, &"/agent".parse().unwrap()));
+        let cookie = response.headers()["set-cookie"].to_str().unwrap();
+        cookie.split(';').next().unwrap().to_owned()
+    }
+
+    /// Reads a page with a cookie, which must be there.
+    async fn page(&self, path: &str, cookie: &str) -> String {
+        let response = self.get(path).header("cookie", cookie).send().await.unwrap();
+        let status = response.status();
+        let text = response.text().await.unwrap();
+        assert_eq!(status, 200, "{path}: {text}");
+        text
+    }
+
+    /// Runs `keyward acl` against its ACL server; returns what it prints.
+    fn acl(&self, args: &[&str], token: Option<&str>) -> String {
+        let address = format!("unix://{}", self.path("acl.sock").display());
+        let variables: Vec<(&str, &str)> = token.map(|token| ("KEYWARD_ACL_TOKEN", token)).into_iter().collect();
+        let args = [&["acl"], args, &["--address", &address]].concat();
+        let (code, output, error) = run(&args, &variables);
+        assert_eq!(code, 0, "{args:?}: {error}");
+        output
+    }
+}
