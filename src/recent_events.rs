@@ -122,13 +122,19 @@ mod tests {
     fn named_events_are_kept_with_their_fields_the_latest_first() {
         let subscriber = tracing_subscriber::registry().with(RecentEvents);
         tracing::subscriber::with_default(subscriber, || {
-            tracing::info!(event = "before.anything", "not kept");
+            tracing::event!(Level::INFO, event = "before.anything", "not kept");
             keep();
-            tracing::warn!(event = "token.renewal.failed", session = "main", failures = 2_u32, "the renewal failed");
-            tracing::info!("without a name");
-            tracing::debug!(event = "too.fine", "not kept");
+            tracing::event!(
+                Level::WARN,
+                event = "token.renewal.failed",
+                session = "main",
+                failures = 2_u32,
+                "the renewal failed"
+            );
+            tracing::event!(Level::INFO, "without a name");
+            tracing::event!(Level::DEBUG, event = "too.fine", "not kept");
             for number in 0..EVENTS {
-                tracing::info!(event = "counted", number, "{}", "x".repeat(2 * TEXT));
+                tracing::event!(Level::INFO, event = "counted", number, "{}", "x".repeat(2 * TEXT));
             }
         });
         let ours: Vec<RecentEvent> = latest().into_iter().filter(|event| event.name == "counted").collect();

@@ -9,6 +9,7 @@ use super::session::Shared;
 use crate::config;
 use crate::http::guard::AccessMode;
 use crate::http::server::{Listener, ListenerMetrics, Peer, ResponseFuture};
+use crate::recent_events;
 use crate::status::Status;
 use crate::ui::{self, StatusSource, UiDeps, UiOptions};
 
@@ -34,6 +35,7 @@ pub(super) fn service(
     let listener_metrics = ListenerMetrics { metrics: shared.metrics.clone(), listener: options.name.clone() };
     let deps = UiDeps { clock: shared.clock.clone(), listener_metrics, agent, sources: shared.ui_sources.clone() };
     let allowed_hosts = options.guard.allowed_hosts.clone();
+    recent_events::keep();
     let scheme = if tls { "https" } else { "http" };
     tracing::info!(
         event = "ui.started",

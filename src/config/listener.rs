@@ -111,9 +111,6 @@ fn read(name: String, mut reader: Reader<'_>, known: &Sessions) -> Option<Listen
         }
     }
     let serves_tokens = matches!(kind, Kind::LocalApi | Kind::ApiProxy);
-    if kind == Kind::Ui {
-        refuse(&mut reader, "derived_token", "not allowed on a ui listener, which serves no token");
-    }
     let derived_token = if serves_tokens { derived_token::read(&mut reader, false) } else { None };
     for session in sessions.iter().filter(|_| derived_token.is_some()) {
         known.reject_derived(&mut reader, "derived_token", session);

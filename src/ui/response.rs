@@ -23,7 +23,8 @@ fn respond(status: StatusCode, content_type: &'static str, cache: &'static str, 
         (CACHE_CONTROL, cache),
         (CONTENT_SECURITY_POLICY, POLICY),
         (X_CONTENT_TYPE_OPTIONS, "nosniff"),
-        (REFERRER_POLICY, "no-referrer"),
+        // With `no-referrer` browsers send `Origin: null` with forms (Fetch, "append a request Origin header").
+        (REFERRER_POLICY, "same-origin"),
         (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
         (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
     ];

@@ -47,7 +47,6 @@ pub(crate) fn service(
     options: UiOptions,
     deps: UiDeps,
 ) -> impl Fn(Peer, Request<Incoming>) -> ResponseFuture<Full<Bytes>> + Clone + Send + 'static {
-    recent_events::keep();
     let router = Arc::new(Router {
         guard: PageGuard::new(&options),
         sessions: BrowserSessions::new(deps.clock.clone()),

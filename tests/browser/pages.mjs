@@ -48,11 +48,12 @@ const look = async (page, name, path) => {
   check(`${name} has a heading`, (await page.$$eval("h1", (all) => all.length)) === 1);
   const wide = await page.evaluate(() => document.documentElement.scrollWidth - window.innerWidth);
   check(`${name} fits the screen`, wide <= 0, `${wide} pixels too wide`);
+  check(`${name} keeps its policy and its origin`, page.problems.length === 0, page.problems.join(", "));
+  if (!page.isJavaScriptEnabled()) return;
   await page.evaluate(axe);
   const found = await page.evaluate(() => axe.run({ runOnly: ["wcag2a", "wcag2aa", "wcag21aa", "best-practice"] }));
   const texts = found.violations.map((it) => `${it.id} (${it.nodes.map((node) => node.html.slice(0, 120)).join("; ")})`);
   check(`${name} has no finding of axe-core`, texts.length === 0, texts.join(", "));
-  check(`${name} keeps its policy and its origin`, page.problems.length === 0, page.problems.join(", "));
 };
 
 const browser = await puppeteer.launch({
@@ -68,9 +69,11 @@ try {
   check("an ACL token opens the page of tokens", first.url() === `${origin}/acl/tokens`, first.url());
   const visible = await first.evaluate(() => document.cookie);
   check("no script reads the cookie", visible === "", visible);
-  const links = async (path, start) => {
+  const links = async (path) => {
     await first.goto(origin + path);
-    return first.$$eval("td a", (all) => all.map((link) => new URL(link.href).pathname + new URL(link.href).search));
+    const found = await first.$$eval("td a", (all) => all.map((link) => new URL(link.href).pathname + new URL(link.href).search));
+    if (found.length === 0) throw new Error(`no link at ${first.url()}: ${await first.$eval("main", (it) => it.textContent)}`);
+    return found;
   };
   const token = (await links("/acl/tokens?q=browser+tests"))[0];
   const policy = (await links("/acl/policies?q=app-read"))[0];
@@ -119,6 +122,8 @@ try {
   check("it changed nothing", still.url() === `${origin}/agent`, still.url());
   foreign.close();
   foreign.closeAllConnections();
+} catch (error) {
+  failures.push(String(error.stack));
 } finally {
   await browser.close();
 }

@@ -12,7 +12,7 @@ use super::timeline::{Timeline, TimelineMark};
 use super::times::{parse, system_time, time};
 use crate::recent_events::RecentEvent;
 
-/// What the page reads of `GET /agent/v1/status`.
+/// Fields of `GET /agent/v1/status` that the page shows.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub(in crate::ui) struct AgentStatus {

@@ -10,7 +10,7 @@ use super::Frame;
 use super::layout::{BadgeKind, badge, facts, table};
 use super::times::time;
 
-/// What the page reads of `GET /v1/platform/tokens`.
+/// Fields of `GET /v1/platform/tokens` that the page shows.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub(in crate::ui) struct GatewayTokens {
@@ -48,7 +48,7 @@ struct GatewayCaller {
     last: String,
 }
 
-/// What the page reads of `GET /v1/platform/report`.
+/// Fields of `GET /v1/platform/report` that the page shows.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub(in crate::ui) struct GatewayReport {
@@ -161,7 +161,11 @@ fn deprecated_calls(calls: &[DeprecatedCall], now: SystemTime) -> Markup {
         ]
     };
     let rows: Vec<Vec<Markup>> = calls.iter().map(row).collect();
-    table("Deprecated calls", &["Call", "Client", "Organization / workspace", "Calls", "Last", "What to do"], &rows)
+    table(
+        "Deprecated calls by client",
+        &["Call", "Client", "Organization / workspace", "Calls", "Last", "What to do"],
+        &rows,
+    )
 }
 
 fn callers(callers: &[GatewayCaller], now: SystemTime) -> Markup {

@@ -17,7 +17,7 @@ const FILTERS: [(&str, &str); 7] = [
     ("until", "Until"),
 ];
 
-/// What the page reads of `GET /v1/platform/changes`.
+/// Fields of `GET /v1/platform/changes` that the page shows.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub(in crate::ui) struct ChangesPage {

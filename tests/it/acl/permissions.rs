@@ -291,7 +291,7 @@ async fn an_explanation_names_the_rule_and_the_policy_that_decide() {
     let acl = Acl::start().await;
     let team = json!({"Name": "team"});
     acl.make("/v1/namespace", team).await;
-    policy(&acl, "open", "default", "node \"a\" { policy = \"write\" }").await;
+    policy(&acl, "open", "default", "event \"a\" { policy = \"write\" }").await;
     let defaults = json!({"Name": "team", "ACLs": {"PolicyDefaults": [{"Name": "open"}]}});
     assert_eq!(acl.call("PUT", "/v1/namespace/team", Some(&acl.root), Some(defaults)).await.status, 200);
     let own = policy(&acl, "web", "team", "key_prefix \"app/\" { policy = \"read\" }").await;
@@ -304,7 +304,7 @@ async fn an_explanation_names_the_rule_and_the_policy_that_decide() {
         .await;
     let questions = json!([
         {"Resource": "key", "Segment": "app/x", "Access": "write"},
-        {"Resource": "node", "Segment": "a", "Access": "write", "Namespace": "team"},
+        {"Resource": "event", "Segment": "a", "Access": "write", "Namespace": "team"},
         {"Resource": "service", "Segment": "web", "Access": "write"},
         {"Resource": "acl", "Access": "read"},
     ]);
@@ -319,7 +319,7 @@ async fn an_explanation_names_the_rule_and_the_policy_that_decide() {
     assert_eq!((&answers[0]["PolicyID"], &answers[0]["PolicyName"]), (&own["ID"], &json!("web")));
     assert_eq!(
         (rule(1), &answers[1]["NamespaceDefault"]),
-        ((true, "node \"a\" { policy = \"write\" }".to_owned()), &json!(true))
+        ((true, "event \"a\" { policy = \"write\" }".to_owned()), &json!(true))
     );
     assert_eq!(rule(2), (true, "service \"web\" { policy = \"write\" }".to_owned()));
     assert!(!answers[2]["PolicyName"].as_str().unwrap().is_empty(), "{answers}");

@@ -85,7 +85,7 @@ fn a_listener_of_pages_needs_loopback_or_tls_and_a_key() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("keyward.toml");
     let text = "[listener.a]\nkind = \"ui\"\naddress = \"unix:///tmp/a.sock\"\nany_local_user = true\n\
-                [listener.b]\nkind = \"ui\"\naddress = \"tcp://192.0.2.1:8310\"\nderived_token = { ttl = \"5m\" }\n\
+                [listener.b]\nkind = \"ui\"\naddress = \"tcp://192.0.2.1:8310\"\n\
                 [listener.c]\nkind = \"health\"\naddress = \"tcp://127.0.0.1:8311\"\ntls_cert = \"/tmp/cert.pem\"\n";
     std::fs::write(&path, text).unwrap();
     let (code, output, error) = crate::harness::binary::run(&["check", path.to_str().unwrap()], &[]);
@@ -94,7 +94,6 @@ fn a_listener_of_pages_needs_loopback_or_tls_and_a_key() {
         "a browser cannot open a unix socket",
         "whoever opens its pages gives the key",
         "would show pages on 192.0.2.1 in the clear",
-        "not allowed on a ui listener, which serves no token",
         "only allowed on a listener of kind = \"ui\"",
     ] {
         assert!(format!("{output}{error}").contains(part), "{part}: {output}{error}");

@@ -30,7 +30,11 @@ impl Pages {
     fn start_with(listener: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
-        for (name, text) in [("pages.key", KEY), ("platform.token", "platform-token-0123456789")] {
+        for (name, text) in [
+            ("pages.key", KEY),
+            ("platform.token", "platform-token-0123456789"),
+            ("vault.token", "hvs.token-of-nobody"),
+        ] {
             std::fs::write(at(name), text).unwrap();
             std::fs::set_permissions(at(name), std::fs::Permissions::from_mode(0o600)).unwrap();
         }
@@ -38,7 +42,7 @@ impl Pages {
         let text = format!(
             "[agent]\nstate_dir = \"{dir}/state\"\n\
              [server.main]\nkind = \"vault\"\naddress = \"http://127.0.0.1:9\"\n\
-             [session.main.cloud]\nrole = \"web\"\nresource = \"https://management.azure.com/\"\n\
+             [session.main.token_file]\nfile = \"{dir}/vault.token\"\n\
              [listener.api]\naddress = \"unix://{dir}/api.sock\"\n\
              [listener.pages]\nkind = \"ui\"\naddress = \"tcp://127.0.0.1:0\"\nkey_file = \"{dir}/pages.key\"\n{listener}\
              [acl]\nlisten = \"unix://{dir}/acl.sock\"\ndata_dir = \"{dir}/acl\"\n\

@@ -103,7 +103,7 @@ fn answer(access: &str, explained: &Explained, resource: &str, segment: &str, na
     });
     html! {
         article.card {
-            h3 {
+            h2 {
                 @if explained.allow { (badge(BadgeKind::Good, "allowed")) } @else { (badge(BadgeKind::Bad, "denied")) }
                 " " (access) " " (resource) " " code { (segment) }
             }

@@ -107,6 +107,13 @@ pub(super) const SECTIONS: &[Section] = &[
         "`[listener.NAME]` of an API proxy",
         &[with_session!("[listener.a]\nkind = \"api_proxy\"\naddress = \"unix:///run/keyward/a.sock\"\n@\n")],
     ),
+    #[cfg(feature = "ui")]
+    (
+        "`[listener.NAME]` of pages",
+        &[with_session!(
+            "[listener.a]\nkind = \"ui\"\naddress = \"tcp://127.0.0.1:8310\"\nkey_file = \"/run/keyward/key\"\n@\n"
+        )],
+    ),
     (
         "`[listener.NAME.cache]`",
         &[with_session!(
