@@ -1,4 +1,4 @@
-//! Who may open the pages.
+//! Access to the pages.
 
 use super::{KEY, Pages};
 

@@ -1,4 +1,4 @@
-//! What the pages show.
+//! Content of the pages.
 
 use std::time::Duration;
 
