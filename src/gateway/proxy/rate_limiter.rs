@@ -109,20 +109,23 @@ impl RateLimiter {
         self.schedule.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for the request's slot.
+    /// Waits for the request's slot. Returns the length of the wait.
     ///
     /// # Errors
     /// The wait, if it is over the maximum.
-    pub(super) async fn acquire(&self, class: RequestClass) -> Result<(), Duration> {
+    pub(super) async fn acquire(&self, class: RequestClass) -> Result<Duration, Duration> {
+        let started = Instant::now();
+        let mut end = started;
         if class == RequestClass::RunList {
             let now = Instant::now();
             let at = self.schedule().reserve_run_list(now)?;
             sleep(now, at).await;
+            end = end.max(at);
         }
         let now = Instant::now();
         let at = self.schedule().reserve(now)?;
         sleep(now, at).await;
-        Ok(())
+        Ok(end.max(at).saturating_duration_since(started))
     }
 
     /// Applies the `X-RateLimit-Limit` of a response. A response without it means "unlimited" only while none has

@@ -65,6 +65,11 @@ fn redactions(world: &World) -> Redactions {
         // How often a session has tried depends on how long the test took to ask.
         .pattern(r"[1-9]\d* failures? in a row", "N failures in a row")
         .pattern(r#""failures": [1-9]\d*"#, r#""failures": N"#)
+        .pattern(r"(, )?N failures in a row", "")
+        .pattern(r"\b\d+ (s|min|h|d)( \d+ (min|h))?\b", "SPAN")
+        .pattern(r"pid \d+", "pid PID")
+        .pattern(r#""pid": \d+"#, r#""pid": "PID""#)
+        .pattern(r#"_seconds": \d+"#, r#"_seconds": "SPAN""#)
 }
 
 const NO_SUCH_SECRET: &str = "[template.conf]\ndestination = \"FOLDER/conf\"\n\
