@@ -12,6 +12,7 @@ mod screen;
 mod source;
 mod watch;
 
+use anyhow::Context as _;
 use clap::Args;
 use serde_json::Value;
 
@@ -72,7 +73,8 @@ impl Status {
 
 impl JudgedStatus {
     fn new(raw: Value) -> anyhow::Result<Self> {
-        let document: StatusDocument = serde_json::from_value(raw.clone())?;
+        let document: StatusDocument =
+            serde_json::from_value(raw.clone()).context("the response is not the status of an agent")?;
         let now = document.time.unwrap_or_else(|| Timestamp(time::OffsetDateTime::now_utc().unix_timestamp()));
         let report = judge(&document, now);
         Ok(Self { raw, document, report, now })
