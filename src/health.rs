@@ -138,9 +138,9 @@ impl HealthHandle {
         self.modify(|registration| registration.next_try = Some(at));
     }
 
-    /// Records that the result of the last success is still in use, although the component is not ready.
-    pub(crate) fn keep_previous(&self) {
-        self.modify(|registration| registration.keeps_previous = !registration.component.ready);
+    /// Records that the result of an earlier success is still in use, although the component is not ready.
+    pub(crate) fn keep_previous(&self, is_kept: bool) {
+        self.modify(|registration| registration.keeps_previous = is_kept && !registration.component.ready);
     }
 
     /// Warns of an error that may make the component fail later; it stays ready. The text holds no secret.
@@ -232,7 +232,7 @@ mod tests {
         let sink = health.register("sink/token", true, "not written yet");
         let shown = || serde_json::to_value(&health.statuses()["sink/token"]).unwrap();
         sink.describe("/run/token");
-        sink.keep_previous();
+        sink.keep_previous(true);
         driven.suspend(Duration::from_secs(5));
         sink.failed(ErrorCode::OutputFolder, "no space left");
         sink.retry_at(health.now() + Duration::from_secs(2));
@@ -251,7 +251,7 @@ mod tests {
             "since": "1970-01-01T00:01:45Z", "target": "/run/token", "updated": "1970-01-01T00:01:45Z",
         });
         assert_eq!(shown(), ready);
-        sink.keep_previous();
+        sink.keep_previous(true);
         assert_eq!(shown(), ready, "nothing that is ready keeps what it had before");
         sink.warn(ErrorCode::OutputFolder, "somebody else changed the file");
         driven.suspend(Duration::from_secs(5));
@@ -261,7 +261,7 @@ mod tests {
         sink.clear_warning();
         assert_eq!(shown(), ready);
         sink.failed(None, "no space left");
-        sink.keep_previous();
+        sink.keep_previous(true);
         assert_eq!(shown()["keeps_previous"], true);
         assert_eq!(shown()["since"], "1970-01-01T00:01:55Z");
     }

@@ -279,9 +279,7 @@ impl FileSink {
         self.set_state(FAILING);
         self.metrics.get::<SinkMetrics>().failures.get_or_create(&self.label()).inc();
         self.health.failed(code, error);
-        if self.has_written {
-            self.health.keep_previous();
-        }
+        self.health.keep_previous(self.has_written);
     }
 
     fn record_write(&self) {

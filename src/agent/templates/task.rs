@@ -81,12 +81,7 @@ impl TemplateTask {
         let watched = options.file.as_ref().map(|file| deps.outputs.file(&file.destination));
         let (check_at, is_restoring, restore_backoff) = (None, false, RestoreBackoff::default());
         let outage = Outage::default();
-        deps.health.describe(
-            options.file.as_ref().map_or_else(
-                || format!("variable {}", options.text.name),
-                |file| file.destination.display().to_string(),
-            ),
-        );
+        deps.health.describe(options.target());
         Self {
             options,
             template,
@@ -177,7 +172,7 @@ impl TemplateTask {
         if let Some(reason) = self.dependencies.unavailable_reason() {
             self.set_state(WAITING);
             self.deps.health.not_ready(reason);
-            self.keep_previous();
+            self.deps.health.keep_previous(self.is_delivered);
         }
     }
 
@@ -345,14 +340,7 @@ impl TemplateTask {
         self.count("failed");
         self.set_state(FAILING);
         self.deps.health.failed(code, error);
-        self.keep_previous();
-    }
-
-    /// Reports that what was rendered before is still in place, if something was.
-    fn keep_previous(&self) {
-        if self.is_delivered {
-            self.deps.health.keep_previous();
-        }
+        self.deps.health.keep_previous(self.is_delivered);
     }
 
     fn count(&self, outcome: &'static str) {

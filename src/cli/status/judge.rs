@@ -56,10 +56,10 @@ pub(super) struct Item {
     /// Time until the session's token ends.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) ends_in_seconds: Option<u64>,
-    /// What happens now.
+    /// Call in flight.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) now: Option<Running>,
-    /// What happens next.
+    /// Next step.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) next: Option<Next>,
 }
