@@ -69,11 +69,10 @@ fn format_item(status: &StatusDocument, item: &Item, now: Timestamp) -> Vec<Stri
     let component = status.components.get(&item.component);
     let mut first = Vec::new();
     if let Some(session) = session {
-        first.push(match item.ends_in_seconds {
-            _ if !session.serving => "no token".to_owned(),
+        first.extend(session.serving.then(|| match item.ends_in_seconds {
             Some(left) => format!("ends in {}", format_span(left)),
             None => "never ends".to_owned(),
-        });
+        }));
         first.extend((session.failures > 1).then(|| format!("{} in a row", format_count(session.failures, "failure"))));
     }
     first.extend(item.reason.as_ref().map(|reason| tag(item.code.as_deref(), reason)));
@@ -101,7 +100,7 @@ fn format_happening(item: &Item) -> Vec<String> {
         let span = format_span(next.in_seconds);
         match next.step {
             Step::Renew => format!("renews in {span}"),
-            Step::Login => format!("logs in in {span}"),
+            Step::Login => format!("next login in {span}"),
             Step::Retry => format!("next try in {span}"),
         }
     });
@@ -145,7 +144,8 @@ fn update_verb(component: &str) -> &'static str {
     match component.split('/').next() {
         Some("sink" | "template") => "written",
         Some("process") => "started",
-        _ => "renewed",
+        Some("derived_token") => "made",
+        _ => "loaded",
     }
 }
 

@@ -99,10 +99,10 @@ fn sink(ready: bool, required: bool) -> Value {
 fn status_counts_failures_from_the_second_on() {
     let answer = |failures| whole(false, json!({ "web": session(failures) }), json!({}));
     let wanted = "keyward 1.0.0: DOWN, not ready\n\
-                  DOWN     session/web  no token, connection refused [KW-3001]\n                      \
+                  DOWN     session/web  connection refused [KW-3001]\n                      \
                   next try in 12 s\n                      metadata service at https://vault.example.com, role web\n";
     assert_eq!(status(&answer(1)), wanted);
-    assert!(status(&answer(2)).contains("no token, 2 failures in a row, connection refused [KW-3001]\n"));
+    assert!(status(&answer(2)).contains("2 failures in a row, connection refused [KW-3001]\n"));
 }
 
 #[test]

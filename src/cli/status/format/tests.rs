@@ -56,7 +56,7 @@ fn a_status_is_formatted_with_what_happens_now_and_next() {
     }));
     let wanted = [
         "keyward 1.2.3: DOWN, not ready; up 3 h 12 min, pid 812",
-        "DOWN     session/db     no token, there is no token yet",
+        "DOWN     session/db     there is no token yet",
         "                        for 2 min; logging in for 24 s, gives up at 90 s",
         "                        metadata service at https://vault.example.com, role db",
         "AT RISK  session/web    ends in 35 s, 3 failures in a row, the login was refused [KW-1101]",
