@@ -98,6 +98,7 @@ async fn main() {
         namespace: None,
         listener_metrics: listener_metrics.clone(),
         derived_token: None,
+        health: None,
         bound_to: vec![],
     };
     let proxy = ApiProxy::build(options, parts).unwrap();

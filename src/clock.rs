@@ -39,6 +39,16 @@ impl ClockReading {
     pub fn until(&self, later: Self) -> Duration {
         later.boot.saturating_sub(self.boot)
     }
+
+    /// Returns `other` by the wall clock of this reading, which may have been set since or before.
+    pub(crate) fn wall_time_of(&self, other: Self) -> SystemTime {
+        let shifted = if other.boot > self.boot {
+            self.wall.checked_add(self.until(other))
+        } else {
+            self.wall.checked_sub(self.since(other))
+        };
+        shifted.unwrap_or(other.wall)
+    }
 }
 
 impl std::ops::Add<Duration> for ClockReading {

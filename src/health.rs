@@ -1,45 +1,37 @@
 //! Tracks the readiness of components; the process is ready when all required components are.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+mod component;
 
-use serde::Serialize;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
 use tokio::sync::watch;
 
+use crate::clock::{Clock, ClockReading};
 use crate::error_code::ErrorCode;
+use component::Registration;
+
+pub use component::{Component, ComponentStatus, Warning};
 
 /// Health of all components of the process. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub struct Health(Arc<Inner>);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Inner {
     /// Registrations by name, oldest first: during a replacement there are two, and the newest counts.
-    components: Mutex<BTreeMap<String, Vec<(u64, Component)>>>,
+    components: Mutex<BTreeMap<String, Vec<Registration>>>,
     version: watch::Sender<u64>,
+    clock: Clock,
+    /// Creation of this registry: the start of the process.
+    started_at: ClockReading,
 }
 
-/// Health of one component.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Component {
-    /// The component works.
-    pub ready: bool,
-    /// The process is ready only if this component is.
-    pub required: bool,
-    /// The component has been ready at least once since it started.
-    pub started: bool,
-    /// Reason why it is not ready; holds no secret.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
-    /// Code of the error that is the reason.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub code: Option<ErrorCode>,
-}
-
-impl Component {
-    /// Formats the reason with its code.
-    pub(crate) fn describe(&self) -> String {
-        ErrorCode::tag(self.code, self.reason.as_deref().unwrap_or("not ready"))
+impl Default for Inner {
+    fn default() -> Self {
+        let clock = Clock::default();
+        let started_at = clock.now();
+        Self { components: Mutex::default(), version: watch::Sender::default(), clock, started_at }
     }
 }
 
@@ -48,17 +40,26 @@ impl Health {
     /// when the handle is dropped. A second component of the same name hides the first for as long as it exists.
     pub fn register(&self, name: impl Into<String>, required: bool, reason: &str) -> HealthHandle {
         let name = name.into();
-        let component =
-            Component { ready: false, required, started: false, reason: Some(reason.to_owned()), code: None };
         let id = *self.0.version.borrow();
-        self.change(|components| components.entry(name.clone()).or_default().push((id, component)));
+        let registration = Registration::new(id, required, reason, self.now());
+        self.change(|components| components.entry(name.clone()).or_default().push(registration));
         HealthHandle { name, id, health: self.clone() }
     }
 
     /// Returns all components by name.
     pub fn components(&self) -> BTreeMap<String, Component> {
-        let components = self.0.components.lock().unwrap_or_else(PoisonError::into_inner);
-        components.iter().filter_map(|(name, all)| Some((name.clone(), all.last()?.1.clone()))).collect()
+        self.collect(|registration| registration.component.clone())
+    }
+
+    /// Returns all components by name, each with what operators see of it.
+    pub fn statuses(&self) -> BTreeMap<String, ComponentStatus> {
+        let now = self.now();
+        self.collect(|registration| registration.status(now))
+    }
+
+    fn collect<T>(&self, part: impl Fn(&Registration) -> T) -> BTreeMap<String, T> {
+        let components = self.lock();
+        components.iter().filter_map(|(name, all)| Some((name.clone(), part(all.last()?)))).collect()
     }
 
     /// Returns true if every required component is ready.
@@ -71,13 +72,27 @@ impl Health {
         self.components().values().all(|component| component.started || !component.required)
     }
 
-    /// Returns a receiver that is notified of every change.
+    /// Returns a receiver that is notified of every change of readiness.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.0.version.subscribe()
     }
 
-    fn change(&self, change: impl FnOnce(&mut BTreeMap<String, Vec<(u64, Component)>>)) {
-        change(&mut self.0.components.lock().unwrap_or_else(PoisonError::into_inner));
+    /// Reads the clock that the times of components are by.
+    pub(crate) fn now(&self) -> ClockReading {
+        self.0.clock.now()
+    }
+
+    /// Returns the start of the process.
+    pub(crate) fn started_at(&self) -> ClockReading {
+        self.0.started_at
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Vec<Registration>>> {
+        self.0.components.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self, change: impl FnOnce(&mut BTreeMap<String, Vec<Registration>>)) {
+        change(&mut self.lock());
         self.0.version.send_modify(|version| *version += 1);
     }
 }
@@ -98,33 +113,58 @@ impl HealthHandle {
 
     /// Marks the component as not ready, with a reason that holds no secret.
     pub fn not_ready(&self, reason: impl Into<String>) {
-        self.set(false, Some(&reason.into()), None);
+        self.set(false, Some(reason.into()), None);
     }
 
     /// Marks the component as not ready because of an error, whose text holds no secret.
     pub(crate) fn failed(&self, code: impl Into<Option<ErrorCode>>, error: impl Into<String>) {
-        self.set(false, Some(&error.into()), code.into());
+        self.set(false, Some(error.into()), code.into());
     }
 
-    fn set(&self, ready: bool, reason: Option<&String>, code: Option<ErrorCode>) {
-        let changed = |component: &Component| {
-            (component.ready, component.reason.as_ref(), component.code) != (ready, reason, code)
-        };
-        let components = self.health.0.components.lock().unwrap_or_else(PoisonError::into_inner);
-        let ours = components.get(&self.name).and_then(|all| all.iter().find(|(id, _)| *id == self.id));
-        if !ours.is_some_and(|(_, component)| changed(component)) {
-            return;
+    /// Sets the file, address or program that the component is about.
+    pub(crate) fn describe(&self, target: impl Into<String>) {
+        let target = target.into();
+        self.modify(|registration| registration.target = Some(target));
+    }
+
+    /// Records a success, such as a write.
+    pub(crate) fn record_update(&self) {
+        let now = self.health.now();
+        self.modify(|registration| registration.updated = Some(now));
+    }
+
+    /// Sets the time of the next attempt after a failure; the next change of readiness clears it.
+    pub(crate) fn retry_at(&self, at: ClockReading) {
+        self.modify(|registration| registration.next_try = Some(at));
+    }
+
+    /// Records that the result of an earlier success is still in use, although the component is not ready.
+    pub(crate) fn keep_previous(&self, is_kept: bool) {
+        self.modify(|registration| registration.keeps_previous = is_kept && !registration.component.ready);
+    }
+
+    /// Warns of an error that may make the component fail later; it stays ready. The text holds no secret.
+    pub(crate) fn warn(&self, code: impl Into<Option<ErrorCode>>, reason: impl Into<String>) {
+        let (code, reason, now) = (code.into(), reason.into(), self.health.now());
+        self.modify(|registration| registration.warn(code, reason, now));
+    }
+
+    /// Withdraws the warning.
+    pub(crate) fn clear_warning(&self) {
+        self.modify(|registration| registration.warning = None);
+    }
+
+    fn set(&self, ready: bool, reason: Option<String>, code: Option<ErrorCode>) {
+        let now = self.health.now();
+        let is_changed = self.modify(|registration| registration.set(ready, reason, code, now));
+        if is_changed == Some(true) {
+            self.health.0.version.send_modify(|version| *version += 1);
         }
-        drop(components);
-        self.health.change(|components| {
-            let all = components.get_mut(&self.name).into_iter().flatten();
-            for (_, component) in all.filter(|(id, _)| *id == self.id) {
-                component.ready = ready;
-                component.started |= ready;
-                component.reason = reason.cloned();
-                component.code = code;
-            }
-        });
+    }
+
+    fn modify<T>(&self, modify: impl FnOnce(&mut Registration) -> T) -> Option<T> {
+        let mut components = self.health.lock();
+        components.get_mut(&self.name)?.iter_mut().find(|registration| registration.id == self.id).map(modify)
     }
 }
 
@@ -132,7 +172,7 @@ impl Drop for HealthHandle {
     fn drop(&mut self) {
         self.health.change(|components| {
             if let Some(all) = components.get_mut(&self.name) {
-                all.retain(|(id, _)| *id != self.id);
+                all.retain(|registration| registration.id != self.id);
                 if all.is_empty() {
                     components.remove(&self.name);
                 }
@@ -143,7 +183,12 @@ impl Drop for HealthHandle {
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, SystemTime};
+
+    use serde_json::json;
+
     use super::*;
+    use crate::clock::TestClock;
 
     #[test]
     fn the_process_is_ready_when_every_required_component_is() {
@@ -178,5 +223,46 @@ mod tests {
         assert!(!health.ready());
         new.ready();
         assert!(health.ready());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_status_of_a_component_has_its_target_and_times_until_its_readiness_changes() {
+        let driven = TestClock::starting_at(SystemTime::UNIX_EPOCH);
+        let health = Health(Arc::new(Inner { clock: Clock::Test(driven.clone()), ..Inner::default() }));
+        let sink = health.register("sink/token", true, "not written yet");
+        let shown = || serde_json::to_value(&health.statuses()["sink/token"]).unwrap();
+        sink.describe("/run/token");
+        sink.keep_previous(true);
+        driven.suspend(Duration::from_secs(5));
+        sink.failed(ErrorCode::OutputFolder, "no space left");
+        sink.retry_at(health.now() + Duration::from_secs(2));
+        let failing = json!({
+            "ready": false, "required": true, "started": false, "reason": "no space left", "code": "KW-1401",
+            "since": "1970-01-01T00:00:00Z", "target": "/run/token", "next_try": "1970-01-01T00:00:07Z",
+        });
+        assert_eq!(shown(), failing);
+        sink.ready();
+        sink.record_update();
+        driven.suspend(Duration::from_secs(5));
+        // A clock that is set later changes the distance to no time.
+        driven.set_wall_by(100);
+        let ready = json!({
+            "ready": true, "required": true, "started": true,
+            "since": "1970-01-01T00:01:45Z", "target": "/run/token", "updated": "1970-01-01T00:01:45Z",
+        });
+        assert_eq!(shown(), ready);
+        sink.keep_previous(true);
+        assert_eq!(shown(), ready, "nothing that is ready keeps what it had before");
+        sink.warn(ErrorCode::OutputFolder, "somebody else changed the file");
+        driven.suspend(Duration::from_secs(5));
+        sink.warn(ErrorCode::OutputFolder, "somebody else changed the file again");
+        let warning = json!({ "reason": "somebody else changed the file again", "code": "KW-1401", "since": "1970-01-01T00:01:50Z" });
+        assert_eq!(shown()["warning"], warning);
+        sink.clear_warning();
+        assert_eq!(shown(), ready);
+        sink.failed(None, "no space left");
+        sink.keep_previous(true);
+        assert_eq!(shown()["keeps_previous"], true);
+        assert_eq!(shown()["since"], "1970-01-01T00:01:55Z");
     }
 }

@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 
-use crate::health::{Component, Health};
+use crate::health::{ComponentStatus, Health};
+use crate::time_format::format_rfc3339;
 
 /// Registry of the parts' status. Clones share it.
 #[derive(Debug, Clone, Default)]
@@ -23,10 +24,15 @@ struct RegistryState {
 #[derive(Debug, Serialize)]
 pub(crate) struct Status<S> {
     version: &'static str,
+    /// Time of this status by the clock of the process, RFC 3339, in UTC. All other times are by the same clock.
+    time: String,
+    /// Start of the process.
+    started_at: String,
+    pid: u32,
     ready: bool,
     /// Sessions that the caller may see.
     sessions: S,
-    components: BTreeMap<String, Component>,
+    components: BTreeMap<String, ComponentStatus>,
     /// Status of other parts, such as the upstream of the gateway.
     #[serde(flatten)]
     sections: BTreeMap<&'static str, Box<RawValue>>,
@@ -38,11 +44,15 @@ pub(crate) struct Status<S> {
 impl<S> Status<S> {
     /// Builds the current status with these sessions.
     pub(crate) fn new(status_registry: &StatusRegistry, health: &Health, sessions: S) -> Self {
+        let now = health.now();
         Self {
             version: env!("CARGO_PKG_VERSION"),
+            time: format_rfc3339(now.wall),
+            started_at: format_rfc3339(now.wall_time_of(health.started_at())),
+            pid: std::process::id(),
             ready: health.ready(),
             sessions,
-            components: health.components(),
+            components: health.statuses(),
             sections: status_registry.sections(),
             reload_error: status_registry.reload_error(),
         }

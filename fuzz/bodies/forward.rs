@@ -141,6 +141,7 @@ async fn proxy(listener: Listener, address: ServerAddress) {
         namespace: None,
         listener_metrics: listener_metrics.clone(),
         derived_token: None,
+        health: None,
         bound_to: Vec::new(),
     };
     let options = ApiProxyOptions {

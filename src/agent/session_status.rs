@@ -22,6 +22,9 @@ pub struct SessionStatus {
     pub policies: Vec<String>,
     /// The token can be renewed.
     pub renewable: bool,
+    /// Start of the token's lease: its login, or the last renewal.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub obtained: Option<String>,
     /// Expiry of the token; absent for a token without one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires: Option<String>,
@@ -33,6 +36,9 @@ pub struct SessionStatus {
     /// Time of the server's last response about the token.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_checked: Option<String>,
+    /// Call in flight.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub activity: Option<SessionActivity>,
     /// Number of failures in a row.
     pub failures: u32,
     /// Last failure, with its cause.
@@ -41,6 +47,31 @@ pub struct SessionStatus {
     /// Code of the last failure, if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_error_code: Option<ErrorCode>,
+}
+
+/// Call of a session in flight. Times are RFC 3339, in UTC.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct SessionActivity {
+    /// Kind of the call.
+    pub kind: ActivityKind,
+    /// Beginning of the call.
+    pub since: String,
+    /// Time at which the session gives the call up.
+    pub deadline: String,
+}
+
+/// Kind of a session's call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ActivityKind {
+    /// Gets the proof of a login from the identity source.
+    Proof,
+    /// Logs in at the server.
+    Login,
+    /// Renews the token.
+    Renewal,
+    /// Looks the token up.
+    Lookup,
 }
 
 /// Registry of the sessions' status. Clones share it.

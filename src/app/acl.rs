@@ -62,6 +62,7 @@ impl BuiltAclServer {
     /// Serves until `stop`, then lets requests in flight end within `drain`.
     pub(super) async fn run(self, drain: Duration, stop: CancellationToken) -> anyhow::Result<()> {
         let mut serving = JoinSet::new();
+        let endpoints = self.endpoints().iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         for socket in self.sockets {
             // TLS adds nothing on a unix socket: a process that can read along could read this process's memory.
             let tls = self.tls.clone().filter(|_| socket.tcp_address().is_some());
@@ -76,6 +77,7 @@ impl BuiltAclServer {
             let answering = self.service.handler(socket.tcp_address());
             serving.spawn(socket.serve(answering, limits, stop.clone()));
         }
+        self.health.describe(endpoints);
         self.health.ready();
         let (ran, _) = tokio::join!(self.service.run(stop), serving.join_all());
         Ok(ran?)

@@ -31,7 +31,7 @@ pub(super) fn build_manager(
     let refresh_signal = RefreshSignal::with_demand(shared.clock.clone(), source.refresh_signal.demand().clone());
     let parts = DerivedTokenDeps {
         publisher,
-        upstream: ServerClient::build(&session.upstream).with_context(|| output.clone())?,
+        upstream: ServerClient::build(&session.upstream).with_context(|| output.clone())?.counting_in(&shared.metrics),
         namespace: session.login.namespace.clone(),
         tokens: source.watch.clone(),
         session: source.refresh_signal.clone(),

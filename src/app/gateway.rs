@@ -154,6 +154,8 @@ impl BuiltGateway {
     /// was replaced, connections that are idle have one more request, until then or until it is `gone`.
     async fn run(self, drain: Duration, stop: CancellationToken, gone: CancellationToken) -> anyhow::Result<()> {
         let drained = CancellationToken::new();
+        let endpoints = self.endpoints().iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        self.health.describe(endpoints);
         let mut makers = JoinSet::new();
         makers.spawn(self.local.run(drained.clone()));
         makers.spawn(self.token.run(drained.clone()));

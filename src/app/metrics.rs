@@ -7,7 +7,8 @@ use prometheus_client::metrics::gauge::Gauge;
 
 #[cfg(feature = "acl")]
 use crate::acl::AclMetrics;
-use crate::agent::api_proxy::{CacheMetrics, LatencyMetrics, ProxyMetrics};
+use crate::agent::api_proxy::{CacheMetrics, ProxyMetrics};
+use crate::agent::local_api::ReadyMetrics;
 use crate::agent::output_metrics::OutputMetrics;
 use crate::agent::process::ProcessMetrics;
 use crate::agent::secrets::SecretMetrics;
@@ -16,12 +17,14 @@ use crate::agent::templates::TemplateMetrics;
 use crate::agent::token_lifecycle::{AttemptMetrics, ClockMetrics, SessionMetrics};
 #[cfg(feature = "gateway")]
 use crate::gateway::GatewayMetrics;
+use crate::http::reverse_proxy::UpstreamMetrics;
 use crate::http::server::HttpMetrics;
 use crate::metrics::{MetricRegistry, MetricSet, Metrics};
 
 /// Registers the metrics of all parts, in the order in which they are served.
 pub(super) fn register_all(metrics: &Metrics) {
-    metrics.register::<LatencyMetrics>();
+    metrics.register::<ReadyMetrics>();
+    metrics.register::<UpstreamMetrics>();
     metrics.register::<AttemptMetrics>();
     metrics.register::<SecretMetrics>();
     metrics.register::<SessionMetrics>();

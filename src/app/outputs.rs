@@ -1,6 +1,7 @@
 //! Sinks and listeners, built from their options and joined to their sessions.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -20,7 +21,7 @@ use crate::agent::token::TokenWatch;
 use crate::config;
 use crate::config::Serves;
 use crate::health::HealthHandle;
-use crate::http::server::{ActivatedSockets, Listener, ListenerLimits, ListenerMetrics};
+use crate::http::server::{ActivatedSockets, Endpoint, Listener, ListenerLimits, ListenerMetrics};
 #[cfg(feature = "ui")]
 use crate::http::tls::ServerTls;
 
@@ -109,7 +110,7 @@ pub(super) struct BoundListener {
     pub(super) socket: Listener,
     serving: ListenerService,
     derived_tokens: DerivedTokens,
-    health: HealthHandle,
+    health: Arc<HealthHandle>,
     shared: Shared,
 }
 
@@ -142,6 +143,10 @@ impl BoundListener {
         let listener = || format!("listener {}", options.name);
         let socket = socket.map_err(|error| ListenError::new(listener(), &options.endpoint, error))?;
         let (derived_tokens, sources) = DerivedTokens::build(&options, sources, sessions, shared)?;
+        let health = shared.health.register(format!("listener/{}", options.name), options.required, "not serving yet");
+        let address = socket.tcp_address().map_or_else(|| options.endpoint.clone(), Endpoint::Tcp);
+        health.describe(address.to_string());
+        let health = Arc::new(health);
         let serving = match &options.serves {
             Serves::LocalApi => ListenerService::Own(ListenerKind::LocalApi, sources),
             Serves::Health => ListenerService::Own(ListenerKind::Health, sources),
@@ -163,13 +168,13 @@ impl BoundListener {
                         listener: options.name.clone(),
                     },
                     derived_token: options.derived_token.clone(),
+                    health: Some(Arc::clone(&health)),
                     bound_to: bound_to(session),
                 };
                 let proxy = ApiProxy::build(proxied.as_ref().clone(), deps);
                 ListenerService::Proxied(proxy.with_context(|| format!("listener {}", options.name))?)
             }
         };
-        let health = shared.health.register(format!("listener/{}", options.name), options.required, "not serving yet");
         Ok(Self { options, socket, serving, derived_tokens, health, shared: shared.clone() })
     }
 

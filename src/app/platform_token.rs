@@ -36,10 +36,12 @@ impl TokenMaker {
         let health = shared.health.register("gateway/token", options.required, "no platform token yet");
         let secret = match &options.token {
             TokenSource::File(path) => {
+                health.describe(format!("file {}", path.display()));
                 let (file, source) = PlatformTokenFile::new(path.clone(), shared.clock.clone(), health);
                 return Ok((Self::File(file), source));
             }
             TokenSource::Mint(mint) => {
+                health.describe(format!("minted for {}", mint.owner));
                 let parts = token_minting::MinterDependencies {
                     upstream: options.proxy.upstream.clone(),
                     ca_file: options.proxy.ca_file.clone(),
@@ -59,6 +61,7 @@ impl TokenMaker {
         let (publisher, watch) = credential_channel("the platform token has not been read yet");
         let refresh_signal = RefreshSignal::new(shared.clock.clone());
         let origin = format!("secret {} by session {}", secret.path, secret.session);
+        health.describe(origin.as_str());
         let source = PlatformTokenSource { watch, refresh_signal: refresh_signal.clone(), origin };
         let secret_options = SecretOptions {
             name: "gateway".to_owned(),
@@ -72,7 +75,9 @@ impl TokenMaker {
         let parts = SecretRenewerDeps {
             publisher,
             projection: platform_token,
-            upstream: ServerClient::build(&session.upstream).with_context(|| format!("session {}", session.name))?,
+            upstream: ServerClient::build(&session.upstream)
+                .with_context(|| format!("session {}", session.name))?
+                .counting_in(&shared.metrics),
             tokens: tokens.watch.clone(),
             session: tokens.refresh_signal.clone(),
             refresh_signal,

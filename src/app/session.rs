@@ -158,7 +158,7 @@ impl Session {
     pub(super) fn build(inputs: SessionInputs, shared: &Shared) -> anyhow::Result<Self> {
         let options = &inputs.options;
         let named = || format!("session {}", options.name);
-        let upstream = ServerClient::build(&options.upstream).with_context(named)?;
+        let upstream = ServerClient::build(&options.upstream).with_context(named)?.counting_in(&shared.metrics);
         let namespace = options.login.namespace.as_deref();
         let identity = options.identity.build(shared.clock.clone(), &upstream, namespace).with_context(named)?;
         let login = Login::new(upstream, options.login.clone());

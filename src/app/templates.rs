@@ -330,7 +330,9 @@ fn registry(
     let (session, source) = session.with_context(|| format!("there is no session {name}"))?;
     let (interval, offline) = settings.clone();
     let made = SecretRegistry::new(SecretRegistryDeps {
-        upstream: ServerClient::build(&session.upstream).with_context(|| format!("session {name}"))?,
+        upstream: ServerClient::build(&session.upstream)
+            .with_context(|| format!("session {name}"))?
+            .counting_in(&shared.metrics),
         tokens: source.watch.clone(),
         session: source.refresh_signal.clone(),
         namespace: session.login.namespace.clone(),

@@ -10,19 +10,8 @@ use tokio::time::Instant;
 
 use super::agent_client::{AgentAddress, AgentClient, REQUEST_TIMEOUT, RequiredListener};
 use super::{Exit, Format, say, say_code, say_error};
-use crate::count_format::format_count;
 use crate::error_code::ErrorCode;
 use crate::time_format::format_duration;
-
-/// Show what the running agent is doing.
-#[derive(Debug, Args)]
-pub(super) struct Status {
-    #[command(flatten)]
-    at: AgentAddress,
-    /// Output format
-    #[arg(short = 'o', long, value_enum, default_value_t)]
-    format: Format,
-}
 
 /// Print the token that the running agent serves.
 #[derive(Debug, Args)]
@@ -67,34 +56,6 @@ pub(super) struct Healthcheck {
     /// Check liveness instead of readiness
     #[arg(long)]
     live: bool,
-}
-
-impl Status {
-    pub(super) fn run(self) -> anyhow::Result<Exit> {
-        let answer = match self.ask()? {
-            Ok(answer) => answer,
-            Err(exit) => return Ok(exit),
-        };
-        match self.format {
-            Format::Json => say(&serde_json::to_string_pretty(&answer)?),
-            Format::Text => describe(&answer).iter().for_each(|line| say(line)),
-        }
-        Ok(Exit::Ok)
-    }
-
-    /// Asks the local API, or the gateway where the configuration has one and no listener.
-    #[cfg_attr(not(feature = "gateway"), allow(clippy::unnecessary_wraps, reason = "the gateway can fail"))]
-    fn ask(&self) -> anyhow::Result<Result<Value, Exit>> {
-        #[cfg(feature = "gateway")]
-        if let Some(files) = self.at.without_listener() {
-            return super::gateway::status(files);
-        }
-        let agent = match AgentClient::connect(&self.at, RequiredListener::LocalApi) {
-            Ok(agent) => agent,
-            Err(exit) => return Ok(Err(exit)),
-        };
-        Ok(agent.expect(agent.get("agent/v1/status", &[], REQUEST_TIMEOUT)))
-    }
 }
 
 impl Token {
@@ -251,49 +212,4 @@ fn waiting(body: &Value) -> String {
 fn describe_component(component: &Value) -> String {
     let reason = component["reason"].as_str().unwrap_or("not ready");
     component["code"].as_str().map_or_else(|| reason.to_owned(), |code| format!("{reason} [{code}]"))
-}
-
-/// The agent's status in a few lines: how each session is, then what else is not ready.
-fn describe(status: &Value) -> Vec<String> {
-    let text = |value: &Value, key: &str| value[key].as_str().unwrap_or_default().to_owned();
-    let ready = if status["ready"] == true { "ready" } else { "NOT READY" };
-    let mut lines = vec![format!("keyward {}: {ready}", text(status, "version"))];
-    for (name, session) in status["sessions"].as_object().into_iter().flatten() {
-        let life = match (session["serving"] == true, session["expires"].as_str()) {
-            (false, _) => "NO TOKEN".to_owned(),
-            (true, None) => "serving a token that never ends".to_owned(),
-            (true, Some(expires)) => format!("serving until {expires}"),
-        };
-        let policies = session["policies"].as_array().into_iter().flatten().filter_map(Value::as_str);
-        let policies = policies.collect::<Vec<_>>().join(", ");
-        let policies = if policies.is_empty() { "no policies".to_owned() } else { format!("policies {policies}") };
-        lines.push(format!("session {name}: {life}; {policies}"));
-        lines.push(format!("  as {}", text(session, "identity")));
-        lines.push(format!("  at {}, role {}", text(session, "server"), text(session, "role")));
-        let due = session["next_step_at"].as_str().map(|at| format!(" at {at}")).unwrap_or_default();
-        let checked = session["last_checked"].as_str().map(|at| format!("; last checked {at}")).unwrap_or_default();
-        lines.push(format!("  next: {}{due}{checked}", text(session, "next_step")));
-        if let Some(error) = session["last_error"].as_str() {
-            let failures = format_count(session["failures"].as_u64().unwrap_or_default(), "failure");
-            let code = session["last_error_code"].as_str().map(|code| format!(" [{code}]")).unwrap_or_default();
-            lines.push(format!("  {failures} in a row: {error}{code}"));
-        }
-    }
-    for (name, component) in status["components"].as_object().into_iter().flatten() {
-        let shown = name.strip_prefix("session/").is_some_and(|session| status["sessions"].get(session).is_some());
-        if component["ready"] == false && !shown {
-            lines.push(format!("{name}: {}", describe_component(component)));
-        }
-    }
-    if status["platform"].is_object() {
-        let platform = &status["platform"];
-        let product = platform["product"].as_str().unwrap_or("of an unknown edition");
-        let release = platform["release"].as_str().map(|release| format!(", release {release}")).unwrap_or_default();
-        let api = platform["api_version"].as_str().map(|version| format!(", API {version}")).unwrap_or_default();
-        lines.push(format!("platform {}: {product}{release}{api}", text(platform, "upstream")));
-    }
-    if let Some(error) = status["reload_error"].as_str() {
-        lines.push(format!("the last reload failed, the configuration before it is in force: {error}"));
-    }
-    lines
 }

@@ -52,6 +52,14 @@ pub(super) enum RequiredListener {
     Health,
 }
 
+/// Reason for which a request has no usable answer.
+pub(super) struct Unanswered {
+    /// Exit code of the command.
+    pub(super) exit: Exit,
+    /// Error with its code.
+    pub(super) line: String,
+}
+
 /// Client of the running agent.
 pub(super) struct AgentClient {
     client: Client,
@@ -135,6 +143,14 @@ impl AgentClient {
 
     /// Returns the response if it is a success; prints an error otherwise.
     pub(super) fn expect(&self, answer: Result<(StatusCode, Value), TransportError>) -> Result<Value, Exit> {
+        self.explain(answer).map_err(|unanswered| {
+            say_error(&unanswered.line);
+            unanswered.exit
+        })
+    }
+
+    /// Returns the body of a successful answer; else why there is none.
+    pub(super) fn explain(&self, answer: Result<(StatusCode, Value), TransportError>) -> Result<Value, Unanswered> {
         match answer {
             Ok((status, body)) if status.is_success() => Ok(body),
             Ok((status, body)) => {
@@ -146,16 +162,17 @@ impl AgentClient {
                     StatusCode::TOO_MANY_REQUESTS => (Exit::TryLater, None),
                     _ => (Exit::Failed, None),
                 };
-                say_error(&ErrorCode::tag(code, &format!("the agent answers {status}: {}", errors.join("; "))));
-                Err(exit)
+                let line = ErrorCode::tag(code, &format!("the agent answers {status}: {}", errors.join("; ")));
+                Err(Unanswered { exit, line })
             }
             Err(error) => {
                 if let Some(refusal) = self.refusal() {
-                    say_code(ErrorCode::AgentSocketDenied, &refusal);
-                    return Err(Exit::Denied);
+                    let line = ErrorCode::tag(Some(ErrorCode::AgentSocketDenied), &refusal);
+                    return Err(Unanswered { exit: Exit::Denied, line });
                 }
-                say_code(ErrorCode::AgentNotRunning, &format!("no agent answers at {}: {error}", self.client.server()));
-                Err(Exit::NotRunning)
+                let line = format!("no agent answers at {}: {error}", self.client.server());
+                let line = ErrorCode::tag(Some(ErrorCode::AgentNotRunning), &line);
+                Err(Unanswered { exit: Exit::NotRunning, line })
             }
         }
     }

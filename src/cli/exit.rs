@@ -25,6 +25,8 @@ pub(crate) enum Exit {
     Taken,
     /// `migrate` has written a configuration that needs a review.
     ActionRequired,
+    /// Something works that is about to fail.
+    AtRisk,
     /// A later attempt may succeed.
     TryLater,
     /// `run` was given a configuration with errors; a restart changes nothing.
@@ -47,6 +49,7 @@ impl Exit {
             Self::Missing => 8,
             Self::Taken => 9,
             Self::ActionRequired => 10,
+            Self::AtRisk => 11,
             Self::TryLater => 75,
             Self::Config => 78,
             Self::OfProgram(code) => code,

@@ -25,6 +25,7 @@ pub(super) const EXIT_CODES: &str = "Exit codes:
   8   the named object does not exist
   9   the name or id is taken
   10  actions are required (migrate)
+  11  something is about to fail (status --exit-status)
   75  try again later
   78  the configuration has errors (run)
 

@@ -25,6 +25,7 @@ mod changes;
 #[cfg(feature = "gateway")]
 mod gateway;
 mod agent;
+mod status;
 mod exec;
 #[cfg(feature = "dev")]
 mod dev;
@@ -88,8 +89,10 @@ enum Command {
     )]
     Exec(exec::Exec),
     /// Show the state of the running agent
-    #[command(after_help = "Example:\n  keyward status -c /etc/keyward/keyward.toml -o json")]
-    Status(agent::Status),
+    #[command(
+        after_help = "Examples:\n  keyward status -c /etc/keyward/keyward.toml -o json\n  keyward status --watch"
+    )]
+    Status(status::Status),
     /// Print a token of the running agent
     #[command(after_help = "Example:\n  export VAULT_TOKEN=$(keyward token --config /etc/keyward/keyward.toml)")]
     Token(agent::Token),

@@ -7,6 +7,7 @@ mod error_codes;
 mod events;
 mod exit_codes;
 mod metrics;
+mod monitoring;
 mod security;
 
 use std::path::Path;

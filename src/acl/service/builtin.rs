@@ -112,7 +112,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::acl::model::authorize::{Access, DefaultPolicy, Grants, PolicyInScope, Resource};
+    use crate::acl::model::authorize::{Access, DefaultPolicy, Grants, PolicyId, PolicyInScope, Resource};
     use crate::acl::model::rules::Rules;
     use crate::acl::service::restore_lock::RestoreMarker;
     use crate::acl::service::seal::Sealer;

@@ -5,11 +5,10 @@ use std::net::SocketAddr;
 use http::Response;
 use prometheus_client::metrics::counter::Counter;
 
-use super::metrics::{CacheMetrics, CacheRequestLabels, LatencyMetrics, ProxyMetrics};
+use super::metrics::{CacheMetrics, CacheRequestLabels, ProxyMetrics};
 use super::response::ProxyBody;
 use crate::http::guard::Guard;
 use crate::http::server::{ListenerLabel, ListenerMetrics, ResponseCounter};
-use crate::metrics::LatencyHistogram;
 
 /// State of one listener. Each metric is looked up once.
 pub(super) struct ProxyListener {
@@ -17,8 +16,6 @@ pub(super) struct ProxyListener {
     /// The address that it is bound to, over TCP.
     pub(super) local: Option<SocketAddr>,
     pub(super) responses: ResponseCounter,
-    /// Time to the head of the server's response, in seconds.
-    pub(super) latency: LatencyHistogram,
     pub(super) replays: Counter,
     pub(super) hits: Counter,
     pub(super) misses: Counter,
@@ -28,14 +25,13 @@ pub(super) struct ProxyListener {
 impl ProxyListener {
     pub(super) fn new(guard: Guard, local: Option<SocketAddr>, listener_metrics: ListenerMetrics) -> Self {
         let label = ListenerLabel { listener: listener_metrics.listener.clone() };
-        let latency = listener_metrics.metrics.get::<LatencyMetrics>().upstream_seconds.get_or_create(&label).clone();
         let replays = listener_metrics.metrics.get::<ProxyMetrics>().replays.get_or_create(&label).clone();
         let cache_counter = |outcome| {
             let label = CacheRequestLabels { listener: listener_metrics.listener.clone(), outcome };
             listener_metrics.metrics.get::<CacheMetrics>().requests.get_or_create(&label).clone()
         };
         let (hits, misses, stale) = (cache_counter("hit"), cache_counter("miss"), cache_counter("stale"));
-        Self { guard, local, responses: ResponseCounter::new(listener_metrics), latency, replays, hits, misses, stale }
+        Self { guard, local, responses: ResponseCounter::new(listener_metrics), replays, hits, misses, stale }
     }
 
     /// Counts a response and returns it.

@@ -6,27 +6,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 
 use crate::http::server::ListenerLabel;
-use crate::metrics::{LatencyHistogram, MetricRegistry, MetricSet, latency_histogram};
-
-/// Metrics of the time that servers take.
-#[derive(Debug, Clone)]
-pub(crate) struct LatencyMetrics {
-    /// Time from forwarding a request to the head of the server's response, in seconds.
-    pub(crate) upstream_seconds: Family<ListenerLabel, LatencyHistogram, fn() -> LatencyHistogram>,
-}
-
-impl MetricSet for LatencyMetrics {
-    fn register(registry: &mut MetricRegistry) -> Self {
-        let upstream_seconds = Family::new_with_constructor(latency_histogram as fn() -> LatencyHistogram);
-        Self {
-            upstream_seconds: registry.add_metric(
-                "proxy_upstream_seconds",
-                "Time to the head of the server's answer",
-                upstream_seconds,
-            ),
-        }
-    }
-}
+use crate::metrics::{MetricRegistry, MetricSet};
 
 /// Metrics of API proxies.
 #[derive(Debug, Clone)]

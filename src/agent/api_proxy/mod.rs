@@ -40,7 +40,7 @@ mod proxy;
 pub mod fuzz;
 
 pub use cache::CacheLimits;
-pub(crate) use metrics::{CacheMetrics, LatencyMetrics, ProxyMetrics};
+pub(crate) use metrics::{CacheMetrics, ProxyMetrics};
 pub use namespace::{AllowedNamespaces, NamespacePattern};
 pub use options::{ApiProxyOptions, CacheOptions, TokenMode};
 pub use proxy::{ApiProxy, ApiProxyDeps, BuildError};

@@ -23,13 +23,14 @@ use super::session_token::SessionToken;
 use super::token_recovery::TokenRecovery;
 use crate::agent::encrypted_file::EncryptedFileError;
 use crate::agent::secrets::DerivedTokenOptions;
-use crate::agent::server_client::{self, ServerClient};
+use crate::agent::server_client::{self, PathClass, ServerClient};
 use crate::agent::token::TokenWatch;
 use crate::clock::Clock;
 use crate::credential_watch::RefreshSignal;
+use crate::health::HealthHandle;
 use crate::http::client;
 use crate::http::guard;
-use crate::http::reverse_proxy::{self, Forwarder, UpstreamTarget, UpstreamTargetError};
+use crate::http::reverse_proxy::{self, Forwarder, UpstreamRecorder, UpstreamTarget, UpstreamTargetError};
 use crate::http::server::{ListenerLabel, ListenerMetrics, Peer, ResponseFuture};
 
 /// Collaborators of one API proxy.
@@ -49,6 +50,8 @@ pub struct ApiProxyDeps {
     pub listener_metrics: ListenerMetrics,
     /// Options of the token that stands in for the session's; another one is created at each start.
     pub derived_token: Option<DerivedTokenOptions>,
+    /// Component of the listener, which warns while the server does not respond.
+    pub health: Option<Arc<HealthHandle>>,
     /// Names of the session and of its login. Entries of the previous process are restored only for the same names.
     pub bound_to: Vec<String>,
 }
@@ -85,7 +88,8 @@ impl ApiProxy {
                 Some((cache, cache_options.clone(), renewer))
             }
         };
-        let ApiProxyDeps { clock, watch, refresh_signal, upstream, namespace, listener_metrics, .. } = deps;
+        let ApiProxyDeps { clock, watch, refresh_signal, upstream, namespace, listener_metrics, health, .. } = deps;
+        let recorder = UpstreamRecorder::new(&listener_metrics.metrics, &upstream.name, &PathClass::NAMES);
         let forwarder = Forwarder::new(reverse_proxy::ForwarderOptions {
             target,
             tls,
@@ -93,13 +97,15 @@ impl ApiProxy {
             idle: IDLE_TIMEOUT,
             connect_timeout: upstream.client.connect_timeout,
             body_idle: None,
+            recorder: Some(recorder.clone()),
         });
         let leaks = listener_metrics.metrics.get::<ProxyMetrics>().leaks.get_or_create(&label).clone();
         let leak_filter = LeakFilter::new(upstream.name.clone(), leaks);
         let dialect = ServerDialect::new(upstream.kind, upstream.name, host, prefix, namespace.as_deref());
         let tokens = TokenRecovery::new(SessionToken::new(watch, clock.clone()), refresh_signal, clock.clone());
         let timeout = options.response_timeout;
-        let sender = Arc::new(RequestSender::new(dialect, tokens, forwarder, leak_filter, timeout, clock));
+        let sender =
+            Arc::new(RequestSender::new(dialect, tokens, (forwarder, recorder), leak_filter, timeout, (clock, health)));
         let (probes, queue) = mpsc::channel(1);
         let (cache, cache_tasks) = match built_cache {
             None => (None, None),
@@ -146,7 +152,7 @@ impl ApiProxy {
 }
 
 fn build_renewer(cache: &Cache, options: &CacheOptions, deps: &ApiProxyDeps) -> Result<LeaseRenewer, BuildError> {
-    let upstream = ServerClient::build(&deps.upstream)?;
+    let upstream = ServerClient::build(&deps.upstream)?.counting_in(&deps.listener_metrics.metrics);
     let rules = rules_binding(options, deps.derived_token.as_ref());
     let mut bound_to: Vec<&str> = deps.bound_to.iter().map(String::as_str).collect();
     bound_to.extend([upstream.address(), &deps.listener_metrics.listener, &rules]);

@@ -20,6 +20,7 @@ use super::send::RequestSender;
 use super::server_dialect::ForwardOptions;
 use super::{cache_clear, namespace};
 use crate::agent::json_response;
+use crate::agent::server_client::PathClass;
 use crate::http::guard::{self, Guard};
 use crate::http::server::{Caller, ListenerMetrics, Peer, ResponseFuture};
 
@@ -165,7 +166,8 @@ impl ProxyRouter {
             "a request is forwarded"
         );
         let caller = Caller::new(*peer, listener.local);
-        let options = ForwardOptions { caller, with_session, returns_token, has_listener_key };
+        let path_class = PathClass::of(path.without_trailing_slash());
+        let options = ForwardOptions { caller, with_session, returns_token, has_listener_key, path_class };
         let Some(cache) = &self.cache else { return Ok(ProxyRoute::Forward(options)) };
         Ok(match cache.options.entry_kind(operation, &path, &headers) {
             Some(kind) => ProxyRoute::Cached(options, cache, kind, path, headers),

@@ -20,9 +20,12 @@ use super::token_recovery::{ForbiddenResponse, Recovery, TokenRecovery};
 use crate::agent::token::{Generation, Token};
 use crate::clock::Clock;
 use crate::error_chain::format_chain;
+use crate::error_code::ErrorCode;
+use crate::health::HealthHandle;
 use crate::http::body_buffer::BufferBudget;
 use crate::http::reverse_proxy::{
-    ForwardError, Forwarder, RequestBody, RequestHead, ResponseBody, is_direct, remove_all,
+    ForwardError, Forwarder, RequestBody, RequestHead, ResponseBody, UpstreamOutcome, UpstreamRecorder, is_direct,
+    remove_all,
 };
 use crate::outage::SharedOutage;
 
@@ -47,6 +50,7 @@ pub(super) struct RequestSender {
     pub(super) dialect: ServerDialect,
     pub(super) tokens: TokenRecovery,
     forwarder: Forwarder,
+    recorder: UpstreamRecorder,
     leak_filter: Arc<LeakFilter>,
     response_timeout: Duration,
     /// Memory for request bodies that may be sent twice.
@@ -54,6 +58,8 @@ pub(super) struct RequestSender {
     /// Requests get no response. Each change is logged once.
     outage: SharedOutage,
     clock: Clock,
+    /// Component of the listener, which warns during an outage.
+    component: Option<Arc<HealthHandle>>,
     /// A request has timed out since the server last responded.
     is_unresponsive: AtomicBool,
 }
@@ -62,20 +68,22 @@ impl RequestSender {
     pub(super) fn new(
         dialect: ServerDialect,
         tokens: TokenRecovery,
-        forwarder: Forwarder,
+        (forwarder, recorder): (Forwarder, UpstreamRecorder),
         leak_filter: LeakFilter,
         response_timeout: Duration,
-        clock: Clock,
+        (clock, component): (Clock, Option<Arc<HealthHandle>>),
     ) -> Self {
         Self {
             dialect,
             tokens,
             forwarder,
+            recorder,
             leak_filter: Arc::new(leak_filter),
             response_timeout,
             replay_budget: BufferBudget::new(REPLAY_BUDGET),
             outage: SharedOutage::default(),
             clock,
+            component,
             is_unresponsive: AtomicBool::new(false),
         }
     }
@@ -156,7 +164,7 @@ impl RequestSender {
         // A look-up returns the token by intent; it is redacted instead.
         let filtered = |token: &TokenHeader| (!options.returns_token).then(|| Arc::clone(&token.token));
         let filter = token.as_ref().and_then(filtered);
-        let first = self.send(listener, options, &head, body, timeout).await;
+        let first = self.send(options, &head, body, timeout).await;
         let first = match first.and_then(|response| self.filter(response, filter.as_ref())) {
             Ok(response) => response,
             Err(response) => return (*response, None),
@@ -184,7 +192,7 @@ impl RequestSender {
             listener.replays.inc();
             self.dialect.set_token(&mut head, &newer);
             let filter = filtered(&newer);
-            let second = self.send(listener, options, &head, body, timeout).await;
+            let second = self.send(options, &head, body, timeout).await;
             match second.and_then(|response| self.filter(response, filter.as_ref())) {
                 Ok(response) => {
                     (redact_lookup(options, &newer, response.map(Either::Left)).await, Some(newer.generation()))
@@ -201,7 +209,6 @@ impl RequestSender {
     /// The response that replaces the server's.
     async fn send(
         &self,
-        listener: &ProxyListener,
         options: ForwardOptions,
         head: &RequestHead,
         body: RequestBody,
@@ -210,7 +217,8 @@ impl RequestSender {
         let started = Instant::now();
         match self.forwarder.send(options.caller, head, body, timeout).await {
             Ok(mut response) => {
-                listener.latency.observe(started.elapsed().as_secs_f64());
+                let outcome = UpstreamOutcome::Response(response.status());
+                self.recorder.record(options.path_class.index(), outcome, started.elapsed());
                 self.record_success();
                 if is_redirect(response.status()) {
                     let message = format!(
@@ -223,7 +231,10 @@ impl RequestSender {
                 remove_all(response.headers_mut(), is_direct);
                 Ok(response)
             }
-            Err(error) => Err(Box::new(self.record_failure(&error))),
+            Err(error) => {
+                self.recorder.record_error(options.path_class.index(), &error, started.elapsed());
+                Err(Box::new(self.record_failure(&error)))
+            }
         }
     }
 
@@ -248,6 +259,7 @@ impl RequestSender {
             self.is_unresponsive.store(false, Ordering::Relaxed);
         }
         if let Some(lasted_seconds) = self.outage.end(&self.clock) {
+            self.component.iter().for_each(|component| component.clear_warning());
             let server = &self.dialect.name;
             tracing::info!(event = "proxy.upstream.recovered", server, lasted_seconds, "the server answers again");
         }
@@ -262,6 +274,8 @@ impl RequestSender {
             self.is_unresponsive.store(true, Ordering::Relaxed);
         }
         if self.outage.begin(&self.clock) {
+            let warning = format!("{} does not answer: {text}", self.dialect.describe_server());
+            self.component.iter().for_each(|component| component.warn(ErrorCode::ServerUnreachable, warning.as_str()));
             tracing::warn!(
                 event = "proxy.upstream.failed",
                 server = self.dialect.name,

@@ -8,7 +8,7 @@ use super::namespace;
 use super::query::Query;
 use super::request_headers::{RequestHeaders, VAULT_TOKEN, namespace_headers, token_headers};
 use super::session_token::TokenHeader;
-use crate::agent::server_client::ServerKind;
+use crate::agent::server_client::{PathClass, ServerKind};
 use crate::http::reverse_proxy::{RequestBody, RequestHead, RequestLine};
 use crate::http::server::Caller;
 
@@ -34,6 +34,8 @@ pub(super) struct ForwardOptions {
     pub(super) returns_token: bool,
     /// The caller sent the listener's key as its token.
     pub(super) has_listener_key: bool,
+    /// The path's class in metrics.
+    pub(super) path_class: PathClass,
 }
 
 const VAULT_REQUEST: HeaderName = HeaderName::from_static("x-vault-request");
@@ -196,8 +198,13 @@ mod tests {
             String::new(),
             Some("team"),
         );
-        let options =
-            ForwardOptions { caller: Caller::own_process(), with_session, returns_token: false, has_listener_key };
+        let options = ForwardOptions {
+            caller: Caller::own_process(),
+            with_session,
+            returns_token: false,
+            has_listener_key,
+            path_class: PathClass::Secret,
+        };
         let token = token();
         let head =
             dialect.request_head(&parts, options, with_session.then_some(&token), &RequestBody::empty()).unwrap();

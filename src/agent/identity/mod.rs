@@ -48,6 +48,7 @@ pub use error::{IdentityError, IdentityErrorKind};
 pub(crate) use jwt_file::JwtFileOptions;
 pub use method::IdentityMethod;
 pub(crate) use preflight::{PreflightVerdict, preflight};
+pub(in crate::agent) use retry::TIME_LIMIT as PROOF_TIME_LIMIT;
 
 /// Options of the `cloud` method: an Azure identity.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -43,7 +43,7 @@ struct RetryRule {
 }
 
 /// Time limit of all attempts of one login. A metadata service that updates itself answers 410 for up to 70 s.
-pub(super) const TIME_LIMIT: Duration = Duration::from_secs(90);
+pub(in crate::agent) const TIME_LIMIT: Duration = Duration::from_secs(90);
 /// Longest `Retry-After` that is waited for here.
 const MAX_RETRY_AFTER: Duration = Duration::from_mins(1);
 

@@ -8,6 +8,7 @@ use http_body_util::Full;
 use serde::Serialize;
 
 use super::LocalApiDeps;
+use super::metrics::ReadyMetrics;
 
 use crate::agent::json_response::{error, json, with_body};
 use crate::health::Component;
@@ -57,6 +58,7 @@ pub(super) fn started(deps: &LocalApiDeps) -> Response<Full<Bytes>> {
 }
 
 pub(super) fn metrics(deps: &LocalApiDeps) -> Response<Full<Bytes>> {
+    deps.metrics.get::<ReadyMetrics>().update(&deps.health);
     with_body(StatusCode::OK, CONTENT_TYPE, deps.metrics.text().into())
 }
 

@@ -14,6 +14,7 @@
 
 mod check;
 mod wait_slots;
+mod metrics;
 mod health_endpoints;
 mod query;
 mod retry;
@@ -25,6 +26,7 @@ use std::net::SocketAddr;
 
 use tokio_util::sync::CancellationToken;
 
+pub(crate) use metrics::ReadyMetrics;
 pub use route::service;
 
 use crate::agent::session_status::SessionStatusRegistry;

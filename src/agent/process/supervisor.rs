@@ -65,6 +65,7 @@ impl Supervisor {
     ) -> Self {
         let first = inputs.borrow_and_update().clone();
         let inputs = InputSet { inputs: first, replacements: inputs };
+        deps.health.describe(options.command[0].clone());
         Self { options, deps, inputs }
     }
 
@@ -86,6 +87,7 @@ impl Supervisor {
                         RestartDecision::RestartAfter(wait) => {
                             let error = format!("it ended with code {code}, and is started again");
                             self.deps.health.failed(ErrorCode::ProcessEnded, error);
+                            self.deps.health.retry_at(self.deps.clock.now() + wait);
                             reason = "ended";
                             stop.run_until_cancelled(self.deps.clock.sleep(wait)).await?;
                         }
@@ -125,6 +127,9 @@ impl Supervisor {
             }
         };
         tracing::info!(event = "process.started", pid = running.id(), "the child process was started");
+        let pid = running.id().map(|pid| format!(", pid {pid}")).unwrap_or_default();
+        self.deps.health.describe(format!("{}{pid}", self.options.command[0]));
+        self.deps.health.record_update();
         self.deps.health.ready();
         self.deps.metrics.get::<ProcessMetrics>().running.set(1);
         let end = self.supervise(running, variables, stop).await;

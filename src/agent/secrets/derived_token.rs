@@ -213,6 +213,8 @@ impl DerivedTokenManager {
         self.deps.refresh_signal.allow_one();
         self.deps.publisher.publish(Availability::Available(token), Some(now));
         if let Some(health) = &self.deps.health {
+            health.record_update();
+            health.clear_warning();
             health.ready();
         }
     }
@@ -241,13 +243,17 @@ impl DerivedTokenManager {
         );
         if self.current.is_none() {
             self.set_absent(code, "the derived token could not be created");
+        } else if let Some(health) = &self.deps.health {
+            health.warn(code, format!("the derived token could not be replaced: {}", format_chain(error)));
         }
     }
 
     fn set_absent(&mut self, code: Option<ErrorCode>, reason: &str) {
         self.current = None;
         if let Some(health) = &self.deps.health {
+            health.clear_warning();
             health.failed(code, reason);
+            self.next.into_iter().for_each(|next| health.retry_at(next));
         }
         let now = self.deps.clock.now();
         let retry_after = self.next.map_or(MIN_INTERVAL, |next| now.until(next)).max(Duration::from_secs(1));

@@ -3,6 +3,7 @@
 mod consul_login;
 mod parse_response;
 mod error;
+mod path_class;
 mod transport;
 mod login;
 mod secret;
@@ -18,11 +19,13 @@ use serde::Serialize;
 use crate::agent::token;
 use crate::agent::token::{ClientToken, Lease};
 use crate::http::client;
+use crate::metrics::Metrics;
 
 pub(in crate::agent) use error::is_bare_denial;
 pub use error::{CallError, TokenVerdict, is_outage};
 pub use login::DerivedTokenOptions;
 pub(in crate::agent) use parse_response::zeroize_json;
+pub(in crate::agent) use path_class::PathClass;
 pub use secret::{SecretFields, SecretLease, SecretOp, SecretRequest, SecretResponse};
 use transport::{ServerRequest, Transport};
 
@@ -128,6 +131,13 @@ impl ServerClient {
         Ok(Self { name, kind: options.kind, transport, login_timeout: options.login_timeout })
     }
 
+    /// Counts the requests to the server, by its name in the configuration.
+    #[must_use]
+    pub(crate) fn counting_in(mut self, metrics: &Metrics) -> Self {
+        self.transport.record_in(metrics, &self.name);
+        self
+    }
+
     /// Returns the server's name in the configuration.
     pub(crate) fn name(&self) -> &str {
         &self.name
@@ -141,6 +151,16 @@ impl ServerClient {
     /// Returns the server's origin, or the path of its socket, for messages.
     pub(crate) fn address(&self) -> &str {
         self.transport.server()
+    }
+
+    /// Returns the time limit of a login.
+    pub(in crate::agent) const fn login_timeout(&self) -> Duration {
+        self.login_timeout
+    }
+
+    /// Returns the time limit of other calls.
+    pub(in crate::agent) const fn call_timeout(&self) -> Duration {
+        self.transport.timeout()
     }
 
     /// Logs in by a signed token (`POST auth/MOUNT/login`), within the time limit of logins.

@@ -10,17 +10,20 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Body as _;
 use serde::Serialize;
+use tokio::time::Instant;
 use url::Url;
 use zeroize::Zeroizing;
 
+use super::path_class::PathClass;
 use crate::agent::token::ClientToken;
 use crate::error_chain::format_chain;
 use crate::http::client::{BuildError, ClientOptions, ClientResponse, MAX_RESPONSE, TransportError, join_path};
 use crate::http::reverse_proxy::{
-    ForwardError, Forwarder, ForwarderOptions, RequestBody, RequestHead, RequestLine, ResponseBody, UpstreamTarget,
-    UpstreamTargetError,
+    ForwardError, Forwarder, ForwarderOptions, RequestBody, RequestHead, RequestLine, ResponseBody, UpstreamOutcome,
+    UpstreamRecorder, UpstreamTarget, UpstreamTargetError,
 };
 use crate::http::server::Caller;
+use crate::metrics::Metrics;
 use crate::secret::{self, SecretWriter};
 
 /// Transport to one server. Clones share it.
@@ -32,6 +35,7 @@ pub(super) struct Transport {
     /// The server for messages.
     name: String,
     timeout: Duration,
+    recorder: Option<UpstreamRecorder>,
 }
 
 /// Request to a server.
@@ -103,13 +107,31 @@ impl Transport {
             idle: Duration::ZERO,
             connect_timeout: options.connect_timeout,
             body_idle: None,
+            recorder: None,
         });
-        Ok(Self { forwarder, base, host, name, timeout: options.response_timeout.max(options.connect_timeout) })
+        Ok(Self {
+            forwarder,
+            base,
+            host,
+            name,
+            timeout: options.response_timeout.max(options.connect_timeout),
+            recorder: None,
+        })
+    }
+
+    /// Counts requests from now on.
+    pub(super) fn record_in(&mut self, metrics: &Metrics, server: &str) {
+        self.recorder = Some(UpstreamRecorder::new(metrics, server, &PathClass::NAMES));
     }
 
     /// Returns the server for messages: its origin or its socket's path, without path, user or query.
     pub(super) fn server(&self) -> &str {
         &self.name
+    }
+
+    /// Returns the time limit of a call.
+    pub(super) const fn timeout(&self) -> Duration {
+        self.timeout
     }
 
     /// Creates a request to a path.
@@ -140,7 +162,25 @@ impl Transport {
         time: Duration,
     ) -> Result<ClientResponse, TransportError> {
         let late = |_| Err(TransportError::TimedOut { server: self.name.clone(), after: time });
-        tokio::time::timeout(time, self.exchange(request, time)).await.unwrap_or_else(late)
+        let (started, class) = (Instant::now(), self.class(&request));
+        let result = tokio::time::timeout(time, self.exchange(request, time)).await.unwrap_or_else(late);
+        if let Some(recorder) = &self.recorder {
+            let outcome = match &result {
+                Ok(response) => UpstreamOutcome::Response(response.status),
+                Err(TransportError::Connect { .. }) => UpstreamOutcome::Unreachable,
+                Err(TransportError::TimedOut { .. }) => UpstreamOutcome::Timeout,
+                Err(TransportError::Broken { .. } | TransportError::TooLarge { .. }) => UpstreamOutcome::Broken,
+            };
+            recorder.record(class.index(), outcome, started.elapsed());
+        }
+        result
+    }
+
+    /// Classifies the path of a request, without the prefix of the server's address.
+    fn class(&self, request: &ServerRequest) -> PathClass {
+        let path = request.url.path();
+        let below = path.strip_prefix(self.base.path()).unwrap_or(path).trim_start_matches('/');
+        PathClass::of(below.strip_prefix("v1/").unwrap_or(below))
     }
 
     async fn exchange(&self, request: ServerRequest, time: Duration) -> Result<ClientResponse, TransportError> {

@@ -40,6 +40,8 @@ pub struct FileSink {
     /// A token was available since this sink started. Before, the file may hold the previous process's token, which may still be
     /// valid.
     had_token: bool,
+    /// The file holds a token that this sink wrote.
+    has_written: bool,
     outputs: OutputWatch,
     /// Watches the written file for changes by others.
     watched: Option<WatchedOutput>,
@@ -54,7 +56,8 @@ impl FileSink {
     pub fn new(options: SinkOptions, watch: TokenWatch, clock: Clock, health: HealthHandle, metrics: Metrics) -> Self {
         let envelope = options.encrypt.clone().map(Envelope::new);
         let (outputs, watched, restore_backoff) = (OutputWatch::disabled(), None, RestoreBackoff::default());
-        let (lock, had_token) = (None, false);
+        let (lock, had_token, has_written) = (None, false, false);
+        health.describe(options.path.display().to_string());
         let sink = Self {
             options,
             watch,
@@ -64,6 +67,7 @@ impl FileSink {
             lock,
             envelope,
             had_token,
+            has_written,
             outputs,
             watched,
             restore_backoff,
@@ -99,6 +103,7 @@ impl FileSink {
                 Err(error) => {
                     let wait = backoff.next(random_unit());
                     self.record_failure(&error, wait);
+                    self.health.retry_at(self.clock.now() + wait);
                     Some(wait)
                 }
             };
@@ -182,6 +187,7 @@ impl FileSink {
                     let watched = self.watched.get_or_insert_with(|| self.outputs.file(&self.options.path));
                     watched.renew().await;
                 }
+                self.has_written = true;
                 self.set_state(HOLDS_NEWEST);
                 self.health.ready();
             }
@@ -194,6 +200,7 @@ impl FileSink {
                 if let Some(action) = action {
                     self.perform(action).await?;
                 }
+                self.has_written = false;
                 self.set_state(WAITING);
                 self.health.not_ready(format!("waiting for a token: {reason}"));
             }
@@ -272,9 +279,11 @@ impl FileSink {
         self.set_state(FAILING);
         self.metrics.get::<SinkMetrics>().failures.get_or_create(&self.label()).inc();
         self.health.failed(code, error);
+        self.health.keep_previous(self.has_written);
     }
 
     fn record_write(&self) {
+        self.health.record_update();
         let since_epoch = self.clock.now().wall.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let seconds = i64::try_from(since_epoch.as_secs()).unwrap_or(i64::MAX);
         self.metrics.get::<SinkMetrics>().written.get_or_create(&self.label()).set(seconds);

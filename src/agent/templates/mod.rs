@@ -99,3 +99,13 @@ pub struct TemplateOptions {
     /// The agent is not ready before it is rendered.
     pub required: bool,
 }
+
+impl TemplateOptions {
+    /// Describes the file or variable that it is rendered to.
+    fn target(&self) -> String {
+        match &self.file {
+            Some(file) => file.destination.display().to_string(),
+            None => format!("variable {}", self.text.name),
+        }
+    }
+}

@@ -81,6 +81,7 @@ impl TemplateTask {
         let watched = options.file.as_ref().map(|file| deps.outputs.file(&file.destination));
         let (check_at, is_restoring, restore_backoff) = (None, false, RestoreBackoff::default());
         let outage = Outage::default();
+        deps.health.describe(options.target());
         Self {
             options,
             template,
@@ -171,6 +172,7 @@ impl TemplateTask {
         if let Some(reason) = self.dependencies.unavailable_reason() {
             self.set_state(WAITING);
             self.deps.health.not_ready(reason);
+            self.deps.health.keep_previous(self.is_delivered);
         }
     }
 
@@ -214,6 +216,7 @@ impl TemplateTask {
                 let wait = self.backoff.next(random_unit());
                 self.retry_at = Some(self.deps.clock.now() + wait);
                 self.record_failure(error.code(), &format_chain(&error), Some(wait));
+                self.retry_at.into_iter().for_each(|at| self.deps.health.retry_at(at));
             }
         }
     }
@@ -269,6 +272,7 @@ impl TemplateTask {
 
     fn publish(&mut self, output: ProvidedEnv) {
         self.is_delivered = true;
+        self.deps.health.record_update();
         self.deps.publisher.publish(Availability::Available(Arc::new(output)), Some(self.deps.clock.now()));
     }
 
@@ -280,6 +284,7 @@ impl TemplateTask {
             path = file.destination.display().to_string(),
             "the file was changed"
         );
+        self.deps.health.record_update();
         let since = self.deps.clock.now().wall.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let seconds = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);
         self.deps.metrics.get::<TemplateMetrics>().written.get_or_create(&self.label()).set(seconds);
@@ -335,6 +340,7 @@ impl TemplateTask {
         self.count("failed");
         self.set_state(FAILING);
         self.deps.health.failed(code, error);
+        self.deps.health.keep_previous(self.is_delivered);
     }
 
     fn count(&self, outcome: &'static str) {

@@ -32,8 +32,18 @@ impl MetricSet for AttemptMetrics {
 /// Metrics of the state of sessions.
 #[derive(Debug, Clone)]
 pub(crate) struct SessionMetrics {
+    /// State of a session: 0 has a token, 1 has one whose renewal or replacement fails, 2 has none that the server accepts.
+    pub(crate) state: Family<SessionLabels, Gauge>,
+    /// Time of a session's next step, in seconds since 1970; 0 for `wait`. `step` is `renew`, `login` or `wait`.
+    pub(crate) next_step: Family<SessionStepLabels, Gauge>,
+    /// Start of the lease of the session's token, in seconds since 1970; 0 without a token.
+    pub(crate) token_obtained: Family<SessionLabels, Gauge>,
     /// Expiry of the session's token, in seconds since 1970; 0 without a token, 253402300799 for one that never expires.
     pub(crate) token_expiry: Family<SessionLabels, Gauge>,
+    /// Time of issue of the identity token that a session last logged in with, in seconds since 1970.
+    pub(crate) identity_issued: Family<SessionLabels, Gauge>,
+    /// Expiry of the identity token that a session last logged in with, in seconds since 1970.
+    pub(crate) identity_expiry: Family<SessionLabels, Gauge>,
     /// Consecutive failures of a session's calls to its server.
     pub(crate) failures: Family<SessionLabels, Gauge>,
 }
@@ -41,8 +51,15 @@ pub(crate) struct SessionMetrics {
 impl MetricSet for SessionMetrics {
     fn register(registry: &mut MetricRegistry) -> Self {
         Self {
+            state: registry.add("session_state", "0 has a token, 1 is about to lose it, 2 has none"),
+            next_step: registry.add("session_next_step_timestamp_seconds", "When a session acts next"),
+            token_obtained: registry.add("token_obtained_timestamp_seconds", "When the lease of the token began"),
             token_expiry: registry
                 .add("token_expiry_timestamp_seconds", "When the session's token ends; 0 while there is none"),
+            identity_issued: registry
+                .add("identity_token_issued_timestamp_seconds", "When the last identity token was issued"),
+            identity_expiry: registry
+                .add("identity_token_expiry_timestamp_seconds", "When the last identity token ends"),
             failures: registry.add("session_failures", "Upstream failures in a row"),
         }
     }
@@ -77,4 +94,13 @@ pub(crate) struct AttemptLabels {
 pub(crate) struct SessionLabels {
     /// Name from the configuration.
     pub(crate) session: String,
+}
+
+/// Labels of a session's next step.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct SessionStepLabels {
+    /// Name from the configuration.
+    pub(crate) session: String,
+    /// `renew`, `login` or `wait`.
+    pub(crate) step: &'static str,
 }

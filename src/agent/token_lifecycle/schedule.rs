@@ -50,6 +50,19 @@ pub enum NextStep {
 }
 
 impl NextStep {
+    /// Names of all steps, for status and metrics.
+    pub const NAMES: [&str; 3] = ["renew", "login", "wait"];
+
+    /// Returns the name of the step.
+    pub const fn name(&self) -> &'static str {
+        let [renew, login, wait] = Self::NAMES;
+        match self {
+            Self::RenewAt(_) => renew,
+            Self::LoginAt(_) => login,
+            Self::Idle => wait,
+        }
+    }
+
     /// Returns the time of the action; `None` for [`NextStep::Idle`].
     pub const fn at(&self) -> Option<ClockReading> {
         match self {

@@ -2,15 +2,18 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
+
+use tokio::sync::watch;
 
 use super::current_token::CurrentToken;
 use super::proof_cache::ProofCache;
-use crate::agent::identity::{IdentityProof, IdentitySource};
+use crate::agent::identity::{IdentityProof, IdentitySource, PROOF_TIME_LIMIT};
 use crate::agent::login::{Login, LoginError};
 use crate::agent::server_client::{CallError, LookupResponse, RenewResponse};
+use crate::agent::session_status::ActivityKind;
 use crate::agent::token::{Generation, Token};
-use crate::clock::Clock;
+use crate::clock::{Clock, ClockReading};
 use crate::error_code::ErrorCode;
 
 /// A session's calls in flight: at most one login or renewal, and one look-up.
@@ -20,8 +23,28 @@ pub(super) struct SessionCalls {
     clock: Clock,
     proof_cache: ProofCache,
     login_call: Option<Call<LoginOutcome>>,
-    renewal: Option<Call<Result<RenewResponse, CallError>>>,
-    lookup: Option<Call<(Generation, Result<LookupResponse, CallError>)>>,
+    /// Phase of the login in flight, which its future changes.
+    login_phase: watch::Sender<Option<CallInFlight>>,
+    renewal: Option<(CallInFlight, Call<Result<RenewResponse, CallError>>)>,
+    lookup: Option<(CallInFlight, Call<(Generation, Result<LookupResponse, CallError>)>)>,
+    /// Time of issue and expiry of the last proof, as far as it tells them.
+    proof_times: ProofTimes,
+}
+
+/// A call in flight.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct CallInFlight {
+    pub(super) kind: ActivityKind,
+    pub(super) since: ClockReading,
+    /// Time at which it is given up.
+    pub(super) deadline: ClockReading,
+}
+
+/// Time of issue and expiry of an identity token.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct ProofTimes {
+    pub(super) issued: Option<SystemTime>,
+    pub(super) expires: Option<SystemTime>,
 }
 
 /// Result of a call.
@@ -42,7 +65,26 @@ impl SessionCalls {
     pub(super) fn new(identity: Box<dyn IdentitySource>, login: Login, clock: Clock) -> Self {
         let identity = identity.into();
         let proof_cache = ProofCache::default();
-        Self { identity, login, clock, proof_cache, login_call: None, renewal: None, lookup: None }
+        let (login_phase, proof_times) = (watch::Sender::default(), ProofTimes::default());
+        let (login_call, renewal, lookup) = (None, None, None);
+        Self { identity, login, clock, proof_cache, login_call, login_phase, renewal, lookup, proof_times }
+    }
+
+    /// Returns a receiver that is notified when a login in flight enters its next phase.
+    pub(super) fn login_phases(&self) -> watch::Receiver<Option<CallInFlight>> {
+        self.login_phase.subscribe()
+    }
+
+    /// Returns the call in flight, a look-up only if there is no other.
+    pub(super) fn in_flight(&self) -> Option<CallInFlight> {
+        let login = self.login_call.as_ref().and_then(|_| *self.login_phase.borrow());
+        let renewal = self.renewal.as_ref().map(|(call, _)| *call);
+        login.or(renewal).or_else(|| self.lookup.as_ref().map(|(call, _)| *call))
+    }
+
+    /// Returns time of issue and expiry of the last identity token.
+    pub(super) const fn proof_times(&self) -> ProofTimes {
+        self.proof_times
     }
 
     /// Returns the next result; waits forever while no call is in flight.
@@ -51,14 +93,21 @@ impl SessionCalls {
             biased;
             (result, proof) = wait_for(&mut self.login_call) => {
                 self.login_call = None;
+                if let Some(IdentityProof::Signed(signed)) = proof.as_deref() {
+                    let claims = signed.claims.as_ref();
+                    self.proof_times = ProofTimes {
+                        issued: claims.and_then(|claims| claims.iat),
+                        expires: claims.and_then(|claims| claims.exp),
+                    };
+                }
                 self.proof_cache.update(&result, proof, self.clock.now());
                 CompletedCall::Login(result)
             }
-            result = wait_for(&mut self.renewal) => {
+            result = wait_for_call(&mut self.renewal) => {
                 self.renewal = None;
                 CompletedCall::Renewal(result)
             }
-            (generation, result) = wait_for(&mut self.lookup) => {
+            (generation, result) = wait_for_call(&mut self.lookup) => {
                 self.lookup = None;
                 CompletedCall::Lookup(generation, result)
             }
@@ -90,12 +139,26 @@ impl SessionCalls {
         let (identity, login, clock) = (Arc::clone(&self.identity), self.login.clone(), self.clock.clone());
         let proof = self.proof_cache.get(clock.now());
         let server = login.server().address().to_owned();
+        let (phase, phase_clock) = (self.login_phase.clone(), self.clock.clone());
+        let enter = move |kind, limit| {
+            let since = phase_clock.now();
+            phase.send_replace(Some(CallInFlight { kind, since, deadline: since + limit }));
+        };
+        let (first, limit) = if proof.is_some() {
+            (ActivityKind::Login, login.server().login_timeout())
+        } else {
+            (ActivityKind::Proof, PROOF_TIME_LIMIT)
+        };
+        enter(first, limit);
         let attempt = async move {
             before_login.await;
             let proof = match proof {
                 Some(proof) => proof,
                 None => match identity.prove().await {
-                    Ok(proof) => Arc::new(proof),
+                    Ok(proof) => {
+                        enter(ActivityKind::Login, login.server().login_timeout());
+                        Arc::new(proof)
+                    }
                     Err(error) => return (Err(LoginError::from(error)), None),
                 },
             };
@@ -113,10 +176,11 @@ impl SessionCalls {
     /// Renews a token.
     pub(super) fn start_renewal(&mut self, token: &Arc<Token>) {
         let (login, token) = (self.login.clone(), Arc::clone(token));
-        self.renewal = Some(Box::pin(async move {
+        let call = Box::pin(async move {
             let call = login.server().renew_self(&token.secret, login.options().namespace.as_deref());
             bounded(&login, call).await
-        }));
+        });
+        self.renewal = Some((self.describe_call(ActivityKind::Renewal), call));
     }
 
     /// Looks a token up, unless a call in flight will show the same, or the token supports no look-up.
@@ -125,10 +189,17 @@ impl SessionCalls {
             return;
         }
         let (login, token) = (self.login.clone(), Arc::clone(&current.token));
-        self.lookup = Some(Box::pin(async move {
+        let call = Box::pin(async move {
             let call = login.server().lookup_self(&token.secret, login.options().namespace.as_deref());
             (token.generation, bounded(&login, call).await)
-        }));
+        });
+        self.lookup = Some((self.describe_call(ActivityKind::Lookup), call));
+    }
+
+    /// Describes a renewal or look-up that starts now.
+    fn describe_call(&self, kind: ActivityKind) -> CallInFlight {
+        let since = self.clock.now();
+        CallInFlight { kind, since, deadline: since + self.login.server().call_timeout().min(CALL_LIMIT) }
     }
 
     /// Drops a look-up in flight: its response would be older than what is known.
@@ -151,6 +222,14 @@ impl SessionCalls {
 async fn wait_for<T>(slot: &mut Option<Call<T>>) -> T {
     match slot {
         Some(call) => call.as_mut().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Waits for a call like [`wait_for`].
+async fn wait_for_call<T>(slot: &mut Option<(CallInFlight, Call<T>)>) -> T {
+    match slot {
+        Some((_, call)) => call.as_mut().await,
         None => std::future::pending().await,
     }
 }

@@ -3,9 +3,10 @@
 use std::time::SystemTime;
 
 use super::current_token::CurrentToken;
-use super::metrics::{AttemptLabels, AttemptMetrics, SessionLabels, SessionMetrics};
+use super::metrics::{AttemptLabels, AttemptMetrics, SessionLabels, SessionMetrics, SessionStepLabels};
 use super::schedule::NextStep;
-use crate::agent::session_status::{SessionStatus, SessionStatusHandle};
+use super::session_calls::{CallInFlight, ProofTimes};
+use crate::agent::session_status::{SessionActivity, SessionStatus, SessionStatusHandle};
 use crate::clock::ClockReading;
 use crate::error_code::ErrorCode;
 use crate::health;
@@ -30,6 +31,8 @@ pub(super) struct SessionSnapshot<'a> {
     pub(super) current: Option<&'a CurrentToken>,
     pub(super) now: ClockReading,
     pub(super) next: NextStep,
+    pub(super) in_flight: Option<CallInFlight>,
+    pub(super) proof_times: ProofTimes,
     pub(super) last_checked: Option<ClockReading>,
     pub(super) failures: u32,
     pub(super) last_error: Option<&'a str>,
@@ -50,11 +53,7 @@ impl StatusReporter {
     /// Updates status, health and gauges.
     pub(super) fn update(&self, snapshot: &SessionSnapshot<'_>) {
         let current = snapshot.current;
-        let step = match snapshot.next {
-            NextStep::RenewAt(_) => "renew",
-            NextStep::LoginAt(_) => "login",
-            NextStep::Idle => "wait",
-        };
+        let time = |at: ClockReading| format_rfc3339(snapshot.now.wall_time_of(at));
         let session = SessionStatus {
             identity: self.identity.clone(),
             server: self.server.clone(),
@@ -62,10 +61,16 @@ impl StatusReporter {
             serving: current.is_some(),
             policies: current.map(|current| current.token.policies.clone()).unwrap_or_default(),
             renewable: current.is_some_and(|current| current.lifetime.renewable),
+            obtained: current.map(|current| time(current.lifetime.obtained)),
             expires: current.and_then(|current| Some(format_rfc3339(current.lifetime.ends?.wall))),
-            next_step: step.to_owned(),
+            next_step: snapshot.next.name().to_owned(),
             next_step_at: snapshot.next.at().map(|at| format_rfc3339((snapshot.now + snapshot.now.until(at)).wall)),
             last_checked: snapshot.last_checked.map(|at| format_rfc3339(at.wall)),
+            activity: snapshot.in_flight.map(|call| SessionActivity {
+                kind: call.kind,
+                since: time(call.since),
+                deadline: time(call.deadline),
+            }),
             failures: snapshot.failures,
             last_error: snapshot.last_error.map(str::to_owned),
             last_error_code: snapshot.last_error.and(snapshot.last_error_code),
@@ -76,16 +81,47 @@ impl StatusReporter {
             self.health.failed(snapshot.last_error.and(snapshot.last_error_code), snapshot.reason);
         }
         // A session of the same name that replaced this one owns the gauges.
-        if !self.status_handle.update(session) {
-            return;
+        if self.status_handle.update(session) {
+            self.update_gauges(snapshot);
         }
-        let expiry = match current.map(|current| current.lifetime.ends) {
+    }
+
+    fn update_gauges(&self, snapshot: &SessionSnapshot<'_>) {
+        let (metrics, label) = (self.metrics.get::<SessionMetrics>(), self.label());
+        let lifetime = snapshot.current.map(|current| current.lifetime);
+        let expiry = match lifetime.map(|lifetime| lifetime.ends) {
             None => 0,
             Some(None) => NO_EXPIRY,
             Some(Some(ends)) => unix(ends.wall),
         };
-        self.metrics.get::<SessionMetrics>().token_expiry.get_or_create(&self.label()).set(expiry);
-        self.metrics.get::<SessionMetrics>().failures.get_or_create(&self.label()).set(snapshot.failures.into());
+        let state = match (snapshot.current, snapshot.reason.is_empty(), snapshot.failures) {
+            (Some(_), true, 0) => 0,
+            (Some(_), true, _) => 1,
+            _ => 2,
+        };
+        metrics.state.get_or_create(&label).set(state);
+        metrics.token_expiry.get_or_create(&label).set(expiry);
+        let obtained = lifetime.map_or(0, |lifetime| unix(lifetime.obtained.wall));
+        metrics.token_obtained.get_or_create(&label).set(obtained);
+        metrics.failures.get_or_create(&label).set(snapshot.failures.into());
+        self.remove_steps(&metrics, snapshot.next.name());
+        let step = SessionStepLabels { session: self.session.clone(), step: snapshot.next.name() };
+        let next_at = snapshot.next.at().map_or(0, |at| unix(snapshot.now.wall_time_of(at)));
+        metrics.next_step.get_or_create(&step).set(next_at);
+        let ProofTimes { issued, expires } = snapshot.proof_times;
+        if let Some(issued) = issued {
+            metrics.identity_issued.get_or_create(&label).set(unix(issued));
+        }
+        if let Some(expires) = expires {
+            metrics.identity_expiry.get_or_create(&label).set(unix(expires));
+        }
+    }
+
+    /// Removes the gauges of steps other than `kept`.
+    fn remove_steps(&self, metrics: &SessionMetrics, kept: &str) {
+        for step in NextStep::NAMES.into_iter().filter(|step| *step != kept) {
+            metrics.next_step.remove(&SessionStepLabels { session: self.session.clone(), step });
+        }
     }
 
     /// Counts an attempt; `None` is a success.
@@ -104,8 +140,19 @@ impl StatusReporter {
     /// Removes the session's status and gauges, unless another session of its name has replaced it.
     pub(super) fn ended(&self) {
         if self.status_handle.remove() {
-            self.metrics.get::<SessionMetrics>().token_expiry.remove(&self.label());
-            self.metrics.get::<SessionMetrics>().failures.remove(&self.label());
+            let (metrics, label) = (self.metrics.get::<SessionMetrics>(), self.label());
+            let gauges = [
+                &metrics.state,
+                &metrics.token_expiry,
+                &metrics.token_obtained,
+                &metrics.identity_issued,
+                &metrics.identity_expiry,
+                &metrics.failures,
+            ];
+            for gauge in gauges {
+                gauge.remove(&label);
+            }
+            self.remove_steps(&metrics, "");
         }
     }
 

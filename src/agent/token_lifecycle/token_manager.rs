@@ -1,8 +1,7 @@
 //! Keeps one session's token alive: one event loop, which asks `step_planner` for the next step.
 
+mod restore;
 mod results;
-
-use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -13,20 +12,17 @@ use super::lookup_schedule::LookupSchedule;
 use super::replaced_tokens::ReplacedTokens;
 use super::replacement_limit::ReplacementLimiter;
 use super::schedule::{LastOutcome, NextStep};
-use super::session_calls::{CompletedCall, SessionCalls};
+use super::session_calls::{CallInFlight, CompletedCall, SessionCalls};
 use super::session_outage::SessionOutage;
 use super::session_publisher::SessionPublisher;
-use super::session_state::LoadedState;
 use super::state_saver::StateSaver;
 use super::status_reporter::{SessionSnapshot, StatusReporter};
 use super::step_planner::StepPlanner;
 use super::{SessionShutdown, TokenLifecycleOptions, TokenManagerDeps};
 use crate::agent::token::Token;
-use crate::backoff::random_unit;
 use crate::clock::{Clock, ClockChanges};
 use crate::credential_watch::CredentialState;
 use crate::demand::RetryOutcome;
-use crate::time_format::{format_rfc3339, seconds};
 
 /// Logs one session in, keeps its token alive by renewals and look-ups, and publishes it.
 pub struct TokenManager {
@@ -40,6 +36,8 @@ pub struct TokenManager {
     lookups: LookupSchedule,
     replacement_limiter: ReplacementLimiter,
     calls: SessionCalls,
+    /// Notified when a login in flight enters its next phase.
+    login_phases: watch::Receiver<Option<CallInFlight>>,
     requests: CallerRequests,
     publisher: SessionPublisher,
     reporter: StatusReporter,
@@ -62,6 +60,7 @@ enum Event {
     Request(CallerRequest),
     LookupDue,
     StepDue,
+    LoginPhase,
     Options,
 }
 
@@ -83,6 +82,8 @@ impl TokenManager {
             metrics: deps.metrics,
         };
         state.open(options.state.as_ref());
+        let calls = SessionCalls::new(identity, login, clock.clone());
+        let login_phases = calls.login_phases();
         let (options_sender, options_receiver) = watch::channel(options.clone());
         Self {
             options,
@@ -93,7 +94,8 @@ impl TokenManager {
             planner: StepPlanner::new(now),
             lookups: LookupSchedule::default(),
             replacement_limiter: ReplacementLimiter::default(),
-            calls: SessionCalls::new(identity, login, clock.clone()),
+            calls,
+            login_phases,
             clock,
             requests: CallerRequests::new(refresh_signal),
             publisher: SessionPublisher::new(publisher),
@@ -157,7 +159,8 @@ impl TokenManager {
             request = self.requests.next() => Event::Request(request),
             () = clock.sleep_until_some(lookup) => Event::LookupDue,
             () = clock.sleep_until_some(step) => Event::StepDue,
-            // Never an error: the manager holds a sender itself.
+            // Never an error: the manager holds both senders itself.
+            Ok(()) = self.login_phases.changed() => Event::LoginPhase,
             Ok(()) = self.options_receiver.changed() => Event::Options,
         }
     }
@@ -192,6 +195,8 @@ impl TokenManager {
                 self.start_lookup();
             }
             Event::StepDue => self.run_next_step(),
+            // The status alone shows it.
+            Event::LoginPhase => {}
             Event::Options => self.apply_options(),
         }
     }
@@ -284,6 +289,8 @@ impl TokenManager {
             current: self.current.as_ref(),
             now: self.clock.now(),
             next: self.planner.next(),
+            in_flight: self.calls.in_flight(),
+            proof_times: self.calls.proof_times(),
             last_checked: self.publisher.last_checked(),
             failures: failed_logins.max(self.planner.budget.renewal_failures()),
             last_error: self.publisher.last_error(),
@@ -329,71 +336,4 @@ impl TokenManager {
             revoke: self.options.revoke_on_exit,
         }
     }
-
-    /// Restores the state of the previous process; plans the first login if that had no usable token.
-    async fn restore(&mut self) {
-        let LoadedState { retry_budget, current, last_error, changed, .. } = self.state.load(self.clock.now()).await;
-        let now = self.clock.now();
-        self.planner.restore(retry_budget.as_ref(), changed, now);
-        if let Some(error) = last_error.filter(|_| self.planner.budget.failures() > 0) {
-            self.publisher.record_error(None, error);
-        }
-        // A token that the previous session handed over is newer than the file.
-        if let Some(current) = current.filter(|_| self.current.is_none()) {
-            self.restore_token(current).await;
-        }
-        self.plan_next_step(self.planner.last_outcome());
-        if self.current.is_none() {
-            self.warn_about_delayed_login();
-            self.planner.delay_login(now + self.options.login_jitter.mul_f64(random_unit()));
-            self.publish();
-        }
-    }
-
-    /// Uses a token of the previous process, and looks it up. If the server is slow or unreachable, it is used to its end.
-    async fn restore_token(&mut self, current: CurrentToken) {
-        let session = &self.options.name;
-        tracing::info!(event = "state.resumed", session, "restored a token of the previous process");
-        if current.supports_lookup() && self.planner.budget.try_take_optional(self.clock.now()) {
-            self.calls.start_lookup(&current);
-        }
-        self.set_current(current);
-        self.save_state();
-        if self.calls.is_looking_up()
-            && let Ok(CompletedCall::Lookup(generation, result)) =
-                tokio::time::timeout(RESTORE_LOOKUP_LIMIT, self.calls.next()).await
-        {
-            self.on_lookup(generation, result);
-        }
-        if self.current.is_some() {
-            self.publish();
-        }
-    }
-
-    /// Logs that failures or logins of the previous process delay the first login, until when, and why.
-    fn warn_about_delayed_login(&mut self) {
-        let now = self.clock.now();
-        let wait = self.planner.wait(now);
-        if wait < MIN_LOGGED_DELAY {
-            return;
-        }
-        let last_error = self.publisher.last_error();
-        let cause = self.planner.describe_delay(last_error);
-        let (session, until) = (&self.options.name, format_rfc3339((now + wait).wall));
-        tracing::warn!(
-            event = "token.login.delayed",
-            session,
-            until,
-            retry_in_seconds = seconds(wait),
-            error = cause,
-            "no login before then"
-        );
-        if last_error.is_none() {
-            self.publisher.record_error(None, cause);
-        }
-    }
 }
-
-/// Shorter waits are ordinary backoff and are not logged.
-const MIN_LOGGED_DELAY: Duration = Duration::from_secs(2);
-const RESTORE_LOOKUP_LIMIT: Duration = Duration::from_secs(1);

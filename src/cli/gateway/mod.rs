@@ -9,10 +9,10 @@ mod env;
 mod exec_env;
 
 use clap::{Args, Subcommand};
-use serde_json::Value;
 
 pub(super) use credentials::{parse_helper_invocation, respond_to_helper};
 pub(super) use exec_env::for_program;
+pub(super) use target::GatewayTarget;
 
 use super::{ConfigFiles, Exit, LogChoice};
 
@@ -41,12 +41,9 @@ enum Command {
     Env(env::Env),
 }
 
-/// Reads the status of the gateway of these configuration files; prints the error if that fails.
-pub(super) fn status(files: &ConfigFiles) -> anyhow::Result<Result<Value, Exit>> {
-    match target::GatewayAddress::from_files(files).find() {
-        Ok(variables) => variables.ask("/v1/platform/status", &[]),
-        Err(exit) => Ok(Err(exit)),
-    }
+/// Finds the gateway of these configuration files; prints the error if that fails.
+pub(super) fn find(files: &ConfigFiles) -> Result<GatewayTarget, Exit> {
+    target::GatewayAddress::from_files(files).find()
 }
 
 impl Gateway {

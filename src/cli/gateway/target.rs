@@ -10,6 +10,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::Value;
 use url::Url;
 
+use crate::cli::agent_client::Unanswered;
 use crate::cli::{ConfigFiles, Exit, say_code, say_error};
 use crate::config::{self, Environment, Purpose};
 use crate::error_code::ErrorCode;
@@ -35,7 +36,7 @@ pub(super) struct GatewayAddress {
 }
 
 /// A gateway's address, its local token's file, and its platform's host, where they are known.
-pub(super) struct GatewayTarget {
+pub(in crate::cli) struct GatewayTarget {
     pub(super) address: ServerAddress,
     pub(super) file: PathBuf,
     pub(super) host: Option<ServiceHost>,
@@ -105,6 +106,19 @@ impl GatewayTarget {
 
     /// Reads a document of the gateway, or of the platform through it; prints the error if that fails.
     pub(super) fn ask(&self, path: &str, query: &[(&str, &str)]) -> anyhow::Result<Result<Value, Exit>> {
+        let answer = self.fetch(path, query)?;
+        Ok(answer.map_err(|unanswered| {
+            say_error(&unanswered.line);
+            unanswered.exit
+        }))
+    }
+
+    /// Reads a document of the gateway, or of the platform through it.
+    pub(in crate::cli) fn fetch(
+        &self,
+        path: &str,
+        query: &[(&str, &str)],
+    ) -> anyhow::Result<Result<Value, Unanswered>> {
         let token = self.token()?;
         let options = client::ClientOptions {
             address: self.address.clone(),
@@ -129,17 +143,18 @@ impl GatewayTarget {
                 let told = serde_json::from_slice(&answer.body).unwrap_or(Value::Null);
                 let detail = told["errors"][0]["detail"].as_str().unwrap_or("no reason is given");
                 let code = (answer.status == StatusCode::UNAUTHORIZED).then_some(ErrorCode::LocalTokenRejected);
-                say_error(&ErrorCode::tag(code, &format!("the gateway answers {}: {detail}", answer.status)));
-                Err(match answer.status {
+                let line = ErrorCode::tag(code, &format!("the gateway answers {}: {detail}", answer.status));
+                let exit = match answer.status {
                     StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Exit::Denied,
                     StatusCode::NOT_FOUND => Exit::Missing,
                     StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => Exit::TryLater,
                     _ => Exit::Failed,
-                })
+                };
+                Err(Unanswered { exit, line })
             }
             Err(error) => {
-                say_code(ErrorCode::GatewayNotRunning, &format!("no gateway answers: {error}"));
-                Err(Exit::NotRunning)
+                let line = ErrorCode::tag(Some(ErrorCode::GatewayNotRunning), &format!("no gateway answers: {error}"));
+                Err(Unanswered { exit: Exit::NotRunning, line })
             }
         })
     }

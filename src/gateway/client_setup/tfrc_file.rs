@@ -115,12 +115,8 @@ const RETRY_DELAYS: (Duration, Duration) = (Duration::from_secs(1), Duration::fr
 
 impl TfrcFile {
     /// Writes nothing yet.
-    pub(crate) const fn new(
-        options: TfrcFileOptions,
-        content: TokenSource,
-        clock: Clock,
-        health: HealthHandle,
-    ) -> Self {
+    pub(crate) fn new(options: TfrcFileOptions, content: TokenSource, clock: Clock, health: HealthHandle) -> Self {
+        health.describe(options.file.display().to_string());
         Self { options, content, clock, health }
     }
 
@@ -136,6 +132,7 @@ impl TfrcFile {
                 Some(text) => {
                     let written = self.run_blocking("write", move |options| write(options, &text)).await;
                     if written {
+                        self.health.record_update();
                         self.health.ready();
                     }
                     written
@@ -146,7 +143,9 @@ impl TfrcFile {
                 backoff.reset();
                 None
             } else {
-                Some(self.clock.now() + backoff.next(random_unit()))
+                let at = self.clock.now() + backoff.next(random_unit());
+                self.health.retry_at(at);
+                Some(at)
             };
             tokio::select! {
                 () = stop.cancelled() => break,

@@ -70,12 +70,15 @@ impl PlatformTokenFile {
     fn record_read(&mut self, read: Result<PlatformToken, String>, now: ClockReading) {
         match read {
             Ok(token) if self.current.as_ref().is_some_and(|current| current.is_same(&token)) => {
+                self.health.clear_warning();
                 self.publisher.record_check(now);
             }
             Ok(token) => {
                 let token = Arc::new(token);
                 self.current = Some(Arc::clone(&token));
                 self.publisher.publish(Availability::Available(token), Some(now));
+                self.health.record_update();
+                self.health.clear_warning();
                 self.health.ready();
                 tracing::info!(
                     event = "gateway.token.loaded",
@@ -89,6 +92,10 @@ impl PlatformTokenFile {
                     code = ErrorCode::PlatformTokenMissing.as_str(),
                     error = reason,
                     "the platform token cannot be read; the previous one stays in use"
+                );
+                self.health.warn(
+                    ErrorCode::PlatformTokenMissing,
+                    format!("the platform token cannot be read, and the previous one stays in use: {reason}"),
                 );
                 self.publisher.record_check(now);
             }

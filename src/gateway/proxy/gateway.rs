@@ -14,6 +14,7 @@ use super::deprecation::Deprecations;
 use super::forward::CallForwarder;
 use super::options::GatewayOptions;
 use super::page_merge::PageFetcher;
+use super::path_class::PATH_CLASSES;
 use super::platform_info::PlatformInfo;
 use super::rate_limiter::RateLimiter;
 use super::response_rewriter::ResponseRewriter;
@@ -31,7 +32,7 @@ use crate::gateway::local_token::AcceptedTokens;
 use crate::gateway::platform_token::PlatformTokenSource;
 use crate::health::{Health, HealthHandle};
 use crate::http::client::{ClientOptions, ServerAddress, TlsOptions};
-use crate::http::reverse_proxy::{Forwarder, ForwarderOptions, UpstreamTarget, UpstreamTargetError};
+use crate::http::reverse_proxy::{Forwarder, ForwarderOptions, UpstreamRecorder, UpstreamTarget, UpstreamTargetError};
 use crate::http::server::{ListenerMetrics, Peer, ResponseFuture};
 use crate::metrics::Metrics;
 use crate::status::StatusRegistry;
@@ -71,13 +72,16 @@ impl Gateway {
     /// # Errors
     /// The CA file cannot be used, or the address has no host that TLS could verify.
     pub fn build(options: GatewayOptions, dependencies: GatewayDependencies) -> Result<Self, GatewayBuildError> {
-        let (forwarder, host) = build_forwarder(&options)?;
         let GatewayDependencies { clock, status_registry, health, metrics, token_health, source, local, usage } =
             dependencies;
+        let recorder = UpstreamRecorder::new(&metrics, "platform", &PATH_CLASSES);
+        let (forwarder, host) = build_forwarder(&options, recorder.clone())?;
         let metrics = metrics.get::<GatewayMetrics>();
         let tokens = Arc::new(TokenState::new(source, options.connections, options.token_wait, clock.clone()));
         let origin = options.upstream.origin().ascii_serialization();
+        token_health.describe(origin.as_str());
         let platform = Arc::new(PlatformInfo::new(origin, status_registry.clone()));
+        let token_health = Arc::new(token_health);
         let upstream = Arc::new(Upstream {
             forwarder,
             host,
@@ -87,7 +91,10 @@ impl Gateway {
             platform: Arc::clone(&platform),
             clock: clock.clone(),
             health: UpstreamHealth::default(),
+            component: Arc::clone(&token_health),
             replays: metrics.replays.clone(),
+            queue_seconds: metrics.queue_seconds.clone(),
+            recorder,
         });
         let rewriter = Arc::new(ResponseRewriter::new(&options.upstream, &options.aliases, clock.clone()));
         let forwarder = CallForwarder::new(
@@ -161,7 +168,10 @@ impl Gateway {
 }
 
 /// Builds the connections to the platform, and the `Host` of requests.
-fn build_forwarder(options: &GatewayOptions) -> Result<(Forwarder, HeaderValue), UpstreamTargetError> {
+fn build_forwarder(
+    options: &GatewayOptions,
+    recorder: UpstreamRecorder,
+) -> Result<(Forwarder, HeaderValue), UpstreamTargetError> {
     let target = UpstreamTarget::resolve(&ClientOptions {
         address: ServerAddress::Url(options.upstream.clone()),
         tls: TlsOptions { ca_file: options.ca_file.clone(), ..TlsOptions::default() },
@@ -176,6 +186,7 @@ fn build_forwarder(options: &GatewayOptions) -> Result<(Forwarder, HeaderValue),
         idle: IDLE_TIMEOUT,
         connect_timeout: options.connect_timeout,
         body_idle: Some(options.response_timeout),
+        recorder: Some(recorder),
     });
     Ok((forwarder, target.host))
 }

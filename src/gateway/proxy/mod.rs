@@ -13,6 +13,7 @@
 //!
 //! All but service discovery requires the local token. An error is a JSON:API document with `errors`.
 
+mod path_class;
 mod rate_limiter;
 mod origins;
 mod link_rewriter;

@@ -109,20 +109,20 @@ impl RateLimiter {
         self.schedule.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for the request's slot.
+    /// Waits for the request's slot. Returns the length of the wait.
     ///
     /// # Errors
     /// The wait, if it is over the maximum.
-    pub(super) async fn acquire(&self, class: RequestClass) -> Result<(), Duration> {
+    pub(super) async fn acquire(&self, class: RequestClass) -> Result<Duration, Duration> {
+        let mut waited = Duration::ZERO;
         if class == RequestClass::RunList {
             let now = Instant::now();
             let at = self.schedule().reserve_run_list(now)?;
-            sleep(now, at).await;
+            waited += sleep(now, at).await;
         }
         let now = Instant::now();
         let at = self.schedule().reserve(now)?;
-        sleep(now, at).await;
-        Ok(())
+        Ok(waited + sleep(now, at).await)
     }
 
     /// Applies the `X-RateLimit-Limit` of a response. A response without it means "unlimited" only while none has
@@ -153,10 +153,12 @@ impl RateLimiter {
     }
 }
 
-async fn sleep(now: Instant, until: Instant) {
+/// Sleeps until a time; returns how long that is from `now`.
+async fn sleep(now: Instant, until: Instant) -> Duration {
     if until > now {
         tokio::time::sleep_until(until).await;
     }
+    until.saturating_duration_since(now)
 }
 
 impl Schedule {

@@ -1,7 +1,7 @@
 //! Reports a rejected or missing platform token, and its recovery, once each: log, readiness and metrics.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use http::StatusCode;
 use prometheus_client::metrics::gauge::Gauge;
@@ -11,7 +11,7 @@ use super::token_state::{TokenProblem, TokenState, wall_time};
 use super::upstream::Upstream;
 use super::upstream_call::UpstreamCall;
 use crate::clock::{Clock, ClockReading};
-use crate::credential_watch::CredentialWatch;
+use crate::credential_watch::{Availability, CredentialWatch};
 use crate::error_code::ErrorCode;
 use crate::gateway::GatewayMetrics;
 use crate::gateway::platform_token::PlatformToken;
@@ -24,11 +24,13 @@ use crate::time_format::seconds;
 pub(super) struct TokenMonitor {
     tokens: Arc<TokenState>,
     upstream: Arc<Upstream>,
-    health: HealthHandle,
+    health: Arc<HealthHandle>,
     /// 1 while the platform rejects the token.
     rejected: Gauge,
     /// 1 while there is no token.
     missing: Gauge,
+    /// Time at which the token in use was loaded.
+    loaded: Gauge,
     clock: Clock,
 }
 
@@ -45,12 +47,13 @@ impl TokenMonitor {
     pub(super) fn new(
         tokens: Arc<TokenState>,
         upstream: Arc<Upstream>,
-        health: HealthHandle,
+        health: Arc<HealthHandle>,
         metrics: &GatewayMetrics,
         clock: Clock,
     ) -> Self {
         let (rejected, missing) = (metrics.token_refused.clone(), metrics.token_missing.clone());
-        Self { tokens, upstream, health, rejected, missing, clock }
+        let loaded = metrics.token_loaded.clone();
+        Self { tokens, upstream, health, rejected, missing, loaded, clock }
     }
 
     /// Reports a rejected or missing token once, and its recovery. Never returns.
@@ -59,8 +62,10 @@ impl TokenMonitor {
         self.health.ready();
         loop {
             while self.tokens.problem().is_none() {
+                self.record_age();
                 self.tokens.changed(&mut watch).await;
             }
+            self.record_age();
             let detected = self.clock.now();
             if self.resolves_in_grace(&mut watch).await {
                 if self.tokens.rejected_since().is_none() {
@@ -73,6 +78,16 @@ impl TokenMonitor {
             self.wait_until_resolved(&mut watch, &problem).await;
             self.report_recovery(&problem, since);
         }
+    }
+
+    /// Sets the time at which the token in use was loaded.
+    fn record_age(&self) {
+        let loaded = match &self.tokens.source.watch.peek().availability {
+            Availability::Available(token) => self.clock.now().wall_time_of(token.loaded),
+            Availability::Unavailable { .. } => SystemTime::UNIX_EPOCH,
+        };
+        let seconds = loaded.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+        self.loaded.set(i64::try_from(seconds).unwrap_or(i64::MAX));
     }
 
     /// Gives the token's source time. Returns true if the problem went away.
@@ -167,6 +182,7 @@ impl TokenMonitor {
     pub(super) fn clear_metrics(&self) {
         self.rejected.set(0);
         self.missing.set(0);
+        self.loaded.set(0);
     }
 }
 

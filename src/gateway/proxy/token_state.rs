@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use http::StatusCode;
 use tokio::sync::{Notify, Semaphore};
@@ -200,5 +200,5 @@ impl TokenState {
 
 /// Formats a reading by the wall clock as it is now (RFC 3339): the clock may have been set since.
 pub(super) fn wall_time(now: ClockReading, moment: ClockReading) -> String {
-    format_rfc3339(now.wall.checked_sub(now.since(moment)).unwrap_or(SystemTime::UNIX_EPOCH))
+    format_rfc3339(now.wall_time_of(moment))
 }

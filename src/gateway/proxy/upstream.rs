@@ -10,6 +10,7 @@ use prometheus_client::metrics::counter::Counter;
 use tokio::time::Instant;
 
 use super::body::{CallerBody, GatewayBody};
+use super::path_class::path_class;
 use super::platform_info::PlatformInfo;
 use super::rate_limiter::RateLimiter;
 use super::response::{self, retry_later};
@@ -20,9 +21,13 @@ use crate::clock::Clock;
 use crate::error_chain::format_chain;
 use crate::error_code::ErrorCode;
 use crate::gateway::platform_token::PlatformToken;
+use crate::health::HealthHandle;
 use crate::http::body_buffer::{BodyBuffer, collect};
-use crate::http::reverse_proxy::{ForwardError, Forwarder, RequestBody, ResponseBody};
+use crate::http::reverse_proxy::{
+    ForwardError, Forwarder, RequestBody, ResponseBody, UpstreamOutcome, UpstreamRecorder,
+};
 use crate::http::server::Caller;
+use crate::metrics::LatencyHistogram;
 
 /// The platform as a server that is called.
 #[derive(Debug)]
@@ -37,9 +42,15 @@ pub(super) struct Upstream {
     pub(super) platform: Arc<PlatformInfo>,
     /// Reachability of the platform.
     pub(super) health: UpstreamHealth,
+    /// Component `gateway/platform`, which warns while the platform does not respond.
+    pub(super) component: Arc<HealthHandle>,
     pub(super) clock: Clock,
     /// Calls made once more with a newer token.
     pub(super) replays: Counter,
+    /// Waits for the rate limit.
+    pub(super) queue_seconds: LatencyHistogram,
+    /// Counts the calls by class of path.
+    pub(super) recorder: UpstreamRecorder,
 }
 
 impl Upstream {
@@ -111,20 +122,28 @@ impl Upstream {
         token: &PlatformToken,
         body: RequestBody,
     ) -> Result<Response<ResponseBody>, ErrorResponse> {
-        self.limiter.acquire(call.class()).await.map_err(|wait| {
+        let waited = self.limiter.acquire(call.class()).await.map_err(|wait| {
             Box::new(retry_later(
                 StatusCode::TOO_MANY_REQUESTS,
                 "too many requests wait for the platform's rate limit",
                 wait,
             ))
         })?;
+        if !waited.is_zero() {
+            self.queue_seconds.observe(waited.as_secs_f64());
+        }
         let head = call.head(&self.host, token, &body);
+        let (started, class) = (Instant::now(), path_class(call.target.path()));
         match self.forwarder.send(call.caller, &head, body, self.response_timeout).await {
             Ok(response) => {
+                self.recorder.record(class, UpstreamOutcome::Response(response.status()), started.elapsed());
                 self.record_response(&response);
                 Ok(response)
             }
-            Err(error) => Err(Box::new(self.connection_failed(&error))),
+            Err(error) => {
+                self.recorder.record_error(class, &error, started.elapsed());
+                Err(Box::new(self.connection_failed(&error)))
+            }
         }
     }
 
@@ -146,6 +165,7 @@ impl Upstream {
 
     fn record_response(&self, response: &Response<ResponseBody>) {
         if let Some(lasted_seconds) = self.health.record_success(&self.clock) {
+            self.component.clear_warning();
             let upstream = &self.platform.origin;
             tracing::info!(
                 event = "gateway.upstream.recovered",
@@ -173,6 +193,7 @@ impl Upstream {
             return response::error_response(error.status(), &text);
         }
         if self.health.record_failure(&self.clock) {
+            self.component.warn(ErrorCode::PlatformUnreachable, format!("the platform does not respond: {text}"));
             tracing::warn!(
                 event = "gateway.upstream.failed",
                 code = ErrorCode::PlatformUnreachable.as_str(),

@@ -227,6 +227,8 @@ impl Minter {
         );
         let previous = self.current.replace(CurrentToken { id, expires_at });
         self.publisher.publish(Availability::Available(Arc::new(token)), Some(now));
+        self.health.record_update();
+        self.health.clear_warning();
         self.health.ready();
         self.retry_policy.reset();
         (self.last_error, self.parent) = (None, ParentState::Ok);
@@ -267,17 +269,22 @@ impl Minter {
         }
         if self.current.is_none() {
             self.publish_absence(&error, wait);
+            self.health.retry_at(self.next);
+        } else {
+            self.health.warn(ErrorCode::PlatformTokenNotMinted, error.as_str());
         }
         self.last_error = Some(error);
     }
 
     fn expire(&mut self) {
         self.current = None;
+        self.health.retry_at(self.next);
         let why = self.last_error.clone().unwrap_or_else(|| "the platform token has ended".to_owned());
         self.publish_absence(&why, self.clock.now().until(self.next));
     }
 
     fn publish_absence(&self, why: &str, retry_after: Duration) {
+        self.health.clear_warning();
         self.health.failed(ErrorCode::PlatformTokenNotMinted, why);
         let retry_after = retry_after.max(Duration::from_secs(1));
         self.publisher.publish(Availability::Unavailable { reason: why.into(), retry_after }, None);

@@ -6,8 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
-use super::ForwardError;
+use super::{ForwardError, UpstreamRecorder};
 use crate::http::server::{Caller, CallerGroup};
 
 /// Slots of one upstream, one for each connection that serves a request.
@@ -18,6 +19,8 @@ pub(super) struct ConnectionSlots {
     share: usize,
     /// Slots reserved for root and the process's own user: a sixteenth, at most 16.
     reserve: usize,
+    /// Records the waits for a slot.
+    recorder: Option<UpstreamRecorder>,
     state: Mutex<State>,
 }
 
@@ -49,8 +52,8 @@ pub(super) struct ConnectionSlot {
 }
 
 impl ConnectionSlots {
-    pub(super) fn new(most: usize) -> Self {
-        Self { most, share: (most / 2).max(1), reserve: (most / 16).min(16), state: Mutex::default() }
+    pub(super) fn new(most: usize, recorder: Option<UpstreamRecorder>) -> Self {
+        Self { most, share: (most / 2).max(1), reserve: (most / 16).min(16), recorder, state: Mutex::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -79,7 +82,9 @@ impl ConnectionSlots {
             (group, slot)
         };
         // Boxed, since few requests wait.
+        let started = Instant::now();
         let slot = Box::pin(tokio::time::timeout(within, slot)).await;
+        self.recorder.iter().for_each(|recorder| recorder.record_wait(started.elapsed()));
         slot.ok().and_then(Result::ok).ok_or_else(|| {
             let mut state = self.lock();
             state.waiting.retain(|(_, give)| !give.is_closed());
@@ -195,7 +200,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn no_caller_gets_more_than_half_and_the_last_slots_are_reserved() {
-        let slots = Arc::new(ConnectionSlots::new(32));
+        let slots = Arc::new(ConnectionSlots::new(32, None));
         let mut held = Vec::new();
         let mut fill = async |uid, count, wanted: Option<&str>| {
             for _ in 0..count {
@@ -223,7 +228,7 @@ mod tests {
     #[expect(clippy::disallowed_methods, reason = "a test awaits or aborts its own tasks")]
     #[tokio::test(start_paused = true)]
     async fn a_free_slot_goes_to_the_longest_waiting_caller_that_may_have_it() {
-        let slots = Arc::new(ConnectionSlots::new(4));
+        let slots = Arc::new(ConnectionSlots::new(4, None));
         let mut held = Vec::new();
         for uid in [7, 7, 8, 8] {
             held.push(slots.take(user(uid), WITHIN).await.unwrap());

@@ -6,6 +6,7 @@ mod replay_buffer;
 mod request_body;
 mod request_head;
 mod http1;
+mod metrics;
 mod connect;
 mod tunnel;
 mod connection_slots;
@@ -24,6 +25,8 @@ pub(crate) use headers::{is_direct, remove_all};
 pub(crate) use http1::ConnectionError;
 #[cfg(feature = "fuzzing")]
 pub use http1::fuzz;
+pub use metrics::UpstreamRecorder;
+pub(crate) use metrics::{UpstreamMetrics, UpstreamOutcome};
 pub(crate) use replay_buffer::{ReplayBuffer, TeeBody};
 pub use request_body::{RequestBody, RequestBodyError};
 pub use request_head::{RequestHead, RequestLine};
@@ -53,6 +56,8 @@ pub struct ForwarderOptions {
     pub connect_timeout: Duration,
     /// Time that a response body may pause; `None` without a limit.
     pub body_idle: Option<Duration>,
+    /// Records the waits for a connection.
+    pub recorder: Option<UpstreamRecorder>,
 }
 
 /// Address of an upstream.

@@ -90,7 +90,7 @@ impl PooledConnection {
 
 impl Pool {
     pub(super) fn new(options: ForwarderOptions, zeroes_responses: bool) -> Self {
-        let slots = Arc::new(ConnectionSlots::new(options.connections));
+        let slots = Arc::new(ConnectionSlots::new(options.connections, options.recorder.clone()));
         Self { options, zeroes_responses, slots, idle: Arc::default(), closing: Mutex::default() }
     }
 

@@ -309,7 +309,9 @@ async fn requests_are_counted_by_listener_and_status_and_the_servers_time_is_mea
     for line in [
         "keyward_local_requests_total{listener=\"vault\",code=\"200\"} 2",
         "keyward_local_requests_total{listener=\"vault\",code=\"404\"} 1",
-        "keyward_proxy_upstream_seconds_count{listener=\"vault\"} 3",
+        "keyward_upstream_seconds_count{server=\"test\",path=\"secret\"} 3",
+        "keyward_upstream_requests_total{server=\"test\",path=\"secret\",status=\"2xx\"} 2",
+        "keyward_upstream_requests_total{server=\"test\",path=\"secret\",status=\"404\"} 1",
     ] {
         assert!(text.contains(line), "{line}: {text}");
     }

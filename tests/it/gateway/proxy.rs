@@ -324,6 +324,9 @@ async fn callers_together_stay_below_the_limit() {
     });
     let all = join_all((0..50).map(|_| front.get("/api/v2/ping"))).await;
     assert!(all.iter().all(|answer| answer.status() == 200));
+    let text = front.metrics.text();
+    let waited = text.lines().find_map(|line| line.strip_prefix("keyward_gateway_queue_seconds_count ")).unwrap();
+    assert!((1..=30).contains(&waited.parse::<u32>().unwrap()), "the first 20 need not wait: {waited}");
     let times = arrived.lock().unwrap().clone();
     assert_eq!(times.len(), 50);
     for window in times.windows(21) {
@@ -338,6 +341,11 @@ async fn an_unreachable_platform_gives_an_error_document_and_recovers() {
     let answer = front.get("/api/v2/ping").await;
     assert_eq!((answer.status().as_u16(), &answer.headers()["retry-after"]), (502, &"2".parse().unwrap()));
     assert!(detail(answer).await.contains(&format!("the platform at http://{gone} does not respond: cannot connect")));
+    let component = front.health.statuses()["gateway/platform"].clone();
+    assert_eq!(component.target, Some(format!("http://{gone}")));
+    assert!(component.warning.unwrap().reason.starts_with("the platform does not respond: cannot connect"));
+    let text = front.metrics.text();
+    assert!(text.contains("{server=\"platform\",path=\"other\",status=\"unreachable\"} 1"), "{text}");
 
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let upstream = format!("http://{}", silent.local_addr().unwrap());

@@ -51,6 +51,10 @@ async fn a_rejected_token_is_refreshed_once_for_all_callers_and_each_call_is_ret
     assert_eq!(rings.load(Ordering::Relaxed), 1);
     let text = front.metrics.text();
     assert!(text.contains("keyward_local_requests_total{listener=\"gateway\",code=\"200\"} 100"), "{text}");
+    assert!(
+        text.contains("keyward_upstream_requests_total{server=\"platform\",path=\"runs\",status=\"2xx\"} 100"),
+        "{text}"
+    );
     let seen = front.platform.seen();
     let again = seen.iter().filter(|seen| seen.bearer() == "tok1").count();
     assert!(text.contains(&format!("keyward_gateway_replays_total {again}")), "{again}: {text}");

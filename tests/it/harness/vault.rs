@@ -354,6 +354,7 @@ fn parts(
         namespace: None,
         listener_metrics,
         derived_token: None,
+        health: None,
         bound_to,
     }
 }

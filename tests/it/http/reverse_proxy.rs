@@ -73,6 +73,7 @@ impl Scene {
             idle: Duration::from_secs(30),
             connect_timeout: Duration::from_secs(5),
             body_idle: None,
+            recorder: None,
         };
         change(&mut options);
         let forwarder = Forwarder::new(options);

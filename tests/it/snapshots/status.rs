@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::Transcript;
 use super::redact::Redactions;
 use crate::harness::agent::Agent;
-use crate::harness::binary::{eventually, run};
+use crate::harness::binary::{ask, eventually, run};
 use crate::harness::world::{World, in_a_network_of_its_own};
 
 /// Adds both forms of an agent's status, once these components alone are not ready and this text is in it.
@@ -59,12 +59,18 @@ fn folder(text: &str) -> &Path {
 fn redactions(world: &World) -> Redactions {
     Redactions::default()
         .text(world.secrets.url().trim_end_matches('/'), "http://SERVER")
+        .text(world.secrets.url().trim_end_matches('/').trim_start_matches("http://"), "SERVER")
         .text(world.platform.url().trim_end_matches('/'), "http://PLATFORM")
         .text(env!("CARGO_PKG_VERSION"), "VERSION")
         .pattern(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", "TIME")
         // How often a session has tried depends on how long the test took to ask.
         .pattern(r"[1-9]\d* failures? in a row", "N failures in a row")
         .pattern(r#""failures": [1-9]\d*"#, r#""failures": N"#)
+        .pattern(r"(, )?N failures in a row", "")
+        .pattern(r"\b\d+ (s|min|h|d)( \d+ (min|h))?\b", "SPAN")
+        .pattern(r"pid \d+", "pid PID")
+        .pattern(r#""pid": \d+"#, r#""pid": "PID""#)
+        .pattern(r#"_seconds": \d+"#, r#"_seconds": "SPAN""#)
 }
 
 const NO_SUCH_SECRET: &str = "[template.conf]\ndestination = \"FOLDER/conf\"\n\
@@ -72,6 +78,7 @@ const NO_SUCH_SECRET: &str = "[template.conf]\ndestination = \"FOLDER/conf\"\n\
 const DERIVED: &str = "[listener.derived]\naddress = \"unix://FOLDER/derived.sock\"\n\
     [listener.derived.derived_token]\npolicies = [\"web\"]\nttl = \"1h\"\n";
 const PROGRAM: &str = "[process]\ncommand = [\"/bin/false\"]\nrestart = \"always\"\n";
+const PROXY: &str = "[listener.proxy]\nkind = \"api_proxy\"\naddress = \"unix://FOLDER/proxy.sock\"\n";
 const ACL: &str = "[acl]\nlisten = \"unix://FOLDER/acl.sock\"\ndata_dir = \"FOLDER/access\"\n";
 const GATEWAY: &str = "[gateway]\nupstream = \"PLATFORM\"\nlisten = \"tcp://127.0.0.1:8800\"\n\
     token_file = \"FOLDER/platform.token\"\nlocal_token_file = \"FOLDER/local.token\"\n";
@@ -111,6 +118,25 @@ fn status_in_each_state() {
         let agent = ready(&|text| text.replace("role = \"web\"", "role = \"endless\""));
         show("a token that never ends", &agent, &[], "endless");
         drop(agent);
+
+        // The first look-up is allowed; one that is denied later has the session replace its token, which fails.
+        let agent = ready(&|text| text);
+        let check = || ask(&agent.socket(), "POST", "/agent/v1/check").unwrap();
+        assert_eq!(check().0, 200);
+        let denied = CannedResponse::error(403, "a policy denies it");
+        world.secrets.faults().answer_always(Operation::Lookup, Some(denied));
+        world.secrets.faults().answer_always(Operation::Login, Some(CannedResponse::error(403, REFUSED)));
+        check();
+        show("a token that cannot be replaced", &agent, &[], REFUSED);
+        drop(agent);
+        world.secrets.faults().answer_always(Operation::Lookup, None);
+        world.secrets.faults().answer_always(Operation::Login, None);
+        let agent = ready(&|text| text + PROXY);
+        world.away(true);
+        ask(&agent.path("proxy.sock"), "GET", "/v1/secret/data/app").unwrap();
+        show("the server of an API proxy is down", &agent, &[], "does not answer");
+        drop(agent);
+        world.away(false);
 
         let agent = start(&|text| text + NO_SUCH_SECRET);
         show("a template failed", &agent, &["template/conf"], "HTTP 404");
@@ -157,7 +183,12 @@ fn status_in_each_state() {
         world.secrets.faults().answer_always(Operation::Login, None);
         world.secrets.faults().hang(true);
         let agent = start(&|text| text);
-        agent.logs("identity.source.chosen");
+        eventually(Duration::from_secs(30), || {
+            let (_, body) = ask(&agent.socket(), "GET", "/agent/v1/status")?;
+            let status: Value = serde_json::from_str(&body).unwrap();
+            let kind = &status["sessions"]["web"]["activity"]["kind"];
+            (kind == "login").then_some(()).ok_or(body)
+        });
         show("logging in", &agent, &["session/web", "sink/token"], "");
         drop(agent);
         world.secrets.faults().hang(false);

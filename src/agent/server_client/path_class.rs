@@ -1,0 +1,66 @@
+//! Classes of paths of the servers' API, for metrics.
+
+/// Class of a path of Vault, OpenBao or a Consul-compatible server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::agent) enum PathClass {
+    /// Logins.
+    Login,
+    /// Look-ups, renewals, creations and revocations of tokens.
+    Token,
+    /// Leases of secrets.
+    Lease,
+    /// Other system paths.
+    System,
+    /// All other paths: secrets, mostly.
+    Secret,
+}
+
+impl PathClass {
+    /// Names of the classes in metrics, by index.
+    pub(in crate::agent) const NAMES: [&str; 5] = ["login", "token", "lease", "system", "secret"];
+
+    /// Classifies a path below `/v1/`, as a caller may write it.
+    pub(in crate::agent) fn of(path: &str) -> Self {
+        let mut segments = path.split('/');
+        match (segments.next(), segments.next()) {
+            (Some("auth"), Some("token")) | (Some("acl"), Some("token" | "logout")) => Self::Token,
+            (Some("auth"), Some(_)) if segments.any(|segment| segment == "login") => Self::Login,
+            (Some("acl"), Some("login")) => Self::Login,
+            (Some("sys"), Some("leases" | "renew" | "revoke")) => Self::Lease,
+            (Some("sys" | "auth" | "acl" | "identity"), _) => Self::System,
+            _ => Self::Secret,
+        }
+    }
+
+    /// Returns the place of the class in [`PathClass::NAMES`].
+    pub(in crate::agent) const fn index(self) -> usize {
+        self as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_have_their_class() {
+        let check =
+            |path: &str, wanted: &str| assert_eq!(PathClass::NAMES[PathClass::of(path).index()], wanted, "{path}");
+        check("auth/azure/login", "login");
+        check("auth/team/azure/login", "login");
+        check("auth/userpass/login/me", "login");
+        check("acl/login", "login");
+        check("auth/token/renew-self", "token");
+        check("acl/token/self", "token");
+        check("acl/logout", "token");
+        check("sys/leases/renew", "lease");
+        check("sys/health", "system");
+        check("auth/azure/role/web", "system");
+        check("acl/policies", "system");
+        check("identity/entity", "system");
+        check("secret/data/app", "secret");
+        check("terraform/creds/ci", "secret");
+        check("kv/web/key", "secret");
+        check("", "secret");
+    }
+}

@@ -1,0 +1,79 @@
+//! Restores the state of the previous process.
+
+use std::time::Duration;
+
+use super::TokenManager;
+use crate::agent::token_lifecycle::current_token::CurrentToken;
+use crate::agent::token_lifecycle::session_calls::CompletedCall;
+use crate::agent::token_lifecycle::session_state::LoadedState;
+use crate::backoff::random_unit;
+use crate::time_format::{format_rfc3339, seconds};
+
+impl TokenManager {
+    /// Restores the state of the previous process; plans the first login if that had no usable token.
+    pub(super) async fn restore(&mut self) {
+        let LoadedState { retry_budget, current, last_error, changed, .. } = self.state.load(self.clock.now()).await;
+        let now = self.clock.now();
+        self.planner.restore(retry_budget.as_ref(), changed, now);
+        if let Some(error) = last_error.filter(|_| self.planner.budget.failures() > 0) {
+            self.publisher.record_error(None, error);
+        }
+        // A token that the previous session handed over is newer than the file.
+        if let Some(current) = current.filter(|_| self.current.is_none()) {
+            self.restore_token(current).await;
+        }
+        self.plan_next_step(self.planner.last_outcome());
+        if self.current.is_none() {
+            self.warn_about_delayed_login();
+            self.planner.delay_login(now + self.options.login_jitter.mul_f64(random_unit()));
+            self.publish();
+        }
+    }
+
+    /// Uses a token of the previous process, and looks it up. If the server is slow or unreachable, it is used to its end.
+    async fn restore_token(&mut self, current: CurrentToken) {
+        let session = &self.options.name;
+        tracing::info!(event = "state.resumed", session, "restored a token of the previous process");
+        if current.supports_lookup() && self.planner.budget.try_take_optional(self.clock.now()) {
+            self.calls.start_lookup(&current);
+        }
+        self.set_current(current);
+        self.save_state();
+        if self.calls.is_looking_up()
+            && let Ok(CompletedCall::Lookup(generation, result)) =
+                tokio::time::timeout(RESTORE_LOOKUP_LIMIT, self.calls.next()).await
+        {
+            self.on_lookup(generation, result);
+        }
+        if self.current.is_some() {
+            self.publish();
+        }
+    }
+
+    /// Logs that failures or logins of the previous process delay the first login, until when, and why.
+    fn warn_about_delayed_login(&mut self) {
+        let now = self.clock.now();
+        let wait = self.planner.wait(now);
+        if wait < MIN_LOGGED_DELAY {
+            return;
+        }
+        let last_error = self.publisher.last_error();
+        let cause = self.planner.describe_delay(last_error);
+        let (session, until) = (&self.options.name, format_rfc3339((now + wait).wall));
+        tracing::warn!(
+            event = "token.login.delayed",
+            session,
+            until,
+            retry_in_seconds = seconds(wait),
+            error = cause,
+            "no login before then"
+        );
+        if last_error.is_none() {
+            self.publisher.record_error(None, cause);
+        }
+    }
+}
+
+/// Shorter waits are ordinary backoff and are not logged.
+const MIN_LOGGED_DELAY: Duration = Duration::from_secs(2);
+const RESTORE_LOOKUP_LIMIT: Duration = Duration::from_secs(1);

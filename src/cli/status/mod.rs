@@ -1,0 +1,104 @@
+//! `keyward status`: what the running agent does, judged.
+
+// 0: the status as it is received
+mod document;
+
+// 1: pure functions of it
+mod judge;
+mod format;
+
+// 2: input and output
+mod screen;
+mod source;
+mod watch;
+
+use anyhow::Context as _;
+use clap::Args;
+use serde_json::Value;
+
+use self::document::{StatusDocument, Timestamp};
+use self::judge::{Report, State, judge};
+use self::screen::Screen;
+use self::source::StatusSource;
+use super::agent_client::AgentAddress;
+use super::{Exit, Format, say, say_error};
+
+/// Show what the running agent is doing.
+#[derive(Debug, Args)]
+pub(super) struct Status {
+    #[command(flatten)]
+    at: AgentAddress,
+    /// Show the status again every second, until interrupted
+    #[arg(short, long)]
+    watch: bool,
+    /// Exit with 11 if something is at risk, and with 4 if something that readiness requires is down
+    #[arg(long)]
+    exit_status: bool,
+    /// Output format
+    #[arg(short = 'o', long, value_enum, default_value_t)]
+    format: Format,
+}
+
+/// A status as received, and its judgement at its own time.
+struct JudgedStatus {
+    raw: Value,
+    document: StatusDocument,
+    report: Report,
+    now: Timestamp,
+}
+
+impl Status {
+    pub(super) fn run(self) -> anyhow::Result<Exit> {
+        let source = match StatusSource::find(&self.at) {
+            Ok(source) => source,
+            Err(exit) => return Ok(exit),
+        };
+        if self.watch {
+            return watch::watch(source, self.format, self.exit_status);
+        }
+        let judged = match source.fetch()? {
+            Ok(raw) => JudgedStatus::new(raw)?,
+            Err(unanswered) => {
+                say_error(&unanswered.line);
+                return Ok(unanswered.exit);
+            }
+        };
+        match self.format {
+            Format::Json => say(&serde_json::to_string_pretty(&judged.to_json()?)?),
+            Format::Text => Screen::detect().print(&judged.lines()),
+        }
+        Ok(exit(judged.report.state, self.exit_status))
+    }
+}
+
+impl JudgedStatus {
+    fn new(raw: Value) -> anyhow::Result<Self> {
+        let document: StatusDocument =
+            serde_json::from_value(raw.clone()).context("the response is not the status of an agent")?;
+        let now = document.time.unwrap_or_else(|| Timestamp(time::OffsetDateTime::now_utc().unix_timestamp()));
+        let report = judge(&document, now);
+        Ok(Self { raw, document, report, now })
+    }
+
+    fn lines(&self) -> Vec<format::Line> {
+        format::format_status(&self.document, &self.report, self.now)
+    }
+
+    /// Returns the status with the fields of the judgement.
+    fn to_json(&self) -> anyhow::Result<Value> {
+        let mut json = self.raw.clone();
+        if let (Some(status), Value::Object(report)) = (json.as_object_mut(), serde_json::to_value(&self.report)?) {
+            status.extend(report);
+        }
+        Ok(json)
+    }
+}
+
+/// Returns the exit code for a state.
+const fn exit(state: State, exit_status: bool) -> Exit {
+    match state {
+        State::AtRisk if exit_status => Exit::AtRisk,
+        State::Down if exit_status => Exit::NotReady,
+        State::Ok | State::AtRisk | State::Down => Exit::Ok,
+    }
+}
