@@ -7,6 +7,7 @@ mod help;
 // 1: what commands share
 mod agent_client;
 mod output;
+mod setup_files;
 
 // 2: the commands
 mod once;
@@ -15,6 +16,7 @@ mod run;
 mod standalone;
 mod check;
 mod login;
+mod init;
 mod migrate;
 mod template;
 mod credential;
@@ -71,6 +73,8 @@ enum Command {
     /// Check a configuration and describe what the agent does with it
     #[command(after_help = "Example:\n  keyward check /etc/keyward/keyward.toml --online")]
     Check(check::Check),
+    /// Write the configuration of a machine or pod, and the server's side
+    Init(init::Init),
     /// Convert a Vault Agent or consul-template configuration
     #[command(after_help = "Example:\n  keyward migrate vault-agent.hcl --out /etc/keyward/keyward.toml")]
     Migrate(migrate::Migrate),
@@ -208,6 +212,7 @@ fn run(command: Command, log: &LogChoice) -> anyhow::Result<Exit> {
         #[cfg(feature = "dev")]
         Command::Dev(dev) => dev.run(log),
         Command::Check(check) => check.run(),
+        Command::Init(init) => init.run(),
         Command::Migrate(migrate) => migrate.run(),
         Command::Login(login) => login.run(log),
         Command::Template(template) => template.run(),
