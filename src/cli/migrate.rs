@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use clap::Args;
 
-use super::setup_files::{self, Place};
+use super::setup_files::{self, Existing, Place};
 use super::{Exit, print, say_error};
 use crate::atomic_file::{self, Attributes};
 use crate::config::migrate::{self, Migrated, Outcome};
@@ -94,7 +94,8 @@ fn write_unit_files(outcome: &LoadOutcome, folder: &Path) -> anyhow::Result<Resu
     if files.is_empty() {
         tell("the packaged systemd unit needs no drop-in");
     }
-    let written = setup_files::write(&files, &Place::Folder(folder.to_owned()), false, tell)?;
+    let written =
+        setup_files::write(&files, &Place::Folder(folder.to_owned()), Existing::Keep("name another folder"), tell)?;
     for file in files.iter().filter(|_| written.is_ok()) {
         tell(&format!("  its place on the machine: {}", file.path.display()));
     }

@@ -8,6 +8,7 @@ mod help;
 mod agent_client;
 mod output;
 mod setup_files;
+mod emulated;
 
 // 2: the commands
 mod once;
@@ -139,9 +140,16 @@ enum Command {
 /// Flags that name the configuration.
 #[derive(Debug, Clone, Args)]
 struct ConfigFiles {
-    /// Configuration file, or folder of *.toml files read in name order; repeatable
-    #[arg(short, long, value_name = "FILE", default_value = "/etc/keyward/keyward.toml")]
+    /// Configuration file, or folder of *.toml files read in name order; repeatable [env: `KEYWARD_CONFIG`]
+    #[arg(short, long, value_name = "FILE", default_values_os_t = [default_config()])]
     config: Vec<PathBuf>,
+}
+
+/// The configuration that `KEYWARD_CONFIG` names, else that of the package. A default, so that a file on the command line
+/// takes its place.
+fn default_config() -> PathBuf {
+    let named = Environment::current().variables.remove("KEYWARD_CONFIG").filter(|path| !path.is_empty());
+    named.map_or_else(|| "/etc/keyward/keyward.toml".into(), PathBuf::from)
 }
 
 /// Output format of a command.

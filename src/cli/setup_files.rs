@@ -76,6 +76,14 @@ impl Access {
     }
 }
 
+/// Handling of files that exist.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Existing {
+    Replace,
+    /// Write nothing, with this advice.
+    Keep(&'static str),
+}
+
 /// Place of the files.
 #[derive(Debug, Clone)]
 pub(super) enum Place {
@@ -97,20 +105,20 @@ impl Place {
 /// Writes the files, and tells what was written where.
 ///
 /// # Errors
-/// A file exists and `force` is false, of which `Err` in `Ok` is the exit code; or a file cannot be written.
+/// A file exists and is kept, of which `Err` in `Ok` is the exit code; or a file cannot be written.
 pub(super) fn write(
     files: &[SetupFile],
     place: &Place,
-    force: bool,
+    existing: Existing,
     tell: fn(&str),
 ) -> anyhow::Result<Result<(), Exit>> {
     let targets: BTreeMap<PathBuf, &SetupFile> = files.iter().map(|file| (place.of(&file.path), file)).collect();
     let is_text = |file: &SetupFile| matches!(file.content, Content::Text(_));
     let taken: Vec<_> =
         targets.iter().filter(|(path, file)| is_text(file) && path.symlink_metadata().is_ok()).collect();
-    if !taken.is_empty() && !force {
+    if let (Existing::Keep(advice), false) = (existing, taken.is_empty()) {
         for (path, _) in taken {
-            say_error(&format!("{} exists already; move it away, or say --force to replace it", path.display()));
+            say_error(&format!("{} exists already; move it away, or {advice}", path.display()));
         }
         return Ok(Err(Exit::Taken));
     }

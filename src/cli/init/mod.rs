@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 use secrecy::ExposeSecret as _;
 
-use super::setup_files::{self, Access, Content, Place, SetupFile};
+use super::setup_files::{self, Access, Content, Existing, Place, SetupFile};
 use super::{Exit, say, say_error, say_warning};
 use crate::config::systemd::UnitNeeds;
 use crate::config::{self, Environment, LoadOutcome, Purpose};
@@ -91,7 +91,7 @@ impl Init {
             Kind::Acl(server) => (&|answers| server.plan(answers), &server.output),
         };
         match complete(plan)? {
-            Ok(plan) => output.finish(plan),
+            Ok(plan) => output.finish(&plan),
             Err(exit) => Ok(exit),
         }
     }
@@ -120,7 +120,7 @@ fn complete(plan: &dyn Fn(&mut Answers<'_>) -> Plan) -> anyhow::Result<Result<Pl
 }
 
 impl OutputFlags {
-    fn finish(&self, plan: Plan) -> anyhow::Result<Exit> {
+    fn finish(&self, plan: &Plan) -> anyhow::Result<Exit> {
         let name = Path::new("the new configuration");
         let outcome = config::load_text(name, &plan.config, &Environment::current(), Purpose::Check);
         for error in &outcome.errors {
@@ -138,7 +138,8 @@ impl OutputFlags {
             files.iter().for_each(print_file);
         } else {
             let place = self.place(plan.target);
-            if let Err(exit) = setup_files::write(&files, &place, self.force, say)? {
+            let existing = if self.force { Existing::Replace } else { Existing::Keep("say --force to replace it") };
+            if let Err(exit) = setup_files::write(&files, &place, existing, say)? {
                 return Ok(exit);
             }
         }

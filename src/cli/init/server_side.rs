@@ -150,8 +150,7 @@ audience = {}
             self.mount,
             self.role
         );
-        keys.iter().for_each(|key| text.extend([key, "\n"]));
-        text.push_str(&format!("policies = [\"{}\"]\n", self.role));
-        text
+        text.extend(keys.iter().flat_map(|key| [key, "\n"]));
+        text + &format!("policies = [\"{}\"]\n", self.role)
     }
 }

@@ -22,7 +22,7 @@ impl UnitNeeds {
         let mut add = |comment: &str, lines: Vec<String>| {
             if !lines.is_empty() {
                 text.extend(["# ", comment, "\n"]);
-                lines.iter().for_each(|line| text.extend([line, "\n"]));
+                text.extend(lines.iter().flat_map(|line| [line, "\n"]));
             }
         };
         let (hidden, open): (Vec<_>, Vec<_>) = self.writable.iter().partition(|path| is_hidden(path));
@@ -97,7 +97,7 @@ fn escape(path: &Path) -> Option<String> {
 fn assign(key: &str, path: &Path) -> String {
     match escape(path) {
         Some(path) => format!("{key}={path}"),
-        None => format!("# {key}= cannot name the path {path:?}"),
+        None => format!("# {key}= cannot name the path {:?}", path.display().to_string()),
     }
 }
 

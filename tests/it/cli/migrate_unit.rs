@@ -37,6 +37,9 @@ fn a_drop_in_and_a_polkit_rule_are_written_for_the_new_configuration() {
 fn a_configuration_that_needs_none_is_told_so() {
     let folder = tempfile::tempdir().unwrap();
     let (_, _, told) = migrate("no-login.hcl", folder.path());
-    assert!(told.contains("the packaged systemd unit needs no drop-in") || told.contains("no drop-in is written"), "{told}");
+    assert!(
+        told.contains("the packaged systemd unit needs no drop-in") || told.contains("no drop-in is written"),
+        "{told}"
+    );
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
 }
