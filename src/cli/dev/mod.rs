@@ -13,7 +13,6 @@ use crate::config::Environment;
 
 /// Try the whole chain on this machine.
 #[derive(Debug, Args)]
-#[command(args_conflicts_with_subcommands = false)]
 pub(super) struct Dev {
     /// Folder for keys, secrets and state; created at the first start [env: `KEYWARD_DEV_DIR`; default:
     /// `~/.local/state/keyward-dev`]
