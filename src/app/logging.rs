@@ -1,5 +1,6 @@
 //! The process's log: lines on standard error, as text or JSON, filtered by level and target.
 
+use std::io::Write;
 use std::time::Duration;
 
 use tracing::level_filters::LevelFilter;
@@ -48,13 +49,30 @@ impl Drop for Logging {
 /// # Errors
 /// The thread cannot be started.
 pub(crate) fn start(targets: Targets, format: LogFormat) -> std::io::Result<Logging> {
+    let is_journal = journal::is_stderr(&Environment::current().variables);
+    start_on(targets, format, is_journal, std::io::stderr())
+}
+
+/// Starts the log as [`start`] does, into a file.
+///
+/// # Errors
+/// The thread cannot be started.
+#[cfg(feature = "dev")]
+pub(crate) fn start_in(targets: Targets, format: LogFormat, file: std::fs::File) -> std::io::Result<Logging> {
+    start_on(targets, format, false, file)
+}
+
+fn start_on(
+    targets: Targets,
+    format: LogFormat,
+    is_journal: bool,
+    mut out: impl Write + Send + 'static,
+) -> std::io::Result<Logging> {
     let (filter, handle) = reload::Layer::new(targets);
     let logging = Logging { level: LogLevel(handle), lines: LogWriter::default() };
     let layer = fmt::layer().with_writer(logging.lines.clone()).with_ansi(false);
     let layer = match format {
-        LogFormat::Text if journal::is_stderr(&Environment::current().variables) => {
-            layer.event_format(JournalFormat::default()).with_filter(filter).boxed()
-        }
+        LogFormat::Text if is_journal => layer.event_format(JournalFormat::default()).with_filter(filter).boxed(),
         LogFormat::Text => layer.with_filter(filter).boxed(),
         LogFormat::Json => layer.json().flatten_event(true).with_filter(filter).boxed(),
     };
@@ -65,7 +83,7 @@ pub(crate) fn start(targets: Targets, format: LogFormat) -> std::io::Result<Logg
     if registry.try_init().is_ok() {
         let lines = logging.lines.clone();
         std::thread::Builder::new().name("log".to_owned()).spawn(move || {
-            lines.write_to(&mut std::io::stderr(), |count| {
+            lines.write_to(&mut out, |count| {
                 tracing::warn!(event = "log.lines.dropped", count, "the log's reader stalled, lines were dropped");
             });
         })?;

@@ -4,11 +4,11 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{ConfigFiles, Exit, Format, say};
+use super::{ConfigFiles, Exit, Format, emulated, say};
 #[cfg(feature = "gateway")]
 use crate::app::check_gateway::check_gateway;
 use crate::app::one_shot::{self, CheckStep};
-use crate::config::{self, Config, Environment, Purpose};
+use crate::config::{Config, Purpose};
 
 /// Check a configuration.
 #[derive(Debug, Args)]
@@ -31,7 +31,7 @@ impl Check {
     pub(super) fn run(self) -> anyhow::Result<Exit> {
         let purpose = if self.online { Purpose::Run } else { Purpose::Check };
         let files = if self.paths.is_empty() { &self.files.config } else { &self.paths };
-        let outcome = config::load(files, &Environment::current(), purpose);
+        let outcome = emulated::load(files, purpose)?;
         let steps = match &outcome.config {
             Some(config) if self.online => try_online(config)?,
             _ => Vec::new(),

@@ -5,10 +5,10 @@ use secrecy::ExposeSecret as _;
 use serde_json::json;
 
 use super::run::start_log;
-use super::{ConfigFiles, Exit, Format, LogChoice, say, say_code, say_error};
+use super::{ConfigFiles, Exit, Format, LogChoice, emulated, say, say_code, say_error};
 use crate::agent::login::LoginError;
 use crate::app::one_shot::{self, OneShotError};
-use crate::config::{self, Config, Environment, Purpose, Session};
+use crate::config::{Config, Purpose, Session};
 use crate::error_code::ErrorCode;
 use crate::time_format::format_duration;
 
@@ -31,7 +31,7 @@ pub(super) struct LoginOnce {
 impl LoginOnce {
     pub(super) fn run(self, log: &LogChoice) -> anyhow::Result<Exit> {
         crate::os::forbid_core_dumps()?;
-        let outcome = config::load(&self.files.config, &Environment::current(), Purpose::Run);
+        let outcome = emulated::load(&self.files.config, Purpose::Run)?;
         let Some(config) = outcome.config else {
             for error in outcome.errors {
                 say_error(&error.to_string());

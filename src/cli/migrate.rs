@@ -6,10 +6,12 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use clap::Args;
 
+use super::setup_files::{self, Existing, Place};
 use super::{Exit, print, say_error};
 use crate::atomic_file::{self, Attributes};
 use crate::config::migrate::{self, Migrated, Outcome};
-use crate::config::{self, Environment, Purpose};
+use crate::config::systemd::UnitNeeds;
+use crate::config::{self, Environment, LoadOutcome, Purpose};
 use crate::hcl;
 
 /// Turn the configuration of Vault Agent, Vault Proxy, OpenBao Agent or consul-template into one of ours.
@@ -21,6 +23,10 @@ pub(super) struct Migrate {
     /// File to write keyward's configuration to; an existing file is kept [default: standard output]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
+    /// Folder to write the drop-in of the systemd unit to, and a polkit rule where a command reloads a service; an existing
+    /// file is kept
+    #[arg(long, value_name = "DIR")]
+    systemd_drop_in: Option<PathBuf>,
     /// The server is an OpenBao
     #[arg(long)]
     openbao: bool,
@@ -40,12 +46,19 @@ impl Migrate {
                 return Ok(Exit::ConfigInvalid);
             }
         };
+        let name = self.out.clone().unwrap_or_else(|| "(what was written)".into());
+        let outcome = config::load_text(&name, &migrated.toml, &Environment::current(), Purpose::Check);
+        if let Some(out) = self.out.iter().find(|out| out.exists()) {
+            say_error(&format!("{} exists already; name another file, or move it away", out.display()));
+            return Ok(Exit::Taken);
+        }
+        if let Some(folder) = &self.systemd_drop_in
+            && let Err(exit) = write_unit_files(&outcome, folder)?
+        {
+            return Ok(exit);
+        }
         match &self.out {
             None => print(migrated.toml.as_bytes()),
-            Some(out) if out.exists() => {
-                say_error(&format!("{} exists already; name another file, or move it away", out.display()));
-                return Ok(Exit::Taken);
-            }
             Some(out) => {
                 let attributes = Attributes { mode: 0o644, owner: None, group: None };
                 atomic_file::replace(out, migrated.toml.as_bytes(), &attributes)?;
@@ -54,8 +67,6 @@ impl Migrate {
         let names: Vec<&str> = texts.iter().map(|(name, _)| name.as_str()).collect();
         let actions = report(&migrated, &names);
 
-        let name = self.out.clone().unwrap_or_else(|| "(what was written)".into());
-        let outcome = config::load_text(&name, &migrated.toml, &Environment::current(), Purpose::Check);
         for diagnostic in &outcome.errors {
             tell(&format!("{diagnostic} (error)"));
         }
@@ -71,6 +82,24 @@ impl Migrate {
             () => Exit::Ok,
         })
     }
+}
+
+/// Writes the files that the systemd unit needs for the new configuration. Standard output may be the configuration.
+fn write_unit_files(outcome: &LoadOutcome, folder: &Path) -> anyhow::Result<Result<(), Exit>> {
+    let Some(needs) = UnitNeeds::new(outcome) else {
+        tell("no drop-in is written: the configuration has errors");
+        return Ok(Ok(()));
+    };
+    let files = setup_files::unit_files(&needs);
+    if files.is_empty() {
+        tell("the packaged systemd unit needs no drop-in");
+    }
+    let written =
+        setup_files::write(&files, &Place::Folder(folder.to_owned()), Existing::Keep("name another folder"), tell)?;
+    for file in files.iter().filter(|_| written.is_ok()) {
+        tell(&format!("  its place on the machine: {}", file.path.display()));
+    }
+    Ok(written)
 }
 
 /// Prints the report of each key, required actions first; returns the number of actions.

@@ -7,6 +7,8 @@ mod help;
 // 1: shared by commands
 mod agent_client;
 mod output;
+mod setup_files;
+mod emulated;
 
 // 2: the commands
 mod once;
@@ -15,6 +17,7 @@ mod run;
 mod standalone;
 mod check;
 mod login;
+mod init;
 mod migrate;
 mod template;
 mod credential;
@@ -72,6 +75,8 @@ enum Command {
     /// Check a configuration and describe what the agent does with it
     #[command(after_help = "Example:\n  keyward check /etc/keyward/keyward.toml --online")]
     Check(check::Check),
+    /// Write the configuration of a machine or pod, and the server's side
+    Init(init::Init),
     /// Convert a Vault Agent or consul-template configuration
     #[command(after_help = "Example:\n  keyward migrate vault-agent.hcl --out /etc/keyward/keyward.toml")]
     Migrate(migrate::Migrate),
@@ -138,9 +143,16 @@ enum Command {
 /// Flags that name the configuration.
 #[derive(Debug, Clone, Args)]
 struct ConfigFiles {
-    /// Configuration file, or folder of *.toml files read in name order; repeatable
-    #[arg(short, long, value_name = "FILE", default_value = "/etc/keyward/keyward.toml")]
+    /// Configuration file, or folder of *.toml files read in name order; repeatable [env: `KEYWARD_CONFIG`]
+    #[arg(short, long, value_name = "FILE", default_values_os_t = [default_config()])]
     config: Vec<PathBuf>,
+}
+
+/// The configuration that `KEYWARD_CONFIG` names, else that of the package. A default, so that a file on the command line
+/// takes its place.
+fn default_config() -> PathBuf {
+    let named = Environment::current().variables.remove("KEYWARD_CONFIG").filter(|path| !path.is_empty());
+    named.map_or_else(|| "/etc/keyward/keyward.toml".into(), PathBuf::from)
 }
 
 /// Output format of a command.
@@ -211,6 +223,7 @@ fn run(command: Command, log: &LogChoice) -> anyhow::Result<Exit> {
         #[cfg(feature = "dev")]
         Command::Dev(dev) => dev.run(log),
         Command::Check(check) => check.run(),
+        Command::Init(init) => init.run(),
         Command::Migrate(migrate) => migrate.run(),
         Command::Login(login) => login.run(log),
         Command::Template(template) => template.run(),

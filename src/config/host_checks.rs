@@ -1,12 +1,14 @@
 //! Checks of files, folders and users on this machine. A missing one is an error under [`Purpose::Run`](super::Purpose) and a
 //! note under `Purpose::Check`.
 
+use std::collections::BTreeSet;
 use std::error::Error as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use secrecy::SecretString;
 
+use super::Accounts;
 use super::permissions::permission_issue;
 use super::reader::Reader;
 use super::references::Text;
@@ -156,12 +158,12 @@ impl Reader<'_> {
 
     /// The id of the user that a key names.
     pub(super) fn user(&mut self, name: &'static str) -> Option<u32> {
-        self.id(name, "user", os::user_id)
+        self.id(name, "user", os::user_id, |accounts| &mut accounts.users)
     }
 
     /// The id of the group that a key names.
     pub(super) fn group(&mut self, name: &'static str) -> Option<u32> {
-        self.id(name, "group", os::group_id)
+        self.id(name, "group", os::group_id, |accounts| &mut accounts.groups)
     }
 
     fn id(
@@ -169,11 +171,13 @@ impl Reader<'_> {
         name: &'static str,
         kind: &str,
         look_up: impl FnOnce(&str) -> std::io::Result<Option<u32>>,
+        named: impl FnOnce(&mut Accounts) -> &mut BTreeSet<String>,
     ) -> Option<u32> {
         let text = self.text(name)?;
         if text.unknown {
             return None;
         }
+        named(&mut self.scope.accounts.borrow_mut()).insert(text.value.clone());
         let shown = text.display();
         let (found, advice) = match look_up(&text.value) {
             // The kernel takes the last id as "leave it".

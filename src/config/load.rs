@@ -63,7 +63,8 @@ pub(crate) fn load_section(section: &str, settings: &[(&str, Vec<String>)], envi
 }
 
 fn validate(diagnostics: &Diagnostics, environment: &Environment, tree: &Table) -> LoadOutcome {
-    let scope = ReadContext { diagnostics, environment, references: RefCell::default(), expanded: Cell::default() };
+    let (references, accounts) = (RefCell::default(), RefCell::default());
+    let scope = ReadContext { diagnostics, environment, references, expanded: Cell::default(), accounts };
     let mut listeners = Vec::new();
     let config = read(Reader::new(&scope, Location { file: 0, place: None }, tree), &mut listeners);
     let references = scope.references.take();
@@ -76,6 +77,7 @@ fn validate(diagnostics: &Diagnostics, environment: &Environment, tree: &Table) 
         listeners,
         placeholders: diagnostics.placeholders(),
         references,
+        accounts: scope.accounts.take(),
     }
 }
 

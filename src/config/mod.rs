@@ -44,6 +44,7 @@ mod gateway;
 // 3: the whole, and its description
 mod load;
 pub(crate) mod describe;
+pub mod systemd;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -298,4 +299,16 @@ pub struct LoadOutcome {
     pub placeholders: BTreeSet<String>,
     /// References as written, by key: they replace values from a variable or a file in messages.
     pub references: BTreeMap<String, String>,
+    /// Users and groups that files and sockets are given to.
+    pub accounts: Accounts,
+}
+
+/// Users and groups that files and sockets are given to, by name or id as the configuration has them: those too that this
+/// machine lacks.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Accounts {
+    /// Owners.
+    pub users: BTreeSet<String>,
+    /// Groups.
+    pub groups: BTreeSet<String>,
 }

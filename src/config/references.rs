@@ -7,9 +7,9 @@ use std::path::Path;
 
 use secrecy::ExposeSecret as _;
 
-use super::Environment;
 use super::diagnostic::{Diagnostics, Location};
 use super::tree::quoted;
+use super::{Accounts, Environment};
 use crate::secret;
 
 /// The keys that may hold references, anywhere in their text; `*` stands for a name.
@@ -98,6 +98,8 @@ pub(super) struct ReadContext<'a> {
     pub(super) references: RefCell<BTreeMap<String, String>>,
     /// Bytes of all values with references so far.
     pub(super) expanded: Cell<usize>,
+    /// Owners and groups that were read.
+    pub(super) accounts: RefCell<Accounts>,
 }
 
 /// A string of the file, its references resolved.

@@ -16,6 +16,7 @@ mod other_methods;
 mod reference;
 mod references;
 mod sinks;
+mod systemd;
 mod templates;
 
 use std::path::{Path, PathBuf};

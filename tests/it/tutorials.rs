@@ -65,6 +65,18 @@ fn the_commands_of_the_tutorial_of_the_acl_server_run_one_after_the_other() {
 fn the_commands_of_the_tutorial_for_users_of_vault_agent_run_one_after_the_other() {
     let output = follow("docs/tutorials/from-vault-agent.md");
     assert!(output.contains("logs in to the vault server"), "{output}");
+    assert!(output.contains("ReadWritePaths=-/run/vault\n"), "{output}");
+}
+
+#[test]
+fn the_commands_of_the_tutorials_that_set_up_a_machine_or_a_pod_run_and_write_what_passes_the_check() {
+    let output = follow("docs/tutorials/vm-with-systemd.md");
+    assert!(output.contains("logs in to the vault server") && output.contains("SupplementaryGroups=app\n"), "{output}");
+    assert!(output.contains("az vm identity assign --resource-group web --name web-1\n"), "{output}");
+    let output = follow("docs/tutorials/aks-sidecar.md");
+    assert!(output.contains("--subject system:serviceaccount:default:web"), "{output}");
+    let output = follow("docs/tutorials/terraform.md");
+    assert!(output.contains("wrote image/etc/keyward/keyward.toml\n"), "{output}");
 }
 
 #[test]

@@ -104,6 +104,11 @@ greeting = {{{{ .Data.data.greeting | toJSON }}}}
 destination = "{dir}/greeting.conf"
 mode = "0600"
 
+# A variable of the programs that `keyward exec` runs.
+[env_template.GREETING]
+session = "workload"
+contents = '{{{{ with secret "secret/data/example" }}}}{{{{ .Data.data.greeting }}}}{{{{ end }}}}'
+
 [listener.local]
 address = "unix://{socket}"
 mode = "0600"
@@ -129,6 +134,7 @@ upstream = "{platform}"
 listen = "tcp://{gateway}"
 token_file = "{platform_token}"
 host = "platform.example.test"
+process_token = "local_token"
 
 [gateway.terraform_config_file]
 path = "{terraform}"
@@ -157,7 +163,38 @@ state_dir = "{dir}/state"
     )
 }
 
-pub(super) fn text(places: &Places) -> String {
+/// One screen: what runs where, and what to try.
+pub(super) fn screen(places: &Places) -> String {
+    let program = std::env::current_exe().map_or_else(|_| "keyward".to_owned(), |path| path.display().to_string());
+    let Places { dir, metadata, access, secrets, platform, gateway, .. } = places;
+    let (dir, socket) = (dir.display(), places.socket.display());
+    format!(
+        r#"keyward dev: everything on this machine, on loopback; its files are in {dir}
+
+  Azure, emulated          {metadata}
+  Vault, emulated          {secrets}
+  HCP Terraform, emulated  {platform}
+  ACL server               {access}
+  gateway                  http://{gateway}
+  agent                    {socket}
+  log                      {dir}/dev.log
+
+In another terminal:
+
+  eval "$({program} dev env --dir {dir})"   # points keyward at all of this
+  keyward status                     # both sessions are logged in
+  keyward exec -- printenv GREETING  # a secret, read with the machine's own identity
+  keyward dev break server           # or cloud, clock, audience, token, platform
+  keyward status                     # what keyward does about it
+  keyward dev heal
+
+{dir}/guide.txt has more to try: curl, templates, Terraform. Ctrl-C stops it.
+"#,
+    )
+}
+
+/// All that can be tried, in lines that can be pasted into a shell.
+pub(super) fn whole(places: &Places) -> String {
     let program = std::env::current_exe().map_or_else(|_| "keyward".to_owned(), |path| path.display().to_string());
     let Places { dir, config, metadata, authority, access, secrets, local_api, health, .. } = places;
     let (dir, config, socket) = (dir.display(), config.display(), places.socket.display());
@@ -212,8 +249,6 @@ Try, in another shell:
   curl -s -X POST -H "X-Faults-Key: $(cat {faults_key})" '{secrets_faults}/away?on=true'
   curl -s -X POST -H "X-Faults-Key: $(cat {faults_key})" '{secrets_faults}/away?on=false'
   curl -s -X POST -H "X-Faults-Key: $(cat {faults_key})" '{cloud_faults}/refuse?on=false'
-
-Ctrl-C stops it.
 "#,
     )
 }

@@ -1,8 +1,12 @@
 //! `keyward dev`: emulators of Azure, Vault and HCP Terraform with the ACL server, the gateway and an agent, in one process
 //! and on loopback alone. They talk to each other over HTTP, as separate processes do.
 
+mod attach;
+pub(crate) mod faults;
 mod guide;
 mod ports;
+mod calls;
+mod fault_tour;
 mod tour;
 
 use std::collections::BTreeMap;
@@ -17,27 +21,45 @@ use secrecy::SecretString;
 use tokio_util::sync::CancellationToken;
 
 use super::App;
-use crate::agent::identity::{AzureEnv, IdentityMethod};
+use crate::acl::client::{AclClient, AclClientOptions};
 use crate::atomic_file;
 use crate::atomic_file::Attributes;
-use crate::config::{self, Config, Environment, Purpose};
+use crate::config::{self, Config, Purpose};
 use crate::emulators::cloud::{self, Cloud};
 use crate::emulators::platform::{self, Platform};
 use crate::emulators::secrets::{self, Bounds, FaultListener, Role, Secrets, Verification};
+use crate::http::client::{Client, ClientOptions, ProxyMode, ServerAddress, TlsOptions};
 use crate::http::server::ActivatedSockets;
 use crate::secure_dir;
 use crate::tasks::TaskGroup;
 
+pub(crate) use attach::attached;
 use ports::Ports;
 pub(crate) use tour::take as take_the_tour;
 
-/// Settings of `keyward dev`, from its flags.
-#[derive(Debug, Clone)]
-pub(crate) struct Options {
-    /// Folder for keys, secrets and state; created with mode 0700.
-    pub dir: PathBuf,
-    /// The first of eleven ports in a row; `None` takes free ones.
-    pub first_port: Option<u16>,
+/// Folder for keys, secrets and state, in which no other `keyward dev` runs.
+#[derive(Debug)]
+pub(crate) struct Folder {
+    dir: PathBuf,
+    /// Ends with the process, however that ends.
+    lock: File,
+}
+
+impl Folder {
+    /// Creates the folder with mode 0700 if it is missing, and keeps others out of it.
+    ///
+    /// # Errors
+    /// Others can access it, or another `keyward dev` runs in it.
+    pub(crate) fn claim(dir: &Path) -> anyhow::Result<Self> {
+        let dir = secure_dir::create_private(dir, 0o077)?;
+        let lock = claim(&dir)?;
+        Ok(Self { dir, lock })
+    }
+
+    /// Path of the log file.
+    pub(crate) fn log_file(&self) -> PathBuf {
+        self.dir.join("dev.log")
+    }
 }
 
 /// All of it, built and bound.
@@ -49,12 +71,11 @@ pub(crate) struct Dev {
     pub emulated: TaskGroup,
     /// Addresses and files of all parts.
     pub places: Places,
-    /// Ends with the process, however that ends.
     _lock: File,
 }
 
 /// Addresses and files of `keyward dev`.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Places {
     /// The folder.
     pub dir: PathBuf,
@@ -96,6 +117,12 @@ pub(crate) struct Places {
     pub terraform: PathBuf,
     /// File with the key of the fault injection.
     pub faults_key: PathBuf,
+    /// File with the first token of the ACL server.
+    pub acl_token: PathBuf,
+    /// CA of the emulated token endpoint.
+    pub authority_ca: PathBuf,
+    /// Azure's variables of the emulated workload; none is secret.
+    pub azure_variables: BTreeMap<String, String>,
 }
 
 /// The resource of the instance's identity: tokens for it name their machine.
@@ -112,10 +139,8 @@ impl Dev {
     ///
     /// # Errors
     /// The folder cannot be used, or a port is in use.
-    pub(crate) async fn build(options: &Options) -> anyhow::Result<Self> {
-        let dir = secure_dir::create_private(&options.dir, 0o077)?;
-        let lock = claim(&dir)?;
-        let ports = Ports::choose(options.first_port)?;
+    pub(crate) async fn build(Folder { dir, lock }: Folder, first_port: Option<u16>) -> anyhow::Result<Self> {
+        let ports = Ports::choose(first_port)?;
         secure_dir::create_private(&dir.join("state"), 0o077)?;
         disown(&dir.join("state/gateway.token.owner"))?;
         let mut emulated = TaskGroup::new(CancellationToken::new());
@@ -160,41 +185,64 @@ impl Dev {
             gateway_token: dir.join("state/gateway.token"),
             terraform: secure_dir::create_private(&dir.join("terraform"), 0o077)?.join("keyward.tfrc.json"),
             faults_key,
+            acl_token: dir.join("acl-root.token"),
+            authority_ca: cloud.ca_file(),
+            azure_variables: cloud.variables_for_workload_identity(),
             dir,
         };
         atomic_file::replace(&places.dir.join("terraform/main.tf"), guide::TERRAFORM.as_bytes(), &PRIVATE)?;
         let text = guide::config_file(&places, &cloud);
         atomic_file::replace(&places.config, text.as_bytes(), &PRIVATE)?;
-        let config = load(&places, &cloud)?;
-        let app = App::build(config, None, ActivatedSockets::default()).await?;
+        let app = App::build(load(&places)?, None, ActivatedSockets::default()).await?;
+        places.publish()?;
+        atomic_file::replace(&places.dir.join("guide.txt"), guide::whole(&places).as_bytes(), &PRIVATE)?;
         Ok(Self { app, emulated, places, _lock: lock })
     }
 
-    /// Commands to try, in lines that can be pasted into a shell.
+    /// One screen: what runs where, and what to try.
     pub(crate) fn guide(&self) -> String {
-        guide::text(&self.places)
+        guide::screen(&self.places)
     }
 }
 
-/// The configuration as the file says, with the cloud's endpoints moved to the emulated ones. That is all that differs
-/// from a real machine, and no file can ask for it.
-fn load(places: &Places, cloud: &Cloud) -> anyhow::Result<Config> {
-    let variables: BTreeMap<String, String> = cloud.variables_for_workload_identity();
-    let user = rustix::process::geteuid().as_raw();
-    let environment = Environment { variables: variables.clone(), user };
-    let outcome = config::load(std::slice::from_ref(&places.config), &environment, Purpose::Run);
+impl Places {
+    /// Makes the first token of the ACL server, unless an earlier start has. Waits until the server answers.
+    ///
+    /// # Errors
+    /// The server refuses, as where somebody has made the first token by hand.
+    pub(crate) async fn bootstrap_acl(&self) -> anyhow::Result<()> {
+        if self.acl_token.exists() {
+            return Ok(());
+        }
+        let http = loopback_options(ServerAddress::Url(self.access.parse()?));
+        let client = AclClient::new(&AclClientOptions { http, token: None, namespace: None })?;
+        let token = client.bootstrap(None).await.context("the ACL server gives no first token")?;
+        let secret = token.secret_id.context("the ACL server does not tell the first token's secret")?;
+        write_private(&self.acl_token, &secret)
+    }
+}
+
+/// The configuration as the file says, with the cloud's endpoints moved to the emulated ones.
+fn load(places: &Places) -> anyhow::Result<Config> {
+    let outcome = config::load(std::slice::from_ref(&places.config), &places.environment(), Purpose::Run);
     let errors: Vec<String> = outcome.errors.iter().map(ToString::to_string).collect();
     let mut config = outcome.config.with_context(|| errors.join("\n"))?;
-    for session in &mut config.sessions {
-        let IdentityMethod::Cloud(identity) = &mut session.identity else { continue };
-        let endpoints = &mut identity.endpoints;
-        endpoints.metadata = cloud.metadata_url().clone();
-        endpoints.arc_agent = places.dir.join("no-arc-agent-here");
-        endpoints.authority_ca = Some(cloud.ca_file());
-        endpoints.authority_is_here = true;
-        identity.variables = AzureEnv::from_vars(variables.clone());
-    }
+    places.move_endpoints(&mut config)?;
     Ok(config)
+}
+
+fn loopback_options(address: ServerAddress) -> ClientOptions {
+    ClientOptions {
+        address,
+        tls: TlsOptions::default(),
+        proxy: ProxyMode::Direct,
+        connect_timeout: Duration::from_secs(5),
+        response_timeout: Duration::from_secs(40),
+    }
+}
+
+fn loopback_client(address: ServerAddress) -> anyhow::Result<Client> {
+    Ok(loopback_options(address).build()?)
 }
 
 fn secrets_options(cloud: &Cloud, address: SocketAddr, faults: FaultListener) -> secrets::SecretsOptions {

@@ -8,8 +8,9 @@ use http::Method;
 use serde_json::Value;
 use url::Url;
 
-use super::Places;
-use crate::http::client::{self, Client, ProxyMode, ServerAddress, TlsOptions};
+use super::calls::{ask, read};
+use super::{Places, fault_tour, loopback_client};
+use crate::http::client::{Client, ServerAddress};
 
 /// Follows both identities from the cloud to a use of their tokens, through the same APIs as any tool. Returns a line for
 /// each step.
@@ -17,7 +18,7 @@ use crate::http::client::{self, Client, ProxyMode, ServerAddress, TlsOptions};
 /// # Errors
 /// The step that failed.
 pub(crate) async fn take(places: &Places) -> anyhow::Result<Vec<String>> {
-    let agent = client(ServerAddress::Unix(places.socket.clone()))?;
+    let agent = loopback_client(ServerAddress::Unix(places.socket.clone()))?;
     let mut lines = Vec::new();
     let mut tokens = Vec::new();
     for session in ["instance", "workload"] {
@@ -31,17 +32,17 @@ pub(crate) async fn take(places: &Places) -> anyhow::Result<Vec<String>> {
         tokens.push(answer["token"].as_str().context("the answer holds no token")?.to_owned());
     }
     let [instance, workload] = tokens.as_slice() else { anyhow::bail!("there are not two tokens") };
-    let access = client(ServerAddress::Url(Url::parse(&places.access)?))?;
+    let access = loopback_client(ServerAddress::Url(Url::parse(&places.access)?))?;
     let this = ask(&access, "v1/acl/token/self", &[], Some(instance)).await.context("the ACL server")?;
     lines.push(format!(
         "the ACL server knows the first as {} of auth method {}",
         this["AccessorID"].as_str().unwrap_or("?"),
         this["AuthMethod"].as_str().unwrap_or("?")
     ));
-    let secrets = client(ServerAddress::Url(Url::parse(&places.secrets)?))?;
+    let secrets = loopback_client(ServerAddress::Url(Url::parse(&places.secrets)?))?;
     let secret = ask(&secrets, "v1/secret/data/example", &[], Some(workload)).await.context("the emulated Vault")?;
     lines.push(format!("the emulated Vault reads with the second: {}", secret["data"]["data"]));
-    let proxied = client(ServerAddress::Unix(places.vault.clone()))?;
+    let proxied = loopback_client(ServerAddress::Unix(places.vault.clone()))?;
     ask(&proxied, "v1/secret/data/example", &[], None).await.context("Vault's API on the agent's socket")?;
     lines.push("the agent's socket serves the same secret to a caller without a token".to_owned());
     let sink = places.dir.join("instance.token");
@@ -52,11 +53,12 @@ pub(crate) async fn take(places: &Places) -> anyhow::Result<Vec<String>> {
     lines.push(format!("a template of that secret is rendered: {}", greeting.trim()));
     let local = std::fs::read_to_string(&places.gateway_token)
         .with_context(|| format!("cannot read {}", places.gateway_token.display()))?;
-    let gateway = client(ServerAddress::Url(Url::parse(&format!("http://{}", places.gateway))?))?;
+    let gateway = loopback_client(ServerAddress::Url(Url::parse(&format!("http://{}", places.gateway))?))?;
     let request = gateway.request(Method::GET, "api/v2/account/details").bearer_auth(local.trim());
     let whose = read(&gateway, request).await.context("the gateway")?;
     let name = whose.pointer("/data/attributes/username").and_then(Value::as_str).unwrap_or("?");
     lines.push(format!("the emulated HCP Terraform authenticates the gateway's calls as its user {name}"));
+    lines.extend(fault_tour::take(places).await?);
     Ok(lines)
 }
 
@@ -69,30 +71,4 @@ async fn read_once(file: &Path, wanted: impl Fn(&str) -> bool) -> anyhow::Result
         }
     }
     anyhow::bail!("{} is not written", file.display())
-}
-
-fn client(address: ServerAddress) -> anyhow::Result<Client> {
-    let options = client::ClientOptions {
-        address,
-        tls: TlsOptions::default(),
-        proxy: ProxyMode::Direct,
-        connect_timeout: Duration::from_secs(5),
-        response_timeout: Duration::from_secs(40),
-    };
-    Ok(options.build()?)
-}
-
-async fn ask(client: &Client, path: &str, query: &[(&str, &str)], token: Option<&str>) -> anyhow::Result<Value> {
-    let mut request = client.request(Method::GET, path).query(query).header("x-vault-request", "true");
-    if let Some(token) = token {
-        request = request.header("x-vault-token", token);
-    }
-    read(client, request).await
-}
-
-async fn read(client: &Client, request: reqwest::RequestBuilder) -> anyhow::Result<Value> {
-    let answer = client.send(request).await?;
-    let text = String::from_utf8_lossy(&answer.body);
-    anyhow::ensure!(answer.status.is_success(), "{} answers {}: {text}", client.server(), answer.status);
-    Ok(serde_json::from_str(&text)?)
 }

@@ -27,6 +27,19 @@ fn check_takes_files_as_arguments_or_by_the_flag() {
 }
 
 #[test]
+fn a_variable_names_the_configuration_and_a_file_on_the_command_line_takes_its_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = configuration(folder.path());
+    let none = folder.path().join("none.toml").display().to_string();
+    let by_flag = run(&["check", "-c", &file], &[]);
+    assert_eq!(run(&["check"], &[("KEYWARD_CONFIG", &file)]), by_flag);
+    assert_eq!(run(&["check", &file], &[("KEYWARD_CONFIG", &none)]), by_flag);
+    assert_eq!(run(&["check", "-c", &file], &[("KEYWARD_CONFIG", &none)]), by_flag);
+    let (code, output, _) = run(&["check"], &[("KEYWARD_CONFIG", "")]);
+    assert!(code == 3 && output.contains("/etc/keyward/keyward.toml"), "{output}");
+}
+
+#[test]
 fn a_session_has_a_short_flag() {
     let folder = tempfile::tempdir().unwrap();
     let file = configuration(folder.path());

@@ -6,9 +6,13 @@ mod commands;
 mod credentials;
 mod explain;
 mod flags;
+#[cfg(feature = "dev")]
+mod init;
 mod manual;
 #[cfg(feature = "dev")]
 mod migrate;
+#[cfg(feature = "dev")]
+mod migrate_unit;
 #[cfg(feature = "dev")]
 mod once;
 mod output;

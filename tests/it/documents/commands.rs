@@ -68,8 +68,10 @@ fn describe(command: &mut Command, path: &str, inherited: &[Id], text: &mut Stri
     };
     let arguments: Vec<&Arg> = command.get_arguments().filter(is_shown).collect();
     if !arguments.is_empty() {
+        // A group that is a command too has flags of its own.
+        let is_shared = command.has_subcommands() && command.get_arguments().filter(is_shown).all(Arg::is_global_set);
+        let heading = if is_shared { "\nFor each of its commands:\n" } else { "" };
         let items: String = arguments.into_iter().map(item).collect();
-        let heading = if command.has_subcommands() { "\nFor each of its commands:\n" } else { "" };
         writeln!(text, "{heading}\n{}", items.trim_end()).unwrap();
     }
     let after = command.get_after_help().map(ToString::to_string).unwrap_or_default();

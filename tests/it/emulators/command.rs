@@ -25,13 +25,14 @@ const FOREIGN: [(&str, &str); 10] = [
     ("http_proxy", "http://127.0.0.1:9"),
 ];
 
-/// Starts `keyward dev` and waits for its guide; gives the lines to paste.
+/// Starts `keyward dev` and waits until it says where its guide is; gives the lines to paste.
 fn start(dir: &Path, folder: &Path) -> (Binary, Vec<String>) {
     let dev = Binary::start(&["dev", "--dir", dir.to_str().unwrap()], &FOREIGN, folder);
     let lines = eventually(Duration::from_secs(30), || {
         let output = dev.output();
-        let end = output.find("Ctrl-C stops it.").ok_or_else(|| output.clone())?;
-        let lines = output[..end].lines().filter_map(|line| line.strip_prefix("  "));
+        output.find("Ctrl-C stops it.").ok_or_else(|| output.clone())?;
+        let guide = std::fs::read_to_string(dir.join("guide.txt")).unwrap();
+        let lines = guide.lines().filter_map(|line| line.strip_prefix("  "));
         let commands = ["curl ", "cat ", env!("CARGO_BIN_EXE_keyward")];
         Ok(lines.filter(|line| commands.iter().any(|start| line.starts_with(start))).map(ToOwned::to_owned).collect())
     });
@@ -103,9 +104,14 @@ fn once_runs_the_whole_chain_and_reports_it() {
             "the emulated Vault reads with the second",
             "the sink ",
             "the emulated HCP Terraform authenticates the gateway's calls",
+            "a call fails: ",
+            "a login fails: ",
+            "keyward logged in and repeated it",
+            "waits for the new platform token",
         ] {
             assert!(output.contains(step), "{step} in {output}");
         }
+        assert_eq!(output.matches("healed: ").count(), 6, "{output}");
     }
     let seen = private(&dir);
     assert!(seen > 10, "{seen} files were looked at");
@@ -175,7 +181,8 @@ fn the_printed_commands_can_be_pasted_and_fault_injection_breaks_the_servers() {
     dev.signal(Signal::INT);
     let status = dev.ended(Duration::from_secs(20));
     assert_eq!(status.code(), Some(0), "{}", dev.output());
-    assert!(!dev.output().contains("ERROR"), "{}", dev.output());
+    let log = std::fs::read_to_string(dir.join("dev.log")).unwrap();
+    assert!(!log.contains("ERROR") && log.contains(" INFO "), "{log}");
     assert!(!dev.output().contains("foreign"), "{}", dev.output());
     assert!(!dir.join("agent.sock").exists());
 }

@@ -6,3 +6,4 @@ mod command;
 pub(crate) mod platform;
 mod secrets;
 pub(crate) mod secrets_clients;
+mod show;

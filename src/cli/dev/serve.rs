@@ -1,6 +1,8 @@
-//! `keyward dev`: the whole thing on this machine, with no outside service.
+//! `keyward dev` itself, until it is stopped or its tour ends.
 
-use std::path::PathBuf;
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -8,45 +10,45 @@ use clap::Args;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::run::{start_log, stop_signals};
-use super::{Exit, LogChoice, say};
 use crate::app::Signals;
 use crate::app::dev::{self, take_the_tour};
-use crate::config::{Environment, Log, LogFormat};
+use crate::app::logging::{self, Logging};
+use crate::cli::run::{start_log, stop_signals};
+use crate::cli::{Exit, LogChoice, say, say_warning};
+use crate::config::{Log, LogFormat};
 
-/// Try the whole chain on this machine.
+/// Flags of `keyward dev` without a command.
 #[derive(Debug, Args)]
-pub(super) struct Dev {
-    /// Folder for keys, secrets and state; created at the first start [default: `~/.local/state/keyward-dev`]
-    #[arg(long, value_name = "FOLDER")]
-    dir: Option<PathBuf>,
+pub(super) struct Serve {
     /// First of eleven ports in a row [default: free ports]
     #[arg(long, value_name = "PORT")]
     first_port: Option<u16>,
-    /// Run the whole chain once, print each step, and exit
+    /// Run the whole chain once, with each fault and its end, print each step, and exit
     #[arg(long)]
     once: bool,
 }
 
-impl Dev {
-    pub(super) fn run(self, log: &LogChoice) -> anyhow::Result<Exit> {
+impl Serve {
+    pub(super) fn run(self, dir: &Path, log: &LogChoice) -> anyhow::Result<Exit> {
         crate::os::forbid_core_dumps()?;
-        let dir = self.dir.map_or_else(|| default_dir(&Environment::current()), Ok)?;
-        let level = if self.once { tracing::Level::WARN } else { tracing::Level::INFO };
-        let _logging = start_log(log, &Log { level: level.into(), targets: [].into(), format: LogFormat::Text })?;
-        let options = dev::Options { dir, first_port: self.first_port };
+        let folder = dev::Folder::claim(dir)?;
+        let _logging = if self.once {
+            start_log(log, &Log { level: tracing::Level::WARN.into(), targets: [].into(), format: LogFormat::Text })?.0
+        } else {
+            log_to(&folder.log_file(), log)?
+        };
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         runtime.block_on(async {
             let stop = CancellationToken::new();
             let signals = stop_signals(stop.clone())?;
             tokio::pin!(signals);
             let dev = tokio::select! {
-                built = dev::Dev::build(&options) => built?,
+                built = dev::Dev::build(folder, self.first_port) => built?,
                 () = stop.cancelled() => return Ok(Exit::Ok),
                 twice = &mut signals => return twice.map(|()| Exit::Ok),
             };
             let (_kept, reloads) = mpsc::channel(1);
-            let guide = dev.guide();
+            let (guide, places) = (dev.guide(), dev.places);
             let mut emulated = dev.emulated;
             let emulated_stop = emulated.stop_token();
             let running = async {
@@ -55,9 +57,12 @@ impl Dev {
                 ran
             };
             let driver = async {
+                if let Err(error) = places.bootstrap_acl().await {
+                    say_warning(&format!("`keyward acl` has no token here: {error:#}"));
+                }
                 if self.once {
                     let tour = tokio::select! {
-                        tour = take_the_tour(&dev.places) => tour,
+                        tour = take_the_tour(&places) => tour,
                         () = stop.cancelled() => Err(anyhow::anyhow!("stopped before the tour ended")),
                         twice = signals => twice.map(|()| Vec::new()),
                     };
@@ -83,8 +88,12 @@ impl Dev {
     }
 }
 
-fn default_dir(environment: &Environment) -> anyhow::Result<PathBuf> {
-    let folder = |name: &str| environment.variables.get(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let state = folder("XDG_STATE_HOME").or_else(|| Some(folder("HOME")?.join(".local/state")));
-    state.map(|state| state.join("keyward-dev")).context("no home folder is known: say --dir FOLDER")
+/// Starts the log in a file, which begins anew at each start.
+fn log_to(path: &Path, choice: &LogChoice) -> anyhow::Result<Logging> {
+    let mut options = OpenOptions::new();
+    let file = options.write(true).create(true).truncate(true).mode(0o600).open(path);
+    let file = file.with_context(|| format!("cannot write the log {}", path.display()))?;
+    let usual = Log { level: tracing::Level::INFO.into(), targets: [].into(), format: LogFormat::Text };
+    let targets = logging::targets(choice.level.as_ref().unwrap_or(&usual));
+    logging::start_in(targets, choice.format.unwrap_or(LogFormat::Text), file).context("cannot start the log")
 }

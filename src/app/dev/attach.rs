@@ -1,0 +1,106 @@
+//! Other commands beside a running `keyward dev`: they find it by the state file in its folder.
+
+use std::fmt::Write as _;
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+
+use super::Places;
+use crate::agent::identity::{AzureEnv, IdentityMethod};
+use crate::atomic_file;
+use crate::config::{Config, Environment};
+use crate::secure_dir;
+
+/// Variable with the folder of a running `keyward dev`.
+pub(crate) const DIR_VARIABLE: &str = "KEYWARD_DEV_DIR";
+
+/// Name of the state file.
+const STATE_FILE: &str = "dev.json";
+
+impl Places {
+    /// Writes the state file, and the file of variables.
+    ///
+    /// # Errors
+    /// A file cannot be written.
+    pub(super) fn publish(&self) -> anyhow::Result<()> {
+        atomic_file::replace(&self.dir.join(STATE_FILE), &serde_json::to_vec_pretty(self)?, &super::PRIVATE)?;
+        atomic_file::replace(&self.dir.join("env"), self.exports().as_bytes(), &super::PRIVATE)?;
+        Ok(())
+    }
+
+    /// Finds what runs in a folder.
+    ///
+    /// # Errors
+    /// Nothing runs there, or others can read the folder.
+    pub(crate) fn find(dir: &Path) -> anyhow::Result<Self> {
+        let nothing = || format!("no keyward dev runs in {}; start it, or say --dir", dir.display());
+        anyhow::ensure!(dir.is_dir(), nothing());
+        // Whoever can write there could name servers of their own.
+        let dir = secure_dir::create_private(dir, 0o077)?;
+        let text = std::fs::read_to_string(dir.join(STATE_FILE)).with_context(nothing)?;
+        let places: Self = serde_json::from_str(&text)
+            .with_context(|| format!("{} was not written by this release", dir.join(STATE_FILE).display()))?;
+        TcpStream::connect(places.health).with_context(nothing)?;
+        Ok(places)
+    }
+
+    /// Formats the variables with which other commands work against it, for a shell.
+    pub(crate) fn exports(&self) -> String {
+        let program = std::env::current_exe().unwrap_or_default();
+        let folder = program.parent().unwrap_or(Path::new("")).display().to_string();
+        let vault = format!("unix://{}", self.vault.display());
+        let variables = [
+            (DIR_VARIABLE, self.dir.display().to_string()),
+            ("KEYWARD_CONFIG", self.config.display().to_string()),
+            ("KEYWARD_ACL_ADDR", self.access.clone()),
+            ("KEYWARD_ACL_TOKEN_FILE", self.acl_token.display().to_string()),
+            ("VAULT_ADDR", vault.clone()),
+            ("BAO_ADDR", vault),
+            ("TF_CLI_CONFIG_FILE", self.terraform.display().to_string()),
+        ];
+        let quote = |text: &str| format!("'{}'", text.replace('\'', "'\\''"));
+        let mut text = String::new();
+        for (name, value) in variables {
+            let _ = writeln!(text, "export {name}={}", quote(&value));
+        }
+        let folder = quote(&folder);
+        let _ = writeln!(text, "case \":$PATH:\" in *:{folder}:*) ;; *) export PATH={folder}:\"$PATH\" ;; esac");
+        text
+    }
+
+    /// Returns the environment of the emulated machine: Azure's variables, and none of this process's.
+    pub(crate) fn environment(&self) -> Environment {
+        Environment { variables: self.azure_variables.clone(), user: rustix::process::geteuid().as_raw() }
+    }
+
+    /// Moves the Azure endpoints of a configuration to the emulated ones. That is all that differs from a real machine, and no
+    /// file can ask for it.
+    pub(crate) fn move_endpoints(&self, config: &mut Config) -> anyhow::Result<()> {
+        for session in &mut config.sessions {
+            let IdentityMethod::Cloud(identity) = &mut session.identity else { continue };
+            let endpoints = &mut identity.endpoints;
+            endpoints.metadata = self.metadata.parse().context("the emulated metadata service has no address")?;
+            endpoints.arc_agent = self.dir.join("no-arc-agent-here");
+            endpoints.authority_ca = Some(self.authority_ca.clone());
+            endpoints.authority_is_here = true;
+            identity.variables = AzureEnv::from_vars(self.azure_variables.clone());
+        }
+        Ok(())
+    }
+}
+
+/// Returns the running `keyward dev` whose configuration is the only one of `files`, if `KEYWARD_DEV_DIR` names one. Other
+/// configurations stay with the real Azure.
+///
+/// # Errors
+/// The variable names a folder in which none runs.
+pub(crate) fn attached(files: &[PathBuf], environment: &Environment) -> anyhow::Result<Option<Places>> {
+    let Some(dir) = environment.variables.get(DIR_VARIABLE).filter(|dir| !dir.is_empty()) else { return Ok(None) };
+    let [file] = files else { return Ok(None) };
+    let is_its = |dir: &Path| file.canonicalize().is_ok_and(|file| file == dir.join("keyward.toml"));
+    if !Path::new(dir).canonicalize().is_ok_and(|dir| is_its(&dir)) {
+        return Ok(None);
+    }
+    Places::find(Path::new(dir)).map(Some)
+}

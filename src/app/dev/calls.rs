@@ -1,0 +1,34 @@
+//! Calls of the tour, through the same APIs as any tool.
+
+use http::Method;
+use serde_json::Value;
+
+use crate::http::client::Client;
+
+/// Reads a path as JSON, with a token if one is given.
+///
+/// # Errors
+/// The server does not answer, or answers with an error.
+pub(super) async fn ask(
+    client: &Client,
+    path: &str,
+    query: &[(&str, &str)],
+    token: Option<&str>,
+) -> anyhow::Result<Value> {
+    let mut request = client.request(Method::GET, path).query(query).header("x-vault-request", "true");
+    if let Some(token) = token {
+        request = request.header("x-vault-token", token);
+    }
+    read(client, request).await
+}
+
+/// Reads the JSON of a successful response.
+///
+/// # Errors
+/// As [`ask`].
+pub(super) async fn read(client: &Client, request: reqwest::RequestBuilder) -> anyhow::Result<Value> {
+    let answer = client.send(request).await?;
+    let text = String::from_utf8_lossy(&answer.body);
+    anyhow::ensure!(answer.status.is_success(), "{} answers {}: {text}", client.server(), answer.status);
+    Ok(serde_json::from_str(&text)?)
+}

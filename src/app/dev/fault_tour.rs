@@ -1,0 +1,95 @@
+//! `keyward dev --once`: each fault, what a caller sees of it, and its end.
+
+use std::time::Duration;
+
+use anyhow::Context as _;
+use http::Method;
+
+use super::calls::{ask, read};
+use super::faults::{Fault, FaultSwitch};
+use super::{Places, load, loopback_client};
+use crate::app::error_codes;
+use crate::app::one_shot;
+use crate::config::Session;
+use crate::http::client::{Client, ServerAddress};
+
+/// Clients and options that a look at a fault needs.
+struct FaultTour<'a> {
+    switch: FaultSwitch<'a>,
+    session: Session,
+    agent: Client,
+    /// Vault's API on the agent's socket.
+    proxied: Client,
+    gateway: Client,
+    local_token: String,
+}
+
+/// Breaks and heals everything once. Returns the lines to print.
+///
+/// # Errors
+/// A fault was not seen, or the agent did not recover from it.
+pub(super) async fn take(places: &Places) -> anyhow::Result<Vec<String>> {
+    let sessions = load(places)?.sessions;
+    let tour = FaultTour {
+        switch: FaultSwitch::new(places)?,
+        session: sessions.into_iter().find(|session| session.name == "workload").context("no session workload")?,
+        agent: loopback_client(ServerAddress::Unix(places.socket.clone()))?,
+        proxied: loopback_client(ServerAddress::Unix(places.vault.clone()))?,
+        gateway: loopback_client(ServerAddress::Url(format!("http://{}", places.gateway).parse()?))?,
+        local_token: std::fs::read_to_string(&places.gateway_token)
+            .with_context(|| format!("cannot read {}", places.gateway_token.display()))?,
+    };
+    let mut lines = Vec::new();
+    for fault in Fault::ALL {
+        tour.switch.break_it(fault).await?;
+        lines.push(format!("broken: {}", fault.story().broken));
+        lines.push(format!("  {}", tour.look(fault).await?));
+        tour.switch.heal(fault).await?;
+        tour.log_in_again().await.with_context(|| format!("after `keyward dev heal {}`", fault.name()))?;
+        lines.push("  healed: a login succeeds".to_owned());
+    }
+    Ok(lines)
+}
+
+impl FaultTour<'_> {
+    /// Looks at a fault as its callers do; returns what they see.
+    async fn look(&self, fault: Fault) -> anyhow::Result<String> {
+        Ok(match fault {
+            Fault::Server => {
+                ask(&self.agent, "agent/v1/token", &[("session", "workload")], None)
+                    .await
+                    .context("the token in an outage")?;
+                let error = ask(&self.proxied, "v1/secret/data/example", &[], None).await.err();
+                format!("the token is served all the same; a call fails: {:#}", error.context("a call succeeded")?)
+            }
+            Fault::Cloud | Fault::Clock | Fault::Audience => {
+                let error = one_shot::login(&self.session).await.err().context("a login succeeded")?;
+                format!("a login fails: {}", error_codes::format(&error.into()))
+            }
+            Fault::Token => {
+                ask(&self.proxied, "v1/secret/data/example", &[], None).await.context("a call with a dead token")?;
+                "a call succeeds: keyward logged in and repeated it".to_owned()
+            }
+            Fault::Platform => {
+                let request =
+                    self.gateway.request(Method::GET, "api/v2/account/details").bearer_auth(self.local_token.trim());
+                let healed = async {
+                    tokio::time::sleep(Duration::from_millis(300)).await;
+                    self.switch.heal(fault).await
+                };
+                let (answer, healed) = tokio::join!(read(&self.gateway, request), healed);
+                healed?;
+                answer.context("a call while the platform token is replaced")?;
+                "a call through the gateway waits for the new platform token, and succeeds".to_owned()
+            }
+        })
+    }
+
+    /// Logs in once with the session's options, and then in the agent, whose own attempts may be waiting.
+    async fn log_in_again(&self) -> anyhow::Result<()> {
+        let logged_in = one_shot::login(&self.session).await?;
+        logged_in.revoke().await.map_err(anyhow::Error::msg)?;
+        let request = self.agent.request(Method::POST, "agent/v1/retry").header("x-vault-request", "true");
+        read(&self.agent, request.query(&[("session", self.session.name.as_str())])).await.map(drop)
+    }
+}

@@ -1,0 +1,239 @@
+//! `keyward dev break` and `heal`: faults of the emulated servers, what a user sees of each, and what ends it.
+
+use anyhow::Context as _;
+use clap::ValueEnum;
+use http::Method;
+use secrecy::{ExposeSecret as _, SecretString};
+use url::Url;
+
+use super::{Places, loopback_client};
+use crate::http::client::ServerAddress;
+use crate::secret;
+
+/// A fault that can be switched on and off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Fault {
+    /// The emulated Vault accepts no connections
+    Server,
+    /// The emulated Azure accepts no connections
+    Cloud,
+    /// The clocks of the emulated Azure and Vault are an hour ahead
+    Clock,
+    /// The emulated Azure issues tokens for another audience
+    Audience,
+    /// The emulated Vault has revoked every token
+    Token,
+    /// The emulated HCP Terraform has revoked the platform token
+    Platform,
+}
+
+/// An emulator with fault injection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Emulator {
+    Cloud,
+    Secrets,
+    Platform,
+}
+
+/// One call of the fault injection: a path, and its query.
+type Call = (Emulator, &'static str, &'static [(&'static str, &'static str)]);
+
+impl Fault {
+    /// Every fault.
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Server, Self::Cloud, Self::Clock, Self::Audience, Self::Token, Self::Platform];
+
+    /// Returns the name on the command line.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Server => "server",
+            Self::Cloud => "cloud",
+            Self::Clock => "clock",
+            Self::Audience => "audience",
+            Self::Token => "token",
+            Self::Platform => "platform",
+        }
+    }
+
+    const fn breaking(self) -> &'static [Call] {
+        match self {
+            Self::Server => &[(Emulator::Secrets, "away", &[("on", "true")])],
+            Self::Cloud => &[(Emulator::Cloud, "refuse", &[("on", "true")])],
+            Self::Clock => &[
+                (Emulator::Cloud, "skew", &[("seconds", "3600")]),
+                (Emulator::Secrets, "skew", &[("seconds", "3600")]),
+            ],
+            Self::Audience => &[(Emulator::Cloud, "audience", &[("value", "api://another-application")])],
+            Self::Token => &[(Emulator::Secrets, "revoke-all", &[])],
+            Self::Platform => &[(Emulator::Platform, "revoke-all", &[])],
+        }
+    }
+
+    const fn healing(self) -> &'static [Call] {
+        match self {
+            Self::Server => &[(Emulator::Secrets, "away", &[("on", "false")])],
+            Self::Cloud => &[(Emulator::Cloud, "refuse", &[("on", "false")])],
+            Self::Clock => {
+                &[(Emulator::Cloud, "skew", &[("seconds", "0")]), (Emulator::Secrets, "skew", &[("seconds", "0")])]
+            }
+            Self::Audience => &[(Emulator::Cloud, "audience", &[])],
+            Self::Token => &[],
+            Self::Platform => &[(Emulator::Platform, "rotate", &[])],
+        }
+    }
+
+    /// Describes the fault, with commands and what they show, and its end.
+    #[expect(clippy::too_many_lines, reason = "a table of texts")]
+    pub(crate) const fn story(self) -> Story {
+        match self {
+            Self::Server => Story {
+                broken: "the emulated Vault accepts no connections",
+                look: &[
+                    (
+                        "keyward token --session workload",
+                        "served until the token ends, within a minute; then a clear 503",
+                    ),
+                    ("keyward check --online", "the step `server` fails, with a code for `keyward explain`"),
+                    ("keyward status", "session workload cannot renew; the other session is well"),
+                ],
+                end: "keyward dev heal server; keyward then logs in by itself, or at once after `keyward retry`",
+            },
+            Self::Cloud => Story {
+                broken: "the emulated Azure accepts no connections",
+                look: &[
+                    ("keyward login --session instance", "no identity token: the metadata service cannot be reached"),
+                    ("keyward token --session instance", "served until the token ends, within two minutes"),
+                    ("keyward status", "session instance fails at its next login"),
+                ],
+                end: "keyward dev heal cloud; keyward then logs in by itself, or at once after `keyward retry`",
+            },
+            Self::Clock => Story {
+                broken: "the clocks of the emulated Azure and Vault are an hour ahead",
+                look: &[
+                    ("keyward login --session workload", "the server refuses the identity token: it is not valid yet"),
+                    ("keyward status", "the sessions fail at their next login, and serve their tokens until then"),
+                ],
+                end: "keyward dev heal clock",
+            },
+            Self::Audience => Story {
+                broken: "the emulated Azure issues tokens for another audience",
+                look: &[
+                    (
+                        "keyward login --session workload",
+                        "the server refuses the identity token, and keyward names the resource",
+                    ),
+                    ("keyward check --online", "the same for each session"),
+                ],
+                end: "keyward dev heal audience; on a real machine: the same `resource` at the server and in keyward",
+            },
+            Self::Token => Story {
+                broken: "the emulated Vault has revoked every token, so that of session workload is dead",
+                look: &[
+                    (
+                        "keyward exec -- printenv GREETING",
+                        "the secret all the same: the call was refused, and keyward logged in and repeated it",
+                    ),
+                    ("keyward status", "session workload has logged in again"),
+                ],
+                end: "nothing: the next use of the token, or its next check within 30 s, ends it",
+            },
+            Self::Platform => Story {
+                broken: "the emulated HCP Terraform has revoked the platform token",
+                look: &[
+                    ("keyward gateway tokens", "the platform token is refused, once a call has been made"),
+                    ("keyward check --online", "the step `platform token` fails"),
+                ],
+                end: "keyward dev heal platform, which writes a new token into the file; a call that waits goes on then",
+            },
+        }
+    }
+}
+
+/// Texts about a fault.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Story {
+    /// The broken thing.
+    pub broken: &'static str,
+    /// Commands, and what each shows now.
+    pub look: &'static [(&'static str, &'static str)],
+    /// How it ends.
+    pub end: &'static str,
+}
+
+/// Switches faults of a running `keyward dev`.
+#[derive(Debug)]
+pub(crate) struct FaultSwitch<'a> {
+    places: &'a Places,
+    key: SecretString,
+}
+
+impl<'a> FaultSwitch<'a> {
+    /// Reads the key of the fault injection.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub(crate) fn new(places: &'a Places) -> anyhow::Result<Self> {
+        Ok(Self { places, key: secret::read_file(&places.faults_key)? })
+    }
+
+    /// Switches a fault on.
+    ///
+    /// # Errors
+    /// An emulated server does not answer.
+    pub(crate) async fn break_it(&self, fault: Fault) -> anyhow::Result<()> {
+        for call in fault.breaking() {
+            self.call(*call).await?;
+        }
+        Ok(())
+    }
+
+    /// Switches a fault off. A new platform token goes into the file that the gateway reads.
+    ///
+    /// # Errors
+    /// An emulated server does not answer, or the file cannot be written.
+    pub(crate) async fn heal(&self, fault: Fault) -> anyhow::Result<()> {
+        for call in fault.healing() {
+            let answer = self.call(*call).await?;
+            if fault == Fault::Platform {
+                super::write_private(&self.places.platform_token, &answer)?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn call(&self, (emulator, path, query): Call) -> anyhow::Result<SecretString> {
+        let base = match emulator {
+            Emulator::Cloud => &self.places.cloud_faults,
+            Emulator::Secrets => &self.places.secrets_faults,
+            Emulator::Platform => &self.places.platform_faults,
+        };
+        let mut url = Url::parse(base).with_context(|| format!("{base} is no address"))?;
+        let folder = url.path().trim_matches('/').to_owned();
+        url.set_path("/");
+        let client = loopback_client(ServerAddress::Url(url))?;
+        let request = client.request(Method::POST, &format!("{folder}/{path}")).query(query);
+        let answer = client.send(request.header("x-dials-key", self.key.expose_secret())).await;
+        let answer = answer.context("keyward dev does not answer")?;
+        anyhow::ensure!(answer.status.is_success(), "the fault injection at {base}/{path} answers {}", answer.status);
+        Ok(SecretString::from(String::from_utf8_lossy(&answer.body).into_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_fault_has_a_story_whose_end_heals_it() {
+        for fault in Fault::ALL {
+            let story = fault.story();
+            assert!(!fault.breaking().is_empty() && !story.look.is_empty(), "{fault:?}");
+            let heals = format!("keyward dev heal {}", fault.name());
+            assert_eq!(story.end.contains(&heals), !fault.healing().is_empty(), "{fault:?}");
+            assert_eq!(
+                fault.to_possible_value().map(|value| value.get_name().to_owned()),
+                Some(fault.name().to_owned())
+            );
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! `keyward dev break`, `heal` and `env`: from another terminal.
+
+use std::path::Path;
+
+use clap::Args;
+
+use crate::app::dev::Places;
+use crate::app::dev::faults::{Fault, FaultSwitch};
+use crate::cli::{Exit, print, say};
+
+/// Break something.
+#[derive(Debug, Args)]
+pub(super) struct Break {
+    /// The fault
+    #[arg(value_name = "FAULT", value_enum)]
+    fault: Fault,
+}
+
+/// End faults.
+#[derive(Debug, Args)]
+pub(super) struct Heal {
+    /// The fault [default: all]
+    #[arg(value_name = "FAULT", value_enum)]
+    fault: Option<Fault>,
+}
+
+impl Break {
+    pub(super) fn run(self, dir: &Path) -> anyhow::Result<Exit> {
+        let places = Places::find(dir)?;
+        block_on(FaultSwitch::new(&places)?.break_it(self.fault))?;
+        let story = self.fault.story();
+        say(&format!("broken: {}\n\nlook:", story.broken));
+        for (command, shows) in story.look {
+            say(&format!("  {command}\n      {shows}"));
+        }
+        say(&format!("\nends: {}", story.end));
+        Ok(Exit::Ok)
+    }
+}
+
+impl Heal {
+    pub(super) fn run(self, dir: &Path) -> anyhow::Result<Exit> {
+        let places = Places::find(dir)?;
+        let switch = FaultSwitch::new(&places)?;
+        let faults = self.fault.map_or_else(|| Fault::ALL.to_vec(), |fault| vec![fault]);
+        for fault in faults {
+            block_on(switch.heal(fault))?;
+            say(&format!("healed: {}", fault.name()));
+        }
+        say("keyward logs in by itself; `keyward retry` does it now, and `keyward status` shows it");
+        Ok(Exit::Ok)
+    }
+}
+
+/// Prints the variables.
+pub(super) fn print_env(dir: &Path) -> anyhow::Result<Exit> {
+    print(Places::find(dir)?.exports().as_bytes());
+    Ok(Exit::Ok)
+}
+
+fn block_on(work: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work)
+}

@@ -1,0 +1,23 @@
+//! Configurations for commands that log in themselves: that of a running `keyward dev` meets the emulated Azure.
+
+use std::path::PathBuf;
+
+use crate::config::{self, Environment, LoadOutcome, Purpose};
+
+/// Reads configuration files. If `KEYWARD_DEV_DIR` names the folder of a running `keyward dev` and they are its own, the
+/// sessions meet its emulated Azure; every other configuration meets the real one.
+///
+/// # Errors
+/// The variable names a folder in which none runs.
+pub(super) fn load(files: &[PathBuf], purpose: Purpose) -> anyhow::Result<LoadOutcome> {
+    let environment = Environment::current();
+    #[cfg(feature = "dev")]
+    if let Some(places) = crate::app::dev::attached(files, &environment)? {
+        let mut outcome = config::load(files, &places.environment(), purpose);
+        if let Some(config) = &mut outcome.config {
+            places.move_endpoints(config)?;
+        }
+        return Ok(outcome);
+    }
+    Ok(config::load(files, &environment, purpose))
+}

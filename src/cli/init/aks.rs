@@ -1,0 +1,162 @@
+//! `keyward init aks`: a pod with workload identity, and keyward as its sidecar.
+
+use clap::Args;
+
+use super::OutputFlags;
+use super::answers::{Answers, Question};
+use super::plan::{Plan, Target};
+use super::server_side::{ServerFlags, ServerSide};
+use super::shell::{TomlText, or_capitals};
+
+/// Log in a pod on AKS.
+#[derive(Debug, Args)]
+pub(super) struct Aks {
+    #[command(flatten)]
+    server: ServerFlags,
+    /// Client id of the managed identity that the pod uses
+    #[arg(long, value_name = "ID", value_parser = plain)]
+    client_id: Option<String>,
+    /// Tenant of the identity
+    #[arg(long, value_name = "ID", value_parser = plain)]
+    tenant: Option<String>,
+    /// Name of the service account and the pod
+    #[arg(long, value_name = "NAME", default_value = "web", value_parser = plain)]
+    name: String,
+    /// Namespace of the cluster
+    #[arg(long, value_name = "NAME", default_value = "default", value_parser = plain)]
+    namespace: String,
+    /// Image of keyward [default: `registry.example.com/keyward:0.1.0`]
+    #[arg(long, value_name = "IMAGE", value_parser = plain)]
+    image: Option<String>,
+    /// Image of the application [default: `registry.example.com/web:1.0.0`]
+    #[arg(long, value_name = "IMAGE", value_parser = plain)]
+    app_image: Option<String>,
+    /// Resource group of cluster and identity, for the printed commands
+    #[arg(long, value_name = "NAME", help_heading = "Azure")]
+    resource_group: Option<String>,
+    /// Name of the cluster, for the printed commands
+    #[arg(long, value_name = "NAME", help_heading = "Azure")]
+    cluster: Option<String>,
+    #[command(flatten)]
+    pub(super) output: OutputFlags,
+}
+
+/// The packaged example, whose hardening and probes the written manifest has.
+const EXAMPLE: &str = include_str!("../../../packaging/kubernetes/sidecar.yaml");
+
+impl Aks {
+    pub(super) fn plan(&self, answers: &mut Answers<'_>) -> Plan {
+        let server = self.server.resolve(answers);
+        let id = |flag, text| Question { check: |text| plain(text).map(drop), ..Question::new(flag, text) };
+        let identity = answers.need(id("--client-id", "client id of the managed identity"), self.client_id.as_ref());
+        let tenant = answers.need(id("--tenant", "tenant of the identity"), self.tenant.as_ref());
+        let config = config(&server);
+        let manifest = self.manifest(&config, &identity, &tenant);
+        Plan {
+            target: Target::Pod,
+            config,
+            main_path: "/keyward.yaml".into(),
+            manifest: Some(manifest),
+            keys: Vec::new(),
+            group: None,
+            commands: vec![
+                ("On Azure: the identity trusts the pod's service account", self.azure_commands(&identity)),
+                (
+                    "On the server: the identity may log in; replace what is in capitals",
+                    server.commands(
+                        &tenant,
+                        &["bound_service_principal_ids=\"$principal\"".to_owned()],
+                        &["principals = [\"PRINCIPAL_ID_OF_THE_IDENTITY\"]".to_owned()],
+                    ),
+                ),
+            ],
+            last: format!(
+                "kubectl apply --namespace {0} -f keyward.yaml\nkubectl logs --namespace {0} {1} -c keyward -f   # agent.ready once the token is written\n",
+                self.namespace, self.name
+            ),
+        }
+    }
+
+    /// Puts names, identifiers, images and the configuration into the example.
+    fn manifest(&self, config: &str, client_id: &str, tenant: &str) -> String {
+        let mut text = String::new();
+        let (mut variable, mut in_config) = ("", false);
+        for line in EXAMPLE.lines() {
+            if in_config && (line.is_empty() || line.starts_with("    ")) {
+                continue;
+            }
+            in_config = false;
+            let (indent, rest) = line.split_at(line.len() - line.trim_start().len());
+            let (key, value) = rest.split_once(": ").unwrap_or((rest, ""));
+            let new = match (key, value, variable) {
+                ("azure.workload.identity/client-id", ..) | ("value", _, "AZURE_CLIENT_ID") => client_id,
+                ("value", _, "AZURE_TENANT_ID") => tenant,
+                ("name" | "- name" | "app" | "serviceAccountName", "web", _) => &self.name,
+                ("image", _, "keyward") => self.image.as_deref().unwrap_or(value),
+                ("image", ..) => self.app_image.as_deref().unwrap_or(value),
+                // Two pods of one namespace have a configuration each.
+                ("name", "keyward", _) => &format!("{}-keyward", self.name),
+                _ => value,
+            };
+            if key == "- name" {
+                variable = value;
+            }
+            let separator = if value.is_empty() { "" } else { ": " };
+            text.extend([indent, key, separator, new, "\n"]);
+            if rest == "keyward.toml: |" {
+                in_config = true;
+                for line in config.lines() {
+                    text.extend([if line.is_empty() { "" } else { "    " }, line, "\n"]);
+                }
+            }
+        }
+        text
+    }
+
+    fn azure_commands(&self, client_id: &str) -> String {
+        let group = or_capitals(self.resource_group.as_ref(), "RESOURCE_GROUP");
+        let cluster = or_capitals(self.cluster.as_ref(), "CLUSTER");
+        format!(
+            "# without an identity yet: az identity create --resource-group {group} --name {name}
+az aks update --resource-group {group} --name {cluster} --enable-oidc-issuer --enable-workload-identity
+issuer=$(az aks show --resource-group {group} --name {cluster} --query oidcIssuerProfile.issuerUrl --output tsv)
+identity=$(az identity list --query \"[?clientId=='{client_id}'].name\" --output tsv)
+principal=$(az identity list --query \"[?clientId=='{client_id}'].principalId\" --output tsv)
+az identity federated-credential create --resource-group {group} --identity-name \"$identity\" --name {name} \\
+    --issuer \"$issuer\" --subject system:serviceaccount:{namespace}:{name} --audiences api://AzureADTokenExchange
+",
+            name = self.name,
+            namespace = self.namespace,
+        )
+    }
+}
+
+fn config(server: &ServerSide) -> String {
+    let mut toml = TomlText::new("Written by `keyward init aks`.");
+    server.write_server(&mut toml);
+    toml.section("", "session.main");
+    server.write_session(&mut toml);
+    toml.section("The identity that the pod's service account is federated with.", "session.main.cloud");
+    server.write_cloud(&mut toml);
+    toml.flag("authenticate_from_environment", true);
+    toml.section("The token, in the volume that the application shares.", "sink.token")
+        .text("path", "/run/keyward/token")
+        .comment("All containers of the pod may write there.")
+        .flag("shared_folder", true)
+        .text("mode", "0640")
+        .text("on_expiry", "remove");
+    toml.section("The kubelet's probes, and metrics.", "listener.probes")
+        .text("kind", "health")
+        .text("address", "tcp://0.0.0.0:8301");
+    toml.section("", "log").text("format", "json");
+    toml.finish()
+}
+
+/// A name, an id or an image: nothing that YAML or a shell reads as more than text.
+fn plain(text: &str) -> Result<String, String> {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._/:@".contains(&byte);
+    if !text.is_empty() && text.bytes().all(is_plain) && text.starts_with(|first: char| first.is_ascii_alphanumeric()) {
+        return Ok(text.to_owned());
+    }
+    Err("write letters, digits and - . _ / : @ alone".to_owned())
+}

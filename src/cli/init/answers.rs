@@ -1,0 +1,159 @@
+//! Values of flags, or answers on a terminal.
+
+use std::io::{BufRead, Write};
+
+use anyhow::Context as _;
+
+/// Source of the values that a plan needs.
+pub(super) struct Answers<'a> {
+    terminal: Option<Terminal<'a>>,
+    /// Flags that are needed and were not given, each with its meaning.
+    pub(super) missing: Vec<(&'static str, &'static str)>,
+    /// The first failure to ask. The plan is worth nothing then.
+    pub(super) failure: Option<anyhow::Error>,
+}
+
+/// A person who answers.
+pub(super) struct Terminal<'a> {
+    pub(super) input: &'a mut dyn BufRead,
+    pub(super) output: &'a mut dyn Write,
+}
+
+/// A value that is taken from a flag or asked for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Question {
+    /// The flag, with its dashes.
+    pub(super) flag: &'static str,
+    /// Meaning of the value.
+    pub(super) text: &'static str,
+    /// Rejects a wrong value with its error.
+    pub(super) check: fn(&str) -> Result<(), String>,
+}
+
+impl Question {
+    /// A question that takes any text.
+    pub(super) const fn new(flag: &'static str, text: &'static str) -> Self {
+        Self { flag, text, check: |_| Ok(()) }
+    }
+}
+
+impl<'a> Answers<'a> {
+    /// Takes flags alone.
+    pub(super) const fn of_flags() -> Self {
+        Self { terminal: None, missing: Vec::new(), failure: None }
+    }
+
+    /// Asks for what no flag gives.
+    pub(super) const fn on(terminal: Terminal<'a>) -> Self {
+        Self { terminal: Some(terminal), missing: Vec::new(), failure: None }
+    }
+
+    /// A value without which there is no plan.
+    pub(super) fn need(&mut self, question: Question, given: Option<&String>) -> String {
+        if given.is_none() && self.terminal.is_none() {
+            self.missing.push((question.flag, question.text));
+        }
+        self.take(question, given, None, true).unwrap_or_default()
+    }
+
+    /// A value that may be left out.
+    pub(super) fn want(&mut self, question: Question, given: Option<&String>) -> Option<String> {
+        self.take(question, given, None, false)
+    }
+
+    /// A value with a default.
+    pub(super) fn want_or(&mut self, question: Question, given: Option<&String>, default: &str) -> String {
+        self.take(question, given, Some(default), false).unwrap_or_else(|| default.to_owned())
+    }
+
+    fn take(
+        &mut self,
+        question: Question,
+        given: Option<&String>,
+        default: Option<&str>,
+        must: bool,
+    ) -> Option<String> {
+        if given.is_some() || self.failure.is_some() {
+            return given.cloned();
+        }
+        let terminal = self.terminal.as_mut()?;
+        match terminal.ask(question, default, must) {
+            Ok(answer) => answer,
+            Err(error) => {
+                self.failure = Some(error);
+                None
+            }
+        }
+    }
+}
+
+impl Terminal<'_> {
+    fn ask(&mut self, question: Question, default: Option<&str>, must: bool) -> anyhow::Result<Option<String>> {
+        let Question { flag, text, check } = question;
+        let hint = match (default, must) {
+            (Some(default), _) => format!(" [{default}]"),
+            (None, true) => String::new(),
+            (None, false) => " [none]".to_owned(),
+        };
+        loop {
+            write!(self.output, "{text} ({flag}){hint}: ")?;
+            self.output.flush()?;
+            let mut line = String::new();
+            let read = self.input.read_line(&mut line).context("cannot read the answer")?;
+            anyhow::ensure!(read > 0, "the terminal was closed");
+            let answer = line.trim();
+            if answer.is_empty() {
+                if !must {
+                    return Ok(default.map(str::to_owned));
+                }
+                writeln!(self.output, "  it is needed")?;
+                continue;
+            }
+            match check(answer) {
+                Ok(()) => return Ok(Some(answer.to_owned())),
+                Err(why) => writeln!(self.output, "  {why}")?,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROLE: Question = Question {
+        flag: "--role",
+        text: "role to log in as",
+        check: |text| if text.contains(' ') { Err("a role has no spaces".to_owned()) } else { Ok(()) },
+    };
+
+    #[test]
+    fn without_a_terminal_missing_values_are_named_and_defaults_hold() {
+        let mut answers = Answers::of_flags();
+        assert_eq!(answers.need(ROLE, Some(&"web".to_owned())), "web");
+        assert_eq!(answers.want(ROLE, None), None);
+        assert_eq!(answers.want_or(ROLE, None, "batch"), "batch");
+        assert!(answers.missing.is_empty());
+        answers.need(ROLE, None);
+        assert_eq!(answers.missing, [("--role", "role to log in as")]);
+    }
+
+    #[test]
+    fn on_a_terminal_a_question_is_asked_until_its_answer_is_good() {
+        let (mut input, mut output) = ("\na b\nweb\n\n\n".as_bytes(), Vec::new());
+        let mut answers = Answers::on(Terminal { input: &mut input, output: &mut output });
+        assert_eq!(answers.need(ROLE, None), "web");
+        assert_eq!(answers.want(ROLE, None), None);
+        assert_eq!(answers.want_or(ROLE, None, "batch"), "batch");
+        assert_eq!(answers.want(ROLE, Some(&"flag".to_owned())), Some("flag".to_owned()));
+        assert!(answers.failure.is_none());
+        answers.need(ROLE, None);
+        assert!(answers.failure.is_some(), "the terminal was closed");
+        let told = String::from_utf8(output).unwrap();
+        let wanted = "role to log in as (--role): \
+                        it is needed\nrole to log in as (--role): \
+                        a role has no spaces\nrole to log in as (--role): role to log in as (--role) [none]: \
+                      role to log in as (--role) [batch]: role to log in as (--role): ";
+        assert_eq!(told.replace("  ", ""), wanted);
+    }
+}

@@ -1,0 +1,185 @@
+//! `keyward init`: files for a machine or a pod, and the commands for the other side.
+//!
+//! Each kind of use turns its flags, or answers on a terminal, into a [`Plan`]; this module checks the configuration in it,
+//! adds what the systemd unit needs, and writes.
+
+// 0: answers, texts
+mod answers;
+mod shell;
+mod plan;
+
+// 1: commands for the server's side
+mod server_side;
+
+// 2: one file a kind of use
+#[cfg(feature = "acl")]
+mod acl;
+mod aks;
+mod azure_vm;
+#[cfg(feature = "gateway")]
+mod terraform;
+
+use std::io::IsTerminal as _;
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+use secrecy::ExposeSecret as _;
+
+use super::setup_files::{self, Access, Content, Existing, Place, SetupFile};
+use super::{Exit, say, say_error, say_warning};
+use crate::config::systemd::UnitNeeds;
+use crate::config::{self, Environment, LoadOutcome, Purpose};
+
+use answers::{Answers, Terminal};
+use plan::{Plan, Target};
+
+/// Write the configuration of a machine or a pod, and print the commands for the server's side.
+#[derive(Debug, Args)]
+pub(super) struct Init {
+    #[command(subcommand)]
+    kind: Kind,
+}
+
+#[derive(Debug, Subcommand)]
+enum Kind {
+    /// Log in a VM on Azure to Vault or OpenBao, as a systemd service
+    #[command(
+        after_help = "Examples:\n  keyward init azure-vm\n  keyward init azure-vm --server https://vault.example.com:8200 --role web --group app\n\n\
+                      Without a terminal nothing is asked: a missing value is an error that names its flag."
+    )]
+    AzureVm(Box<azure_vm::AzureVm>),
+    /// Log in a pod on AKS to Vault or OpenBao, with keyward as its sidecar
+    #[command(
+        after_help = "Example:\n  keyward init aks --server https://bao.example.com:8200 --role web --client-id CLIENT_ID --tenant TENANT --image REGISTRY/keyward:0.1.0"
+    )]
+    Aks(Box<aks::Aks>),
+    /// Put a gateway before HCP Terraform or Terraform Enterprise, as a systemd service
+    #[cfg(feature = "gateway")]
+    #[command(after_help = "Example:\n  keyward init terraform --token-file /run/keyward/platform.token")]
+    Terraform(Box<terraform::Terraform>),
+    /// Run the Consul-compatible ACL server, as a systemd service
+    #[cfg(feature = "acl")]
+    #[command(after_help = "Example:\n  keyward init acl --tenant TENANT --resource-group web --role web")]
+    Acl(Box<acl::Acl>),
+}
+
+/// Flags that say where the files go.
+#[derive(Debug, Args)]
+struct OutputFlags {
+    /// Write below this folder instead of /, such as the root of an image
+    #[arg(long, value_name = "DIR", conflicts_with = "out", help_heading = "Output")]
+    root: Option<PathBuf>,
+    /// Write all files into this folder, by their names
+    #[arg(long, value_name = "DIR", help_heading = "Output")]
+    out: Option<PathBuf>,
+    /// Replace existing files; keys are kept all the same
+    #[arg(long, help_heading = "Output")]
+    force: bool,
+    /// Print the files and commands, and write nothing
+    #[arg(long, help_heading = "Output")]
+    dry_run: bool,
+}
+
+impl Init {
+    pub(super) fn run(self) -> anyhow::Result<Exit> {
+        let (plan, output): (&dyn Fn(&mut Answers<'_>) -> Plan, &OutputFlags) = match &self.kind {
+            Kind::AzureVm(vm) => (&|answers| vm.plan(answers), &vm.output),
+            Kind::Aks(pod) => (&|answers| pod.plan(answers), &pod.output),
+            #[cfg(feature = "gateway")]
+            Kind::Terraform(gateway) => (&|answers| gateway.plan(answers), &gateway.output),
+            #[cfg(feature = "acl")]
+            Kind::Acl(server) => (&|answers| server.plan(answers), &server.output),
+        };
+        match complete(plan)? {
+            Ok(plan) => output.finish(&plan),
+            Err(exit) => Ok(exit),
+        }
+    }
+}
+
+/// Makes a plan of the flags alone; if they lack something, asks for everything on a terminal, else names what lacks.
+fn complete(plan: &dyn Fn(&mut Answers<'_>) -> Plan) -> anyhow::Result<Result<Plan, Exit>> {
+    let mut answers = Answers::of_flags();
+    let made = plan(&mut answers);
+    if answers.missing.is_empty() {
+        return Ok(Ok(made));
+    }
+    if !(std::io::stdin().is_terminal() && std::io::stderr().is_terminal()) {
+        for (flag, text) in &answers.missing {
+            say_error(&format!("{flag} is missing ({text}); say it, or run the command on a terminal to be asked"));
+        }
+        return Ok(Err(Exit::Failed));
+    }
+    let (mut input, mut output) = (std::io::stdin().lock(), std::io::stderr());
+    let mut answers = Answers::on(Terminal { input: &mut input, output: &mut output });
+    let made = plan(&mut answers);
+    if let Some(failure) = answers.failure {
+        return Err(failure.context("the questions were not answered; nothing is written"));
+    }
+    Ok(Ok(made))
+}
+
+impl OutputFlags {
+    fn finish(&self, plan: &Plan) -> anyhow::Result<Exit> {
+        let name = Path::new("the new configuration");
+        let outcome = config::load_text(name, &plan.config, &Environment::current(), Purpose::Check);
+        for error in &outcome.errors {
+            say_error(&error.to_string());
+        }
+        for warning in &outcome.warnings {
+            say_warning(&warning.to_string());
+        }
+        if outcome.config.is_none() {
+            say_error("nothing is written: correct the flags that the errors are about");
+            return Ok(Exit::ConfigInvalid);
+        }
+        let (files, needs) = plan.files(&outcome)?;
+        if self.dry_run {
+            files.iter().for_each(print_file);
+        } else {
+            let place = self.place(plan.target);
+            let existing = if self.force { Existing::Replace } else { Existing::Keep("say --force to replace it") };
+            if let Err(exit) = setup_files::write(&files, &place, existing, say)? {
+                return Ok(exit);
+            }
+        }
+        for (title, commands) in plan.sections(&needs) {
+            say(&format!("\n# {title}\n{}", commands.trim_end()));
+        }
+        Ok(Exit::Ok)
+    }
+
+    fn place(&self, target: Target) -> Place {
+        match (&self.root, &self.out, target) {
+            (Some(root), ..) => Place::Root(root.clone()),
+            (None, Some(folder), _) => Place::Folder(folder.clone()),
+            (None, None, Target::Unit) => Place::Root("/".into()),
+            (None, None, Target::Pod) => Place::Folder(".".into()),
+        }
+    }
+}
+
+impl Plan {
+    /// Returns the files, and what the systemd unit needs; a pod has no unit.
+    fn files(&self, outcome: &LoadOutcome) -> anyhow::Result<(Vec<SetupFile>, UnitNeeds)> {
+        let needs = UnitNeeds::new(outcome).filter(|_| self.target == Target::Unit).unwrap_or_default();
+        let mut files = vec![SetupFile {
+            path: self.main_path.clone(),
+            content: Content::Text(self.main_text().to_owned()),
+            access: if self.target == Target::Unit { Access::ReadByService } else { Access::Everybody },
+        }];
+        for key in &self.keys {
+            files.push(key.make()?);
+        }
+        files.extend(setup_files::unit_files(&needs));
+        Ok((files, needs))
+    }
+}
+
+fn print_file(file: &SetupFile) {
+    say(&format!("# {}, mode {:04o}", file.path.display(), file.access.mode()));
+    match &file.content {
+        Content::Text(text) => say(text),
+        Content::Key(key) => say(&format!("({} random characters)\n", key.expose_secret().len())),
+    }
+}

@@ -1,0 +1,104 @@
+//! Everything that a kind of use wants written and told.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use secrecy::SecretString;
+
+use super::shell::quote;
+use crate::cli::setup_files::{Access, Content, SetupFile};
+use crate::config::systemd::UnitNeeds;
+use crate::hex::encode_hex;
+
+/// Files and commands for one machine or pod.
+#[derive(Debug)]
+pub(super) struct Plan {
+    pub(super) target: Target,
+    /// Configuration, as `keyward check` reads it.
+    pub(super) config: String,
+    /// Path of the file that holds the configuration.
+    pub(super) main_path: PathBuf,
+    /// Text of that file if it is more than the configuration: a manifest.
+    pub(super) manifest: Option<String>,
+    pub(super) keys: Vec<KeyFile>,
+    /// Group that may use the files and sockets.
+    pub(super) group: Option<String>,
+    /// Commands for the other side, under titles.
+    pub(super) commands: Vec<(&'static str, String)>,
+    /// Commands that finish the work, after those of the service.
+    pub(super) last: String,
+}
+
+/// Place where keyward runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Target {
+    /// The packaged systemd unit.
+    Unit,
+    /// A pod.
+    Pod,
+}
+
+/// A file with a new key.
+#[derive(Debug)]
+pub(super) struct KeyFile {
+    pub(super) path: &'static str,
+    pub(super) access: Access,
+}
+
+/// Path of the packaged configuration.
+pub(super) const CONFIG_PATH: &str = "/etc/keyward/keyward.toml";
+
+impl KeyFile {
+    /// Makes the file with a key of 256 bits from the kernel, in hexadecimal digits.
+    ///
+    /// # Errors
+    /// The kernel returned no random bytes.
+    pub(super) fn make(&self) -> anyhow::Result<SetupFile> {
+        let mut bytes = zeroize::Zeroizing::new([0_u8; 32]);
+        aws_lc_rs::rand::fill(bytes.as_mut()).map_err(|_| anyhow::anyhow!("the kernel returned no random bytes"))?;
+        let key = SecretString::from(encode_hex(bytes.as_ref()));
+        Ok(SetupFile { path: self.path.into(), content: Content::Key(key), access: self.access.clone() })
+    }
+}
+
+impl Plan {
+    /// Text of the file that holds the configuration.
+    pub(super) fn main_text(&self) -> &str {
+        self.manifest.as_ref().unwrap_or(&self.config)
+    }
+
+    /// Returns the titles and commands to print, in the order in which they are run.
+    pub(super) fn sections(&self, needs: &UnitNeeds) -> Vec<(&str, String)> {
+        let mut sections: Vec<(&str, String)> =
+            self.commands.iter().map(|(title, commands)| (*title, commands.clone())).collect();
+        if self.target == Target::Unit {
+            sections.push(("On the machine, with keyward installed", self.machine_commands(needs)));
+        } else {
+            sections.push(("In the cluster", self.last.clone()));
+        }
+        sections
+    }
+
+    fn machine_commands(&self, needs: &UnitNeeds) -> String {
+        let mut text = String::new();
+        let group = self.group.as_deref().unwrap_or("keyward");
+        for folder in &needs.writable {
+            let folder = quote(&folder.display().to_string());
+            let _ = writeln!(
+                text,
+                "sudo install -d -m 750 -o keyward -g {group} {folder}   # unless user keyward may write it already"
+            );
+        }
+        if needs.polkit_rule().is_some() {
+            text.push_str("sudo apt-get install polkitd   # unless it is there; it reads the rule\n");
+        }
+        text.push_str("sudo systemctl daemon-reload\n");
+        text.push_str("sudo keyward check\n");
+        if self.config.lines().all(|line| line != "[acl]") {
+            text.push_str("sudo -u keyward keyward check --online   # a login that is revoked at once\n");
+        }
+        text.push_str("sudo systemctl enable --now keyward\n");
+        text.push_str(&self.last);
+        text
+    }
+}

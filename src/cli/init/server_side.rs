@@ -1,0 +1,156 @@
+//! Flags about the server, and the commands by which its operator lets the identity in.
+
+use clap::{Args, ValueEnum};
+
+use super::answers::{Answers, Question};
+use super::shell::{TomlText, quote};
+use crate::config::server::address;
+
+/// Flags about the server that is logged in to.
+#[derive(Debug, Args)]
+pub(super) struct ServerFlags {
+    /// Address of the server, such as `https://vault.example.com:8200`
+    #[arg(long, value_name = "ADDRESS", help_heading = "Server")]
+    server: Option<String>,
+    /// Kind of the server
+    #[arg(long, value_enum, default_value_t, help_heading = "Server")]
+    server_kind: ServerProduct,
+    /// CA bundle of the server's certificate, if it is not from a public CA
+    #[arg(long, value_name = "FILE", help_heading = "Server")]
+    ca_file: Option<String>,
+    /// Namespace of the server
+    #[arg(long, value_name = "NAME", help_heading = "Server")]
+    server_namespace: Option<String>,
+    /// Mount of the auth method [default: azure]
+    #[arg(long, value_name = "NAME", help_heading = "Server")]
+    mount: Option<String>,
+    /// Role to log in as
+    #[arg(long, value_name = "NAME", help_heading = "Server")]
+    role: Option<String>,
+    /// Resource of the identity token, byte for byte as the auth method has it [default: `https://management.azure.com/`]
+    #[arg(long, value_name = "URI", help_heading = "Server")]
+    resource: Option<String>,
+}
+
+/// Product of the server.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub(super) enum ServerProduct {
+    #[default]
+    Vault,
+    Openbao,
+    Keyward,
+}
+
+impl ServerProduct {
+    const fn kind(self) -> &'static str {
+        match self {
+            Self::Vault => "vault",
+            Self::Openbao => "openbao",
+            Self::Keyward => "keyward",
+        }
+    }
+}
+
+/// The server, as flags or answers have it.
+#[derive(Debug)]
+pub(super) struct ServerSide {
+    pub(super) product: ServerProduct,
+    address: String,
+    ca_file: Option<String>,
+    namespace: Option<String>,
+    mount: String,
+    pub(super) role: String,
+    resource: String,
+}
+
+/// Audience whose tokens say which machine they belong to.
+const RESOURCE: &str = "https://management.azure.com/";
+
+impl ServerFlags {
+    pub(super) fn resolve(&self, answers: &mut Answers<'_>) -> ServerSide {
+        let server = Question {
+            check: |text| address(text).map(drop),
+            ..Question::new("--server", "address of Vault or OpenBao, such as https://vault.example.com:8200")
+        };
+        let role = Question::new("--role", "role to log in as");
+        let resource = Question::new("--resource", "resource of the identity token; the slash at the end counts");
+        ServerSide {
+            product: self.server_kind,
+            address: answers.need(server, self.server.as_ref()),
+            role: answers.need(role, self.role.as_ref()),
+            resource: answers.want_or(resource, self.resource.as_ref(), RESOURCE),
+            mount: self.mount.clone().unwrap_or_else(|| "azure".to_owned()),
+            ca_file: self.ca_file.clone(),
+            namespace: self.server_namespace.clone(),
+        }
+    }
+}
+
+impl ServerSide {
+    /// Writes `[server.main]`.
+    pub(super) fn write_server(&self, toml: &mut TomlText) {
+        toml.section("", "server.main")
+            .text("kind", self.product.kind())
+            .text("address", &self.address)
+            .optional("ca_file", self.ca_file.as_ref());
+    }
+
+    /// Writes the keys of `[session.main]` that are about the server.
+    pub(super) fn write_session(&self, toml: &mut TomlText) {
+        toml.text("mount", &self.mount).optional("namespace", self.namespace.as_ref());
+    }
+
+    /// Writes the keys of `[session.main.cloud]` that are about the server.
+    pub(super) fn write_cloud(&self, toml: &mut TomlText) {
+        toml.text("role", &self.role)
+            .comment("Byte for byte as in the server's auth method: the slash at the end counts.")
+            .text("resource", &self.resource);
+    }
+
+    /// Formats the commands for the server's operator. `bounds` are conditions of the role, such as
+    /// `bound_resource_groups=web`; those of keyward's ACL server are `keys` of its configuration.
+    pub(super) fn commands(&self, tenant: &str, bounds: &[String], keys: &[String]) -> String {
+        let (role, mount) = (quote(&self.role), quote(&self.mount));
+        let (program, prefix) = match self.product {
+            ServerProduct::Vault => ("vault", "VAULT"),
+            ServerProduct::Openbao => ("bao", "BAO"),
+            ServerProduct::Keyward => return self.acl_section(tenant, keys),
+        };
+        let namespace = self.namespace.as_ref().map(|name| format!(" {prefix}_NAMESPACE={}", quote(name)));
+        let bounds: Vec<String> = bounds.iter().map(|bound| format!(" {bound}")).collect();
+        format!(
+            "export {prefix}_ADDR={}{}
+{program} auth enable -path={mount} azure
+{program} write auth/{mount}/config tenant_id={tenant} resource={} client_id=APPLICATION client_secret=@application.secret
+{program} policy write {role} - <<'POLICY'
+path \"secret/data/{role}/*\" {{ capabilities = [\"read\"] }}
+POLICY
+{program} write auth/{mount}/role/{role} token_policies={role} token_ttl=1h token_max_ttl=24h{}
+",
+            quote(&self.address),
+            namespace.unwrap_or_default(),
+            quote(&self.resource),
+            bounds.concat(),
+        )
+    }
+
+    /// Formats the section for the configuration of keyward's ACL server.
+    fn acl_section(&self, tenant: &str, keys: &[String]) -> String {
+        let mut text = format!(
+            "# into the ACL server's configuration, then: sudo systemctl reload keyward
+[acl.method.{}]
+issuer = \"https://sts.windows.net/{tenant}/\"
+discovery_url = \"https://login.microsoftonline.com/{tenant}/.well-known/openid-configuration\"
+audience = {}
+
+[acl.method.{}.role.{}]
+",
+            self.mount,
+            toml::Value::from(self.resource.as_str()),
+            self.mount,
+            self.role
+        );
+        text.extend(keys.iter().flat_map(|key| [key, "\n"]));
+        text + &format!("policies = [\"{}\"]\n", self.role)
+    }
+}

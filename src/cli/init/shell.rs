@@ -1,0 +1,98 @@
+//! Text for a shell, and for a file in TOML.
+
+use std::fmt::Write as _;
+
+/// Quotes a word for a shell, if it needs quotes.
+pub(super) fn quote(word: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/:._-@%+=,".contains(&byte);
+    if !word.is_empty() && word.bytes().all(plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+/// A value that was given, quoted for a shell, or a name in capitals to be replaced.
+pub(super) fn or_capitals(given: Option<&String>, capitals: &str) -> String {
+    given.map_or_else(|| capitals.to_owned(), |value| quote(value))
+}
+
+/// A configuration as it is written.
+#[derive(Debug, Default)]
+pub(super) struct TomlText(String);
+
+impl TomlText {
+    pub(super) fn new(comment: &str) -> Self {
+        Self(format!("# {comment}\n"))
+    }
+
+    /// Begins a section, after a comment of one or more lines.
+    pub(super) fn section(&mut self, comment: &str, name: &str) -> &mut Self {
+        self.0.push('\n');
+        self.comment(comment);
+        let _ = writeln!(self.0, "[{name}]");
+        self
+    }
+
+    pub(super) fn comment(&mut self, comment: &str) -> &mut Self {
+        for line in comment.lines() {
+            let _ = writeln!(self.0, "# {line}");
+        }
+        self
+    }
+
+    pub(super) fn text(&mut self, key: &str, value: &str) -> &mut Self {
+        let _ = writeln!(self.0, "{key} = {}", toml::Value::from(value));
+        self
+    }
+
+    pub(super) fn optional(&mut self, key: &str, value: Option<&String>) -> &mut Self {
+        if let Some(value) = value {
+            self.text(key, value);
+        }
+        self
+    }
+
+    pub(super) fn texts(&mut self, key: &str, values: &[String]) -> &mut Self {
+        let values: Vec<_> = values.iter().map(|value| toml::Value::from(value.as_str()).to_string()).collect();
+        let _ = writeln!(self.0, "{key} = [{}]", values.join(", "));
+        self
+    }
+
+    pub(super) fn flag(&mut self, key: &str, value: bool) -> &mut Self {
+        let _ = writeln!(self.0, "{key} = {value}");
+        self
+    }
+
+    pub(super) fn finish(self) -> String {
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shell_takes_quoted_words_as_they_were() {
+        for (word, wanted) in
+            [("a/b-c.d:8=x", "a/b-c.d:8=x"), ("", "''"), ("a b", "'a b'"), ("it's $HOME", r"'it'\''s $HOME'")]
+        {
+            assert_eq!(quote(word), wanted);
+        }
+        assert_eq!(or_capitals(None, "TENANT"), "TENANT");
+    }
+
+    #[test]
+    fn a_configuration_reads_back_what_was_written() {
+        let mut toml = TomlText::new("first");
+        toml.section("a\nb", "server.main")
+            .text("address", "a \"b\" \\ \n c")
+            .texts("list", &["x'\"".to_owned()])
+            .flag("on", true);
+        let text = toml.finish();
+        let read: toml::Table = text.parse().unwrap();
+        assert_eq!(read["server"]["main"]["address"].as_str(), Some("a \"b\" \\ \n c"));
+        assert_eq!(read["server"]["main"]["list"][0].as_str(), Some("x'\""));
+        assert!(text.starts_with("# first\n\n# a\n# b\n[server.main]\n"), "{text}");
+    }
+}

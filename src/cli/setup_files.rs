@@ -1,0 +1,183 @@
+//! Files that `init` and `migrate` write for a machine: none is overwritten unasked.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use secrecy::{ExposeSecret as _, SecretString};
+use zeroize::Zeroizing;
+
+use super::{Exit, say_error};
+use crate::atomic_file::{self, Attributes};
+use crate::config::systemd::UnitNeeds;
+use crate::os;
+
+/// A file for a machine.
+#[derive(Debug)]
+pub(super) struct SetupFile {
+    /// Path on the machine.
+    pub(super) path: PathBuf,
+    /// The content.
+    pub(super) content: Content,
+    /// Owner and mode.
+    pub(super) access: Access,
+}
+
+/// Content of a [`SetupFile`].
+#[derive(Debug)]
+pub(super) enum Content {
+    Text(String),
+    /// A new key. One that exists is kept: what it has encrypted cannot be read without it.
+    Key(SecretString),
+}
+
+/// Owner and mode of a [`SetupFile`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Access {
+    /// Root writes, everybody reads.
+    Everybody,
+    /// Root writes, the service reads: a configuration that the service could change would be no bound for it.
+    ReadByService,
+    /// Root writes, a group reads, of which the service is a member.
+    ReadByGroup(String),
+    /// The service alone.
+    Service,
+}
+
+/// User and group of the packaged unit.
+const SERVICE_ACCOUNT: &str = "keyward";
+
+impl Access {
+    pub(super) const fn mode(&self) -> u32 {
+        match self {
+            Self::Everybody => 0o644,
+            Self::ReadByService | Self::ReadByGroup(_) => 0o640,
+            Self::Service => 0o600,
+        }
+    }
+
+    /// Owner and group, if they are not those of root.
+    fn owner(&self) -> Option<(&str, &str)> {
+        match self {
+            Self::Everybody => None,
+            Self::ReadByService => Some(("root", SERVICE_ACCOUNT)),
+            Self::ReadByGroup(group) => Some(("root", group)),
+            Self::Service => Some((SERVICE_ACCOUNT, SERVICE_ACCOUNT)),
+        }
+    }
+
+    /// Ids of owner and group, if this user may give files away and both exist.
+    fn ids(&self) -> std::io::Result<Option<(u32, u32)>> {
+        let Some((owner, group)) = self.owner().filter(|_| rustix::process::geteuid().is_root()) else {
+            return Ok(None);
+        };
+        Ok(os::user_id(owner)?.zip(os::group_id(group)?))
+    }
+}
+
+/// Handling of files that exist.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Existing {
+    Replace,
+    /// Write nothing, with this advice.
+    Keep(&'static str),
+}
+
+/// Place of the files.
+#[derive(Debug, Clone)]
+pub(super) enum Place {
+    /// Below this folder, at their paths.
+    Root(PathBuf),
+    /// In this folder, by their names.
+    Folder(PathBuf),
+}
+
+impl Place {
+    fn of(&self, path: &Path) -> PathBuf {
+        match self {
+            Self::Root(root) => root.join(path.strip_prefix("/").unwrap_or(path)),
+            Self::Folder(folder) => folder.join(path.file_name().unwrap_or_default()),
+        }
+    }
+}
+
+/// Writes the files, and tells what was written where.
+///
+/// # Errors
+/// A file exists and is kept, of which `Err` in `Ok` is the exit code; or a file cannot be written.
+pub(super) fn write(
+    files: &[SetupFile],
+    place: &Place,
+    existing: Existing,
+    tell: fn(&str),
+) -> anyhow::Result<Result<(), Exit>> {
+    let targets: BTreeMap<PathBuf, &SetupFile> = files.iter().map(|file| (place.of(&file.path), file)).collect();
+    let is_text = |file: &SetupFile| matches!(file.content, Content::Text(_));
+    let taken: Vec<_> =
+        targets.iter().filter(|(path, file)| is_text(file) && path.symlink_metadata().is_ok()).collect();
+    if let (Existing::Keep(advice), false) = (existing, taken.is_empty()) {
+        for (path, _) in taken {
+            say_error(&format!("{} exists already; move it away, or {advice}", path.display()));
+        }
+        return Ok(Err(Exit::Taken));
+    }
+    for (path, file) in targets {
+        write_one(&path, file, tell)?;
+    }
+    Ok(Ok(()))
+}
+
+fn write_one(path: &Path, file: &SetupFile, tell: fn(&str)) -> anyhow::Result<()> {
+    let ids = file.access.ids().context("cannot look up the service's user")?;
+    make_folder(path.parent().unwrap_or(Path::new("/")), file)?;
+    let attributes = Attributes { mode: file.access.mode(), owner: ids.map(|ids| ids.0), group: ids.map(|ids| ids.1) };
+    let shown = path.display();
+    match &file.content {
+        Content::Text(text) => {
+            atomic_file::replace(path, text.as_bytes(), &attributes)?;
+            tell(&format!("wrote {shown}"));
+        }
+        Content::Key(key) => {
+            let mut line = Zeroizing::new(Vec::with_capacity(key.expose_secret().len() + 1));
+            line.extend_from_slice(key.expose_secret().as_bytes());
+            line.push(b'\n');
+            let created = atomic_file::create(path, &line, &attributes)?;
+            tell(&if created { format!("wrote {shown}") } else { format!("kept {shown}, which exists already") });
+        }
+    }
+    if let (Some((owner, group)), None) = (file.access.owner(), ids) {
+        tell(&format!("  then, on the machine: sudo chown {owner}:{group} {}", file.path.display()));
+    }
+    Ok(())
+}
+
+/// Makes the folder of a file, if it is missing. One for the service is closed to other users, as the package makes it.
+fn make_folder(folder: &Path, file: &SetupFile) -> anyhow::Result<()> {
+    let failed = || format!("cannot create the folder {}", folder.display());
+    if folder.is_dir() {
+        return Ok(());
+    }
+    let is_open = file.access == Access::Everybody;
+    let mut builder = std::fs::DirBuilder::new();
+    if let Some(above) = folder.parent() {
+        builder.recursive(true).mode(0o755).create(above).with_context(failed)?;
+    }
+    builder.recursive(false).mode(if is_open { 0o755 } else { 0o750 }).create(folder).with_context(failed)?;
+    if let Some((_, group)) = Access::ReadByService.ids()?.filter(|_| !is_open) {
+        std::os::unix::fs::chown(folder, None, Some(group)).with_context(failed)?;
+    }
+    Ok(())
+}
+
+/// The drop-in and the polkit rule that a configuration needs, at their places on the machine.
+pub(super) fn unit_files(needs: &UnitNeeds) -> Vec<SetupFile> {
+    let file = |folder: &str, name: &str, text: String| SetupFile {
+        path: Path::new(folder).join(name),
+        content: Content::Text(text),
+        access: Access::Everybody,
+    };
+    let drop_in = needs.drop_in().map(|text| file(UnitNeeds::DROP_IN_FOLDER, UnitNeeds::DROP_IN_NAME, text));
+    let rule = needs.polkit_rule().map(|text| file(UnitNeeds::POLKIT_FOLDER, UnitNeeds::POLKIT_NAME, text));
+    drop_in.into_iter().chain(rule).collect()
+}

@@ -1,0 +1,303 @@
+//! The needs themselves, computed from a configuration that was read.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use super::command_lines::command_lines;
+use crate::agent::identity::{IdentityMethod, IdentityOrigin};
+use crate::agent::templates::TemplateFile;
+#[cfg(feature = "gateway")]
+use crate::config::TokenSource;
+use crate::config::{Accounts, Config, LoadOutcome, Session};
+use crate::http::server::Endpoint;
+
+/// Rights beyond the packaged unit's that a configuration needs. Empty if the unit is enough.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct UnitNeeds {
+    /// Folders that keyward writes. It replaces files by rename, so the folder must be writable, not the file alone.
+    pub writable: BTreeSet<PathBuf>,
+    /// Files and folders that keyward reads where the unit hides all: in home folders and folders for temporary files.
+    pub readable: BTreeSet<PathBuf>,
+    /// Programs that keyward runs, as the configuration names them.
+    pub programs: BTreeSet<String>,
+    /// Groups that files and sockets are given to; keyward must be a member.
+    pub groups: BTreeSet<String>,
+    /// True if files are given to another user.
+    pub chown: bool,
+    /// True if a listener has a port below 1024.
+    pub low_ports: bool,
+    /// Open files, if the unit's limit is too low.
+    pub open_files: Option<usize>,
+    /// Operations that keyward asks systemd for, on other units.
+    pub unit_actions: BTreeSet<UnitAction>,
+    /// True if a session takes its identity from variables of Azure, which the unit has to set.
+    pub azure_variables: bool,
+    /// True if keyward runs a child process, to which the unit's limits apply too.
+    pub process: bool,
+}
+
+/// An operation on another unit, as systemd asks polkit for it (action `org.freedesktop.systemd1.manage-units`).
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct UnitAction {
+    /// The verb, such as `reload`.
+    pub verb: &'static str,
+    /// Full name of the unit, such as `nginx.service`.
+    pub unit: String,
+}
+
+impl UnitNeeds {
+    /// Computes the needs; `None` if the configuration has errors.
+    pub fn new(outcome: &LoadOutcome) -> Option<Self> {
+        Some(Self::of_config(outcome.config.as_ref()?, &outcome.accounts))
+    }
+
+    /// Returns true if the packaged unit is enough.
+    pub fn is_empty(&self) -> bool {
+        *self == Self { azure_variables: self.azure_variables, process: self.process, ..Self::default() }
+    }
+
+    fn of_config(config: &Config, accounts: &Accounts) -> Self {
+        let mut needs = Self::default();
+        for session in &config.sessions {
+            needs.add_session(session);
+        }
+        for sink in &config.sinks {
+            needs.write_file(&sink.options.path);
+        }
+        for template in config.templates.iter().chain(&config.env_templates) {
+            let source = &template.options.text;
+            source.file.iter().chain(&source.folders).for_each(|path| needs.read(path));
+            if let Some(file) = &template.options.file {
+                needs.add_file(file);
+            }
+        }
+        if let Some(process) = &config.process {
+            needs.run(&process.command);
+            needs.process = true;
+        }
+        for listener in &config.listeners {
+            needs.listen(&listener.endpoint);
+        }
+        if let Some(folder) = &config.agent.state_dir {
+            needs.write(folder);
+        }
+        #[cfg(feature = "acl")]
+        needs.add_acl(config);
+        #[cfg(feature = "gateway")]
+        needs.add_gateway(config);
+        needs.groups = accounts.groups.iter().filter(|group| *group != SERVICE_ACCOUNT).cloned().collect();
+        needs.chown = accounts.users.iter().any(|user| user != SERVICE_ACCOUNT);
+        needs.drop_covered();
+        needs
+    }
+
+    fn add_session(&mut self, session: &Session) {
+        let tls = &session.upstream.client.tls;
+        tls.ca_file.iter().for_each(|path| self.read(path));
+        if let Some(identity) = &tls.identity {
+            self.read(&identity.certificate);
+            self.read(&identity.key);
+        }
+        match &session.identity {
+            IdentityMethod::Cloud(options) => self.azure_variables |= options.from == IdentityOrigin::Environment,
+            IdentityMethod::Jwt(options) => self.read_or_remove(&options.file, options.remove),
+            IdentityMethod::AppRole(options) => {
+                self.read(&options.role_id_file);
+                if let Some(file) = &options.secret_id_file {
+                    self.read_or_remove(file, options.remove_secret_id);
+                }
+            }
+            IdentityMethod::Certificate => {}
+            IdentityMethod::TokenFile(file) => self.read(file),
+        }
+    }
+
+    fn add_file(&mut self, file: &TemplateFile) {
+        self.write_file(&file.destination);
+        if let Some(command) = &file.command {
+            self.run(&command.command);
+        }
+    }
+
+    #[cfg(feature = "acl")]
+    fn add_acl(&mut self, config: &Config) {
+        let Some(acl) = &config.acl else { return };
+        acl.endpoints.iter().for_each(|endpoint| self.listen(endpoint));
+        if let Some(folder) = acl.service.store.folder() {
+            self.write(folder);
+        }
+        // As `app/fd_limits.rs` reserves them.
+        let files = acl.connections.map(|number| number.saturating_mul(acl.endpoints.len()).saturating_add(256));
+        self.open_files = files.filter(|files| *files > UNIT_OPEN_FILES);
+    }
+
+    #[cfg(feature = "gateway")]
+    fn add_gateway(&mut self, config: &Config) {
+        let Some(gateway) = &config.gateway else { return };
+        gateway.endpoints.iter().for_each(|endpoint| self.listen(endpoint));
+        self.write_file(&gateway.local_token.file);
+        if let Some(file) = &gateway.terraform_config_file {
+            self.write_file(&file.file);
+        }
+        gateway.proxy.ca_file.iter().for_each(|path| self.read(path));
+        match &gateway.token {
+            TokenSource::File(path) => self.read(path),
+            TokenSource::Secret(_) => {}
+            TokenSource::Mint(mint) => self.read(&mint.parent_token_file),
+        }
+    }
+
+    fn listen(&mut self, endpoint: &Endpoint) {
+        match endpoint {
+            Endpoint::Unix(socket) => self.write_file(&socket.path),
+            Endpoint::Tcp(address) => self.low_ports |= (1..1024).contains(&address.port()),
+            Endpoint::Activated(_) => {}
+        }
+    }
+
+    fn read_or_remove(&mut self, file: &Path, remove: bool) {
+        if remove { self.write_file(file) } else { self.read(file) }
+    }
+
+    fn write_file(&mut self, file: &Path) {
+        if let Some(folder) = file.parent() {
+            self.write(folder);
+        }
+    }
+
+    fn write(&mut self, folder: &Path) {
+        // A placeholder for a path that is unknown on this machine.
+        if folder.is_absolute() && folder != Path::new("/") && !UNIT_FOLDERS.iter().any(|its| folder.starts_with(its)) {
+            self.writable.insert(folder.to_owned());
+        }
+    }
+
+    fn read(&mut self, path: &Path) {
+        if is_hidden(path) {
+            self.readable.insert(path.to_owned());
+        }
+    }
+
+    fn run(&mut self, argv: &[String]) {
+        for line in command_lines(argv) {
+            let Some((program, arguments)) = line.split_first() else { continue };
+            self.programs.insert(program.clone());
+            if Path::new(program).file_name().is_some_and(|name| name == "systemctl") {
+                self.unit_actions.extend(unit_actions(arguments));
+            }
+        }
+    }
+
+    /// Drops what another folder of the list covers.
+    fn drop_covered(&mut self) {
+        let is_below = |path: &Path, folders: &BTreeSet<PathBuf>| {
+            folders.iter().any(|folder| path != folder && path.starts_with(folder))
+        };
+        let all = self.writable.clone();
+        self.writable.retain(|path| !is_below(path, &all));
+        let writable = self.writable.clone();
+        self.readable.retain(|path| !writable.contains(path) && !is_below(path, &writable));
+        let all = self.readable.clone();
+        self.readable.retain(|path| !is_below(path, &all));
+    }
+}
+
+/// Returns true if the unit hides a path: `ProtectHome=yes`, `PrivateTmp=yes` (`systemd.exec(5)`).
+pub(super) fn is_hidden(path: &Path) -> bool {
+    is_home(path) || ["/tmp", "/var/tmp"].iter().any(|folder| path.starts_with(folder))
+}
+
+/// Returns true for what `ProtectHome=` is about.
+pub(super) fn is_home(path: &Path) -> bool {
+    ["/home", "/root", "/run/user"].iter().any(|folder| path.starts_with(folder))
+}
+
+/// Reads the arguments of `systemctl`: a verb that polkit decides on, and the units.
+fn unit_actions(arguments: &[String]) -> Vec<UnitAction> {
+    let elsewhere = ["--user", "-H", "--host", "-M", "--machine", "--root"];
+    if arguments.iter().any(|it| elsewhere.contains(&it.split('=').next().unwrap_or_default())) {
+        return Vec::new();
+    }
+    let mut words = arguments.iter().filter(|it| !it.starts_with('-'));
+    let Some(verb) = words.next().and_then(|word| VERBS.iter().find(|(its, _)| its == word)) else {
+        return Vec::new();
+    };
+    words.filter_map(|name| Some(UnitAction { verb: verb.1, unit: unit_name(name)? })).collect()
+}
+
+/// Completes a unit's name as `systemctl` does. `None` for a pattern or another text that is no name.
+fn unit_name(name: &str) -> Option<String> {
+    let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b":-_.\\@".contains(&byte);
+    if name.is_empty() || !name.bytes().all(is_name) {
+        return None;
+    }
+    let has_suffix = name.rsplit_once('.').is_some_and(|(start, end)| !start.is_empty() && SUFFIXES.contains(&end));
+    Some(if has_suffix { name.to_owned() } else { format!("{name}.service") })
+}
+
+/// Verbs of `systemctl(1)`, and the verb that systemd names to polkit (`bus_unit_method_start_generic` in systemd).
+const VERBS: [(&str, &str); 9] = [
+    ("start", "start"),
+    ("stop", "stop"),
+    ("reload", "reload"),
+    ("restart", "restart"),
+    ("try-restart", "try-restart"),
+    ("reload-or-restart", "reload-or-restart"),
+    ("try-reload-or-restart", "reload-or-try-restart"),
+    ("reload-or-try-restart", "reload-or-try-restart"),
+    ("force-reload", "reload-or-try-restart"),
+];
+
+const SUFFIXES: [&str; 11] =
+    ["service", "socket", "target", "timer", "path", "mount", "automount", "swap", "slice", "scope", "device"];
+
+/// User and group of the packaged unit.
+pub(super) const SERVICE_ACCOUNT: &str = "keyward";
+
+/// Folders of the packaged unit: `RuntimeDirectory=` and `StateDirectory=`.
+const UNIT_FOLDERS: [&str; 2] = ["/run/keyward", "/var/lib/keyward"];
+
+/// `LimitNOFILE=` of the packaged unit.
+#[cfg(feature = "acl")]
+const UNIT_OPEN_FILES: usize = 8192;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn systemctl_is_understood_as_it_understands_itself() {
+        let check = |line: &str, wanted: &[&str]| {
+            let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+            let found: Vec<_> = unit_actions(&words).iter().map(|it| format!("{} {}", it.verb, it.unit)).collect();
+            assert_eq!(found, wanted, "{line}");
+        };
+        check("reload nginx", &["reload nginx.service"]);
+        check(
+            "--no-block try-reload-or-restart a.socket b@1",
+            &["reload-or-try-restart a.socket", "reload-or-try-restart b@1.service"],
+        );
+        check("restart my.app", &["restart my.app.service"]);
+        check("reload nginx*", &[]);
+        check("--user reload nginx", &[]);
+        check("--host=web reload nginx", &[]);
+        check("daemon-reload", &[]);
+        check("status nginx", &[]);
+    }
+
+    #[test]
+    fn the_packaged_unit_is_as_the_constants_say() {
+        let unit = include_str!("../../../packaging/systemd/keyward.service");
+        let has = |line: &str| assert!(unit.lines().any(|its| its == line), "{line}");
+        has("User=keyward");
+        has("Group=keyward");
+        has("RuntimeDirectory=keyward");
+        has("StateDirectory=keyward");
+        has("ProtectSystem=strict");
+        has("ProtectHome=yes");
+        has("PrivateTmp=yes");
+        has("NoExecPaths=/");
+        #[cfg(feature = "acl")]
+        has(&format!("LimitNOFILE={UNIT_OPEN_FILES}"));
+    }
+}

@@ -1,0 +1,294 @@
+//! `keyward init`: what it writes passes `check`, and the unit with its drop-in is valid.
+
+use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::harness::binary::run;
+use crate::harness::systemd::assert_drop_in_is_valid;
+
+const CONFIG: &str = "etc/keyward/keyward.toml";
+const DROP_IN: &str = "etc/systemd/system/keyward.service.d/50-outputs.conf";
+const RULE: &str = "etc/polkit-1/rules.d/50-keyward.rules";
+
+/// A folder in place of the machine's root.
+struct Machine(tempfile::TempDir);
+
+impl Machine {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.path(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+    }
+
+    fn init(&self, flags: &str) -> (i32, String, String) {
+        let root = self.0.path().to_str().unwrap();
+        let args: Vec<&str> = ["init"].into_iter().chain(flags.split_whitespace()).chain(["--root", root]).collect();
+        run(&args, &[])
+    }
+
+    /// Files below the root, by their paths from there.
+    fn files(&self) -> Vec<String> {
+        let (mut files, mut folders) = (Vec::new(), vec![self.0.path().to_owned()]);
+        while let Some(folder) = folders.pop() {
+            for path in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+                if path.is_dir() {
+                    folders.push(path);
+                } else {
+                    files.push(path.strip_prefix(self.0.path()).unwrap().to_str().unwrap().to_owned());
+                }
+            }
+        }
+        files.sort();
+        files
+    }
+}
+
+/// Asserts that `keyward check` has no complaint.
+#[track_caller]
+fn assert_checked(config: &Path) {
+    let (code, output, error) = run(&["check", "-c", config.to_str().unwrap()], &[]);
+    assert_eq!((code, error.as_str()), (0, ""), "{output}");
+    for word in ["(error)", "(warning)"] {
+        assert!(!output.contains(word), "{output}\n{}", std::fs::read_to_string(config).unwrap());
+    }
+}
+
+const VM: &str = "azure-vm --server https://vault.example.com:8200 --role web";
+
+#[test]
+fn what_is_written_for_each_use_passes_the_check_and_the_unit_with_its_drop_in_is_valid() {
+    let terraform = "terraform --upstream https://tfe.example.com";
+    let acl = "acl --tenant 0000-1 --role web --subscription 0000-2 --resource-group web";
+    let cases = [
+        (VM.to_owned(), false, false),
+        (format!("{VM} --group app --api-proxy --tcp-port 8300 --client-id 1234-5678"), true, false),
+        (format!("{VM} --server-kind openbao --server-namespace team --mount azure-prod --no-seal-key"), false, false),
+        (format!("{VM} --server-kind keyward --resource api://acl --token-file /srv/app/token"), true, false),
+        (format!("{VM} --template /etc/app/a.tmpl --destination /etc/app/a.conf --reload nginx.service"), true, true),
+        (format!("{VM} --template /etc/keyward/a.tmpl --destination /run/keyward/my.app.conf"), false, false),
+        ("terraform".to_owned(), false, false),
+        (format!("{terraform} --token-file /run/ci/platform.token --port 8801"), false, false),
+        (
+            format!(
+                "{terraform} --secret-path terraform/creds/ci --server https://bao.example.com --server-kind openbao --role ci"
+            ),
+            false,
+            false,
+        ),
+        (format!("{terraform} --team-id team-1 --organization example --user ci"), true, false),
+        ("acl".to_owned(), false, false),
+        (format!("{acl} --separate-key --datacenter dc2"), false, false),
+        (
+            format!(
+                "{acl} --listen tcp://0.0.0.0:443 --tls-cert /etc/keyward/a.pem --tls-key-file /etc/keyward/a.key --data-dir /srv/acl"
+            ),
+            true,
+            false,
+        ),
+    ];
+    for (flags, has_drop_in, has_rule) in cases {
+        let machine = Machine::new();
+        let (code, output, error) = machine.init(&flags);
+        assert_eq!(code, 0, "{flags}: {output}{error}");
+        assert_checked(&machine.path(CONFIG));
+        assert_eq!(machine.path(DROP_IN).exists(), has_drop_in, "{flags}");
+        assert_eq!(machine.path(RULE).exists(), has_rule, "{flags}");
+        if has_drop_in {
+            assert_drop_in_is_valid(&machine.read(DROP_IN));
+        }
+        assert!(output.contains("sudo systemctl enable --now keyward"), "{flags}: {output}");
+    }
+}
+
+#[test]
+fn a_group_a_template_and_a_reload_are_granted_to_the_unit() {
+    let machine = Machine::new();
+    let flags = format!("{VM} --group app --template /etc/app/a.tmpl --destination /etc/app/a.conf --reload nginx");
+    assert_eq!(machine.init(&flags).0, 0);
+    let drop_in = machine.read(DROP_IN);
+    for line in ["ReadWritePaths=-/etc/app", "SupplementaryGroups=app"] {
+        assert!(drop_in.lines().any(|its| its == line), "{line}: {drop_in}");
+    }
+    assert!(drop_in.contains(" -/usr/bin/systemctl\n"), "{drop_in}");
+    assert!(machine.read(RULE).contains("[\"nginx.service\", \"reload\"]"));
+}
+
+#[test]
+fn keys_are_secret_and_are_kept_and_other_files_are_replaced_by_force_alone() {
+    let machine = Machine::new();
+    let flags = format!("{VM} --tcp-port 8300");
+    let (code, output, _) = machine.init(&flags);
+    assert_eq!(code, 0);
+    let keys = ["etc/keyward/seal.key", "etc/keyward/listener.key"];
+    let read = || keys.map(|key| machine.read(key));
+    let before = read();
+    for (key, text) in keys.iter().zip(&before) {
+        let mode = std::fs::metadata(machine.path(key)).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode, 0o600, "{key}");
+        assert!(text.trim().len() == 64 && text.trim().bytes().all(|byte| byte.is_ascii_hexdigit()));
+        assert!(!output.contains(text.trim()));
+    }
+    assert_ne!(before[0], before[1]);
+    let folder = std::fs::metadata(machine.path("etc/keyward")).unwrap().permissions().mode() & 0o777;
+    assert_eq!(folder, 0o750);
+
+    std::fs::write(machine.path(CONFIG), "# mine\n").unwrap();
+    let (code, output, error) = machine.init(&flags);
+    assert_eq!((code, output.as_str()), (9, ""), "{error}");
+    assert!(error.contains("keyward.toml exists already") && error.contains("--force"), "{error}");
+    assert_eq!(machine.read(CONFIG), "# mine\n");
+
+    let (code, output, _) = machine.init(&format!("{flags} --force"));
+    assert_eq!(code, 0);
+    assert!(output.contains("seal.key, which exists already"), "{output}");
+    assert_checked(&machine.path(CONFIG));
+    assert!(read() == before);
+}
+
+#[test]
+fn a_trial_run_prints_everything_but_keys_and_writes_nothing() {
+    let machine = Machine::new();
+    let (code, output, _) = machine.init(&format!("{VM} --group app --dry-run"));
+    assert_eq!(code, 0);
+    for text in [
+        "# /etc/keyward/keyward.toml, mode 0640",
+        "[sink.token]",
+        "(64 random characters)",
+        "SupplementaryGroups=app",
+        "vault auth enable",
+    ] {
+        assert!(output.contains(text), "{text}: {output}");
+    }
+    assert_eq!(machine.files(), Vec::<String>::new());
+}
+
+#[test]
+fn without_a_terminal_a_missing_value_is_an_error_that_names_its_flag() {
+    let machine = Machine::new();
+    for (flags, missing) in [
+        ("azure-vm", vec!["--server", "--role"]),
+        ("azure-vm --role web", vec!["--server"]),
+        ("aks --server https://a.example --role web", vec!["--client-id", "--tenant"]),
+        ("terraform --secret-path terraform/creds/ci --role ci", vec!["--server"]),
+        ("acl --tenant a --role web", vec!["--subscription", "--resource-group"]),
+    ] {
+        let (code, output, error) = machine.init(flags);
+        assert_eq!((code, output.as_str()), (1, ""), "{flags}");
+        let named: Vec<&str> =
+            error.lines().filter_map(|line| line.strip_prefix("error: ")?.split(' ').next()).collect();
+        assert_eq!(named, missing, "{error}");
+    }
+    assert_eq!(machine.files(), Vec::<String>::new());
+}
+
+#[test]
+fn values_that_the_configuration_rejects_are_told_and_nothing_is_written() {
+    let machine = Machine::new();
+    for (flags, told) in [
+        ("azure-vm --server vault.example.com --role web", "server.main.address"),
+        ("acl --listen tcp://0.0.0.0:8500", "acl.listen"),
+        ("terraform --upstream http://tfe.example.com", "gateway.upstream"),
+    ] {
+        let (code, _, error) = machine.init(flags);
+        assert_eq!(code, 3, "{flags}: {error}");
+        assert!(error.contains(told), "{flags}: {error}");
+    }
+    assert_eq!(machine.files(), Vec::<String>::new());
+}
+
+/// The configuration in a manifest.
+fn embedded_config(manifest: &str) -> String {
+    let (_, rest) = manifest.split_once("  keyward.toml: |\n").unwrap();
+    let lines = rest.lines().take_while(|line| line.is_empty() || line.starts_with("    "));
+    lines.map(|line| format!("{}\n", line.trim_start())).collect()
+}
+
+#[test]
+fn a_pods_manifest_has_the_given_names_and_a_configuration_that_passes_the_check() {
+    for (more, image) in [
+        ("", "registry.example.com/keyward:0.1.0"),
+        ("--image r.example/k:1 --app-image r.example/a:2", "r.example/k:1"),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let out = folder.path().to_str().unwrap();
+        let flags = format!(
+            "init aks --server https://bao.example.com:8200 --server-kind openbao --role shop --client-id 1111-2222 --tenant 3333-4444 \
+             --name shop --namespace sales {more} --out {out}"
+        );
+        let (code, output, error) = run(&flags.split_whitespace().collect::<Vec<_>>(), &[]);
+        assert_eq!(code, 0, "{error}");
+        let manifest = std::fs::read_to_string(folder.path().join("keyward.yaml")).unwrap();
+        let example =
+            std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging/kubernetes/sidecar.yaml"));
+        let config = folder.path().join("keyward.toml");
+        std::fs::write(&config, embedded_config(&manifest)).unwrap();
+        std::fs::set_permissions(&config, std::fs::Permissions::from_mode(0o644)).unwrap();
+        assert_checked(&config);
+        let count = |text: &str| manifest.matches(text).count();
+        assert_eq!(
+            (count("1111-2222"), count("3333-4444"), count("00000000-"), count(&format!("image: {image}\n"))),
+            (2, 1, 0, 1)
+        );
+        assert!(!manifest.contains(": web\n") && count("shop-keyward") == 2, "{manifest}");
+        assert_eq!(count("https://bao.example.com:8200"), 1);
+        // The rest is the packaged example's.
+        let outside = |text: &str| {
+            text.lines()
+                .filter(|line| line.starts_with(' ') && line.ends_with(':'))
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(outside(&manifest), outside(&example.unwrap()));
+        for command in [
+            "az identity federated-credential create",
+            "system:serviceaccount:sales:shop",
+            "bao auth enable",
+            "kubectl apply --namespace sales",
+        ] {
+            assert!(output.contains(command), "{command}: {output}");
+        }
+    }
+}
+
+/// Runs a command on a terminal of its own, with these lines typed; returns what the terminal shows.
+fn on_a_terminal(command: &str, typed: &str) -> (bool, String) {
+    let mut child = Command::new("script")
+        .args(["--quiet", "--return", "--echo", "never", "--command", command, "/dev/null"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap_or_else(|error| panic!("script: {error}; install Debian's bsdutils"));
+    child.stdin.take().unwrap().write_all(typed.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    (output.status.success(), String::from_utf8_lossy(&output.stdout).replace('\r', ""))
+}
+
+#[test]
+fn on_a_terminal_it_asks_for_what_no_flag_gives() {
+    let machine = Machine::new();
+    let command =
+        format!("{} init azure-vm --role web --root {}", env!("CARGO_BIN_EXE_keyward"), machine.0.path().display());
+    let (ok, shown) = on_a_terminal(&command, "nonsense\nhttps://vault.example.com:8200\n\n\napp\n");
+    assert!(ok, "{shown}");
+    for text in [
+        "address of Vault or OpenBao",
+        "(--server): ",
+        "(--resource) [https://management.azure.com/]: ",
+        "(--group) [none]: ",
+    ] {
+        assert!(shown.contains(text), "{text}: {shown}");
+    }
+    assert!(!shown.contains("(--role)"), "{shown}");
+    assert_checked(&machine.path(CONFIG));
+    let config = machine.read(CONFIG);
+    assert!(config.contains("group = \"app\"") && config.contains("https://vault.example.com:8200"), "{config}");
+}

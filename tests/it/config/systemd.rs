@@ -1,0 +1,137 @@
+//! The drop-in and the polkit rule that a configuration needs beside the packaged unit.
+
+use keyward::config::systemd::UnitNeeds;
+
+use super::{BASE, Folder, load};
+use crate::harness::systemd::assert_drop_in_is_valid;
+use keyward::config::{Environment, Purpose};
+
+fn needs(sections: &str) -> UnitNeeds {
+    let folder = Folder::with(&[("keyward.toml", &format!("{BASE}{sections}"))]);
+    let outcome = load(&[folder.path("keyward.toml")], &Environment::default(), Purpose::Check);
+    assert_eq!(outcome.errors, [], "{sections}");
+    UnitNeeds::new(&outcome).unwrap()
+}
+
+/// The settings of a drop-in, without its comments.
+fn settings(needs: &UnitNeeds) -> Vec<String> {
+    let text = needs.drop_in().unwrap_or_default();
+    if !text.is_empty() {
+        assert_drop_in_is_valid(&text);
+    }
+    text.lines().filter(|line| line.contains('=') && !line.starts_with('#')).map(str::to_owned).collect()
+}
+
+#[track_caller]
+fn check(sections: &str, wanted: &[&str]) {
+    assert_eq!(settings(&needs(sections)), wanted, "{sections}");
+}
+
+#[test]
+fn a_configuration_within_the_folders_of_the_unit_needs_nothing() {
+    check("[sink.a]\npath = \"/run/keyward/a\"\n[agent]\nstate_dir = \"/var/lib/keyward\"", &[]);
+    check("[listener.a]\naddress = \"unix:///run/keyward/a.sock\"\nmode = \"0660\"\ngroup = \"keyward\"", &[]);
+    assert_eq!(needs("[sink.a]\npath = \"/run/keyward/a\"").polkit_rule(), None);
+}
+
+#[test]
+fn folders_that_are_written_become_writable() {
+    check(
+        "[sink.a]\npath = \"/srv/app/secrets/token\"\n[sink.b]\npath = \"/srv/app/token\"\n\
+         [listener.c]\naddress = \"unix:///run/app/api.sock\"\n\
+         [template.d]\ncontents = \"x\"\ndestination = \"/etc/app/100%/a b/app.conf\"\n\
+         [agent]\nstate_dir = \"/srv/keyward\"",
+        &[
+            "ReadWritePaths=\"-/etc/app/100%%/a b\"",
+            "ReadWritePaths=-/run/app",
+            "ReadWritePaths=-/srv/app",
+            "ReadWritePaths=-/srv/keyward",
+        ],
+    );
+}
+
+#[test]
+fn home_folders_and_folders_for_temporary_files_are_bound() {
+    check(
+        "[sink.a]\npath = \"/home/ci/secrets/token\"\n[sink.b]\npath = \"/tmp/app/token\"\nshared_folder = true\n\
+         [template.c]\nsource = \"/home/ci/app.tmpl\"\ndestination = \"/run/keyward/app.conf\"\nread_folders = [\"/home/ci/secrets/more\"]",
+        &[
+            "ProtectHome=tmpfs",
+            "BindPaths=-/home/ci/secrets",
+            "BindPaths=-/tmp/app",
+            "BindReadOnlyPaths=-/home/ci/app.tmpl",
+        ],
+    );
+    check("[sink.a]\npath = \"/var/tmp/app/token\"\nshared_folder = true", &["BindPaths=-/var/tmp/app"]);
+}
+
+#[test]
+fn programs_may_be_run_and_a_reload_is_allowed_by_polkit_alone() {
+    let sections = "[template.a]\ncontents = \"x\"\ndestination = \"/run/keyward/a\"\ncommand = [\"systemctl\", \"reload\", \"nginx\"]\n\
+         [template.b]\ncontents = \"x\"\ndestination = \"/run/keyward/b\"\nshell = true\n\
+         command = \"/usr/local/bin/check && systemctl restart app@1.service\"\n\
+         [env_template.C]\ncontents = \"x\"\n[process]\ncommand = [\"/opt/app/bin/serve\"]";
+    let needs = needs(sections);
+    assert_eq!(
+        settings(&needs),
+        [
+            "ExecPaths=-/bin/sh",
+            "ExecPaths=-/opt/app/bin/serve",
+            "ExecPaths=-/usr/local/bin/check",
+            "ExecPaths=-/usr/local/sbin/systemctl -/usr/local/bin/systemctl -/usr/sbin/systemctl -/usr/bin/systemctl",
+        ]
+    );
+    let rule = needs.polkit_rule().unwrap();
+    let cases: Vec<&str> = rule.lines().filter(|line| line.starts_with("        [")).map(str::trim).collect();
+    assert_eq!(cases, ["[\"nginx.service\", \"reload\"],", "[\"app@1.service\", \"restart\"]"]);
+    assert!(rule.contains("subject.user != \"keyward\""), "{rule}");
+}
+
+#[test]
+fn owners_groups_and_low_ports_need_their_rights() {
+    check(
+        "[sink.a]\npath = \"/run/keyward/a\"\ngroup = \"no-such-group\"\nmode = \"0640\"\n[sink.b]\npath = \"/run/keyward/b\"\nowner = \"1234\"\n\
+         [listener.c]\nkind = \"health\"\naddress = \"tcp://127.0.0.1:80\"",
+        &[
+            "SupplementaryGroups=no-such-group",
+            "CapabilityBoundingSet=CAP_CHOWN",
+            "AmbientCapabilities=CAP_CHOWN",
+            "CapabilityBoundingSet=CAP_NET_BIND_SERVICE",
+            "AmbientCapabilities=CAP_NET_BIND_SERVICE",
+        ],
+    );
+}
+
+#[test]
+fn texts_that_a_unit_file_cannot_hold_are_left_out_with_a_comment() {
+    let needs = needs("[sink.a]\npath = '/srv/a\"b/token'\ngroup = \"app users\"\nmode = \"0640\"");
+    assert_eq!(settings(&needs), Vec::<String>::new());
+    let text = needs.drop_in().unwrap();
+    assert!(text.contains("# ReadWritePaths= cannot name the path \"/srv/a\\\"b\""), "{text}");
+    assert!(text.contains("# SupplementaryGroups= cannot name the group \"app users\""), "{text}");
+}
+
+#[cfg(feature = "gateway")]
+#[test]
+fn the_gateways_files_are_among_the_needs() {
+    check(
+        "[gateway]\nupstream = \"https://app.terraform.io\"\nlisten = \"tcp://127.0.0.1:8800\"\ntoken_file = \"/home/ci/platform.token\"\n\
+         local_token_file = \"/srv/gateway/local.token\"\n[gateway.terraform_config_file]\npath = \"/home/ci/.terraform.d/zz-keyward.tfrc.json\"\nowner = \"1234\"",
+        &[
+            "ReadWritePaths=-/srv/gateway",
+            "ProtectHome=tmpfs",
+            "BindPaths=-/home/ci/.terraform.d",
+            "BindReadOnlyPaths=-/home/ci/platform.token",
+            "CapabilityBoundingSet=CAP_CHOWN",
+            "AmbientCapabilities=CAP_CHOWN",
+        ],
+    );
+}
+
+#[cfg(feature = "acl")]
+#[test]
+fn many_connections_of_the_acl_server_need_more_open_files() {
+    let acl = "[acl]\nlisten = [\"tcp://127.0.0.1:8500\", \"unix:///run/keyward/acl.sock\"]\ndata_dir = \"/var/lib/keyward/access\"\n";
+    check(acl, &[]);
+    check(&format!("{acl}connections = 10000"), &["LimitNOFILE=20256"]);
+}

@@ -1,0 +1,155 @@
+//! `keyward dev` as a newcomer meets it: one screen, variables for every other command, and faults that are told and healed.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::harness::binary::{Binary, eventually, run};
+
+/// A running `keyward dev`.
+struct Show {
+    dev: Binary,
+    dir: PathBuf,
+    variables: Vec<(String, String)>,
+    _folder: tempfile::TempDir,
+}
+
+impl Show {
+    fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = folder.path().join("dev");
+        let dev = Binary::start(&["dev", "--dir", dir.to_str().unwrap()], &[], folder.path());
+        eventually(Duration::from_secs(30), || {
+            let output = dev.output();
+            if output.contains("Ctrl-C stops it.") { Ok(()) } else { Err(output) }
+        });
+        let mut show = Self { dev, dir, variables: Vec::new(), _folder: folder };
+        let exports = show.run("dev env --dir DIR", 0);
+        let export = |line: &str| {
+            let (name, value) = line.strip_prefix("export ")?.split_once('=')?;
+            Some((name.to_owned(), value.trim_matches('\'').to_owned()))
+        };
+        show.variables = exports.lines().filter_map(export).collect();
+        show.run("wait --timeout 30s", 0);
+        show
+    }
+
+    /// Runs a command with the variables of `dev env`; returns all that it prints.
+    #[track_caller]
+    fn run(&self, line: &str, wanted: i32) -> String {
+        let line = line.replace("DIR", self.dir.to_str().unwrap());
+        let variables: Vec<_> = self.variables.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        let (code, output, error) = run(&line.split(' ').collect::<Vec<_>>(), &variables);
+        assert_eq!(code, wanted, "{line}: {output}{error}");
+        output + &error
+    }
+}
+
+#[test]
+fn it_prints_one_screen_and_its_log_is_in_a_file() {
+    let show = Show::start();
+    let screen = show.dev.output();
+    assert!(screen.lines().count() <= 24, "{screen}");
+    for text in ["dev.log", "dev env", "dev break server", "dev heal", "guide.txt", "ACL server", "gateway"] {
+        assert!(screen.contains(text), "{text}: {screen}");
+    }
+    let log = std::fs::read_to_string(show.dir.join("dev.log")).unwrap();
+    assert!(log.contains("event=\"agent.ready\"") || log.contains("agent.ready"), "{log}");
+    assert_eq!(show.dev.output(), screen);
+}
+
+#[test]
+fn every_other_command_works_against_it_with_its_variables() {
+    let show = Show::start();
+    assert!(!show.run("token --session workload", 0).trim().is_empty());
+    assert!(show.run("status", 0).contains("workload"));
+    assert_eq!(show.run("exec -- /usr/bin/printenv GREETING", 0), "hello\n");
+    assert!(show.run("exec -- /usr/bin/printenv TFE_ADDRESS", 0).starts_with("http://127.0.0.1:"));
+    assert!(show.run("acl token list", 0).contains("AccessorID"));
+    assert!(show.run("gateway tokens", 0).contains("platform token"));
+    assert!(show.run("gateway report", 0).len() > 1);
+    for session in ["instance", "workload"] {
+        assert!(show.run(&format!("login --session {session}"), 0).contains("the token is revoked"));
+    }
+    let checked = show.run("check --online", 0);
+    assert!(
+        checked.contains("session workload: revocation ok") && checked.contains("gateway: platform token ok"),
+        "{checked}"
+    );
+    show.run("retry workload", 0);
+    show.run("healthcheck", 0);
+    // The variables lead nowhere for a configuration of another folder.
+    let other = tempfile::tempdir().unwrap();
+    let file = other.path().join("keyward.toml");
+    std::fs::copy(show.dir.join("keyward.toml"), &file).unwrap();
+    let told = show.run(&format!("login --session workload -c {}", file.display()), 3);
+    assert!(told.contains("session.workload.cloud"), "{told}");
+}
+
+#[test]
+fn each_fault_is_told_seen_with_the_named_command_and_healed() {
+    let show = Show::start();
+    let breaks = |fault: &str| {
+        let told = show.run(&format!("dev break {fault}"), 0);
+        assert!(
+            told.starts_with("broken: ") && told.contains("\nlook:\n  keyward ") && told.contains("\nends: "),
+            "{told}"
+        );
+        told
+    };
+    let heals = |fault: &str| {
+        assert!(show.run(&format!("dev heal {fault}"), 0).contains(&format!("healed: {fault}\n")));
+    };
+    breaks("server");
+    assert!(show.run("check --online", 2).contains("session workload: server FAILED"));
+    assert!(!show.run("token --session workload", 0).is_empty());
+    heals("server");
+    breaks("cloud");
+    let (code, output, error) = show.try_run("login --session workload");
+    assert!(code != 0 && error.contains("[KW-"), "{code}: {output}{error}");
+    heals("cloud");
+    for fault in ["clock", "audience"] {
+        breaks(fault);
+        let (code, output, error) = show.try_run("login --session workload");
+        assert!(code != 0 && error.contains("[KW-"), "{code}: {output}{error}");
+        heals(fault);
+        show.run("login --session workload", 0);
+    }
+    breaks("token");
+    assert_eq!(show.run("exec -- /usr/bin/printenv GREETING", 0), "hello\n");
+    let before = std::fs::read(show.dir.join("platform.token")).unwrap();
+    breaks("platform");
+    assert!(show.run("check --online", 2).contains("gateway: platform token FAILED"));
+    let told = show.run("dev heal", 0);
+    assert_eq!(told.matches("healed: ").count(), 6, "{told}");
+    assert!(std::fs::read(show.dir.join("platform.token")).unwrap() != before);
+    eventually(Duration::from_secs(20), || {
+        let (code, output, error) = show.try_run("check --online");
+        if code == 0 { Ok(()) } else { Err(output + &error) }
+    });
+}
+
+impl Show {
+    fn try_run(&self, line: &str) -> (i32, String, String) {
+        let variables: Vec<_> = self.variables.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        run(&line.split(' ').collect::<Vec<_>>(), &variables)
+    }
+}
+
+#[test]
+fn without_a_running_one_the_commands_beside_it_say_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let missing = |dir: &Path, command: &str| {
+        let args: Vec<&str> = command.split(' ').chain(["--dir", dir.to_str().unwrap()]).collect();
+        let (code, output, error) = run(&args, &[]);
+        assert_eq!((code, output.as_str()), (1, ""), "{error}");
+        assert!(error.contains("no keyward dev runs in ") && error.contains("--dir"), "{error}");
+    };
+    for command in ["dev break server", "dev heal", "dev env"] {
+        missing(&folder.path().join("nothing"), command);
+        assert!(!folder.path().join("nothing").exists());
+    }
+    let mut show = Show::start();
+    show.dev.signal(rustix::process::Signal::INT);
+    show.dev.ended(Duration::from_secs(20));
+    missing(&show.dir, "dev break server");
+}
