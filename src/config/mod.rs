@@ -7,6 +7,7 @@
 pub(crate) mod diagnostic;
 mod tree;
 mod values;
+mod named_path;
 pub mod migrate;
 pub mod references;
 pub(crate) mod renamed;
@@ -66,6 +67,7 @@ use crate::http::server::Endpoint;
 #[cfg(feature = "acl")]
 pub(crate) use self::acl::AclServer;
 pub use self::diagnostic::{Diagnostic, Position};
+pub use self::named_path::{NamedPath, PathUse};
 #[cfg(feature = "gateway")]
 pub(crate) use self::gateway::Gateway;
 #[cfg(any(feature = "acl", feature = "gateway"))]
@@ -284,6 +286,8 @@ pub struct LoadOutcome {
     /// Keys whose value this machine lacks (a variable, a secret's file, a user): the configuration holds a placeholder. Code
     /// that uses one of those values looks here first.
     pub placeholders: BTreeSet<String>,
+    /// Files and folders that the configuration names, in the order of its keys. Paths that came from a reference are left out.
+    pub paths: Vec<NamedPath>,
     /// References as written, by key: they are shown in place of values that came from a variable or a file.
     pub references: BTreeMap<String, String>,
 }

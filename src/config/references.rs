@@ -8,6 +8,7 @@ use std::path::Path;
 use secrecy::ExposeSecret as _;
 
 use super::Environment;
+use super::named_path::NamedPath;
 use super::diagnostic::{Diagnostics, Location};
 use super::tree::quoted;
 use crate::secret;
@@ -98,6 +99,8 @@ pub(super) struct ReadContext<'a> {
     pub(super) references: RefCell<BTreeMap<String, String>>,
     /// Bytes of all values with references so far.
     pub(super) expanded: Cell<usize>,
+    /// Files and folders that the keys name.
+    pub(super) paths: RefCell<Vec<NamedPath>>,
 }
 
 /// A string of the file, its references resolved.
