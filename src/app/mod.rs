@@ -32,8 +32,9 @@ mod reload;
 mod app;
 pub mod one_shot;
 pub(crate) mod one_shot_render;
-#[cfg(feature = "gateway")]
-pub(crate) mod check_gateway;
+pub(crate) mod check_result;
+pub(crate) mod probes;
+pub(crate) mod doctor;
 
 // 4: all of it, with a cloud of its own
 #[cfg(feature = "dev")]

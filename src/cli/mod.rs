@@ -14,6 +14,7 @@ mod run;
 #[cfg(any(feature = "acl", feature = "gateway"))]
 mod standalone;
 mod check;
+mod doctor;
 mod login;
 mod migrate;
 mod template;
@@ -71,6 +72,9 @@ enum Command {
     /// Check a configuration and describe what the agent does with it
     #[command(after_help = "Example:\n  keyward check /etc/keyward/keyward.toml --online")]
     Check(check::Check),
+    /// Check configuration, machine and servers, and tell what mends each failure
+    #[command(after_help = "Examples:\n  sudo keyward doctor\n  sudo keyward doctor --bundle /tmp/keyward-doctor.tar")]
+    Doctor(doctor::Doctor),
     /// Convert a Vault Agent or consul-template configuration
     #[command(after_help = "Example:\n  keyward migrate vault-agent.hcl --out /etc/keyward/keyward.toml")]
     Migrate(migrate::Migrate),
@@ -208,6 +212,7 @@ fn run(command: Command, log: &LogChoice) -> anyhow::Result<Exit> {
         #[cfg(feature = "dev")]
         Command::Dev(dev) => dev.run(log),
         Command::Check(check) => check.run(),
+        Command::Doctor(doctor) => doctor.run(),
         Command::Migrate(migrate) => migrate.run(),
         Command::Login(login) => login.run(log),
         Command::Template(template) => template.run(),

@@ -33,7 +33,11 @@ pub(super) fn read(mut reader: Reader<'_>) -> Agent {
     let default = Agent::default();
     // Taken when the files were gathered.
     reader.place_of("drop_in");
-    let state_dir = if reader.place_of("state_dir").is_some() { reader.folder("state_dir", PathUse::WriteFolder) } else { default.state_dir };
+    let state_dir = if reader.place_of("state_dir").is_some() {
+        reader.folder("state_dir", PathUse::WriteFolder)
+    } else {
+        default.state_dir
+    };
     let ready = [("listener", Ready::Listener), ("token", Ready::Token), ("outputs", Ready::Outputs)];
     let agent = Agent {
         state_dir,

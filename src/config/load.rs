@@ -63,7 +63,13 @@ pub(crate) fn load_section(section: &str, settings: &[(&str, Vec<String>)], envi
 }
 
 fn validate(diagnostics: &Diagnostics, environment: &Environment, tree: &Table) -> LoadOutcome {
-    let scope = ReadContext { diagnostics, environment, references: RefCell::default(), expanded: Cell::default(), paths: RefCell::default() };
+    let scope = ReadContext {
+        diagnostics,
+        environment,
+        references: RefCell::default(),
+        expanded: Cell::default(),
+        paths: RefCell::default(),
+    };
     let mut listeners = Vec::new();
     let config = read(Reader::new(&scope, Location { file: 0, place: None }, tree), &mut listeners);
     let references = scope.references.take();

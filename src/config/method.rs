@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use super::{PathUse, Session};
 use super::cloud;
 use super::reader::Reader;
 use super::values::{self, ValueError, invalid};
+use super::{PathUse, Session};
 use crate::agent::identity::{
     AppRoleOptions, AzureEnv, CloudEndpoints, CloudIdentityOptions, IdentityMethod, IdentityOrigin, JwtFileOptions,
     LoginFields, ManagedIdentity,

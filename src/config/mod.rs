@@ -67,12 +67,12 @@ use crate::http::server::Endpoint;
 #[cfg(feature = "acl")]
 pub(crate) use self::acl::AclServer;
 pub use self::diagnostic::{Diagnostic, Position};
-pub use self::named_path::{NamedPath, PathUse};
 #[cfg(feature = "gateway")]
 pub(crate) use self::gateway::Gateway;
 #[cfg(any(feature = "acl", feature = "gateway"))]
 pub(crate) use self::load::load_section;
 pub use self::load::{load, load_text};
+pub use self::named_path::{NamedPath, PathUse};
 #[cfg(feature = "gateway")]
 pub use self::platform_token::{SecretToken, TokenSource};
 

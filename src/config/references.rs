@@ -8,8 +8,8 @@ use std::path::Path;
 use secrecy::ExposeSecret as _;
 
 use super::Environment;
-use super::named_path::NamedPath;
 use super::diagnostic::{Diagnostics, Location};
+use super::named_path::NamedPath;
 use super::tree::quoted;
 use crate::secret;
 

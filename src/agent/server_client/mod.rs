@@ -6,6 +6,7 @@ mod error;
 mod transport;
 mod login;
 mod secret;
+mod capabilities;
 #[cfg(feature = "fuzzing")]
 pub mod fuzz;
 
