@@ -93,11 +93,6 @@ impl Problem {
         self
     }
 
-    /// Returns true for a failure.
-    pub(crate) fn is_failure(&self) -> bool {
-        self.status == CheckStatus::Failed
-    }
-
     /// Puts a text before the problem's own.
     pub(crate) fn prefixed(mut self, before: &str) -> Self {
         self.text.insert_str(0, before);

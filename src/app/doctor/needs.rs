@@ -67,6 +67,7 @@ pub(crate) fn owners(config: &Config) -> Vec<NeededOwner> {
 }
 
 /// Lists the addresses that are listened on, each with its part.
+#[cfg_attr(not(any(feature = "acl", feature = "gateway")), allow(unused_mut, reason = "other parts add theirs"))]
 pub(crate) fn endpoints(config: &Config) -> Vec<(String, &Endpoint)> {
     let mut found: Vec<_> =
         config.listeners.iter().map(|its| (format!("listener {}", its.name), &its.endpoint)).collect();

@@ -12,9 +12,23 @@ pub(crate) struct UnitControl {
     pub unit: String,
 }
 
-/// Operations of `systemctl` that need a right of `org.freedesktop.systemd1.manage-units`.
-const VERBS: [&str; 8] =
-    ["start", "stop", "reload", "restart", "try-restart", "reload-or-restart", "try-reload-or-restart", "kill"];
+/// Verbs of `systemctl(1)` that change a unit, and the verb that systemd tells polkit (`bus_unit_method_start_generic`).
+const VERBS: [(&str, &str); 10] = [
+    ("start", "start"),
+    ("stop", "stop"),
+    ("kill", "kill"),
+    ("reload", "reload"),
+    ("restart", "restart"),
+    ("try-restart", "try-restart"),
+    ("reload-or-restart", "reload-or-restart"),
+    ("try-reload-or-restart", "reload-or-try-restart"),
+    ("reload-or-try-restart", "reload-or-try-restart"),
+    ("force-reload", "reload-or-try-restart"),
+];
+
+/// Suffixes of units; other names get `.service`.
+const SUFFIXES: [&str; 11] =
+    ["service", "socket", "target", "timer", "path", "mount", "automount", "swap", "slice", "scope", "device"];
 
 /// Returns the commands that a command line runs: itself, and for `sh -c LINE` those of the line. Words that a shell replaces
 /// stay as they are.
@@ -76,16 +90,24 @@ fn is_assignment(word: &str) -> bool {
     !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
-/// Returns the units that a command controls by `systemctl`.
+/// Returns the units of this machine that a command controls by `systemctl`.
 pub(crate) fn unit_controls(command: &[String]) -> Vec<UnitControl> {
     let Some((program, arguments)) = command.split_first() else { return Vec::new() };
-    if file_name(program) != "systemctl" || arguments.iter().any(|word| word == "--user") {
+    let elsewhere = ["--user", "-H", "--host", "-M", "--machine", "--root"];
+    let is_elsewhere = |word: &String| elsewhere.contains(&word.split('=').next().unwrap_or_default());
+    if file_name(program) != "systemctl" || arguments.iter().any(is_elsewhere) {
         return Vec::new();
     }
     let mut words = arguments.iter().filter(|word| !word.starts_with('-'));
-    let Some(verb) = words.next().filter(|verb| VERBS.contains(&verb.as_str())) else { return Vec::new() };
-    let named = |unit: &String| if unit.contains('.') { unit.clone() } else { format!("{unit}.service") };
-    words.map(|unit| UnitControl { verb: verb.clone(), unit: named(unit) }).collect()
+    let Some((_, verb)) = words.next().and_then(|word| VERBS.iter().find(|(its, _)| its == word)) else {
+        return Vec::new();
+    };
+    words.map(|unit| UnitControl { verb: (*verb).to_owned(), unit: unit_name(unit) }).collect()
+}
+
+fn unit_name(name: &str) -> String {
+    let has_suffix = name.rsplit_once('.').is_some_and(|(_, suffix)| SUFFIXES.contains(&suffix));
+    if has_suffix { name.to_owned() } else { format!("{name}.service") }
 }
 
 /// Returns true for a program that takes the rights of another user.
@@ -129,6 +151,8 @@ mod tests {
         };
         check("systemctl reload nginx", &[("reload", "nginx.service")]);
         check("/usr/bin/systemctl --no-block restart a.socket b", &[("restart", "a.socket"), ("restart", "b.service")]);
+        check("systemctl try-reload-or-restart my.app", &[("reload-or-try-restart", "my.app.service")]);
+        check("systemctl --host=web reload nginx", &[]);
         check("systemctl status nginx", &[]);
         check("systemctl --user restart x", &[]);
         check("nginx -s reload", &[]);

@@ -59,11 +59,6 @@ impl Sandbox {
         let is_in = |networks: &[Network]| networks.iter().any(|network| network.contains(address));
         is_in(&self.allowed) || !is_in(&self.denied)
     }
-
-    /// Returns true if some addresses are denied.
-    pub(crate) const fn filters_addresses(&self) -> bool {
-        !self.denied.is_empty()
-    }
 }
 
 impl NameFilter {

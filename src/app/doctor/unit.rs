@@ -26,13 +26,13 @@ impl Unit {
     }
 
     /// Returns all values of a key, with empty ones.
-    pub(crate) fn assignments<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a str> {
-        self.settings.iter().filter(move |(its, _)| its == key).map(|(_, value)| value.as_str())
+    pub(crate) fn assignments(&self, key: &str) -> Vec<&str> {
+        self.settings.iter().filter(|(its, _)| its == key).map(|(_, value)| value.as_str()).collect()
     }
 
     /// Returns the last value of a key; `None` if it is empty or absent.
     pub(crate) fn last(&self, key: &str) -> Option<&str> {
-        self.assignments(key).last().filter(|value| !value.is_empty())
+        self.assignments(key).last().copied().filter(|value| !value.is_empty())
     }
 
     /// Returns the values of a key whose settings add up; an empty one discards those before it.
@@ -104,6 +104,8 @@ pub(crate) fn split_words(value: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     const FILE: &str = "[Unit]\nDescription=x\nUser=not-this\n[Service]\n# a comment\nUser=keyward\nReadWritePaths=/a \"/b c\"\n\
@@ -126,6 +128,15 @@ mod tests {
         assert_eq!(unit.words("ExecPaths"), ["/only"]);
         let unit = Unit::parse("Service", [FILE, "[Service]\nUser=\n"]);
         assert_eq!(unit.last("User"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_as_a_unit(text in "(\\[Service\\]|[A-Za-z]+|=|%|\\\\|\"|'|\n| |-|/|:|#|.){0,60}") {
+            let unit = Unit::parse("Service", [text.as_str()]);
+            prop_assert!(unit.settings.iter().all(|(key, value)| key.trim() == key && value.trim() == value));
+            let _ = split_words(&text);
+        }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::net::TcpListener;
 
 use keyward::emulators::secrets::{CannedResponse, Operation};
+use secrecy::ExposeSecret as _;
 
 use super::site::{CONFIG, FOLDER, Site, problems};
 use crate::harness::world::in_a_network_of_its_own;
@@ -145,6 +146,38 @@ fn faults_of_servers_files_and_ports_give_their_findings() {
         mode(0o644);
         let (code, report) = site.doctor(&[]);
         assert_eq!((code, problems(&report)), (0, Vec::new()));
+    });
+}
+
+#[test]
+fn a_refused_platform_token_and_a_store_that_is_away_are_found() {
+    in_a_network_of_its_own(|| {
+        let site = Site::start();
+        let secret = |name: &str, text: &str| {
+            let path = format!("{FOLDER}/{name}");
+            std::fs::write(&path, text).unwrap();
+            std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+        };
+        let gateway = format!(
+            "\n[gateway]\nupstream = \"{}\"\nlisten = \"tcp://127.0.0.1:8800\"\ntoken_file = \"{FOLDER}/platform.token\"\n\
+             local_token_file = \"{FOLDER}/out/local.token\"\n",
+            site.world.platform.url().trim_end_matches('/')
+        );
+        site.write(&(site.text.clone() + &gateway));
+        secret("platform.token", site.world.platform.faults().mint("doctor").token.expose_secret());
+        let (code, report) = site.doctor(&[]);
+        assert_eq!((code, problems(&report)), (0, Vec::new()), "{report:#}");
+        secret("platform.token", "canary-of-another-platform");
+        expect(&site, "a token that the platform rejects", &[], "KW-1701");
+        if cfg!(feature = "etcd") {
+            secret("seal.key", &"0123456789abcdef".repeat(4));
+            let acl = format!(
+                "\n[acl]\nlisten = \"tcp://127.0.0.1:8500\"\nkey_file = \"{FOLDER}/seal.key\"\n[acl.etcd]\n\
+                 endpoints = [\"http://127.0.0.1:9\"]\n"
+            );
+            site.write(&(site.text.clone() + &acl));
+            expect(&site, "a cluster that is away", &[], "KW-1608");
+        }
     });
 }
 
