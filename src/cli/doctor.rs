@@ -62,7 +62,7 @@ impl Doctor {
             contact: &find_contact,
             progress: progress(),
         };
-        let diagnosis = diagnose(options).await;
+        let diagnosis = diagnose(&options).await;
         clear_progress();
         let diagnosis = diagnosis.map_err(|error| anyhow::anyhow!("--as: {error}"))?;
         let seconds = begun.elapsed().as_secs_f32();

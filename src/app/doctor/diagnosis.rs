@@ -20,6 +20,7 @@ use crate::app::certificate_files;
 use crate::app::check_result::{CheckResult, CheckStatus, Problem, Progress, Steps};
 use crate::app::probes::{Limits, check_session, describe_expiry, resolve_host};
 use crate::config::{self, Config, Diagnostic, Environment, LoadOutcome, NamedPath, PathUse, Purpose};
+use crate::count_format::format_count;
 use crate::error_chain::format_chain;
 use crate::error_code::ErrorCode;
 
@@ -67,16 +68,16 @@ const REMOTE_TIME: Duration = Duration::from_secs(6);
 ///
 /// # Errors
 /// The user whose rights are to be judged does not exist.
-pub(crate) async fn diagnose(options: DoctorOptions<'_>) -> Result<Diagnosis, String> {
+pub(crate) async fn diagnose(options: &DoctorOptions<'_>) -> Result<Diagnosis, String> {
     let unit_files = UnitFiles::read(&options.unit);
     let service = service(&unit_files);
-    let identity = judged_user(&options, service.as_ref())?;
+    let identity = judged_user(options, service.as_ref())?;
     let environment = unit_environment(&options.environment, service.as_ref(), &unit_files, identity.uid);
     let outcome = config::load(&options.files, &environment, Purpose::Run);
     // What this machine lacks is an error there, and must not keep the other checks from running.
     let loose = config::load(&options.files, &environment, Purpose::Check);
     let config = loose.config.as_ref();
-    let mut results = check_configuration(&options, &outcome, service.as_ref());
+    let mut results = check_configuration(options, &outcome, service.as_ref());
     let contact = (options.contact)(&loose);
     let limits = Limits::all_within(REMOTE_TIME);
     let (agent, network, remote) = tokio::join!(
@@ -89,8 +90,7 @@ pub(crate) async fn diagnose(options: DoctorOptions<'_>) -> Result<Diagnosis, St
         check_network(service.as_ref(), config),
         check_peers(config, &loose, limits, &options.progress),
     );
-    let machine =
-        Machine { options: &options, identity: &identity, unit_files: &unit_files, service: service.as_ref() };
+    let machine = Machine { options, identity: &identity, unit_files: &unit_files, service: service.as_ref() };
     results.extend(machine.check_files(&outcome, config));
     results.extend(machine.check_unit(config, network));
     if let Some(config) = config {
@@ -135,7 +135,8 @@ fn judged_user(options: &DoctorOptions<'_>, service: Option<&ServiceUnit>) -> Re
         (None, user) => user.and_then(|user| access::identity(user).ok()).unwrap_or_else(access::current_identity),
     };
     if let Some(service) = service {
-        let extra = service.unit.words("SupplementaryGroups").into_iter().chain(service.unit.words("Group"));
+        let main = service.unit.last("Group").map(str::to_owned);
+        let extra = service.unit.words("SupplementaryGroups").into_iter().chain(main);
         identity.groups.extend(extra.filter_map(|group| crate::os::group_id(&group).ok().flatten()));
         identity.passes_modes &= service.sandbox.has_capability("CAP_DAC_OVERRIDE", true);
     }
@@ -252,20 +253,40 @@ impl Machine<'_> {
         };
         let settings = service.settings_problems(&self.options.files);
         let count = self.unit_files.files.len();
-        steps.note_all("settings", settings, format!("{name}: {count} files, user {}", self.identity.name));
+        steps.note_all(
+            "settings",
+            settings,
+            format!("{name} in {}, user {}", format_count(count as u64, "file"), self.identity.name),
+        );
         let Some(config) = config else { return steps.into_results() };
         let judge = self.judge();
         let rules = unit_files::polkit_rules();
         let programs = needs::programs(config);
         let problems = programs.iter().flat_map(|needed| service.program_problems(needed, &judge, rules.as_deref()));
-        steps.note_all("programs", problems.collect(), format!("{} commands may run", programs.len()));
+        steps.note_all(
+            "programs",
+            problems.collect(),
+            format!("{} may run", format_count(programs.len() as u64, "command")),
+        );
         let owners = needs::owners(config);
         let problems = owners.iter().filter_map(|needed| service.owner_problem(needed, self.identity));
-        steps.note_all("owners", problems.collect(), format!("{} files get their owner and group", owners.len()));
+        steps.note_all(
+            "owners",
+            problems.collect(),
+            format!("owner and group of {}", format_count(owners.len() as u64, "file")),
+        );
         let endpoints = needs::endpoints(config);
         let problems = endpoints.iter().flat_map(|(by, endpoint)| service.listen_problems(by, endpoint, self.identity));
-        steps.note_all("listeners", problems.collect(), format!("{} addresses may be listened on", endpoints.len()));
-        steps.note_all("network", network.problems, format!("{} addresses may be reached", network.addresses));
+        steps.note_all(
+            "listeners",
+            problems.collect(),
+            format!("{} to listen on", format_count(endpoints.len() as u64, "endpoint")),
+        );
+        steps.note_all(
+            "network",
+            network.problems,
+            format!("{} to connect to", format_count(network.addresses as u64, "peer")),
+        );
         steps.into_results()
     }
 

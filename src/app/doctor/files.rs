@@ -122,8 +122,7 @@ impl FileJudge<'_> {
         }
         match operation {
             Operation::Read => format!("setfacl -m u:{user}:r {place}"),
-            Operation::List => format!("setfacl -m u:{user}:rx {place}"),
-            Operation::Execute => format!("setfacl -m u:{user}:rx {place}"),
+            Operation::List | Operation::Execute => format!("setfacl -m u:{user}:rx {place}"),
             Operation::WriteIn if node.path.components().count() <= 3 && node.uid == 0 => {
                 format!("install -d -o {user} -m 0755 {}, and name files in it", node.path.join("keyward").display())
             }

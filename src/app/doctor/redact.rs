@@ -185,9 +185,9 @@ pub(crate) fn redact_unit(text: &str) -> String {
         match line.split_once('=') {
             Some((key, value)) => {
                 let value = redact_setting(key.trim(), value.trim());
-                shown.push_str(&format!("{}={value}\n", key.trim()));
+                shown.extend([key.trim(), "=", &value, "\n"]);
             }
-            None => shown.push_str(&format!("{line}\n")),
+            None => shown.extend([line, "\n"]),
         }
     }
     shown

@@ -40,7 +40,10 @@ impl ServiceUnit {
         let mut problems = Vec::new();
         let is_dynamic = self.unit.flag("DynamicUser");
         for (key, kind) in [("User", "user"), ("Group", "group"), ("SupplementaryGroups", "group")] {
-            for name in self.unit.words(key) {
+            // Only groups add up.
+            let one = self.unit.last(key).map(str::to_owned).into_iter().collect();
+            let names = if key == "SupplementaryGroups" { self.unit.words(key) } else { one };
+            for name in names {
                 let id = if kind == "user" { os::user_id(&name) } else { os::group_id(&name) };
                 if !is_dynamic && matches!(id, Ok(None)) {
                     let found = format!("{key}= of {} names the {kind} {name}, which does not exist", self.name);

@@ -105,7 +105,7 @@ impl UnitFiles {
                 Some('C') => expanded.push_str("/var/cache"),
                 Some('L') => expanded.push_str("/var/log"),
                 Some('E') => expanded.push_str("/etc"),
-                Some('d') => expanded.push_str(&format!("/run/credentials/{}", self.name)),
+                Some('d') => expanded.extend(["/run/credentials/", &self.name]),
                 Some('n') => expanded.push_str(&self.name),
                 Some('N') => expanded.push_str(whole),
                 Some('p') => expanded.push_str(prefix),
