@@ -17,7 +17,7 @@ use crate::app::doctor::{Diagnosis, DoctorOptions, create_bundle, diagnose, writ
 use crate::config::Environment;
 use crate::error_code::ErrorCode;
 
-/// Check configuration, machine and servers, and tell what mends each failure.
+/// Check configuration, machine and servers, and name the remedies.
 #[derive(Debug, Args)]
 pub(super) struct Doctor {
     #[command(flatten)]

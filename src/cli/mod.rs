@@ -72,7 +72,7 @@ enum Command {
     /// Check a configuration and describe what the agent does with it
     #[command(after_help = "Example:\n  keyward check /etc/keyward/keyward.toml --online")]
     Check(check::Check),
-    /// Check configuration, machine and servers, and tell what mends each failure
+    /// Check configuration, machine and servers, and name the remedies
     #[command(after_help = "Examples:\n  sudo keyward doctor\n  sudo keyward doctor --bundle /tmp/keyward-doctor.tar")]
     Doctor(doctor::Doctor),
     /// Convert a Vault Agent or consul-template configuration

@@ -17,7 +17,7 @@ use crate::error_code::ErrorCode;
 use crate::http::server::Endpoint;
 use crate::os;
 
-/// What listeners are compared with.
+/// User, agent and passed sockets that listeners are compared with.
 #[derive(Debug)]
 pub(crate) struct ListenerJudge<'a> {
     /// The agent's user.
