@@ -46,7 +46,7 @@ impl Redactor {
 /// Tokens of Vault and OpenBao, of HCP Terraform and Terraform Enterprise, and signed identity tokens.
 #[expect(clippy::expect_used, reason = "a constant that parses")]
 static TOKENS: LazyLock<Regex> = LazyLock::new(|| {
-    let pattern = r"\b(hv[sbr]\.[A-Za-z0-9_-]{10,}|[sb]\.[A-Za-z0-9_-]{20,}|eyJ[A-Za-z0-9_=-]{8,}(\.[A-Za-z0-9_=-]*)*|[A-Za-z0-9]{8,}\.atlasv1\.[A-Za-z0-9_-]{8,})";
+    let pattern = r"\b(hv[sbr]\.[A-Za-z0-9_-]{10,}|[sb]\.[A-Za-z0-9_-]{20,}|eyJ[A-Za-z0-9_=-]{6,}(\.[A-Za-z0-9_=-]*)*|[A-Za-z0-9]{8,}\.atlasv1\.[A-Za-z0-9_-]{8,})";
     Regex::new(pattern).expect("a constant that parses")
 });
 
