@@ -122,6 +122,11 @@ func references(it pod, configs, accounts map[string]bool) []string {
 			ports[port.Name] = true
 		}
 	}
+	for _, container := range it.spec.InitContainers {
+		if container.RestartPolicy == nil || *container.RestartPolicy != corev1.ContainerRestartPolicyAlways {
+			problems = append(problems, fmt.Sprintf("%s: %s is no native sidecar", it.owner.name, container.Name))
+		}
+	}
 	if !ports["health"] {
 		problems = append(problems, it.owner.name+": no port is called health, which the PodMonitor reads")
 	}
