@@ -52,7 +52,7 @@ func documents(rendered map[string]string) []document {
 			if strings.TrimSpace(text) == "" {
 				continue
 			}
-			// What is no object is found when it is decoded as one.
+			// A document that is no object fails when it is decoded as one.
 			_ = yaml.Unmarshal([]byte(text), &head)
 			found = append(found, document{head.Kind, head.Metadata.Name, strings.TrimSpace(text) + "\n"})
 		}

@@ -35,7 +35,7 @@ helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version }}
 {{- end -}}
 {{- end }}
 
-{{/* What Pod Security `restricted` wants of a pod; the group of its volumes is that of the program. */}}
+{{/* Security context of a pod for Pod Security `restricted`; the group of its volumes is that of the program. */}}
 {{- define "keyward.podSecurity" -}}
 runAsNonRoot: true
 runAsUser: 65532
@@ -47,7 +47,7 @@ seccompProfile:
   type: RuntimeDefault
 {{- end }}
 
-{{/* What Pod Security `restricted` wants of a container. */}}
+{{/* Security context of a container for Pod Security `restricted`. */}}
 {{- define "keyward.containerSecurity" -}}
 allowPrivilegeEscalation: false
 readOnlyRootFilesystem: true
@@ -74,7 +74,7 @@ readinessProbe:
 {{- default (include "keyward.name" (list (index . 0) (index . 1))) (index . 2).serviceAccount.name -}}
 {{- end }}
 
-{{/* Where a component's pods run. Takes the component's values. */}}
+{{/* Node selector and other keys of a pod's placement. Takes the component's values. */}}
 {{- define "keyward.placement" -}}
 {{- range $key := list "nodeSelector" "tolerations" "affinity" "topologySpreadConstraints" }}
 {{- with index $ $key }}
