@@ -28,3 +28,16 @@ fn every_example_has_no_errors_and_no_warnings() {
     }
     assert!(read >= 4, "{read} examples were read");
 }
+
+/// A line that begins with `#key` or `#[section]` is one that the reader may put in; a comment begins with `# `.
+#[test]
+fn the_default_configuration_has_no_errors_with_every_line_that_it_offers() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/keyward.toml");
+    let text = std::fs::read_to_string(path).unwrap();
+    let offered = |line: &&str| line.starts_with('#') && line.len() > 1 && !line.starts_with("# ");
+    assert!(text.lines().filter(offered).count() > 15, "the file offers no lines");
+    let all = text.lines().map(|line| if offered(&line) { &line[1..] } else { line }).collect::<Vec<_>>().join("\n");
+    let (folder, outcome) = super::check(&all);
+    assert_eq!(folder.short(&outcome.errors), [""; 0], "{all}");
+    assert_eq!(folder.short(&outcome.warnings), [""; 0], "{all}");
+}

@@ -1,0 +1,90 @@
+{{/* Name of a component's objects: RELEASE-keyward-COMPONENT, or without the repetition. Takes a list: context, component. */}}
+{{- define "keyward.name" -}}
+{{- $root := index . 0 -}}
+{{- $base := contains "keyward" $root.Release.Name | ternary $root.Release.Name (printf "%s-keyward" $root.Release.Name) -}}
+{{- printf "%s-%s" ($base | trunc 50 | trimSuffix "-") (index . 1) -}}
+{{- end }}
+
+{{/* Labels that select a component's pods. Takes a list: context, component. */}}
+{{- define "keyward.selector" -}}
+app.kubernetes.io/name: keyward
+app.kubernetes.io/instance: {{ (index . 0).Release.Name }}
+app.kubernetes.io/component: {{ index . 1 }}
+{{- end }}
+
+{{/* All labels of a component. Takes a list: context, component. */}}
+{{- define "keyward.labels" -}}
+{{- $root := index . 0 -}}
+{{ include "keyward.selector" . }}
+app.kubernetes.io/version: {{ $root.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ $root.Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version }}
+{{- with $root.Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/* The image, by digest if there is one. Takes the chart's own context. */}}
+{{- define "keyward.image" -}}
+{{- with .Values.image -}}
+{{- if .digest -}}
+{{ printf "%s@%s" .repository .digest }}
+{{- else -}}
+{{ printf "%s:%s" .repository (default $.Chart.AppVersion .tag) }}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
+{{/* Security context of a pod for Pod Security `restricted`; the group of its volumes is that of the program. */}}
+{{- define "keyward.podSecurity" -}}
+runAsNonRoot: true
+runAsUser: 65532
+runAsGroup: 65532
+fsGroup: 65532
+# Once for a new volume: a server refuses a folder of records that its group may write.
+fsGroupChangePolicy: OnRootMismatch
+seccompProfile:
+  type: RuntimeDefault
+{{- end }}
+
+{{/* Security context of a container for Pod Security `restricted`. */}}
+{{- define "keyward.containerSecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities:
+  drop: ["ALL"]
+{{- end }}
+
+{{/* Probes of a container with a health listener whose port is called `health`. Liveness never depends on a server. */}}
+{{- define "keyward.probes" -}}
+startupProbe:
+  httpGet: { path: /startupz, port: health }
+  periodSeconds: 1
+  failureThreshold: 300
+livenessProbe:
+  httpGet: { path: /livez, port: health }
+  periodSeconds: 10
+readinessProbe:
+  httpGet: { path: /readyz, port: health }
+  periodSeconds: 5
+{{- end }}
+
+{{/* Name of a component's service account. Takes a list: context, component, its values. */}}
+{{- define "keyward.serviceAccount" -}}
+{{- default (include "keyward.name" (list (index . 0) (index . 1))) (index . 2).serviceAccount.name -}}
+{{- end }}
+
+{{/* Node selector and other keys of a pod's placement. Takes the component's values. */}}
+{{- define "keyward.placement" -}}
+{{- range $key := list "nodeSelector" "tolerations" "affinity" "topologySpreadConstraints" }}
+{{- with index $ $key }}
+{{ $key }}:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* A list of TOML strings. */}}
+{{- define "keyward.tomlList" -}}
+[{{ range $i, $it := . }}{{ if $i }}, {{ end }}{{ $it | toJson }}{{ end }}]
+{{- end }}

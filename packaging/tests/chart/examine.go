@@ -1,0 +1,218 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"sort"
+	"strconv"
+	"strings"
+
+	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	podsecurity "k8s.io/pod-security-admission/api"
+	"k8s.io/pod-security-admission/policy"
+	"sigs.k8s.io/yaml"
+)
+
+// document is one rendered object.
+type document struct {
+	kind, name, text string
+}
+
+// pod is a pod template with the object that has it.
+type pod struct {
+	owner  document
+	meta   metav1.ObjectMeta
+	spec   corev1.PodSpec
+	claims []corev1.PersistentVolumeClaim
+}
+
+func documents(rendered map[string]string) []document {
+	var found []document
+	var templates []string
+	for template := range rendered {
+		templates = append(templates, template)
+	}
+	sort.Strings(templates)
+	for _, template := range templates {
+		if !strings.HasSuffix(template, ".yaml") {
+			continue
+		}
+		for _, text := range strings.Split("\n"+rendered[template], "\n---") {
+			var head struct {
+				Kind     string            `json:"kind"`
+				Metadata metav1.ObjectMeta `json:"metadata"`
+			}
+			if strings.TrimSpace(text) == "" {
+				continue
+			}
+			// A document that is no object fails when it is decoded as one.
+			_ = yaml.Unmarshal([]byte(text), &head)
+			found = append(found, document{head.Kind, head.Metadata.Name, strings.TrimSpace(text) + "\n"})
+		}
+	}
+	return found
+}
+
+// examine returns what is wrong with the documents of a case.
+func examine(rendered map[string]string, expected map[string]int) []string {
+	var problems []string
+	all := documents(rendered)
+	kinds, configs, accounts := map[string]int{}, map[string]bool{}, map[string]bool{}
+	var pods []pod
+	for _, it := range all {
+		kinds[it.kind]++
+		found, err := decode(it)
+		if err != nil {
+			problems = append(problems, fmt.Sprintf("%s %s: %v", it.kind, it.name, err))
+		}
+		pods = append(pods, found...)
+		configs[it.name] = configs[it.name] || it.kind == "ConfigMap"
+		accounts[it.name] = accounts[it.name] || it.kind == "ServiceAccount"
+	}
+	for kind, number := range expected {
+		if kinds[kind] != number {
+			problems = append(problems, fmt.Sprintf("%d of %s, expected %d", kinds[kind], kind, number))
+		}
+	}
+	evaluator, err := policy.NewEvaluator(policy.DefaultChecks())
+	if err != nil {
+		return append(problems, err.Error())
+	}
+	restricted := podsecurity.LevelVersion{Level: podsecurity.LevelRestricted, Version: podsecurity.LatestVersion()}
+	for _, it := range pods {
+		for _, result := range evaluator.EvaluatePod(restricted, &it.meta, &it.spec) {
+			if !result.Allowed {
+				problems = append(problems, fmt.Sprintf("%s %s is not `restricted`: %s: %s", it.owner.kind, it.owner.name, result.ForbiddenReason, result.ForbiddenDetail))
+			}
+		}
+		problems = append(problems, references(it, configs, accounts)...)
+	}
+	return problems
+}
+
+// references complains about mounts without a volume, and volumes and accounts that nothing renders.
+func references(it pod, configs, accounts map[string]bool) []string {
+	var problems []string
+	volumes := map[string]bool{}
+	for _, claim := range it.claims {
+		volumes[claim.Name] = true
+	}
+	for _, volume := range it.spec.Volumes {
+		volumes[volume.Name] = true
+		if volume.ConfigMap != nil && !configs[volume.ConfigMap.Name] {
+			problems = append(problems, fmt.Sprintf("%s mounts the ConfigMap %s, which is not rendered", it.owner.name, volume.ConfigMap.Name))
+		}
+	}
+	containers := append(append([]corev1.Container{}, it.spec.InitContainers...), it.spec.Containers...)
+	ports := map[string]bool{}
+	for _, container := range containers {
+		for _, mount := range container.VolumeMounts {
+			if !volumes[mount.Name] {
+				problems = append(problems, fmt.Sprintf("%s: container %s mounts %s, which is no volume", it.owner.name, container.Name, mount.Name))
+			}
+		}
+		for _, port := range container.Ports {
+			ports[port.Name] = true
+		}
+	}
+	for _, container := range it.spec.InitContainers {
+		if container.RestartPolicy == nil || *container.RestartPolicy != corev1.ContainerRestartPolicyAlways {
+			problems = append(problems, fmt.Sprintf("%s: %s is no native sidecar", it.owner.name, container.Name))
+		}
+	}
+	if !ports["health"] {
+		problems = append(problems, it.owner.name+": no port is called health, which the PodMonitor reads")
+	}
+	if account := it.spec.ServiceAccountName; !accounts[account] && !strings.HasPrefix(account, "given-") {
+		problems = append(problems, fmt.Sprintf("%s uses the service account %s, which is not rendered", it.owner.name, account))
+	}
+	if it.spec.AutomountServiceAccountToken == nil || *it.spec.AutomountServiceAccountToken {
+		problems = append(problems, it.owner.name+" mounts a token of the API server")
+	}
+	return problems
+}
+
+// decode reads a document as the type of its kind: an unknown field is an error.
+func decode(it document) ([]pod, error) {
+	strict := func(into any) error { return yaml.UnmarshalStrict([]byte(it.text), into) }
+	one := func(template corev1.PodTemplateSpec) []pod { return []pod{{it, template.ObjectMeta, template.Spec, nil}} }
+	switch it.kind {
+	case "StatefulSet":
+		var set appsv1.StatefulSet
+		err := strict(&set)
+		return []pod{{it, set.Spec.Template.ObjectMeta, set.Spec.Template.Spec, set.Spec.VolumeClaimTemplates}}, err
+	case "ServiceAccount":
+		return nil, strict(&corev1.ServiceAccount{})
+	case "ConfigMap":
+		return nil, strict(&corev1.ConfigMap{})
+	case "Service":
+		return nil, strict(&corev1.Service{})
+	case "NetworkPolicy":
+		return nil, strict(&networkingv1.NetworkPolicy{})
+	case "PodDisruptionBudget":
+		return nil, strict(&policyv1.PodDisruptionBudget{})
+	case "PodMonitor":
+		return nil, strict(&monitoring.PodMonitor{})
+	case "PrometheusRule":
+		var rules monitoring.PrometheusRule
+		if err := strict(&rules); err != nil {
+			return nil, err
+		}
+		if len(rules.Spec.Groups) == 0 || len(rules.Spec.Groups[0].Rules) == 0 {
+			return nil, fmt.Errorf("it has no rule")
+		}
+		return nil, nil
+	case "Deployment":
+		var deployment appsv1.Deployment
+		err := strict(&deployment)
+		return one(deployment.Spec.Template), err
+	case "Job":
+		var job batchv1.Job
+		err := strict(&job)
+		return one(job.Spec.Template), err
+	}
+	return nil, fmt.Errorf("an object of no known kind: %.80q", it.text)
+}
+
+// expectations reads `# expect: KIND N`.
+func expectations(path string) map[string]int {
+	expected := map[string]int{}
+	for _, text := range directive(path, "expect") {
+		kind, number, _ := strings.Cut(text, " ")
+		expected[kind], _ = strconv.Atoi(number)
+	}
+	return expected
+}
+
+// write stores the documents that Kubernetes' own schemas know, and each configuration, below a folder.
+func write(folder string, rendered map[string]string) []string {
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		return []string{err.Error()}
+	}
+	var problems []string
+	store := func(name, text string) {
+		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o644); err != nil {
+			problems = append(problems, err.Error())
+		}
+	}
+	for _, it := range documents(rendered) {
+		if it.kind == "PodMonitor" || it.kind == "PrometheusRule" {
+			continue
+		}
+		store(fmt.Sprintf("%s-%s.yaml", strings.ToLower(it.kind), it.name), it.text)
+		if it.kind == "ConfigMap" {
+			var config corev1.ConfigMap
+			if err := yaml.Unmarshal([]byte(it.text), &config); err == nil && config.Data["keyward.toml"] != "" {
+				store(it.name+".toml", config.Data["keyward.toml"])
+			}
+		}
+	}
+	return problems
+}

@@ -1,0 +1,130 @@
+// Renders the charts of packaging/helm by Helm's own engine, for each file of values in a folder, and checks what comes out: Pod
+// Security `restricted` by the checks of Kubernetes, the operator of Prometheus by its types, references between objects. Writes
+// documents for Kubernetes' schemas, and configurations for `keyward check`.
+//
+//	chart HELM_FOLDER CASES REFUSED OUT
+//
+// A file of values may begin with lines `# chart: example`, `# expect: KIND N` and, in REFUSED, `# error: TEXT`.
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"sort"
+	"strings"
+
+	"helm.sh/helm/v3/pkg/chart"
+	"helm.sh/helm/v3/pkg/chart/loader"
+	"helm.sh/helm/v3/pkg/chartutil"
+	"helm.sh/helm/v3/pkg/engine"
+)
+
+func main() {
+	if len(os.Args) != 5 {
+		fmt.Fprintln(os.Stderr, "usage: chart HELM_FOLDER CASES REFUSED OUT")
+		os.Exit(1)
+	}
+	helm, cases, refused, out := os.Args[1], os.Args[2], os.Args[3], os.Args[4]
+	failed := 0
+	complain := func(name string, problems []string) {
+		for _, problem := range problems {
+			failed++
+			fmt.Fprintf(os.Stderr, "chart: %s: %s\n", name, problem)
+		}
+	}
+	rendered, denied := 0, 0
+	for _, path := range yamlFiles(cases) {
+		name := strings.TrimSuffix(filepath.Base(path), ".yaml")
+		text, err := render(helm, path)
+		if err != nil {
+			complain(name, []string{err.Error()})
+			continue
+		}
+		complain(name, examine(text, expectations(path)))
+		complain(name, write(filepath.Join(out, name), text))
+		rendered++
+	}
+	for _, path := range yamlFiles(refused) {
+		name := "refused/" + strings.TrimSuffix(filepath.Base(path), ".yaml")
+		wanted := directive(path, "error")
+		_, err := render(helm, path)
+		switch {
+		case len(wanted) != 1:
+			complain(name, []string{"the file does not say `# error: TEXT`"})
+		case err == nil:
+			complain(name, []string{"it is rendered, and should be refused: " + wanted[0]})
+		case !strings.Contains(err.Error(), wanted[0]):
+			complain(name, []string{fmt.Sprintf("it is refused by %q instead of %q", err, wanted[0])})
+		}
+		denied++
+	}
+	if failed > 0 || rendered == 0 || denied == 0 {
+		fmt.Fprintf(os.Stderr, "chart: %d problems\n", failed)
+		os.Exit(1)
+	}
+	fmt.Printf("chart: %d sets of values rendered, %d refused\n", rendered, denied)
+}
+
+// render renders the chart that a file of values names, and returns its documents by template.
+func render(helm, path string) (map[string]string, error) {
+	loaded, err := load(helm, path)
+	if err != nil {
+		return nil, err
+	}
+	values, err := chartutil.ReadValuesFile(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := chartutil.ProcessDependencies(loaded, values); err != nil {
+		return nil, err
+	}
+	release := chartutil.ReleaseOptions{Name: "web", Namespace: "team", Revision: 1, IsInstall: true}
+	whole, err := chartutil.ToRenderValues(loaded, values, release, chartutil.DefaultCapabilities)
+	if err != nil {
+		return nil, err
+	}
+	return engine.Engine{Strict: false, LintMode: false}.Render(loaded, whole)
+}
+
+func load(helm, path string) (*chart.Chart, error) {
+	keyward, err := loader.LoadDir(filepath.Join(helm, "keyward"))
+	if err != nil {
+		return nil, err
+	}
+	names := directive(path, "chart")
+	if len(names) == 0 {
+		return keyward, nil
+	}
+	other, err := loader.LoadDir(filepath.Join(helm, names[0]))
+	if err != nil {
+		return nil, err
+	}
+	// What `helm dependency build` does.
+	other.AddDependency(keyward)
+	return other, nil
+}
+
+// directive returns the texts of the lines `# NAME: TEXT` at the beginning of a file.
+func directive(path, name string) []string {
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return nil
+	}
+	var found []string
+	for _, line := range strings.Split(string(content), "\n") {
+		if !strings.HasPrefix(line, "#") {
+			break
+		}
+		if text, ok := strings.CutPrefix(line, "# "+name+": "); ok {
+			found = append(found, strings.TrimSpace(text))
+		}
+	}
+	return found
+}
+
+func yamlFiles(folder string) []string {
+	found, _ := filepath.Glob(filepath.Join(folder, "*.yaml"))
+	sort.Strings(found)
+	return found
+}
