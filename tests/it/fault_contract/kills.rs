@@ -7,16 +7,17 @@ use std::time::Duration;
 use keyward::emulators::secrets::{Operation, Role};
 use rustix::process::{Pid, Signal, kill_process};
 
+use super::backups;
 use super::case::{Case, Setup, case};
 use super::record::{Invariant, is_full_run, not_run};
 use crate::harness::binary::{ask, eventually};
 
 /// A strace that is attached to the agent.
-struct Tracer(Child);
+pub(super) struct Tracer(Child);
 
 impl Tracer {
     /// Attaches to all threads of a process; `injection` comes at the `nth` call of this name in each of them.
-    fn attach(process: u32, call: &str, injection: &str, nth: u32) -> Self {
+    pub(super) fn attach(process: u32, call: &str, injection: &str, nth: u32) -> Self {
         let child = Command::new("strace")
             .args(["-f", "-qq", "-o", "/dev/null", "-p", &process.to_string()])
             .args(["-e", &format!("trace={call}"), "-e", &format!("inject={call}:{injection}:when={nth}")])
@@ -67,10 +68,10 @@ fn untraceable() -> Option<String> {
 /// at the entry of one leaves the effects of the calls before it. One thread makes all calls of a write.
 const CALLS: [(&str, u32); 5] = [("flock", 1), ("fchmod", 1), ("fsync", 1), ("renameat", 1), ("fsync", 2)];
 
-const SIGKILL: &str = "signal=SIGKILL";
+pub(super) const SIGKILL: &str = "signal=SIGKILL";
 
 /// Temporary files of a file in the folder `disk`.
-fn temporary(case: &Case, of: &str) -> Vec<String> {
+pub(super) fn temporary(case: &Case, of: &str) -> Vec<String> {
     let (prefix, lock) = (format!(".{of}."), format!(".{of}.lock"));
     let names = std::fs::read_dir(case.path("disk")).unwrap();
     let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
@@ -78,7 +79,7 @@ fn temporary(case: &Case, of: &str) -> Vec<String> {
 }
 
 /// Fails unless the temporary files of a file have been removed.
-fn is_swept(case: &Case, of: &str) -> Result<(), String> {
+pub(super) fn is_swept(case: &Case, of: &str) -> Result<(), String> {
     match temporary(case, of) {
         names if names.is_empty() => Ok(()),
         names => Err(format!("{names:?}: {}", case.output())),
@@ -91,7 +92,7 @@ fn revoke(case: &Case) {
     let _ = ask(&case.path("api.sock"), "POST", "/agent/v1/check");
 }
 
-fn edit_config(case: &Case, edit: impl FnOnce(&str) -> String) {
+pub(super) fn edit_config(case: &Case, edit: impl FnOnce(&str) -> String) {
     let text = std::fs::read_to_string(case.path("keyward.toml")).unwrap();
     case.put("keyward.toml", &edit(&text));
 }
@@ -213,6 +214,10 @@ fn f32_a_kill_at_any_call_of_a_write_leaves_one_whole_token_and_the_next_start_c
             kills += CALLS.len();
             fail_syncs_of_the_state(case);
             case.record.observe("failed_syncs", 4);
+            case.expect(|expected| (expected.up, expected.serves) = (false, false));
+            case.agent = None;
+            let (more_kills, more_left) = backups::kill_writes(case, &whole);
+            (kills, left) = (kills + more_kills, left + more_left);
         }
         case.record.observe("kills", kills);
         case.record.observe("temporary_files_left", left);

@@ -16,5 +16,7 @@ mod names;
 mod disk;
 mod life;
 mod child;
+mod clocks;
+mod backups;
 mod kills;
 mod random;
