@@ -19,4 +19,5 @@ mod child;
 mod clocks;
 mod backups;
 mod kills;
+mod mixed;
 mod random;

@@ -119,26 +119,3 @@ impl Disturbance {
         }
     }
 }
-
-/// Numbers from a seed (splitmix64).
-#[derive(Debug)]
-pub(super) struct Chance(pub(super) u64);
-
-impl Chance {
-    pub(super) fn below(&mut self, most: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        let number = (mixed ^ (mixed >> 31)) >> 1;
-        usize::try_from(number).unwrap() % most
-    }
-
-    /// A list in an order of its own.
-    pub(super) fn shuffle<T>(&mut self, mut list: Vec<T>) -> Vec<T> {
-        for at in (1..list.len()).rev() {
-            let other = self.below(at + 1);
-            list.swap(at, other);
-        }
-        list
-    }
-}

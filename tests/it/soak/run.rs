@@ -9,13 +9,14 @@ use tokio::task::JoinSet;
 
 use super::client::now;
 use super::disturb::{begin, end};
-use super::fault::{Chance, Disturbance};
+use super::fault::Disturbance;
 use super::ledger::{Ledger, Totals};
 use super::plan::{Plan, SESSIONS, TEMPLATES, VAULT_SESSIONS, session};
 use super::sampler::{CEILINGS, Sample, Sampled, Sampler, above, growth};
 use super::stage::{JWT, Stage};
 use super::{outputs, proxy_callers, server_callers, token_callers};
 use crate::harness::binary::eventually;
+use crate::harness::chance::Chance;
 use crate::harness::world::in_a_network_of_its_own;
 
 /// Longest time from the end of a fault until everything is ready again.
@@ -92,6 +93,7 @@ struct Past {
 /// Goes through all faults in random order, again and again; after each everything must be ready in time.
 fn disturb(stage: &mut Stage, plan: &Plan, ledger: &Ledger, begun: Instant) -> Vec<Past> {
     let (mut chance, mut queue, mut past) = (Chance(plan.seed), Vec::new(), Vec::new());
+    let mut told = 0;
     progress(plan, &format!("seed {}", plan.seed));
     let mut next = begun;
     while next.saturating_duration_since(begun) + plan.period <= plan.length {
@@ -123,10 +125,10 @@ fn disturb(stage: &mut Stage, plan: &Plan, ledger: &Ledger, begun: Instant) -> V
         until(stage, RECOVERY + ledger.slack(), || stage.ready());
         let recovery = ended.elapsed();
         ledger.calm(now());
-        progress(
-            plan,
-            &format!("{second} s: {}: ready after {recovery:.1?}; {} wrong", fault.name(), ledger.totals().wrongs),
-        );
+        let totals = ledger.totals();
+        progress(plan, &format!("{second} s: {}: ready after {recovery:.1?}; {} wrong", fault.name(), totals.wrongs));
+        totals.wrong.iter().skip(told).for_each(|text| progress(plan, text));
+        told = totals.wrong.len();
         past.push(Past { name: fault.name(), second, recovery });
         std::thread::sleep(next.saturating_duration_since(now()));
     }
