@@ -1,6 +1,5 @@
 //! SIGKILL, and errors of fsync, at the system calls that write a sink and a state file.
 
-use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -18,24 +17,35 @@ pub(super) struct Tracer(Child);
 impl Tracer {
     /// Attaches to all threads of a process; `injection` comes at the `nth` call of this name in each of them.
     pub(super) fn attach(process: u32, call: &str, injection: &str, nth: u32) -> Self {
+        eventually(Duration::from_mins(2), || {
+            let tracer = Self::spawn(process, call, injection, nth);
+            // It misses a thread that another one begins meanwhile, before it is traced itself.
+            let attached = (0..200).any(|_| {
+                std::thread::sleep(Duration::from_millis(20));
+                is_traced(process)
+            });
+            if attached { Ok(tracer) } else { Err("strace is not attached".to_owned()) }
+        })
+    }
+
+    fn spawn(process: u32, call: &str, injection: &str, nth: u32) -> Self {
         let child = Command::new("strace")
             .args(["-f", "-qq", "-o", "/dev/null", "-p", &process.to_string()])
             .args(["-e", &format!("trace={call}"), "-e", &format!("inject={call}:{injection}:when={nth}")])
             .stdin(Stdio::null())
             .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        eventually(Duration::from_mins(1), || {
-            let threads = std::fs::read_dir(format!("/proc/{process}/task")).unwrap();
-            let traced = |path: &Path| {
-                let text = std::fs::read_to_string(path.join("status")).unwrap_or_default();
-                !text.contains("TracerPid:\t0\n")
-            };
-            let all = threads.into_iter().all(|thread| traced(&thread.unwrap().path()));
-            if all { Ok(()) } else { Err("strace is not attached".to_owned()) }
-        });
-        Self(child)
+            .spawn();
+        Self(child.unwrap())
     }
+}
+
+/// Returns true if all threads of a process are traced.
+fn is_traced(process: u32) -> bool {
+    let mut threads = std::fs::read_dir(format!("/proc/{process}/task")).unwrap();
+    threads.all(|thread| {
+        let text = std::fs::read_to_string(thread.unwrap().path().join("status")).unwrap_or_default();
+        !text.contains("TracerPid:\t0\n")
+    })
 }
 
 impl Drop for Tracer {

@@ -19,7 +19,7 @@ use crate::harness::binary::eventually;
 use crate::harness::chance::Chance;
 use crate::harness::world::in_a_network_of_its_own;
 
-/// Longest time from the end of a fault until everything is ready again.
+/// Longest time from the end of a fault until everything is ready again, and no call is left to be repeated.
 const RECOVERY: Duration = Duration::from_mins(1);
 
 /// Age of the versions that outputs hold once all is well: templates read each 10 s, and write up to 4 s later.
@@ -122,7 +122,14 @@ fn disturb(stage: &mut Stage, plan: &Plan, ledger: &Ledger, begun: Instant) -> V
         std::thread::sleep(length.unwrap_or_else(|| plan.fault()));
         end(stage, fault);
         let ended = now();
-        until(stage, RECOVERY + ledger.slack(), || stage.ready());
+        let mut left = stage.recovered();
+        while left.is_err() && ended.elapsed() < RECOVERY + ledger.slack() {
+            std::thread::sleep(Duration::from_millis(50));
+            left = stage.recovered();
+        }
+        if let Err(error) = left {
+            ledger.wrong(format!("no recovery within {RECOVERY:?}: {error}"));
+        }
         let recovery = ended.elapsed();
         ledger.calm(now());
         let totals = ledger.totals();

@@ -202,6 +202,17 @@ impl Stage {
         self.agent.as_ref().unwrap()
     }
 
+    /// Error unless every component is ready, and no session still waits to repeat a call that failed.
+    pub(super) fn recovered(&self) -> Result<(), String> {
+        self.ready()?;
+        let (_, body) = ask(&self.path("api.sock"), "GET", "/agent/v1/status")?;
+        let body: Value = serde_json::from_str(&body).map_err(|error| error.to_string())?;
+        let sessions = body["sessions"].as_object().ok_or("no sessions")?;
+        let failing = sessions.iter().filter(|(_, it)| it["failures"] != 0);
+        let failing: Vec<_> = failing.map(|(name, it)| format!("{name}: {}", it["last_error"])).collect();
+        if failing.is_empty() { Ok(()) } else { Err(format!("{failing:?}")) }
+    }
+
     /// Error unless every component is ready.
     pub(super) fn ready(&self) -> Result<(), String> {
         match ask(&self.path("api.sock"), "GET", "/readyz")? {
