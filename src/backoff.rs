@@ -43,6 +43,12 @@ impl Backoff {
         self.failures = self.failures.saturating_add(1);
         limit.mul_f64(unit.clamp(0.0, 1.0))
     }
+
+    /// Like [`Backoff::next`], with at least half of the limit: the wait is at most twice the time since the first failure, and `base`
+    /// more. For files and programs of this machine, where no fleet fails together and short waits in a row would bring a long one.
+    pub(crate) fn next_half_jitter(&mut self, unit: f64) -> Duration {
+        self.next(0.5 + unit.clamp(0.0, 1.0) / 2.0)
+    }
 }
 
 /// Returns the time after which a credential is renewed or replaced: 63 to 70 % of its lifetime, so that its successor is there
@@ -74,6 +80,19 @@ mod tests {
         backoff.reset();
         assert_eq!(backoff.next(0.5), Duration::from_millis(500));
         assert_eq!(Backoff::UPSTREAM.after(u32::MAX).next(1.0), Duration::from_mins(5));
+    }
+
+    #[test]
+    fn with_half_of_the_jitter_the_next_try_is_at_most_twice_as_far_away_as_the_first_failure() {
+        let base = Duration::from_secs(1);
+        let mut units = [0.0, 1.0, 0.0, 0.3, 0.9, 0.0, 0.0, 1.0].into_iter().cycle();
+        let mut backoff = Backoff::new(base, Duration::from_mins(1));
+        let mut elapsed = Duration::ZERO;
+        for _ in 0..24 {
+            let wait = backoff.next_half_jitter(units.next().unwrap());
+            assert!(wait <= elapsed * 2 + base && wait >= base / 2, "{wait:?} after {elapsed:?}");
+            elapsed += wait;
+        }
     }
 
     #[test]

@@ -36,6 +36,8 @@ mod paths_in_go;
 #[cfg(all(feature = "dev", feature = "etcd"))]
 mod snapshots;
 #[cfg(feature = "dev")]
+mod soak;
+#[cfg(feature = "dev")]
 mod threats;
 mod tidy;
 #[cfg(all(feature = "ui", feature = "acl", feature = "gateway"))]

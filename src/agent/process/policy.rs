@@ -66,7 +66,7 @@ impl RestartPolicy {
             self.backoff.reset();
         }
         // At least half of the delay: with full jitter a program that cannot start might be restarted at once.
-        RestartDecision::RestartAfter(self.backoff.next(0.5 + unit / 2.0))
+        RestartDecision::RestartAfter(self.backoff.next_half_jitter(unit))
     }
 }
 

@@ -86,7 +86,7 @@ impl FileSink {
     }
 
     /// Writes each new token, and applies `on_expiry` once there is none, until `stop` is cancelled. A failed write is retried
-    /// after 1 s to 60 s (full jitter), and at once when the token changes.
+    /// after 0.5 s to 60 s, at most twice as long as it has failed, and at once when the token changes.
     pub async fn run(&mut self, stop: CancellationToken) {
         self.sweep().await;
         let mut backoff = Backoff::new(RETRY_BASE, RETRY_MAX);
@@ -101,7 +101,7 @@ impl FileSink {
                     None
                 }
                 Err(error) => {
-                    let wait = backoff.next(random_unit());
+                    let wait = backoff.next_half_jitter(random_unit());
                     self.record_failure(&error, wait);
                     self.health.retry_at(self.clock.now() + wait);
                     Some(wait)

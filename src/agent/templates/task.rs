@@ -101,7 +101,7 @@ impl TemplateTask {
     }
 
     /// Renders the template, and again after each change of a secret, until `stop` is cancelled. Failed writes and commands are
-    /// retried after 1 s to 60 s (full jitter). The file stays.
+    /// retried after 0.5 s to 60 s. The file stays.
     pub async fn run(mut self, stop: CancellationToken) {
         self.set_state(WAITING);
         self.sweep().await;
@@ -213,7 +213,7 @@ impl TemplateTask {
                 self.deps.health.ready();
             }
             Err(error) => {
-                let wait = self.backoff.next(random_unit());
+                let wait = self.backoff.next_half_jitter(random_unit());
                 self.retry_at = Some(self.deps.clock.now() + wait);
                 self.record_failure(error.code(), &format_chain(&error), Some(wait));
                 self.retry_at.into_iter().for_each(|at| self.deps.health.retry_at(at));

@@ -120,7 +120,7 @@ impl TfrcFile {
         Self { options, content, clock, health }
     }
 
-    /// Writes the file with each new token, until `stop`; errors are retried after 1 s to 60 s (full jitter). A file
+    /// Writes the file with each new token, until `stop`; errors are retried after 0.5 s to 60 s. A file
     /// that points to the gateway stays after a stop, for programs that run while it restarts. A file with the platform
     /// token is removed when the token ends, and at a stop.
     pub(crate) async fn run(mut self, stop: CancellationToken) {
@@ -143,7 +143,7 @@ impl TfrcFile {
                 backoff.reset();
                 None
             } else {
-                let at = self.clock.now() + backoff.next(random_unit());
+                let at = self.clock.now() + backoff.next_half_jitter(random_unit());
                 self.health.retry_at(at);
                 Some(at)
             };

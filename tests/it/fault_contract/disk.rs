@@ -70,9 +70,10 @@ fn disk_case(case: &mut Case, size: &str, reason: &str, spoil: impl FnOnce(&Path
     old_stays(case, &old, &new);
     std::thread::sleep(Duration::from_secs(3));
     case.clear(|_| mend(&disk));
-    // The next try is at most twice as far away as the fault has lasted.
-    case.writes(Duration::from_secs(10));
-    case.recovers(Duration::from_secs(12));
+    // The next try is at most twice as far away as the fault has lasted, and a second more.
+    let limit = case.injected.as_ref().unwrap().at.elapsed() * 2 + Duration::from_secs(1);
+    case.writes(limit);
+    case.recovers(limit + Duration::from_secs(2));
 }
 
 #[test]

@@ -1,40 +1,51 @@
 //! SIGKILL, and errors of fsync, at the system calls that write a sink and a state file.
 
-use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use keyward::emulators::secrets::{Operation, Role};
 use rustix::process::{Pid, Signal, kill_process};
 
+use super::backups;
 use super::case::{Case, Setup, case};
 use super::record::{Invariant, is_full_run, not_run};
 use crate::harness::binary::{ask, eventually};
 
 /// A strace that is attached to the agent.
-struct Tracer(Child);
+pub(super) struct Tracer(Child);
 
 impl Tracer {
     /// Attaches to all threads of a process; `injection` comes at the `nth` call of this name in each of them.
-    fn attach(process: u32, call: &str, injection: &str, nth: u32) -> Self {
+    pub(super) fn attach(process: u32, call: &str, injection: &str, nth: u32) -> Self {
+        eventually(Duration::from_mins(2), || {
+            let tracer = Self::spawn(process, call, injection, nth);
+            // It misses a thread that another one begins meanwhile, before it is traced itself.
+            let attached = (0..200).any(|_| {
+                std::thread::sleep(Duration::from_millis(20));
+                is_traced(process)
+            });
+            if attached { Ok(tracer) } else { Err("strace is not attached".to_owned()) }
+        })
+    }
+
+    fn spawn(process: u32, call: &str, injection: &str, nth: u32) -> Self {
         let child = Command::new("strace")
             .args(["-f", "-qq", "-o", "/dev/null", "-p", &process.to_string()])
             .args(["-e", &format!("trace={call}"), "-e", &format!("inject={call}:{injection}:when={nth}")])
             .stdin(Stdio::null())
             .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        eventually(Duration::from_mins(1), || {
-            let threads = std::fs::read_dir(format!("/proc/{process}/task")).unwrap();
-            let traced = |path: &Path| {
-                let text = std::fs::read_to_string(path.join("status")).unwrap_or_default();
-                !text.contains("TracerPid:\t0\n")
-            };
-            let all = threads.into_iter().all(|thread| traced(&thread.unwrap().path()));
-            if all { Ok(()) } else { Err("strace is not attached".to_owned()) }
-        });
-        Self(child)
+            .spawn();
+        Self(child.unwrap())
     }
+}
+
+/// Returns true if all threads of a process are traced.
+fn is_traced(process: u32) -> bool {
+    let mut threads = std::fs::read_dir(format!("/proc/{process}/task")).unwrap();
+    threads.all(|thread| {
+        let text = std::fs::read_to_string(thread.unwrap().path().join("status")).unwrap_or_default();
+        !text.contains("TracerPid:\t0\n")
+    })
 }
 
 impl Drop for Tracer {
@@ -67,10 +78,10 @@ fn untraceable() -> Option<String> {
 /// at the entry of one leaves the effects of the calls before it. One thread makes all calls of a write.
 const CALLS: [(&str, u32); 5] = [("flock", 1), ("fchmod", 1), ("fsync", 1), ("renameat", 1), ("fsync", 2)];
 
-const SIGKILL: &str = "signal=SIGKILL";
+pub(super) const SIGKILL: &str = "signal=SIGKILL";
 
 /// Temporary files of a file in the folder `disk`.
-fn temporary(case: &Case, of: &str) -> Vec<String> {
+pub(super) fn temporary(case: &Case, of: &str) -> Vec<String> {
     let (prefix, lock) = (format!(".{of}."), format!(".{of}.lock"));
     let names = std::fs::read_dir(case.path("disk")).unwrap();
     let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
@@ -78,7 +89,7 @@ fn temporary(case: &Case, of: &str) -> Vec<String> {
 }
 
 /// Fails unless the temporary files of a file have been removed.
-fn is_swept(case: &Case, of: &str) -> Result<(), String> {
+pub(super) fn is_swept(case: &Case, of: &str) -> Result<(), String> {
     match temporary(case, of) {
         names if names.is_empty() => Ok(()),
         names => Err(format!("{names:?}: {}", case.output())),
@@ -91,7 +102,7 @@ fn revoke(case: &Case) {
     let _ = ask(&case.path("api.sock"), "POST", "/agent/v1/check");
 }
 
-fn edit_config(case: &Case, edit: impl FnOnce(&str) -> String) {
+pub(super) fn edit_config(case: &Case, edit: impl FnOnce(&str) -> String) {
     let text = std::fs::read_to_string(case.path("keyward.toml")).unwrap();
     case.put("keyward.toml", &edit(&text));
 }
@@ -213,6 +224,10 @@ fn f32_a_kill_at_any_call_of_a_write_leaves_one_whole_token_and_the_next_start_c
             kills += CALLS.len();
             fail_syncs_of_the_state(case);
             case.record.observe("failed_syncs", 4);
+            case.expect(|expected| (expected.up, expected.serves) = (false, false));
+            case.agent = None;
+            let (more_kills, more_left) = backups::kill_writes(case, &whole);
+            (kills, left) = (kills + more_kills, left + more_left);
         }
         case.record.observe("kills", kills);
         case.record.observe("temporary_files_left", left);

@@ -16,5 +16,8 @@ mod names;
 mod disk;
 mod life;
 mod child;
+mod clocks;
+mod backups;
 mod kills;
+mod mixed;
 mod random;

@@ -10,7 +10,7 @@ use crate::harness::certificates::{Authority, Presented};
 use crate::harness::chaos::{Blackhole, ChaosProxy, Fault};
 use crate::harness::dns::{Dns, DnsAnswer};
 
-const HERE: Ipv4Addr = Ipv4Addr::LOCALHOST;
+pub(super) const HERE: Ipv4Addr = Ipv4Addr::LOCALHOST;
 
 fn is_root(id: &str) -> bool {
     let root = rustix::process::geteuid().is_root();

@@ -192,7 +192,7 @@ fn read_sink(path: &Path, seen: &mut Seen) {
     }
 }
 
-/// Opens without waiting for the other end, where a test puts a FIFO in the sink's place.
+/// Opens without waiting for the other end and without following, where a test puts a FIFO or a symlink in the sink's place.
 trait Nonblocking {
     fn custom_flags_nonblocking(&mut self) -> &mut Self;
 }
@@ -200,7 +200,7 @@ trait Nonblocking {
 impl Nonblocking for std::fs::OpenOptions {
     fn custom_flags_nonblocking(&mut self) -> &mut Self {
         use std::os::unix::fs::OpenOptionsExt as _;
-        self.custom_flags(rustix::fs::OFlags::NONBLOCK.bits().cast_signed())
+        self.custom_flags((rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOFOLLOW).bits().cast_signed())
     }
 }
 

@@ -104,7 +104,8 @@ impl CachedEntries {
             return None;
         }
         let remaining = slot.lease.as_ref().map(|lease| now.until(lease.active.ends()));
-        if remaining.is_some_and(|remaining| remaining.is_zero()) {
+        // A response names whole seconds, and 0 of them would mean that there is no lease.
+        if remaining.is_some_and(|remaining| remaining < Duration::from_secs(1)) {
             self.remove(key);
             return None;
         }

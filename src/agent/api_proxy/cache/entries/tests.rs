@@ -78,6 +78,19 @@ fn a_lease_is_renewed_while_it_grows_and_its_last_renewal_sets_its_end() {
 }
 
 #[test]
+fn a_lease_in_its_last_second_is_not_served_as_one_of_no_seconds() {
+    let mut entries = CachedEntries::new(10_000);
+    entries.insert(key("a"), leased(100, true), None, at(0), 0.0);
+    let due = entries.take_due(at(70)).unwrap();
+    entries.retry_renewal(&due, at(200));
+    let half = Duration::from_millis(500);
+    let before = |seconds| ClockReading { boot: at(seconds).boot - half, wall: at(seconds).wall - half };
+    let hit = entries.lookup(&key("a"), before(99)).unwrap();
+    assert!(String::from_utf8_lossy(&hit.body()).contains(r#""lease_duration":1,"#));
+    assert!(entries.lookup(&key("a"), before(100)).is_none());
+}
+
+#[test]
 fn a_lease_that_cannot_be_renewed_is_served_until_another_is_due() {
     let mut entries = CachedEntries::new(10_000);
     entries.insert(key("a"), leased(100, false), None, at(0), 0.0);

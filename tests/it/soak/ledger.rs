@@ -1,0 +1,149 @@
+//! Counts of answers, by kind, and everything that was wrong.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use super::fault::Tolerance;
+
+/// Most wrong answers of which the text is kept.
+const KEPT: usize = 50;
+
+/// State of the world as callers may notice it.
+#[derive(Debug, Clone, Default)]
+struct Phase {
+    /// Name of the fault, and when it is over and recovered from: `None` while it lasts.
+    fault: String,
+    tolerance: Tolerance,
+    calm_since: Option<Instant>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    good: BTreeMap<&'static str, u64>,
+    errors: BTreeMap<String, u64>,
+    wrong: Vec<String>,
+    wrongs: u64,
+    phase: Phase,
+    /// Since the last sample.
+    requests: u64,
+    recent_errors: BTreeMap<String, u64>,
+    stall: Duration,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Ledger(Mutex<Inner>);
+
+/// Totals at the end of a run.
+#[derive(Debug, Clone)]
+pub(super) struct Totals {
+    pub(super) good: BTreeMap<&'static str, u64>,
+    pub(super) errors: BTreeMap<String, u64>,
+    pub(super) wrong: Vec<String>,
+    pub(super) wrongs: u64,
+}
+
+impl Ledger {
+    /// Counts a right answer of a kind of caller.
+    pub(super) fn good(&self, class: &'static str) {
+        let mut inner = self.inner();
+        *inner.good.entry(class).or_default() += 1;
+        inner.requests += 1;
+    }
+
+    /// Counts an error that says why, such as `proxy 503`; it is wrong if no fault explains it.
+    pub(super) fn error(&self, class: &str, kind: &str, asked: Instant, detail: &str) {
+        let mut inner = self.inner();
+        let name = format!("{class} {kind}");
+        *inner.errors.entry(name.clone()).or_default() += 1;
+        *inner.recent_errors.entry(name.clone()).or_default() += 1;
+        inner.requests += 1;
+        let phase = inner.phase.clone();
+        let calm = phase.fault.is_empty() || phase.calm_since.is_some_and(|since| asked > since);
+        if calm || !phase.tolerance.allows(kind) {
+            let fault = if phase.fault.is_empty() { "none" } else { &phase.fault };
+            let when = if calm { "no fault" } else { "a fault that does not explain it" };
+            let detail: String = detail.chars().take(300).collect();
+            inner.wrong(format!("{name} during {when} (the last one: {fault}): {detail}"));
+        }
+    }
+
+    /// Counts a wrong answer.
+    pub(super) fn wrong(&self, text: String) {
+        let mut inner = self.inner();
+        inner.requests += 1;
+        let fault = inner.phase.fault.clone();
+        inner.wrong(format!("{text} (the last fault: {fault})"));
+    }
+
+    /// Begins a fault.
+    pub(super) fn begin(&self, fault: &str, tolerance: Tolerance) {
+        self.inner().phase = Phase { fault: fault.to_owned(), tolerance, calm_since: None };
+    }
+
+    /// Ends it: from now on each error is a wrong answer.
+    pub(super) fn calm(&self, now: Instant) {
+        self.inner().phase.calm_since = Some(now);
+    }
+
+    /// Records a delay of the test's own timers, which decays.
+    pub(super) fn stalled(&self, delay: Duration) {
+        let mut inner = self.inner();
+        inner.stall = delay.max(inner.stall.mul_f64(0.9));
+    }
+
+    /// Time by which limits are extended: the machine itself was late.
+    pub(super) fn slack(&self) -> Duration {
+        self.inner().stall * 3
+    }
+
+    /// Requests and errors since the last call.
+    pub(super) fn recent(&self) -> (u64, BTreeMap<String, u64>) {
+        let mut inner = self.inner();
+        (std::mem::take(&mut inner.requests), std::mem::take(&mut inner.recent_errors))
+    }
+
+    pub(super) fn totals(&self) -> Totals {
+        let inner = self.inner();
+        let (good, errors, wrong) = (inner.good.clone(), inner.errors.clone(), inner.wrong.clone());
+        Totals { good, errors, wrong, wrongs: inner.wrongs }
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap()
+    }
+}
+
+impl Inner {
+    fn wrong(&mut self, text: String) {
+        self.wrongs += 1;
+        if self.wrong.len() < KEPT {
+            self.wrong.push(text);
+        }
+    }
+}
+
+#[test]
+fn an_error_that_no_fault_explains_is_a_wrong_answer() {
+    use super::client::now;
+    use super::fault::Disturbance;
+    let ledger = Ledger::default();
+    let wrongs = |kind: &str, asked: Instant| {
+        let before = ledger.totals().wrongs;
+        ledger.error("proxy", kind, asked, "a reason");
+        ledger.totals().wrongs - before
+    };
+    assert_eq!(wrongs("503", now()), 1, "before the first fault");
+    ledger.begin("an outage", Disturbance::Outage.tolerance());
+    let during = now();
+    assert_eq!(
+        (wrongs("503", during), wrongs("cut off", during), wrongs("unreachable", during), wrongs("403", during)),
+        (0, 0, 1, 1)
+    );
+    ledger.calm(now());
+    assert_eq!((wrongs("503", during), wrongs("503", now())), (0, 1), "asked during the outage, and after it");
+    ledger.begin("another child", Disturbance::ChildKilled.tolerance());
+    assert_eq!(wrongs("503", now()), 1, "which is no reason for it");
+    let totals = ledger.totals();
+    assert_eq!((totals.errors["proxy 503"], totals.wrongs, totals.wrong.len()), (5, 5, 5));
+}
