@@ -3,6 +3,7 @@
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
 
 use crate::metrics::{MetricRegistry, MetricSet};
 
@@ -11,6 +12,8 @@ use crate::metrics::{MetricRegistry, MetricSet};
 pub(crate) struct AclMetrics {
     /// Requests answered by the ACL server, by operation, such as `token.read`, and HTTP status.
     pub(crate) requests: Family<AclRequestLabels, Counter>,
+    /// Blocking queries that wait for a change.
+    pub(crate) blocking_queries: Gauge,
     /// Expired tokens that were deleted.
     pub(crate) tokens_swept: Counter,
     /// Unreadable records of the ACL store, each counted once.
@@ -21,6 +24,7 @@ impl MetricSet for AclMetrics {
     fn register(registry: &mut MetricRegistry) -> Self {
         Self {
             requests: registry.add("acl_requests", "Requests answered by the ACL server"),
+            blocking_queries: registry.add("acl_blocking_queries", "Blocking queries that wait for a change"),
             tokens_swept: registry.add("acl_tokens_swept", "Tokens destroyed after their end"),
             unreadable: registry.add("acl_unreadable_records", "Records that cannot be read, each counted once"),
         }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use futures_util::future::select_all;
 use http::Response;
+use prometheus_client::metrics::gauge::Gauge;
 use tokio::time::Instant;
 
 use super::dispatch;
@@ -14,8 +15,10 @@ use super::request::ApiRequest;
 use super::response::{ReadResult, ResponseBody, set_default_policy_header, set_index_headers};
 use super::response_cache::{CachedResponse, HashedKey};
 use super::state::ApiState;
+use crate::acl::metrics::AclMetrics;
 use crate::acl::store::Revision;
 use crate::backoff::random_unit;
+use crate::metrics::Metrics;
 
 /// Reads, and repeats the read after each change until the index exceeds `blocking.index` or the wait is over. The caller
 /// and its rights are checked anew each time.
@@ -57,6 +60,7 @@ pub(super) async fn read(
         };
         let store = state.service.repository().store();
         let since = Revision(blocking.index);
+        let _waiting = WaitingQuery::count(&state.metrics);
         let changed = select_all(watch.iter().map(|watched| store.changed(watched, since)));
         tokio::select! {
             biased;
@@ -67,6 +71,23 @@ pub(super) async fn read(
             () = tokio::time::sleep_until(end) => over = true,
             () = state.stop.cancelled() => over = true,
         }
+    }
+}
+
+/// A blocking query that waits; counted until it is dropped.
+struct WaitingQuery(Gauge);
+
+impl WaitingQuery {
+    fn count(metrics: &Metrics) -> Self {
+        let gauge = metrics.get::<AclMetrics>().blocking_queries;
+        gauge.inc();
+        Self(gauge)
+    }
+}
+
+impl Drop for WaitingQuery {
+    fn drop(&mut self) {
+        self.0.dec();
     }
 }
 

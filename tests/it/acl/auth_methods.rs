@@ -323,6 +323,7 @@ async fn leftovers_of_a_deleted_auth_method_are_removed_after_a_restart() {
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
+    // No request shows that the note of the removal is deleted, which comes next.
     tokio::time::sleep(Duration::from_millis(50)).await;
     acl.restarted_with(async |store| {
         for (prefix, wanted) in [("binding-rule/", 0), ("token-login/", 0), ("removal/", 0), ("token/", 2)] {

@@ -7,6 +7,7 @@
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
 
 use crate::harness::{Acl, Answer};
 
@@ -14,15 +15,19 @@ fn index(answer: &Answer) -> u64 {
     answer.headers["x-consul-index"].to_str().unwrap().parse().unwrap()
 }
 
-/// Runs a blocking read and, a little later, `then`; returns the response and its duration.
+/// Runs a blocking read and, once it waits or has not to wait, `then`; returns the response and its duration.
 async fn waited<T>(acl: &Acl, secret: &str, path: &str, then: impl Future<Output = T>) -> (Answer, Duration, T) {
-    let start = Instant::now();
+    let (start, ended) = (Instant::now(), CancellationToken::new());
     let read = async {
         let answer = acl.call("GET", path, Some(secret), None).await;
+        ended.cancel();
         (answer, start.elapsed())
     };
     let later = async {
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        tokio::select! {
+            () = acl.until_a_query_waits() => {}
+            () = ended.cancelled() => {}
+        }
         then.await
     };
     let ((answer, after), done) = tokio::join!(read, later);
@@ -211,7 +216,7 @@ async fn stopping_the_server_answers_blocking_queries_at_once() {
     let root = acl.root.clone();
     let client = reqwest::Client::builder().no_proxy().build().unwrap();
     let waiting = tokio::spawn(async move { client.get(url).header("X-Service-Token", root).send().await.unwrap() });
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    acl.until_a_query_waits().await;
     let start = Instant::now();
     let _again = acl.restarted().await;
     let answer = waiting.await.unwrap();

@@ -7,6 +7,7 @@ use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use time::OffsetDateTime;
 
 use crate::harness::binary::{Binary, ask, eventually};
+use crate::harness::ports;
 
 /// Certificate for 127.0.0.1 with its own CA and the given validity in days.
 struct Signed {
@@ -49,7 +50,7 @@ async fn call(address: &str, authority: &str) -> Result<(), String> {
 async fn a_renewed_certificate_is_loaded_and_an_expiring_one_reported() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name).display().to_string();
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = ports::reserve().port();
     let address = format!("127.0.0.1:{port}");
     let first = signed(25, 5);
     put(&folder.path().join("cert.pem"), &first.certificate);

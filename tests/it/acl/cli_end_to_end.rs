@@ -250,7 +250,7 @@ async fn a_blocking_read_of_the_client_returns_when_something_changes() {
     assert!(first.known_leader && first.value.is_empty());
     let waiting = QueryOptions { index: first.index, wait: Some(Duration::from_secs(30)), ..QueryOptions::default() };
     let change = async {
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        service.until_a_query_waits().await;
         root.create_role(&NewRole { name: "r".into(), ..NewRole::default() }).await.unwrap()
     };
     let (second, role) = tokio::join!(root.list_roles(None, &waiting), change);

@@ -5,6 +5,7 @@ use std::time::Duration;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 
 use crate::harness::binary::{Binary, eventually, run};
+use crate::harness::ports;
 
 /// Creates a CA and a certificate for 127.0.0.1 as PEM files `ca.pem`, `cert.pem` and `key.pem`.
 fn certificates(folder: &std::path::Path) {
@@ -67,7 +68,7 @@ fn certificate_errors_are_reported_with_the_reason() {
 async fn the_server_uses_tls_on_its_port_and_not_on_its_socket() {
     let folder = tempfile::tempdir().unwrap();
     certificates(folder.path());
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = ports::reserve().port();
     let at = |name: &str| folder.path().join(name).display().to_string();
     let config = format!(
         "[acl]\nlisten = [\"tcp://127.0.0.1:{port}\", \"unix://{}\"]\ntls_cert = \"{}\"\ntls_key = \"{}\"\n\

@@ -51,7 +51,7 @@ async fn both_servers_serve_the_writes_of_each_other() {
         (answer.json()["Description"].clone(), answer.headers["X-Service-Index"].to_str().unwrap().to_owned())
     };
     let update = async {
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        other.until_a_query_waits().await;
         one.make(&path, json!({"AccessorID": token["AccessorID"], "Description": "changed"})).await
     };
     let (seen, _) = tokio::join!(waiting(&other, format!("{path}?index={index}&wait=20s")), update);

@@ -8,6 +8,7 @@ use keyward::acl::store::{self, Batch, StoreOptions, Write};
 use crate::acl::server_process::serve;
 use crate::harness::Acl;
 use crate::harness::binary::{Binary, eventually, run};
+use crate::harness::ports;
 
 /// Starts and stops a service with a store in `folder/access`, whose first token is in `folder/root.token`.
 fn used(folder: &Path) {
@@ -98,7 +99,7 @@ fn new_store_creates_a_store_that_accepts_a_snapshot_of_the_old_one() {
     std::fs::remove_file(folder.path().join("access/access.redb")).unwrap();
 
     // By a configuration file, as the packaged unit starts it.
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = ports::reserve().port();
     let config = format!("[acl]\nlisten = \"tcp://127.0.0.1:{port}\"\ndata_dir = \"{}\"\n", at("access"));
     std::fs::write(folder.path().join("keyward.toml"), config).unwrap();
     let (code, _, error) = run(&["run", "--config", &at("keyward.toml")], &[]);

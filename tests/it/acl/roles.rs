@@ -65,7 +65,7 @@ async fn a_blocking_read_returns_when_the_role_is_created() {
     let index: u64 = missing.headers["x-service-index"].to_str().unwrap().parse().unwrap();
     let path = format!("/v1/acl/role/name/late?index={index}&wait=20s");
     let (read, made) = tokio::join!(acl.get(&path), async {
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        acl.until_a_query_waits().await;
         acl.make("/v1/acl/role", json!({"Name": "late"})).await
     });
     assert_eq!((read.status, &read.json()["ID"]), (200, &made["ID"]));

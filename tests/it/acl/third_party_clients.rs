@@ -14,6 +14,7 @@ use keyward::jwt::signing_input;
 use serde_json::json;
 
 use crate::harness::binary::{Binary, eventually};
+use crate::harness::ports;
 
 /// Real ACL server on its own port.
 struct Server {
@@ -29,7 +30,7 @@ impl Server {
     /// Starts it; `store` gives the rest of the section `[acl]`.
     fn start(store: impl FnOnce(&Path) -> String) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = ports::reserve().port();
         let config = folder.path().join("keyward.toml");
         let text = format!("[acl]\nlisten = \"tcp://127.0.0.1:{port}\"\n{}", store(folder.path()));
         std::fs::write(&config, text).unwrap();

@@ -25,6 +25,7 @@ use keyward::http::guard::AccessMode;
 use secrecy::SecretString;
 use serde_json::json;
 
+use crate::harness::ports;
 use crate::harness::raw::Raw;
 use crate::harness::scripted::reply;
 use crate::harness::tunnel::Tunnel;
@@ -265,7 +266,7 @@ async fn a_call_to_an_unreachable_server_fails_within_seconds_with_the_cause() {
         assert!(answer.error().contains(cause), "{answer:?}");
         assert!(answer.headers.contains_key("retry-after"));
     };
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let nobody = ports::reserve();
     let away = Proxied::with(|_, upstream| {
         upstream.client.address = ServerAddress::Url(format!("http://{nobody}").parse().unwrap());
     });

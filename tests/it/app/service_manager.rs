@@ -298,6 +298,7 @@ fn two_stop_signals_at_once_count_as_one() {
         agent.binary.signal(Signal::TERM);
         agent.logs("agent.stopping");
         agent.binary.signal(Signal::TERM);
+        // Both signals have come, at once by the program's measure, which is a second.
         std::thread::sleep(Duration::from_millis(200));
         world.secrets.faults().hang(false);
         let mut binary = agent.binary;

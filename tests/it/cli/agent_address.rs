@@ -7,6 +7,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::harness::binary::{Binary, ask, eventually, run};
+use crate::harness::ports;
 
 const KEY: &str = "0123456789abcdef0123456789abcdef";
 
@@ -36,7 +37,7 @@ fn command(folder: &Path, words: &str) -> (i32, String, Duration) {
 }
 
 fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    ports::reserve().port()
 }
 
 #[test]

@@ -1,6 +1,5 @@
 //! Every command of the real binary: its output, its secrecy and its exit code.
 
-use std::net::TcpListener;
 use std::path::Path;
 use std::time::Duration;
 
@@ -10,6 +9,7 @@ use serde_json::Value;
 
 use crate::harness::agent::Agent;
 use crate::harness::binary::{Binary, ask, eventually, run};
+use crate::harness::ports;
 use crate::harness::world::{World, in_a_network_of_its_own};
 
 const COMMANDS: [&str; 10] =
@@ -226,7 +226,7 @@ fn commands_query_a_running_agent() {
 #[test]
 fn a_wrong_listener_key_is_refused_with_the_reason() {
     let folder = tempfile::tempdir().unwrap();
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = ports::reserve().port();
     let key = folder.path().join("local.key");
     std::fs::write(&key, "the-key-that-the-agent-read").unwrap();
     let text = std::fs::read_to_string(nobody_home(folder.path())).unwrap();

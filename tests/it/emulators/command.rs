@@ -10,6 +10,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 
 use crate::harness::binary::{Binary, eventually, run};
+use crate::harness::ports;
 
 /// Variables that a user's shell may hold and `dev` must ignore.
 const FOREIGN: [(&str, &str); 10] = [
@@ -226,7 +227,7 @@ fn unusable_arguments_are_reported() {
     check(&["dev", "--once", "--dir", dir_text], &[], "is accessible to other users (mode 0755)");
     std::fs::set_permissions(&dir, PermissionsExt::from_mode(0o700)).unwrap();
     check(&["dev", "--once", "--dir", dir_text, "--first-port", "65530"], &[], "do not fit below 65536");
-    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let taken = ports::reserve();
     let held = std::net::TcpListener::bind(taken).unwrap();
     let port = taken.port().to_string();
     check(&["dev", "--once", "--dir", dir_text, "--first-port", &port], &[], &taken.to_string());

@@ -14,6 +14,7 @@ use tokio::task::JoinSet;
 
 use crate::harness::binary::{Binary, eventually, run, run_with_input};
 use crate::harness::front::Platform;
+use crate::harness::ports;
 use crate::harness::scripted::reply;
 
 /// A platform in this process, and a folder for a gateway in another.
@@ -417,7 +418,7 @@ fn terraform_config_file(folder: &Path) -> Value {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reload_keeps_the_listener_and_the_local_token_and_the_users_own_files_stay_as_they_are() {
     let world = World::start();
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let free = ports::reserve();
     let path = config(&world, &format!("tcp://{free}"), "");
     let folder = world.folder.path();
     let own = folder.join("terraform.d/credentials.tfrc.json");

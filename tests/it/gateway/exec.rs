@@ -11,6 +11,7 @@ use keyward::emulators::platform::PresentedToken;
 use crate::emulators::platform::clients::platform;
 use crate::harness::binary::{Binary, eventually, run};
 use crate::harness::platform::Emulated;
+use crate::harness::ports;
 use crate::harness::terraform::{HOST, Terraform};
 
 /// A platform, a gateway to it in a separate process, and the home of a user whose Terraform is configured for another host.
@@ -29,7 +30,7 @@ impl World {
     pub(super) fn start(child: &str, more: &str) -> Self {
         let it = platform();
         let folder = tempfile::tempdir().unwrap();
-        let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let address = ports::reserve();
         let here = folder.path().display().to_string();
         let text = format!(
             "[agent]\nstate_dir = \"{here}/state\"\n[gateway]\nupstream = \"{}\"\nlisten = \"tcp://{address}\"\n\

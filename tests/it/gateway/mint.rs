@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 use crate::harness::binary::{Binary, run};
 use crate::harness::front::Front;
 use crate::harness::platform::{Emulated, text};
+use crate::harness::ports;
 
 const ORG: &str = "/api/v2/organizations/example";
 
@@ -420,7 +421,7 @@ fn replace(path: &Path, text: &str) {
 async fn the_agent_makes_its_token_keeps_it_over_a_reload_and_ends_it_and_refuses_a_single_one_by_default() {
     let place = Place::start().await;
     let folder = place.folder.path();
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let free = ports::reserve();
     let config = folder.join("keyward.toml");
     let write = |more: &str, mint: &str| {
         let text = format!(
@@ -458,6 +459,7 @@ async fn the_agent_makes_its_token_keeps_it_over_a_reload_and_ends_it_and_refuse
     let team_tokens = format!("{ORG}/team-tokens");
     let second = place.until(&team_tokens, |listed| listed.len() == 1 && listed[0]["id"] != first[0]["id"]).await;
     assert_eq!(call().await, Some(200), "{}", agent.output());
+    // Nothing happens when the leftovers of the one before are looked for, soon after the start.
     tokio::time::sleep(Duration::from_secs(3)).await;
     assert_eq!(text(&place.of_team().await[0]["id"]), text(&second[0]["id"]), "it is not taken for a leftover");
     let (status, output) = tokio::task::spawn_blocking(move || agent.stop()).await.unwrap();

@@ -13,6 +13,7 @@ use tokio::task::JoinSet;
 
 use crate::harness::front::{Front, Platform};
 use crate::harness::log;
+use crate::harness::ports;
 use crate::harness::raw::Raw;
 use crate::harness::scripted::reply;
 use crate::harness::tunnel::Tunnel;
@@ -336,7 +337,7 @@ async fn callers_together_stay_below_the_limit() {
 
 #[tokio::test]
 async fn an_unreachable_platform_gives_an_error_document_and_recovers() {
-    let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let gone = ports::reserve();
     let front = Front::with(|options, _| options.upstream = format!("http://{gone}").parse().unwrap());
     let answer = front.get("/api/v2/ping").await;
     assert_eq!((answer.status().as_u16(), &answer.headers()["retry-after"]), (502, &"2".parse().unwrap()));

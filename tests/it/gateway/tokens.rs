@@ -33,6 +33,7 @@ async fn a_rejected_token_is_refreshed_once_for_all_callers_and_each_call_is_ret
         loop {
             rung.requested().await;
             counted.fetch_add(1, Ordering::Relaxed);
+            // As long as a login takes: all callers come meanwhile.
             tokio::time::sleep(Duration::from_millis(300)).await;
             publisher.publish(Availability::Available(token("tok2")), Some(Clock::System.now()));
             rung.complete();

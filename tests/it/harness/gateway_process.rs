@@ -1,6 +1,5 @@
 //! A gateway in front of an emulated platform, as a separate process.
 
-use std::net::TcpListener;
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -9,6 +8,7 @@ use serde_json::Value;
 
 use crate::harness::binary::{Binary, eventually, run};
 use crate::harness::platform::Emulated;
+use crate::harness::ports;
 
 /// The gateway, its folder, and where it answers. The tests that use it run on more than one thread: it is waited for.
 pub(crate) struct GatewayProcess {
@@ -24,7 +24,7 @@ const EXEMPT: &str = "\"organizations/authentication-token\", \"teams/authentica
 impl GatewayProcess {
     /// Starts it with the platform's first token, and with a mode for deprecated calls.
     pub(crate) fn start(it: &Emulated, deprecated: &str) -> Self {
-        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let address = ports::reserve();
         let folder = tempfile::tempdir().unwrap();
         let here = folder.path().display();
         let text = format!(

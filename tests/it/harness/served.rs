@@ -105,6 +105,13 @@ impl Served {
         Self { url, metrics, clock, http, stop, serving }
     }
 
+    /// Waits until a blocking query waits for a change.
+    pub(crate) async fn until_a_query_waits(&self) {
+        while self.metrics.text().contains("keyward_acl_blocking_queries 0") {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
     /// Stops the server, and waits until its store is free.
     pub(crate) async fn stop(self) {
         drop(self.http);

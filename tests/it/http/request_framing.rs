@@ -58,6 +58,7 @@ async fn a_length_beside_a_transfer_encoding_is_refused_whatever_their_order_and
         let mut caller = Raw::tcp(address).await;
         for piece in [head.as_str(), "Content-Len", "gth: 14\r\nTransfer", "-Encoding: chunked\r", "\n\r\n", BODY] {
             caller.send(piece).await;
+            // Pieces that come together would be read together.
             tokio::time::sleep(std::time::Duration::from_millis(20)).await;
         }
         assert_eq!(caller.answer().await.unwrap().status, 400, "{name}, in pieces");

@@ -127,6 +127,7 @@ fn t10_an_agent_without_descriptors_neither_spins_nor_floods_its_log_and_recover
         if log.contains("listener.accept.failed") { Ok(()) } else { Err(log) }
     });
     let (cpu, length) = (agent.cpu(), agent.log().len());
+    // The span in which the processor's time is measured.
     std::thread::sleep(Duration::from_secs(3));
     assert!(agent.cpu() - cpu <= 15, "{} hundredths of a second in three", agent.cpu() - cpu);
     assert!(agent.log().len() - length < 4096, "{}", agent.log());

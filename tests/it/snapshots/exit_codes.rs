@@ -1,6 +1,5 @@
 //! One error for each exit code of the command line, as docs/reference/exit-codes.md lists them.
 
-use std::net::TcpListener;
 use std::path::Path;
 use std::time::Duration;
 
@@ -12,6 +11,7 @@ use super::Transcript;
 use super::redact::Redactions;
 use crate::harness::Acl;
 use crate::harness::binary::{Binary, eventually, run};
+use crate::harness::ports;
 
 /// A signed token that ends in 2100: the header `{"alg":"RS256"}`, the claims `{"exp":4102444800}`, no real signature.
 const SIGNED: &str = "eyJhbGciOiJSUzI1NiJ9.eyJleHAiOjQxMDI0NDQ4MDB9.c2ln";
@@ -32,7 +32,7 @@ fn configuration(folder: &Path, name: &str, server: &str, more: &str) -> String 
 async fn an_error_for_each_exit_code() {
     let folder = tempfile::tempdir().unwrap();
     let place = folder.path().display().to_string();
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = ports::reserve().port();
     let refusing = MockServer::start().await;
     let refused = ResponseTemplate::new(403).set_body_json(json!({"errors": ["permission denied"]}));
     Mock::given(any()).respond_with(refused).mount(&refusing).await;

@@ -124,7 +124,7 @@ async fn a_restore_wakes_waiters_and_clears_cached_callers() {
     let now = index(&acl.get("/v1/acl/roles").await);
     let path = format!("/v1/acl/roles?index={now}&wait=60s");
     let restore = async {
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        acl.until_a_query_waits().await;
         tokio::join!(acl.restore(&acl.root, &snapshot), async {
             // Authenticated from memory until the restore begins.
             shut(&acl, &late).await;

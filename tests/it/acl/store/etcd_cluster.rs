@@ -83,6 +83,7 @@ async fn losing_a_member_during_writes_loses_nothing_and_wakes_waiters() {
                 tokio::spawn(async move { store.changed(&name, now).await })
             })
             .collect();
+        // They wait by now; one that comes later finds the change, and nothing is woken.
         tokio::time::sleep(Duration::from_millis(150)).await;
         server.kill();
         let batch = || Batch { checks: Vec::new(), writes: vec![Write::Put(Key::new(&["late", &name]), Vec::new())] };

@@ -137,7 +137,7 @@ async fn a_blocking_list_returns_when_a_token_is_created() {
     let index: u64 = before.headers["x-service-index"].to_str().unwrap().parse().unwrap();
     let blocked = format!("/v1/acl/tokens?index={index}&wait=20s");
     let (listed, made) = tokio::join!(acl.get(&blocked), async {
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        acl.until_a_query_waits().await;
         acl.make(TOKEN, json!({})).await
     });
     assert!(listed.json().as_array().unwrap().contains(&made));

@@ -116,7 +116,7 @@ async fn a_list_of_all_namespaces_is_filtered_by_the_rights_of_the_caller() {
     let blocked = acl.get("/v1/acl/tokens?ns=*").await.headers["x-service-index"].to_str().unwrap().to_owned();
     let path = format!("/v1/acl/tokens?ns=*&wait=20s&index={blocked}");
     let (listed, made) = tokio::join!(acl.get(&path), async {
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        acl.until_a_query_waits().await;
         acl.make(TOKEN, json!({"Namespace": "empty"})).await
     });
     assert!(listed.json().as_array().unwrap().contains(&made));

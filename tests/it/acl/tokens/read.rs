@@ -169,7 +169,7 @@ async fn a_blocking_read_returns_when_its_token_is_created_or_changed() {
     for (target, body) in [(TOKEN, json!({ "AccessorID": accessor })), (path.as_str(), json!({"Description": "new"}))] {
         let blocked = format!("{path}?index={last}&wait=20s");
         let (read, made) = tokio::join!(acl.get(&blocked), async {
-            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+            acl.until_a_query_waits().await;
             acl.make(target, body).await
         });
         assert_eq!(read.json(), made);
@@ -181,7 +181,7 @@ async fn a_blocking_read_returns_when_its_token_is_created_or_changed() {
     let own = format!("/v1/acl/token/self?index={last}&wait=20s");
     let secret = acl.get(&path).await.json();
     let (read, _) = tokio::join!(acl.call("GET", &own, Some(secret_of(&secret)), None), async {
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        acl.until_a_query_waits().await;
         acl.delete(&path).await
     });
     assert_eq!(read.status, 404, "the caller is looked at again: {read:?}");

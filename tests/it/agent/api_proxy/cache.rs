@@ -228,6 +228,7 @@ async fn while_the_server_is_unreachable_values_are_served_up_to_their_maximum_a
 
     let (bounded, _) = in_front_of_values(Duration::ZERO, Duration::ZERO);
     assert_eq!(bounded.get("secret/data/web").await.status, 200);
+    // The value is older than the bound, which is zero.
     tokio::time::sleep(Duration::from_millis(5)).await;
     bounded.vault.answers(|_| reply(503, &[], "{}"));
     assert_eq!(bounded.get("secret/data/web").await.status, 503);

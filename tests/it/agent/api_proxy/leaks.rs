@@ -129,6 +129,7 @@ async fn streaming(pieces: Vec<Vec<u8>>, servers: &mut JoinSet<()>) -> String {
                 if !send(&mut stream, &chunk).await {
                     break;
                 }
+                // Pieces that come together would be read together.
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
             send(&mut stream, b"0\r\n\r\n").await;
