@@ -1,5 +1,5 @@
-//! Sends calls to a server. They carry tokens and logins: requests and responses are zeroed when they are freed, which
-//! reqwest does not do.
+//! Client for calls that carry tokens and logins: requests and responses are zeroed when they are freed, which reqwest
+//! does not do.
 
 use std::time::Duration;
 
@@ -13,9 +13,10 @@ use serde::Serialize;
 use url::Url;
 use zeroize::Zeroizing;
 
-use crate::agent::token::ClientToken;
 use crate::error_chain::format_chain;
-use crate::http::client::{BuildError, ClientOptions, ClientResponse, MAX_RESPONSE, TransportError, join_path};
+use crate::http::client::{
+    BuildError, ClientOptions, ClientResponse, MAX_RESPONSE, TransportError, join_path, join_segments,
+};
 use crate::http::reverse_proxy::{
     ForwardError, Forwarder, ForwarderOptions, RequestBody, RequestHead, RequestLine, ResponseBody, UpstreamTarget,
     UpstreamTargetError,
@@ -23,9 +24,9 @@ use crate::http::reverse_proxy::{
 use crate::http::server::Caller;
 use crate::secret::{self, SecretWriter};
 
-/// Transport to one server. Clones share it.
+/// Client of one server for calls that carry secrets. Clones share it.
 #[derive(Debug, Clone)]
-pub(super) struct Transport {
+pub(crate) struct ZeroizingClient {
     forwarder: Forwarder,
     base: Url,
     host: HeaderValue,
@@ -34,20 +35,20 @@ pub(super) struct Transport {
     timeout: Duration,
 }
 
-/// Request to a server.
-pub(super) struct ServerRequest {
+/// Request to a server, zeroed on drop.
+pub(crate) struct ZeroizingRequest {
     method: Method,
     url: Url,
     headers: HeaderMap,
-    token: Option<(HeaderName, HeaderValue)>,
+    auth: Option<(HeaderName, HeaderValue)>,
     body: Zeroizing<Vec<u8>>,
     /// Part of the request that cannot be sent.
     invalid: Option<&'static str>,
 }
 
-impl ServerRequest {
-    /// Adds a header that is no secret.
-    pub(super) fn header(mut self, name: &'static str, value: &str) -> Self {
+impl ZeroizingRequest {
+    /// Sets a header that is no secret.
+    pub(crate) fn header(mut self, name: &'static str, value: &str) -> Self {
         match HeaderValue::from_bytes(value.as_bytes()) {
             Ok(value) => drop(self.headers.insert(name, value)),
             Err(_) => self.invalid = Some(name),
@@ -55,20 +56,20 @@ impl ServerRequest {
         self
     }
 
-    /// Adds a token in the header `name`.
-    pub(super) fn token(mut self, name: HeaderName, token: &ClientToken) -> Self {
-        self.token = Some((name, token.header_value()));
+    /// Sets the header that authenticates the request.
+    pub(crate) fn auth_header(mut self, name: HeaderName, value: HeaderValue) -> Self {
+        self.auth = Some((name, value));
         self
     }
 
     /// Adds parameters to the query.
-    pub(super) fn query(mut self, pairs: &[(impl AsRef<str>, impl AsRef<str>)]) -> Self {
+    pub(crate) fn query(mut self, pairs: &[(impl AsRef<str>, impl AsRef<str>)]) -> Self {
         self.url.query_pairs_mut().extend_pairs(pairs);
         self
     }
 
     /// Sets a JSON body.
-    pub(super) fn json(mut self, body: &impl Serialize) -> Self {
+    pub(crate) fn json(mut self, body: &impl Serialize) -> Self {
         let mut bytes = Zeroizing::new(Vec::with_capacity(BODY_CAPACITY));
         if serde_json::to_writer(SecretWriter(&mut bytes), body).is_err() {
             self.invalid = Some("the body");
@@ -82,12 +83,12 @@ impl ServerRequest {
 /// Initial capacity of bodies, in bytes: more than a login or a look-up has.
 const BODY_CAPACITY: usize = 16 * 1024;
 
-impl Transport {
-    /// Builds a transport that follows the changes of its certificate files. Sends nothing yet.
+impl ZeroizingClient {
+    /// Builds a client that follows the changes of its certificate files. Sends nothing yet.
     ///
     /// # Errors
     /// A file cannot be read or holds something else, or the address, server name and proxy do not go together.
-    pub(super) fn build(options: &ClientOptions) -> Result<Self, BuildError> {
+    pub(crate) fn build(options: &ClientOptions) -> Result<Self, BuildError> {
         let (base, name) = (options.validate()?, options.server());
         let UpstreamTarget { target, tls, host, .. } =
             UpstreamTarget::resolve(options).map_err(|error| match error {
@@ -108,43 +109,56 @@ impl Transport {
     }
 
     /// Returns the server for messages: its origin or its socket's path, without path, user or query.
-    pub(super) fn server(&self) -> &str {
+    pub(crate) fn server(&self) -> &str {
         &self.name
     }
 
     /// Creates a request to a path.
-    pub(super) fn request(&self, method: Method, path: &str) -> ServerRequest {
+    pub(crate) fn request(&self, method: Method, path: &str) -> ZeroizingRequest {
+        Self::request_to_url(method, join_path(&self.base, path))
+    }
+
+    /// Creates a request to a path of segments; a `/` inside a segment is escaped. The caller refuses segments that are
+    /// empty, `.` or `..`.
+    pub(crate) fn request_to<'a>(
+        &self,
+        method: Method,
+        segments: impl IntoIterator<Item = &'a str>,
+    ) -> ZeroizingRequest {
+        Self::request_to_url(method, join_segments(&self.base, segments))
+    }
+
+    fn request_to_url(method: Method, url: Url) -> ZeroizingRequest {
         let headers = HeaderMap::from_iter([
             (ACCEPT, HeaderValue::from_static("*/*")),
             (USER_AGENT, HeaderValue::from_static(concat!("keyward/", env!("CARGO_PKG_VERSION")))),
         ]);
-        let url = join_path(&self.base, path);
-        ServerRequest { method, url, headers, token: None, body: Zeroizing::default(), invalid: None }
+        ZeroizingRequest { method, url, headers, auth: None, body: Zeroizing::default(), invalid: None }
     }
 
     /// Sends a request and reads its whole response, of any status, within the server's time limit.
     ///
     /// # Errors
     /// There was no complete response in time, or it was too large.
-    pub(super) async fn send(&self, request: ServerRequest) -> Result<ClientResponse, TransportError> {
+    pub(crate) async fn send(&self, request: ZeroizingRequest) -> Result<ClientResponse, TransportError> {
         self.send_within(request, self.timeout).await
     }
 
-    /// Sends a request like [`Transport::send`] within `time`.
+    /// Sends a request like [`ZeroizingClient::send`] within `time`.
     ///
     /// # Errors
     /// There was no complete response in time, or it was too large.
-    pub(super) async fn send_within(
+    pub(crate) async fn send_within(
         &self,
-        request: ServerRequest,
+        request: ZeroizingRequest,
         time: Duration,
     ) -> Result<ClientResponse, TransportError> {
         let late = |_| Err(TransportError::TimedOut { server: self.name.clone(), after: time });
         tokio::time::timeout(time, self.exchange(request, time)).await.unwrap_or_else(late)
     }
 
-    async fn exchange(&self, request: ServerRequest, time: Duration) -> Result<ClientResponse, TransportError> {
-        let ServerRequest { method, url, mut headers, token, body, invalid } = request;
+    async fn exchange(&self, request: ZeroizingRequest, time: Duration) -> Result<ClientResponse, TransportError> {
+        let ZeroizingRequest { method, url, mut headers, auth, body, invalid } = request;
         let broken = |cause| TransportError::Broken { server: self.name.clone(), cause };
         if let Some(part) = invalid {
             return Err(broken(format!("{part} of the request cannot be sent")));
@@ -161,7 +175,7 @@ impl Transport {
         let body = RequestBody::Buffered(Full::new(body));
         let line = RequestLine { method: &method, prefix: "", target: &target, host: &self.host };
         let mut head = RequestHead::new(line, &headers, |_| true, &body);
-        if let Some((name, value)) = &token {
+        if let Some((name, value)) = &auth {
             head.set_auth_header(name, value);
         }
         let response = self.forwarder.send(Caller::own_process(), &head, body, time).await;
@@ -204,5 +218,5 @@ impl Transport {
     }
 }
 
-/// Limit of concurrent calls to one server, far above what a session makes.
+/// Limit of concurrent calls to one server, far above what a session or a gateway makes.
 const CONNECTIONS: usize = 512;
