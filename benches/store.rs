@@ -1,4 +1,5 @@
-//! The embedded store alone: durable commits of a token's rows, reads by key, and a store of a million records.
+//! The embedded store alone: durable commits of a token's rows, reads by key, and a store of a million records with its
+//! verification.
 //! `store [FOLDER] [TOKENS]`: a folder on the disk to measure (default `target`), and tokens of four records (250,000).
 //!
 //! The same run measures redb alone on the same disk, with groups of the same size.
@@ -37,6 +38,7 @@ fn main() {
     match words[..] {
         ["fill", folder, tokens] => fill(Path::new(folder), tokens.parse().unwrap()),
         ["open", folder, tokens] => open(Path::new(folder), tokens.parse().unwrap()),
+        ["verify", folder, _] => verify(Path::new(folder)),
         _ => {
             let folder = PathBuf::from(words.first().unwrap_or(&"target"));
             let folder = tempfile::tempdir_in(folder).unwrap();
@@ -149,7 +151,7 @@ fn large(folder: &Path, tokens: &str) {
         Command::new(me).args([step, folder.to_str().unwrap(), tokens]).stdout(Stdio::inherit()).status().unwrap();
     };
     // Ends as by kill -9: the next opening repairs, the one after that has nothing to repair.
-    for step in ["fill", "open", "open"] {
+    for step in ["fill", "open", "open", "verify"] {
         run(step);
     }
 }
@@ -208,6 +210,32 @@ fn open(folder: &Path, tokens: u64) {
         println!("{listed} records listed in pages in {:.2} s", start.elapsed().as_secs_f64());
     });
     println!("resident at the end {} MiB", resident());
+}
+
+/// What it takes to notice damage: redb's own checksums of pages, and those of records and kinds.
+fn verify(folder: &Path) {
+    let seconds = |start: Instant| start.elapsed().as_secs_f64();
+    let start = Instant::now();
+    let mut database = Database::builder().set_cache_size(16 << 20).open(Embedded::file_in(folder)).unwrap();
+    let (opened, start) = (seconds(start), Instant::now());
+    assert!(database.check_integrity().unwrap());
+    println!("redb alone: opened in {opened:.3} s, check_integrity in {:.2} s", seconds(start));
+    drop(database);
+    let start = Instant::now();
+    let found = Embedded::verify_file(folder).unwrap();
+    println!("pages and {} records of the closed file verified in {:.2} s", found.records, seconds(start));
+    assert!(found.is_clean() && found.unchecked == 0, "{found:?}");
+    let start = Instant::now();
+    let store = Embedded::open(folder, "dc1").unwrap();
+    let (opened, start) = (seconds(start), Instant::now());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let found = runtime.block_on(store.verify()).unwrap();
+    println!(
+        "opened in {opened:.3} s, {} records verified while open in {:.2} s, resident {} MiB",
+        found.records,
+        seconds(start),
+        resident()
+    );
 }
 
 async fn microseconds(store: &Embedded, keys: &[Key]) -> f64 {

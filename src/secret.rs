@@ -6,6 +6,8 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
+use bytes::Bytes;
+use http::HeaderValue;
 use rustix::fs::{Mode, OFlags};
 use secrecy::{ExposeSecret, SecretString};
 use zeroize::Zeroizing;
@@ -23,6 +25,18 @@ pub(crate) fn ct_eq_option(left: Option<&SecretString>, right: Option<&SecretStr
         (Some(left), Some(right)) => ct_eq(left, right.expose_secret().as_bytes()),
         (left, right) => left.is_none() && right.is_none(),
     }
+}
+
+/// Returns a secret after `prefix` as a header: marked sensitive, so that `Debug` does not print it, and zeroed on drop.
+/// `None` if it does not fit a header.
+pub(crate) fn header_value(prefix: &str, secret: &SecretString) -> Option<HeaderValue> {
+    let text = secret.expose_secret();
+    let mut bytes = Zeroizing::new(Vec::with_capacity(prefix.len() + text.len()));
+    bytes.extend_from_slice(prefix.as_bytes());
+    bytes.extend_from_slice(text.as_bytes());
+    let mut value = HeaderValue::from_maybe_shared(Bytes::from_owner(bytes)).ok()?;
+    value.set_sensitive(true);
+    Some(value)
 }
 
 /// Reserves capacity for `more` bytes by a copy into a new buffer: a `Vec` that grows leaves a copy of the secret in freed memory.

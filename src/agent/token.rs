@@ -6,6 +6,7 @@ use secrecy::SecretString;
 
 use crate::clock::ClockReading;
 use crate::credential_watch::{CredentialPublisher, CredentialWatch};
+use crate::secret;
 
 /// A token of a server, with its accessor, lease and policies.
 #[derive(Debug)]
@@ -47,15 +48,10 @@ impl ClientToken {
         fits.then_some(Self(text))
     }
 
-    /// Returns the token as a header. It is marked sensitive, so that `Debug` does not print it, and zeroed on drop.
+    /// Returns the token as a header, by [`secret::header_value`].
     pub(crate) fn header_value(&self) -> http::HeaderValue {
-        use secrecy::ExposeSecret as _;
-        let bytes = zeroize::Zeroizing::new(self.0.expose_secret().as_bytes().to_vec());
         // A client token is visible ASCII, so it always fits a header.
-        let value = http::HeaderValue::from_maybe_shared(bytes::Bytes::from_owner(bytes));
-        let mut value = value.unwrap_or_else(|_| http::HeaderValue::from_static(""));
-        value.set_sensitive(true);
-        value
+        secret::header_value("", &self.0).unwrap_or_else(|| http::HeaderValue::from_static(""))
     }
 
     /// Returns the secret, to be sent or written on purpose.

@@ -1,5 +1,5 @@
-//! HTTP for all parts: clients, the server with its only accept loop, the guard of local listeners, and the reverse
-//! proxy.
+//! HTTP for all parts: clients, the server with its only accept loop, the guard of local listeners, the reverse proxy,
+//! calls of this process's own services, and the client for calls that carry secrets.
 
 pub(crate) mod body_buffer;
 pub(crate) mod resolution;
@@ -9,3 +9,4 @@ pub mod server;
 pub mod guard;
 pub mod reverse_proxy;
 pub(crate) mod in_process;
+pub(crate) mod zeroizing_client;

@@ -10,10 +10,11 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use super::parse_response::{self, MAX_LEASE, SecretJson};
-use super::{CallError, LoginResponse, LookupResponse, ServerClient, ServerRequest};
+use super::{CallError, LoginResponse, LookupResponse, ServerClient};
 use crate::agent::token::{self, ClientToken, Lease};
 use crate::http::client::ClientResponse;
 use crate::http::client::sanitize::{parse_date_header, sanitize};
+use crate::http::zeroizing_client::ZeroizingRequest;
 
 impl ServerClient {
     /// Logs in by an auth method with a signed token (`POST acl/login`).
@@ -28,7 +29,7 @@ impl ServerClient {
     ) -> Result<LoginResponse, CallError> {
         let body = LoginBody { method, bearer: bearer.expose_secret() };
         let request = self.acl(Method::POST, "v1/acl/login", None, namespace).json(&body);
-        let response = self.transport.send_within(request, self.login_timeout).await?;
+        let response = self.client.send_within(request, self.login_timeout).await?;
         parse_login(&response, bearer)
     }
 
@@ -39,7 +40,7 @@ impl ServerClient {
         namespace: Option<&str>,
     ) -> Result<LookupResponse, CallError> {
         let request = self.acl(Method::GET, "v1/acl/token/self", Some(token), namespace);
-        let response = self.transport.send(request).await?;
+        let response = self.client.send(request).await?;
         let found = parse_json(&response, token.secret())?;
         let lease = lease(&found, server_time(&response))?;
         Ok(LookupResponse { lease, accessor: accessor(&found), batch: false, policies: policies(&found) })
@@ -48,18 +49,24 @@ impl ServerClient {
     /// Revokes a token (`POST acl/logout`).
     pub(super) async fn consul_logout(&self, token: &ClientToken, namespace: Option<&str>) -> Result<(), CallError> {
         let request = self.acl(Method::POST, "v1/acl/logout", Some(token), namespace);
-        let response = self.transport.send(request).await?;
+        let response = self.client.send(request).await?;
         parse_response::check_status(&response, token.secret())
             .map_err(|error| add_text(error, &response, token.secret()))
     }
 
-    fn acl(&self, method: Method, path: &str, token: Option<&ClientToken>, namespace: Option<&str>) -> ServerRequest {
-        let mut request = self.transport.request(method, path);
+    fn acl(
+        &self,
+        method: Method,
+        path: &str,
+        token: Option<&ClientToken>,
+        namespace: Option<&str>,
+    ) -> ZeroizingRequest {
+        let mut request = self.client.request(method, path);
         if let Some(namespace) = namespace {
             request = request.header("x-consul-namespace", namespace);
         }
         match token {
-            Some(token) => request.token(HeaderName::from_static("x-consul-token"), token),
+            Some(token) => request.auth_header(HeaderName::from_static("x-consul-token"), token.header_value()),
             None => request,
         }
     }

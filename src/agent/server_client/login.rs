@@ -63,7 +63,7 @@ impl ServerClient {
             body["policies"] = json!(options.policies);
         }
         let request = self.with_token(Method::POST, "v1/auth/token/create", parent, namespace).json(&body);
-        let response = self.transport.send(request).await?;
+        let response = self.client.send(request).await?;
         // A limit of uses is allowed here: it applies to the consumer of the token.
         parse_response::login(&mut *parse_response::parse_json(&response, parent.secret())?, false)
             .map(|(response, _)| response)
@@ -82,7 +82,7 @@ impl ServerClient {
         let request = self.with_token(Method::POST, "v1/sys/wrapping/wrap", token, namespace);
         let request = request.header("x-vault-wrap-ttl", &ttl.as_secs().max(1).to_string());
         let request = request.json(&WrappingBody { token: token.secret().expose_secret() });
-        let response = self.transport.send(request).await?;
+        let response = self.client.send(request).await?;
         parse_response::login(&mut *parse_response::parse_json(&response, token.secret())?, true)
             .map(|(response, _)| response)
     }
@@ -127,7 +127,7 @@ impl ServerClient {
     ) -> Result<SecretJson, CallError> {
         let request = self.request(Method::POST, &format!("v1/sys/wrapping/{what}"), namespace);
         let request = request.json(&WrappingBody { token: wrapping.secret().expose_secret() });
-        let response = self.transport.send(request).await?;
+        let response = self.client.send(request).await?;
         parse_response::parse_json(&response, wrapping.secret())
     }
 
@@ -144,7 +144,7 @@ impl ServerClient {
         if let Some(ttl) = wrap_ttl {
             request = request.header("x-vault-wrap-ttl", &ttl.as_secs().max(1).to_string());
         }
-        let response = self.transport.send_within(request.json(body), self.login_timeout).await?;
+        let response = self.client.send_within(request.json(body), self.login_timeout).await?;
         let mut response = parse_response::parse_json(&response, sent)?;
         match parse_response::login(&mut response, wrap_ttl.is_some())? {
             (response, None) => Ok(response),

@@ -4,7 +4,6 @@ mod consul_login;
 mod parse_response;
 mod error;
 mod path_class;
-mod transport;
 mod login;
 mod secret;
 mod capabilities;
@@ -20,6 +19,8 @@ use serde::Serialize;
 use crate::agent::token;
 use crate::agent::token::{ClientToken, Lease};
 use crate::http::client;
+use crate::http::reverse_proxy::UpstreamRecorder;
+use crate::http::zeroizing_client::{ZeroizingClient, ZeroizingRequest};
 use crate::metrics::Metrics;
 
 pub(in crate::agent) use error::is_bare_denial;
@@ -28,7 +29,6 @@ pub use login::DerivedTokenOptions;
 pub(in crate::agent) use parse_response::zeroize_json;
 pub(in crate::agent) use path_class::PathClass;
 pub use secret::{SecretFields, SecretLease, SecretOp, SecretRequest, SecretResponse};
-use transport::{ServerRequest, Transport};
 
 /// Options of a client of one server.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,7 +61,7 @@ pub enum ServerKind {
 pub struct ServerClient {
     name: String,
     kind: ServerKind,
-    transport: Transport,
+    client: ZeroizingClient,
     login_timeout: Duration,
 }
 
@@ -127,15 +127,16 @@ impl ServerClient {
     /// # Errors
     /// The HTTP client's options name an unusable file, or conflict.
     pub fn build(options: &ServerClientOptions) -> Result<Self, client::BuildError> {
-        let transport = Transport::build(&options.client)?;
+        let client = ZeroizingClient::build(&options.client)?;
         let name = options.name.clone();
-        Ok(Self { name, kind: options.kind, transport, login_timeout: options.login_timeout })
+        Ok(Self { name, kind: options.kind, client, login_timeout: options.login_timeout })
     }
 
     /// Counts the requests to the server, by its name in the configuration.
     #[must_use]
     pub(crate) fn counting_in(mut self, metrics: &Metrics) -> Self {
-        self.transport.record_in(metrics, &self.name);
+        let recorder = UpstreamRecorder::new(metrics, &self.name, &PathClass::NAMES);
+        self.client.record_in(recorder, |path| PathClass::of(path).index());
         self
     }
 
@@ -151,7 +152,7 @@ impl ServerClient {
 
     /// Returns the server's origin, or the path of its socket, for messages.
     pub(crate) fn address(&self) -> &str {
-        self.transport.server()
+        self.client.server()
     }
 
     /// Returns the time limit of a login.
@@ -161,7 +162,7 @@ impl ServerClient {
 
     /// Returns the time limit of other calls.
     pub(in crate::agent) const fn call_timeout(&self) -> Duration {
-        self.transport.timeout()
+        self.client.timeout()
     }
 
     /// Logs in by a signed token (`POST auth/MOUNT/login`), within the time limit of logins.
@@ -187,7 +188,7 @@ impl ServerClient {
             return self.consul_lookup(token, namespace).await;
         }
         let request = self.with_token(Method::GET, "v1/auth/token/lookup-self", token, namespace);
-        let response = self.transport.send(request).await?;
+        let response = self.client.send(request).await?;
         parse_response::lookup(&*parse_response::parse_json(&response, token.secret())?)
     }
 
@@ -197,7 +198,7 @@ impl ServerClient {
     /// No response, a refusal ([`CallError::verdict`] interprets it), or an invalid response.
     pub async fn renew_self(&self, token: &ClientToken, namespace: Option<&str>) -> Result<RenewResponse, CallError> {
         let request = self.with_token(Method::POST, "v1/auth/token/renew-self", token, namespace);
-        let response = self.transport.send(request.json(&serde_json::Map::new())).await?;
+        let response = self.client.send(request.json(&serde_json::Map::new())).await?;
         parse_response::renewal(&*parse_response::parse_json(&response, token.secret())?)
     }
 
@@ -210,20 +211,20 @@ impl ServerClient {
             return self.consul_logout(token, namespace).await;
         }
         let request = self.with_token(Method::POST, "v1/auth/token/revoke-self", token, namespace);
-        let response = self.transport.send(request.json(&serde_json::Map::new())).await?;
+        let response = self.client.send(request.json(&serde_json::Map::new())).await?;
         parse_response::check_status(&response, token.secret())
     }
 
-    fn request(&self, method: Method, path: &str, namespace: Option<&str>) -> ServerRequest {
-        let request = self.transport.request(method, path).header("x-vault-request", "true");
+    fn request(&self, method: Method, path: &str, namespace: Option<&str>) -> ZeroizingRequest {
+        let request = self.client.request(method, path).header("x-vault-request", "true");
         match namespace {
             Some(namespace) => request.header("x-vault-namespace", namespace),
             None => request,
         }
     }
 
-    fn with_token(&self, method: Method, path: &str, token: &ClientToken, namespace: Option<&str>) -> ServerRequest {
-        self.request(method, path, namespace).token(TOKEN_HEADER, token)
+    fn with_token(&self, method: Method, path: &str, token: &ClientToken, namespace: Option<&str>) -> ZeroizingRequest {
+        self.request(method, path, namespace).auth_header(TOKEN_HEADER, token.header_value())
     }
 }
 

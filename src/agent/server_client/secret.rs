@@ -155,7 +155,7 @@ impl ServerClient {
             SecretOp::List => request(Method::GET).query(&[("list", "true")]),
             SecretOp::Write(fields) => request(Method::POST).json(fields),
         };
-        let response = self.transport.send(request).await?;
+        let response = self.client.send(request).await?;
         let none = SecretString::default();
         if response.status == StatusCode::NO_CONTENT {
             return Err(CallError::NoSecret { what: "the response is empty" });
@@ -192,7 +192,7 @@ impl ServerClient {
     ) -> Result<Lease, CallError> {
         let request = self.with_token(Method::PUT, "v1/sys/leases/renew", token, namespace);
         let body = json!({ "lease_id": lease.id, "increment": lease.lease.ttl.as_secs() });
-        let response = self.transport.send(request.json(&body)).await?;
+        let response = self.client.send(request.json(&body)).await?;
         parse_lease(&*parse_response::parse_json(&response, token.secret())?)
     }
 
@@ -207,7 +207,7 @@ impl ServerClient {
         namespace: Option<&str>,
     ) -> Result<(), CallError> {
         let request = self.with_token(Method::PUT, "v1/sys/leases/revoke", token, namespace);
-        let response = self.transport.send(request.json(&json!({ "lease_id": lease.id }))).await?;
+        let response = self.client.send(request.json(&json!({ "lease_id": lease.id }))).await?;
         parse_response::check_status(&response, token.secret())
     }
 }

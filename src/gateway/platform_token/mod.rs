@@ -5,7 +5,6 @@ mod file;
 
 use http::HeaderValue;
 use secrecy::{ExposeSecret as _, SecretString};
-use zeroize::Zeroizing;
 
 use crate::clock::ClockReading;
 use crate::credential_watch::{CredentialWatch, RefreshSignal};
@@ -29,7 +28,7 @@ pub(super) fn watch_token_file() -> FileWatch {
 #[derive(Debug)]
 pub struct PlatformToken {
     secret: SecretString,
-    /// Value of `Authorization`, marked sensitive so that nothing prints it. Built once per token.
+    /// Value of `Authorization`, by [`secret::header_value`]. Built once per token.
     bearer: HeaderValue,
     /// Time at which it was loaded.
     pub loaded: ClockReading,
@@ -56,11 +55,7 @@ impl PlatformToken {
         if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(MalformedToken);
         }
-        let mut bearer = Zeroizing::new(String::with_capacity(text.len() + 7));
-        bearer.push_str("Bearer ");
-        bearer.push_str(text);
-        let mut bearer = HeaderValue::from_str(&bearer).map_err(|_| MalformedToken)?;
-        bearer.set_sensitive(true);
+        let bearer = secret::header_value("Bearer ", &secret).ok_or(MalformedToken)?;
         Ok(Self { secret, bearer, loaded })
     }
 

@@ -21,6 +21,7 @@ use crate::file_watch::FileWatch;
 use crate::gateway::platform_token::{PlatformToken, PlatformTokenSource, watch_token_file};
 use crate::health::HealthHandle;
 use crate::http::client::{self, ServerAddress, TlsOptions};
+use crate::http::zeroizing_client::ZeroizingClient;
 use crate::time_format::seconds;
 
 /// Mints tokens, publishes the current one, and deletes those it has minted.
@@ -86,7 +87,8 @@ impl Minter {
             response_timeout: RESPONSE_TIMEOUT,
         };
         let (owner, clock_offset) = (options.owner.clone(), Mutex::default());
-        let calls = Arc::new(TokenApi { client: client.build()?, owner, clock: clock.clone(), clock_offset });
+        let calls =
+            Arc::new(TokenApi { client: ZeroizingClient::build(&client)?, owner, clock: clock.clone(), clock_offset });
         let path = lock_file(&options, &local_token_file);
         let lock = MintLock::open(path.clone()).map_err(|source| MinterError::Lock { path, source })?;
         let (publisher, watch) = credential_channel("the platform token has not been made yet");

@@ -4,9 +4,8 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use http::header::{AUTHORIZATION, CONTENT_TYPE};
+use http::header::AUTHORIZATION;
 use http::{Method, StatusCode};
-use reqwest::RequestBuilder;
 use secrecy::SecretString;
 use serde::Deserialize;
 use serde_json::json;
@@ -20,14 +19,15 @@ use crate::error_chain::format_chain;
 use crate::gateway::path_rules::check_path;
 use crate::gateway::platform_token::PlatformToken;
 use crate::http::client::sanitize::{parse_date_header, parse_retry_after, sanitize};
-use crate::http::client::{Client, ClientResponse, TransportError};
+use crate::http::client::{ClientResponse, TransportError};
+use crate::http::zeroizing_client::{ZeroizingClient, ZeroizingRequest};
 use crate::secret;
 use crate::time_format::format_rfc3339;
 
 /// Token API of one owner.
 #[derive(Debug)]
 pub(super) struct TokenApi {
-    pub(super) client: Client,
+    pub(super) client: ZeroizingClient,
     pub(super) owner: TokenOwner,
     pub(super) clock: Clock,
     /// Seconds that the platform's clock is ahead of ours, once a response has shown it.
@@ -140,8 +140,8 @@ impl TokenApi {
             attributes["expired-at"] = format_rfc3339(self.platform_time() + ttl).into();
         }
         let kind = if single { "authentication-token" } else { "authentication-tokens" };
-        let body = json!({"data": {"type": kind, "attributes": attributes}}).to_string();
-        let request = self.client.request_to(Method::POST, self.owner.create_path()).body(body);
+        let body = json!({"data": {"type": kind, "attributes": attributes}});
+        let request = self.client.request_to(Method::POST, self.owner.create_path()).json(&body);
         let response = self.send(parent, request).await?;
         if response.status != StatusCode::CREATED {
             return Err(self.rejected(parent, &response));
@@ -221,8 +221,9 @@ impl TokenApi {
         if is_gone { Ok(()) } else { Err(self.rejected(parent, &response)) }
     }
 
-    async fn send(&self, parent: &PlatformToken, request: RequestBuilder) -> Result<ClientResponse, TokenApiError> {
-        let request = request.header(AUTHORIZATION, parent.bearer()).header(CONTENT_TYPE, "application/vnd.api+json");
+    async fn send(&self, parent: &PlatformToken, request: ZeroizingRequest) -> Result<ClientResponse, TokenApiError> {
+        let request =
+            request.auth_header(AUTHORIZATION, parent.bearer()).header("content-type", "application/vnd.api+json");
         let response = self.client.send(request).await?;
         self.compare_clocks(&response);
         Ok(response)

@@ -62,11 +62,7 @@ impl Client {
     /// Creates a request from the path's segments; a `/` inside a segment is escaped. A URL cannot express a segment
     /// that is empty, `.` or `..`: the caller must refuse those.
     pub(crate) fn request_to<'a>(&self, method: Method, segments: impl IntoIterator<Item = &'a str>) -> RequestBuilder {
-        let mut url = self.base.clone();
-        if let Ok(mut path) = url.path_segments_mut() {
-            path.pop_if_empty().extend(segments);
-        }
-        self.http.current().request(method, url)
+        self.http.current().request(method, join_segments(&self.base, segments))
     }
 
     /// Sends a request and reads its whole response, of any status, within the client's time limit.
@@ -144,10 +140,15 @@ impl Client {
 
 /// Appends a path to a URL. Segments are escaped; `..` is dropped.
 pub(crate) fn join_path(base: &Url, path: &str) -> Url {
+    join_segments(base, path.split('/').filter(|segment| !segment.is_empty()))
+}
+
+/// Appends segments to the path of a URL. A `/` inside a segment is escaped.
+pub(crate) fn join_segments<'a>(base: &Url, segments: impl IntoIterator<Item = &'a str>) -> Url {
     let mut url = base.clone();
     // Fails only for URLs that cannot be a base; building refused those.
-    if let Ok(mut segments) = url.path_segments_mut() {
-        segments.pop_if_empty().extend(path.split('/').filter(|segment| !segment.is_empty()));
+    if let Ok(mut path) = url.path_segments_mut() {
+        path.pop_if_empty().extend(segments);
     }
     url
 }

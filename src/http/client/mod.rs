@@ -12,7 +12,7 @@ use url::Url;
 
 pub(crate) use build::{BuildError, is_loopback};
 pub use call::{Client, ClientResponse, MAX_RESPONSE, StreamingResponse, TransportError, read_body};
-pub(crate) use call::{connection_error_code, join_path};
+pub(crate) use call::{connection_error_code, join_path, join_segments};
 pub(crate) use resolver::Resolver;
 
 pub use crate::http::tls::{ClientCertificate, TlsOptions};

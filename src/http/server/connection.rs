@@ -43,15 +43,17 @@ where
     let service = {
         let connection = Arc::clone(&connection);
         service_fn(move |mut request: Request<Incoming>| {
-            connection.begin_request(!request.body().is_end_stream());
-            if connection.take_framing() != Some(Framing::Plain) {
+            let framing = connection.take_framing();
+            connection.begin_request(request.body().size_hint().exact(), framing.is_some());
+            if framing != Some(Framing::Plain) {
                 restore_length(&mut request);
             }
             let answer = service(peer, request);
             let connection = Arc::clone(&connection);
             async move {
                 let mut answer = answer.await;
-                if connection.is_closing() {
+                // A connection with an unread body closes; a client that is not told would send its next request on it.
+                if connection.is_closing() || !connection.has_body() {
                     answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
                 }
                 Ok::<_, Infallible>(answer.map(|body| TrackedBody { body, _connection: InFlightGuard(connection) }))
@@ -116,10 +118,10 @@ impl<I> TrackedIo<I> {
         match self.connection.record_bytes() {
             ReceivedPart::Begin => self.scan = FramingScan::default(),
             ReceivedPart::Head => {}
-            ReceivedPart::Body => return,
+            ReceivedPart::Body => return self.connection.record_body(bytes),
         }
-        if let Some(framing) = self.scan.feed(bytes) {
-            self.connection.record_framing(framing);
+        if let Some((framing, body)) = self.scan.feed(bytes) {
+            self.connection.record_framing(framing, body);
         }
     }
 

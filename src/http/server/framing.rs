@@ -30,8 +30,8 @@ pub(super) enum Framing {
 const NAMES: [&[u8]; 2] = [b"content-length", b"transfer-encoding"];
 
 impl FramingScan {
-    /// Scans the next bytes. Returns the result with the last byte of the head; later bytes are ignored.
-    pub(super) fn feed(&mut self, mut bytes: &[u8]) -> Option<Framing> {
+    /// Scans the next bytes. Returns the result with the last byte of the head, and the bytes after it.
+    pub(super) fn feed<'a>(&mut self, mut bytes: &'a [u8]) -> Option<(Framing, &'a [u8])> {
         if self.over {
             return None;
         }
@@ -47,7 +47,7 @@ impl FramingScan {
                 b'\r' if self.column == 0 => {}
                 b'\n' if self.column == 0 && self.begun => {
                     self.over = true;
-                    return Some(if self.found == 0b11 { Framing::Both } else { Framing::Plain });
+                    return Some((if self.found == 0b11 { Framing::Both } else { Framing::Plain }, bytes));
                 }
                 b'\n' => (self.column, self.candidates) = (0, 0b11),
                 _ if !self.begun => (self.begun, self.skips) = (true, true),
@@ -83,7 +83,7 @@ mod tests {
     fn scan(head: &str) -> Option<Framing> {
         let in_pieces = |size: usize| {
             let mut scan = FramingScan::default();
-            head.as_bytes().chunks(size).find_map(|piece| scan.feed(piece))
+            head.as_bytes().chunks(size).find_map(|piece| scan.feed(piece)).map(|(framing, _)| framing)
         };
         let whole = in_pieces(head.len().max(1));
         for size in 1..head.len() {
@@ -111,5 +111,13 @@ mod tests {
         ] {
             assert_eq!(scan(head), wanted, "{head:?}");
         }
+    }
+
+    #[test]
+    fn the_bytes_after_a_head_are_returned_with_its_framing() {
+        let mut scan = FramingScan::default();
+        assert_eq!(scan.feed(b"POST / HTTP/1.1\r\nContent-Length: 5\r"), None);
+        assert_eq!(scan.feed(b"\n\r\nhel"), Some((Framing::Plain, b"hel".as_slice())));
+        assert_eq!(scan.feed(b"lo"), None);
     }
 }

@@ -67,6 +67,24 @@ async fn both_servers_serve_the_writes_of_each_other() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn verify_reads_all_records_of_etcd_which_have_no_checksum_of_their_own() {
+    let server = shared();
+    let (one, other, _folder) = two(server.options()).await;
+    let counts = async |acl: &Acl| {
+        let answer = acl.get("/v1/operator/verify").await;
+        assert_eq!(answer.status, 200, "{answer:?}");
+        let found = answer.json();
+        assert_eq!((&found["Clean"], &found["Damaged"]), (&true.into(), &0.into()), "{found}");
+        assert_eq!(found["Records"], found["WithoutChecksum"], "{found}");
+        found["Records"].as_u64().unwrap()
+    };
+    let before = counts(&one).await;
+    one.make("/v1/acl/policy", json!({"Name": "counted"})).await;
+    assert_eq!(counts(&other).await, counts(&one).await);
+    assert!(counts(&other).await > before);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_get_503_with_retry_after_while_etcd_is_unreachable() {
     let mut server = Server::start();
     let options = EtcdOptions { request_timeout: Duration::from_secs(1), ..server.options() };

@@ -29,7 +29,7 @@ fn a_deleted_or_replaced_output_is_restored_or_left_by_its_setting() {
         world.put("app", &json!({ "password": "one" }));
         let more = "[sink.kept]\npath = \"FOLDER/kept\"\non_missing = \"leave\"\n\
             [template.conf]\ncontents = '{{ with secret \"secret/data/app\" }}{{ .Data.data.password }}{{ end }}'\n\
-            destination = \"FOLDER/conf\"\ncommand = [\"echo ran >> FOLDER/runs\"]\nshell = true\n\
+            destination = \"FOLDER/conf\"\ncommand = [\"echo ran >> FOLDER/runs\"]\nshell = true\nbackup = true\n\
             [template.once]\ncontents = \"x\"\ndestination = \"FOLDER/once\"\non_missing = \"leave\"\n";
         let agent = Agent::ready(&world, &[("PATH", "/usr/bin:/bin")], |text| text + more);
         let token = agent.sink("token");
@@ -64,5 +64,12 @@ fn a_deleted_or_replaced_output_is_restored_or_left_by_its_setting() {
         agent.edit(|text| text.replace("contents = \"x\"", "contents = \"y\""));
         agent.reload("ok");
         holds(&agent, "once", "y");
+
+        // With `backup` the content before is kept beside it.
+        holds(&agent, "conf.bak", "of somebody else");
+        agent.edit(|text| text.replace(".Data.data.password }}", ".Data.data.password }}, again"));
+        agent.reload("ok");
+        holds(&agent, "conf", "one, again");
+        holds(&agent, "conf.bak", "one");
     });
 }

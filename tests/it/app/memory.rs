@@ -171,3 +171,63 @@ async fn nothing_of_a_replaced_token_is_left_in_memory_by_the_agents_own_calls()
         assert!((1..=2).contains(&left.len()), "{} copies of the current token: {left:#?}", left.len());
     });
 }
+
+#[cfg(feature = "gateway")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn few_copies_of_platform_tokens_are_left_in_memory_by_the_calls_that_make_them() {
+    use crate::harness::platform::Emulated;
+
+    let (platform, folder) = (Emulated::start(), tempfile::tempdir().unwrap());
+    platform.platform.faults().limit(None);
+    let team = platform.make("/api/v2/organizations/example/teams", serde_json::json!({"name": "ops"})).await;
+    let path = |name: &str| folder.path().join(name);
+    std::fs::write(path("parent"), platform.token()).unwrap();
+    let write = |requests_per_second: u32| {
+        let here = folder.path().display();
+        let config = format!(
+            "[gateway]\nupstream = \"{}\"\nlisten = \"unix://{here}/gateway.sock\"\nlocal_token_file = \"{here}/local\"\n\
+             requests_per_second = {requests_per_second}\n[gateway.mint]\nkind = \"team\"\nowner = \"{team}\"\n\
+             organization = \"example\"\nparent_token_file = \"{here}/parent\"\n",
+            platform.platform.url()
+        );
+        std::fs::write(path("keyward.toml"), config).unwrap();
+    };
+    let minted = async || {
+        let tokens = platform.get("/api/v2/organizations/example/team-tokens").await.with(200);
+        let tokens = tokens["data"].as_array().unwrap();
+        tokens.iter().map(|token| token["id"].to_string()).collect::<Vec<_>>()
+    };
+    let next = async |before: &[String], agent: &Binary| {
+        for _ in 0..2400 {
+            match minted().await {
+                tokens if tokens.len() == 1 && tokens != before => return tokens,
+                _ => tokio::time::sleep(Duration::from_millis(25)).await,
+            }
+        }
+        panic!("{}", agent.output())
+    };
+    write(500);
+    let config = path("keyward.toml").display().to_string();
+    let agent = Binary::start(&["run", "--config", &config], &[], folder.path());
+    let mut current = next(&[], &agent).await;
+    if copies(agent.id(), TOKEN_MARK).is_none() {
+        eprintln!("not run: the memory of another process may not be read here");
+        return;
+    }
+    // Each reload makes a token of its own and deletes the one before.
+    for round in 1..4 {
+        write(500 + round);
+        agent.signal(rustix::process::Signal::HUP);
+        current = next(&current, &agent).await;
+    }
+    tokio::task::block_in_place(|| {
+        eventually(Duration::from_mins(1), || {
+            let left = copies(agent.id(), TOKEN_MARK).unwrap();
+            // The current token as text and as a header.
+            if (1..=2).contains(&left.len()) { Ok(()) } else { Err(format!("{} copies: {left:#?}", left.len())) }
+        });
+    });
+}
+
+/// Part of each token of the emulated platform, and of nothing else that the gateway has.
+const TOKEN_MARK: &str = ".atlasv1.";

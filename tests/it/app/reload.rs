@@ -4,7 +4,7 @@ use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
-use keyward::emulators::secrets::Operation;
+use keyward::emulators::secrets::{CannedResponse, Operation};
 use rustix::process::Signal;
 
 use crate::harness::agent::{Agent, Load};
@@ -308,6 +308,25 @@ fn a_corrected_session_logs_in_at_once_after_a_reload_and_after_a_restart() {
                 agent.sink("token");
             }
         }
+    });
+}
+
+#[test]
+fn a_reload_without_changes_has_a_failing_session_try_at_once_and_no_other() {
+    in_a_network_of_its_own(|| {
+        let world = World::start();
+        let refused = "Azure token verified, but the principal is not bound to this role";
+        world.secrets.faults().answer_always(Operation::Login, Some(CannedResponse::error(403, refused)));
+        let agent = Agent::start(&world, &[], |text| text);
+        agent.logs("token.login.failed");
+        // What is wrong was beside the configuration, such as the content of a file or the role on the server.
+        world.secrets.faults().answer_always(Operation::Login, None);
+        agent.reload(OK);
+        agent.sink("token");
+        let logins = world.secrets.faults().counts().get(Operation::Login);
+        agent.reload(OK);
+        agent.reload(OK);
+        assert_eq!(world.secrets.faults().counts().get(Operation::Login), logins);
     });
 }
 

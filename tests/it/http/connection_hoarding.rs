@@ -14,6 +14,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 
+#[cfg(feature = "acl")]
+use crate::harness::binary::{Binary, eventually};
 use crate::harness::vault::Proxied;
 
 /// A process of the user `nobody`. It is killed when dropped.
@@ -144,4 +146,56 @@ async fn a_user_whose_bodies_never_end_leaves_others_their_part_of_the_connectio
         assert_eq!(answer.status, 200, "round {round}: {answer:?}");
     }
     drop(stranger);
+}
+
+/// Runs a program that may open no netlink socket (seccomp(2)), as under a unit without `AF_NETLINK`.
+#[cfg(feature = "acl")]
+const WITHOUT_NETLINK: &str = r#"
+    use Config; my ($prctl, $socket) = $Config{archname} =~ /^aarch64/ ? (167, 198) : (157, 41);
+    my @rules = ([0x20, 0, 0, 0], [0x15, 0, 3, $socket], [0x20, 0, 0, 16], [0x15, 0, 1, 16], [0x06, 0, 0, 0x50061],
+        [0x06, 0, 0, 0x7fff0000]);
+    my $filter = join "", map { pack "SCCL", @$_ } @rules;
+    my $program = pack "Sx6P", scalar @rules, $filter;
+    syscall($prctl, 38, 1, 0, 0, 0) == 0 && syscall($prctl, 22, 2, $program) == 0 or die "seccomp: $!";
+    exec @ARGV;"#;
+
+/// Holds so many connections, each answered once, and opens no more.
+#[cfg(feature = "acl")]
+const HOLD: &str = r#"
+    my $request = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"; my @held;
+    for (1 .. $ARGV[1]) { my $s = dial(); print $s $request; $s->flush; push @held, $s; }
+    print "ready\n";
+    sleep 600;"#;
+
+#[cfg(feature = "acl")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_may_not_ask_for_users_warns_once_and_groups_callers_by_address() {
+    if !is_root() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("access").display().to_string();
+    let setup = format!("exec perl -e '{WITHOUT_NETLINK}' \"$0\" \"$@\"");
+    let args = ["acl", "serve", "--dir", &dir, "--listen", "127.0.0.1:0"];
+    let service = Binary::start_after(&setup, &args, &[], folder.path());
+    let address: SocketAddr = tokio::task::block_in_place(|| {
+        eventually(Duration::from_secs(30), || {
+            let output = service.output();
+            let told = output.split_once("keyward acl bootstrap --address http://");
+            told.and_then(|(_, rest)| rest.split_once(' ')?.0.parse().ok()).ok_or(output)
+        })
+    });
+    // More than the listener has: users are looked up above half of them, and groups decide at the end.
+    let stranger = Stranger::start(HOLD, address, &["1100"]).await;
+    for _ in 0..20 {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let mut answer = [0; 9];
+        stream.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
+        stream.read_exact(&mut answer).await.expect("callers of one address make room for each other");
+        assert_eq!(&answer, b"HTTP/1.1 ");
+    }
+    drop(stranger);
+    let (status, output) = tokio::task::block_in_place(|| service.stop());
+    assert_eq!(status.code(), Some(0), "{output}");
+    assert_eq!(output.matches("event=\"listener.callers.unknown\"").count(), 1, "{output}");
 }

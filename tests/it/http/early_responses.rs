@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use crate::harness::Acl;
 use crate::harness::front::Front;
+use crate::harness::raw::Raw;
 use crate::harness::scripted::reply;
 use crate::harness::vault::Proxied;
 
@@ -25,7 +26,12 @@ async fn statuses(address: SocketAddr, head: String) -> Vec<String> {
         let mut answer = String::new();
         let read = stream.read_to_string(&mut answer);
         match (sent, read) {
-            (Ok(()), Ok(_)) => answer.split(' ').nth(1).unwrap_or("no answer").to_owned(),
+            (Ok(()), Ok(_)) => {
+                let status = answer.split(' ').nth(1).unwrap_or("no answer");
+                // A client that is not told so may send its next request on a connection that closes.
+                let closes = answer.to_ascii_lowercase().contains("\r\nconnection: close\r\n");
+                format!("{status}{}", if closes { ", closes" } else { "" })
+            }
             (sent, read) => format!("{sent:?} {read:?}"),
         }
     };
@@ -36,7 +42,7 @@ async fn statuses(address: SocketAddr, head: String) -> Vec<String> {
 async fn a_refusal_of_the_gateways_own_reaches_a_caller_that_sends_its_whole_body_first() {
     let front = Front::start();
     let statuses = statuses(front.address, "POST /api/v2/runs HTTP/1.1\r\n".to_owned()).await;
-    assert_eq!(statuses, vec!["401"; TIMES]);
+    assert_eq!(statuses, vec!["401, closes"; TIMES]);
     assert!(front.platform.seen().is_empty());
 }
 
@@ -45,7 +51,7 @@ async fn an_answer_that_the_platform_gives_early_reaches_a_caller_that_sends_its
     let upstream = early("HTTP/1.1 413 Payload Too Large\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}");
     let front = Front::with(|options, _| options.upstream = format!("http://{upstream}").parse().unwrap());
     let head = format!("POST /api/v2/runs HTTP/1.1\r\nAuthorization: Bearer {}\r\n", front.local());
-    assert_eq!(statuses(front.address, head).await, vec!["413"; TIMES]);
+    assert_eq!(statuses(front.address, head).await, vec!["413, closes"; TIMES]);
 }
 
 /// An upstream that answers each head at once, then reads until its caller disconnects.
@@ -70,7 +76,7 @@ fn early(answer: &'static str) -> SocketAddr {
 async fn a_refusal_of_the_api_proxy_reaches_a_caller_that_sends_its_whole_body_first() {
     let proxied = Proxied::start();
     let statuses = statuses(proxied.address, "POST /v1/secret/data/a HTTP/1.1\r\n".to_owned()).await;
-    assert_eq!(statuses, vec!["412"; TIMES]);
+    assert_eq!(statuses, vec!["412, closes"; TIMES]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -78,7 +84,36 @@ async fn a_refusal_of_the_acl_server_reaches_a_caller_that_sends_its_whole_body_
     let acl = Acl::start().await;
     let address = acl.url.strip_prefix("http://").unwrap().parse().unwrap();
     let statuses = statuses(address, "POST /v1/acl/login HTTP/1.1\r\n".to_owned()).await;
-    assert_eq!(statuses, vec!["413"; TIMES]);
+    assert_eq!(statuses, vec!["413, closes"; TIMES]);
+}
+
+#[tokio::test]
+async fn a_connection_stays_open_after_a_body_that_has_come_whole() {
+    let proxied = Proxied::start();
+    let mut caller = Raw::tcp(proxied.address).await;
+    let head = "POST /v1/secret/data/a HTTP/1.1\r\nHost: localhost\r\nX-Vault-Request: true\r\n";
+    let [length, chunked] = ["Content-Length: 6\r\n\r\n", "Transfer-Encoding: chunked\r\n\r\n"];
+    for pieces in [
+        [length, "abcdef", ""],
+        [length, "abc", "def"],
+        [chunked, "6\r\nabcdef\r\n0\r\n\r\n", ""],
+        [chunked, "6\r\nabcdef\r\n", "0\r\n\r\n"],
+        [chunked, "6\r\nabcdef\r\n0\r\n\r", "\n"],
+        [chunked, "6\r\nabcdef\r\n0\r\n", "X-Sum: 1\r\n\r\n"],
+    ] {
+        for apart in [false, true] {
+            caller.send(format!("{head}{}", pieces[0])).await;
+            for piece in &pieces[1..] {
+                if apart {
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+                caller.send(piece).await;
+            }
+            let answer = caller.answer().await.unwrap_or_else(|| panic!("{pieces:?} {apart}: no answer"));
+            assert_eq!((answer.status, answer.header("connection")), (200, None), "{pieces:?} {apart}");
+            assert_eq!(proxied.vault.last().body, "abcdef");
+        }
+    }
 }
 
 #[tokio::test]

@@ -11,7 +11,7 @@ async fn each_phase_has_its_own_timeout() {
     connection.record_bytes();
     assert_eq!(left(&connection), Some(4000), "a head's time counts from the start of a fresh connection");
     assert!(!connection.begin_wait());
-    connection.begin_request(false);
+    connection.begin_request(Some(0), true);
     assert!(!connection.begin_wait());
     assert_eq!(left(&connection), None);
     connection.finish_response();
@@ -22,9 +22,37 @@ async fn each_phase_has_its_own_timeout() {
     connection.record_bytes();
     assert!(connection.begin_wait(), "a head that comes in pieces asks for a sweep");
     assert_eq!(left(&connection), Some(5000));
-    connection.begin_request(false);
+    connection.begin_request(Some(0), true);
     connection.record_blocked_write();
     assert_eq!(left(&connection), Some(30_000));
     connection.record_write();
     assert_eq!(left(&connection), None);
+}
+
+#[tokio::test]
+async fn a_body_has_come_once_its_length_or_its_last_chunk_was_received() {
+    let whole = |length: Option<u64>, with_head: &[u8], later: &[&[u8]]| {
+        let connection = ConnectionState::new(Instant::now(), Arc::default());
+        connection.record_framing(Framing::Plain, with_head);
+        connection.begin_request(length, true);
+        later.iter().for_each(|bytes| connection.record_body(bytes));
+        connection.has_body()
+    };
+    assert!(whole(Some(0), b"", &[]) && whole(Some(2), b"ab", &[]) && whole(Some(4), b"ab", &[b"c", b"d"]));
+    assert!(whole(Some(2), b"abGET / HTTP/1.1\r\n", &[]), "another request has come too");
+    assert!(!whole(Some(2), b"", &[]) && !whole(Some(4), b"ab", &[b"c"]));
+    assert!(whole(None, b"0\r\n\r\n", &[]) && whole(None, b"1\r\na\r\n0\r", &[b"\n", b"\r", b"\n"]));
+    assert!(whole(None, b"1\r\na\r\n0\r\n", &[b"A: b\r\n\r\n"]), "with a trailer");
+    assert!(!whole(None, b"", &[]) && !whole(None, b"1\r\na\r\n", &[b"0\r\n"]) && !whole(None, b"\r\n", &[b"a\r\n"]));
+
+    // What was counted before does not count for the next request.
+    let connection = ConnectionState::new(Instant::now(), Arc::default());
+    for (with_head, wanted) in [(b"abcd".as_slice(), true), (b"", false)] {
+        connection.record_framing(Framing::Plain, with_head);
+        connection.begin_request(Some(4), true);
+        assert_eq!(connection.has_body(), wanted);
+        connection.finish_response();
+    }
+    connection.begin_request(Some(4), false);
+    assert!(connection.has_body(), "nothing is known of a request whose head was not scanned");
 }

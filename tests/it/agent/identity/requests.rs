@@ -253,7 +253,7 @@ async fn echoed_secrets_are_redacted_from_errors() {
 }
 
 /// Runs another test of this binary with changed environment variables; returns true if it passed.
-fn passes(test: &str, variables: &[(&str, &str)]) -> bool {
+pub(super) fn passes(test: &str, variables: &[(&str, &str)]) -> bool {
     let test = format!("agent::{test}");
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args([&test, "--exact", "--test-threads=1"]).envs(variables.iter().copied());
@@ -262,7 +262,8 @@ fn passes(test: &str, variables: &[(&str, &str)]) -> bool {
     output.status.success()
 }
 
-fn trap() -> (String, Arc<AtomicUsize>) {
+/// Address that closes each connection, and the number of those.
+pub(super) fn trap() -> (String, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());
     let caught = Arc::new(AtomicUsize::new(0));

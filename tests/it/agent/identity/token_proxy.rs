@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::atomic::Ordering;
 
 use keyward::agent::identity::IdentityErrorKind;
 use keyward::emulators::cloud::FaultTarget;
 
 use super::Scene;
+use super::requests::{passes, trap};
 
 /// A pod of an emulated cloud whose token endpoint is the pod's token proxy, while its authority is another cloud's.
 struct Bound {
@@ -130,4 +132,36 @@ async fn a_replaced_ca_file_is_used_at_the_next_login_and_an_empty_one_is_ignore
         "{error}"
     );
     assert_eq!(bound.asked(), (0, 2));
+}
+
+/// Variable with the file of the system's authorities, for a run of the test below by another process.
+const SYSTEM: &str = "SYSTEM_AUTHORITIES";
+
+#[tokio::test]
+async fn trusts_by_the_variables_when_started_with_authorities_of_the_system() {
+    let Some(file) = std::env::var_os(SYSTEM) else { return };
+    let systems = Bound::new(|_, ca| {
+        std::fs::copy(ca, &file).unwrap();
+    });
+    systems.pod.prove().await.unwrap();
+    assert_eq!(systems.asked(), (0, 1));
+    let impostor = Bound::new(|variables, ca| {
+        std::fs::copy(ca, &file).unwrap();
+        set(variables, "CA_DATA", other_ca());
+    });
+    let error = impostor.pod.prove().await.unwrap_err();
+    assert!(error.kind == IdentityErrorKind::Config && error.message.contains("TLS"), "{error}");
+    assert_eq!(impostor.asked(), (0, 0));
+}
+
+#[test]
+fn an_impostor_whom_the_system_trusts_is_refused_and_no_other_proxy_is_used() {
+    let (address, caught) = trap();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("system.pem").display().to_string();
+    let test = "identity::token_proxy::trusts_by_the_variables_when_started_with_authorities_of_the_system";
+    let proxies = ["HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"].map(|name| (name, address.as_str()));
+    let variables = [&[("SSL_CERT_FILE", file.as_str()), (SYSTEM, &file)][..], &proxies].concat();
+    assert!(passes(test, &variables));
+    assert_eq!(caught.load(Ordering::SeqCst), 0);
 }

@@ -1,5 +1,5 @@
-//! Sends calls to a server. They carry tokens and logins: requests and responses are zeroed when they are freed, which
-//! reqwest does not do.
+//! Client for calls that carry tokens and logins: requests and responses are zeroed when they are freed, which reqwest
+//! does not do.
 
 use std::time::Duration;
 
@@ -14,44 +14,47 @@ use tokio::time::Instant;
 use url::Url;
 use zeroize::Zeroizing;
 
-use super::path_class::PathClass;
-use crate::agent::token::ClientToken;
 use crate::error_chain::format_chain;
-use crate::http::client::{BuildError, ClientOptions, ClientResponse, MAX_RESPONSE, TransportError, join_path};
+use crate::http::client::{
+    BuildError, ClientOptions, ClientResponse, MAX_RESPONSE, TransportError, join_path, join_segments,
+};
 use crate::http::reverse_proxy::{
     ForwardError, Forwarder, ForwarderOptions, RequestBody, RequestHead, RequestLine, ResponseBody, UpstreamOutcome,
     UpstreamRecorder, UpstreamTarget, UpstreamTargetError,
 };
 use crate::http::server::Caller;
-use crate::metrics::Metrics;
 use crate::secret::{self, SecretWriter};
 
-/// Transport to one server. Clones share it.
+/// Client of one server for calls that carry secrets. Clones share it.
 #[derive(Debug, Clone)]
-pub(super) struct Transport {
+pub(crate) struct ZeroizingClient {
     forwarder: Forwarder,
     base: Url,
     host: HeaderValue,
     /// The server for messages.
     name: String,
     timeout: Duration,
-    recorder: Option<UpstreamRecorder>,
+    /// Counts calls by the class of their path, which the function returns.
+    recorder: Option<(UpstreamRecorder, Classify)>,
 }
 
-/// Request to a server.
-pub(super) struct ServerRequest {
+/// Returns the index of the class of a path.
+pub(crate) type Classify = fn(&str) -> usize;
+
+/// Request to a server, zeroed on drop.
+pub(crate) struct ZeroizingRequest {
     method: Method,
     url: Url,
     headers: HeaderMap,
-    token: Option<(HeaderName, HeaderValue)>,
+    auth: Option<(HeaderName, HeaderValue)>,
     body: Zeroizing<Vec<u8>>,
     /// Part of the request that cannot be sent.
     invalid: Option<&'static str>,
 }
 
-impl ServerRequest {
-    /// Adds a header that is no secret.
-    pub(super) fn header(mut self, name: &'static str, value: &str) -> Self {
+impl ZeroizingRequest {
+    /// Sets a header that is no secret.
+    pub(crate) fn header(mut self, name: &'static str, value: &str) -> Self {
         match HeaderValue::from_bytes(value.as_bytes()) {
             Ok(value) => drop(self.headers.insert(name, value)),
             Err(_) => self.invalid = Some(name),
@@ -59,20 +62,20 @@ impl ServerRequest {
         self
     }
 
-    /// Adds a token in the header `name`.
-    pub(super) fn token(mut self, name: HeaderName, token: &ClientToken) -> Self {
-        self.token = Some((name, token.header_value()));
+    /// Sets the header that authenticates the request.
+    pub(crate) fn auth_header(mut self, name: HeaderName, value: HeaderValue) -> Self {
+        self.auth = Some((name, value));
         self
     }
 
     /// Adds parameters to the query.
-    pub(super) fn query(mut self, pairs: &[(impl AsRef<str>, impl AsRef<str>)]) -> Self {
+    pub(crate) fn query(mut self, pairs: &[(impl AsRef<str>, impl AsRef<str>)]) -> Self {
         self.url.query_pairs_mut().extend_pairs(pairs);
         self
     }
 
     /// Sets a JSON body.
-    pub(super) fn json(mut self, body: &impl Serialize) -> Self {
+    pub(crate) fn json(mut self, body: &impl Serialize) -> Self {
         let mut bytes = Zeroizing::new(Vec::with_capacity(BODY_CAPACITY));
         if serde_json::to_writer(SecretWriter(&mut bytes), body).is_err() {
             self.invalid = Some("the body");
@@ -86,12 +89,12 @@ impl ServerRequest {
 /// Initial capacity of bodies, in bytes: more than a login or a look-up has.
 const BODY_CAPACITY: usize = 16 * 1024;
 
-impl Transport {
-    /// Builds a transport that follows the changes of its certificate files. Sends nothing yet.
+impl ZeroizingClient {
+    /// Builds a client that follows the changes of its certificate files. Sends nothing yet.
     ///
     /// # Errors
     /// A file cannot be read or holds something else, or the address, server name and proxy do not go together.
-    pub(super) fn build(options: &ClientOptions) -> Result<Self, BuildError> {
+    pub(crate) fn build(options: &ClientOptions) -> Result<Self, BuildError> {
         let (base, name) = (options.validate()?, options.server());
         let UpstreamTarget { target, tls, host, .. } =
             UpstreamTarget::resolve(options).map_err(|error| match error {
@@ -119,72 +122,84 @@ impl Transport {
         })
     }
 
-    /// Counts requests from now on.
-    pub(super) fn record_in(&mut self, metrics: &Metrics, server: &str) {
-        self.recorder = Some(UpstreamRecorder::new(metrics, server, &PathClass::NAMES));
+    /// Counts calls from now on. `classify` returns the index of a path's class, from the path below the server's address.
+    pub(crate) fn record_in(&mut self, recorder: UpstreamRecorder, classify: Classify) {
+        self.recorder = Some((recorder, classify));
     }
 
     /// Returns the server for messages: its origin or its socket's path, without path, user or query.
-    pub(super) fn server(&self) -> &str {
+    pub(crate) fn server(&self) -> &str {
         &self.name
     }
 
     /// Returns the time limit of a call.
-    pub(super) const fn timeout(&self) -> Duration {
+    pub(crate) const fn timeout(&self) -> Duration {
         self.timeout
     }
 
     /// Creates a request to a path.
-    pub(super) fn request(&self, method: Method, path: &str) -> ServerRequest {
+    pub(crate) fn request(&self, method: Method, path: &str) -> ZeroizingRequest {
+        Self::request_to_url(method, join_path(&self.base, path))
+    }
+
+    /// Creates a request to a path of segments; a `/` inside a segment is escaped. The caller refuses segments that are
+    /// empty, `.` or `..`.
+    pub(crate) fn request_to<'a>(
+        &self,
+        method: Method,
+        segments: impl IntoIterator<Item = &'a str>,
+    ) -> ZeroizingRequest {
+        Self::request_to_url(method, join_segments(&self.base, segments))
+    }
+
+    fn request_to_url(method: Method, url: Url) -> ZeroizingRequest {
         let headers = HeaderMap::from_iter([
             (ACCEPT, HeaderValue::from_static("*/*")),
             (USER_AGENT, HeaderValue::from_static(concat!("keyward/", env!("CARGO_PKG_VERSION")))),
         ]);
-        let url = join_path(&self.base, path);
-        ServerRequest { method, url, headers, token: None, body: Zeroizing::default(), invalid: None }
+        ZeroizingRequest { method, url, headers, auth: None, body: Zeroizing::default(), invalid: None }
     }
 
     /// Sends a request and reads its whole response, of any status, within the server's time limit.
     ///
     /// # Errors
     /// There was no complete response in time, or it was too large.
-    pub(super) async fn send(&self, request: ServerRequest) -> Result<ClientResponse, TransportError> {
+    pub(crate) async fn send(&self, request: ZeroizingRequest) -> Result<ClientResponse, TransportError> {
         self.send_within(request, self.timeout).await
     }
 
-    /// Sends a request like [`Transport::send`] within `time`.
+    /// Sends a request like [`ZeroizingClient::send`] within `time`.
     ///
     /// # Errors
     /// There was no complete response in time, or it was too large.
-    pub(super) async fn send_within(
+    pub(crate) async fn send_within(
         &self,
-        request: ServerRequest,
+        request: ZeroizingRequest,
         time: Duration,
     ) -> Result<ClientResponse, TransportError> {
         let late = |_| Err(TransportError::TimedOut { server: self.name.clone(), after: time });
-        let (started, class) = (Instant::now(), self.class(&request));
+        let (started, path) = (Instant::now(), self.recorder.is_some().then(|| request.url.path().to_owned()));
         let result = tokio::time::timeout(time, self.exchange(request, time)).await.unwrap_or_else(late);
-        if let Some(recorder) = &self.recorder {
+        if let (Some((recorder, classify)), Some(path)) = (&self.recorder, path) {
             let outcome = match &result {
                 Ok(response) => UpstreamOutcome::Response(response.status),
                 Err(TransportError::Connect { .. }) => UpstreamOutcome::Unreachable,
                 Err(TransportError::TimedOut { .. }) => UpstreamOutcome::Timeout,
                 Err(TransportError::Broken { .. } | TransportError::TooLarge { .. }) => UpstreamOutcome::Broken,
             };
-            recorder.record(class.index(), outcome, started.elapsed());
+            recorder.record(classify(self.below_base(&path)), outcome, started.elapsed());
         }
         result
     }
 
-    /// Classifies the path of a request, without the prefix of the server's address.
-    fn class(&self, request: &ServerRequest) -> PathClass {
-        let path = request.url.path();
+    /// Returns a path without the prefix of the server's address, and without `v1/`.
+    fn below_base<'a>(&self, path: &'a str) -> &'a str {
         let below = path.strip_prefix(self.base.path()).unwrap_or(path).trim_start_matches('/');
-        PathClass::of(below.strip_prefix("v1/").unwrap_or(below))
+        below.strip_prefix("v1/").unwrap_or(below)
     }
 
-    async fn exchange(&self, request: ServerRequest, time: Duration) -> Result<ClientResponse, TransportError> {
-        let ServerRequest { method, url, mut headers, token, body, invalid } = request;
+    async fn exchange(&self, request: ZeroizingRequest, time: Duration) -> Result<ClientResponse, TransportError> {
+        let ZeroizingRequest { method, url, mut headers, auth, body, invalid } = request;
         let broken = |cause| TransportError::Broken { server: self.name.clone(), cause };
         if let Some(part) = invalid {
             return Err(broken(format!("{part} of the request cannot be sent")));
@@ -201,7 +216,7 @@ impl Transport {
         let body = RequestBody::Buffered(Full::new(body));
         let line = RequestLine { method: &method, prefix: "", target: &target, host: &self.host };
         let mut head = RequestHead::new(line, &headers, |_| true, &body);
-        if let Some((name, value)) = &token {
+        if let Some((name, value)) = &auth {
             head.set_auth_header(name, value);
         }
         let response = self.forwarder.send(Caller::own_process(), &head, body, time).await;
@@ -244,5 +259,5 @@ impl Transport {
     }
 }
 
-/// Limit of concurrent calls to one server, far above what a session makes.
+/// Limit of concurrent calls to one server, far above what a session or a gateway makes.
 const CONNECTIONS: usize = 512;
