@@ -20,7 +20,7 @@ impl ServerClient {
         namespace: Option<&str>,
     ) -> Result<BTreeMap<String, Vec<String>>, CallError> {
         let request = self.with_token(Method::POST, "v1/sys/capabilities-self", token, namespace);
-        let response = self.transport.send(request.json(&json!({ "paths": paths }))).await?;
+        let response = self.client.send(request.json(&json!({ "paths": paths }))).await?;
         let document = parse_response::parse_json(&response, token.secret())?;
         // Vault has the paths in `data`, and beside it too.
         let by_path = if document["data"].is_object() { &document["data"] } else { &*document };
