@@ -100,7 +100,7 @@ func load(helm, path string) (*chart.Chart, error) {
 	if err != nil {
 		return nil, err
 	}
-	// What `helm dependency build` does.
+	// The same as `helm dependency build`.
 	other.AddDependency(keyward)
 	return other, nil
 }

@@ -212,7 +212,7 @@ impl<'a> FaultSwitch<'a> {
         url.set_path("/");
         let client = loopback_client(ServerAddress::Url(url))?;
         let request = client.request(Method::POST, &format!("{folder}/{path}")).query(query);
-        let answer = client.send(request.header("x-dials-key", self.key.expose_secret())).await;
+        let answer = client.send(request.header("x-faults-key", self.key.expose_secret())).await;
         let answer = answer.context("keyward dev does not answer")?;
         anyhow::ensure!(answer.status.is_success(), "the fault injection at {base}/{path} answers {}", answer.status);
         Ok(SecretString::from(String::from_utf8_lossy(&answer.body).into_owned()))

@@ -74,7 +74,7 @@ pub(crate) async fn diagnose(options: &DoctorOptions<'_>) -> Result<Diagnosis, S
     let identity = judged_user(options, service.as_ref())?;
     let environment = unit_environment(&options.environment, service.as_ref(), &unit_files, identity.uid);
     let outcome = config::load(&options.files, &environment, Purpose::Run);
-    // What this machine lacks is an error there, and must not keep the other checks from running.
+    // A file that is missing on this machine is an error there, and must not stop the other checks.
     let loose = config::load(&options.files, &environment, Purpose::Check);
     let config = loose.config.as_ref();
     let mut results = check_configuration(options, &outcome, service.as_ref());

@@ -84,7 +84,7 @@ fn the_dashboard_has_a_query_in_each_panel_and_shows_every_kind_of_metric() {
             queries.push_str(query);
         }
     }
-    // What the state of something else already shows.
+    // Metrics whose state other panels already show.
     let elsewhere = ["keyward_token_obtained_timestamp_seconds", "keyward_identity_token_expiry_timestamp_seconds"];
     let shown = metrics(&queries);
     let all = rows("docs/reference/metrics.md");
