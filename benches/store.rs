@@ -212,7 +212,7 @@ fn open(folder: &Path, tokens: u64) {
     println!("resident at the end {} MiB", resident());
 }
 
-/// What it takes to notice damage: redb's own checksums of pages, and those of records and kinds.
+/// Times the checks that notice damage: redb's own of pages, and those of records and kinds.
 fn verify(folder: &Path) {
     let seconds = |start: Instant| start.elapsed().as_secs_f64();
     let start = Instant::now();

@@ -261,7 +261,7 @@ impl RunningAgent {
         for inputs in plan.following {
             if let Some(running) = self.sessions.running.get_mut(&inputs.options.name) {
                 running.lifecycle.send_replace(inputs.options.lifecycle.clone());
-                // What the settings name may have been corrected: a session that fails tries at once, others ignore it.
+                // A file that the settings name may have been corrected: a session that fails tries at once, others ignore it.
                 drop(running.source.refresh_signal.demand().retry());
                 running.inputs = inputs;
             }

@@ -319,7 +319,7 @@ fn a_reload_without_changes_has_a_failing_session_try_at_once_and_no_other() {
         world.secrets.faults().answer_always(Operation::Login, Some(CannedResponse::error(403, refused)));
         let agent = Agent::start(&world, &[], |text| text);
         agent.logs("token.login.failed");
-        // What is wrong was beside the configuration, such as the content of a file or the role on the server.
+        // The mistake was outside the configuration, such as in a file that it names or in the role on the server.
         world.secrets.faults().answer_always(Operation::Login, None);
         agent.reload(OK);
         agent.sink("token");

@@ -45,7 +45,7 @@ async fn a_body_has_come_once_its_length_or_its_last_chunk_was_received() {
     assert!(whole(None, b"1\r\na\r\n0\r\n", &[b"A: b\r\n\r\n"]), "with a trailer");
     assert!(!whole(None, b"", &[]) && !whole(None, b"1\r\na\r\n", &[b"0\r\n"]) && !whole(None, b"\r\n", &[b"a\r\n"]));
 
-    // What was counted before does not count for the next request.
+    // Bytes of one request do not count for the next.
     let connection = ConnectionState::new(Instant::now(), Arc::default());
     for (with_head, wanted) in [(b"abcd".as_slice(), true), (b"", false)] {
         connection.record_framing(Framing::Plain, with_head);
