@@ -160,7 +160,11 @@ fn every_link_between_documents_leads_to_a_file_and_a_heading() {
             .to_vec();
     while let Some(folder) = pending.pop() {
         for path in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
-            if path.is_dir() { pending.push(path) } else { documents.push(path) }
+            if path.is_dir() {
+                pending.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "md") {
+                documents.push(path);
+            }
         }
     }
     let mut broken = Vec::new();
