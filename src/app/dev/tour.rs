@@ -10,7 +10,7 @@ use url::Url;
 
 use super::calls::{ask, read};
 use super::{Places, fault_tour, loopback_client};
-use crate::http::client::{Client, ServerAddress};
+use crate::http::client::ServerAddress;
 
 /// Follows both identities from the cloud to a use of their tokens, through the same APIs as any tool. Returns a line for
 /// each step.
