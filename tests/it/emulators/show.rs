@@ -49,7 +49,7 @@ fn it_prints_one_screen_and_its_log_is_in_a_file() {
     let show = Show::start();
     let screen = show.dev.output();
     assert!(screen.lines().count() <= 24, "{screen}");
-    for text in ["dev.log", "dev env", "dev break server", "dev heal", "guide.txt", "ACL server", "gateway"] {
+    for text in ["dev.log", "/env ", "dev break server", "dev heal", "guide.txt", "ACL server", "gateway"] {
         assert!(screen.contains(text), "{text}: {screen}");
     }
     let log = std::fs::read_to_string(show.dir.join("dev.log")).unwrap();
