@@ -170,6 +170,16 @@ fn make_folder(folder: &Path, file: &SetupFile) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Names the files for the unit that an earlier run has written and that grant what is not needed any more.
+pub(super) fn stale_unit_files(files: &[SetupFile], place: &Place) -> Vec<PathBuf> {
+    let all = [
+        Path::new(UnitNeeds::DROP_IN_FOLDER).join(UnitNeeds::DROP_IN_NAME),
+        Path::new(UnitNeeds::POLKIT_FOLDER).join(UnitNeeds::POLKIT_NAME),
+    ];
+    let stale = all.iter().filter(|path| files.iter().all(|file| file.path != **path)).map(|path| place.of(path));
+    stale.filter(|path| path.exists()).collect()
+}
+
 /// The drop-in and the polkit rule that a configuration needs, at their places on the machine.
 pub(super) fn unit_files(needs: &UnitNeeds) -> Vec<SetupFile> {
     let file = |folder: &str, name: &str, text: String| SetupFile {

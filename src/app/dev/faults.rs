@@ -110,7 +110,10 @@ impl Fault {
             Self::Clock => Story {
                 broken: "the clocks of the emulated Azure and Vault are an hour ahead",
                 look: &[
-                    ("keyward login --session workload", "the server refuses the identity token: it is not valid yet"),
+                    (
+                        "keyward login --session workload",
+                        "keyward does not send the identity token: it is not valid yet, so this clock is behind the cloud's",
+                    ),
                     ("keyward status", "the sessions fail at their next login, and serve their tokens until then"),
                 ],
                 end: "keyward dev heal clock",
@@ -140,8 +143,11 @@ impl Fault {
             Self::Platform => Story {
                 broken: "the emulated HCP Terraform has revoked the platform token",
                 look: &[
-                    ("keyward gateway tokens", "the platform token is refused, once a call has been made"),
                     ("keyward check --online", "the step `platform token` fails"),
+                    (
+                        "keyward gateway tokens --organization example",
+                        "waits a minute for another platform token; heal it meanwhile, and the call succeeds",
+                    ),
                 ],
                 end: "keyward dev heal platform, which writes a new token into the file; a call that waits goes on then",
             },

@@ -165,7 +165,6 @@ state_dir = "{dir}/state"
 
 /// One screen: what runs where, and what to try.
 pub(super) fn screen(places: &Places) -> String {
-    let program = std::env::current_exe().map_or_else(|_| "keyward".to_owned(), |path| path.display().to_string());
     let Places { dir, metadata, access, secrets, platform, gateway, .. } = places;
     let (dir, socket) = (dir.display(), places.socket.display());
     format!(
@@ -181,7 +180,7 @@ pub(super) fn screen(places: &Places) -> String {
 
 In another terminal:
 
-  eval "$({program} dev env --dir {dir})"   # points keyward at all of this
+  . {dir}/env   # points keyward at all of this
   keyward status                     # both sessions are logged in
   keyward exec -- printenv GREETING  # a secret, read with the machine's own identity
   keyward dev break server           # or cloud, clock, audience, token, platform

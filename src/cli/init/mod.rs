@@ -142,6 +142,9 @@ impl OutputFlags {
             if let Err(exit) = setup_files::write(&files, &place, existing, say)? {
                 return Ok(exit);
             }
+            for path in setup_files::stale_unit_files(&files, &place) {
+                say_warning(&format!("{} grants what this configuration does not need: remove it", path.display()));
+            }
         }
         for (title, commands) in plan.sections(&needs) {
             say(&format!("\n# {title}\n{}", commands.trim_end()));

@@ -11,7 +11,16 @@ use tokio::sync::watch;
 #[derive(Debug, Clone, Default)]
 pub struct CloudFaultInjector {
     settings: Arc<Mutex<Settings>>,
+    /// Requested state of the listeners.
     refusing: Arc<watch::Sender<bool>>,
+    /// Actual state of the listeners.
+    listeners: Arc<watch::Sender<ListenerCounts>>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct ListenerCounts {
+    all: usize,
+    closed: usize,
 }
 
 /// An endpoint of the emulated cloud.
@@ -135,6 +144,26 @@ impl CloudFaultInjector {
 
     pub(super) fn refusing(&self) -> watch::Receiver<bool> {
         self.refusing.subscribe()
+    }
+
+    /// Counts a listener, which is open.
+    pub(super) fn add_listener(&self) {
+        self.listeners.send_modify(|counts| counts.all += 1);
+    }
+
+    /// Counts a listener as closed or as open again.
+    pub(super) fn set_closed(&self, closed: bool) {
+        self.listeners.send_modify(|counts| {
+            counts.closed = if closed { counts.closed + 1 } else { counts.closed.saturating_sub(1) };
+        });
+    }
+
+    /// Returns once all listeners are as [`CloudFaultInjector::refuse`] has asked.
+    pub(super) async fn wait_until_settled(&self) {
+        let refusing = *self.refusing.borrow();
+        let settled = |counts: &ListenerCounts| counts.closed == if refusing { counts.all } else { 0 };
+        // The sender is our own.
+        let _ = self.listeners.subscribe().wait_for(settled).await;
     }
 
     fn settings_mut(&self) -> MutexGuard<'_, Settings> {

@@ -82,6 +82,7 @@ async fn token_life(
 
 async fn refuse(AxumState(faults): AxumState<CloudFaultInjector>, Query(Switch { on }): Query<Switch>) -> Response {
     faults.refuse(on);
+    faults.wait_until_settled().await;
     show_counts(&faults)
 }
 
@@ -108,5 +109,6 @@ async fn audience(
 
 async fn reset(AxumState(faults): AxumState<CloudFaultInjector>) -> Response {
     faults.reset();
+    faults.wait_until_settled().await;
     show_counts(&faults)
 }

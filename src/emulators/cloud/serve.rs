@@ -30,11 +30,16 @@ impl EmulatedListener {
     pub(super) async fn serve(self, faults: CloudFaultInjector, stop: CancellationToken) -> anyhow::Result<()> {
         let mut refusing = faults.refusing();
         let mut listener = Some(self.listener);
+        faults.add_listener();
         loop {
             let open = stop.child_token();
             let listening = match listener.take() {
                 Some(listener) => listener,
-                None => Listener::bind(&Endpoint::Tcp(self.address))?,
+                None => {
+                    let bound = Listener::bind(&Endpoint::Tcp(self.address))?;
+                    faults.set_closed(false);
+                    bound
+                }
             };
             let limits =
                 ListenerLimits { tls: self.tls.clone().map(Into::into), drain: DRAIN, ..ListenerLimits::default() };
@@ -52,6 +57,7 @@ impl EmulatedListener {
                     () = stop.cancelled() => {}
                 }
             });
+            faults.set_closed(true);
             tokio::select! {
                 _ = refusing.wait_for(|refusing| !*refusing) => {}
                 () = stop.cancelled() => {}

@@ -154,6 +154,16 @@ fn keys_are_secret_and_are_kept_and_other_files_are_replaced_by_force_alone() {
 }
 
 #[test]
+fn a_drop_in_of_an_earlier_run_that_is_not_needed_any_more_is_told() {
+    let machine = Machine::new();
+    assert_eq!(machine.init(&format!("{VM} --group app")).0, 0);
+    let (code, _, error) = machine.init(&format!("{VM} --force"));
+    assert_eq!(code, 0);
+    assert!(error.contains("50-outputs.conf grants what this configuration does not need: remove it"), "{error}");
+    assert!(machine.path(DROP_IN).exists());
+}
+
+#[test]
 fn a_trial_run_prints_everything_but_keys_and_writes_nothing() {
     let machine = Machine::new();
     let (code, output, _) = machine.init(&format!("{VM} --group app --dry-run"));

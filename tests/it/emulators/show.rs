@@ -49,7 +49,7 @@ fn it_prints_one_screen_and_its_log_is_in_a_file() {
     let show = Show::start();
     let screen = show.dev.output();
     assert!(screen.lines().count() <= 24, "{screen}");
-    for text in ["dev.log", "dev env", "dev break server", "dev heal", "guide.txt", "ACL server", "gateway"] {
+    for text in ["dev.log", "/env ", "dev break server", "dev heal", "guide.txt", "ACL server", "gateway"] {
         assert!(screen.contains(text), "{text}: {screen}");
     }
     let log = std::fs::read_to_string(show.dir.join("dev.log")).unwrap();
@@ -62,7 +62,7 @@ fn every_other_command_works_against_it_with_its_variables() {
     let show = Show::start();
     assert!(!show.run("token --session workload", 0).trim().is_empty());
     assert!(show.run("status", 0).contains("workload"));
-    assert_eq!(show.run("exec -- /usr/bin/printenv GREETING", 0), "hello\n");
+    assert_eq!(show.run("exec -- /usr/bin/printenv GREETING", 0), "hello from the emulated Vault\n");
     assert!(show.run("exec -- /usr/bin/printenv TFE_ADDRESS", 0).starts_with("http://127.0.0.1:"));
     assert!(show.run("acl token list", 0).contains("AccessorID"));
     assert!(show.run("gateway tokens", 0).contains("platform token"));
@@ -115,7 +115,7 @@ fn each_fault_is_told_seen_with_the_named_command_and_healed() {
         show.run("login --session workload", 0);
     }
     breaks("token");
-    assert_eq!(show.run("exec -- /usr/bin/printenv GREETING", 0), "hello\n");
+    assert_eq!(show.run("exec -- /usr/bin/printenv GREETING", 0), "hello from the emulated Vault\n");
     let before = std::fs::read(show.dir.join("platform.token")).unwrap();
     breaks("platform");
     assert!(show.run("check --online", 2).contains("gateway: platform token FAILED"));
