@@ -26,7 +26,7 @@ pub(crate) struct Explanation {
 }
 
 /// Groups of codes, by the first two digits.
-const GROUPS: [(u16, &str); 9] = [
+const GROUPS: [(u16, &str); 10] = [
     (10, "Configuration"),
     (11, "Login"),
     (12, "Server"),
@@ -36,6 +36,7 @@ const GROUPS: [(u16, &str); 9] = [
     (16, "ACL server"),
     (17, "Gateway"),
     (18, "Command line"),
+    (19, "Machine"),
 ];
 
 impl ErrorCode {

@@ -53,6 +53,28 @@ pub(crate) fn group_id(name: &str) -> std::io::Result<Option<u32>> {
     Ok(nix::unistd::Group::from_name(name)?.map(|group| group.gid.as_raw()))
 }
 
+/// Looks up a user by name or number: name, id and main group. `None` if there is no such user.
+///
+/// # Errors
+/// The user database cannot be read.
+pub(crate) fn user_entry(name: &str) -> std::io::Result<Option<(String, u32, u32)>> {
+    use nix::unistd::User;
+    let found = match name.parse::<u32>() {
+        Ok(id) => User::from_uid(id.into())?,
+        Err(_) => User::from_name(name)?,
+    };
+    Ok(found.map(|user| (user.name, user.uid.as_raw(), user.gid.as_raw())))
+}
+
+/// Returns the groups that a user gets at a login, the main one included.
+///
+/// # Errors
+/// The name holds a zero byte, or the group database cannot be read.
+pub(crate) fn groups_of(user: &str, main: u32) -> std::io::Result<Vec<u32>> {
+    let groups = nix::unistd::getgrouplist(&std::ffi::CString::new(user)?, main.into())?;
+    Ok(groups.into_iter().map(nix::unistd::Gid::as_raw).collect())
+}
+
 /// Looks up the name of a group; `None` if it is unknown.
 pub(crate) fn group_name(id: u32) -> Option<String> {
     nix::unistd::Group::from_gid(id.into()).ok().flatten().map(|group| group.name)

@@ -34,8 +34,9 @@ mod reload;
 mod app;
 pub mod one_shot;
 pub(crate) mod one_shot_render;
-#[cfg(feature = "gateway")]
-pub(crate) mod check_gateway;
+pub(crate) mod check_result;
+pub(crate) mod probes;
+pub(crate) mod doctor;
 
 // 4: the complete program with emulators
 #[cfg(feature = "dev")]

@@ -13,6 +13,7 @@ use serde_json::Value;
 use url::Url;
 
 use super::{ConfigFiles, Exit, say_code, say_error, say_warning};
+use crate::app::doctor::AgentContact;
 use crate::config::{self, Environment, Listener, LoadOutcome, Purpose, Serves};
 use crate::error_code::ErrorCode;
 use crate::http::client::{self, Client, ProxyMode, ServerAddress, TlsOptions, TransportError};
@@ -301,6 +302,17 @@ fn key(listener: &Listener, outcome: &LoadOutcome) -> Result<Option<SecretString
         say_error(&note.to_string());
     }
     Err(Exit::Failed)
+}
+
+/// Returns the best listener with the agent's status, and its key; `None` without one, or if its key cannot be read.
+pub(super) fn find_contact(outcome: &LoadOutcome) -> Option<AgentContact> {
+    let (listener, address) = best_listener(&outcome.listeners, RequiredListener::LocalApi)?;
+    let key = match &listener.guard.admit {
+        AccessMode::Key(key) if key.expose_secret() == SECRET_PLACEHOLDER => return None,
+        AccessMode::Key(key) => Some(key.clone()),
+        AccessMode::SocketPeers | AccessMode::AnyLocalUser => None,
+    };
+    Some(AgentContact { address, key })
 }
 
 /// Placeholder in a configuration for a secret that could not be read.

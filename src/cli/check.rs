@@ -3,11 +3,13 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use serde_json::json;
 
 use super::{ConfigFiles, Exit, Format, emulated, say};
+use crate::app::check_result::{CheckResult, CheckStatus, Progress};
 #[cfg(feature = "gateway")]
-use crate::app::check_gateway::check_gateway;
-use crate::app::one_shot::{self, CheckStep};
+use crate::app::probes::check_gateway;
+use crate::app::probes::{Limits, check_session};
 use crate::config::{Config, Purpose};
 
 /// Check a configuration.
@@ -39,8 +41,8 @@ impl Check {
         match self.format {
             Format::Json => {
                 let mut report = serde_json::to_value(outcome.report())?;
-                report["online"] = serde_json::to_value(&steps)?;
-                report["ok"] = (outcome.config.is_some() && steps.iter().all(|step| step.ok)).into();
+                report["online"] = steps.iter().map(online_step).collect();
+                report["ok"] = (outcome.config.is_some() && steps.iter().all(CheckResult::is_ok)).into();
                 say(&serde_json::to_string_pretty(&report)?);
             }
             Format::Text => {
@@ -55,31 +57,45 @@ impl Check {
                     say(description.to_string().trim_end());
                 }
                 for step in &steps {
-                    let outcome = if step.ok { "ok" } else { "FAILED" };
-                    say(&format!("{}: {} {outcome}: {}", step.subject(), step.step, step.found));
+                    let outcome = match step.status {
+                        CheckStatus::Ok | CheckStatus::Skipped => "ok",
+                        CheckStatus::Warning => "warning",
+                        CheckStatus::Failed => "FAILED",
+                    };
+                    say(&format!("{}: {} {outcome}: {}", step.subject(), step.step, step.tagged()));
                 }
             }
         }
         Ok(match () {
             () if outcome.config.is_none() => Exit::ConfigInvalid,
-            () if steps.iter().all(|step| step.ok) => Exit::Ok,
+            () if steps.iter().all(CheckResult::is_ok) => Exit::Ok,
             () => Exit::Remote,
         })
     }
 }
 
-fn try_online(config: &Config) -> anyhow::Result<Vec<CheckStep>> {
+/// A step in the JSON of `check`.
+fn online_step(step: &CheckResult) -> serde_json::Value {
+    let mut value = json!({ "part": step.part, "step": step.step, "ok": step.is_ok(), "found": step.tagged() });
+    if let Some(session) = &step.name {
+        value["session"] = session.as_str().into();
+    }
+    value
+}
+
+fn try_online(config: &Config) -> anyhow::Result<Vec<CheckResult>> {
     crate::os::forbid_core_dumps()?;
+    let (limits, progress) = (Limits::default(), Progress::default());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     Ok(runtime.block_on(async {
-        let mut steps = Vec::new();
+        let mut results = Vec::new();
         for session in &config.sessions {
-            steps.extend(one_shot::check_online(session).await);
+            results.extend(check_session(config, session, limits, &progress).await);
         }
         #[cfg(feature = "gateway")]
         if let Some(gateway) = &config.gateway {
-            steps.extend(check_gateway(gateway, &config.sessions).await);
+            results.extend(check_gateway(gateway, &config.sessions, limits, &progress).await);
         }
-        steps
+        results
     }))
 }

@@ -16,6 +16,7 @@ mod run;
 #[cfg(any(feature = "acl", feature = "gateway"))]
 mod standalone;
 mod check;
+mod doctor;
 mod login;
 mod init;
 mod migrate;
@@ -77,6 +78,9 @@ enum Command {
     Check(check::Check),
     /// Write the configuration of a machine or pod, and the server's side
     Init(init::Init),
+    /// Check configuration, machine and servers, and name the remedies
+    #[command(after_help = "Examples:\n  sudo keyward doctor\n  sudo keyward doctor --bundle /tmp/keyward-doctor.tar")]
+    Doctor(doctor::Doctor),
     /// Convert a Vault Agent or consul-template configuration
     #[command(after_help = "Example:\n  keyward migrate vault-agent.hcl --out /etc/keyward/keyward.toml")]
     Migrate(migrate::Migrate),
@@ -224,6 +228,7 @@ fn run(command: Command, log: &LogChoice) -> anyhow::Result<Exit> {
         Command::Dev(dev) => dev.run(log),
         Command::Check(check) => check.run(),
         Command::Init(init) => init.run(),
+        Command::Doctor(doctor) => doctor.run(),
         Command::Migrate(migrate) => migrate.run(),
         Command::Login(login) => login.run(log),
         Command::Template(template) => template.run(),

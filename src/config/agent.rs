@@ -9,7 +9,7 @@ use tracing::level_filters::LevelFilter;
 use super::reader::Reader;
 use super::tree::quoted;
 use super::values::{ValueError, invalid};
-use super::{Agent, Log, LogFormat, Ready};
+use super::{Agent, Log, LogFormat, PathUse, Ready};
 
 /// Default of `agent.state_dir`.
 pub(crate) const STATE_DIR: &str = "/var/lib/keyward";
@@ -33,7 +33,11 @@ pub(super) fn read(mut reader: Reader<'_>) -> Agent {
     let default = Agent::default();
     // Taken when the files were gathered.
     reader.place_of("drop_in");
-    let state_dir = if reader.place_of("state_dir").is_some() { reader.folder("state_dir") } else { default.state_dir };
+    let state_dir = if reader.place_of("state_dir").is_some() {
+        reader.folder("state_dir", PathUse::WriteFolder)
+    } else {
+        default.state_dir
+    };
     let ready = [("listener", Ready::Listener), ("token", Ready::Token), ("outputs", Ready::Outputs)];
     let agent = Agent {
         state_dir,

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use secrecy::SecretString;
 
 use super::Accounts;
+use super::named_path::{NamedPath, PathUse};
 use super::permissions::permission_issue;
 use super::reader::Reader;
 use super::references::Text;
@@ -22,24 +23,36 @@ use crate::secret;
 const OTHERS: u32 = 0o077;
 
 impl Reader<'_> {
+    /// Records a path. One that came from a reference may hold a secret and is left out, as is one without a value.
+    pub(super) fn record_path(&self, text: &Text, path: &Path, usage: PathUse) {
+        if text.unknown || text.written.is_some() {
+            return;
+        }
+        let named = NamedPath { key: text.key.clone(), path: path.to_owned(), usage };
+        self.scope.paths.borrow_mut().push(named);
+    }
+
     /// The path of a file that must be there.
     pub(super) fn file(&mut self, name: &'static str) -> Option<PathBuf> {
         let text = self.text(name)?;
         let path = self.parse(&text, values::secret_path)?;
         self.require_kind(&text, &path, false);
+        self.record_path(&text, &path, PathUse::Read);
         Some(path)
     }
 
     /// The path of a folder that must be there.
-    pub(super) fn folder(&mut self, name: &'static str) -> Option<PathBuf> {
+    pub(super) fn folder(&mut self, name: &'static str, usage: PathUse) -> Option<PathBuf> {
         let text = self.text(name)?;
         let path = self.parse(&text, values::path)?;
         self.require_kind(&text, &path, true);
+        self.record_path(&text, &path, usage);
         Some(path)
     }
 
     /// Says so where a path that the agent creates has no folder to stand in.
     pub(super) fn folder_of(&self, text: &Text, path: &Path) {
+        self.record_path(text, path, PathUse::Replace);
         if let Some(folder) = path.parent() {
             self.require_kind(text, folder, true);
         }
@@ -87,6 +100,7 @@ impl Reader<'_> {
     /// Says so where a folder that the service creates has no folder to stand in, or something else is in its place.
     #[cfg(feature = "acl")]
     pub(super) fn check_future_folder(&self, text: &Text, path: &Path) {
+        self.record_path(text, path, PathUse::CreateFolder);
         if path.exists() {
             self.require_kind(text, path, true);
         } else if let Some(folder) = path.parent() {
@@ -126,6 +140,7 @@ impl Reader<'_> {
             }
             Ok(_) => format!("the secret in this file is shorter than {least} characters"),
             Err(error) => {
+                self.record_path(&text, &path, PathUse::ReadSecret);
                 let why = error.source().map(ToString::to_string).unwrap_or_default();
                 format!("cannot read the secret: {why}")
             }
@@ -146,6 +161,7 @@ impl Reader<'_> {
     /// Warns of a secret's file that others may read. Where root owns it, its group may: that is how root hands a key
     /// to the agent, and systemd and a kubelet do it so.
     pub(super) fn closed(&self, text: &Text, path: &Path) {
+        self.record_path(text, path, PathUse::ReadSecret);
         let Ok(metadata) = std::fs::metadata(path) else { return };
         let (mode, roots) = (metadata.mode() & 0o7777, metadata.uid() == 0);
         if text.unknown || mode & if roots { 0o037 } else { 0o077 } == 0 {

@@ -63,8 +63,14 @@ pub(crate) fn load_section(section: &str, settings: &[(&str, Vec<String>)], envi
 }
 
 fn validate(diagnostics: &Diagnostics, environment: &Environment, tree: &Table) -> LoadOutcome {
-    let (references, accounts) = (RefCell::default(), RefCell::default());
-    let scope = ReadContext { diagnostics, environment, references, expanded: Cell::default(), accounts };
+    let scope = ReadContext {
+        diagnostics,
+        environment,
+        references: RefCell::default(),
+        expanded: Cell::default(),
+        paths: RefCell::default(),
+        accounts: RefCell::default(),
+    };
     let mut listeners = Vec::new();
     let config = read(Reader::new(&scope, Location { file: 0, place: None }, tree), &mut listeners);
     let references = scope.references.take();
@@ -76,6 +82,7 @@ fn validate(diagnostics: &Diagnostics, environment: &Environment, tree: &Table) 
         notes: diagnostics.all(Severity::Note),
         listeners,
         placeholders: diagnostics.placeholders(),
+        paths: scope.paths.take(),
         references,
         accounts: scope.accounts.take(),
     }

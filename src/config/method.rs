@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use super::Session;
 use super::cloud;
 use super::reader::Reader;
 use super::values::{self, ValueError, invalid};
+use super::{PathUse, Session};
 use crate::agent::identity::{
     AppRoleOptions, AzureEnv, CloudEndpoints, CloudIdentityOptions, IdentityMethod, IdentityOrigin, JwtFileOptions,
     LoginFields, ManagedIdentity,
@@ -157,7 +157,12 @@ fn cert(mut table: Reader<'_>, server: Option<&ServerClientOptions>) -> SessionM
 /// A file that may come after the agent has started: the session waits for it.
 fn later_file(table: &mut Reader<'_>, name: &'static str, meaning: &str) -> PathBuf {
     let text = table.required(name, meaning);
-    text.and_then(|text| table.parse(&text, values::secret_path)).unwrap_or_default()
+    let path = text.and_then(|text| {
+        let path = table.parse(&text, values::secret_path)?;
+        table.record_path(&text, &path, PathUse::ReadSecret);
+        Some(path)
+    });
+    path.unwrap_or_default()
 }
 
 fn wrapping_path(text: &str) -> Result<String, ValueError> {

@@ -7,6 +7,7 @@
 pub(crate) mod diagnostic;
 mod tree;
 mod values;
+mod named_path;
 pub mod migrate;
 pub mod references;
 pub(crate) mod renamed;
@@ -74,6 +75,7 @@ pub(crate) use self::gateway::Gateway;
 #[cfg(any(feature = "acl", feature = "gateway"))]
 pub(crate) use self::load::load_section;
 pub use self::load::{load, load_text};
+pub use self::named_path::{NamedPath, PathUse};
 #[cfg(feature = "gateway")]
 pub use self::platform_token::{SecretToken, TokenSource};
 
@@ -297,6 +299,8 @@ pub struct LoadOutcome {
     /// Keys whose value this machine lacks (a variable, a secret's file, a user): the configuration holds a placeholder. Code
     /// that uses one of those values looks here first.
     pub placeholders: BTreeSet<String>,
+    /// Files and folders that the configuration names, in the order of its keys. Paths that came from a reference are left out.
+    pub paths: Vec<NamedPath>,
     /// References as written, by key: they replace values from a variable or a file in messages.
     pub references: BTreeMap<String, String>,
     /// Users and groups that files and sockets are given to.

@@ -8,6 +8,7 @@ use std::path::Path;
 use secrecy::ExposeSecret as _;
 
 use super::diagnostic::{Diagnostics, Location};
+use super::named_path::NamedPath;
 use super::tree::quoted;
 use super::{Accounts, Environment};
 use crate::secret;
@@ -100,6 +101,8 @@ pub(super) struct ReadContext<'a> {
     pub(super) expanded: Cell<usize>,
     /// Owners and groups that were read.
     pub(super) accounts: RefCell<Accounts>,
+    /// Files and folders that the keys name.
+    pub(super) paths: RefCell<Vec<NamedPath>>,
 }
 
 /// A string of the file, its references resolved.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use url::{Host, Url};
 
+use super::PathUse;
 use super::reader::Reader;
 use super::values::{self, ValueError, invalid, invalid_secret};
 use crate::agent::server_client::{ServerClientOptions, ServerKind};
@@ -74,7 +75,7 @@ fn tls(reader: &mut Reader<'_>, address: Option<&ServerAddress>) -> TlsOptions {
     TlsOptions {
         ca_file: reader.file("ca_file"),
         ca_pem: None,
-        ca_dir: reader.folder("ca_dir"),
+        ca_dir: reader.folder("ca_dir", PathUse::ReadFolder),
         identity,
         server_name: reader.parsed("server_name", server_name),
     }

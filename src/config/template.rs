@@ -9,10 +9,11 @@ use secrecy::ExposeSecret as _;
 
 use super::diagnostic::Location;
 use super::reader::Reader;
+use super::references::Text;
 use super::sink::{Sessions, file_path, on_missing};
 use super::tree::quoted;
 use super::values;
-use super::{Sink, Template, server};
+use super::{PathUse, Sink, Template, server};
 use crate::agent::secrets::OfflineOptions;
 use crate::agent::templates;
 use crate::agent::templates::{TemplateCommand, TemplateFile, TemplateOptions, TemplateSource};
@@ -126,7 +127,9 @@ fn file(name: &str, mut reader: Reader<'_>, context: TemplateContext<'_>) -> Tem
     let destination = reader.required("destination", "the file to write, such as \"/etc/app/app.conf\"");
     let destination = destination.and_then(|text| {
         let path = reader.parse(&text, file_path)?;
-        if !create_folders {
+        if create_folders {
+            reader.record_path(&text, &path, PathUse::Replace);
+        } else {
             reader.folder_of(&text, &path);
         }
         Some(path)
@@ -261,7 +264,12 @@ pub(super) fn variables(reader: &mut Reader<'_>) -> EnvVars {
 fn text(name: &str, reader: &mut Reader<'_>, (session, sessions): (&str, &Sessions)) -> TemplateSource {
     let variables = variables(reader);
     let folders = reader.list("read_folders").unwrap_or_default();
-    let folders = folders.iter().filter_map(|text| reader.parse(text, values::path)).collect();
+    let folder = |text: &Text| {
+        let path = reader.parse(text, values::path)?;
+        reader.record_path(text, &path, PathUse::ReadFolder);
+        Some(path)
+    };
+    let folders = folders.iter().filter_map(folder).collect();
     let left = reader.value("left_delimiter").unwrap_or_else(|| "{{".to_owned());
     let right = reader.value("right_delimiter").unwrap_or_else(|| "}}".to_owned());
     let (at, file, text) = contents(reader);
@@ -301,6 +309,9 @@ fn contents(reader: &mut Reader<'_>) -> (Location, Option<PathBuf>, Option<Strin
     match (source, contents) {
         (Some(source), None) => {
             let path = reader.parse(&source, values::secret_path);
+            if let Some(path) = &path {
+                reader.record_path(&source, path, PathUse::Read);
+            }
             let text = path.as_deref().filter(|_| !source.unknown).and_then(|path| match secret::read_text(path) {
                 Ok(text) => {
                     writable(reader, source.at, path);

@@ -322,4 +322,40 @@ error_codes! {
     1809 NoGateway: "the configuration has no gateway for the command",
         "the configuration has no [gateway], or only the service manager knows where it listens",
         "give the address of one that runs by --address and --local-token-file";
+    1901 SandboxReadOnly: "the service's sandbox does not let the agent write a file",
+        "the unit makes the folder read-only, as ProtectSystem=strict does with all that it does not list",
+        "add the folder to ReadWritePaths= in a drop-in (systemctl edit keyward.service), and restart the agent";
+    1902 SandboxHidden: "the service's sandbox hides a path that the configuration names",
+        "ProtectHome=, PrivateTmp=, TemporaryFileSystem= or InaccessiblePaths= of the unit covers the path",
+        "name a path elsewhere, such as below /run/keyward, or add BindPaths= in a drop-in";
+    1903 SandboxProgram: "the service's sandbox does not let the agent run a program",
+        "NoExecPaths= of the unit covers the program, or NoNewPrivileges= keeps it from another user's rights",
+        "add the program to ExecPaths= in a drop-in (systemctl edit keyward.service), and restart the agent";
+    1904 UnitControlDenied: "the agent's user may not control the unit that a command names",
+        "no polkit rule allows the user to reload or restart the unit, and a daemon cannot answer a question for a password",
+        "add a rule to /etc/polkit-1/rules.d that allows it, such as the one that `keyward doctor` prints";
+    1905 SandboxNetwork: "the service's sandbox does not let the agent reach an address",
+        "RestrictAddressFamilies= or IPAddressDeny= of the unit covers a server, a listener or the identity source",
+        "add the address to IPAddressAllow=, or the family to RestrictAddressFamilies=, in a drop-in";
+    1906 SandboxCapability: "the agent's user may not hand a file to another owner, or bind a port below 1024",
+        "the user is not in the group that the file is for, or the unit gives no capability for it",
+        "add the group to SupplementaryGroups=, or the capability to AmbientCapabilities=, in a drop-in";
+    1907 FileAccess: "the agent's user lacks a right on a file or folder of the configuration",
+        "owner, group and mode of the path, or of a folder above it, do not let the user in",
+        "run the command that `keyward doctor` prints for it, or run the agent as another user";
+    1908 ClockSkew: "the clocks of this machine and of a server differ",
+        "the time of this machine or of the server is not synchronised",
+        "synchronise the clock: timedatectl set-ntp true, then timedatectl status";
+    1909 CertificateExpiring: "a certificate ends soon or has ended",
+        "nobody has renewed the certificate, or its successor is not in place",
+        "renew the certificate; keyward reads changed files for the next connection";
+    1910 AgentVersion: "the running agent is another release than this program",
+        "the package was upgraded, and the agent was not restarted since",
+        "restart it: systemctl restart keyward";
+    1911 CheckTimedOut: "a check did not end in time",
+        "a server, the resolver or the identity source does not respond, or responds slowly",
+        "see the checks beside it; `keyward check --online` waits longer";
+    1912 UnitSettings: "the service's unit does not fit this machine or the configuration",
+        "the unit names a user, a group or a path that does not exist, or starts the agent with another configuration",
+        "correct the unit in a drop-in (systemctl edit keyward.service), and restart the agent";
 }

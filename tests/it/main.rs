@@ -18,6 +18,8 @@ mod app;
 mod atomic_file;
 mod cli;
 mod config;
+#[cfg(feature = "dev")]
+mod doctor;
 mod documents;
 #[cfg(feature = "dev")]
 mod emulators;

@@ -48,6 +48,22 @@ impl IdentityMethod {
             Self::TokenFile(file) => Box::new(TokenFileSource(file.clone())),
         })
     }
+
+    /// Creates the identity source as [`IdentityMethod::build`] does, for one attempt instead of retries.
+    ///
+    /// # Errors
+    /// As [`IdentityMethod::build`].
+    pub(crate) fn build_for_one_attempt(
+        &self,
+        clock: Clock,
+        upstream: &ServerClient,
+        namespace: Option<&str>,
+    ) -> Result<Box<dyn IdentitySource>, IdentityError> {
+        match self {
+            Self::Cloud(options) => options.build_for_one_attempt(clock),
+            other => other.build(clock, upstream, namespace),
+        }
+    }
 }
 
 #[derive(Debug)]

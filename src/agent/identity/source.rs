@@ -28,6 +28,18 @@ impl CloudIdentityOptions {
     /// # Errors
     /// The variables of the source are incomplete, or the host cannot provide the configured identity.
     pub fn build(&self, clock: Clock) -> Result<Box<dyn IdentitySource>, IdentityError> {
+        self.build_source(clock, false)
+    }
+
+    /// Creates the source as [`CloudIdentityOptions::build`] does, for one attempt instead of retries.
+    ///
+    /// # Errors
+    /// As [`CloudIdentityOptions::build`].
+    pub(crate) fn build_for_one_attempt(&self, clock: Clock) -> Result<Box<dyn IdentitySource>, IdentityError> {
+        self.build_source(clock, true)
+    }
+
+    fn build_source(&self, clock: Clock, once: bool) -> Result<Box<dyn IdentitySource>, IdentityError> {
         select_source(self)?;
         Ok(Box::new(CloudSource {
             options: self.clone(),
@@ -35,7 +47,7 @@ impl CloudIdentityOptions {
             machine: OnceLock::new(),
             authority: OnceLock::new(),
             logged_selection: Mutex::new(None),
-            failing: AtomicBool::new(false),
+            failing: AtomicBool::new(once),
             instance: Mutex::new(None),
             proxy_ca: Mutex::new(None),
         }))

@@ -7,6 +7,7 @@ mod path_class;
 mod transport;
 mod login;
 mod secret;
+mod capabilities;
 #[cfg(feature = "fuzzing")]
 pub mod fuzz;
 

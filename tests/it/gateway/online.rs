@@ -54,6 +54,8 @@ async fn check_online_reports_product_and_token_owner() {
     let upstream = it.platform.url().trim_end_matches('/').to_owned();
     for wanted in [
         "gateway: dns ok: 127.0.0.1",
+        "gateway: tcp ok: connected to 127.0.0.1:",
+        "gateway: clock ok: within ",
         &format!("gateway: platform ok: {upstream} answers 204; HCP Terraform, API 2.6"),
         "gateway: platform token ok: the token of user ",
     ] {
@@ -63,7 +65,7 @@ async fn check_online_reports_product_and_token_owner() {
     let (code, told, _) = online(&["--format", "json"]);
     let report: Value = serde_json::from_str(&told).unwrap();
     let steps = report["online"].as_array().unwrap();
-    assert!(code == 0 && steps.len() == 3 && steps.iter().all(|step| step["part"] == "gateway"), "{report}");
+    assert!(code == 0 && steps.len() == 5 && steps.iter().all(|step| step["part"] == "gateway"), "{report}");
 
     let failed = |wanted: &str, error_code: &str| {
         let (code, told, _) = online(&[]);
@@ -76,7 +78,7 @@ async fn check_online_reports_product_and_token_owner() {
     std::fs::remove_file(path("platform.token")).unwrap();
     failed("platform.token", "KW-1702");
     configure("http://127.0.0.1:9");
-    failed("gateway: platform FAILED: http://127.0.0.1:9: ", "KW-1703");
+    failed("gateway: tcp FAILED: http://127.0.0.1:9: ", "KW-1703");
     configure("https://no-such-host.invalid");
     failed("gateway: dns FAILED: no-such-host.invalid", "KW-1202");
 }
@@ -103,9 +105,11 @@ fn check_online_continues_with_the_gateway_when_the_server_of_a_session_fails() 
             told.lines().filter(|line| line.contains(" ok: ") || line.contains(" FAILED: ")).collect();
         let wanted = [
             "session web: dns ok: 127.0.0.1".to_owned(),
-            format!("session web: server FAILED: {server}"),
+            format!("session web: tcp FAILED: {server}"),
             "gateway: dns ok: 127.0.0.1".to_owned(),
+            "gateway: tcp ok: connected to ".to_owned(),
             format!("gateway: platform ok: {platform} answers 204; HCP Terraform, API 2.6"),
+            "gateway: clock ok: ".to_owned(),
             "gateway: platform token ok: the token of user ".to_owned(),
         ];
         assert_eq!((code, error.as_str(), lines.len()), (2, "", wanted.len()), "{told}");
@@ -122,9 +126,11 @@ fn check_online_continues_with_the_gateway_when_the_server_of_a_session_fails() 
             .collect();
         let wanted = [
             r#""session" "web" "dns" true"#,
-            r#""session" "web" "server" false"#,
+            r#""session" "web" "tcp" false"#,
             r#""gateway" null "dns" true"#,
+            r#""gateway" null "tcp" true"#,
             r#""gateway" null "platform" true"#,
+            r#""gateway" null "clock" true"#,
             r#""gateway" null "platform token" true"#,
         ];
         assert_eq!((code, error.as_str(), &report["ok"]), (2, "", &Value::Bool(false)), "{report}");

@@ -26,8 +26,13 @@ impl Authority {
 
     /// Issues a certificate for a name, valid until a year.
     pub(crate) fn issue(&self, name: &str, until: i32) -> Arc<CertifiedKey> {
+        self.issue_until(name, rcgen::date_time_ymd(until, 1, 1))
+    }
+
+    /// Issues a certificate for a name, valid until a time.
+    pub(crate) fn issue_until(&self, name: &str, until: time::OffsetDateTime) -> Arc<CertifiedKey> {
         let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
-        params.not_after = rcgen::date_time_ymd(until, 1, 1);
+        params.not_after = until;
         let key = KeyPair::generate().unwrap();
         let leaf = params.signed_by(&key, &self.issuer).unwrap();
         let key = PrivatePkcs8KeyDer::from(key.serialized_der().to_vec());

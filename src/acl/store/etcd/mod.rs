@@ -19,6 +19,7 @@ mod members;
 mod watch;
 mod reads;
 mod export;
+mod probe;
 
 pub use self::options::{EtcdLogin, EtcdOptions};
 pub(crate) use self::options::{is_address, is_prefix};
@@ -28,6 +29,7 @@ use self::error::{FailureKind, MemberErrors};
 pub(super) use self::export::Export;
 use self::keys::{Prefix, conflict, revision};
 use self::members::Members;
+pub(crate) use self::probe::probe;
 use self::watch::ChangeWatch;
 use super::revisions::KindRevisions;
 use super::watchers::Watchers;

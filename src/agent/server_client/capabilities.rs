@@ -1,0 +1,38 @@
+//! Rights of a token by itself.
+
+use std::collections::BTreeMap;
+
+use http::Method;
+use serde_json::{Value, json};
+
+use super::{CallError, ServerClient, parse_response};
+use crate::agent::token::ClientToken;
+
+impl ServerClient {
+    /// Returns the capabilities of a token on paths (`POST sys/capabilities-self`), such as `read` and `list`, by path.
+    ///
+    /// # Errors
+    /// No response, a refusal, or an invalid response.
+    pub(crate) async fn capabilities_self(
+        &self,
+        token: &ClientToken,
+        paths: &[&str],
+        namespace: Option<&str>,
+    ) -> Result<BTreeMap<String, Vec<String>>, CallError> {
+        let request = self.with_token(Method::POST, "v1/sys/capabilities-self", token, namespace);
+        let response = self.transport.send(request.json(&json!({ "paths": paths }))).await?;
+        let document = parse_response::parse_json(&response, token.secret())?;
+        // Vault has the paths in `data`, and beside it too.
+        let by_path = if document["data"].is_object() { &document["data"] } else { &*document };
+        let names = |value: &Value| {
+            let names = value.as_array()?.iter().filter_map(Value::as_str).map(str::to_owned);
+            Some(names.collect::<Vec<_>>())
+        };
+        let found = paths.iter().filter_map(|path| Some(((*path).to_owned(), names(&by_path[*path])?)));
+        let found: BTreeMap<_, _> = found.collect();
+        if found.is_empty() && !paths.is_empty() {
+            return Err(CallError::InvalidResponse { what: "the capabilities of no path".to_owned() });
+        }
+        Ok(found)
+    }
+}

@@ -1,0 +1,171 @@
+//! Results of checks, of `check --online` and of `doctor`: one line each, with the code of an error and what mends it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::error_code::ErrorCode;
+
+/// Result of one check.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub(crate) struct CheckResult {
+    /// Part of the configuration or of the machine, such as `session`, `gateway` or `unit`.
+    pub part: &'static str,
+    /// Name of the part, such as the session's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Name of the check, such as `dns` or `login`.
+    pub step: String,
+    /// Outcome.
+    pub status: CheckStatus,
+    /// Result for people, or the error.
+    pub found: String,
+    /// Code of the error.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub code: Option<ErrorCode>,
+    /// The command or the change that mends it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fix: Option<String>,
+}
+
+/// Outcome of a check.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum CheckStatus {
+    /// As it should be.
+    Ok,
+    /// Not checked, for the reason that is told.
+    Skipped,
+    /// Works, but probably not as intended or not for long.
+    Warning,
+    /// Does not work.
+    Failed,
+}
+
+impl CheckResult {
+    /// True unless the check failed.
+    pub(crate) fn is_ok(&self) -> bool {
+        self.status != CheckStatus::Failed
+    }
+
+    /// The part in words: `session web`, `gateway`.
+    pub(crate) fn subject(&self) -> String {
+        self.name.as_ref().map_or_else(|| self.part.to_owned(), |name| format!("{} {name}", self.part))
+    }
+
+    /// The result with the code of the error.
+    pub(crate) fn tagged(&self) -> String {
+        ErrorCode::tag(self.code, &self.found)
+    }
+}
+
+/// Result of a check in itself: the text for people, or the problem.
+pub(crate) type StepResult = Result<String, Problem>;
+
+/// A check that did not go well.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Problem {
+    status: CheckStatus,
+    code: Option<ErrorCode>,
+    text: String,
+    fix: Option<String>,
+}
+
+impl Problem {
+    /// Creates a failure. Without [`Problem::fix`], the remedy of the code is told.
+    pub(crate) fn new(code: impl Into<Option<ErrorCode>>, text: impl Into<String>) -> Self {
+        Self { status: CheckStatus::Failed, code: code.into(), text: text.into(), fix: None }
+    }
+
+    /// Creates the result of something that was not checked.
+    pub(crate) fn skipped(text: impl Into<String>) -> Self {
+        Self { status: CheckStatus::Skipped, code: None, text: text.into(), fix: None }
+    }
+
+    /// Makes it a warning.
+    pub(crate) fn warning(mut self) -> Self {
+        self.status = CheckStatus::Warning;
+        self
+    }
+
+    /// Sets what mends it.
+    pub(crate) fn fix(mut self, fix: impl Into<String>) -> Self {
+        self.fix = Some(fix.into());
+        self
+    }
+
+    /// Puts a text before the problem's own.
+    pub(crate) fn prefixed(mut self, before: &str) -> Self {
+        self.text.insert_str(0, before);
+        self
+    }
+}
+
+/// Reports the names of checks that have ended, for a line on the terminal. Clones share it.
+#[derive(Clone, Default)]
+pub(crate) struct Progress(Option<Arc<dyn Fn(&str) + Send + Sync>>);
+
+impl fmt::Debug for Progress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Progress")
+    }
+}
+
+impl Progress {
+    /// Calls `report` with each check that has ended.
+    pub(crate) fn new(report: impl Fn(&str) + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(report)))
+    }
+
+    fn report(&self, result: &CheckResult) {
+        if let Some(report) = &self.0 {
+            report(&format!("{}: {}", result.subject(), result.step));
+        }
+    }
+}
+
+/// Collects the results of one part's checks.
+#[derive(Debug)]
+pub(crate) struct Steps {
+    part: &'static str,
+    name: Option<String>,
+    progress: Progress,
+    results: Vec<CheckResult>,
+}
+
+impl Steps {
+    /// Creates a collection without results.
+    pub(crate) fn new(part: &'static str, name: Option<&str>, progress: &Progress) -> Self {
+        Self { part, name: name.map(str::to_owned), progress: progress.clone(), results: Vec::new() }
+    }
+
+    /// Adds a result; returns false for a failure.
+    pub(crate) fn note(&mut self, step: impl Into<String>, result: StepResult) -> bool {
+        let (part, name, step) = (self.part, self.name.clone(), step.into());
+        let result = match result {
+            Ok(found) => CheckResult { part, name, step, status: CheckStatus::Ok, found, code: None, fix: None },
+            Err(Problem { status, code, text: found, fix }) => {
+                let fix = fix.or_else(|| code.map(|code| code.explain().remedy.to_owned()));
+                CheckResult { part, name, step, status, found, code, fix }
+            }
+        };
+        self.progress.report(&result);
+        let is_ok = result.is_ok();
+        self.results.push(result);
+        is_ok
+    }
+
+    /// Adds a result for each problem, or one for none.
+    pub(crate) fn note_all(&mut self, step: &str, problems: Vec<Problem>, found: impl Into<String>) {
+        if problems.is_empty() {
+            self.note(step, Ok(found.into()));
+        }
+        for problem in problems {
+            self.note(step, Err(problem));
+        }
+    }
+
+    /// Returns the results.
+    pub(crate) fn into_results(self) -> Vec<CheckResult> {
+        self.results
+    }
+}

@@ -1,0 +1,396 @@
+//! Runs all checks: those of the machine first, then all that wait for others, at once.
+
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::task::Poll;
+use std::time::{Duration, SystemTime};
+
+use super::access;
+use super::files::FileJudge;
+use super::listeners::ListenerJudge;
+use super::needs;
+use super::path_rules::PathRules;
+use super::rights::Identity;
+use super::running_agent::{self, AgentContact, AgentProcess, RunningAgent};
+use super::sandbox::Sandbox;
+use super::unit::{Unit, split_words};
+use super::unit_checks::ServiceUnit;
+use super::unit_files::{self, UnitFiles};
+use crate::app::certificate_files;
+use crate::app::check_result::{CheckResult, CheckStatus, Problem, Progress, Steps};
+use crate::app::probes::{Limits, check_session, describe_expiry, resolve_host};
+use crate::config::{self, Config, Diagnostic, Environment, LoadOutcome, NamedPath, PathUse, Purpose};
+use crate::count_format::format_count;
+use crate::error_chain::format_chain;
+use crate::error_code::ErrorCode;
+
+/// Options of `keyward doctor`.
+pub(crate) struct DoctorOptions<'a> {
+    /// Files and folders of the configuration.
+    pub files: Vec<PathBuf>,
+    /// Variables of this process.
+    pub environment: Environment,
+    /// Name of the service's unit, or path of its file.
+    pub unit: String,
+    /// User whose rights are judged; `None` for the unit's, or this process's.
+    pub user: Option<String>,
+    /// Finds the agent's address in a configuration.
+    pub contact: &'a dyn Fn(&LoadOutcome) -> Option<AgentContact>,
+    /// Receives the names of the checks that have ended.
+    pub progress: Progress,
+}
+
+impl std::fmt::Debug for DoctorOptions<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DoctorOptions").field("files", &self.files).field("unit", &self.unit).finish_non_exhaustive()
+    }
+}
+
+/// All results, and what they were made from.
+#[derive(Debug)]
+pub(crate) struct Diagnosis {
+    /// The results, in the order in which they are shown.
+    pub results: Vec<CheckResult>,
+    /// User whose rights were judged.
+    pub user: String,
+    /// Files of the unit.
+    pub unit: UnitFiles,
+    /// The configuration as it was read.
+    pub outcome: LoadOutcome,
+    /// The running agent.
+    pub agent: Option<RunningAgent>,
+}
+
+/// Time for what waits for others. The revocation of a login has two seconds more.
+const REMOTE_TIME: Duration = Duration::from_secs(6);
+
+/// Runs all checks, within ten seconds.
+///
+/// # Errors
+/// The user whose rights are to be judged does not exist.
+pub(crate) async fn diagnose(options: &DoctorOptions<'_>) -> Result<Diagnosis, String> {
+    let unit_files = UnitFiles::read(&options.unit);
+    let service = service(&unit_files);
+    let identity = judged_user(options, service.as_ref())?;
+    let environment = unit_environment(&options.environment, service.as_ref(), &unit_files, identity.uid);
+    let outcome = config::load(&options.files, &environment, Purpose::Run);
+    // What this machine lacks is an error there, and must not keep the other checks from running.
+    let loose = config::load(&options.files, &environment, Purpose::Check);
+    let config = loose.config.as_ref();
+    let mut results = check_configuration(options, &outcome, service.as_ref());
+    let contact = (options.contact)(&loose);
+    let limits = Limits::all_within(REMOTE_TIME);
+    let (agent, network, remote) = tokio::join!(
+        async {
+            match &contact {
+                Some(contact) => running_agent::ask(contact).await,
+                None => Ok(None),
+            }
+        },
+        check_network(service.as_ref(), config),
+        check_peers(config, &loose, limits, &options.progress),
+    );
+    let machine = Machine { options, identity: &identity, unit_files: &unit_files, service: service.as_ref() };
+    results.extend(machine.check_files(&outcome, config));
+    results.extend(machine.check_unit(config, network));
+    if let Some(config) = config {
+        results.extend(check_certificates(config, &options.progress));
+        let running = agent.as_ref().ok().and_then(Option::as_ref);
+        let running = running.map_or(AgentProcess::NotRunning, |agent| agent.process);
+        results.extend(machine.check_listeners(config, running));
+    }
+    let mut steps = Steps::new("agent", None, &options.progress);
+    running_agent::note(&agent, &mut steps);
+    results.extend(steps.into_results());
+    results.extend(remote);
+    let agent = agent.ok().flatten();
+    Ok(Diagnosis { results, user: identity.name.clone(), unit: unit_files, outcome: loose, agent })
+}
+
+impl Diagnosis {
+    /// Returns the worst outcome.
+    pub(crate) fn worst(&self) -> CheckStatus {
+        self.results.iter().map(|result| result.status).max().unwrap_or(CheckStatus::Ok)
+    }
+}
+
+fn service(files: &UnitFiles) -> Option<ServiceUnit> {
+    if files.files.is_empty() {
+        return None;
+    }
+    let unit = Unit::parse("Service", files.texts());
+    let resolve = |path: &std::path::Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let rules = PathRules::new(&unit, |text| files.expand(text), resolve);
+    let sandbox = Sandbox::new(&unit);
+    Some(ServiceUnit { name: files.name.clone(), unit, rules, sandbox })
+}
+
+/// The user of `--as`, else the unit's for root, else the current one. Where the unit's user does not exist, which its own check
+/// reports, the current user is judged.
+fn judged_user(options: &DoctorOptions<'_>, service: Option<&ServiceUnit>) -> Result<Identity, String> {
+    let current = rustix::process::geteuid();
+    let of_unit = service.and_then(|service| service.unit.last("User")).filter(|_| current.is_root());
+    let mut identity = match (&options.user, of_unit) {
+        (Some(user), _) => access::identity(user)?,
+        (None, user) => user.and_then(|user| access::identity(user).ok()).unwrap_or_else(access::current_identity),
+    };
+    if let Some(service) = service {
+        let main = service.unit.last("Group").map(str::to_owned);
+        let extra = service.unit.words("SupplementaryGroups").into_iter().chain(main);
+        identity.groups.extend(extra.filter_map(|group| crate::os::group_id(&group).ok().flatten()));
+        identity.passes_modes &= service.sandbox.has_capability("CAP_DAC_OVERRIDE", true);
+    }
+    Ok(identity)
+}
+
+/// The variables of the service: those of its unit before those of this process.
+fn unit_environment(
+    environment: &Environment,
+    service: Option<&ServiceUnit>,
+    files: &UnitFiles,
+    user: u32,
+) -> Environment {
+    let mut environment = environment.clone();
+    environment.user = user;
+    let Some(service) = service else { return environment };
+    let mut set = |assignment: &str| {
+        if let Some((name, value)) = assignment.split_once('=') {
+            environment.variables.insert(name.trim().to_owned(), value.to_owned());
+        }
+    };
+    for line in service.unit.values("Environment") {
+        split_words(line).iter().for_each(|assignment| set(&files.expand(assignment)));
+    }
+    for path in service.unit.values("EnvironmentFile") {
+        let text = std::fs::read_to_string(files.expand(path.trim_start_matches('-'))).unwrap_or_default();
+        let lines = text.lines().map(str::trim).filter(|line| !line.starts_with(['#', ';']));
+        lines.for_each(|line| set(&split_words(line).join(" ")));
+    }
+    environment
+}
+
+/// Errors and warnings of the configuration. Folders that the service manager creates at the start are not missed.
+fn check_configuration(
+    options: &DoctorOptions<'_>,
+    outcome: &LoadOutcome,
+    service: Option<&ServiceUnit>,
+) -> Vec<CheckResult> {
+    let is_created = |diagnostic: &Diagnostic| {
+        let named = outcome.paths.iter().find(|named| named.key == diagnostic.key);
+        diagnostic.code == ErrorCode::MissingOnHost
+            && named.zip(service).is_some_and(|(named, service)| service.rules.is_created(&named.path))
+    };
+    let to_problem = |diagnostic: &Diagnostic| {
+        let place = diagnostic.place.map(|place| format!(":{}:{}", place.line, place.column)).unwrap_or_default();
+        let key = if diagnostic.key.is_empty() { String::new() } else { format!(" {}:", diagnostic.key) };
+        let text = format!("{}{place}:{key} {}", diagnostic.file.display(), diagnostic.found);
+        let problem = Problem::new(diagnostic.code, text);
+        if diagnostic.advice.is_empty() { problem } else { problem.fix(diagnostic.advice.clone()) }
+    };
+    let errors = outcome.errors.iter().filter(|diagnostic| !is_created(diagnostic)).map(to_problem);
+    let warnings = outcome.warnings.iter().filter(|diagnostic| !is_created(diagnostic)).map(to_problem);
+    let problems: Vec<Problem> = errors.chain(warnings.map(Problem::warning)).collect();
+    let files: Vec<String> = options.files.iter().map(|file| file.display().to_string()).collect();
+    let mut steps = Steps::new("configuration", None, &options.progress);
+    steps.note_all("check", problems, format!("{} has no errors", files.join(", ")));
+    steps.into_results()
+}
+
+/// This machine, as it was read.
+struct Machine<'a> {
+    options: &'a DoctorOptions<'a>,
+    identity: &'a Identity,
+    unit_files: &'a UnitFiles,
+    service: Option<&'a ServiceUnit>,
+}
+
+impl Machine<'_> {
+    fn judge(&self) -> FileJudge<'_> {
+        let unit = &self.unit_files.name;
+        FileJudge { identity: self.identity, rules: self.service.map(|service| &service.rules), unit }
+    }
+
+    fn check_files(&self, outcome: &LoadOutcome, config: Option<&Config>) -> Vec<CheckResult> {
+        let named = |key: &str, path: &PathBuf, usage| NamedPath { key: key.to_owned(), path: path.clone(), usage };
+        let files = self.options.files.iter();
+        let mut paths: Vec<NamedPath> = files
+            .map(|path| {
+                let usage = if path.is_dir() { PathUse::ReadFolder } else { PathUse::Read };
+                named("--config", path, usage)
+            })
+            .collect();
+        paths.extend(outcome.paths.iter().cloned());
+        let state_dir = config.and_then(|config| config.agent.state_dir.as_ref());
+        if let Some(folder) = state_dir.filter(|_| !paths.iter().any(|named| named.key == "agent.state_dir")) {
+            paths.push(named("agent.state_dir", folder, PathUse::WriteFolder));
+        }
+        let judge = self.judge();
+        let mut steps = Steps::new("files", None, &self.options.progress);
+        let count = paths.len();
+        let mut problems = Vec::new();
+        for path in &paths {
+            for problem in judge.problems(path) {
+                // Two keys of one folder would tell the same.
+                if !problems.contains(&problem) {
+                    problems.push(problem);
+                }
+            }
+        }
+        let user = &self.identity.name;
+        steps.note_all("rights", problems, format!("user {user} has its rights on {count} files and folders"));
+        steps.into_results()
+    }
+
+    fn check_unit(&self, config: Option<&Config>, network: NetworkFindings) -> Vec<CheckResult> {
+        let mut steps = Steps::new("unit", None, &self.options.progress);
+        let name = &self.unit_files.name;
+        for unreadable in &self.unit_files.unreadable {
+            steps.note("files", Err(Problem::skipped(unreadable.clone())));
+        }
+        let Some(service) = self.service else {
+            steps.note("files", Err(Problem::skipped(format!("this machine has no {name}; nothing to compare with"))));
+            return steps.into_results();
+        };
+        let settings = service.settings_problems(&self.options.files);
+        let count = self.unit_files.files.len();
+        steps.note_all(
+            "settings",
+            settings,
+            format!("{name} in {}, user {}", format_count(count as u64, "file"), self.identity.name),
+        );
+        let Some(config) = config else { return steps.into_results() };
+        let judge = self.judge();
+        let rules = unit_files::polkit_rules();
+        let programs = needs::programs(config);
+        let problems = programs.iter().flat_map(|needed| service.program_problems(needed, &judge, rules.as_deref()));
+        steps.note_all(
+            "programs",
+            problems.collect(),
+            format!("{} may run", format_count(programs.len() as u64, "command")),
+        );
+        let owners = needs::owners(config);
+        let problems = owners.iter().filter_map(|needed| service.owner_problem(needed, self.identity));
+        steps.note_all(
+            "owners",
+            problems.collect(),
+            format!("owner and group of {}", format_count(owners.len() as u64, "file")),
+        );
+        let endpoints = needs::endpoints(config);
+        let problems = endpoints.iter().flat_map(|(by, endpoint)| service.listen_problems(by, endpoint, self.identity));
+        steps.note_all(
+            "listeners",
+            problems.collect(),
+            format!("{} to listen on", format_count(endpoints.len() as u64, "endpoint")),
+        );
+        steps.note_all(
+            "network",
+            network.problems,
+            format!("{} to connect to", format_count(network.addresses as u64, "peer")),
+        );
+        steps.into_results()
+    }
+
+    fn check_listeners(&self, config: &Config, agent: AgentProcess) -> Vec<CheckResult> {
+        let passed = self.service.map(|_| unit_files::passed_sockets(self.unit_files));
+        let judge = ListenerJudge { identity: self.identity, agent, passed: passed.as_deref() };
+        let mut results = Vec::new();
+        for (by, endpoint) in needs::endpoints(config) {
+            let mut steps = Steps::new("listener", Some(by.trim_start_matches("listener ")), &self.options.progress);
+            steps.note("address", judge.check(endpoint));
+            results.extend(steps.into_results());
+        }
+        results
+    }
+}
+
+/// Time for the names of the peers: their own checks tell of a resolver that does not answer.
+const NAMES_TIME: Duration = Duration::from_secs(2);
+
+/// Addresses that the sandbox lets the agent reach, and those that it does not.
+#[derive(Debug, Default)]
+struct NetworkFindings {
+    addresses: usize,
+    problems: Vec<Problem>,
+}
+
+/// Compares the addresses of all peers with the sandbox.
+async fn check_network(service: Option<&ServiceUnit>, config: Option<&Config>) -> NetworkFindings {
+    let mut found = NetworkFindings::default();
+    let Some((service, config)) = service.zip(config) else { return found };
+    let peers = needs::peers(config);
+    let lookups = peers.iter().map(|peer| tokio::time::timeout(NAMES_TIME, resolve_host(&peer.host, peer.port)));
+    for (peer, resolved) in peers.iter().zip(join_all(lookups).await) {
+        for address in resolved.into_iter().flatten().flatten() {
+            found.addresses += 1;
+            found.problems.extend(service.peer_problem(&peer.by, address.ip()));
+        }
+    }
+    found.problems.dedup();
+    found
+}
+
+/// Days left of the certificates in files.
+fn check_certificates(config: &Config, progress: &Progress) -> Vec<CheckResult> {
+    let mut steps = Steps::new("certificates", None, progress);
+    for (key, files) in certificate_files::files(config) {
+        let found = match files.read() {
+            Ok(certificates) => describe_expiry(&certificates, &files.describe(), SystemTime::now()),
+            Err(error) => Err(Problem::new(ErrorCode::CertificateFile, format_chain(&error))),
+        };
+        steps.note(key, found);
+    }
+    steps.into_results()
+}
+
+/// Checks sessions, gateway and etcd, all at once.
+async fn check_peers(
+    config: Option<&Config>,
+    outcome: &LoadOutcome,
+    limits: Limits,
+    progress: &Progress,
+) -> Vec<CheckResult> {
+    let Some(config) = config else { return Vec::new() };
+    let mut checks: Vec<Pin<Box<dyn Future<Output = Vec<CheckResult>> + '_>>> = Vec::new();
+    for session in &config.sessions {
+        let own = [format!("session.{}.", session.name), format!("server.{}.", session.upstream.name)];
+        let missing = outcome.placeholders.iter().find(|key| own.iter().any(|start| key.starts_with(start)));
+        match missing {
+            None => checks.push(Box::pin(check_session(config, session, limits, progress))),
+            Some(key) => {
+                let mut steps = Steps::new("session", Some(&session.name), progress);
+                steps.note("login", Err(Problem::skipped(format!("{key} has no value on this machine"))));
+                checks.push(Box::pin(std::future::ready(steps.into_results())));
+            }
+        }
+    }
+    #[cfg(feature = "gateway")]
+    if let Some(gateway) = &config.gateway
+        && !outcome.placeholders.iter().any(|key| key.starts_with("gateway."))
+    {
+        checks.push(Box::pin(crate::app::probes::check_gateway(gateway, &config.sessions, limits, progress)));
+    }
+    #[cfg(feature = "etcd")]
+    if let Some(acl) = &config.acl
+        && let crate::acl::store::StoreOptions::Etcd(etcd) = &acl.service.store
+    {
+        checks.push(Box::pin(crate::app::probes::check_etcd(etcd, limits, progress)));
+    }
+    join_all(checks).await.into_iter().flatten().collect()
+}
+
+/// Awaits all futures at once; the results are in their order.
+async fn join_all<F: Future>(futures: impl IntoIterator<Item = F>) -> Vec<F::Output> {
+    let mut futures: Vec<_> = futures.into_iter().map(|future| (Box::pin(future), None)).collect();
+    std::future::poll_fn(move |context| {
+        for (future, result) in futures.iter_mut().filter(|(_, result)| result.is_none()) {
+            if let Poll::Ready(value) = future.as_mut().poll(context) {
+                *result = Some(value);
+            }
+        }
+        if futures.iter().any(|(_, result)| result.is_none()) {
+            return Poll::Pending;
+        }
+        Poll::Ready(futures.iter_mut().filter_map(|(_, result)| result.take()).collect())
+    })
+    .await
+}

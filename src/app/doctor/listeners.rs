@@ -1,0 +1,148 @@
+//! Checks of the addresses that are listened on: free, or held by the running agent. Nothing listens meanwhile.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::fs::FileTypeExt as _;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+
+use super::rights::Identity;
+use super::running_agent::AgentProcess;
+use super::sockets::{self, ListeningSocket};
+use crate::app::check_result::{Problem, StepResult};
+use crate::error_code::ErrorCode;
+use crate::http::server::Endpoint;
+use crate::os;
+
+/// User, agent and passed sockets that listeners are compared with.
+#[derive(Debug)]
+pub(crate) struct ListenerJudge<'a> {
+    /// The agent's user.
+    pub identity: &'a Identity,
+    /// The running agent's process.
+    pub agent: AgentProcess,
+    /// Names of the sockets that the service manager passes; `None` without a unit.
+    pub passed: Option<&'a [String]>,
+}
+
+impl ListenerJudge<'_> {
+    /// Checks one address.
+    pub(crate) fn check(&self, endpoint: &Endpoint) -> StepResult {
+        match endpoint {
+            Endpoint::Tcp(address) => self.check_tcp(*address),
+            Endpoint::Unix(socket) => self.check_unix(&socket.path),
+            Endpoint::Activated(name) => self.check_passed(name),
+        }
+    }
+
+    fn check_tcp(&self, address: SocketAddr) -> StepResult {
+        if address.port() == 0 {
+            return Ok(format!("{address}: any free port"));
+        }
+        let error = match bind(address) {
+            Ok(()) => return Ok(format!("{address} is free")),
+            Err(error) => error,
+        };
+        match error {
+            Errno::ADDRINUSE => self.judge_holders(address, &sockets::holders(&listening(), address)),
+            Errno::ADDRNOTAVAIL => {
+                let found = format!("{address} is no address of this machine");
+                Err(Problem::new(ErrorCode::AddressUnavailable, found).fix("ip address"))
+            }
+            Errno::ACCESS if self.identity.uid == rustix::process::geteuid().as_raw() => {
+                Err(Problem::new(ErrorCode::BindDenied, format!("{address}: the system does not let this user listen")))
+            }
+            Errno::ACCESS => Err(Problem::skipped(format!("{address}: run keyward doctor as root to try it"))),
+            error => Err(Problem::new(None, format!("{address}: {}", io::Error::from(error)))),
+        }
+    }
+
+    fn judge_holders(&self, address: SocketAddr, holders: &[ListeningSocket]) -> StepResult {
+        let is_agents = |socket: &ListeningSocket| match self.agent {
+            AgentProcess::NotRunning => false,
+            AgentProcess::Id(pid) => has_socket(pid, socket.inode).unwrap_or(socket.uid == self.identity.uid),
+            AgentProcess::Unknown => socket.uid == self.identity.uid,
+        };
+        if self.agent != AgentProcess::NotRunning && holders.iter().all(is_agents) {
+            return Ok(format!("{address} is held by the running agent"));
+        }
+        let user = holders.first().map(|socket| {
+            let name = os::user_entry(&socket.uid.to_string()).ok().flatten().map(|user| user.0);
+            format!(" of user {}", name.unwrap_or_else(|| socket.uid.to_string()))
+        });
+        let found = format!("{address} is held by another process{}", user.unwrap_or_default());
+        Err(Problem::new(ErrorCode::AddressInUse, found).fix(format!("ss -ltnp 'sport = :{}'", address.port())))
+    }
+
+    fn check_unix(&self, path: &Path) -> StepResult {
+        let shown = path.display();
+        match path.symlink_metadata() {
+            Err(_) => return Ok(format!("{shown} is free")),
+            Ok(metadata) if !metadata.file_type().is_socket() => {
+                let found = format!("{shown} is there and is no socket");
+                return Err(Problem::new(ErrorCode::SocketPath, found).fix(format!("rm {shown}")));
+            }
+            Ok(_) => {}
+        }
+        match UnixStream::connect(path) {
+            Ok(stream) => {
+                let holder = rustix::net::sockopt::socket_peercred(&stream).ok();
+                let holder = holder.and_then(|peer| u32::try_from(peer.pid.as_raw_nonzero().get()).ok());
+                let is_agents = match self.agent {
+                    AgentProcess::NotRunning => false,
+                    AgentProcess::Unknown => true,
+                    AgentProcess::Id(pid) => holder == Some(pid),
+                };
+                if is_agents {
+                    return Ok(format!("{shown} is held by the running agent"));
+                }
+                let process = holder.map(|pid| format!(" {pid}")).unwrap_or_default();
+                let found = format!("{shown} is held by another process{process}");
+                Err(Problem::new(ErrorCode::AddressInUse, found).fix(format!("ss -lxp 'src = {shown}'")))
+            }
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                Err(Problem::skipped(format!("{shown}: run keyward doctor as root to try it")))
+            }
+            Err(_) => Ok(format!("{shown} was left by an earlier process, and is replaced")),
+        }
+    }
+
+    fn check_passed(&self, name: &str) -> StepResult {
+        match self.passed {
+            None => Err(Problem::skipped(format!(
+                "the service manager passes the socket {name}; there is no unit to check"
+            ))),
+            Some(names) if names.iter().any(|its| its == name) => Ok(format!("a socket unit passes {name}")),
+            Some(_) => {
+                let found = format!("no socket unit of the service has FileDescriptorName={name}");
+                let fix = "install and enable one, as packaging/systemd/keyward.socket is: systemctl enable --now keyward.socket";
+                Err(Problem::new(ErrorCode::UnitSettings, found).fix(fix))
+            }
+        }
+    }
+}
+
+/// Binds without listening, so that nobody can connect, and closes the socket.
+fn bind(address: SocketAddr) -> Result<(), Errno> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let socket = rustix::net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    // As the listener does: connections that linger are no conflict.
+    rustix::net::sockopt::set_socket_reuseaddr(&socket, true)?;
+    rustix::net::bind(&socket, &address)
+}
+
+fn listening() -> Vec<ListeningSocket> {
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    ["/proc/net/tcp", "/proc/net/tcp6"].iter().flat_map(|path| sockets::parse(&read(path))).collect()
+}
+
+/// Returns true if a process has a socket open; `None` if its descriptors may not be read.
+fn has_socket(pid: u32, inode: u64) -> Option<bool> {
+    let wanted = format!("socket:[{inode}]");
+    let entries = std::fs::read_dir(format!("/proc/{pid}/fd")).ok()?;
+    let links = entries.flatten().filter_map(|entry| std::fs::read_link(entry.path()).ok());
+    Some(links.into_iter().any(|link| link.to_str() == Some(&wanted)))
+}

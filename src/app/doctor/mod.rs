@@ -1,0 +1,35 @@
+//! `keyward doctor`: checks of the machine, the service's unit, and all that the configuration connects to, beside a running
+//! agent or without one.
+//!
+//! Units, rules, rights and command lines are judged by pure functions of texts and numbers; `diagnosis` reads the machine.
+
+// 0: texts and numbers -> what they allow
+pub(crate) mod unit;
+mod path_rules;
+mod sandbox;
+mod rights;
+mod programs;
+mod polkit;
+mod sockets;
+mod needs;
+
+// 1: the machine
+mod access;
+mod unit_files;
+mod running_agent;
+
+// 2: checks of one kind
+mod files;
+mod unit_checks;
+mod listeners;
+
+// 3: all checks
+mod diagnosis;
+
+// 4: a file for those who help
+mod redact;
+mod bundle;
+
+pub(crate) use self::bundle::{create_bundle, write_bundle};
+pub(crate) use self::diagnosis::{Diagnosis, DoctorOptions, diagnose};
+pub(crate) use self::running_agent::AgentContact;

@@ -1,0 +1,121 @@
+//! Programs, file owners and addresses that a configuration needs of the machine.
+
+use url::Url;
+
+use crate::agent::identity::{IdentityMethod, IdentityOrigin};
+use crate::config::Config;
+use crate::http::client::{ClientOptions, ServerAddress};
+use crate::http::server::Endpoint;
+
+/// A command that a part of the configuration runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct NeededProgram {
+    /// Part that runs it, such as `template app`.
+    pub by: String,
+    /// Program and arguments.
+    pub command: Vec<String>,
+}
+
+/// A file that is handed to another owner or group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct NeededOwner {
+    /// Part that writes it.
+    pub by: String,
+    /// User id, if it is not the agent's.
+    pub owner: Option<u32>,
+    /// Group id, if it is not the agent's.
+    pub group: Option<u32>,
+}
+
+/// A peer on the network.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct NeededPeer {
+    /// Part that connects to it.
+    pub by: String,
+    /// Host name or address.
+    pub host: String,
+    /// Port.
+    pub port: u16,
+}
+
+/// Lists the commands of templates and of `[process]`.
+pub(crate) fn programs(config: &Config) -> Vec<NeededProgram> {
+    let templates = config.templates.iter().filter_map(|template| {
+        let command = template.options.file.as_ref()?.command.as_ref()?;
+        Some(NeededProgram { by: format!("template {}", template.options.text.name), command: command.command.clone() })
+    });
+    let process = config.process.iter();
+    let process = process.map(|its| NeededProgram { by: "process".to_owned(), command: its.command.clone() });
+    templates.chain(process).collect()
+}
+
+/// Lists the outputs and sockets that get another owner or group.
+pub(crate) fn owners(config: &Config) -> Vec<NeededOwner> {
+    let sinks =
+        config.sinks.iter().map(|its| (format!("sink {}", its.options.name), its.options.owner, its.options.group));
+    let templates = config.templates.iter().filter_map(|its| {
+        let file = its.options.file.as_ref()?;
+        Some((format!("template {}", its.options.text.name), file.owner, file.group))
+    });
+    let sockets = endpoints(config).into_iter().filter_map(|(by, endpoint)| match endpoint {
+        Endpoint::Unix(socket) => Some((by, socket.owner, socket.group)),
+        Endpoint::Tcp(_) | Endpoint::Activated(_) => None,
+    });
+    let all = sinks.chain(templates).chain(sockets);
+    let all = all.filter(|(_, owner, group)| owner.is_some() || group.is_some());
+    all.map(|(by, owner, group)| NeededOwner { by, owner, group }).collect()
+}
+
+/// Lists the addresses that are listened on, each with its part.
+#[cfg_attr(not(any(feature = "acl", feature = "gateway")), allow(unused_mut, reason = "other parts add theirs"))]
+pub(crate) fn endpoints(config: &Config) -> Vec<(String, &Endpoint)> {
+    let mut found: Vec<_> =
+        config.listeners.iter().map(|its| (format!("listener {}", its.name), &its.endpoint)).collect();
+    #[cfg(feature = "acl")]
+    if let Some(acl) = &config.acl {
+        found.extend(acl.endpoints.iter().map(|endpoint| ("acl".to_owned(), endpoint)));
+    }
+    #[cfg(feature = "gateway")]
+    if let Some(gateway) = &config.gateway {
+        found.extend(gateway.endpoints.iter().map(|endpoint| ("gateway".to_owned(), endpoint)));
+    }
+    found
+}
+
+/// Lists the servers, proxies, members of etcd and the metadata service that the agent connects to.
+pub(crate) fn peers(config: &Config) -> Vec<NeededPeer> {
+    let mut found = Vec::new();
+    for session in &config.sessions {
+        let by = format!("session {}", session.name);
+        if let IdentityMethod::Cloud(cloud) = &session.identity
+            && matches!(cloud.from, IdentityOrigin::Instance(_))
+        {
+            found.extend(peer(format!("{by}: identity"), &cloud.endpoints.metadata));
+        }
+        found.extend(peer_of(by, &session.upstream.client));
+    }
+    #[cfg(feature = "gateway")]
+    if let Some(gateway) = &config.gateway {
+        found.extend(peer("gateway".to_owned(), &gateway.proxy.upstream));
+    }
+    #[cfg(feature = "etcd")]
+    if let Some(acl) = &config.acl
+        && let crate::acl::store::StoreOptions::Etcd(etcd) = &acl.service.store
+    {
+        found.extend(etcd.endpoints.iter().filter_map(|url| peer("acl: etcd".to_owned(), url)));
+    }
+    found
+}
+
+/// The server of a client, or the proxy in front of it.
+fn peer_of(by: String, client: &ClientOptions) -> Option<NeededPeer> {
+    let ServerAddress::Url(url) = &client.address else { return None };
+    match client.proxy_endpoint(url) {
+        Some((host, port)) => Some(NeededPeer { by, host, port }),
+        None => peer(by, url),
+    }
+}
+
+fn peer(by: String, url: &Url) -> Option<NeededPeer> {
+    Some(NeededPeer { by, host: url.host_str()?.to_owned(), port: url.port_or_known_default()? })
+}

@@ -1,0 +1,181 @@
+//! The running agent, asked by its local API as any caller does.
+
+use std::path::Path;
+use std::time::Duration;
+
+use http::{Method, StatusCode};
+use secrecy::{ExposeSecret as _, SecretString};
+use serde_json::Value;
+
+use crate::app::check_result::{Problem, StepResult, Steps};
+use crate::error_code::ErrorCode;
+use crate::http::client::{Client, ClientOptions, ProxyMode, ServerAddress, TlsOptions, TransportError};
+
+/// Address of the agent's local API.
+#[derive(Debug, Clone)]
+pub(crate) struct AgentContact {
+    /// Address.
+    pub address: ServerAddress,
+    /// Key that the listener asks for.
+    pub key: Option<SecretString>,
+}
+
+/// Process of the running agent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AgentProcess {
+    /// No agent answers.
+    NotRunning,
+    /// An agent answers on TCP, which does not tell its process.
+    Unknown,
+    /// Process id.
+    Id(u32),
+}
+
+/// Status and metrics of a running agent.
+#[derive(Debug, Clone)]
+pub(crate) struct RunningAgent {
+    /// Its process.
+    pub process: AgentProcess,
+    /// `GET /agent/v1/status`.
+    pub status: Value,
+    /// `GET /metrics`.
+    pub metrics: String,
+}
+
+/// Time for one response: it waits for nothing.
+const RESPONSE_TIME: Duration = Duration::from_secs(3);
+
+/// Asks the agent for its status and metrics. `None` if no agent answers.
+///
+/// # Errors
+/// Something answers there that refuses this caller, or is no agent.
+pub(crate) async fn ask(contact: &AgentContact) -> Result<Option<RunningAgent>, Problem> {
+    let options = ClientOptions {
+        address: contact.address.clone(),
+        tls: TlsOptions::default(),
+        proxy: ProxyMode::Direct,
+        connect_timeout: Duration::from_secs(2),
+        response_timeout: RESPONSE_TIME,
+    };
+    let client = options.build().map_err(|error| Problem::new(error.code(), error.to_string()))?;
+    let (status, body) = match get(&client, contact, "agent/v1/status").await {
+        Ok(answer) => answer,
+        Err(TransportError::Connect { cause, .. }) if cause.contains("Permission denied") => {
+            let found = format!("the agent's {} refuses this user", client.server());
+            return Err(Problem::new(ErrorCode::AgentSocketDenied, found).fix("sudo keyward doctor"));
+        }
+        Err(TransportError::Connect { .. }) => return Ok(None),
+        Err(error) => return Err(Problem::new(error.code(), error.to_string())),
+    };
+    if matches!(status, StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED) {
+        let found = format!("the agent at {} answers {status}", client.server());
+        return Err(Problem::new(ErrorCode::AgentRefused, found));
+    }
+    let parsed: Option<Value> =
+        serde_json::from_slice(&body).ok().filter(|status: &Value| status["version"].is_string());
+    let Some(parsed) = parsed.filter(|_| status.is_success()) else {
+        let found = format!("{} answers {status} and is no agent", client.server());
+        return Err(Problem::new(ErrorCode::AddressInUse, found));
+    };
+    let metrics = match get(&client, contact, "metrics").await {
+        Ok((StatusCode::OK, body)) => String::from_utf8_lossy(&body).into_owned(),
+        _ => String::new(),
+    };
+    let pid = match &contact.address {
+        ServerAddress::Unix(path) => peer_of(path).await,
+        ServerAddress::Url(_) => None,
+    };
+    let process = pid.map_or(AgentProcess::Unknown, AgentProcess::Id);
+    Ok(Some(RunningAgent { process, status: parsed, metrics }))
+}
+
+async fn get(client: &Client, contact: &AgentContact, path: &str) -> Result<(StatusCode, Vec<u8>), TransportError> {
+    let mut request = client.request(Method::GET, path).header("x-vault-request", "true");
+    if let Some(key) = &contact.key {
+        request = request.header("x-vault-token", key.expose_secret());
+    }
+    let response = client.send(request).await?;
+    Ok((response.status, response.body.to_vec()))
+}
+
+/// Returns the process that listens on a unix socket.
+async fn peer_of(path: &Path) -> Option<u32> {
+    let stream = tokio::net::UnixStream::connect(path).await.ok()?;
+    u32::try_from(stream.peer_cred().ok()?.pid()?).ok()
+}
+
+/// Notes whether an agent runs, its release, and each of its components that is not ready.
+pub(crate) fn note(found: &Result<Option<RunningAgent>, Problem>, steps: &mut Steps) {
+    let agent = match found {
+        Ok(Some(agent)) => agent,
+        Ok(None) => {
+            steps.note("status", Err(Problem::skipped("no agent is running; the other checks do without")));
+            return;
+        }
+        Err(problem) => {
+            steps.note("status", Err(problem.clone()));
+            return;
+        }
+    };
+    let ready = agent.status["ready"] == true;
+    let process = match agent.process {
+        AgentProcess::Id(pid) => format!(" as process {pid}"),
+        AgentProcess::NotRunning | AgentProcess::Unknown => String::new(),
+    };
+    let components = agent.status["components"].as_object();
+    let missing = components.into_iter().flatten().filter(|(_, component)| component["ready"] == false);
+    let problems: Vec<Problem> = missing.map(|(name, component)| component_problem(name, component)).collect();
+    if ready || problems.is_empty() {
+        steps
+            .note("status", Ok(format!("the agent runs{process} and is {}", if ready { "ready" } else { "starting" })));
+    }
+    for problem in problems {
+        steps.note("status", Err(problem));
+    }
+    if let Some(error) = agent.status["reload_error"].as_str() {
+        let found = format!("the last reload failed, the configuration before it is in force: {error}");
+        steps.note("reload", Err(Problem::new(None, found).fix("keyward check, then systemctl reload keyward")));
+    }
+    steps.note("version", compare_versions(agent.status["version"].as_str().unwrap_or_default()));
+}
+
+fn component_problem(name: &str, component: &Value) -> Problem {
+    let reason = component["reason"].as_str().unwrap_or("not ready");
+    let code = component["code"].as_str().and_then(|code| code.parse().ok()).unwrap_or(ErrorCode::AgentNotReady);
+    let problem = Problem::new(code, format!("{name}: {reason}"));
+    if component["required"] == true { problem } else { problem.warning() }
+}
+
+fn compare_versions(theirs: &str) -> StepResult {
+    let ours = env!("CARGO_PKG_VERSION");
+    if theirs == ours {
+        return Ok(format!("agent and program are release {ours}"));
+    }
+    let found = format!("the agent is release {theirs}, this program {ours}");
+    Err(Problem::new(ErrorCode::AgentVersion, found).warning().fix("systemctl restart keyward"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::app::check_result::{CheckStatus, Progress};
+
+    #[test]
+    fn an_agent_of_another_release_and_each_component_that_is_not_ready_are_noted() {
+        let status = serde_json::json!({
+            "version": "0.0.1", "ready": false, "reload_error": "line 3",
+            "components": {
+                "session/web": { "ready": false, "required": true, "reason": "login refused", "code": "KW-1102" },
+                "sink/token": { "ready": false, "required": false, "reason": "no token" },
+                "listener/api": { "ready": true, "required": true },
+            },
+        });
+        let agent = RunningAgent { process: AgentProcess::Id(7), status, metrics: String::new() };
+        let mut steps = Steps::new("agent", None, &Progress::default());
+        note(&Ok(Some(agent)), &mut steps);
+        let results = steps.into_results();
+        let found: Vec<_> = results.iter().map(|it| (it.status, it.code.map(ErrorCode::number))).collect();
+        let (failed, warning) = (CheckStatus::Failed, CheckStatus::Warning);
+        assert_eq!(found, [(failed, Some(1102)), (warning, Some(1804)), (failed, None), (warning, Some(1910))]);
+    }
+}

@@ -1,0 +1,202 @@
+//! Judges the service's unit against what the configuration runs, hands over and connects to.
+
+use std::net::IpAddr;
+use std::path::Path;
+
+use super::access::find_program;
+use super::files::FileJudge;
+use super::needs::{NeededOwner, NeededProgram};
+use super::path_rules::PathRules;
+use super::polkit;
+use super::programs::{command_lines, raises_rights, unit_controls};
+use super::rights::{Identity, Operation};
+use super::sandbox::Sandbox;
+use super::unit::{Unit, split_words};
+use crate::app::check_result::Problem;
+use crate::error_code::ErrorCode;
+use crate::http::server::Endpoint;
+use crate::os;
+
+/// A unit with what was read from it.
+#[derive(Debug)]
+pub(crate) struct ServiceUnit {
+    /// Name with suffix.
+    pub name: String,
+    /// Settings of its `[Service]`.
+    pub unit: Unit,
+    /// Its paths.
+    pub rules: PathRules,
+    /// Its other limits.
+    pub sandbox: Sandbox,
+}
+
+impl ServiceUnit {
+    fn edit(&self, setting: &str) -> String {
+        format!("systemctl edit {}, and add under [Service]: {setting}", self.name)
+    }
+
+    /// Returns paths, users and groups of the unit that do not exist, and another configuration than the one checked.
+    pub(crate) fn settings_problems(&self, configs: &[std::path::PathBuf]) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        let is_dynamic = self.unit.flag("DynamicUser");
+        for (key, kind) in [("User", "user"), ("Group", "group"), ("SupplementaryGroups", "group")] {
+            // Only groups add up.
+            let one = self.unit.last(key).map(str::to_owned).into_iter().collect();
+            let names = if key == "SupplementaryGroups" { self.unit.words(key) } else { one };
+            for name in names {
+                let id = if kind == "user" { os::user_id(&name) } else { os::group_id(&name) };
+                if !is_dynamic && matches!(id, Ok(None)) {
+                    let found = format!("{key}= of {} names the {kind} {name}, which does not exist", self.name);
+                    let command = if kind == "user" { "useradd --system" } else { "groupadd --system" };
+                    problems.push(Problem::new(ErrorCode::UnitSettings, found).fix(format!("{command} {name}")));
+                }
+            }
+        }
+        for (setting, path) in self.rules.required() {
+            if matches!(path.try_exists(), Ok(false)) && !self.rules.is_created(path) {
+                let found = format!("{setting} of {} does not exist, so that the unit does not start", self.name);
+                let fix = format!("install -d {}, or write - before the path", path.display());
+                problems.push(Problem::new(ErrorCode::UnitSettings, found).fix(fix));
+            }
+        }
+        problems.extend(self.config_problem(configs));
+        problems
+    }
+
+    /// The unit may start the agent with another configuration.
+    fn config_problem(&self, configs: &[std::path::PathBuf]) -> Option<Problem> {
+        let words = self.unit.values("ExecStart").last().copied().map(split_words)?;
+        let flag = words.windows(2).filter(|pair| pair[0] == "--config" || pair[0] == "-c").map(|pair| pair[1].clone());
+        let joined = words.iter().filter_map(|word| word.strip_prefix("--config=").map(str::to_owned));
+        let started: Vec<String> = flag.chain(joined).collect();
+        let is_same = |path: &str| {
+            let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+            configs.iter().any(|config| real(config) == real(Path::new(path)))
+        };
+        if started.is_empty() || started.iter().all(|path| is_same(path)) {
+            return None;
+        }
+        let found = format!("{} starts the agent with {}, which was not checked", self.name, started.join(", "));
+        let fix = format!("keyward doctor -c {}", started.join(" -c "));
+        Some(Problem::new(ErrorCode::UnitSettings, found).warning().fix(fix))
+    }
+
+    /// Returns why commands of the configuration cannot run, or cannot do their work. `rules` are polkit's, `None` if they may
+    /// not be read.
+    pub(crate) fn program_problems(
+        &self,
+        needed: &NeededProgram,
+        judge: &FileJudge<'_>,
+        rules: Option<&[String]>,
+    ) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        for command in command_lines(&needed.command) {
+            let Some(program) = command.first() else { continue };
+            problems.extend(self.exec_problem(&needed.by, program, judge));
+            for control in unit_controls(&command) {
+                if judge.identity.uid == 0 {
+                    continue;
+                }
+                let text =
+                    format!("{}: user {} may not {} {}", needed.by, judge.identity.name, control.verb, control.unit);
+                match rules {
+                    Some(rules) if polkit::allows(rules, judge.identity, &control) => {}
+                    Some(_) => {
+                        let rule = polkit::rule(&judge.identity.name, &control);
+                        let fix = format!("write to /etc/polkit-1/rules.d/50-keyward.rules: {rule}");
+                        let found = format!("{text}: no polkit rule allows it");
+                        problems.push(Problem::new(ErrorCode::UnitControlDenied, found).fix(fix));
+                    }
+                    None => {
+                        let found =
+                            format!("{}: polkit's rules for {} may be read by root alone", needed.by, control.unit);
+                        problems.push(Problem::skipped(found));
+                    }
+                }
+            }
+        }
+        problems
+    }
+
+    fn exec_problem(&self, by: &str, program: &str, judge: &FileJudge<'_>) -> Option<Problem> {
+        if raises_rights(program) && self.sandbox.no_new_privileges {
+            let found =
+                format!("{by}: NoNewPrivileges=yes of {} keeps {program} from another user's rights", self.name);
+            let fix = "run the command as the agent's user; let a polkit rule allow what it does";
+            return Some(Problem::new(ErrorCode::SandboxProgram, found).fix(fix));
+        }
+        // The configuration reports a program that is not there.
+        let path = find_program(program)?;
+        let real = path.canonicalize().unwrap_or(path);
+        if !self.rules.may_execute(&real) {
+            let found = format!("{by}: NoExecPaths= of {} does not let the agent run {}", self.name, real.display());
+            let fix = self.edit(&format!("ExecPaths={}", real.display()));
+            return Some(Problem::new(ErrorCode::SandboxProgram, found).fix(fix));
+        }
+        judge.rights_problem(by, &real, Operation::Execute)
+    }
+
+    /// Returns why a file or socket cannot get its owner or group.
+    pub(crate) fn owner_problem(&self, needed: &NeededOwner, identity: &Identity) -> Option<Problem> {
+        let is_other_owner = needed.owner.is_some_and(|owner| owner != identity.uid);
+        let foreign_group = needed.group.filter(|group| !identity.is_member(*group));
+        if (!is_other_owner && foreign_group.is_none()) || self.sandbox.has_capability("CAP_CHOWN", identity.uid == 0) {
+            return None;
+        }
+        let (by, unit) = (&needed.by, &self.name);
+        if let (false, Some(group)) = (is_other_owner, foreign_group) {
+            let group = os::group_name(group).unwrap_or_else(|| group.to_string());
+            let found = format!("{by}: user {} is not in the group {group} that the file is for", identity.name);
+            let fix = self.edit(&format!("SupplementaryGroups={group}"));
+            return Some(Problem::new(ErrorCode::SandboxCapability, found).fix(fix));
+        }
+        let found = format!("{by}: {unit} has no CAP_CHOWN, which another owner needs");
+        let fix = self.edit(
+            "CapabilityBoundingSet=CAP_CHOWN AmbientCapabilities=CAP_CHOWN SystemCallFilter=@chown; or use `group` alone",
+        );
+        Some(Problem::new(ErrorCode::SandboxCapability, found).fix(fix))
+    }
+
+    /// Returns why an address cannot be listened on.
+    pub(crate) fn listen_problems(&self, by: &str, endpoint: &Endpoint, identity: &Identity) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        let family = match endpoint {
+            Endpoint::Unix(_) => "AF_UNIX",
+            Endpoint::Tcp(address) if address.is_ipv6() => "AF_INET6",
+            Endpoint::Tcp(_) => "AF_INET",
+            Endpoint::Activated(_) => return problems,
+        };
+        problems.extend(self.family_problem(by, family));
+        if let Endpoint::Tcp(address) = endpoint
+            && (1..1024).contains(&address.port())
+            && !self.sandbox.has_capability("CAP_NET_BIND_SERVICE", identity.uid == 0)
+        {
+            let found = format!("{by}: {} has no CAP_NET_BIND_SERVICE, which port {} needs", self.name, address.port());
+            let setting = "CapabilityBoundingSet=CAP_NET_BIND_SERVICE AmbientCapabilities=CAP_NET_BIND_SERVICE";
+            problems.push(Problem::new(ErrorCode::SandboxCapability, found).fix(self.edit(setting)));
+        }
+        problems
+    }
+
+    fn family_problem(&self, by: &str, family: &str) -> Option<Problem> {
+        if self.sandbox.allows_family(family) {
+            return None;
+        }
+        let found = format!("{by}: RestrictAddressFamilies= of {} does not have {family}", self.name);
+        let fix = self.edit(&format!("RestrictAddressFamilies={family}"));
+        Some(Problem::new(ErrorCode::SandboxNetwork, found).fix(fix))
+    }
+
+    /// Returns why a peer at an address cannot be reached from the sandbox.
+    pub(crate) fn peer_problem(&self, by: &str, address: IpAddr) -> Option<Problem> {
+        let family = if address.is_ipv6() { "AF_INET6" } else { "AF_INET" };
+        if let Some(problem) = self.family_problem(by, family) {
+            return Some(problem);
+        }
+        if self.sandbox.allows_address(address) {
+            return None;
+        }
+        let found = format!("{by}: IPAddressDeny= of {} covers {address}", self.name);
+        Some(Problem::new(ErrorCode::SandboxNetwork, found).fix(self.edit(&format!("IPAddressAllow={address}"))))
+    }
+}

@@ -1,0 +1,196 @@
+//! The way to a server: its name, a TCP connection, its certificate, and its clock.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use http::HeaderMap;
+use rustls::pki_types::ServerName;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use url::Url;
+
+use super::limits::Limits;
+use crate::app::check_result::{Problem, StepResult, Steps};
+use crate::error_chain::format_chain;
+use crate::error_code::ErrorCode;
+use crate::http::client::sanitize::parse_date_header;
+use crate::http::client::{ClientOptions, ServerAddress, connection_error_code};
+use crate::http::tls::{client_config, expiry};
+use crate::time_format::{format_rfc3339, format_seconds};
+
+/// Resolves the host to connect to, connects to it, and reads its certificate. A proxy does that for the servers behind it:
+/// then its own name is resolved. Later steps are left out once one has failed.
+pub(super) async fn check_way(
+    options: &ClientOptions,
+    unreachable: ErrorCode,
+    limits: &Limits,
+    steps: &mut Steps,
+) -> bool {
+    let ServerAddress::Url(url) = &options.address else {
+        return steps.note("dns", Ok("a unix socket needs no name".to_owned()));
+    };
+    if let Some((host, port)) = options.proxy_endpoint(url) {
+        let found = resolve(&host, port, limits).await.map_err(|problem| problem.prefixed("the proxy "));
+        let found = found
+            .map(|addresses| format!("the proxy {host} is {}; it looks the server's name up itself", list(&addresses)));
+        return steps.note("dns", found);
+    }
+    let addresses = resolve(url.host_str().unwrap_or_default(), port_of(url), limits).await;
+    let addresses = match addresses {
+        Ok(addresses) => addresses,
+        Err(problem) => return steps.note("dns", Err(problem)),
+    };
+    steps.note("dns", Ok(list(&addresses)));
+    let stream = match connect(&addresses, options, unreachable, limits).await {
+        Ok(stream) => stream,
+        Err(problem) => return steps.note("tcp", Err(problem)),
+    };
+    let peer = stream.peer_addr().map(|peer| peer.to_string()).unwrap_or_default();
+    steps.note("tcp", Ok(format!("connected to {peer}")));
+    if url.scheme() != "https" {
+        return true;
+    }
+    let found = limits.bound(check_certificate(stream, url, options)).await.and_then(|found| found);
+    steps.note("tls", found)
+}
+
+fn port_of(url: &Url) -> u16 {
+    url.port_or_known_default().unwrap_or(443)
+}
+
+fn list(addresses: &[SocketAddr]) -> String {
+    addresses.iter().map(|address| address.ip().to_string()).collect::<Vec<_>>().join(", ")
+}
+
+async fn resolve(host: &str, port: u16, limits: &Limits) -> Result<Vec<SocketAddr>, Problem> {
+    let resolved = limits.bound(resolve_host(host, port)).await;
+    resolved.map_err(|problem| problem.prefixed(&format!("{host}: ")))?
+}
+
+/// Resolves a name within ten seconds.
+///
+/// # Errors
+/// The resolver does not answer, or knows no address.
+pub(crate) async fn resolve_host(host: &str, port: u16) -> Result<Vec<SocketAddr>, Problem> {
+    let looked_up = tokio::net::lookup_host((host.trim_matches(['[', ']']), port));
+    let found = tokio::time::timeout(Duration::from_secs(10), looked_up).await;
+    let unknown = |text: String| Problem::new(ErrorCode::ServerNameUnknown, text).fix(format!("getent hosts {host}"));
+    let found = found.map_err(|_| unknown(format!("{host}: no answer within 10 s")))?;
+    let found: Vec<_> = found.map_err(|error| unknown(format!("{host}: {error}")))?.collect();
+    if found.is_empty() { Err(unknown(format!("{host} has no address"))) } else { Ok(found) }
+}
+
+/// Connects to the first address that accepts.
+async fn connect(
+    addresses: &[SocketAddr],
+    options: &ClientOptions,
+    code: ErrorCode,
+    limits: &Limits,
+) -> Result<TcpStream, Problem> {
+    let server = options.server();
+    let mut last = Problem::new(code, format!("{server}: no address"));
+    for address in addresses {
+        let attempt = tokio::time::timeout(options.connect_timeout, TcpStream::connect(address));
+        last = match limits.bound(attempt).await {
+            Ok(Ok(Ok(stream))) => return Ok(stream),
+            Ok(Ok(Err(error))) => Problem::new(code, format!("{server}: {address}: {error}")),
+            Ok(Err(_)) => {
+                let time = format_seconds(options.connect_timeout);
+                Problem::new(code, format!("{server}: {address}: no connection within {time}"))
+            }
+            Err(_) => return Err(Problem::new(code, format!("{server}: {address}: no connection in time"))),
+        };
+    }
+    Err(last)
+}
+
+/// Makes a TLS connection and tells how long the certificate is valid.
+async fn check_certificate(stream: TcpStream, url: &Url, options: &ClientOptions) -> StepResult {
+    let config =
+        client_config(&options.tls).map_err(|error| Problem::new(ErrorCode::CertificateFile, format_chain(&error)))?;
+    let name = options.tls.server_name.as_deref().or(url.host_str()).unwrap_or_default();
+    let failed = |cause: String| {
+        let code = match connection_error_code(&cause) {
+            ErrorCode::ServerUnreachable => ErrorCode::ServerCertificate,
+            code => code,
+        };
+        Problem::new(code, format!("{}: {cause}", options.server()))
+    };
+    let server_name = ServerName::try_from(name.trim_matches(['[', ']']).to_owned());
+    let server_name = server_name.map_err(|_| failed(format!("{name} is not a host name")))?;
+    let connected = TlsConnector::from(Arc::new(config)).connect(server_name, stream).await;
+    let connected = connected.map_err(|error| failed(format_chain(&error)))?;
+    let connection = connected.get_ref().1;
+    let version = connection.protocol_version().and_then(|version| version.as_str()).unwrap_or("TLS");
+    let chain = connection.peer_certificates().unwrap_or_default();
+    describe_expiry(chain.get(..1).unwrap_or_default(), &format!("{version}, the certificate"), SystemTime::now())
+}
+
+/// Tells how many days are left of certificates.
+pub(crate) fn describe_expiry(
+    certificates: &[rustls::pki_types::CertificateDer<'_>],
+    subject: &str,
+    now: SystemTime,
+) -> StepResult {
+    let Some(due) = expiry(certificates) else { return Ok(format!("{subject} has no end that can be read")) };
+    let Ok(left) = due.ends.duration_since(now) else {
+        return Err(Problem::new(
+            ErrorCode::CertificateExpiring,
+            format!("{subject} ended at {}", format_rfc3339(due.ends)),
+        ));
+    };
+    let days = left.as_secs() / (24 * 60 * 60);
+    let found = format!("{subject} is valid for {days} more days, until {}", format_rfc3339(due.ends));
+    if now < due.warn_at { Ok(found) } else { Err(Problem::new(ErrorCode::CertificateExpiring, found).warning()) }
+}
+
+/// Compares this machine's clock with the `Date` of a response, which is exact to a second. `None` without a date.
+pub(super) fn check_clock(headers: &HeaderMap, server: &str) -> Option<StepResult> {
+    let theirs = parse_date_header(headers)?;
+    Some(compare_clocks(SystemTime::now(), theirs, server))
+}
+
+/// From this difference on, logins are refused: identity tokens have no leeway.
+const FAILS_FROM: Duration = Duration::from_secs(30);
+const WARNS_FROM: Duration = Duration::from_secs(5);
+
+fn compare_clocks(ours: SystemTime, theirs: SystemTime, server: &str) -> StepResult {
+    let (apart, word) = match ours.duration_since(theirs) {
+        Ok(apart) => (apart, "ahead of"),
+        Err(error) => (error.duration(), "behind"),
+    };
+    if apart < WARNS_FROM {
+        return Ok(format!("within {} s of {server}", apart.as_secs() + 1));
+    }
+    let found = format!("this machine's clock is {} {word} that of {server}", format_seconds(apart));
+    let problem = Problem::new(ErrorCode::ClockSkew, found).fix("timedatectl set-ntp true");
+    Err(if apart < FAILS_FROM { problem.warning() } else { problem })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clocks_that_differ_by_half_a_minute_are_a_failure_and_by_seconds_a_warning() {
+        let now = SystemTime::UNIX_EPOCH + Duration::from_hours(500_000);
+        let check = |apart: i64, wanted: Result<&str, (bool, &str)>| {
+            let span = Duration::from_secs(apart.unsigned_abs());
+            let theirs = if apart < 0 { now + span } else { now - span };
+            let mut steps = Steps::new("session", None, &crate::app::check_result::Progress::default());
+            let is_ok = steps.note("clock", compare_clocks(now, theirs, "vault"));
+            let result = steps.into_results().remove(0);
+            match wanted {
+                Ok(text) => assert_eq!((result.found.as_str(), result.code), (text, None)),
+                Err((ok, text)) => {
+                    assert_eq!((is_ok, result.found.as_str(), result.code), (ok, text, Some(ErrorCode::ClockSkew)));
+                }
+            }
+        };
+        check(0, Ok("within 1 s of vault"));
+        check(-4, Ok("within 5 s of vault"));
+        check(6, Err((true, "this machine's clock is 6s ahead of that of vault")));
+        check(-600, Err((false, "this machine's clock is 10m behind that of vault")));
+    }
+}

@@ -1,0 +1,208 @@
+//! The gateway's part of `check --online`: the platform's name, the way to it, what it is, and whose token there is.
+
+use std::path::Path;
+use std::time::Duration;
+
+use http::{Method, StatusCode};
+use secrecy::{ExposeSecret as _, SecretString};
+use serde_json::Value;
+
+use super::connection::{check_clock, check_way};
+use super::limits::Limits;
+use crate::app::check_result::{CheckResult, Problem, Progress, StepResult, Steps};
+use crate::app::one_shot::{LoggedIn, login};
+use crate::app::one_shot_render::OneShotReader;
+use crate::config::{Gateway, SecretToken, Session, TokenSource};
+use crate::error_chain::format_chain;
+use crate::error_code::ErrorCode;
+use crate::gateway::availability::{Product, ServerInfo};
+use crate::http::client::sanitize::sanitize;
+use crate::http::client::{self, Client, ClientResponse, ServerAddress, TlsOptions, TransportError};
+use crate::secret;
+
+/// Time for one answer of the platform.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(30);
+
+/// Checks the connection to the platform and the owner of the platform token. A token that comes from a session is read with a
+/// login for this check, which is revoked at its end. Steps after a failed one are left out.
+pub(crate) async fn check_gateway(
+    gateway: &Gateway,
+    sessions: &[Session],
+    limits: Limits,
+    progress: &Progress,
+) -> Vec<CheckResult> {
+    let mut steps = Steps::new("gateway", None, progress);
+    let options = client::ClientOptions {
+        address: ServerAddress::Url(gateway.proxy.upstream.clone()),
+        tls: TlsOptions { ca_file: gateway.proxy.ca_file.clone(), ..TlsOptions::default() },
+        proxy: gateway.proxy.proxy.clone(),
+        connect_timeout: gateway.proxy.connect_timeout,
+        response_timeout: gateway.proxy.response_timeout.min(ANSWERS_WITHIN),
+    };
+    if !check_way(&options, ErrorCode::PlatformUnreachable, &limits, &mut steps).await {
+        return steps.into_results();
+    }
+    let client = match options.build() {
+        Ok(client) => client,
+        Err(error) => {
+            steps.note("platform", Err(Problem::new(error.code(), format_chain(&error))));
+            return steps.into_results();
+        }
+    };
+    match limits.bound(ping(&client)).await.and_then(|pinged| pinged) {
+        Err(problem) => {
+            steps.note("platform", Err(problem));
+        }
+        Ok((server, response, description)) => {
+            steps.note("platform", Ok(description));
+            if let Some(found) = check_clock(&response.headers, client.server()) {
+                steps.note("clock", found);
+            }
+            let ask = async |token: &SecretString| whose(&client, token, &server).await;
+            let found = with_token(gateway, sessions, &limits, ask).await;
+            steps.note("platform token", found);
+        }
+    }
+    steps.into_results()
+}
+
+/// Asks what the platform is. It says so without a token too.
+async fn ping(client: &Client) -> Result<(ServerInfo, ClientResponse, String), Problem> {
+    let response = client.send(client.request(Method::GET, "api/v2/ping")).await;
+    let response = response.map_err(|error| unreachable(client, &error))?;
+    let server = ServerInfo::default().updated_by(&response.headers).unwrap_or_default();
+    let status = response.status.as_u16();
+    if !response.status.is_success() && response.status != StatusCode::UNAUTHORIZED && server == ServerInfo::default() {
+        let found = format!(
+            "{} answers {status} to /api/v2/ping, as neither HCP Terraform nor Terraform Enterprise does",
+            client.server()
+        );
+        return Err(Problem::new(ErrorCode::PlatformUnreachable, found));
+    }
+    let description = format!("{} answers {status}; {}", client.server(), describe(&server));
+    Ok((server, response, description))
+}
+
+fn unreachable(client: &Client, error: &TransportError) -> Problem {
+    Problem::new(ErrorCode::PlatformUnreachable, format!("{}: {}", client.server(), format_chain(error)))
+}
+
+/// Describes the platform.
+fn describe(server: &ServerInfo) -> String {
+    let product = match server.product {
+        Some(Product::Hosted) => "HCP Terraform",
+        Some(Product::SelfManaged) => "Terraform Enterprise",
+        None => "it does not say which product it is",
+    };
+    let release = server.release.map(|release| format!(", release {release}")).unwrap_or_default();
+    let api =
+        server.api_version.as_deref().map(|version| format!(", API {}", sanitize(version, ""))).unwrap_or_default();
+    format!("{product}{release}{api}")
+}
+
+/// Calls `ask` with the platform token. Revokes the token's login afterwards, if it was made for this check.
+async fn with_token(
+    gateway: &Gateway,
+    sessions: &[Session],
+    limits: &Limits,
+    ask: impl AsyncFnOnce(&SecretString) -> StepResult,
+) -> StepResult {
+    let (file, before) = match &gateway.token {
+        TokenSource::File(file) => (file, ""),
+        TokenSource::Mint(mint) => (&mint.parent_token_file, "the parent token: "),
+        TokenSource::Secret(secret) => return with_leased_token(secret, sessions, limits, ask).await,
+    };
+    let token = read_token(file)?;
+    let found = limits.bound(ask(&token)).await.and_then(|found| found);
+    found.map(|found| format!("{before}{found} (file {})", file.display()))
+}
+
+async fn with_leased_token(
+    secret: &SecretToken,
+    sessions: &[Session],
+    limits: &Limits,
+    ask: impl AsyncFnOnce(&SecretString) -> StepResult,
+) -> StepResult {
+    let session = sessions.iter().find(|session| session.name == secret.session);
+    let session = session.ok_or_else(|| Problem::new(None, format!("there is no session {}", secret.session)))?;
+    let logged_in = limits.bound(login(session)).await?;
+    let logged_in = logged_in
+        .map_err(|error| Problem::new(error.code(), format!("session {}: {}", session.name, format_chain(&error))))?;
+    let found = limits.bound(ask_with_secret(secret, session, &logged_in, ask)).await.and_then(|found| found);
+    let revoked = limits.bound_revocation(logged_in.try_revoke()).await;
+    match (found, revoked) {
+        (Ok(found), Ok(Err(error))) => {
+            let text = format!("{found}; the login for it could not be revoked: {error}");
+            Err(Problem::new(ErrorCode::TokenNotRevoked, text))
+        }
+        (Ok(found), Err(late)) => Err(late.prefixed(&format!("{found}; the login for it was not revoked: "))),
+        (found, _) => found,
+    }
+}
+
+/// Reads the secret, asks with its token, and gives its lease back.
+async fn ask_with_secret(
+    secret: &SecretToken,
+    session: &Session,
+    logged_in: &LoggedIn,
+    ask: impl AsyncFnOnce(&SecretString) -> StepResult,
+) -> StepResult {
+    let path = &secret.path;
+    let response = OneShotReader::with_login(session, logged_in).read(path).await;
+    let response = response.map_err(|error| Problem::new(error.code(), format!("{path}: {}", format_chain(&error))))?;
+    let token = response.data.text(&secret.field);
+    let token = token.ok_or_else(|| {
+        Problem::new(ErrorCode::SecretUnusable, format!("{path} has no text in the field `{}`", secret.field))
+    })?;
+    let found = ask(&token).await.map(|found| format!("{found} ({path})"));
+    let Some(lease) = &response.lease else { return found };
+    let (own, namespace) = (&logged_in.token.secret, session.login.namespace.as_deref());
+    let given_back = logged_in.upstream().revoke_lease(own, lease, namespace).await;
+    let kept = |error| Problem::new(None, format!("{path}: its lease stays: {}", format_chain(&error)));
+    given_back.map_err(kept).and(found)
+}
+
+fn read_token(file: &Path) -> Result<SecretString, Problem> {
+    secret::read_file(file).map_err(|error| Problem::new(ErrorCode::PlatformTokenMissing, format_chain(&error)))
+}
+
+/// Asks the platform whose token this is.
+async fn whose(client: &Client, token: &SecretString, server: &ServerInfo) -> StepResult {
+    let request = client.request(Method::GET, "api/v2/account/details").bearer_auth(token.expose_secret());
+    let response = client.send(request).await.map_err(|error| unreachable(client, &error))?;
+    // Some platforms say what they are only to callers with a token.
+    let is_unknown = *server == ServerInfo::default();
+    let detected = is_unknown.then(|| ServerInfo::default().updated_by(&response.headers)).flatten();
+    let description = detected.map(|server| format!("; {}", describe(&server))).unwrap_or_default();
+    owner(client, &response, token).map(|owner| format!("{owner}{description}"))
+}
+
+fn owner(client: &Client, response: &ClientResponse, token: &SecretString) -> StepResult {
+    // No text of the answer is shown with the token in it.
+    let sanitize = |text: &str| sanitize(text, token.expose_secret());
+    match response.status {
+        StatusCode::OK => {}
+        StatusCode::UNAUTHORIZED => {
+            let found = format!("{} refuses the token: replace it", client.server());
+            return Err(Problem::new(ErrorCode::PlatformTokenRejected, found));
+        }
+        status => {
+            let found = format!("{} answers {} to /api/v2/account/details", client.server(), status.as_u16());
+            return Err(Problem::new(None, found));
+        }
+    }
+    let document: Value = serde_json::from_slice(&response.body).map_err(|_| {
+        Problem::new(None, format!("{} answers /api/v2/account/details without a JSON document", client.server()))
+    })?;
+    let data = &document["data"];
+    let name = sanitize(data["attributes"]["username"].as_str().unwrap_or("without a name"));
+    let resource = &data["relationships"]["authenticated-resource"]["data"];
+    let text = |name: &str| resource[name].as_str().map(&sanitize);
+    Ok(match (text("type"), text("id")) {
+        (Some(kind), Some(id)) if kind != "users" => {
+            let kind = kind.strip_suffix('s').unwrap_or(&kind);
+            format!("the token of {kind} {id}, as user {name}")
+        }
+        _ => format!("the token of user {name}"),
+    })
+}

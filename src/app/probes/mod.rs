@@ -1,0 +1,24 @@
+//! Probes of what the configuration connects to, for `check --online` and for `doctor`: names, connections, certificates,
+//! clocks, the identity, a login that is revoked at once, and its rights.
+
+// 0: time limits
+mod limits;
+
+// 1: the way to a server
+mod connection;
+
+// 2: one file a kind of peer
+mod rights;
+mod session;
+#[cfg(feature = "gateway")]
+mod gateway;
+#[cfg(feature = "etcd")]
+mod etcd;
+
+pub(crate) use self::connection::{describe_expiry, resolve_host};
+#[cfg(feature = "etcd")]
+pub(crate) use self::etcd::check_etcd;
+#[cfg(feature = "gateway")]
+pub(crate) use self::gateway::check_gateway;
+pub(crate) use self::limits::Limits;
+pub(crate) use self::session::check_session;

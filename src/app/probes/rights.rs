@@ -1,0 +1,124 @@
+//! Rights that templates, derived tokens, credentials and the gateway need of a session's token, and the rights that it has.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::limits::Limits;
+use crate::agent::secrets::{DerivedTokenKind, SecretOp};
+use crate::agent::server_client::ServerKind;
+use crate::agent::templates::{Dependency, Rendered, Template};
+use crate::app::check_result::{Problem, StepResult};
+use crate::app::one_shot::LoggedIn;
+use crate::config::{self, Config};
+use crate::error_code::ErrorCode;
+
+/// Capability of a path that a part of the configuration needs.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct NeededRight {
+    /// Path without `/v1/` and query.
+    pub path: String,
+    /// Capabilities in a policy, of which one is enough: `read`, `list`, `update`.
+    pub any_of: &'static [&'static str],
+    /// Part that needs it, such as `template app`.
+    pub needed_by: String,
+}
+
+const READ: &[&str] = &["read"];
+const LIST: &[&str] = &["list"];
+const WRITE: &[&str] = &["update", "create"];
+
+/// Lists the rights that the configuration needs of a session's token. Paths that a template makes of secrets are not known
+/// before it is rendered, and are left out.
+pub(crate) fn needed_rights(config: &Config, session: &str) -> BTreeSet<NeededRight> {
+    let mut needed = BTreeSet::new();
+    let mut add = |path: &str, any_of, needed_by: String| {
+        let path = path.split_once('?').map_or(path, |(path, _)| path).trim_matches('/').to_owned();
+        needed.insert(NeededRight { path, any_of, needed_by });
+    };
+    let templates = config.templates.iter().map(|its| ("template", its));
+    let variables = config.env_templates.iter().map(|its| ("env_template", its));
+    for (part, template) in templates.chain(variables).filter(|(_, its)| its.session == session) {
+        for (path, any_of) in first_requests(template) {
+            add(&path, any_of, format!("{part} {}", template.options.text.name));
+        }
+    }
+    for credential in config.credentials.iter().filter(|its| its.session == session) {
+        add(&credential.path, READ, format!("credential {}", credential.name));
+    }
+    for sink in config.sinks.iter().filter(|its| its.session == session) {
+        let by = format!("sink {}", sink.options.name);
+        match &sink.derive {
+            Some(DerivedTokenKind::Child(_)) => add("auth/token/create", WRITE, by),
+            Some(DerivedTokenKind::Wrapped(_)) => add("sys/wrapping/wrap", WRITE, by),
+            None => {}
+        }
+    }
+    for listener in config.listeners.iter().filter(|its| its.sessions.iter().any(|name| name == session)) {
+        if listener.derived_token.is_some() {
+            add("auth/token/create", WRITE, format!("listener {}", listener.name));
+        }
+    }
+    #[cfg(feature = "gateway")]
+    if let Some(gateway) = &config.gateway
+        && let config::TokenSource::Secret(secret) = &gateway.token
+        && secret.session == session
+    {
+        add(&secret.path, READ, "gateway".to_owned());
+    }
+    needed
+}
+
+/// The requests that a template makes before it knows any secret.
+fn first_requests(template: &config::Template) -> Vec<(String, &'static [&'static str])> {
+    let Ok(compiled) = Template::compile(template.options.text.clone()) else { return Vec::new() };
+    let now = std::time::SystemTime::now();
+    let Rendered::Unresolved(needs) = compiled.render(Arc::new(BTreeMap::new()), now) else { return Vec::new() };
+    let request = |need| match need {
+        Dependency::Secret(request) => Some(match request.op {
+            SecretOp::Read => (request.path, READ),
+            SecretOp::List => (request.path, LIST),
+            SecretOp::Write(_) => (request.path, WRITE),
+        }),
+        Dependency::File(_) => None,
+    };
+    needs.into_iter().filter_map(request).collect()
+}
+
+/// Compares the rights of a login with those that are needed. `None` if the server has no such question.
+pub(super) async fn check_rights(
+    logged_in: &LoggedIn,
+    needed: &BTreeSet<NeededRight>,
+    limits: &Limits,
+) -> Option<Vec<StepResult>> {
+    if matches!(logged_in.upstream().kind(), ServerKind::Consul | ServerKind::Keyward) {
+        return None;
+    }
+    if needed.is_empty() {
+        return Some(vec![Ok("nothing needs more than the token itself".to_owned())]);
+    }
+    let paths: BTreeSet<&str> = needed.iter().map(|right| right.path.as_str()).collect();
+    let paths: Vec<&str> = paths.into_iter().collect();
+    let asked = logged_in.upstream().capabilities_self(&logged_in.token.secret, &paths, logged_in.namespace());
+    let has = match limits.bound(asked).await {
+        Ok(Ok(has)) => has,
+        Ok(Err(error)) => {
+            let problem = Problem::new(error.code(), format!("sys/capabilities-self: {error}")).warning();
+            return Some(vec![Err(problem)]);
+        }
+        Err(problem) => return Some(vec![Err(problem)]),
+    };
+    Some(needed.iter().map(|right| judge(right, &has)).collect())
+}
+
+fn judge(right: &NeededRight, has: &BTreeMap<String, Vec<String>>) -> StepResult {
+    let NeededRight { path, any_of, needed_by } = right;
+    let granted = has.get(path).map(Vec::as_slice).unwrap_or_default();
+    if granted.iter().any(|its| its == "root" || any_of.contains(&its.as_str())) {
+        return Ok(format!("may {} {path}, for {needed_by}", any_of[0]));
+    }
+    let found = format!("the token may not {} {path}, which {needed_by} needs", any_of[0]);
+    let capabilities: Vec<String> = any_of.iter().map(|its| format!("\"{its}\"")).collect();
+    let fix =
+        format!("add to a policy of the role: path \"{path}\" {{ capabilities = [{}] }}", capabilities.join(", "));
+    Err(Problem::new(ErrorCode::AccessDenied, found).fix(fix))
+}

@@ -1,0 +1,153 @@
+//! Probes of a session: its server, the identity, a login that is revoked at once, and the rights of its token.
+
+use http::{Method, StatusCode};
+
+use super::connection::{check_clock, check_way};
+use super::limits::Limits;
+use super::rights::{check_rights, needed_rights};
+use crate::agent::identity::IdentityProof;
+use crate::app::check_result::{CheckResult, Problem, Progress, StepResult, Steps};
+use crate::app::error_codes;
+use crate::app::one_shot::{self, LoggedIn, OneShotError, Proven};
+use crate::config::{Config, Session};
+use crate::error_code::ErrorCode;
+use crate::http::client::ClientResponse;
+
+/// Tries what a session needs: the server's name, a connection to it, its clock, the identity source, and a login that is
+/// revoked at once. Later steps are left out once one has failed.
+pub(crate) async fn check_session(
+    config: &Config,
+    session: &Session,
+    limits: Limits,
+    progress: &Progress,
+) -> Vec<CheckResult> {
+    let mut steps = Steps::new("session", Some(&session.name), progress);
+    if check_way(&session.upstream.client, ErrorCode::ServerUnreachable, &limits, &mut steps).await {
+        let answered = check_server(session, &limits, &mut steps).await;
+        let proven = check_identity(session, &limits, &mut steps).await;
+        if let (true, Some(proven)) = (answered, proven) {
+            check_login(config, session, proven, &limits, &mut steps).await;
+        }
+    } else if limits.is_bounded() {
+        check_identity(session, &limits, &mut steps).await;
+    }
+    steps.into_results()
+}
+
+async fn check_server(session: &Session, limits: &Limits, steps: &mut Steps) -> bool {
+    let answer = limits.bound(probe_server(session)).await.and_then(|answer| answer);
+    match answer {
+        Err(problem) => steps.note("server", Err(problem)),
+        Ok((server, response)) => {
+            let is_ok = steps.note("server", describe_health(&server, response.status));
+            if let Some(found) = check_clock(&response.headers, &server) {
+                steps.note("clock", found);
+            }
+            is_ok
+        }
+    }
+}
+
+/// Any HTTP response will do for a login: a sealed or standby server says so in the login's response.
+async fn probe_server(session: &Session) -> Result<(String, ClientResponse), Problem> {
+    let client = session.upstream.client.build().map_err(|error| {
+        let error = anyhow::Error::from(error);
+        Problem::new(error_codes::find(&error), format!("{error:#}"))
+    })?;
+    let response = client.send(client.request(Method::GET, "v1/sys/health")).await;
+    let server = client.server().to_owned();
+    match response {
+        Ok(response) => Ok((server, response)),
+        Err(error) => Err(Problem::new(error.code(), format!("{server}: {error}"))),
+    }
+}
+
+/// The statuses are those of Vault's `sys/health`; other servers answer 404, or 200.
+fn describe_health(server: &str, status: StatusCode) -> StepResult {
+    let found = format!("{server} answers (health {})", status.as_u16());
+    match status.as_u16() {
+        501 => Err(Problem::new(ErrorCode::ServerFailed, format!("{found}: it is not initialized")).warning()),
+        503 => Err(Problem::new(ErrorCode::ServerSealed, format!("{found}: it is sealed")).warning()),
+        _ => Ok(found),
+    }
+}
+
+async fn check_identity(session: &Session, limits: &Limits, steps: &mut Steps) -> Option<Proven> {
+    let proven = limits.bound(one_shot::prove(session, limits.is_bounded())).await;
+    let proven = proven.and_then(|proven| proven.map_err(|error| problem(&error)));
+    match proven {
+        Ok(proven) => {
+            steps.note("identity", Ok(describe_identity(&proven)));
+            Some(proven)
+        }
+        Err(problem) => {
+            steps.note("identity", Err(problem));
+            None
+        }
+    }
+}
+
+/// Tells what the identity source says that this machine is.
+fn describe_identity(proven: &Proven) -> String {
+    let IdentityProof::Signed(token) = &proven.proof else { return proven.source.clone() };
+    let mut facts = vec![proven.source.clone()];
+    if let Some(claims) = &token.claims {
+        let named = [("object id", &claims.oid), ("client id", &claims.appid), ("tenant", &claims.tid)];
+        facts.extend(named.into_iter().filter_map(|(name, value)| Some(format!("{name} {}", value.as_ref()?))));
+        if !claims.aud.is_empty() {
+            facts.push(format!("audience {}", claims.aud.join(", ")));
+        }
+        facts.extend(claims.xms_az_rid.as_ref().or(claims.xms_mirid.as_ref()).map(|id| format!("resource {id}")));
+    }
+    let fields = &token.fields;
+    let named = [("vm", &fields.vm_name), ("scale set", &fields.vmss_name), ("group", &fields.resource_group_name)];
+    facts.extend(named.into_iter().filter_map(|(name, value)| Some(format!("{name} {}", value.as_ref()?))));
+    crate::http::client::sanitize::sanitize(&facts.join("; "), "")
+}
+
+async fn check_login(config: &Config, session: &Session, proven: Proven, limits: &Limits, steps: &mut Steps) {
+    let logged_in = limits.bound(proven.login(session)).await;
+    let logged_in = match logged_in.and_then(|login| login.map_err(|error| problem(&error))) {
+        Ok(logged_in) => logged_in,
+        Err(problem) => {
+            steps.note("login", Err(problem));
+            return;
+        }
+    };
+    let policies = match logged_in.token.policies.as_slice() {
+        [] => "no policies".to_owned(),
+        policies => format!("policies {}", policies.join(", ")),
+    };
+    let by = match session.login.mount.as_str() {
+        "" => String::new(),
+        mount => format!(" by auth/{mount}"),
+    };
+    steps.note("login", Ok(format!("logged in{by}; {policies}")));
+    if session.login.wrap_ttl.is_none() {
+        check_token(config, session, &logged_in, limits, steps).await;
+    }
+    let revoked = limits.bound_revocation(logged_in.try_revoke()).await;
+    let revoked = revoked.and_then(|revoked| {
+        revoked.map(str::to_owned).map_err(|error| Problem::new(ErrorCode::TokenNotRevoked, error.to_string()))
+    });
+    steps.note("revocation", revoked);
+}
+
+async fn check_token(config: &Config, session: &Session, logged_in: &LoggedIn, limits: &Limits, steps: &mut Steps) {
+    let needed = needed_rights(config, &session.name);
+    match check_rights(logged_in, &needed, limits).await {
+        Some(results) => {
+            for result in results {
+                steps.note("rights", result);
+            }
+        }
+        None => {
+            let found = "the server tells no rights; the policies are those of the login";
+            steps.note("rights", Ok(found.to_owned()));
+        }
+    }
+}
+
+fn problem(error: &OneShotError) -> Problem {
+    Problem::new(error.code(), crate::error_chain::format_chain(error))
+}

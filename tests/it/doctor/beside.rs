@@ -1,0 +1,99 @@
+//! Beside a running agent, and where nothing responds.
+
+use std::net::TcpListener;
+use std::time::Duration;
+
+use keyward::emulators::secrets::Operation;
+use serde_json::json;
+use tokio::time::Instant;
+
+use super::site::{CONFIG, FOLDER, Site, problems};
+use crate::harness::binary::{Binary, eventually, run};
+use crate::harness::world::in_a_network_of_its_own;
+
+#[test]
+fn a_running_agent_is_asked_and_not_disturbed() {
+    in_a_network_of_its_own(|| {
+        let site = Site::start();
+        site.world.put("web/app", &json!({ "password": "canary-password" }));
+        let folder = tempfile::tempdir().unwrap();
+        let agent = Binary::start(&["run", "--config", CONFIG], &[], folder.path());
+        eventually(Duration::from_secs(30), || {
+            let (code, _, error) = run(&["healthcheck", "--config", CONFIG], &[]);
+            if code == 0 { Ok(()) } else { Err(format!("{error}{}", agent.output())) }
+        });
+        let token = || std::fs::read_to_string(format!("{FOLDER}/out/token")).unwrap();
+        let tokens = site.world.secrets.faults().tokens();
+        let (before, log) = (token(), agent.output());
+        let (code, report) = site.doctor(&[]);
+        assert_eq!((code, problems(&report)), (0, Vec::new()), "{report:#}");
+        let text = report.to_string();
+        let held = "127.0.0.1:8219 is held by the running agent";
+        for wanted in [&format!("the agent runs as process {}", agent.id()), held, "agent and program are release"] {
+            assert!(text.contains(wanted), "{wanted}: {report:#}");
+        }
+        assert_eq!((token(), agent.output()), (before, log), "the agent noticed it");
+        assert_eq!(site.world.secrets.faults().tokens(), tokens, "the login of the check is revoked");
+        assert_eq!(site.world.secrets.faults().counts().get(Operation::Login), 2);
+
+        agent.stop();
+
+        site.world.away(true);
+        std::fs::remove_dir_all(format!("{FOLDER}/state")).unwrap();
+        std::fs::create_dir(format!("{FOLDER}/state")).unwrap();
+        let agent = Binary::start(&["run", "--config", CONFIG], &[], folder.path());
+        let components = eventually(Duration::from_secs(30), || {
+            let (_, report) = site.doctor(&[]);
+            let all = problems(&report);
+            let found: Vec<_> = all.into_iter().filter(|(_, text)| text.contains("\"part\":\"agent\"")).collect();
+            let knows = found.iter().any(|(code, text)| code == "KW-1201" && text.contains("session/web: "));
+            if knows { Ok(found.len()) } else { Err(format!("{report:#}{}", agent.output())) }
+        });
+        assert!(components > 1, "the session and its outputs");
+    });
+}
+
+#[test]
+fn all_checks_end_within_ten_seconds_where_nothing_responds() {
+    in_a_network_of_its_own(|| {
+        let site = Site::start();
+        // It accepts connections in its queue and never responds.
+        let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = silent.local_addr().unwrap();
+        site.write(&site.text.replace(site.world.secrets.url(), &format!("http://{address}")));
+        site.world.cloud.faults().delay(Duration::from_mins(1));
+        #[expect(clippy::disallowed_methods, reason = "a process is waited for, in real time")]
+        let begun = Instant::now();
+        let (code, report) = site.doctor(&[]);
+        let took = begun.elapsed();
+        assert!(took < Duration::from_secs(10), "{took:?}");
+        let codes: Vec<String> = problems(&report).into_iter().map(|(code, _)| code).collect();
+        assert_eq!((code, codes), (2, vec!["KW-1911".to_owned(), "KW-1911".to_owned()]), "{report:#}");
+    });
+}
+
+#[test]
+fn the_report_has_a_line_for_each_check_with_code_and_command() {
+    in_a_network_of_its_own(|| {
+        let site = Site::start();
+        site.write(&site.text.replace("/run/site/out/token", "/run/elsewhere/token"));
+        let (code, output, error) = run(&["doctor", "--config", CONFIG], &[]);
+        assert_eq!((code, error.as_str()), (1, ""), "{output}");
+        let lines: Vec<&str> = output.lines().collect();
+        let failed =
+            lines.iter().position(|line| line.starts_with("FAILED  files: rights: sink.token.path: ")).unwrap();
+        assert!(lines[failed].ends_with(" [KW-1901]"), "{output}");
+        let fix = "        fix: systemctl edit keyward.service, and add under [Service]: ReadWritePaths=/run/elsewhere";
+        assert_eq!(lines[failed + 1], fix);
+        for wanted in [
+            "ok      session web: dns: 127.0.0.1",
+            "ok      session web: identity: ",
+            "ok      session web: rights: may read secret/data/web/app",
+            "ok      session web: revocation: the token is revoked",
+        ] {
+            assert!(lines.iter().any(|line| line.starts_with(wanted)), "{wanted}: {output}");
+        }
+        assert!(lines.last().unwrap().contains(" checks as user root in "), "{output}");
+        assert!(!output.contains("eyJ") && !output.contains("hvs."), "{output}");
+    });
+}

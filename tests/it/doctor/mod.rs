@@ -1,0 +1,7 @@
+//! `keyward doctor`: the real program against emulators, on a machine with a unit, a sandbox and rules of polkit.
+
+mod beside;
+mod bundle;
+mod faults;
+mod site;
+mod tls;

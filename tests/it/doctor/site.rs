@@ -1,0 +1,120 @@
+//! A machine for `keyward doctor`: a network and a `/run` of its own, with the packaged unit, a drop-in and a configuration that
+//! fits them.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+
+use keyward::emulators::cloud::Cloud;
+use keyward::emulators::secrets::SecretsOptions;
+use serde_json::Value;
+
+use crate::harness::binary::run;
+use crate::harness::world::{RESOURCE, World};
+
+/// The machine, and the emulators around it.
+pub(super) struct Site {
+    pub(super) world: World,
+    pub(super) text: String,
+}
+
+pub(super) const FOLDER: &str = "/run/site";
+pub(super) const CONFIG: &str = "/run/site/keyward.toml";
+
+impl Site {
+    /// Sets everything up. Call it in a network and mount namespace of its own.
+    pub(super) fn start() -> Self {
+        Self::with(|_, _| ())
+    }
+
+    /// The same, with other settings of the server.
+    pub(super) fn with(change: impl FnOnce(&Cloud, &mut SecretsOptions)) -> Self {
+        let world = World::with(
+            |_| (),
+            |cloud, options| {
+                options.policies = BTreeMap::from([("web".to_owned(), vec!["secret/data/web/*".to_owned()])]);
+                change(cloud, options);
+            },
+        );
+        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "mode=0755", "tmpfs", "/run"]).status().unwrap();
+        assert!(mounted.success());
+        for folder in ["out", "state", "other"] {
+            std::fs::create_dir_all(Path::new(FOLDER).join(folder)).unwrap();
+        }
+        std::fs::create_dir_all("/run/elsewhere").unwrap();
+        std::fs::create_dir_all("/run/polkit-1/rules.d").unwrap();
+        std::fs::create_dir_all("/run/systemd/system/keyward.service.d").unwrap();
+        let unit = concat!(env!("CARGO_MANIFEST_DIR"), "/packaging/systemd/keyward.service");
+        std::fs::copy(unit, "/run/systemd/system/keyward.service").unwrap();
+        let site = Self { text: config(world.secrets.url()), world };
+        site.write_drop_in("");
+        site.write(&site.text);
+        site
+    }
+
+    /// Writes the configuration.
+    pub(super) fn write(&self, text: &str) {
+        std::fs::write(CONFIG, text).unwrap();
+    }
+
+    /// Writes the drop-in of this machine, with more lines.
+    pub(super) fn write_drop_in(&self, more: &str) {
+        let binary = env!("CARGO_BIN_EXE_keyward");
+        let text = format!(
+            "[Service]\nUser=root\nGroup=root\nExecStart=\nExecStart={binary} run --config {CONFIG}\nExecPaths=\n\
+             ExecPaths={binary} /usr/lib /lib /usr/bin/true\nReadWritePaths={FOLDER}\n{more}\n"
+        );
+        std::fs::write("/run/systemd/system/keyward.service.d/site.conf", text).unwrap();
+    }
+
+    /// Runs the command with JSON output; returns its exit code and the document.
+    #[track_caller]
+    pub(super) fn doctor(&self, args: &[&str]) -> (i32, Value) {
+        let args = [&["doctor", "--config", CONFIG, "-o", "json"], args].concat();
+        let (code, output, error) = run(&args, &[]);
+        assert!(error.is_empty(), "{error}");
+        (code, serde_json::from_str(&output).unwrap_or_else(|_| panic!("{output}")))
+    }
+}
+
+/// Checks that are neither good nor skipped: code and text.
+pub(super) fn problems(report: &Value) -> Vec<(String, String)> {
+    let checks = report["checks"].as_array().unwrap().iter();
+    let bad = checks.filter(|check| check["status"] == "failed" || check["status"] == "warning");
+    bad.map(|check| (check["code"].as_str().unwrap_or("none").to_owned(), check.to_string())).collect()
+}
+
+fn config(server: &str) -> String {
+    format!(
+        r#"[server.main]
+kind = "vault"
+address = "{server}"
+
+[session.web]
+mount = "azure"
+
+[session.web.cloud]
+role = "web"
+resource = "{RESOURCE}"
+
+[sink.token]
+path = "{FOLDER}/out/token"
+mode = "0640"
+
+[template.app]
+destination = "{FOLDER}/out/app.conf"
+contents = '{{{{ with secret "secret/data/web/app" }}}}password={{{{ .Data.data.password }}}}{{{{ end }}}}'
+command = ["/usr/bin/true"]
+
+[listener.local]
+address = "unix://{FOLDER}/api.sock"
+
+[listener.health]
+kind = "health"
+address = "tcp://127.0.0.1:8219"
+
+[agent]
+state_dir = "{FOLDER}/state"
+"#
+    )
+}
