@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::agent_client::find_contact;
 use super::output::harmless;
-use super::{ConfigFiles, Exit, Format, print, say};
+use super::{ConfigFiles, Exit, Format, emulated, print, say};
 use crate::app::check_result::{CheckResult, CheckStatus, Progress};
 use crate::app::doctor::{Diagnosis, DoctorOptions, create_bundle, diagnose, write_bundle};
 use crate::config::Environment;
@@ -59,12 +59,13 @@ impl Doctor {
             environment: environment.clone(),
             unit: self.unit.clone(),
             user: self.user.clone(),
+            load: &|environment, purpose| emulated::load_in(&self.files.config, environment, purpose),
             contact: &find_contact,
             progress: progress(),
         };
         let diagnosis = diagnose(&options).await;
         clear_progress();
-        let diagnosis = diagnosis.map_err(|error| anyhow::anyhow!("--as: {error}"))?;
+        let diagnosis = diagnosis?;
         let seconds = begun.elapsed().as_secs_f32();
         let report = format_report(&diagnosis, seconds);
         let bundle = match bundle {

@@ -10,14 +10,21 @@ use crate::config::{self, Environment, LoadOutcome, Purpose};
 /// # Errors
 /// The variable names a folder in which none runs.
 pub(super) fn load(files: &[PathBuf], purpose: Purpose) -> anyhow::Result<LoadOutcome> {
-    let environment = Environment::current();
+    load_in(files, &Environment::current(), purpose)
+}
+
+/// Reads configuration files like [`load`], with these variables and this user.
+///
+/// # Errors
+/// As [`load`].
+pub(super) fn load_in(files: &[PathBuf], environment: &Environment, purpose: Purpose) -> anyhow::Result<LoadOutcome> {
     #[cfg(feature = "dev")]
-    if let Some(places) = crate::app::dev::attached(files, &environment)? {
+    if let Some(places) = crate::app::dev::attached(files, environment)? {
         let mut outcome = config::load(files, &places.environment(), purpose);
         if let Some(config) = &mut outcome.config {
             places.move_endpoints(config)?;
         }
         return Ok(outcome);
     }
-    Ok(config::load(files, &environment, purpose))
+    Ok(config::load(files, environment, purpose))
 }

@@ -93,7 +93,7 @@ impl Fault {
                         "keyward token --session workload",
                         "served until the token ends, within a minute; then a clear 503",
                     ),
-                    ("keyward check --online", "the step `server` fails, with a code for `keyward explain`"),
+                    ("keyward check --online", "the step `tcp` fails, with a code for `keyward explain`"),
                     ("keyward status", "session workload cannot renew; the other session is well"),
                 ],
                 end: "keyward dev heal server; keyward then logs in by itself, or at once after `keyward retry`",

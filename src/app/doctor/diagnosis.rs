@@ -19,7 +19,7 @@ use super::unit_files::{self, UnitFiles};
 use crate::app::certificate_files;
 use crate::app::check_result::{CheckResult, CheckStatus, Problem, Progress, Steps};
 use crate::app::probes::{Limits, check_session, describe_expiry, resolve_host};
-use crate::config::{self, Config, Diagnostic, Environment, LoadOutcome, NamedPath, PathUse, Purpose};
+use crate::config::{Config, Diagnostic, Environment, LoadOutcome, NamedPath, PathUse, Purpose};
 use crate::count_format::format_count;
 use crate::error_chain::format_chain;
 use crate::error_code::ErrorCode;
@@ -34,6 +34,8 @@ pub(crate) struct DoctorOptions<'a> {
     pub unit: String,
     /// User whose rights are judged; `None` for the unit's, or this process's.
     pub user: Option<String>,
+    /// Reads the configuration.
+    pub load: &'a dyn Fn(&Environment, Purpose) -> anyhow::Result<LoadOutcome>,
     /// Finds the agent's address in a configuration.
     pub contact: &'a dyn Fn(&LoadOutcome) -> Option<AgentContact>,
     /// Receives the names of the checks that have ended.
@@ -67,15 +69,15 @@ const REMOTE_TIME: Duration = Duration::from_secs(6);
 /// Runs all checks, within ten seconds.
 ///
 /// # Errors
-/// The user whose rights are to be judged does not exist.
-pub(crate) async fn diagnose(options: &DoctorOptions<'_>) -> Result<Diagnosis, String> {
+/// The user whose rights are to be judged does not exist, or the configuration cannot be looked for.
+pub(crate) async fn diagnose(options: &DoctorOptions<'_>) -> anyhow::Result<Diagnosis> {
     let unit_files = UnitFiles::read(&options.unit);
     let service = service(&unit_files);
     let identity = judged_user(options, service.as_ref())?;
     let environment = unit_environment(&options.environment, service.as_ref(), &unit_files, identity.uid);
-    let outcome = config::load(&options.files, &environment, Purpose::Run);
+    let outcome = (options.load)(&environment, Purpose::Run)?;
     // A file that is missing on this machine is an error there, and must not stop the other checks.
-    let loose = config::load(&options.files, &environment, Purpose::Check);
+    let loose = (options.load)(&environment, Purpose::Check)?;
     let config = loose.config.as_ref();
     let mut results = check_configuration(options, &outcome, service.as_ref());
     let contact = (options.contact)(&loose);
@@ -127,11 +129,11 @@ fn service(files: &UnitFiles) -> Option<ServiceUnit> {
 
 /// The user of `--as`, else the unit's for root, else the current one. Where the unit's user does not exist, which its own check
 /// reports, the current user is judged.
-fn judged_user(options: &DoctorOptions<'_>, service: Option<&ServiceUnit>) -> Result<Identity, String> {
+fn judged_user(options: &DoctorOptions<'_>, service: Option<&ServiceUnit>) -> anyhow::Result<Identity> {
     let current = rustix::process::geteuid();
     let of_unit = service.and_then(|service| service.unit.last("User")).filter(|_| current.is_root());
     let mut identity = match (&options.user, of_unit) {
-        (Some(user), _) => access::identity(user)?,
+        (Some(user), _) => access::identity(user).map_err(|error| anyhow::anyhow!("--as: {error}"))?,
         (None, user) => user.and_then(|user| access::identity(user).ok()).unwrap_or_else(access::current_identity),
     };
     if let Some(service) = service {

@@ -75,6 +75,8 @@ fn every_other_command_works_against_it_with_its_variables() {
         checked.contains("session workload: revocation ok") && checked.contains("gateway: platform token ok"),
         "{checked}"
     );
+    let diagnosed = show.run("doctor", 0);
+    assert!(diagnosed.contains("ok      session workload: revocation: the token is revoked"), "{diagnosed}");
     show.run("retry workload", 0);
     show.run("healthcheck", 0);
     // The variables lead nowhere for a configuration of another folder.
@@ -100,7 +102,7 @@ fn each_fault_is_told_seen_with_the_named_command_and_healed() {
         assert!(show.run(&format!("dev heal {fault}"), 0).contains(&format!("healed: {fault}\n")));
     };
     breaks("server");
-    assert!(show.run("check --online", 2).contains("session workload: server FAILED"));
+    assert!(show.run("check --online", 2).contains("session workload: tcp FAILED"));
     assert!(!show.run("token --session workload", 0).is_empty());
     heals("server");
     breaks("cloud");
