@@ -102,7 +102,9 @@ impl Problem {
 
 /// Reports the names of checks that have ended, for a line on the terminal. Clones share it.
 #[derive(Clone, Default)]
-pub(crate) struct Progress(Option<Arc<dyn Fn(&str) + Send + Sync>>);
+pub(crate) struct Progress(Option<Arc<ReportProgress>>);
+
+type ReportProgress = dyn Fn(&str) + Send + Sync;
 
 impl fmt::Debug for Progress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

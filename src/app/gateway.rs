@@ -71,6 +71,8 @@ pub(super) enum GatewayPlan {
     Start(Box<BuiltGateway>),
 }
 
+const NO_TCP_SOCKET: &str = "programs cannot call the gateway: none of its sockets is on TCP";
+
 impl BuiltGateway {
     fn build(
         options: &config::Gateway,
@@ -100,8 +102,7 @@ impl BuiltGateway {
             TokenKind::PlatformToken => anyhow::Ok(TokenSource::Platform(platform.clone())),
             TokenKind::LocalToken => {
                 let address = sockets.iter().find_map(Listener::tcp_address);
-                let none = "programs cannot call the gateway: none of its sockets is on TCP";
-                Ok(TokenSource::Local(accepted.clone(), format!("http://{}", address.context(none)?)))
+                Ok(TokenSource::Local(accepted.clone(), format!("http://{}", address.context(NO_TCP_SOCKET)?)))
             }
         };
         let child = match options.process_token.zip(options.process_files.as_ref()) {

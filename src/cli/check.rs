@@ -94,7 +94,7 @@ fn try_online(config: &Config) -> anyhow::Result<Vec<CheckResult>> {
         }
         #[cfg(feature = "gateway")]
         if let Some(gateway) = &config.gateway {
-            results.extend(check_gateway(gateway, &config.sessions, limits, &progress).await);
+            results.extend(Box::pin(check_gateway(gateway, &config.sessions, limits, &progress)).await);
         }
         results
     }))

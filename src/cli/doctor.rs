@@ -92,7 +92,9 @@ impl Doctor {
                 print(report.as_bytes());
                 if let Some((path, contents)) = &bundle {
                     say(&format!("\nbundle {} (mode 0600):", path.display()));
-                    contents.iter().for_each(|entry| say(&format!("  {:>8}  {}", entry.bytes, entry.name)));
+                    for entry in contents {
+                        say(&format!("  {:>8}  {}", entry.bytes, entry.name));
+                    }
                 }
             }
         }

@@ -76,7 +76,7 @@ enum Command {
     /// Check a configuration and describe what the agent does with it
     #[command(after_help = "Example:\n  keyward check /etc/keyward/keyward.toml --online")]
     Check(check::Check),
-    /// Write the configuration of a machine or pod, and the server's side
+    /// Write the configuration of a machine or pod, with its unit files
     Init(init::Init),
     /// Check configuration, machine and servers, and name the remedies
     #[command(after_help = "Examples:\n  sudo keyward doctor\n  sudo keyward doctor --bundle /tmp/keyward-doctor.tar")]

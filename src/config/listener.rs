@@ -71,13 +71,7 @@ fn read(name: String, mut reader: Reader<'_>, known: &Sessions) -> Option<Listen
         (Some(endpoint), Kind::LocalApi | Kind::ApiProxy) => admit(&mut reader, endpoint, at),
         (endpoint, Kind::Ui) => admit_browsers(&mut reader, endpoint.as_ref(), tls.is_some(), at),
         (_, Kind::Health) => {
-            for key in ["key_file", "any_local_user", "sessions", "derived_token"] {
-                refuse(
-                    &mut reader,
-                    key,
-                    "not allowed on a health listener, which reports all sessions and serves no token",
-                );
-            }
+            refuse_access_keys(&mut reader);
             AccessMode::AnyLocalUser
         }
         (None, Kind::LocalApi | Kind::ApiProxy) => {
@@ -119,6 +113,13 @@ fn read(name: String, mut reader: Reader<'_>, known: &Sessions) -> Option<Listen
     reader.finish();
     let guard = Guard { allowed_hosts, admit };
     Some(Listener { name, serves, endpoint: endpoint?, guard, sessions, derived_token, required })
+}
+
+/// Refuses the keys that decide who may call, which a health listener has no use for.
+fn refuse_access_keys(reader: &mut Reader<'_>) {
+    for key in ["key_file", "any_local_user", "sessions", "derived_token"] {
+        refuse(reader, key, "not allowed on a health listener, which reports all sessions and serves no token");
+    }
 }
 
 /// Reads the certificate of a `ui` listener, which alone serves TLS.

@@ -86,7 +86,7 @@ impl InProcessService {
         };
         let connected = async {
             let _ = tokio::join!(connection, (self.0)(far));
-            std::future::pending().await
+            std::future::pending::<()>().await;
         };
         tokio::select! {
             biased;

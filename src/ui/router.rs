@@ -118,9 +118,9 @@ impl Router {
             Method::GET | Method::HEAD => self.get(&request).await,
             Method::POST => match read_form(body).await {
                 Some(form) => self.post(&request, &form).await,
-                None => self.error(&request, StatusCode::REQUEST_TIMEOUT, "the form did not arrive"),
+                None => request_error(&request, StatusCode::REQUEST_TIMEOUT, "the form did not arrive"),
             },
-            _ => self.error(&request, StatusCode::METHOD_NOT_ALLOWED, "pages take GET, forms POST"),
+            _ => request_error(&request, StatusCode::METHOD_NOT_ALLOWED, "pages take GET, forms POST"),
         }
     }
 
@@ -141,7 +141,7 @@ impl Router {
             "/history" => self.history(request).await,
             _ => Err(not_found()),
         };
-        page.unwrap_or_else(|error| self.error(request, error.status, &error.message))
+        page.unwrap_or_else(|error| request_error(request, error.status, &error.message))
     }
 
     fn agent(&self, request: &PageRequest) -> PageResponse {
@@ -171,7 +171,7 @@ impl Router {
 
     async fn acl(&self, request: &PageRequest, rest: &str) -> PageResponse {
         let Some(service) = self.deps.sources.acl() else {
-            return self.error(request, StatusCode::NOT_FOUND, "no ACL server runs in this process");
+            return request_error(request, StatusCode::NOT_FOUND, "no ACL server runs in this process");
         };
         if rest == "sign-in" {
             let page = sign_in::page(request.frame, SignIn::AclToken, local(request.query.get("next")), None);
@@ -181,7 +181,7 @@ impl Router {
         let page = AclPages { service: &service, token, request, now: self.deps.clock.now().wall };
         match page.respond(rest).await {
             Ok(response) => response,
-            Err(error) => self.error(request, error.status, &error.message),
+            Err(error) => request_error(request, error.status, &error.message),
         }
     }
 
@@ -190,7 +190,7 @@ impl Router {
             "/sign-in" => self.sign_in(request, SignIn::Key, form).await,
             "/acl/sign-in" => self.sign_in(request, SignIn::AclToken, form).await,
             "/sign-out" => response::with_cookie(redirect("/sign-in"), self.sessions.sign_out(&request.headers)),
-            _ => self.error(request, StatusCode::NOT_FOUND, "no form is sent here"),
+            _ => request_error(request, StatusCode::NOT_FOUND, "no form is sent here"),
         }
     }
 
@@ -229,10 +229,6 @@ impl Router {
             }
             None => again(StatusCode::INTERNAL_SERVER_ERROR, "the kernel returned no random bytes"),
         }
-    }
-
-    fn error(&self, request: &PageRequest, status: StatusCode, message: &str) -> PageResponse {
-        html(status, error_page(request.frame, status.canonical_reason().unwrap_or("Error"), message))
     }
 
     fn refuse(&self, rejection: &PageRejection) -> PageResponse {
@@ -324,6 +320,10 @@ impl AclPages<'_> {
         let page = acl::explain_page(self.request.frame, (accessor, self.namespace()), field, &explained);
         Ok(html(StatusCode::OK, page))
     }
+}
+
+fn request_error(request: &PageRequest, status: StatusCode, message: &str) -> PageResponse {
+    html(status, error_page(request.frame, status.canonical_reason().unwrap_or("Error"), message))
 }
 
 /// Sends the browser to a page that asks for a secret, and back afterwards.

@@ -6,6 +6,8 @@
     clippy::print_stderr,
     clippy::too_many_arguments,
     clippy::too_many_lines,
+    clippy::needless_pass_by_value,
+    clippy::unused_self,
     clippy::missing_docs_in_private_items,
     clippy::doc_markdown
 )]

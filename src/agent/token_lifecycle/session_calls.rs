@@ -16,6 +16,9 @@ use crate::agent::token::{Generation, Token};
 use crate::clock::{Clock, ClockReading};
 use crate::error_code::ErrorCode;
 
+/// Generation of the token that was looked up, and the result.
+type LookupOutcome = (Generation, Result<LookupResponse, CallError>);
+
 /// A session's calls in flight: at most one login or renewal, and one look-up.
 pub(super) struct SessionCalls {
     identity: Arc<dyn IdentitySource>,
@@ -26,7 +29,7 @@ pub(super) struct SessionCalls {
     /// Phase of the login in flight, which its future changes.
     login_phase: watch::Sender<Option<CallInFlight>>,
     renewal: Option<(CallInFlight, Call<Result<RenewResponse, CallError>>)>,
-    lookup: Option<(CallInFlight, Call<(Generation, Result<LookupResponse, CallError>)>)>,
+    lookup: Option<(CallInFlight, Call<LookupOutcome>)>,
     /// Time of issue and expiry of the last proof, as far as it tells them.
     proof_times: ProofTimes,
 }

@@ -168,7 +168,7 @@ pub(super) fn screen(places: &Places) -> String {
     let Places { dir, metadata, access, secrets, platform, gateway, .. } = places;
     let (dir, socket) = (dir.display(), places.socket.display());
     format!(
-        r#"keyward dev: everything on this machine, on loopback; its files are in {dir}
+        r"keyward dev: everything on this machine, on loopback; its files are in {dir}
 
   Azure, emulated          {metadata}
   Vault, emulated          {secrets}
@@ -188,7 +188,7 @@ In another terminal:
   keyward dev heal
 
 {dir}/guide.txt has more to try: curl, templates, Terraform. Ctrl-C stops it.
-"#,
+",
     )
 }
 

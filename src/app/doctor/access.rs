@@ -29,7 +29,7 @@ pub(crate) fn current_identity() -> Identity {
         groups: std::collections::BTreeSet::new(),
         passes_modes: uid == 0,
     });
-    found.groups.extend(rustix::process::getgroups().unwrap_or_default().into_iter().map(|group| group.as_raw()));
+    found.groups.extend(rustix::process::getgroups().unwrap_or_default().into_iter().map(rustix::process::Gid::as_raw));
     found
 }
 

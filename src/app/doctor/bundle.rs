@@ -163,8 +163,8 @@ fn system_facts() -> String {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let lines_of = |path: &str, names: &[&str]| {
         let text = read(path);
-        let lines = text.lines().filter(|line| names.iter().any(|name| line.starts_with(name)));
-        lines.map(|line| format!("{line}\n")).collect::<String>()
+        let lines = text.split_inclusive('\n').filter(|line| names.iter().any(|name| line.starts_with(name)));
+        lines.collect::<String>()
     };
     let parts = [
         ("acl", cfg!(feature = "acl")),

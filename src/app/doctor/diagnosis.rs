@@ -161,7 +161,9 @@ fn unit_environment(
         }
     };
     for line in service.unit.values("Environment") {
-        split_words(line).iter().for_each(|assignment| set(&files.expand(assignment)));
+        for assignment in split_words(line) {
+            set(&files.expand(&assignment));
+        }
     }
     for path in service.unit.values("EnvironmentFile") {
         let text = std::fs::read_to_string(files.expand(path.trim_start_matches('-'))).unwrap_or_default();

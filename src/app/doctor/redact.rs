@@ -70,7 +70,7 @@ fn redact_value(key: &str, value: &mut Value) {
             if ADDRESSES.contains(&key) {
                 *text = without_user(text);
             } else if !SHOWN.contains(&key) {
-                *text = REDACTED.to_owned();
+                REDACTED.clone_into(text);
             }
         }
         Value::Integer(_) | Value::Float(_) | Value::Boolean(_) | Value::Datetime(_) => {}

@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     fn node(path: &str, (uid, gid): (u32, u32), mode: u32) -> PathNode {
-        PathNode { path: path.into(), uid, gid, mode, is_folder: !path.ends_with(".key"), has_acl: false }
+        PathNode { path: path.into(), uid, gid, mode, is_folder: !path.contains("key"), has_acl: false }
     }
 
     fn user(uid: u32, groups: &[u32]) -> Identity {

@@ -110,9 +110,8 @@ impl UnitFiles {
                 Some('N') => expanded.push_str(whole),
                 Some('p') => expanded.push_str(prefix),
                 Some('i' | 'I') => expanded.push_str(instance),
-                Some('%') => expanded.push('%'),
+                Some('%') | None => expanded.push('%'),
                 Some(other) => expanded.extend(['%', other]),
-                None => expanded.push('%'),
             }
         }
         expanded

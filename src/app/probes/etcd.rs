@@ -19,7 +19,7 @@ pub(crate) async fn check_etcd(options: &EtcdOptions, limits: Limits, progress: 
         // So that its own error comes before the end of this probe.
         options.request_timeout = options.request_timeout.min(REQUEST_TIME);
     }
-    let read = limits.bound(probe(&options)).await;
+    let read = Box::pin(limits.bound(probe(&options))).await;
     let read =
         read.and_then(|read| read.map_err(|error| Problem::new(ErrorCode::StoreUnreachable, format_chain(&error))));
     steps.note("etcd", read);

@@ -135,16 +135,13 @@ async fn check_login(config: &Config, session: &Session, proven: Proven, limits:
 
 async fn check_token(config: &Config, session: &Session, logged_in: &LoggedIn, limits: &Limits, steps: &mut Steps) {
     let needed = needed_rights(config, &session.name);
-    match check_rights(logged_in, &needed, limits).await {
-        Some(results) => {
-            for result in results {
-                steps.note("rights", result);
-            }
-        }
-        None => {
-            let found = "the server tells no rights; the policies are those of the login";
-            steps.note("rights", Ok(found.to_owned()));
-        }
+    let Some(results) = check_rights(logged_in, &needed, limits).await else {
+        let found = "the server tells no rights; the policies are those of the login";
+        steps.note("rights", Ok(found.to_owned()));
+        return;
+    };
+    for result in results {
+        steps.note("rights", result);
     }
 }
 

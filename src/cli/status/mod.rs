@@ -32,8 +32,8 @@ pub(super) struct Status {
     #[arg(short, long)]
     watch: bool,
     /// Exit with 11 if something is at risk, and with 4 if something that readiness requires is down
-    #[arg(long)]
-    exit_status: bool,
+    #[arg(long = "exit-status")]
+    sets_exit_code: bool,
     /// Output format
     #[arg(short = 'o', long, value_enum, default_value_t)]
     format: Format,
@@ -54,7 +54,7 @@ impl Status {
             Err(exit) => return Ok(exit),
         };
         if self.watch {
-            return watch::watch(source, self.format, self.exit_status);
+            return watch::watch(source, self.format, self.sets_exit_code);
         }
         let judged = match source.fetch()? {
             Ok(raw) => JudgedStatus::new(raw)?,
@@ -67,7 +67,7 @@ impl Status {
             Format::Json => say(&serde_json::to_string_pretty(&judged.to_json()?)?),
             Format::Text => Screen::detect().print(&judged.lines()),
         }
-        Ok(exit(judged.report.state, self.exit_status))
+        Ok(exit(judged.report.state, self.sets_exit_code))
     }
 }
 

@@ -33,13 +33,12 @@ impl EmulatedListener {
         faults.add_listener();
         loop {
             let open = stop.child_token();
-            let listening = match listener.take() {
-                Some(listener) => listener,
-                None => {
-                    let bound = Listener::bind(&Endpoint::Tcp(self.address))?;
-                    faults.set_closed(false);
-                    bound
-                }
+            let listening = if let Some(listener) = listener.take() {
+                listener
+            } else {
+                let bound = Listener::bind(&Endpoint::Tcp(self.address))?;
+                faults.set_closed(false);
+                bound
             };
             let limits =
                 ListenerLimits { tls: self.tls.clone().map(Into::into), drain: DRAIN, ..ListenerLimits::default() };

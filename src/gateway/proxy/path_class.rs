@@ -16,8 +16,8 @@ pub(super) fn path_class(path: &str) -> usize {
         (Some("workspaces"), Some("state-versions" | "current-state-version" | "current-state-version-outputs")) => {
             STATE
         }
-        (Some("organizations"), Some("registry-modules" | "registry-providers")) => REGISTRY,
-        (Some("registry-modules" | "registry-providers"), _) => REGISTRY,
+        (Some("organizations"), Some("registry-modules" | "registry-providers"))
+        | (Some("registry-modules" | "registry-providers"), _) => REGISTRY,
         (Some("organizations"), Some("workspaces")) | (Some("workspaces"), _) => WORKSPACES,
         (Some("organizations"), _) => ORGANIZATIONS,
         _ => OTHER,

@@ -35,9 +35,8 @@ fn coarse(span: Duration) -> String {
 
 /// Builds a time with its distance from `now`; the text itself if it is no time, nothing if it is empty.
 pub(super) fn time(text: &str, now: SystemTime) -> Markup {
-    match parse(text) {
-        Some(at) => html! { time datetime=(text) title=(text) { (relative(at, now)) } },
-        None => html! { (text) },
+    html! {
+        @if let Some(at) = parse(text) { time datetime=(text) title=(text) { (relative(at, now)) } } @else { (text) }
     }
 }
 

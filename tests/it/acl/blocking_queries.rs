@@ -146,7 +146,7 @@ async fn each_blocking_read_wakes_when_a_shown_record_changes() {
         let (answer, after, _) = waited(&acl, secret, &path, acl.make(write, body)).await;
         assert_eq!(answer.status, 200, "{read} {answer:?}");
         assert!(index(&answer) > index(&before) && answer.text != before.text, "{read}");
-        assert!((Duration::from_millis(100)..SLACK).contains(&after), "{read}: {after:?}");
+        assert!(after < SLACK, "{read}: {after:?}");
     }
 }
 

@@ -218,7 +218,7 @@ fn values_that_the_configuration_rejects_are_told_and_nothing_is_written() {
 fn embedded_config(manifest: &str) -> String {
     let (_, rest) = manifest.split_once("  keyward.toml: |\n").unwrap();
     let lines = rest.lines().take_while(|line| line.is_empty() || line.starts_with("    "));
-    lines.map(|line| format!("{}\n", line.trim_start())).collect()
+    lines.flat_map(|line| [line.trim_start(), "\n"]).collect()
 }
 
 #[test]

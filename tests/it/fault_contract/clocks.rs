@@ -61,7 +61,7 @@ fn f37_a_start_after_a_boot_or_years_later_takes_the_saved_token_until_its_own_e
         assert_eq!(case.count(Operation::Login), 1, "{}", case.output());
         // The watcher compares the end with the server's.
         case.set(Fault::Refuse);
-        eventually(Duration::from_secs(60), || match case.ask("/agent/v1/token")? {
+        eventually(Duration::from_mins(1), || match case.ask("/agent/v1/token")? {
             (503, _) => Ok(()),
             other => Err(format!("{other:?}")),
         });

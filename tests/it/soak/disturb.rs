@@ -80,8 +80,8 @@ pub(super) fn end(stage: &mut Stage, fault: Disturbance) {
         }
         Disturbance::StalledLog => stage.log.stall(false),
         Disturbance::EmptyProof => stage.put("disk/jwt", JWT),
-        Disturbance::Revoked | Disturbance::ChildKilled => {}
-        Disturbance::PlatformFails | Disturbance::PlatformRotates => {}
+        Disturbance::Revoked | Disturbance::ChildKilled | Disturbance::PlatformFails | Disturbance::PlatformRotates => {
+        }
     }
 }
 

@@ -111,11 +111,19 @@ impl Disturbance {
     pub(super) const fn tolerance(self) -> Tolerance {
         match self {
             Self::Network(_) | Self::Outage | Self::Platform(_) => NETWORK,
-            Self::VaultFails | Self::Garbage | Self::Revoked | Self::PlatformFails => REASONS,
-            Self::FullDisk | Self::EmptyProof => REASONS,
+            Self::VaultFails
+            | Self::Garbage
+            | Self::Revoked
+            | Self::PlatformFails
+            | Self::FullDisk
+            | Self::EmptyProof => REASONS,
             Self::Descriptors | Self::Stopped | Self::Killed => PROCESS,
-            Self::Skew | Self::PlatformRotates | Self::ChildKilled => Tolerance(&[]),
-            Self::Reloads | Self::BrokenConfig | Self::StalledLog => Tolerance(&[]),
+            Self::Skew
+            | Self::PlatformRotates
+            | Self::ChildKilled
+            | Self::Reloads
+            | Self::BrokenConfig
+            | Self::StalledLog => Tolerance(&[]),
         }
     }
 }

@@ -157,7 +157,7 @@ impl Stage {
         let log = Log::start(folder.path());
         put(folder.path(), "keyward.toml", &acl_config(folder.path()));
         let acl = start_process(folder.path());
-        eventually(Duration::from_secs(60), || std::net::TcpStream::connect(ACL).map_err(|_| tail(folder.path())));
+        eventually(Duration::from_mins(1), || std::net::TcpStream::connect(ACL).map_err(|_| tail(folder.path())));
         let acl_tokens = runtime.block_on(fill_acl(&key));
         let (status, output) = acl.stop();
         assert!(status.success(), "{status}: {output}");

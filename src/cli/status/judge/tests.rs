@@ -1,4 +1,5 @@
 //! Table tests of the judgement.
+#![expect(clippy::needless_pass_by_value, reason = "statuses are written where they are passed")]
 
 use serde_json::{Value, json};
 

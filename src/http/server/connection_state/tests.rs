@@ -35,7 +35,9 @@ async fn a_body_has_come_once_its_length_or_its_last_chunk_was_received() {
         let connection = ConnectionState::new(Instant::now(), Arc::default());
         connection.record_framing(Framing::Plain, with_head);
         connection.begin_request(length, true);
-        later.iter().for_each(|bytes| connection.record_body(bytes));
+        for bytes in later {
+            connection.record_body(bytes);
+        }
         connection.has_body()
     };
     assert!(whole(Some(0), b"", &[]) && whole(Some(2), b"ab", &[]) && whole(Some(4), b"ab", &[b"c", b"d"]));

@@ -84,7 +84,7 @@ fn a_lease_in_its_last_second_is_not_served_as_one_of_no_seconds() {
     let due = entries.take_due(at(70)).unwrap();
     entries.retry_renewal(&due, at(200));
     let half = Duration::from_millis(500);
-    let before = |seconds| ClockReading { boot: at(seconds).boot - half, wall: at(seconds).wall - half };
+    let before = |seconds: u64| at(seconds - 1) + half;
     let hit = entries.lookup(&key("a"), before(99)).unwrap();
     assert!(String::from_utf8_lossy(&hit.body()).contains(r#""lease_duration":1,"#));
     assert!(entries.lookup(&key("a"), before(100)).is_none());
