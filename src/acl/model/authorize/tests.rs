@@ -241,3 +241,28 @@ fn a_namespace_is_visible_to_callers_with_access_inside_it() {
         &[("team", "rl-")],
     );
 }
+
+#[test]
+fn resources_are_parsed_by_consuls_names() {
+    for (kind, wanted) in [
+        ("acl", Resource::Acl),
+        ("operator", Resource::Operator),
+        ("keyring", Resource::Keyring),
+        ("mesh", Resource::Mesh),
+        ("peering", Resource::Peering),
+        ("namespace", Resource::Namespace),
+        ("agent", Resource::Agent("a")),
+        ("event", Resource::Event("a")),
+        ("identity", Resource::Identity("a")),
+        ("intention", Resource::Intention("a")),
+        ("key", Resource::Key("a")),
+        ("node", Resource::Node("a")),
+        ("query", Resource::Query("a")),
+        ("service", Resource::Service("a")),
+        ("session", Resource::Session("a")),
+    ] {
+        assert_eq!(Resource::parse(kind, "a"), Some(wanted), "{kind}");
+    }
+    assert_eq!(Resource::parse("", "a"), None);
+    assert_eq!([DefaultPolicy::Deny, DefaultPolicy::Allow].map(DefaultPolicy::as_str), ["deny", "allow"]);
+}
