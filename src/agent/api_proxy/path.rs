@@ -161,11 +161,16 @@ mod tests {
         check("/v1/secret/data/%C3%A9", "secret/data/é");
         check("/v1/secret/data/100%25", "secret/data/100%");
         check("/v1/secret/data/a..b/...c/.d", "secret/data/a..b/...c/.d");
+        check("/v1/secret/;x", "secret/;x");
+        for (path, wanted) in [("/v1/secret/", true), ("/v1/secret", false), ("/v1/secret/%2b/", true)] {
+            assert_eq!(ApiPath::parse(path).unwrap().ends_in_slash(), wanted, "{path}");
+        }
     }
 
     #[test]
     fn ambiguous_paths_are_refused() {
         for path in [
+            "/v1//sys",
             "/v1//sys/seal",
             "/v1/sys//seal",
             "/v1/sys/seal//",

@@ -124,11 +124,11 @@ impl Rule {
         let without_trailing_slash = pattern.strip_suffix('/').unwrap_or(pattern);
         let last = without_trailing_slash.split('/').count() - 1;
         let read = |(at, segment): (usize, &str)| match segment {
-            "" | "." | ".." if !(at == last && segment.is_empty()) => Err("has an empty segment, or . or .."),
+            "" | "." | ".." => Err("has an empty segment, or . or .."),
             "+" => Ok(Segment::Any),
             segment => match segment.strip_suffix('*') {
                 Some(start) if at == last && !start.contains('*') => Ok(Segment::Rest(decode(start)?)),
-                None if !segment.contains('*') && !segment.is_empty() => Ok(Segment::Named(decode(segment)?)),
+                None if !segment.contains('*') => Ok(Segment::Named(decode(segment)?)),
                 _ => Err("has a * that is not at its end"),
             },
         };

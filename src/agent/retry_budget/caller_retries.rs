@@ -114,5 +114,7 @@ mod tests {
         check(29, 5, 30);
         check(31, 5, 30);
         check(32, 30, 60);
+        let refill = |age: Duration| rate(age).refill.as_secs();
+        assert_eq!((refill(LONG.saturating_sub(Duration::from_secs(1))), refill(LONG)), (21, 45));
     }
 }

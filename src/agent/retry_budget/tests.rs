@@ -23,6 +23,7 @@ fn the_wait_depends_on_the_cause_of_the_failure() {
     check(0, FailureCause::Transient, Some(999_999), 0.0, 900);
     check(40, FailureCause::Transient, Some(1), 1.0, 300);
     check(0, FailureCause::Identity, None, 0.0, 5);
+    check(0, FailureCause::Identity, None, 1.0, 10);
     check(40, FailureCause::Identity, None, 0.0, 150);
     check(0, FailureCause::Refused, None, 0.0, 150);
     check(9, FailureCause::Refused, None, 1.0, 300);
@@ -48,6 +49,7 @@ fn failed_renewals_do_not_delay_logins() {
         budget.record_renewal_failure(at(10), None, 1.0);
     }
     assert_eq!((budget.renewal_not_before(), budget.earliest_login(at(10))), (at(310), at(10)));
+    assert_eq!((budget.renewal_failures(), budget.failures()), (20, 0));
     assert_eq!(RetryBudget::restore(&budget.to_record(), at(100)).renewal_not_before(), at(310));
     budget.record_renewal_failure(at(10), Some(Duration::from_mins(10)), 0.0);
     assert_eq!(budget.renewal_not_before(), at(610));
@@ -151,6 +153,40 @@ fn restarts_leave_as_many_logins_for_callers_as_were_left() {
     assert_eq!(resumed.next_for_caller(at(1), 0.0), None, "the first login is the session's own");
     resumed.record_success(at(1));
     assert_eq!(resumed.next_for_caller(at(1), 0.0), Some(at(1201)));
+}
+
+#[test]
+fn changed_settings_forget_failures_and_refill_nothing() {
+    let mut budget = RetryBudget::new(at(0));
+    budget.take_login(at(0));
+    budget.record_failure(at(0), FailureCause::Refused, None, 1.0);
+    budget.reset_failures(at(10));
+    assert_eq!((budget.failures(), budget.not_before()), (0, at(10)));
+    assert_eq!(budget.logins.available(LOGINS, at(10)), LOGINS.size - 1);
+}
+
+#[test]
+fn optional_calls_leave_half_of_the_bucket_for_logins() {
+    let mut budget = RetryBudget::new(at(0));
+    let taken = (0..LOGINS.size).filter(|_| budget.try_take_optional(at(0))).count();
+    assert_eq!((taken, budget.logins.available(LOGINS, at(0))), (4, 4));
+}
+
+#[test]
+fn a_record_holds_whole_seconds_and_nothing_of_failures_that_there_are_not() {
+    let halves = |count: u64| SystemTime::UNIX_EPOCH + Duration::from_millis(count * 500);
+    assert_eq!([0, 1, 2, 3].map(|count| seconds(halves(count))), [0, 1, 1, 2], "rounded up");
+    let fields = |budget: &RetryBudget| -> Vec<String> {
+        let record = serde_json::to_value(budget.to_record()).unwrap();
+        record.as_object().unwrap().keys().cloned().collect()
+    };
+    let mut budget = RetryBudget::new(at(1000));
+    assert_eq!(fields(&budget), ["callers", "failures", "logins", "not_before", "refilled"]);
+    budget.record_renewal_failure(at(1000), None, 1.0);
+    budget.record_failure(at(1000), FailureCause::Transient, None, 1.0);
+    for field in ["renewal_failures", "renewal_not_before", "asked_until", "failing_since", "cost"] {
+        assert!(fields(&budget).iter().any(|found| found == field), "{field}");
+    }
 }
 
 #[test]

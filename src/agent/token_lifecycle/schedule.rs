@@ -207,6 +207,12 @@ mod tests {
     }
 
     #[test]
+    fn a_step_has_its_time_unless_nothing_is_to_be_done() {
+        let times = [NextStep::RenewAt(at(7)), NextStep::LoginAt(at(8)), NextStep::Idle].map(|step| step.at());
+        assert_eq!(times, [Some(at(7)), Some(at(8)), None]);
+    }
+
+    #[test]
     fn a_token_without_expiry_has_no_next_step() {
         for last in [LastOutcome::Succeeded, LastOutcome::RenewalRefused, LastOutcome::Failed] {
             check(Some(lifetime(0, 0, true)), last, 0, 100, 0.5, NextStep::Idle);

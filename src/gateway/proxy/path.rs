@@ -121,6 +121,21 @@ mod tests {
     }
 
     #[test]
+    fn states_and_json_outputs_are_files_of_users() {
+        for (path, wanted) in [
+            ("/api/state-versions/sv-1/hosted_state", true),
+            ("/api/state-versions/sv-1", false),
+            ("/api/v2/plans/plan-1/json-output", true),
+            ("/api/v2/plans/plan-1/json-output-redacted", true),
+            ("/api/v2/plans/json-output/x", false),
+            ("/api/v2/runs/run-1", false),
+        ] {
+            assert_eq!(is_user_file(path), wanted, "{path}");
+        }
+        assert_eq!(percent_decode("a%2Fb%20c"), "a/b c");
+    }
+
+    #[test]
     fn ambiguous_paths_are_refused() {
         for path in [
             "/api/v2/../admin",

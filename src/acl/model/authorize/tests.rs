@@ -307,3 +307,28 @@ fn access_to_a_namespace_is_explained_by_its_policy_or_by_what_is_inside() {
     assert_eq!(policy.rule, r#"namespace "open" { policy = "read" }"#);
     assert_eq!((reason("used"), reason("other")), (Reason::AccessInside, Reason::NoAccessInside));
 }
+
+#[test]
+fn resources_are_parsed_by_consuls_names() {
+    for (kind, wanted) in [
+        ("acl", Resource::Acl),
+        ("operator", Resource::Operator),
+        ("keyring", Resource::Keyring),
+        ("mesh", Resource::Mesh),
+        ("peering", Resource::Peering),
+        ("namespace", Resource::Namespace),
+        ("agent", Resource::Agent("a")),
+        ("event", Resource::Event("a")),
+        ("identity", Resource::Identity("a")),
+        ("intention", Resource::Intention("a")),
+        ("key", Resource::Key("a")),
+        ("node", Resource::Node("a")),
+        ("query", Resource::Query("a")),
+        ("service", Resource::Service("a")),
+        ("session", Resource::Session("a")),
+    ] {
+        assert_eq!(Resource::parse(kind, "a"), Some(wanted), "{kind}");
+    }
+    assert_eq!(Resource::parse("", "a"), None);
+    assert_eq!([DefaultPolicy::Deny, DefaultPolicy::Allow].map(DefaultPolicy::as_str), ["deny", "allow"]);
+}

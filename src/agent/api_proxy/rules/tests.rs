@@ -26,6 +26,15 @@ fn a_request_passes_if_some_rule_allows_it_and_none_denies_it() {
     check(&["secret/*"], &[], "LIST secret/", allowed);
     check(&["secret/+/web"], &[], "GET secret/data/web", allowed);
     check(&["secret/+/web"], &[], "GET secret/data/more/web", not_allowed);
+    check(&["secret/*"], &[], "GET secret/", allowed);
+    check(&["secret/*"], &[], "LIST secret", allowed);
+    check(&["*"], &["GET secret/*"], "PUT secret/a", allowed);
+    check(&["GET,GET secret/*"], &[], "GET secret/a", allowed);
+    check(&["secret/+/web*"], &[], "GET secret/data/other", not_allowed);
+    check(&["secret/+"], &[], "LIST secret/", not_allowed);
+    check(&["secret"], &[], "GET secret/a", not_allowed);
+    check(&["secret"], &[], "LIST secret/a", not_allowed);
+    check(&["secret"], &[], "LIST secret/", allowed);
     check(&["GET,LIST secret/*"], &[], "HEAD secret/a", not_allowed);
     check(&["GET,HEAD secret/*"], &[], "HEAD secret/a?list=true", allowed);
     check(&["secret/*"], &["GET secret/b"], "HEAD secret/b", denied);
@@ -59,10 +68,27 @@ fn the_syntax_of_a_rule_is_checked() {
     {
         assert!(Rule::parse(text).is_err(), "{text:?}: {:?}", Rule::parse(text));
     }
+    for text in ["GET secret/a b", "GET secret/a\u{7}b"] {
+        assert_eq!(Rule::parse(text), Err("is not a path pattern"), "{text:?}");
+    }
+    for text in ["a//", "a//b", "a/./b", "a/..", "."] {
+        assert_eq!(Rule::parse(text), Err("has an empty segment, or . or .."), "{text:?}");
+    }
+    let (rule, none) = (Rule::parse("GET secret/+").unwrap(), Query::parse(None).unwrap());
+    for (method, path, wanted) in
+        [("GET", "/v1/secret/a/", true), ("GET", "/v1/secret", false), ("PUT", "/v1/secret/a", false)]
+    {
+        let operation = Operation::parse(&method.parse().unwrap(), none).unwrap();
+        assert_eq!(rule.matches_path(operation, &ApiPath::parse(path).unwrap()), wanted, "{method} {path}");
+    }
     for text in ["*", "secret/", "secret/*", "GET secret/+/a", "GET,LIST  secret/a*", "+"] {
         assert!(Rule::parse(text).is_ok(), "{text:?}: {:?}", Rule::parse(text));
     }
-    let none = Query::parse(None).unwrap();
+    for method in METHODS {
+        let operation = Operation::parse(&method.parse().unwrap(), none).unwrap();
+        let wanted = (method == "GET", method == "HEAD", matches!(method, "LIST" | "SCAN"));
+        assert_eq!((operation.is_read(), operation.is_head(), operation.is_list()), wanted, "{method}");
+    }
     for method in [Method::CONNECT, Method::OPTIONS] {
         assert_eq!(Operation::parse(&method, none), Err(OperationError::Method), "{method}");
     }
@@ -100,6 +126,8 @@ fn protected_operations_are_refused_with_the_sessions_token_unless_exempt_by_nam
     check(&[], "secret/data/web", None);
     check(&[], "secret/data/sys/seal-it", None);
     assert_eq!(Exemption::parse("sys/mounts"), None);
+    let named: Vec<_> = Exemption::names().map(|name| Exemption::parse(name).unwrap().name()).collect();
+    assert_eq!(named, PROTECTED.map(|(name, _)| name));
     assert!(
         PROTECTED.iter().all(|(_, paths)| {
             paths.iter().all(|path| PROTECTED_PREFIXES.iter().any(|start| path.starts_with(start)))

@@ -221,10 +221,13 @@ mod tests {
         ] {
             assert_eq!(pass(CHUNKS, &[text.as_bytes()]), Err(ProtocolError::Chunks), "{text:?}");
         }
-        let endless = format!("1;{}", "a".repeat(LONGEST_LINE));
-        assert_eq!(pass(CHUNKS, &[endless.as_bytes()]), Err(ProtocolError::TooLong));
-        let endless = format!("0\r\nA: {}", "a".repeat(LONGEST_LINE));
-        assert_eq!(pass(CHUNKS, &[endless.as_bytes()]), Err(ProtocolError::TooLong));
+        for start in ["1;", "0\r\nA: "] {
+            // The longest line, which is not complete yet, and one byte more.
+            let line =
+                |more| format!("{start}{}", "a".repeat(16 * 1024 - start.trim_start_matches("0\r\n").len() + more));
+            assert_eq!(pass(CHUNKS, &[line(0).as_bytes()]).map(|found| found.3), Ok(false), "{start:?}");
+            assert_eq!(pass(CHUNKS, &[line(1).as_bytes()]), Err(ProtocolError::TooLong), "{start:?}");
+        }
     }
 
     proptest! {

@@ -35,11 +35,19 @@ fn a_head_defines_the_framing_of_its_body_and_the_reuse_of_the_connection() {
         "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 \r\nLink: a\r\n\r\nHTTP/1.1 201 \r\nContent-Length: 1\r\n\r\n",
         (201, BodyDecoder::Length(1), true, "content-length=1|"),
     );
+    // An interim response has no body, whatever its head says.
+    check(
+        "HTTP/1.1 103 \r\nContent-Length: x\r\nTransfer-Encoding: gzip\r\n\r\nHTTP/1.1 204 \r\n\r\n",
+        (204, BodyDecoder::Nothing, true, "|"),
+    );
     let closing = |head: &str| read(&format!("{head}Content-Length: 1\r\n\r\n")).unwrap().unwrap();
     for (head, stays, said) in [
         ("HTTP/1.1 200 \r\nConnection: close\r\n", false, "content-length=1|"),
         ("HTTP/1.1 200 \r\nConnection: keep-alive, Close\r\n", false, "content-length=1|"),
         ("HTTP/1.1 200 \r\nConnection: x-hop\r\nX-Hop: 1\r\nKeep-Alive: 5\r\n", true, "content-length=1|"),
+        ("HTTP/1.1 200 \r\nConnection: keep-alive\r\n", true, "content-length=1|"),
+        ("HTTP/1.1 200 \r\nConnection: close\r\nConnection: keep-alive\r\n", false, "content-length=1|"),
+        ("HTTP/1.0 200 \r\nConnection: keep-alive\r\n", true, "content-length=1|"),
         ("HTTP/1.0 200 \r\n", false, "content-length=1|"),
         ("HTTP/1.0 200 \r\nConnection: Keep-Alive\r\n", true, "content-length=1|"),
     ] {
@@ -67,7 +75,20 @@ fn ambiguous_framing_is_rejected() {
     assert_eq!(read("HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"), Err(ProtocolError::Coding));
     assert_eq!(read("HTTP/1.1 101 Switching Protocols\r\n\r\n"), Err(ProtocolError::Protocol));
     assert_eq!(read("SSH-2.0-OpenSSH_9.2\r\n"), Err(ProtocolError::Head(httparse::Error::Version)));
-    assert_eq!(read(&format!("HTTP/1.1 200 OK\r\nA: {}", "a".repeat(LONGEST_HEAD))), Err(ProtocolError::TooLong));
+    let start = "HTTP/1.1 200 OK\r\nA: ";
+    let head = |length: usize| format!("{start}{}", "a".repeat(length - start.len()));
+    assert_eq!(read(&head(64 * 1024)), Ok(None));
+    assert_eq!(read(&head(64 * 1024 + 1)), Err(ProtocolError::TooLong));
+}
+
+#[test]
+fn a_reason_is_kept_if_it_is_not_the_usual_one() {
+    for (line, wanted) in [("200 OK", None), ("200 Fine", Some("Fine")), ("299 ", None)] {
+        let mut received = Bytes::from(format!("HTTP/1.1 {line}\r\nContent-Length: 0\r\n\r\n"));
+        let response = take(&mut received, false).unwrap().unwrap().response;
+        let reason = response.extensions().get::<ReasonPhrase>().map(|reason| reason.as_bytes().to_vec());
+        assert_eq!(reason.filter(|reason| !reason.is_empty()), wanted.map(|text| text.as_bytes().to_vec()), "{line}");
+    }
 }
 
 #[test]
