@@ -33,7 +33,8 @@ impl Serve {
         crate::os::forbid_core_dumps()?;
         let folder = dev::Folder::claim(dir)?;
         let _logging = if self.once {
-            start_log(log, &Log { level: tracing::Level::WARN.into(), targets: [].into(), format: LogFormat::Text })?.0
+            // The tour says what each fault does; warnings about it would only repeat that.
+            start_log(log, &Log { level: tracing::Level::ERROR.into(), targets: [].into(), format: LogFormat::Text })?.0
         } else {
             log_to(&folder.log_file(), log)?
         };

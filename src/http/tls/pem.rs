@@ -75,6 +75,8 @@ struct Block<'a> {
     text: &'a [u8],
 }
 
+const BEGIN: &[u8] = b"-----BEGIN CERTIFICATE-----";
+
 /// Splits a text into its blocks. Text between blocks is a comment, in any character set.
 fn blocks(text: &[u8]) -> Vec<Result<Block<'_>, &'static str>> {
     let mut found = Vec::new();
@@ -99,6 +101,9 @@ fn blocks(text: &[u8]) -> Vec<Result<Block<'_>, &'static str>> {
             });
         } else if line.starts_with(b"-") && line.windows(12).any(|part| part == b" CERTIFICATE") {
             found.push(Err("has a BEGIN or END line without five dashes at each end"));
+            open = None;
+        } else if line.windows(BEGIN.len()).any(|part| part == BEGIN) {
+            found.push(Err("has a BEGIN line with other text in front of it"));
             open = None;
         }
     }
@@ -127,6 +132,10 @@ mod tests {
         check("-----BEGIN CERTIFICATE-----\naGVsbG8=\n-----END CERTIFICATE-----\n", "block 1 of a.pem is no X.509");
         check("-----BEGIN CERTIFICATE-----\naGVsbG8=\n", "PEM block 1 of a.pem has no END line");
         check("aGVsbG8=\n-----END CERTIFICATE-----\n", "PEM block 1 of a.pem has no BEGIN line");
+        check(
+            "a comment -----BEGIN CERTIFICATE-----\naGVsbG8=\n-----END CERTIFICATE-----\n",
+            "other text in front of it",
+        );
         check("----BEGIN CERTIFICATE-----\naGVsbG8=\n-----END CERTIFICATE-----\n", "without five dashes");
         check(
             "-----BEGIN TRUSTED CERTIFICATE-----\naGVsbG8=\n-----END TRUSTED CERTIFICATE-----\n",

@@ -79,12 +79,6 @@ fn every_other_command_works_against_it_with_its_variables() {
     assert!(diagnosed.contains("ok      session workload: revocation: the token is revoked"), "{diagnosed}");
     show.run("retry workload", 0);
     show.run("healthcheck", 0);
-    // The variables lead nowhere for a configuration of another folder.
-    let other = tempfile::tempdir().unwrap();
-    let file = other.path().join("keyward.toml");
-    std::fs::copy(show.dir.join("keyward.toml"), &file).unwrap();
-    let told = show.run(&format!("login --session workload -c {}", file.display()), 3);
-    assert!(told.contains("session.workload.cloud"), "{told}");
 }
 
 #[test]
