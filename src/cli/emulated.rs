@@ -17,6 +17,7 @@ pub(super) fn load(files: &[PathBuf], purpose: Purpose) -> anyhow::Result<LoadOu
 ///
 /// # Errors
 /// As [`load`].
+#[cfg_attr(not(feature = "dev"), expect(clippy::unnecessary_wraps, reason = "a build with dev has errors here"))]
 pub(super) fn load_in(files: &[PathBuf], environment: &Environment, purpose: Purpose) -> anyhow::Result<LoadOutcome> {
     #[cfg(feature = "dev")]
     if let Some(places) = crate::app::dev::attached(files, environment)? {

@@ -40,7 +40,7 @@ pub(super) fn time(text: &str, now: SystemTime) -> Markup {
     }
 }
 
-/// As [`time`], for a time of the system.
+/// As [`time()`], for a time of the system.
 pub(super) fn system_time(at: SystemTime, now: SystemTime) -> Markup {
     time(&format_rfc3339(at), now)
 }

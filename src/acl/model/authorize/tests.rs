@@ -250,7 +250,7 @@ fn an_explanation_names_the_deciding_rule_and_its_policy() {
         ("default", r#"key_prefix "app/" { policy = "read" } key "app/one" { policy = "write" } operator = "read""#),
         (
             "default",
-            r#"key "app/one" { policy = "write" } namespace_prefix "te" { service_prefix "" { intentions = "deny" } }"#,
+            r#"key "app/one" { policy = "write" } namespace_prefix "te" { service_prefix "" { policy = "read" intentions = "deny" } }"#,
         ),
         ("default", r#"key_prefix "app/sec" { policy = "deny" } namespace "team" { policy = "read" }"#),
     ];
