@@ -38,31 +38,35 @@ pub(crate) enum RestartDecision {
     RestartAfter(Duration),
 }
 
-/// Decides on the exits of one process. A process that lived for `STABLE_AFTER` resets the back-off.
+/// Decides on the exits of one process. A process without an exit of its own for `STABLE_AFTER` resets the back-off.
 #[derive(Debug, Clone, Copy)]
 pub struct RestartPolicy {
     restart: RestartMode,
     backoff: Backoff,
+    /// First start since the last exit of its own: restarts for changed variables do not count.
+    started: Option<ClockReading>,
 }
 
 impl RestartPolicy {
     /// Creates a policy without exits.
     pub(crate) const fn new(restart: RestartMode) -> Self {
-        Self { restart, backoff: Backoff::new(BASE_DELAY, MAX_DELAY) }
+        Self { restart, backoff: Backoff::new(BASE_DELAY, MAX_DELAY), started: None }
     }
 
-    /// Decides on an exit at `now` of a process that was started at `started`. `unit` is a random number in `0.0..1.0`.
-    pub(crate) fn decide(
-        &mut self,
-        succeeded: bool,
-        started: ClockReading,
-        now: ClockReading,
-        unit: f64,
-    ) -> RestartDecision {
+    /// Records a start of the process.
+    pub(crate) const fn record_start(&mut self, now: ClockReading) {
+        if self.started.is_none() {
+            self.started = Some(now);
+        }
+    }
+
+    /// Decides on an exit at `now` that the process made itself. `unit` is a random number in `0.0..1.0`.
+    pub(crate) fn decide(&mut self, succeeded: bool, now: ClockReading, unit: f64) -> RestartDecision {
+        let started = self.started.take();
         if self.restart == RestartMode::Never || (self.restart == RestartMode::OnFailure && succeeded) {
             return RestartDecision::Exit;
         }
-        if now.since(started) >= STABLE_AFTER {
+        if started.is_some_and(|started| now.since(started) >= STABLE_AFTER) {
             self.backoff.reset();
         }
         // At least half of the delay: with full jitter a program that cannot start might be restarted at once.
@@ -95,13 +99,20 @@ mod tests {
             (RestartMode::Always, true, false),
             (RestartMode::Always, false, false),
         ] {
-            let verdict = RestartPolicy::new(restart).decide(well, start, soon, 1.0);
+            let mut policy = RestartPolicy::new(restart);
+            policy.record_start(start);
+            let verdict = policy.decide(well, soon, 1.0);
             assert_eq!(verdict == RestartDecision::Exit, ends, "{restart:?} {well}");
         }
         let mut policy = RestartPolicy::new(RestartMode::Always);
-        let mut waits = |lived: u64, unit| match policy.decide(false, start, start + Duration::from_secs(lived), unit) {
-            RestartDecision::RestartAfter(wait) => wait.as_millis(),
-            RestartDecision::Exit => panic!("it is started again"),
+        let mut waits = |lived: u64, unit| {
+            // In between it is restarted for a changed variable.
+            policy.record_start(start);
+            policy.record_start(start + Duration::from_secs(lived / 2));
+            match policy.decide(false, start + Duration::from_secs(lived), unit) {
+                RestartDecision::RestartAfter(wait) => wait.as_millis(),
+                RestartDecision::Exit => panic!("it is started again"),
+            }
         };
         assert_eq!([waits(1, 1.0), waits(1, 1.0), waits(1, 0.0)], [1000, 2000, 2000]);
         for _ in 0..10 {

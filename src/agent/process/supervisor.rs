@@ -76,23 +76,21 @@ impl Supervisor {
         let mut reason = "first";
         loop {
             let variables = stop.run_until_cancelled(self.wait_for_inputs()).await?;
-            let started = self.deps.clock.now();
+            policy.record_start(self.deps.clock.now());
             self.deps.metrics.get::<ProcessMetrics>().starts.get_or_create(&ProcessStartLabels { reason }).inc();
             match self.start(variables, &stop).await {
                 ExitCause::Stopped(code) => return Some(code),
                 ExitCause::InputChanged => reason = "changed",
-                ExitCause::Exited(code) => {
-                    match policy.decide(code == 0, started, self.deps.clock.now(), random_unit()) {
-                        RestartDecision::Exit => return Some(code),
-                        RestartDecision::RestartAfter(wait) => {
-                            let error = format!("it ended with code {code}, and is started again");
-                            self.deps.health.failed(ErrorCode::ProcessEnded, error);
-                            self.deps.health.retry_at(self.deps.clock.now() + wait);
-                            reason = "ended";
-                            stop.run_until_cancelled(self.deps.clock.sleep(wait)).await?;
-                        }
+                ExitCause::Exited(code) => match policy.decide(code == 0, self.deps.clock.now(), random_unit()) {
+                    RestartDecision::Exit => return Some(code),
+                    RestartDecision::RestartAfter(wait) => {
+                        let error = format!("it ended with code {code}, and is started again");
+                        self.deps.health.failed(ErrorCode::ProcessEnded, error);
+                        self.deps.health.retry_at(self.deps.clock.now() + wait);
+                        reason = "ended";
+                        stop.run_until_cancelled(self.deps.clock.sleep(wait)).await?;
                     }
-                }
+                },
             }
         }
     }
