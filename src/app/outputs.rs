@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use tokio_util::sync::CancellationToken;
 
+use super::audit;
 use super::derived_tokens::{self, DerivedTokens};
 use super::error_codes::ListenError;
 use super::session::{FileFingerprint, Shared, bound_to, file_fingerprint};
@@ -205,6 +206,7 @@ impl BoundListener {
         let serving = async {
             match serving {
                 ListenerService::Own(serves, sessions) => {
+                    let audited = audit::local_api(&shared, &options.name);
                     let served = LocalApiOptions { name: options.name, kind: serves, sessions };
                     let deps = LocalApiDeps {
                         clock: shared.clock,
@@ -216,7 +218,7 @@ impl BoundListener {
                         address: socket.tcp_address(),
                         stop: stop.clone(),
                     };
-                    socket.serve(local_api::service(served, deps), limits, stop).await;
+                    socket.serve(audited.wrap(local_api::service(served, deps)), limits, stop).await;
                 }
                 #[cfg(feature = "ui")]
                 ListenerService::Ui(tls) => {
@@ -226,7 +228,9 @@ impl BoundListener {
                 }
                 ListenerService::Proxied(proxy) => {
                     proxy.restore_cache().await;
+                    let audited = audit::api_proxy(&shared, &options.name);
                     let service = proxy.service(options.guard, socket.tcp_address(), listener_metrics);
+                    let service = audited.wrap(service);
                     let serving =
                         socket.serve(service, ListenerLimits { idle_timeout: IDLE_TIMEOUT, ..limits }, stop.clone());
                     let tending = async {

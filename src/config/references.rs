@@ -14,7 +14,7 @@ use super::{Accounts, Environment};
 use crate::secret;
 
 /// The keys that may hold references, anywhere in their text; `*` stands for a name.
-pub const REFERENCE_KEYS: [&str; 64] = [
+pub const REFERENCE_KEYS: [&str; 67] = [
     "acl.data_dir",
     "acl.etcd.ca_file",
     "acl.etcd.client_cert",
@@ -34,6 +34,9 @@ pub const REFERENCE_KEYS: [&str; 64] = [
     "acl.tls_cert",
     "acl.tls_key",
     "agent.state_dir",
+    "audit.*.checkpoint_file",
+    "audit.*.key_file",
+    "audit.*.path",
     "gateway.ca_file",
     "gateway.listen",
     "gateway.local_token_file",

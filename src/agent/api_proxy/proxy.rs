@@ -88,6 +88,7 @@ impl ApiProxy {
                 Some((cache, cache_options.clone(), renewer))
             }
         };
+        let session = deps.bound_to.first().map_or_else(Arc::default, |name| Arc::from(name.as_str()));
         let ApiProxyDeps { clock, watch, refresh_signal, upstream, namespace, listener_metrics, health, .. } = deps;
         let recorder = UpstreamRecorder::new(&listener_metrics.metrics, &upstream.name, &PathClass::NAMES);
         let forwarder = Forwarder::new(reverse_proxy::ForwarderOptions {
@@ -115,7 +116,7 @@ impl ApiProxy {
                 (Some(Arc::new(cache)), Some(CacheTasks { renewer, probes: queue }))
             }
         };
-        let router = Arc::new(ProxyRouter { options, sender, cache });
+        let router = Arc::new(ProxyRouter { options, sender, cache, session });
         Ok(Self { router, cache_tasks: Arc::new(Mutex::new(cache_tasks)) })
     }
 
@@ -126,7 +127,7 @@ impl ApiProxy {
         access: guard::GuardOptions,
         address: Option<SocketAddr>,
         listener_metrics: ListenerMetrics,
-    ) -> impl Fn(Peer, Request<Incoming>) -> ResponseFuture<ProxyBody> + Clone + Send + 'static {
+    ) -> impl Fn(Peer, Request<Incoming>) -> ResponseFuture<ProxyBody> + Clone + Send + Sync + 'static {
         Arc::clone(&self.router).service(access, address, listener_metrics)
     }
 
