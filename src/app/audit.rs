@@ -10,7 +10,7 @@ use http_body_util::Full;
 use super::session::Shared;
 #[cfg(feature = "acl")]
 use crate::acl;
-use crate::agent::{api_proxy, local_api};
+use crate::agent::local_api;
 use crate::audit::{AuditOptions, RunningDevice};
 #[cfg(feature = "gateway")]
 use crate::gateway;
@@ -77,13 +77,6 @@ pub(super) fn local_api(shared: &Shared, listener: &str) -> AuditedService<Full<
     let (auditor, listener) = (shared.auditor.clone(), Arc::from(listener));
     let (route, unavailable) = (local_api::audited_route, local_api::unaudited);
     AuditedService { auditor, part: "agent", listener, route, decides_by_status: false, unavailable }
-}
-
-/// Records the requests of an API proxy.
-pub(super) fn api_proxy(shared: &Shared, listener: &str) -> AuditedService<api_proxy::ProxyBody> {
-    let (auditor, listener) = (shared.auditor.clone(), Arc::from(listener));
-    let unavailable = api_proxy::unaudited;
-    AuditedService { auditor, part: "agent", listener, route: |_| Some("proxy"), decides_by_status: false, unavailable }
 }
 
 /// Records the requests of an ACL server.

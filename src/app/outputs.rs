@@ -228,9 +228,8 @@ impl BoundListener {
                 }
                 ListenerService::Proxied(proxy) => {
                     proxy.restore_cache().await;
-                    let audited = audit::api_proxy(&shared, &options.name);
-                    let service = proxy.service(options.guard, socket.tcp_address(), listener_metrics);
-                    let service = audited.wrap(service);
+                    let address = socket.tcp_address();
+                    let service = proxy.audited_service(options.guard, address, listener_metrics, shared.auditor);
                     let serving =
                         socket.serve(service, ListenerLimits { idle_timeout: IDLE_TIMEOUT, ..limits }, stop.clone());
                     let tending = async {

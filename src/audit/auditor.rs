@@ -19,7 +19,7 @@ use crate::metrics::Metrics;
 
 /// Audit devices of the process. Clones share them; without a device nothing is recorded.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Auditor(Arc<Shared>);
+pub struct Auditor(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
@@ -30,7 +30,7 @@ struct Shared {
 
 /// Queue of a device, for those that record.
 #[derive(Debug, Clone)]
-pub(crate) struct DeviceHandle {
+pub struct DeviceHandle {
     name: Arc<str>,
     is_closed: bool,
     queue: RecordQueue,
@@ -38,7 +38,7 @@ pub(crate) struct DeviceHandle {
 
 /// A device whose thread runs.
 #[derive(Debug)]
-pub(crate) struct RunningDevice {
+pub struct RunningDevice {
     options: AuditOptions,
     handle: DeviceHandle,
     thread: Option<JoinHandle<()>>,
@@ -47,11 +47,11 @@ pub(crate) struct RunningDevice {
 /// The record of a request could not be kept.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("the audit {0} cannot keep a record of this request, so that it is not served (fail = \"closed\") [KW-1505]")]
-pub(crate) struct NotKept(Arc<str>);
+pub struct NotKept(Arc<str>);
 
 /// Outcome of a record, which devices with `fail = "closed"` still have to confirm.
 #[derive(Debug)]
-pub(crate) struct Kept {
+pub struct Kept {
     waiting: Vec<(Arc<str>, oneshot::Receiver<bool>)>,
     refused: Option<Arc<str>>,
 }
@@ -68,13 +68,13 @@ impl Auditor {
     }
 
     /// Sets the devices.
-    pub(crate) fn set(&self, devices: Vec<DeviceHandle>) {
+    pub fn set(&self, devices: Vec<DeviceHandle>) {
         self.0.is_on.store(!devices.is_empty(), Ordering::Relaxed);
         *self.0.devices.write().unwrap_or_else(PoisonError::into_inner) = devices;
     }
 
     /// Records a request that may go on only once its record is kept.
-    pub(crate) fn admit(&self, record: AuditRecord) -> Kept {
+    pub fn admit(&self, record: AuditRecord) -> Kept {
         let mut kept = Kept { waiting: Vec::new(), refused: None };
         self.push(record, Share::Whole, |device| {
             let (sender, receiver) = oneshot::channel();
@@ -121,7 +121,7 @@ impl Kept {
     ///
     /// # Errors
     /// A device with `fail = "closed"` cannot keep the record, or not in time.
-    pub(crate) async fn wait(self) -> Result<(), NotKept> {
+    pub async fn wait(self) -> Result<(), NotKept> {
         if let Some(name) = self.refused {
             return Err(NotKept(name));
         }
@@ -152,7 +152,7 @@ impl RunningDevice {
     ///
     /// # Errors
     /// The system starts no thread.
-    pub(crate) fn start(
+    pub fn start(
         options: AuditOptions,
         predecessor: Option<Self>,
         (health, metrics, clock): (&Health, &Metrics, &Clock),
@@ -172,7 +172,7 @@ impl RunningDevice {
     }
 
     /// Queue for [`Auditor::set`].
-    pub(crate) fn handle(&self) -> DeviceHandle {
+    pub fn handle(&self) -> DeviceHandle {
         self.handle.clone()
     }
 
@@ -193,7 +193,7 @@ impl RunningDevice {
     }
 
     /// Stops, and waits for the end without blocking the runtime.
-    pub(crate) async fn finish(mut self) {
+    pub async fn finish(mut self) {
         self.stop();
         // A disk that hangs delays the end of the process for no longer.
         let _ = tokio::time::timeout(STOP_TIMEOUT, tokio::task::spawn_blocking(move || self.join())).await;

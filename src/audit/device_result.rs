@@ -32,7 +32,7 @@ pub(super) enum Prepared {
     New,
 }
 
-/// What a device found from the process before this one.
+/// State that the process before this one left.
 #[derive(Debug)]
 pub(super) struct Resumed {
     /// Chain to continue, and its position.

@@ -25,7 +25,7 @@ mod auditor;
 #[cfg(feature = "fuzzing")]
 pub mod fuzz;
 
-pub(crate) use auditor::{Auditor, RunningDevice};
+pub use auditor::{Auditor, DeviceHandle, Kept, NotKept, RunningDevice};
 pub use checkpoint::{Checkpoint, CheckpointError};
 pub use key::AuditKey;
 pub(crate) use metrics::AuditMetrics;

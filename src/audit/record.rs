@@ -76,6 +76,12 @@ pub struct AuditCaller {
 pub struct Attestation {
     /// Name of the configured caller.
     pub name: AuditText,
+    /// Origin of the facts, such as `pidfd_info`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attested_by: Option<&'static str>,
+    /// User id of a TCP peer, which its connection does not tell.
+    #[serde(skip)]
+    pub uid: Option<u32>,
     /// Its systemd unit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unit: Option<AuditText>,
@@ -96,6 +102,9 @@ pub struct AuditNote {
     /// Accessor of the token that is served, used or presented. It is written as a keyed hash.
     #[serde(skip)]
     pub accessor: Option<Arc<str>>,
+    /// Facts by which a configured caller was matched; they become part of the record's caller.
+    #[serde(skip)]
+    pub attested: Option<Attestation>,
     /// Name of the operation, such as `policy.create`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub operation: Option<&'static str>,

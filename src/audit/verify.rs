@@ -4,6 +4,7 @@ mod report;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 pub use report::{Finding, FindingKind, Note, Place, VerifyReport};
@@ -19,6 +20,8 @@ pub struct Verifier<'a> {
     checkpoints: Vec<CheckpointState>,
     /// Name of the chain, once a line has told it.
     chain: Option<Arc<str>>,
+    /// Names of all chains so far.
+    seen: BTreeSet<Arc<str>>,
     /// Position after the last line, as that line has it.
     last: Option<ChainPosition>,
     /// Position after the last line whose MAC was right.
@@ -37,7 +40,7 @@ struct CheckpointState {
     state: Reached,
 }
 
-/// What has been seen of a checkpoint's record.
+/// State of a checkpoint's record among the lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Reached {
     NotYet,
@@ -59,6 +62,7 @@ impl<'a> Verifier<'a> {
             key,
             checkpoints: checkpoints.into_iter().map(state).collect(),
             chain: None,
+            seen: BTreeSet::new(),
             last: None,
             verified: None,
             last_kind: String::new(),
@@ -150,10 +154,12 @@ impl<'a> Verifier<'a> {
             self.report.findings.push(Finding { place: place.clone(), kind });
         } else {
             self.flush_unreadable();
-            self.new_chain(place, seq);
+            self.new_chain(place, chain, seq);
         }
         if !is_same_chain {
-            self.chain = Some(chain.into());
+            let name = Arc::<str>::from(chain);
+            self.seen.insert(Arc::clone(&name));
+            self.chain = Some(name);
         }
         match line.fields.previous.as_deref() {
             Some("killed") => self.report.notes.push(Note::Killed { place: place.clone() }),
@@ -165,7 +171,12 @@ impl<'a> Verifier<'a> {
             .for_each(|it| it.state = Reached::Before);
     }
 
-    fn new_chain(&mut self, place: &Place, seq: u64) {
+    fn new_chain(&mut self, place: &Place, name: &str, seq: u64) {
+        if self.seen.contains(name) {
+            let kind = FindingKind::OutOfPlace { seq };
+            self.report.findings.push(Finding { place: place.clone(), kind });
+            return;
+        }
         if let (Some(chain), Some(last)) = (&self.chain, self.last) {
             let ended = Note::NewChain {
                 place: place.clone(),

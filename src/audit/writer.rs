@@ -44,7 +44,7 @@ pub(super) struct AuditWriter {
 /// Progress of the first record.
 #[derive(Debug)]
 enum Start {
-    /// What the process before left is not known yet.
+    /// The end of the process before is not known yet.
     Unread,
     Unwritten {
         previous: PreviousEnd,
@@ -68,13 +68,17 @@ struct Reporter {
 impl AuditWriter {
     pub(super) fn new(options: &AuditOptions, health: HealthHandle, metrics: &Metrics, clock: Clock) -> Self {
         let metrics = metrics.get::<AuditMetrics>();
-        let labels = |outcome| AuditOutcomeLabels { audit: options.name.clone(), outcome };
+        // Each look-up ends before the next: it holds a lock.
+        let counter = |outcome| {
+            let labels = AuditOutcomeLabels { audit: options.name.clone(), outcome };
+            metrics.records.get_or_create(&labels).clone()
+        };
         let report = Reporter {
             health,
             clock,
             outage: Outage::default(),
-            kept: metrics.records.get_or_create(&labels("kept")).clone(),
-            lost: metrics.records.get_or_create(&labels("lost")).clone(),
+            kept: counter("kept"),
+            lost: counter("lost"),
             failing: metrics.failing.get_or_create(&AuditLabels { audit: options.name.clone() }).clone(),
             is_failing: false,
         };

@@ -57,7 +57,7 @@ impl<B: Unpin + Send + 'static> AuditedService<B> {
                 ResponseFuture::waiting(async move {
                     let admitted = this.auditor.admit(draft.record(RecordKind::Request, None)).wait().await;
                     if let Err(error) = admitted {
-                        draft.is_done = true;
+                        draft.discard();
                         return (this.unavailable)(&error.to_string());
                     }
                     let response = inner.await;
@@ -66,8 +66,7 @@ impl<B: Unpin + Send + 'static> AuditedService<B> {
                 })
             }
             other => {
-                draft.is_done = true;
-                drop(draft);
+                draft.discard();
                 other
             }
         }
@@ -139,6 +138,8 @@ impl<B> AuditedRequest<B> {
 
     fn record(&self, kind: RecordKind, status: Option<u16>) -> AuditRecord {
         let note: AuditNote = self.slot.get();
+        let uid = self.caller.uid.or(note.attested.as_ref().and_then(|attested| attested.uid));
+        let caller = AuditCaller { uid, attested: note.attested.clone(), ..self.caller.clone() };
         AuditRecord {
             kind,
             id: self.id,
@@ -147,7 +148,7 @@ impl<B> AuditedRequest<B> {
             route: self.route,
             method: self.method.clone(),
             path: self.path.clone(),
-            caller: self.caller.clone(),
+            caller,
             note,
             status,
             latency: status.map(|_| self.started.elapsed()),
@@ -155,7 +156,12 @@ impl<B> AuditedRequest<B> {
         }
     }
 
-    fn finish(&mut self, status: http::StatusCode) {
+    /// Ends the request without a record of its response.
+    fn discard(mut self) {
+        self.is_done = true;
+    }
+
+    fn finish(mut self, status: http::StatusCode) {
         self.is_done = true;
         if self.service.decides_by_status && status.is_client_error() {
             self.slot.note(|note| note.decision = Decision::Refused);

@@ -44,5 +44,4 @@ pub(crate) use metrics::{CacheMetrics, ProxyMetrics};
 pub use namespace::{AllowedNamespaces, NamespacePattern};
 pub use options::{ApiProxyOptions, CacheOptions, TokenMode};
 pub use proxy::{ApiProxy, ApiProxyDeps, BuildError};
-pub(crate) use response::{ProxyBody, unaudited};
 pub use rules::{Exemption, Rule, Rules};

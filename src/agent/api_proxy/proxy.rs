@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use http::Request;
+use http::{Request, StatusCode};
 use hyper::body::Incoming;
 use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
@@ -14,7 +14,7 @@ use super::leak_filter::LeakFilter;
 use super::metrics::{CacheMetrics, ProxyMetrics};
 use super::options::{ApiProxyOptions, CacheOptions};
 use super::probe::{self, Probe};
-use super::response::ProxyBody;
+use super::response::{ProxyBody, error_response};
 use super::response_cache::ResponseCache;
 use super::router::ProxyRouter;
 use super::send::RequestSender;
@@ -25,9 +25,11 @@ use crate::agent::encrypted_file::EncryptedFileError;
 use crate::agent::secrets::DerivedTokenOptions;
 use crate::agent::server_client::{self, PathClass, ServerClient};
 use crate::agent::token::TokenWatch;
+use crate::audit::Auditor;
 use crate::clock::Clock;
 use crate::credential_watch::RefreshSignal;
 use crate::health::HealthHandle;
+use crate::http::audited::AuditedService;
 use crate::http::client;
 use crate::http::guard;
 use crate::http::reverse_proxy::{self, Forwarder, UpstreamRecorder, UpstreamTarget, UpstreamTargetError};
@@ -129,6 +131,25 @@ impl ApiProxy {
         listener_metrics: ListenerMetrics,
     ) -> impl Fn(Peer, Request<Incoming>) -> ResponseFuture<ProxyBody> + Clone + Send + Sync + 'static {
         Arc::clone(&self.router).service(access, address, listener_metrics)
+    }
+
+    /// Builds the service of one listener like [`ApiProxy::service`], with an audit of its requests.
+    pub fn audited_service(
+        &self,
+        access: guard::GuardOptions,
+        address: Option<SocketAddr>,
+        listener_metrics: ListenerMetrics,
+        auditor: Auditor,
+    ) -> impl Fn(Peer, Request<Incoming>) -> ResponseFuture<ProxyBody> + Clone + Send + Sync + 'static {
+        let audited = AuditedService {
+            auditor,
+            part: "agent",
+            listener: listener_metrics.listener.as_str().into(),
+            route: |_| Some("proxy"),
+            decides_by_status: false,
+            unavailable: |message| error_response(StatusCode::SERVICE_UNAVAILABLE, message),
+        };
+        audited.wrap(self.service(access, address, listener_metrics))
     }
 
     /// Restores the cache of the previous process. Call it before the first request is served.

@@ -28,11 +28,6 @@ pub(super) fn retry_later(status: StatusCode, message: &str, retry_after: Durati
     local_response(json_response::retry_later(status, &Errors { errors: [message] }, retry_after))
 }
 
-/// Builds the 503 for a request whose audit record cannot be kept.
-pub(crate) fn unaudited(message: &str) -> Response<ProxyBody> {
-    error_response(StatusCode::SERVICE_UNAVAILABLE, message)
-}
-
 /// Builds the 503 for a session without a token.
 pub(super) fn token_unavailable(cause: &TokenUnavailable) -> Response<ProxyBody> {
     retry_later(StatusCode::SERVICE_UNAVAILABLE, &cause.reason, cause.retry_after)

@@ -25,7 +25,7 @@ pub(super) fn follow(path: &Path, filter: &Filter) -> anyhow::Result<Exit> {
         loop {
             followed.show(filter).with_context(|| format!("cannot read {}", path.display()))?;
             if followed.is_replaced(path) {
-                // What was written between the last read and the rotation.
+                // Lines that were written between the last read and the rotation.
                 followed.show(filter)?;
                 followed = FollowedFile::open(path, SeekFrom::Start(0))?;
                 continue;
