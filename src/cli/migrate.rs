@@ -123,8 +123,8 @@ fn report(migrated: &Migrated, names: &[&str]) -> usize {
             tell(&format!("  {name}:{}:{}: {}{words}", at.line, at.column, line.key));
         }
     }
-    let (actions, changed, dropped, kept) = (counts[0], counts[1], counts[2], counts[3]);
-    tell(&format!("{actions} actions required, {changed} changed, {dropped} dropped, {kept} kept"));
+    let (actions, changed, dropped, unchanged) = (counts[0], counts[1], counts[2], counts[3]);
+    tell(&format!("{actions} actions required, {changed} changed, {dropped} dropped, {unchanged} kept"));
     actions
 }
 
