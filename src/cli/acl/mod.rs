@@ -30,6 +30,8 @@ mod snapshot;
 mod rekey;
 mod serve;
 
+use std::pin::Pin;
+
 use clap::{Args, Subcommand};
 
 use self::connection::{Connection, Service, TokenUse};
@@ -165,10 +167,12 @@ fn call<T>(
 ) -> anyhow::Result<Exit> {
     crate::os::forbid_core_dumps()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let ended = runtime.block_on(async {
+    // One type for all commands: the runtime's code is generated for each type of future that it blocks on.
+    let work: Pin<Box<dyn Future<Output = Result<(), Failure>> + '_>> = Box::pin(async {
         let service = connection.open(token_use)?;
         run(command, &service).await.map_err(|failure| service.explain(failure))
     });
+    let ended = runtime.block_on(work);
     Ok(ended.map_or_else(
         |failure| {
             say_error(&ErrorCode::tag(failure.code, &failure.text));
