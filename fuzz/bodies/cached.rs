@@ -132,7 +132,7 @@ impl<'a> Script<'a> {
                 assert_eq!(before.body.trim_ascii(), after.body.trim_ascii(), "another body after a restart");
             }
         }
-        // What was read in another order is used in another order.
+        // A second restart keeps the order of uses too.
         let again = restored.save().and_then(|file| restored.restore(&file, self.size)?.save());
         assert_eq!(again, restored.save(), "what is saved again is another");
         self.cache = restored;
