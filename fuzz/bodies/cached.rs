@@ -108,15 +108,12 @@ impl<'a> Script<'a> {
             inserted.is_leased,
             "a lease is served as a plain value, or one as a lease"
         );
-        match (hit.remaining, inserted.ttl) {
-            (Some(remaining), Some(ttl)) => {
-                assert!(remaining + inserted.age <= ttl, "{remaining:?} are left of {ttl:?} after {:?}", inserted.age);
-                assert_same_but_lifetime(inserted.body, &hit.body, remaining);
-            }
-            _ => {
-                assert!(inserted.age <= Duration::from_hours(1), "a value of {:?} is fresh", inserted.age);
-                assert_eq!(hit.body.trim_ascii(), inserted.body.trim_ascii(), "another body");
-            }
+        if let (Some(remaining), Some(ttl)) = (hit.remaining, inserted.ttl) {
+            assert!(remaining + inserted.age <= ttl, "{remaining:?} are left of {ttl:?} after {:?}", inserted.age);
+            assert_same_but_lifetime(inserted.body, &hit.body, remaining);
+        } else {
+            assert!(inserted.age <= Duration::from_hours(1), "a value of {:?} is fresh", inserted.age);
+            assert_eq!(hit.body.trim_ascii(), inserted.body.trim_ascii(), "another body");
         }
     }
 

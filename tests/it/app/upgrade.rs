@@ -260,8 +260,7 @@ fn saved_answers_and_secrets_of_this_version_have_the_form_of_version_0_1_0_and_
         });
         // Saved leases are renewed at once, so that the file of the secrets changes too.
         eventually(LIMIT, || {
-            let same: Vec<_> =
-                names.into_iter().zip(&before).filter(|(name, before)| read(*name) == **before).collect();
+            let same: Vec<_> = names.into_iter().zip(&before).filter(|(name, before)| read(name) == **before).collect();
             if same.is_empty() { Ok(()) } else { Err(format!("{} files are the same: {}", same.len(), agent.output())) }
         });
         let (status, output) = agent.stop();
