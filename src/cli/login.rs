@@ -17,7 +17,7 @@ use crate::time_format::format_duration;
 pub(super) struct LoginOnce {
     #[command(flatten)]
     files: ConfigFiles,
-    /// Session to log in; needed if there are several
+    /// Session to log in; required if there are several
     #[arg(short, long)]
     session: Option<String>,
     /// Print the token, and keep it; without this flag it is revoked

@@ -88,7 +88,7 @@ fn what_is_written_for_each_use_passes_the_check_and_the_unit_with_its_drop_in_i
         (format!("{acl} --separate-key --datacenter dc2"), false, false),
         (
             format!(
-                "{acl} --listen tcp://0.0.0.0:443 --tls-cert /etc/keyward/a.pem --tls-key-file /etc/keyward/a.key --data-dir /srv/acl"
+                "{acl} --listen tcp://0.0.0.0:443 --tls-cert-file /etc/keyward/a.pem --tls-key-file /etc/keyward/a.key --data-dir /srv/acl"
             ),
             true,
             false,
@@ -262,6 +262,7 @@ fn a_pods_manifest_has_the_given_names_and_a_configuration_that_passes_the_check
             "system:serviceaccount:sales:shop",
             "bao auth enable",
             "kubectl apply --namespace sales",
+            "kubectl logs --namespace sales deployment/shop --container keyward --follow",
         ] {
             assert!(output.contains(command), "{command}: {output}");
         }
