@@ -41,9 +41,24 @@ fn describe_call(call: &RunningCall) -> String {
 /// Returns the verb for the last success of a component.
 pub(crate) fn update_verb(component: &str) -> &'static str {
     match component.split('/').next() {
+        _ if component == "gateway/terraform_config_file" => "written",
         Some("sink" | "template") => "written",
         Some("process") => "started",
-        Some("derived_token") => "made",
+        Some("derived_token") => "created",
         _ => "loaded",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_success_has_the_verb_of_its_component() {
+        let check = |component: &str, wanted: &str| assert_eq!(update_verb(component), wanted, "{component}");
+        check("sink/a", "written");
+        check("gateway/terraform_config_file", "written");
+        check("gateway/token", "loaded");
+        check("derived_token/sink/a", "created");
     }
 }

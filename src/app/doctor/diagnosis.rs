@@ -161,10 +161,8 @@ fn unit_environment(
             environment.variables.insert(name.trim().to_owned(), value.to_owned());
         }
     };
-    for line in service.unit.values("Environment") {
-        for assignment in split_unit_words(line) {
-            set(&files.expand(&assignment));
-        }
+    for assignment in service.unit.words("Environment") {
+        set(&files.expand(&assignment));
     }
     for path in service.unit.values("EnvironmentFile") {
         let text = std::fs::read_to_string(files.expand(path.trim_start_matches('-'))).unwrap_or_default();

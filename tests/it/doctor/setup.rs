@@ -16,7 +16,7 @@ const CONFIG: &str = "/etc/keyward/keyward.toml";
 const DROP_IN: &str = "/etc/systemd/system/keyward.service.d/50-outputs.conf";
 const RULE: &str = "/etc/polkit-1/rules.d/50-keyward.rules";
 
-/// A machine with the packaged unit and its user: `/etc`, `/home`, `/run` and `/usr/bin` are its own.
+/// A machine with the packaged unit, folders and user: `/etc`, `/home`, `/run`, `/usr/bin` and `/var/lib` are its own.
 struct Machine {
     world: World,
     /// Id of user and group `keyward`.
@@ -28,7 +28,7 @@ impl Machine {
         let world = world(|_, _| ());
         mount_run();
         execute("mount -t tmpfs -o mode=0755 tmpfs /home");
-        for folder in ["/etc", "/usr/bin"] {
+        for folder in ["/etc", "/usr/bin", "/var/lib"] {
             let upper = format!("/run/upper{}", folder.replace('/', "-"));
             execute(&format!("mkdir -p {upper}/upper {upper}/work"));
             let options = format!("lowerdir={folder},upperdir={upper}/upper,workdir={upper}/work");
@@ -48,12 +48,11 @@ impl Machine {
             }
             std::fs::write(file, text).unwrap();
         }
-        let _ = std::fs::remove_file("/usr/bin/keyward");
-        std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_keyward"), "/usr/bin/keyward").unwrap();
-        let machine = Self { world, service };
-        // As the package's tmpfiles.d does.
-        machine.folder("/run/keyward");
-        machine
+        // Bound, so that the service needs no right on the folders of the build.
+        std::fs::write("/usr/bin/keyward", "").unwrap();
+        execute(&format!("mount --bind {} /usr/bin/keyward", env!("CARGO_BIN_EXE_keyward")));
+        make_packaged_folders();
+        Self { world, service }
     }
 
     /// Makes a folder of the service.
@@ -86,9 +85,22 @@ impl Machine {
         (code, serde_json::from_str(&output).unwrap_or_else(|_| panic!("{output}")))
     }
 
+    /// Runs keyward as the service's user; returns its exit code, and all that it prints.
+    fn run_as_service(&self, args: &str) -> (Option<i32>, String) {
+        let id = self.service;
+        let output = Command::new("setpriv")
+            .args([format!("--reuid={id}"), format!("--regid={id}"), "--clear-groups".to_owned()])
+            .arg("/usr/bin/keyward")
+            .args(args.split(' '))
+            .output()
+            .expect("setpriv, of util-linux");
+        let text = [output.stdout, output.stderr].concat();
+        (output.status.code(), String::from_utf8(text).unwrap())
+    }
+
     #[track_caller]
     fn assert_good(&self, name: &str) {
-        let (code, output, error) = run(&["check", "--host"], &[]);
+        let (code, output, error) = run(&["check"], &[]);
         assert_eq!((code, error.as_str()), (0, ""), "{name}: {output}");
         assert!(!output.contains("(warning)"), "{name}: {output}");
         let (code, report) = self.doctor();
@@ -109,6 +121,17 @@ impl Machine {
     }
 }
 
+/// Makes the folders of the package, by its file for tmpfiles.d.
+fn make_packaged_folders() {
+    let lines =
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/packaging/systemd/tmpfiles.conf")).unwrap();
+    for line in lines.lines().filter(|line| !line.starts_with('#')) {
+        let [kind, path, mode, user, group] = line.split(' ').collect::<Vec<_>>()[..] else { panic!("{line}") };
+        assert_eq!(kind, "d", "{line}");
+        execute(&format!("install -d -m {mode} -o {user} -g {group} {path}"));
+    }
+}
+
 /// Runs a command line without quotes.
 #[track_caller]
 fn execute(line: &str) {
@@ -124,6 +147,11 @@ fn files_of_init_pass_check_and_doctor_which_objects_without_the_drop_in_or_the_
         machine.init("azure-vm --server SERVER --role web --api-proxy --tcp-port 8300");
         assert!(!Path::new(DROP_IN).exists() && !Path::new(RULE).exists());
         machine.assert_good("azure-vm");
+        // As printed, and as a reload does.
+        for command in ["check --online", "check --host --quiet"] {
+            let (code, text) = machine.run_as_service(command);
+            assert_eq!(code, Some(0), "{command}: {text}");
+        }
 
         machine.folder("/etc/app");
         let template = r#"{{ with secret "secret/data/web/app" }}{{ .Data.data.password }}{{ end }}"#;
@@ -133,6 +161,8 @@ fn files_of_init_pass_check_and_doctor_which_objects_without_the_drop_in_or_the_
              --reload nginx.service",
         );
         machine.assert_good("azure-vm with a template");
+        let (code, text) = machine.run_as_service("check --online");
+        assert_eq!(code, Some(0), "{text}");
         machine.assert_needed(DROP_IN, &["KW-1901", "KW-1903", "KW-1906"]);
         machine.assert_needed(RULE, &["KW-1904"]);
         std::fs::remove_file(RULE).unwrap();
@@ -171,7 +201,7 @@ fn a_pods_configuration_has_no_finding_but_the_tenant_that_is_not_azures() {
             ("AZURE_FEDERATED_TOKEN_FILE", proof),
             ("AZURE_AUTHORITY_HOST", "https://127.0.0.1:9/"),
         ];
-        let (code, output, error) = run(&["check", "--host"], &variables);
+        let (code, output, error) = run(&["check"], &variables);
         assert_eq!((code, error.as_str(), output.contains("(warning)")), (0, "", false), "{output}");
         let (code, output, _) = run(&["doctor", "-o", "json"], &variables);
         let report: Value = serde_json::from_str(&output).unwrap();

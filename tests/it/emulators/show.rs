@@ -69,7 +69,8 @@ fn every_other_command_works_against_it_with_its_variables() {
     assert!(show.run("gateway tokens", 0).contains("platform token"));
     assert!(show.run("gateway report", 0).len() > 1);
     for session in ["instance", "workload"] {
-        assert!(show.run(&format!("login --session {session}"), 0).contains("the token is revoked"));
+        let told = show.run(&format!("login --session {session}"), 0);
+        assert!(told.contains("the token is revoked") && !told.contains(" INFO "), "{told}");
     }
     let checked = show.run("check --online", 0);
     assert!(
@@ -120,8 +121,21 @@ fn each_fault_is_told_seen_with_the_named_command_and_healed() {
     };
     breaks("server");
     assert!(show.run("check --online", 2).contains("session workload: tcp FAILED"));
+    // The template keeps what it rendered, and the status tells that it is not refreshed.
+    let is_stale = |status: &str| {
+        let line = status.lines().find(|line| line.contains("template/greeting")).unwrap();
+        line.starts_with("AT RISK ") && line.contains("could not be read again: ") && line.contains("[KW-1201]")
+    };
+    eventually(Duration::from_secs(30), || {
+        let status = show.run("status", 0);
+        if is_stale(&status) { Ok(()) } else { Err(status) }
+    });
     assert!(!show.run("token --session workload", 0).is_empty());
     heals("server");
+    eventually(Duration::from_secs(60), || {
+        let status = show.run("status", 0);
+        if is_stale(&status) { Err(status) } else { Ok(()) }
+    });
     breaks("cloud");
     let (code, output, error) = show.try_run("login --session workload");
     assert!(code != 0 && error.contains("[KW-"), "{code}: {output}{error}");
