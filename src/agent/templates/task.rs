@@ -178,7 +178,7 @@ impl TemplateTask {
     /// Warns of a secret that could not be read again. What was rendered from it stays.
     fn report_stale(&self) {
         let Some((path, error)) = self.dependencies.update_error() else { return self.deps.health.clear_warning() };
-        self.deps.health.warn(error.code, format!("the secret {path} could not be read again: {}", error.text));
+        self.deps.health.warn(error.code, format!("{path} could not be read again: {}", error.text));
     }
 
     async fn render(&mut self) {
