@@ -13,12 +13,13 @@ use super::path_rules::PathRules;
 use super::rights::Identity;
 use super::running_agent::{self, AgentContact, AgentProcess, RunningAgent};
 use super::sandbox::Sandbox;
-use super::unit::{Unit, split_words};
+use super::unit::Unit;
 use super::unit_checks::ServiceUnit;
 use super::unit_files::{self, UnitFiles};
 use crate::app::certificate_files;
 use crate::app::check_result::{CheckResult, CheckStatus, Problem, Progress, Steps};
 use crate::app::probes::{Limits, check_session, describe_expiry, resolve_host};
+use crate::config::systemd::split_unit_words;
 use crate::config::{Config, Diagnostic, Environment, LoadOutcome, NamedPath, PathUse, Purpose};
 use crate::count_format::format_count;
 use crate::error_chain::format_chain;
@@ -160,15 +161,13 @@ fn unit_environment(
             environment.variables.insert(name.trim().to_owned(), value.to_owned());
         }
     };
-    for line in service.unit.values("Environment") {
-        for assignment in split_words(line) {
-            set(&files.expand(&assignment));
-        }
+    for assignment in service.unit.words("Environment") {
+        set(&files.expand(&assignment));
     }
     for path in service.unit.values("EnvironmentFile") {
         let text = std::fs::read_to_string(files.expand(path.trim_start_matches('-'))).unwrap_or_default();
         let lines = text.lines().map(str::trim).filter(|line| !line.starts_with(['#', ';']));
-        lines.for_each(|line| set(&split_words(line).join(" ")));
+        lines.for_each(|line| set(&split_unit_words(line).join(" ")));
     }
     environment
 }

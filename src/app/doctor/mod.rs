@@ -1,14 +1,13 @@
 //! `keyward doctor`: checks of the machine, the service's unit, and all that the configuration connects to, beside a running
 //! agent or without one.
 //!
-//! Units, rules, rights and command lines are judged by pure functions of texts and numbers; `diagnosis` reads the machine.
+//! Units, rules and rights are judged by pure functions of texts and numbers; `diagnosis` reads the machine.
 
 // 0: texts and numbers -> what they allow
 pub(crate) mod unit;
 mod path_rules;
 mod sandbox;
 mod rights;
-mod programs;
 mod polkit;
 mod sockets;
 mod needs;

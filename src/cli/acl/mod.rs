@@ -85,10 +85,10 @@ enum Command {
         after_help = "Example:\n  keyward acl login --method cloud --bearer-token-file proof.jwt --out web.token"
     )]
     Login(Box<Request<session::Login>>),
-    /// Delete the token of the command, which a login must have created
+    /// Delete the token of --token-file; it must come from a login
     #[command(display_order = 8, after_help = "Example:\n  keyward acl logout --token-file web.token")]
     Logout(Box<Request<session::NoArguments>>),
-    /// Show the token of the command: its owner, links and lifetime
+    /// Show the token of --token-file: its owner, links and lifetime
     #[command(display_order = 9, after_help = "Example:\n  keyward acl whoami --token-file web.token")]
     Whoami(Box<Request<session::NoArguments>>),
     /// Manage tokens

@@ -99,7 +99,7 @@ fn something_missing_on_this_machine_is_a_note_in_check_and_an_error_in_run() {
         (
             "[listener.a]\naddress = \"tcp://127.0.0.1:8300\"\nkey_file = \"/nowhere/key\"\n",
             concat!(
-                "a.toml:3:12: listener.a.key_file: cannot read the secret: ",
+                "a.toml:3:12: listener.a.key_file: cannot read the secret in /nowhere/key: ",
                 "No such file or directory (os error 2); create one with: openssl rand -hex 32"
             ),
         ),
