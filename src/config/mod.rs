@@ -29,8 +29,9 @@ mod sink;
 mod api_proxy;
 mod template;
 mod process;
-mod listener;
 mod credential;
+mod systemd_credentials;
+mod listener;
 #[cfg(feature = "etcd")]
 mod etcd;
 #[cfg(feature = "acl")]
@@ -57,9 +58,10 @@ use crate::agent::api_proxy::ApiProxyOptions;
 use crate::agent::identity;
 use crate::agent::login;
 use crate::agent::process::ProcessOptions;
-use crate::agent::secrets::{DerivedTokenKind, DerivedTokenOptions, OfflineOptions};
+use crate::agent::secrets::{DerivedTokenKind, DerivedTokenOptions, OfflineOptions, SecretRequest};
 use crate::agent::server_client;
 use crate::agent::sinks::SinkOptions;
+use crate::agent::systemd_credentials::GrantRule;
 use crate::agent::templates::TemplateOptions;
 use crate::agent::token_lifecycle;
 use crate::http::guard;
@@ -193,6 +195,8 @@ pub enum Serves {
     Health,
     /// The API of Vault, OpenBao or an ACL server, with the token of its one session.
     ApiProxy(Box<ApiProxyOptions>),
+    /// Credentials that systemd loads for units.
+    SystemdCredentials(Box<SystemdCredentials>),
     /// Pages for a browser, over TLS if there is a certificate.
     #[cfg(feature = "ui")]
     Ui(Option<ServerCertificate>),
@@ -201,7 +205,96 @@ pub enum Serves {
 impl Serves {
     /// Returns true if callers get a session's token, or use it.
     pub(crate) const fn uses_tokens(&self) -> bool {
-        matches!(self, Self::LocalApi | Self::ApiProxy(_))
+        matches!(self, Self::LocalApi | Self::ApiProxy(_) | Self::SystemdCredentials(_))
+    }
+}
+
+/// Credentials of a listener for systemd.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SystemdCredentials {
+    /// Longest time that a unit waits for a credential.
+    pub wait: Duration,
+    /// The credentials, by name.
+    pub grants: Vec<CredentialGrant>,
+}
+
+/// A credential, and the units that may load it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CredentialGrant {
+    /// Name of the section.
+    pub name: String,
+    /// Units, and the id that they ask for.
+    pub rule: GrantRule,
+    /// Name of the session whose token it is, or that reads its secrets.
+    pub session: String,
+    /// Source of its value.
+    pub content: CredentialContent,
+}
+
+/// Source of a credential's value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CredentialContent {
+    /// The session's token, or the listener's derived token of it.
+    Token,
+    /// A field of a secret.
+    Secret {
+        /// The read of the secret.
+        request: SecretRequest,
+        /// The field.
+        field: String,
+        /// Time between reads of a secret without a lease.
+        interval: Duration,
+        /// File that keeps the secrets of the session across restarts; `None` if they are not saved.
+        offline: Option<OfflineOptions>,
+    },
+    /// A rendered text.
+    Template(Box<Template>),
+}
+
+impl Listener {
+    /// Returns its credentials for systemd; empty for another kind of listener.
+    pub(crate) fn systemd_credentials(&self) -> &[CredentialGrant] {
+        match &self.serves {
+            Serves::SystemdCredentials(credentials) => &credentials.grants,
+            _ => &[],
+        }
+    }
+
+    /// Returns true if it serves the token of this session, one of its own.
+    pub(crate) fn serves_token_of(&self, session: &str) -> bool {
+        let is_token = |grant: &CredentialGrant| grant.session == session && grant.content == CredentialContent::Token;
+        match &self.serves {
+            Serves::SystemdCredentials(credentials) => credentials.grants.iter().any(is_token),
+            _ => self.serves.uses_tokens(),
+        }
+    }
+
+    /// Returns the templates of its credentials.
+    pub(crate) fn credential_templates(&self) -> impl Iterator<Item = &Template> {
+        self.systemd_credentials().iter().filter_map(|grant| match &grant.content {
+            CredentialContent::Template(template) => Some(&**template),
+            CredentialContent::Token | CredentialContent::Secret { .. } => None,
+        })
+    }
+
+    /// Returns the settings by which its credentials' secrets are read: the session, the interval, and the file across
+    /// restarts.
+    pub(crate) fn credential_secrets(&self) -> impl Iterator<Item = (&String, Duration, Option<&OfflineOptions>)> {
+        self.systemd_credentials().iter().filter_map(|grant| match &grant.content {
+            CredentialContent::Secret { interval, offline, .. } => Some((&grant.session, *interval, offline.as_ref())),
+            CredentialContent::Token | CredentialContent::Template(_) => None,
+        })
+    }
+}
+
+impl SystemdCredentials {
+    /// Sets whether readiness depends on them.
+    fn require(&mut self, required: bool) {
+        for grant in &mut self.grants {
+            if let CredentialContent::Template(template) = &mut grant.content {
+                template.options.required = required;
+            }
+        }
     }
 }
 

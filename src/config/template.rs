@@ -63,8 +63,13 @@ pub(super) struct TemplateContext<'a> {
 }
 
 impl TemplateContext<'_> {
+    /// Interval at which secrets without a lease, and files, are read again.
+    pub(super) const fn interval(&self) -> Duration {
+        self.shared.interval
+    }
+
     /// File that keeps the secrets of a template's session across restarts.
-    fn offline(&self, reader: &Reader<'_>, session: &str) -> Option<OfflineOptions> {
+    pub(super) fn offline(&self, reader: &Reader<'_>, session: &str) -> Option<OfflineOptions> {
         let (at, stale) = self.shared.persist?;
         let persist =
             self.sessions.persist(reader, (at, "templates.persist"), session, &format!("{session}.secrets"))?;
@@ -183,9 +188,11 @@ fn file(name: &str, mut reader: Reader<'_>, context: TemplateContext<'_>) -> Tem
 /// The default mode of a rendered file: the owner writes, the group reads.
 const MODE: u32 = 0o640;
 
-const DEBOUNCE: Duration = Duration::from_secs(1);
+/// Default of `debounce`.
+pub(super) const DEBOUNCE: Duration = Duration::from_secs(1);
 
-fn session(reader: &mut Reader<'_>, sessions: &Sessions) -> String {
+/// The session that `session` names, which must have no wrapped token.
+pub(super) fn session(reader: &mut Reader<'_>, sessions: &Sessions) -> String {
     let session = sessions.one_of(reader).unwrap_or_default();
     if sessions.is_wrapped(&session) {
         let at = reader.place_of("session").unwrap_or(reader.at);
@@ -261,7 +268,7 @@ pub(super) fn variables(reader: &mut Reader<'_>) -> EnvVars {
 }
 
 /// Reads the template and compiles it to report its errors.
-fn text(name: &str, reader: &mut Reader<'_>, (session, sessions): (&str, &Sessions)) -> TemplateSource {
+pub(super) fn text(name: &str, reader: &mut Reader<'_>, (session, sessions): (&str, &Sessions)) -> TemplateSource {
     let variables = variables(reader);
     let folders = reader.list("read_folders").unwrap_or_default();
     let folder = |text: &Text| {
@@ -277,15 +284,8 @@ fn text(name: &str, reader: &mut Reader<'_>, (session, sessions): (&str, &Sessio
     let its =
         TemplateSource { name: name.to_owned(), file, text: text.unwrap_or_default(), left, right, variables, folders };
     let compiled = templates::Template::compile(its.clone());
-    if let (Ok(template), Some(kind)) = (&compiled, sessions.keeps_no_secrets(session))
-        && template.reads_secrets()
-    {
-        let found = format!(
-            "reads secrets, but the server of session {session}, of kind \"{}\", stores none",
-            server::kind(kind)
-        );
-        let advice = "name a session of a Vault or OpenBao server (kind = \"vault\" or \"openbao\")";
-        reader.scope.diagnostics.missing(at, &key, found, advice);
+    if compiled.as_ref().is_ok_and(templates::Template::reads_secrets) {
+        reject_without_secrets(reader, (at, &key), session, sessions);
     }
     if let Err(errors) = compiled {
         for wrong in errors {
@@ -300,6 +300,20 @@ fn text(name: &str, reader: &mut Reader<'_>, (session, sessions): (&str, &Sessio
         }
     }
     its
+}
+
+/// Reports a key that reads secrets through a session whose server stores none.
+pub(super) fn reject_without_secrets(
+    reader: &Reader<'_>,
+    (at, key): (Location, &str),
+    session: &str,
+    sessions: &Sessions,
+) {
+    let Some(kind) = sessions.keeps_no_secrets(session) else { return };
+    let kind = server::kind(kind);
+    let found = format!("reads secrets, but the server of session {session}, of kind \"{kind}\", stores none");
+    let advice = "name a session of a Vault or OpenBao server (kind = \"vault\" or \"openbao\")";
+    reader.scope.diagnostics.missing(at, key, found, advice);
 }
 
 /// Reads the template's text: the file of `source`, or `contents`.

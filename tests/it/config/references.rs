@@ -166,7 +166,9 @@ fn a_malformed_reference_is_an_error() {
         ("a${env:CANARY", "\"${env:CANARY\" is not closed"),
     ] {
         let text = format!("[session.main]\nnamespace = \"{written}\"\n");
-        let wanted = format!("a.toml:2:13: session.main.namespace: {found}; write ${{env:NAME}} or ${{file:/PATH}}");
+        let wanted = format!(
+            "a.toml:2:13: session.main.namespace: {found}; write ${{env:NAME}}, ${{file:/PATH}} or ${{credential:NAME}}"
+        );
         check(&text, Purpose::Check, &[&wanted], &[]);
     }
 }

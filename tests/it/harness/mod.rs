@@ -45,6 +45,8 @@ pub(crate) mod tunnel;
 pub(crate) mod binary;
 pub(crate) mod systemd;
 #[cfg(feature = "dev")]
+pub(crate) mod credential_loader;
+#[cfg(feature = "dev")]
 pub(crate) mod world;
 
 #[cfg(feature = "acl")]
