@@ -18,8 +18,8 @@ use crate::error_code::ErrorCode;
 use crate::http::server::{Endpoint, UnixSocket};
 use crate::time_format::format_duration;
 
-/// The keys that only such a listener has.
-pub(super) const KEYS: [&str; 2] = ["credential", "wait"];
+/// The keys that only such a listener has, besides its table.
+pub(super) const KEYS: [&str; 1] = ["wait"];
 
 /// Default mode of the socket: systemd connects as root, which needs no right to it.
 const MODE: u32 = 0o600;

@@ -12,6 +12,7 @@ mod programs;
 mod polkit;
 mod sockets;
 mod needs;
+mod join_all;
 
 // 1: the machine
 mod access;
@@ -22,6 +23,7 @@ mod running_agent;
 mod files;
 mod unit_checks;
 mod listeners;
+mod credentials;
 
 // 3: all checks
 mod diagnosis;

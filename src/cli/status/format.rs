@@ -144,6 +144,7 @@ fn update_verb(component: &str) -> &'static str {
     match component.split('/').next() {
         Some("sink" | "template") => "written",
         Some("process") => "started",
+        Some("credential") => "read",
         Some("derived_token") => "made",
         _ => "loaded",
     }

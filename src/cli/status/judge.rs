@@ -135,7 +135,8 @@ fn kind_order(component: &str) -> usize {
     KINDS.iter().position(|known| *known == kind).unwrap_or(KINDS.len())
 }
 
-const KINDS: [&str; 7] = ["session", "derived_token", "sink", "template", "process", "listener", "gateway"];
+const KINDS: [&str; 8] =
+    ["session", "derived_token", "sink", "template", "process", "listener", "credential", "gateway"];
 
 fn judge_session(name: &str, session: &Session, component: Option<&Component>, now: Timestamp) -> Item {
     let (state, reason, code) = session_state(session, component, now);

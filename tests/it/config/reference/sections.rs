@@ -130,7 +130,7 @@ pub(super) const SECTIONS: &[Section] = &[
             ),
             with_session!(
                 "[listener.a]\nkind = \"systemd_credentials\"\naddress = \"unix:///run/keyward/a.sock\"\n\
-                 [listener.a.credential.a]\nunits = \"a.service\"\ncontents = \"x\"\n@\n"
+                 [listener.a.credential.a]\nunits = \"a.service\"\nsource = \"/run/x\"\n@\n"
             ),
         ],
     ),
