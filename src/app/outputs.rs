@@ -105,7 +105,7 @@ pub(super) fn public_key_fingerprint(sink: &config::Sink) -> Option<FileFingerpr
     file_fingerprint(&sink.options.encrypt.as_ref()?.public_key_file)
 }
 
-/// What a listener is built from, besides its options and its socket.
+/// Parts that a listener is built from, besides its options and its socket.
 #[derive(Debug)]
 pub(super) struct ListenerInputs<'a> {
     /// Sessions that it serves, by name.

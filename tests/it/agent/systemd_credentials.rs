@@ -23,7 +23,7 @@ const LISTENER: &str = "[listener.systemd]\nkind = \"systemd_credentials\"\naddr
     contents = \"greeting={{ with secret \\\"secret/data/example\\\" }}{{ .Data.data.greeting }}{{ end }}\"\n\
     [listener.systemd.credential.token]\nunits = \"job.service\"\ntoken = true\n";
 
-/// What a unit gets, as text.
+/// Loads a credential for a unit, as text.
 fn loaded(socket: &Path, unit: &str, credential: &str) -> String {
     String::from_utf8(load(socket, unit, credential).unwrap()).unwrap()
 }
@@ -93,7 +93,7 @@ async fn systemd_loads_a_secret_a_rendered_text_and_a_token_each_for_its_units_a
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_forges_a_hundred_names_and_reads_no_byte() {
+async fn t06_nobody_forges_a_hundred_names_and_reads_no_byte() {
     if !is_root() {
         return;
     }
