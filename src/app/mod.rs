@@ -23,6 +23,7 @@ mod gateway;
 mod derived_tokens;
 #[cfg(feature = "ui")]
 mod ui;
+mod systemd_credentials;
 mod outputs;
 mod templates;
 

@@ -44,6 +44,7 @@ pub(crate) fn update_verb(component: &str) -> &'static str {
         _ if component == "gateway/terraform_config_file" => "written",
         Some("sink" | "template") => "written",
         Some("process") => "started",
+        Some("credential") => "read",
         Some("derived_token") => "created",
         _ => "loaded",
     }

@@ -145,7 +145,8 @@ fn kind_order(component: &str) -> usize {
     KINDS.iter().position(|known| *known == kind).unwrap_or(KINDS.len())
 }
 
-const KINDS: [&str; 7] = ["session", "derived_token", "sink", "template", "process", "listener", "gateway"];
+const KINDS: [&str; 8] =
+    ["session", "derived_token", "sink", "template", "process", "listener", "credential", "gateway"];
 
 fn judge_session(name: &str, session: &SessionEntry, component: Option<&ComponentEntry>, now: Timestamp) -> ReportItem {
     let (state, reason, code) = session_state(session, component, now);

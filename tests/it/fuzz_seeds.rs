@@ -153,6 +153,11 @@ fn the_guard_lets_no_header_of_a_browser_or_a_relay_in() {
 }
 
 #[test]
+fn a_socket_name_gives_a_credential_to_root_and_only_as_systemd_writes_it() {
+    run("credential_name", 5000, bodies::listener::credential_name);
+}
+
+#[test]
 fn a_request_that_is_forwarded_is_one_that_the_caller_has_sent() {
     run("requests", 300, bodies::forward::requests);
 }

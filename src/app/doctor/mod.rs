@@ -11,6 +11,7 @@ mod rights;
 mod polkit;
 mod sockets;
 mod needs;
+mod join_all;
 
 // 1: the machine
 mod access;
@@ -21,6 +22,7 @@ mod running_agent;
 mod files;
 mod unit_checks;
 mod listeners;
+mod credentials;
 
 // 3: all checks
 mod diagnosis;

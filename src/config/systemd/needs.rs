@@ -8,7 +8,7 @@ use crate::agent::identity::{IdentityMethod, IdentityOrigin};
 use crate::agent::templates::TemplateFile;
 #[cfg(feature = "gateway")]
 use crate::config::TokenSource;
-use crate::config::{Accounts, Config, LoadOutcome, Session};
+use crate::config::{Accounts, Config, Listener, LoadOutcome, Session};
 use crate::http::server::Endpoint;
 
 /// Rights beyond the packaged unit's that a configuration needs. Empty if the unit is enough.
@@ -55,7 +55,8 @@ impl UnitNeeds {
         for sink in &config.sinks {
             needs.write_file(&sink.options.path);
         }
-        for template in config.templates.iter().chain(&config.env_templates) {
+        let credentials = config.listeners.iter().flat_map(Listener::credential_templates);
+        for template in config.templates.iter().chain(&config.env_templates).chain(credentials) {
             let source = &template.options.text;
             source.file.iter().chain(&source.folders).for_each(|path| needs.read(path));
             if let Some(file) = &template.options.file {

@@ -46,6 +46,8 @@ pub(crate) mod binary;
 pub(crate) mod browser;
 pub(crate) mod systemd;
 #[cfg(feature = "dev")]
+pub(crate) mod credential_loader;
+#[cfg(feature = "dev")]
 pub(crate) mod world;
 
 #[cfg(feature = "acl")]
