@@ -38,6 +38,7 @@ pub(crate) mod aead;
 pub(crate) mod secret;
 pub mod command;
 pub mod status;
+pub mod audit;
 #[cfg(feature = "ui")]
 pub(crate) mod recent_events;
 pub(crate) mod suggest;

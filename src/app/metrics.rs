@@ -16,6 +16,7 @@ use crate::agent::sinks::SinkMetrics;
 use crate::agent::systemd_credentials::SystemdCredentialMetrics;
 use crate::agent::templates::TemplateMetrics;
 use crate::agent::token_lifecycle::{AttemptMetrics, ClockMetrics, SessionMetrics};
+use crate::audit::AuditMetrics;
 #[cfg(feature = "gateway")]
 use crate::gateway::GatewayMetrics;
 use crate::http::reverse_proxy::UpstreamMetrics;
@@ -41,6 +42,7 @@ pub(super) fn register_all(metrics: &Metrics) {
     metrics.register::<CacheMetrics>();
     #[cfg(feature = "gateway")]
     metrics.register::<GatewayMetrics>();
+    metrics.register::<AuditMetrics>();
     metrics.register::<CertificateMetrics>();
     metrics.register::<ClockMetrics>();
     metrics.register::<ReloadMetrics>();

@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use tokio_util::sync::CancellationToken;
 
+use super::audit;
 use super::derived_tokens::{self, DerivedTokens};
 use super::error_codes::ListenError;
 use super::session::{FileFingerprint, Shared, bound_to, file_fingerprint};
@@ -223,6 +224,7 @@ impl BoundListener {
         let serving = async {
             match serving {
                 ListenerService::Own(serves, sessions) => {
+                    let audited = audit::local_api(&shared, &options.name);
                     let served = LocalApiOptions { name: options.name, kind: serves, sessions };
                     let deps = LocalApiDeps {
                         clock: shared.clock,
@@ -234,7 +236,7 @@ impl BoundListener {
                         address: socket.tcp_address(),
                         stop: stop.clone(),
                     };
-                    socket.serve(local_api::service(served, deps), limits, stop).await;
+                    socket.serve(audited.wrap(local_api::service(served, deps)), limits, stop).await;
                 }
                 ListenerService::SystemdCredentials(server) => {
                     // It has no cache that the listener after it would wait for.
@@ -249,7 +251,8 @@ impl BoundListener {
                 }
                 ListenerService::Proxied(proxy) => {
                     proxy.restore_cache().await;
-                    let service = proxy.service(options.guard, socket.tcp_address(), listener_metrics);
+                    let address = socket.tcp_address();
+                    let service = proxy.audited_service(options.guard, address, listener_metrics, shared.auditor);
                     let serving =
                         socket.serve(service, ListenerLimits { idle_timeout: IDLE_TIMEOUT, ..limits }, stop.clone());
                     let tending = async {

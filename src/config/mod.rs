@@ -33,6 +33,7 @@ mod process;
 mod credential;
 mod systemd_credentials;
 mod listener;
+mod audit;
 #[cfg(feature = "etcd")]
 mod etcd;
 #[cfg(feature = "acl")]
@@ -64,6 +65,7 @@ use crate::agent::server_client;
 use crate::agent::sinks::SinkOptions;
 use crate::agent::templates::TemplateOptions;
 use crate::agent::token_lifecycle;
+use crate::audit::AuditOptions;
 use crate::http::guard;
 use crate::http::server::Endpoint;
 #[cfg(feature = "ui")]
@@ -99,6 +101,8 @@ pub struct Config {
     pub listeners: Vec<Listener>,
     /// Credentials for Docker and git, by name.
     pub credentials: Vec<Credential>,
+    /// Devices that record requests, by name.
+    pub audit: Vec<AuditOptions>,
     /// The ACL server.
     #[cfg(feature = "acl")]
     pub acl: Option<AclServer>,

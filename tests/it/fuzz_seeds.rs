@@ -72,6 +72,11 @@ fn rules_match_as_documented() {
 }
 
 #[test]
+fn every_line_of_an_audit_is_verified_or_found() {
+    run("audit", 5000, bodies::audit::audit);
+}
+
+#[test]
 fn snapshots_are_read_as_they_were_written_or_refused_in_one_line() {
     run("snapshot", 5000, bodies::acl::snapshot);
 }

@@ -1,5 +1,6 @@
 //! The complete program, as a service manager runs it.
 
+mod audit;
 mod canary;
 #[cfg(feature = "acl")]
 mod disk_formats;

@@ -153,6 +153,7 @@ pub(super) const SECTIONS: &[Section] = &[
              [credential.a]\nhosts = [\"registry.example.com\"]\npath = \"secret/data/registry\"\n@\n"
         )],
     ),
+    ("`[audit.NAME]`", &[with_session!("[audit.a]\npath = \"/run/audit.jsonl\"\nkey_file = \"/run/key\"\n@\n")]),
     ("`[acl]`", &[with_acl!("@\n")]),
     (
         "`[acl.etcd]`",
