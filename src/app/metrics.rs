@@ -13,6 +13,7 @@ use crate::agent::output_metrics::OutputMetrics;
 use crate::agent::process::ProcessMetrics;
 use crate::agent::secrets::SecretMetrics;
 use crate::agent::sinks::SinkMetrics;
+use crate::agent::systemd_credentials::SystemdCredentialMetrics;
 use crate::agent::templates::TemplateMetrics;
 use crate::agent::token_lifecycle::{AttemptMetrics, ClockMetrics, SessionMetrics};
 use crate::audit::AuditMetrics;
@@ -34,6 +35,7 @@ pub(super) fn register_all(metrics: &Metrics) {
     metrics.register::<TemplateMetrics>();
     metrics.register::<ProcessMetrics>();
     metrics.register::<HttpMetrics>();
+    metrics.register::<SystemdCredentialMetrics>();
     #[cfg(feature = "acl")]
     metrics.register::<AclMetrics>();
     metrics.register::<ProxyMetrics>();

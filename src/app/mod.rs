@@ -24,6 +24,7 @@ mod gateway;
 mod derived_tokens;
 #[cfg(feature = "ui")]
 mod ui;
+mod systemd_credentials;
 mod outputs;
 mod templates;
 

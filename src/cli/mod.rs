@@ -70,7 +70,7 @@ enum Command {
     /// Run the agent and the configured servers until stopped
     #[command(after_help = "Example:\n  keyward run -c /etc/keyward/keyward.toml")]
     Run(run::Run),
-    /// Try keyward on this machine, with an emulated cloud and server
+    /// Try keyward on this machine, with emulated servers
     #[cfg(feature = "dev")]
     #[command(after_help = "Example:\n  keyward dev --once")]
     Dev(dev::Dev),

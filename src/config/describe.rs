@@ -11,7 +11,7 @@ use super::api_proxy;
 use super::gateway;
 use super::method;
 use super::{Agent, Config, Diagnostic, Listener, LoadOutcome, Log, LogFormat, Ready, Serves, Session, Sink, Template};
-use super::{audit, credential, derived_token, process, server, template};
+use super::{audit, credential, derived_token, process, server, systemd_credentials, template};
 use crate::agent::identity::IdentityMethod;
 use crate::agent::secrets::DerivedTokenKind;
 use crate::agent::server_client::ServerKind;
@@ -281,7 +281,15 @@ impl Describer<'_> {
             _ => String::new(),
         };
         let mut does = Vec::new();
-        if its.serves == Serves::Health {
+        if let Serves::SystemdCredentials(credentials) = &its.serves {
+            does.push(format!("serves credentials to systemd on {address}{mode}, to root alone"));
+            does.extend(systemd_credentials::describe(credentials));
+            does.extend(
+                its.derived_token
+                    .as_ref()
+                    .map(|child| format!("uses a child of a session's token {}", derived_token::describe(child))),
+            );
+        } else if its.serves == Serves::Health {
             does.push(format!("serves health and metrics on {address}{mode}, to every caller"));
         } else {
             if let Serves::ApiProxy(options) = &its.serves {

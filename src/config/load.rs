@@ -121,7 +121,7 @@ fn read(mut top: Reader<'_>, found: &mut Vec<Listener>) -> Option<Config> {
     let process = top.table("process").map(process::read);
     let tables = top.tables("listener");
     let listener_places = places(&tables);
-    let listeners = listener::read_all(tables, &known);
+    let listeners = listener::read_all(tables, context);
     found.clone_from(&listeners);
     let credentials = credential::read_all(top.tables("credential"), &known);
     let audit = audit::read_all(top.tables("audit"));

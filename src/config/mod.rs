@@ -8,6 +8,7 @@ pub(crate) mod diagnostic;
 mod tree;
 mod values;
 mod named_path;
+mod credential_grant;
 pub mod migrate;
 pub mod references;
 pub(crate) mod renamed;
@@ -29,8 +30,9 @@ mod sink;
 mod api_proxy;
 mod template;
 mod process;
-mod listener;
 mod credential;
+mod systemd_credentials;
+mod listener;
 mod audit;
 #[cfg(feature = "etcd")]
 mod etcd;
@@ -71,6 +73,7 @@ use crate::http::tls::ServerCertificate;
 
 #[cfg(feature = "acl")]
 pub(crate) use self::acl::AclServer;
+pub use self::credential_grant::{CredentialContent, CredentialGrant, SystemdCredentials};
 pub use self::diagnostic::{Diagnostic, Position};
 #[cfg(feature = "gateway")]
 pub(crate) use self::gateway::Gateway;
@@ -197,6 +200,8 @@ pub enum Serves {
     Health,
     /// The API of Vault, OpenBao or an ACL server, with the token of its one session.
     ApiProxy(Box<ApiProxyOptions>),
+    /// Credentials that systemd loads for units.
+    SystemdCredentials(Box<SystemdCredentials>),
     /// Pages for a browser, over TLS if there is a certificate.
     #[cfg(feature = "ui")]
     Ui(Option<ServerCertificate>),
@@ -205,7 +210,7 @@ pub enum Serves {
 impl Serves {
     /// Returns true if callers get a session's token, or use it.
     pub(crate) const fn uses_tokens(&self) -> bool {
-        matches!(self, Self::LocalApi | Self::ApiProxy(_))
+        matches!(self, Self::LocalApi | Self::ApiProxy(_) | Self::SystemdCredentials(_))
     }
 }
 

@@ -10,6 +10,7 @@ mod journal;
 mod memory;
 mod offline;
 mod reload;
+mod restart;
 mod rotation;
 mod service_manager;
 #[cfg(feature = "acl")]
