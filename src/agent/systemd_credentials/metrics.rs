@@ -10,7 +10,7 @@ use crate::metrics::{MetricRegistry, MetricSet};
 #[derive(Debug, Clone)]
 pub(crate) struct SystemdCredentialMetrics {
     /// Requests for credentials. `outcome` is `granted`; without a byte written: `peer` (not root), `name` (not systemd's),
-    /// `not_granted`, `busy` or `not_ready`; or `failed` (the peer went away).
+    /// `not_granted`, `busy`, `not_ready` or `unaudited`; or `failed` (the peer went away).
     pub(super) requests: Family<CredentialOutcomeLabels, Counter>,
 }
 
