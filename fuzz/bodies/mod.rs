@@ -6,6 +6,7 @@ pub(crate) mod acl;
 pub(crate) mod agent;
 pub(crate) mod bearer;
 pub(crate) mod cached;
+pub(crate) mod audit;
 pub(crate) mod configuration;
 pub(crate) mod forward;
 pub(crate) mod gateway;

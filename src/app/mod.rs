@@ -14,6 +14,7 @@ mod certificates;
 mod fd_limits;
 mod fingerprint;
 mod session;
+mod audit;
 #[cfg(feature = "acl")]
 mod acl;
 #[cfg(feature = "gateway")]
@@ -23,6 +24,7 @@ mod gateway;
 mod derived_tokens;
 #[cfg(feature = "ui")]
 mod ui;
+mod systemd_credentials;
 mod outputs;
 mod templates;
 

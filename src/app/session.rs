@@ -17,6 +17,7 @@ use crate::agent::output_watch::OutputWatch;
 use crate::agent::server_client::ServerClient;
 use crate::agent::session_status::SessionStatusRegistry;
 use crate::agent::token_lifecycle::{self, SessionShutdown, TokenManager, TokenManagerDeps};
+use crate::audit::Auditor;
 use crate::clock::Clock;
 use crate::config;
 use crate::credential_watch::{RefreshSignal, credential_channel};
@@ -33,6 +34,7 @@ pub(super) struct Shared {
     pub(super) status_registry: StatusRegistry,
     pub(super) session_statuses: SessionStatusRegistry,
     pub(super) outputs: OutputWatch,
+    pub(super) auditor: Auditor,
     /// Services that pages show.
     #[cfg(feature = "ui")]
     pub(super) ui_sources: crate::ui::UiSources,

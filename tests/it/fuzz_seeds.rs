@@ -72,6 +72,11 @@ fn rules_match_as_documented() {
 }
 
 #[test]
+fn every_line_of_an_audit_is_verified_or_found() {
+    run("audit", 5000, bodies::audit::audit);
+}
+
+#[test]
 fn snapshots_are_read_as_they_were_written_or_refused_in_one_line() {
     run("snapshot", 5000, bodies::acl::snapshot);
 }
@@ -150,6 +155,11 @@ fn a_response_that_is_accepted_is_the_same_to_hyper() {
 #[test]
 fn the_guard_lets_no_header_of_a_browser_or_a_relay_in() {
     run("guard", 5000, bodies::listener::guard);
+}
+
+#[test]
+fn a_socket_name_gives_a_credential_to_root_and_only_as_systemd_writes_it() {
+    run("credential_name", 5000, bodies::listener::credential_name);
 }
 
 #[test]

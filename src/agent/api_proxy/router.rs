@@ -21,6 +21,7 @@ use super::server_dialect::ForwardOptions;
 use super::{cache_clear, namespace};
 use crate::agent::json_response;
 use crate::agent::server_client::PathClass;
+use crate::audit::AuditSlot;
 use crate::http::guard::{self, Guard};
 use crate::http::server::{Caller, ListenerMetrics, Peer, ResponseFuture};
 
@@ -30,6 +31,8 @@ pub(super) struct ProxyRouter {
     pub(super) options: ApiProxyOptions,
     pub(super) sender: Arc<RequestSender>,
     pub(super) cache: Option<Arc<ResponseCache>>,
+    /// Name of the session, for the audit.
+    pub(super) session: Arc<str>,
 }
 
 /// Handling of an admitted request.
@@ -52,7 +55,7 @@ impl ProxyRouter {
         access: guard::GuardOptions,
         address: Option<SocketAddr>,
         listener_metrics: ListenerMetrics,
-    ) -> impl Fn(Peer, Request<Incoming>) -> ResponseFuture<ProxyBody> + Clone + Send + 'static {
+    ) -> impl Fn(Peer, Request<Incoming>) -> ResponseFuture<ProxyBody> + Clone + Send + Sync + 'static {
         let guard = Guard::new(access, address, Some(listener_metrics.clone())).with_bodies(u64::MAX);
         let guard = if self.options.request_header { guard } else { guard.without_request_header() };
         let listener = Arc::new(ProxyListener::new(guard, address, listener_metrics));
@@ -128,6 +131,7 @@ impl ProxyRouter {
         peer: &Peer,
         request: &'a Request<Incoming>,
     ) -> Result<ProxyRoute<'a>, Box<Response<ProxyBody>>> {
+        let slot = AuditSlot::of(request.extensions());
         let admitted = listener.guard.admit(peer, request);
         let caller = admitted.map_err(|refusal| Box::new(local_response(json_response::rejected(&refusal))))?;
         if let Some(cache) = &self.cache
@@ -148,9 +152,11 @@ impl ProxyRouter {
         let rule_path =
             self.path_with_namespace(&path, &headers, query).or_else(|(status, reason)| refuse(status, reason))?;
         if let Err(violation) = self.options.rules.check(operation, &rule_path) {
+            slot.inspect(|slot| slot.refuse(violation.name()));
             return refuse(StatusCode::FORBIDDEN, describe_violation(violation));
         }
         if rule_path.is_login() && !self.options.logins {
+            slot.inspect(|slot| slot.refuse("logins"));
             return refuse(StatusCode::FORBIDDEN, "logins are not allowed through this listener (logins = false)");
         }
         let has_listener_key = caller.key_as_token;
@@ -165,6 +171,10 @@ impl ProxyRouter {
             pid = peer.pid(),
             "a request is forwarded"
         );
+        if let (Some(slot), true) = (slot, with_session) {
+            let token = self.sender.tokens.current_token().ok();
+            slot.use_token(&self.session, token.as_ref().and_then(|token| token.token.accessor.as_deref()));
+        }
         let caller = Caller::new(*peer, listener.local);
         let path_class = PathClass::of(path.without_trailing_slash());
         let options = ForwardOptions { caller, with_session, returns_token, has_listener_key, path_class };
@@ -197,7 +207,8 @@ impl ProxyRouter {
             TokenMode::WhenMissing => !has_token,
         };
         if with_session {
-            if let Err(RuleViolation::Protected(name)) = self.options.rules.check_session_token(rule_path) {
+            if let Err(violation @ RuleViolation::Protected(name)) = self.options.rules.check_session_token(rule_path) {
+                AuditSlot::of(request.extensions()).inspect(|slot| slot.refuse(violation.name()));
                 return refuse(StatusCode::FORBIDDEN, &describe_protected(name));
             }
             if has_query_token {

@@ -266,6 +266,17 @@ pub(super) enum RuleViolation {
     Protected(&'static str),
 }
 
+impl RuleViolation {
+    /// Returns the name for the audit.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::NotAllowed => "allow",
+            Self::Denied => "deny",
+            Self::Protected(_) => "protected",
+        }
+    }
+}
+
 impl Rules {
     /// Checks a request with any token.
     ///

@@ -19,7 +19,7 @@ pub(super) fn user(peer: SocketAddr, local: SocketAddr) -> Option<u32> {
             tracing::warn!(
                 event = "listener.callers.unknown",
                 error = error.to_string(),
-                "the kernel does not tell which user a TCP connection is of; where connections are short, callers are told apart by \
+                "the kernel does not tell which user a TCP connection is of; where connections are short, callers are message apart by \
                  address alone"
             );
             None
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     /// A message as the kernel writes it.
-    fn told(state: u8, user: u32, inode: u32) -> Vec<u8> {
+    fn message(state: u8, user: u32, inode: u32) -> Vec<u8> {
         let mut message = vec![0; 16 + 72];
         message[4..6].copy_from_slice(&SOCK_DIAG_BY_FAMILY.to_ne_bytes());
         message[17] = state;
@@ -143,12 +143,12 @@ mod tests {
 
     #[test]
     fn the_remains_of_a_closed_socket_have_no_owner() {
-        assert_eq!(read(&told(ESTABLISHED, 1000, 5)).unwrap(), Some(1000));
+        assert_eq!(read(&message(ESTABLISHED, 1000, 5)).unwrap(), Some(1000));
         // TIME_WAIT and an orphan in FIN_WAIT2.
-        assert_eq!(read(&told(6, 0, 0)).unwrap(), None);
-        assert_eq!(read(&told(5, 0, 0)).unwrap(), None);
-        assert_eq!(read(&told(ESTABLISHED, 0, 0)).unwrap(), None);
-        let mut error = told(0, 0, 0);
+        assert_eq!(read(&message(6, 0, 0)).unwrap(), None);
+        assert_eq!(read(&message(5, 0, 0)).unwrap(), None);
+        assert_eq!(read(&message(ESTABLISHED, 0, 0)).unwrap(), None);
+        let mut error = message(0, 0, 0);
         error[4..6].copy_from_slice(&NLMSG_ERROR.to_ne_bytes());
         error[16..20].copy_from_slice(&(-2_i32).to_ne_bytes());
         assert_eq!(read(&error).unwrap(), None);
