@@ -16,7 +16,7 @@ use crate::agent::systemd_credentials::is_credential_name;
 use crate::secret;
 
 /// The keys that may hold references, anywhere in their text; `*` stands for a name.
-pub const REFERENCE_KEYS: [&str; 67] = [
+pub const REFERENCE_KEYS: [&str; 70] = [
     "acl.data_dir",
     "acl.etcd.ca_file",
     "acl.etcd.client_cert",
