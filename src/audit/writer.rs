@@ -1,7 +1,9 @@
 //! Thread of one audit device: takes records from the queue, chains them, and writes them in batches.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use super::batch::Batch;
 use super::checkpoint_export::CheckpointExport;
@@ -182,7 +184,7 @@ impl AuditWriter {
                 torn_bytes,
             }),
             Start::Unread | Start::Written if prepared == Prepared::New => {
-                leading.push(ChainRecord::Continue { header })
+                leading.push(ChainRecord::Continue { header });
             }
             Start::Unread | Start::Written => {}
         }

@@ -1,10 +1,10 @@
 //! Wraps a service so that each of its requests is recorded: before it is forwarded, and with its response.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use http::{Request, Response};
 use hyper::body::Incoming;
+use tokio::time::Instant;
 
 use super::server::{Peer, ResponseFuture};
 use crate::audit::{
