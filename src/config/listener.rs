@@ -34,14 +34,14 @@ enum Kind {
 const KINDS: [(&str, Kind); 4] =
     [("local_api", Kind::LocalApi), ("health", Kind::Health), ("api_proxy", Kind::ApiProxy), ("ui", Kind::Ui)];
 
-/// Reads all listeners. Two may not share an address.
-pub(super) fn read_all(tables: Vec<(String, Reader<'_>)>, sessions: &Sessions) -> Vec<Listener> {
+/// Reads all listeners. Two may not share an address. With callers, their rules decide who may call.
+pub(super) fn read_all(tables: Vec<(String, Reader<'_>)>, sessions: &Sessions, has_callers: bool) -> Vec<Listener> {
     let mut taken: BTreeMap<String, (Location, String)> = BTreeMap::new();
     let mut listeners = Vec::new();
     for (name, mut reader) in tables {
         let at = reader.place_of("address").unwrap_or(reader.at);
         let (diagnostics, path) = (reader.scope.diagnostics, reader.path.clone());
-        let Some(listener) = read(name.clone(), reader, sessions) else { continue };
+        let Some(listener) = read(name.clone(), reader, (sessions, has_callers)) else { continue };
         let free = matches!(listener.endpoint, Endpoint::Tcp(address) if address.port() == 0);
         if !free && let Some((first, other)) = taken.insert(listener.endpoint.to_string(), (at, name)) {
             let found = (
@@ -55,7 +55,7 @@ pub(super) fn read_all(tables: Vec<(String, Reader<'_>)>, sessions: &Sessions) -
     listeners
 }
 
-fn read(name: String, mut reader: Reader<'_>, known: &Sessions) -> Option<Listener> {
+fn read(name: String, mut reader: Reader<'_>, (known, has_callers): (&Sessions, bool)) -> Option<Listener> {
     let kind = reader.choice("kind", &KINDS).unwrap_or(Kind::LocalApi);
     let text = reader.required("address", "the address to listen on, such as \"unix:///run/keyward/api.sock\"");
     let at = text.as_ref().map_or(reader.at, |text| text.at);
@@ -68,7 +68,7 @@ fn read(name: String, mut reader: Reader<'_>, known: &Sessions) -> Option<Listen
     }
     let tls = tls(&mut reader, kind);
     let admit = match (&endpoint, kind) {
-        (Some(endpoint), Kind::LocalApi | Kind::ApiProxy) => admit(&mut reader, endpoint, at),
+        (Some(endpoint), Kind::LocalApi | Kind::ApiProxy) => admit(&mut reader, endpoint, at, has_callers),
         (endpoint, Kind::Ui) => admit_browsers(&mut reader, endpoint.as_ref(), tls.is_some(), at),
         (_, Kind::Health) => {
             refuse_access_keys(&mut reader);
@@ -112,7 +112,7 @@ fn read(name: String, mut reader: Reader<'_>, known: &Sessions) -> Option<Listen
     let required = reader.flag("required", true);
     reader.finish();
     let guard = Guard { allowed_hosts, admit };
-    Some(Listener { name, serves, endpoint: endpoint?, guard, sessions, derived_token, required })
+    Some(Listener { name, serves, endpoint: endpoint?, guard, sessions, derived_token, callers: None, required })
 }
 
 /// Refuses the keys that decide who may call, which a health listener has no use for.
@@ -213,12 +213,13 @@ fn refuse(reader: &mut Reader<'_>, key: &'static str, why: &str) {
     }
 }
 
-fn admit(reader: &mut Reader<'_>, endpoint: &Endpoint, address: Location) -> AccessMode {
+fn admit(reader: &mut Reader<'_>, endpoint: &Endpoint, address: Location, has_callers: bool) -> AccessMode {
+    let by_peer = if has_callers { AccessMode::Callers } else { AccessMode::SocketPeers };
     if let Endpoint::Unix(_) = endpoint {
         for key in ["key_file", "any_local_user"] {
             refuse(reader, key, "not allowed for a unix socket: mode, owner and group decide who may connect");
         }
-        return AccessMode::SocketPeers;
+        return by_peer;
     }
     let key = reader.secret("key_file", KEY);
     let key_given = reader.place_of("key_file").is_some();
@@ -233,7 +234,7 @@ fn admit(reader: &mut Reader<'_>, endpoint: &Endpoint, address: Location) -> Acc
             let found = format!("serves tokens on {}, which is not loopback", socket.ip());
             diagnostics.error(address, &reader.key("address"), found, advice);
         }
-        if !key_given && !any {
+        if !key_given && !any && !has_callers {
             let advice = "name a file with a key that callers must send, or set any_local_user = true";
             diagnostics.missing(
                 reader.at,
@@ -246,7 +247,7 @@ fn admit(reader: &mut Reader<'_>, endpoint: &Endpoint, address: Location) -> Acc
     match key {
         Some(key) => AccessMode::Key(key),
         None if any => AccessMode::AnyLocalUser,
-        None => AccessMode::SocketPeers,
+        None => by_peer,
     }
 }
 

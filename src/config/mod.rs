@@ -31,6 +31,7 @@ mod template;
 mod process;
 mod listener;
 mod credential;
+mod caller;
 #[cfg(feature = "etcd")]
 mod etcd;
 #[cfg(feature = "acl")]
@@ -54,6 +55,7 @@ use std::time::Duration;
 use tracing::level_filters::LevelFilter;
 
 use crate::agent::api_proxy::ApiProxyOptions;
+use crate::agent::callers::CallerPolicy;
 use crate::agent::identity;
 use crate::agent::login;
 use crate::agent::process::ProcessOptions;
@@ -96,6 +98,8 @@ pub struct Config {
     pub listeners: Vec<Listener>,
     /// Credentials for Docker and git, by name.
     pub credentials: Vec<Credential>,
+    /// Callers and their rights; `None` without any, where the options of listeners decide alone.
+    pub callers: Option<CallerPolicy>,
     /// The ACL server.
     #[cfg(feature = "acl")]
     pub acl: Option<AclServer>,
@@ -180,6 +184,8 @@ pub struct Listener {
     pub sessions: Vec<String>,
     /// Derived token that is served instead of each session's token; `None` serves the session's token.
     pub derived_token: Option<DerivedTokenOptions>,
+    /// Callers and their rights, on listeners that serve tokens; `None` without any.
+    pub callers: Option<CallerPolicy>,
     /// True if readiness depends on the listener.
     pub required: bool,
 }

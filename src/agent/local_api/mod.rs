@@ -29,6 +29,7 @@ use tokio_util::sync::CancellationToken;
 pub(crate) use metrics::ReadyMetrics;
 pub use route::service;
 
+use crate::agent::callers::CallerGate;
 use crate::agent::session_status::SessionStatusRegistry;
 use crate::agent::token::TokenWatch;
 use crate::clock::Clock;
@@ -80,6 +81,8 @@ pub struct LocalApiDeps {
     pub status_registry: StatusRegistry,
     /// Status of sessions, of which callers see those that the listener serves.
     pub session_statuses: SessionStatusRegistry,
+    /// Rights of callers; the default lets every admitted request pass.
+    pub callers: CallerGate,
     /// Callers to admit; a listener of [`ListenerKind::Health`] admits everyone but browsers.
     pub guard: guard::GuardOptions,
     /// Address that the listener is bound to ([`crate::http::server::Listener::tcp_address`]).

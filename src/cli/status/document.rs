@@ -20,6 +20,7 @@ pub(super) struct StatusDocument {
     pub(super) sessions: BTreeMap<String, Session>,
     pub(super) components: BTreeMap<String, Component>,
     pub(super) platform: Option<Platform>,
+    pub(super) callers: Option<Callers>,
     pub(super) reload_error: Option<String>,
 }
 
@@ -86,6 +87,24 @@ pub(super) struct Platform {
     pub(super) product: Option<String>,
     pub(super) release: Option<String>,
     pub(super) api_version: Option<String>,
+}
+
+/// Callers of the configuration.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Callers {
+    pub(super) callers: Vec<Caller>,
+    pub(super) unmatched: u64,
+}
+
+/// One caller.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Caller {
+    pub(super) name: String,
+    pub(super) connections: u64,
+    pub(super) admitted: u64,
+    pub(super) refused: u64,
 }
 
 /// A time in seconds since 1970.

@@ -1,6 +1,6 @@
 //! Formats a status and its judgement as lines. Pure.
 
-use super::document::{Platform, Session, StatusDocument, Timestamp};
+use super::document::{Caller, Callers, Platform, Session, StatusDocument, Timestamp};
 use super::judge::{Item, Report, Running, State, Step};
 use crate::cli::output::harmless;
 use crate::count_format::format_count;
@@ -53,6 +53,7 @@ pub(super) fn format_status(status: &StatusDocument, report: &Report, now: Times
         }
     }
     lines.extend(status.platform.as_ref().map(|platform| Line::plain(format_platform(platform))));
+    lines.extend(status.callers.iter().flat_map(format_callers).map(Line::plain));
     lines
 }
 
@@ -137,6 +138,16 @@ fn format_platform(platform: &Platform) -> String {
     let release = platform.release.as_ref().map(|release| format!(", release {release}")).unwrap_or_default();
     let api = platform.api_version.as_ref().map(|version| format!(", API {version}")).unwrap_or_default();
     harmless(&format!("platform {}: {product}{release}{api}", platform.upstream))
+}
+
+/// Formats the requests of each caller, and those of processes that are none.
+fn format_callers(callers: &Callers) -> Vec<String> {
+    let one = |its: &Caller| {
+        let Caller { name, connections, admitted, refused } = its;
+        harmless(&format!("caller {name}: {connections} connections, {admitted} requests admitted, {refused} refused"))
+    };
+    let unmatched = (callers.unmatched > 0).then(|| format!("no caller: {} requests refused", callers.unmatched));
+    callers.callers.iter().map(one).chain(unmatched).collect()
 }
 
 /// Returns the verb for the last success of a component.
