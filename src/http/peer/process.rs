@@ -103,17 +103,21 @@ impl PinnedProcess {
     /// It has ended.
     pub(super) fn state(&self, support: &KernelSupport) -> Result<ProcessState, Ended> {
         if let (true, Pin::Descriptor(descriptor)) = (support.pidfd_info, &self.pin) {
-            return match os::pidfd_info(descriptor) {
-                Ok(info) => Ok(ProcessState {
+            let info = os::pidfd_info(descriptor);
+            // The kernel still tells the state of a process that has ended until its parent has taken notice.
+            if !self.is_alive() {
+                return Err(Ended);
+            }
+            return Ok(match info {
+                Ok(info) => ProcessState {
                     uid: support.known_user(info.euid),
                     gid: support.known_group(info.egid),
                     cgroup: CgroupRef::Id(info.cgroup_id),
                     by_descriptor: true,
-                }),
-                // Alive, in a pid namespace that this process does not see.
-                Err(_) if self.is_alive() => Ok(ProcessState::default()),
-                Err(_) => Err(Ended),
-            };
+                },
+                // It stands in a pid namespace that this process does not see.
+                Err(_) => ProcessState::default(),
+            });
         }
         let owner = procfs::owner(self.pid);
         let cgroup = match procfs::cgroup(self.pid) {
@@ -160,6 +164,13 @@ mod tests {
             assert_eq!(state.by_descriptor, support.pidfd_info);
             assert!(process.is_alive());
             drop(child.stdin.take());
+            // It has ended before this process, its parent, takes notice; a start time does not tell that.
+            let mut waited = 0;
+            while support.pidfd_open && process.state(&support).is_ok() {
+                std::thread::sleep(std::time::Duration::from_millis(1));
+                waited += 1;
+                assert!(waited < 10_000, "{support:?}");
+            }
             child.wait().unwrap();
             assert!(!process.is_alive(), "{support:?}");
             assert_eq!(process.state(&support), Err(Ended));

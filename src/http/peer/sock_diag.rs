@@ -141,7 +141,8 @@ fn cgroup_id(attributes: Option<&[u8]>) -> Option<u64> {
         if kind == INET_DIAG_CGROUP_ID {
             return left.get(4..12)?.try_into().ok().map(u64::from_ne_bytes);
         }
-        left = left.get(length.max(4).next_multiple_of(4)..)?;
+        // A length includes its own four bytes.
+        left = left.get(Some(length).filter(|length| *length >= 4)?.next_multiple_of(4)..)?;
     }
 }
 
@@ -203,7 +204,7 @@ mod tests {
         assert_eq!(cgroup(&message), Some(77));
         assert_eq!(cgroup(&message[..message.len() - 1]), None, "a cut value");
         message[88..90].copy_from_slice(&0_u16.to_ne_bytes());
-        assert_eq!(cgroup(&message), None, "a malformed length ends at the message's end");
+        assert_eq!(cgroup(&message), None, "a malformed length");
     }
 
     #[test]
