@@ -1,6 +1,7 @@
 //! The API proxy as the agent serves it: the real listener, guard, rules and forwarder around a watch that holds a token.
 //! `proxy tcp 127.0.0.1:0 URL [CA_FILE]` or `proxy unix PATH URL [CA_FILE]`; prints where it listens, and ends on SIGTERM. With
-//! `--cached` it keeps answers, so that each is asked for once; with `--callers` the rules of six callers decide each request.
+//! `--cached` it keeps answers, so that each is asked for once; with `--audited` it records requests in the file `audit.jsonl` of the
+//! current folder; with `--callers` the rules of six callers decide each request.
 #![allow(clippy::print_stdout, clippy::too_many_lines, clippy::unwrap_used, missing_docs)]
 
 use std::path::PathBuf;
@@ -16,8 +17,10 @@ use keyward::agent::callers::{
 };
 use keyward::agent::server_client;
 use keyward::agent::token::{ClientToken, Generation, Lease, Token, TokenKind};
+use keyward::audit::{AuditFileOptions, AuditOptions, AuditTarget, Auditor, Fsync, OnFailure, RunningDevice};
 use keyward::clock::Clock;
 use keyward::credential_watch::{Availability, RefreshSignal, credential_channel};
+use keyward::health::Health;
 use keyward::http::client::{self, ProxyMode, ServerAddress, TlsOptions};
 use keyward::http::guard::{self, AccessMode};
 use keyward::http::peer::{KernelSupport, PeerKernel, PeerReader};
@@ -40,8 +43,11 @@ async fn main() {
     let given = arguments.len();
     arguments.retain(|it| it != "--callers");
     let has_callers = arguments.len() < given;
+    let given = arguments.len();
+    arguments.retain(|it| it != "--audited");
+    let audited = arguments.len() < given;
     let [kind, place, server, authorities @ ..] = arguments.as_slice() else {
-        return println!("proxy tcp|unix ADDRESS|PATH URL [CA_FILE] [--cached] [--callers]");
+        return println!("proxy tcp|unix ADDRESS|PATH URL [CA_FILE] [--cached] [--audited] [--callers]");
     };
     let (endpoint, admit) = if kind == "unix" {
         let socket = UnixSocket { path: PathBuf::from(place), mode: 0o600, owner: None, group: None };
@@ -126,8 +132,14 @@ async fn main() {
         Some(address) => println!("{address}"),
         None => println!("{place}"),
     }
-    let service =
-        proxy.service(guard::GuardOptions { admit, ..guard::GuardOptions::default() }, address, listener_metrics);
+    let auditor = Auditor::default();
+    let (health, metrics) = (Health::default(), Metrics::default());
+    let path = std::env::current_dir().unwrap().join("audit.jsonl");
+    let device =
+        audited.then(|| RunningDevice::start(audit_options(path), None, (&health, &metrics, &Clock::System)).unwrap());
+    auditor.set(device.iter().map(RunningDevice::handle).collect());
+    let access = guard::GuardOptions { admit, ..guard::GuardOptions::default() };
+    let service = proxy.audited_service(access, address, listener_metrics, auditor);
     let mut terminate = signal(SignalKind::terminate()).unwrap();
     let serving = async {
         tokio::join!(
@@ -157,4 +169,24 @@ fn gate(metrics: &Metrics) -> CallerGate {
     let policy = CallerPolicy::new((0..6).map(rule).collect()).unwrap();
     let deps = CallerGateDeps { metrics: metrics.clone(), ..CallerGateDeps::default() };
     CallerGate::new(policy, "bench".to_owned(), deps)
+}
+
+/// An audit as a configuration has it that names its file and key alone.
+fn audit_options(path: PathBuf) -> AuditOptions {
+    let file = AuditFileOptions {
+        path,
+        attributes: keyward::atomic_file::Attributes { mode: 0o600, owner: None, group: None },
+        max_bytes: 64 << 20,
+        keep: 2,
+        fsync: Fsync::Interval,
+    };
+    AuditOptions {
+        name: "bench".to_owned(),
+        key: SecretString::from("k".repeat(64)),
+        on_failure: OnFailure::Closed,
+        target: AuditTarget::File(file),
+        checkpoint_file: None,
+        checkpoint_records: 1000,
+        checkpoint_interval: Duration::from_mins(5),
+    }
 }

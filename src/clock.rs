@@ -40,6 +40,11 @@ impl ClockReading {
         later.boot.saturating_sub(self.boot)
     }
 
+    /// Returns the later of two readings by BOOTTIME.
+    pub(crate) fn later(self, other: Self) -> Self {
+        std::cmp::max_by_key(self, other, |reading| reading.boot)
+    }
+
     /// Returns `other` by the wall clock of this reading, which may have been set since or before.
     pub(crate) fn wall_time_of(&self, other: Self) -> SystemTime {
         let shifted = if other.boot > self.boot {

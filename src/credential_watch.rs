@@ -10,6 +10,7 @@ use tokio::sync::{Notify, watch};
 
 use crate::clock::{Clock, ClockReading};
 use crate::demand::Demand;
+use crate::error_code::ErrorCode;
 use crate::token_bucket::{BucketRate, TokenBucket};
 
 /// A credential, or the reason why there is none.
@@ -54,18 +55,33 @@ pub struct CredentialState<T> {
     pub availability: Availability<T>,
     /// Time of the server's last response about it; `None` before the first one.
     pub last_checked: Option<ClockReading>,
+    /// Error of the last update of a credential that is available all the same.
+    pub(crate) update_error: Option<UpdateError>,
+}
+
+/// Error of an update.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct UpdateError {
+    /// Code of the error.
+    pub code: Option<ErrorCode>,
+    /// Text of the error; holds no secret.
+    pub text: Arc<str>,
 }
 
 impl<T> Clone for CredentialState<T> {
     fn clone(&self) -> Self {
-        Self { availability: self.availability.clone(), last_checked: self.last_checked }
+        Self {
+            availability: self.availability.clone(),
+            last_checked: self.last_checked,
+            update_error: self.update_error.clone(),
+        }
     }
 }
 
 /// Creates a publisher and a watch on it. The credential is unavailable for `reason` until the first publication.
 pub fn credential_channel<T>(reason: &str) -> (CredentialPublisher<T>, CredentialWatch<T>) {
     let availability = Availability::Unavailable { reason: reason.into(), retry_after: Duration::from_secs(1) };
-    let (sender, receiver) = watch::channel(CredentialState { availability, last_checked: None });
+    let (sender, receiver) = watch::channel(CredentialState { availability, last_checked: None, update_error: None });
     (CredentialPublisher(sender), CredentialWatch(receiver))
 }
 
@@ -76,12 +92,24 @@ pub struct CredentialPublisher<T>(watch::Sender<CredentialState<T>>);
 impl<T> CredentialPublisher<T> {
     /// Publishes a new state to all readers.
     pub fn publish(&self, availability: Availability<T>, last_checked: Option<ClockReading>) {
-        self.0.send_replace(CredentialState { availability, last_checked });
+        self.0.send_replace(CredentialState { availability, last_checked, update_error: None });
     }
 
     /// Records a check that left the credential as it is, and wakes readers.
     pub fn record_check(&self, at: ClockReading) {
-        self.0.send_modify(|state| state.last_checked = Some(at));
+        self.0.send_modify(|state| (state.last_checked, state.update_error) = (Some(at), None));
+    }
+
+    /// Records that an available credential could not be updated, and wakes readers if that is new.
+    pub(crate) fn record_update_error(&self, code: Option<ErrorCode>, text: &str) {
+        self.0.send_if_modified(|state| {
+            let is_new = state.update_error.as_ref().is_none_or(|error| (error.code, &*error.text) != (code, text));
+            let is_changed = is_new && matches!(state.availability, Availability::Available(_));
+            if is_changed {
+                state.update_error = Some(UpdateError { code, text: text.into() });
+            }
+            is_changed
+        });
     }
 }
 

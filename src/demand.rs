@@ -89,12 +89,12 @@ mod tests {
         assert!(demand.is_waited_for());
         drop(other);
         assert!(!demand.is_waited_for());
-        let asked = demand.retry();
+        let retry = demand.retry();
         demand.changed().await;
         for sender in demand.take_retries() {
             sender.send(RetryOutcome::Tried).unwrap();
         }
-        assert_eq!(asked.await, Ok(RetryOutcome::Tried));
+        assert_eq!(retry.await, Ok(RetryOutcome::Tried));
         assert!(demand.take_retries().is_empty());
     }
 }

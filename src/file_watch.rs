@@ -16,6 +16,7 @@ use crate::os;
 pub(crate) struct FileWatch {
     /// `None` if no inotify instance could be created.
     events: Option<AsyncFd<OwnedFd>>,
+    flags: WatchFlags,
 }
 
 impl FileWatch {
@@ -27,21 +28,20 @@ impl FileWatch {
         if let Err(error) = &events {
             failed(error);
         }
-        Self { events: events.ok() }
+        Self { events: events.ok(), flags: CHANGES }
+    }
+
+    /// Creates a watch like [`FileWatch::new`] that also notifies of each write to a file that stays open.
+    pub(crate) fn written(failed: impl FnOnce(&io::Error)) -> Self {
+        Self { flags: CHANGES | WatchFlags::MODIFY, ..Self::new(failed) }
     }
 
     /// Watches the folders that the path leads through now: a symlink may have changed since the last call.
     pub(crate) fn follow(&self, path: &Path) {
         let Some(events) = &self.events else { return };
-        // Kubernetes updates a mounted secret by replacing a symlink beside it; other files may be rewritten in place.
-        let flags = WatchFlags::CLOSE_WRITE
-            | WatchFlags::MOVED_TO
-            | WatchFlags::CREATE
-            | WatchFlags::ATTRIB
-            | WatchFlags::ONLYDIR;
         for folder in folders(path) {
             // A missing folder is tried again when the file is next read.
-            let _ = inotify::add_watch(events.get_ref(), &folder, flags);
+            let _ = inotify::add_watch(events.get_ref(), &folder, self.flags);
         }
     }
 
@@ -54,6 +54,13 @@ impl FileWatch {
         }
     }
 }
+
+/// Kubernetes updates a mounted secret by replacing a symlink beside it; other files may be rewritten in place.
+const CHANGES: WatchFlags = WatchFlags::CLOSE_WRITE
+    .union(WatchFlags::MOVED_TO)
+    .union(WatchFlags::CREATE)
+    .union(WatchFlags::ATTRIB)
+    .union(WatchFlags::ONLYDIR);
 
 /// Lists the folders of a path, of each symlink that it leads through, and of the final file. A change of the file is a
 /// change in one of them.

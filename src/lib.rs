@@ -20,9 +20,9 @@ pub(crate) mod time_format;
 mod outage;
 pub(crate) mod token_bucket;
 pub mod demand;
+pub(crate) mod error_code;
 pub mod credential_watch;
 pub mod error_chain;
-pub(crate) mod error_code;
 pub(crate) mod file_watch;
 pub(crate) mod beneath;
 pub mod secure_dir;
@@ -38,6 +38,7 @@ pub(crate) mod aead;
 pub(crate) mod secret;
 pub mod command;
 pub mod status;
+pub mod audit;
 #[cfg(feature = "ui")]
 pub(crate) mod recent_events;
 pub(crate) mod suggest;

@@ -1,5 +1,6 @@
 //! Runs named tasks: the first failure stops all, a panic is a failure, and stopping waits for all.
 
+use std::pin::Pin;
 use std::time::Duration;
 
 use tokio::task::JoinSet;
@@ -26,7 +27,11 @@ impl TaskGroup {
 
     /// Spawns a task. It should end soon after the stop token is cancelled.
     pub fn start(&mut self, name: impl Into<String>, task: impl Future<Output = anyhow::Result<()>> + Send + 'static) {
-        let name = name.into();
+        self.start_boxed(name.into(), Box::pin(task));
+    }
+
+    /// Spawns one type of future: tokio's code of a task is generated for each type.
+    fn start_boxed(&mut self, name: String, task: BoxedTask) {
         let label = name.clone();
         let handle = self.running.spawn(async move { (label, task.await) });
         self.names.insert(handle.id(), name);
@@ -90,6 +95,8 @@ impl TaskGroup {
         }
     }
 }
+
+type BoxedTask = Pin<Box<dyn Future<Output = anyhow::Result<()>> + Send>>;
 
 type TaskOutcome = Result<(tokio::task::Id, (String, anyhow::Result<()>)), tokio::task::JoinError>;
 

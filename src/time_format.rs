@@ -34,6 +34,21 @@ pub(crate) fn format_seconds(span: Duration) -> String {
     format_duration(Duration::from_secs(span.as_secs()))
 }
 
+/// Formats a time span in at most two units, such as `35 s`, `14 min`, `3 h 12 min` or `4 d 3 h`.
+pub(crate) fn format_span(seconds: u64) -> String {
+    let (minutes, hours, days) = (seconds / 60, seconds / 3_600, seconds / DAY);
+    let two = |more: u64, unit: &str, less: u64, smaller: &str| match less {
+        0 => format!("{more} {unit}"),
+        less => format!("{more} {unit} {less} {smaller}"),
+    };
+    match seconds {
+        0..120 => format!("{seconds} s"),
+        120..7_200 => format!("{minutes} min"),
+        7_200..172_800 => two(hours, "h", minutes % 60, "min"),
+        _ => two(days, "d", hours % 24, "h"),
+    }
+}
+
 /// Converts a duration for a field `..._seconds` of a log event: in seconds, to the millisecond.
 #[expect(clippy::cast_precision_loss, reason = "exact for 280,000 years")]
 pub(crate) fn seconds(duration: Duration) -> f64 {
@@ -62,6 +77,19 @@ mod tests {
         check(Duration::from_secs(90 * DAY + 5_400), "90d 1h 30m");
         assert_eq!(format_seconds(Duration::from_millis(272_900)), "4m 32s");
         assert_eq!(format_seconds(Duration::from_millis(900)), "0s");
+    }
+
+    #[test]
+    fn a_span_has_at_most_two_units() {
+        let check = |seconds, wanted: &str| assert_eq!(format_span(seconds), wanted);
+        check(0, "0 s");
+        check(119, "119 s");
+        check(120, "2 min");
+        check(7_199, "119 min");
+        check(7_200, "2 h");
+        check(11_520, "3 h 12 min");
+        check(172_800, "2 d");
+        check(356_400, "4 d 3 h");
     }
 
     #[test]

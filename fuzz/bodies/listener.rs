@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use http::Request;
 use keyward::agent::api_proxy::fuzz::read_request;
+use keyward::agent::systemd_credentials::fuzz::ask;
 use keyward::gateway::proxy::fuzz::is_forwarded;
 use keyward::http::guard::{self, AccessMode};
 use keyward::http::tls;
@@ -95,6 +96,24 @@ fn climbs(path: &str) -> bool {
     let decoded = percent_encoding::percent_decode_str(path).decode_utf8_lossy().into_owned();
     let decoded = percent_encoding::percent_decode_str(&decoded).decode_utf8_lossy().into_owned();
     decoded.split(['/', '\\']).any(|segment| segment == "." || segment == "..")
+}
+
+/// Reads the first byte as user and group of a peer (four bits each), and the rest as its socket's name.
+pub(crate) fn credential_name(bytes: &[u8]) {
+    let Some((ids, name)) = bytes.split_first() else { return };
+    let ids = (u32::from(ids >> 4), u32::from(ids & 15));
+    for (unit, id) in [("foobar.service", "credx"), ("worker@*.service", "tls.key")] {
+        let Some((found, credential)) = ask(ids, name, unit, id) else { continue };
+        assert_eq!(ids, (0, 0), "somebody else than root is served");
+        assert_eq!(credential, id, "another credential than the one that is granted");
+        let (prefix, suffix) = unit.split_once('*').unwrap_or((unit, ""));
+        assert!(found.starts_with(prefix) && found.ends_with(suffix), "another unit than the one that is granted");
+        // As systemd writes it, and no byte more.
+        let tail = format!("/unit/{found}/{credential}");
+        let random = name.strip_suffix(tail.as_bytes()).expect("a name that is none of systemd's");
+        assert!(!random.is_empty() && random.iter().all(u8::is_ascii_alphanumeric), "a name that is none of systemd's");
+        assert!(found.len() > prefix.len() + suffix.len() || unit == found, "a template without an instance");
+    }
 }
 
 /// Reads bytes as certificates, as public keys, and as a certificate with its key.

@@ -4,9 +4,13 @@
 
 pub(crate) mod acl;
 pub(crate) mod agent;
+pub(crate) mod bearer;
+pub(crate) mod cached;
+pub(crate) mod audit;
 pub(crate) mod configuration;
 pub(crate) mod forward;
 pub(crate) mod gateway;
+pub(crate) mod go_paths;
 pub(crate) mod http1;
 pub(crate) mod listener;
 pub(crate) mod messages;

@@ -32,3 +32,4 @@ pub mod local_api;
 pub mod sinks;
 pub mod templates;
 pub mod process;
+pub mod systemd_credentials;

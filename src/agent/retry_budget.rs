@@ -210,8 +210,7 @@ impl RetryBudget {
 
     /// Returns the earliest time of a login from the bucket; a time in the past means now.
     pub fn earliest_login(&mut self, now: ClockReading) -> ClockReading {
-        let refilled = self.logins.earliest(LOGINS, now, 1);
-        if refilled.boot > self.not_before.boot { refilled } else { self.not_before }
+        self.logins.earliest(LOGINS, now, 1).later(self.not_before)
     }
 
     /// Returns the record for the state file.
@@ -286,7 +285,7 @@ const AFTER_SUCCESS: BucketRate = BucketRate { size: 8, refill: Duration::from_m
 const IDENTITY_COST: u32 = 2;
 
 fn latest<const N: usize>(moments: [ClockReading; N]) -> ClockReading {
-    moments.into_iter().reduce(|one, other| if other.boot > one.boot { other } else { one }).unwrap_or(moments[0])
+    moments.into_iter().reduce(ClockReading::later).unwrap_or(moments[0])
 }
 
 /// A retry budget in the state file. Times are seconds since 1970 by the wall clock.

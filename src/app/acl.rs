@@ -5,6 +5,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use super::audit;
 use super::error_codes::ListenError;
 use super::fd_limits;
 use super::session::Shared;
@@ -24,6 +25,7 @@ pub(super) struct BuiltAclServer {
     tls: Option<ServerTls>,
     health: HealthHandle,
     listener_metrics: ListenerMetrics,
+    shared: Shared,
 }
 
 impl BuiltAclServer {
@@ -45,10 +47,21 @@ impl BuiltAclServer {
             sockets.push(socket.map_err(|error| ListenError::new("the ACL server", endpoint, error))?);
         }
         #[cfg(feature = "ui")]
-        shared.ui_sources.set_acl(Some(crate::http::in_process::InProcessService::new(service.handler(None))));
+        shared.ui_sources.set_acl(Some(crate::http::in_process::InProcessService::new(
+            audit::acl(shared, "ui").wrap(service.handler(None)),
+        )));
         let health = shared.health.register("listener/acl", true, "not serving yet");
         let listener_metrics = ListenerMetrics { metrics: shared.metrics.clone(), listener: "acl".to_owned() };
-        Ok(Self { service, endpoints: options.endpoints.clone(), sockets, connections, tls, health, listener_metrics })
+        Ok(Self {
+            service,
+            endpoints: options.endpoints.clone(),
+            sockets,
+            connections,
+            tls,
+            health,
+            listener_metrics,
+            shared: shared.clone(),
+        })
     }
 
     /// Bound addresses; a port 0 of the configuration is replaced by the actual port.
@@ -74,7 +87,7 @@ impl BuiltAclServer {
                 listener_metrics: Some(self.listener_metrics.clone()),
                 ..ListenerLimits::default()
             };
-            let answering = self.service.handler(socket.tcp_address());
+            let answering = audit::acl(&self.shared, "acl").wrap(self.service.handler(socket.tcp_address()));
             serving.spawn(socket.serve(answering, limits, stop.clone()));
         }
         self.health.describe(endpoints);

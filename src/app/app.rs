@@ -6,6 +6,7 @@ use tokio_util::sync::CancellationToken;
 
 #[cfg(feature = "acl")]
 use super::acl::BuiltAclServer;
+use super::audit::RunningAudit;
 use super::certificate_files::{self, CertificateFiles};
 use super::certificates;
 use super::error_codes;
@@ -66,6 +67,7 @@ impl App {
     ) -> anyhow::Result<Self> {
         let shared = Shared::default();
         metrics::register_all(&shared.metrics);
+        RunningAudit::check(&config.audit)?;
         let plan = RunningAgent::default().plan(&config, &inherited, &shared)?;
         #[cfg(feature = "acl")]
         let acl = match &config.acl {
@@ -113,6 +115,8 @@ impl App {
     pub(crate) async fn run(self, mut signals: Signals) -> anyhow::Result<u8> {
         let mut services = TaskGroup::new(CancellationToken::new());
         let grace = self.config.agent.stop_grace;
+        let mut audit = RunningAudit::default();
+        audit.apply(&self.config.audit, &self.shared)?;
         #[cfg(feature = "acl")]
         if let Some(acl) = self.acl {
             services.start("acl", acl.run(grace, services.stop_token()));
@@ -128,6 +132,7 @@ impl App {
             inherited: self.inherited,
             notifier: notifier.clone(),
             certificates,
+            audit,
         };
         let mut code = None;
         let failure = loop {
@@ -153,6 +158,7 @@ impl App {
         result = result.and(agent.stop(reloading.config.agent.stop_grace).await.map_err(Into::into));
         services.stop_token().cancel();
         result = result.and(services.run(grace).await.map_err(Into::into));
+        reloading.audit.stop().await;
         tracing::info!(event = "agent.stopped", "stopped");
         result.map(|()| code.unwrap_or_default())
     }
@@ -193,6 +199,7 @@ struct Reloader {
     inherited: ActivatedSockets,
     notifier: systemd::ServiceNotifier,
     certificates: watch::Sender<CertificateFiles>,
+    audit: RunningAudit,
 }
 
 impl Reloader {
@@ -223,7 +230,9 @@ impl Reloader {
         anyhow::ensure!(new.acl == self.config.acl, "changes of [acl] need a restart");
         anyhow::ensure!(new.log.format == self.config.log.format, "a change of log.format needs a restart");
         anyhow::ensure!(new.agent.ready == self.config.agent.ready, "a change of agent.ready needs a restart");
+        RunningAudit::check(&new.audit)?;
         let plan = agent.plan(&new, &self.inherited, &self.shared)?;
+        self.audit.apply(&new.audit, &self.shared)?;
         if let Some(log) = &self.log
             && new.log != self.config.log
         {

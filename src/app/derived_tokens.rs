@@ -66,6 +66,10 @@ impl DerivedTokens {
         let Some(child) = &listener.derived_token else { return Ok((derived_tokens, sources)) };
         let mut replaced = BTreeMap::new();
         for (name, source) in sources {
+            if !listener.serves_token_of(&name) {
+                replaced.insert(name, source);
+                continue;
+            }
             let session = sessions.iter().find(|its| its.name == name).context("the listener has no such session")?;
             let component = format!("derived_token/{}/{name}", listener.name);
             let health = shared.health.register(component, listener.required, "no token was made for it yet");

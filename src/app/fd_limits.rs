@@ -31,9 +31,9 @@ const TIMERS_PER_TEMPLATE: usize = 5;
 /// # Errors
 /// The hard limit is too low for the configured number.
 #[cfg(feature = "acl")]
-pub(super) fn reserve_connections(asked: Option<usize>, sockets: usize) -> anyhow::Result<usize> {
+pub(super) fn reserve_connections(configured: Option<usize>, sockets: usize) -> anyhow::Result<usize> {
     let limit = getrlimit(Resource::Nofile);
-    let budget = compute_fd_budget(asked, sockets, limit)?;
+    let budget = compute_fd_budget(configured, sockets, limit)?;
     if let Some(soft) = budget.raise_to {
         setrlimit(Resource::Nofile, Rlimit { current: Some(soft), ..limit })
             .with_context(|| format!("cannot raise the limit of open files to {soft}"))?;
@@ -49,14 +49,14 @@ struct FdBudget {
 }
 
 #[cfg(feature = "acl")]
-fn compute_fd_budget(asked: Option<usize>, sockets: usize, limit: Rlimit) -> anyhow::Result<FdBudget> {
+fn compute_fd_budget(configured: Option<usize>, sockets: usize, limit: Rlimit) -> anyhow::Result<FdBudget> {
     let hard = limit.maximum.map_or(usize::MAX, |hard| usize::try_from(hard).unwrap_or(usize::MAX));
     let sockets = sockets.max(1);
     let most = hard.saturating_sub(RESERVED_FILES) / sockets;
-    let connections = asked.unwrap_or_else(|| ListenerLimits::default().connections.min(most.max(16)));
+    let connections = configured.unwrap_or_else(|| ListenerLimits::default().connections.min(most.max(16)));
     let needed = connections.saturating_mul(sockets).saturating_add(RESERVED_FILES);
     anyhow::ensure!(
-        asked.is_none() || connections <= most,
+        configured.is_none() || connections <= most,
         "acl.connections = {connections} takes {needed} open files, and this process may have {hard}: raise its limit \
          (LimitNOFILE= of the unit, or ulimit -n), or write {most} or less"
     );
@@ -71,8 +71,8 @@ mod tests {
 
     #[test]
     fn a_configured_number_of_connections_must_be_possible_and_the_default_is_made_to_fit() {
-        let check = |asked, sockets, soft, hard, wanted: Result<FdBudget, &str>| {
-            let found = compute_fd_budget(asked, sockets, Rlimit { current: soft, maximum: hard });
+        let check = |configured, sockets, soft, hard, wanted: Result<FdBudget, &str>| {
+            let found = compute_fd_budget(configured, sockets, Rlimit { current: soft, maximum: hard });
             match (found, wanted) {
                 (Ok(found), Ok(wanted)) => assert_eq!(found, wanted),
                 (Err(found), Err(wanted)) => assert!(found.to_string().contains(wanted), "{found}"),

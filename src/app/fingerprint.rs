@@ -33,8 +33,8 @@ pub(super) fn fingerprint(session: &config::Session) -> String {
                     continue;
                 }
                 let secret = ["SECRET", "PASSWORD"].iter().any(|word| name.contains(word));
-                let kept = if secret { HINT } else { WHOLE };
-                let _ = writeln!(text, "{name} {}", encoded(value.as_bytes(), kept));
+                let length = if secret { HINT } else { WHOLE };
+                let _ = writeln!(text, "{name} {}", encoded(value.as_bytes(), length));
             }
             if let Some(certificate) = options.variables.get("AZURE_CLIENT_CERTIFICATE_PATH") {
                 text.push_str(&content(Path::new(certificate), HINT));
@@ -56,10 +56,10 @@ pub(super) fn fingerprint(session: &config::Session) -> String {
 const WHOLE: usize = 16;
 const HINT: usize = 2;
 
-fn content(file: &Path, kept: usize) -> String {
-    std::fs::read(file).map_or_else(|_| "-".to_owned(), |bytes| encoded(&zeroize::Zeroizing::new(bytes), kept))
+fn content(file: &Path, length: usize) -> String {
+    std::fs::read(file).map_or_else(|_| "-".to_owned(), |bytes| encoded(&zeroize::Zeroizing::new(bytes), length))
 }
 
-fn encoded(bytes: &[u8], kept: usize) -> String {
-    URL_SAFE_NO_PAD.encode(&digest(&SHA256, bytes).as_ref()[..kept])
+fn encoded(bytes: &[u8], length: usize) -> String {
+    URL_SAFE_NO_PAD.encode(&digest(&SHA256, bytes).as_ref()[..length])
 }

@@ -7,6 +7,7 @@ use anyhow::Context as _;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use super::audit;
 use super::error_codes::ListenError;
 use super::platform_token::TokenMaker;
 use super::session::{SessionRefs, Shared};
@@ -38,6 +39,7 @@ pub(super) struct BuiltGateway {
     health: HealthHandle,
     status_registry: StatusRegistry,
     listener_metrics: ListenerMetrics,
+    shared: Shared,
     #[cfg(feature = "ui")]
     ui_sources: crate::ui::UiSources,
 }
@@ -138,6 +140,7 @@ impl BuiltGateway {
             health,
             status_registry: shared.status_registry.clone(),
             listener_metrics,
+            shared: shared.clone(),
             #[cfg(feature = "ui")]
             ui_sources: shared.ui_sources.clone(),
         })
@@ -178,6 +181,7 @@ impl BuiltGateway {
                 ..ListenerLimits::default()
             };
             let service = self.gateway.service(socket.tcp_address(), self.listener_metrics.clone());
+            let service = audit::gateway(&self.shared, "gateway").wrap(service);
             serving.spawn(socket.serve(service, limits, stop.clone()));
         }
         self.health.ready();

@@ -113,17 +113,17 @@ mod tests {
 
     #[test]
     fn libraries_log_at_debug_and_keyward_at_info() {
-        let heard = |log: &str, target: &str, asked: Level| {
+        let is_enabled = |log: &str, target: &str, record: Level| {
             let (level, targets) = (log.parse().unwrap(), std::collections::BTreeMap::new());
             let log = Log { level, targets, format: LogFormat::Text };
-            super::targets(&log).would_enable(target, &asked)
+            super::targets(&log).would_enable(target, &record)
         };
         for library in ["typespec_client_core::http::policies::logging", "azure_identity", "hyper_util::client"] {
-            assert!(!heard("info", library, Level::INFO), "{library}");
-            assert!(heard("info", library, Level::WARN) && heard("debug", library, Level::INFO), "{library}");
+            assert!(!is_enabled("info", library, Level::INFO), "{library}");
+            assert!(is_enabled("info", library, Level::WARN) && is_enabled("debug", library, Level::INFO), "{library}");
         }
-        assert!(heard("info", "keyward::agent::token_lifecycle", Level::INFO));
-        assert!(!heard("info", "keyward::agent::token_lifecycle", Level::DEBUG));
-        assert!(!heard("warn", "keyward::agent::token_lifecycle", Level::INFO));
+        assert!(is_enabled("info", "keyward::agent::token_lifecycle", Level::INFO));
+        assert!(!is_enabled("info", "keyward::agent::token_lifecycle", Level::DEBUG));
+        assert!(!is_enabled("warn", "keyward::agent::token_lifecycle", Level::INFO));
     }
 }

@@ -14,8 +14,10 @@ use crate::agent::output_metrics::OutputMetrics;
 use crate::agent::process::ProcessMetrics;
 use crate::agent::secrets::SecretMetrics;
 use crate::agent::sinks::SinkMetrics;
+use crate::agent::systemd_credentials::SystemdCredentialMetrics;
 use crate::agent::templates::TemplateMetrics;
 use crate::agent::token_lifecycle::{AttemptMetrics, ClockMetrics, SessionMetrics};
+use crate::audit::AuditMetrics;
 #[cfg(feature = "gateway")]
 use crate::gateway::GatewayMetrics;
 use crate::http::reverse_proxy::UpstreamMetrics;
@@ -35,12 +37,14 @@ pub(super) fn register_all(metrics: &Metrics) {
     metrics.register::<ProcessMetrics>();
     metrics.register::<HttpMetrics>();
     metrics.register::<CallerMetrics>();
+    metrics.register::<SystemdCredentialMetrics>();
     #[cfg(feature = "acl")]
     metrics.register::<AclMetrics>();
     metrics.register::<ProxyMetrics>();
     metrics.register::<CacheMetrics>();
     #[cfg(feature = "gateway")]
     metrics.register::<GatewayMetrics>();
+    metrics.register::<AuditMetrics>();
     metrics.register::<CertificateMetrics>();
     metrics.register::<ClockMetrics>();
     metrics.register::<ReloadMetrics>();

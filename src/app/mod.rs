@@ -15,6 +15,7 @@ mod fd_limits;
 mod fingerprint;
 mod session;
 mod callers;
+mod audit;
 #[cfg(feature = "acl")]
 mod acl;
 #[cfg(feature = "gateway")]
@@ -24,6 +25,7 @@ mod gateway;
 mod derived_tokens;
 #[cfg(feature = "ui")]
 mod ui;
+mod systemd_credentials;
 mod outputs;
 mod templates;
 

@@ -7,10 +7,12 @@ use std::time::Duration;
 use anyhow::Context as _;
 use tokio_util::sync::CancellationToken;
 
+use super::audit;
 use super::callers;
 use super::derived_tokens::{self, DerivedTokens};
 use super::error_codes::ListenError;
 use super::session::{FileFingerprint, Shared, bound_to, file_fingerprint};
+use super::systemd_credentials::{self, CredentialInputs};
 #[cfg(feature = "ui")]
 use super::ui;
 use crate::agent::api_proxy::{ApiProxy, ApiProxyDeps};
@@ -19,6 +21,7 @@ use crate::agent::local_api;
 use crate::agent::local_api::{ListenerKind, LocalApiDeps, LocalApiOptions, SessionHandle};
 use crate::agent::secrets::DerivedTokenManager;
 use crate::agent::sinks::FileSink;
+use crate::agent::systemd_credentials::CredentialServer;
 use crate::agent::token::TokenWatch;
 use crate::config;
 use crate::config::Serves;
@@ -106,6 +109,17 @@ pub(super) fn public_key_fingerprint(sink: &config::Sink) -> Option<FileFingerpr
     file_fingerprint(&sink.options.encrypt.as_ref()?.public_key_file)
 }
 
+/// Parts that a listener is built from, besides its options and its socket.
+#[derive(Debug)]
+pub(super) struct ListenerInputs<'a> {
+    /// Sessions that it serves, by name.
+    pub(super) sources: BTreeMap<String, SessionHandle>,
+    /// All sessions.
+    pub(super) sessions: &'a [config::Session],
+    /// Sources of the credentials that it serves to systemd.
+    pub(super) credentials: &'a CredentialInputs,
+}
+
 /// A listener that is bound and serves no request yet.
 #[derive(Debug)]
 pub(super) struct BoundListener {
@@ -124,6 +138,7 @@ pub(super) struct BoundListener {
 enum ListenerService {
     Own(ListenerKind, BTreeMap<String, SessionHandle>),
     Proxied(ApiProxy),
+    SystemdCredentials(CredentialServer),
     #[cfg(feature = "ui")]
     Ui(Option<ServerTls>),
 }
@@ -135,8 +150,7 @@ impl BoundListener {
     /// The address cannot be bound, the socket file's owner cannot be set, or the server that is served cannot be called.
     pub(super) fn bind(
         options: config::Listener,
-        sources: BTreeMap<String, SessionHandle>,
-        sessions: &[config::Session],
+        inputs: ListenerInputs<'_>,
         running: Option<&Listener>,
         inherited: &ActivatedSockets,
         shared: &Shared,
@@ -147,6 +161,7 @@ impl BoundListener {
         };
         let listener = || format!("listener {}", options.name);
         let socket = socket.map_err(|error| ListenError::new(listener(), &options.endpoint, error))?;
+        let ListenerInputs { sources, sessions, credentials } = inputs;
         let (derived_tokens, sources) = DerivedTokens::build(&options, sources, sessions, shared)?;
         let health = shared.health.register(format!("listener/{}", options.name), options.required, "not serving yet");
         let address = socket.tcp_address().map_or_else(|| options.endpoint.clone(), Endpoint::Tcp);
@@ -156,6 +171,10 @@ impl BoundListener {
         let serving = match &options.serves {
             Serves::LocalApi => ListenerService::Own(ListenerKind::LocalApi, sources),
             Serves::Health => ListenerService::Own(ListenerKind::Health, sources),
+            Serves::SystemdCredentials(served) => {
+                let server = systemd_credentials::build_server(&options, served, &sources, credentials, shared)?;
+                ListenerService::SystemdCredentials(server)
+            }
             #[cfg(feature = "ui")]
             Serves::Ui(certificate) => {
                 ListenerService::Ui(certificate.as_ref().map(ServerTls::new).transpose().with_context(listener)?)
@@ -216,6 +235,7 @@ impl BoundListener {
         let serving = async {
             match serving {
                 ListenerService::Own(serves, sessions) => {
+                    let audited = audit::local_api(&shared, &options.name);
                     let served = LocalApiOptions { name: options.name, kind: serves, sessions };
                     let deps = LocalApiDeps {
                         clock: shared.clock,
@@ -228,7 +248,12 @@ impl BoundListener {
                         address: socket.tcp_address(),
                         stop: stop.clone(),
                     };
-                    socket.serve(local_api::service(served, deps), limits, stop).await;
+                    socket.serve(audited.wrap(local_api::service(served, deps)), limits, stop).await;
+                }
+                ListenerService::SystemdCredentials(server) => {
+                    // It has no cache that the listener after it would wait for.
+                    drop(written);
+                    server.serve(socket, drain, stop).await;
                 }
                 #[cfg(feature = "ui")]
                 ListenerService::Ui(tls) => {
@@ -238,7 +263,8 @@ impl BoundListener {
                 }
                 ListenerService::Proxied(proxy) => {
                     proxy.restore_cache().await;
-                    let service = proxy.service(options.guard, socket.tcp_address(), listener_metrics);
+                    let address = socket.tcp_address();
+                    let service = proxy.audited_service(options.guard, address, listener_metrics, shared.auditor);
                     let serving =
                         socket.serve(service, ListenerLimits { idle_timeout: IDLE_TIMEOUT, ..limits }, stop.clone());
                     let tending = async {

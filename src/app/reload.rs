@@ -8,8 +8,9 @@ use tokio_util::sync::CancellationToken;
 
 #[cfg(feature = "gateway")]
 use super::gateway::{GatewayPlan, RunningGateway};
-use super::outputs::{BoundListener, BuiltSink, SinkOrders, public_key_fingerprint};
+use super::outputs::{BoundListener, BuiltSink, ListenerInputs, SinkOrders, public_key_fingerprint};
 use super::session::{FileFingerprint, Predecessor, Session, SessionInputs, SessionOrders, SessionRefs, Shared};
+use super::systemd_credentials::CredentialInputs;
 use super::templates::{RunningTemplates, TemplatesPlan};
 use crate::agent::local_api::SessionHandle;
 use crate::agent::token_lifecycle;
@@ -117,7 +118,6 @@ impl RunningAgent {
         let joined = SessionRefs { options: &new.sessions, sources: &sources };
         let rebuilt = |name: &String| sessions.iter().any(|session| session.name() == name);
         let sinks = self.plan_sinks(&new.sinks, joined, rebuilt, shared)?;
-        let listeners = self.plan_listeners(&new.listeners, joined, rebuilt, inherited, shared)?;
         #[cfg(feature = "gateway")]
         let gateway = self.gateway.plan(new.gateway.as_ref(), inherited, joined, rebuilt, shared)?;
         #[cfg(feature = "gateway")]
@@ -125,6 +125,8 @@ impl RunningAgent {
         #[cfg(not(feature = "gateway"))]
         let gateway_inputs = Vec::new();
         let templates = self.templates.plan(new, joined, rebuilt, gateway_inputs, shared)?;
+        let listeners = (new.listeners.as_slice(), &templates.credentials);
+        let listeners = self.plan_listeners(listeners, joined, rebuilt, inherited, shared)?;
         Ok(ReloadPlan {
             sessions,
             following,
@@ -184,7 +186,7 @@ impl RunningAgent {
 
     fn plan_listeners(
         &self,
-        new: &[config::Listener],
+        (new, credentials): (&[config::Listener], &CredentialInputs),
         sessions: SessionRefs<'_>,
         rebuilt: impl Fn(&String) -> bool,
         inherited: &ActivatedSockets,
@@ -203,10 +205,10 @@ impl RunningAgent {
             let socket = self.listeners.running.values().find(|running| running.options.endpoint == options.endpoint);
             let served =
                 used_sessions.iter().filter_map(|name| Some((name.clone(), sessions.sources.get(name)?.clone())));
+            let inputs = ListenerInputs { sources: served.collect(), sessions: sessions.options, credentials };
             listeners.push(BoundListener::bind(
                 options.clone(),
-                served.collect(),
-                sessions.options,
+                inputs,
                 socket.map(|running| &running.socket),
                 inherited,
                 shared,

@@ -18,6 +18,7 @@ use crate::agent::output_watch::OutputWatch;
 use crate::agent::server_client::ServerClient;
 use crate::agent::session_status::SessionStatusRegistry;
 use crate::agent::token_lifecycle::{self, SessionShutdown, TokenManager, TokenManagerDeps};
+use crate::audit::Auditor;
 use crate::clock::Clock;
 use crate::config;
 use crate::credential_watch::{RefreshSignal, credential_channel};
@@ -35,6 +36,7 @@ pub(super) struct Shared {
     pub(super) session_statuses: SessionStatusRegistry,
     pub(super) outputs: OutputWatch,
     pub(super) callers: CallerRegistry,
+    pub(super) auditor: Auditor,
     /// Services that pages show.
     #[cfg(feature = "ui")]
     pub(super) ui_sources: crate::ui::UiSources,

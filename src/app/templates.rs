@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::fd_limits;
 use super::session::{SessionRefs, Shared, bound_to};
+use super::systemd_credentials::CredentialInputs;
 use crate::agent::process::{ProcessInputs, ProcessOptions, Supervisor, SupervisorDeps};
 use crate::agent::secrets::{OfflineOptions, RegistryWorker, SecretRegistry, SecretRegistryDeps};
 use crate::agent::server_client::ServerClient;
@@ -96,14 +97,41 @@ pub(super) struct TemplatesPlan {
     wanted: Vec<String>,
     inputs: ProcessInputs,
     child: Option<BuiltChild>,
+    /// Sources of the credentials that listeners serve to systemd.
+    pub(super) credentials: CredentialInputs,
 }
 
 impl TemplatesPlan {
-    /// Adds an environment template; the child process waits for those that are required.
-    fn add_input(&mut self, name: String, options: &config::Template, watch: &CredentialWatch<ProvidedEnv>) {
-        if options.options.required {
+    /// Adds what a template is rendered to: a credential for systemd, or else an input that the child process waits for if
+    /// it is required.
+    fn add_output(
+        &mut self,
+        kind: &str,
+        name: String,
+        options: &config::Template,
+        watch: &CredentialWatch<ProvidedEnv>,
+    ) {
+        if kind == "credential" {
+            self.credentials.rendered.insert(options.options.text.name.clone(), watch.clone());
+        } else if options.options.required {
             self.inputs.push((name, watch.clone()));
         }
+    }
+
+    /// Returns the registry of a session, built if this plan has none yet.
+    fn registry(
+        &mut self,
+        session: &str,
+        settings: RegistrySettings,
+        sessions: SessionRefs<'_>,
+        shared: &Shared,
+    ) -> anyhow::Result<SecretRegistry> {
+        if let Some((_, registry, ..)) = self.registries.iter().find(|(name, ..)| *name == session) {
+            return Ok(registry.clone());
+        }
+        let (registry, worker) = registry(session, &settings, sessions, shared)?;
+        self.registries.push((session.to_owned(), registry.clone(), settings, worker));
+        Ok(registry)
     }
 }
 
@@ -143,33 +171,39 @@ impl RunningTemplates {
             wanted: Vec::new(),
             inputs: gateway_inputs,
             child: None,
+            credentials: CredentialInputs::default(),
         };
         // Environment templates are for the child process alone.
         let variables: &[config::Template] = if new.process.is_some() { &new.env_templates } else { &[] };
         let all = new.templates.iter().map(|its| ("template", its));
-        for (kind, options) in all.chain(variables.iter().map(|its| ("env_template", its))) {
+        let credentials = new.listeners.iter().flat_map(config::Listener::credential_templates);
+        let credentials = credentials.map(|its| ("credential", its));
+        for (kind, options) in all.chain(variables.iter().map(|its| ("env_template", its))).chain(credentials) {
             let name = format!("{kind}/{}", options.options.text.name);
             plan.wanted.push(name.clone());
-            let running = self.registries.get(&options.session);
             let settings = (options.options.interval, options.offline.clone());
-            let reusable = running.filter(|running| running.settings == settings && !rebuilt(&options.session));
+            let reusable = self.reusable(&options.session, &settings, &rebuilt);
             if reusable.is_some()
                 && let Some(running) = self.templates.get(&name).filter(|running| running.options == *options)
             {
-                plan.add_input(name, options, &running.watch);
+                plan.add_output(kind, name, options, &running.watch);
                 continue;
             }
-            let registry = match (reusable, plan.registries.iter().find(|(session, ..)| *session == options.session)) {
-                (Some(RunningRegistry { registry, .. }), _) | (None, Some((_, registry, ..))) => registry.clone(),
-                (None, None) => {
-                    let (registry, worker) = registry(&options.session, &settings, sessions, shared)?;
-                    plan.registries.push((options.session.clone(), registry.clone(), settings, worker));
-                    registry
-                }
+            let registry = match reusable {
+                Some(running) => running.registry.clone(),
+                None => plan.registry(&options.session, settings, sessions, shared)?,
             };
             let built = BuiltTemplate::build(name, options, registry, shared)?;
-            plan.add_input(built.name.clone(), options, &built.watch);
+            plan.add_output(kind, built.name.clone(), options, &built.watch);
             plan.templates.push(built);
+        }
+        for (session, interval, offline) in new.listeners.iter().flat_map(config::Listener::credential_secrets) {
+            let settings = (interval, offline.cloned());
+            let registry = match self.reusable(session, &settings, &rebuilt) {
+                Some(running) => running.registry.clone(),
+                None => plan.registry(session, settings, sessions, shared)?,
+            };
+            plan.credentials.registries.insert(session.to_owned(), registry);
         }
         let same = self.child.as_ref().map(|child| &child.options) == new.process.as_ref();
         plan.child = new.process.as_ref().filter(|_| !same).map(|options| {
@@ -185,6 +219,17 @@ impl RunningTemplates {
             BuiltChild { options: options.clone(), inputs, signals, supervisor }
         });
         Ok(plan)
+    }
+
+    /// Returns the running registry of a session if it can go on.
+    fn reusable(
+        &self,
+        session: &String,
+        settings: &RegistrySettings,
+        rebuilt: impl Fn(&String) -> bool,
+    ) -> Option<&RunningRegistry> {
+        let running = self.registries.get(session)?;
+        (running.settings == *settings && !rebuilt(session)).then_some(running)
     }
 
     /// Stops removed and replaced templates, and starts those that the plan built.
@@ -232,7 +277,11 @@ impl RunningTemplates {
             });
             self.templates.insert(built.name, running);
         }
-        let used = |session: &String| self.templates.values().any(|running| running.options.session == *session);
+        let secrets: Vec<_> = config.listeners.iter().flat_map(config::Listener::credential_secrets).collect();
+        let used = |session: &String| {
+            self.templates.values().any(|running| running.options.session == *session)
+                || secrets.iter().any(|(name, ..)| *name == session)
+        };
         self.registries.extract_if(.., |session, _| !used(session)).for_each(|(_, registry)| registry.stop.cancel());
         self.commit_child(plan.child, plan.inputs, config.process.is_some());
     }

@@ -30,7 +30,7 @@ pub(super) fn service(
     let agent = StatusSource::new(move || {
         let mut sessions = sessions.sessions();
         sessions.retain(|name, _| shown.contains(name));
-        serde_json::to_value(Status::new(&registry, &health, sessions)).unwrap_or_default()
+        serde_json::to_value(Status::new(&registry, &health, sessions)).and_then(serde_json::from_value)
     });
     let listener_metrics = ListenerMetrics { metrics: shared.metrics.clone(), listener: options.name.clone() };
     let deps = UiDeps { clock: shared.clock.clone(), listener_metrics, agent, sources: shared.ui_sources.clone() };

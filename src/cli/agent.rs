@@ -18,7 +18,7 @@ use crate::time_format::format_duration;
 pub(super) struct Token {
     #[command(flatten)]
     at: AgentAddress,
-    /// Session to use; needed if there are several
+    /// Session to use; required if there are several
     #[arg(short, long)]
     session: Option<String>,
     /// Maximum time to wait for a token, such as 30s [default: do not wait]
@@ -32,7 +32,7 @@ pub(super) struct Token {
 /// Have the running agent log in once more, now.
 #[derive(Debug, Args)]
 pub(super) struct Retry {
-    /// Session to use; needed if there are several
+    /// Session to use; required if there are several
     session: Option<String>,
     #[command(flatten)]
     at: AgentAddress,

@@ -60,7 +60,7 @@ struct Filters {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Show the rows of a day, or one change, with all that is known of them
+    /// Show the changes of a day, or one change, in full
     #[command(after_help = "Examples:\n  keyward changes show 2021-06-08\n  keyward changes show 2021-06-08/d1")]
     Show {
         /// The day, such as 2024-02-08 or 2024-2-8, or the id of a change, such as 2021-06-08/d1

@@ -24,6 +24,12 @@ pub(super) struct Check {
     /// token
     #[arg(long)]
     online: bool,
+    /// Require the files, users and variables of this machine, as `run` and a reload do
+    #[arg(long)]
+    host: bool,
+    /// Print errors and warnings alone
+    #[arg(short, long)]
+    quiet: bool,
     /// Output format
     #[arg(short = 'o', long, value_enum, default_value_t)]
     format: Format,
@@ -31,7 +37,7 @@ pub(super) struct Check {
 
 impl Check {
     pub(super) fn run(self) -> anyhow::Result<Exit> {
-        let purpose = if self.online { Purpose::Run } else { Purpose::Check };
+        let purpose = if self.online || self.host { Purpose::Run } else { Purpose::Check };
         let files = if self.paths.is_empty() { &self.files.config } else { &self.paths };
         let outcome = emulated::load(files, purpose)?;
         let steps = match &outcome.config {
@@ -49,14 +55,14 @@ impl Check {
                 for (kind, diagnostics) in
                     [("error", &outcome.errors), ("warning", &outcome.warnings), ("note", &outcome.notes)]
                 {
-                    for diagnostic in diagnostics {
+                    for diagnostic in diagnostics.iter().filter(|_| !(self.quiet && kind == "note")) {
                         say(&format!("{diagnostic} ({kind})"));
                     }
                 }
-                if let Some(description) = outcome.description() {
+                if let Some(description) = outcome.description().filter(|_| !self.quiet) {
                     say(description.to_string().trim_end());
                 }
-                for step in &steps {
+                for step in steps.iter().filter(|step| !self.quiet || step.status > CheckStatus::Skipped) {
                     let outcome = match step.status {
                         CheckStatus::Ok | CheckStatus::Skipped => "ok",
                         CheckStatus::Warning => "warning",

@@ -8,7 +8,7 @@ use super::run::start_log;
 use super::{ConfigFiles, Exit, Format, LogChoice, emulated, say, say_code, say_error};
 use crate::agent::login::LoginError;
 use crate::app::one_shot::{self, OneShotError};
-use crate::config::{Config, Purpose, Session};
+use crate::config::{Config, Log, Purpose, Session};
 use crate::error_code::ErrorCode;
 use crate::time_format::format_duration;
 
@@ -17,7 +17,7 @@ use crate::time_format::format_duration;
 pub(super) struct LoginOnce {
     #[command(flatten)]
     files: ConfigFiles,
-    /// Session to log in; needed if there are several
+    /// Session to log in; required if there are several
     #[arg(short, long)]
     session: Option<String>,
     /// Print the token, and keep it; without this flag it is revoked
@@ -38,7 +38,9 @@ impl LoginOnce {
             }
             return Ok(Exit::ConfigInvalid);
         };
-        let _logging = start_log(log, &config.log)?;
+        // The configured level is the agent's. Here warnings are enough, unless --log-level asks for more.
+        let quiet = Log { level: tracing::Level::WARN.into(), targets: [].into(), format: config.log.format };
+        let _logging = start_log(log, &quiet)?;
         let session = match choose(&config, self.session.as_deref()) {
             Ok(session) => session,
             Err(advice) => {

@@ -17,7 +17,7 @@ use crate::hcl;
 /// Turn the configuration of Vault Agent, Vault Proxy, OpenBao Agent or consul-template into one of ours.
 #[derive(Debug, Args)]
 pub(super) struct Migrate {
-    /// Their configuration in HCL or JSON: files, folders of *.hcl and *.json files read in name order, or - for standard input
+    /// Configuration of Vault Agent or consul-template in HCL or JSON: files, folders of *.hcl and *.json files read in name order, or - for standard input
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     /// File to write keyward's configuration to; an existing file is kept [default: standard output]
@@ -27,10 +27,10 @@ pub(super) struct Migrate {
     /// file is kept
     #[arg(long, value_name = "DIR")]
     systemd_drop_in: Option<PathBuf>,
-    /// The server is an OpenBao
+    /// Treat the server as OpenBao
     #[arg(long)]
     openbao: bool,
-    /// Exit with 0 although the report lists actions: they are accepted
+    /// Accept the actions that the report lists: exit with 0
     #[arg(long)]
     accept: bool,
 }
@@ -123,8 +123,8 @@ fn report(migrated: &Migrated, names: &[&str]) -> usize {
             tell(&format!("  {name}:{}:{}: {}{words}", at.line, at.column, line.key));
         }
     }
-    let (actions, changed, dropped, kept) = (counts[0], counts[1], counts[2], counts[3]);
-    tell(&format!("{actions} actions required, {changed} changed, {dropped} dropped, {kept} kept"));
+    let (actions, changed, dropped, unchanged) = (counts[0], counts[1], counts[2], counts[3]);
+    tell(&format!("{actions} actions required, {changed} changed, {dropped} dropped, {unchanged} kept"));
     actions
 }
 

@@ -31,6 +31,7 @@ mod changes;
 mod gateway;
 mod agent;
 mod status;
+mod audit;
 mod exec;
 #[cfg(feature = "dev")]
 mod dev;
@@ -70,7 +71,7 @@ enum Command {
     /// Run the agent and the configured servers until stopped
     #[command(after_help = "Example:\n  keyward run -c /etc/keyward/keyward.toml")]
     Run(run::Run),
-    /// Try keyward on this machine, with an emulated cloud and server
+    /// Try keyward on this machine, with emulated servers
     #[cfg(feature = "dev")]
     #[command(after_help = "Example:\n  keyward dev --once")]
     Dev(dev::Dev),
@@ -115,6 +116,9 @@ enum Command {
     /// Exit with 0 if the running agent is ready, for probes
     #[command(after_help = "Example:\n  keyward healthcheck -c /etc/keyward/keyward.toml --live")]
     Healthcheck(agent::Healthcheck),
+    /// Verify and show audits: who asked, and what was decided
+    #[command(subcommand)]
+    Audit(audit::Audit),
     /// Run and manage keyward's Consul-compatible ACL server
     #[cfg(feature = "acl")]
     #[command(
@@ -242,6 +246,7 @@ fn run(command: Command, log: &LogChoice) -> anyhow::Result<Exit> {
         Command::Retry(retry) => Ok(retry.run()),
         Command::Wait(wait) => Ok(wait.run()),
         Command::Healthcheck(healthcheck) => Ok(healthcheck.run()),
+        Command::Audit(audit) => audit.run(),
         #[cfg(feature = "acl")]
         Command::Acl(acl) => acl.run(log),
         #[cfg(feature = "gateway")]

@@ -34,7 +34,7 @@ pub(super) struct Try {
     file: PathBuf,
     #[command(flatten)]
     files: ConfigFiles,
-    /// Session that reads the secrets; needed if there are several
+    /// Session that reads the secrets; required if there are several
     #[arg(short, long)]
     session: Option<String>,
     /// Log in to read the secrets, and revoke the token at the end, with its leases
@@ -46,10 +46,10 @@ pub(super) struct Try {
     /// Folder below which `file` may read; repeatable
     #[arg(long, value_name = "FOLDER")]
     read_folder: Vec<PathBuf>,
-    /// Text that opens an action
+    /// Delimiter at the start of an action
     #[arg(long, value_name = "TEXT", default_value = "{{")]
     left_delimiter: String,
-    /// Text that closes an action
+    /// Delimiter at the end of an action
     #[arg(long, value_name = "TEXT", default_value = "}}")]
     right_delimiter: String,
 }

@@ -181,10 +181,15 @@ pub(super) fn attach(
         }
     }
     let policy = CallerPolicy::new(callers.into_iter().map(|caller| caller.rule).collect())?;
-    for listener in listeners.iter_mut().filter(|listener| listener.serves.uses_tokens()) {
+    for listener in listeners.iter_mut().filter(|listener| has_callers(listener)) {
         listener.callers = Some(policy.clone());
     }
     Some(policy)
+}
+
+/// Returns true for listeners whose requests the rules decide; systemd alone asks for credentials.
+const fn has_callers(listener: &Listener) -> bool {
+    matches!(listener.serves, Serves::LocalApi | Serves::ApiProxy(_))
 }
 
 /// Returns the limits of a caller's requests to the server of a session; `None` if it may send none.
@@ -210,7 +215,7 @@ fn credential_rule(credential: &Credential) -> Option<Rule> {
 
 /// Reports rules that an earlier one shadows, that no listener can tell, and rights that no listener serves.
 fn check(callers: &[ReadCaller], listeners: &[Listener], diagnostics: &Diagnostics) {
-    let serving: Vec<_> = listeners.iter().filter(|listener| listener.serves.uses_tokens()).collect();
+    let serving: Vec<_> = listeners.iter().filter(|listener| has_callers(listener)).collect();
     let tcp_alone = !serving.is_empty() && serving.iter().all(|its| matches!(its.endpoint, Endpoint::Tcp(_)));
     let proxies = serving.iter().any(|its| matches!(its.serves, Serves::ApiProxy(_)));
     for (at, ReadCaller { rule, at: place, .. }) in callers.iter().enumerate() {

@@ -59,7 +59,8 @@ fn host(text: &str) -> Result<String, ValueError> {
     invalid("is not a host", "write its name, and :PORT behind it where it has one, with no scheme and no path")
 }
 
-fn secret_path(text: &str) -> Result<String, ValueError> {
+/// A secret's path, without `/v1/`.
+pub(super) fn secret_path(text: &str) -> Result<String, ValueError> {
     if text.starts_with('/') || text.starts_with("v1/") {
         return invalid("does not begin with a mount", "leave /v1/ off");
     }

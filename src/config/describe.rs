@@ -11,7 +11,7 @@ use super::api_proxy;
 use super::gateway;
 use super::method;
 use super::{Agent, Config, Diagnostic, Listener, LoadOutcome, Log, LogFormat, Ready, Serves, Session, Sink, Template};
-use super::{caller, credential, derived_token, process, server, template};
+use super::{audit, caller, credential, derived_token, process, server, systemd_credentials, template};
 use crate::agent::callers::CallerPolicy;
 use crate::agent::identity::IdentityMethod;
 use crate::agent::secrets::DerivedTokenKind;
@@ -65,7 +65,8 @@ pub struct Description {
 /// Description of one part.
 #[derive(Debug, PartialEq, Eq, serde::Serialize)]
 pub struct PartDescription {
-    /// `session`, `sink`, `template`, `env_template`, `process`, `listener`, `credential`, `caller`, `acl`, `gateway` or `agent`.
+    /// `session`, `sink`, `template`, `env_template`, `process`, `listener`, `credential`, `caller`, `audit`, `acl`, `gateway`
+    /// or `agent`.
     pub part: &'static str,
     /// The section's name; empty for parts without one.
     #[serde(skip_serializing_if = "str::is_empty")]
@@ -110,6 +111,11 @@ impl Description {
             name: its.name.clone(),
             does: credential::describe(its),
         });
+        let audit = config.audit.iter().map(|its| PartDescription {
+            part: "audit",
+            name: its.name.clone(),
+            does: audit::describe(its),
+        });
         let agent = words.agent(&config.agent, &config.log);
         #[cfg(feature = "acl")]
         let acl =
@@ -132,6 +138,7 @@ impl Description {
                 .chain(listeners)
                 .chain(credentials)
                 .chain(callers)
+                .chain(audit)
                 .chain(services)
                 .chain([agent])
                 .collect(),
@@ -280,7 +287,15 @@ impl Describer<'_> {
             _ => String::new(),
         };
         let mut does = Vec::new();
-        if its.serves == Serves::Health {
+        if let Serves::SystemdCredentials(credentials) = &its.serves {
+            does.push(format!("serves credentials to systemd on {address}{mode}, to root alone"));
+            does.extend(systemd_credentials::describe(credentials));
+            does.extend(
+                its.derived_token
+                    .as_ref()
+                    .map(|child| format!("uses a child of a session's token {}", derived_token::describe(child))),
+            );
+        } else if its.serves == Serves::Health {
             does.push(format!("serves health and metrics on {address}{mode}, to every caller"));
         } else {
             if let Serves::ApiProxy(options) = &its.serves {

@@ -115,8 +115,7 @@ impl Reader<'_> {
         if text.unknown {
             return;
         }
-        // A path that came from a reference may hold a secret.
-        let shown = if text.written.is_some() { text.display() } else { path.display().to_string() };
+        let shown = shown(text, path);
         let kind = if folder { "folder" } else { "file" };
         let found = match std::fs::metadata(path) {
             Ok(metadata) if metadata.is_dir() == folder => return,
@@ -145,7 +144,7 @@ impl Reader<'_> {
             Err(error) => {
                 self.record_path(&text, &path, PathUse::ReadSecret);
                 let why = error.source().map(ToString::to_string).unwrap_or_default();
-                format!("cannot read the secret: {why}")
+                format!("cannot read the secret in {}: {why}", shown(&text, &path))
             }
         };
         self.scope.diagnostics.unknown(text.at, &text.key, found, "create one with: openssl rand -hex 32");
@@ -240,4 +239,9 @@ impl Reader<'_> {
         self.scope.diagnostics.unknown(text.at, &text.key, (ErrorCode::UnknownUser, found), advice);
         None
     }
+}
+
+/// Formats a path for an error. One that came from a reference may hold a secret.
+fn shown(text: &Text, path: &Path) -> String {
+    if text.written.is_some() { text.display() } else { path.display().to_string() }
 }

@@ -10,6 +10,8 @@ use super::derived_token;
 use super::diagnostic::Location;
 use super::reader::Reader;
 use super::sink::Sessions;
+use super::systemd_credentials;
+use super::template::TemplateContext;
 use super::values::{self, ValueError, invalid};
 use super::{Listener, Serves};
 use crate::error_code::ErrorCode;
@@ -29,19 +31,29 @@ enum Kind {
     Health,
     ApiProxy,
     Ui,
+    SystemdCredentials,
 }
 
-const KINDS: [(&str, Kind); 4] =
-    [("local_api", Kind::LocalApi), ("health", Kind::Health), ("api_proxy", Kind::ApiProxy), ("ui", Kind::Ui)];
+const KINDS: [(&str, Kind); 5] = [
+    ("local_api", Kind::LocalApi),
+    ("health", Kind::Health),
+    ("api_proxy", Kind::ApiProxy),
+    ("ui", Kind::Ui),
+    ("systemd_credentials", Kind::SystemdCredentials),
+];
 
 /// Reads all listeners. Two may not share an address. With callers, their rules decide who may call.
-pub(super) fn read_all(tables: Vec<(String, Reader<'_>)>, sessions: &Sessions, has_callers: bool) -> Vec<Listener> {
+pub(super) fn read_all(
+    tables: Vec<(String, Reader<'_>)>,
+    context: TemplateContext<'_>,
+    has_callers: bool,
+) -> Vec<Listener> {
     let mut taken: BTreeMap<String, (Location, String)> = BTreeMap::new();
     let mut listeners = Vec::new();
     for (name, mut reader) in tables {
         let at = reader.place_of("address").unwrap_or(reader.at);
         let (diagnostics, path) = (reader.scope.diagnostics, reader.path.clone());
-        let Some(listener) = read(name.clone(), reader, (sessions, has_callers)) else { continue };
+        let Some(listener) = read(name.clone(), reader, context, has_callers) else { continue };
         let free = matches!(listener.endpoint, Endpoint::Tcp(address) if address.port() == 0);
         if !free && let Some((first, other)) = taken.insert(listener.endpoint.to_string(), (at, name)) {
             let found = (
@@ -55,7 +67,8 @@ pub(super) fn read_all(tables: Vec<(String, Reader<'_>)>, sessions: &Sessions, h
     listeners
 }
 
-fn read(name: String, mut reader: Reader<'_>, (known, has_callers): (&Sessions, bool)) -> Option<Listener> {
+fn read(name: String, mut reader: Reader<'_>, context: TemplateContext<'_>, has_callers: bool) -> Option<Listener> {
+    let known = context.sessions;
     let kind = reader.choice("kind", &KINDS).unwrap_or(Kind::LocalApi);
     let text = reader.required("address", "the address to listen on, such as \"unix:///run/keyward/api.sock\"");
     let at = text.as_ref().map_or(reader.at, |text| text.at);
@@ -66,6 +79,12 @@ fn read(name: String, mut reader: Reader<'_>, (known, has_callers): (&Sessions, 
     if let (Some(Endpoint::Unix(socket)), Some(text)) = (&endpoint, &text) {
         reader.folder_of(text, &socket.path);
     }
+    if kind == Kind::SystemdCredentials {
+        return for_systemd(name, reader, (endpoint, at), context);
+    }
+    for key in systemd_credentials::KEYS {
+        refuse(&mut reader, key, "only allowed on a listener of kind = \"systemd_credentials\"");
+    }
     let tls = tls(&mut reader, kind);
     let admit = match (&endpoint, kind) {
         (Some(endpoint), Kind::LocalApi | Kind::ApiProxy) => admit(&mut reader, endpoint, at, has_callers),
@@ -74,6 +93,7 @@ fn read(name: String, mut reader: Reader<'_>, (known, has_callers): (&Sessions, 
             refuse_access_keys(&mut reader);
             AccessMode::AnyLocalUser
         }
+        (_, Kind::SystemdCredentials) => AccessMode::SocketPeers,
         (None, Kind::LocalApi | Kind::ApiProxy) => {
             reader.secret("key_file", KEY);
             reader.flag("any_local_user", false);
@@ -84,6 +104,7 @@ fn read(name: String, mut reader: Reader<'_>, (known, has_callers): (&Sessions, 
     let allowed_hosts: BTreeSet<_> = hosts.iter().filter_map(|text| reader.parse(text, host)).collect();
     let (serves, sessions) = match kind {
         Kind::Health => (Serves::Health, known.all()),
+        Kind::SystemdCredentials => return None,
         Kind::LocalApi => (Serves::LocalApi, served(&mut reader, known)),
         Kind::Ui => (ui(&mut reader, tls)?, served(&mut reader, known)),
         Kind::ApiProxy => {
@@ -112,6 +133,27 @@ fn read(name: String, mut reader: Reader<'_>, (known, has_callers): (&Sessions, 
     let required = reader.flag("required", true);
     reader.finish();
     let guard = Guard { allowed_hosts, admit };
+    Some(Listener { name, serves, endpoint: endpoint?, guard, sessions, derived_token, callers: None, required })
+}
+
+/// Reads the rest of a listener for systemd.
+fn for_systemd(
+    name: String,
+    mut reader: Reader<'_>,
+    (endpoint, at): (Option<Endpoint>, Location),
+    context: TemplateContext<'_>,
+) -> Option<Listener> {
+    for key in ["key_file", "any_local_user", "sessions", "allowed_hosts", "tls_cert", "tls_key"] {
+        refuse(&mut reader, key, "not allowed on a systemd_credentials listener: systemd alone may ask");
+    }
+    let endpoint = systemd_credentials::check_socket(&mut reader, endpoint, at);
+    let (mut credentials, derived_token) = systemd_credentials::read(&name, &mut reader, context);
+    let required = reader.flag("required", true);
+    credentials.require(required);
+    reader.finish();
+    let sessions: BTreeSet<_> = credentials.grants.iter().map(|grant| grant.session.clone()).collect();
+    let serves = Serves::SystemdCredentials(Box::new(credentials));
+    let (guard, sessions) = (Guard::default(), sessions.into_iter().collect());
     Some(Listener { name, serves, endpoint: endpoint?, guard, sessions, derived_token, callers: None, required })
 }
 

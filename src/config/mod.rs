@@ -8,6 +8,7 @@ pub(crate) mod diagnostic;
 mod tree;
 mod values;
 mod named_path;
+mod credential_grant;
 pub mod migrate;
 pub mod references;
 pub(crate) mod renamed;
@@ -29,9 +30,11 @@ mod sink;
 mod api_proxy;
 mod template;
 mod process;
-mod listener;
 mod credential;
+mod systemd_credentials;
+mod listener;
 mod caller;
+mod audit;
 #[cfg(feature = "etcd")]
 mod etcd;
 #[cfg(feature = "acl")]
@@ -64,6 +67,7 @@ use crate::agent::server_client;
 use crate::agent::sinks::SinkOptions;
 use crate::agent::templates::TemplateOptions;
 use crate::agent::token_lifecycle;
+use crate::audit::AuditOptions;
 use crate::http::guard;
 use crate::http::server::Endpoint;
 #[cfg(feature = "ui")]
@@ -71,6 +75,7 @@ use crate::http::tls::ServerCertificate;
 
 #[cfg(feature = "acl")]
 pub(crate) use self::acl::AclServer;
+pub use self::credential_grant::{CredentialContent, CredentialGrant, SystemdCredentials};
 pub use self::diagnostic::{Diagnostic, Position};
 #[cfg(feature = "gateway")]
 pub(crate) use self::gateway::Gateway;
@@ -100,6 +105,8 @@ pub struct Config {
     pub credentials: Vec<Credential>,
     /// Callers and their rights; `None` without any, where the options of listeners decide alone.
     pub callers: Option<CallerPolicy>,
+    /// Devices that record requests, by name.
+    pub audit: Vec<AuditOptions>,
     /// The ACL server.
     #[cfg(feature = "acl")]
     pub acl: Option<AclServer>,
@@ -199,6 +206,8 @@ pub enum Serves {
     Health,
     /// The API of Vault, OpenBao or an ACL server, with the token of its one session.
     ApiProxy(Box<ApiProxyOptions>),
+    /// Credentials that systemd loads for units.
+    SystemdCredentials(Box<SystemdCredentials>),
     /// Pages for a browser, over TLS if there is a certificate.
     #[cfg(feature = "ui")]
     Ui(Option<ServerCertificate>),
@@ -207,7 +216,7 @@ pub enum Serves {
 impl Serves {
     /// Returns true if callers get a session's token, or use it.
     pub(crate) const fn uses_tokens(&self) -> bool {
-        matches!(self, Self::LocalApi | Self::ApiProxy(_))
+        matches!(self, Self::LocalApi | Self::ApiProxy(_) | Self::SystemdCredentials(_))
     }
 }
 

@@ -1,4 +1,5 @@
-//! Strings that may refer to a variable or a file: `${env:NAME}` and `${file:PATH}`.
+//! Strings that may refer to a variable, a file, or a credential of systemd: `${env:NAME}`, `${file:PATH}` and
+//! `${credential:NAME}`.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -11,10 +12,11 @@ use super::diagnostic::{Diagnostics, Location};
 use super::named_path::NamedPath;
 use super::tree::quoted;
 use super::{Accounts, Environment};
+use crate::agent::systemd_credentials::is_credential_name;
 use crate::secret;
 
 /// The keys that may hold references, anywhere in their text; `*` stands for a name.
-pub const REFERENCE_KEYS: [&str; 64] = [
+pub const REFERENCE_KEYS: [&str; 70] = [
     "acl.data_dir",
     "acl.etcd.ca_file",
     "acl.etcd.client_cert",
@@ -34,6 +36,9 @@ pub const REFERENCE_KEYS: [&str; 64] = [
     "acl.tls_cert",
     "acl.tls_key",
     "agent.state_dir",
+    "audit.*.checkpoint_file",
+    "audit.*.key_file",
+    "audit.*.path",
     "gateway.ca_file",
     "gateway.listen",
     "gateway.local_token_file",
@@ -41,7 +46,10 @@ pub const REFERENCE_KEYS: [&str; 64] = [
     "gateway.token_file",
     "gateway.upstream",
     "listener.*.address",
+    "listener.*.credential.*.source",
     "listener.*.key_file",
+    "listener.*.tls_cert",
+    "listener.*.tls_key",
     "server.*.address",
     "server.*.ca_dir",
     "server.*.ca_file",
@@ -88,7 +96,7 @@ const MAX_VALUE: usize = 64 * 1024;
 const MAX_ALL: usize = 4 * 1024 * 1024;
 
 /// Advice that shows the forms of a reference.
-const FORMS: &str = "write ${env:NAME} or ${file:/PATH}";
+const FORMS: &str = "write ${env:NAME}, ${file:/PATH} or ${credential:NAME}";
 
 /// Shared state of all readers.
 #[derive(Debug)]
@@ -205,10 +213,35 @@ impl ReadContext<'_> {
                     self.diagnostics.unknown(at, key, format!("{shown}: {why}"), "the file must hold one line");
                 }
             }
+        } else if let Some(name) = reference.strip_prefix("credential:").filter(|name| is_credential_name(name)) {
+            match credential_path(self.environment.variables.get(CREDENTIALS).map(Path::new), name) {
+                Ok(path) => return Some(path),
+                Err(why) => {
+                    let advice = format!(
+                        "write LoadCredential={name}:/PATH, or LoadCredentialEncrypted= for an encrypted file, in [Service] of \
+                         the agent's unit (systemctl edit keyward.service)"
+                    );
+                    self.diagnostics.unknown(at, key, format!("{shown}: {why}"), advice);
+                }
+            }
         } else {
             self.diagnostics.error(at, key, format!("{shown} is not a reference"), FORMS);
         }
         None
+    }
+}
+
+/// Folder of the credentials that systemd passes to the agent (systemd.exec(5)).
+const CREDENTIALS: &str = "CREDENTIALS_DIRECTORY";
+
+/// Returns the path of a credential that systemd passes to the agent, or the reason why there is none.
+fn credential_path(folder: Option<&Path>, name: &str) -> Result<String, String> {
+    let folder = folder.filter(|folder| folder.is_absolute());
+    let folder = folder.ok_or_else(|| format!("systemd passes no credential: {CREDENTIALS} is not set"))?;
+    let path = folder.join(name);
+    match path.to_str().filter(|_| path.is_file()) {
+        Some(path) => Ok(path.to_owned()),
+        None => Err("systemd passes no credential of this name".to_owned()),
     }
 }
 

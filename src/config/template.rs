@@ -1,5 +1,9 @@
 //! `[template.NAME]` and `[env_template.NAME]`: files and variables rendered from secrets. `[templates]`: shared settings.
 
+mod describe;
+
+pub(super) use self::describe::describe;
+
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -20,7 +24,6 @@ use crate::agent::templates::{TemplateCommand, TemplateFile, TemplateOptions, Te
 use crate::command::{CommandSpec, EnvVars, is_reserved};
 use crate::error_code::ErrorCode;
 use crate::secret;
-use crate::time_format::format_duration;
 
 /// Default of `templates.interval`: how often secrets without a lease, and files, are read again.
 pub(super) const INTERVAL: Duration = Duration::from_mins(5);
@@ -63,8 +66,13 @@ pub(super) struct TemplateContext<'a> {
 }
 
 impl TemplateContext<'_> {
+    /// Interval at which secrets without a lease, and files, are read again.
+    pub(super) const fn interval(&self) -> Duration {
+        self.shared.interval
+    }
+
     /// File that keeps the secrets of a template's session across restarts.
-    fn offline(&self, reader: &Reader<'_>, session: &str) -> Option<OfflineOptions> {
+    pub(super) fn offline(&self, reader: &Reader<'_>, session: &str) -> Option<OfflineOptions> {
         let (at, stale) = self.shared.persist?;
         let persist =
             self.sessions.persist(reader, (at, "templates.persist"), session, &format!("{session}.secrets"))?;
@@ -183,9 +191,11 @@ fn file(name: &str, mut reader: Reader<'_>, context: TemplateContext<'_>) -> Tem
 /// The default mode of a rendered file: the owner writes, the group reads.
 const MODE: u32 = 0o640;
 
-const DEBOUNCE: Duration = Duration::from_secs(1);
+/// Default of `debounce`.
+pub(super) const DEBOUNCE: Duration = Duration::from_secs(1);
 
-fn session(reader: &mut Reader<'_>, sessions: &Sessions) -> String {
+/// The session that `session` names, which must have no wrapped token.
+pub(super) fn session(reader: &mut Reader<'_>, sessions: &Sessions) -> String {
     let session = sessions.one_of(reader).unwrap_or_default();
     if sessions.is_wrapped(&session) {
         let at = reader.place_of("session").unwrap_or(reader.at);
@@ -261,7 +271,7 @@ pub(super) fn variables(reader: &mut Reader<'_>) -> EnvVars {
 }
 
 /// Reads the template and compiles it to report its errors.
-fn text(name: &str, reader: &mut Reader<'_>, (session, sessions): (&str, &Sessions)) -> TemplateSource {
+pub(super) fn text(name: &str, reader: &mut Reader<'_>, (session, sessions): (&str, &Sessions)) -> TemplateSource {
     let variables = variables(reader);
     let folders = reader.list("read_folders").unwrap_or_default();
     let folder = |text: &Text| {
@@ -277,15 +287,8 @@ fn text(name: &str, reader: &mut Reader<'_>, (session, sessions): (&str, &Sessio
     let its =
         TemplateSource { name: name.to_owned(), file, text: text.unwrap_or_default(), left, right, variables, folders };
     let compiled = templates::Template::compile(its.clone());
-    if let (Ok(template), Some(kind)) = (&compiled, sessions.keeps_no_secrets(session))
-        && template.reads_secrets()
-    {
-        let found = format!(
-            "reads secrets, but the server of session {session}, of kind \"{}\", stores none",
-            server::kind(kind)
-        );
-        let advice = "name a session of a Vault or OpenBao server (kind = \"vault\" or \"openbao\")";
-        reader.scope.diagnostics.missing(at, &key, found, advice);
+    if compiled.as_ref().is_ok_and(templates::Template::reads_secrets) {
+        reject_without_secrets(reader, (at, &key), session, sessions);
     }
     if let Err(errors) = compiled {
         for wrong in errors {
@@ -300,6 +303,20 @@ fn text(name: &str, reader: &mut Reader<'_>, (session, sessions): (&str, &Sessio
         }
     }
     its
+}
+
+/// Reports a key that reads secrets through a session whose server stores none.
+pub(super) fn reject_without_secrets(
+    reader: &Reader<'_>,
+    (at, key): (Location, &str),
+    session: &str,
+    sessions: &Sessions,
+) {
+    let Some(kind) = sessions.keeps_no_secrets(session) else { return };
+    let kind = server::kind(kind);
+    let found = format!("reads secrets, but the server of session {session}, of kind \"{kind}\", stores none");
+    let advice = "name a session of a Vault or OpenBao server (kind = \"vault\" or \"openbao\")";
+    reader.scope.diagnostics.missing(at, key, found, advice);
 }
 
 /// Reads the template's text: the file of `source`, or `contents`.
@@ -354,43 +371,4 @@ pub(super) fn is_variable(name: &str) -> bool {
     let mut bytes = name.bytes();
     bytes.next().is_some_and(|first| first.is_ascii_alphabetic() || first == b'_')
         && bytes.all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
-}
-
-/// Describes a template for `keyward check`, one clause per entry; `tell` replaces a value by its reference.
-pub(super) fn describe(template: &Template, tell: impl Fn(&str, &str) -> String) -> Vec<String> {
-    let TemplateOptions { text, file, required, .. } = &template.options;
-    let from = text.file.as_ref().map_or("its contents".to_owned(), |file| tell("source", &file.display().to_string()));
-    let secrets = format!("with secrets read by session {}", template.session);
-    let Some(file) = file else {
-        return vec![format!(
-            "renders {from}, {secrets}, for the variable {} of [process] and keyward exec",
-            text.name
-        )];
-    };
-    let id = |what: &str, id: Option<u32>| id.map_or(String::new(), |id| format!(", {what} {id}"));
-    let mut does = vec![format!(
-        "renders {from} to {}, mode {:04o}{}{}, {secrets}",
-        tell("destination", &file.destination.display().to_string()),
-        file.mode,
-        id("owner", file.owner),
-        id("group", file.group),
-    )];
-    if file.backup {
-        does.push("keeps the previous file, with .bak appended to its name".to_owned());
-    }
-    if let Some(TemplateCommand { command, timeout }) = &file.command {
-        let shown = command.join(" ");
-        does.push(format!("after a change runs {shown}, for {} at most", format_duration(*timeout)));
-    }
-    if let Some(OfflineOptions { persist, max_stale_age: stale }) = &template.offline {
-        does.push(format!(
-            "keeps those secrets across restarts, encrypted, in {}, and uses them for {} while the server does not respond",
-            persist.file.display(),
-            format_duration(*stale)
-        ));
-    }
-    if !required {
-        does.push("is not required for readiness".to_owned());
-    }
-    does
 }

@@ -238,6 +238,9 @@ error_codes! {
     1504 SocketPath: "the path of a socket cannot be used",
         "its folder does not exist, the path is too long, or it exists and is not a socket",
         "create the folder, shorten the path, or remove the file there";
+    1505 AuditUnavailable: "a request was refused, as its audit record cannot be kept",
+        "the audit's disk is full, or nobody reads its socket, and the audit has fail = \"closed\"",
+        "see `keyward status` for the cause; make room, or start the collector";
     1601 StoreInUse: "the store of the ACL server is in use",
         "another keyward process has the store open",
         "stop the other process, or configure another data_dir";

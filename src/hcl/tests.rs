@@ -4,10 +4,10 @@ use super::*;
 
 /// Parses a text; returns its tree in short, or the error.
 fn found(text: &str) -> String {
-    read(text).map_or_else(|error| error.to_string(), |object| told(&object))
+    read(text).map_or_else(|error| error.to_string(), |object| format_object(&object))
 }
 
-fn told(object: &Object) -> String {
+fn format_object(object: &Object) -> String {
     let items: Vec<_> = object
         .attributes
         .iter()
@@ -25,7 +25,7 @@ fn told_value(value: &Value) -> String {
         Value::List(items) => {
             format!("[{}]", items.iter().map(|attribute| told_value(&attribute.value)).collect::<Vec<_>>().join(" "))
         }
-        Value::Object(object) => told(object),
+        Value::Object(object) => format_object(object),
     }
 }
 
@@ -99,7 +99,7 @@ fn json_gives_the_same_tree() {
     ]);
     let hcl = read("service \"web\" { policy = \"read\" }").unwrap();
     let json = read("{\"service\": {\"web\": {\"policy\": \"read\"}}}").unwrap();
-    assert_eq!(told(&hcl), told(&json));
+    assert_eq!(format_object(&hcl), format_object(&json));
 }
 
 #[test]
@@ -221,7 +221,7 @@ proptest! {
     #[test]
     fn a_written_object_parses_to_itself(object in any_object(), labels: bool) {
         let text = written(&object, labels);
-        prop_assert_eq!(found(&text), told(&object), "{}", text);
+        prop_assert_eq!(found(&text), format_object(&object), "{}", text);
     }
 
     #[test]

@@ -9,5 +9,6 @@ pub mod client;
 pub mod server;
 pub mod guard;
 pub mod reverse_proxy;
+pub(crate) mod audited;
 pub(crate) mod in_process;
 pub(crate) mod zeroizing_client;

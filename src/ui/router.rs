@@ -145,7 +145,13 @@ impl Router {
     }
 
     fn agent(&self, request: &PageRequest) -> PageResponse {
-        let status = self.deps.agent.read();
+        let status = match self.deps.agent.read() {
+            Ok(status) => status,
+            Err(error) => {
+                let message = format!("the status cannot be read: {error}");
+                return request_error(request, StatusCode::INTERNAL_SERVER_ERROR, &message);
+            }
+        };
         let (events, now) = (recent_events::latest(), self.deps.clock.now().wall);
         let page = match request.path.as_str() {
             LIVE => agent::live(&status, &events, now),

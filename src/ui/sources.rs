@@ -2,10 +2,8 @@
 
 use std::sync::{Arc, PoisonError, RwLock};
 
-use serde::de::DeserializeOwned;
-use serde_json::Value;
-
 use crate::http::in_process::InProcessService;
+use crate::status::StatusDocument;
 
 /// Registry of the services of parts that run beside the pages. Clones share it.
 #[derive(Debug, Clone, Default)]
@@ -41,17 +39,19 @@ impl UiSources {
 
 /// Status of the agent, as `GET /agent/v1/status` returns it.
 #[derive(Clone)]
-pub(crate) struct StatusSource(Arc<dyn Fn() -> Value + Send + Sync>);
+pub(crate) struct StatusSource(Arc<ReadStatus>);
+
+type ReadStatus = dyn Fn() -> serde_json::Result<StatusDocument> + Send + Sync;
 
 impl StatusSource {
     /// Wraps a function that takes the status.
-    pub(crate) fn new(take: impl Fn() -> Value + Send + Sync + 'static) -> Self {
+    pub(crate) fn new(take: impl Fn() -> serde_json::Result<StatusDocument> + Send + Sync + 'static) -> Self {
         Self(Arc::new(take))
     }
 
-    /// Takes the status, as far as a page reads it.
-    pub(super) fn read<T: DeserializeOwned + Default>(&self) -> T {
-        serde_json::from_value((self.0)()).unwrap_or_default()
+    /// Takes the status.
+    pub(super) fn read(&self) -> serde_json::Result<StatusDocument> {
+        (self.0)()
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::harness::chance::Chance;
 
 #[path = "../../fuzz/bodies/mod.rs"]
-mod bodies;
+pub(crate) mod bodies;
 
 fn seeds(target: &str) -> Vec<Vec<u8>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(target);
@@ -72,6 +72,11 @@ fn rules_match_as_documented() {
 }
 
 #[test]
+fn every_line_of_an_audit_is_verified_or_found() {
+    run("audit", 5000, bodies::audit::audit);
+}
+
+#[test]
 fn snapshots_are_read_as_they_were_written_or_refused_in_one_line() {
     run("snapshot", 5000, bodies::acl::snapshot);
 }
@@ -92,6 +97,57 @@ fn claims_of_a_token_depend_on_its_second_part_alone() {
 }
 
 #[test]
+fn an_identity_token_is_accepted_only_with_a_signature_of_a_key_in_the_set() {
+    run("bearer", 500, bodies::bearer::bearer);
+}
+
+#[test]
+fn identity_tokens_of_the_seeds_are_accepted_if_they_are_signed() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/bearer");
+    let outcome = |name: &str| bodies::bearer::is_accepted(&std::fs::read(folder.join(name)).unwrap());
+    for name in ["rs256", "rs384_unnamed", "rs512", "ps256", "es256", "es384", "pem"] {
+        assert_eq!(outcome(name), Some(true), "{name}");
+    }
+    let refused = [
+        "none",
+        "hs256",
+        "pem_hs256",
+        "other_owner",
+        "other_key",
+        "other_alg",
+        "not_allowed",
+        "crit",
+        "crit_null",
+        "encryption_key",
+        "odd_members",
+        "odd_alg",
+        "padded",
+        "twice",
+    ];
+    for name in refused {
+        assert_eq!(outcome(name), Some(false), "{name}");
+    }
+}
+
+#[test]
+fn a_cached_response_is_served_to_the_same_request_alone() {
+    run("cached", 5000, bodies::cached::cached);
+}
+
+#[test]
+fn requests_of_the_seeds_are_served_from_the_cache() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/cached");
+    for (name, hits) in [("callers", 6), ("namespaces", 6), ("leases", 4), ("writes", 5), ("restart", 6)] {
+        assert_eq!(bodies::cached::count_hits(&std::fs::read(folder.join(name)).unwrap()), hits, "{name}");
+    }
+}
+
+#[test]
+fn a_request_line_that_is_forwarded_is_the_same_operation_in_go() {
+    run("go_paths", 5000, bodies::go_paths::go_paths);
+}
+
+#[test]
 fn a_response_that_is_accepted_is_the_same_to_hyper() {
     run("response", 5000, bodies::http1::response);
 }
@@ -99,6 +155,11 @@ fn a_response_that_is_accepted_is_the_same_to_hyper() {
 #[test]
 fn the_guard_lets_no_header_of_a_browser_or_a_relay_in() {
     run("guard", 5000, bodies::listener::guard);
+}
+
+#[test]
+fn a_socket_name_gives_a_credential_to_root_and_only_as_systemd_writes_it() {
+    run("credential_name", 5000, bodies::listener::credential_name);
 }
 
 #[test]

@@ -20,6 +20,7 @@ use crate::acl::model::secret::{PlainSecret, SecretHash};
 use crate::acl::service::acl_service::AclService;
 use crate::acl::service::caller::Caller;
 use crate::acl::store::Freshness;
+use crate::audit::AuditSlot;
 
 /// Request for one operation.
 #[derive(Debug)]
@@ -35,6 +36,8 @@ pub(super) struct ApiRequest {
     /// Namespace of the query or a header.
     namespace: Option<String>,
     body: Option<Incoming>,
+    /// Slot for the audit.
+    pub(super) slot: Option<AuditSlot>,
 }
 
 /// Longest name, in characters, that an error repeats.
@@ -83,7 +86,8 @@ impl ApiRequest {
         if let Some(name) = partition.filter(|name| !name.eq_ignore_ascii_case(DEFAULT_PARTITION)) {
             return Err(ApiError::UnknownPartition(name.chars().take(MAX_ECHOED).collect()));
         }
-        Ok(Self { operation, subject, query, secret, secret_hash: OnceLock::new(), namespace, body: Some(body) })
+        let (secret_hash, body) = (OnceLock::new(), Some(body));
+        Ok(Self { operation, subject, query, secret, secret_hash, namespace, body, slot: None })
     }
 
     fn secret_hash(&self, service: &AclService) -> Option<&SecretHash> {
@@ -162,7 +166,11 @@ impl ApiRequest {
     /// The token does not exist.
     pub(super) async fn authenticate(&self, state: &ApiState, freshness: Freshness) -> Result<Arc<Caller>, ApiError> {
         let (service, secret) = (&state.service, self.secret.as_ref());
-        Ok(service.authenticator().authenticate_hashed(self.secret_hash(service), secret, freshness).await?)
+        let caller = service.authenticator().authenticate_hashed(self.secret_hash(service), secret, freshness).await?;
+        if let (Some(slot), Some(accessor)) = (&self.slot, caller.accessor()) {
+            slot.note(|note| note.accessor = Some(accessor.to_string().into()));
+        }
+        Ok(caller)
     }
 
     /// Returns the namespace of the request: of the body, the query, a header, or the caller's token, in this order. The

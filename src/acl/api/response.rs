@@ -119,6 +119,11 @@ pub(super) fn full_body(body: Bytes) -> ResponseBody {
     Either::Left(Full::new(body))
 }
 
+/// Builds the 503 for a request whose audit record cannot be kept.
+pub(crate) fn unaudited(message: &str) -> Response<ResponseBody> {
+    ApiResponse::text(StatusCode::SERVICE_UNAVAILABLE, message.to_owned()).into_http()
+}
+
 /// Header under its neutral and its Consul name.
 type HeaderPair = [HeaderName; 2];
 

@@ -18,6 +18,7 @@ use super::{blocking_query, dispatch, vault};
 use crate::acl::metrics::{AclMetrics, AclRequestLabels};
 use crate::acl::service::error::ServiceError;
 use crate::acl::store::Freshness;
+use crate::audit::AuditSlot;
 use crate::http::server::{Peer, ResponseFuture};
 
 /// Builds the request handler of a socket bound to `address` (`None` for a unix socket), for [`crate::http::server`].
@@ -58,6 +59,9 @@ impl Router {
                 return ResponseFuture::ready(response);
             }
         };
+        if let Some(slot) = AuditSlot::of(request.extensions()) {
+            slot.note(|note| note.operation = Some(operation.name()));
+        }
         let ctx = RouteCtx { router: Arc::clone(self), dialect, operation };
         if operation.is_login()
             && let Err(wait) = state.login_limiter.admit(peer, state.service.clock_reading())
@@ -144,6 +148,7 @@ fn consul(ctx: RouteCtx, subject: String, request: Request<Incoming>) -> Respons
         Ok(request) => request,
         Err(error) => return ResponseFuture::ready(ctx.finish(Err(error))),
     };
+    request.slot = AuditSlot::of(&head.extensions).cloned();
     if !ctx.operation.is_read() {
         return ResponseFuture::waiting(async move {
             let mut result = write(ctx.state(), &mut request).await;
@@ -173,6 +178,9 @@ async fn write(state: &ApiState, request: &mut ApiRequest) -> Result<Response<Re
     };
     let (namespace, what) = (change.namespace.as_str(), &change.subject);
     let by = change.by.map(|accessor| accessor.to_string());
+    if let Some(slot) = &request.slot {
+        slot.note(|note| note.subject = Some(what.clone()));
+    }
     tracing::info!(event = "acl.changed", operation, namespace, what, by, "changed what tokens may do");
     Ok(change.response.into_http())
 }

@@ -7,6 +7,8 @@ mod verify;
 mod bind;
 mod verifier_cache;
 mod stored_method;
+#[cfg(feature = "fuzzing")]
+pub mod fuzz;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,10 +1,12 @@
-//! Entry point of the fuzz target `paths`.
+//! Entry points of the fuzz targets `cached`, `go_paths` and `paths`.
 
 use http::Method;
 
 use super::path::ApiPath;
 use super::query::Query;
 use super::rules::Operation;
+
+pub use super::cache::fuzz::{FuzzedCache, FuzzedHit, FuzzedRequest, FuzzedScope};
 
 /// A request as the rules of a listener read it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,6 +15,8 @@ pub struct ReadRequest {
     pub path: String,
     /// The request reads a list, by its method or its query.
     pub is_list: bool,
+    /// Method by which the rules judge it: a `GET` that asks for a list is a `LIST`.
+    pub operation: &'static str,
     /// The request is a login.
     pub is_login: bool,
 }
@@ -24,6 +28,7 @@ pub fn read_request(method: &Method, path: &str, query: Option<&str>) -> Option<
     Some(ReadRequest {
         path: path.without_trailing_slash().to_owned(),
         is_list: operation.is_list(),
+        operation: operation.name(),
         is_login: path.is_login(),
     })
 }

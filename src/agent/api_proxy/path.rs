@@ -168,6 +168,24 @@ mod tests {
     }
 
     #[test]
+    fn most_paths_are_plain() {
+        for (path, wanted) in [
+            ("sys", true),
+            ("secret/data/Web-1_b", true),
+            ("secret/metadata/", true),
+            ("-/_/0", true),
+            ("/sys", false),
+            ("secret//data", false),
+            ("secret/data//", false),
+            ("a.b", false),
+            ("a%20b", false),
+            ("é", false),
+        ] {
+            assert_eq!(is_plain(path), wanted, "{path}");
+        }
+    }
+
+    #[test]
     fn ambiguous_paths_are_refused() {
         for path in [
             "/v1//sys",

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use http::Request;
+use http::{Request, StatusCode};
 use hyper::body::Incoming;
 use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
@@ -14,7 +14,7 @@ use super::leak_filter::LeakFilter;
 use super::metrics::{CacheMetrics, ProxyMetrics};
 use super::options::{ApiProxyOptions, CacheOptions};
 use super::probe::{self, Probe};
-use super::response::ProxyBody;
+use super::response::{ProxyBody, error_response};
 use super::response_cache::ResponseCache;
 use super::router::ProxyRouter;
 use super::send::RequestSender;
@@ -26,9 +26,11 @@ use crate::agent::encrypted_file::EncryptedFileError;
 use crate::agent::secrets::DerivedTokenOptions;
 use crate::agent::server_client::{self, PathClass, ServerClient};
 use crate::agent::token::TokenWatch;
+use crate::audit::Auditor;
 use crate::clock::Clock;
 use crate::credential_watch::RefreshSignal;
 use crate::health::HealthHandle;
+use crate::http::audited::AuditedService;
 use crate::http::client;
 use crate::http::guard;
 use crate::http::reverse_proxy::{self, Forwarder, UpstreamRecorder, UpstreamTarget, UpstreamTargetError};
@@ -91,6 +93,7 @@ impl ApiProxy {
                 Some((cache, cache_options.clone(), renewer))
             }
         };
+        let session = deps.bound_to.first().map_or_else(Arc::default, |name| Arc::from(name.as_str()));
         let ApiProxyDeps {
             clock, watch, refresh_signal, upstream, namespace, listener_metrics, health, callers, ..
         } = deps;
@@ -120,7 +123,7 @@ impl ApiProxy {
                 (Some(Arc::new(cache)), Some(CacheTasks { renewer, probes: queue }))
             }
         };
-        let router = Arc::new(ProxyRouter { options, sender, cache, callers });
+        let router = Arc::new(ProxyRouter { options, sender, cache, callers, session });
         Ok(Self { router, cache_tasks: Arc::new(Mutex::new(cache_tasks)) })
     }
 
@@ -131,8 +134,27 @@ impl ApiProxy {
         access: guard::GuardOptions,
         address: Option<SocketAddr>,
         listener_metrics: ListenerMetrics,
-    ) -> impl Fn(Peer, Request<Incoming>) -> ResponseFuture<ProxyBody> + Clone + Send + 'static {
+    ) -> impl Fn(Peer, Request<Incoming>) -> ResponseFuture<ProxyBody> + Clone + Send + Sync + 'static {
         Arc::clone(&self.router).service(access, address, listener_metrics)
+    }
+
+    /// Builds the service of one listener like [`ApiProxy::service`], with an audit of its requests.
+    pub fn audited_service(
+        &self,
+        access: guard::GuardOptions,
+        address: Option<SocketAddr>,
+        listener_metrics: ListenerMetrics,
+        auditor: Auditor,
+    ) -> impl Fn(Peer, Request<Incoming>) -> ResponseFuture<ProxyBody> + Clone + Send + Sync + 'static {
+        let audited = AuditedService {
+            auditor,
+            part: "agent",
+            listener: listener_metrics.listener.as_str().into(),
+            route: |_| Some("proxy"),
+            decides_by_status: false,
+            unavailable: |message| error_response(StatusCode::SERVICE_UNAVAILABLE, message),
+        };
+        audited.wrap(self.service(access, address, listener_metrics))
     }
 
     /// Restores the cache of the previous process. Call it before the first request is served.

@@ -22,6 +22,7 @@ use super::{cache_clear, namespace};
 use crate::agent::callers::{AdmittedCaller, CallerGate, CallerRefusal, CallerRoute};
 use crate::agent::json_response;
 use crate::agent::server_client::PathClass;
+use crate::audit::AuditSlot;
 use crate::http::guard::{self, Guard};
 use crate::http::server::{Caller, ListenerMetrics, Peer, ResponseFuture};
 
@@ -32,6 +33,8 @@ pub(super) struct ProxyRouter {
     pub(super) sender: Arc<RequestSender>,
     pub(super) cache: Option<Arc<ResponseCache>>,
     pub(super) callers: CallerGate,
+    /// Name of the session, for the audit.
+    pub(super) session: Arc<str>,
 }
 
 /// Handling of an admitted request.
@@ -54,7 +57,7 @@ impl ProxyRouter {
         access: guard::GuardOptions,
         address: Option<SocketAddr>,
         listener_metrics: ListenerMetrics,
-    ) -> impl Fn(Peer, Request<Incoming>) -> ResponseFuture<ProxyBody> + Clone + Send + 'static {
+    ) -> impl Fn(Peer, Request<Incoming>) -> ResponseFuture<ProxyBody> + Clone + Send + Sync + 'static {
         let guard = Guard::new(access, address, Some(listener_metrics.clone())).with_bodies(u64::MAX);
         let guard = if self.options.request_header { guard } else { guard.without_request_header() };
         let listener = Arc::new(ProxyListener::new(guard, address, listener_metrics));
@@ -130,6 +133,7 @@ impl ProxyRouter {
         peer: &Peer,
         request: &'a Request<Incoming>,
     ) -> Result<ProxyRoute<'a>, Box<Response<ProxyBody>>> {
+        let slot = AuditSlot::of(request.extensions());
         let admitted = listener.guard.admit(peer, request);
         let local = admitted.map_err(|refusal| Box::new(local_response(json_response::rejected(&refusal))))?;
         let cleared = self.cache.as_ref().filter(|_| cache_clear::PATHS.contains(&request.uri().path()));
@@ -156,12 +160,14 @@ impl ProxyRouter {
             return refuse_caller(caller.refuse_request("namespace", "name that namespace"));
         }
         if let Err(violation) = self.options.rules.check(operation, &rule_path) {
+            slot.inspect(|slot| slot.refuse(violation.name()));
             return refuse(StatusCode::FORBIDDEN, describe_violation(violation));
         }
         if limits.is_some_and(|limits| limits.rules.check(operation, &rule_path).is_err()) {
             return refuse_caller(caller.refuse_request("path", "use that path and method"));
         }
         if rule_path.is_login() && !self.options.logins {
+            slot.inspect(|slot| slot.refuse("logins"));
             return refuse(StatusCode::FORBIDDEN, "logins are not allowed through this listener (logins = false)");
         }
         let has_listener_key = local.key_as_token;
@@ -177,6 +183,10 @@ impl ProxyRouter {
             pid = peer.pid(),
             "a request is forwarded"
         );
+        if let (Some(slot), true) = (slot, with_session) {
+            let token = self.sender.tokens.current_token().ok();
+            slot.use_token(&self.session, token.as_ref().and_then(|token| token.token.accessor.as_deref()));
+        }
         let caller = Caller::new(*peer, listener.local);
         let path_class = PathClass::of(path.without_trailing_slash());
         let options = ForwardOptions { caller, with_session, returns_token, has_listener_key, path_class };
@@ -209,7 +219,8 @@ impl ProxyRouter {
             TokenMode::WhenMissing => !has_token,
         };
         if with_session {
-            if let Err(RuleViolation::Protected(name)) = self.options.rules.check_session_token(rule_path) {
+            if let Err(violation @ RuleViolation::Protected(name)) = self.options.rules.check_session_token(rule_path) {
+                AuditSlot::of(request.extensions()).inspect(|slot| slot.refuse(violation.name()));
                 return refuse(StatusCode::FORBIDDEN, &describe_protected(name));
             }
             if has_query_token {

@@ -33,7 +33,13 @@ impl Operation {
 
     /// Returns true for `LIST` and `SCAN`.
     pub(super) const fn is_list(self) -> bool {
-        self.0 & (Self::LIST.0 | Self::SCAN.0) != 0
+        matches!(self, Self::LIST | Self::SCAN)
+    }
+
+    /// Method by which rules name it.
+    #[cfg(feature = "fuzzing")]
+    pub(super) const fn name(self) -> &'static str {
+        METHODS[self.0.trailing_zeros() as usize]
     }
 
     /// Returns the operation of a method and a query. As for the server, a `GET` with `list=true` is a `LIST`.
@@ -153,8 +159,11 @@ impl Rule {
         // Decides most rules, which do not match, by the prefix alone.
         let has_prefix = begins_with(path.as_bytes(), self.start.as_bytes())
             || (is_folder && self.start.strip_suffix('/').is_some_and(|start| start == path));
-        if !has_prefix || self.open {
-            return has_prefix;
+        if !has_prefix {
+            return false;
+        }
+        if self.open {
+            return true;
         }
         // By bytes: a search for characters costs more than such short segments are worth.
         let none: Option<&[u8]> = is_folder.then_some(b"");
@@ -255,6 +264,17 @@ pub(super) enum RuleViolation {
     Denied,
     /// The named operation is refused with the session's token.
     Protected(&'static str),
+}
+
+impl RuleViolation {
+    /// Returns the name for the audit.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::NotAllowed => "allow",
+            Self::Denied => "deny",
+            Self::Protected(_) => "protected",
+        }
+    }
 }
 
 impl Rules {

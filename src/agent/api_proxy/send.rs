@@ -18,6 +18,7 @@ use super::server_dialect::{ForwardOptions, ServerDialect};
 use super::session_token::{TokenHeader, TokenUnavailable};
 use super::token_recovery::{ForbiddenResponse, Recovery, TokenRecovery};
 use crate::agent::token::{Generation, Token};
+use crate::audit::AuditSlot;
 use crate::clock::Clock;
 use crate::error_chain::format_chain;
 use crate::error_code::ErrorCode;
@@ -39,6 +40,8 @@ pub(super) struct PreparedRequest {
     token: Option<TokenHeader>,
     /// Time to the head of the response.
     timeout: Duration,
+    /// Slot for the audit.
+    slot: Option<AuditSlot>,
 }
 
 /// A response, and the login whose token it was requested with.
@@ -129,7 +132,10 @@ impl RequestSender {
             (body.into_upstream(), ReplayBody::Unavailable)
         };
         match self.dialect.request_head(parts, options, token.as_ref(), &body) {
-            Some(head) => Ok(PreparedRequest { options, head, body, replay, token, timeout }),
+            Some(head) => {
+                let slot = AuditSlot::of(&parts.extensions).cloned();
+                Ok(PreparedRequest { options, head, body, replay, token, timeout, slot })
+            }
             None => Err(Box::new(error_response(StatusCode::BAD_REQUEST, "the request names no path"))),
         }
     }
@@ -160,11 +166,11 @@ impl RequestSender {
 
     /// Forwards a prepared request; after a 403, once more with a newer token.
     pub(super) async fn forward(&self, listener: &ProxyListener, prepared: PreparedRequest) -> TokenResponse {
-        let PreparedRequest { options, mut head, body, replay, token, timeout } = prepared;
+        let PreparedRequest { options, mut head, body, replay, token, timeout, slot } = prepared;
         // A look-up returns the token by intent; it is redacted instead.
         let filtered = |token: &TokenHeader| (!options.returns_token).then(|| Arc::clone(&token.token));
         let filter = token.as_ref().and_then(filtered);
-        let first = self.send(options, &head, body, timeout).await;
+        let first = self.send(options, &head, body, timeout, slot.as_ref()).await;
         let first = match first.and_then(|response| self.filter(response, filter.as_ref())) {
             Ok(response) => response,
             Err(response) => return (*response, None),
@@ -192,7 +198,10 @@ impl RequestSender {
             listener.replays.inc();
             self.dialect.set_token(&mut head, &newer);
             let filter = filtered(&newer);
-            let second = self.send(options, &head, body, timeout).await;
+            if let Some(slot) = &slot {
+                slot.note(|note| note.accessor = newer.token.accessor.as_deref().map(Arc::from));
+            }
+            let second = self.send(options, &head, body, timeout, slot.as_ref()).await;
             match second.and_then(|response| self.filter(response, filter.as_ref())) {
                 Ok(response) => {
                     (redact_lookup(options, &newer, response.map(Either::Left)).await, Some(newer.generation()))
@@ -213,10 +222,14 @@ impl RequestSender {
         head: &RequestHead,
         body: RequestBody,
         timeout: Duration,
+        slot: Option<&AuditSlot>,
     ) -> Result<Response<ResponseBody>, Box<Response<ProxyBody>>> {
         let started = Instant::now();
         match self.forwarder.send(options.caller, head, body, timeout).await {
             Ok(mut response) => {
+                if let Some(slot) = slot {
+                    slot.note(|note| note.upstream_status = Some(response.status().as_u16()));
+                }
                 let outcome = UpstreamOutcome::Response(response.status());
                 self.recorder.record(options.path_class.index(), outcome, started.elapsed());
                 self.record_success();

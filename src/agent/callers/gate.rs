@@ -6,12 +6,14 @@ use std::sync::atomic::Ordering;
 use http::Request;
 use prometheus_client::metrics::counter::Counter;
 
+use super::cgroup_path;
 use super::grants::CallerRoute;
 use super::metrics::{AdmissionLabels, CallerLabel, CallerMetrics, CallerRefusalLabels};
 use super::policy::CallerPolicy;
 use super::refusal::{CallerRefusal, describe};
 use super::rule::CallerRule;
 use super::usage::{CallerRegistry, CallerUsage};
+use crate::audit::{Attestation, AuditSlot};
 use crate::clock::Clock;
 use crate::http::guard::LogThrottle;
 use crate::http::peer::{PeerFacts, PeerIdentity, PeerNow};
@@ -61,6 +63,7 @@ struct Admitted<'a> {
     at: usize,
     rule: &'a CallerRule,
     identity: &'a Arc<PeerIdentity>,
+    slot: Option<&'a AuditSlot>,
 }
 
 /// Caller of a request that is answered later: its process may change meanwhile.
@@ -68,6 +71,7 @@ struct Admitted<'a> {
 pub struct WaitingCaller {
     gate: Arc<GateState>,
     identity: Arc<PeerIdentity>,
+    slot: Option<AuditSlot>,
 }
 
 impl WaitingCaller {
@@ -76,7 +80,7 @@ impl WaitingCaller {
     /// # Errors
     /// It has ended, or is another caller or none by now.
     pub fn check(&self) -> Result<(), CallerRefusal> {
-        let refuse = |(at, refusal)| self.gate.refuse(at, Some(self.identity.facts()), refusal);
+        let refuse = |(at, refusal)| self.gate.refuse(at, Some(self.identity.facts()), self.slot.as_ref(), refusal);
         self.gate.identify(&self.identity).map(drop).map_err(refuse)
     }
 }
@@ -111,12 +115,15 @@ impl CallerGate {
         routes: &[CallerRoute],
     ) -> Result<AdmittedCaller<'a>, CallerRefusal> {
         let Some(gate) = &self.0 else { return Ok(AdmittedCaller(None)) };
+        let slot = AuditSlot::of(request.extensions());
         let Some(identity) = request.extensions().get::<Arc<PeerIdentity>>() else {
-            return Err(gate.refuse(None, None, CallerRefusal::unattested()));
+            return Err(gate.refuse(None, None, slot, CallerRefusal::unattested()));
         };
         let facts = identity.facts();
-        let (at, rule) = gate.identify(identity).map_err(|(rule, refusal)| gate.refuse(rule, Some(facts), refusal))?;
-        let refuse = |refusal| gate.refuse(Some(at), Some(facts), refusal);
+        let identified = gate.identify(identity);
+        let (at, rule) = identified.map_err(|(at, refusal)| gate.refuse(at, Some(facts), slot, refusal))?;
+        slot.inspect(|slot| slot.note(|note| note.attested = Some(attestation(rule, facts))));
+        let refuse = |refusal| gate.refuse(Some(at), Some(facts), slot, refusal);
         let Some(route) = routes.iter().find(|route| rule.grants.routes.contains(route)) else {
             return Err(refuse(CallerRefusal::route(rule, routes, facts)));
         };
@@ -133,7 +140,7 @@ impl CallerGate {
         if let Some((_, counter)) = counters.admitted.iter().find(|(admitted, _)| admitted == route) {
             counter.inc();
         }
-        Ok(AdmittedCaller(Some(Admitted { gate, at, rule, identity })))
+        Ok(AdmittedCaller(Some(Admitted { gate, at, rule, identity, slot })))
     }
 
     /// Publishes the callers' status and connections.
@@ -169,8 +176,15 @@ impl GateState {
         }
     }
 
-    /// Records a refusal and returns it.
-    fn refuse(&self, at: Option<usize>, facts: Option<&PeerFacts>, refusal: CallerRefusal) -> CallerRefusal {
+    /// Records a refusal, also for the audit, and returns it.
+    fn refuse(
+        &self,
+        at: Option<usize>,
+        facts: Option<&PeerFacts>,
+        slot: Option<&AuditSlot>,
+        refusal: CallerRefusal,
+    ) -> CallerRefusal {
+        slot.inspect(|slot| slot.refuse(refusal.reason));
         let rule = at.and_then(|at| self.policy.rules().get(at));
         let usage = at.and_then(|at| self.callers.get(at)).map_or(&self.unmatched, |counters| &counters.usage);
         usage.refused.fetch_add(1, Ordering::Relaxed);
@@ -201,7 +215,7 @@ impl GateState {
 
 impl Admitted<'_> {
     fn refuse(&self, refusal: CallerRefusal) -> CallerRefusal {
-        self.gate.refuse(Some(self.at), Some(self.identity.facts()), refusal)
+        self.gate.refuse(Some(self.at), Some(self.identity.facts()), self.slot, refusal)
     }
 }
 
@@ -228,8 +242,8 @@ impl<'a> AdmittedCaller<'a> {
 
     /// Returns the caller of a response that follows later; `None` without a policy.
     pub fn to_waiting(&self) -> Option<WaitingCaller> {
-        let Admitted { gate, identity, .. } = self.0?;
-        Some(WaitingCaller { gate: Arc::clone(gate), identity: Arc::clone(identity) })
+        let Admitted { gate, identity, slot, .. } = self.0?;
+        Some(WaitingCaller { gate: Arc::clone(gate), identity: Arc::clone(identity), slot: slot.cloned() })
     }
 
     /// Refuses a session that it may not use.
@@ -240,5 +254,17 @@ impl<'a> AdmittedCaller<'a> {
     /// Refuses a proxied request: `what` completes "may not ...".
     pub fn refuse_request(&self, reason: &'static str, what: &str) -> Option<CallerRefusal> {
         self.0.map(|it| it.refuse(CallerRefusal::request(it.rule, reason, what)))
+    }
+}
+
+/// Returns the facts about an admitted process for the audit.
+fn attestation(rule: &CallerRule, facts: &PeerFacts) -> Attestation {
+    Attestation {
+        name: rule.name.as_str().into(),
+        attested_by: Some(facts.source.as_str()),
+        uid: facts.uid,
+        unit: facts.cgroup.as_deref().and_then(cgroup_path::unit).map(Into::into),
+        cgroup: facts.cgroup.clone().map(Into::into),
+        executable: facts.executable.as_ref().map(|program| program.path.display().to_string().into()),
     }
 }

@@ -73,12 +73,9 @@ fn wrong_audience(claims: &UnverifiedClaims, audience: &str) -> Option<String> {
     };
     let bare = |text: &str| text.trim_end_matches('/').to_ascii_lowercase();
     let slash = claims.aud.iter().any(|aud| bare(aud) == bare(audience));
-    let advice = if slash {
-        "servers compare every byte, a slash at the end too: write `resource` as the server's own setting has it"
-    } else {
-        "set `resource` to what the server's auth method is configured with"
-    };
-    Some(format!("the identity token is for {found}, {audience:?} was requested ({advice})"))
+    // A server that refuses another audience has its own advice.
+    let advice = if slash { "; servers compare every byte, a slash at the end too" } else { "" };
+    Some(format!("the identity token is for {found}, {audience:?} was requested{advice}"))
 }
 
 /// Servers accept tokens of version 1.0, whose issuer is `https://sts.HOST/TENANT/` in every Azure cloud.

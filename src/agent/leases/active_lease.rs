@@ -153,12 +153,12 @@ mod tests {
     fn a_lease_that_a_renewal_shortens_lives_until_its_successor_is_there() {
         let start = Clock::Test(TestClock::starting_at(SystemTime::UNIX_EPOCH)).now();
         let lease = |seconds| Lease { ttl: Duration::from_secs_f64(seconds), renewable: true };
-        let check = |first: f64, told: f64, wanted: f64, at_once: bool| {
+        let check = |first: f64, renewed: f64, wanted: f64, at_once: bool| {
             let mut active = ActiveLease::issued(lease(first), start, 0.0);
             let now = start + Duration::from_secs(2);
-            active.record_renewal(lease(told), now, 0.0);
-            assert!((now.until(active.ends()).as_secs_f64() - wanted).abs() < 0.001, "{first} {told}: {active:?}");
-            assert_eq!(active.next() == Step::ReadAt(now), at_once, "{first} {told}: {active:?}");
+            active.record_renewal(lease(renewed), now, 0.0);
+            assert!((now.until(active.ends()).as_secs_f64() - wanted).abs() < 0.001, "{first} {renewed}: {active:?}");
+            assert_eq!(active.next() == Step::ReadAt(now), at_once, "{first} {renewed}: {active:?}");
         };
         // Servers report the last second as 0.
         check(3.0, 0.0, 1.0, true);

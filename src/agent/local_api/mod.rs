@@ -28,6 +28,7 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) use metrics::ReadyMetrics;
 pub use route::service;
+pub(crate) use route::{audited_route, unaudited};
 
 use crate::agent::callers::CallerGate;
 use crate::agent::session_status::SessionStatusRegistry;

@@ -15,10 +15,28 @@ use super::wait_slots::WaitSlots;
 use super::{ListenerKind, LocalApiDeps, LocalApiOptions, SessionHandle, check, health_endpoints, retry};
 use crate::agent::callers::{AdmittedCaller, CallerRoute};
 use crate::agent::json_response::{error, method_not_allowed, rejected};
+use crate::audit::AuditSlot;
+use crate::credential_watch::Availability;
 use crate::http::guard::{Guard, LocalCaller};
 use crate::http::server::{self, HttpMetrics, ListenerLimits, ListenerMetrics, Peer, ResponseLabels};
 
 type ApiFuture = server::ResponseFuture<Full<Bytes>>;
+
+/// Names the use of a path for the audit; `None` for the probes, which are recorded only where they are refused.
+pub(crate) fn audited_route(path: &str) -> Option<&'static str> {
+    match path {
+        "/agent/v1/token" => Some("token"),
+        "/agent/v1/check" => Some("check"),
+        "/agent/v1/retry" => Some("retry"),
+        "/agent/v1/status" => Some("status"),
+        _ => None,
+    }
+}
+
+/// Builds the 503 for a request whose audit record cannot be kept.
+pub(crate) fn unaudited(message: &str) -> Response<Full<Bytes>> {
+    error(StatusCode::SERVICE_UNAVAILABLE, message)
+}
 
 /// Builds the service of one listener, for [`crate::http::server::Listener::serve`].
 pub fn service(
@@ -132,9 +150,9 @@ impl Api {
             Err(refusal) => return Ok(ApiFuture::ready(refusal.to_response())),
         };
         Ok(match route {
-            Route::Token => return self.token(caller, request.uri().query()),
-            Route::Check => return self.check(caller, request.uri().query()),
-            Route::Retry => return self.retry(caller, request.uri().query()),
+            Route::Token => return self.token(caller, request),
+            Route::Check => return self.check(caller, request),
+            Route::Retry => return self.retry(caller, request),
             Route::Status => {
                 let visible = |name: &String| self.names.contains(name) && caller.caller.permits_session(name);
                 ApiFuture::ready(health_endpoints::status(&self.deps, visible))
@@ -147,16 +165,17 @@ impl Api {
         })
     }
 
-    fn token(&self, caller: GrantedCaller<'_>, query: Option<&str>) -> Result<ApiFuture, ApiError> {
+    fn token<B>(&self, caller: GrantedCaller<'_>, request: &Request<B>) -> Result<ApiFuture, ApiError> {
+        let query = request.uri().query();
         if let (None, Some((name, served))) = (query, &self.only)
             && caller.caller.permits_session(name)
         {
-            self.log_grant(caller, "token", name);
+            self.record_grant(caller, "token", (name, served), request);
             return Ok(ApiFuture::ready(served.reader.now()));
         }
         let query = Query::parse(query, &["session", "wait", "after"])?;
         let (name, served) = self.session(caller, query.session.as_deref())?;
-        self.log_grant(caller, "token", name);
+        self.record_grant(caller, "token", (name, served), request);
         if query.wait.is_zero() || served.reader.has_changed(query.after.as_deref()) {
             return Ok(ApiFuture::ready(served.reader.now()));
         }
@@ -174,20 +193,20 @@ impl Api {
         }))
     }
 
-    fn check(&self, caller: GrantedCaller<'_>, query: Option<&str>) -> Result<ApiFuture, ApiError> {
-        let query = Query::parse(query, &["session"])?;
+    fn check<B>(&self, caller: GrantedCaller<'_>, request: &Request<B>) -> Result<ApiFuture, ApiError> {
+        let query = Query::parse(request.uri().query(), &["session"])?;
         let (name, served) = self.session(caller, query.session.as_deref())?;
-        self.log_grant(caller, "check", name);
+        self.record_grant(caller, "check", (name, served), request);
         let SessionHandle { watch, refresh_signal } = served.handle.clone();
         let (clock, stop) = (self.deps.clock.clone(), self.deps.stop.clone());
         let answer = check::check(Arc::clone(&served.reader), watch, refresh_signal, clock, stop);
         Ok(self.checking.wait(answer))
     }
 
-    fn retry(&self, caller: GrantedCaller<'_>, query: Option<&str>) -> Result<ApiFuture, ApiError> {
-        let query = Query::parse(query, &["session"])?;
+    fn retry<B>(&self, caller: GrantedCaller<'_>, request: &Request<B>) -> Result<ApiFuture, ApiError> {
+        let query = Query::parse(request.uri().query(), &["session"])?;
         let (name, served) = self.session(caller, query.session.as_deref())?;
-        self.log_grant(caller, "retry", name);
+        self.record_grant(caller, "retry", (name, served), request);
         let (clock, stop) = (self.deps.clock.clone(), self.deps.stop.clone());
         let answer = retry::retry(Arc::clone(&served.reader), served.handle.clone(), clock, stop);
         Ok(self.checking.wait(answer))
@@ -219,7 +238,20 @@ impl Api {
         }
     }
 
-    fn log_grant(&self, granted: GrantedCaller<'_>, what: &'static str, session: &str) {
+    /// Logs a grant, and notes it for the audit.
+    fn record_grant<B>(
+        &self,
+        granted: GrantedCaller<'_>,
+        what: &'static str,
+        (session, served): (&str, &ServedSession),
+        request: &Request<B>,
+    ) {
+        if let Some(slot) = AuditSlot::of(request.extensions()) {
+            served.handle.watch.with(|reading| match &reading.availability {
+                Availability::Available(token) => slot.use_token(&session.into(), token.accessor.as_deref()),
+                Availability::Unavailable { .. } => slot.use_token(&session.into(), None),
+            });
+        }
         tracing::debug!(
             event = "local.granted",
             listener = self.name,

@@ -32,7 +32,7 @@ pub(super) enum DeliveryError {
     Replace(#[from] ReplaceError),
     #[error("the template's command failed")]
     Command(#[source] CommandError),
-    #[error("an environment variable cannot contain NUL")]
+    #[error("an environment variable or credential cannot contain NUL")]
     Nul,
     #[error("the writing task panicked; this is a bug in keyward")]
     Broken,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::evaluation::{Dependency, Resolved};
 use crate::agent::secrets::{SecretRegistry, SecretResponse, Subscription};
-use crate::credential_watch::{Availability, any_changed};
+use crate::credential_watch::{Availability, UpdateError, any_changed};
 use crate::secret;
 
 /// Secrets and files of one template.
@@ -85,6 +85,14 @@ impl Dependencies {
         })
     }
 
+    /// Returns the error of a secret that could not be read again, with the secret's path.
+    pub(super) fn update_error(&self) -> Option<(String, UpdateError)> {
+        self.secrets.iter().find_map(|(dependency, used)| {
+            let Dependency::Secret(request) = dependency else { return None };
+            used.subscription.watch.with(|state| Some((request.path.clone(), state.update_error.clone()?)))
+        })
+    }
+
     /// Returns true if a secret differs from the one that the last rendering used.
     pub(super) fn has_changed(&self) -> bool {
         self.secrets.values().any(|used| match (&used.subscription.watch.peek().availability, &used.rendered) {
@@ -94,10 +102,10 @@ impl Dependencies {
         })
     }
 
-    /// Waits for a change of a secret, and returns true if instead one became available or unavailable. Ignores reads that changed
-    /// nothing.
+    /// Waits for a change of a secret, and returns true if instead one became available or unavailable, or an update failed or
+    /// succeeded again. Ignores reads that changed nothing.
     pub(super) async fn wait_for_change(&mut self) -> bool {
-        let unavailable = self.unavailable_reason();
+        let (unavailable, update_error) = (self.unavailable_reason(), self.update_error());
         loop {
             any_changed(self.secrets.values_mut().map(|used| &mut used.subscription.watch)).await;
             // Marks the values as seen, so that the next wait does not return at once.
@@ -107,7 +115,7 @@ impl Dependencies {
             if self.has_changed() {
                 return false;
             }
-            if self.unavailable_reason() != unavailable {
+            if self.unavailable_reason() != unavailable || self.update_error() != update_error {
                 return true;
             }
         }

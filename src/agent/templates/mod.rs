@@ -90,7 +90,8 @@ pub struct TemplateCommand {
 pub struct TemplateOptions {
     /// The template.
     pub text: TemplateSource,
-    /// The output file; `None` for an environment variable with the template's name.
+    /// The output file; `None` for an environment variable with the template's name, or for a credential of systemd
+    /// (`LISTENER/NAME`).
     pub file: Option<TemplateFile>,
     /// Time without changes before it is rendered again: secrets that change together are one change.
     pub debounce: Duration,
@@ -101,11 +102,14 @@ pub struct TemplateOptions {
 }
 
 impl TemplateOptions {
-    /// Describes the file or variable that it is rendered to.
+    /// Describes the file, variable or credential that it is rendered to.
     fn target(&self) -> String {
         match &self.file {
             Some(file) => file.destination.display().to_string(),
-            None => format!("variable {}", self.text.name),
+            None => match self.text.name.split_once('/') {
+                Some((listener, name)) => format!("credential {name} of listener {listener}"),
+                None => format!("variable {}", self.text.name),
+            },
         }
     }
 }

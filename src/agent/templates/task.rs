@@ -76,18 +76,16 @@ impl TemplateTask {
     /// Creates a task. Renders nothing yet.
     pub fn new(options: TemplateOptions, template: Template, deps: TemplateDeps) -> Self {
         let dependencies = Dependencies::new(deps.registry.clone(), options.text.folders.clone());
-        let backoff = Backoff::new(RETRY_BASE, RETRY_MAX);
         let (retry_at, is_delivered, value, owes_command) = (None, false, None, false);
         let watched = options.file.as_ref().map(|file| deps.outputs.file(&file.destination));
         let (check_at, is_restoring, restore_backoff) = (None, false, RestoreBackoff::default());
-        let outage = Outage::default();
         deps.health.describe(options.target());
         Self {
             options,
             template,
             dependencies,
             deps,
-            backoff,
+            backoff: Backoff::new(RETRY_BASE, RETRY_MAX),
             retry_at,
             is_delivered,
             value,
@@ -96,7 +94,7 @@ impl TemplateTask {
             check_at,
             is_restoring,
             restore_backoff,
-            outage,
+            outage: Outage::default(),
         }
     }
 
@@ -174,6 +172,13 @@ impl TemplateTask {
             self.deps.health.not_ready(reason);
             self.deps.health.keep_previous(self.is_delivered);
         }
+        self.report_stale();
+    }
+
+    /// Warns of a secret that could not be read again. What was rendered from it stays.
+    fn report_stale(&self) {
+        let Some((path, error)) = self.dependencies.update_error() else { return self.deps.health.clear_warning() };
+        self.deps.health.warn(error.code, format!("{path} could not be read again: {}", error.text));
     }
 
     async fn render(&mut self) {
@@ -211,6 +216,7 @@ impl TemplateTask {
                 }
                 self.set_state(RENDERED);
                 self.deps.health.ready();
+                self.report_stale();
             }
             Err(error) => {
                 let wait = self.backoff.next_half_jitter(random_unit());
@@ -277,13 +283,8 @@ impl TemplateTask {
     }
 
     fn record_write(&self) {
-        let Some(file) = &self.options.file else { return };
-        tracing::info!(
-            event = "template.written",
-            template = self.options.text.name,
-            path = file.destination.display().to_string(),
-            "the file was changed"
-        );
+        let (template, path) = (&self.options.text.name, self.path());
+        tracing::info!(event = "template.written", template, path, "the file was changed");
         self.deps.health.record_update();
         let since = self.deps.clock.now().wall.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let seconds = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);
@@ -317,8 +318,8 @@ impl TemplateTask {
         self.watched = None;
     }
 
-    fn path(&self) -> String {
-        self.options.file.as_ref().map(|file| file.destination.display().to_string()).unwrap_or_default()
+    fn path(&self) -> Option<String> {
+        self.options.file.as_ref().map(|file| file.destination.display().to_string())
     }
 
     fn count_change(&self, outcome: &'static str) {

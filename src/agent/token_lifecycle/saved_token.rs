@@ -49,8 +49,8 @@ pub(super) fn serialize_token(current: &CurrentToken) -> Option<Zeroizing<Vec<u8
         renewable: token.lease.renewable,
         may_renew: current.lifetime.renewable,
         renewed: current.renewed,
-        ttl: current.lifetime.ttl.as_secs(),
-        granted: current.granted.as_secs(),
+        ttl: whole_seconds(current.lifetime.ttl),
+        granted: whole_seconds(current.granted),
         obtained: millis(current.lifetime.obtained.wall),
         expires: current.lifetime.ends.map(|ends| millis(ends.wall)),
         lookup_status: Some(current.lookup_status),
@@ -58,6 +58,11 @@ pub(super) fn serialize_token(current: &CurrentToken) -> Option<Zeroizing<Vec<u8
     let mut bytes = Zeroizing::new(Vec::with_capacity(16 * 1024));
     serde_json::to_writer(&mut *bytes, &sealed).ok()?;
     Some(bytes)
+}
+
+/// Returns seconds, rounded up: the reader bounds the saved end by them, so that fewer would bring it forward.
+fn whole_seconds(span: Duration) -> u64 {
+    span.as_secs().saturating_add(u64::from(span.subsec_nanos() > 0))
 }
 
 /// Reads a serialized token; returns `None` if it has expired.
@@ -139,5 +144,19 @@ mod tests {
         check(at(5000, 99_970), Some((5000, 8600)));
         assert!(matches!(deserialize_token(&loaded, at(5000, 99_000)), Err(FileRejected::Clock)));
         assert!(matches!(deserialize_token(b"{}", at(5000, 100_000)), Err(FileRejected::Format)));
+    }
+
+    #[test]
+    fn the_end_of_a_lease_stays_when_it_is_restored_after_a_reboot_and_saved_again() {
+        let mut current = token(at(5000, 100_000));
+        current.granted = Duration::ZERO;
+        let mut loaded = serialize_token(&current).unwrap();
+        let half = Duration::from_millis(500);
+        let now = ClockReading { boot: Duration::from_secs(30), wall: at(0, 100_600).wall + half };
+        for _ in 0..3 {
+            let restored = deserialize_token(&loaded, now).unwrap().unwrap();
+            assert_eq!(restored.left(now), Some(Duration::from_secs(2999) + half));
+            loaded = serialize_token(&restored).unwrap();
+        }
     }
 }

@@ -82,24 +82,24 @@ pub fn next_step(
     now: ClockReading,
     unit: f64,
 ) -> NextStep {
-    let Some(lifetime) = current else { return NextStep::LoginAt(later_of(earliest.login, now)) };
+    let Some(lifetime) = current else { return NextStep::LoginAt(earliest.login.later(now)) };
     let Some(ends) = lifetime.ends else { return NextStep::Idle };
     match last {
         LastOutcome::Succeeded => {
-            let due = later_of(lifetime.obtained + time_to_renewal(lifetime.ttl, unit), now);
+            let due = (lifetime.obtained + time_to_renewal(lifetime.ttl, unit)).later(now);
             // A look-up may have shortened the lease since it was granted: one attempt must still fit into it.
             let due = if due.until(ends).is_zero() { now + time_to_renewal(now.until(ends), 0.0) } else { due };
             if lifetime.renewable { NextStep::RenewAt(due) } else { NextStep::LoginAt(due) }
         }
         LastOutcome::RenewalRefused => NextStep::LoginAt(now + now.until(ends).mul_f64(unit * SPREAD)),
         LastOutcome::Failed => {
-            let due = later_of(earliest.renewal, now);
+            let due = earliest.renewal.later(now);
             // While renewals fail, a login may still succeed: the last tenth of the lease is reserved for logins.
             let time_to_renew = due.until(ends) > lifetime.ttl / 10;
             if lifetime.renewable && time_to_renew {
                 NextStep::RenewAt(due)
             } else {
-                NextStep::LoginAt(later_of(earliest.login, now))
+                NextStep::LoginAt(earliest.login.later(now))
             }
         }
     }
@@ -119,10 +119,6 @@ pub(crate) fn next_check(now: ClockReading, interval: Duration, unit: f64) -> Cl
 
 /// Share of the remaining lease that logins are spread over; the rest is left for retries.
 const SPREAD: f64 = 2.0 / 3.0;
-
-fn later_of(one: ClockReading, other: ClockReading) -> ClockReading {
-    if one.boot > other.boot { one } else { other }
-}
 
 #[cfg(test)]
 mod tests {

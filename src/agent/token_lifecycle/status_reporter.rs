@@ -118,8 +118,8 @@ impl StatusReporter {
     }
 
     /// Removes the gauges of steps other than `kept`.
-    fn remove_steps(&self, metrics: &SessionMetrics, kept: &str) {
-        for step in NextStep::NAMES.into_iter().filter(|step| *step != kept) {
+    fn remove_steps(&self, metrics: &SessionMetrics, current: &str) {
+        for step in NextStep::NAMES.into_iter().filter(|step| *step != current) {
             metrics.next_step.remove(&SessionStepLabels { session: self.session.clone(), step });
         }
     }

@@ -104,3 +104,84 @@ pub(crate) fn attached(files: &[PathBuf], environment: &Environment) -> anyhow::
     }
     Places::find(Path::new(dir)).map(Some)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::net::{SocketAddr, TcpListener};
+
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// Writes what a `keyward dev` in this folder would, with these health checks.
+    fn publish(dir: &Path, health: SocketAddr) {
+        let texts = [
+            "metadata",
+            "authority",
+            "access",
+            "secrets",
+            "socket",
+            "vault",
+            "local_key",
+            "pages_key",
+            "cloud_faults",
+            "secrets_faults",
+            "platform",
+            "platform_faults",
+            "platform_token",
+            "gateway_token",
+            "terraform",
+            "faults_key",
+            "acl_token",
+            "authority_ca",
+        ];
+        let mut places: serde_json::Map<String, Value> =
+            texts.iter().map(|name| ((*name).to_owned(), json!(format!("/{name}")))).collect();
+        for name in ["local_api", "pages", "health", "gateway"] {
+            places.insert(name.to_owned(), json!(health));
+        }
+        places.insert("dir".to_owned(), json!(dir));
+        places.insert("config".to_owned(), json!(dir.join("keyward.toml")));
+        places.insert("azure_variables".to_owned(), json!({}));
+        serde_json::from_value::<Places>(places.into()).unwrap().publish().unwrap();
+    }
+
+    #[test]
+    fn a_command_is_attached_by_the_variable_with_the_configuration_of_a_running_dev_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = folder.path().join("dev");
+        let dir = secure_dir::create_private(&dir, 0o077).unwrap();
+        let (its, other) = (dir.join("keyward.toml"), folder.path().join("other.toml"));
+        for file in [&its, &other] {
+            std::fs::write(file, "").unwrap();
+        }
+        let attach = |value: Option<&Path>, files: &[&PathBuf]| {
+            let variables = value.map(|dir| (DIR_VARIABLE.to_owned(), dir.display().to_string()));
+            let environment = Environment { variables: variables.into_iter().collect::<BTreeMap<_, _>>(), user: 0 };
+            let files: Vec<PathBuf> = files.iter().map(|file| (*file).clone()).collect();
+            let places = attached(&files, &environment);
+            places.map(|places| places.map(|places| places.dir)).map_err(|error| format!("{error:#}"))
+        };
+        let nothing_runs = attach(Some(&dir), &[&its]).unwrap_err();
+        assert!(nothing_runs.starts_with("no keyward dev runs in "), "{nothing_runs}");
+
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let health = listener.local_addr().unwrap();
+        publish(&dir, health);
+        assert_eq!(attach(Some(&dir), &[&its]), Ok(Some(dir.clone())));
+        // The real Azure: no variable, another configuration, or one that is more than its own.
+        assert_eq!(attach(None, &[&its]), Ok(None));
+        assert_eq!(attach(Some(Path::new("")), &[&its]), Ok(None));
+        assert_eq!(attach(Some(&dir), &[&other]), Ok(None));
+        assert_eq!(attach(Some(&dir), &[&its, &other]), Ok(None));
+        assert_eq!(attach(Some(&folder.path().join("missing")), &[&its]), Ok(None));
+
+        // Its state file outlives a process that was killed; others could write a folder that is open to them.
+        drop(listener);
+        assert!(attach(Some(&dir), &[&its]).unwrap_err().starts_with("no keyward dev runs in "));
+        std::fs::set_permissions(&dir, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        let open = attach(Some(&dir), &[&its]).unwrap_err();
+        assert!(open.contains("is accessible to other users"), "{open}");
+    }
+}

@@ -94,7 +94,10 @@ impl Fault {
                         "served until the token ends, within a minute; then a clear 503",
                     ),
                     ("keyward check --online", "the step `tcp` fails, with a code for `keyward explain`"),
-                    ("keyward status", "session workload cannot renew; the other session is well"),
+                    (
+                        "keyward status",
+                        "within 40 s session workload and the template are AT RISK, then DOWN; the other session is well",
+                    ),
                 ],
                 end: "keyward dev heal server; keyward then logs in by itself, or at once after `keyward retry`",
             },

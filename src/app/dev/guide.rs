@@ -25,7 +25,7 @@ output "greeting" {
 
 #[expect(clippy::too_many_lines, reason = "one text, and the values that stand in it")]
 pub(super) fn config_file(places: &Places, cloud: &Cloud) -> String {
-    let Places { dir, socket, local_key, .. } = places;
+    let Places { dir, socket, local_key, pages, .. } = places;
     let dir = dir.display();
     format!(
         r#"# Written at each start of `keyward dev`: everything here is emulated, or a trial on this machine alone.
@@ -117,6 +117,12 @@ mode = "0600"
 address = "tcp://{local_api}"
 key_file = "{local_key}"
 
+# Pages for a browser: sessions, ACLs, gateway and API history.
+[listener.pages]
+kind = "ui"
+address = "tcp://{pages}"
+key_file = "{pages_key}"
+
 [listener.health]
 kind = "health"
 address = "tcp://{health}"
@@ -155,6 +161,7 @@ state_dir = "{dir}/state"
         vault = places.vault.display(),
         local_key = local_key.display(),
         local_api = places.local_api,
+        pages_key = places.pages_key.display(),
         health = places.health,
         platform = places.platform,
         gateway = places.gateway,
@@ -165,7 +172,7 @@ state_dir = "{dir}/state"
 
 /// One screen: what runs where, and what to try.
 pub(super) fn screen(places: &Places) -> String {
-    let Places { dir, metadata, access, secrets, platform, gateway, .. } = places;
+    let Places { dir, metadata, access, secrets, platform, gateway, pages, .. } = places;
     let (dir, socket) = (dir.display(), places.socket.display());
     format!(
         r"keyward dev: everything on this machine, on loopback; its files are in {dir}
@@ -176,6 +183,7 @@ pub(super) fn screen(places: &Places) -> String {
   ACL server               {access}
   gateway                  http://{gateway}
   agent                    {socket}
+  pages for a browser      http://{pages}/  (key: {dir}/pages.key)
   log                      {dir}/dev.log
 
 In another terminal:
@@ -199,9 +207,10 @@ pub(super) fn whole(places: &Places) -> String {
     let (dir, config, socket) = (dir.display(), config.display(), places.socket.display());
     let (faults_key, local_key) = (places.faults_key.display(), places.local_key.display());
     let (cloud_faults, secrets_faults) = (&places.cloud_faults, &places.secrets_faults);
-    let Places { platform, platform_faults, gateway, .. } = places;
+    let Places { platform, platform_faults, gateway, pages, .. } = places;
     let (platform_token, gateway_token) = (places.platform_token.display(), places.gateway_token.display());
     let (terraform, vault) = (places.terraform.display(), places.vault.display());
+    let (pages_key, acl_token) = (places.pages_key.display(), places.acl_token.display());
     format!(
         r#"keyward dev: all on loopback; keys, secrets and state are in {dir}
 
@@ -211,6 +220,7 @@ pub(super) fn whole(places: &Places) -> String {
   emulated HCP Terraform   {platform}
   gateway                  http://{gateway}
   agent                    {socket}  http://{local_api}  health http://{health}
+  pages for a browser      http://{pages}/
 
 Try, in another shell:
 
@@ -234,6 +244,10 @@ Try, in another shell:
   # Status and readiness of the agent
   {program} status --config {config}
   curl -s http://{health}/readyz
+
+  # Open http://{pages}/ in a browser; sign in to the pages of agent and gateway with this key, to those of the ACL server with this token
+  cat {pages_key}; echo
+  cat {acl_token}; echo
 
   # Call HCP Terraform through the gateway, which adds the platform token; then replace that token
   curl -s -H "Authorization: Bearer $(cat {gateway_token})" http://{gateway}/api/v2/organizations/example/workspaces

@@ -97,6 +97,10 @@ pub(crate) struct Places {
     pub local_api: SocketAddr,
     /// File with the key that the loopback listener asks for.
     pub local_key: PathBuf,
+    /// Pages for a browser.
+    pub pages: SocketAddr,
+    /// File with the key that opens the pages.
+    pub pages_key: PathBuf,
     /// Health and metrics.
     pub health: SocketAddr,
     /// Fault injection of the emulated cloud.
@@ -152,9 +156,11 @@ impl Dev {
         let secrets_faults = FaultListener { address: ports.get(4), key: cloud.faults_key().clone() };
         let secrets = secrets_options(&cloud, ports.get(3), secrets_faults);
         let secrets = Secrets::start(secrets, &mut emulated).context("cannot start the emulated Vault")?;
-        let local_key = dir.join("local-api.key");
-        if !local_key.exists() {
-            write_private(&local_key, &random_key()?)?;
+        let (local_key, pages_key) = (dir.join("local-api.key"), dir.join("pages.key"));
+        for key in [&local_key, &pages_key] {
+            if !key.exists() {
+                write_private(key, &random_key()?)?;
+            }
         }
         let faults_listener = FaultListener { address: ports.get(9), key: cloud.faults_key().clone() };
         let platform = platform::PlatformOptions {
@@ -175,6 +181,8 @@ impl Dev {
             vault: dir.join("vault.sock"),
             local_api: ports.get(6),
             local_key,
+            pages: ports.get(11),
+            pages_key,
             health: ports.get(7),
             cloud_faults: cloud.faults_url().map(|url| format!("{url}faults")).unwrap_or_default(),
             secrets_faults: secrets.faults_url().unwrap_or_default().to_owned(),

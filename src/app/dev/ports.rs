@@ -13,7 +13,7 @@ use tokio::net::TcpSocket;
 pub(super) struct Ports(Vec<(SocketAddr, TcpSocket)>);
 
 impl Ports {
-    const COUNT: u16 = 11;
+    const COUNT: u16 = 12;
 
     /// Takes those in a row from `first` on, or free ones. Must be called inside a runtime.
     pub(super) fn choose(first: Option<u16>) -> anyhow::Result<Self> {
@@ -23,7 +23,7 @@ impl Ports {
         };
         anyhow::ensure!(
             first.checked_add(Self::COUNT - 1).is_some(),
-            "--first-port {first}: eleven ports in a row do not fit below 65536"
+            "--first-port {first}: twelve ports in a row do not fit below 65536"
         );
         let taken = |port| move || format!("--first-port {first}: cannot bind 127.0.0.1:{port}");
         let reserve = |port| reserve(port).with_context(taken(port));

@@ -2,23 +2,25 @@
 
 use std::path::PathBuf;
 use std::pin::Pin;
-use std::task::Poll;
 use std::time::{Duration, SystemTime};
 
 use super::access;
+use super::credentials;
 use super::files::FileJudge;
+use super::join_all::join_all;
 use super::listeners::ListenerJudge;
 use super::needs;
 use super::path_rules::PathRules;
 use super::rights::Identity;
 use super::running_agent::{self, AgentContact, AgentProcess, RunningAgent};
 use super::sandbox::Sandbox;
-use super::unit::{Unit, split_words};
+use super::unit::Unit;
 use super::unit_checks::ServiceUnit;
 use super::unit_files::{self, UnitFiles};
 use crate::app::certificate_files;
 use crate::app::check_result::{CheckResult, CheckStatus, Problem, Progress, Steps};
 use crate::app::probes::{Limits, check_session, describe_expiry, resolve_host};
+use crate::config::systemd::split_unit_words;
 use crate::config::{Config, Diagnostic, Environment, LoadOutcome, NamedPath, PathUse, Purpose};
 use crate::count_format::format_count;
 use crate::error_chain::format_chain;
@@ -79,7 +81,7 @@ pub(crate) async fn diagnose(options: &DoctorOptions<'_>) -> anyhow::Result<Diag
     // A file that is missing on this machine is an error there, and must not stop the other checks.
     let loose = (options.load)(&environment, Purpose::Check)?;
     let config = loose.config.as_ref();
-    let mut results = check_configuration(options, &outcome, service.as_ref());
+    let mut results = check_configuration(options, &outcome, service.as_ref(), &unit_files);
     let contact = (options.contact)(&loose);
     let limits = Limits::all_within(REMOTE_TIME);
     let (agent, network, remote) = tokio::join!(
@@ -100,6 +102,7 @@ pub(crate) async fn diagnose(options: &DoctorOptions<'_>) -> anyhow::Result<Diag
         let running = agent.as_ref().ok().and_then(Option::as_ref);
         let running = running.map_or(AgentProcess::NotRunning, |agent| agent.process);
         results.extend(machine.check_listeners(config, running));
+        results.extend(credentials::check_units(config, &options.progress));
     }
     let mut steps = Steps::new("agent", None, &options.progress);
     running_agent::note(&agent, &mut steps);
@@ -155,30 +158,37 @@ fn unit_environment(
     let mut environment = environment.clone();
     environment.user = user;
     let Some(service) = service else { return environment };
+    let credentials = credentials::folder_of(&files.name);
+    environment.variables.entry("CREDENTIALS_DIRECTORY".to_owned()).or_insert(credentials);
     let mut set = |assignment: &str| {
         if let Some((name, value)) = assignment.split_once('=') {
             environment.variables.insert(name.trim().to_owned(), value.to_owned());
         }
     };
-    for line in service.unit.values("Environment") {
-        for assignment in split_words(line) {
-            set(&files.expand(&assignment));
-        }
+    for assignment in service.unit.words("Environment") {
+        set(&files.expand(&assignment));
     }
     for path in service.unit.values("EnvironmentFile") {
         let text = std::fs::read_to_string(files.expand(path.trim_start_matches('-'))).unwrap_or_default();
         let lines = text.lines().map(str::trim).filter(|line| !line.starts_with(['#', ';']));
-        lines.for_each(|line| set(&split_words(line).join(" ")));
+        lines.for_each(|line| set(&split_unit_words(line).join(" ")));
     }
     environment
 }
 
-/// Errors and warnings of the configuration. Folders that the service manager creates at the start are not missed.
+/// Errors and warnings of the configuration. Folders that the service manager creates, and credentials that it passes at the
+/// start, are not missed.
 fn check_configuration(
     options: &DoctorOptions<'_>,
     outcome: &LoadOutcome,
     service: Option<&ServiceUnit>,
+    files: &UnitFiles,
 ) -> Vec<CheckResult> {
+    let is_passed = |diagnostic: &Diagnostic| {
+        let ids = credentials::referenced(&outcome.references, &diagnostic.key);
+        let passes = |service: &ServiceUnit| ids.iter().all(|id| credentials::passes(&service.unit, files, id));
+        diagnostic.code == ErrorCode::UnresolvedValue && !ids.is_empty() && service.is_some_and(passes)
+    };
     let is_created = |diagnostic: &Diagnostic| {
         let named = outcome.paths.iter().find(|named| named.key == diagnostic.key);
         diagnostic.code == ErrorCode::MissingOnHost
@@ -191,7 +201,8 @@ fn check_configuration(
         let problem = Problem::new(diagnostic.code, text);
         if diagnostic.advice.is_empty() { problem } else { problem.fix(diagnostic.advice.clone()) }
     };
-    let errors = outcome.errors.iter().filter(|diagnostic| !is_created(diagnostic)).map(to_problem);
+    let errors =
+        outcome.errors.iter().filter(|diagnostic| !is_created(diagnostic) && !is_passed(diagnostic)).map(to_problem);
     let warnings = outcome.warnings.iter().filter(|diagnostic| !is_created(diagnostic)).map(to_problem);
     let problems: Vec<Problem> = errors.chain(warnings.map(Problem::warning)).collect();
     let files: Vec<String> = options.files.iter().map(|file| file.display().to_string()).collect();
@@ -380,21 +391,4 @@ async fn check_peers(
         checks.push(Box::pin(crate::app::probes::check_etcd(etcd, limits, progress)));
     }
     join_all(checks).await.into_iter().flatten().collect()
-}
-
-/// Awaits all futures at once; the results are in their order.
-async fn join_all<F: Future>(futures: impl IntoIterator<Item = F>) -> Vec<F::Output> {
-    let mut futures: Vec<_> = futures.into_iter().map(|future| (Box::pin(future), None)).collect();
-    std::future::poll_fn(move |context| {
-        for (future, result) in futures.iter_mut().filter(|(_, result)| result.is_none()) {
-            if let Poll::Ready(value) = future.as_mut().poll(context) {
-                *result = Some(value);
-            }
-        }
-        if futures.iter().any(|(_, result)| result.is_none()) {
-            return Poll::Pending;
-        }
-        Poll::Ready(futures.iter_mut().filter_map(|(_, result)| result.take()).collect())
-    })
-    .await
 }

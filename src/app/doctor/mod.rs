@@ -1,17 +1,17 @@
 //! `keyward doctor`: checks of the machine, the service's unit, and all that the configuration connects to, beside a running
 //! agent or without one.
 //!
-//! Units, rules, rights and command lines are judged by pure functions of texts and numbers; `diagnosis` reads the machine.
+//! Units, rules and rights are judged by pure functions of texts and numbers; `diagnosis` reads the machine.
 
 // 0: texts and numbers -> what they allow
 pub(crate) mod unit;
 mod path_rules;
 mod sandbox;
 mod rights;
-mod programs;
 mod polkit;
 mod sockets;
 mod needs;
+mod join_all;
 
 // 1: the machine
 mod access;
@@ -22,6 +22,7 @@ mod running_agent;
 mod files;
 mod unit_checks;
 mod listeners;
+mod credentials;
 
 // 3: all checks
 mod diagnosis;

@@ -62,6 +62,11 @@ pub(crate) fn owners(config: &Config) -> Vec<NeededOwner> {
         Endpoint::Tcp(_) | Endpoint::Activated(_) => None,
     });
     let all = sinks.chain(templates).chain(sockets);
+    #[cfg(feature = "gateway")]
+    let all = all.chain(config.gateway.iter().filter_map(|gateway| {
+        let file = gateway.terraform_config_file.as_ref()?;
+        Some(("gateway: terraform_config_file".to_owned(), file.attributes.owner, file.attributes.group))
+    }));
     let all = all.filter(|(_, owner, group)| owner.is_some() || group.is_some());
     all.map(|(by, owner, group)| NeededOwner { by, owner, group }).collect()
 }

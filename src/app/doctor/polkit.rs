@@ -1,7 +1,7 @@
 //! Rules of polkit, read as far as a program can without running their JavaScript (`polkit(8)`).
 
-use super::programs::UnitControl;
 use super::rights::Identity;
+use crate::config::systemd::UnitAction;
 use crate::os;
 
 /// Action that `systemctl` needs to start, stop or reload a unit.
@@ -9,11 +9,11 @@ const ACTION: &str = "org.freedesktop.systemd1.manage-units";
 
 /// Returns true if one of the rule files seems to let the user control the unit: it names the action, answers yes, and names the
 /// user or one of the user's groups, and the unit where it names units at all.
-pub(crate) fn allows(files: &[String], identity: &Identity, control: &UnitControl) -> bool {
+pub(crate) fn allows(files: &[String], identity: &Identity, control: &UnitAction) -> bool {
     files.iter().any(|file| allows_by(&without_comments(file), identity, control))
 }
 
-fn allows_by(file: &str, identity: &Identity, control: &UnitControl) -> bool {
+fn allows_by(file: &str, identity: &Identity, control: &UnitAction) -> bool {
     let quotes = |text: &str| [format!("\"{text}\""), format!("'{text}'")].iter().any(|quoted| file.contains(quoted));
     let groups = identity.groups.iter().chain([&identity.gid]).filter_map(|id| os::group_name(*id));
     let is_for_user = quotes(&identity.name) || groups.into_iter().any(|group| quotes(&group));
@@ -23,7 +23,7 @@ fn allows_by(file: &str, identity: &Identity, control: &UnitControl) -> bool {
         && file.contains("polkit.Result.YES")
         && is_for_user
         && (!names_units || quotes(&control.unit))
-        && (!names_verbs || quotes(&control.verb))
+        && (!names_verbs || quotes(control.verb))
 }
 
 /// Removes `//` and `/* */` comments. A `//` inside of a string is taken for one: rules hold no addresses.
@@ -39,7 +39,7 @@ fn without_comments(text: &str) -> String {
 }
 
 /// A rule that lets the user control the unit.
-pub(crate) fn rule(user: &str, control: &UnitControl) -> String {
+pub(crate) fn rule(user: &str, control: &UnitAction) -> String {
     format!(
         "polkit.addRule(function(action, subject) {{ if (action.id == \"{ACTION}\" && action.lookup(\"unit\") == \
          \"{}\" && action.lookup(\"verb\") == \"{}\" && subject.user == \"{user}\") return polkit.Result.YES; }});",
@@ -60,7 +60,7 @@ mod tests {
             groups: std::collections::BTreeSet::new(),
             passes_modes: false,
         };
-        let control = |verb: &str, unit: &str| UnitControl { verb: verb.to_owned(), unit: unit.to_owned() };
+        let control = |verb: &'static str, unit: &str| UnitAction { verb, unit: unit.to_owned() };
         let reload = control("reload", "nginx.service");
         let files = [rule("keyward", &reload)];
         assert!(allows(&files, &user("keyward"), &reload), "{files:?}");

@@ -7,7 +7,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use toml::{Table, Value};
 use url::Url;
 
-use super::unit::split_words;
+use crate::config::systemd::split_unit_words;
 
 /// In place of what is removed.
 const REDACTED: &str = "[redacted]";
@@ -196,7 +196,7 @@ pub(crate) fn redact_unit(text: &str) -> String {
 fn redact_setting(key: &str, value: &str) -> String {
     match key {
         "Environment" => {
-            let names = split_words(value);
+            let names = split_unit_words(value);
             let names = names.iter().map(|word| word.split_once('=').map_or(word.as_str(), |(name, _)| name));
             names.map(|name| format!("{name}={REDACTED}")).collect::<Vec<_>>().join(" ")
         }
@@ -204,7 +204,7 @@ fn redact_setting(key: &str, value: &str) -> String {
             format!("{}:{REDACTED}", value.split_once(':').map_or("", |(name, _)| name))
         }
         key if key.starts_with("Exec") && key.len() > "Exec".len() && key != "ExecPaths" => {
-            let words = split_words(value);
+            let words = split_unit_words(value);
             let program = words.first().map_or("", String::as_str);
             let is_known = program.ends_with("/keyward") || program.ends_with("/kill");
             if is_known || words.len() < 2 { value.to_owned() } else { format!("{program} {REDACTED}") }

@@ -134,7 +134,7 @@ pub(crate) fn note(found: &Result<Option<RunningAgent>, Problem>, steps: &mut St
     }
     if let Some(error) = agent.status["reload_error"].as_str() {
         let found = format!("the last reload failed, the configuration before it is in force: {error}");
-        steps.note("reload", Err(Problem::new(None, found).fix("keyward check, then systemctl reload keyward")));
+        steps.note("reload", Err(Problem::new(None, found).fix("keyward check --host, then systemctl reload keyward")));
     }
     steps.note("version", compare_versions(agent.status["version"].as_str().unwrap_or_default()));
 }

@@ -1,5 +1,7 @@
 //! Parses systemd unit files with their drop-ins (`systemd.syntax(7)`): the settings of one section, in their order.
 
+use crate::config::systemd::split_unit_words;
+
 /// Settings of one section of a unit.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Unit {
@@ -46,7 +48,7 @@ impl Unit {
 
     /// Returns the words of [`Unit::values`].
     pub(crate) fn words(&self, key: &str) -> Vec<String> {
-        self.values(key).into_iter().flat_map(split_words).collect()
+        self.values(key).into_iter().flat_map(split_unit_words).collect()
     }
 
     /// Returns the value of a flag; false if it is absent.
@@ -82,26 +84,6 @@ pub(super) fn logical_lines(text: &str) -> Vec<String> {
     lines
 }
 
-/// Splits a value at white space, with quotes and backslashes as systemd has them.
-pub(crate) fn split_words(value: &str) -> Vec<String> {
-    let (mut words, mut word, mut quote) = (Vec::new(), None::<String>, None);
-    let mut letters = value.chars();
-    while let Some(letter) = letters.next() {
-        match (quote, letter) {
-            (Some(open), _) if letter == open => quote = None,
-            (None, '"' | '\'') => {
-                quote = Some(letter);
-                word.get_or_insert_default();
-            }
-            (_, '\\') => word.get_or_insert_default().extend(letters.next()),
-            (None, _) if letter.is_whitespace() => words.extend(word.take()),
-            _ => word.get_or_insert_default().push(letter),
-        }
-    }
-    words.extend(word);
-    words
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -135,17 +117,6 @@ mod tests {
         fn any_text_is_read_as_a_unit(text in "(\\[Service\\]|[A-Za-z]+|=|%|\\\\|\"|'|\n| |-|/|:|#|.){0,60}") {
             let unit = Unit::parse("Service", [text.as_str()]);
             prop_assert!(unit.settings.iter().all(|(key, value)| key.trim() == key && value.trim() == value));
-            let _ = split_words(&text);
         }
-    }
-
-    #[test]
-    fn words_are_split_as_systemd_does() {
-        let check = |text: &str, wanted: &[&str]| assert_eq!(split_words(text), wanted, "{text}");
-        check("", &[]);
-        check("  a\tb ", &["a", "b"]);
-        check(r#"a" b"c '' "x""#, &["a bc", "", "x"]);
-        check(r"a\ b \\", &["a b", r"\"]);
-        check("\"open", &["open"]);
     }
 }

@@ -8,11 +8,11 @@ use super::files::FileJudge;
 use super::needs::{NeededOwner, NeededProgram};
 use super::path_rules::PathRules;
 use super::polkit;
-use super::programs::{command_lines, raises_rights, unit_controls};
 use super::rights::{Identity, Operation};
 use super::sandbox::Sandbox;
-use super::unit::{Unit, split_words};
+use super::unit::Unit;
 use crate::app::check_result::Problem;
+use crate::config::systemd::{command_lines, raises_rights, split_unit_words, unit_actions};
 use crate::error_code::ErrorCode;
 use crate::http::server::Endpoint;
 use crate::os;
@@ -63,21 +63,24 @@ impl ServiceUnit {
         problems
     }
 
-    /// The unit may start the agent with another configuration.
+    /// The unit may start the agent, or check a reload, with another configuration.
     fn config_problem(&self, configs: &[std::path::PathBuf]) -> Option<Problem> {
-        let words = self.unit.values("ExecStart").last().copied().map(split_words)?;
-        let flag = words.windows(2).filter(|pair| pair[0] == "--config" || pair[0] == "-c").map(|pair| pair[1].clone());
-        let joined = words.iter().filter_map(|word| word.strip_prefix("--config=").map(str::to_owned));
-        let started: Vec<String> = flag.chain(joined).collect();
-        let is_same = |path: &str| {
-            let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
-            configs.iter().any(|config| real(config) == real(Path::new(path)))
-        };
-        if started.is_empty() || started.iter().all(|path| is_same(path)) {
-            return None;
+        let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        let is_other = |path: &String| !configs.iter().any(|config| real(config) == real(Path::new(path)));
+        let started = self.unit.values("ExecStart").last().map(|line| named_configs(line)).unwrap_or_default();
+        if started.iter().any(is_other) {
+            let found = format!("{} starts the agent with {}, which was not checked", self.name, started.join(", "));
+            let fix = format!("keyward doctor -c {}", started.join(" -c "));
+            return Some(Problem::new(ErrorCode::UnitSettings, found).warning().fix(fix));
         }
-        let found = format!("{} starts the agent with {}, which was not checked", self.name, started.join(", "));
-        let fix = format!("keyward doctor -c {}", started.join(" -c "));
+        let reload =
+            self.unit.values("ExecReload").into_iter().find(|line| named_configs(line).iter().any(is_other))?;
+        let found = format!(
+            "ExecReload= of {} checks {}, not the agent's configuration",
+            self.name,
+            named_configs(reload).join(", ")
+        );
+        let fix = self.edit("ExecReload=, then both lines of the unit with the agent's --config");
         Some(Problem::new(ErrorCode::UnitSettings, found).warning().fix(fix))
     }
 
@@ -93,7 +96,7 @@ impl ServiceUnit {
         for command in command_lines(&needed.command) {
             let Some(program) = command.first() else { continue };
             problems.extend(self.exec_problem(&needed.by, program, judge));
-            for control in unit_controls(&command) {
+            for control in unit_actions(&command) {
                 if judge.identity.uid == 0 {
                     continue;
                 }
@@ -199,4 +202,12 @@ impl ServiceUnit {
         let found = format!("{by}: IPAddressDeny= of {} covers {address}", self.name);
         Some(Problem::new(ErrorCode::SandboxNetwork, found).fix(self.edit(&format!("IPAddressAllow={address}"))))
     }
+}
+
+/// Returns the configurations that a command line of a unit names by `--config` or `-c`.
+fn named_configs(line: &str) -> Vec<String> {
+    let words = split_unit_words(line);
+    let separate = words.windows(2).filter(|pair| pair[0] == "--config" || pair[0] == "-c").map(|pair| pair[1].clone());
+    let joined = words.iter().filter_map(|word| word.strip_prefix("--config=").map(str::to_owned));
+    separate.chain(joined).collect()
 }

@@ -158,8 +158,8 @@ async fn ask_with_secret(
     let Some(lease) = &response.lease else { return found };
     let (own, namespace) = (&logged_in.token.secret, session.login.namespace.as_deref());
     let given_back = logged_in.upstream().revoke_lease(own, lease, namespace).await;
-    let kept = |error| Problem::new(None, format!("{path}: its lease stays: {}", format_chain(&error)));
-    given_back.map_err(kept).and(found)
+    let lease_problem = |error| Problem::new(None, format!("{path}: its lease stays: {}", format_chain(&error)));
+    given_back.map_err(lease_problem).and(found)
 }
 
 fn read_token(file: &Path) -> Result<SecretString, Problem> {

@@ -98,8 +98,8 @@ pub(super) async fn check_rights(
     }
     let paths: BTreeSet<&str> = needed.iter().map(|right| right.path.as_str()).collect();
     let paths: Vec<&str> = paths.into_iter().collect();
-    let asked = logged_in.upstream().capabilities_self(&logged_in.token.secret, &paths, logged_in.namespace());
-    let has = match limits.bound(asked).await {
+    let request = logged_in.upstream().capabilities_self(&logged_in.token.secret, &paths, logged_in.namespace());
+    let has = match limits.bound(request).await {
         Ok(Ok(has)) => has,
         Ok(Err(error)) => {
             let problem = Problem::new(error.code(), format!("sys/capabilities-self: {error}")).warning();

@@ -33,7 +33,7 @@ pub(super) enum Command {
 /// Settings of an auth method that a create and an update share.
 #[derive(Debug, Args)]
 pub(super) struct Changes {
-    /// Description: free text
+    /// Description
     #[arg(long)]
     description: Option<String>,
     /// Display name for people

@@ -35,7 +35,7 @@ const TYPES: [&str; 5] = ["service", "node", "role", "policy", "templated-policy
 /// Create a binding rule.
 #[derive(Debug, Args)]
 pub(super) struct Create {
-    /// Auth method to whose logins the rule applies
+    /// Auth method whose logins the rule applies to
     #[arg(long, value_name = "NAME")]
     method: String,
     /// Kind of right that the token gets
@@ -57,7 +57,7 @@ pub(super) struct RuleSettings {
     /// Variable of a templated policy; repeatable
     #[arg(long = "bind-var", value_name = "NAME:VALUE", value_parser = pair)]
     vars: Vec<(String, String)>,
-    /// Description: free text
+    /// Description
     #[arg(long)]
     description: Option<String>,
 }

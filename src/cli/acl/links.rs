@@ -41,19 +41,19 @@ pub(super) struct RoleFlags {
 /// Flags that say how an update treats links. A kind of link without a flag stays as it is.
 #[derive(Debug, Args)]
 pub(super) struct MergeFlags {
-    /// Add the links that are given to those that are there; without this, those of the same kind are replaced
+    /// Add the given links to the existing ones instead of replacing those of the same kind
     #[arg(long)]
     pub(super) merge: bool,
-    /// Drop the policies that are linked
+    /// Remove all linked policies
     #[arg(long)]
     no_policies: bool,
-    /// Drop the templated policies that are linked
+    /// Remove all linked templated policies
     #[arg(long)]
     no_templated_policies: bool,
-    /// Drop the service identities
+    /// Remove all service identities
     #[arg(long)]
     no_service_identities: bool,
-    /// Drop the node identities
+    /// Remove all node identities
     #[arg(long)]
     no_node_identities: bool,
 }

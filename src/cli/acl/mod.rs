@@ -30,6 +30,8 @@ mod snapshot;
 mod rekey;
 mod serve;
 
+use std::pin::Pin;
+
 use clap::{Args, Subcommand};
 
 use self::connection::{Connection, Service, TokenUse};
@@ -83,10 +85,10 @@ enum Command {
         after_help = "Example:\n  keyward acl login --method cloud --bearer-token-file proof.jwt --out web.token"
     )]
     Login(Box<Request<session::Login>>),
-    /// Delete the token of the command, which a login must have created
+    /// Delete the token of --token-file; it must come from a login
     #[command(display_order = 8, after_help = "Example:\n  keyward acl logout --token-file web.token")]
     Logout(Box<Request<session::NoArguments>>),
-    /// Show the token of the command: its owner, links and lifetime
+    /// Show the token of --token-file: its owner, links and lifetime
     #[command(display_order = 9, after_help = "Example:\n  keyward acl whoami --token-file web.token")]
     Whoami(Box<Request<session::NoArguments>>),
     /// Manage tokens
@@ -165,10 +167,12 @@ fn call<T>(
 ) -> anyhow::Result<Exit> {
     crate::os::forbid_core_dumps()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let ended = runtime.block_on(async {
+    // One type for all commands: the runtime's code is generated for each type of future that it blocks on.
+    let work: Pin<Box<dyn Future<Output = Result<(), Failure>> + '_>> = Box::pin(async {
         let service = connection.open(token_use)?;
         run(command, &service).await.map_err(|failure| service.explain(failure))
     });
+    let ended = runtime.block_on(work);
     Ok(ended.map_or_else(
         |failure| {
             say_error(&ErrorCode::tag(failure.code, &failure.text));

@@ -57,7 +57,7 @@ pub(super) struct NamespaceSettings {
 pub(super) struct Create {
     /// Name of the namespace: a label of a host name
     name: String,
-    /// Description: free text
+    /// Description
     #[arg(long, default_value = "", hide_default_value = true)]
     description: String,
     #[command(flatten)]
@@ -76,7 +76,7 @@ pub(super) struct NameArgument {
 pub(super) struct Update {
     /// Name of the namespace
     name: String,
-    /// Description: free text
+    /// Description
     #[arg(long)]
     description: Option<String>,
     #[command(flatten)]
@@ -84,10 +84,10 @@ pub(super) struct Update {
     /// Add the given values to the existing ones instead of replacing those of the same kind
     #[arg(long)]
     merge: bool,
-    /// Drop the default policies
+    /// Remove all default policies
     #[arg(long)]
     no_default_policies: bool,
-    /// Drop the default roles
+    /// Remove all default roles
     #[arg(long)]
     no_default_roles: bool,
     /// Remove all metadata

@@ -33,7 +33,7 @@ pub(super) enum Command {
 pub(super) struct Create {
     /// Name of the policy: letters, digits, - and _
     name: String,
-    /// Description: free text
+    /// Description
     #[arg(long, default_value = "", hide_default_value = true)]
     description: String,
     /// File with the rules, in HCL or JSON, or - for standard input
@@ -59,7 +59,7 @@ pub(super) struct Update {
     /// New name; links to it stay
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// Description: free text
+    /// Description
     #[arg(long)]
     description: Option<String>,
     /// File with the rules, in HCL or JSON, or - for standard input

@@ -9,7 +9,7 @@ use crate::cli::{Exit, note, say};
 /// Change the key that tokens are under.
 #[derive(Debug, Args)]
 pub(super) struct Rekey {
-    /// Have the service make a new key first, and put it before the others in its key file
+    /// Let the server create a new key first, and put it before the others in its key file
     #[arg(long)]
     generate: bool,
 }

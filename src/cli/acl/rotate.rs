@@ -19,10 +19,10 @@ use crate::time_format::{format_duration, format_seconds};
 /// Put a new token in the place of an old one.
 #[derive(Debug, Args)]
 pub(super) struct Rotate {
-    /// The old token's accessor, or the beginning of it
+    /// Accessor of the old token, or a prefix of it
     #[arg(required_unless_present = "self")]
     accessor: Option<String>,
-    /// The token that the command is run with; the new one then deletes it
+    /// Rotate the token of --token-file; the new token deletes it
     #[arg(long = "self", id = "self", conflicts_with = "accessor")]
     own: bool,
     /// Description of the new token [default: the old one's]

@@ -75,8 +75,8 @@ impl SecretDisplay {
 
 /// The secret of a token that was just made.
 pub(super) fn secret_of(token: &Token) -> Result<SecretString, Failure> {
-    let told = || format!("the server made token {} and does not tell its secret; delete it", token.accessor_id);
-    token.secret_id.clone().ok_or_else(|| Failure::new(Exit::Remote, told()))
+    let no_secret = || format!("the server made token {} and does not tell its secret; delete it", token.accessor_id);
+    token.secret_id.clone().ok_or_else(|| Failure::new(Exit::Remote, no_secret()))
 }
 
 /// Puts a secret into a file as a whole.

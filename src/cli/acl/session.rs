@@ -71,9 +71,9 @@ impl Bootstrap {
                 let unsure = error.is_in_doubt();
                 let failure = Failure::from(error);
                 if unsure {
-                    let kept = path.display();
+                    let path_text = path.display();
                     return Err(failure.and(&format!(
-                        "the token may exist all the same: try `keyward acl whoami --token-file {kept}`"
+                        "the token may exist all the same: try `keyward acl whoami --token-file {path_text}`"
                     )));
                 }
                 match atomic_file::remove(path) {

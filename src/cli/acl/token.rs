@@ -32,7 +32,7 @@ pub(super) enum Command {
     /// Create a token with the links and the end of another; prints its secret once
     #[command(after_help = "Example:\n  keyward acl token clone 6a1253d2 --description 'web, second'")]
     Clone(Clone),
-    /// Put a new token in the place of an old one: make it, hand it over, wait, delete the old one
+    /// Replace a token: create a new one, write it to --out, wait, delete the old one
     #[command(after_help = "Example:\n  keyward acl token rotate 6a1253d2 --out /etc/web/token --grace 1h\n  \
                             keyward acl token rotate --self --token-file ops.token --out ops.token --grace 0s")]
     Rotate(Rotate),
@@ -47,7 +47,7 @@ pub(super) enum Command {
 /// Create a token.
 #[derive(Debug, Args)]
 pub(super) struct Create {
-    /// Description: free text
+    /// Description
     #[arg(long, default_value = "", hide_default_value = true)]
     description: String,
     /// Accessor of the token, a UUID [default: a random one]
@@ -79,7 +79,7 @@ pub(super) struct Read {
     /// Accessor of the token, or a prefix of it
     #[arg(required_unless_present = "self")]
     accessor: Option<String>,
-    /// The token that the command is run with
+    /// Show the token of --token-file
     #[arg(long = "self", id = "self", conflicts_with = "accessor")]
     own: bool,
     /// Show the sources of its rights: policies with their rules, roles, defaults of its namespace
@@ -95,7 +95,7 @@ pub(super) struct Read {
 pub(super) struct Update {
     /// Accessor of the token, or a prefix of it
     accessor: String,
-    /// Description: free text
+    /// Description
     #[arg(long)]
     description: Option<String>,
     #[command(flatten)]
@@ -104,7 +104,7 @@ pub(super) struct Update {
     links: LinkFlags,
     #[command(flatten)]
     merging: MergeFlags,
-    /// Drop the roles that are linked
+    /// Remove all linked roles
     #[arg(long)]
     no_roles: bool,
 }
@@ -114,7 +114,7 @@ pub(super) struct Update {
 pub(super) struct Clone {
     /// Accessor of the other token, or a prefix of it
     accessor: String,
-    /// Description: free text [default: the other's]
+    /// Description [default: the other's]
     #[arg(long)]
     description: Option<String>,
     #[command(flatten)]

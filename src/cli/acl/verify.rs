@@ -14,7 +14,7 @@ use crate::error_code::ErrorCode;
 /// Look whether all records are there and whole.
 #[derive(Debug, Args)]
 pub(super) struct Verify {
-    /// Look at the store in this folder in place of asking a service, which must not run on it; changes nothing
+    /// Read the store in this folder instead of asking a server; no server may run on it. Changes nothing
     #[arg(long, value_name = "FOLDER")]
     dir: Option<PathBuf>,
 }

@@ -11,10 +11,10 @@ use crate::cli::{Exit, say_error};
 /// Text by which Docker distinguishes a missing credential from a failure.
 const NONE: &str = "credentials not found in native keychain\n";
 
-pub(super) fn respond(asked: &HelperRequest) -> Exit {
-    match asked.verb.as_str() {
-        "get" => exit_code(get(asked)),
-        "list" => exit_code(list(asked)),
+pub(super) fn respond(request: &HelperRequest) -> Exit {
+    match request.verb.as_str() {
+        "get" => exit_code(get(request)),
+        "list" => exit_code(list(request)),
         "store" => {
             // `docker login` shows this.
             let _ = print_response(
@@ -46,20 +46,20 @@ struct DockerResponse<'a> {
     secret: &'a str,
 }
 
-fn get(asked: &HelperRequest) -> Result<Exit, Exit> {
+fn get(request: &HelperRequest) -> Result<Exit, Exit> {
     let text = read_input()?;
     let server = text.trim();
-    let known = asked.load()?;
+    let known = request.load()?;
     let Some(credential) = host(server).and_then(|host| known.find_for_host(host)) else {
         let _ = print_response(NONE);
         return Ok(Exit::Failed);
     };
     let found = known.read(credential)?;
-    let told =
+    let credential =
         DockerResponse { server, username: found.username.expose_secret(), secret: found.password.expose_secret() };
     // With enough capacity, so that a reallocation leaves no copy behind.
     let mut line = Zeroizing::new(Vec::with_capacity(super::MAX_INPUT_BYTES));
-    let written = serde_json::to_writer(&mut *line, &told).is_ok();
+    let written = serde_json::to_writer(&mut *line, &credential).is_ok();
     line.push(b'\n');
     match std::str::from_utf8(&line) {
         Ok(line) if written => Ok(print_response(line)),
@@ -68,8 +68,8 @@ fn get(asked: &HelperRequest) -> Result<Exit, Exit> {
 }
 
 /// Each host with its user's name. A credential that cannot be read is omitted, with an error on standard error.
-fn list(asked: &HelperRequest) -> Result<Exit, Exit> {
-    let known = asked.load()?;
+fn list(request: &HelperRequest) -> Result<Exit, Exit> {
+    let known = request.load()?;
     let mut all = serde_json::Map::new();
     for credential in known.credentials() {
         let name = match &credential.username {

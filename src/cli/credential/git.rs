@@ -10,15 +10,15 @@ use super::{HelperRequest, HostCredential, print_response, read_input};
 use crate::cli::{Exit, say_error};
 use crate::http::client::is_loopback;
 
-pub(super) fn respond(asked: &HelperRequest) -> Exit {
+pub(super) fn respond(request: &HelperRequest) -> Exit {
     // Other verbs (store, erase, future ones) are ignored silently, as gitcredentials(7) asks of a helper.
-    if asked.verb == "get" { get(asked).unwrap_or_else(|exit| exit) } else { Exit::Ok }
+    if request.verb == "get" { get(request).unwrap_or_else(|exit| exit) } else { Exit::Ok }
 }
 
-fn get(asked: &HelperRequest) -> Result<Exit, Exit> {
+fn get(request: &HelperRequest) -> Result<Exit, Exit> {
     let text = read_input()?;
     let Some(wanted) = GitRequest::read(&text) else { return Ok(Exit::Ok) };
-    let known = asked.load()?;
+    let known = request.load()?;
     // Without output, git asks the next helper.
     let Some(credential) = known.find_for_host(wanted.host) else { return Ok(Exit::Ok) };
     let found = known.read(credential)?;

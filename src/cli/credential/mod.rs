@@ -176,6 +176,6 @@ const MAX_INPUT_BYTES: usize = 64 * 1024;
 /// Prints the answer, with the secret that was requested.
 fn print_response(text: &str) -> Exit {
     let mut output = std::io::stdout();
-    let told = output.write_all(text.as_bytes()).and_then(|()| output.flush());
-    if told.is_ok() { Exit::Ok } else { Exit::Failed }
+    let written = output.write_all(text.as_bytes()).and_then(|()| output.flush());
+    if written.is_ok() { Exit::Ok } else { Exit::Failed }
 }

@@ -20,7 +20,7 @@ use crate::config::{Log, LogFormat};
 /// Flags of `keyward dev` without a command.
 #[derive(Debug, Args)]
 pub(super) struct Serve {
-    /// First of eleven ports in a row [default: free ports]
+    /// First of twelve ports in a row [default: free ports]
     #[arg(long, value_name = "PORT")]
     first_port: Option<u16>,
     /// Run the whole chain once, with each fault and its end, print each step, and exit

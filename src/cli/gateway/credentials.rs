@@ -58,11 +58,11 @@ impl HelperRequest {
             say_error("--host is missing: write the host of HCP Terraform or Terraform Enterprise");
             return Exit::Failed;
         };
-        match credentials::respond(verb, &host, &ours, &variables.kept) {
+        match credentials::respond(verb, &host, &ours, &variables.token_file) {
             Ok(answer) => {
                 // The command's purpose is to print the token.
-                let told = writeln!(std::io::stdout(), "{}", answer.as_str());
-                if told.is_ok() { Exit::Ok } else { Exit::Failed }
+                let written = writeln!(std::io::stdout(), "{}", answer.as_str());
+                if written.is_ok() { Exit::Ok } else { Exit::Failed }
             }
             Err(error) => failed(error),
         }

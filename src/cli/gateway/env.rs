@@ -33,7 +33,7 @@ impl Env {
             say_error("--host is missing: write the host of HCP Terraform or Terraform Enterprise");
             return Ok(Exit::Failed);
         };
-        let token = variables.kept.read(&host)?;
+        let token = variables.token_file.read(&host)?;
         if host.variable().is_none() {
             note(&format!(
                 "the token of Terraform and OpenTofu for {host} is left to [gateway.terraform_config_file] or the helper: {NO_VARIABLE_REASON}"

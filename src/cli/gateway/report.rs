@@ -23,41 +23,41 @@ impl Report {
             Ok(variables) => variables,
             Err(exit) => return Ok(exit),
         };
-        let told = match variables.ask("/v1/platform/report", &[])? {
-            Ok(told) => told,
+        let report = match variables.ask("/v1/platform/report", &[])? {
+            Ok(report) => report,
             Err(exit) => return Ok(exit),
         };
         match self.format {
-            Format::Json => json(&told),
-            Format::Text => print_report(&told),
+            Format::Json => json(&report),
+            Format::Text => print_report(&report),
         }
         Ok(Exit::Ok)
     }
 }
 
-fn print_report(told: &Value) {
+fn print_report(report: &Value) {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let server = &told["server"];
+    let server = &report["server"];
     let product = server["product"].as_str().unwrap_or("of an unknown edition");
     let release = server["release"].as_str().map(|release| format!(", release {release}")).unwrap_or_default();
-    say(&format!("{} is {product}{release}", text(&told["upstream"])));
-    let calls = told["calls"].as_array().map(Vec::as_slice).unwrap_or_default();
+    say(&format!("{} is {product}{release}", text(&report["upstream"])));
+    let calls = report["calls"].as_array().map(Vec::as_slice).unwrap_or_default();
     if calls.is_empty() {
         say("no client has made a call that the changelog says something of, since the gateway started");
         return;
     }
     let rows = calls.iter().map(|call| {
-        let told = |value: &Value| value.as_str().unwrap_or("-").to_owned();
+        let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
         [
             text(&call["client"]),
             text(&call["call"]),
-            told(&call["organization"]),
-            told(&call["workspace"]),
+            text(&call["organization"]),
+            text(&call["workspace"]),
             text(&call["change"]),
             call["calls"].to_string(),
             call["replaced"].to_string(),
             text(&call["last"]),
-            told(&call["advice"]),
+            text(&call["advice"]),
         ]
     });
     table(["CLIENT", "CALL", "ORGANIZATION", "WORKSPACE", "CHANGE", "CALLS", "REPLACED", "LAST", "DO THIS"], rows);

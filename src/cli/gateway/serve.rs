@@ -29,7 +29,7 @@ pub(super) struct Serve {
     /// Treatment of calls that the changelog of HCP Terraform marks as deprecated: off, warn, fallback or always
     #[arg(long, value_name = "MODE", default_value = "warn")]
     deprecated: String,
-    /// A kind of platform token that callers may make, such as `teams/authentication-tokens`; repeatable
+    /// Kind of platform token that callers may create, such as `teams/authentication-tokens`; repeatable
     #[arg(long, value_name = "NAME")]
     exempt: Vec<String>,
     /// Folder of the local token; created with mode 0700 [default: keyward in `$XDG_STATE_HOME`, or in ~/.local/state]

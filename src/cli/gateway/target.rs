@@ -41,7 +41,7 @@ pub(in crate::cli) struct GatewayTarget {
     pub(super) file: PathBuf,
     pub(super) host: Option<ServiceHost>,
     /// The token file for clients; `clients_call` is the address that they call with it.
-    pub(super) kept: ClientTokenFile,
+    pub(super) token_file: ClientTokenFile,
     pub(super) clients_call: ServerAddress,
 }
 
@@ -55,8 +55,8 @@ impl GatewayAddress {
     pub(super) fn find(&self) -> Result<GatewayTarget, Exit> {
         if let (Some(address), Some(file)) = (&self.address, &self.local_token_file) {
             let (address, file) = (ServerAddress::Url(address.clone()), file.clone());
-            let (kept, clients_call) = (ClientTokenFile::Local(file.clone()), address.clone());
-            return Ok(GatewayTarget { address, file, host: self.host.clone(), kept, clients_call });
+            let (token_file, clients_call) = (ClientTokenFile::Local(file.clone()), address.clone());
+            return Ok(GatewayTarget { address, file, host: self.host.clone(), token_file, clients_call });
         }
         let outcome = config::load(&self.files.config, &Environment::current(), Purpose::Check);
         let Some(config) = outcome.config else {
@@ -90,11 +90,17 @@ impl GatewayAddress {
         };
         let file = self.local_token_file.clone().unwrap_or(gateway.local_token.file);
         let platform = gateway.terraform_config_file.filter(|file| file.token_kind == TokenKind::PlatformToken);
-        let (kept, clients_call) = match platform {
+        let (token_file, clients_call) = match platform {
             Some(drop_in) => (ClientTokenFile::Platform(drop_in.file), ServerAddress::Url(gateway.proxy.upstream)),
             None => (ClientTokenFile::Local(file.clone()), address.clone()),
         };
-        Ok(GatewayTarget { address, file, host: Some(self.host.clone().unwrap_or(gateway.host)), kept, clients_call })
+        Ok(GatewayTarget {
+            address,
+            file,
+            host: Some(self.host.clone().unwrap_or(gateway.host)),
+            token_file,
+            clients_call,
+        })
     }
 }
 
@@ -140,8 +146,8 @@ impl GatewayTarget {
                 })?)
             }
             Ok(answer) => {
-                let told = serde_json::from_slice(&answer.body).unwrap_or(Value::Null);
-                let detail = told["errors"][0]["detail"].as_str().unwrap_or("no reason is given");
+                let document = serde_json::from_slice(&answer.body).unwrap_or(Value::Null);
+                let detail = document["errors"][0]["detail"].as_str().unwrap_or("no reason is given");
                 let code = (answer.status == StatusCode::UNAUTHORIZED).then_some(ErrorCode::LocalTokenRejected);
                 let line = ErrorCode::tag(code, &format!("the gateway answers {}: {detail}", answer.status));
                 let exit = match answer.status {

@@ -30,8 +30,8 @@ impl Tokens {
             Ok(variables) => variables,
             Err(exit) => return Ok(exit),
         };
-        let told = match variables.ask("/v1/platform/tokens", &[])? {
-            Ok(told) => told,
+        let document = match variables.ask("/v1/platform/tokens", &[])? {
+            Ok(document) => document,
             Err(exit) => return Ok(exit),
         };
         let teams = match self.organization.as_deref().map(|name| teams(&variables, name)).transpose()? {
@@ -41,14 +41,14 @@ impl Tokens {
         };
         match self.format {
             Format::Json => {
-                let mut told = told;
+                let mut document = document;
                 if let Some(teams) = teams {
-                    told["team_tokens"] = teams.into();
+                    document["team_tokens"] = teams.into();
                 }
-                json(&told);
+                json(&document);
             }
             Format::Text => {
-                for line in lines(&told, &variables.file.display().to_string()) {
+                for line in lines(&document, &variables.file.display().to_string()) {
                     say(&line);
                 }
                 if let Some(teams) = teams {
@@ -76,14 +76,14 @@ fn teams(variables: &GatewayTarget, organization: &str) -> anyhow::Result<Result
     let (mut all, mut page) = (Vec::new(), 1_u64);
     loop {
         let number = page.to_string();
-        let mut told = match variables.ask(&path, &[("page[number]", &number), ("page[size]", "100")])? {
-            Ok(told) => told,
+        let mut document = match variables.ask(&path, &[("page[number]", &number), ("page[size]", "100")])? {
+            Ok(document) => document,
             Err(exit) => return Ok(Err(exit)),
         };
-        if let Some(tokens) = told["data"].as_array_mut() {
+        if let Some(tokens) = document["data"].as_array_mut() {
             all.append(tokens);
         }
-        let next = told["meta"]["pagination"]["next-page"].as_u64();
+        let next = document["meta"]["pagination"]["next-page"].as_u64();
         match next.filter(|next| *next > page && *next <= MOST_PAGES) {
             Some(next) => page = next,
             None => return Ok(Ok(all)),
@@ -105,14 +105,15 @@ fn row(token: &Value) -> [String; 5] {
     ]
 }
 
-fn lines(told: &Value, file: &str) -> Vec<String> {
+fn lines(document: &Value, file: &str) -> Vec<String> {
     let text = |value: &Value| value.as_str().unwrap_or("unknown").to_owned();
     let age = |value: &Value| match value.as_u64() {
         Some(seconds) => format_duration(Duration::from_secs(seconds)),
         None => "unknown".to_owned(),
     };
-    let (platform, local) = (&told["platform_token"], &told["local_token"]);
-    let mut lines = vec![format!("platform token  for {} from {}", text(&told["upstream"]), text(&platform["source"]))];
+    let (platform, local) = (&document["platform_token"], &document["local_token"]);
+    let mut lines =
+        vec![format!("platform token  for {} from {}", text(&document["upstream"]), text(&platform["source"]))];
     lines.push(if platform["serving"] == true {
         format!("  taken {} ago, last looked at {}", age(&platform["age_seconds"]), text(&platform["last_checked"]))
     } else {
@@ -126,7 +127,7 @@ fn lines(told: &Value, file: &str) -> Vec<String> {
     if let Some(until) = local["previous_until"].as_str() {
         lines.push(format!("  the one before it is good until {until}"));
     }
-    let callers = told["callers"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let callers = document["callers"].as_array().map(Vec::as_slice).unwrap_or_default();
     lines.push(format!("callers  {}", callers.len()));
     for caller in callers {
         let old = caller["requests_with_previous"].as_u64().filter(|count| *count > 0);
@@ -144,7 +145,7 @@ mod tests {
 
     #[test]
     fn the_inventory_has_one_line_per_item() {
-        let told = serde_json::json!({
+        let document = serde_json::json!({
             "upstream": "https://app.terraform.io",
             "platform_token": {"source": "file /t", "serving": true, "age_seconds": 90, "last_checked": "2026-01-01T00:00:00Z",
                 "refused_since": "2026-01-01T00:00:02Z"},
@@ -155,7 +156,7 @@ mod tests {
             ],
         });
         assert_eq!(
-            lines(&told, "/l"),
+            lines(&document, "/l"),
             [
                 "platform token  for https://app.terraform.io from file /t",
                 "  taken 1m 30s ago, last looked at 2026-01-01T00:00:00Z",

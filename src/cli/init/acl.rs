@@ -17,9 +17,9 @@ pub(super) struct Acl {
     listen: Option<String>,
     /// Certificate of the server, PEM
     #[arg(long, value_name = "FILE", requires = "tls_key_file")]
-    tls_cert: Option<String>,
+    tls_cert_file: Option<String>,
     /// File with the private key of the certificate, PEM
-    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    #[arg(long, value_name = "FILE", requires = "tls_cert_file")]
     tls_key_file: Option<String>,
     /// Name of the datacenter
     #[arg(long, value_name = "NAME", default_value = "dc1")]
@@ -80,7 +80,7 @@ impl Acl {
         let listen = self.listen.clone().unwrap_or_else(|| "tcp://127.0.0.1:8500".to_owned());
         toml.section("", "acl")
             .texts("listen", &[listen, SOCKET.to_owned()])
-            .optional("tls_cert", self.tls_cert.as_ref())
+            .optional("tls_cert", self.tls_cert_file.as_ref())
             .optional("tls_key", self.tls_key_file.as_ref())
             .text("data_dir", &self.data_dir)
             .text("datacenter", &self.datacenter)

@@ -19,7 +19,7 @@ pub(super) struct Aks {
     /// Tenant of the identity
     #[arg(long, value_name = "ID", value_parser = plain)]
     tenant: Option<String>,
-    /// Name of the service account and the pod
+    /// Name of the deployment and of its service account
     #[arg(long, value_name = "NAME", default_value = "web", value_parser = plain)]
     name: String,
     /// Namespace of the cluster
@@ -71,7 +71,7 @@ impl Aks {
                 ),
             ],
             last: format!(
-                "kubectl apply --namespace {0} -f keyward.yaml\nkubectl logs --namespace {0} {1} -c keyward -f   # agent.ready once the token is written\n",
+                "kubectl apply --namespace {0} -f keyward.yaml\nkubectl logs --namespace {0} deployment/{1} --container keyward --follow   # agent.ready once the token is written\n",
                 self.namespace, self.name
             ),
         }

@@ -53,7 +53,7 @@ enum Kind {
         after_help = "Example:\n  keyward init aks --server https://bao.example.com:8200 --role web --client-id CLIENT_ID --tenant TENANT --image REGISTRY/keyward:0.1.0"
     )]
     Aks(Box<aks::Aks>),
-    /// Put a gateway before HCP Terraform or Terraform Enterprise, as a systemd service
+    /// Run the gateway in front of HCP Terraform or Terraform Enterprise, as a systemd service
     #[cfg(feature = "gateway")]
     #[command(after_help = "Example:\n  keyward init terraform --token-file /run/keyward/platform.token")]
     Terraform(Box<terraform::Terraform>),

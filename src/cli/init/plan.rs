@@ -82,11 +82,15 @@ impl Plan {
     fn machine_commands(&self, needs: &UnitNeeds) -> String {
         let mut text = String::new();
         let group = self.group.as_deref().unwrap_or("keyward");
+        if self.group.is_some() {
+            let _ = writeln!(text, "sudo groupadd --force {}   # does nothing if it is there", quote(group));
+        }
         for folder in &needs.writable {
             let folder = quote(&folder.display().to_string());
             let _ = writeln!(
                 text,
-                "sudo install -d -m 750 -o keyward -g {group} {folder}   # unless user keyward may write it already"
+                "sudo install -d -m 750 -o keyward -g {group} {folder}   # unless user keyward may write it already",
+                group = quote(group),
             );
         }
         if needs.polkit_rule().is_some() {

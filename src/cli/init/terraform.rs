@@ -17,19 +17,19 @@ pub(super) struct Terraform {
     /// Port of the gateway on 127.0.0.1
     #[arg(long, value_name = "PORT", default_value_t = 8800)]
     port: u16,
-    /// File with the platform token, which somebody else keeps fresh [default: /run/keyward/platform.token]
+    /// File with the platform token, which another process replaces before it ends [default: /run/keyward/platform.token]
     #[arg(long, value_name = "FILE", conflicts_with_all = ["secret_path", "team_id"])]
     token_file: Option<String>,
     /// Read the platform token from this path of Vault or OpenBao, such as terraform/creds/deploy
     #[arg(long, value_name = "PATH", conflicts_with = "team_id")]
     secret_path: Option<String>,
-    /// Make the platform's tokens for this team, with the token of --parent-token-file
+    /// Mint platform tokens for this team, with the token of --parent-token-file
     #[arg(long, value_name = "ID", requires = "organization")]
     team_id: Option<String>,
     /// Organization of the team
     #[arg(long, value_name = "NAME", requires = "team_id")]
     organization: Option<String>,
-    /// File with a token that may make the team's tokens
+    /// File with the token that mints them
     #[arg(long, value_name = "FILE", default_value = "/etc/keyward/parent.token")]
     parent_token_file: String,
     /// Also point the Terraform and OpenTofu of this user at the gateway

@@ -1,13 +1,9 @@
 //! `keyward status`: what the running agent does, judged.
 
-// 0: the status as it is received
-mod document;
-
-// 1: pure functions of it
-mod judge;
+// 0: pure functions of the status
 mod format;
 
-// 2: input and output
+// 1: input and output
 mod screen;
 mod source;
 mod watch;
@@ -16,12 +12,11 @@ use anyhow::Context as _;
 use clap::Args;
 use serde_json::Value;
 
-use self::document::{StatusDocument, Timestamp};
-use self::judge::{Report, State, judge};
 use self::screen::Screen;
 use self::source::StatusSource;
 use super::agent_client::AgentAddress;
 use super::{Exit, Format, say, say_error};
+use crate::status::{StatusDocument, StatusReport, StatusState, Timestamp, judge};
 
 /// Show what the running agent is doing.
 #[derive(Debug, Args)]
@@ -31,7 +26,7 @@ pub(super) struct Status {
     /// Show the status again every second, until interrupted
     #[arg(short, long)]
     watch: bool,
-    /// Exit with 11 if something is at risk, and with 4 if something that readiness requires is down
+    /// Exit with 11 if something is at risk, and with 4 if a required part is down
     #[arg(long = "exit-status")]
     sets_exit_code: bool,
     /// Output format
@@ -43,7 +38,7 @@ pub(super) struct Status {
 struct JudgedStatus {
     raw: Value,
     document: StatusDocument,
-    report: Report,
+    report: StatusReport,
     now: Timestamp,
 }
 
@@ -75,7 +70,7 @@ impl JudgedStatus {
     fn new(raw: Value) -> anyhow::Result<Self> {
         let document: StatusDocument =
             serde_json::from_value(raw.clone()).context("the response is not the status of an agent")?;
-        let now = document.time.unwrap_or_else(|| Timestamp(time::OffsetDateTime::now_utc().unix_timestamp()));
+        let now = document.time.unwrap_or_else(|| std::time::SystemTime::now().into());
         let report = judge(&document, now);
         Ok(Self { raw, document, report, now })
     }
@@ -95,10 +90,10 @@ impl JudgedStatus {
 }
 
 /// Returns the exit code for a state.
-const fn exit(state: State, exit_status: bool) -> Exit {
+const fn exit(state: StatusState, exit_status: bool) -> Exit {
     match state {
-        State::AtRisk if exit_status => Exit::AtRisk,
-        State::Down if exit_status => Exit::NotReady,
-        State::Ok | State::AtRisk | State::Down => Exit::Ok,
+        StatusState::AtRisk if exit_status => Exit::AtRisk,
+        StatusState::Down if exit_status => Exit::NotReady,
+        StatusState::Ok | StatusState::AtRisk | StatusState::Down => Exit::Ok,
     }
 }

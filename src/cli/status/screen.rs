@@ -100,11 +100,11 @@ const CLEAR_BELOW: &str = "\x1b[J";
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::status::judge::State;
+    use crate::status::StatusState;
 
     #[test]
     fn lines_are_cut_to_the_terminal() {
-        let line = |text: &str| Line { state: Some(State::Ok), text: text.to_owned() };
+        let line = |text: &str| Line { state: Some(StatusState::Ok), text: text.to_owned() };
         let texts = |lines: Vec<Line>| lines.into_iter().map(|line| line.paint(false)).collect::<Vec<_>>();
         assert_eq!(texts(fit(&[line("abcdef"), Line::plain("abcdef")], 24, 12)), ["OK       abc", "abcdef"]);
         let five = ["1", "2", "3", "4", "5"].map(Line::plain);

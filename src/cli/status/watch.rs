@@ -8,14 +8,14 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::format::{Line, format_absence};
-use super::judge::{Item, State};
 use super::screen::{AlternateScreen, Screen};
 use super::source::StatusSource;
 use super::{JudgedStatus, exit};
 use crate::cli::agent_client::Unanswered;
 use crate::cli::run::stop_signals;
 use crate::cli::{Exit, Format, say};
-use crate::time_format::format_rfc3339;
+use crate::status::{ReportItem, StatusState};
+use crate::time_format::{format_rfc3339, format_span};
 
 /// Result of one request for the status.
 type Poll = anyhow::Result<Result<JudgedStatus, Unanswered>>;
@@ -69,11 +69,11 @@ struct View {
     alternate: Option<AlternateScreen>,
     last: Vec<Line>,
     /// Parts of the last status that are worth a new block in a log: all but the times.
-    last_change: Option<Vec<(String, State, Option<String>)>>,
+    last_change: Option<Vec<(String, StatusState, Option<String>)>>,
     /// Beginning of the time without an answer.
     gone_since: Option<Instant>,
     exit: Exit,
-    state: Option<State>,
+    state: Option<StatusState>,
 }
 
 impl View {
@@ -97,9 +97,9 @@ impl View {
             Err(Unanswered { exit, line }) => {
                 let since = *self.gone_since.get_or_insert_with(Instant::now);
                 (self.exit, self.state) = (exit, None);
-                let change = vec![(String::new(), State::Down, Some(line.clone()))];
+                let change = vec![(String::new(), StatusState::Down, Some(line.clone()))];
                 let lines = format_absence(&line, since.elapsed().as_secs());
-                (lines, change, serde_json::json!({ "state": State::Down, "error": line }))
+                (lines, change, serde_json::json!({ "state": StatusState::Down, "error": line }))
             }
         };
         if self.format == Format::Json {
@@ -127,10 +127,10 @@ impl View {
     }
 }
 
-fn describe_change(item: &Item) -> (String, State, Option<String>) {
+fn describe_change(item: &ReportItem) -> (String, StatusState, Option<String>) {
     (item.component.clone(), item.state, item.reason.clone())
 }
 
 fn span(since: Instant) -> String {
-    super::format::format_span(since.elapsed().as_secs())
+    format_span(since.elapsed().as_secs())
 }

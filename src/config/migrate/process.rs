@@ -54,8 +54,8 @@ pub(super) fn read(top: &mut Block<'_>, document: &mut Document) {
 fn drop_telemetry(top: &mut Block<'_>) {
     if let Some(mut telemetry) = top.block("telemetry") {
         telemetry.record(Outcome::Changed, "a listener of kind = \"health\" serves /metrics for Prometheus");
-        let kept = ["prometheus_retention_time", "disable_hostname", "metrics_prefix", "usage_gauge_period"];
-        telemetry.drop_keys(&kept, "the metrics have their own names, see docs/reference/metrics.md");
+        let dropped = ["prometheus_retention_time", "disable_hostname", "metrics_prefix", "usage_gauge_period"];
+        telemetry.drop_keys(&dropped, "the metrics have their own names, see docs/reference/metrics.md");
         let sinks = [
             "statsd_address",
             "statsite_address",

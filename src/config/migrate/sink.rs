@@ -146,11 +146,11 @@ pub(super) fn mode(taken: &InputValue<'_>, section: &mut Section) {
     let (Value::Number(text) | Value::Text(text)) = taken.value else {
         return taken.not_supported(format!("expected a file mode, found {}", taken.value.kind()));
     };
-    let Some((mode, meant)) = octal(text) else {
+    let Some((mode, is_octal)) = octal(text) else {
         return taken.not_supported("not a file mode");
     };
     section.text("mode", &format!("{mode:04o}"));
-    if meant {
+    if is_octal {
         taken.changed(format!("{text} is decimal there, which is not a mode: taken for \"{mode:04o}\""));
     } else {
         taken.record_kept(format!("mode = \"{mode:04o}\""));

@@ -9,7 +9,7 @@ fn report_text(text: &str) -> String {
 
 #[test]
 fn each_key_is_reported_with_its_position_and_outcome() {
-    let told = report_text(
+    let report = report_text(
         "pid_file = \"/p\"\nvault {\n  address = \"https://v\"\n  adress = \"x\"\n}\nlog_level = \"err\"\n",
     );
     let wanted = [
@@ -19,14 +19,14 @@ fn each_key_is_reported_with_its_position_and_outcome() {
         "4:3: vault.adress: dropped: unknown key",
         "6:1: log_level: kept: log.level",
     ];
-    assert_eq!(told, wanted.join("\n"));
+    assert_eq!(report, wanted.join("\n"));
 }
 
 #[test]
 fn a_key_is_one_line_of_the_report_whatever_it_holds() {
-    let told = report_text("{\"a\\n9:9: vault: kept\": 1, \"b\\u001b[31m\": {\"c\\r\": 2}}");
-    assert!(!told.replace('\n', "").contains(char::is_control) && told.lines().count() == 2, "{told:?}");
-    assert!(told.starts_with("1:2: a\\n9:9: vault: kept: dropped"), "{told:?}");
+    let report = report_text("{\"a\\n9:9: vault: kept\": 1, \"b\\u001b[31m\": {\"c\\r\": 2}}");
+    assert!(!report.replace('\n', "").contains(char::is_control) && report.lines().count() == 2, "{report:?}");
+    assert!(report.starts_with("1:2: a\\n9:9: vault: kept: dropped"), "{report:?}");
 }
 
 #[test]

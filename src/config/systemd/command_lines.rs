@@ -1,13 +1,24 @@
-//! Programs in the command of a template or a child process, also where a shell parses it.
+//! Programs in the command of a template or a child process, also where a shell parses it, and the units that they control.
 
-/// Splits an argument vector into the command lines that run: one, or those in a line for `/bin/sh -c`.
+use super::words::{WordSyntax, split_commands};
+
+/// An operation on another unit, as systemd asks polkit for it (action `org.freedesktop.systemd1.manage-units`).
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct UnitAction {
+    /// The verb, such as `reload`.
+    pub verb: &'static str,
+    /// Full name of the unit, such as `nginx.service`.
+    pub unit: String,
+}
+
+/// Splits an argument vector into the command lines that run: itself, and for `sh -c LINE` those of the line.
 ///
 /// The shell's line is read as far as a simple reader can: a program that a variable or a substitution names is not found.
-pub(super) fn command_lines(argv: &[String]) -> Vec<Vec<String>> {
+pub(crate) fn command_lines(argv: &[String]) -> Vec<Vec<String>> {
     match argv {
-        [shell, flag, line] if shell.ends_with("/sh") && flag == "-c" => {
+        [shell, flag, line, ..] if flag == "-c" && SHELLS.contains(&file_name(shell)) => {
             let mut lines = vec![vec![shell.clone()]];
-            lines.extend(shell_lines(line));
+            lines.extend(split_commands(line, WordSyntax::Shell).into_iter().filter_map(program));
             lines
         }
         [] => Vec::new(),
@@ -15,49 +26,62 @@ pub(super) fn command_lines(argv: &[String]) -> Vec<Vec<String>> {
     }
 }
 
-/// Returns the simple commands of a shell's line that are programs: no builtins, no assignments, no keywords.
-fn shell_lines(line: &str) -> Vec<Vec<String>> {
-    let mut commands = Vec::new();
-    for words in split(line) {
-        let is_prefix = |word: &&String| {
-            PREFIXES.contains(&word.as_str()) || word.split_once('=').is_some_and(|(name, _)| is_variable(name))
-        };
-        let command: Vec<String> = words.iter().skip_while(is_prefix).cloned().collect();
-        let Some(program) = command.first() else { continue };
-        let is_path = program.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/._+-".contains(&byte));
-        if is_path && !BUILTINS.contains(&program.as_str()) {
-            commands.push(command);
-        }
-    }
-    commands
-}
-
-/// Words of each simple command. Quotes are removed; `;`, `|`, `&`, parentheses and a new line end a command.
-fn split(line: &str) -> Vec<Vec<String>> {
-    let (mut commands, mut words, mut word, mut quote) = (Vec::new(), Vec::new(), None::<String>, None);
-    for letter in line.chars() {
-        match (quote, letter) {
-            (Some(open), _) if letter == open => quote = None,
-            (None, '\'' | '"') => {
-                quote = Some(letter);
-                word.get_or_insert_default();
-            }
-            (None, ' ' | '\t') => words.extend(word.take()),
-            (None, ';' | '|' | '&' | '\n' | '(' | ')') => {
-                words.extend(word.take());
-                commands.push(std::mem::take(&mut words));
-            }
-            _ => word.get_or_insert_default().push(letter),
-        }
-    }
-    words.extend(word);
-    commands.push(words);
-    commands
+/// Returns a simple command of a shell without assignments and keywords; `None` for a builtin.
+fn program(words: Vec<String>) -> Option<Vec<String>> {
+    let is_prefix = |word: &String| {
+        PREFIXES.contains(&word.as_str()) || word.split_once('=').is_some_and(|(name, _)| is_variable(name))
+    };
+    let command: Vec<String> = words.into_iter().skip_while(is_prefix).collect();
+    let program = command.first()?;
+    let is_path = program.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/._+-".contains(&byte));
+    (is_path && !BUILTINS.contains(&program.as_str())).then_some(command)
 }
 
 fn is_variable(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
+
+/// Returns the operations on units of this machine that a command asks for by `systemctl`, and polkit decides on.
+pub(crate) fn unit_actions(command: &[String]) -> Vec<UnitAction> {
+    let Some((program, arguments)) = command.split_first() else { return Vec::new() };
+    let is_elsewhere = |word: &String| ELSEWHERE.contains(&word.split('=').next().unwrap_or_default());
+    if file_name(program) != "systemctl" || arguments.iter().any(is_elsewhere) {
+        return Vec::new();
+    }
+    let mut words = Vec::new();
+    let mut arguments = arguments.iter();
+    while let Some(word) = arguments.next() {
+        if WITH_VALUE.contains(&word.as_str()) {
+            arguments.next();
+        } else if !word.starts_with('-') {
+            words.push(word);
+        }
+    }
+    let Some((word, units)) = words.split_first() else { return Vec::new() };
+    let Some((_, verb)) = VERBS.iter().find(|(its, _)| its == word) else { return Vec::new() };
+    units.iter().filter_map(|name| Some(UnitAction { verb, unit: unit_name(name)? })).collect()
+}
+
+/// Completes a unit's name as `systemctl` does. `None` for a pattern or another text that is no name.
+fn unit_name(name: &str) -> Option<String> {
+    let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b":-_.\\@".contains(&byte);
+    if name.is_empty() || !name.bytes().all(is_name) {
+        return None;
+    }
+    let has_suffix = name.rsplit_once('.').is_some_and(|(start, end)| !start.is_empty() && SUFFIXES.contains(&end));
+    Some(if has_suffix { name.to_owned() } else { format!("{name}.service") })
+}
+
+/// Returns true for a program that takes the rights of another user.
+pub(crate) fn raises_rights(program: &str) -> bool {
+    ["sudo", "su", "doas", "pkexec", "runuser"].contains(&file_name(program))
+}
+
+fn file_name(program: &str) -> &str {
+    program.rsplit('/').next().unwrap_or(program)
+}
+
+const SHELLS: [&str; 3] = ["sh", "bash", "dash"];
 
 /// Words before a command that are no program.
 const PREFIXES: [&str; 11] = ["!", "{", "}", "if", "then", "elif", "else", "while", "until", "do", "exec"];
@@ -69,17 +93,47 @@ const BUILTINS: [&str; 30] = [
     "umask", "wait",
 ];
 
+/// Options of `systemctl(1)` by which it is about other units than this machine's.
+const ELSEWHERE: [&str; 6] = ["--user", "-H", "--host", "-M", "--machine", "--root"];
+
+/// Options of `systemctl(1)` whose value is the next word.
+const WITH_VALUE: [&str; 8] = ["-s", "--signal", "--kill-whom", "--kill-who", "-t", "--type", "--job-mode", "-n"];
+
+/// Verbs of `systemctl(1)`, and the verb that systemd names to polkit (`bus_unit_method_start_generic` in systemd).
+const VERBS: [(&str, &str); 10] = [
+    ("start", "start"),
+    ("stop", "stop"),
+    ("kill", "kill"),
+    ("reload", "reload"),
+    ("restart", "restart"),
+    ("try-restart", "try-restart"),
+    ("reload-or-restart", "reload-or-restart"),
+    ("try-reload-or-restart", "reload-or-try-restart"),
+    ("reload-or-try-restart", "reload-or-try-restart"),
+    ("force-reload", "reload-or-try-restart"),
+];
+
+/// Suffixes of units; other names get `.service`.
+const SUFFIXES: [&str; 11] =
+    ["service", "socket", "target", "timer", "path", "mount", "automount", "swap", "slice", "scope", "device"];
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn words(line: &str) -> Vec<String> {
+        line.split(' ').map(str::to_owned).collect()
+    }
+
     #[test]
     fn the_programs_of_a_shell_line_are_found() {
         let check = |line: &str, wanted: &[&str]| {
-            let argv = ["/bin/sh", "-c", line].map(str::to_owned);
-            let found: Vec<String> = command_lines(&argv).iter().map(|words| words.join(" ")).collect();
-            let wanted: Vec<&str> = ["/bin/sh"].iter().chain(wanted).copied().collect();
-            assert_eq!(found, wanted, "{line}");
+            for shell in ["/bin/sh", "bash"] {
+                let argv = [shell, "-c", line].map(str::to_owned);
+                let found: Vec<String> = command_lines(&argv).iter().map(|words| words.join(" ")).collect();
+                let wanted: Vec<&str> = [shell].iter().chain(wanted).copied().collect();
+                assert_eq!(found, wanted, "{line}");
+            }
         };
         check("systemctl reload nginx", &["systemctl reload nginx"]);
         check(
@@ -87,14 +141,44 @@ mod tests {
             &["nginx -t", "systemctl reload nginx", "logger did not; work"],
         );
         check("if test -e /x; then /usr/local/bin/run \"a b\" | tee /y; fi", &["/usr/local/bin/run a b", "tee /y"]);
+        check("if [ -f /x ]; then nginx -t >/dev/null 2>&1 | grep ok; fi", &["nginx -t", "grep ok"]);
         check("exec $PROGRAM; echo done; (cd /x; make)", &["make"]);
+        check("{ /usr/bin/x; } & kill -HUP 1 # /usr/bin/y", &["/usr/bin/x"]);
         check("", &[]);
     }
 
     #[test]
     fn a_command_without_a_shell_is_one_line() {
-        let argv = ["systemctl", "reload", "a; b"].map(str::to_owned);
-        assert_eq!(command_lines(&argv), [argv.to_vec()]);
+        for line in ["systemctl reload a;b", "/usr/bin/x -c y"] {
+            assert_eq!(command_lines(&words(line)), [words(line)]);
+        }
         assert!(command_lines(&[]).is_empty());
+    }
+
+    #[test]
+    fn systemctl_is_understood_as_it_understands_itself() {
+        let check = |line: &str, wanted: &[&str]| {
+            let found: Vec<_> =
+                unit_actions(&words(line)).iter().map(|it| format!("{} {}", it.verb, it.unit)).collect();
+            assert_eq!(found, wanted, "{line}");
+        };
+        check("systemctl reload nginx", &["reload nginx.service"]);
+        check(
+            "/usr/bin/systemctl --no-block try-reload-or-restart a.socket b@1",
+            &["reload-or-try-restart a.socket", "reload-or-try-restart b@1.service"],
+        );
+        check("systemctl restart my.app", &["restart my.app.service"]);
+        check("systemctl kill -s HUP --kill-whom main app", &["kill app.service"]);
+        check("systemctl reload nginx*", &[]);
+        check("systemctl --user reload nginx", &[]);
+        check("systemctl --host=web reload nginx", &[]);
+        check("systemctl daemon-reload", &[]);
+        check("systemctl status nginx", &[]);
+        check("nginx -s reload", &[]);
+    }
+
+    #[test]
+    fn programs_that_raise_rights_are_known_by_their_name() {
+        assert!(raises_rights("/usr/bin/sudo") && !raises_rights("sudoku"));
     }
 }

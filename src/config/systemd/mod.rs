@@ -3,7 +3,8 @@
 //! The unit lets keyward write its own two folders and run no other program. A configuration that asks for more needs a
 //! drop-in, and a polkit rule where it has systemd reload a service. Everything here is pure.
 
-// 0: command lines
+// 0: words, and command lines of them
+mod words;
 mod command_lines;
 
 // 1: the needs
@@ -13,4 +14,7 @@ mod needs;
 mod drop_in;
 mod polkit;
 
-pub use needs::{UnitAction, UnitNeeds};
+pub use command_lines::UnitAction;
+pub(crate) use command_lines::{command_lines, raises_rights, unit_actions};
+pub use needs::UnitNeeds;
+pub(crate) use words::split_unit_words;

@@ -11,7 +11,7 @@ use crate::clock::ClockReading;
 
 /// `sys/health`, `sys/seal-status`, `sys/init`.
 pub(super) fn health(path: &str, now: ClockReading) -> Answer {
-    let told = match path {
+    let body = match path {
         "sys/init" => json!({ "initialized": true }),
         "sys/seal-status" => json!({
             "type": "emulated", "initialized": true, "sealed": false, "t": 1, "n": 1, "progress": 0,
@@ -22,7 +22,7 @@ pub(super) fn health(path: &str, now: ClockReading) -> Answer {
             "server_time": rfc3339(now.wall),
         }),
     };
-    Answer::Json(StatusCode::OK, told)
+    Answer::Json(StatusCode::OK, body)
 }
 
 /// `sys/mounts`, `sys/internal/ui/mounts`, `sys/internal/ui/mounts/PATH`.
@@ -33,20 +33,20 @@ pub(super) fn mounts(path: &str) -> Answer {
     match path.strip_prefix("sys/internal/ui/mounts") {
         None => good("data", Value::Object(all())),
         Some("") => good("data", json!({ "secret": all(), "auth": {} })),
-        Some(asked) => {
-            let asked = asked.trim_start_matches('/');
-            let first = asked.split('/').next().unwrap_or_default();
+        Some(path) => {
+            let path = path.trim_start_matches('/');
+            let first = path.split('/').next().unwrap_or_default();
             match Engine::ALL.into_iter().find(|engine| engine.mount() == first) {
                 Some(engine) => {
-                    let mut told = described(engine);
-                    told["path"] = format!("{first}/").into();
-                    good("data", told)
+                    let mut body = described(engine);
+                    body["path"] = format!("{first}/").into();
+                    good("data", body)
                 }
                 None => refusal(
                     StatusCode::FORBIDDEN,
                     &format!(
                         "preflight capability check returned 403, please ensure client's policies grant access to \
-                         path \"{asked}/\""
+                         path \"{path}/\""
                     ),
                 ),
             }
@@ -63,7 +63,7 @@ pub(super) fn capabilities(body: &Value, policies: &Policies, names: &[String]) 
         return refusal(StatusCode::BAD_REQUEST, "paths must be supplied");
     };
     let root = names.iter().any(|name| name == "root");
-    let mut told = Map::new();
+    let mut body = Map::new();
     for path in paths {
         let may = if root {
             json!(["root"])
@@ -72,10 +72,10 @@ pub(super) fn capabilities(body: &Value, policies: &Policies, names: &[String]) 
         } else {
             json!(["deny"])
         };
-        told.insert(path, may);
+        body.insert(path, may);
     }
-    told.insert("capabilities".to_owned(), told[&first].clone());
-    good("data", Value::Object(told))
+    body.insert("capabilities".to_owned(), body[&first].clone());
+    good("data", Value::Object(body))
 }
 
 fn described(engine: Engine) -> Value {

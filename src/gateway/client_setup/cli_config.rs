@@ -217,7 +217,7 @@ fn to_hcl(value: &Value) -> Option<Zeroizing<String>> {
             }
             text.push(']');
         }
-        Value::String(told) if told.contains("${") => return None,
+        Value::String(text) if text.contains("${") => return None,
         Value::Null => return None,
         other => text.push_str(&other.to_string()),
     }

@@ -139,7 +139,7 @@ impl Gateway {
         &self,
         address: Option<SocketAddr>,
         listener_metrics: ListenerMetrics,
-    ) -> impl Fn(Peer, Request<Incoming>) -> ResponseFuture<GatewayBody> + Clone + Send + 'static {
+    ) -> impl Fn(Peer, Request<Incoming>) -> ResponseFuture<GatewayBody> + Clone + Send + Sync + 'static {
         let listener = Arc::new(GatewayListener::new(address, listener_metrics, self.router.allowed_hosts.clone()));
         let router = Arc::clone(&self.router);
         move |peer, request| router.serve(&listener, &peer, request)

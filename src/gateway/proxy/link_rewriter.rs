@@ -112,7 +112,7 @@ impl LinkRewriter {
     pub(super) fn rewrite(&mut self, bytes: &[u8], out: &mut Vec<u8>) {
         out.reserve(bytes.len() + self.pending.len() + SPARE);
         // Bytes before this index are in `out`, or held back.
-        let mut kept = 0;
+        let mut copied = 0;
         let mut at = 0;
         while let Some(&byte) = bytes.get(at) {
             match self.string {
@@ -122,16 +122,16 @@ impl LinkRewriter {
                         let rest = &bytes[start..];
                         let beginning = &rest[..rest.len().min(self.from.max_prefix_length())];
                         if let Some(length) = self.from.prefix_length(beginning) {
-                            out.extend_from_slice(&bytes[kept..start]);
+                            out.extend_from_slice(&bytes[copied..start]);
                             out.extend_from_slice(&self.to);
-                            (at, kept) = (at + length, start + length);
+                            (at, copied) = (at + length, start + length);
                             self.string = TEXT;
                         } else if beginning.len() == self.from.max_prefix_length() && !beginning.contains(&b'\\') {
                             self.string = TEXT;
                         } else {
                             // The string may continue in the next chunk, or contain escapes.
-                            out.extend_from_slice(&bytes[kept..start]);
-                            kept = start;
+                            out.extend_from_slice(&bytes[copied..start]);
+                            copied = start;
                             self.string = StringState::Candidate { escaped: false };
                         }
                     } else if byte == b'"'
@@ -155,13 +155,13 @@ impl LinkRewriter {
                 },
                 StringState::Text { collecting: true, .. } => self.scan_text(byte, true),
                 StringState::Candidate { escaped } => {
-                    kept = at + 1;
+                    copied = at + 1;
                     self.scan_candidate(byte, escaped, out);
                 }
             }
             at += 1;
         }
-        out.extend_from_slice(&bytes[kept..]);
+        out.extend_from_slice(&bytes[copied..]);
     }
 
     /// Flushes the held bytes at the document's end: their string never ended, so it is no link.

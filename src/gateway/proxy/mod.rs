@@ -41,8 +41,10 @@ mod gateway;
 #[cfg(feature = "fuzzing")]
 pub mod fuzz;
 
+pub(crate) use body::GatewayBody;
 pub use gateway::{Gateway, GatewayBuildError, GatewayDependencies};
 pub use options::GatewayOptions;
 pub use rate_limiter::RateLimit;
+pub(crate) use response::unaudited;
 pub use token_making::Exemption;
 pub(crate) use usage_stats::UsageStats;

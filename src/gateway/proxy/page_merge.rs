@@ -57,7 +57,13 @@ impl PageFetcher {
         loop {
             let target = format!("{}?{query}", call.target.path()).parse();
             let target = target.map_err(|_| bad("the list's pages cannot be requested".to_owned()))?;
-            let page_call = UpstreamCall { caller: call.caller, method: Method::GET, target, headers: headers.clone() };
+            let page_call = UpstreamCall {
+                caller: call.caller,
+                method: Method::GET,
+                target,
+                headers: headers.clone(),
+                slot: call.slot.clone(),
+            };
             let response = self.upstream.call(&page_call, CallerBody::empty()).await?;
             if response.status() != StatusCode::OK {
                 return Ok(CallOutcome { replacement: None, response: response.map(PlatformBody::Streamed) });

@@ -41,6 +41,11 @@ pub(super) fn error_response(status: StatusCode, detail: impl Into<String>) -> R
     error_responses(&[JsonApiError::new(status, detail)])
 }
 
+/// Builds the 503 for a request whose audit record cannot be kept.
+pub(crate) fn unaudited(message: &str) -> Response<GatewayBody> {
+    error_response(StatusCode::SERVICE_UNAVAILABLE, message)
+}
+
 /// Builds a 405 with the allowed methods (RFC 9110, 15.5.6).
 pub(super) fn method_not_allowed(detail: &str, allow: &'static str) -> Response<GatewayBody> {
     let mut answer = error_response(StatusCode::METHOD_NOT_ALLOWED, detail);

@@ -17,6 +17,7 @@ use super::response::{self, error_response, method_not_allowed};
 use super::token_making::{self, Exemption};
 use super::upstream_call::UpstreamCall;
 use super::usage_stats::UsageStats;
+use crate::audit::AuditSlot;
 use crate::clock::Clock;
 use crate::credential_watch::{Availability, CredentialWatch};
 use crate::gateway::local_token::{AcceptedTokens, MatchedToken};
@@ -95,7 +96,8 @@ impl GatewayRouter {
         let (parts, body) = request.into_parts();
         let (origin, merge_pages) =
             (gateway_origin(&parts.headers), self.forwarder.merges_pages(&parts.method, &target, &parts.headers));
-        let call = UpstreamCall::new(Caller::new(*peer, listener.address), parts.method, target, parts.headers);
+        let mut call = UpstreamCall::new(Caller::new(*peer, listener.address), parts.method, target, parts.headers);
+        call.slot = AuditSlot::of(&parts.extensions).cloned();
         let (forwarder, listener) = (Arc::clone(&self.forwarder), Arc::clone(listener));
         ResponseFuture::waiting(async move {
             let response = forwarder.forward(&client, &call, origin.as_deref(), merge_pages, body).await;

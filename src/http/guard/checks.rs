@@ -205,9 +205,9 @@ impl AccessMode {
     }
 }
 
-fn check_key(key: &SecretString, brought: Option<&[u8]>) -> Result<(), GuardRejection> {
-    match brought {
-        Some(brought) if secret::ct_eq(key, brought) => Ok(()),
+fn check_key(key: &SecretString, presented: Option<&[u8]>) -> Result<(), GuardRejection> {
+    match presented {
+        Some(presented) if secret::ct_eq(key, presented) => Ok(()),
         Some(_) => reject(StatusCode::FORBIDDEN, "key", "wrong key for this listener"),
         None => {
             let message =

@@ -51,14 +51,14 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_first_rejections_are_logged_then_one_a_minute_with_a_count() {
         let log_throttle = LogThrottle::default();
-        let told = |times: usize| (0..times).filter_map(|_| log_throttle.allow("browser")).collect::<Vec<_>>();
-        assert_eq!(told(1000), [0; 5]);
+        let allowed = |times: usize| (0..times).filter_map(|_| log_throttle.allow("browser")).collect::<Vec<_>>();
+        assert_eq!(allowed(1000), [0; 5]);
         assert_eq!(log_throttle.allow("key"), Some(0), "another reason");
         tokio::time::advance(Duration::from_secs(59)).await;
-        assert!(told(5).is_empty());
+        assert!(allowed(5).is_empty());
         tokio::time::advance(Duration::from_secs(1)).await;
-        assert_eq!(told(3), [1000]);
+        assert_eq!(allowed(3), [1000]);
         tokio::time::advance(Duration::from_mins(20)).await;
-        assert_eq!(told(9), [2, 0, 0, 0, 0], "after a long quiet they are told as at first");
+        assert_eq!(allowed(9), [2, 0, 0, 0, 0], "after a long quiet they are told as at first");
     }
 }

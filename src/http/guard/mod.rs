@@ -19,6 +19,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use http::{Request, StatusCode};
 
+use crate::audit::AuditSlot;
 use crate::http::server::{HttpMetrics, ListenerMetrics, Peer, RefusalLabels};
 use crate::secret;
 pub(crate) use connection::is_end_to_end;
@@ -179,7 +180,12 @@ impl Guard {
     /// # Errors
     /// The request is rejected.
     pub(crate) fn admit<B>(&self, peer: &Peer, request: &Request<B>) -> Result<LocalCaller, GuardRejection> {
-        self.decide(peer, request).inspect_err(|refusal| self.count(peer, request, refusal))
+        self.decide(peer, request).inspect_err(|refusal| {
+            self.count(peer, request, refusal);
+            if let Some(slot) = AuditSlot::of(request.extensions()) {
+                slot.refuse(refusal.reason);
+            }
+        })
     }
 
     fn count<B>(&self, peer: &Peer, request: &Request<B>, refusal: &GuardRejection) {

@@ -37,7 +37,7 @@ fn channel() -> Option<&'static Channel> {
             tracing::warn!(
                 event = "listener.callers.unknown",
                 error = error.to_string(),
-                "the kernel does not tell which user a TCP connection is of; where connections are short, callers are told apart by \
+                "the kernel does not tell which user a TCP connection is of; where connections are short, callers are message apart by \
                  address alone"
             );
             None
@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     /// A message as the kernel writes it.
-    fn told(state: u8, user: u32, inode: u32) -> Vec<u8> {
+    fn message(state: u8, user: u32, inode: u32) -> Vec<u8> {
         let mut message = vec![0; 16 + 72];
         message[4..6].copy_from_slice(&SOCK_DIAG_BY_FAMILY.to_ne_bytes());
         message[17] = state;
@@ -178,12 +178,12 @@ mod tests {
     #[test]
     fn the_remains_of_a_closed_socket_have_no_owner() {
         let owner = |cgroup_id| Some(SocketOwner { uid: 1000, cgroup_id });
-        assert_eq!(read(&told(ESTABLISHED, 1000, 5)).unwrap(), owner(None));
+        assert_eq!(read(&message(ESTABLISHED, 1000, 5)).unwrap(), owner(None));
         // TIME_WAIT and an orphan in FIN_WAIT2.
-        assert_eq!(read(&told(6, 0, 0)).unwrap(), None);
-        assert_eq!(read(&told(5, 0, 0)).unwrap(), None);
-        assert_eq!(read(&told(ESTABLISHED, 0, 0)).unwrap(), None);
-        let mut error = told(0, 0, 0);
+        assert_eq!(read(&message(6, 0, 0)).unwrap(), None);
+        assert_eq!(read(&message(5, 0, 0)).unwrap(), None);
+        assert_eq!(read(&message(ESTABLISHED, 0, 0)).unwrap(), None);
+        let mut error = message(0, 0, 0);
         error[4..6].copy_from_slice(&NLMSG_ERROR.to_ne_bytes());
         error[16..20].copy_from_slice(&(-2_i32).to_ne_bytes());
         assert_eq!(read(&error).unwrap(), None);
@@ -194,7 +194,7 @@ mod tests {
 
     #[test]
     fn the_cgroup_is_found_behind_other_attributes() {
-        let mut message = told(ESTABLISHED, 1000, 5);
+        let mut message = message(ESTABLISHED, 1000, 5);
         // A value of one byte with its padding, then the cgroup.
         message.extend([5_u16, 8].map(u16::to_ne_bytes).as_flattened());
         message.extend([1, 0, 0, 0]);

@@ -49,11 +49,11 @@ impl IdlePool {
     async fn close_old(&self, most: Duration) {
         loop {
             let oldest = {
-                let mut kept = self.lock();
+                let mut idle = self.lock();
                 let now = Instant::now();
-                kept.connections.retain(|(_, since)| now - *since < most);
-                kept.watched = !kept.connections.is_empty();
-                kept.connections.first().map(|(_, since)| *since)
+                idle.connections.retain(|(_, since)| now - *since < most);
+                idle.watched = !idle.connections.is_empty();
+                idle.connections.first().map(|(_, since)| *since)
             };
             match oldest {
                 Some(since) => tokio::time::sleep_until(since + most).await,
@@ -114,12 +114,12 @@ impl Pool {
 
     /// Takes the last used connection; if it is too old, all are.
     fn pop_idle(&self) -> Option<Box<UpstreamConnection>> {
-        let mut kept = self.idle.lock();
-        let (wire, since) = kept.connections.pop()?;
+        let mut idle = self.idle.lock();
+        let (wire, since) = idle.connections.pop()?;
         if since.elapsed() < self.options.idle {
             return Some(wire);
         }
-        kept.connections.clear();
+        idle.connections.clear();
         None
     }
 
@@ -136,9 +136,9 @@ impl Pool {
     /// dropped when it gets old.
     fn keep(&self, wire: Box<UpstreamConnection>) {
         let watched = {
-            let mut kept = self.idle.lock();
-            kept.connections.push((wire, Instant::now()));
-            std::mem::replace(&mut kept.watched, true)
+            let mut idle = self.idle.lock();
+            idle.connections.push((wire, Instant::now()));
+            std::mem::replace(&mut idle.watched, true)
         };
         if !watched {
             let (idle, most) = (Arc::clone(&self.idle), self.options.idle);

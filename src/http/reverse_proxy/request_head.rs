@@ -201,10 +201,10 @@ mod tests {
 
     #[test]
     fn content_length_is_that_of_the_body_sent() {
-        let told = |given: &[(&str, &str)], body| head("", "/", given, body).lines().split_off(2);
-        assert_eq!(told(&[("content-length", "7")], "five5"), ["content-length: 5"]);
-        assert_eq!(told(&[("transfer-encoding", "chunked")], "five5"), ["content-length: 5"]);
-        assert!(told(&[], "").is_empty());
+        let length_lines = |given: &[(&str, &str)], body| head("", "/", given, body).lines().split_off(2);
+        assert_eq!(length_lines(&[("content-length", "7")], "five5"), ["content-length: 5"]);
+        assert_eq!(length_lines(&[("transfer-encoding", "chunked")], "five5"), ["content-length: 5"]);
+        assert!(length_lines(&[], "").is_empty());
     }
 
     #[test]

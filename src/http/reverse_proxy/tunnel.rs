@@ -54,7 +54,7 @@ async fn send_connect<I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         request = request.header(PROXY_AUTHORIZATION, authorization);
     }
     let request = request.body(Empty::new()).map_err(io::Error::other)?;
-    let asked = async {
+    let response = async {
         let answer = sender.send_request(request).await.map_err(io::Error::other)?;
         if !answer.status().is_success() {
             let status = answer.status().as_u16();
@@ -62,11 +62,11 @@ async fn send_connect<I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         }
         hyper::upgrade::on(answer).await.map(TokioIo::new).map_err(io::Error::other)
     };
-    let mut asked = std::pin::pin!(asked);
+    let mut response = std::pin::pin!(response);
     let mut connection = std::pin::pin!(connection.with_upgrades());
     tokio::select! {
-        through = &mut asked => through,
+        through = &mut response => through,
         // The connection ends once it has handed over the upgraded stream.
-        _ = &mut connection => asked.await,
+        _ = &mut connection => response.await,
     }
 }

@@ -52,19 +52,24 @@ impl Listener {
                     backoff.reset();
                     connections.take(stream, peer);
                 }
-                Err(error) => backoff.back_off(&error, &connections.table, &stop).await,
+                Err(error) => backoff.back_off(&error, || connections.table.evict_one(), &stop).await,
             }
         }
-        // Clients in the kernel's queue have connected and would be reset when the socket is closed.
-        let soon = Instant::now() + QUEUED;
-        for _ in 0..BACKLOG {
-            match tokio::time::timeout_at(soon, self.accept()).await {
-                Ok(Ok((stream, peer))) => connections.take(stream, peer),
-                Ok(Err(_)) | Err(_) => break,
-            }
-        }
+        accept_queued(&self, |stream, peer| connections.take(stream, peer)).await;
         drop(self);
         connections.end().await;
+    }
+}
+
+/// Accepts the clients in the kernel's queue when a listener stops: they have connected and would be reset when the socket
+/// is closed.
+pub(super) async fn accept_queued(listener: &Listener, mut take: impl FnMut(Stream, Peer)) {
+    let soon = Instant::now() + QUEUED;
+    for _ in 0..BACKLOG {
+        match tokio::time::timeout_at(soon, listener.accept()).await {
+            Ok(Ok((stream, peer))) => take(stream, peer),
+            Ok(Err(_)) | Err(_) => break,
+        }
     }
 }
 
@@ -250,7 +255,7 @@ impl ConnectionMetrics {
 
 /// Backoff after failures of `accept`, mostly for lack of descriptors or memory.
 #[derive(Debug)]
-struct AcceptBackoff {
+pub(super) struct AcceptBackoff {
     /// Name of the listener; empty for one without metrics.
     listener: Arc<str>,
     pause: Duration,
@@ -260,12 +265,12 @@ struct AcceptBackoff {
 }
 
 impl AcceptBackoff {
-    const fn new(listener: Arc<str>) -> Self {
+    pub(super) const fn new(listener: Arc<str>) -> Self {
         Self { listener, pause: Duration::ZERO, logged: None, failing_since: None }
     }
 
-    /// Closes an idle connection to free a descriptor, or waits.
-    async fn back_off(&mut self, error: &io::Error, table: &ConnectionTable, stop: &CancellationToken) {
+    /// Has `evict` close an idle connection to free a descriptor, or waits.
+    pub(super) async fn back_off(&mut self, error: &io::Error, evict: impl FnOnce() -> bool, stop: &CancellationToken) {
         // The client has disconnected, which is not a failure of this listener.
         if matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset) {
             return;
@@ -277,13 +282,13 @@ impl AcceptBackoff {
             let (listener, error) = (&*self.listener, error.to_string());
             tracing::warn!(event = "listener.accept.failed", listener, error, "cannot accept connections for now");
         }
-        let freed = table.evict_one();
+        let freed = evict();
         self.pause = (self.pause * 2).clamp(Self::SHORTEST, Self::LONGEST);
         let pause = if freed { Self::SHORTEST } else { self.pause };
         let _ = tokio::time::timeout(pause, stop.cancelled()).await;
     }
 
-    fn reset(&mut self) {
+    pub(super) fn reset(&mut self) {
         self.pause = Duration::ZERO;
         if let Some(since) = self.failing_since.take() {
             let (listener, lasted_seconds) = (&*self.listener, seconds(since.elapsed()));

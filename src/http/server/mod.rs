@@ -1,6 +1,7 @@
 //! HTTP server with the only accept loop: TCP and unix sockets, time-outs, eviction of idle connections, draining.
 
 mod accept;
+mod streams;
 mod response_future;
 mod response_metrics;
 mod metrics;

@@ -1,81 +1,45 @@
 //! Page of the agent: sessions with their time lines, components, and recent events.
 
-use std::collections::BTreeMap;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use maud::{Markup, html};
-use serde::Deserialize;
 
 use super::Frame;
 use super::layout::{BadgeKind, badge, facts, table};
 use super::timeline::{Timeline, TimelineMark};
-use super::times::{parse, system_time, time};
+use super::times::{stamp, system_time};
 use crate::recent_events::RecentEvent;
-
-/// Fields of `GET /agent/v1/status` that the page shows.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
-pub(in crate::ui) struct AgentStatus {
-    ready: bool,
-    sessions: BTreeMap<String, SessionView>,
-    components: BTreeMap<String, ComponentView>,
-    reload_error: Option<String>,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
-struct SessionView {
-    identity: String,
-    server: String,
-    role: String,
-    serving: bool,
-    policies: Vec<String>,
-    obtained: String,
-    expires: String,
-    next_step: String,
-    next_step_at: String,
-    last_checked: String,
-    failures: u32,
-    last_error: Option<String>,
-    last_error_code: Option<String>,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
-struct ComponentView {
-    ready: bool,
-    required: bool,
-    reason: Option<String>,
-    code: Option<String>,
-}
+use crate::status::{
+    ReportItem, SessionEntry, StatusDocument, StatusReport, StatusState, StepKind, judge, update_verb,
+};
 
 /// Most events that the page lists.
 const EVENTS: usize = 50;
 
 /// Builds the page.
-pub(in crate::ui) fn page(frame: Frame, status: &AgentStatus, events: &[RecentEvent], now: SystemTime) -> Markup {
+pub(in crate::ui) fn page(frame: Frame, status: &StatusDocument, events: &[RecentEvent], now: SystemTime) -> Markup {
     frame.page("Agent", "/agent", &live(status, events, now))
 }
 
-/// Builds the part of the page that a script refreshes.
-pub(in crate::ui) fn live(status: &AgentStatus, events: &[RecentEvent], now: SystemTime) -> Markup {
+/// Builds the part of the page that a script refreshes. It judges the status as `keyward status` does.
+pub(in crate::ui) fn live(status: &StatusDocument, events: &[RecentEvent], now: SystemTime) -> Markup {
+    let report = judge(status, now.into());
+    let session = |item: &ReportItem| Some((item.clone(), status.sessions.get(item.session()?)?));
+    let sessions: Vec<_> = report.items.iter().filter_map(session).collect();
     html! {
         div id="live" hx-get="/agent/live" hx-trigger="every 5s" hx-swap="outerHTML" {
             p {
-                @if status.ready { (badge(BadgeKind::Good, "ready")) } @else { (badge(BadgeKind::Bad, "not ready")) }
-                " as of " (system_time(now, now))
-            }
-            @if let Some(error) = &status.reload_error {
-                p.error role="alert" { "The last reload failed: " (error) }
+                (state_badge(report.state)) " "
+                @if status.ready { "ready" } @else { "not ready" } " as of " (system_time(now, now))
             }
             section aria-labelledby="sessions" {
                 h2 id="sessions" { "Sessions" }
-                @for (name, session) in &status.sessions { (self::session(name, session, events, now)) }
-                @if status.sessions.is_empty() { p { "This listener shows no session." } }
+                @for (item, session) in &sessions { (session_card(item, session, events, now)) }
+                @if sessions.is_empty() { p { "This listener shows no session." } }
             }
             section aria-labelledby="components" {
                 h2 id="components" { "Outputs, listeners and other components" }
-                (components(&status.components))
+                (components(status, &report, now))
             }
             section aria-labelledby="events" {
                 h2 id="events" { "Recent events" }
@@ -85,57 +49,77 @@ pub(in crate::ui) fn live(status: &AgentStatus, events: &[RecentEvent], now: Sys
     }
 }
 
-fn session(name: &str, session: &SessionView, events: &[RecentEvent], now: SystemTime) -> Markup {
-    let next = parse(&session.next_step_at).map(|at| (at, session.next_step.clone()));
+fn state_badge(state: StatusState) -> Markup {
+    let kind = match state {
+        StatusState::Ok => BadgeKind::Good,
+        StatusState::AtRisk => BadgeKind::Warning,
+        StatusState::Down => BadgeKind::Bad,
+    };
+    badge(kind, state.text())
+}
+
+fn session_card(item: &ReportItem, session: &SessionEntry, events: &[RecentEvent], now: SystemTime) -> Markup {
+    let name = item.session().unwrap_or_default();
     let marks = events.iter().filter(|event| event.field("session") == Some(name)).map(|event| TimelineMark {
         at: event.time,
         failed: event.level <= tracing::Level::WARN,
         label: event.name.clone(),
     });
-    let timeline = Timeline { now, expires: parse(&session.expires), next, marks: marks.collect() };
-    let next = html! { (session.next_step) " " (time(&session.next_step_at, now)) };
-    let code = session.last_error_code.as_deref().map(|code| format!(" [{code}]")).unwrap_or_default();
+    let next = item.next.map(|next| {
+        let verb = match next.kind {
+            StepKind::Renew => "renews",
+            StepKind::Login => "logs in",
+            StepKind::Retry => "tries again",
+        };
+        (now + Duration::from_secs(next.in_seconds), verb.to_owned())
+    });
+    let timeline = Timeline {
+        now,
+        obtained: session.obtained.filter(|_| session.serving).map(Into::into),
+        expires: session.expires.map(Into::into),
+        next,
+        marks: marks.collect(),
+    };
     html! {
         article.card {
-            h3 {
-                (name) " "
-                @match (session.serving, session.failures) {
-                    (true, 0) => (badge(BadgeKind::Good, "OK")),
-                    (true, _) => (badge(BadgeKind::Warning, "at risk")),
-                    (false, _) => (badge(BadgeKind::Bad, "down")),
-                }
-            }
+            h3 { (name) " " (state_badge(item.state)) }
+            @if let Some(reason) = item.describe_reason() { p { (reason) } }
             (timeline.draw())
             (facts(&[
                 ("Server", html! { (session.server) }),
                 ("Role", html! { (session.role) }),
                 ("Identity", html! { (session.identity) }),
                 ("Policies", html! { (session.policies.join(", ")) }),
-                ("Obtained", time(&session.obtained, now)),
-                ("Expires", time(&session.expires, now)),
-                ("Next", next),
-                ("Last checked", time(&session.last_checked, now)),
+                ("Obtained", stamp(session.obtained, now)),
+                ("Expires", stamp(session.expires, now)),
+                ("Now and next", html! { (item.describe_progress()) }),
+                ("Last checked", stamp(session.last_checked, now)),
                 ("Failures in a row", html! { @if session.failures > 0 { (session.failures) } }),
-                ("Last error", html! { @if let Some(error) = &session.last_error { (error) (code) } }),
             ]))
         }
     }
 }
 
-fn components(components: &BTreeMap<String, ComponentView>) -> Markup {
-    let rows: Vec<Vec<Markup>> = components
+/// Lists everything that is judged beside the sessions with a card.
+fn components(status: &StatusDocument, report: &StatusReport, now: SystemTime) -> Markup {
+    let has_card = |item: &ReportItem| item.session().is_some_and(|name| status.sessions.contains_key(name));
+    let rows: Vec<Vec<Markup>> = report
+        .items
         .iter()
-        .map(|(name, component)| {
-            let state = match (component.ready, component.required) {
-                (true, _) => badge(BadgeKind::Good, "ready"),
-                (false, true) => badge(BadgeKind::Bad, "not ready"),
-                (false, false) => badge(BadgeKind::Warning, "not ready"),
+        .filter(|item| !has_card(item))
+        .map(|item| {
+            let component = status.components.get(&item.component);
+            let target = component.and_then(|component| component.target.as_deref()).unwrap_or_default();
+            let updated = component.and_then(|component| component.updated);
+            let success = html! { @if updated.is_some() { (update_verb(&item.component)) " " (stamp(updated, now)) } };
+            let details = html! {
+                (item.describe_reason().unwrap_or_default())
+                @if item.state != StatusState::Ok { div.fields { (item.describe_progress()) } }
             };
-            let code = component.code.as_deref().map(|code| format!(" [{code}]")).unwrap_or_default();
-            vec![html! { (name) }, state, html! { (component.reason.as_deref().unwrap_or_default()) (code) }]
+            vec![html! { (item.component) }, state_badge(item.state), html! { (target) }, success, details]
         })
         .collect();
-    table("Components", &["Component", "State", "Reason"], &rows)
+    table("Components", &["Component", "State", "Target", "Last success", "Reason"], &rows)
 }
 
 fn event_table(events: &[RecentEvent], now: SystemTime) -> Markup {
@@ -159,23 +143,51 @@ fn event_table(events: &[RecentEvent], now: SystemTime) -> Markup {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ui::pages::times::parse;
 
-    fn status(json: &str) -> AgentStatus {
-        serde_json::from_str(json).unwrap()
+    fn shown(json: &str) -> String {
+        let status: StatusDocument = serde_json::from_str(json).unwrap();
+        page(Frame::default(), &status, &[], parse("2026-01-31T09:00:00Z").unwrap()).into_string()
     }
 
     #[test]
-    fn texts_are_escaped_and_states_are_told_in_words() {
-        let status = status(
+    fn texts_are_escaped_and_states_are_those_of_the_judgement() {
+        let page = shown(
             r#"{"ready": false, "unknown": 1, "sessions": {"main": {"server": "<script>", "serving": true, "failures": 2,
-                "expires": "2026-01-31T09:04:32Z", "last_error": "refused", "last_error_code": "KW-1203"}},
-                "components": {"sink/a": {"ready": false, "required": true, "reason": "disk full"}}}"#,
+                "obtained": "2026-01-31T08:00:00Z", "expires": "2026-01-31T09:04:32Z", "next_step": "renew",
+                "next_step_at": "2026-01-31T09:00:12Z", "last_error": "refused", "last_error_code": "KW-1203"}},
+                "components": {"session/main": {"ready": true, "required": true},
+                "sink/a": {"ready": false, "required": true, "reason": "disk full", "since": "2026-01-31T08:57:00Z",
+                "target": "/run/a"}, "sink/b": {"ready": true, "warning": {"reason": "somebody changed it"}}}}"#,
         );
-        let now = parse("2026-01-31T09:00:00Z").unwrap();
-        let page = page(Frame::default(), &status, &[], now).into_string();
-        for part in ["&lt;script&gt;", "at risk", "in 4m 32s", "refused [KW-1203]", "disk full", "not ready"] {
+        for part in [
+            "&lt;script&gt;",
+            "AT RISK",
+            "in 4 min",
+            "refused [KW-1203]",
+            "next try in 12 s",
+            "disk full",
+            "for 3 min",
+            "/run/a",
+            "somebody changed it",
+            "not ready",
+            "DOWN",
+        ] {
             assert!(page.contains(part), "{part} is not in {page}");
         }
         assert!(!page.contains("<script>"), "{page}");
+        assert_eq!(page.matches("session/main").count(), 0, "a session has one place: {page}");
+    }
+
+    #[test]
+    fn a_call_in_flight_and_a_token_that_nobody_renews_are_told() {
+        let page = shown(
+            r#"{"ready": true, "sessions": {"main": {"serving": true, "obtained": "2026-01-31T08:00:00Z",
+                "expires": "2026-01-31T09:05:00Z", "activity": {"kind": "renewal", "since": "2026-01-31T08:59:50Z",
+                "deadline": "2026-01-31T09:00:20Z"}}}, "reload_error": "an unknown key"}"#,
+        );
+        for part in ["renewing for 10 s, gives up at 30 s", "nine tenths of the lease are over", "an unknown key"] {
+            assert!(page.contains(part), "{part} is not in {page}");
+        }
     }
 }

@@ -19,6 +19,8 @@ pub(super) struct TimelineMark {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Timeline {
     pub(super) now: SystemTime,
+    /// Start of the token's lease, if there is a token.
+    pub(super) obtained: Option<SystemTime>,
     /// Expiry of the token, if there is one.
     pub(super) expires: Option<SystemTime>,
     /// Next step, with its name.
@@ -36,10 +38,10 @@ const FUTURE: Duration = Duration::from_hours(1);
 const WIDTH: u64 = 1000;
 
 impl Timeline {
-    /// Returns the drawn span: the past from the first mark on, the future to the expiry, each between a minute and an hour.
+    /// Returns the drawn span: the past from the first mark or the token's lease on, the future to the expiry, each between a minute and an hour.
     fn span(&self) -> (SystemTime, SystemTime) {
         let minute = Duration::from_mins(1);
-        let first = self.marks.iter().map(|mark| mark.at).min();
+        let first = self.marks.iter().map(|mark| mark.at).chain(self.obtained).min();
         let past = first.and_then(|at| self.now.duration_since(at).ok()).unwrap_or_default().clamp(minute, PAST);
         let last = self.expires.max(self.next.as_ref().map(|(at, _)| *at));
         let future = last.and_then(|at| at.duration_since(self.now).ok()).unwrap_or_default().clamp(minute, FUTURE);
@@ -57,11 +59,12 @@ impl Timeline {
     /// Draws the line. The label says in words what it shows.
     pub(super) fn draw(&self) -> Markup {
         let now = self.place(self.now);
+        let start = self.obtained.map_or(now, |at| self.place(at));
         let life = self.expires.map(|at| self.place(at)).filter(|end| *end > now);
         html! {
             svg.timeline viewBox="-10 0 1020 44" preserveAspectRatio="none" role="img" aria-label=(self.describe()) {
                 line.axis x1="0" y1="22" x2=(WIDTH) y2="22" {}
-                @if let Some(end) = life { rect.life x=(now) y="14" width=(end - now) height="16" rx="3" {} }
+                @if let Some(end) = life { rect.life x=(start) y="14" width=(end.saturating_sub(start)) height="16" rx="3" {} }
                 @for mark in self.marks.iter().filter(|mark| self.now.duration_since(mark.at).unwrap_or_default() <= PAST) {
                     circle class=(if mark.failed { "failed" } else { "done" }) cx=(self.place(mark.at)) cy="22" r="6" {
                         title { (mark.label) ", " (relative(mark.at, self.now)) }
@@ -96,8 +99,9 @@ mod tests {
             |ago, failed| TimelineMark { at: now - Duration::from_secs(ago), failed, label: "a login".to_owned() };
         Timeline {
             now,
+            obtained: Some(now - Duration::from_mins(5)),
             expires: Some(now + Duration::from_mins(10)),
-            next: Some((now + Duration::from_mins(5), "renew".to_owned())),
+            next: Some((now + Duration::from_mins(5), "renews".to_owned())),
             marks: vec![mark(600, true), mark(300, false)],
         }
     }
@@ -116,9 +120,17 @@ mod tests {
     fn the_label_says_what_the_line_shows() {
         let now = SystemTime::UNIX_EPOCH + Duration::from_hours(24);
         let described = timeline(now).describe();
-        assert_eq!(described, "the token ends in 10m, renew in 5m; failures in the last hour: 1");
-        let ended = Timeline { expires: Some(now - Duration::from_secs(90)), next: None, marks: Vec::new(), now };
-        assert_eq!(ended.describe(), "the token ended 1m 30s ago; failures in the last hour: 0");
+        assert_eq!(described, "the token ends in 10 min, renews in 5 min; failures in the last hour: 1");
+        let ended = Timeline {
+            obtained: None,
+            expires: Some(now - Duration::from_secs(90)),
+            next: None,
+            marks: Vec::new(),
+            now,
+        };
+        assert_eq!(ended.describe(), "the token ended 90 s ago; failures in the last hour: 0");
         assert!(!ended.draw().into_string().contains("class=\"life\""));
+        let life = timeline(now).draw().into_string();
+        assert!(life.contains(r#"class="life" x="250" y="14" width="750""#), "{life}");
     }
 }

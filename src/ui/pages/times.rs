@@ -6,31 +6,23 @@ use maud::{Markup, html};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use crate::time_format::{format_rfc3339, format_seconds};
+use crate::status::Timestamp;
+use crate::time_format::{format_rfc3339, format_span};
 
 /// Parses a time of RFC 3339.
 pub(super) fn parse(text: &str) -> Option<SystemTime> {
     OffsetDateTime::parse(text, &Rfc3339).ok().map(SystemTime::from)
 }
 
-/// Formats the distance of a time from `now`, such as `in 4m 32s` or `2h ago`.
+/// Formats the distance of a time from `now`, such as `in 4 min` or `2 h ago`.
 pub(super) fn relative(time: SystemTime, now: SystemTime) -> String {
+    let second = Duration::from_secs(1);
     match time.duration_since(now) {
-        Ok(ahead) if ahead < Duration::from_secs(1) => "now".to_owned(),
-        Ok(ahead) => format!("in {}", coarse(ahead)),
-        Err(past) if past.duration() < Duration::from_secs(1) => "now".to_owned(),
-        Err(past) => format!("{} ago", coarse(past.duration())),
+        Ok(ahead) if ahead < second => "now".to_owned(),
+        Ok(ahead) => format!("in {}", format_span(ahead.as_secs())),
+        Err(past) if past.duration() < second => "now".to_owned(),
+        Err(past) => format!("{} ago", format_span(past.duration().as_secs())),
     }
-}
-
-/// Rounds to the two largest units that a person reads.
-fn coarse(span: Duration) -> String {
-    let unit = match span.as_secs() {
-        0..3_600 => 1,
-        3_600..86_400 => 60,
-        _ => 3_600,
-    };
-    format_seconds(Duration::from_secs(span.as_secs() / unit * unit))
 }
 
 /// Builds a time with its distance from `now`; the text itself if it is no time, nothing if it is empty.
@@ -45,6 +37,11 @@ pub(super) fn system_time(at: SystemTime, now: SystemTime) -> Markup {
     time(&format_rfc3339(at), now)
 }
 
+/// As [`time()`], for a time of a status; nothing if there is none.
+pub(super) fn stamp(at: Option<Timestamp>, now: SystemTime) -> Markup {
+    html! { @if let Some(at) = at { (system_time(at.into(), now)) } }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -54,10 +51,10 @@ mod tests {
         let now = parse("2026-01-31T09:00:00Z").unwrap();
         let check = |text: &str, wanted: &str| assert_eq!(relative(parse(text).unwrap(), now), wanted, "{text}");
         check("2026-01-31T09:00:00Z", "now");
-        check("2026-01-31T09:04:32Z", "in 4m 32s");
-        check("2026-01-31T08:00:00Z", "1h ago");
-        check("2026-01-31T07:29:31Z", "1h 30m ago");
-        check("2026-02-02T10:30:00Z", "in 2d 1h");
+        check("2026-01-31T09:04:32Z", "in 4 min");
+        check("2026-01-31T08:00:00Z", "60 min ago");
+        check("2026-01-31T07:29:31Z", "90 min ago");
+        check("2026-02-02T10:30:00Z", "in 2 d 1 h");
         assert_eq!(time("", now).into_string(), "");
         assert_eq!(time("never", now).into_string(), "never");
     }

@@ -1,11 +1,12 @@
-// Reads one request target per line, and prints how Go's HTTP server parses it: the path, the path as its router cleans it, the
-// raw query, and the names and values of the query, all in hexadecimal. A target or a query that Go refuses is "error". Only Go's
-// own parsers decide.
+// Reads a method and a request target per line, and prints how Go's HTTP server parses them: the method, the path, the path as its
+// router cleans it, the raw query, and the names and values of the query, all in hexadecimal. A line or a query that Go refuses is
+// "error". Only Go's own parsers decide. It answers at once, so that another process may ask line by line.
 package main
 
 import (
 	"bufio"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"os"
@@ -14,14 +15,14 @@ import (
 	"strings"
 )
 
-func read(target string) string {
-	head := "GET " + target + " HTTP/1.1\r\nHost: localhost\r\n\r\n"
+func read(start string) string {
+	head := start + " HTTP/1.1\r\nHost: localhost\r\n\r\n"
 	request, err := http.ReadRequest(bufio.NewReader(strings.NewReader(head)))
 	if err != nil {
 		return "error"
 	}
 	there := request.URL.Path
-	line := fmt.Sprintf("%x %x %x ", there, path.Clean(there), request.URL.RawQuery)
+	line := fmt.Sprintf("%x %x %x %x ", request.Method, there, path.Clean(there), request.URL.RawQuery)
 	values, err := url.ParseQuery(request.URL.RawQuery)
 	if err != nil {
 		return line + "error"
@@ -41,15 +42,22 @@ func read(target string) string {
 }
 
 func main() {
-	in, out := bufio.NewScanner(os.Stdin), bufio.NewWriter(os.Stdout)
-	for in.Scan() {
-		fmt.Fprintln(out, read(in.Text()))
-	}
-	if err := in.Err(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	if err := out.Flush(); err != nil {
-		os.Exit(1)
+	in, out := bufio.NewReader(os.Stdin), bufio.NewWriter(os.Stdout)
+	for {
+		line, err := in.ReadString('\n')
+		if err == io.EOF {
+			err = out.Flush()
+			if err == nil {
+				return
+			}
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		fmt.Fprintln(out, read(strings.TrimSuffix(line, "\n")))
+		if in.Buffered() == 0 && out.Flush() != nil {
+			os.Exit(1)
+		}
 	}
 }

@@ -31,6 +31,8 @@ mod session_state;
 mod sealed_sinks;
 mod sinks;
 #[cfg(feature = "dev")]
+mod systemd_credentials;
+#[cfg(feature = "dev")]
 mod templates;
 #[cfg(feature = "dev")]
 mod server_client;

@@ -96,6 +96,13 @@ async fn the_documented_reader_opens_each_kind_of_sealed_sink_and_a_reload_takes
     let wrapping: Value = serde_json::from_str(told["wrapped"].as_str().unwrap()).unwrap();
     assert_eq!((&wrapping["creation_path"], &wrapping["ttl"]), (&"sys/wrapping/wrap".into(), &300.into()));
 
+    // Their content differs each time they are written: a deleted one comes back with the next token, a plain one at once.
+    for name in ["agreed", "wrapped", "raw"] {
+        std::fs::remove_file(folder.path().join(name)).unwrap();
+    }
+    assert_eq!(sink(&agent, &folder.path().join("raw"), ""), token);
+    assert_eq!(["agreed", "wrapped"].map(|name| folder.path().join(name).exists()), [false, false]);
+
     // A new reader's key is used after a reload only: the next token is still sealed for the first reader.
     let before = std::fs::read_to_string(folder.path().join("derived")).unwrap();
     let key = std::fs::read_to_string(folder.path().join("key.json")).unwrap();
@@ -104,6 +111,10 @@ async fn the_documented_reader_opens_each_kind_of_sealed_sink_and_a_reload_takes
     revoke_all(&secrets, folder.path());
     let renewed = sink(&agent, &folder.path().join("raw"), &token);
     sink(&agent, &folder.path().join("derived"), &before);
+    for name in ["agreed", "wrapped"] {
+        sink(&agent, &folder.path().join(name), "");
+    }
+    assert_eq!(agent.output().matches("sink.restored").count(), 1);
     assert_eq!(agent.output().matches("sink.reader").count(), names.len());
     agent.signal(Signal::HUP);
     assert_eq!(found(next, &agent)["derived"], Value::String(renewed.clone()));

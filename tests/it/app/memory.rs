@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -111,6 +113,54 @@ fn t26_few_copies_of_a_token_are_left_in_memory_after_requests_that_carried_it()
                 Err(format!("{} copies are left: {left:#?}", left.len()))
             }
         });
+    });
+}
+
+#[test]
+fn t26_few_copies_of_local_keys_and_seal_keys_are_left_in_memory_also_of_replaced_ones() {
+    let keys = |round: u8| [format!("l0cal-key-{round}-9c1d7f"), format!("5eal-key-{round}-{}", "4b8e02a6".repeat(4))];
+    in_a_network_of_its_own(|| {
+        let (world, folder) = (World::start(), tempfile::tempdir().unwrap());
+        let [local, seal] = ["local.key", "seal.key"].map(|name| folder.path().join(name));
+        let write = |round: u8| {
+            for (path, key) in [&local, &seal].into_iter().zip(keys(round)) {
+                std::fs::write(path, key).unwrap();
+                std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).unwrap();
+            }
+        };
+        write(0);
+        let agent = Agent::ready(&world, &[], |text| {
+            let sealed = format!("mount = \"azure\"\nseal_key_file = {seal:?}");
+            text.replace("mount = \"azure\"", &sealed)
+                + &format!("\n[listener.tcp]\naddress = \"tcp://127.0.0.1:8200\"\nkey_file = {local:?}\n")
+        });
+        agent.sink("token");
+        if copies(agent.binary.id(), &keys(0)[0]).is_none() {
+            eprintln!("not run: the memory of another process may not be read here");
+            return;
+        }
+        for round in 0..3 {
+            if round > 0 {
+                write(round);
+                agent.reload("ok");
+            }
+            let [local, _] = keys(round);
+            for path in ["/agent/v1/token", "/agent/v1/status", "/v1/nowhere"].repeat(10) {
+                let mut stream = TcpStream::connect("127.0.0.1:8200").unwrap();
+                let head = format!("Host: localhost\r\nX-Vault-Request: true\r\nX-Keyward-Key: {local}");
+                write!(stream, "GET {path} HTTP/1.1\r\n{head}\r\nConnection: close\r\n\r\n").unwrap();
+                let mut answer = String::new();
+                stream.read_to_string(&mut answer).unwrap();
+                assert!(answer.starts_with("HTTP/1.1 200") || answer.starts_with("HTTP/1.1 404"), "{answer}");
+            }
+            eventually(Duration::from_mins(1), || {
+                let left = |key: &String| copies(agent.binary.id(), key).unwrap();
+                let old: Vec<_> = (0..round).flat_map(keys).flat_map(|key| left(&key)).collect();
+                let current = keys(round).map(|key| left(&key));
+                let few = current.iter().all(|left| (1..=8).contains(&left.len()));
+                if few && old.len() <= 2 { Ok(()) } else { Err(format!("current: {current:#?}, replaced: {old:#?}")) }
+            });
+        }
     });
 }
 

@@ -1,5 +1,6 @@
 //! The complete program, as a service manager runs it.
 
+mod audit;
 mod canary;
 #[cfg(feature = "acl")]
 mod disk_formats;
@@ -9,6 +10,7 @@ mod journal;
 mod memory;
 mod offline;
 mod reload;
+mod restart;
 mod rotation;
 mod service_manager;
 #[cfg(feature = "acl")]

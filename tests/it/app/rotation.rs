@@ -135,7 +135,7 @@ fn a_rotation_under_load_fails_no_call_and_causes_no_login_render_or_restart() {
             |_| (),
             |_, secrets| {
                 for role in secrets.roles.values_mut() {
-                    (role.ttl, role.max_ttl) = (Duration::from_secs(12), Some(Duration::from_secs(30)));
+                    (role.ttl, role.max_ttl) = (Duration::from_secs(8), Some(Duration::from_secs(18)));
                 }
                 let hour = Duration::from_hours(1);
                 secrets.database.insert("dev".to_owned(), LeaseTerms { ttl: hour, max_ttl: hour, renewable: true });

@@ -1,12 +1,17 @@
 //! From version 0.1.0 to this one: its configuration is refused by name, its data is served and written, and a snapshot leads back.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::Duration;
 
-use serde_json::Value;
+use aws_lc_rs::cipher::{AES_256, DecryptingKey, DecryptionContext, UnboundCipherKey};
+use aws_lc_rs::hkdf::{HKDF_SHA256, KeyType, Salt};
+use serde_json::{Value, json};
 
+use super::disk_formats;
 use crate::harness::binary::{Binary, ask, eventually, run};
 use crate::harness::world::in_a_network_of_its_own;
 
@@ -172,4 +177,116 @@ fn a_snapshot_of_this_version_has_nothing_that_version_0_1_0_does_not_read() {
         let more: Vec<_> = fields(value).unwrap_or_default().difference(known).cloned().collect();
         assert!(more.is_empty(), "{key} has the fields {more:?}, which version 0.1.0 does not have");
     }
+}
+
+/// A server of Vault's API at the address that the agent's files are bound to. Each lease and token is good for an hour more.
+fn serve_vault() {
+    let listener = TcpListener::bind("127.0.0.1:1").unwrap();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            let mut head = Vec::new();
+            let mut byte = [0];
+            while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).is_ok_and(|count| count > 0) {
+                head.extend_from_slice(&byte);
+            }
+            let head = String::from_utf8(head).unwrap().to_ascii_lowercase();
+            let length = head.split_once("content-length: ").map_or("0", |(_, rest)| rest.lines().next().unwrap());
+            stream.read_exact(&mut vec![0; length.parse().unwrap()]).unwrap();
+            let data = json!({"username": "new", "password": "new", "ttl": 0, "renewable": false, "policies": ["a"]});
+            let lease = json!({"lease_id": "database/creds/x/1", "lease_duration": 3600, "renewable": true});
+            let mut body = lease;
+            body["data"] = data;
+            let (length, body) = (body.to_string().len(), body);
+            let _ = write!(stream, "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}");
+        }
+    });
+}
+
+/// Decrypts a saved file without its names, to which the header binds it: AES-256-GCM encrypts with a counter that begins at 2.
+fn decrypt(salt: &str, key: &str, file: &[u8]) -> (String, Value) {
+    struct Length;
+    impl KeyType for Length {
+        fn len(&self) -> usize {
+            32
+        }
+    }
+    let end = file.iter().position(|byte| *byte == b'\n').unwrap() + 1;
+    let (header, sealed) = file.split_at(end);
+    let derived = Salt::new(HKDF_SHA256, salt.as_bytes()).extract(key.as_bytes());
+    let mut key = [0; 32];
+    derived.expand(&[b"seal 1"], Length).unwrap().fill(&mut key).unwrap();
+    let mut counter = [0; 16];
+    counter[..12].copy_from_slice(&sealed[..12]);
+    counter[15] = 2;
+    let key = DecryptingKey::ctr(UnboundCipherKey::new(&AES_256, &key).unwrap()).unwrap();
+    let mut plain = sealed[12..sealed.len() - 16].to_vec();
+    key.decrypt(&mut plain, DecryptionContext::Iv128(counter.into())).unwrap();
+    (String::from_utf8(header.to_vec()).unwrap(), serde_json::from_slice(&plain).unwrap())
+}
+
+/// Names of the fields, with those that they are in, but for what secrets and answers hold.
+fn field_names(value: &Value, place: &str, found: &mut BTreeSet<String>) {
+    match value {
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                let place = format!("{place}.{name}");
+                found.insert(place.clone());
+                if !["body", "data"].contains(&name.as_str()) {
+                    field_names(value, &place, found);
+                }
+            }
+        }
+        Value::Array(values) => values.iter().for_each(|value| field_names(value, place, found)),
+        _ => {}
+    }
+}
+
+#[test]
+fn saved_answers_and_secrets_of_this_version_have_the_form_of_version_0_1_0_and_a_sessions_state_has_not() {
+    in_a_network_of_its_own(|| {
+        let folder = disk_formats::copy("agent");
+        let config = folder.path().join("keyward.toml").display().to_string();
+        std::fs::write(&config, disk_formats::agent_configuration(folder.path())).unwrap();
+        let library = disk_formats::shifted_clock(folder.path());
+        let variables = [("LD_PRELOAD", library.as_str()), ("WALL_CLOCK_START", disk_formats::WALL_CLOCK)];
+        let read = |name: &str| std::fs::read(folder.path().join("state").join(name)).unwrap();
+        let names = ["vault.answers", "web.secrets", "web.state"];
+        let before = names.map(read);
+        serve_vault();
+        let agent = Binary::start(&["run", "--config", &config], &variables, folder.path());
+        eventually(LIMIT, || match ask(&folder.path().join("vault.sock"), "GET", "/v1/database/creds/new") {
+            Ok((200, body)) if body.contains("new") => Ok(()),
+            other => Err(format!("{other:?}: {}", agent.output())),
+        });
+        // Saved leases are renewed at once, so that the file of the secrets changes too.
+        eventually(LIMIT, || {
+            let same: Vec<_> = names.into_iter().zip(&before).filter(|(name, before)| read(name) == **before).collect();
+            if same.is_empty() { Ok(()) } else { Err(format!("{} files are the same: {}", same.len(), agent.output())) }
+        });
+        let (status, output) = agent.stop();
+        assert_eq!(status.code(), Some(0), "{output}");
+        assert!(!output.contains("state.refused"), "{output}");
+
+        let key = std::fs::read_to_string(folder.path().join("seal.key")).unwrap();
+        let salts = ["keyward kept answers", "keyward kept secrets"];
+        for ((name, old), salt) in names.into_iter().zip(&before).zip(salts) {
+            let [old, new] = [old.clone(), read(name)].map(|file| decrypt(salt, key.trim_end(), &file));
+            assert_eq!(new.0, old.0, "{name} is bound to other names");
+            let [old, new] = [old.1, new.1].map(|content| {
+                let mut found = BTreeSet::new();
+                field_names(&content, "", &mut found);
+                found
+            });
+            assert!(old.len() > 8, "{name}: {old:?}");
+            assert_eq!(new, old, "{name} has other fields");
+        }
+        // Version 0.1.0 knows these fields alone, and refuses a file with others: the session logs in.
+        let state: Value = serde_json::from_slice(&read("web.state")).unwrap();
+        let known = ["version", "session", "pace", "token"].map(str::to_owned).into();
+        assert!(keys(&state).is_superset(&known), "{state}");
+        assert!(
+            keys(&state).len() > known.len(),
+            "version 0.1.0 reads the state of a session: say so in docs/operations.md"
+        );
+    });
 }

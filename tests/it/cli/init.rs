@@ -88,7 +88,7 @@ fn what_is_written_for_each_use_passes_the_check_and_the_unit_with_its_drop_in_i
         (format!("{acl} --separate-key --datacenter dc2"), false, false),
         (
             format!(
-                "{acl} --listen tcp://0.0.0.0:443 --tls-cert /etc/keyward/a.pem --tls-key-file /etc/keyward/a.key --data-dir /srv/acl"
+                "{acl} --listen tcp://0.0.0.0:443 --tls-cert-file /etc/keyward/a.pem --tls-key-file /etc/keyward/a.key --data-dir /srv/acl"
             ),
             true,
             false,
@@ -112,7 +112,9 @@ fn what_is_written_for_each_use_passes_the_check_and_the_unit_with_its_drop_in_i
 fn a_group_a_template_and_a_reload_are_granted_to_the_unit() {
     let machine = Machine::new();
     let flags = format!("{VM} --group app --template /etc/app/a.tmpl --destination /etc/app/a.conf --reload nginx");
-    assert_eq!(machine.init(&flags).0, 0);
+    let (code, output, _) = machine.init(&flags);
+    assert_eq!(code, 0);
+    assert!(output.contains("\nsudo groupadd --force app "), "{output}");
     let drop_in = machine.read(DROP_IN);
     for line in ["ReadWritePaths=-/etc/app", "SupplementaryGroups=app"] {
         assert!(drop_in.lines().any(|its| its == line), "{line}: {drop_in}");
@@ -262,6 +264,7 @@ fn a_pods_manifest_has_the_given_names_and_a_configuration_that_passes_the_check
             "system:serviceaccount:sales:shop",
             "bao auth enable",
             "kubectl apply --namespace sales",
+            "kubectl logs --namespace sales deployment/shop --container keyward --follow",
         ] {
             assert!(output.contains(command), "{command}: {output}");
         }

@@ -4,6 +4,7 @@
 mod commands;
 #[cfg(feature = "dev")]
 mod credentials;
+mod check;
 mod explain;
 mod flags;
 #[cfg(feature = "dev")]

@@ -99,7 +99,7 @@ fn something_missing_on_this_machine_is_a_note_in_check_and_an_error_in_run() {
         (
             "[listener.a]\naddress = \"tcp://127.0.0.1:8300\"\nkey_file = \"/nowhere/key\"\n",
             concat!(
-                "a.toml:3:12: listener.a.key_file: cannot read the secret: ",
+                "a.toml:3:12: listener.a.key_file: cannot read the secret in /nowhere/key: ",
                 "No such file or directory (os error 2); create one with: openssl rand -hex 32"
             ),
         ),
@@ -163,11 +163,55 @@ fn a_malformed_reference_is_an_error() {
         ("${env:}", "\"${env:}\" is not a reference"),
         ("${env:A-B}", "\"${env:A-B}\" is not a reference"),
         ("${file:relative}", "\"${file:relative}\" is not a reference"),
+        ("${credential:}", "\"${credential:}\" is not a reference"),
+        ("${credential:../shadow}", "\"${credential:../shadow}\" is not a reference"),
+        ("${credential:..}", "\"${credential:..}\" is not a reference"),
         ("a${env:CANARY", "\"${env:CANARY\" is not closed"),
     ] {
         let text = format!("[session.main]\nnamespace = \"{written}\"\n");
-        let wanted = format!("a.toml:2:13: session.main.namespace: {found}; write ${{env:NAME}} or ${{file:/PATH}}");
+        let wanted = format!(
+            "a.toml:2:13: session.main.namespace: {found}; write ${{env:NAME}}, ${{file:/PATH}} or ${{credential:NAME}}"
+        );
         check(&text, Purpose::Check, &[&wanted], &[]);
+    }
+}
+
+#[test]
+fn a_credential_of_systemd_is_the_path_of_its_file_and_a_missing_one_says_what_the_unit_lacks() {
+    let folder = Folder::with(&[("credentials/seal.key", "0123456789-0123456789-0123456789-0123456789")]);
+    let credentials = folder.path("credentials").display().to_string();
+    let text = |name: &str| {
+        format!(
+            "{BASE}[session.b]\nserver = \"main\"\nseal_key_file = \"${{credential:{name}}}\"\n\
+                 [session.b.cloud]\nrole = \"b\"\nresource = \"r\"\n[agent]\nstate_dir = \"{}\"\n",
+            folder.path("").display()
+        )
+    };
+    let read = |name: &str, variables: &[(&str, &str)], purpose| {
+        load(&[folder.put("a.toml", &text(name))], &environment(variables), purpose)
+    };
+    let outcome = read("seal.key", &[("CREDENTIALS_DIRECTORY", &credentials)], Purpose::Run);
+    assert_eq!(folder.short(&outcome.errors), [""; 0]);
+    let session = outcome.config.unwrap().sessions.remove(0);
+    assert!(session.lifecycle.state.unwrap().seal_key.is_some());
+    let lacks = |outcome: Vec<keyward::config::Diagnostic>| {
+        folder.short(&outcome).into_iter().filter(|text| text.contains("credential")).collect::<Vec<_>>()
+    };
+    let advice = "write LoadCredential=other:/PATH, or LoadCredentialEncrypted= for an encrypted file, in [Service] of the agent's unit \
+                  (systemctl edit keyward.service)";
+    for (variables, found) in [
+        (&[][..], "systemd passes no credential: CREDENTIALS_DIRECTORY is not set".to_owned()),
+        (
+            &[("CREDENTIALS_DIRECTORY", "relative")],
+            "systemd passes no credential: CREDENTIALS_DIRECTORY is not set".to_owned(),
+        ),
+        (&[("CREDENTIALS_DIRECTORY", &*credentials)], "systemd passes no credential of this name".to_owned()),
+    ] {
+        let errors = lacks(read("other", variables, Purpose::Run).errors);
+        assert_eq!(errors.len(), 1, "{errors:?}");
+        assert!(errors[0].contains(&found) && errors[0].ends_with(advice), "{errors:?}");
+        let outcome = read("other", variables, Purpose::Check);
+        assert_eq!((outcome.errors.len(), lacks(outcome.notes).len()), (0, 1));
     }
 }
 

@@ -30,7 +30,7 @@ const fn of_unit(name: &'static str, drop_in: &'static str, code: &'static str) 
 }
 
 /// Each gives findings with its code and none with another.
-const FAULTS: [Fault; 22] = [
+const FAULTS: [Fault; 23] = [
     configured("a misspelt key", "mode = \"0640\"", "mood = \"0640\"", "KW-1003"),
     configured("a folder that is missing", "site/out/token", "site/missing/token", "KW-1011"),
     configured(
@@ -72,6 +72,11 @@ const FAULTS: [Fault; 22] = [
     of_unit("a user that does not exist", "User=no-such-user", "KW-1912"),
     of_unit("a path that does not exist", "ReadWritePaths=/run/site/no-such-folder", "KW-1912"),
     of_unit("another configuration", "ExecStart=\nExecStart=/usr/bin/keyward run -c /run/other.toml", "KW-1912"),
+    of_unit(
+        "a reload that checks another configuration",
+        "ExecReload=/usr/bin/keyward check -c /run/other.toml",
+        "KW-1912",
+    ),
     Fault {
         name: "a folder that the user may not write",
         change: NO_CHANGE,

@@ -3,5 +3,6 @@
 mod beside;
 mod bundle;
 mod faults;
+mod setup;
 mod site;
 mod tls;

@@ -10,7 +10,7 @@ use keyward::emulators::secrets::SecretsOptions;
 use serde_json::Value;
 
 use crate::harness::binary::run;
-use crate::harness::world::{RESOURCE, World};
+use crate::harness::world::World;
 
 /// The machine, and the emulators around it.
 pub(super) struct Site {
@@ -29,24 +29,16 @@ impl Site {
 
     /// The same, with other settings of the server.
     pub(super) fn with(change: impl FnOnce(&Cloud, &mut SecretsOptions)) -> Self {
-        let world = World::with(
-            |_| (),
-            |cloud, options| {
-                options.policies = BTreeMap::from([("web".to_owned(), vec!["secret/data/web/*".to_owned()])]);
-                change(cloud, options);
-            },
-        );
-        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "mode=0755", "tmpfs", "/run"]).status().unwrap();
-        assert!(mounted.success());
+        let world = world(change);
+        mount_run();
         for folder in ["out", "state", "other"] {
             std::fs::create_dir_all(Path::new(FOLDER).join(folder)).unwrap();
         }
         std::fs::create_dir_all("/run/elsewhere").unwrap();
         std::fs::create_dir_all("/run/polkit-1/rules.d").unwrap();
         std::fs::create_dir_all("/run/systemd/system/keyward.service.d").unwrap();
-        let unit = concat!(env!("CARGO_MANIFEST_DIR"), "/packaging/systemd/keyward.service");
-        std::fs::copy(unit, "/run/systemd/system/keyward.service").unwrap();
-        let site = Self { text: config(world.secrets.url()), world };
+        let text = world.config_text(Path::new(FOLDER), "out/token", &template_and_health());
+        let site = Self { text, world };
         site.write_drop_in("");
         site.write(&site.text);
         site
@@ -61,7 +53,7 @@ impl Site {
     pub(super) fn write_drop_in(&self, more: &str) {
         let binary = env!("CARGO_BIN_EXE_keyward");
         let text = format!(
-            "[Service]\nUser=root\nGroup=root\nExecStart=\nExecStart={binary} run --config {CONFIG}\nExecPaths=\n\
+            "[Service]\nUser=root\nGroup=root\nExecStart=\nExecStart={binary} run --config {CONFIG}\nExecReload=\nExecPaths=\n\
              ExecPaths={binary} /usr/lib /lib /usr/bin/true\nReadWritePaths={FOLDER}\n{more}\n"
         );
         std::fs::write("/run/systemd/system/keyward.service.d/site.conf", text).unwrap();
@@ -84,37 +76,38 @@ pub(super) fn problems(report: &Value) -> Vec<(String, String)> {
     bad.map(|check| (check["code"].as_str().unwrap_or("none").to_owned(), check.to_string())).collect()
 }
 
-fn config(server: &str) -> String {
+/// Parts of the configuration that other tests do not have.
+fn template_and_health() -> String {
     format!(
-        r#"[server.main]
-kind = "vault"
-address = "{server}"
-
-[session.web]
-mount = "azure"
-
-[session.web.cloud]
-role = "web"
-resource = "{RESOURCE}"
-
-[sink.token]
-path = "{FOLDER}/out/token"
-mode = "0640"
-
+        r#"
 [template.app]
 destination = "{FOLDER}/out/app.conf"
 contents = '{{{{ with secret "secret/data/web/app" }}}}password={{{{ .Data.data.password }}}}{{{{ end }}}}'
 command = ["/usr/bin/true"]
 
-[listener.local]
-address = "unix://{FOLDER}/api.sock"
-
 [listener.health]
 kind = "health"
 address = "tcp://127.0.0.1:8219"
-
-[agent]
-state_dir = "{FOLDER}/state"
 "#
     )
+}
+
+/// A world whose role may read secrets below `web/`.
+pub(super) fn world(change: impl FnOnce(&Cloud, &mut SecretsOptions)) -> World {
+    World::with(
+        |_| (),
+        |cloud, options| {
+            options.policies = BTreeMap::from([("web".to_owned(), vec!["secret/data/web/*".to_owned()])]);
+            change(cloud, options);
+        },
+    )
+}
+
+/// Mounts a `/run` of its own, with the packaged unit.
+pub(super) fn mount_run() {
+    let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "mode=0755", "tmpfs", "/run"]).status().unwrap();
+    assert!(mounted.success());
+    std::fs::create_dir_all("/run/systemd/system").unwrap();
+    let unit = concat!(env!("CARGO_MANIFEST_DIR"), "/packaging/systemd/keyward.service");
+    std::fs::copy(unit, "/run/systemd/system/keyward.service").unwrap();
 }

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::harness::binary::{Binary, eventually, run};
+use crate::harness::browser::Browser;
 
 /// A running `keyward dev`.
 struct Show {
@@ -49,7 +50,7 @@ fn it_prints_one_screen_and_its_log_is_in_a_file() {
     let show = Show::start();
     let screen = show.dev.output();
     assert!(screen.lines().count() <= 24, "{screen}");
-    for text in ["dev.log", "/env ", "dev break server", "dev heal", "guide.txt", "ACL server", "gateway"] {
+    for text in ["dev.log", "/env ", "dev break server", "dev heal", "guide.txt", "ACL server", "gateway", "pages"] {
         assert!(screen.contains(text), "{text}: {screen}");
     }
     let log = std::fs::read_to_string(show.dir.join("dev.log")).unwrap();
@@ -68,7 +69,8 @@ fn every_other_command_works_against_it_with_its_variables() {
     assert!(show.run("gateway tokens", 0).contains("platform token"));
     assert!(show.run("gateway report", 0).len() > 1);
     for session in ["instance", "workload"] {
-        assert!(show.run(&format!("login --session {session}"), 0).contains("the token is revoked"));
+        let told = show.run(&format!("login --session {session}"), 0);
+        assert!(told.contains("the token is revoked") && !told.contains(" INFO "), "{told}");
     }
     let checked = show.run("check --online", 0);
     assert!(
@@ -79,6 +81,28 @@ fn every_other_command_works_against_it_with_its_variables() {
     assert!(diagnosed.contains("ok      session workload: revocation: the token is revoked"), "{diagnosed}");
     show.run("retry workload", 0);
     show.run("healthcheck", 0);
+}
+
+#[tokio::test]
+async fn the_printed_pages_open_with_the_printed_key_and_show_every_part() {
+    let show = Show::start();
+    let screen = show.dev.output();
+    let (url, key_file) = screen.split_once("pages for a browser").unwrap().1.split_once("(key: ").unwrap();
+    let browser = Browser::new(url.trim().trim_end_matches('/'));
+    assert!(browser.origin.starts_with("http://127.0.0.1:"), "{screen}");
+    let read = |path: &str| std::fs::read_to_string(path).unwrap();
+    let closed = browser.get("/agent").send().await.unwrap();
+    assert_eq!(closed.status(), 303, "nothing is shown without the key");
+    let cookie = browser.sign_in("/sign-in", &read(key_file.split_once(')').unwrap().0), None).await;
+    let agent = browser.page("/agent", &cookie).await;
+    for text in ["instance", "workload", "listener/pages", "template/greeting", "gateway/"] {
+        assert!(agent.contains(text), "{text}: {agent}");
+    }
+    assert!(browser.page("/gateway", &cookie).await.contains("Platform token"));
+    assert!(browser.page("/history", &cookie).await.contains("changes"));
+    let root = read(show.dir.join("acl-root.token").to_str().unwrap());
+    let cookie = browser.sign_in("/acl/sign-in", root.trim(), Some(&cookie)).await;
+    assert!(browser.page("/acl/tokens", &cookie).await.contains("href=\"/acl/tokens/"));
 }
 
 #[test]
@@ -97,8 +121,21 @@ fn each_fault_is_told_seen_with_the_named_command_and_healed() {
     };
     breaks("server");
     assert!(show.run("check --online", 2).contains("session workload: tcp FAILED"));
+    // The template keeps what it rendered, and the status tells that it is not refreshed.
+    let is_stale = |status: &str| {
+        let line = status.lines().find(|line| line.contains("template/greeting")).unwrap();
+        line.starts_with("AT RISK ") && line.contains("could not be read again: ") && line.contains("[KW-1201]")
+    };
+    eventually(Duration::from_secs(30), || {
+        let status = show.run("status", 0);
+        if is_stale(&status) { Ok(()) } else { Err(status) }
+    });
     assert!(!show.run("token --session workload", 0).is_empty());
     heals("server");
+    eventually(Duration::from_secs(60), || {
+        let status = show.run("status", 0);
+        if is_stale(&status) { Err(status) } else { Ok(()) }
+    });
     breaks("cloud");
     let (code, output, error) = show.try_run("login --session workload");
     assert!(code != 0 && error.contains("[KW-"), "{code}: {output}{error}");

@@ -43,7 +43,10 @@ pub(crate) mod terraform;
 pub(crate) mod tunnel;
 #[cfg(feature = "dev")]
 pub(crate) mod binary;
+pub(crate) mod browser;
 pub(crate) mod systemd;
+#[cfg(feature = "dev")]
+pub(crate) mod credential_loader;
 #[cfg(feature = "dev")]
 pub(crate) mod world;
 

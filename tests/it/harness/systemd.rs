@@ -9,7 +9,7 @@ pub(crate) fn assert_drop_in_is_valid(drop_in: &str) {
     let folder = tempfile::tempdir().unwrap();
     let unit = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging/systemd/keyward.service"));
     // `verify` wants the program and the manual pages to be there.
-    let unit = unit.unwrap().replace("ExecStart=/usr/bin/keyward ", "ExecStart=/bin/true ").replace("man:", "file:///");
+    let unit = unit.unwrap().replace("=/usr/bin/keyward ", "=/bin/true ").replace("man:", "file:///");
     let file = folder.path().join("keyward.service");
     std::fs::write(&file, unit).unwrap();
     std::fs::create_dir(folder.path().join("keyward.service.d")).unwrap();

@@ -154,9 +154,14 @@ impl World {
     /// A configuration as an operator would write it; gives its path.
     pub(crate) fn config(&self, folder: &Path, more: &str) -> String {
         let path = folder.join("keyward.toml");
-        let state = folder.join("state");
-        std::fs::create_dir(&state).unwrap();
-        let text = format!(
+        std::fs::create_dir(folder.join("state")).unwrap();
+        std::fs::write(&path, self.config_text(folder, "token", more)).unwrap();
+        path.display().to_string()
+    }
+
+    /// Its text, with this name of the token's file below the folder.
+    pub(crate) fn config_text(&self, folder: &Path, token: &str, more: &str) -> String {
+        format!(
             r#"
 [server.main]
 kind = "vault"
@@ -170,21 +175,18 @@ role = "web"
 resource = "{RESOURCE}"
 
 [sink.token]
-path = "{folder}/token"
+path = "{folder}/{token}"
 mode = "0640"
 
 [listener.local]
 address = "unix://{folder}/api.sock"
 
 [agent]
-state_dir = "{state}"
+state_dir = "{folder}/state"
 {more}
 "#,
             server = self.secrets.url(),
             folder = folder.display(),
-            state = state.display(),
-        );
-        std::fs::write(&path, text).unwrap();
-        path.display().to_string()
+        )
     }
 }

@@ -5,24 +5,25 @@ use super::{KEY, Pages};
 #[tokio::test]
 async fn pages_open_with_the_key_in_a_cookie_that_no_script_and_no_other_site_gets() {
     let pages = Pages::start();
-    let closed = pages.get("/gateway").send().await.unwrap();
+    let closed = pages.browser.get("/gateway").send().await.unwrap();
     assert_eq!(
         (closed.status().as_u16(), &closed.headers()["location"]),
         (303, &"/sign-in?next=%2Fgateway".parse().unwrap())
     );
-    let wrong = pages.post("/sign-in", &[("secret", "not-the-key-0123456789")]).send().await.unwrap();
+    let wrong = pages.browser.post("/sign-in", &[("secret", "not-the-key-0123456789")]).send().await.unwrap();
     assert_eq!((wrong.status().as_u16(), wrong.headers().get("set-cookie")), (403, None));
-    let right = pages.post("/sign-in", &[("secret", KEY), ("next", "https://evil.example/")]).send().await.unwrap();
+    let right =
+        pages.browser.post("/sign-in", &[("secret", KEY), ("next", "https://evil.example/")]).send().await.unwrap();
     assert_eq!(right.headers()["location"], "/");
     let cookie = right.headers()["set-cookie"].to_str().unwrap().to_owned();
     assert!(cookie.starts_with("__Host-keyward="), "{cookie}");
     assert!(cookie.ends_with("; Path=/; Max-Age=900; HttpOnly; Secure; SameSite=Strict"), "{cookie}");
     let pair = cookie.split(';').next().unwrap();
-    let page = pages.page("/agent", pair).await;
+    let page = pages.browser.page("/agent", pair).await;
     assert!(page.contains("<h1>Agent</h1>") && !page.contains(KEY), "{page}");
-    let out = pages.post("/sign-out", &[]).header("cookie", pair).send().await.unwrap();
+    let out = pages.browser.post("/sign-out", &[]).header("cookie", pair).send().await.unwrap();
     assert!(out.headers()["set-cookie"].to_str().unwrap().contains("Max-Age=0"));
-    assert_eq!(pages.get("/agent").header("cookie", pair).send().await.unwrap().status(), 303);
+    assert_eq!(pages.browser.get("/agent").header("cookie", pair).send().await.unwrap().status(), 303);
     assert!(!pages.binary.output().contains(KEY));
 }
 
@@ -30,7 +31,7 @@ async fn pages_open_with_the_key_in_a_cookie_that_no_script_and_no_other_site_ge
 async fn every_response_forbids_foreign_content_and_frames() {
     let pages = Pages::start();
     for path in ["/sign-in", "/static/style.css", "/static/htmx.js", "/agent", "/nothing"] {
-        let response = pages.get(path).send().await.unwrap();
+        let response = pages.browser.get(path).send().await.unwrap();
         let policy = response.headers()["content-security-policy"].to_str().unwrap();
         assert!(policy.starts_with("default-src 'none'; script-src 'self'; "), "{path}: {policy}");
         assert!(policy.contains("frame-ancestors 'none'") && !policy.contains("unsafe"), "{path}: {policy}");
@@ -42,8 +43,9 @@ async fn every_response_forbids_foreign_content_and_frames() {
 #[tokio::test]
 async fn pages_of_other_sites_are_refused_with_the_right_cookie_too() {
     let pages = Pages::start();
-    let cookie = pages.sign_in("/sign-in", KEY, None).await;
-    let get = |name: &'static str, value: &str| pages.get("/agent").header("cookie", &cookie).header(name, value);
+    let cookie = pages.browser.sign_in("/sign-in", KEY, None).await;
+    let get =
+        |name: &'static str, value: &str| pages.browser.get("/agent").header("cookie", &cookie).header(name, value);
     for (request, status) in [
         (get("origin", "http://evil.example"), 403),
         (get("origin", "null"), 403),
@@ -56,13 +58,13 @@ async fn pages_of_other_sites_are_refused_with_the_right_cookie_too() {
         let response = request.send().await.unwrap();
         assert_eq!(response.status(), status, "{response:?}");
     }
-    let form = || pages.http.post(format!("{}/sign-out", pages.origin)).header("cookie", &cookie);
+    let form = || pages.browser.http.post(format!("{}/sign-out", pages.browser.origin)).header("cookie", &cookie);
     let typed = "application/x-www-form-urlencoded";
     assert_eq!(form().header("content-type", typed).send().await.unwrap().status(), 403, "without an origin");
     let foreign = form().header("content-type", typed).header("origin", "http://evil.example");
     assert_eq!(foreign.send().await.unwrap().status(), 403);
     assert_eq!(
-        pages.get("/agent").header("cookie", &cookie).send().await.unwrap().status(),
+        pages.browser.get("/agent").header("cookie", &cookie).send().await.unwrap().status(),
         200,
         "it is still signed in"
     );
@@ -73,7 +75,7 @@ async fn attempts_to_guess_the_key_are_limited() {
     let pages = Pages::start();
     let mut statuses = Vec::new();
     for _ in 0..12 {
-        let response = pages.post("/sign-in", &[("secret", "guess")]).send().await.unwrap();
+        let response = pages.browser.post("/sign-in", &[("secret", "guess")]).send().await.unwrap();
         statuses.push(response.status().as_u16());
     }
     assert_eq!(statuses.iter().filter(|status| **status == 403).count(), 10, "{statuses:?}");

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::harness::binary::{Binary, eventually, run};
+use crate::harness::browser::Browser;
 
 /// Key of the listener in these tests.
 const KEY: &str = "key-of-the-pages-0123456789abcdef";
@@ -16,9 +17,7 @@ const KEY: &str = "key-of-the-pages-0123456789abcdef";
 struct Pages {
     binary: Binary,
     folder: tempfile::TempDir,
-    /// Such as `http://127.0.0.1:40000`.
-    origin: String,
-    http: reqwest::Client,
+    browser: Browser,
 }
 
 impl Pages {
@@ -59,47 +58,11 @@ impl Pages {
                 output.split_once("url=\"").and_then(|(_, rest)| rest.split_once("/\"")).map(|(url, _)| url.to_owned());
             url.ok_or(output)
         });
-        let http = reqwest::Client::builder()
-            .no_proxy()
-            .danger_accept_invalid_certs(true)
-            .redirect(reqwest::redirect::Policy::none())
-            .timeout(Duration::from_secs(20))
-            .build()
-            .unwrap();
-        Self { binary, folder, origin, http }
+        Self { binary, folder, browser: Browser::new(origin) }
     }
 
     fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
-    }
-
-    fn get(&self, path: &str) -> reqwest::RequestBuilder {
-        self.http.get(format!("{}{path}", self.origin))
-    }
-
-    fn post(&self, path: &str, form: &[(&str, &str)]) -> reqwest::RequestBuilder {
-        self.http.post(format!("{}{path}", self.origin)).header("origin", &self.origin).form(form)
-    }
-
-    /// Signs in by a form; returns the cookie.
-    async fn sign_in(&self, path: &str, secret: &str, cookie: Option<&str>) -> String {
-        let mut request = self.post(path, &[("secret", secret), ("next", "/agent")]);
-        if let Some(cookie) = cookie {
-            request = request.header("cookie", cookie);
-        }
-        let response = request.send().await.unwrap();
-        assert_eq!((response.status().as_u16(), &response.headers()["location"]), (303, &"/agent".parse().unwrap()));
-        let cookie = response.headers()["set-cookie"].to_str().unwrap();
-        cookie.split(';').next().unwrap().to_owned()
-    }
-
-    /// Reads a page with a cookie, which must be there.
-    async fn page(&self, path: &str, cookie: &str) -> String {
-        let response = self.get(path).header("cookie", cookie).send().await.unwrap();
-        let status = response.status();
-        let text = response.text().await.unwrap();
-        assert_eq!(status, 200, "{path}: {text}");
-        text
     }
 
     /// Runs `keyward acl` against its ACL server; returns what it prints.

@@ -4,6 +4,7 @@ mod login;
 mod token;
 
 use bytes::Bytes;
+use http::request::Parts;
 use http::{HeaderMap, HeaderName, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use serde::Serialize;
@@ -17,6 +18,7 @@ use crate::acl::model::secret::PlainSecret;
 use crate::acl::service::caller::LiveToken;
 use crate::acl::service::lists::Omitted;
 use crate::acl::store::Freshness;
+use crate::audit::AuditSlot;
 
 static TOKEN_HEADERS: [HeaderName; 3] = [
     HeaderName::from_static("x-vault-token"),
@@ -39,9 +41,9 @@ pub(super) async fn handle(
     let (head, body) = request.into_parts();
     match operation {
         Operation::VaultLogin => login::log_in(state, &subject, &head.headers, body).await,
-        Operation::VaultLookup => token::look_up(state, &head.headers).await,
-        Operation::VaultRevoke => token::revoke(state, &head.headers).await,
-        Operation::VaultRenew => token::renew(state, &head.headers).await,
+        Operation::VaultLookup => token::look_up(state, &head).await,
+        Operation::VaultRevoke => token::revoke(state, &head).await,
+        Operation::VaultRenew => token::renew(state, &head).await,
         Operation::VaultHealth => health(),
         _ => Err(ApiError::RouteNotFound { versioned: true }),
     }
@@ -60,10 +62,10 @@ fn json(value: &impl Serialize) -> Result<Response<ResponseBody>, ApiError> {
 }
 
 /// Authenticates the caller, and returns its token with the secret.
-async fn authenticate(state: &ApiState, headers: &HeaderMap) -> Result<(LiveToken, PlainSecret), ApiError> {
-    let secret = match single_header(headers, &TOKEN_HEADERS)? {
+async fn authenticate(state: &ApiState, head: &Parts) -> Result<(LiveToken, PlainSecret), ApiError> {
+    let secret = match single_header(&head.headers, &TOKEN_HEADERS)? {
         Some(secret) => Some(PlainSecret::from_presented(&secret)),
-        None => bearer_secret(headers)?,
+        None => bearer_secret(&head.headers)?,
     };
     let secret = secret.ok_or(ApiError::UnknownToken)?;
     let live = state
@@ -72,6 +74,10 @@ async fn authenticate(state: &ApiState, headers: &HeaderMap) -> Result<(LiveToke
         .live_token_by_secret(&secret, Freshness::Linearizable)
         .await?
         .ok_or(ApiError::UnknownToken)?;
+    if let Some(slot) = AuditSlot::of(&head.extensions) {
+        let accessor = live.token.value.immutable().accessor_id.to_string();
+        slot.note(|note| note.accessor = Some(accessor.into()));
+    }
     Ok((live, secret))
 }
 

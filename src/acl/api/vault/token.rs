@@ -1,6 +1,7 @@
 //! Handlers of `/v1/auth/token/{lookup,revoke,renew}-self` in Vault's wire format.
 
-use http::{HeaderMap, Response, StatusCode};
+use http::request::Parts;
+use http::{Response, StatusCode};
 use serde_json::json;
 
 use super::authenticate;
@@ -11,8 +12,8 @@ use crate::acl::model::id::Id;
 use crate::acl::service::links::LinkKind;
 use crate::acl::store::Freshness;
 
-pub(super) async fn look_up(state: &ApiState, headers: &HeaderMap) -> Result<Response<ResponseBody>, ApiError> {
-    let (live, secret) = authenticate(state, headers).await?;
+pub(super) async fn look_up(state: &ApiState, head: &Parts) -> Result<Response<ResponseBody>, ApiError> {
+    let (live, secret) = authenticate(state, head).await?;
     let token = &live.token.value;
     let immutable = token.immutable();
     let links = &token.links.policies;
@@ -56,15 +57,15 @@ pub(super) async fn look_up(state: &ApiState, headers: &HeaderMap) -> Result<Res
     super::json(&response)
 }
 
-pub(super) async fn revoke(state: &ApiState, headers: &HeaderMap) -> Result<Response<ResponseBody>, ApiError> {
-    let (live, _) = authenticate(state, headers).await?;
+pub(super) async fn revoke(state: &ApiState, head: &Parts) -> Result<Response<ResponseBody>, ApiError> {
+    let (live, _) = authenticate(state, head).await?;
     state.service.token_records().destroy(&live.token.value).await?;
     let accessor = live.token.value.immutable().accessor_id.to_string();
     tracing::info!(event = "acl.token.revoked", accessor, "a token was revoked by its holder");
     Ok(ApiResponse::empty(StatusCode::NO_CONTENT).into_http())
 }
 
-pub(super) async fn renew(state: &ApiState, headers: &HeaderMap) -> Result<Response<ResponseBody>, ApiError> {
-    authenticate(state, headers).await?;
+pub(super) async fn renew(state: &ApiState, head: &Parts) -> Result<Response<ResponseBody>, ApiError> {
+    authenticate(state, head).await?;
     Err(ApiError::NotRenewable)
 }

@@ -75,17 +75,22 @@ impl JwkSet {
     }
 }
 
-/// Parses a signature key of a JWK set; `None` for other keys.
+/// Parses a signature key of a JWK set; `None` for other keys. A member that restricts a key and is no text is none that a key has:
+/// ignored, it would widen what the key may verify.
 fn parse_signing_key(key: &Value) -> Option<IssuerKey> {
     let text = |name: &str| key.get(name).and_then(Value::as_str);
-    text("use").is_none_or(|usage| usage == "sig").then_some(())?;
+    let optional = |name: &str| match key.get(name) {
+        None | Some(Value::Null) => Some(None),
+        Some(value) => value.as_str().map(Some),
+    };
+    optional("use")?.is_none_or(|usage| usage == "sig").then_some(())?;
     let (key_type, decoding) = match (text("kty")?, text("crv")) {
         ("RSA", _) => (KeyType::Rsa, DecodingKey::from_rsa_components(text("n")?, text("e")?)),
         ("EC", Some("P-256")) => (KeyType::P256, DecodingKey::from_ec_components(text("x")?, text("y")?)),
         ("EC", Some("P-384")) => (KeyType::P384, DecodingKey::from_ec_components(text("x")?, text("y")?)),
         _ => return None,
     };
-    let [id, algorithm] = ["kid", "alg"].map(|name| text(name).map(str::to_owned));
+    let [id, algorithm] = [optional("kid")?, optional("alg")?].map(|text| text.map(str::to_owned));
     Some(IssuerKey { id, algorithm, key_type, key: decoding.ok()? })
 }
 

@@ -29,7 +29,7 @@ pub(super) async fn signed_claims<T: DeserializeOwned>(
         return Err(LoginError::Algorithm { wanted: wanted.join(", "), found });
     };
     // Critical header extensions must be rejected if unknown (RFC 7515, 4.1.11).
-    if unverified_header.crit.is_some() {
+    if unverified_header.has_crit {
         return Err(LoginError::Malformed);
     }
     let unverified_key_id = unverified_header.kid;
@@ -69,7 +69,13 @@ const fn to_jsonwebtoken(algorithm: Algorithm) -> jsonwebtoken::Algorithm {
 struct UnverifiedHeader {
     alg: String,
     kid: Option<String>,
-    crit: Option<serde_json::Value>,
+    #[serde(default, rename = "crit", deserialize_with = "is_present")]
+    has_crit: bool,
+}
+
+/// Returns true for any value, `null` too, which an `Option` would take for an absent one.
+fn is_present<'de, D: serde::Deserializer<'de>>(value: D) -> Result<bool, D::Error> {
+    serde::de::IgnoredAny::deserialize(value).map(|_| true)
 }
 
 fn unverified_header(jwt: &str) -> Option<UnverifiedHeader> {

@@ -179,8 +179,8 @@ mod tests {
             assert_eq!(weigh(&shard.recent), shard.weight);
             weigh(&shard.recent) + weigh(&shard.older)
         });
-        let kept: usize = entries.sum();
-        assert!(kept <= Cache::MAX_BYTES && kept > Cache::MAX_BYTES / 3, "{kept} bytes are kept");
+        let total: usize = entries.sum();
+        assert!(total <= Cache::MAX_BYTES && total > Cache::MAX_BYTES / 3, "{total} bytes are kept");
     }
 
     #[test]

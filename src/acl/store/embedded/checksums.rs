@@ -134,14 +134,14 @@ mod tests {
             others.add(checksum);
         }
         assert_eq!(totals, others);
-        let kept = totals.encode("token", &checksums);
-        assert_eq!(KindTotals::decode("token", &checksums, &kept), Some(totals.clone()));
-        for place in 0..kept.len() {
-            let mut damaged = kept.clone();
+        let encoded = totals.encode("token", &checksums);
+        assert_eq!(KindTotals::decode("token", &checksums, &encoded), Some(totals.clone()));
+        for place in 0..encoded.len() {
+            let mut damaged = encoded.clone();
             damaged[place] ^= 1;
             assert_eq!(KindTotals::decode("token", &checksums, &damaged), None, "{place}");
         }
-        assert_eq!(KindTotals::decode("role", &checksums, &kept), None);
+        assert_eq!(KindTotals::decode("role", &checksums, &encoded), None);
         for checksum in [&one, &two, &three] {
             totals.remove(checksum);
         }

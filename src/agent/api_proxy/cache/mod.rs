@@ -19,6 +19,8 @@ mod singleflight;
 // 2: shared by requests and the renewer
 mod store;
 mod renewer;
+#[cfg(feature = "fuzzing")]
+pub(super) mod fuzz;
 
 pub use store::CacheLimits;
 

@@ -32,6 +32,7 @@ impl<T> SecretRenewer<T> {
     /// Records a call that gave or renewed the secret.
     fn record_success(&mut self, now: ClockReading) {
         self.retries.record_success(now);
+        self.deps.health.iter().for_each(|health| health.clear_warning());
         if let Some(lasted_seconds) = self.outage.end(now) {
             let secret = &self.options.name;
             tracing::info!(event = "agent.secret.recovered", secret, lasted_seconds, "the secret can be had again");
@@ -102,6 +103,8 @@ impl<T> SecretRenewer<T> {
         self.schedule_read(at);
         if self.current.is_none() {
             self.publish_absence(Some(code), reason, now.until(at));
+        } else {
+            self.record_stale(Some(code), reason);
         }
     }
 
@@ -165,6 +168,16 @@ impl<T> SecretRenewer<T> {
         }
         if self.current.is_none() {
             self.publish_absence(error.code(), &text, now.until(at));
+        } else {
+            self.record_stale(error.code(), &text);
+        }
+    }
+
+    /// Records that the secret in use could not be read again.
+    fn record_stale(&self, code: Option<ErrorCode>, error: &str) {
+        self.deps.publisher.record_update_error(code, error);
+        if let Some(health) = &self.deps.health {
+            health.warn(code, format!("the secret could not be read again: {error}"));
         }
     }
 

@@ -111,13 +111,13 @@ pub(super) const FUNCTIONS: &[NamedFunction] = &[
     }),
     ("sprig_uniq", |args| {
         on_list("sprig_uniq", args, |items| {
-            let mut kept: Vec<Value> = Vec::new();
+            let mut unique: Vec<Value> = Vec::new();
             for item in items {
-                if !kept.contains(item) {
-                    kept.push(item.clone());
+                if !unique.contains(item) {
+                    unique.push(item.clone());
                 }
             }
-            Some(list(kept))
+            Some(list(unique))
         })
     }),
     ("sprig_values", |args| {

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::cli::status::judge::judge;
+use crate::status::judge;
 
 /// 2026-01-31T09:00:00Z.
 const NOW: Timestamp = Timestamp(1_769_850_000);
@@ -12,19 +12,6 @@ fn lines(status: Value) -> Vec<String> {
     let status: StatusDocument = serde_json::from_value(status).unwrap();
     let report = judge(&status, NOW);
     format_status(&status, &report, NOW).iter().map(|line| line.paint(false)).collect()
-}
-
-#[test]
-fn a_span_has_at_most_two_units() {
-    let check = |seconds, wanted: &str| assert_eq!(format_span(seconds), wanted);
-    check(0, "0 s");
-    check(119, "119 s");
-    check(120, "2 min");
-    check(7_199, "119 min");
-    check(7_200, "2 h");
-    check(11_520, "3 h 12 min");
-    check(172_800, "2 d");
-    check(356_400, "4 d 3 h");
 }
 
 #[test]
@@ -87,7 +74,7 @@ fn a_text_of_a_server_cannot_move_or_colour_the_terminal() {
 
 #[test]
 fn only_the_state_is_coloured() {
-    let line = Line { state: Some(State::AtRisk), text: "session/web".to_owned() };
+    let line = Line { state: Some(StatusState::AtRisk), text: "session/web".to_owned() };
     assert_eq!(line.paint(true), "\u{1b}[33mAT RISK  \u{1b}[0msession/web");
     assert_eq!(Line::plain("keyward").paint(true), "keyward");
 }

@@ -121,11 +121,11 @@ impl Namespace {
         match call.verb {
             Verb::Read => {
                 let settings = self.versioned.settings();
-                let told = json!({
+                let metadata = json!({
                     "max_versions": settings.max_versions, "cas_required": settings.cas_required,
                     "delete_version_after": "0s",
                 });
-                good("data", told)
+                good("data", metadata)
             }
             Verb::Write => {
                 self.versioned.change_settings(change(&call.body));

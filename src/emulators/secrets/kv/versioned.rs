@@ -106,8 +106,8 @@ impl Store {
         secret.current += 1;
         secret.updated = now;
         secret.versions.insert(secret.current, Version { value: Some(value), created: now, deleted: None });
-        let kept = [secret.settings.max_versions, most, KEPT].into_iter().find(|most| *most > 0).unwrap_or(KEPT);
-        let first = secret.current.saturating_sub(kept - 1);
+        let limit = [secret.settings.max_versions, most, KEPT].into_iter().find(|most| *most > 0).unwrap_or(KEPT);
+        let first = secret.current.saturating_sub(limit - 1);
         secret.versions = secret.versions.split_off(&first);
         let made = &secret.versions[&secret.current];
         Ok(made.metadata(secret.current, &secret.custom))

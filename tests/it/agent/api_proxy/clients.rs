@@ -13,14 +13,21 @@ use crate::harness::vault::{Proxied, rules};
 
 const KEY: &str = "0123456789abcdef";
 
-/// A proxy with a token of this server's, which may do everything.
+/// A proxy with a token of this server's, which may do everything. Its session finds the token alive at each check.
 fn in_front_of(secrets: &Secrets, admit: AccessMode, change: impl FnOnce(&mut ApiProxyOptions)) -> Proxied {
-    let proxied = Proxied::admitting(admit, |options, upstream| {
+    let mut proxied = Proxied::admitting(admit, |options, upstream| {
         upstream.client.address = ServerAddress::Url(secrets.url().parse().unwrap());
         change(options);
     });
     let token = secrets.token(&Role { policies: vec!["root".to_owned()], ..Role::default() });
     proxied.publish(token.expose_secret());
+    let refresh_signal = proxied.refresh_signal.clone();
+    proxied.servers.spawn(async move {
+        loop {
+            refresh_signal.requested().await;
+            refresh_signal.complete();
+        }
+    });
     proxied
 }
 

@@ -6,6 +6,7 @@ use keyward::agent::token::Token;
 use keyward::clock::ClockReading;
 use keyward::emulators::secrets::{CannedResponse, Operation, Role, TokenType};
 use proptest::prelude::*;
+use secrecy::ExposeSecret as _;
 
 use crate::harness::session::{Session, World};
 
@@ -93,6 +94,15 @@ const fn may_end_token(fault: Fault) -> bool {
     matches!(fault, Fault::Revoked | Fault::StateLost | Fault::Restarted | Fault::WallClockSet(_))
 }
 
+/// Returns true if the server forgets the current token. The session notices when the server answers next, which may be after the fault.
+const fn kills_token(fault: Fault) -> bool {
+    matches!(fault, Fault::Revoked | Fault::StateLost)
+}
+
+fn text_of(token: &Token) -> String {
+    token.secret.secret().expose_secret().to_owned()
+}
+
 /// Faults begin and end at steps of five seconds.
 const HOUR: u64 = 720;
 const DAY: u64 = 24 * HOUR;
@@ -103,11 +113,15 @@ async fn a_day(role: Role, script: Vec<(Fault, u64, u64)>) -> Result<(), TestCas
     world.keep_state(folder.path(), true);
     let mut session = world.start();
     let mut last: Option<ClockReading> = None;
+    let mut dead: Option<String> = None;
     let (mut spent, mut step) = (0, 0);
     while step < DAY {
         let mut next = (step / HOUR + 1) * HOUR;
         let (mut may_end, mut requesting) = (false, false);
         for (fault, from, length) in &script {
+            if step == *from && kills_token(*fault) {
+                dead = session.token().map(|token| text_of(&token)).or(dead);
+            }
             if step == *from || step == from + length {
                 set_fault(&world, &mut session, *fault, step == *from).await;
             }
@@ -125,14 +139,15 @@ async fn a_day(role: Role, script: Vec<(Fault, u64, u64)>) -> Result<(), TestCas
         let mut wrong = None;
         let span = Duration::from_secs(5) * u32::try_from(next - step).unwrap();
         let check = |token: Option<&Token>, now: ClockReading| {
-            if may_end {
+            let is_dead = dead.is_some() && token.map(text_of) == dead;
+            if may_end || is_dead {
                 last = None;
             }
             match (token.and_then(|token| token.expires), last) {
                 (Some(ends), _) if now.since(ends) >= Duration::from_secs(1) => {
                     wrong = Some(format!("served {:?} after its end", now.since(ends)));
                 }
-                (Some(ends), _) => last = Some(ends),
+                (Some(ends), _) => last = Some(ends).filter(|_| !is_dead),
                 (None, Some(ends)) if !now.until(ends).is_zero() => {
                     wrong = Some(format!("withheld {:?} before its end", now.until(ends)));
                 }
@@ -163,4 +178,16 @@ proptest! {
         let runtime = runtime.enable_all().start_paused(true).build().unwrap();
         runtime.block_on(a_day(role, script))?;
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_that_died_behind_a_sealed_server_may_be_withheld_once_the_server_answers() {
+    let role = Role {
+        ttl: Duration::from_hours(3),
+        max_ttl: Some(Duration::from_hours(7)),
+        renewable: true,
+        ..Role::default()
+    };
+    let script = vec![(Fault::StateLost, 5_720, 600), (Fault::Sealed, 5_754, 700)];
+    a_day(role, script).await.unwrap();
 }

@@ -115,6 +115,26 @@ pub(super) const SECTIONS: &[Section] = &[
         )],
     ),
     (
+        "`[listener.NAME]` for systemd",
+        &[with_session!(
+            "[listener.a]\nkind = \"systemd_credentials\"\naddress = \"unix:///run/keyward/a.sock\"\n@\n\
+             [listener.a.credential.a]\nunits = \"a.service\"\ntoken = true\n"
+        )],
+    ),
+    (
+        "`[listener.NAME.credential.NAME]`",
+        &[
+            with_session!(
+                "[listener.a]\nkind = \"systemd_credentials\"\naddress = \"unix:///run/keyward/a.sock\"\n\
+                 [listener.a.credential.a]\nunits = \"a.service\"\npath = \"secret/data/a\"\nfield = \"b\"\n@\n"
+            ),
+            with_session!(
+                "[listener.a]\nkind = \"systemd_credentials\"\naddress = \"unix:///run/keyward/a.sock\"\n\
+                 [listener.a.credential.a]\nunits = \"a.service\"\nsource = \"/run/x\"\n@\n"
+            ),
+        ],
+    ),
+    (
         "`[listener.NAME.cache]`",
         &[with_session!(
             "[listener.a]\nkind = \"api_proxy\"\naddress = \"unix:///run/keyward/a.sock\"\n[listener.a.cache]\n@\n"
@@ -133,6 +153,7 @@ pub(super) const SECTIONS: &[Section] = &[
              [credential.a]\nhosts = [\"registry.example.com\"]\npath = \"secret/data/registry\"\n@\n"
         )],
     ),
+    ("`[audit.NAME]`", &[with_session!("[audit.a]\npath = \"/run/audit.jsonl\"\nkey_file = \"/run/key\"\n@\n")]),
     ("`[acl]`", &[with_acl!("@\n")]),
     (
         "`[acl.etcd]`",

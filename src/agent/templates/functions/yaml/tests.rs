@@ -34,8 +34,8 @@ fn values_have_the_types_of_gos_library() {
 #[test]
 fn errors_have_the_line_and_not_the_content() {
     let check = |yaml: &str, wanted: &str| {
-        let told = found(yaml).unwrap_err();
-        assert!(told.contains(wanted) && !told.contains("canary"), "{told}");
+        let error = found(yaml).unwrap_err();
+        assert!(error.contains(wanted) && !error.contains("canary"), "{error}");
     };
     check("a: 1\nb: [canary", "invalid YAML at line");
     check("canary: 1\ncanary: 2", "line 2: a key is repeated");

@@ -107,13 +107,13 @@ proptest::proptest! {
         rest in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..40),
     ) {
         let head = [&["HTTP/1.1 200 OK".to_owned()], &*lines, &[String::new(), String::new()]].concat().join("\r\n");
-        let told = |bytes: &[u8]| {
+        let parse = |bytes: &[u8]| {
             let mut received = Bytes::copy_from_slice(bytes);
             let head = take(&mut received, false)?;
             Ok(head.map(|head| (head.response.headers().clone(), head.body, head.reusable, received.len())))
         };
-        let alone: Result<_, ProtocolError> = told(head.as_bytes());
-        let more: Result<_, ProtocolError> = told(&[head.as_bytes(), &rest].concat());
+        let alone: Result<_, ProtocolError> = parse(head.as_bytes());
+        let more: Result<_, ProtocolError> = parse(&[head.as_bytes(), &rest].concat());
         match (alone, more) {
             (Ok(Some(alone)), Ok(Some(more))) => {
                 proptest::prop_assert_eq!((&alone.0, alone.1, alone.2), (&more.0, more.1, more.2));

@@ -8,23 +8,23 @@ use super::*;
 /// 2026-01-31T09:00:00Z.
 const NOW: Timestamp = Timestamp(1_769_850_000);
 
-fn report(status: Value) -> Report {
+fn report(status: Value) -> StatusReport {
     judge(&serde_json::from_value(status).unwrap(), NOW)
 }
 
 /// Judges one session, whose component is ready if it serves.
-fn session(session: Value) -> Item {
+fn session(session: Value) -> ReportItem {
     let ready = session["serving"] == true;
     session_with(session, json!({ "ready": ready, "required": true, "since": "2026-01-31T08:58:00Z" }))
 }
 
-fn session_with(session: Value, component: Value) -> Item {
+fn session_with(session: Value, component: Value) -> ReportItem {
     let mut report = report(json!({ "sessions": { "web": session }, "components": { "session/web": component } }));
     assert_eq!(report.items.len(), 1, "one row for a session and its component");
     report.items.remove(0)
 }
 
-fn component(component: Value) -> Item {
+fn component(component: Value) -> ReportItem {
     report(json!({ "components": { "sink/token": component } })).items.remove(0)
 }
 
@@ -42,21 +42,21 @@ fn good_but(change: Value) -> Value {
 }
 
 #[track_caller]
-fn check(item: &Item, state: State, reason: Option<&str>) {
+fn check(item: &ReportItem, state: StatusState, reason: Option<&str>) {
     assert_eq!((item.state, item.reason.as_deref()), (state, reason), "{item:?}");
 }
 
 #[test]
 fn a_session_is_ok_while_its_token_is_renewed_in_time() {
     let item = session(good());
-    check(&item, State::Ok, None);
+    check(&item, StatusState::Ok, None);
     assert_eq!(item.ends_in_seconds, Some(1_800));
-    assert_eq!(item.next, Some(Next { step: Step::Renew, in_seconds: 840 }));
+    assert_eq!(item.next, Some(NextStep { kind: StepKind::Renew, in_seconds: 840 }));
     let endless = json!({ "serving": true, "next_step": "wait" });
-    check(&session(endless), State::Ok, None);
+    check(&session(endless), StatusState::Ok, None);
     let looked_up = good_but(json!({ "activity": { "kind": "lookup", "since": "2026-01-31T08:59:58Z" } }));
     let item = session(looked_up);
-    check(&item, State::Ok, None);
+    check(&item, StatusState::Ok, None);
     assert_eq!(item.next.map(|next| next.in_seconds), Some(840), "a look-up delays nothing");
 }
 
@@ -67,25 +67,25 @@ fn a_session_whose_token_ends_unless_something_changes_is_at_risk() {
         "failures": 3, "last_error": "the login was refused", "last_error_code": "KW-1101",
     }));
     let item = session(refused);
-    check(&item, State::AtRisk, Some("the login was refused"));
+    check(&item, StatusState::AtRisk, Some("the login was refused"));
     assert_eq!((item.ends_in_seconds, item.code.as_deref()), (Some(35), Some("KW-1101")));
-    assert_eq!(item.next, Some(Next { step: Step::Retry, in_seconds: 12 }));
+    assert_eq!(item.next, Some(NextStep { kind: StepKind::Retry, in_seconds: 12 }));
 
     let nearly_over = "nine tenths of the lease are over, and the token is neither renewed nor replaced";
     let last_minutes = good_but(json!({ "expires": "2026-01-31T09:03:00Z", "next_step_at": "2026-01-31T09:01:00Z" }));
-    check(&session(last_minutes), State::AtRisk, Some(nearly_over));
+    check(&session(last_minutes), StatusState::AtRisk, Some(nearly_over));
     let renewing = good_but(json!({
         "expires": "2026-01-31T09:03:00Z",
         "activity": { "kind": "renewal", "since": "2026-01-31T08:59:50Z", "deadline": "2026-01-31T09:00:05Z" },
     }));
     let item = session(renewing);
-    check(&item, State::AtRisk, Some(nearly_over));
-    let running = Running { activity: "renewal".to_owned(), for_seconds: 10, gives_up_after_seconds: Some(15) };
+    check(&item, StatusState::AtRisk, Some(nearly_over));
+    let running = RunningCall { activity: "renewal".to_owned(), for_seconds: 10, gives_up_after_seconds: Some(15) };
     assert_eq!((item.now, item.next), (Some(running), None));
 
     let late = "no renewal or login is due before the token ends";
-    check(&session(good_but(json!({ "next_step_at": "2026-01-31T09:31:00Z" }))), State::AtRisk, Some(late));
-    check(&session(good_but(json!({ "next_step": "wait", "next_step_at": null }))), State::AtRisk, Some(late));
+    check(&session(good_but(json!({ "next_step_at": "2026-01-31T09:31:00Z" }))), StatusState::AtRisk, Some(late));
+    check(&session(good_but(json!({ "next_step": "wait", "next_step_at": null }))), StatusState::AtRisk, Some(late));
 }
 
 #[test]
@@ -95,9 +95,9 @@ fn a_session_without_a_usable_token_is_down() {
         "activity": { "kind": "login", "since": "2026-01-31T08:59:36Z", "deadline": "2026-01-31T09:01:06Z" },
     });
     let item = session(logging_in);
-    check(&item, State::Down, Some("there is no token yet"));
+    check(&item, StatusState::Down, Some("there is no token yet"));
     assert_eq!((item.for_seconds, item.ends_in_seconds, item.next), (Some(120), None, None));
-    let running = Running { activity: "login".to_owned(), for_seconds: 24, gives_up_after_seconds: Some(90) };
+    let running = RunningCall { activity: "login".to_owned(), for_seconds: 24, gives_up_after_seconds: Some(90) };
     assert_eq!(item.now, Some(running));
 
     let failed = json!({
@@ -105,37 +105,41 @@ fn a_session_without_a_usable_token_is_down() {
         "failures": 2, "last_error": "the login was refused", "last_error_code": "KW-1101",
     });
     let item = session(failed);
-    check(&item, State::Down, Some("the login was refused"));
-    assert_eq!(item.next, Some(Next { step: Step::Retry, in_seconds: 12 }));
+    check(&item, StatusState::Down, Some("the login was refused"));
+    assert_eq!(item.next, Some(NextStep { kind: StepKind::Retry, in_seconds: 12 }));
 
     let refused =
         json!({ "ready": false, "required": true, "reason": "the server refuses the token", "code": "KW-1301" });
     let item = session_with(good(), refused);
-    check(&item, State::Down, Some("the server refuses the token"));
+    check(&item, StatusState::Down, Some("the server refuses the token"));
     assert_eq!(item.code.as_deref(), Some("KW-1301"));
 
-    check(&session(good_but(json!({ "expires": "2026-01-31T09:00:00Z" }))), State::Down, Some("the token has expired"));
+    check(
+        &session(good_but(json!({ "expires": "2026-01-31T09:00:00Z" }))),
+        StatusState::Down,
+        Some("the token has expired"),
+    );
     let inherited = session_with(json!({ "serving": false }), json!({ "ready": true, "required": true }));
-    check(&inherited, State::AtRisk, Some("there is no token yet"));
+    check(&inherited, StatusState::AtRisk, Some("there is no token yet"));
 }
 
 #[test]
 fn a_component_is_judged_by_readiness_its_previous_result_and_its_warning() {
-    check(&component(json!({ "ready": true })), State::Ok, None);
+    check(&component(json!({ "ready": true })), StatusState::Ok, None);
     let failing = json!({
         "ready": false, "reason": "the disk is full", "code": "KW-1403", "since": "2026-01-31T08:59:00Z",
         "next_try": "2026-01-31T09:00:07Z",
     });
     let item = component(failing.clone());
-    check(&item, State::Down, Some("the disk is full"));
+    check(&item, StatusState::Down, Some("the disk is full"));
     assert_eq!((item.code.as_deref(), item.for_seconds), (Some("KW-1403"), Some(60)));
-    assert_eq!(item.next, Some(Next { step: Step::Retry, in_seconds: 7 }));
+    assert_eq!(item.next, Some(NextStep { kind: StepKind::Retry, in_seconds: 7 }));
     let mut previous = failing;
     previous["keeps_previous"] = true.into();
-    check(&component(previous), State::AtRisk, Some("the disk is full"));
+    check(&component(previous), StatusState::AtRisk, Some("the disk is full"));
     let warning = json!({ "reason": "the server does not answer", "code": "KW-1201", "since": "2026-01-31T08:59:30Z" });
     let item = component(json!({ "ready": true, "warning": warning }));
-    check(&item, State::AtRisk, Some("the server does not answer"));
+    check(&item, StatusState::AtRisk, Some("the server does not answer"));
     assert_eq!((item.code.as_deref(), item.for_seconds), (Some("KW-1201"), Some(30)));
 }
 
@@ -148,12 +152,12 @@ fn the_whole_is_as_bad_as_its_worst_required_part() {
         } }))
         .state
     };
-    assert_eq!(state(true, true), State::Ok);
-    assert_eq!(state(true, false), State::Down);
-    assert_eq!(state(false, false), State::AtRisk, "the process is ready without it");
-    assert_eq!(report(json!({})).state, State::Ok);
+    assert_eq!(state(true, true), StatusState::Ok);
+    assert_eq!(state(true, false), StatusState::Down);
+    assert_eq!(state(false, false), StatusState::AtRisk, "the process is ready without it");
+    assert_eq!(report(json!({})).state, StatusState::Ok);
     let report = report(json!({ "reload_error": "an unknown key", "components": { "sink/a": { "ready": true } } }));
-    assert_eq!(report.state, State::AtRisk);
+    assert_eq!(report.state, StatusState::AtRisk);
     assert_eq!(report.items.last().unwrap().component, "configuration");
 }
 

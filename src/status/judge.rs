@@ -2,12 +2,12 @@
 
 use serde::Serialize;
 
-use super::document::{Activity, Component, Session, StatusDocument, Timestamp};
+use super::document::{ActivityEntry, ComponentEntry, SessionEntry, StatusDocument, Timestamp};
 
 /// State of a session or component. The order is that of severity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum State {
+pub(crate) enum StatusState {
     /// It works.
     Ok,
     /// It works, and fails at a known or unknown time unless something changes.
@@ -16,9 +16,9 @@ pub(super) enum State {
     Down,
 }
 
-impl State {
+impl StatusState {
     /// Returns the state for people.
-    pub(super) const fn text(self) -> &'static str {
+    pub(crate) const fn text(self) -> &'static str {
         match self {
             Self::Ok => "OK",
             Self::AtRisk => "AT RISK",
@@ -29,63 +29,64 @@ impl State {
 
 /// Judgement of a whole process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(super) struct Report {
+pub(crate) struct StatusReport {
     /// The worst state. A component that is down counts as at risk if the process is ready without it.
-    pub(super) state: State,
+    pub(crate) state: StatusState,
     #[serde(rename = "report")]
-    pub(super) items: Vec<Item>,
+    pub(crate) items: Vec<ReportItem>,
 }
 
 /// Judgement of one session or component.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(super) struct Item {
+pub(crate) struct ReportItem {
     /// Name of the component, such as `session/web`.
-    pub(super) component: String,
-    pub(super) state: State,
+    pub(crate) component: String,
+    pub(crate) state: StatusState,
     /// The process is ready only if it is.
-    pub(super) required: bool,
+    pub(crate) required: bool,
     /// Reason of a state other than OK.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) reason: Option<String>,
+    pub(crate) reason: Option<String>,
     /// Code of the error that is the reason.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) code: Option<String>,
+    pub(crate) code: Option<String>,
     /// Time for which it has been down, or for which its warning has lasted.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) for_seconds: Option<u64>,
+    pub(crate) for_seconds: Option<u64>,
     /// Time until the session's token ends.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) ends_in_seconds: Option<u64>,
+    pub(crate) ends_in_seconds: Option<u64>,
     /// Call in flight.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) now: Option<Running>,
+    pub(crate) now: Option<RunningCall>,
     /// Next step.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) next: Option<Next>,
+    pub(crate) next: Option<NextStep>,
 }
 
 /// A call in flight.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(super) struct Running {
+pub(crate) struct RunningCall {
     /// `proof`, `login`, `renewal` or `lookup`.
-    pub(super) activity: String,
-    pub(super) for_seconds: u64,
+    pub(crate) activity: String,
+    pub(crate) for_seconds: u64,
     /// Time after its beginning at which it is given up.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) gives_up_after_seconds: Option<u64>,
+    pub(crate) gives_up_after_seconds: Option<u64>,
 }
 
 /// The next step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub(super) struct Next {
-    pub(super) step: Step,
-    pub(super) in_seconds: u64,
+pub(crate) struct NextStep {
+    #[serde(rename = "step")]
+    pub(crate) kind: StepKind,
+    pub(crate) in_seconds: u64,
 }
 
 /// Kind of a next step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Step {
+pub(crate) enum StepKind {
     /// Renew the token.
     Renew,
     /// Replace the token by a login, or log in for the first time.
@@ -95,7 +96,7 @@ pub(super) enum Step {
 }
 
 /// Judges a status at a time by the clock of its process.
-pub(super) fn judge(status: &StatusDocument, now: Timestamp) -> Report {
+pub(crate) fn judge(status: &StatusDocument, now: Timestamp) -> StatusReport {
     let mut items = Vec::new();
     for (name, session) in &status.sessions {
         let component = format!("session/{name}");
@@ -107,17 +108,26 @@ pub(super) fn judge(status: &StatusDocument, now: Timestamp) -> Report {
     items.sort_by_key(|item| kind_order(&item.component));
     if let Some(error) = &status.reload_error {
         let reason = format!("the last reload failed, the configuration before it is in force: {error}");
-        items.push(Item { reason: Some(reason), state: State::AtRisk, ..Item::new("configuration", false) });
+        items.push(ReportItem {
+            reason: Some(reason),
+            state: StatusState::AtRisk,
+            ..ReportItem::new("configuration", false)
+        });
     }
-    let effective = |item: &Item| if item.required { item.state } else { item.state.min(State::AtRisk) };
-    Report { state: items.iter().map(effective).max().unwrap_or(State::Ok), items }
+    let effective = |item: &ReportItem| if item.required { item.state } else { item.state.min(StatusState::AtRisk) };
+    StatusReport { state: items.iter().map(effective).max().unwrap_or(StatusState::Ok), items }
 }
 
-impl Item {
+impl ReportItem {
+    /// Returns the name of the session that this is about.
+    pub(crate) fn session(&self) -> Option<&str> {
+        self.component.strip_prefix("session/")
+    }
+
     fn new(component: &str, required: bool) -> Self {
         Self {
             component: component.to_owned(),
-            state: State::Ok,
+            state: StatusState::Ok,
             required,
             reason: None,
             code: None,
@@ -135,36 +145,37 @@ fn kind_order(component: &str) -> usize {
     KINDS.iter().position(|known| *known == kind).unwrap_or(KINDS.len())
 }
 
-const KINDS: [&str; 7] = ["session", "derived_token", "sink", "template", "process", "listener", "gateway"];
+const KINDS: [&str; 8] =
+    ["session", "derived_token", "sink", "template", "process", "listener", "credential", "gateway"];
 
-fn judge_session(name: &str, session: &Session, component: Option<&Component>, now: Timestamp) -> Item {
+fn judge_session(name: &str, session: &SessionEntry, component: Option<&ComponentEntry>, now: Timestamp) -> ReportItem {
     let (state, reason, code) = session_state(session, component, now);
     let down_since = component.filter(|component| !component.ready).and_then(|component| component.since);
-    Item {
+    ReportItem {
         state,
         reason,
         code,
-        for_seconds: down_since.filter(|_| state == State::Down).map(|since| since.until(now)),
+        for_seconds: down_since.filter(|_| state == StatusState::Down).map(|since| since.until(now)),
         ends_in_seconds: session.expires.filter(|_| session.serving).map(|ends| now.until(ends)),
         now: session.activity.as_ref().map(|activity| running(activity, now)),
         next: next_step(session, now),
-        ..Item::new(name, component.is_none_or(|component| component.required))
+        ..ReportItem::new(name, component.is_none_or(|component| component.required))
     }
 }
 
 /// Returns state, reason and code of a session.
 fn session_state(
-    session: &Session,
-    component: Option<&Component>,
+    session: &SessionEntry,
+    component: Option<&ComponentEntry>,
     now: Timestamp,
-) -> (State, Option<String>, Option<String>) {
+) -> (StatusState, Option<String>, Option<String>) {
     let error = || (session.last_error.clone(), session.last_error_code.clone());
     let is_refused = component.is_some_and(|component| !component.ready);
     let has_ended = session.expires.is_some_and(|ends| ends <= now);
     if !session.serving || is_refused || has_ended {
         // A session that replaces another has its token until it has its own.
         let inherits = !session.serving && component.is_some_and(|component| component.ready);
-        let state = if inherits { State::AtRisk } else { State::Down };
+        let state = if inherits { StatusState::AtRisk } else { StatusState::Down };
         let reason = component.and_then(|component| component.reason.clone());
         let code = component.and_then(|component| component.code.clone());
         let fallback = if has_ended { "the token has expired" } else { "there is no token yet" };
@@ -174,61 +185,61 @@ fn session_state(
     }
     let (last_error, code) = error();
     if session.failures > 0 || last_error.is_some() {
-        return (State::AtRisk, Some(last_error.unwrap_or_else(|| "the last attempt failed".to_owned())), code);
+        return (StatusState::AtRisk, Some(last_error.unwrap_or_else(|| "the last attempt failed".to_owned())), code);
     }
-    let Some(ends) = session.expires else { return (State::Ok, None, None) };
+    let Some(ends) = session.expires else { return (StatusState::Ok, None, None) };
     let lease = session.obtained.map(|obtained| obtained.until(ends));
     if lease.is_some_and(|lease| now.until(ends).saturating_mul(10) < lease) {
         let reason = "nine tenths of the lease are over, and the token is neither renewed nor replaced";
-        return (State::AtRisk, Some(reason.to_owned()), None);
+        return (StatusState::AtRisk, Some(reason.to_owned()), None);
     }
     let is_late = session.next_step_at.is_none_or(|next| next >= ends);
     if is_late && session.activity.is_none() {
-        return (State::AtRisk, Some("no renewal or login is due before the token ends".to_owned()), None);
+        return (StatusState::AtRisk, Some("no renewal or login is due before the token ends".to_owned()), None);
     }
-    (State::Ok, None, None)
+    (StatusState::Ok, None, None)
 }
 
-fn running(activity: &Activity, now: Timestamp) -> Running {
+fn running(activity: &ActivityEntry, now: Timestamp) -> RunningCall {
     let gives_up = activity.since.zip(activity.deadline);
-    Running {
+    RunningCall {
         activity: activity.kind.clone(),
         for_seconds: activity.since.map(|since| since.until(now)).unwrap_or_default(),
         gives_up_after_seconds: gives_up.map(|(since, deadline)| since.until(deadline)),
     }
 }
 
-fn next_step(session: &Session, now: Timestamp) -> Option<Next> {
+fn next_step(session: &SessionEntry, now: Timestamp) -> Option<NextStep> {
     let is_failing = session.failures > 0;
-    let step = match session.next_step.as_str() {
-        "renew" | "login" if is_failing => Step::Retry,
-        "renew" => Step::Renew,
-        "login" => Step::Login,
+    let kind = match session.next_step.as_str() {
+        "renew" | "login" if is_failing => StepKind::Retry,
+        "renew" => StepKind::Renew,
+        "login" => StepKind::Login,
         _ => return None,
     };
     // A look-up delays nothing; a login or a renewal is the step itself.
     if session.activity.as_ref().is_some_and(|activity| activity.kind != "lookup") {
         return None;
     }
-    Some(Next { step, in_seconds: now.until(session.next_step_at?) })
+    Some(NextStep { kind, in_seconds: now.until(session.next_step_at?) })
 }
 
-fn judge_component(name: &str, component: &Component, now: Timestamp) -> Item {
-    let item = Item::new(name, component.required);
+fn judge_component(name: &str, component: &ComponentEntry, now: Timestamp) -> ReportItem {
+    let item = ReportItem::new(name, component.required);
     let lasted = |since: Option<Timestamp>| since.map(|since| since.until(now));
     if !component.ready {
-        return Item {
-            state: if component.keeps_previous { State::AtRisk } else { State::Down },
+        return ReportItem {
+            state: if component.keeps_previous { StatusState::AtRisk } else { StatusState::Down },
             reason: Some(component.reason.clone().unwrap_or_else(|| "not ready".to_owned())),
             code: component.code.clone(),
             for_seconds: lasted(component.since),
-            next: component.next_try.map(|at| Next { step: Step::Retry, in_seconds: now.until(at) }),
+            next: component.next_try.map(|at| NextStep { kind: StepKind::Retry, in_seconds: now.until(at) }),
             ..item
         };
     }
     match &component.warning {
-        Some(warning) => Item {
-            state: State::AtRisk,
+        Some(warning) => ReportItem {
+            state: StatusState::AtRisk,
             reason: Some(warning.reason.clone()),
             code: warning.code.clone(),
             for_seconds: lasted(warning.since),

@@ -1,0 +1,88 @@
+//! Records of an audit, from the queue to the file: `audit FOLDER [RECORDS]` prints microseconds a record, and the same for a bare
+//! write of as many bytes.
+#![allow(clippy::print_stdout, clippy::unwrap_used, missing_docs)]
+
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use keyward::atomic_file::Attributes;
+use keyward::audit::{
+    AuditCaller, AuditFileOptions, AuditNote, AuditOptions, AuditRecord, AuditTarget, Auditor, Fsync, OnFailure,
+    RecordKind, RunningDevice,
+};
+use keyward::clock::Clock;
+use keyward::health::Health;
+use keyward::metrics::Metrics;
+use secrecy::SecretString;
+
+/// As the program has it.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// Records that wait at once, as the requests of that many callers do.
+const AT_ONCE: u64 = 64;
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|it| it != "--bench").collect();
+    let Some(folder) = arguments.first().map(PathBuf::from) else { return println!("audit FOLDER [RECORDS]") };
+    let count: u64 = arguments.get(1).map_or(200_000, |count| count.parse().unwrap());
+    let path = folder.join("audit.jsonl");
+    let (auditor, health, metrics) = (Auditor::default(), Health::default(), Metrics::default());
+    let device = RunningDevice::start(options(path.clone()), None, (&health, &metrics, &Clock::System)).unwrap();
+    auditor.set(vec![device.handle()]);
+    let start = Instant::now();
+    for first in (0..count).step_by(usize::try_from(AT_ONCE).unwrap()) {
+        let waiting: Vec<_> = (first..first + AT_ONCE).map(|number| auditor.admit(record(number))).collect();
+        for kept in waiting {
+            kept.wait().await.unwrap();
+        }
+    }
+    let taken = start.elapsed();
+    device.finish().await;
+    let bytes = std::fs::read(&path).unwrap();
+    let mut floor = std::fs::File::create(folder.join("floor")).unwrap();
+    let start = Instant::now();
+    let batch = bytes.len() / usize::try_from(count / AT_ONCE).unwrap();
+    bytes.chunks(batch).for_each(|chunk| floor.write_all(chunk).unwrap());
+    let floor = start.elapsed();
+    let each = |time: Duration| time.as_secs_f64() * 1e6 / f64::from(u32::try_from(count).unwrap());
+    println!("record_us={:.3} floor_us={:.3} bytes={}", each(taken), each(floor), bytes.len() as u64 / count);
+}
+
+fn record(number: u64) -> AuditRecord {
+    AuditRecord {
+        kind: RecordKind::Request,
+        id: number,
+        part: "agent",
+        listener: "proxy".into(),
+        route: "proxy",
+        method: "GET".to_owned(),
+        path: "/v1/secret/data/team/web/production".to_owned(),
+        caller: AuditCaller { uid: Some(1000), gid: Some(1000), pid: Some(4711), ..AuditCaller::default() },
+        note: AuditNote { session: Some("web".into()), accessor: Some("accessor".into()), ..AuditNote::default() },
+        status: None,
+        latency: None,
+        aborted: false,
+    }
+}
+
+fn options(path: PathBuf) -> AuditOptions {
+    let file = AuditFileOptions {
+        path,
+        attributes: Attributes { mode: 0o600, owner: None, group: None },
+        max_bytes: 4 << 30,
+        keep: 2,
+        fsync: Fsync::Interval,
+    };
+    AuditOptions {
+        name: "bench".to_owned(),
+        key: SecretString::from("k".repeat(64)),
+        on_failure: OnFailure::Closed,
+        target: AuditTarget::File(file),
+        checkpoint_file: None,
+        checkpoint_records: 1000,
+        checkpoint_interval: Duration::from_mins(5),
+    }
+}

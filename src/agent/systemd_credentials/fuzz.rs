@@ -1,0 +1,11 @@
+//! Entry point of the fuzz target `credential_name`.
+
+use super::grants::{GrantRule, PeerIds, UnitPattern, decide};
+
+/// Asks, as this user and group, by a socket's name for what one rule grants: `id` to `unit`. Returns unit and id if it is
+/// granted.
+pub fn ask(ids: (u32, u32), name: &[u8], unit: &str, id: &str) -> Option<(String, String)> {
+    let rule = GrantRule { units: vec![UnitPattern::parse(unit).ok()?], id: id.to_owned() };
+    let found = decide(PeerIds { uid: ids.0, gid: ids.1 }, name, std::iter::once(&rule)).ok()?;
+    Some((found.1.unit.to_owned(), found.1.credential.to_owned()))
+}

@@ -1,0 +1,244 @@
+//! Answers the connections of systemd, and reports whether the credentials are available.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::net::{SocketAddrUnix, getpeername};
+use secrecy::{ExposeSecret as _, SecretString};
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::UnixStream;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::grants::{GrantRule, PeerIds, Refusal, decide};
+use super::metrics::{CredentialOutcomeLabels, SystemdCredentialMetrics};
+use super::source::{CredentialSource, ValueWatch};
+use super::{CredentialServerOptions, PeerName};
+use crate::agent::secrets::Subscription;
+use crate::clock::Clock;
+use crate::demand::Demand;
+use crate::health::{Health, HealthHandle};
+use crate::http::guard::LogThrottle;
+use crate::http::server::{Listener, ListenerMetrics, Peer};
+use crate::metrics::Metrics;
+use crate::time_format::seconds;
+
+/// Collaborators of a [`CredentialServer`].
+#[derive(Debug, Clone)]
+pub struct CredentialServerDeps {
+    /// Source of the current time.
+    pub clock: Clock,
+    /// Metrics that this work updates.
+    pub metrics: Metrics,
+    /// Registry of the credentials' health.
+    pub health: Health,
+}
+
+/// Serves the credentials of one listener.
+#[derive(Debug)]
+pub struct CredentialServer {
+    options: CredentialServerOptions,
+    credentials: Vec<Credential>,
+    deps: CredentialServerDeps,
+}
+
+/// A credential and the units that may load it.
+#[derive(Debug)]
+struct Credential {
+    rule: GrantRule,
+    source: CredentialSource,
+    demand: Demand,
+    /// `None` for a template, which has a component of its own.
+    health: Option<HealthHandle>,
+}
+
+impl CredentialServer {
+    /// Creates a server without credentials.
+    pub const fn new(options: CredentialServerOptions, deps: CredentialServerDeps) -> Self {
+        Self { options, credentials: Vec::new(), deps }
+    }
+
+    /// Adds the credential of this name in the configuration. Units that wait for it show in `demand`.
+    pub fn add(&mut self, name: &str, rule: GrantRule, source: CredentialSource, demand: Demand) {
+        let health = match source {
+            CredentialSource::Rendered(_) => None,
+            CredentialSource::Token(_) | CredentialSource::Secret { .. } => {
+                let component = format!("credential/{}/{name}", self.options.name);
+                let health = self.deps.health.register(component, self.options.required, "not read yet");
+                health.describe(describe(&rule));
+                Some(health)
+            }
+        };
+        self.credentials.push(Credential { rule, source, demand, health });
+    }
+
+    /// Serves until `stop`, then lets units that wait go on for `drain` at most.
+    pub async fn serve(self, socket: Listener, drain: Duration, stop: CancellationToken) {
+        let Self { options, credentials, deps } = self;
+        let listener_metrics = ListenerMetrics { metrics: deps.metrics.clone(), listener: options.name.clone() };
+        let mut reports = JoinSet::new();
+        let mut open = Vec::new();
+        for Credential { rule, source, demand, health } in credentials {
+            let (value, subscription) = source.open();
+            if let Some(health) = health {
+                reports.spawn(report_health(value.clone(), deps.clock.clone(), health));
+            }
+            open.push(OpenCredential { rule, value, demand, _subscription: subscription });
+        }
+        let server = Arc::new(OpenServer {
+            options,
+            credentials: open,
+            deps,
+            log_throttle: LogThrottle::default(),
+            waiting: Semaphore::new(MOST_WAITING),
+        });
+        let handler = move |stream, peer| Arc::clone(&server).answer(stream, peer);
+        socket.serve_streams(handler, listener_metrics, drain, stop).await;
+    }
+}
+
+/// Describes a credential for operators: its id, and the units.
+pub(crate) fn describe(rule: &GrantRule) -> String {
+    let units: Vec<_> = rule.units.iter().map(ToString::to_string).collect();
+    format!("{} of {}", rule.id, units.join(", "))
+}
+
+/// Reports whether a credential is available, until its source ends.
+async fn report_health(mut value: ValueWatch, clock: Clock, health: HealthHandle) {
+    loop {
+        match value.current(&clock) {
+            Ok(_) => {
+                health.ready();
+                health.record_update();
+            }
+            Err(reason) => health.not_ready(reason),
+        }
+        if value.changed().await.is_err() {
+            // Keeps the last state until the server ends.
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+struct OpenCredential {
+    rule: GrantRule,
+    value: ValueWatch,
+    demand: Demand,
+    /// The secret is read and renewed while this is held.
+    _subscription: Option<Subscription>,
+}
+
+struct OpenServer {
+    options: CredentialServerOptions,
+    credentials: Vec<OpenCredential>,
+    deps: CredentialServerDeps,
+    log_throttle: LogThrottle,
+    /// Bounds the connections that wait for a value.
+    waiting: Semaphore,
+}
+
+impl OpenServer {
+    /// Writes the value that the peer may have, and nothing else.
+    async fn answer(self: Arc<Self>, mut stream: UnixStream, peer: Peer) {
+        let Peer::Unix { uid, gid, pid, .. } = peer else { return };
+        let address = getpeername(&stream).ok().flatten().and_then(|name| SocketAddrUnix::try_from(name).ok());
+        let name = address.as_ref().and_then(SocketAddrUnix::abstract_name).unwrap_or_default();
+        let rules = self.credentials.iter().map(|its| &its.rule);
+        let (credential, name) = match decide(PeerIds { uid, gid }, name, rules) {
+            Ok((index, name)) => (self.credentials.get(index), name),
+            Err((refusal, name)) => return self.refuse(refusal, name.as_ref(), (uid, gid, pid)),
+        };
+        let Some(credential) = credential else { return };
+        let started = self.deps.clock.now();
+        let value = match self.value(credential).await {
+            Ok(value) => value,
+            Err((outcome, reason)) => return self.report_unavailable(outcome, &reason, &name),
+        };
+        let outcome = match tokio::time::timeout(WRITE_TIMEOUT, write(&mut stream, &value)).await {
+            Ok(Ok(())) => "granted",
+            Ok(Err(_)) | Err(_) => "failed",
+        };
+        self.count(outcome);
+        tracing::info!(
+            event = "systemd_credential.granted",
+            listener = self.options.name,
+            unit = name.unit,
+            credential = name.credential,
+            outcome,
+            pid,
+            waited_seconds = seconds(self.deps.clock.now().since(started)),
+            "a unit of systemd loads a credential"
+        );
+    }
+
+    async fn value(&self, credential: &OpenCredential) -> Result<SecretString, (&'static str, String)> {
+        let clock = &self.deps.clock;
+        let mut watch = credential.value.clone();
+        if let Ok(value) = watch.current(clock) {
+            return Ok(value);
+        }
+        let Ok(_slot) = self.waiting.try_acquire() else {
+            return Err(("busy", format!("{MOST_WAITING} other units are waiting")));
+        };
+        let _waiting = credential.demand.wait();
+        match tokio::time::timeout(self.options.wait, watch.wait(clock)).await {
+            Ok(value) => value.map_err(|reason| ("not_ready", reason)),
+            Err(_) => watch.current(clock).map_err(|reason| ("not_ready", reason)),
+        }
+    }
+
+    fn count(&self, outcome: &'static str) {
+        let labels = CredentialOutcomeLabels { listener: self.options.name.clone(), outcome };
+        self.deps.metrics.get::<SystemdCredentialMetrics>().requests.get_or_create(&labels).inc();
+    }
+
+    fn refuse(&self, refusal: Refusal, name: Option<&PeerName<'_>>, (uid, gid, pid): (u32, u32, u32)) {
+        let reason = refusal.outcome();
+        self.count(reason);
+        let Some(suppressed) = self.log_throttle.allow(reason) else { return };
+        let error = match refusal {
+            Refusal::Peer => "the peer is not root: systemd alone may ask".to_owned(),
+            Refusal::Name(error) => format!("the peer is not systemd loading a credential: {error}"),
+            Refusal::NotGranted => "no credential of the listener names this unit and id".to_owned(),
+        };
+        tracing::warn!(
+            event = "systemd_credential.refused",
+            listener = self.options.name,
+            reason,
+            error,
+            unit = name.map(|name| name.unit),
+            credential = name.map(|name| name.credential),
+            uid,
+            gid,
+            pid,
+            suppressed,
+            "nothing was written"
+        );
+    }
+
+    fn report_unavailable(&self, outcome: &'static str, error: &str, name: &PeerName<'_>) {
+        self.count(outcome);
+        let Some(suppressed) = self.log_throttle.allow(outcome) else { return };
+        tracing::warn!(
+            event = "systemd_credential.unavailable",
+            listener = self.options.name,
+            unit = name.unit,
+            credential = name.credential,
+            error,
+            suppressed,
+            "nothing was written: the unit starts with an empty credential"
+        );
+    }
+}
+
+async fn write(stream: &mut UnixStream, value: &SecretString) -> std::io::Result<()> {
+    stream.write_all(value.expose_secret().as_bytes()).await?;
+    stream.shutdown().await
+}
+
+/// Most units that wait at a time.
+const MOST_WAITING: usize = 512;
+
+/// Time for systemd to read a value.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(10);

@@ -1,0 +1,103 @@
+//! Audit devices of the configuration, started and replaced, and joined to the services of the parts.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use bytes::Bytes;
+use http_body_util::Full;
+
+use super::session::Shared;
+#[cfg(feature = "acl")]
+use crate::acl;
+use crate::agent::local_api;
+use crate::audit::{AuditOptions, RunningDevice};
+#[cfg(feature = "gateway")]
+use crate::gateway;
+use crate::http::audited::AuditedService;
+
+/// Running audit devices, by name.
+#[derive(Debug, Default)]
+pub(super) struct RunningAudit(BTreeMap<String, RunningDevice>);
+
+impl RunningAudit {
+    /// Checks that the devices of a new configuration can be used.
+    ///
+    /// # Errors
+    /// The file of one cannot be opened. Nothing has changed then.
+    pub(super) fn check(new: &[AuditOptions]) -> anyhow::Result<()> {
+        for options in new {
+            RunningDevice::probe(options).with_context(|| format!("audit {}", options.name))?;
+        }
+        Ok(())
+    }
+
+    /// Starts new devices, replaces changed ones and stops others. Files of the rest are opened anew where another one stands
+    /// at their path, as after a rotation by another tool.
+    ///
+    /// # Errors
+    /// The system starts no thread.
+    pub(super) fn apply(&mut self, new: &[AuditOptions], shared: &Shared) -> anyhow::Result<()> {
+        let mut running = std::mem::take(&mut self.0);
+        let mut result = Ok(());
+        for options in new {
+            let device = match running.remove(&options.name) {
+                Some(device) if device.options() == options => {
+                    device.reopen();
+                    device
+                }
+                predecessor => {
+                    let deps = (&shared.health, &shared.metrics, &shared.clock);
+                    match RunningDevice::start(options.clone(), predecessor, deps) {
+                        Ok(device) => device,
+                        Err(error) => {
+                            result = Err(error).with_context(|| format!("audit {}", options.name));
+                            continue;
+                        }
+                    }
+                }
+            };
+            self.0.insert(options.name.clone(), device);
+        }
+        running.values().for_each(RunningDevice::stop);
+        shared.auditor.set(self.0.values().map(RunningDevice::handle).collect());
+        result
+    }
+
+    /// Stops all devices once what is queued is written.
+    pub(super) async fn stop(self) {
+        for device in self.0.into_values() {
+            device.finish().await;
+        }
+    }
+}
+
+/// Records the requests of a local API.
+pub(super) fn local_api(shared: &Shared, listener: &str) -> AuditedService<Full<Bytes>> {
+    let (auditor, listener) = (shared.auditor.clone(), Arc::from(listener));
+    let (route, unavailable) = (local_api::audited_route, local_api::unaudited);
+    AuditedService { auditor, part: "agent", listener, route, decides_by_status: false, unavailable }
+}
+
+/// Records the requests of an ACL server.
+#[cfg(feature = "acl")]
+pub(super) fn acl(shared: &Shared, listener: &str) -> AuditedService<acl::api::ResponseBody> {
+    let (auditor, listener) = (shared.auditor.clone(), Arc::from(listener));
+    let route = |path: &str| (!path.ends_with("/sys/health")).then_some("acl");
+    AuditedService { auditor, part: "acl", listener, route, decides_by_status: true, unavailable: acl::api::unaudited }
+}
+
+/// Records the requests of a gateway.
+#[cfg(feature = "gateway")]
+pub(super) fn gateway(shared: &Shared, listener: &str) -> AuditedService<gateway::proxy::GatewayBody> {
+    let (auditor, listener) = (shared.auditor.clone(), Arc::from(listener));
+    let unavailable = gateway::proxy::unaudited;
+    AuditedService {
+        auditor,
+        part: "gateway",
+        listener,
+        route: |_| Some("gateway"),
+        decides_by_status: false,
+        unavailable,
+    }
+}

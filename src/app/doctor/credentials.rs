@@ -1,0 +1,157 @@
+//! Checks of credentials of systemd: those that the agent's unit passes, and the units that load credentials from the agent.
+
+use std::collections::BTreeMap;
+
+use super::unit::Unit;
+use super::unit_files::UnitFiles;
+use crate::app::check_result::{CheckResult, Problem, Progress, StepResult, Steps};
+use crate::config::{Config, CredentialGrant};
+use crate::error_code::ErrorCode;
+use crate::http::server::Endpoint;
+
+/// Folder in which systemd puts the credentials of a unit, below a folder of its name.
+const FOLDER: &str = "/run/credentials";
+
+/// Returns true if a unit passes a credential of this id to its processes (`systemd.exec(5)`).
+pub(super) fn passes(unit: &Unit, files: &UnitFiles, id: &str) -> bool {
+    let keys = ["LoadCredential", "LoadCredentialEncrypted", "SetCredential", "SetCredentialEncrypted"];
+    let is_id = |value: &&str| files.expand(value.split(':').next().unwrap_or_default()) == id;
+    // A glob may be for it.
+    let imports = unit.values("ImportCredential").iter().any(|glob| glob.trim_end_matches('*').len() < glob.len());
+    keys.iter().any(|key| unit.values(key).iter().any(is_id))
+        || unit.values("ImportCredential").contains(&id)
+        || imports
+}
+
+/// Returns the folder of the credentials that a unit passes to its processes.
+pub(super) fn folder_of(unit: &str) -> String {
+    format!("{FOLDER}/{unit}")
+}
+
+/// Returns the ids that a key's value names by `${credential:ID}`; `references` has the values as written.
+pub(super) fn referenced<'a>(references: &'a BTreeMap<String, String>, key: &str) -> Vec<&'a str> {
+    let written = references.get(key).map(String::as_str).unwrap_or_default();
+    let parts = written.split("${credential:").skip(1);
+    parts.filter_map(|part| part.split_once('}').map(|(id, _)| id)).collect()
+}
+
+/// Checks that the units of each listener for systemd load what is granted to them, from its socket.
+pub(super) fn check_units(config: &Config, progress: &Progress) -> Vec<CheckResult> {
+    let mut results = Vec::new();
+    for listener in config.listeners.iter().filter(|listener| !listener.systemd_credentials().is_empty()) {
+        let mut steps = Steps::new("listener", Some(&listener.name), progress);
+        for grant in listener.systemd_credentials() {
+            for unit in &grant.rule.units {
+                let files = UnitFiles::read(&unit.to_string());
+                steps.note(format!("credential {}", grant.name), judge(grant, &files, &listener.endpoint));
+            }
+        }
+        results.extend(steps.into_results());
+    }
+    results
+}
+
+/// Judges one unit.
+fn judge(grant: &CredentialGrant, files: &UnitFiles, socket: &Endpoint) -> StepResult {
+    let (id, name) = (&grant.rule.id, &files.name);
+    if files.files.is_empty() {
+        return Err(Problem::skipped(format!("this machine has no {name}, which may load {id}")));
+    }
+    let path = match socket {
+        Endpoint::Unix(socket) => Some(socket.path.display().to_string()),
+        Endpoint::Tcp(_) | Endpoint::Activated(_) => None,
+    };
+    let wanted = path.as_deref().unwrap_or("/run/keyward/credentials.sock");
+    let fix = format!("systemctl edit {name}, and add under [Service]: LoadCredential={id}:{wanted}");
+    let unit = Unit::parse(section(name), files.texts());
+    let values = unit.values("LoadCredential");
+    let loaded = values
+        .iter()
+        .filter_map(|value| value.split_once(':'))
+        .map(|(id, path)| (files.expand(id), files.expand(path)));
+    match loaded.filter(|(its, _)| its == id).next_back() {
+        None => {
+            let found = format!("{name} has no LoadCredential= of {id}, which it may load");
+            Err(Problem::new(ErrorCode::UnitSettings, found).warning().fix(fix))
+        }
+        Some((_, from)) if path.as_ref().is_some_and(|path| *path != from) => {
+            let found = format!("{name} loads {id} from {from}, not from {wanted}");
+            Err(Problem::new(ErrorCode::UnitSettings, found).warning().fix(fix))
+        }
+        Some((_, from)) => Ok(format!("{name} loads {id} from {from}")),
+    }
+}
+
+/// Section of a unit's settings for its processes.
+fn section(unit: &str) -> &'static str {
+    match unit.rsplit_once('.').map(|(_, kind)| kind) {
+        Some("socket") => "Socket",
+        Some("mount") => "Mount",
+        Some("swap") => "Swap",
+        _ => "Service",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agent::systemd_credentials::{GrantRule, UnitPattern};
+    use crate::app::check_result::CheckStatus;
+    use crate::config::CredentialContent;
+    use crate::http::server::UnixSocket;
+
+    fn unit(text: &str) -> UnitFiles {
+        UnitFiles {
+            name: "app.service".to_owned(),
+            files: vec![("app.service".into(), text.to_owned())],
+            ..UnitFiles::default()
+        }
+    }
+
+    #[test]
+    fn a_unit_passes_a_credential_that_it_loads_sets_or_imports() {
+        let check = |settings: &str, wanted: bool| {
+            let files = unit(&format!("[Service]\n{settings}\n"));
+            assert_eq!(passes(&Unit::parse("Service", files.texts()), &files, "seal.key"), wanted, "{settings}");
+        };
+        check("LoadCredential=seal.key:/etc/seal.key", true);
+        check("LoadCredential=seal.key", true);
+        check("LoadCredentialEncrypted=seal.key:/etc/seal.key", true);
+        check("SetCredential=seal.key:abc", true);
+        check("ImportCredential=seal.*", true);
+        check("ImportCredential=seal.key", true);
+        check("LoadCredential=other:/etc/seal.key", false);
+        check("LoadCredential=seal.key:/etc/seal.key\nLoadCredential=", false);
+        check("", false);
+    }
+
+    #[test]
+    fn a_reference_to_a_credential_is_found_in_a_value() {
+        let references =
+            [("a.key_file".to_owned(), "${credential:seal.key}".to_owned()), ("b".to_owned(), "${env:A}".to_owned())];
+        assert_eq!(referenced(&references.clone().into(), "a.key_file"), ["seal.key"]);
+        assert!(
+            referenced(&references.clone().into(), "b").is_empty() && referenced(&references.into(), "c").is_empty()
+        );
+    }
+
+    #[test]
+    fn a_unit_loads_what_it_may_from_the_listeners_socket() {
+        let rule = GrantRule { units: vec![UnitPattern::parse("app.service").unwrap()], id: "db".to_owned() };
+        let (name, session) = ("db".to_owned(), "web".to_owned());
+        let grant = CredentialGrant { name, rule, session, content: CredentialContent::Token };
+        let socket = UnixSocket { path: "/run/keyward/c.sock".into(), mode: 0o600, owner: None, group: None };
+        let (unix, passed) = (Endpoint::Unix(socket), Endpoint::Activated("credentials".to_owned()));
+        let status = |files: &UnitFiles, socket: &Endpoint| {
+            let mut steps = Steps::new("listener", None, &Progress::default());
+            steps.note("credential db", judge(&grant, files, socket));
+            steps.into_results()[0].status
+        };
+        let loads = unit("[Service]\nLoadCredential=db:%t/keyward/c.sock\n");
+        assert_eq!(status(&loads, &unix), CheckStatus::Ok);
+        assert_eq!(status(&loads, &passed), CheckStatus::Ok, "its path is in the socket unit alone");
+        assert_eq!(status(&unit("[Service]\nLoadCredential=db:/etc/db\n"), &unix), CheckStatus::Warning);
+        assert_eq!(status(&unit("[Service]\nLoadCredential=key:/run/keyward/c.sock\n"), &unix), CheckStatus::Warning);
+        assert_eq!(status(&UnitFiles::default(), &unix), CheckStatus::Skipped);
+    }
+}

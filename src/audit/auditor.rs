@@ -1,0 +1,223 @@
+//! Hands records to the audit devices of the process, and waits where a request depends on it.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime};
+
+use tokio::sync::oneshot;
+
+use super::device_result::DeviceError;
+use super::file;
+use super::options::{AuditOptions, AuditTarget, OnFailure};
+use super::queue::{QueuedRecord, RecordQueue, Share};
+use super::record::AuditRecord;
+use super::writer::AuditWriter;
+use crate::clock::Clock;
+use crate::health::{Health, HealthHandle};
+use crate::metrics::Metrics;
+
+/// Audit devices of the process. Clones share them; without a device nothing is recorded.
+#[derive(Debug, Clone, Default)]
+pub struct Auditor(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    is_on: AtomicBool,
+    next_id: AtomicU64,
+    devices: RwLock<Vec<DeviceHandle>>,
+}
+
+/// Queue of a device, for those that record.
+#[derive(Debug, Clone)]
+pub struct DeviceHandle {
+    name: Arc<str>,
+    is_closed: bool,
+    queue: RecordQueue,
+}
+
+/// A device whose thread runs.
+#[derive(Debug)]
+pub struct RunningDevice {
+    options: AuditOptions,
+    handle: DeviceHandle,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// The record of a request could not be kept.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("the audit {0} cannot keep a record of this request, so that it is not served (fail = \"closed\") [KW-1505]")]
+pub struct NotKept(Arc<str>);
+
+/// Outcome of a record, which devices with `fail = "closed"` still have to confirm.
+#[derive(Debug)]
+pub struct Kept {
+    waiting: Vec<(Arc<str>, oneshot::Receiver<bool>)>,
+    refused: Option<Arc<str>>,
+}
+
+impl Auditor {
+    /// Returns true if there is a device.
+    pub(crate) fn is_on(&self) -> bool {
+        self.0.is_on.load(Ordering::Relaxed)
+    }
+
+    /// Returns the number of a request.
+    pub(crate) fn next_id(&self) -> u64 {
+        self.0.next_id.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Sets the devices.
+    pub fn set(&self, devices: Vec<DeviceHandle>) {
+        self.0.is_on.store(!devices.is_empty(), Ordering::Relaxed);
+        *self.0.devices.write().unwrap_or_else(PoisonError::into_inner) = devices;
+    }
+
+    /// Records a request that may go on only once its record is kept.
+    pub fn admit(&self, record: AuditRecord) -> Kept {
+        let mut kept = Kept { waiting: Vec::new(), refused: None };
+        self.push(record, Share::Whole, |device| {
+            let (sender, receiver) = oneshot::channel();
+            device.is_closed.then(|| {
+                kept.waiting.push((Arc::clone(&device.name), receiver));
+                sender
+            })
+        });
+        kept
+    }
+
+    /// Records a refusal. It leaves room in the queue for requests that were admitted.
+    pub(crate) fn note_refusal(&self, record: AuditRecord) {
+        self.push(record, Share::Half, |_| None);
+    }
+
+    /// Records the response to a request whose record was kept.
+    pub(crate) fn note_response(&self, record: AuditRecord) {
+        self.push(record, Share::Whole, |_| None);
+    }
+
+    fn push(
+        &self,
+        record: AuditRecord,
+        share: Share,
+        mut confirm: impl FnMut(&DeviceHandle) -> Option<oneshot::Sender<bool>>,
+    ) {
+        let (at, record) = (SystemTime::now(), Arc::new(record));
+        for device in &*self.0.devices.read().unwrap_or_else(PoisonError::into_inner) {
+            // A full queue drops the sender, which tells the receiver.
+            let queued = QueuedRecord { at, record: Arc::clone(&record), kept: confirm(device) };
+            device.queue.push(queued, share);
+        }
+    }
+}
+
+impl Kept {
+    /// Returns true if no device has to confirm.
+    pub(crate) const fn is_certain(&self) -> bool {
+        self.waiting.is_empty() && self.refused.is_none()
+    }
+
+    /// Waits until every device has confirmed.
+    ///
+    /// # Errors
+    /// A device with `fail = "closed"` cannot keep the record, or not in time.
+    pub async fn wait(self) -> Result<(), NotKept> {
+        if let Some(name) = self.refused {
+            return Err(NotKept(name));
+        }
+        for (name, receiver) in self.waiting {
+            match tokio::time::timeout(TIMEOUT, receiver).await {
+                Ok(Ok(true)) => {}
+                Ok(Ok(false) | Err(_)) | Err(_) => return Err(NotKept(name)),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl RunningDevice {
+    /// Checks that a device can be used, without changing anything.
+    ///
+    /// # Errors
+    /// Its file cannot be opened.
+    pub(crate) fn probe(options: &AuditOptions) -> Result<(), DeviceError> {
+        match &options.target {
+            AuditTarget::File(options) => file::probe(options),
+            // A collector may start later.
+            AuditTarget::Socket(_) | AuditTarget::Journald(_) => Ok(()),
+        }
+    }
+
+    /// Starts the thread of a device, which begins once its predecessor has let go of the file.
+    ///
+    /// # Errors
+    /// The system starts no thread.
+    pub fn start(
+        options: AuditOptions,
+        predecessor: Option<Self>,
+        (health, metrics, clock): (&Health, &Metrics, &Clock),
+    ) -> std::io::Result<Self> {
+        let is_closed = options.on_failure == OnFailure::Closed;
+        let component = health.register(format!("audit/{}", options.name), is_closed, "nothing written yet");
+        component.describe(options.target.path());
+        let queue = RecordQueue::default();
+        let thread = spawn(&options, predecessor, (component, metrics, clock), queue.clone())?;
+        let handle = DeviceHandle { name: options.name.as_str().into(), is_closed, queue };
+        Ok(Self { options, handle, thread: Some(thread) })
+    }
+
+    /// Options that it was built from.
+    pub(crate) const fn options(&self) -> &AuditOptions {
+        &self.options
+    }
+
+    /// Queue for [`Auditor::set`].
+    pub fn handle(&self) -> DeviceHandle {
+        self.handle.clone()
+    }
+
+    /// Opens the file anew if another one stands at its path, as a tool that rotates leaves it.
+    pub(crate) fn reopen(&self) {
+        self.handle.queue.reopen();
+    }
+
+    /// Writes what is queued, and ends.
+    pub(crate) fn stop(&self) {
+        self.handle.queue.stop();
+    }
+
+    /// Waits for the end of the thread.
+    fn join(&mut self) {
+        // A panic of the thread was logged where it happened.
+        drop(self.thread.take().map(JoinHandle::join));
+    }
+
+    /// Stops, and waits for the end without blocking the runtime.
+    pub async fn finish(mut self) {
+        self.stop();
+        // A disk that hangs delays the end of the process for no longer.
+        let _ = tokio::time::timeout(STOP_TIMEOUT, tokio::task::spawn_blocking(move || self.join())).await;
+    }
+}
+
+fn spawn(
+    options: &AuditOptions,
+    predecessor: Option<RunningDevice>,
+    (component, metrics, clock): (HealthHandle, &Metrics, &Clock),
+    queue: RecordQueue,
+) -> std::io::Result<JoinHandle<()>> {
+    let writer = AuditWriter::new(options, component, metrics, clock.clone());
+    std::thread::Builder::new().name("audit".to_owned()).spawn(move || {
+        if let Some(mut predecessor) = predecessor {
+            predecessor.stop();
+            predecessor.join();
+        }
+        writer.run(&queue);
+    })
+}
+
+/// Time for a record to be kept.
+const TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Time for a device to end.
+const STOP_TIMEOUT: Duration = Duration::from_secs(3);

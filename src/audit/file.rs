@@ -1,0 +1,210 @@
+//! An audit file: whole lines at its end by descriptor, rotation, and what the process before left.
+
+mod tail;
+
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+
+use rustix::fs::{FlockOperation, Gid, Mode, OFlags, Uid};
+use rustix::io::Errno;
+
+use super::device_result::{DeviceError, Prepared, Resumed, Written, whole_lines};
+use super::key::AuditKey;
+use super::options::{AuditFileOptions, Fsync};
+use super::record::PreviousEnd;
+use crate::error_code::ErrorCode;
+use crate::secure_dir::Dir;
+
+/// The file that records are appended to.
+#[derive(Debug)]
+pub(super) struct AuditFile {
+    options: AuditFileOptions,
+    file: Option<File>,
+    /// Bytes that are in the file.
+    length: u64,
+    /// Another file may stand at the path.
+    looks_again: bool,
+    /// An incomplete line follows the whole ones.
+    is_torn: bool,
+}
+
+impl AuditFile {
+    pub(super) const fn new(options: AuditFileOptions) -> Self {
+        Self { options, file: None, length: 0, looks_again: false, is_torn: false }
+    }
+
+    /// Opens the file and reads where its chain ends. A file whose end does not fit the key is moved away.
+    pub(super) fn resume(&mut self, key: &AuditKey) -> Result<Resumed, DeviceError> {
+        self.open()?;
+        let Some(file) = &self.file else { return Ok(NOTHING) };
+        let found = tail::read(file, self.length, key).map_err(|error| self.error("read", &error))?;
+        if found.torn_bytes > 0 {
+            self.length -= found.torn_bytes;
+            file.set_len(self.length).map_err(|error| self.error("remove an incomplete line from", &error))?;
+        }
+        if found.previous == PreviousEnd::Unverified {
+            self.rotate()?;
+        }
+        Ok(found)
+    }
+
+    pub(super) fn prepare(&mut self, bytes: u64) -> Result<Prepared, DeviceError> {
+        let is_replaced = match &self.file {
+            None => true,
+            Some(file) if std::mem::take(&mut self.looks_again) => !self.is_at_path(file),
+            Some(file) => file.metadata().is_ok_and(|metadata| metadata.nlink() == 0),
+        };
+        if is_replaced {
+            (self.file, self.is_torn) = (None, false);
+            self.open()?;
+        } else if self.length > 0 && self.length + bytes > self.options.max_bytes {
+            self.rotate()?;
+        }
+        if let (true, Some(file)) = (self.is_torn, &self.file) {
+            file.set_len(self.length).map_err(|error| self.error("remove an incomplete line from", &error))?;
+            self.is_torn = false;
+        }
+        // An empty file has no header yet, also where writing it has failed.
+        Ok(if self.length == 0 || is_replaced { Prepared::New } else { Prepared::Same })
+    }
+
+    pub(super) fn write(&mut self, bytes: &[u8], ends: &[usize]) -> Written {
+        let Some(file) = &mut self.file else {
+            let error = self.error("write to", &io::ErrorKind::NotFound.into());
+            return Written { lines: 0, is_partial: false, error: Some(error) };
+        };
+        let (mut written, mut failure) = (0, None);
+        while written < bytes.len() {
+            match file.write(&bytes[written..]) {
+                Ok(0) => failure = Some(io::ErrorKind::WriteZero.into()),
+                Ok(count) => written += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => failure = Some(error),
+            }
+            if failure.is_some() {
+                break;
+            }
+        }
+        let mut lines = whole_lines(ends, written);
+        let mut kept = lines.checked_sub(1).map_or(0, |last| ends[last]);
+        if failure.is_none() && self.options.fsync == Fsync::Always {
+            failure = file.sync_data().err();
+            // Unknown to be on the disk: removed again, as their requests are refused.
+            (lines, kept) = if failure.is_some() { (0, 0) } else { (lines, kept) };
+        }
+        self.length += kept as u64;
+        self.is_torn = failure.is_some() && file.set_len(self.length).is_err();
+        let error = failure.map(|error| self.error("write to", &error));
+        Written { lines, is_partial: false, error }
+    }
+
+    pub(super) fn sync(&mut self) -> Result<(), DeviceError> {
+        match &self.file {
+            Some(file) if self.options.fsync != Fsync::Never => {
+                file.sync_data().map_err(|error| self.error("sync", &error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) const fn reopen(&mut self) {
+        self.looks_again = true;
+    }
+
+    fn is_at_path(&self, file: &File) -> bool {
+        let here = std::fs::symlink_metadata(&self.options.path).map(|metadata| (metadata.dev(), metadata.ino()));
+        let own = file.metadata().map(|metadata| (metadata.dev(), metadata.ino()));
+        matches!((here, own), (Ok(here), Ok(own)) if here == own)
+    }
+
+    /// Opens or creates the file. One that another process writes is refused.
+    fn open(&mut self) -> Result<(), DeviceError> {
+        let path = self.options.path.clone();
+        let (folder, name) = Dir::open_parent(&path)
+            .map_err(|error| DeviceError { code: error.code(), text: crate::error_chain::format_chain(&error) })?;
+        let flags =
+            OFlags::RDWR | OFlags::APPEND | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let opened = rustix::fs::openat(&folder, &name, flags, Mode::RUSR | Mode::WUSR);
+        let file = File::from(opened.map_err(|errno| self.error("open", &errno.into()))?);
+        let metadata = file.metadata().map_err(|error| self.error("look at", &error))?;
+        if !metadata.is_file() || metadata.nlink() > 1 {
+            let text = format!("{} is no regular file with one name; move it away", path.display());
+            return Err(DeviceError { text, code: ErrorCode::OutputFailed });
+        }
+        if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
+            let text = format!("another process writes {}; give each its own file", path.display());
+            return Err(DeviceError { text, code: ErrorCode::OutputFailed });
+        }
+        self.set_attributes(&file, &metadata).map_err(|error| self.error("set mode and owner of", &error))?;
+        (self.length, self.file) = (metadata.len(), Some(file));
+        Ok(())
+    }
+
+    fn set_attributes(&self, file: &File, metadata: &std::fs::Metadata) -> io::Result<()> {
+        let attributes = &self.options.attributes;
+        let owner = attributes.owner.filter(|owner| *owner != metadata.uid()).map(Uid::from_raw);
+        let group = attributes.group.filter(|group| *group != metadata.gid()).map(Gid::from_raw);
+        if owner.is_some() || group.is_some() {
+            rustix::fs::fchown(file, owner, group)?;
+        }
+        if metadata.mode() & 0o7777 != attributes.mode {
+            rustix::fs::fchmod(file, Mode::from_raw_mode(attributes.mode))?;
+        }
+        Ok(())
+    }
+
+    /// Moves the file to `.1`, older ones one further, and creates a new one.
+    fn rotate(&mut self) -> Result<(), DeviceError> {
+        let path = self.options.path.clone();
+        let (folder, name) = Dir::open_parent(&path)
+            .map_err(|error| DeviceError { code: error.code(), text: crate::error_chain::format_chain(&error) })?;
+        self.sync()?;
+        let numbered = |number: u32| {
+            let mut numbered = name.clone();
+            numbered.push(format!(".{number}"));
+            numbered
+        };
+        for number in (1..self.options.keep).rev() {
+            match rustix::fs::renameat(&folder, numbered(number), &folder, numbered(number + 1)) {
+                Ok(()) | Err(Errno::NOENT) => {}
+                Err(errno) => return Err(self.error("rotate", &errno.into())),
+            }
+        }
+        rustix::fs::renameat(&folder, &name, &folder, numbered(1))
+            .map_err(|errno| self.error("rotate", &errno.into()))?;
+        self.file = None;
+        self.length = 0;
+        self.open()?;
+        // Best effort, as with the file's content: the order of names does not matter to the chain.
+        let _ = rustix::fs::openat(
+            folder.as_fd(),
+            ".",
+            OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
+            Mode::empty(),
+        )
+        .and_then(rustix::fs::fsync);
+        tracing::debug!(event = "audit.rotated", path = path.display().to_string(), "a new audit file begins");
+        Ok(())
+    }
+
+    fn error(&self, step: &str, error: &io::Error) -> DeviceError {
+        DeviceError::new(step, &self.options.path, error)
+    }
+}
+
+/// Checks that the file can be opened and written, without changing a chain.
+pub(super) fn probe(options: &AuditFileOptions) -> Result<(), DeviceError> {
+    let path: &Path = &options.path;
+    let (folder, name) = Dir::open_parent(path)
+        .map_err(|error| DeviceError { code: error.code(), text: crate::error_chain::format_chain(&error) })?;
+    let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    match rustix::fs::openat(&folder, &name, flags, Mode::empty()) {
+        Ok(_) | Err(Errno::NOENT) => Ok(()),
+        Err(errno) => Err(DeviceError::new("open", path, &errno.into())),
+    }
+}
+
+const NOTHING: Resumed = Resumed { chain: None, previous: PreviousEnd::None, torn_bytes: 0 };

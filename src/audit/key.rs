@@ -1,0 +1,110 @@
+//! Keys of one audit device: for the chain of its records, and for hashed values.
+
+use aws_lc_rs::constant_time::verify_slices_are_equal;
+use aws_lc_rs::hmac::{self, HMAC_SHA256};
+use secrecy::{ExposeSecret as _, SecretString};
+
+use crate::hex::encode_hex;
+
+/// Keys derived from the configured audit key. Each use has its own, since a server chooses the accessors that are hashed.
+pub struct AuditKey {
+    chain: hmac::Key,
+    values: hmac::Key,
+}
+
+impl std::fmt::Debug for AuditKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("AuditKey")
+    }
+}
+
+impl AuditKey {
+    /// Derives the keys from `text`, which should be random: this is no password hash.
+    pub fn new(text: &SecretString) -> Self {
+        let root = hmac::Key::new(HMAC_SHA256, text.expose_secret().as_bytes());
+        let derive = |label: &[u8]| hmac::Key::new(HMAC_SHA256, hmac::sign(&root, label).as_ref());
+        Self { chain: derive(b"keyward audit 1 chain"), values: derive(b"keyward audit 1 values") }
+    }
+
+    /// Computes the MAC of a record: over the MAC of the record before it, and the record's own bytes.
+    pub(super) fn sign(&self, previous: &Mac, body: &[u8]) -> Mac {
+        let mut context = hmac::Context::with_key(&self.chain);
+        context.update(&previous.0);
+        context.update(body);
+        let mut mac = Mac::default();
+        mac.0.copy_from_slice(context.sign().as_ref());
+        mac
+    }
+
+    /// Hashes a value in the form of Vault's audit log, such as `hmac-sha256:ab12...`.
+    pub fn hash(&self, value: &str) -> String {
+        format!("hmac-sha256:{}", encode_hex(hmac::sign(&self.values, value.as_bytes()).as_ref()))
+    }
+}
+
+/// MAC of a record: HMAC-SHA256.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Mac([u8; 32]);
+
+impl PartialEq for Mac {
+    /// Compares in constant time.
+    fn eq(&self, other: &Self) -> bool {
+        verify_slices_are_equal(&self.0, &other.0).is_ok()
+    }
+}
+
+impl Mac {
+    /// Parses 64 hexadecimal digits in lower case.
+    pub(super) fn parse(text: &[u8]) -> Option<Self> {
+        let digit = |byte: u8| match byte {
+            b'0'..=b'9' => Some(byte - b'0'),
+            b'a'..=b'f' => Some(byte - b'a' + 10),
+            _ => None,
+        };
+        let mut mac = Self::default();
+        if text.len() != 2 * mac.0.len() {
+            return None;
+        }
+        for (byte, pair) in mac.0.iter_mut().zip(text.chunks_exact(2)) {
+            *byte = digit(pair[0])? << 4 | digit(pair[1])?;
+        }
+        Some(mac)
+    }
+
+    /// Formats the MAC as 64 hexadecimal digits.
+    pub(super) fn hex(&self) -> String {
+        encode_hex(&self.0)
+    }
+
+    /// Appends the digits to a line.
+    pub(super) fn append_to(&self, line: &mut Vec<u8>) {
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        for byte in self.0 {
+            line.extend_from_slice(&[DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_use_has_its_own_key_and_a_mac_depends_on_all_that_came_before() {
+        let [key, other] = ["first key", "other key"].map(|text| AuditKey::new(&SecretString::from(text)));
+        let hash = key.hash("accessor");
+        assert!(hash.len() == 76 && hash.starts_with("hmac-sha256:"), "{hash}");
+        assert_ne!(hash, other.hash("accessor"));
+        let zero = Mac::default();
+        let first = key.sign(&zero, b"accessor");
+        assert!(!hash.contains(&first.hex()));
+        assert!(first != other.sign(&zero, b"accessor") && first != key.sign(&first, b"accessor"));
+        assert_eq!(Mac::parse(first.hex().as_bytes()), Some(first));
+        let mut line = Vec::new();
+        first.append_to(&mut line);
+        assert_eq!(line, first.hex().as_bytes());
+        for wrong in ["", "00", &"G".repeat(64), &"A".repeat(64), &"0".repeat(65)] {
+            assert_eq!(Mac::parse(wrong.as_bytes()), None, "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! Audit: a record of each request that keyward serves or refuses, in a chain that shows every later change.
+//!
+//! A part notes what it knows of a request in the [`AuditSlot`] of the request; `http::audited` makes the records of it, and
+//! [`Auditor`] hands them to the devices. Each device has a thread, a queue of its own, and a chain: the MAC of a record is
+//! over its bytes and the MAC of the record before it.
+
+mod options;
+mod key;
+mod record;
+mod line;
+mod checkpoint;
+mod verify;
+mod read;
+mod slot;
+mod queue;
+mod metrics;
+mod device_result;
+mod stream;
+mod journald;
+mod file;
+mod device;
+mod checkpoint_export;
+mod writer;
+mod auditor;
+#[cfg(feature = "fuzzing")]
+pub mod fuzz;
+
+pub use auditor::{Auditor, DeviceHandle, Kept, NotKept, RunningDevice};
+pub use checkpoint::{Checkpoint, CheckpointError};
+pub use key::AuditKey;
+pub(crate) use metrics::AuditMetrics;
+pub use options::{AuditFileOptions, AuditOptions, AuditTarget, Fsync, OnFailure};
+pub use read::{AuditFiles, DisplayedRecord};
+pub(crate) use record::redact_path;
+pub use record::{Attestation, AuditCaller, AuditNote, AuditRecord, AuditText, Decision, RecordKind};
+pub(crate) use slot::AuditSlot;
+pub use verify::{Finding, FindingKind, Note, Place, Verifier, VerifyReport};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A record of a token read.
+    pub(super) fn record(number: u64) -> AuditRecord {
+        AuditRecord {
+            kind: RecordKind::Response,
+            id: number,
+            part: "agent",
+            listener: "api".into(),
+            route: "token",
+            method: "GET".to_owned(),
+            path: "/agent/v1/token".to_owned(),
+            caller: AuditCaller { uid: Some(1000), gid: Some(1000), pid: Some(42), ..AuditCaller::default() },
+            note: AuditNote {
+                session: Some("web".into()),
+                accessor: Some("an-accessor".into()),
+                ..AuditNote::default()
+            },
+            status: Some(200),
+            latency: Some(std::time::Duration::from_micros(12)),
+            aborted: false,
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! Records of an audit: one for each request, and those by which a chain describes itself.
+
+use std::borrow::Cow;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+
+/// A request to keyward and the decision about it. Holds no secret: no query, no header, no body.
+#[derive(Debug, Clone, Serialize)]
+pub struct AuditRecord {
+    /// `request` before a request is forwarded, `response` when its status is known.
+    #[serde(rename = "type")]
+    pub kind: RecordKind,
+    /// Number of the request in its process; a request and its response share it.
+    pub id: u64,
+    /// `agent`, `acl` or `gateway`.
+    pub part: &'static str,
+    /// Name of the listener.
+    pub listener: AuditText,
+    /// Use of the request, such as `token` or `proxy`.
+    pub route: &'static str,
+    /// Method as sent, shortened.
+    pub method: String,
+    /// Path without query, shortened, with tokens removed.
+    pub path: String,
+    /// Caller of the request.
+    pub caller: AuditCaller,
+    /// Decision and its circumstances.
+    #[serde(flatten)]
+    pub note: AuditNote,
+    /// Status of the response.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<u16>,
+    /// Time from the request to the head of the response, in microseconds.
+    #[serde(rename = "latency_us", skip_serializing_if = "Option::is_none", serialize_with = "micros")]
+    pub latency: Option<Duration>,
+    /// The caller closed its connection before there was a response.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub aborted: bool,
+}
+
+/// Moment of a record in the life of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RecordKind {
+    /// The request is about to be forwarded.
+    Request,
+    /// The response is about to be sent.
+    Response,
+}
+
+/// Caller of a request, as the kernel tells it, and as its attestation names it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct AuditCaller {
+    /// User id of the peer of a unix socket.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub uid: Option<u32>,
+    /// Group id of that peer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gid: Option<u32>,
+    /// Process id of that peer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pid: Option<u32>,
+    /// Address of a TCP peer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub address: Option<SocketAddr>,
+    /// Facts by which a configured caller was matched.
+    #[serde(flatten)]
+    pub attested: Option<Attestation>,
+}
+
+/// Facts about a caller that was matched with a configured one.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Attestation {
+    /// Name of the configured caller.
+    pub name: AuditText,
+    /// Origin of the facts, such as `pidfd_info`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attested_by: Option<&'static str>,
+    /// User id of a TCP peer, which its connection does not tell.
+    #[serde(skip)]
+    pub uid: Option<u32>,
+    /// Its systemd unit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unit: Option<AuditText>,
+    /// Its cgroup.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cgroup: Option<AuditText>,
+    /// Path of its executable.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub executable: Option<AuditText>,
+}
+
+/// Circumstances of a request that only the part that handles it knows.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct AuditNote {
+    /// Session whose token is served or used.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub session: Option<AuditText>,
+    /// Accessor of the token that is served, used or presented. It is written as a keyed hash.
+    #[serde(skip)]
+    pub accessor: Option<Arc<str>>,
+    /// Facts by which a configured caller was matched; they become part of the record's caller.
+    #[serde(skip)]
+    pub attested: Option<Attestation>,
+    /// Name of the operation, such as `policy.create`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub operation: Option<&'static str>,
+    /// Record that was changed, by its id or name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub subject: Option<String>,
+    /// Status of the server's response, where the request was forwarded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub upstream_status: Option<u16>,
+    /// Decision.
+    pub decision: Decision,
+    /// Rule that decided, such as the reason of a refusal.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rule: Option<Cow<'static, str>>,
+}
+
+/// Decision about a request.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Decision {
+    /// keyward serves or forwards the request.
+    #[default]
+    Granted,
+    /// keyward refuses the request.
+    Refused,
+}
+
+/// Text that several records share.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AuditText(pub Arc<str>);
+
+impl<T: Into<Arc<str>>> From<T> for AuditText {
+    fn from(text: T) -> Self {
+        Self(text.into())
+    }
+}
+
+impl Serialize for AuditText {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.0)
+    }
+}
+
+/// Records about the chain itself.
+#[derive(Debug, Clone, Serialize)]
+#[serde(tag = "type", rename_all = "lowercase")]
+pub(super) enum ChainRecord {
+    /// A process begins to write.
+    Start {
+        #[serde(flatten)]
+        header: ChainHeader,
+        version: &'static str,
+        pid: u32,
+        /// End of the previous process: `none`, `stopped`, `killed` or `unverified`.
+        previous: PreviousEnd,
+        /// Bytes of an incomplete line that were removed from the end of the file.
+        #[serde(skip_serializing_if = "is_zero")]
+        torn_bytes: u64,
+    },
+    /// Another file or connection begins.
+    Continue {
+        #[serde(flatten)]
+        header: ChainHeader,
+    },
+    /// Records that could not be written.
+    Lost { records: u64 },
+    /// The process stops writing in order.
+    Stop {},
+}
+
+/// Position of a chain at the beginning of a file or connection: it is verified without what came before.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct ChainHeader {
+    /// Random name of the chain.
+    pub(super) chain: AuditText,
+    /// MAC of the record before this one.
+    pub(super) prev: String,
+}
+
+/// End of the process that wrote before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum PreviousEnd {
+    /// Nothing was written before.
+    None,
+    /// The last record is that of an orderly stop.
+    Stopped,
+    /// The last record is another one: the process was killed, or the machine failed.
+    Killed,
+    /// The last record does not fit the key, so that a new chain begins.
+    Unverified,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde calls")]
+const fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+#[expect(clippy::ref_option, reason = "the signature that serde calls")]
+fn micros<S: serde::Serializer>(latency: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
+    let micros = latency.map(|latency| u64::try_from(latency.as_micros()).unwrap_or(u64::MAX));
+    micros.serialize(serializer)
+}
+
+/// Shortens a path, and hides its segments that look like tokens of Vault, OpenBao or Consul.
+pub(crate) fn redact_path(path: &str) -> String {
+    let mut end = path.len().min(MAX_PATH);
+    while !path.is_char_boundary(end) {
+        end -= 1;
+    }
+    let shown = &path[..end];
+    let mut text = String::with_capacity(shown.len() + 4);
+    for (number, segment) in shown.split('/').enumerate() {
+        if number > 0 {
+            text.push('/');
+        }
+        text.push_str(if looks_like_token(segment) { HIDDEN } else { segment });
+    }
+    if end < path.len() {
+        text.push_str("...");
+    }
+    text
+}
+
+/// Returns true for tokens of Vault and OpenBao, and for UUIDs: the secret of a Consul token is one, and old endpoints have
+/// it in their path.
+fn looks_like_token(segment: &str) -> bool {
+    let prefixed = ["hvs.", "hvb.", "hvr.", "s.", "b.", "r."].iter().any(|prefix| {
+        segment.strip_prefix(prefix).is_some_and(|rest| {
+            rest.len() >= 20
+                && rest.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
+        })
+    });
+    prefixed || segment.starts_with("eyJ")
+}
+
+/// Longest recorded path, in bytes.
+const MAX_PATH: usize = 1024;
+
+const HIDDEN: &str = "(hidden)";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_short_and_shows_no_token() {
+        let check = |path: &str, wanted: &str| assert_eq!(redact_path(path), wanted, "{path}");
+        check("/v1/secret/data/web", "/v1/secret/data/web");
+        check("/v1/auth/token/lookup/hvs.CAESIJ0123456789abcdefgh", "/v1/auth/token/lookup/(hidden)");
+        check("/v1/auth/token/revoke/s.0123456789abcdefABCDEFGH", "/v1/auth/token/revoke/(hidden)");
+        check("/v1/secret/data/s.short", "/v1/secret/data/s.short");
+        check("/v1/x/eyJhbGciOi", "/v1/x/(hidden)");
+        check("", "");
+        let long = format!("/{}", "ä".repeat(600));
+        let shown = redact_path(&long);
+        assert!(shown.len() <= MAX_PATH + 3 && shown.ends_with("ä..."), "{shown}");
+    }
+}

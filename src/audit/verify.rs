@@ -1,0 +1,212 @@
+//! Verifies the lines of an audit against its key, and says where they were changed. Pure: lines come in, findings go out.
+
+mod report;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+pub use report::{Finding, FindingKind, Note, Place, VerifyReport};
+
+use super::checkpoint::Checkpoint;
+use super::key::{AuditKey, Mac};
+use super::line::{ChainPosition, ParsedLine};
+
+/// Verifies lines in the order in which they were written, from the oldest file to the newest.
+#[derive(Debug)]
+pub struct Verifier<'a> {
+    key: &'a AuditKey,
+    checkpoints: Vec<CheckpointState>,
+    /// Name of the chain, once a line has told it.
+    chain: Option<Arc<str>>,
+    /// Names of all chains so far.
+    seen: BTreeSet<Arc<str>>,
+    /// Position after the last line, as that line has it.
+    last: Option<ChainPosition>,
+    /// Position after the last line whose MAC was right.
+    verified: Option<ChainPosition>,
+    /// Type of the last record.
+    last_kind: String,
+    /// A line that cannot be read, and may turn out to be the end of a broken connection.
+    unreadable: Option<Finding>,
+    report: VerifyReport,
+}
+
+#[derive(Debug)]
+struct CheckpointState {
+    checkpoint: Checkpoint,
+    mac: Option<Mac>,
+    state: Reached,
+}
+
+/// State of a checkpoint's record among the lines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reached {
+    NotYet,
+    /// The lines begin after it.
+    Before,
+    Same,
+    Differs,
+}
+
+impl<'a> Verifier<'a> {
+    /// Begins a verification, also against `checkpoints`.
+    pub fn new(key: &'a AuditKey, checkpoints: Vec<Checkpoint>) -> Self {
+        let state = |checkpoint: Checkpoint| CheckpointState {
+            mac: Mac::parse(checkpoint.mac.as_bytes()),
+            checkpoint,
+            state: Reached::NotYet,
+        };
+        Self {
+            key,
+            checkpoints: checkpoints.into_iter().map(state).collect(),
+            chain: None,
+            seen: BTreeSet::new(),
+            last: None,
+            verified: None,
+            last_kind: String::new(),
+            unreadable: None,
+            report: VerifyReport::default(),
+        }
+    }
+
+    /// Verifies the next line, without its line end. Empty lines are skipped.
+    pub fn line(&mut self, place: &Place, line: &[u8]) {
+        if line.is_empty() {
+            return;
+        }
+        self.report.lines += 1;
+        match ParsedLine::parse(line) {
+            Ok(parsed) => self.record(place, &parsed),
+            Err(error) => {
+                self.flush_unreadable();
+                self.unreadable = Some(Finding { place: place.clone(), kind: FindingKind::Unreadable(error) });
+            }
+        }
+    }
+
+    /// Ends the verification.
+    pub fn finish(mut self) -> VerifyReport {
+        self.flush_unreadable();
+        let last = self.last.map(|last| last.next.saturating_sub(1));
+        for CheckpointState { checkpoint, state, .. } in std::mem::take(&mut self.checkpoints) {
+            match state {
+                Reached::Same => self.report.checkpoints += 1,
+                Reached::Before => self.report.notes.push(Note::OlderCheckpoint { seq: checkpoint.seq }),
+                Reached::Differs => self.report.missing_checkpoints.push((checkpoint, None)),
+                Reached::NotYet => {
+                    let same = self.chain.as_deref() == Some(&checkpoint.chain);
+                    self.report.missing_checkpoints.push((checkpoint, last.filter(|_| same)));
+                }
+            }
+        }
+        self.report.last = self.chain.clone().zip(last);
+        self.report.stopped = self.last_kind == "stop";
+        self.report
+    }
+
+    fn record(&mut self, place: &Place, line: &ParsedLine<'_>) {
+        let seq = line.fields.seq;
+        let after = ChainPosition { next: seq.saturating_add(1), mac: line.mac };
+        if let Some((chain, previous)) = line.header()
+            && line.follows(&previous, self.key)
+        {
+            self.header(place, line, (chain, previous));
+            self.accept(line, after);
+            return;
+        }
+        let follows = |position: &ChainPosition| position.next == seq && line.follows(&position.mac, self.key);
+        if self.last.as_ref().is_some_and(follows) || self.verified.as_ref().is_some_and(follows) {
+            self.flush_unreadable();
+            self.accept(line, after);
+            return;
+        }
+        self.flush_unreadable();
+        let kind = match self.last {
+            None => FindingKind::NoStart { seq },
+            Some(last) if seq > last.next => FindingKind::Missing { from: last.next, to: seq - 1 },
+            Some(last) if seq < last.next => FindingKind::OutOfPlace { seq },
+            Some(_) => FindingKind::Altered { seq },
+        };
+        self.report.findings.push(Finding { place: place.clone(), kind });
+        self.last = Some(after);
+        self.last_kind.clone_from(&line.fields.kind);
+    }
+
+    /// A record at the beginning of a file or a connection, whose own MAC is right.
+    fn header(&mut self, place: &Place, line: &ParsedLine<'_>, (chain, previous): (&str, Mac)) {
+        let seq = line.fields.seq;
+        let is_same_chain = self.chain.as_deref() == Some(chain);
+        let begins = ChainPosition { next: seq, mac: previous };
+        let continues = is_same_chain && (self.last == Some(begins) || self.verified == Some(begins));
+        if continues {
+            if let Some(Finding { place, .. }) = self.unreadable.take() {
+                self.report.notes.push(Note::Torn { place });
+            }
+        } else if let (true, Some(last)) = (is_same_chain, self.last) {
+            self.flush_unreadable();
+            let kind = match seq {
+                seq if seq > last.next => FindingKind::Missing { from: last.next, to: seq - 1 },
+                seq if seq < last.next => FindingKind::OutOfPlace { seq },
+                seq => FindingKind::Altered { seq },
+            };
+            self.report.findings.push(Finding { place: place.clone(), kind });
+        } else {
+            self.flush_unreadable();
+            self.new_chain(place, chain, seq);
+        }
+        if !is_same_chain {
+            let name = Arc::<str>::from(chain);
+            self.seen.insert(Arc::clone(&name));
+            self.chain = Some(name);
+        }
+        match line.fields.previous.as_deref() {
+            Some("killed") => self.report.notes.push(Note::Killed { place: place.clone() }),
+            Some("unverified") => self.report.notes.push(Note::Unverified { place: place.clone() }),
+            _ => {}
+        }
+        let own = self.checkpoints.iter_mut().filter(|it| it.checkpoint.chain == chain);
+        own.filter(|it| it.state == Reached::NotYet && it.checkpoint.seq < seq && !continues && !is_same_chain)
+            .for_each(|it| it.state = Reached::Before);
+    }
+
+    fn new_chain(&mut self, place: &Place, name: &str, seq: u64) {
+        if self.seen.contains(name) {
+            let kind = FindingKind::OutOfPlace { seq };
+            self.report.findings.push(Finding { place: place.clone(), kind });
+            return;
+        }
+        if let (Some(chain), Some(last)) = (&self.chain, self.last) {
+            let ended = Note::NewChain {
+                place: place.clone(),
+                chain: Arc::clone(chain),
+                last: last.next.saturating_sub(1),
+                stopped: self.last_kind == "stop",
+            };
+            self.report.notes.push(ended);
+        }
+        if seq > 0 {
+            self.report.notes.push(Note::Earlier { place: place.clone(), records: seq });
+        }
+    }
+
+    /// Takes a record whose MAC is right.
+    fn accept(&mut self, line: &ParsedLine<'_>, after: ChainPosition) {
+        self.report.verified += 1;
+        if line.fields.kind == "lost" {
+            self.report.lost += line.fields.records.unwrap_or(1);
+        }
+        (self.last, self.verified) = (Some(after), Some(after));
+        self.last_kind.clone_from(&line.fields.kind);
+        let chain = self.chain.as_deref();
+        let own = self.checkpoints.iter_mut().filter(|it| Some(&*it.checkpoint.chain) == chain);
+        for it in own.filter(|it| it.checkpoint.seq == line.fields.seq) {
+            it.state = if it.mac == Some(line.mac) { Reached::Same } else { Reached::Differs };
+        }
+    }
+
+    fn flush_unreadable(&mut self) {
+        self.report.findings.extend(self.unreadable.take());
+    }
+}

@@ -1,0 +1,104 @@
+use std::path::Path;
+
+use secrecy::SecretString;
+use tokio::sync::oneshot;
+
+use super::*;
+use crate::atomic_file::Attributes;
+use crate::audit::options::{AuditFileOptions, AuditTarget, Fsync};
+use crate::audit::queue::Share;
+use crate::audit::read::AuditFiles;
+use crate::audit::tests::record;
+use crate::audit::verify::{Place, Verifier, VerifyReport};
+use crate::health::Health;
+
+const KEY: &str = "0123456789abcdef0123456789abcdef";
+
+fn options(path: &Path, max_bytes: u64, keep: u32) -> AuditOptions {
+    AuditOptions {
+        name: "main".to_owned(),
+        key: SecretString::from(KEY),
+        on_failure: OnFailure::Closed,
+        target: AuditTarget::File(AuditFileOptions {
+            path: path.to_owned(),
+            attributes: Attributes { mode: 0o640, owner: None, group: None },
+            max_bytes,
+            keep,
+            fsync: Fsync::Always,
+        }),
+        checkpoint_file: None,
+        checkpoint_records: 10,
+        checkpoint_interval: Duration::from_mins(5),
+    }
+}
+
+/// Runs a writer over `count` records; returns how many were kept.
+fn write(options: &AuditOptions, count: u64) -> usize {
+    let (health, metrics) = (Health::default(), Metrics::default());
+    let writer = AuditWriter::new(options, health.register("audit/main", true, ""), &metrics, Clock::System);
+    let queue = RecordQueue::default();
+    let kept: Vec<_> = (0..count)
+        .map(|number| {
+            let (sender, receiver) = oneshot::channel();
+            let queued = QueuedRecord { at: SystemTime::now(), record: Arc::new(record(number)), kept: Some(sender) };
+            queue.push(queued, Share::Whole);
+            receiver
+        })
+        .collect();
+    queue.stop();
+    writer.run(&queue);
+    kept.into_iter().filter_map(|mut kept| kept.try_recv().ok()).filter(|kept| *kept).count()
+}
+
+fn verify(path: &Path) -> VerifyReport {
+    let key = AuditKey::new(&SecretString::from(KEY));
+    let mut verifier = Verifier::new(&key, Vec::new());
+    for file in AuditFiles::list(path) {
+        let mut place = Place { file: file.display().to_string().into(), line: 0 };
+        let bytes = std::fs::read(&file).unwrap();
+        AuditFiles::read_lines(&mut &*bytes, |line| {
+            place.line += 1;
+            verifier.line(&place, line);
+        })
+        .unwrap();
+    }
+    verifier.finish()
+}
+
+#[test]
+fn the_chain_goes_on_over_processes_and_rotations_and_old_files_are_removed() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("audit.jsonl");
+    assert_eq!(write(&options(&path, 1 << 20, 2), 5), 5);
+    assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o640);
+    assert_eq!(write(&options(&path, 1 << 20, 2), 5), 5);
+    let report = verify(&path);
+    // Two starts, two stops.
+    assert!(report.is_intact() && report.verified == 14 && report.notes.is_empty() && report.stopped, "{report:?}");
+    for _ in 0..6 {
+        assert_eq!(write(&options(&path, 4096, 2), 10), 10);
+    }
+    let names = AuditFiles::list(&path);
+    assert_eq!(names.len(), 3, "{names:?}");
+    let report = verify(&path);
+    assert!(report.is_intact() && report.stopped, "{report:?}");
+}
+
+#[test]
+fn a_file_that_does_not_fit_the_key_is_moved_away_and_a_second_writer_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("audit.jsonl");
+    write(&options(&path, 1 << 20, 2), 3);
+    let other =
+        AuditOptions { key: SecretString::from("another key of thirty-two letters"), ..options(&path, 1 << 20, 2) };
+    assert_eq!(write(&other, 3), 3);
+    assert!(folder.path().join("audit.jsonl.1").exists());
+    let text = std::fs::read_to_string(&path).unwrap();
+    assert!(text.lines().next().unwrap().contains("\"previous\":\"unverified\""), "{text}");
+    let held = std::fs::File::open(&path).unwrap();
+    rustix::fs::flock(&held, rustix::fs::FlockOperation::NonBlockingLockExclusive).unwrap();
+    assert_eq!(write(&other, 3), 0, "another process has the file");
+    std::os::unix::fs::symlink("/dev/null", folder.path().join("link")).unwrap();
+    assert_eq!(write(&options(&folder.path().join("link"), 1 << 20, 2), 3), 0, "no symlink is followed");
+}

@@ -1,0 +1,140 @@
+//! `keyward audit`: verifies, shows and follows the files of an audit.
+
+mod follow;
+mod verify;
+
+use std::fs::File;
+use std::io::BufReader;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use clap::{Args, Subcommand};
+
+use super::output::harmless;
+use super::{Exit, Format, say};
+use crate::audit::{AuditFiles, AuditKey, DisplayedRecord};
+use crate::secret;
+
+/// Verify, show and follow audits.
+#[derive(Debug, Subcommand)]
+pub(in crate::cli) enum Audit {
+    /// Verify that no record was changed, removed or inserted
+    #[command(
+        after_help = "Examples:\n  keyward audit verify /var/log/keyward/audit.jsonl --key-file /etc/keyward/audit.key\n  journalctl -o cat -t keyward-audit | keyward audit verify - --key-file audit.key --checkpoint checkpoint.json"
+    )]
+    Verify(verify::Verify),
+    /// Show records, oldest first
+    #[command(after_help = "Example:\n  keyward audit show /var/log/keyward/audit.jsonl --decision refused")]
+    Show {
+        #[command(flatten)]
+        records: Records,
+    },
+    /// Show records as they are written
+    #[command(after_help = "Example:\n  keyward audit follow /var/log/keyward/audit.jsonl")]
+    Follow {
+        #[command(flatten)]
+        records: Records,
+    },
+}
+
+/// The records that are shown.
+#[derive(Debug, Args)]
+pub(super) struct Records {
+    /// Audit file; older ones beside it are read first. - reads standard input
+    file: PathBuf,
+    /// Show only `granted` or `refused`
+    #[arg(long)]
+    decision: Option<String>,
+    /// Show only this session
+    #[arg(long)]
+    session: Option<String>,
+    /// Show only this route: token, check, retry, status, proxy, acl or gateway
+    #[arg(long)]
+    route: Option<String>,
+    /// Show only the token of this accessor; needs --key-file
+    #[arg(long, requires = "key_file")]
+    accessor: Option<String>,
+    /// Key of the audit
+    #[arg(long, value_name = "FILE")]
+    key_file: Option<PathBuf>,
+    /// Output format; json is the lines as they are
+    #[arg(short = 'o', long, value_enum, default_value_t)]
+    format: Format,
+}
+
+impl Audit {
+    pub(super) fn run(self) -> anyhow::Result<Exit> {
+        match self {
+            Self::Verify(verify) => verify.run(),
+            Self::Show { records } => {
+                let filter = records.filter()?;
+                for file in files(&records.file) {
+                    read(&file, |line| filter.show(line))?;
+                }
+                Ok(Exit::Ok)
+            }
+            Self::Follow { records } => follow::follow(&records.file, &records.filter()?),
+        }
+    }
+}
+
+impl Records {
+    fn filter(&self) -> anyhow::Result<Filter> {
+        let key = self.key_file.as_deref().map(read_key).transpose()?;
+        let accessor = self.accessor.as_ref().zip(key).map(|(accessor, key)| key.hash(accessor));
+        let (decision, session, route) = (self.decision.clone(), self.session.clone(), self.route.clone());
+        Ok(Filter { decision, session, route, accessor, format: self.format })
+    }
+}
+
+/// Conditions for a shown record, and its form.
+#[derive(Debug)]
+struct Filter {
+    decision: Option<String>,
+    session: Option<String>,
+    route: Option<String>,
+    accessor: Option<String>,
+    format: Format,
+}
+
+impl Filter {
+    /// Prints a line if it fits.
+    fn show(&self, line: &[u8]) {
+        let Some(record) = DisplayedRecord::parse(line) else {
+            if !line.is_empty() {
+                say("(a line that is no record)");
+            }
+            return;
+        };
+        let fits = |wanted: &Option<String>, value: &str| wanted.as_ref().is_none_or(|wanted| wanted == value);
+        if fits(&self.decision, &record.decision)
+            && fits(&self.session, &record.session)
+            && fits(&self.route, &record.route)
+            && fits(&self.accessor, &record.accessor)
+        {
+            match self.format {
+                Format::Text => say(&harmless(&record.format()).replace(['\n', '\t'], " ")),
+                Format::Json => say(&String::from_utf8_lossy(line)),
+            }
+        }
+    }
+}
+
+/// The files to read; `-` is standard input.
+fn files(path: &Path) -> Vec<PathBuf> {
+    if path == Path::new("-") { vec![path.to_owned()] } else { AuditFiles::list(path) }
+}
+
+/// Reads the lines of a file, or of standard input.
+fn read(path: &Path, take: impl FnMut(&[u8])) -> anyhow::Result<()> {
+    let failed = || format!("cannot read {}", path.display());
+    if path == Path::new("-") {
+        return AuditFiles::read_lines(&mut std::io::stdin().lock(), take).context("cannot read standard input");
+    }
+    let file = File::open(path).with_context(failed)?;
+    AuditFiles::read_lines(&mut BufReader::new(file), take).with_context(failed)
+}
+
+fn read_key(path: &Path) -> anyhow::Result<AuditKey> {
+    Ok(AuditKey::new(&secret::read_file(path)?))
+}

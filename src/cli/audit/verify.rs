@@ -1,0 +1,104 @@
+//! `keyward audit verify`: findings with their places, and the exit code for scripts.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use clap::Args;
+use serde_json::json;
+
+use super::{files, read, read_key};
+use crate::audit::{Checkpoint, Place, Verifier, VerifyReport};
+use crate::cli::{Exit, Format, output, say, say_error, say_warning};
+
+/// Verify the records of an audit.
+#[derive(Debug, Args)]
+pub(in crate::cli) struct Verify {
+    /// Audit file; older ones beside it are verified first. - reads standard input
+    file: PathBuf,
+    /// Key of the audit
+    #[arg(long, value_name = "FILE")]
+    key_file: PathBuf,
+    /// Checkpoints that were kept elsewhere, one in each line; repeatable
+    #[arg(long, value_name = "FILE")]
+    checkpoint: Vec<PathBuf>,
+    /// Output format
+    #[arg(short = 'o', long, value_enum, default_value_t)]
+    format: Format,
+}
+
+impl Verify {
+    pub(super) fn run(self) -> anyhow::Result<Exit> {
+        let key = read_key(&self.key_file)?;
+        let mut checkpoints = Vec::new();
+        for path in &self.checkpoint {
+            let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+            checkpoints.extend(Checkpoint::parse_all(&text).with_context(|| format!("{}", path.display()))?);
+        }
+        let mut verifier = Verifier::new(&key, checkpoints);
+        for path in files(&self.file) {
+            let mut place = Place { file: path.display().to_string().into(), line: 0 };
+            read(&path, |line| {
+                place.line += 1;
+                verifier.line(&place, line);
+            })?;
+        }
+        let report = verifier.finish();
+        match self.format {
+            Format::Json => output::json(&to_json(&report)),
+            Format::Text => print(&report, &self.key_file),
+        }
+        // An empty audit proves nothing.
+        Ok(if report.is_intact() && report.verified > 0 { Exit::Ok } else { Exit::Failed })
+    }
+}
+
+fn print(report: &VerifyReport, key_file: &Path) {
+    for note in &report.notes {
+        say(&format!("note: {note}"));
+    }
+    if report.lost > 0 {
+        say_warning(&format!("the writer itself counted {} records that it could not keep", report.lost));
+    }
+    for finding in report.findings.iter().take(MOST_FINDINGS) {
+        say_error(&finding.to_string());
+    }
+    if report.findings.len() > MOST_FINDINGS {
+        say_error(&format!("and {} more", report.findings.len() - MOST_FINDINGS));
+    }
+    for missing in &report.missing_checkpoints {
+        say_error(&VerifyReport::describe_missing(missing));
+    }
+    if report.verified == 0 {
+        say_error(&format!("no record fits the key in {}: is it the key of this audit?", key_file.display()));
+    }
+    let end = match &report.last {
+        Some((chain, seq)) => {
+            let stop = if report.stopped { ", an orderly stop" } else { "" };
+            format!("; chain {chain} ends with record {seq}{stop}")
+        }
+        None => String::new(),
+    };
+    let checkpoints =
+        if report.checkpoints > 0 { format!(", {} checkpoints found", report.checkpoints) } else { String::new() };
+    say(&format!("{} lines, {} records verified{checkpoints}{end}", report.lines, report.verified));
+}
+
+fn to_json(report: &VerifyReport) -> serde_json::Value {
+    let finding = |finding: &crate::audit::Finding| json!({"file": &*finding.place.file, "line": finding.place.line, "finding": finding.to_string()});
+    json!({
+        "intact": report.is_intact() && report.verified > 0,
+        "lines": report.lines,
+        "verified": report.verified,
+        "lost": report.lost,
+        "checkpoints": report.checkpoints,
+        "findings": report.findings.iter().map(finding).collect::<Vec<_>>(),
+        "missing_checkpoints": report.missing_checkpoints.iter().map(VerifyReport::describe_missing).collect::<Vec<_>>(),
+        "notes": report.notes.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "chain": report.last.as_ref().map(|(chain, _)| &**chain),
+        "last": report.last.as_ref().map(|(_, seq)| seq),
+        "stopped": report.stopped,
+    })
+}
+
+/// Findings that are printed one by one.
+const MOST_FINDINGS: usize = 20;

@@ -1,0 +1,45 @@
+//! Describes templates for `keyward check`.
+
+use crate::agent::secrets::OfflineOptions;
+use crate::agent::templates::{TemplateCommand, TemplateOptions};
+use crate::config::Template;
+use crate::time_format::format_duration;
+
+/// Describes a template for `keyward check`, one clause per entry; `tell` replaces a value by its reference.
+pub(in crate::config) fn describe(template: &Template, tell: impl Fn(&str, &str) -> String) -> Vec<String> {
+    let TemplateOptions { text, file, required, .. } = &template.options;
+    let from = text.file.as_ref().map_or("its contents".to_owned(), |file| tell("source", &file.display().to_string()));
+    let secrets = format!("with secrets read by session {}", template.session);
+    let Some(file) = file else {
+        return vec![format!(
+            "renders {from}, {secrets}, for the variable {} of [process] and keyward exec",
+            text.name
+        )];
+    };
+    let id = |what: &str, id: Option<u32>| id.map_or(String::new(), |id| format!(", {what} {id}"));
+    let mut does = vec![format!(
+        "renders {from} to {}, mode {:04o}{}{}, {secrets}",
+        tell("destination", &file.destination.display().to_string()),
+        file.mode,
+        id("owner", file.owner),
+        id("group", file.group),
+    )];
+    if file.backup {
+        does.push("keeps the previous file, with .bak appended to its name".to_owned());
+    }
+    if let Some(TemplateCommand { command, timeout }) = &file.command {
+        let shown = command.join(" ");
+        does.push(format!("after a change runs {shown}, for {} at most", format_duration(*timeout)));
+    }
+    if let Some(OfflineOptions { persist, max_stale_age: stale }) = &template.offline {
+        does.push(format!(
+            "keeps those secrets across restarts, encrypted, in {}, and uses them for {} while the server does not respond",
+            persist.file.display(),
+            format_duration(*stale)
+        ));
+    }
+    if !required {
+        does.push("is not required for readiness".to_owned());
+    }
+    does
+}

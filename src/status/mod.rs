@@ -1,0 +1,12 @@
+//! Status of the process for operators: collected, read back from JSON, and judged. Never holds a secret.
+
+mod registry;
+mod document;
+mod judge;
+mod describe;
+
+pub(crate) use describe::update_verb;
+pub(crate) use document::{CallerEntry, CallersEntry, PlatformEntry, SessionEntry, StatusDocument, Timestamp};
+pub(crate) use judge::{ReportItem, StatusReport, StatusState, StepKind, judge};
+pub(crate) use registry::Status;
+pub use registry::StatusRegistry;
