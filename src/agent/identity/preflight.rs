@@ -137,7 +137,7 @@ mod tests {
         };
         check(&|_| {}, &[]);
         check(&|claims| claims.aud = vec!["https://management.azure.com".into()], &["a slash at the end"]);
-        check(&|claims| claims.aud = vec!["a".into(), "b".into()], &["set `resource`"]);
+        check(&|claims| claims.aud = vec!["a".into(), "b".into()], &["for \"a\", \"b\""]);
         check(&|claims| claims.aud = Vec::new(), &["names no audience"]);
         check(&|claims| claims.ver = Some("2.0".into()), &["requestedAccessTokenVersion"]);
         check(&|claims| claims.iss = Some("https://login.example/tenant/v2.0".into()), &["version 2.0"]);

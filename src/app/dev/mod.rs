@@ -156,12 +156,7 @@ impl Dev {
         let secrets_faults = FaultListener { address: ports.get(4), key: cloud.faults_key().clone() };
         let secrets = secrets_options(&cloud, ports.get(3), secrets_faults);
         let secrets = Secrets::start(secrets, &mut emulated).context("cannot start the emulated Vault")?;
-        let (local_key, pages_key) = (dir.join("local-api.key"), dir.join("pages.key"));
-        for key in [&local_key, &pages_key] {
-            if !key.exists() {
-                write_private(key, &random_key()?)?;
-            }
-        }
+        let (local_key, pages_key) = (make_key(dir.join("local-api.key"))?, make_key(dir.join("pages.key"))?);
         let faults_listener = FaultListener { address: ports.get(9), key: cloud.faults_key().clone() };
         let platform = platform::PlatformOptions {
             address: ports.get(8),
@@ -312,6 +307,14 @@ fn write_private(path: &Path, secret: &SecretString) -> anyhow::Result<()> {
     use secrecy::ExposeSecret as _;
     atomic_file::replace(path, secret.expose_secret().as_bytes(), &PRIVATE)?;
     Ok(())
+}
+
+/// Makes the file of a key, unless an earlier start has.
+fn make_key(path: PathBuf) -> anyhow::Result<PathBuf> {
+    if !path.exists() {
+        write_private(&path, &random_key()?)?;
+    }
+    Ok(path)
 }
 
 fn random_key() -> anyhow::Result<SecretString> {

@@ -32,7 +32,9 @@ impl<T> SecretRenewer<T> {
     /// Records a call that gave or renewed the secret.
     fn record_success(&mut self, now: ClockReading) {
         self.retries.record_success(now);
-        self.deps.health.iter().for_each(|health| health.clear_warning());
+        if let Some(health) = &self.deps.health {
+            health.clear_warning();
+        }
         if let Some(lasted_seconds) = self.outage.end(now) {
             let secret = &self.options.name;
             tracing::info!(event = "agent.secret.recovered", secret, lasted_seconds, "the secret can be had again");
