@@ -49,7 +49,7 @@ fn route(text: &str) -> Result<CallerRoute, String> {
     known.ok_or_else(|| format!("write {}", CallerRoute::NAMES.map(|(name, _)| name).join(", ")))
 }
 
-/// What a process is, and what it may do.
+/// Caller that a process is, and its rights.
 #[derive(Debug, Serialize)]
 struct Explanation {
     process: ProcessFacts,

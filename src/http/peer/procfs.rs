@@ -62,9 +62,12 @@ fn parse_cgroup(text: &str) -> Option<String> {
     known.then(|| path.to_owned())
 }
 
-/// The program's name, in parentheses, may hold anything; the start time is the 20th field behind it.
+/// The program's name, in parentheses, may hold anything; its state is the first field behind it, the start time the 20th.
+/// `None` for a process that has ended and of which its parent has not taken notice.
 fn parse_start_time(stat: &str) -> Option<u64> {
-    stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+    let is_over = matches!(fields.next()?, "Z" | "X" | "x");
+    fields.nth(18)?.parse().ok().filter(|_| !is_over)
 }
 
 #[cfg(test)]
@@ -78,6 +81,7 @@ mod tests {
         assert_eq!(parse_owner("Uid:\t1\n"), None);
         let after = (3..=21).map(|at| at.to_string()).collect::<Vec<_>>().join(" ");
         assert_eq!(parse_start_time(&format!("12 (a) 1 (b)) S {after} 998877 5")), Some(21));
+        assert_eq!(parse_start_time(&format!("12 (a) Z {after} 998877 5")), None, "it has ended");
         assert_eq!(parse_start_time("12 (a"), None);
     }
 

@@ -121,7 +121,7 @@ fn users_without_an_id_in_the_agents_user_namespace_are_nobody_and_those_of_call
 }
 
 #[test]
-fn callers_over_loopback_are_known_by_the_user_and_the_cgroup_of_their_socket() {
+fn t04_callers_over_loopback_are_known_by_the_user_and_the_cgroup_of_their_socket() {
     if cannot_run() {
         return;
     }
