@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::output::json;
 use super::{ConfigFiles, Exit, Format, say, say_error};
 use crate::agent::api_proxy::explain_request;
-use crate::agent::callers::{CallerPolicy, CallerRoute, CallerVerdict};
+use crate::agent::callers::{CallerGrants, CallerPolicy, CallerRoute, CallerVerdict};
 use crate::config::{self, Config, Environment, Purpose, Serves};
 use crate::http::peer::{KernelSupport, PeerFacts, PeerKernel, PeerReader};
 
@@ -153,7 +153,7 @@ impl ExplainCaller {
             },
             caller: decided.map(|(_, rule)| rule.name.clone()),
             rules: rules.collect(),
-            routes: grants.map(|grants| grants.route_names()).unwrap_or_default(),
+            routes: grants.map(CallerGrants::route_names).unwrap_or_default(),
             checks,
         }
     }

@@ -111,11 +111,7 @@ fn read(name: String, mut reader: Reader<'_>, context: TemplateContext<'_>, has_
             refuse(&mut reader, "sessions", "not allowed on an api_proxy listener: write session");
             let (options, session) = api_proxy::read(&mut reader, known);
             if admit == AccessMode::AnyLocalUser && !options.request_header {
-                let at = reader.place_of("require_request_header").unwrap_or(reader.at);
-                let found = "false with any_local_user = true: web pages could send requests too";
-                let advice = "set key_file, or leave require_request_header at true";
-                let found = (ErrorCode::WebPagesAdmitted, found);
-                reader.scope.diagnostics.warning(at, &reader.key("require_request_header"), found, advice);
+                warn_of_web_pages(&mut reader);
             }
             (Serves::ApiProxy(Box::new(options)), session.into_iter().collect())
         }
@@ -134,6 +130,15 @@ fn read(name: String, mut reader: Reader<'_>, context: TemplateContext<'_>, has_
     reader.finish();
     let guard = Guard { allowed_hosts, admit };
     Some(Listener { name, serves, endpoint: endpoint?, guard, sessions, derived_token, callers: None, required })
+}
+
+/// Warns of an API proxy to which web pages may send requests.
+fn warn_of_web_pages(reader: &mut Reader<'_>) {
+    let at = reader.place_of("require_request_header").unwrap_or(reader.at);
+    let found = "false with any_local_user = true: web pages could send requests too";
+    let advice = "set key_file, or leave require_request_header at true";
+    let found = (ErrorCode::WebPagesAdmitted, found);
+    reader.scope.diagnostics.warning(at, &reader.key("require_request_header"), found, advice);
 }
 
 /// Reads the rest of a listener for systemd.

@@ -159,17 +159,7 @@ impl ProxyRouter {
         if !is_permitted {
             return refuse_caller(caller.refuse_request("namespace", "name that namespace"));
         }
-        if let Err(violation) = self.options.rules.check(operation, &rule_path) {
-            slot.inspect(|slot| slot.refuse(violation.name()));
-            return refuse(StatusCode::FORBIDDEN, describe_violation(violation));
-        }
-        if limits.is_some_and(|limits| limits.rules.check(operation, &rule_path).is_err()) {
-            return refuse_caller(caller.refuse_request("path", "use that path and method"));
-        }
-        if rule_path.is_login() && !self.options.logins {
-            slot.inspect(|slot| slot.refuse("logins"));
-            return refuse(StatusCode::FORBIDDEN, "logins are not allowed through this listener (logins = false)");
-        }
+        self.check_rules(operation, &rule_path, (&caller, limits), slot)?;
         let has_listener_key = local.key_as_token;
         let with_session = self.uses_session_token(request, &headers, has_listener_key, (&path, &rule_path))?;
         let returns_token = with_session && RETURNS_TOKEN.iter().any(|lookup| rule_path.names(lookup));
@@ -228,6 +218,31 @@ impl ProxyRouter {
             }
         }
         Ok(with_session)
+    }
+
+    /// Checks a request by the rules of the listener and of its caller.
+    ///
+    /// # Errors
+    /// They refuse it: the response for the caller.
+    fn check_rules(
+        &self,
+        operation: Operation,
+        path: &ApiPath<'_>,
+        (caller, limits): (&AdmittedCaller<'_>, Option<&CallerProxyRules>),
+        slot: Option<&AuditSlot>,
+    ) -> Result<(), Box<Response<ProxyBody>>> {
+        if let Err(violation) = self.options.rules.check(operation, path) {
+            slot.inspect(|slot| slot.refuse(violation.name()));
+            return refuse(StatusCode::FORBIDDEN, describe_violation(violation));
+        }
+        if limits.is_some_and(|limits| limits.rules.check(operation, path).is_err()) {
+            return refuse_caller(caller.refuse_request("path", "use that path and method"));
+        }
+        if path.is_login() && !self.options.logins {
+            slot.inspect(|slot| slot.refuse("logins"));
+            return refuse(StatusCode::FORBIDDEN, "logins are not allowed through this listener (logins = false)");
+        }
+        Ok(())
     }
 
     /// Returns the limits of a caller; `None` without callers.

@@ -6,7 +6,10 @@
 /// Returns the system manager's unit of a cgroup, such as `nginx.service`: the first part that is no slice. A unit of a user's
 /// own manager is never returned: its user chose its name.
 pub(super) fn unit(path: &str) -> Option<&str> {
-    let part = path.strip_prefix('/')?.split('/').find(|part| !part.ends_with(".slice"))?;
+    let part = path
+        .strip_prefix('/')?
+        .split('/')
+        .find(|part| part.rsplit_once('.').is_none_or(|(_, kind)| kind != "slice"))?;
     // systemd puts `_` before a name that the kernel could mistake for a file of its own.
     let name = part.strip_prefix('_').unwrap_or(part);
     let (stem, kind) = name.rsplit_once('.')?;
