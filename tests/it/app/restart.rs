@@ -116,8 +116,7 @@ async fn exchange(mut stream: UnixStream) -> Outcome {
     };
     match tokio::time::timeout(Duration::from_mins(1), exchange).await {
         Err(_) => return Outcome::Wrong("no answer in a minute".to_owned()),
-        Ok(Err(_)) => return Outcome::Reset,
-        Ok(Ok(0)) => return Outcome::Reset,
+        Ok(Err(_) | Ok(0)) => return Outcome::Reset,
         Ok(Ok(_)) => {}
     }
     let text = String::from_utf8_lossy(&answer);
@@ -147,7 +146,7 @@ async fn an_agent_that_is_killed_again_and_again_refuses_no_caller_and_logs_in_o
         ..SecretsOptions::for_anyone(keyward::clock::Clock::System, "dev", Role::default())
     };
     let secrets = Secrets::start(options, &mut tasks).unwrap();
-    let mut systemd = Activated::new(&secrets.url().to_string());
+    let mut systemd = Activated::new(secrets.url());
     let path = systemd.path();
     systemd.start();
     let Outcome::Token(token) = request(&path).await else { panic!("no token: {}", systemd.log()) };
@@ -159,7 +158,8 @@ async fn an_agent_that_is_killed_again_and_again_refuses_no_caller_and_logs_in_o
     let kills = kills();
     let (moments, spans) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(Vec::new())));
     let stop = tokio_util::sync::CancellationToken::new();
-    let load = tokio::spawn({
+    let mut load = JoinSet::new();
+    load.spawn({
         let (path, spans, stop) = (path.clone(), Arc::clone(&spans), stop.clone());
         async move {
             let (mut requests, mut period) = (JoinSet::new(), tokio::time::interval(PERIOD));
@@ -190,7 +190,7 @@ async fn an_agent_that_is_killed_again_and_again_refuses_no_caller_and_logs_in_o
         longest = longest.max(killed.elapsed());
     }
     stop.cancel();
-    load.await.unwrap();
+    load.join_next().await.unwrap().unwrap();
 
     let (moments, spans) = (moments.lock().unwrap().clone(), std::mem::take(&mut *spans.lock().unwrap()));
     let (mut served, mut reset) = (0, 0);
