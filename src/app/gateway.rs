@@ -37,7 +37,6 @@ pub(super) struct BuiltGateway {
     tfrc_file: Option<TfrcFile>,
     child: Option<(ChildEnv, CredentialWatch<ProvidedEnv>)>,
     health: HealthHandle,
-    status_registry: StatusRegistry,
     listener_metrics: ListenerMetrics,
     shared: Shared,
     #[cfg(feature = "ui")]
@@ -138,7 +137,6 @@ impl BuiltGateway {
             tfrc_file,
             child,
             health,
-            status_registry: shared.status_registry.clone(),
             listener_metrics,
             shared: shared.clone(),
             #[cfg(feature = "ui")]
@@ -280,7 +278,7 @@ impl RunningGateway {
                 sockets,
                 usage_stats: Arc::clone(&built.usage_stats),
                 child: built.child.as_ref().map(|(_, watch)| watch.clone()),
-                status_registry: built.status_registry.clone(),
+                status_registry: built.shared.status_registry.clone(),
                 #[cfg(feature = "ui")]
                 ui_sources: built.ui_sources.clone(),
                 stop: stop.clone(),

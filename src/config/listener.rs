@@ -82,9 +82,7 @@ fn read(name: String, mut reader: Reader<'_>, context: TemplateContext<'_>, has_
     if kind == Kind::SystemdCredentials {
         return for_systemd(name, reader, (endpoint, at), context);
     }
-    for key in systemd_credentials::KEYS {
-        refuse(&mut reader, key, "only allowed on a listener of kind = \"systemd_credentials\"");
-    }
+    refuse_all(&mut reader, &systemd_credentials::KEYS, "only allowed on a listener of kind = \"systemd_credentials\"");
     let tls = tls(&mut reader, kind);
     let admit = match (&endpoint, kind) {
         (Some(endpoint), Kind::LocalApi | Kind::ApiProxy) => admit(&mut reader, endpoint, at, has_callers),
@@ -117,9 +115,7 @@ fn read(name: String, mut reader: Reader<'_>, context: TemplateContext<'_>, has_
         }
     };
     if kind != Kind::ApiProxy {
-        for key in api_proxy::KEYS {
-            refuse(&mut reader, key, "only allowed on a listener of kind = \"api_proxy\"");
-        }
+        refuse_all(&mut reader, &api_proxy::KEYS, "only allowed on a listener of kind = \"api_proxy\"");
     }
     let serves_tokens = matches!(kind, Kind::LocalApi | Kind::ApiProxy);
     let derived_token = if serves_tokens { derived_token::read(&mut reader, false) } else { None };
@@ -251,6 +247,12 @@ pub(super) fn socket_owner(reader: &mut Reader<'_>, endpoint: Option<Endpoint>) 
                 other => other,
             }
         }
+    }
+}
+
+fn refuse_all(reader: &mut Reader<'_>, keys: &[&'static str], why: &str) {
+    for key in keys {
+        refuse(reader, key, why);
     }
 }
 
