@@ -66,15 +66,7 @@ pub(super) fn read_all(tables: Vec<(String, Reader<'_>)>, context: TemplateConte
 fn read(name: String, mut reader: Reader<'_>, context: TemplateContext<'_>) -> Option<Listener> {
     let known = context.sessions;
     let kind = reader.choice("kind", &KINDS).unwrap_or(Kind::LocalApi);
-    let text = reader.required("address", "the address to listen on, such as \"unix:///run/keyward/api.sock\"");
-    let at = text.as_ref().map_or(reader.at, |text| text.at);
-    let unknown = text.as_ref().is_some_and(|text| text.unknown);
-    let endpoint = text.as_ref().and_then(|text| reader.parse(text, endpoint));
-    let endpoint = if unknown { endpoint.or_else(|| Some(Endpoint::Activated(name.clone()))) } else { endpoint };
-    let endpoint = socket_owner(&mut reader, endpoint);
-    if let (Some(Endpoint::Unix(socket)), Some(text)) = (&endpoint, &text) {
-        reader.folder_of(text, &socket.path);
-    }
+    let (endpoint, at) = address(&name, &mut reader);
     if kind == Kind::SystemdCredentials {
         return for_systemd(name, reader, (endpoint, at), context);
     }
@@ -130,6 +122,20 @@ fn read(name: String, mut reader: Reader<'_>, context: TemplateContext<'_>) -> O
     reader.finish();
     let guard = Guard { allowed_hosts, admit };
     Some(Listener { name, serves, endpoint: endpoint?, guard, sessions, derived_token, required })
+}
+
+/// Reads `address` with the owner of its socket, and its location.
+fn address(name: &str, reader: &mut Reader<'_>) -> (Option<Endpoint>, Location) {
+    let text = reader.required("address", "the address to listen on, such as \"unix:///run/keyward/api.sock\"");
+    let at = text.as_ref().map_or(reader.at, |text| text.at);
+    let unknown = text.as_ref().is_some_and(|text| text.unknown);
+    let endpoint = text.as_ref().and_then(|text| reader.parse(text, endpoint));
+    let endpoint = if unknown { endpoint.or_else(|| Some(Endpoint::Activated(name.to_owned()))) } else { endpoint };
+    let endpoint = socket_owner(reader, endpoint);
+    if let (Some(Endpoint::Unix(socket)), Some(text)) = (&endpoint, &text) {
+        reader.folder_of(text, &socket.path);
+    }
+    (endpoint, at)
 }
 
 /// Reads the rest of a listener for systemd.

@@ -65,11 +65,11 @@ fn judge(grant: &CredentialGrant, files: &UnitFiles, socket: &Endpoint) -> StepR
     let fix = format!("systemctl edit {name}, and add under [Service]: LoadCredential={id}:{wanted}");
     let unit = Unit::parse(section(name), files.texts());
     let values = unit.values("LoadCredential");
-    let loaded = values
+    let mut loaded = values
         .iter()
         .filter_map(|value| value.split_once(':'))
         .map(|(id, path)| (files.expand(id), files.expand(path)));
-    match loaded.filter(|(its, _)| its == id).next_back() {
+    match loaded.rfind(|(its, _)| its == id) {
         None => {
             let found = format!("{name} has no LoadCredential= of {id}, which it may load");
             Err(Problem::new(ErrorCode::UnitSettings, found).warning().fix(fix))
