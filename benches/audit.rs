@@ -1,6 +1,6 @@
 //! Records of an audit, from the queue to the file: `audit FOLDER [RECORDS]` prints microseconds a record, and the same for a bare
 //! write of as many bytes.
-#![allow(clippy::print_stdout, clippy::unwrap_used, missing_docs)]
+#![allow(clippy::print_stdout, clippy::unwrap_used, clippy::disallowed_methods, missing_docs)]
 
 use std::io::Write as _;
 use std::path::PathBuf;

@@ -1,7 +1,7 @@
 //! The API proxy as the agent serves it: the real listener, guard, rules and forwarder around a watch that holds a token.
 //! `proxy tcp 127.0.0.1:0 URL [CA_FILE]` or `proxy unix PATH URL [CA_FILE]`; prints where it listens, and ends on SIGTERM. With
 //! `--cached` it keeps answers, so that each is asked for once; with `--audited` it records requests in the file `audit.jsonl` of the
-//! current folder.
+//! current folder; with `--callers` the rules of six callers decide each request.
 #![allow(clippy::print_stdout, clippy::too_many_lines, clippy::unwrap_used, missing_docs)]
 
 use std::path::PathBuf;
@@ -9,7 +9,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use keyward::agent::api_proxy::{
-    AllowedNamespaces, ApiProxy, ApiProxyDeps, ApiProxyOptions, CacheLimits, CacheOptions, Rule, Rules, TokenMode,
+    AllowedNamespaces, ApiProxy, ApiProxyDeps, ApiProxyOptions, CacheLimits, CacheOptions, CallerProxyRules, Rule,
+    Rules, TokenMode,
+};
+use keyward::agent::callers::{
+    CallerGate, CallerGateDeps, CallerGrants, CallerMatch, CallerPolicy, CallerRoute, CallerRule, NamePattern,
 };
 use keyward::agent::server_client;
 use keyward::agent::token::{ClientToken, Generation, Lease, Token, TokenKind};
@@ -19,6 +23,7 @@ use keyward::credential_watch::{Availability, RefreshSignal, credential_channel}
 use keyward::health::Health;
 use keyward::http::client::{self, ProxyMode, ServerAddress, TlsOptions};
 use keyward::http::guard::{self, AccessMode};
+use keyward::http::peer::{KernelSupport, PeerKernel, PeerReader};
 use keyward::http::server::{Endpoint, Listener, ListenerLimits, ListenerMetrics, UnixSocket};
 use keyward::metrics::Metrics;
 use secrecy::SecretString;
@@ -36,10 +41,13 @@ async fn main() {
     arguments.retain(|it| it != "--cached");
     let cached = arguments.len() < given;
     let given = arguments.len();
+    arguments.retain(|it| it != "--callers");
+    let has_callers = arguments.len() < given;
+    let given = arguments.len();
     arguments.retain(|it| it != "--audited");
     let audited = arguments.len() < given;
     let [kind, place, server, authorities @ ..] = arguments.as_slice() else {
-        return println!("proxy tcp|unix ADDRESS|PATH URL [CA_FILE] [--cached] [--audited]");
+        return println!("proxy tcp|unix ADDRESS|PATH URL [CA_FILE] [--cached] [--audited] [--callers]");
     };
     let (endpoint, admit) = if kind == "unix" {
         let socket = UnixSocket { path: PathBuf::from(place), mode: 0o600, owner: None, group: None };
@@ -81,6 +89,13 @@ async fn main() {
             leases: rules(&["+/creds/*"]),
             persist: None,
         }),
+        callers: vec![
+            Some(CallerProxyRules {
+                rules: Rules { allow: rules(&["GET secret/*"]), ..Rules::default() },
+                namespaces: None
+            });
+            6
+        ],
     };
     let upstream = server_client::ServerClientOptions {
         name: "bench".to_owned(),
@@ -104,11 +119,15 @@ async fn main() {
         namespace: None,
         listener_metrics: listener_metrics.clone(),
         derived_token: None,
+        callers: if has_callers { gate(&listener_metrics.metrics) } else { CallerGate::default() },
         health: None,
         bound_to: vec![],
     };
     let proxy = ApiProxy::build(options, parts).unwrap();
-    let limits = ListenerLimits { listener_metrics: Some(listener_metrics.clone()), ..ListenerLimits::default() };
+    let reader = || Arc::new(PeerReader::new(Arc::new(PeerKernel::new(KernelSupport::probe())), Vec::new()));
+    let peer_reader = has_callers.then(reader);
+    let limits =
+        ListenerLimits { listener_metrics: Some(listener_metrics.clone()), peer_reader, ..ListenerLimits::default() };
     match address {
         Some(address) => println!("{address}"),
         None => println!("{place}"),
@@ -132,6 +151,24 @@ async fn main() {
         _ = serving => {}
         _ = terminate.recv() => {}
     }
+}
+
+/// Five callers by user and unit that the load is not, and one that it is.
+fn gate(metrics: &Metrics) -> CallerGate {
+    let own = rustix::process::geteuid().as_raw();
+    let matches = |at: u32| match at {
+        5 => CallerMatch { uids: vec![own], ..CallerMatch::default() },
+        at => CallerMatch {
+            uids: vec![own, 5000 + at],
+            units: vec![NamePattern::new(format!("web-{at}@*.service"))],
+            ..CallerMatch::default()
+        },
+    };
+    let grants = CallerGrants { routes: [CallerRoute::Proxy].into(), ..CallerGrants::default() };
+    let rule = |at| CallerRule { name: format!("caller-{at}"), matches: matches(at), grants: grants.clone() };
+    let policy = CallerPolicy::new((0..6).map(rule).collect()).unwrap();
+    let deps = CallerGateDeps { metrics: metrics.clone(), ..CallerGateDeps::default() };
+    CallerGate::new(policy, "bench".to_owned(), deps)
 }
 
 /// An audit as a configuration has it that names its file and key alone.

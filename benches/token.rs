@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use keyward::agent::callers::CallerGate;
 use keyward::agent::local_api::{self, ListenerKind, LocalApiDeps, LocalApiOptions, SessionHandle};
 use keyward::agent::session_status::SessionStatusRegistry;
 use keyward::agent::token::{ClientToken, Generation, Lease, Token, TokenKind};
@@ -64,6 +65,7 @@ async fn main() {
         health: Health::default(),
         status_registry: StatusRegistry::default(),
         session_statuses: SessionStatusRegistry::default(),
+        callers: CallerGate::default(),
         guard: guard::GuardOptions { admit, ..guard::GuardOptions::default() },
         address,
         stop: stop.clone(),

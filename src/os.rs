@@ -108,6 +108,68 @@ pub(crate) fn peer_groups(socket: impl AsFd) -> std::io::Result<Vec<u32>> {
     }
 }
 
+/// Returns a descriptor of the process that connected a unix socket (`SO_PEERPIDFD`, Linux 6.5). It names that process even
+/// after its id was given to another one.
+///
+/// # Errors
+/// The kernel is older, or the process has ended.
+pub(crate) fn peer_pidfd(socket: impl AsFd) -> std::io::Result<OwnedFd> {
+    use nix::libc::{SOL_SOCKET, c_int, c_void, getsockopt, socklen_t};
+    // From asm-generic/socket.h; the libc crate lacks it.
+    const SO_PEERPIDFD: c_int = 77;
+    let mut descriptor: c_int = -1;
+    let mut bytes = socklen_t::try_from(size_of::<c_int>()).map_err(std::io::Error::other)?;
+    // SAFETY: the pointer and the length describe a live integer; the descriptor is borrowed for the whole call.
+    let outcome = unsafe {
+        let socket = socket.as_fd().as_raw_fd();
+        getsockopt(socket, SOL_SOCKET, SO_PEERPIDFD, (&raw mut descriptor).cast::<c_void>(), &raw mut bytes)
+    };
+    if outcome != 0 {
+        return Err(std::io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has just opened it for this call, so nothing else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
+}
+
+/// State of a process: `struct pidfd_info` of linux/pidfd.h, in its first published size.
+#[repr(C)]
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct PidfdInfo {
+    mask: u64,
+    /// Id of its cgroup of version 2: the inode of the cgroup's folder.
+    pub(crate) cgroup_id: u64,
+    pid: u32,
+    /// Process id, as this process sees it.
+    pub(crate) tgid: u32,
+    ppid: u32,
+    ruid: u32,
+    rgid: u32,
+    /// Effective user.
+    pub(crate) euid: u32,
+    /// Effective group.
+    pub(crate) egid: u32,
+    others: [u32; 5],
+}
+
+/// Reads the state of a process by its descriptor (`PIDFD_GET_INFO`, Linux 6.13).
+///
+/// # Errors
+/// `ESRCH`: the process has ended. `EREMOTE`, formerly also `ESRCH`: it stands in a pid namespace that this process does not
+/// see. Others: the kernel is older.
+pub(crate) fn pidfd_info(process: impl AsFd) -> std::io::Result<PidfdInfo> {
+    use rustix::ioctl::{Updater, ioctl, opcode};
+    // PIDFD_INFO_PID, PIDFD_INFO_CREDS and PIDFD_INFO_CGROUPID.
+    const WANTED: u64 = 0b111;
+    let mut info = PidfdInfo { mask: WANTED, ..PidfdInfo::default() };
+    // SAFETY: the operation takes a structure of this layout, whose size is part of the operation's number, and the kernel
+    // writes no more than that size into it.
+    unsafe {
+        ioctl(process, Updater::<{ opcode::read_write::<PidfdInfo>(0xff, 11) }, PidfdInfo>::new(&mut info))?;
+    }
+    // The kernel clears what it could not tell.
+    if info.mask & WANTED == WANTED { Ok(info) } else { Err(std::io::ErrorKind::Unsupported.into()) }
+}
+
 /// Takes ownership of the sockets that the service manager passed to this process (`sd_listen_fds(3)`), each with its
 /// name, and marks them close-on-exec. `pid`, `count` and `names` are the values of `LISTEN_PID`, `LISTEN_FDS` and
 /// `LISTEN_FDNAMES`. Call it once, before anything else opens or closes descriptors.

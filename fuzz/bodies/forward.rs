@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use http::HeaderMap;
 use keyward::agent::api_proxy::{AllowedNamespaces, ApiProxy, ApiProxyDeps, ApiProxyOptions, Rules, TokenMode};
+use keyward::agent::callers::CallerGate;
 use keyward::agent::server_client::{ServerClientOptions, ServerKind};
 use keyward::agent::token::{ClientToken, Generation, Lease, Token, TokenKind};
 use keyward::clock::Clock;
@@ -141,6 +142,7 @@ async fn proxy(listener: Listener, address: ServerAddress) {
         namespace: None,
         listener_metrics: listener_metrics.clone(),
         derived_token: None,
+        callers: CallerGate::default(),
         health: None,
         bound_to: Vec::new(),
     };
@@ -153,6 +155,7 @@ async fn proxy(listener: Listener, address: ServerAddress) {
         connections: 4,
         response_timeout: HANGS,
         cache: None,
+        callers: Vec::new(),
     };
     let service =
         ApiProxy::build(options, deps).expect("a proxy").service(GuardOptions::default(), None, listener_metrics);

@@ -2,7 +2,7 @@
 //!
 //! A module imports only modules above it in this list; outputs do not import each other.
 
-// 0: tokens, the status of sessions, limits of attempts, the client of the server, encrypted files, leases, and the watch of output files
+// 0: tokens, the status of sessions, limits of attempts, the client of the server, encrypted files, leases, the watch of output files, and callers
 pub mod token;
 pub mod session_status;
 pub mod retry_budget;
@@ -12,6 +12,7 @@ pub mod encrypted_file;
 mod leases;
 pub mod output_watch;
 pub(crate) mod output_metrics;
+pub mod callers;
 
 // 1: identity sources
 pub mod identity;

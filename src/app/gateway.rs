@@ -86,6 +86,7 @@ impl BuiltGateway {
         let (local, accepted) = LocalTokenManager::open(options.local_token.clone(), shared.clock.clone())
             .context("the gateway cannot keep its local token")?;
         let (token, source) = TokenMaker::build(options, sessions, shared)?;
+        let register = |component: &str, waiting: &str| shared.health.register(component, options.required, waiting);
         let usage_stats = running.map(|running| Arc::clone(&running.usage_stats)).unwrap_or_default();
         let platform = source.watch.clone();
         let parts = GatewayDependencies {
@@ -93,7 +94,7 @@ impl BuiltGateway {
             status_registry: shared.status_registry.clone(),
             health: shared.health.clone(),
             metrics: shared.metrics.clone(),
-            token_health: shared.health.register("gateway/platform", options.required, "not serving yet"),
+            token_health: register("gateway/platform", "not serving yet"),
             source,
             local: accepted.clone(),
             usage: Arc::clone(&usage_stats),
@@ -121,12 +122,11 @@ impl BuiltGateway {
             None => None,
             Some(tfrc_file) => {
                 let content = content(tfrc_file.token_kind)?;
-                let health =
-                    shared.health.register("gateway/terraform_config_file", options.required, "not written yet");
+                let health = register("gateway/terraform_config_file", "not written yet");
                 Some(TfrcFile::new(tfrc_file.clone(), content, shared.clock.clone(), health))
             }
         };
-        let health = shared.health.register("listener/gateway", options.required, "not serving yet");
+        let health = register("listener/gateway", "not serving yet");
         let listener_metrics = ListenerMetrics { metrics: shared.metrics.clone(), listener: "gateway".to_owned() };
         Ok(Self {
             options: options.clone(),

@@ -14,6 +14,7 @@ mod certificates;
 mod fd_limits;
 mod fingerprint;
 mod session;
+mod callers;
 mod audit;
 #[cfg(feature = "acl")]
 mod acl;

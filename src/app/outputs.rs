@@ -8,6 +8,7 @@ use anyhow::Context as _;
 use tokio_util::sync::CancellationToken;
 
 use super::audit;
+use super::callers;
 use super::derived_tokens::{self, DerivedTokens};
 use super::error_codes::ListenError;
 use super::session::{FileFingerprint, Shared, bound_to, file_fingerprint};
@@ -15,6 +16,7 @@ use super::systemd_credentials::{self, CredentialInputs};
 #[cfg(feature = "ui")]
 use super::ui;
 use crate::agent::api_proxy::{ApiProxy, ApiProxyDeps};
+use crate::agent::callers::CallerGate;
 use crate::agent::local_api;
 use crate::agent::local_api::{ListenerKind, LocalApiDeps, LocalApiOptions, SessionHandle};
 use crate::agent::secrets::DerivedTokenManager;
@@ -24,6 +26,7 @@ use crate::agent::token::TokenWatch;
 use crate::config;
 use crate::config::Serves;
 use crate::health::HealthHandle;
+use crate::http::peer::PeerReader;
 use crate::http::server::{ActivatedSockets, Endpoint, Listener, ListenerLimits, ListenerMetrics};
 #[cfg(feature = "ui")]
 use crate::http::tls::ServerTls;
@@ -123,6 +126,8 @@ pub(super) struct BoundListener {
     pub(super) options: config::Listener,
     pub(super) socket: Listener,
     serving: ListenerService,
+    callers: CallerGate,
+    peer_reader: Option<Arc<PeerReader>>,
     derived_tokens: DerivedTokens,
     health: Arc<HealthHandle>,
     shared: Shared,
@@ -162,6 +167,7 @@ impl BoundListener {
         let address = socket.tcp_address().map_or_else(|| options.endpoint.clone(), Endpoint::Tcp);
         health.describe(address.to_string());
         let health = Arc::new(health);
+        let (callers, peer_reader) = callers::gate(&options, shared);
         let serving = match &options.serves {
             Serves::LocalApi => ListenerService::Own(ListenerKind::LocalApi, sources),
             Serves::Health => ListenerService::Own(ListenerKind::Health, sources),
@@ -187,6 +193,7 @@ impl BoundListener {
                         listener: options.name.clone(),
                     },
                     derived_token: options.derived_token.clone(),
+                    callers: callers.clone(),
                     health: Some(Arc::clone(&health)),
                     bound_to: bound_to(session),
                 };
@@ -194,7 +201,7 @@ impl BoundListener {
                 ListenerService::Proxied(proxy.with_context(|| format!("listener {}", options.name))?)
             }
         };
-        Ok(Self { options, socket, serving, derived_tokens, health, shared: shared.clone() })
+        Ok(Self { options, socket, serving, callers, peer_reader, derived_tokens, health, shared: shared.clone() })
     }
 
     pub(super) fn name(&self) -> &str {
@@ -215,10 +222,14 @@ impl BoundListener {
             // A disk that hangs delays no other task.
             let _ = tokio::time::timeout(WRITE_TIMEOUT, other.cancelled()).await;
         }
-        let Self { options, socket, serving, derived_tokens, health, shared } = self;
+        let Self { options, socket, serving, callers, peer_reader, derived_tokens, health, shared } = self;
         let listener_metrics = ListenerMetrics { metrics: shared.metrics.clone(), listener: options.name.clone() };
-        let limits =
-            ListenerLimits { drain, listener_metrics: Some(listener_metrics.clone()), ..ListenerLimits::default() };
+        let limits = ListenerLimits {
+            drain,
+            listener_metrics: Some(listener_metrics.clone()),
+            peer_reader,
+            ..ListenerLimits::default()
+        };
         health.ready();
         let (ends, stop) = (stop.clone(), stop);
         let serving = async {
@@ -232,6 +243,7 @@ impl BoundListener {
                         health: shared.health,
                         status_registry: shared.status_registry,
                         session_statuses: shared.session_statuses,
+                        callers,
                         guard: options.guard,
                         address: socket.tcp_address(),
                         stop: stop.clone(),

@@ -10,6 +10,7 @@ use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::fingerprint::fingerprint;
+use crate::agent::callers::CallerRegistry;
 use crate::agent::identity::IdentityMethod;
 use crate::agent::local_api::SessionHandle;
 use crate::agent::login::Login;
@@ -34,6 +35,7 @@ pub(super) struct Shared {
     pub(super) status_registry: StatusRegistry,
     pub(super) session_statuses: SessionStatusRegistry,
     pub(super) outputs: OutputWatch,
+    pub(super) callers: CallerRegistry,
     pub(super) auditor: Auditor,
     /// Services that pages show.
     #[cfg(feature = "ui")]

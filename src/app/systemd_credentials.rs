@@ -41,6 +41,7 @@ pub(super) fn build_server(
         clock: shared.clock.clone(),
         metrics: shared.metrics.clone(),
         health: shared.health.clone(),
+        auditor: shared.auditor.clone(),
     };
     let mut server = CredentialServer::new(options, deps);
     for grant in &credentials.grants {

@@ -1,7 +1,9 @@
 //! Exports checkpoints of one device: to a file, and to the log, which other processes keep.
 
 use std::path::PathBuf;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
+
+use tokio::time::Instant;
 
 use super::checkpoint::Checkpoint;
 use super::line::ChainPosition;

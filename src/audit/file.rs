@@ -29,11 +29,13 @@ pub(super) struct AuditFile {
     looks_again: bool,
     /// An incomplete line follows the whole ones.
     is_torn: bool,
+    /// The disk was full: a short line may still fit where the next one does not.
+    was_full: bool,
 }
 
 impl AuditFile {
     pub(super) const fn new(options: AuditFileOptions) -> Self {
-        Self { options, file: None, length: 0, looks_again: false, is_torn: false }
+        Self { options, file: None, length: 0, looks_again: false, is_torn: false, was_full: false }
     }
 
     /// Opens the file and reads where its chain ends. A file whose end does not fit the key is moved away.
@@ -67,6 +69,13 @@ impl AuditFile {
             file.set_len(self.length).map_err(|error| self.error("remove an incomplete line from", &error))?;
             self.is_torn = false;
         }
+        if let (true, Some(file)) = (self.was_full, &self.file) {
+            let is_full = rustix::fs::fstatvfs(file).is_ok_and(|disk| disk.f_bavail * disk.f_frsize < HEADROOM);
+            if is_full {
+                return Err(self.error("write to", &io::ErrorKind::StorageFull.into()));
+            }
+            self.was_full = false;
+        }
         // An empty file has no header yet, also where writing it has failed.
         Ok(if self.length == 0 || is_replaced { Prepared::New } else { Prepared::Same })
     }
@@ -97,6 +106,7 @@ impl AuditFile {
         }
         self.length += kept as u64;
         self.is_torn = failure.is_some() && file.set_len(self.length).is_err();
+        self.was_full = failure.as_ref().is_some_and(|error| error.kind() == io::ErrorKind::StorageFull);
         let error = failure.map(|error| self.error("write to", &error));
         Written { lines, is_partial: false, error }
     }
@@ -206,5 +216,8 @@ pub(super) fn probe(options: &AuditFileOptions) -> Result<(), DeviceError> {
         Err(errno) => Err(DeviceError::new("open", path, &errno.into())),
     }
 }
+
+/// Room that a full disk must have again, in bytes.
+const HEADROOM: u64 = 64 * 1024;
 
 const NOTHING: Resumed = Resumed { chain: None, previous: PreviousEnd::None, torn_bytes: 0 };

@@ -15,11 +15,13 @@ mod slot;
 mod queue;
 mod metrics;
 mod device_result;
+mod device_report;
 mod stream;
 mod journald;
 mod file;
 mod device;
 mod checkpoint_export;
+mod batch;
 mod writer;
 mod auditor;
 #[cfg(feature = "fuzzing")]

@@ -3,9 +3,10 @@
 use std::io::{self, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use tokio::time::Instant;
 
 use super::device_result::{DeviceError, Prepared, Written, whole_lines};
 

@@ -1,30 +1,28 @@
 //! Thread of one audit device: takes records from the queue, chains them, and writes them in batches.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::Duration;
 
-use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::gauge::Gauge;
+use tokio::time::Instant;
 
+use super::batch::Batch;
 use super::checkpoint_export::CheckpointExport;
 use super::device::Device;
+use super::device_report::DeviceReport;
 use super::device_result::{DeviceError, Prepared, Resumed};
 use super::key::AuditKey;
 use super::line::{ChainPosition, LineWriter};
-use super::metrics::{AuditLabels, AuditMetrics, AuditOutcomeLabels};
-use super::options::{AuditOptions, OnFailure};
+use super::options::AuditOptions;
 use super::queue::{QueuedRecord, RecordQueue, Work};
 use super::record::{ChainHeader, ChainRecord, PreviousEnd};
 use crate::clock::Clock;
 use crate::health::HealthHandle;
 use crate::metrics::Metrics;
-use crate::outage::Outage;
 
 /// Writes the records of one device, and tells what fails.
 #[derive(Debug)]
 pub(super) struct AuditWriter {
     name: String,
-    on_failure: OnFailure,
     device: Device,
     lines: LineWriter,
     chain: Arc<str>,
@@ -38,7 +36,7 @@ pub(super) struct AuditWriter {
     /// A write has not reached the disk since.
     unsynced: Option<Instant>,
     checkpoints: CheckpointExport,
-    report: Reporter,
+    report: DeviceReport,
 }
 
 /// Progress of the first record.
@@ -53,38 +51,10 @@ enum Start {
     Written,
 }
 
-/// Health, metrics and log of a device.
-#[derive(Debug)]
-struct Reporter {
-    health: HealthHandle,
-    clock: Clock,
-    outage: Outage,
-    kept: Counter,
-    lost: Counter,
-    failing: Gauge,
-    is_failing: bool,
-}
-
 impl AuditWriter {
     pub(super) fn new(options: &AuditOptions, health: HealthHandle, metrics: &Metrics, clock: Clock) -> Self {
-        let metrics = metrics.get::<AuditMetrics>();
-        // Each look-up ends before the next: it holds a lock.
-        let counter = |outcome| {
-            let labels = AuditOutcomeLabels { audit: options.name.clone(), outcome };
-            metrics.records.get_or_create(&labels).clone()
-        };
-        let report = Reporter {
-            health,
-            clock,
-            outage: Outage::default(),
-            kept: counter("kept"),
-            lost: counter("lost"),
-            failing: metrics.failing.get_or_create(&AuditLabels { audit: options.name.clone() }).clone(),
-            is_failing: false,
-        };
         Self {
             name: options.name.clone(),
-            on_failure: options.on_failure,
             device: Device::new(&options.target),
             lines: LineWriter::new(AuditKey::new(&options.key)),
             chain: random_name(),
@@ -94,7 +64,7 @@ impl AuditWriter {
             lost: 0,
             unsynced: None,
             checkpoints: CheckpointExport::new(options),
-            report,
+            report: DeviceReport::new(options, health, metrics, clock),
         }
     }
 
@@ -122,7 +92,7 @@ impl AuditWriter {
 
     /// Returns true if the device is tried without a request: one that waits for readiness may send none.
     fn retries(&self) -> bool {
-        self.report.is_failing || !matches!(self.start, Start::Written)
+        self.report.is_failing() || !matches!(self.start, Start::Written)
     }
 
     /// Time to the next sync, checkpoint or retry.
@@ -137,7 +107,7 @@ impl AuditWriter {
         if self.unsynced.is_some_and(|since| at_end || since.elapsed() >= SYNC_INTERVAL) {
             self.unsynced = None;
             if let Err(error) = self.device.sync() {
-                self.fail(&error);
+                self.report.fail(&error);
             }
         }
         self.checkpoints.export_if_due(&self.chain, &self.position, at_end);
@@ -153,49 +123,29 @@ impl AuditWriter {
             && let Some(before) = self.before_partial.take()
         {
             self.position = before;
+            self.count_lost(1);
         }
         match prepared {
             Err(error) => {
-                self.fail(&error);
+                self.report.fail(&error);
                 self.refuse(records);
             }
-            Ok(prepared) => {
-                self.before_partial = None;
-                self.write_batch(records, prepared, stops);
-            }
+            Ok(prepared) => self.write_batch(records, prepared, stops),
         }
     }
 
-    fn write_batch(&mut self, records: Vec<QueuedRecord>, prepared: Prepared, stops: bool) {
-        let now = SystemTime::now();
-        let (mut bytes, mut position) = (Vec::new(), self.position);
-        let (mut ends, mut positions) = (Vec::new(), Vec::new());
+    fn write_batch(&mut self, mut records: Vec<QueuedRecord>, prepared: Prepared, stops: bool) {
         let leading = self.leading_records(prepared);
-        let leads = leading.len();
-        for record in &leading {
-            self.lines.append_chain(&mut bytes, now, record, &mut position);
-            (ends.push(bytes.len()), positions.push(position));
-        }
-        for queued in &records {
-            self.lines.append(&mut bytes, queued.at, &queued.record, &mut position);
-            (ends.push(bytes.len()), positions.push(position));
-        }
-        if stops {
-            self.lines.append_chain(&mut bytes, now, &ChainRecord::Stop {}, &mut position);
-            (ends.push(bytes.len()), positions.push(position));
-        }
-        if ends.is_empty() {
-            self.succeed();
+        let batch = Batch::new(&mut self.lines, self.position, &leading, &records, stops);
+        if batch.ends.is_empty() {
+            self.report.succeed();
             return;
         }
-        let written = self.device.write(&bytes, &ends);
+        let written = self.device.write(&batch.bytes, &batch.ends);
         let chained = written.lines + usize::from(written.is_partial);
-        if written.is_partial {
-            let before = written.lines.checked_sub(1).map_or(self.position, |last| positions[last]);
-            self.before_partial = Some(before);
-        }
-        if let Some(last) = chained.checked_sub(1) {
-            self.position = positions[last];
+        self.before_partial = written.is_partial.then(|| batch.position_after(written.lines));
+        if chained > 0 {
+            self.position = batch.position_after(chained);
             self.start = Start::Written;
             self.unsynced.get_or_insert_with(Instant::now);
             self.checkpoints.count(chained as u64);
@@ -203,16 +153,20 @@ impl AuditWriter {
         if leading.iter().take(written.lines).any(|record| matches!(record, ChainRecord::Lost { .. })) {
             self.lost = 0;
         }
-        let mut records = records;
-        let unkept = records.split_off(written.lines.saturating_sub(leads).min(records.len()));
-        self.report.kept.inc_by(records.len() as u64);
+        let mut unkept = records.split_off(written.lines.saturating_sub(batch.leads).min(records.len()));
+        if written.is_partial && written.lines >= batch.leads && !unkept.is_empty() {
+            // Its rest follows before anything else, so that it is not lost; its request does not wait for that.
+            let partial = unkept.remove(0);
+            let _ = partial.kept.map(|kept| kept.send(false));
+        }
+        self.report.count_kept(records.len() as u64);
         for kept in records.into_iter().filter_map(|record| record.kept) {
             // The caller may have gone.
             let _ = kept.send(true);
         }
         match written.error {
-            Some(error) => self.fail(&error),
-            None => self.succeed(),
+            Some(error) => self.report.fail(&error),
+            None => self.report.succeed(),
         }
         self.refuse(unkept);
     }
@@ -230,7 +184,7 @@ impl AuditWriter {
                 torn_bytes,
             }),
             Start::Unread | Start::Written if prepared == Prepared::New => {
-                leading.push(ChainRecord::Continue { header })
+                leading.push(ChainRecord::Continue { header });
             }
             Start::Unread | Start::Written => {}
         }
@@ -273,39 +227,7 @@ impl AuditWriter {
 
     fn count_lost(&mut self, records: u64) {
         self.lost += records;
-        self.report.lost.inc_by(records);
-    }
-
-    fn fail(&mut self, error: &DeviceError) {
-        self.report.health.failed(error.code, error.text.as_str());
-        if !self.report.outage.begin(self.report.clock.now()) {
-            return;
-        }
-        self.report.failing.set(1);
-        self.report.is_failing = true;
-        let (audit, error) = (&self.name, &error.text);
-        match self.on_failure {
-            OnFailure::Closed => {
-                tracing::error!(event = "audit.failed", audit, error, "records cannot be kept; requests are refused");
-            }
-            OnFailure::Open => {
-                tracing::error!(
-                    event = "audit.failed",
-                    audit,
-                    error,
-                    "records cannot be kept; requests are served without"
-                );
-            }
-        }
-    }
-
-    fn succeed(&mut self) {
-        self.report.health.ready();
-        if let Some(lasted_seconds) = self.report.outage.end(self.report.clock.now()) {
-            self.report.failing.set(0);
-            self.report.is_failing = false;
-            tracing::info!(event = "audit.recovered", audit = self.name, lasted_seconds, "records are kept again");
-        }
+        self.report.count_lost(records);
     }
 }
 

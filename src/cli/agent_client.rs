@@ -310,7 +310,7 @@ pub(super) fn find_contact(outcome: &LoadOutcome) -> Option<AgentContact> {
     let key = match &listener.guard.admit {
         AccessMode::Key(key) if key.expose_secret() == SECRET_PLACEHOLDER => return None,
         AccessMode::Key(key) => Some(key.clone()),
-        AccessMode::SocketPeers | AccessMode::AnyLocalUser => None,
+        AccessMode::SocketPeers | AccessMode::AnyLocalUser | AccessMode::Callers => None,
     };
     Some(AgentContact { address, key })
 }

@@ -8,7 +8,7 @@ use clap::Command;
 const GROUPS: [(&str, &[&str]); 5] = [
     ("Run", &["run", "exec", "dev"]),
     ("Ask the agent", &["status", "token", "wait", "retry", "healthcheck"]),
-    ("Set up", &["init", "check", "doctor", "login", "template", "migrate", "explain", "completions", "man"]),
+    ("Set up", &["init", "check", "doctor", "login", "template", "migrate", "policy", "explain", "completions", "man"]),
     ("ACL", &["acl"]),
     ("Terraform", &["gateway", "changes"]),
 ];

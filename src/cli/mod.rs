@@ -22,6 +22,7 @@ mod init;
 mod migrate;
 mod template;
 mod credential;
+mod policy;
 #[cfg(feature = "acl")]
 mod acl;
 #[cfg(feature = "gateway")]
@@ -140,6 +141,9 @@ enum Command {
         /// The shell
         shell: clap_complete::Shell,
     },
+    /// Explain which caller a process of this machine is
+    #[command(subcommand)]
+    Policy(policy::Policy),
     /// Explain an error code: its cause, and what to do
     #[command(after_help = "Examples:\n  keyward explain KW-1003\n  keyward explain -o json")]
     Explain(explain::Explain),
@@ -256,6 +260,7 @@ fn run(command: Command, log: &LogChoice) -> anyhow::Result<Exit> {
             print(&script);
             Ok(Exit::Ok)
         }
+        Command::Policy(policy) => Ok(policy.run()),
         Command::Explain(explain) => Ok(explain.run()),
         Command::Man(man) => man.run(self::command()),
     }

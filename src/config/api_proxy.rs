@@ -44,12 +44,13 @@ pub(super) fn read(reader: &mut Reader<'_>, sessions: &Sessions) -> (ApiProxyOpt
     let options = ApiProxyOptions {
         token_mode: reader.choice("token", &TOKEN_MODES).unwrap_or(TokenMode::WhenMissing),
         rules,
-        namespaces: namespaces(reader),
+        namespaces: namespaces(reader).unwrap_or_default(),
         logins: reader.flag("logins", true),
         request_header: reader.flag("require_request_header", true),
         connections: reader.number("connections", 1..=10_000).unwrap_or(CONNECTIONS),
         response_timeout: reader.duration("response_timeout", Duration::from_secs(30), TENTH..=Duration::from_hours(1)),
         cache: cache(reader, sessions, session.as_deref()),
+        callers: Vec::new(),
     };
     (options, session)
 }
@@ -88,7 +89,7 @@ const VALUES: [&str; 2] = ["secret/*", "kv/*"];
 /// Default of `cache.leases`: the usual paths of dynamic credentials.
 const LEASES: [&str; 2] = ["+/creds/*", "+/sts/*"];
 
-fn rules(reader: &mut Reader<'_>, name: &'static str) -> Vec<Rule> {
+pub(super) fn rules(reader: &mut Reader<'_>, name: &'static str) -> Vec<Rule> {
     let advice = "write \"[METHOD,...] PATH\" without /v1/, such as \"GET,LIST secret/data/web/*\"; + is one segment";
     let texts = reader.list(name).unwrap_or_default();
     let read = |text: super::references::Text| match Rule::parse(&text.value) {
@@ -102,9 +103,9 @@ fn rules(reader: &mut Reader<'_>, name: &'static str) -> Vec<Rule> {
     texts.into_iter().filter_map(read).collect()
 }
 
-fn namespaces(reader: &mut Reader<'_>) -> AllowedNamespaces {
+pub(super) fn namespaces(reader: &mut Reader<'_>) -> Option<AllowedNamespaces> {
     let advice = "write its path, such as \"team-a\", \"team-a/*\" for those below it, \"root\", or \"*\" for all";
-    let Some(texts) = reader.list("namespaces") else { return AllowedNamespaces::default() };
+    let texts = reader.list("namespaces")?;
     let parse = |text: super::references::Text| match NamespacePattern::parse(&text.value) {
         Ok(pattern) => Some(pattern),
         Err(_) if text.unknown => None,
@@ -113,7 +114,7 @@ fn namespaces(reader: &mut Reader<'_>) -> AllowedNamespaces {
             None
         }
     };
-    AllowedNamespaces::matching(texts.into_iter().filter_map(parse).collect())
+    Some(AllowedNamespaces::matching(texts.into_iter().filter_map(parse).collect()))
 }
 
 fn exempt(reader: &mut Reader<'_>) -> Vec<Exemption> {

@@ -22,7 +22,7 @@ const KEY: usize = 32;
 const SIZE: usize = 64;
 
 /// Default number of older files.
-const KEEP: usize = 8;
+const KEEP: u32 = 8;
 
 /// Socket of journald's native protocol.
 const JOURNAL: &str = "/run/systemd/journal/socket";
@@ -115,7 +115,7 @@ fn file(reader: &mut Reader<'_>) -> AuditFileOptions {
         path: path.unwrap_or_default(),
         attributes: Attributes { mode, owner, group },
         max_bytes: reader.number("max_size_mib", 1..=4096).unwrap_or(SIZE) as u64 * 1024 * 1024,
-        keep: reader.number("keep", 1..=1000).and_then(|keep| u32::try_from(keep).ok()).unwrap_or(KEEP as u32),
+        keep: reader.number("keep", 1..=1000).and_then(|keep| u32::try_from(keep).ok()).unwrap_or(KEEP),
         fsync: reader.choice("fsync", &fsync).unwrap_or(Fsync::Interval),
     }
 }

@@ -11,7 +11,8 @@ use super::api_proxy;
 use super::gateway;
 use super::method;
 use super::{Agent, Config, Diagnostic, Listener, LoadOutcome, Log, LogFormat, Ready, Serves, Session, Sink, Template};
-use super::{audit, credential, derived_token, process, server, systemd_credentials, template};
+use super::{audit, caller, credential, derived_token, process, server, systemd_credentials, template};
+use crate::agent::callers::CallerPolicy;
 use crate::agent::identity::IdentityMethod;
 use crate::agent::secrets::DerivedTokenKind;
 use crate::agent::server_client::ServerKind;
@@ -64,7 +65,8 @@ pub struct Description {
 /// Description of one part.
 #[derive(Debug, PartialEq, Eq, serde::Serialize)]
 pub struct PartDescription {
-    /// `session`, `sink`, `template`, `env_template`, `process`, `listener`, `credential`, `audit`, `acl`, `gateway` or `agent`.
+    /// `session`, `sink`, `template`, `env_template`, `process`, `listener`, `credential`, `caller`, `audit`, `acl`, `gateway`
+    /// or `agent`.
     pub part: &'static str,
     /// The section's name; empty for parts without one.
     #[serde(skip_serializing_if = "str::is_empty")]
@@ -100,6 +102,9 @@ impl Description {
         });
         let rendered = templates.chain(variables).chain(process);
         let listeners = config.listeners.iter().map(|listener| words.listener(listener));
+        let rules = config.callers.iter().flat_map(CallerPolicy::rules);
+        let callers =
+            rules.map(|its| PartDescription { part: "caller", name: its.name.clone(), does: caller::describe(its) });
         let credentials = config.credentials.iter();
         let credentials = credentials.map(|its| PartDescription {
             part: "credential",
@@ -132,6 +137,7 @@ impl Description {
                 .chain(rendered)
                 .chain(listeners)
                 .chain(credentials)
+                .chain(callers)
                 .chain(audit)
                 .chain(services)
                 .chain([agent])
@@ -316,7 +322,11 @@ impl Describer<'_> {
                 }
                 AccessMode::Key(_) => "accepts local callers that send the key".to_owned(),
                 AccessMode::AnyLocalUser => "accepts every user of this machine".to_owned(),
+                AccessMode::Callers => "accepts every local process that is a caller".to_owned(),
             });
+            does.extend(
+                its.callers.as_ref().map(|_| "grants each caller its own rights, and others nothing".to_owned()),
+            );
         }
         if !its.required {
             does.push("is not required for readiness".to_owned());

@@ -18,6 +18,9 @@ use crate::error_code::ErrorCode;
 use crate::os;
 use crate::secret;
 
+/// Id that the kernel gives no process.
+const NO_ID: u32 = u32::MAX;
+
 /// The bits of a mode that let others than the owner at a file.
 #[cfg(feature = "acl")]
 const OTHERS: u32 = 0o077;
@@ -189,10 +192,34 @@ impl Reader<'_> {
         named: impl FnOnce(&mut Accounts) -> &mut BTreeSet<String>,
     ) -> Option<u32> {
         let text = self.text(name)?;
+        if !text.unknown {
+            named(&mut self.scope.accounts.borrow_mut()).insert(text.value.clone());
+        }
+        self.id_of(&text, kind, look_up)
+    }
+
+    /// The ids of the users that a key names, one or a list: of callers, to whom nothing is given. A user that this machine
+    /// lacks has an id that no process has.
+    pub(super) fn users(&mut self, name: &'static str) -> Vec<u32> {
+        let texts = self.one_or_more(name);
+        texts.iter().map(|text| self.id_of(text, "user", os::user_id).unwrap_or(NO_ID)).collect()
+    }
+
+    /// The ids of the groups that a key names, as [`Reader::users`].
+    pub(super) fn groups(&mut self, name: &'static str) -> Vec<u32> {
+        let texts = self.one_or_more(name);
+        texts.iter().map(|text| self.id_of(text, "group", os::group_id).unwrap_or(NO_ID)).collect()
+    }
+
+    fn id_of(
+        &self,
+        text: &Text,
+        kind: &str,
+        look_up: impl FnOnce(&str) -> std::io::Result<Option<u32>>,
+    ) -> Option<u32> {
         if text.unknown {
             return None;
         }
-        named(&mut self.scope.accounts.borrow_mut()).insert(text.value.clone());
         let shown = text.display();
         let (found, advice) = match look_up(&text.value) {
             // The kernel takes the last id as "leave it".

@@ -42,14 +42,18 @@ const KINDS: [(&str, Kind); 5] = [
     ("systemd_credentials", Kind::SystemdCredentials),
 ];
 
-/// Reads all listeners. Two may not share an address.
-pub(super) fn read_all(tables: Vec<(String, Reader<'_>)>, context: TemplateContext<'_>) -> Vec<Listener> {
+/// Reads all listeners. Two may not share an address. With callers, their rules decide who may call.
+pub(super) fn read_all(
+    tables: Vec<(String, Reader<'_>)>,
+    context: TemplateContext<'_>,
+    has_callers: bool,
+) -> Vec<Listener> {
     let mut taken: BTreeMap<String, (Location, String)> = BTreeMap::new();
     let mut listeners = Vec::new();
     for (name, mut reader) in tables {
         let at = reader.place_of("address").unwrap_or(reader.at);
         let (diagnostics, path) = (reader.scope.diagnostics, reader.path.clone());
-        let Some(listener) = read(name.clone(), reader, context) else { continue };
+        let Some(listener) = read(name.clone(), reader, context, has_callers) else { continue };
         let free = matches!(listener.endpoint, Endpoint::Tcp(address) if address.port() == 0);
         if !free && let Some((first, other)) = taken.insert(listener.endpoint.to_string(), (at, name)) {
             let found = (
@@ -63,7 +67,7 @@ pub(super) fn read_all(tables: Vec<(String, Reader<'_>)>, context: TemplateConte
     listeners
 }
 
-fn read(name: String, mut reader: Reader<'_>, context: TemplateContext<'_>) -> Option<Listener> {
+fn read(name: String, mut reader: Reader<'_>, context: TemplateContext<'_>, has_callers: bool) -> Option<Listener> {
     let known = context.sessions;
     let kind = reader.choice("kind", &KINDS).unwrap_or(Kind::LocalApi);
     let (endpoint, at) = address(&name, &mut reader);
@@ -75,7 +79,7 @@ fn read(name: String, mut reader: Reader<'_>, context: TemplateContext<'_>) -> O
     }
     let tls = tls(&mut reader, kind);
     let admit = match (&endpoint, kind) {
-        (Some(endpoint), Kind::LocalApi | Kind::ApiProxy) => admit(&mut reader, endpoint, at),
+        (Some(endpoint), Kind::LocalApi | Kind::ApiProxy) => admit(&mut reader, endpoint, at, has_callers),
         (endpoint, Kind::Ui) => admit_browsers(&mut reader, endpoint.as_ref(), tls.is_some(), at),
         (_, Kind::Health) => {
             refuse_access_keys(&mut reader);
@@ -99,11 +103,7 @@ fn read(name: String, mut reader: Reader<'_>, context: TemplateContext<'_>) -> O
             refuse(&mut reader, "sessions", "not allowed on an api_proxy listener: write session");
             let (options, session) = api_proxy::read(&mut reader, known);
             if admit == AccessMode::AnyLocalUser && !options.request_header {
-                let at = reader.place_of("require_request_header").unwrap_or(reader.at);
-                let found = "false with any_local_user = true: web pages could send requests too";
-                let advice = "set key_file, or leave require_request_header at true";
-                let found = (ErrorCode::WebPagesAdmitted, found);
-                reader.scope.diagnostics.warning(at, &reader.key("require_request_header"), found, advice);
+                warn_of_web_pages(&mut reader);
             }
             (Serves::ApiProxy(Box::new(options)), session.into_iter().collect())
         }
@@ -121,7 +121,16 @@ fn read(name: String, mut reader: Reader<'_>, context: TemplateContext<'_>) -> O
     let required = reader.flag("required", true);
     reader.finish();
     let guard = Guard { allowed_hosts, admit };
-    Some(Listener { name, serves, endpoint: endpoint?, guard, sessions, derived_token, required })
+    Some(Listener { name, serves, endpoint: endpoint?, guard, sessions, derived_token, callers: None, required })
+}
+
+/// Warns of an API proxy to which web pages may send requests.
+fn warn_of_web_pages(reader: &mut Reader<'_>) {
+    let at = reader.place_of("require_request_header").unwrap_or(reader.at);
+    let found = "false with any_local_user = true: web pages could send requests too";
+    let advice = "set key_file, or leave require_request_header at true";
+    let found = (ErrorCode::WebPagesAdmitted, found);
+    reader.scope.diagnostics.warning(at, &reader.key("require_request_header"), found, advice);
 }
 
 /// Reads `address` with the owner of its socket, and its location.
@@ -156,7 +165,7 @@ fn for_systemd(
     let sessions: BTreeSet<_> = credentials.grants.iter().map(|grant| grant.session.clone()).collect();
     let serves = Serves::SystemdCredentials(Box::new(credentials));
     let (guard, sessions) = (Guard::default(), sessions.into_iter().collect());
-    Some(Listener { name, serves, endpoint: endpoint?, guard, sessions, derived_token, required })
+    Some(Listener { name, serves, endpoint: endpoint?, guard, sessions, derived_token, callers: None, required })
 }
 
 /// Refuses the keys that decide who may call, which a health listener has no use for.
@@ -257,12 +266,13 @@ fn refuse(reader: &mut Reader<'_>, key: &'static str, why: &str) {
     }
 }
 
-fn admit(reader: &mut Reader<'_>, endpoint: &Endpoint, address: Location) -> AccessMode {
+fn admit(reader: &mut Reader<'_>, endpoint: &Endpoint, address: Location, has_callers: bool) -> AccessMode {
+    let by_peer = if has_callers { AccessMode::Callers } else { AccessMode::SocketPeers };
     if let Endpoint::Unix(_) = endpoint {
         for key in ["key_file", "any_local_user"] {
             refuse(reader, key, "not allowed for a unix socket: mode, owner and group decide who may connect");
         }
-        return AccessMode::SocketPeers;
+        return by_peer;
     }
     let key = reader.secret("key_file", KEY);
     let key_given = reader.place_of("key_file").is_some();
@@ -277,7 +287,7 @@ fn admit(reader: &mut Reader<'_>, endpoint: &Endpoint, address: Location) -> Acc
             let found = format!("serves tokens on {}, which is not loopback", socket.ip());
             diagnostics.error(address, &reader.key("address"), found, advice);
         }
-        if !key_given && !any {
+        if !key_given && !any && !has_callers {
             let advice = "name a file with a key that callers must send, or set any_local_user = true";
             diagnostics.missing(
                 reader.at,
@@ -290,7 +300,7 @@ fn admit(reader: &mut Reader<'_>, endpoint: &Endpoint, address: Location) -> Acc
     match key {
         Some(key) => AccessMode::Key(key),
         None if any => AccessMode::AnyLocalUser,
-        None => AccessMode::SocketPeers,
+        None => by_peer,
     }
 }
 

@@ -19,7 +19,7 @@ use super::tree::{self, Table, join};
 #[cfg(any(feature = "acl", feature = "gateway"))]
 use super::tree::{Entry, Value};
 use super::{Agent, Config, Environment, Listener, LoadOutcome, Log, Purpose, Serves};
-use super::{agent, audit, credential, listener, process, server, session, sink, template};
+use super::{agent, audit, caller, credential, listener, process, server, session, sink, template};
 use crate::agent::server_client::ServerKind;
 use crate::error_code::ErrorCode;
 #[cfg(feature = "gateway")]
@@ -121,9 +121,11 @@ fn read(mut top: Reader<'_>, found: &mut Vec<Listener>) -> Option<Config> {
     let process = top.table("process").map(process::read);
     let tables = top.tables("listener");
     let listener_places = places(&tables);
-    let listeners = listener::read_all(tables, context);
-    found.clone_from(&listeners);
+    let callers = caller::read_all(top.tables("caller"), &known);
+    let mut listeners = listener::read_all(tables, context, !callers.is_empty());
     let credentials = credential::read_all(top.tables("credential"), &known);
+    let callers = caller::attach(callers, &mut listeners, &credentials, top.scope.diagnostics);
+    found.clone_from(&listeners);
     let audit = audit::read_all(top.tables("audit"));
     #[cfg(feature = "acl")]
     let acl = top.table("acl").map(acl::read);
@@ -155,6 +157,7 @@ fn read(mut top: Reader<'_>, found: &mut Vec<Listener>) -> Option<Config> {
         process: process.map_or(Some(None), |process| process.map(Some))?,
         listeners,
         credentials,
+        callers,
         audit,
         #[cfg(feature = "acl")]
         acl: acl.map_or(Some(None), |acl| acl.map(Some))?,

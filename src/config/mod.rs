@@ -33,6 +33,7 @@ mod process;
 mod credential;
 mod systemd_credentials;
 mod listener;
+mod caller;
 mod audit;
 #[cfg(feature = "etcd")]
 mod etcd;
@@ -57,6 +58,7 @@ use std::time::Duration;
 use tracing::level_filters::LevelFilter;
 
 use crate::agent::api_proxy::ApiProxyOptions;
+use crate::agent::callers::CallerPolicy;
 use crate::agent::identity;
 use crate::agent::login;
 use crate::agent::process::ProcessOptions;
@@ -101,6 +103,8 @@ pub struct Config {
     pub listeners: Vec<Listener>,
     /// Credentials for Docker and git, by name.
     pub credentials: Vec<Credential>,
+    /// Callers and their rights; `None` without any, where the options of listeners decide alone.
+    pub callers: Option<CallerPolicy>,
     /// Devices that record requests, by name.
     pub audit: Vec<AuditOptions>,
     /// The ACL server.
@@ -187,6 +191,8 @@ pub struct Listener {
     pub sessions: Vec<String>,
     /// Derived token that is served instead of each session's token; `None` serves the session's token.
     pub derived_token: Option<DerivedTokenOptions>,
+    /// Callers and their rights, on listeners that serve tokens; `None` without any.
+    pub callers: Option<CallerPolicy>,
     /// True if readiness depends on the listener.
     pub required: bool,
 }

@@ -82,6 +82,9 @@ error_codes! {
     1017 WebPagesAdmitted: "a listener accepts requests of web pages",
         "require_request_header is false on a TCP listener without a key, so that a browser on this machine may send requests",
         "set key_file, or leave require_request_header at true";
+    1018 UnreachableRule: "a rule of callers can never match",
+        "an earlier [caller.NAME] matches every process of this one, or no listener tells the facts that it asks for",
+        "put the narrower rule first, or correct what the message names";
     1101 LoginRefused: "the server refused the login",
         "the auth method rejected the proof; the server's text says why",
         "compare the role on the server with this machine's identity, which `keyward check --online` shows";

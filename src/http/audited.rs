@@ -1,13 +1,15 @@
 //! Wraps a service so that each of its requests is recorded: before it is forwarded, and with its response.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use http::{Request, Response};
 use hyper::body::Incoming;
+use tokio::time::Instant;
 
 use super::server::{Peer, ResponseFuture};
-use crate::audit::{AuditCaller, AuditNote, AuditRecord, AuditSlot, Auditor, Decision, RecordKind, redact_path};
+use crate::audit::{
+    AuditCaller, AuditNote, AuditRecord, AuditSlot, Auditor, Decision, NotKept, RecordKind, redact_path,
+};
 
 /// How the requests of one listener are recorded.
 pub(crate) struct AuditedService<B> {
@@ -185,6 +187,58 @@ fn caller_of(peer: &Peer) -> AuditCaller {
             AuditCaller { uid: Some(uid), gid: Some(gid), pid: Some(pid), ..AuditCaller::default() }
         }
         Peer::Tcp(address) => AuditCaller { address: Some(address), ..AuditCaller::default() },
+    }
+}
+
+/// Record of a connection of the agent that is no HTTP.
+pub(crate) struct StreamRecord {
+    auditor: Auditor,
+    record: Option<AuditRecord>,
+}
+
+impl StreamRecord {
+    /// Prepares the record; `refused` is the reason of a refusal. Without an audit device it does nothing.
+    pub(crate) fn new(
+        auditor: &Auditor,
+        listener: &str,
+        route: &'static str,
+        (peer, path): (&Peer, &str),
+        refused: Option<&'static str>,
+    ) -> Self {
+        let decision = if refused.is_some() { Decision::Refused } else { Decision::Granted };
+        let record = auditor.is_on().then(|| AuditRecord {
+            kind: RecordKind::Response,
+            id: auditor.next_id(),
+            part: "agent",
+            listener: listener.into(),
+            route,
+            method: String::new(),
+            path: redact_path(path),
+            caller: caller_of(peer),
+            note: AuditNote { decision, rule: refused.map(Into::into), ..AuditNote::default() },
+            status: None,
+            latency: None,
+            aborted: false,
+        });
+        Self { auditor: auditor.clone(), record }
+    }
+
+    /// Records a refusal.
+    pub(crate) fn note_refusal(self) {
+        if let Some(record) = self.record {
+            self.auditor.note_refusal(record);
+        }
+    }
+
+    /// Records a grant, which may go on only once the record is kept.
+    ///
+    /// # Errors
+    /// A device with `fail = "closed"` cannot keep the record.
+    pub(crate) async fn admit(self) -> Result<(), NotKept> {
+        match self.record {
+            Some(record) => self.auditor.admit(record).wait().await,
+            None => Ok(()),
+        }
     }
 }
 

@@ -21,6 +21,7 @@ pub(crate) struct StatusDocument {
     pub(crate) sessions: BTreeMap<String, SessionEntry>,
     pub(crate) components: BTreeMap<String, ComponentEntry>,
     pub(crate) platform: Option<PlatformEntry>,
+    pub(crate) callers: Option<CallersEntry>,
     pub(crate) reload_error: Option<String>,
 }
 
@@ -87,6 +88,24 @@ pub(crate) struct PlatformEntry {
     pub(crate) product: Option<String>,
     pub(crate) release: Option<String>,
     pub(crate) api_version: Option<String>,
+}
+
+/// Callers of the configuration.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct CallersEntry {
+    pub(crate) callers: Vec<CallerEntry>,
+    pub(crate) unmatched: u64,
+}
+
+/// One caller.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct CallerEntry {
+    pub(crate) name: String,
+    pub(crate) connections: u64,
+    pub(crate) admitted: u64,
+    pub(crate) refused: u64,
 }
 
 /// A time in seconds since 1970.

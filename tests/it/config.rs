@@ -7,6 +7,7 @@ mod etcd;
 #[cfg(feature = "gateway")]
 mod gateway;
 mod api_proxy;
+mod callers;
 mod examples;
 mod files;
 mod method;

@@ -35,13 +35,15 @@ mod cache_clear;
 
 // 4: from a listener's request to its response
 mod router;
+mod explain;
 mod proxy;
 #[cfg(feature = "fuzzing")]
 pub mod fuzz;
 
 pub use cache::CacheLimits;
+pub use explain::explain_request;
 pub(crate) use metrics::{CacheMetrics, ProxyMetrics};
 pub use namespace::{AllowedNamespaces, NamespacePattern};
-pub use options::{ApiProxyOptions, CacheOptions, TokenMode};
+pub use options::{ApiProxyOptions, CacheOptions, CallerProxyRules, TokenMode};
 pub use proxy::{ApiProxy, ApiProxyDeps, BuildError};
 pub use rules::{Exemption, Rule, Rules};

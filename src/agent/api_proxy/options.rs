@@ -26,6 +26,18 @@ pub struct ApiProxyOptions {
     pub response_timeout: Duration,
     /// The response cache; `None` for no cache.
     pub cache: Option<CacheOptions>,
+    /// Limits of each caller, at its place among the rules; `None` for a caller that may not use the listener. Empty without
+    /// callers.
+    pub callers: Vec<Option<CallerProxyRules>>,
+}
+
+/// Limits of a caller's requests, within those of the listener.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CallerProxyRules {
+    /// Paths and methods.
+    pub rules: Rules,
+    /// Namespaces that it may name; `None` for all that the listener allows.
+    pub namespaces: Option<AllowedNamespaces>,
 }
 
 /// Requests that carry the session's token.

@@ -21,6 +21,7 @@ use super::send::RequestSender;
 use super::server_dialect::ServerDialect;
 use super::session_token::SessionToken;
 use super::token_recovery::TokenRecovery;
+use crate::agent::callers::CallerGate;
 use crate::agent::encrypted_file::EncryptedFileError;
 use crate::agent::secrets::DerivedTokenOptions;
 use crate::agent::server_client::{self, PathClass, ServerClient};
@@ -52,6 +53,8 @@ pub struct ApiProxyDeps {
     pub listener_metrics: ListenerMetrics,
     /// Options of the token that stands in for the session's; another one is created at each start.
     pub derived_token: Option<DerivedTokenOptions>,
+    /// Rights of callers; the default lets every admitted request pass.
+    pub callers: CallerGate,
     /// Component of the listener, which warns while the server does not respond.
     pub health: Option<Arc<HealthHandle>>,
     /// Names of the session and of its login. Entries of the previous process are restored only for the same names.
@@ -91,7 +94,9 @@ impl ApiProxy {
             }
         };
         let session = deps.bound_to.first().map_or_else(Arc::default, |name| Arc::from(name.as_str()));
-        let ApiProxyDeps { clock, watch, refresh_signal, upstream, namespace, listener_metrics, health, .. } = deps;
+        let ApiProxyDeps {
+            clock, watch, refresh_signal, upstream, namespace, listener_metrics, health, callers, ..
+        } = deps;
         let recorder = UpstreamRecorder::new(&listener_metrics.metrics, &upstream.name, &PathClass::NAMES);
         let forwarder = Forwarder::new(reverse_proxy::ForwarderOptions {
             target,
@@ -118,7 +123,7 @@ impl ApiProxy {
                 (Some(Arc::new(cache)), Some(CacheTasks { renewer, probes: queue }))
             }
         };
-        let router = Arc::new(ProxyRouter { options, sender, cache, session });
+        let router = Arc::new(ProxyRouter { options, sender, cache, callers, session });
         Ok(Self { router, cache_tasks: Arc::new(Mutex::new(cache_tasks)) })
     }
 

@@ -8,7 +8,7 @@ use hyper::body::Incoming;
 
 use super::cache::EntryKind;
 use super::listener::ProxyListener;
-use super::options::{ApiProxyOptions, TokenMode};
+use super::options::{ApiProxyOptions, CallerProxyRules, TokenMode};
 use super::path::{ApiPath, PathError};
 use super::query::Query;
 use super::request_body::CallerBody;
@@ -19,6 +19,7 @@ use super::rules::{Operation, OperationError, RuleViolation};
 use super::send::RequestSender;
 use super::server_dialect::ForwardOptions;
 use super::{cache_clear, namespace};
+use crate::agent::callers::{AdmittedCaller, CallerGate, CallerRefusal, CallerRoute};
 use crate::agent::json_response;
 use crate::agent::server_client::PathClass;
 use crate::audit::AuditSlot;
@@ -31,6 +32,7 @@ pub(super) struct ProxyRouter {
     pub(super) options: ApiProxyOptions,
     pub(super) sender: Arc<RequestSender>,
     pub(super) cache: Option<Arc<ResponseCache>>,
+    pub(super) callers: CallerGate,
     /// Name of the session, for the audit.
     pub(super) session: Arc<str>,
 }
@@ -133,12 +135,14 @@ impl ProxyRouter {
     ) -> Result<ProxyRoute<'a>, Box<Response<ProxyBody>>> {
         let slot = AuditSlot::of(request.extensions());
         let admitted = listener.guard.admit(peer, request);
-        let caller = admitted.map_err(|refusal| Box::new(local_response(json_response::rejected(&refusal))))?;
-        if let Some(cache) = &self.cache
-            && cache_clear::PATHS.contains(&request.uri().path())
-        {
+        let local = admitted.map_err(|refusal| Box::new(local_response(json_response::rejected(&refusal))))?;
+        let cleared = self.cache.as_ref().filter(|_| cache_clear::PATHS.contains(&request.uri().path()));
+        let routes: &[CallerRoute] = if cleared.is_some() { &CLEARS } else { &FORWARDS };
+        let caller = self.callers.admit(request, routes).map_err(|refusal| refused(&refusal))?;
+        if let Some(cache) = cleared {
             return Ok(ProxyRoute::ClearCache(cache));
         }
+        let limits = self.limits_of(&caller)?;
         let path = ApiPath::parse(request.uri().path()).or_else(|error| match error {
             PathError::OutsideApi => refuse(StatusCode::NOT_FOUND, OUTSIDE_API),
             PathError::Ambiguous(reason) => refuse(StatusCode::BAD_REQUEST, reason),
@@ -149,17 +153,14 @@ impl ProxyRouter {
             OperationError::Method => refuse(StatusCode::METHOD_NOT_ALLOWED, "the server's API has no such method"),
         })?;
         let headers = RequestHeaders::parse(self.sender.dialect.kind, request.headers());
-        let rule_path =
-            self.path_with_namespace(&path, &headers, query).or_else(|(status, reason)| refuse(status, reason))?;
-        if let Err(violation) = self.options.rules.check(operation, &rule_path) {
-            slot.inspect(|slot| slot.refuse(violation.name()));
-            return refuse(StatusCode::FORBIDDEN, describe_violation(violation));
+        let (rule_path, is_permitted) = self
+            .path_with_namespace(&path, &headers, query, limits)
+            .or_else(|(status, reason)| refuse(status, reason))?;
+        if !is_permitted {
+            return refuse_caller(caller.refuse_request("namespace", "name that namespace"));
         }
-        if rule_path.is_login() && !self.options.logins {
-            slot.inspect(|slot| slot.refuse("logins"));
-            return refuse(StatusCode::FORBIDDEN, "logins are not allowed through this listener (logins = false)");
-        }
-        let has_listener_key = caller.key_as_token;
+        self.check_rules(operation, &rule_path, (&caller, limits), slot)?;
+        let has_listener_key = local.key_as_token;
         let with_session = self.uses_session_token(request, &headers, has_listener_key, (&path, &rule_path))?;
         let returns_token = with_session && RETURNS_TOKEN.iter().any(|lookup| rule_path.names(lookup));
         tracing::debug!(
@@ -167,6 +168,7 @@ impl ProxyRouter {
             listener = listener.responses.listener(),
             method = request.method().as_str(),
             with_session,
+            caller = caller.name(),
             uid = peer.uid(),
             pid = peer.pid(),
             "a request is forwarded"
@@ -218,27 +220,86 @@ impl ProxyRouter {
         Ok(with_session)
     }
 
-    /// Puts the namespace that the caller names before the path: the server reads the two as one, and so must the rules.
+    /// Checks a request by the rules of the listener and of its caller.
+    ///
+    /// # Errors
+    /// They refuse it: the response for the caller.
+    fn check_rules(
+        &self,
+        operation: Operation,
+        path: &ApiPath<'_>,
+        (caller, limits): (&AdmittedCaller<'_>, Option<&CallerProxyRules>),
+        slot: Option<&AuditSlot>,
+    ) -> Result<(), Box<Response<ProxyBody>>> {
+        if let Err(violation) = self.options.rules.check(operation, path) {
+            slot.inspect(|slot| slot.refuse(violation.name()));
+            return refuse(StatusCode::FORBIDDEN, describe_violation(violation));
+        }
+        if limits.is_some_and(|limits| limits.rules.check(operation, path).is_err()) {
+            return refuse_caller(caller.refuse_request("path", "use that path and method"));
+        }
+        if path.is_login() && !self.options.logins {
+            slot.inspect(|slot| slot.refuse("logins"));
+            return refuse(StatusCode::FORBIDDEN, "logins are not allowed through this listener (logins = false)");
+        }
+        Ok(())
+    }
+
+    /// Returns the limits of a caller; `None` without callers.
+    ///
+    /// # Errors
+    /// It may not use this listener: the response for the caller.
+    fn limits_of(&self, caller: &AdmittedCaller<'_>) -> Result<Option<&CallerProxyRules>, Box<Response<ProxyBody>>> {
+        let Some(place) = caller.place() else { return Ok(None) };
+        match self.options.callers.get(place) {
+            Some(Some(limits)) => Ok(Some(limits)),
+            Some(None) | None => refuse_caller(caller.refuse_request("listener", "use this listener")),
+        }
+    }
+
+    /// Puts the namespace that the caller names before the path: the server reads the two as one, and so must the rules. The
+    /// second value is false if the caller's own limits do not permit that namespace.
     fn path_with_namespace<'a>(
         &self,
         path: &ApiPath<'a>,
         headers: &RequestHeaders<'_>,
         query: Query<'_>,
-    ) -> Result<ApiPath<'a>, (StatusCode, &'static str)> {
+        limits: Option<&CallerProxyRules>,
+    ) -> Result<(ApiPath<'a>, bool), (StatusCode, &'static str)> {
         let dialect = &self.sender.dialect;
         let named = dialect.named_namespace(headers, query).map_err(|reason| (StatusCode::BAD_REQUEST, reason))?;
-        let Some(named) = named else { return Ok(path.clone()) };
+        let Some(named) = named else { return Ok((path.clone(), true)) };
         let own = dialect.session_namespace();
         if !self.options.namespaces.permits(own, &named) {
             return Err((StatusCode::FORBIDDEN, "this listener does not allow that namespace"));
         }
-        Ok(path.in_namespace(&namespace::prefix(own, &named)))
+        let limits = limits.and_then(|limits| limits.namespaces.as_ref());
+        let is_permitted = limits.is_none_or(|namespaces| namespaces.permits(own, &named));
+        Ok((path.in_namespace(&namespace::prefix(own, &named)), is_permitted))
     }
 }
 
 fn refuse<T>(status: StatusCode, message: &str) -> Result<T, Box<Response<ProxyBody>>> {
     Err(Box::new(error_response(status, message)))
 }
+
+fn refused(refusal: &CallerRefusal) -> Box<Response<ProxyBody>> {
+    Box::new(local_response(refusal.to_response()))
+}
+
+/// Refuses a request by the rules of callers, which there are wherever this is called.
+fn refuse_caller<T>(refusal: Option<CallerRefusal>) -> Result<T, Box<Response<ProxyBody>>> {
+    match refusal {
+        Some(refusal) => Err(refused(&refusal)),
+        None => refuse(StatusCode::FORBIDDEN, "the rules of callers do not allow this request"),
+    }
+}
+
+/// Routes of which a caller needs one to have requests forwarded.
+const FORWARDS: [CallerRoute; 2] = [CallerRoute::Proxy, CallerRoute::Credentials];
+
+/// Route that a caller needs to clear the cache.
+const CLEARS: [CallerRoute; 1] = [CallerRoute::Refresh];
 
 /// Paths that the server serves without a token.
 const UNAUTHENTICATED: [&str; 4] = ["sys/health", "sys/init", "sys/leader", "sys/seal-status"];

@@ -1,6 +1,6 @@
 //! The endpoints for status, health and metrics.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use http::{Response, StatusCode};
@@ -15,9 +15,11 @@ use crate::health::Component;
 use crate::metrics::CONTENT_TYPE;
 use crate::status::Status;
 
-pub(super) fn status(deps: &LocalApiDeps, served: &BTreeSet<String>) -> Response<Full<Bytes>> {
+/// Responds with the status; of the sessions, those that are `visible` to the caller.
+pub(super) fn status(deps: &LocalApiDeps, visible: impl Fn(&String) -> bool) -> Response<Full<Bytes>> {
     let mut sessions = deps.session_statuses.sessions();
-    sessions.retain(|name, _| served.contains(name));
+    sessions.retain(|name, _| visible(name));
+    deps.callers.publish(&deps.status_registry);
     json(StatusCode::OK, &Status::new(&deps.status_registry, &deps.health, sessions))
 }
 
@@ -59,6 +61,7 @@ pub(super) fn started(deps: &LocalApiDeps) -> Response<Full<Bytes>> {
 
 pub(super) fn metrics(deps: &LocalApiDeps) -> Response<Full<Bytes>> {
     deps.metrics.get::<ReadyMetrics>().update(&deps.health);
+    deps.callers.publish_metrics();
     with_body(StatusCode::OK, CONTENT_TYPE, deps.metrics.text().into())
 }
 

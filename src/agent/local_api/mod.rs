@@ -30,6 +30,7 @@ pub(crate) use metrics::ReadyMetrics;
 pub use route::service;
 pub(crate) use route::{audited_route, unaudited};
 
+use crate::agent::callers::CallerGate;
 use crate::agent::session_status::SessionStatusRegistry;
 use crate::agent::token::TokenWatch;
 use crate::clock::Clock;
@@ -81,6 +82,8 @@ pub struct LocalApiDeps {
     pub status_registry: StatusRegistry,
     /// Status of sessions, of which callers see those that the listener serves.
     pub session_statuses: SessionStatusRegistry,
+    /// Rights of callers; the default lets every admitted request pass.
+    pub callers: CallerGate,
     /// Callers to admit; a listener of [`ListenerKind::Health`] admits everyone but browsers.
     pub guard: guard::GuardOptions,
     /// Address that the listener is bound to ([`crate::http::server::Listener::tcp_address`]).

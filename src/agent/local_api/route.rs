@@ -13,6 +13,7 @@ use super::query::{self, Query};
 use super::token::TokenReader;
 use super::wait_slots::WaitSlots;
 use super::{ListenerKind, LocalApiDeps, LocalApiOptions, SessionHandle, check, health_endpoints, retry};
+use crate::agent::callers::{AdmittedCaller, CallerRoute};
 use crate::agent::json_response::{error, method_not_allowed, rejected};
 use crate::audit::AuditSlot;
 use crate::credential_watch::Availability;
@@ -93,8 +94,8 @@ impl Api {
 
     fn respond<B>(this: &Arc<Self>, peer: &Peer, request: &Request<B>) -> ApiFuture {
         let answering = match this.guard.admit(peer, request) {
-            Ok(caller) => this
-                .route(&caller, request)
+            Ok(local) => this
+                .route(&local, request)
                 .unwrap_or_else(|cause| ApiFuture::ready(error(cause.status, &cause.message))),
             Err(refusal) => ApiFuture::ready(rejected(&refusal)),
         };
@@ -119,7 +120,7 @@ impl Api {
         }
     }
 
-    fn route<B>(&self, caller: &LocalCaller, request: &Request<B>) -> Result<ApiFuture, ApiError> {
+    fn route<B>(&self, local: &LocalCaller, request: &Request<B>) -> Result<ApiFuture, ApiError> {
         let path = request.uri().path();
         let tokens = self.kind == ListenerKind::LocalApi;
         let (route, allowed) = match path {
@@ -144,11 +145,18 @@ impl Api {
         if !is_allowed {
             return Ok(ApiFuture::ready(method_not_allowed(allowed)));
         }
+        let caller = match self.deps.callers.admit(request, &[route.granted_as()]) {
+            Ok(caller) => GrantedCaller { local, caller },
+            Err(refusal) => return Ok(ApiFuture::ready(refusal.to_response())),
+        };
         Ok(match route {
             Route::Token => return self.token(caller, request),
             Route::Check => return self.check(caller, request),
             Route::Retry => return self.retry(caller, request),
-            Route::Status => ApiFuture::ready(health_endpoints::status(&self.deps, &self.names)),
+            Route::Status => {
+                let visible = |name: &String| self.names.contains(name) && caller.caller.permits_session(name);
+                ApiFuture::ready(health_endpoints::status(&self.deps, visible))
+            }
             Route::Live => ApiFuture::ready(health_endpoints::live()),
             Route::Ready => ApiFuture::ready(health_endpoints::ready(&self.deps)),
             Route::Component(name) => ApiFuture::ready(health_endpoints::component(&self.deps, name)),
@@ -157,14 +165,16 @@ impl Api {
         })
     }
 
-    fn token<B>(&self, caller: &LocalCaller, request: &Request<B>) -> Result<ApiFuture, ApiError> {
+    fn token<B>(&self, caller: GrantedCaller<'_>, request: &Request<B>) -> Result<ApiFuture, ApiError> {
         let query = request.uri().query();
-        if let (None, Some((name, served))) = (query, &self.only) {
+        if let (None, Some((name, served))) = (query, &self.only)
+            && caller.caller.permits_session(name)
+        {
             self.record_grant(caller, "token", (name, served), request);
             return Ok(ApiFuture::ready(served.reader.now()));
         }
         let query = Query::parse(query, &["session", "wait", "after"])?;
-        let (name, served) = self.session(query.session.as_deref())?;
+        let (name, served) = self.session(caller, query.session.as_deref())?;
         self.record_grant(caller, "token", (name, served), request);
         if query.wait.is_zero() || served.reader.has_changed(query.after.as_deref()) {
             return Ok(ApiFuture::ready(served.reader.now()));
@@ -172,15 +182,20 @@ impl Api {
         let after = query.after.map(std::borrow::Cow::into_owned);
         let answer = Arc::clone(&served.reader).wait(after, query.wait, self.deps.stop.clone());
         let waiting = served.handle.refresh_signal.demand().wait();
+        let caller = caller.caller.to_waiting();
         Ok(self.waiting.wait(async move {
             let _waiting = waiting;
-            answer.await
+            let answer = answer.await;
+            match caller.map_or(Ok(()), |caller| caller.check()) {
+                Ok(()) => answer,
+                Err(refusal) => refusal.to_response(),
+            }
         }))
     }
 
-    fn check<B>(&self, caller: &LocalCaller, request: &Request<B>) -> Result<ApiFuture, ApiError> {
+    fn check<B>(&self, caller: GrantedCaller<'_>, request: &Request<B>) -> Result<ApiFuture, ApiError> {
         let query = Query::parse(request.uri().query(), &["session"])?;
-        let (name, served) = self.session(query.session.as_deref())?;
+        let (name, served) = self.session(caller, query.session.as_deref())?;
         self.record_grant(caller, "check", (name, served), request);
         let SessionHandle { watch, refresh_signal } = served.handle.clone();
         let (clock, stop) = (self.deps.clock.clone(), self.deps.stop.clone());
@@ -188,19 +203,25 @@ impl Api {
         Ok(self.checking.wait(answer))
     }
 
-    fn retry<B>(&self, caller: &LocalCaller, request: &Request<B>) -> Result<ApiFuture, ApiError> {
+    fn retry<B>(&self, caller: GrantedCaller<'_>, request: &Request<B>) -> Result<ApiFuture, ApiError> {
         let query = Query::parse(request.uri().query(), &["session"])?;
-        let (name, served) = self.session(query.session.as_deref())?;
+        let (name, served) = self.session(caller, query.session.as_deref())?;
         self.record_grant(caller, "retry", (name, served), request);
         let (clock, stop) = (self.deps.clock.clone(), self.deps.stop.clone());
         let answer = retry::retry(Arc::clone(&served.reader), served.handle.clone(), clock, stop);
         Ok(self.checking.wait(answer))
     }
 
-    /// Returns the session that a request names, or the only one.
-    fn session(&self, requested: Option<&str>) -> Result<(&str, &ServedSession), ApiError> {
-        let listed = || self.sessions.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
-        let mut all = self.sessions.iter();
+    /// Returns the session that a request names, or the only one that the caller may use.
+    fn session(&self, caller: GrantedCaller<'_>, requested: Option<&str>) -> Result<(&str, &ServedSession), ApiError> {
+        let permitted = |name: &str| caller.caller.permits_session(name);
+        // Before the look-up, so that the answer does not tell which sessions there are.
+        if let Some(refusal) = requested.filter(|name| !permitted(name)).and_then(|_| caller.caller.refuse_session()) {
+            return Err(ApiError { status: refusal.status, message: refusal.message });
+        }
+        let all = || self.sessions.iter().filter(|(name, _)| permitted(name));
+        let listed = || all().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ");
+        let mut all = all();
         match (requested, all.next(), all.next()) {
             (Some(requested), ..) => {
                 self.sessions.get_key_value(requested).map(|(name, served)| (&**name, served)).ok_or_else(|| {
@@ -220,7 +241,7 @@ impl Api {
     /// Logs a grant, and notes it for the audit.
     fn record_grant<B>(
         &self,
-        caller: &LocalCaller,
+        granted: GrantedCaller<'_>,
         what: &'static str,
         (session, served): (&str, &ServedSession),
         request: &Request<B>,
@@ -236,11 +257,19 @@ impl Api {
             listener = self.name,
             what,
             session,
-            uid = caller.uid,
-            pid = caller.pid,
+            caller = granted.caller.name(),
+            uid = granted.local.uid,
+            pid = granted.local.pid,
             "a local caller is served"
         );
     }
+}
+
+/// Caller whose request is granted, as the guard and as the rules know it.
+#[derive(Clone, Copy)]
+struct GrantedCaller<'a> {
+    local: &'a LocalCaller,
+    caller: AdmittedCaller<'a>,
 }
 
 /// Endpoint of a request.
@@ -254,6 +283,18 @@ enum Route<'a> {
     Component(&'a str),
     Started,
     Metrics,
+}
+
+impl Route<'_> {
+    /// Returns the route that a caller must be granted.
+    const fn granted_as(&self) -> CallerRoute {
+        match self {
+            Self::Token => CallerRoute::Token,
+            Self::Check | Self::Retry => CallerRoute::Refresh,
+            Self::Status => CallerRoute::Status,
+            Self::Live | Self::Ready | Self::Component(_) | Self::Started | Self::Metrics => CallerRoute::Health,
+        }
+    }
 }
 
 /// Error response to an admitted request.

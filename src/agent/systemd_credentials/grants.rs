@@ -136,14 +136,13 @@ impl Refusal {
 pub(super) fn decide<'a, 'r>(
     peer: PeerIds,
     name: &'a [u8],
-    rules: impl Iterator<Item = &'r GrantRule> + Clone,
+    mut rules: impl Iterator<Item = &'r GrantRule> + Clone,
 ) -> Result<(usize, PeerName<'a>), (Refusal, Option<PeerName<'a>>)> {
     if (peer.uid, peer.gid) != (0, 0) {
         return Err((Refusal::Peer, None));
     }
     let name = PeerName::parse(name).map_err(|error| (Refusal::Name(error), None))?;
-    let found =
-        rules.clone().position(|rule| rule.names(&name)).or_else(|| rules.clone().position(|rule| rule.covers(&name)));
+    let found = rules.clone().position(|rule| rule.names(&name)).or_else(|| rules.position(|rule| rule.covers(&name)));
     found.map(|index| (index, name)).ok_or((Refusal::NotGranted, Some(name)))
 }
 

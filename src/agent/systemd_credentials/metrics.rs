@@ -9,8 +9,8 @@ use crate::metrics::{MetricRegistry, MetricSet};
 /// Metrics of listeners for systemd.
 #[derive(Debug, Clone)]
 pub(crate) struct SystemdCredentialMetrics {
-    /// Requests for credentials. `outcome` is `granted`; without a byte written: `peer` (not root), `name` (not systemd's),
-    /// `not_granted`, `busy` or `not_ready`; or `failed` (the peer went away).
+    /// Requests for credentials. `outcome` is `granted`; nothing written: `peer` (not root), `name` (not systemd's),
+    /// `not_granted`, `busy`, `not_ready` or `unaudited`; or `failed` (the peer went away).
     pub(super) requests: Family<CredentialOutcomeLabels, Counter>,
 }
 

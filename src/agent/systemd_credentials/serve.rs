@@ -16,9 +16,11 @@ use super::metrics::{CredentialOutcomeLabels, SystemdCredentialMetrics};
 use super::source::{CredentialSource, ValueWatch};
 use super::{CredentialServerOptions, PeerName};
 use crate::agent::secrets::Subscription;
+use crate::audit::Auditor;
 use crate::clock::Clock;
 use crate::demand::Demand;
 use crate::health::{Health, HealthHandle};
+use crate::http::audited::StreamRecord;
 use crate::http::guard::LogThrottle;
 use crate::http::server::{Listener, ListenerMetrics, Peer};
 use crate::metrics::Metrics;
@@ -33,6 +35,8 @@ pub struct CredentialServerDeps {
     pub metrics: Metrics,
     /// Registry of the credentials' health.
     pub health: Health,
+    /// Records grants and refusals.
+    pub auditor: Auditor,
 }
 
 /// Serves the credentials of one listener.
@@ -147,14 +151,23 @@ impl OpenServer {
         let rules = self.credentials.iter().map(|its| &its.rule);
         let (credential, name) = match decide(PeerIds { uid, gid }, name, rules) {
             Ok((index, name)) => (self.credentials.get(index), name),
-            Err((refusal, name)) => return self.refuse(refusal, name.as_ref(), (uid, gid, pid)),
+            Err((refusal, name)) => {
+                self.record(&peer, name.as_ref(), Some(refusal.outcome())).note_refusal();
+                return self.refuse(refusal, name.as_ref(), (uid, gid, pid));
+            }
         };
         let Some(credential) = credential else { return };
         let started = self.deps.clock.now();
         let value = match self.value(credential).await {
             Ok(value) => value,
-            Err((outcome, reason)) => return self.report_unavailable(outcome, &reason, &name),
+            Err((outcome, reason)) => {
+                self.record(&peer, Some(&name), Some(outcome)).note_refusal();
+                return self.report_unavailable(outcome, &reason, &name);
+            }
         };
+        if let Err(error) = self.record(&peer, Some(&name), None).admit().await {
+            return self.report_unavailable("unaudited", &error.to_string(), &name);
+        }
         let outcome = match tokio::time::timeout(WRITE_TIMEOUT, write(&mut stream, &value)).await {
             Ok(Ok(())) => "granted",
             Ok(Err(_)) | Err(_) => "failed",
@@ -186,6 +199,12 @@ impl OpenServer {
             Ok(value) => value.map_err(|reason| ("not_ready", reason)),
             Err(_) => watch.current(clock).map_err(|reason| ("not_ready", reason)),
         }
+    }
+
+    /// Prepares the record of a connection; `refused` is the reason of a refusal.
+    fn record(&self, peer: &Peer, name: Option<&PeerName<'_>>, refused: Option<&'static str>) -> StreamRecord {
+        let path = name.map(|name| format!("/unit/{}/{}", name.unit, name.credential)).unwrap_or_default();
+        StreamRecord::new(&self.deps.auditor, &self.options.name, "systemd_credential", (peer, &path), refused)
     }
 
     fn count(&self, outcome: &'static str) {

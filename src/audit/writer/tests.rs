@@ -1,11 +1,12 @@
 use std::path::Path;
+use std::time::SystemTime;
 
 use secrecy::SecretString;
 use tokio::sync::oneshot;
 
 use super::*;
 use crate::atomic_file::Attributes;
-use crate::audit::options::{AuditFileOptions, AuditTarget, Fsync};
+use crate::audit::options::{AuditFileOptions, AuditTarget, Fsync, OnFailure};
 use crate::audit::queue::Share;
 use crate::audit::read::AuditFiles;
 use crate::audit::tests::record;

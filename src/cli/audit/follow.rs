@@ -57,7 +57,7 @@ impl FollowedFile {
     }
 
     fn show(&mut self, filter: &Filter) -> std::io::Result<()> {
-        let mut bytes = [0; 64 * 1024];
+        let mut bytes = vec![0; 64 * 1024];
         loop {
             let count = self.file.read(&mut bytes)?;
             if count == 0 {

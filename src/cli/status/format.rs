@@ -3,7 +3,10 @@
 use crate::cli::output::harmless;
 use crate::count_format::format_count;
 use crate::status::update_verb;
-use crate::status::{PlatformEntry, ReportItem, SessionEntry, StatusDocument, StatusReport, StatusState, Timestamp};
+use crate::status::{
+    CallerEntry, CallersEntry, PlatformEntry, ReportItem, SessionEntry, StatusDocument, StatusReport, StatusState,
+    Timestamp,
+};
 use crate::time_format::format_span;
 
 /// A line, with the state that it begins with.
@@ -54,6 +57,7 @@ pub(super) fn format_status(status: &StatusDocument, report: &StatusReport, now:
         }
     }
     lines.extend(status.platform.as_ref().map(|platform| Line::plain(format_platform(platform))));
+    lines.extend(status.callers.iter().flat_map(format_callers).map(Line::plain));
     lines
 }
 
@@ -110,6 +114,16 @@ fn format_platform(platform: &PlatformEntry) -> String {
     let release = platform.release.as_ref().map(|release| format!(", release {release}")).unwrap_or_default();
     let api = platform.api_version.as_ref().map(|version| format!(", API {version}")).unwrap_or_default();
     harmless(&format!("platform {}: {product}{release}{api}", platform.upstream))
+}
+
+/// Formats the requests of each caller, and those of processes that are none.
+fn format_callers(callers: &CallersEntry) -> Vec<String> {
+    let one = |its: &CallerEntry| {
+        let CallerEntry { name, connections, admitted, refused } = its;
+        harmless(&format!("caller {name}: {connections} connections, {admitted} requests admitted, {refused} refused"))
+    };
+    let unmatched = (callers.unmatched > 0).then(|| format!("no caller: {} requests refused", callers.unmatched));
+    callers.callers.iter().map(one).chain(unmatched).collect()
 }
 
 /// Formats that no agent answers, for a watch that goes on.

@@ -51,6 +51,10 @@ impl UnitNeeds {
             }
         }
         add("Files for other users (CAP_CHOWN), or ports below 1024 (CAP_NET_BIND_SERVICE).", capabilities);
+        let executables =
+            ["CapabilityBoundingSet=CAP_SYS_PTRACE", "AmbientCapabilities=CAP_SYS_PTRACE", "ProtectProc=default"];
+        let executables = executables.iter().filter(|_| self.executables).map(|&line| line.to_owned()).collect();
+        add("Callers that are known by their executables.", executables);
         let files = self.open_files.map(|files| format!("LimitNOFILE={files}")).into_iter().collect();
         add("Connections of the ACL server. Each blocking query takes 24 KiB more of MemoryMax=.", files);
         if self.process {

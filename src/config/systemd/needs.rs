@@ -24,6 +24,8 @@ pub struct UnitNeeds {
     pub groups: BTreeSet<String>,
     /// True if files are given to another user.
     pub chown: bool,
+    /// True if callers are known by the executables that they run.
+    pub executables: bool,
     /// True if a listener has a port below 1024.
     pub low_ports: bool,
     /// Open files, if the unit's limit is too low.
@@ -78,6 +80,7 @@ impl UnitNeeds {
         #[cfg(feature = "gateway")]
         needs.add_gateway(config);
         needs.groups = accounts.groups.iter().filter(|group| *group != SERVICE_ACCOUNT).cloned().collect();
+        needs.executables = config.callers.as_ref().is_some_and(|callers| !callers.executables().is_empty());
         needs.chown = accounts.users.iter().any(|user| user != SERVICE_ACCOUNT);
         needs.drop_covered();
         needs

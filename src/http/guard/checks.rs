@@ -189,7 +189,7 @@ impl AccessMode {
             return reject(StatusCode::FORBIDDEN, "peer", "only local callers are allowed");
         }
         match (self, peer) {
-            (Self::AnyLocalUser, _) => Ok(()),
+            (Self::AnyLocalUser | Self::Callers, _) => Ok(()),
             (Self::SocketPeers, Peer::Unix { uid, in_group, .. }) => {
                 if *uid == own_uid || *uid == 0 || *in_group {
                     return Ok(());

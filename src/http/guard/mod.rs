@@ -44,13 +44,17 @@ pub enum AccessMode {
     Key(secrecy::SecretString),
     /// Accepts every user of this machine; explicit in the configuration.
     AnyLocalUser,
+    /// Accepts every local peer: the rules of callers decide, which identify each by the kernel.
+    Callers,
 }
 
 impl PartialEq for AccessMode {
     /// Compares keys in constant time.
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::SocketPeers, Self::SocketPeers) | (Self::AnyLocalUser, Self::AnyLocalUser) => true,
+            (Self::SocketPeers, Self::SocketPeers)
+            | (Self::AnyLocalUser, Self::AnyLocalUser)
+            | (Self::Callers, Self::Callers) => true,
             (Self::Key(left), Self::Key(right)) => secret::ct_eq_option(Some(left), Some(right)),
             _ => false,
         }

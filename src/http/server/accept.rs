@@ -1,6 +1,7 @@
 //! Accepts connections and serves them.
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,11 +12,13 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::connection::ConnectedPeer;
 use super::connection_table::ConnectionTable;
 use super::listener::Stream;
 use super::metrics::{HttpMetrics, ListenerLabel, RefusalLabels};
 use super::socket_file::BACKLOG;
 use super::{Listener, ListenerLimits, Peer, connection};
+use crate::http::peer::PeerIdentity;
 use crate::http::tls::ServerTls;
 use crate::time_format::seconds;
 
@@ -88,6 +91,8 @@ struct ConnectionSet<S> {
     tasks: JoinSet<()>,
     /// The listener is bound to loopback, so peers from elsewhere are refused.
     loopback: bool,
+    /// Address of a TCP listener.
+    local: Option<SocketAddr>,
     next_id: u64,
     /// Time of the next sweep for expired connections.
     sweep: Option<Instant>,
@@ -110,6 +115,7 @@ impl<S> ConnectionSet<S> {
             counters,
             tasks: JoinSet::new(),
             loopback: listener.tcp_address().is_some_and(|address| address.ip().to_canonical().is_loopback()),
+            local: listener.tcp_address(),
             next_id: 0,
             sweep: None,
         }
@@ -133,13 +139,14 @@ impl<S> ConnectionSet<S> {
         self.sweep = Some(self.sweep.map_or(first, |at| at.min(first)));
         let id = self.next_id;
         self.next_id += 1;
+        let connected = ConnectedPeer { peer, identity: self.identify(&stream, &peer) };
         let (table, tasks) = (&self.table, &mut self.tasks);
         let (http, service, counters) = (self.http.clone(), self.service.clone(), self.counters.clone());
         // One task type each for plain and TLS connections: a common one would take TLS's memory for every plain
         // connection.
         table.enter(id, &peer, |state, entered| match &self.tls {
             None => {
-                let serving = connection::serve(&http, stream, peer, service, state, entered);
+                let serving = connection::serve(&http, stream, connected, service, state, entered);
                 tasks.spawn(async move { counters.end(&serving.await, &peer) })
             }
             Some(tls) => {
@@ -147,7 +154,7 @@ impl<S> ConnectionSet<S> {
                 tasks.spawn(async move {
                     match acceptor.accept(stream).await {
                         Ok(stream) => {
-                            let serving = connection::serve(&http, stream, peer, service, state, entered);
+                            let serving = connection::serve(&http, stream, connected, service, state, entered);
                             counters.end(&serving.await, &peer);
                         }
                         Err(_) => counters.refuse("tls", &peer),
@@ -155,6 +162,18 @@ impl<S> ConnectionSet<S> {
                 })
             }
         });
+    }
+
+    /// Reads the identity of a new peer, at once: the longer its process has, the more of it may change.
+    fn identify(&self, stream: &Stream, peer: &Peer) -> Option<Arc<PeerIdentity>> {
+        let reader = self.limits.peer_reader.as_ref()?;
+        Some(Arc::new(match (stream, *peer) {
+            (Stream::Right(socket), Peer::Unix { uid, gid, pid, .. }) => {
+                PeerIdentity::of_unix(reader, socket, (pid, uid, gid))
+            }
+            (_, Peer::Tcp(address)) => PeerIdentity::of_tcp(reader, address, self.local),
+            (Stream::Left(_), Peer::Unix { .. }) => return None,
+        }))
     }
 
     /// Waits for requests in flight, at most for the drain time. If another listener replaces this one, idle clients

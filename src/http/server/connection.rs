@@ -20,12 +20,20 @@ use super::connection_state::{ConnectionState, ReceivedPart};
 use super::connection_table::ConnectionGuard;
 use super::framing::{Framing, FramingScan};
 use super::lingering::Lingering;
+use crate::http::peer::PeerIdentity;
+
+/// Peer of a connection, and its identity if the listener reads that.
+#[derive(Debug)]
+pub(super) struct ConnectedPeer {
+    pub(super) peer: Peer,
+    pub(super) identity: Option<Arc<PeerIdentity>>,
+}
 
 /// Serves one connection to its end. An error is the client's: a malformed or too large head.
 pub(super) fn serve<I, S, F, B>(
     http: &hyper::server::conn::http1::Builder,
     stream: I,
-    peer: Peer,
+    connected: ConnectedPeer,
     service: S,
     connection: Arc<ConnectionState>,
     entered: ConnectionGuard,
@@ -40,6 +48,7 @@ where
     let watched =
         TrackedIo { stream, connection: Arc::clone(&connection), scan: FramingScan::default(), lingering: None };
     let stream = TokioIo::new(watched);
+    let ConnectedPeer { peer, identity } = connected;
     let service = {
         let connection = Arc::clone(&connection);
         service_fn(move |mut request: Request<Incoming>| {
@@ -47,6 +56,9 @@ where
             connection.begin_request(request.body().size_hint().exact(), framing.is_some());
             if framing != Some(Framing::Plain) {
                 restore_length(&mut request);
+            }
+            if let Some(identity) = &identity {
+                request.extensions_mut().insert(Arc::clone(identity));
             }
             let answer = service(peer, request);
             let connection = Arc::clone(&connection);

@@ -12,13 +12,13 @@ mod peer_group;
 mod socket_activation;
 mod lingering;
 mod eviction;
-mod sock_diag;
 mod socket_file;
 mod connection_state;
 mod connection_table;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
@@ -30,6 +30,9 @@ pub(crate) use response_future::ResponseFuture;
 pub(crate) use response_metrics::ResponseCounter;
 pub(crate) use socket_activation::ActivatedSockets;
 
+#[cfg(doc)]
+use crate::http::peer::PeerIdentity;
+use crate::http::peer::PeerReader;
 use crate::http::tls::ServerTls;
 use crate::metrics::Metrics;
 
@@ -96,6 +99,9 @@ pub struct ListenerLimits {
     pub tls: Option<ServerTls>,
     /// Metrics of the listener.
     pub listener_metrics: Option<ListenerMetrics>,
+    /// Reads the identity of each peer, which its requests then carry as an extension ([`PeerIdentity`] in an `Arc`). `None`
+    /// reads none.
+    pub peer_reader: Option<Arc<PeerReader>>,
 }
 
 impl Default for ListenerLimits {
@@ -112,6 +118,7 @@ impl Default for ListenerLimits {
             replaced_until: None,
             tls: None,
             listener_metrics: None,
+            peer_reader: None,
         }
     }
 }

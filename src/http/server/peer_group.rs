@@ -2,7 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use super::{Peer, sock_diag};
+use super::Peer;
+use crate::http::peer::sock_diag;
 
 /// Peer and local address of a connection. Its user is looked up only by [`Caller::group`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,8 +46,8 @@ impl Caller {
         });
         // Users of other machines are unknown here.
         let here = |local: &SocketAddr| address.ip().is_loopback() || address.ip() == local.ip();
-        let user = local.filter(here).and_then(|local| sock_diag::user(address, local));
-        user.map_or(CallerGroup::Address(address.ip()), CallerGroup::User)
+        let owner = local.filter(here).and_then(|local| sock_diag::owner(address, local));
+        owner.map_or(CallerGroup::Address(address.ip()), |owner| CallerGroup::User(owner.uid))
     }
 }
 

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use keyward::agent::callers::CallerGate;
 use keyward::agent::local_api::{self, ListenerKind, LocalApiDeps, LocalApiOptions, SessionHandle};
 use keyward::agent::session_status::{SessionStatus, SessionStatusRegistry};
 use keyward::agent::token::{ClientToken, Generation, Lease, Token, TokenKind, TokenPublisher};
@@ -77,6 +78,7 @@ impl Scene {
             health: self.health.clone(),
             status_registry: StatusRegistry::default(),
             session_statuses: self.session_statuses.clone(),
+            callers: CallerGate::default(),
             guard: guard::GuardOptions::default(),
             address: listener.tcp_address(),
             stop: self.stop.clone(),

@@ -3,6 +3,8 @@
 #[cfg(feature = "dev")]
 mod api_proxy;
 #[cfg(feature = "dev")]
+mod callers;
+#[cfg(feature = "dev")]
 mod process;
 #[cfg(feature = "dev")]
 mod derived_tokens;

@@ -116,8 +116,7 @@ async fn exchange(mut stream: UnixStream) -> Outcome {
     };
     match tokio::time::timeout(Duration::from_mins(1), exchange).await {
         Err(_) => return Outcome::Wrong("no answer in a minute".to_owned()),
-        Ok(Err(_)) => return Outcome::Reset,
-        Ok(Ok(0)) => return Outcome::Reset,
+        Ok(Err(_) | Ok(0)) => return Outcome::Reset,
         Ok(Ok(_)) => {}
     }
     let text = String::from_utf8_lossy(&answer);
@@ -141,10 +140,11 @@ fn kills() -> usize {
 type Span = (Instant, Instant, Outcome);
 
 /// Sends a request each [`PERIOD`] until the token is cancelled; the task returns all of them.
-fn start_load(path: &Path) -> (CancellationToken, tokio::task::JoinHandle<Vec<Span>>) {
+fn start_load(path: &Path) -> (CancellationToken, JoinSet<Vec<Span>>) {
     let (path, stop) = (path.to_owned(), CancellationToken::new());
     let stopped = stop.clone();
-    let load = tokio::spawn(async move {
+    let mut load = JoinSet::new();
+    load.spawn(async move {
         let (mut requests, mut period) = (JoinSet::new(), tokio::time::interval(PERIOD));
         while stopped.run_until_cancelled(period.tick()).await.is_some() {
             let path = path.clone();
@@ -190,7 +190,7 @@ async fn an_agent_that_is_killed_again_and_again_refuses_no_caller_and_logs_in_o
         ..SecretsOptions::for_anyone(keyward::clock::Clock::System, "dev", Role::default())
     };
     let secrets = Secrets::start(options, &mut tasks).unwrap();
-    let mut systemd = Activated::new(&secrets.url().to_string());
+    let mut systemd = Activated::new(secrets.url());
     let path = systemd.path();
     systemd.start();
     let Outcome::Token(token) = request(&path).await else { panic!("no token: {}", systemd.log()) };
@@ -201,7 +201,7 @@ async fn an_agent_that_is_killed_again_and_again_refuses_no_caller_and_logs_in_o
 
     let kills = kills();
     let mut moments = Vec::new();
-    let (stop, load) = start_load(&path);
+    let (stop, mut load) = start_load(&path);
     let (mut longest, mut accepted) = (Duration::ZERO, 0);
     for round in 0..kills {
         tokio::time::sleep(PERIOD * 20).await;
@@ -218,7 +218,7 @@ async fn an_agent_that_is_killed_again_and_again_refuses_no_caller_and_logs_in_o
         longest = longest.max(killed.elapsed());
     }
     stop.cancel();
-    let spans = load.await.unwrap();
+    let spans = load.join_next().await.unwrap().unwrap();
     let (served, reset) = judge(&spans, &moments, &token);
     let told = format!(
         "{kills} kills, {accepted} callers accepted after them: {} requests, {served} served, {reset} reset in flight, none refused; the longest pause {longest:?}",

@@ -103,6 +103,16 @@ fn owners_groups_and_low_ports_need_their_rights() {
 }
 
 #[test]
+fn callers_need_a_capability_for_executables_and_nothing_for_users_and_groups() {
+    let listener = "[listener.a]\naddress = \"unix:///run/keyward/a.sock\"\n";
+    check(&format!("{listener}[caller.a]\nuid = \"33\"\ngroup = \"33\"\nroutes = [\"token\"]"), &[]);
+    check(
+        &format!("{listener}[caller.a]\nexecutable = \"/usr/bin/env\"\nroutes = [\"token\"]"),
+        &["CapabilityBoundingSet=CAP_SYS_PTRACE", "AmbientCapabilities=CAP_SYS_PTRACE", "ProtectProc=default"],
+    );
+}
+
+#[test]
 fn texts_that_a_unit_file_cannot_hold_are_left_out_with_a_comment() {
     let needs = needs("[sink.a]\npath = '/srv/a\"b/token'\ngroup = \"app users\"\nmode = \"0640\"");
     assert_eq!(settings(&needs), Vec::<String>::new());

@@ -1,6 +1,7 @@
 //! Files that `init` and `migrate` write for a machine pass `check` and `doctor`. Without the drop-in or the rule, `doctor` objects.
 
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
 use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::Path;
 use std::process::Command;
@@ -41,10 +42,8 @@ impl Machine {
             let mut text = std::fs::read_to_string(file).unwrap();
             for name in ["keyward", "app", "ci"] {
                 let id = if service == 0 { 0 } else { service + u32::from(name != "keyward") };
-                text += &match file {
-                    "/etc/passwd" => format!("{name}:x:{id}:{id}::/:/usr/sbin/nologin\n"),
-                    _ => format!("{name}:x:{id}:\n"),
-                };
+                let shell = if file == "/etc/passwd" { format!("{id}::/:/usr/sbin/nologin") } else { String::new() };
+                writeln!(text, "{name}:x:{id}:{shell}").unwrap();
             }
             std::fs::write(file, text).unwrap();
         }

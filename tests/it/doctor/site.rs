@@ -38,7 +38,7 @@ impl Site {
         std::fs::create_dir_all("/run/polkit-1/rules.d").unwrap();
         std::fs::create_dir_all("/run/systemd/system/keyward.service.d").unwrap();
         let text = world.config_text(Path::new(FOLDER), "out/token", &template_and_health());
-        let site = Self { text, world };
+        let site = Self { world, text };
         site.write_drop_in("");
         site.write(&site.text);
         site

@@ -132,7 +132,7 @@ fn each_fault_is_told_seen_with_the_named_command_and_healed() {
     });
     assert!(!show.run("token --session workload", 0).is_empty());
     heals("server");
-    eventually(Duration::from_secs(60), || {
+    eventually(Duration::from_mins(1), || {
         let status = show.run("status", 0);
         if is_stale(&status) { Err(status) } else { Ok(()) }
     });

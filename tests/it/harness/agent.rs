@@ -22,19 +22,40 @@ pub(crate) struct Agent {
 impl Agent {
     /// Starts it with the world's configuration, changed by `edit`.
     pub(crate) fn start(world: &World, variables: &[(&str, &str)], edit: impl FnOnce(String) -> String) -> Self {
+        Self::start_by(world, edit, |args, folder| Binary::start(args, variables, folder))
+    }
+
+    fn start_by(
+        world: &World,
+        edit: impl FnOnce(String) -> String,
+        start: impl FnOnce(&[&str], &Path) -> Binary,
+    ) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let config = world.config(folder.path(), "");
         let text =
             edit(std::fs::read_to_string(&config).unwrap()).replace("FOLDER", &folder.path().display().to_string());
         std::fs::write(&config, text).unwrap();
         std::fs::write(folder.path().join("seal.key"), "0123456789abcdef0123456789abcdef").unwrap();
-        let binary = Binary::start(&["run", "--config", &config], variables, folder.path());
+        let binary = start(&["run", "--config", &config], folder.path());
         Self { binary, config: config.into(), folder }
     }
 
     /// The same, and waits until it is ready.
     pub(crate) fn ready(world: &World, variables: &[(&str, &str)], edit: impl FnOnce(String) -> String) -> Self {
-        let agent = Self::start(world, variables, edit);
+        Self::start(world, variables, edit).until_ready()
+    }
+
+    /// Starts it after a shell has run `setup`, or in its place where that does not return, and waits until it is ready.
+    #[cfg(feature = "acl")]
+    pub(crate) fn ready_after(world: &World, setup: &str, edit: impl FnOnce(String) -> String) -> Self {
+        Self::start_by(world, edit, |args, folder| {
+            Binary::start_after(setup, args, &[("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")], folder)
+        })
+        .until_ready()
+    }
+
+    fn until_ready(self) -> Self {
+        let agent = self;
         eventually(Duration::from_secs(30), || match ask(&agent.socket(), "GET", "/readyz") {
             Ok((200, _)) => Ok(()),
             other => Err(format!("{other:?}: {}", agent.binary.output())),

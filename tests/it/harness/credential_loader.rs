@@ -13,6 +13,7 @@ use rustix::process::{Gid, Uid};
 pub(crate) const NOBODY: u32 = 65534;
 
 /// Returns true for root; tells that the test is not run otherwise.
+#[expect(clippy::print_stdout, reason = "a test that is not run says so")]
 pub(crate) fn is_root() -> bool {
     let is_root = rustix::process::geteuid().is_root();
     if !is_root {

@@ -18,6 +18,7 @@ use hyper::body::{Frame, Incoming};
 use keyward::agent::api_proxy::{
     AllowedNamespaces, ApiProxy, ApiProxyDeps, ApiProxyOptions, CacheOptions, Exemption, Rule, Rules, TokenMode,
 };
+use keyward::agent::callers::CallerGate;
 use keyward::agent::secrets::DerivedTokenOptions;
 use keyward::agent::server_client;
 use keyward::agent::token::{ClientToken, Generation, Lease, Token, TokenKind, TokenPublisher, TokenWatch};
@@ -176,6 +177,7 @@ pub(crate) fn options() -> ApiProxyOptions {
         connections: 64,
         response_timeout: Duration::from_secs(20),
         cache: None,
+        callers: Vec::new(),
     }
 }
 
@@ -354,6 +356,7 @@ fn parts(
         namespace: None,
         listener_metrics,
         derived_token: None,
+        callers: CallerGate::default(),
         health: None,
         bound_to,
     }

@@ -40,6 +40,7 @@ fn a_status_is_formatted_with_what_happens_now_and_next() {
             },
         },
         "platform": { "upstream": "https://app.terraform.io", "product": "hosted", "api_version": "2.6" },
+        "callers": { "callers": [{ "name": "web", "connections": 2, "admitted": 7, "refused": 1 }], "unmatched": 3 },
     }));
     let wanted = [
         "keyward 1.2.3: DOWN, not ready; up 3 h 12 min, pid 812",
@@ -54,6 +55,8 @@ fn a_status_is_formatted_with_what_happens_now_and_next() {
         "                        for 60 s; next try in 7 s",
         "                        /etc/app.conf",
         "platform https://app.terraform.io: hosted, API 2.6",
+        "caller web: 2 connections, 7 requests admitted, 1 refused",
+        "no caller: 3 requests refused",
     ];
     for (told, wanted) in told.iter().zip(wanted) {
         assert_eq!(told, wanted);

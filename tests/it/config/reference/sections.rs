@@ -153,6 +153,20 @@ pub(super) const SECTIONS: &[Section] = &[
              [credential.a]\nhosts = [\"registry.example.com\"]\npath = \"secret/data/registry\"\n@\n"
         )],
     ),
+    (
+        "`[caller.NAME]`",
+        &[with_session!(
+            "[listener.a]\nkind = \"api_proxy\"\naddress = \"unix:///run/keyward/a.sock\"\n\
+             [caller.a]\nuid = \"0\"\nroutes = [\"proxy\"]\n@\n"
+        )],
+    ),
+    (
+        "`[caller.NAME.proxy]`",
+        &[with_session!(
+            "[listener.a]\nkind = \"api_proxy\"\naddress = \"unix:///run/keyward/a.sock\"\n\
+             [caller.a]\nuid = \"0\"\nroutes = [\"proxy\"]\n[caller.a.proxy]\n@\n"
+        )],
+    ),
     ("`[audit.NAME]`", &[with_session!("[audit.a]\npath = \"/run/audit.jsonl\"\nkey_file = \"/run/key\"\n@\n")]),
     ("`[acl]`", &[with_acl!("@\n")]),
     (

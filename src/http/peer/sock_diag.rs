@@ -9,9 +9,27 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use rustix::net::netlink::{SOCK_DIAG, SocketAddrNetlink};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
-/// Returns the user of the socket that is bound to `peer` and connected to `local`; `None` if the kernel does not
+/// Owner of a local TCP socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SocketOwner {
+    /// User that created the socket.
+    pub(crate) uid: u32,
+    /// Cgroup of version 2 in which the socket was created (Linux 5.9).
+    pub(crate) cgroup_id: Option<u64>,
+}
+
+/// Returns the owner of the socket that is bound to `peer` and connected to `local`; `None` if the kernel does not
 /// support the query or the socket has no owner any more.
-pub(super) fn user(peer: SocketAddr, local: SocketAddr) -> Option<u32> {
+pub(crate) fn owner(peer: SocketAddr, local: SocketAddr) -> Option<SocketOwner> {
+    channel()?.query(peer, local).ok()?
+}
+
+/// Returns true if the kernel tells the owners of TCP connections.
+pub(super) fn is_supported() -> bool {
+    channel().is_some()
+}
+
+fn channel() -> Option<&'static Channel> {
     static CHANNEL: OnceLock<Option<Channel>> = OnceLock::new();
     let channel = CHANNEL.get_or_init(|| match Channel::open().and_then(|channel| channel.check().map(|()| channel)) {
         Ok(channel) => Some(channel),
@@ -25,7 +43,7 @@ pub(super) fn user(peer: SocketAddr, local: SocketAddr) -> Option<u32> {
             None
         }
     });
-    channel.as_ref()?.query(peer, local).ok()?
+    channel.as_ref()
 }
 
 /// Netlink socket for one request at a time.
@@ -49,7 +67,7 @@ impl Channel {
         }
     }
 
-    fn query(&self, peer: SocketAddr, local: SocketAddr) -> io::Result<Option<u32>> {
+    fn query(&self, peer: SocketAddr, local: SocketAddr) -> io::Result<Option<SocketOwner>> {
         let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (socket, sequence) = &mut *inner;
         *sequence = sequence.wrapping_add(1);
@@ -99,7 +117,7 @@ fn request(peer: SocketAddr, local: SocketAddr, sequence: u32) -> Option<Vec<u8>
 }
 
 /// Decodes the owner from an `inet_diag_msg` after its `nlmsghdr`.
-fn read(answer: &[u8]) -> io::Result<Option<u32>> {
+fn read(answer: &[u8]) -> io::Result<Option<SocketOwner>> {
     let kind = answer.get(4..6).and_then(|bytes| bytes.try_into().ok()).map(u16::from_ne_bytes);
     if kind != Some(SOCK_DIAG_BY_FAMILY) {
         return match read_u32(answer, 16).map(u32::cast_signed) {
@@ -111,7 +129,21 @@ fn read(answer: &[u8]) -> io::Result<Option<u32>> {
     let (state, user, inode) = (answer.get(17).copied(), read_u32(answer, 16 + 64), read_u32(answer, 16 + 68));
     // The kernel reports the remains of a closed socket as root's.
     let owned = matches!(state, Some(ESTABLISHED | CLOSE_WAIT)) && inode.is_some_and(|inode| inode != 0);
-    Ok(user.filter(|_| owned))
+    Ok(user.filter(|_| owned).map(|uid| SocketOwner { uid, cgroup_id: cgroup_id(answer.get(16 + 72..)) }))
+}
+
+/// Finds the cgroup among the attributes behind an `inet_diag_msg`, each of a length, a type and a padded value.
+fn cgroup_id(attributes: Option<&[u8]>) -> Option<u64> {
+    let mut left = attributes?;
+    loop {
+        let field = |at: usize| left.get(at..at + 2)?.try_into().ok().map(u16::from_ne_bytes);
+        let (length, kind) = (usize::from(field(0)?), field(2)?);
+        if kind == INET_DIAG_CGROUP_ID {
+            return left.get(4..12)?.try_into().ok().map(u64::from_ne_bytes);
+        }
+        // A length includes its own four bytes.
+        left = left.get(Some(length).filter(|length| *length >= 4)?.next_multiple_of(4)..)?;
+    }
 }
 
 fn read_u32(bytes: &[u8], at: usize) -> Option<u32> {
@@ -126,6 +158,8 @@ const NLMSG_ERROR: u16 = 2;
 const IPPROTO_TCP: u8 = 6;
 const ESTABLISHED: u8 = 1;
 const CLOSE_WAIT: u8 = 8;
+// From linux/inet_diag.h.
+const INET_DIAG_CGROUP_ID: u16 = 21;
 
 #[cfg(test)]
 mod tests {
@@ -143,7 +177,8 @@ mod tests {
 
     #[test]
     fn the_remains_of_a_closed_socket_have_no_owner() {
-        assert_eq!(read(&message(ESTABLISHED, 1000, 5)).unwrap(), Some(1000));
+        let owner = |cgroup_id| Some(SocketOwner { uid: 1000, cgroup_id });
+        assert_eq!(read(&message(ESTABLISHED, 1000, 5)).unwrap(), owner(None));
         // TIME_WAIT and an orphan in FIN_WAIT2.
         assert_eq!(read(&message(6, 0, 0)).unwrap(), None);
         assert_eq!(read(&message(5, 0, 0)).unwrap(), None);
@@ -155,6 +190,21 @@ mod tests {
         error[16..20].copy_from_slice(&(-1_i32).to_ne_bytes());
         assert_eq!(read(&error).unwrap_err().kind(), io::ErrorKind::PermissionDenied);
         assert!(read(&[]).is_err());
+    }
+
+    #[test]
+    fn the_cgroup_is_found_behind_other_attributes() {
+        let mut message = message(ESTABLISHED, 1000, 5);
+        // A value of one byte with its padding, then the cgroup.
+        message.extend([5_u16, 8].map(u16::to_ne_bytes).as_flattened());
+        message.extend([1, 0, 0, 0]);
+        message.extend([12, INET_DIAG_CGROUP_ID].map(u16::to_ne_bytes).as_flattened());
+        message.extend(77_u64.to_ne_bytes());
+        let cgroup = |message: &[u8]| read(message).unwrap().unwrap().cgroup_id;
+        assert_eq!(cgroup(&message), Some(77));
+        assert_eq!(cgroup(&message[..message.len() - 1]), None, "a cut value");
+        message[88..90].copy_from_slice(&0_u16.to_ne_bytes());
+        assert_eq!(cgroup(&message), None, "a malformed length");
     }
 
     #[test]

@@ -1,0 +1,62 @@
+//! Rights of a caller.
+
+use std::collections::BTreeSet;
+
+/// Endpoints that are granted together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum CallerRoute {
+    /// Reads the token: `GET /agent/v1/token`.
+    Token,
+    /// Has the session check its token or log in, or clears a cache: `POST /agent/v1/check`, `/agent/v1/retry`, cache-clear.
+    Refresh,
+    /// Sends requests through an API proxy.
+    Proxy,
+    /// Reads the secrets of `[credential.NAME]` through an API proxy, as the helpers of Docker and git do.
+    Credentials,
+    /// Reads the status of the agent.
+    Status,
+    /// Reads health and metrics.
+    Health,
+}
+
+impl CallerRoute {
+    /// All routes by their name in the configuration.
+    pub const NAMES: [(&'static str, Self); 6] = [
+        ("token", Self::Token),
+        ("refresh", Self::Refresh),
+        ("proxy", Self::Proxy),
+        ("credentials", Self::Credentials),
+        ("status", Self::Status),
+        ("health", Self::Health),
+    ];
+
+    /// Name in the configuration, in logs and in metrics.
+    pub fn name(self) -> &'static str {
+        Self::NAMES.iter().find(|(_, route)| *route == self).map_or("", |(name, _)| name)
+    }
+}
+
+/// Rights of a caller, within those of the listener that it uses.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CallerGrants {
+    /// Endpoints that it may use.
+    pub routes: BTreeSet<CallerRoute>,
+    /// Sessions that it may use; `None` for all of the listener.
+    pub sessions: Option<BTreeSet<String>>,
+    /// Requests a second of all its processes together, as many at once; `None` for no limit.
+    pub requests_per_second: Option<u32>,
+    /// Connections of all its processes together; `None` for no limit but the listener's.
+    pub connections: Option<usize>,
+}
+
+impl CallerGrants {
+    /// Returns true if it may use a session.
+    pub fn permits_session(&self, session: &str) -> bool {
+        self.sessions.as_ref().is_none_or(|sessions| sessions.contains(session))
+    }
+
+    /// Names of its routes.
+    pub fn route_names(&self) -> Vec<&'static str> {
+        self.routes.iter().map(|route| route.name()).collect()
+    }
+}

@@ -1,0 +1,56 @@
+//! Metrics of callers.
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+
+use crate::metrics::{MetricRegistry, MetricSet};
+
+/// Metrics of callers; only configurations with `[caller.NAME]` have values.
+#[derive(Debug, Clone)]
+pub struct CallerMetrics {
+    /// Requests that a caller's routes admitted, by route. Its sessions and rules may refuse one afterwards.
+    pub admitted: Family<AdmissionLabels, Counter>,
+    /// Requests that were refused to a caller, by the reason. `caller` is empty for a process that no rule matches.
+    pub refused: Family<CallerRefusalLabels, Counter>,
+    /// Connections that a caller has open, of those that have sent a request.
+    pub connections: Family<CallerLabel, Gauge>,
+}
+
+impl MetricSet for CallerMetrics {
+    fn register(registry: &mut MetricRegistry) -> Self {
+        Self {
+            admitted: registry.add("caller_admitted", "Requests that a caller's routes admitted"),
+            refused: registry.add("caller_refused", "Requests refused by the rules of callers"),
+            connections: registry.add("caller_connections", "Connections that a caller has open"),
+        }
+    }
+}
+
+/// Labels of an admitted request.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct AdmissionLabels {
+    /// Name of the caller.
+    pub caller: String,
+    /// Name of the route, such as `token`.
+    pub route: &'static str,
+}
+
+/// Labels of a refused request.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct CallerRefusalLabels {
+    /// Name of the caller; empty if no rule matches.
+    pub caller: String,
+    /// Name of the listener.
+    pub listener: String,
+    /// Reason from a fixed set, such as `route`.
+    pub reason: &'static str,
+}
+
+/// Label of a caller.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct CallerLabel {
+    /// Name of the caller.
+    pub caller: String,
+}

@@ -1,0 +1,25 @@
+//! Callers: processes of this machine that the kernel identifies, and the rights that each is granted.
+//!
+//! `http::peer` reads the facts about a process. A policy is an ordered list of rules: the first one that matches the facts
+//! names the caller, and a process that none matches is refused. Without a policy the options of a listener alone decide.
+//! `pattern`, `cgroup_path`, `rule` and `policy` are pure; the `gate` applies a policy to the requests of one listener.
+
+mod pattern;
+mod cgroup_path;
+mod grants;
+mod rule;
+mod policy;
+mod metrics;
+mod usage;
+mod refusal;
+mod gate;
+
+pub(crate) use cgroup_path::UNIT_KINDS;
+pub use gate::{AdmittedCaller, CallerGate, CallerGateDeps, WaitingCaller};
+pub use grants::{CallerGrants, CallerRoute};
+pub use metrics::CallerMetrics;
+pub use pattern::{CgroupPattern, NamePattern, PodPattern};
+pub use policy::{CallerPolicy, CallerVerdict};
+pub use refusal::CallerRefusal;
+pub use rule::{CallerMatch, CallerRule, Criterion, ExecutableRule};
+pub use usage::CallerRegistry;

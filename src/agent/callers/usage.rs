@@ -1,0 +1,128 @@
+//! Use of the limits of callers: requests and connections of all processes that are one caller, on all listeners.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::policy::CallerPolicy;
+use crate::clock::ClockReading;
+use crate::http::peer::PeerKernel;
+use crate::token_bucket::{BucketRate, TokenBucket};
+
+/// Use of each caller's limits, over reloads too, and the kernel that identifies callers. Clones share it.
+#[derive(Debug, Clone, Default)]
+pub struct CallerRegistry(Arc<Mutex<RegistryState>>);
+
+#[derive(Debug, Default)]
+struct RegistryState {
+    usages: BTreeMap<String, Arc<CallerUsage>>,
+    /// Processes that no rule matches.
+    unmatched: Arc<CallerUsage>,
+    kernel: Option<Arc<PeerKernel>>,
+}
+
+/// Use of one caller's limits.
+#[derive(Debug, Default)]
+pub(super) struct CallerUsage {
+    pub(super) open: Arc<AtomicUsize>,
+    pub(super) admitted: AtomicU64,
+    pub(super) refused: AtomicU64,
+    bucket: Mutex<Option<(BucketRate, TokenBucket)>>,
+}
+
+impl CallerUsage {
+    /// Takes one request of `per_second`; as many are allowed at once.
+    ///
+    /// # Errors
+    /// None is left; the value is the time until the next one is.
+    pub(super) fn take_request(&self, per_second: u32, now: ClockReading) -> Result<(), Duration> {
+        let rate = BucketRate { size: per_second.max(1), refill: Duration::from_secs(1) / per_second.max(1) };
+        let mut bucket = self.bucket.lock().unwrap_or_else(PoisonError::into_inner);
+        match &mut *bucket {
+            Some((known, bucket)) if *known == rate => bucket.try_take(rate, now),
+            // New, or of another rate since a reload.
+            other => other.insert((rate, TokenBucket::full(rate, now))).1.try_take(rate, now),
+        }
+    }
+}
+
+/// Callers as `GET /agent/v1/status` shows them.
+#[derive(Debug, Serialize)]
+struct CallersStatus {
+    /// Facts about processes that the kernel tells, by name.
+    kernel: BTreeMap<&'static str, bool>,
+    /// Each caller, in the order of the rules.
+    callers: Vec<CallerStatus>,
+    /// Requests of processes that no rule matches.
+    unmatched: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct CallerStatus {
+    name: String,
+    /// Criteria of the rule.
+    matches: String,
+    routes: Vec<&'static str>,
+    connections: usize,
+    admitted: u64,
+    refused: u64,
+}
+
+impl CallerRegistry {
+    fn lock(&self) -> MutexGuard<'_, RegistryState> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the kernel that identifies callers; `probe` is called once.
+    pub fn kernel(&self, probe: impl FnOnce() -> PeerKernel) -> Arc<PeerKernel> {
+        Arc::clone(self.lock().kernel.get_or_insert_with(|| Arc::new(probe())))
+    }
+
+    pub(super) fn usage(&self, caller: &str) -> Arc<CallerUsage> {
+        Arc::clone(self.lock().usages.entry(caller.to_owned()).or_default())
+    }
+
+    pub(super) fn unmatched(&self) -> Arc<CallerUsage> {
+        Arc::clone(&self.lock().unmatched)
+    }
+
+    /// Returns the status of the callers of a policy.
+    pub(super) fn status(&self, policy: &CallerPolicy) -> impl Serialize + use<> {
+        let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let callers = policy.rules().iter().map(|rule| {
+            let usage = self.usage(&rule.name);
+            CallerStatus {
+                name: rule.name.clone(),
+                matches: rule.matches.to_string(),
+                routes: rule.grants.route_names(),
+                connections: usage.open.load(Ordering::Relaxed),
+                admitted: load(&usage.admitted),
+                refused: load(&usage.refused),
+            }
+        });
+        let callers = callers.collect();
+        let state = self.lock();
+        let kernel = state.kernel.iter().flat_map(|kernel| kernel.support().features()).collect();
+        CallersStatus { kernel, callers, unmatched: load(&state.unmatched.refused) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Clock;
+
+    #[test]
+    fn requests_are_limited_by_the_rate_that_counts_now() {
+        let (usage, now) = (CallerUsage::default(), Clock::default().now());
+        let take = |per_second, after| (0..10).filter(|_| usage.take_request(per_second, now + after).is_ok()).count();
+        assert_eq!(take(4, Duration::ZERO), 4);
+        assert_eq!(take(4, Duration::from_millis(500)), 2);
+        assert_eq!(take(2, Duration::from_millis(500)), 2, "a reload has changed the rate");
+        let wait = usage.take_request(2, now + Duration::from_millis(500)).unwrap_err();
+        assert!(wait <= Duration::from_millis(500) && !wait.is_zero(), "{wait:?}");
+    }
+}

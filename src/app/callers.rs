@@ -1,0 +1,37 @@
+//! Gates of the listeners: rules of the configuration, joined to the kernel that identifies callers.
+
+use std::sync::Arc;
+
+use super::session::Shared;
+use crate::agent::callers::{CallerGate, CallerGateDeps, CallerPolicy};
+use crate::config;
+use crate::http::peer::{KernelSupport, PeerKernel, PeerReader};
+
+/// Builds the gate of a listener, and the reader of its peers; without callers neither does anything.
+pub(super) fn gate(options: &config::Listener, shared: &Shared) -> (CallerGate, Option<Arc<PeerReader>>) {
+    let Some(policy) = options.callers.clone() else { return (CallerGate::default(), None) };
+    let kernel = shared.callers.kernel(|| probe(&policy));
+    let reader = PeerReader::new(kernel, policy.executables());
+    let deps = CallerGateDeps {
+        clock: shared.clock.clone(),
+        metrics: shared.metrics.clone(),
+        registry: shared.callers.clone(),
+    };
+    (CallerGate::new(policy, options.name.clone(), deps), Some(Arc::new(reader)))
+}
+
+/// Tests what the kernel tells about callers, and logs what it does not.
+fn probe(policy: &CallerPolicy) -> PeerKernel {
+    let support = KernelSupport::probe();
+    let unused = |name: &str| name == "executables" && policy.executables().is_empty();
+    let missing = support.features().into_iter().filter(|(name, there)| !there && !unused(name));
+    let missing: Vec<_> = missing.map(|(name, _)| name).collect();
+    if !missing.is_empty() {
+        tracing::warn!(
+            event = "caller.facts.missing",
+            missing = missing.join(", "),
+            "the kernel does not tell all facts about callers; rules that ask for a missing one do not match"
+        );
+    }
+    PeerKernel::new(support)
+}

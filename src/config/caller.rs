@@ -1,0 +1,264 @@
+//! `[caller.NAME]`: processes of this machine, as the kernel identifies them, and the rights that each is granted.
+
+use std::collections::BTreeSet;
+
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
+
+use super::api_proxy;
+use super::diagnostic::{Diagnostics, Location};
+use super::reader::Reader;
+use super::references::Text;
+use super::sink::Sessions;
+use super::values::{self, ValueError, invalid, join_alternatives};
+use super::{Credential, Listener, Serves};
+use crate::agent::api_proxy::{AllowedNamespaces, CallerProxyRules, Rule, Rules};
+use crate::agent::callers::{
+    CallerGrants, CallerMatch, CallerPolicy, CallerRoute, CallerRule, CgroupPattern, ExecutableRule, NamePattern,
+    PodPattern, UNIT_KINDS,
+};
+use crate::error_code::ErrorCode;
+use crate::http::server::Endpoint;
+
+/// A caller as it was read, before it is joined to listeners and credentials.
+#[derive(Debug)]
+pub(super) struct ReadCaller {
+    rule: CallerRule,
+    /// `[caller.NAME.proxy]`.
+    rules: Rules,
+    namespaces: Option<AllowedNamespaces>,
+    at: Location,
+}
+
+/// Reads all callers, in the order in which they stand in the files: the first that matches is the caller.
+pub(super) fn read_all(tables: Vec<(String, Reader<'_>)>, sessions: &Sessions) -> Vec<ReadCaller> {
+    let mut callers: Vec<_> = tables.into_iter().map(|(name, reader)| read(name, reader, sessions)).collect();
+    callers.sort_by_key(|caller| caller.at);
+    callers
+}
+
+fn read(name: String, mut reader: Reader<'_>, sessions: &Sessions) -> ReadCaller {
+    let at = reader.at;
+    let matches = read_match(&mut reader);
+    let routes = read_routes(&mut reader);
+    let named = reader.list("sessions");
+    let sessions = named.map(|texts| {
+        let known = texts.into_iter().filter(|text| sessions.exists(&reader, text));
+        known.map(|text| text.value).collect::<BTreeSet<_>>()
+    });
+    let requests_per_second = reader.number("requests_per_second", 1..=1_000_000);
+    let requests_per_second = requests_per_second.and_then(|number| u32::try_from(number).ok());
+    let connections = reader.number("connections", 1..=10_000);
+    let (mut rules, mut namespaces) = (Rules::default(), None);
+    if let Some(mut table) = reader.table("proxy") {
+        rules.allow = api_proxy::rules(&mut table, "allow");
+        rules.deny = api_proxy::rules(&mut table, "deny");
+        namespaces = api_proxy::namespaces(&mut table);
+        if !routes.contains(&CallerRoute::Proxy) {
+            let found = (ErrorCode::ConflictingKeys, "limits requests that the caller may not send");
+            table.scope.diagnostics.error(table.at, &table.path, found, "add \"proxy\" to its routes, or leave it out");
+        }
+        table.finish();
+    }
+    reader.finish();
+    let grants = CallerGrants { routes, sessions, requests_per_second, connections };
+    ReadCaller { rule: CallerRule { name, matches, grants }, rules, namespaces, at }
+}
+
+fn read_routes(reader: &mut Reader<'_>) -> BTreeSet<CallerRoute> {
+    if reader.place_of("routes").is_none() {
+        let names: Vec<_> = CallerRoute::NAMES.iter().map(|(name, _)| format!("\"{name}\"")).collect();
+        reader.missing("routes", &format!("list what it may use: {}", join_alternatives(&names)));
+    }
+    let texts = reader.list("routes").unwrap_or_default();
+    let route = |text: &Text| reader.parse(text, |text| values::choice(text, &CallerRoute::NAMES));
+    texts.iter().filter_map(route).collect()
+}
+
+fn read_match(reader: &mut Reader<'_>) -> CallerMatch {
+    let matches = CallerMatch {
+        uids: reader.users("uid"),
+        gids: reader.groups("gid"),
+        groups: reader.groups("group"),
+        units: read_each(reader, "unit", unit),
+        cgroups: read_each(reader, "cgroup", |text| {
+            CgroupPattern::parse(text)
+                .or_else(|found| invalid(found, "write its path, such as \"/system.slice/web.service\""))
+        }),
+        pods: read_each(reader, "pod", |text| {
+            PodPattern::parse(text).or_else(|found| invalid(found, "write its metadata.uid, or \"*\" for every pod"))
+        }),
+        executables: executables(reader),
+    };
+    let everyone = reader.flag("everyone", false);
+    if everyone && !matches.is_everyone() {
+        reader.conflict("everyone", "its other criteria", "every process matches, or those that meet them");
+    }
+    if !everyone && matches.is_everyone() {
+        let advice = "write uid, gid, group, unit, cgroup, pod or executable, or everyone = true for every process";
+        reader.scope.diagnostics.missing(
+            reader.at,
+            &reader.path.clone(),
+            "matches no process: it has no criterion",
+            advice,
+        );
+    }
+    if let Some((unit, cgroup)) = matches.contradiction() {
+        let at = reader.place_of("cgroup").unwrap_or(reader.at);
+        let found = (ErrorCode::UnreachableRule, format!("no process of unit {unit} is in the cgroup {cgroup}"));
+        reader.scope.diagnostics.error(at, &reader.key("cgroup"), found, "keep one of the two, or correct it");
+    }
+    matches
+}
+
+/// Reads one value or a list of them.
+fn read_each<T>(reader: &mut Reader<'_>, name: &'static str, parse: impl Fn(&str) -> Result<T, ValueError>) -> Vec<T> {
+    let texts = reader.one_or_more(name);
+    texts.iter().filter_map(|text| reader.parse(text, &parse)).collect()
+}
+
+fn unit(text: &str) -> Result<NamePattern, ValueError> {
+    match text.rsplit_once('.') {
+        Some((stem, kind)) if !stem.is_empty() && !text.contains('/') && UNIT_KINDS.contains(&kind) => {
+            Ok(NamePattern::new(text))
+        }
+        _ => invalid(
+            "is not a unit with processes of its own",
+            "write its whole name, such as \"nginx.service\" or \"session-*.scope\"",
+        ),
+    }
+}
+
+/// Reads `executable` and `sha256`, the digest of one executable.
+fn executables(reader: &mut Reader<'_>) -> Vec<ExecutableRule> {
+    let digest = reader.parsed("sha256", sha256);
+    let texts = reader.one_or_more("executable");
+    if reader.place_of("sha256").is_some() && texts.len() != 1 {
+        let at = reader.place_of("sha256").unwrap_or(reader.at);
+        let found = "is the digest of one file, and executable does not name one";
+        reader.scope.diagnostics.error(
+            at,
+            &reader.key("sha256"),
+            found,
+            "name one executable, or leave the digest out",
+        );
+    }
+    let mut executables = Vec::new();
+    for text in texts {
+        let Some(path) = reader.parse(&text, values::path) else { continue };
+        if !text.unknown && !path.is_file() {
+            let found = format!("there is no file {}, so no process can run it", path.display());
+            let advice = "install it; the agent must see the file under this path";
+            reader.scope.diagnostics.optional_on_host(text.at, &text.key, found, advice);
+        }
+        executables.push(ExecutableRule { path, sha256: digest });
+    }
+    executables
+}
+
+fn sha256(text: &str) -> Result<[u8; 32], ValueError> {
+    let mut digest = [0; 32];
+    let pairs = text.as_bytes().chunks_exact(2);
+    let is_hex = text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    for (byte, pair) in digest.iter_mut().zip(pairs) {
+        let pair = std::str::from_utf8(pair).unwrap_or_default();
+        *byte = u8::from_str_radix(pair, 16).unwrap_or_default();
+    }
+    if is_hex { Ok(digest) } else { invalid("is not a SHA-256 digest", "write the 64 digits that sha256sum prints") }
+}
+
+/// Joins callers to the listeners that serve tokens; returns them as a policy, `None` without any.
+pub(super) fn attach(
+    callers: Vec<ReadCaller>,
+    listeners: &mut [Listener],
+    credentials: &[Credential],
+    diagnostics: &Diagnostics,
+) -> Option<CallerPolicy> {
+    check(&callers, listeners, diagnostics);
+    for listener in listeners.iter_mut() {
+        if let Serves::ApiProxy(options) = &mut listener.serves {
+            let session = listener.sessions.first().map(String::as_str);
+            options.callers = callers.iter().map(|caller| proxy_rules(caller, session?, credentials)).collect();
+        }
+    }
+    let policy = CallerPolicy::new(callers.into_iter().map(|caller| caller.rule).collect())?;
+    for listener in listeners.iter_mut().filter(|listener| has_callers(listener)) {
+        listener.callers = Some(policy.clone());
+    }
+    Some(policy)
+}
+
+/// Returns true for listeners whose requests the rules decide; systemd alone asks for credentials.
+const fn has_callers(listener: &Listener) -> bool {
+    matches!(listener.serves, Serves::LocalApi | Serves::ApiProxy(_))
+}
+
+/// Returns the limits of a caller's requests to the server of a session; `None` if it may send none.
+fn proxy_rules(caller: &ReadCaller, session: &str, credentials: &[Credential]) -> Option<CallerProxyRules> {
+    let (grants, mut rules) = (&caller.rule.grants, caller.rules.clone());
+    if !grants.permits_session(session) {
+        return None;
+    }
+    let all = grants.routes.contains(&CallerRoute::Proxy) && rules.allow.is_empty();
+    if grants.routes.contains(&CallerRoute::Credentials) && !all {
+        rules.allow.extend(credentials.iter().filter(|its| its.session == session).filter_map(credential_rule));
+    }
+    // An empty list would allow everything.
+    let any = all || !rules.allow.is_empty();
+    any.then(|| CallerProxyRules { rules, namespaces: caller.namespaces.clone() })
+}
+
+/// Returns the rule for the one secret that the helpers of a credential read.
+fn credential_rule(credential: &Credential) -> Option<Rule> {
+    const PATTERN: AsciiSet = CONTROLS.add(b' ').add(b'*').add(b'+');
+    Rule::parse(&format!("GET {}", utf8_percent_encode(&credential.path, &PATTERN))).ok()
+}
+
+/// Reports rules that an earlier one shadows, that no listener can tell, and rights that no listener serves.
+fn check(callers: &[ReadCaller], listeners: &[Listener], diagnostics: &Diagnostics) {
+    let serving: Vec<_> = listeners.iter().filter(|listener| has_callers(listener)).collect();
+    let tcp_alone = !serving.is_empty() && serving.iter().all(|its| matches!(its.endpoint, Endpoint::Tcp(_)));
+    let proxies = serving.iter().any(|its| matches!(its.serves, Serves::ApiProxy(_)));
+    for (at, ReadCaller { rule, at: place, .. }) in callers.iter().enumerate() {
+        let key = format!("caller.{}", rule.name);
+        let warn = |code, found: String, advice: &str| diagnostics.warning(*place, &key, (code, found), advice);
+        let earlier = callers.iter().take(at).find(|earlier| earlier.rule.matches.covers(&rule.matches));
+        if let Some(earlier) = earlier {
+            let found = format!(
+                "never matches: caller {}, at {}, matches first",
+                earlier.rule.name,
+                diagnostics.name(earlier.at)
+            );
+            warn(ErrorCode::UnreachableRule, found, "put the narrower rule first, or leave this one out");
+        }
+        let matches = &rule.matches;
+        let unix_alone = !(matches.gids.is_empty() && matches.groups.is_empty() && matches.executables.is_empty());
+        if tcp_alone && unix_alone {
+            let found = "never matches: over TCP the kernel tells only the user and the cgroup of a caller".to_owned();
+            warn(ErrorCode::UnreachableRule, found, "serve a unix socket, or match by uid, unit, cgroup or pod");
+        }
+        let needs_proxy = |route: &CallerRoute| matches!(route, CallerRoute::Proxy | CallerRoute::Credentials);
+        if !proxies && rule.grants.routes.iter().any(needs_proxy) {
+            let found = "has a route to an API proxy, and there is none".to_owned();
+            warn(
+                ErrorCode::UnusedSection,
+                found,
+                "add a [listener.NAME] with kind = \"api_proxy\", or leave the route out",
+            );
+        }
+        if serving.is_empty() {
+            warn(ErrorCode::UnusedSection, "no listener serves callers".to_owned(), "add a [listener.NAME]");
+        }
+    }
+}
+
+/// Describes a caller for `keyward check`, one clause per entry.
+pub(super) fn describe(rule: &CallerRule) -> Vec<String> {
+    let mut does = vec![format!("is each process that matches {}", rule.matches)];
+    does.push(format!("may use {}", rule.grants.route_names().join(", ")));
+    does.extend(rule.grants.sessions.as_ref().map(|sessions| {
+        format!("may use the sessions {} alone", sessions.iter().map(String::as_str).collect::<Vec<_>>().join(", "))
+    }));
+    does.extend(rule.grants.requests_per_second.map(|rate| format!("may send {rate} requests a second")));
+    does.extend(rule.grants.connections.map(|most| format!("may open {most} connections")));
+    does
+}

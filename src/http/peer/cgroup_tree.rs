@@ -1,0 +1,112 @@
+//! Paths of cgroups by their ids. The id of a cgroup is the inode of its folder, which is never used again while the machine
+//! runs (on 64 bits), so a path that was found stays right.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::unix::fs::{DirEntryExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::procfs;
+
+/// The cgroups of version 2, looked up by id.
+#[derive(Debug)]
+pub(super) struct CgroupTree {
+    /// Mount point; `None` if this process sees no cgroups of version 2.
+    mount: Option<PathBuf>,
+    /// Paths that were found; `None` for an id that is not in the tree: it lies outside this process's cgroup namespace.
+    known: Mutex<HashMap<u64, Option<Arc<str>>>>,
+}
+
+/// Number of ids that are remembered.
+const REMEMBERED: usize = 4096;
+
+/// Number of cgroups that a search looks at: more than a full node has.
+const SEARCHED: usize = 50_000;
+
+impl CgroupTree {
+    pub(super) fn new(mount: Option<PathBuf>) -> Self {
+        Self { mount, known: Mutex::default() }
+    }
+
+    /// Returns the path of a cgroup. `pid` is a process in it, if its files in `/proc` may be readable.
+    pub(super) fn path(&self, id: u64, pid: Option<u32>) -> Option<Arc<str>> {
+        let mount = self.mount.as_deref()?;
+        if let Some(known) = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(&id) {
+            return known.clone();
+        }
+        // `/proc` may be hidden, or the process may have moved; the inode proves the path either way.
+        let told = pid.and_then(|pid| procfs::cgroup(pid).ok().flatten()).filter(|path| has_id(mount, path, id));
+        let found = match told {
+            Some(path) => Some(path),
+            None => search(mount, id).ok()?,
+        };
+        let found: Option<Arc<str>> = found.map(Into::into);
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= REMEMBERED {
+            known.clear();
+        }
+        known.insert(id, found.clone());
+        found
+    }
+}
+
+fn has_id(mount: &Path, path: &str, id: u64) -> bool {
+    let folder = mount.join(path.trim_start_matches('/'));
+    std::fs::symlink_metadata(folder).is_ok_and(|found| found.is_dir() && found.ino() == id)
+}
+
+/// Searches the tree for the folder with this inode.
+///
+/// # Errors
+/// The tree cannot be read, or is too large.
+fn search(mount: &Path, id: u64) -> io::Result<Option<String>> {
+    if std::fs::symlink_metadata(mount)?.ino() == id {
+        return Ok(Some("/".to_owned()));
+    }
+    let mut left = vec![String::new()];
+    for _ in 0..SEARCHED {
+        let Some(next) = left.pop() else { return Ok(None) };
+        let entries = match std::fs::read_dir(mount.join(next.trim_start_matches('/'))) {
+            Ok(entries) => entries,
+            // Removed since its parent was read.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(error),
+        };
+        for entry in entries.flatten() {
+            if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                continue;
+            }
+            let Ok(name) = entry.file_name().into_string() else { continue };
+            let path = format!("{next}/{name}");
+            if entry.ino() == id {
+                return Ok(Some(path));
+            }
+            left.push(path);
+        }
+    }
+    Err(io::ErrorKind::FileTooLarge.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cgroup_is_found_by_its_inode_and_remembered() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = root.path().join("system.slice/nginx.service/worker");
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::create_dir_all(root.path().join("user.slice")).unwrap();
+        let id = |path: &Path| std::fs::metadata(path).unwrap().ino();
+        let tree = CgroupTree::new(Some(root.path().to_owned()));
+        let worker = id(&folder);
+        assert_eq!(tree.path(worker, None).as_deref(), Some("/system.slice/nginx.service/worker"));
+        assert_eq!(tree.path(id(root.path()), None).as_deref(), Some("/"));
+        std::fs::remove_dir_all(root.path().join("system.slice")).unwrap();
+        assert_eq!(tree.path(worker, None).as_deref(), Some("/system.slice/nginx.service/worker"));
+        let stranger = tempfile::tempdir().unwrap();
+        assert_eq!(tree.path(id(stranger.path()), Some(std::process::id())), None, "outside the tree");
+        assert_eq!(CgroupTree::new(None).path(worker, None), None);
+    }
+}

@@ -1,0 +1,151 @@
+//! The executable of a process, compared with those that were asked for.
+//!
+//! A path that a process shows is no proof: it can be one of a mount namespace of the process's own. Two paths are the same
+//! program if they lead to the same file (device and inode), as seen from this process.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use aws_lc_rs::digest::{Context, SHA256};
+use rustix::fs::{AtFlags, CWD, Statx, StatxFlags, statx};
+
+use super::facts::ExecutableFacts;
+
+/// An executable that a rule asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WantedExecutable {
+    /// Path in the file system of this process.
+    pub path: PathBuf,
+    /// The digest of its content is asked for too.
+    pub digest: bool,
+}
+
+/// Executables that are asked for, and digests that were computed.
+#[derive(Debug)]
+pub(super) struct Executables {
+    wanted: Vec<(Arc<Path>, bool)>,
+    digests: Mutex<HashMap<FileVersion, [u8; 32]>>,
+}
+
+/// A file, whatever its path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct FileId {
+    device: (u32, u32),
+    inode: u64,
+}
+
+/// Content of a file: size and the two times change with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct FileVersion {
+    file: FileId,
+    size: u64,
+    modified: (i64, u32),
+    changed: (i64, u32),
+}
+
+/// Number of digests that are remembered.
+const REMEMBERED: usize = 256;
+
+impl Executables {
+    pub(super) fn new(wanted: Vec<WantedExecutable>) -> Self {
+        let wanted = wanted.into_iter().map(|wanted| (wanted.path.into(), wanted.digest)).collect();
+        Self { wanted, digests: Mutex::default() }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.wanted.is_empty()
+    }
+
+    /// Returns the file that a process runs; `None` if this process may not know, or nothing asks for it.
+    pub(super) fn file_of(&self, pid: u32) -> Option<FileId> {
+        if self.is_empty() {
+            return None;
+        }
+        version(&link(pid)).ok().map(|version| version.file)
+    }
+
+    /// Returns the executable that was asked for if it is this file, which the process runs.
+    pub(super) fn identify(&self, pid: u32, file: FileId) -> Option<ExecutableFacts> {
+        let same = |path: &Path| version(path).is_ok_and(|version| version.file == file);
+        let (path, digest) = self.wanted.iter().find(|(path, _)| same(path))?;
+        // Without its digest the program is still known by its path.
+        let sha256 = if *digest { self.digest(pid, file).ok() } else { None };
+        Some(ExecutableFacts { path: Arc::clone(path), sha256 })
+    }
+
+    /// Computes the digest of the file that a process runs, once for each content.
+    fn digest(&self, pid: u32, file: FileId) -> io::Result<[u8; 32]> {
+        let link = link(pid);
+        let before = version(&link)?;
+        if before.file != file {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        if let Some(known) = self.digests.lock().unwrap_or_else(PoisonError::into_inner).get(&before) {
+            return Ok(*known);
+        }
+        let digest = digest_of(&mut File::open(&link)?)?;
+        if version(&link)? != before {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let mut digests = self.digests.lock().unwrap_or_else(PoisonError::into_inner);
+        if digests.len() >= REMEMBERED {
+            digests.clear();
+        }
+        digests.insert(before, digest);
+        Ok(digest)
+    }
+}
+
+fn link(pid: u32) -> PathBuf {
+    format!("/proc/{pid}/exe").into()
+}
+
+/// Reads a file's identity as the kernel has it in memory: a file system of another user must not delay the answer.
+fn version(path: &Path) -> io::Result<FileVersion> {
+    let wanted = StatxFlags::INO | StatxFlags::SIZE | StatxFlags::MTIME | StatxFlags::CTIME;
+    let found: Statx = statx(CWD, path, AtFlags::STATX_DONT_SYNC, wanted)?;
+    Ok(FileVersion {
+        file: FileId { device: (found.stx_dev_major, found.stx_dev_minor), inode: found.stx_ino },
+        size: found.stx_size,
+        modified: (found.stx_mtime.tv_sec, found.stx_mtime.tv_nsec),
+        changed: (found.stx_ctime.tv_sec, found.stx_ctime.tv_nsec),
+    })
+}
+
+fn digest_of(file: &mut File) -> io::Result<[u8; 32]> {
+    let (mut context, mut buffer) = (Context::new(&SHA256), vec![0; 256 * 1024]);
+    loop {
+        match file.read(&mut buffer)? {
+            0 => break,
+            length => context.update(buffer.get(..length).unwrap_or_default()),
+        }
+    }
+    context.finish().as_ref().try_into().map_err(io::Error::other)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_is_known_by_its_file_and_not_by_its_path() {
+        let own = std::env::current_exe().unwrap();
+        let folder = tempfile::tempdir_in(own.parent().unwrap()).unwrap();
+        let (linked, copied) = (folder.path().join("linked"), folder.path().join("copied"));
+        std::fs::hard_link(&own, &linked).unwrap();
+        std::fs::write(&copied, b"another").unwrap();
+        let find = |path: &Path, digest| {
+            let executables = Executables::new(vec![WantedExecutable { path: path.to_owned(), digest }]);
+            let file = executables.file_of(std::process::id()).unwrap();
+            executables.identify(std::process::id(), file)
+        };
+        assert_eq!(find(&own, false).unwrap(), ExecutableFacts { path: own.clone().into(), sha256: None });
+        let digest = digest_of(&mut File::open(&own).unwrap()).unwrap();
+        assert_eq!(find(&linked, true).unwrap().sha256, Some(digest), "another path of the same file");
+        assert_eq!(find(&copied, false), None);
+        assert_eq!(find(&folder.path().join("missing"), false), None);
+    }
+}

@@ -1,0 +1,191 @@
+//! A process that is pinned, so that its id cannot come to mean another one, and its present state.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+use super::procfs;
+use super::support::KernelSupport;
+use crate::os;
+
+/// A process by its id, and the means to tell that it still is that process.
+#[derive(Debug)]
+pub(super) struct PinnedProcess {
+    pub(super) pid: u32,
+    pin: Pin,
+}
+
+#[derive(Debug)]
+enum Pin {
+    /// A descriptor of the process.
+    Descriptor(OwnedFd),
+    /// Start time in clock ticks since the boot, on kernels without descriptors of processes.
+    StartTime(u64),
+}
+
+/// State of a process that may change while it lives. What is not known is absent.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct ProcessState {
+    pub(super) uid: Option<u32>,
+    pub(super) gid: Option<u32>,
+    pub(super) cgroup: CgroupRef,
+    /// Read by its descriptor alone.
+    pub(super) by_descriptor: bool,
+}
+
+/// Cgroup of a process, as the kernel tells it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) enum CgroupRef {
+    Id(u64),
+    Path(Arc<str>),
+    #[default]
+    Unknown,
+}
+
+/// The process has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Ended;
+
+impl PinnedProcess {
+    /// Pins the process that connected a unix socket, whose id is `pid`.
+    ///
+    /// # Errors
+    /// It has ended, or another process may have its id already.
+    pub(super) fn of_socket(
+        socket: impl AsFd,
+        (pid, uid, gid): (u32, u32, u32),
+        support: &KernelSupport,
+    ) -> Result<Self, Ended> {
+        if support.peer_pidfd {
+            let descriptor = os::peer_pidfd(socket).map_err(|_| Ended)?;
+            return Ok(Self { pid, pin: Pin::Descriptor(descriptor) });
+        }
+        let process = Self::of_pid(pid, support)?;
+        // Between `connect` and here the id may have passed to another process. One of the same user and group remains
+        // possible; docs/callers.md says so.
+        match procfs::owner(pid) {
+            Ok(owner) if (owner.uid, owner.gid) != (uid, gid) => Err(Ended),
+            Ok(_) if !process.is_alive() => Err(Ended),
+            Ok(_) | Err(_) => Ok(process),
+        }
+    }
+
+    /// Pins the process that has this id now.
+    ///
+    /// # Errors
+    /// There is none.
+    pub(super) fn of_pid(pid: u32, support: &KernelSupport) -> Result<Self, Ended> {
+        let raw = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(Ended)?;
+        let pin = if support.pidfd_open {
+            Pin::Descriptor(pidfd_open(raw, PidfdFlags::empty()).map_err(|_| Ended)?)
+        } else {
+            Pin::StartTime(procfs::start_time(pid).map_err(|_| Ended)?)
+        };
+        Ok(Self { pid, pin })
+    }
+
+    /// Returns true while the process lives. What was read of its files in `/proc` before is then of this process.
+    pub(super) fn is_alive(&self) -> bool {
+        match &self.pin {
+            Pin::Descriptor(descriptor) => {
+                let mut polled = [PollFd::new(descriptor, PollFlags::IN)];
+                matches!(poll(&mut polled, Some(&Timespec::default())), Ok(0))
+            }
+            Pin::StartTime(started) => procfs::start_time(self.pid).is_ok_and(|now| now == *started),
+        }
+    }
+
+    /// Reads its state: by its descriptor in one call, else in `/proc`.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub(super) fn state(&self, support: &KernelSupport) -> Result<ProcessState, Ended> {
+        if let (true, Pin::Descriptor(descriptor)) = (support.pidfd_info, &self.pin) {
+            let info = os::pidfd_info(descriptor);
+            // The kernel still tells the state of a process that has ended until its parent has taken notice.
+            if !self.is_alive() {
+                return Err(Ended);
+            }
+            return Ok(match info {
+                Ok(info) => ProcessState {
+                    uid: support.known_user(info.euid),
+                    gid: support.known_group(info.egid),
+                    cgroup: CgroupRef::Id(info.cgroup_id),
+                    by_descriptor: true,
+                },
+                // It stands in a pid namespace that this process does not see.
+                Err(_) => ProcessState::default(),
+            });
+        }
+        let owner = procfs::owner(self.pid);
+        let cgroup = match procfs::cgroup(self.pid) {
+            Ok(Some(path)) => CgroupRef::Path(path.into()),
+            Ok(None) | Err(_) => CgroupRef::Unknown,
+        };
+        if !self.is_alive() {
+            return Err(Ended);
+        }
+        let of = |read: fn(procfs::ProcessOwner) -> u32| owner.as_ref().ok().copied().map(read);
+        Ok(ProcessState {
+            uid: of(|owner| owner.uid).and_then(|uid| support.known_user(uid)),
+            gid: of(|owner| owner.gid).and_then(|gid| support.known_group(gid)),
+            cgroup,
+            by_descriptor: false,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    fn kernels() -> Vec<KernelSupport> {
+        let all = KernelSupport::probe();
+        let without = |peer, info, open| KernelSupport {
+            peer_pidfd: all.peer_pidfd && peer,
+            pidfd_info: all.pidfd_info && info,
+            pidfd_open: all.pidfd_open && open,
+            ..all.clone()
+        };
+        vec![all.clone(), without(true, false, true), without(false, false, true), without(false, false, false)]
+    }
+
+    #[test]
+    fn the_state_of_a_process_is_read_on_each_kernel_until_it_ends() {
+        for support in kernels() {
+            let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+            let process = PinnedProcess::of_pid(child.id(), &support).unwrap();
+            let state = process.state(&support).unwrap();
+            assert_eq!(state.uid, Some(rustix::process::geteuid().as_raw()), "{support:?}");
+            assert_eq!(state.by_descriptor, support.pidfd_info);
+            assert!(process.is_alive());
+            drop(child.stdin.take());
+            // It has ended before this process, its parent, takes notice.
+            let mut waited = 0;
+            while process.state(&support).is_ok() {
+                std::thread::sleep(std::time::Duration::from_millis(1));
+                waited += 1;
+                assert!(waited < 10_000, "{support:?}");
+            }
+            child.wait().unwrap();
+            assert!(!process.is_alive(), "{support:?}");
+            assert_eq!(process.state(&support), Err(Ended));
+            assert!(PinnedProcess::of_pid(u32::MAX, &support).is_err());
+        }
+    }
+
+    #[test]
+    fn a_peer_whose_id_belongs_to_another_user_by_now_is_not_pinned() {
+        let support = KernelSupport { peer_pidfd: false, ..KernelSupport::probe() };
+        let (near, _far) = std::os::unix::net::UnixStream::pair().unwrap();
+        let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        let pid = std::process::id();
+        assert!(PinnedProcess::of_socket(&near, (pid, uid, gid), &support).is_ok());
+        assert!(PinnedProcess::of_socket(&near, (pid, uid + 1, gid), &support).is_err());
+        assert!(PinnedProcess::of_socket(&near, (pid, uid, gid + 1), &support).is_err());
+    }
+}

@@ -1,0 +1,109 @@
+//! Reads the facts about peers of a listener.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use super::cgroup_tree::CgroupTree;
+use super::executable::{Executables, FileId, WantedExecutable};
+use super::facts::{FactSource, PeerFacts};
+use super::process::{CgroupRef, Ended, PinnedProcess, ProcessState};
+use super::support::KernelSupport;
+
+/// The kernel's answers that all listeners share.
+#[derive(Debug)]
+pub struct PeerKernel {
+    support: KernelSupport,
+    cgroups: CgroupTree,
+}
+
+impl PeerKernel {
+    /// Creates it for a kernel with these features.
+    pub fn new(support: KernelSupport) -> Self {
+        let cgroups = CgroupTree::new(support.cgroups.clone());
+        Self { support, cgroups }
+    }
+
+    /// Returns the features of the kernel.
+    pub const fn support(&self) -> &KernelSupport {
+        &self.support
+    }
+}
+
+/// Reads the facts about peers.
+#[derive(Debug)]
+pub struct PeerReader {
+    kernel: Arc<PeerKernel>,
+    executables: Executables,
+}
+
+/// Facts as they were read, and the raw values to compare with later ones.
+#[derive(Debug)]
+pub(super) struct Reading {
+    pub(super) state: ProcessState,
+    pub(super) executable: Option<FileId>,
+}
+
+impl PeerReader {
+    /// Creates a reader that looks for these executables.
+    pub fn new(kernel: Arc<PeerKernel>, executables: Vec<WantedExecutable>) -> Self {
+        Self { kernel, executables: Executables::new(executables) }
+    }
+
+    /// Reads the facts about the process that has this id now, for `keyward policy explain`. `None` if there is none.
+    pub fn facts_of_process(&self, pid: u32) -> Option<PeerFacts> {
+        let process = PinnedProcess::of_pid(pid, self.support()).ok()?;
+        let groups = self.support().groups_of(pid);
+        let reading = self.read(&process).ok()?;
+        let unread = PeerFacts {
+            pid: Some(pid),
+            uid: None,
+            gid: None,
+            groups: groups.into(),
+            cgroup: None,
+            executable: None,
+            source: FactSource::Procfs,
+        };
+        Some(self.facts(&unread, Some(&process), &reading))
+    }
+
+    pub(super) fn support(&self) -> &KernelSupport {
+        &self.kernel.support
+    }
+
+    pub(super) fn pin(&self, socket: impl AsFd, peer: (u32, u32, u32)) -> Option<PinnedProcess> {
+        PinnedProcess::of_socket(socket, peer, self.support()).ok()
+    }
+
+    /// Reads a process's state. The executable comes first: the state that follows proves that the process was alive.
+    pub(super) fn read(&self, process: &PinnedProcess) -> Result<Reading, Ended> {
+        let executable = self.executables.file_of(process.pid);
+        Ok(Reading { state: process.state(self.support())?, executable })
+    }
+
+    /// Returns `base` with the facts of a reading in place of its own. Facts that the reading lacks stay as they were.
+    pub(super) fn facts(&self, base: &PeerFacts, process: Option<&PinnedProcess>, reading: &Reading) -> PeerFacts {
+        let pid = process.map(|process| process.pid);
+        let cgroup = match &reading.state.cgroup {
+            CgroupRef::Id(id) => self.kernel.cgroups.path(*id, pid),
+            CgroupRef::Path(path) => Some(Arc::clone(path)),
+            CgroupRef::Unknown => None,
+        };
+        let executable = pid.zip(reading.executable).and_then(|(pid, file)| self.executables.identify(pid, file));
+        // The file was read by the process's id, which must still have been its own.
+        let executable = executable.filter(|_| process.is_some_and(PinnedProcess::is_alive));
+        let source = match reading.state {
+            ProcessState { by_descriptor: true, .. } => FactSource::PidfdInfo,
+            ProcessState { uid: None, cgroup: CgroupRef::Unknown, .. } => base.source,
+            _ if base.source == FactSource::SocketDiagnostics => FactSource::SocketDiagnostics,
+            _ => FactSource::Procfs,
+        };
+        PeerFacts {
+            uid: reading.state.uid.or(base.uid),
+            gid: reading.state.gid.or(base.gid),
+            cgroup,
+            executable,
+            source,
+            ..base.clone()
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! Older kernels, played by a filter of system calls, and user namespaces.
+
+use serde_json::Value;
+
+use super::{Cgroup, TOKEN, ask_as, cannot_run, client, parse, start};
+use crate::harness::world::{World, in_a_network_of_its_own};
+
+/// Shell command that replaces the agent's start: perl installs a seccomp filter, then executes the agent. Each refused call is
+/// a number of a system call, the place of an argument and its value (-1: any), and an error number.
+fn without(refused: &[(u32, i64, u32, u32)]) -> String {
+    const FILTER: &str = r#"
+        my ($refused, @command) = @ARGV; my @program = (pack('SCCL', 0x20, 0, 0, 0));
+        for (split /;/, $refused) {
+            my ($call, $at, $value, $error) = split /,/;
+            my @argument = $at < 0 ? () : (pack('SCCL', 0x20, 0, 0, 16 + 8 * $at), pack('SCCL', 0x15, 0, 1, $value));
+            push @program, pack('SCCL', 0x15, 0, @argument + 1, $call), @argument, pack('SCCL', 0x06, 0, 0, 0x00050000 | $error);
+            # The argument replaced the number of the call.
+            push @program, pack('SCCL', 0x20, 0, 0, 0) if @argument;
+        }
+        my $code = join('', @program, pack('SCCL', 0x06, 0, 0, 0x7fff0000));
+        my $filter = pack('Sx6P', length($code) / 8, $code);
+        syscall(157, 38, 1, 0, 0, 0) == 0 or die "no_new_privs: $!";
+        syscall(157, 22, 2, $filter) == 0 or die "seccomp: $!";
+        exec @command or die "exec: $!";"#;
+    let refused: Vec<_> =
+        refused.iter().map(|(call, at, value, error)| format!("{call},{at},{value},{error}")).collect();
+    format!("exec perl -e '{}' '{}' \"$0\" \"$@\"", FILTER.replace('\'', "'\\''"), refused.join(";"))
+}
+
+// Of x86_64.
+const GETSOCKOPT: u32 = 55;
+const IOCTL: u32 = 16;
+const PIDFD_OPEN: u32 = 434;
+const PIDFD_GET_INFO: u32 = 0xc040_ff0b;
+const SO_PEERPIDFD: u32 = 77;
+const ENOTTY: u32 = 25;
+const ENOSYS: u32 = 38;
+const ENOPROTOOPT: u32 = 92;
+
+#[test]
+fn on_older_kernels_callers_are_told_apart_as_well_and_what_is_missing_is_said_once() {
+    if cannot_run() || cfg!(not(target_arch = "x86_64")) {
+        return;
+    }
+    in_a_network_of_its_own(|| {
+        let info = (IOCTL, 1, PIDFD_GET_INFO, ENOTTY);
+        let peer = (GETSOCKOPT, 2, SO_PEERPIDFD, ENOPROTOOPT);
+        let open = (PIDFD_OPEN, -1, 0, ENOSYS);
+        let (web, other) = (Cgroup::new("/keyward-test-NAME.service"), Cgroup::new("/keyward-test-NAME.service"));
+        let world = World::start();
+        let callers = format!("[caller.web]\nuid = \"2000\"\nunit = \"{}\"\nroutes = [\"token\"]\n", web.unit());
+        for (refused, missing) in [
+            (vec![info], "pidfd_info"),
+            (vec![info, peer], "peer_pidfd, pidfd_info"),
+            (vec![info, peer, open], "peer_pidfd, pidfd_info, pidfd_open"),
+        ] {
+            let agent = start(&world, &callers, &without(&refused));
+            let ask = |cgroup, ids| ask_as(Some(cgroup), ids, &agent.socket(), TOKEN).0;
+            let granted = [ask(&web, "2000 2000"), ask(&web, "2001 2001"), ask(&other, "2000 2000")];
+            assert_eq!(granted, [200, 403, 403], "without {missing}: {}", agent.binary.output());
+            let socket = agent.socket();
+            let connect = ("connect", socket.to_str().unwrap());
+            let orphan =
+                client(Some(&web), "2000 2000", &[connect, ("request", TOKEN), ("pass", ""), ("request", TOKEN)]);
+            assert_eq!((parse(&orphan[0]).0, parse(&orphan[1]).0), (200, 403), "without {missing}: {orphan:?}");
+            let changed = [connect, ("request", TOKEN), ("become", "2001 2001"), ("request", TOKEN)];
+            let changed = client(Some(&web), "", &changed);
+            assert_eq!((parse(&changed[0]).0, parse(&changed[1]).0), (200, 403), "without {missing}: {changed:?}");
+            let lines = agent.binary.output();
+            assert_eq!(lines.matches("event=\"caller.facts.missing\"").count(), 1, "{lines}");
+            assert!(lines.contains(&format!("missing=\"{missing}\"")), "{lines}");
+            let kernel: Value = agent.get("/agent/v1/status")["callers"]["kernel"].take();
+            assert_eq!(kernel["pidfd_info"], false, "{kernel}");
+        }
+    });
+}
+
+#[test]
+fn users_without_an_id_in_the_agents_user_namespace_are_nobody_and_those_of_callers_are_their_own() {
+    if cannot_run() {
+        return;
+    }
+    in_a_network_of_its_own(|| {
+        let world = World::start();
+        let nobody = "[caller.nobody]\nuid = \"65534\"\nroutes = [\"token\"]\n[caller.group]\ngroup = \"65534\"\nroutes = [\"token\"]\n";
+        // In a namespace of its own the agent sees each other user as 65534.
+        let agent = start(&world, nobody, "exec unshare --user --map-root-user \"$0\" \"$@\"");
+        let (status, body) = ask_as(None, "2000 2000", &agent.socket(), TOKEN);
+        assert!(status == 403 && body.contains("uid unknown"), "{status} {body}");
+        assert_eq!(ask_as(None, "65534 65534", &agent.socket(), TOKEN).0, 403);
+        agent.logs("all_users");
+        drop(agent);
+        // A caller that is root in a namespace of its own is its user.
+        let agent = start(&world, nobody, "");
+        let output = std::process::Command::new("setpriv")
+            .args([
+                "--reuid",
+                "2000",
+                "--regid",
+                "2000",
+                "--clear-groups",
+                "unshare",
+                "--user",
+                "--map-root-user",
+                "perl",
+                "-e",
+            ])
+            .args([super::CLIENT, "", "", "connect"])
+            .arg(agent.socket())
+            .args(["request", TOKEN])
+            .output()
+            .unwrap();
+        let line = String::from_utf8(output.stdout).unwrap();
+        assert!(
+            line.starts_with("403 ") && line.contains("uid 2000"),
+            "{line}{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        assert_eq!(ask_as(None, "65534 65534", &agent.socket(), TOKEN).0, 200, "the real user 65534");
+    });
+}
+
+#[test]
+fn t04_callers_over_loopback_are_known_by_the_user_and_the_cgroup_of_their_socket() {
+    if cannot_run() {
+        return;
+    }
+    in_a_network_of_its_own(|| {
+        let (web, other) = (Cgroup::new("/keyward-test-NAME.service"), Cgroup::new("/keyward-test-NAME.service"));
+        let world = World::start();
+        let callers = format!(
+            "[listener.tcp]\naddress = \"tcp://127.0.0.1:8300\"\n\
+             [caller.web]\nuid = \"2000\"\nunit = \"{}\"\nroutes = [\"token\"]\n[caller.gid]\ngid = \"2001\"\nroutes = [\"token\"]\n",
+            web.unit()
+        );
+        let agent = start(&world, &callers, "");
+        let ask = |cgroup, ids| ask_as(Some(cgroup), ids, "127.0.0.1:8300".as_ref(), TOKEN);
+        assert_eq!(ask(&web, "2000 2000").0, 200, "{}", agent.binary.output());
+        for (cgroup, ids) in [(&web, "2001 2001"), (&other, "2000 2000"), (&other, "2001 2001")] {
+            let (status, body) = ask(cgroup, ids);
+            assert!(status == 403 && body.contains(&format!("uid {}", &ids[..4])), "{ids}: {body}");
+        }
+    });
+}
