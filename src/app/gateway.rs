@@ -127,7 +127,6 @@ impl BuiltGateway {
             }
         };
         let health = register("listener/gateway", "not serving yet");
-        let listener_metrics = ListenerMetrics { metrics: shared.metrics.clone(), listener: "gateway".to_owned() };
         Ok(Self {
             options: options.clone(),
             sockets,
@@ -139,7 +138,7 @@ impl BuiltGateway {
             child,
             health,
             status_registry: shared.status_registry.clone(),
-            listener_metrics,
+            listener_metrics: ListenerMetrics { metrics: shared.metrics.clone(), listener: "gateway".to_owned() },
             shared: shared.clone(),
             #[cfg(feature = "ui")]
             ui_sources: shared.ui_sources.clone(),
