@@ -70,15 +70,7 @@ pub(super) fn read_all(
 fn read(name: String, mut reader: Reader<'_>, context: TemplateContext<'_>, has_callers: bool) -> Option<Listener> {
     let known = context.sessions;
     let kind = reader.choice("kind", &KINDS).unwrap_or(Kind::LocalApi);
-    let text = reader.required("address", "the address to listen on, such as \"unix:///run/keyward/api.sock\"");
-    let at = text.as_ref().map_or(reader.at, |text| text.at);
-    let unknown = text.as_ref().is_some_and(|text| text.unknown);
-    let endpoint = text.as_ref().and_then(|text| reader.parse(text, endpoint));
-    let endpoint = if unknown { endpoint.or_else(|| Some(Endpoint::Activated(name.clone()))) } else { endpoint };
-    let endpoint = socket_owner(&mut reader, endpoint);
-    if let (Some(Endpoint::Unix(socket)), Some(text)) = (&endpoint, &text) {
-        reader.folder_of(text, &socket.path);
-    }
+    let (endpoint, at) = address(&name, &mut reader);
     if kind == Kind::SystemdCredentials {
         return for_systemd(name, reader, (endpoint, at), context);
     }
@@ -135,6 +127,20 @@ fn warn_of_web_pages(reader: &mut Reader<'_>) {
     let advice = "set key_file, or leave require_request_header at true";
     let found = (ErrorCode::WebPagesAdmitted, found);
     reader.scope.diagnostics.warning(at, &reader.key("require_request_header"), found, advice);
+}
+
+/// Reads `address` with the owner of its socket, and its location.
+fn address(name: &str, reader: &mut Reader<'_>) -> (Option<Endpoint>, Location) {
+    let text = reader.required("address", "the address to listen on, such as \"unix:///run/keyward/api.sock\"");
+    let at = text.as_ref().map_or(reader.at, |text| text.at);
+    let unknown = text.as_ref().is_some_and(|text| text.unknown);
+    let endpoint = text.as_ref().and_then(|text| reader.parse(text, endpoint));
+    let endpoint = if unknown { endpoint.or_else(|| Some(Endpoint::Activated(name.to_owned()))) } else { endpoint };
+    let endpoint = socket_owner(reader, endpoint);
+    if let (Some(Endpoint::Unix(socket)), Some(text)) = (&endpoint, &text) {
+        reader.folder_of(text, &socket.path);
+    }
+    (endpoint, at)
 }
 
 /// Reads the rest of a listener for systemd.

@@ -4,7 +4,6 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use keyward::emulators::secrets::{LoginMethod, Operation, Role, Secrets, SecretsOptions};
@@ -14,6 +13,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 const JWT: &str = "eyJhbGciOiJub25lIn0.e30.c2ln";
 
@@ -136,6 +136,50 @@ fn kills() -> usize {
     given.and_then(|(_, value)| value.to_str()?.parse().ok()).unwrap_or(KILLS)
 }
 
+/// Begin, end and outcome of a request.
+type Span = (Instant, Instant, Outcome);
+
+/// Sends a request each [`PERIOD`] until the token is cancelled; the task returns all of them.
+fn start_load(path: &Path) -> (CancellationToken, JoinSet<Vec<Span>>) {
+    let (path, stop) = (path.to_owned(), CancellationToken::new());
+    let stopped = stop.clone();
+    let mut load = JoinSet::new();
+    load.spawn(async move {
+        let (mut requests, mut period) = (JoinSet::new(), tokio::time::interval(PERIOD));
+        while stopped.run_until_cancelled(period.tick()).await.is_some() {
+            let path = path.clone();
+            requests.spawn(async move {
+                let began = Instant::now();
+                let outcome = request(&path).await;
+                (began, Instant::now(), outcome)
+            });
+        }
+        requests.join_all().await
+    });
+    (stop, load)
+}
+
+/// Counts requests that were served, and those that were reset at a kill; every other outcome fails the test.
+#[track_caller]
+fn judge(spans: &[Span], kills: &[Instant], token: &str) -> (usize, usize) {
+    let (mut served, mut reset) = (0, 0);
+    for (began, ended, outcome) in spans {
+        match outcome {
+            Outcome::Token(found) => {
+                assert_eq!(found, token, "another token");
+                served += 1;
+            }
+            Outcome::Reset => {
+                let in_flight = kills.iter().any(|kill| began <= kill && kill <= ended);
+                assert!(in_flight, "a request was reset that no kill has hit");
+                reset += 1;
+            }
+            Outcome::Wrong(text) => panic!("a wrong answer: {text}"),
+        }
+    }
+    (served, reset)
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_agent_that_is_killed_again_and_again_refuses_no_caller_and_logs_in_once() {
     let mut tasks = TaskGroup::default();
@@ -156,28 +200,12 @@ async fn an_agent_that_is_killed_again_and_again_refuses_no_caller_and_logs_in_o
     }
 
     let kills = kills();
-    let (moments, spans) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(Vec::new())));
-    let stop = tokio_util::sync::CancellationToken::new();
-    let mut load = JoinSet::new();
-    load.spawn({
-        let (path, spans, stop) = (path.clone(), Arc::clone(&spans), stop.clone());
-        async move {
-            let (mut requests, mut period) = (JoinSet::new(), tokio::time::interval(PERIOD));
-            while stop.run_until_cancelled(period.tick()).await.is_some() {
-                let (path, spans) = (path.clone(), Arc::clone(&spans));
-                requests.spawn(async move {
-                    let began = Instant::now();
-                    let outcome = request(&path).await;
-                    spans.lock().unwrap().push((began, Instant::now(), outcome));
-                });
-            }
-            while requests.join_next().await.is_some() {}
-        }
-    });
+    let mut moments = Vec::new();
+    let (stop, mut load) = start_load(&path);
     let (mut longest, mut accepted) = (Duration::ZERO, 0);
     for round in 0..kills {
         tokio::time::sleep(PERIOD * 20).await;
-        moments.lock().unwrap().push(Instant::now());
+        moments.push(Instant::now());
         tokio::task::block_in_place(|| systemd.kill());
         let killed = Instant::now();
         // A caller that connects while nothing runs waits for the next process.
@@ -190,24 +218,8 @@ async fn an_agent_that_is_killed_again_and_again_refuses_no_caller_and_logs_in_o
         longest = longest.max(killed.elapsed());
     }
     stop.cancel();
-    load.join_next().await.unwrap().unwrap();
-
-    let (moments, spans) = (moments.lock().unwrap().clone(), std::mem::take(&mut *spans.lock().unwrap()));
-    let (mut served, mut reset) = (0, 0);
-    for (began, ended, outcome) in &spans {
-        match outcome {
-            Outcome::Token(found) => {
-                assert_eq!(*found, token, "another token");
-                served += 1;
-            }
-            Outcome::Reset => {
-                let in_flight = moments.iter().any(|kill| began <= kill && kill <= ended);
-                assert!(in_flight, "a request was reset that no kill has hit: {}", systemd.log());
-                reset += 1;
-            }
-            Outcome::Wrong(text) => panic!("a wrong answer: {text}\n{}", systemd.log()),
-        }
-    }
+    let spans = load.join_next().await.unwrap().unwrap();
+    let (served, reset) = judge(&spans, &moments, &token);
     let told = format!(
         "{kills} kills, {accepted} callers accepted after them: {} requests, {served} served, {reset} reset in flight, none refused; the longest pause {longest:?}",
         spans.len()
