@@ -103,6 +103,7 @@ pub mod agent {
 pub mod acl {
     pub mod model {
         pub(crate) const DEFAULT_NAMESPACE: &str = "default";
+        pub(crate) mod id;
         pub mod rules;
         pub mod authorize;
     }

@@ -23,6 +23,7 @@ fn the_wait_depends_on_the_cause_of_the_failure() {
     check(0, FailureCause::Transient, Some(999_999), 0.0, 900);
     check(40, FailureCause::Transient, Some(1), 1.0, 300);
     check(0, FailureCause::Identity, None, 0.0, 5);
+    check(0, FailureCause::Identity, None, 0.4, 7);
     check(0, FailureCause::Identity, None, 1.0, 10);
     check(40, FailureCause::Identity, None, 0.0, 150);
     check(0, FailureCause::Refused, None, 0.0, 150);

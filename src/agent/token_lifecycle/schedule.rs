@@ -142,6 +142,13 @@ mod tests {
     }
 
     #[test]
+    fn each_step_has_its_name() {
+        let steps = [NextStep::RenewAt(at(1)), NextStep::LoginAt(at(1)), NextStep::Idle];
+        assert_eq!(steps.map(|step| step.name()), ["renew", "login", "wait"]);
+        assert_eq!(NextStep::NAMES, ["renew", "login", "wait"]);
+    }
+
+    #[test]
     fn a_good_token_is_renewed_or_replaced_near_two_thirds_of_its_lease() {
         let renewable = Some(lifetime(1000, 3600, true));
         check(renewable, LastOutcome::Succeeded, 0, 1000, 0.0, NextStep::RenewAt(at(1000 + 2268)));

@@ -14,6 +14,12 @@ fn checked_path(rules: &Rules, request: &str) -> Result<(), RuleViolation> {
 }
 
 #[test]
+fn each_violation_has_the_name_of_its_setting() {
+    let violations = [RuleViolation::NotAllowed, RuleViolation::Denied, RuleViolation::Protected("x")];
+    assert_eq!(violations.map(RuleViolation::name), ["allow", "deny", "protected"]);
+}
+
+#[test]
 fn a_request_passes_if_some_rule_allows_it_and_none_denies_it() {
     let check = |allow: &[&str], deny: &[&str], request: &str, wanted| {
         assert_eq!(checked_path(&rules(allow, deny, &[]), request), wanted, "{allow:?} {deny:?} {request}");
