@@ -7,7 +7,7 @@ use clap::Command;
 /// Commands by group, in the order of the help text.
 const GROUPS: [(&str, &[&str]); 5] = [
     ("Run", &["run", "exec", "dev"]),
-    ("Ask the agent", &["status", "token", "wait", "retry", "healthcheck"]),
+    ("Ask the agent", &["status", "token", "wait", "retry", "healthcheck", "audit"]),
     ("Set up", &["init", "check", "doctor", "login", "template", "migrate", "policy", "explain", "completions", "man"]),
     ("ACL", &["acl"]),
     ("Terraform", &["gateway", "changes"]),
