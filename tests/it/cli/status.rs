@@ -201,10 +201,12 @@ struct Terminal {
 impl Terminal {
     fn start(args: &[String], variables: &[(&str, &str)]) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let command = format!("{} {}", env!("CARGO_BIN_EXE_keyward"), args.join(" "));
+        // `exec`: a shell that stays would be ended by Control-C too, and its code would hide keyward's.
+        let command = format!("exec {} {}", env!("CARGO_BIN_EXE_keyward"), args.join(" "));
         let script = Command::new("script")
             .args(["--quiet", "--flush", "--return", "--command", &command])
             .arg(folder.path().join("typescript"))
+            .env("SHELL", "/bin/sh")
             .envs(variables.iter().copied())
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
