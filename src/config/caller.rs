@@ -17,6 +17,7 @@ use crate::agent::callers::{
     PodPattern, UNIT_KINDS,
 };
 use crate::error_code::ErrorCode;
+use crate::hex::decode_hex;
 use crate::http::server::Endpoint;
 
 /// A caller as it was read, before it is joined to listeners and credentials.
@@ -157,13 +158,8 @@ fn executables(reader: &mut Reader<'_>) -> Vec<ExecutableRule> {
 
 fn sha256(text: &str) -> Result<[u8; 32], ValueError> {
     let mut digest = [0; 32];
-    let pairs = text.as_bytes().chunks_exact(2);
-    let is_hex = text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-    for (byte, pair) in digest.iter_mut().zip(pairs) {
-        let pair = std::str::from_utf8(pair).unwrap_or_default();
-        *byte = u8::from_str_radix(pair, 16).unwrap_or_default();
-    }
-    if is_hex { Ok(digest) } else { invalid("is not a SHA-256 digest", "write the 64 digits that sha256sum prints") }
+    let is_digest = decode_hex(text.as_bytes(), &mut digest);
+    if is_digest { Ok(digest) } else { invalid("is not a SHA-256 digest", "write the 64 digits that sha256sum prints") }
 }
 
 /// Joins callers to the listeners that serve tokens; returns them as a policy, `None` without any.

@@ -16,11 +16,9 @@ const FOLDER: &str = "/run/credentials";
 pub(super) fn passes(unit: &Unit, files: &UnitFiles, id: &str) -> bool {
     let keys = ["LoadCredential", "LoadCredentialEncrypted", "SetCredential", "SetCredentialEncrypted"];
     let is_id = |value: &&str| files.expand(value.split(':').next().unwrap_or_default()) == id;
-    // A glob may be for it.
-    let imports = unit.values("ImportCredential").iter().any(|glob| glob.trim_end_matches('*').len() < glob.len());
-    keys.iter().any(|key| unit.values(key).iter().any(is_id))
-        || unit.values("ImportCredential").contains(&id)
-        || imports
+    // The part after a `*` is not compared: a glob that begins as the id does may be for it.
+    let imports = |glob: &&str| glob.split_once('*').map_or(*glob == id, |(start, _)| id.starts_with(start));
+    keys.iter().any(|key| unit.values(key).iter().any(is_id)) || unit.values("ImportCredential").iter().any(imports)
 }
 
 /// Returns the folder of the credentials that a unit passes to its processes.
@@ -120,6 +118,7 @@ mod tests {
         check("SetCredential=seal.key:abc", true);
         check("ImportCredential=seal.*", true);
         check("ImportCredential=seal.key", true);
+        check("ImportCredential=other.*", false);
         check("LoadCredential=other:/etc/seal.key", false);
         check("LoadCredential=seal.key:/etc/seal.key\nLoadCredential=", false);
         check("", false);

@@ -4,10 +4,11 @@ use std::path::PathBuf;
 use std::pin::Pin;
 use std::time::{Duration, SystemTime};
 
+use futures_util::future::join_all;
+
 use super::access;
 use super::credentials;
 use super::files::FileJudge;
-use super::join_all::join_all;
 use super::listeners::ListenerJudge;
 use super::needs;
 use super::path_rules::PathRules;

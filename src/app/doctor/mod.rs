@@ -11,7 +11,6 @@ mod rights;
 mod polkit;
 mod sockets;
 mod needs;
-mod join_all;
 
 // 1: the machine
 mod access;

@@ -75,13 +75,7 @@ fn write(path: &Path, text: &str) -> Result<(), SealKeyError> {
 
 fn parse_key(text: &str) -> Option<Zeroizing<[u8; 32]>> {
     let mut key = Zeroizing::new([0; 32]);
-    if text.len() != 64 || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
-        return None;
-    }
-    for (index, byte) in key.iter_mut().enumerate() {
-        *byte = u8::from_str_radix(text.get(2 * index..2 * index + 2)?, 16).ok()?;
-    }
-    Some(key)
+    hex::decode_hex(text.as_bytes(), &mut *key).then_some(key)
 }
 
 impl SealKeyError {
