@@ -78,9 +78,18 @@ struct RuleResult {
     result: String,
 }
 
+/// Subject of a check.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum CheckKind {
+    Route,
+    Request,
+}
+
 /// A route, or a request on one listener.
 #[derive(Debug, Serialize)]
 struct CheckedRequest {
+    kind: CheckKind,
     what: String,
     granted: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -136,8 +145,13 @@ impl ExplainCaller {
         let mut checks = Vec::new();
         if let Some(route) = self.route {
             let granted = grants.is_some_and(|grants| grants.routes.contains(&route));
-            let reason = (!granted).then(|| "the caller has not this route".to_owned());
-            checks.push(CheckedRequest { what: format!("route {}", route.name()), granted, reason });
+            let reason = (!granted).then(|| "the caller lacks the route".to_owned());
+            checks.push(CheckedRequest {
+                kind: CheckKind::Route,
+                what: format!("route {}", route.name()),
+                granted,
+                reason,
+            });
         }
         if let Some(path) = &self.path {
             checks.extend(self.check_path(config, decided.map(|(place, _)| place), path));
@@ -168,6 +182,7 @@ impl ExplainCaller {
                 None => Err("no caller matches"),
             };
             checks.push(CheckedRequest {
+                kind: CheckKind::Request,
                 what: format!("{} {path} on listener {}", self.method, listener.name),
                 granted: decision.is_ok(),
                 reason: decision.err().map(str::to_owned),
@@ -175,7 +190,8 @@ impl ExplainCaller {
         }
         if checks.is_empty() {
             let reason = Some("the configuration has no API proxy".to_owned());
-            checks.push(CheckedRequest { what: format!("{} {path}", self.method), granted: false, reason });
+            let what = format!("{} {path}", self.method);
+            checks.push(CheckedRequest { kind: CheckKind::Request, what, granted: false, reason });
         }
         checks
     }
@@ -184,7 +200,7 @@ impl ExplainCaller {
 impl Explanation {
     /// True if the process is a caller, and each check grants its request on some listener.
     fn is_granted(&self) -> bool {
-        let (routes, paths): (Vec<_>, Vec<_>) = self.checks.iter().partition(|check| check.what.starts_with("route "));
+        let (routes, paths): (Vec<_>, Vec<_>) = self.checks.iter().partition(|check| check.kind == CheckKind::Route);
         let any_path = paths.is_empty() || paths.iter().any(|check| check.granted);
         self.caller.is_some() && routes.iter().all(|check| check.granted) && any_path
     }

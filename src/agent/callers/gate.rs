@@ -16,7 +16,7 @@ use super::usage::{CallerRegistry, CallerUsage};
 use crate::audit::{Attestation, AuditSlot};
 use crate::clock::Clock;
 use crate::http::guard::LogThrottle;
-use crate::http::peer::{PeerFacts, PeerIdentity, PeerNow};
+use crate::http::peer::{PeerChange, PeerFacts, PeerIdentity};
 use crate::metrics::Metrics;
 use crate::status::StatusRegistry;
 
@@ -115,7 +115,7 @@ impl CallerGate {
         routes: &[CallerRoute],
     ) -> Result<AdmittedCaller<'a>, CallerRefusal> {
         let Some(gate) = &self.0 else { return Ok(AdmittedCaller(None)) };
-        let slot = AuditSlot::of(request.extensions());
+        let slot = AuditSlot::from_extensions(request.extensions());
         let Some(identity) = request.extensions().get::<Arc<PeerIdentity>>() else {
             return Err(gate.refuse(None, None, slot, CallerRefusal::unattested()));
         };
@@ -168,11 +168,11 @@ impl GateState {
         let connected = self.policy.decide(facts);
         let at = connected.map(|(at, _)| at);
         let found = connected.ok_or_else(|| (None, CallerRefusal::unmatched(facts)))?;
-        match identity.now() {
-            PeerNow::Same => Ok(found),
-            PeerNow::Changed(now) if self.policy.decide(&now).map(|(at, _)| at) == at => Ok(found),
-            PeerNow::Changed(now) => Err((at, CallerRefusal::changed(facts, &now))),
-            PeerNow::Ended => Err((at, CallerRefusal::ended(facts))),
+        match identity.compare() {
+            PeerChange::Same => Ok(found),
+            PeerChange::Changed(now) if self.policy.decide(&now).map(|(at, _)| at) == at => Ok(found),
+            PeerChange::Changed(now) => Err((at, CallerRefusal::changed(facts, &now))),
+            PeerChange::Ended => Err((at, CallerRefusal::ended(facts))),
         }
     }
 
@@ -223,11 +223,6 @@ impl<'a> AdmittedCaller<'a> {
     /// Name of the caller; `None` without a policy.
     pub fn name(&self) -> Option<&'a str> {
         self.0.map(|admitted| admitted.rule.name.as_str())
-    }
-
-    /// Facts about the process when it connected; `None` without a policy.
-    pub fn facts(&self) -> Option<&'a PeerFacts> {
-        self.0.map(|admitted| admitted.identity.facts())
     }
 
     /// Place of the caller among the rules; `None` without a policy.

@@ -54,12 +54,8 @@ impl CallerRefusal {
     pub(super) fn route(rule: &CallerRule, wanted: &[CallerRoute], facts: &PeerFacts) -> Self {
         let wanted: Vec<_> = wanted.iter().map(|route| route.name()).collect();
         let has = rule.grants.route_names().join(", ");
-        let message = format!(
-            "caller {} ({}) has not the route {}; it has {has}",
-            rule.name,
-            describe(facts),
-            wanted.join(" or ")
-        );
+        let message =
+            format!("caller {} ({}) lacks the route {}; it has {has}", rule.name, describe(facts), wanted.join(" or "));
         Self::new("route", message)
     }
 

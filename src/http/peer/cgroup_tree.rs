@@ -36,8 +36,8 @@ impl CgroupTree {
             return known.clone();
         }
         // `/proc` may be hidden, or the process may have moved; the inode proves the path either way.
-        let told = pid.and_then(|pid| procfs::cgroup(pid).ok().flatten()).filter(|path| has_id(mount, path, id));
-        let found = match told {
+        let shown = pid.and_then(|pid| procfs::cgroup(pid).ok().flatten()).filter(|path| has_id(mount, path, id));
+        let found = match shown {
             Some(path) => Some(path),
             None => search(mount, id).ok()?,
         };

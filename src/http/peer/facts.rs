@@ -22,6 +22,14 @@ pub struct PeerFacts {
     pub source: FactSource,
 }
 
+impl PeerFacts {
+    /// Returns facts of which none is known.
+    pub(super) fn unknown(source: FactSource) -> Self {
+        let groups = Arc::new([]);
+        Self { pid: None, uid: None, gid: None, groups, cgroup: None, executable: None, source }
+    }
+}
+
 /// An executable that was asked for and that a process runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExecutableFacts {

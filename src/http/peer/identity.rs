@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::facts::{FactSource, PeerFacts};
 use super::process::{CgroupRef, PinnedProcess, ProcessState};
-use super::reader::{PeerReader, Reading};
+use super::reader::{PeerReader, PeerReading};
 use super::sock_diag;
 
 /// Identity of a connection's peer.
@@ -19,7 +19,7 @@ pub struct PeerIdentity {
     reader: Arc<PeerReader>,
     facts: PeerFacts,
     /// `None` over TCP, and for a process that had ended when its connection was accepted.
-    process: Option<(PinnedProcess, Reading)>,
+    process: Option<(PinnedProcess, PeerReading)>,
     is_unix: bool,
     /// Counts the connection for its caller while it is open.
     hold: OnceLock<ConnectionHold>,
@@ -27,7 +27,7 @@ pub struct PeerIdentity {
 
 /// Comparison of a peer with its state when it connected.
 #[derive(Debug, PartialEq, Eq)]
-pub enum PeerNow {
+pub enum PeerChange {
     /// Nothing has changed.
     Same,
     /// The process has changed since: its present facts.
@@ -38,7 +38,7 @@ pub enum PeerNow {
 
 impl PeerIdentity {
     /// Reads the identity of the process that connected a unix socket: `pid`, `uid`, `gid` as `SO_PEERCRED` has them.
-    pub(crate) fn of_unix(reader: &Arc<PeerReader>, socket: impl AsFd, peer: (u32, u32, u32)) -> Self {
+    pub(crate) fn from_unix(reader: &Arc<PeerReader>, socket: impl AsFd, peer: (u32, u32, u32)) -> Self {
         let (pid, uid, gid) = peer;
         let support = reader.support();
         let groups = crate::os::peer_groups(&socket).unwrap_or_default();
@@ -47,9 +47,7 @@ impl PeerIdentity {
             uid: support.known_user(uid),
             gid: support.known_group(gid),
             groups: groups.into_iter().filter_map(|gid| support.known_group(gid)).collect(),
-            cgroup: None,
-            executable: None,
-            source: FactSource::Credentials,
+            ..PeerFacts::unknown(FactSource::Credentials)
         };
         let process = reader.pin(socket, peer).and_then(|process| {
             let reading = reader.read(&process).ok()?;
@@ -67,27 +65,22 @@ impl PeerIdentity {
     }
 
     /// Reads the identity of a TCP peer that is connected to `local`, as the socket diagnostics have it.
-    pub(crate) fn of_tcp(reader: &Arc<PeerReader>, peer: SocketAddr, local: Option<SocketAddr>) -> Self {
+    pub(crate) fn from_tcp(reader: &Arc<PeerReader>, peer: SocketAddr, local: Option<SocketAddr>) -> Self {
         let local = local.map(|local| {
             let ip = local.ip().to_canonical();
             SocketAddr::new(if ip.is_unspecified() { peer.ip() } else { ip }, local.port())
         });
         let owner = local.filter(|_| peer.ip().is_loopback()).and_then(|local| sock_diag::owner(peer, local));
-        let unknown = PeerFacts {
-            pid: None,
-            uid: None,
-            gid: None,
-            groups: Arc::new([]),
-            cgroup: None,
-            executable: None,
-            source: FactSource::SocketDiagnostics,
-        };
         let state = ProcessState {
             uid: owner.and_then(|owner| reader.support().known_user(owner.uid)),
             cgroup: owner.and_then(|owner| owner.cgroup_id).map_or(CgroupRef::Unknown, CgroupRef::Id),
             ..ProcessState::default()
         };
-        let facts = reader.facts(&unknown, None, &Reading { state, executable: None });
+        let facts = reader.facts(
+            &PeerFacts::unknown(FactSource::SocketDiagnostics),
+            None,
+            &PeerReading { state, executable: None },
+        );
         Self { reader: Arc::clone(reader), facts, process: None, is_unix: false, hold: OnceLock::new() }
     }
 
@@ -98,19 +91,19 @@ impl PeerIdentity {
 
     /// Compares the peer with its state when it connected: one `PIDFD_GET_INFO` where the kernel has it, and the inode of
     /// the executable if one was asked for.
-    pub fn now(&self) -> PeerNow {
+    pub fn compare(&self) -> PeerChange {
         let Some((process, first)) = &self.process else {
             // The diagnostics tell who created a TCP socket, which does not change.
-            return if self.is_unix { PeerNow::Ended } else { PeerNow::Same };
+            return if self.is_unix { PeerChange::Ended } else { PeerChange::Same };
         };
-        let Ok(reading) = self.reader.read(process) else { return PeerNow::Ended };
+        let Ok(reading) = self.reader.read(process) else { return PeerChange::Ended };
         let same_user = reading.state.uid.is_none_or(|uid| Some(uid) == self.facts.uid);
         let same_group = reading.state.gid.is_none_or(|gid| Some(gid) == self.facts.gid);
         let same_place = reading.state.cgroup == first.state.cgroup && reading.executable == first.executable;
         if same_user && same_group && same_place {
-            return PeerNow::Same;
+            return PeerChange::Same;
         }
-        PeerNow::Changed(self.reader.facts(&self.facts, Some(process), &reading))
+        PeerChange::Changed(self.reader.facts(&self.facts, Some(process), &reading))
     }
 
     /// Counts the connection in `open` until it ends, the first time that this is called. Returns false if `most`

@@ -17,6 +17,6 @@ mod identity;
 
 pub use executable::WantedExecutable;
 pub use facts::{ExecutableFacts, FactSource, PeerFacts};
-pub use identity::{PeerIdentity, PeerNow};
+pub use identity::{PeerChange, PeerIdentity};
 pub use reader::{PeerKernel, PeerReader};
 pub use support::KernelSupport;

@@ -46,28 +46,28 @@ pub(super) enum CgroupRef {
 
 /// The process has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Ended;
+pub(super) struct ProcessEnded;
 
 impl PinnedProcess {
     /// Pins the process that connected a unix socket, whose id is `pid`.
     ///
     /// # Errors
     /// It has ended, or another process may have its id already.
-    pub(super) fn of_socket(
+    pub(super) fn from_socket(
         socket: impl AsFd,
         (pid, uid, gid): (u32, u32, u32),
         support: &KernelSupport,
-    ) -> Result<Self, Ended> {
+    ) -> Result<Self, ProcessEnded> {
         if support.peer_pidfd {
-            let descriptor = os::peer_pidfd(socket).map_err(|_| Ended)?;
+            let descriptor = os::peer_pidfd(socket).map_err(|_| ProcessEnded)?;
             return Ok(Self { pid, pin: Pin::Descriptor(descriptor) });
         }
-        let process = Self::of_pid(pid, support)?;
+        let process = Self::from_pid(pid, support)?;
         // Between `connect` and here the id may have passed to another process. One of the same user and group remains
         // possible; docs/callers.md says so.
         match procfs::owner(pid) {
-            Ok(owner) if (owner.uid, owner.gid) != (uid, gid) => Err(Ended),
-            Ok(_) if !process.is_alive() => Err(Ended),
+            Ok(owner) if (owner.uid, owner.gid) != (uid, gid) => Err(ProcessEnded),
+            Ok(_) if !process.is_alive() => Err(ProcessEnded),
             Ok(_) | Err(_) => Ok(process),
         }
     }
@@ -76,12 +76,12 @@ impl PinnedProcess {
     ///
     /// # Errors
     /// There is none.
-    pub(super) fn of_pid(pid: u32, support: &KernelSupport) -> Result<Self, Ended> {
-        let raw = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(Ended)?;
+    pub(super) fn from_pid(pid: u32, support: &KernelSupport) -> Result<Self, ProcessEnded> {
+        let raw = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(ProcessEnded)?;
         let pin = if support.pidfd_open {
-            Pin::Descriptor(pidfd_open(raw, PidfdFlags::empty()).map_err(|_| Ended)?)
+            Pin::Descriptor(pidfd_open(raw, PidfdFlags::empty()).map_err(|_| ProcessEnded)?)
         } else {
-            Pin::StartTime(procfs::start_time(pid).map_err(|_| Ended)?)
+            Pin::StartTime(procfs::start_time(pid).map_err(|_| ProcessEnded)?)
         };
         Ok(Self { pid, pin })
     }
@@ -101,12 +101,12 @@ impl PinnedProcess {
     ///
     /// # Errors
     /// It has ended.
-    pub(super) fn state(&self, support: &KernelSupport) -> Result<ProcessState, Ended> {
+    pub(super) fn state(&self, support: &KernelSupport) -> Result<ProcessState, ProcessEnded> {
         if let (true, Pin::Descriptor(descriptor)) = (support.pidfd_info, &self.pin) {
             let info = os::pidfd_info(descriptor);
             // The kernel still tells the state of a process that has ended until its parent has taken notice.
             if !self.is_alive() {
-                return Err(Ended);
+                return Err(ProcessEnded);
             }
             return Ok(match info {
                 Ok(info) => ProcessState {
@@ -125,7 +125,7 @@ impl PinnedProcess {
             Ok(None) | Err(_) => CgroupRef::Unknown,
         };
         if !self.is_alive() {
-            return Err(Ended);
+            return Err(ProcessEnded);
         }
         let of = |read: fn(procfs::ProcessOwner) -> u32| owner.as_ref().ok().copied().map(read);
         Ok(ProcessState {
@@ -158,7 +158,7 @@ mod tests {
     fn the_state_of_a_process_is_read_on_each_kernel_until_it_ends() {
         for support in kernels() {
             let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
-            let process = PinnedProcess::of_pid(child.id(), &support).unwrap();
+            let process = PinnedProcess::from_pid(child.id(), &support).unwrap();
             let state = process.state(&support).unwrap();
             assert_eq!(state.uid, Some(rustix::process::geteuid().as_raw()), "{support:?}");
             assert_eq!(state.by_descriptor, support.pidfd_info);
@@ -173,8 +173,8 @@ mod tests {
             }
             child.wait().unwrap();
             assert!(!process.is_alive(), "{support:?}");
-            assert_eq!(process.state(&support), Err(Ended));
-            assert!(PinnedProcess::of_pid(u32::MAX, &support).is_err());
+            assert_eq!(process.state(&support), Err(ProcessEnded));
+            assert!(PinnedProcess::from_pid(u32::MAX, &support).is_err());
         }
     }
 
@@ -184,8 +184,8 @@ mod tests {
         let (near, _far) = std::os::unix::net::UnixStream::pair().unwrap();
         let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         let pid = std::process::id();
-        assert!(PinnedProcess::of_socket(&near, (pid, uid, gid), &support).is_ok());
-        assert!(PinnedProcess::of_socket(&near, (pid, uid + 1, gid), &support).is_err());
-        assert!(PinnedProcess::of_socket(&near, (pid, uid, gid + 1), &support).is_err());
+        assert!(PinnedProcess::from_socket(&near, (pid, uid, gid), &support).is_ok());
+        assert!(PinnedProcess::from_socket(&near, (pid, uid + 1, gid), &support).is_err());
+        assert!(PinnedProcess::from_socket(&near, (pid, uid, gid + 1), &support).is_err());
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::cgroup_tree::CgroupTree;
 use super::executable::{Executables, FileId, WantedExecutable};
 use super::facts::{FactSource, PeerFacts};
-use super::process::{CgroupRef, Ended, PinnedProcess, ProcessState};
+use super::process::{CgroupRef, PinnedProcess, ProcessEnded, ProcessState};
 use super::support::KernelSupport;
 
 /// The kernel's answers that all listeners share.
@@ -38,7 +38,7 @@ pub struct PeerReader {
 
 /// Facts as they were read, and the raw values to compare with later ones.
 #[derive(Debug)]
-pub(super) struct Reading {
+pub(super) struct PeerReading {
     pub(super) state: ProcessState,
     pub(super) executable: Option<FileId>,
 }
@@ -51,18 +51,10 @@ impl PeerReader {
 
     /// Reads the facts about the process that has this id now, for `keyward policy explain`. `None` if there is none.
     pub fn facts_of_process(&self, pid: u32) -> Option<PeerFacts> {
-        let process = PinnedProcess::of_pid(pid, self.support()).ok()?;
+        let process = PinnedProcess::from_pid(pid, self.support()).ok()?;
         let groups = self.support().groups_of(pid);
         let reading = self.read(&process).ok()?;
-        let unread = PeerFacts {
-            pid: Some(pid),
-            uid: None,
-            gid: None,
-            groups: groups.into(),
-            cgroup: None,
-            executable: None,
-            source: FactSource::Procfs,
-        };
+        let unread = PeerFacts { pid: Some(pid), groups: groups.into(), ..PeerFacts::unknown(FactSource::Procfs) };
         Some(self.facts(&unread, Some(&process), &reading))
     }
 
@@ -71,17 +63,17 @@ impl PeerReader {
     }
 
     pub(super) fn pin(&self, socket: impl AsFd, peer: (u32, u32, u32)) -> Option<PinnedProcess> {
-        PinnedProcess::of_socket(socket, peer, self.support()).ok()
+        PinnedProcess::from_socket(socket, peer, self.support()).ok()
     }
 
     /// Reads a process's state. The executable comes first: the state that follows proves that the process was alive.
-    pub(super) fn read(&self, process: &PinnedProcess) -> Result<Reading, Ended> {
+    pub(super) fn read(&self, process: &PinnedProcess) -> Result<PeerReading, ProcessEnded> {
         let executable = self.executables.file_of(process.pid);
-        Ok(Reading { state: process.state(self.support())?, executable })
+        Ok(PeerReading { state: process.state(self.support())?, executable })
     }
 
     /// Returns `base` with the facts of a reading in place of its own. Facts that the reading lacks stay as they were.
-    pub(super) fn facts(&self, base: &PeerFacts, process: Option<&PinnedProcess>, reading: &Reading) -> PeerFacts {
+    pub(super) fn facts(&self, base: &PeerFacts, process: Option<&PinnedProcess>, reading: &PeerReading) -> PeerFacts {
         let pid = process.map(|process| process.pid);
         let cgroup = match &reading.state.cgroup {
             CgroupRef::Id(id) => self.kernel.cgroups.path(*id, pid),

@@ -1,4 +1,4 @@
-//! Looks up the user that owns a local TCP connection by the kernel's socket diagnostics (`sock_diag(7)`): one request
+//! Looks up the user and the cgroup that own a local TCP connection by the kernel's socket diagnostics (`sock_diag(7)`): one request
 //! and one response, each of a fixed layout.
 
 use std::io;
@@ -37,7 +37,7 @@ fn channel() -> Option<&'static Channel> {
             tracing::warn!(
                 event = "listener.callers.unknown",
                 error = error.to_string(),
-                "the kernel does not tell which user a TCP connection is of; where connections are short, callers are message apart by \
+                "the kernel does not tell which user a TCP connection is of; where connections are short, callers are told apart by \
                  address alone"
             );
             None

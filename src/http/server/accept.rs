@@ -169,9 +169,9 @@ impl<S> ConnectionSet<S> {
         let reader = self.limits.peer_reader.as_ref()?;
         Some(Arc::new(match (stream, *peer) {
             (Stream::Right(socket), Peer::Unix { uid, gid, pid, .. }) => {
-                PeerIdentity::of_unix(reader, socket, (pid, uid, gid))
+                PeerIdentity::from_unix(reader, socket, (pid, uid, gid))
             }
-            (_, Peer::Tcp(address)) => PeerIdentity::of_tcp(reader, address, self.local),
+            (_, Peer::Tcp(address)) => PeerIdentity::from_tcp(reader, address, self.local),
             (Stream::Left(_), Peer::Unix { .. }) => return None,
         }))
     }

@@ -44,7 +44,7 @@ fn explain_says_which_caller_a_process_is_and_why() {
         }
         for (more, wanted, part) in [
             (vec!["--route", "token"], 0, "route token: granted"),
-            (vec!["--route", "status"], 6, "route status: refused: the caller has not this route"),
+            (vec!["--route", "status"], 6, "route status: refused: the caller lacks the route"),
             (vec!["--path", "secret/data/web/db"], 0, "on listener proxy: granted"),
             (vec!["--path", "/v1/secret/data/web/db"], 0, "on listener proxy: granted"),
             (vec!["--path", "secret/data/web/db", "--method", "PUT"], 6, "the caller's own rules do not allow"),
@@ -54,8 +54,12 @@ fn explain_says_which_caller_a_process_is_and_why() {
             assert!(code == wanted && text.contains(part), "{more:?}: {code} {text}");
         }
         let (_, text) = explain(&["-o", "json"]);
-        let told: Value = serde_json::from_str(&text).unwrap();
-        assert_eq!((&told["caller"], &told["rules"][0]["result"]), (&"web".into(), &"unit differs".into()), "{text}");
+        let output: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(
+            (&output["caller"], &output["rules"][0]["result"]),
+            (&"web".into(), &"unit differs".into()),
+            "{text}"
+        );
         drop(inside.stdin.take());
         inside.wait().unwrap();
         let (code, text) = explain(&[]);
