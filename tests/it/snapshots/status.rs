@@ -17,7 +17,7 @@ use crate::harness::world::{World, in_a_network_of_its_own};
 fn add(transcript: &mut Transcript, title: &str, agent: &Agent, not_ready: &[&str], wanted: &str) {
     transcript.redact(&agent.path("").display().to_string(), "FOLDER/");
     let config = agent.config.display().to_string();
-    // A failing session logs in again now and then: only the state of that name shows a call in flight.
+    // A session logs in again, or looks its token up, now and then: only the state of that name shows a call in flight.
     let is_calling = title == "logging in";
     let settled = |format: &str, is_settled: &dyn Fn(&str) -> bool| {
         eventually(Duration::from_secs(30), || {
@@ -37,7 +37,7 @@ fn add(transcript: &mut Transcript, title: &str, agent: &Agent, not_ready: &[&st
                 .map(|(name, _)| name.as_str())
                 .eq(not_ready.iter().copied())
     });
-    let (output, error) = settled("text", &|output| output.contains("logging in for") == is_calling);
+    let (output, error) = settled("text", &|output| output.contains(", gives up at ") == is_calling);
     transcript.add_output(title, 0, &output, &error);
     let status: Value = serde_json::from_str(&json).unwrap();
     transcript.add(&format!("{title}, --format json"), &format!("{status:#}"));
