@@ -2,19 +2,18 @@
 //! write of as many bytes.
 #![allow(clippy::print_stdout, clippy::unwrap_used, clippy::disallowed_methods, missing_docs)]
 
+mod audit_device;
+
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use keyward::atomic_file::Attributes;
-use keyward::audit::{
-    AuditCaller, AuditFileOptions, AuditNote, AuditOptions, AuditRecord, AuditTarget, Auditor, Fsync, OnFailure,
-    RecordKind, RunningDevice,
-};
+use keyward::audit::{AuditCaller, AuditNote, AuditRecord, Auditor, RecordKind, RunningDevice};
 use keyward::clock::Clock;
 use keyward::health::Health;
 use keyward::metrics::Metrics;
-use secrecy::SecretString;
+
+use audit_device::audit_options;
 
 /// As the program has it.
 #[global_allocator]
@@ -30,8 +29,8 @@ async fn main() {
     let count: u64 = arguments.get(1).map_or(200_000, |count| count.parse().unwrap());
     let path = folder.join("audit.jsonl");
     let (auditor, health, metrics) = (Auditor::default(), Health::default(), Metrics::default());
-    let device = RunningDevice::start(options(path.clone()), None, (&health, &metrics, &Clock::System)).unwrap();
-    auditor.set(vec![device.handle()]);
+    let device = RunningDevice::start(audit_options(path.clone()), None, (&health, &metrics, &Clock::System)).unwrap();
+    auditor.set_devices(vec![device.handle()]);
     let start = Instant::now();
     for first in (0..count).step_by(usize::try_from(AT_ONCE).unwrap()) {
         let waiting: Vec<_> = (first..first + AT_ONCE).map(|number| auditor.admit(record(number))).collect();
@@ -65,24 +64,5 @@ fn record(number: u64) -> AuditRecord {
         status: None,
         latency: None,
         aborted: false,
-    }
-}
-
-fn options(path: PathBuf) -> AuditOptions {
-    let file = AuditFileOptions {
-        path,
-        attributes: Attributes { mode: 0o600, owner: None, group: None },
-        max_bytes: 4 << 30,
-        keep: 2,
-        fsync: Fsync::Interval,
-    };
-    AuditOptions {
-        name: "bench".to_owned(),
-        key: SecretString::from("k".repeat(64)),
-        on_failure: OnFailure::Closed,
-        target: AuditTarget::File(file),
-        checkpoint_file: None,
-        checkpoint_records: 1000,
-        checkpoint_interval: Duration::from_mins(5),
     }
 }

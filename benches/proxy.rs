@@ -4,6 +4,8 @@
 //! current folder; with `--callers` the rules of six callers decide each request.
 #![allow(clippy::print_stdout, clippy::too_many_lines, clippy::unwrap_used, missing_docs)]
 
+mod audit_device;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +19,7 @@ use keyward::agent::callers::{
 };
 use keyward::agent::server_client;
 use keyward::agent::token::{ClientToken, Generation, Lease, Token, TokenKind};
-use keyward::audit::{AuditFileOptions, AuditOptions, AuditTarget, Auditor, Fsync, OnFailure, RunningDevice};
+use keyward::audit::{Auditor, RunningDevice};
 use keyward::clock::Clock;
 use keyward::credential_watch::{Availability, RefreshSignal, credential_channel};
 use keyward::health::Health;
@@ -29,6 +31,8 @@ use keyward::metrics::Metrics;
 use secrecy::SecretString;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
+
+use audit_device::audit_options;
 
 /// As the program has it.
 #[global_allocator]
@@ -137,7 +141,7 @@ async fn main() {
     let path = std::env::current_dir().unwrap().join("audit.jsonl");
     let device =
         audited.then(|| RunningDevice::start(audit_options(path), None, (&health, &metrics, &Clock::System)).unwrap());
-    auditor.set(device.iter().map(RunningDevice::handle).collect());
+    auditor.set_devices(device.iter().map(RunningDevice::handle).collect());
     let access = guard::GuardOptions { admit, ..guard::GuardOptions::default() };
     let service = proxy.audited_service(access, address, listener_metrics, auditor);
     let mut terminate = signal(SignalKind::terminate()).unwrap();
@@ -169,24 +173,4 @@ fn gate(metrics: &Metrics) -> CallerGate {
     let policy = CallerPolicy::new((0..6).map(rule).collect()).unwrap();
     let deps = CallerGateDeps { metrics: metrics.clone(), ..CallerGateDeps::default() };
     CallerGate::new(policy, "bench".to_owned(), deps)
-}
-
-/// An audit as a configuration has it that names its file and key alone.
-fn audit_options(path: PathBuf) -> AuditOptions {
-    let file = AuditFileOptions {
-        path,
-        attributes: keyward::atomic_file::Attributes { mode: 0o600, owner: None, group: None },
-        max_bytes: 64 << 20,
-        keep: 2,
-        fsync: Fsync::Interval,
-    };
-    AuditOptions {
-        name: "bench".to_owned(),
-        key: SecretString::from("k".repeat(64)),
-        on_failure: OnFailure::Closed,
-        target: AuditTarget::File(file),
-        checkpoint_file: None,
-        checkpoint_records: 1000,
-        checkpoint_interval: Duration::from_mins(5),
-    }
 }

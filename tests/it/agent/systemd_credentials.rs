@@ -1,13 +1,14 @@
 //! Credentials that systemd loads for units, on a running agent; a thread of the test is systemd.
 
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use keyward::emulators::secrets::Operation;
+use keyward::emulators::secrets::{Operation, Secrets};
 use keyward::tasks::TaskGroup;
 use rustix::process::Signal;
 use serde_json::json;
+use tempfile::TempDir;
 
 use super::derived_tokens::{call, server, sink, start};
 use crate::harness::binary::{Binary, ask, eventually};
@@ -39,14 +40,34 @@ fn outcomes(folder: &Path, outcome: &str) -> u64 {
     metric(folder, &format!("keyward_systemd_credentials_total{{listener=\"systemd\",outcome=\"{outcome}\"}}"))
 }
 
-/// Waits until the socket is there, and lets every user reach it.
-fn opened(agent: &Binary, folder: &Path) -> std::path::PathBuf {
-    std::fs::set_permissions(folder, PermissionsExt::from_mode(0o711)).unwrap();
-    let socket = folder.join("systemd.sock");
-    tokio::task::block_in_place(|| {
-        eventually(Duration::from_secs(30), || if socket.exists() { Ok(()) } else { Err(agent.output()) });
-    });
-    socket
+/// A server, and an agent that serves credentials of its secrets.
+struct Site {
+    secrets: Secrets,
+    agent: Binary,
+    socket: PathBuf,
+    folder: TempDir,
+    _tasks: TaskGroup,
+}
+
+impl Site {
+    /// Starts both, with this text after the listener's section.
+    fn start(more: &str) -> Self {
+        let mut tasks = TaskGroup::default();
+        let secrets = server(&mut tasks);
+        Self::start_with(secrets, tasks, more)
+    }
+
+    /// Starts the agent; waits until its socket is there, and lets every user reach it.
+    fn start_with(secrets: Secrets, tasks: TaskGroup, more: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let agent = start(&secrets, folder.path(), &format!("{LISTENER}{more}"));
+        std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o711)).unwrap();
+        let socket = folder.path().join("systemd.sock");
+        tokio::task::block_in_place(|| {
+            eventually(Duration::from_secs(30), || if socket.exists() { Ok(()) } else { Err(agent.output()) });
+        });
+        Self { secrets, agent, socket, folder, _tasks: tasks }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -54,10 +75,7 @@ async fn systemd_loads_a_secret_a_rendered_text_and_a_token_each_for_its_units_a
     if !is_root() {
         return;
     }
-    let (mut tasks, folder) = (TaskGroup::default(), tempfile::tempdir().unwrap());
-    let secrets = server(&mut tasks);
-    let agent = start(&secrets, folder.path(), LISTENER);
-    let socket = opened(&agent, folder.path());
+    let Site { agent, socket, folder, _tasks, .. } = Site::start("");
     let token = sink(&agent, &folder.path().join("raw"), "");
     tokio::task::block_in_place(|| {
         assert_eq!(loaded(&socket, "app.service", "greeting"), GREETING);
@@ -97,10 +115,7 @@ async fn t06_nobody_forges_a_hundred_names_and_reads_no_byte() {
     if !is_root() {
         return;
     }
-    let (mut tasks, folder) = (TaskGroup::default(), tempfile::tempdir().unwrap());
-    let secrets = server(&mut tasks);
-    let agent = start(&secrets, folder.path(), LISTENER);
-    let socket = opened(&agent, folder.path());
+    let Site { agent, socket, folder, _tasks, .. } = Site::start("");
     tokio::task::block_in_place(|| {
         assert_eq!(loaded(&socket, "app.service", "greeting"), GREETING, "{}", agent.output());
         let forge = |uid, gid, times: usize| {
@@ -113,16 +128,20 @@ async fn t06_nobody_forges_a_hundred_names_and_reads_no_byte() {
         assert_eq!(forge(NOBODY, NOBODY, 100), 0, "nobody reads a credential");
         assert_eq!(forge(1000, 0, 3) + forge(0, 1000, 3), 0, "root's user without root's group, or the group alone");
         assert_eq!(outcomes(folder.path(), "peer"), 106);
-        assert_eq!(loaded(&socket, "job.service", "token").len(), sinked(folder.path()), "systemd is still served");
+        assert_eq!(
+            loaded(&socket, "job.service", "token").len(),
+            token_length(folder.path()),
+            "systemd is still served"
+        );
     });
     let (_, output) = agent.stop();
-    let told = output.matches("systemd_credential.refused").count();
-    assert!((1..10).contains(&told), "{told} lines: {output}");
+    let lines = output.matches("systemd_credential.refused").count();
+    assert!((1..10).contains(&lines), "{lines} lines: {output}");
     assert!(output.contains("reason=\"peer\"") && output.contains("uid=65534"), "{output}");
 }
 
 /// Length of the session's token.
-fn sinked(folder: &Path) -> usize {
+fn token_length(folder: &Path) -> usize {
     std::fs::read_to_string(folder.join("raw")).unwrap().len()
 }
 
@@ -131,13 +150,12 @@ async fn a_unit_waits_for_the_server_and_starts_with_nothing_once_the_wait_is_ov
     if !is_root() {
         return;
     }
-    let (mut tasks, folder) = (TaskGroup::default(), tempfile::tempdir().unwrap());
+    let mut tasks = TaskGroup::default();
     let secrets = server(&mut tasks);
     secrets.faults().go_away().await;
     let more = "[listener.short]\nkind = \"systemd_credentials\"\naddress = \"unix://FOLDER/short.sock\"\nwait = \"1s\"\n\
         [listener.short.credential.token]\nunits = \"job.service\"\ntoken = true\n";
-    let agent = start(&secrets, folder.path(), &format!("{LISTENER}{more}"));
-    let socket = opened(&agent, folder.path());
+    let Site { secrets, agent, socket, folder, _tasks } = Site::start_with(secrets, tasks, more);
     tokio::task::block_in_place(|| {
         let started = now();
         assert_eq!(loaded(&folder.path().join("short.sock"), "job.service", "token"), "");
@@ -176,16 +194,13 @@ async fn a_unit_gets_a_derived_token_where_the_listener_has_one() {
     if !is_root() {
         return;
     }
-    let (mut tasks, folder) = (TaskGroup::default(), tempfile::tempdir().unwrap());
-    let secrets = server(&mut tasks);
     let derived = "[listener.systemd.derived_token]\npolicies = [\"web\"]\nttl = \"1h\"\n";
-    let agent = start(&secrets, folder.path(), &format!("{LISTENER}{derived}"));
-    let socket = opened(&agent, folder.path());
+    let Site { secrets, agent, socket, folder, _tasks } = Site::start(derived);
     let raw = sink(&agent, &folder.path().join("raw"), "");
     let token = tokio::task::block_in_place(|| loaded(&socket, "job.service", "token"));
     assert!(!token.is_empty() && token != raw, "{}", agent.output());
-    let (_, told) = call(&secrets, &token, "auth/token/lookup-self", None).await;
-    assert_eq!((&told["data"]["policies"], &told["data"]["orphan"]), (&json!(["default", "web"]), &json!(false)));
+    let (_, lookup) = call(&secrets, &token, "auth/token/lookup-self", None).await;
+    assert_eq!((&lookup["data"]["policies"], &lookup["data"]["orphan"]), (&json!(["default", "web"]), &json!(false)));
     // A secret is read by the session itself.
     assert_eq!(tokio::task::block_in_place(|| loaded(&socket, "app.service", "greeting")), GREETING);
 }
@@ -195,10 +210,7 @@ async fn a_reload_changes_who_may_load_a_credential_and_those_that_wait_go_on_wa
     if !is_root() {
         return;
     }
-    let (mut tasks, folder) = (TaskGroup::default(), tempfile::tempdir().unwrap());
-    let secrets = server(&mut tasks);
-    let agent = start(&secrets, folder.path(), LISTENER);
-    let socket = opened(&agent, folder.path());
+    let Site { secrets, agent, socket, folder, _tasks } = Site::start("");
     tokio::task::block_in_place(|| {
         assert_eq!(loaded(&socket, "app.service", "greeting"), GREETING, "{}", agent.output());
         let config = folder.path().join("keyward.toml");

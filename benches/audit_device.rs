@@ -1,0 +1,28 @@
+//! Audit to a file, for benchmarks.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use keyward::atomic_file::Attributes;
+use keyward::audit::{AuditFileOptions, AuditOptions, AuditTarget, Fsync, OnFailure};
+use secrecy::SecretString;
+
+/// Options of an audit as a configuration has them by default; its file is never rotated here.
+pub(crate) fn audit_options(path: PathBuf) -> AuditOptions {
+    let file = AuditFileOptions {
+        path,
+        attributes: Attributes { mode: 0o600, owner: None, group: None },
+        max_bytes: 4 << 30,
+        keep: 2,
+        fsync: Fsync::Interval,
+    };
+    AuditOptions {
+        name: "bench".to_owned(),
+        key: SecretString::from("k".repeat(64)),
+        on_failure: OnFailure::Closed,
+        target: AuditTarget::File(file),
+        checkpoint_file: None,
+        checkpoint_records: 1000,
+        checkpoint_interval: Duration::from_mins(5),
+    }
+}
