@@ -60,7 +60,7 @@ impl RunningAudit {
             self.0.insert(options.name.clone(), device);
         }
         running.values().for_each(RunningDevice::stop);
-        shared.auditor.set(self.0.values().map(RunningDevice::handle).collect());
+        shared.auditor.set_devices(self.0.values().map(RunningDevice::handle).collect());
         result
     }
 

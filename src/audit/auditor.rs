@@ -14,6 +14,7 @@ use super::queue::{QueuedRecord, RecordQueue, Share};
 use super::record::AuditRecord;
 use super::writer::AuditWriter;
 use crate::clock::Clock;
+use crate::error_code::ErrorCode;
 use crate::health::{Health, HealthHandle};
 use crate::metrics::Metrics;
 
@@ -46,15 +47,12 @@ pub struct RunningDevice {
 
 /// The record of a request could not be kept.
 #[derive(Debug, Clone, thiserror::Error)]
-#[error("the audit {0} cannot keep a record of this request, so that it is not served (fail = \"closed\") [KW-1505]")]
-pub struct NotKept(Arc<str>);
+#[error("the audit {0} cannot keep a record of this request, so that it is not served (fail = \"closed\") [{code}]", code = ErrorCode::AuditUnavailable)]
+pub struct AuditUnavailable(Arc<str>);
 
-/// Outcome of a record, which devices with `fail = "closed"` still have to confirm.
+/// A record that devices with `fail = "closed"` still have to confirm.
 #[derive(Debug)]
-pub struct Kept {
-    waiting: Vec<(Arc<str>, oneshot::Receiver<bool>)>,
-    refused: Option<Arc<str>>,
-}
+pub struct PendingRecord(Vec<(Arc<str>, oneshot::Receiver<bool>)>);
 
 impl Auditor {
     /// Returns true if there is a device.
@@ -68,31 +66,31 @@ impl Auditor {
     }
 
     /// Sets the devices.
-    pub fn set(&self, devices: Vec<DeviceHandle>) {
+    pub fn set_devices(&self, devices: Vec<DeviceHandle>) {
         self.0.is_on.store(!devices.is_empty(), Ordering::Relaxed);
         *self.0.devices.write().unwrap_or_else(PoisonError::into_inner) = devices;
     }
 
     /// Records a request that may go on only once its record is kept.
-    pub fn admit(&self, record: AuditRecord) -> Kept {
-        let mut kept = Kept { waiting: Vec::new(), refused: None };
+    pub fn admit(&self, record: AuditRecord) -> PendingRecord {
+        let mut waiting = Vec::new();
         self.push(record, Share::Whole, |device| {
             let (sender, receiver) = oneshot::channel();
             device.is_closed.then(|| {
-                kept.waiting.push((Arc::clone(&device.name), receiver));
+                waiting.push((Arc::clone(&device.name), receiver));
                 sender
             })
         });
-        kept
+        PendingRecord(waiting)
     }
 
     /// Records a refusal. It leaves room in the queue for requests that were admitted.
-    pub(crate) fn note_refusal(&self, record: AuditRecord) {
+    pub(crate) fn record_refusal(&self, record: AuditRecord) {
         self.push(record, Share::Half, |_| None);
     }
 
     /// Records the response to a request whose record was kept.
-    pub(crate) fn note_response(&self, record: AuditRecord) {
+    pub(crate) fn record_response(&self, record: AuditRecord) {
         self.push(record, Share::Whole, |_| None);
     }
 
@@ -111,24 +109,21 @@ impl Auditor {
     }
 }
 
-impl Kept {
+impl PendingRecord {
     /// Returns true if no device has to confirm.
     pub(crate) const fn is_certain(&self) -> bool {
-        self.waiting.is_empty() && self.refused.is_none()
+        self.0.is_empty()
     }
 
     /// Waits until every device has confirmed.
     ///
     /// # Errors
     /// A device with `fail = "closed"` cannot keep the record, or not in time.
-    pub async fn wait(self) -> Result<(), NotKept> {
-        if let Some(name) = self.refused {
-            return Err(NotKept(name));
-        }
-        for (name, receiver) in self.waiting {
+    pub async fn wait(self) -> Result<(), AuditUnavailable> {
+        for (name, receiver) in self.0 {
             match tokio::time::timeout(TIMEOUT, receiver).await {
                 Ok(Ok(true)) => {}
-                Ok(Ok(false) | Err(_)) | Err(_) => return Err(NotKept(name)),
+                Ok(Ok(false) | Err(_)) | Err(_) => return Err(AuditUnavailable(name)),
             }
         }
         Ok(())
@@ -171,7 +166,7 @@ impl RunningDevice {
         &self.options
     }
 
-    /// Queue for [`Auditor::set`].
+    /// Queue for [`Auditor::set_devices`].
     pub fn handle(&self) -> DeviceHandle {
         self.handle.clone()
     }

@@ -53,12 +53,14 @@ impl CheckpointExport {
         self.since.map(|since| self.interval.saturating_sub(since.elapsed()))
     }
 
-    /// Exports a checkpoint if enough records or time have passed, or at the end.
-    pub(super) fn export_if_due(&mut self, chain: &str, position: &ChainPosition, at_end: bool) {
-        let is_due = at_end || self.records >= self.every || self.time_to_next().is_some_and(|left| left.is_zero());
-        if !is_due || self.since.is_none() {
-            return;
-        }
+    /// Returns true if enough records or time have passed since the last checkpoint, or if anything was written since then at the
+    /// end.
+    pub(super) fn is_due(&self, at_end: bool) -> bool {
+        self.time_to_next().is_some_and(|left| at_end || self.records >= self.every || left.is_zero())
+    }
+
+    /// Exports a checkpoint of the records that were counted.
+    pub(super) fn export(&mut self, chain: &str, position: &ChainPosition) {
         (self.records, self.since) = (0, None);
         let Some(checkpoint) = Checkpoint::new(chain, position, format_rfc3339(SystemTime::now())) else { return };
         let Checkpoint { chain, seq, mac, .. } = &checkpoint;

@@ -1,6 +1,6 @@
 //! Destination of one audit device: a file, a stream socket or journald.
 
-use super::device_result::{DeviceError, Prepared, Written};
+use super::device_result::{DeviceError, WriteOutcome, WritePosition};
 use super::file::AuditFile;
 use super::journald::JournaldSocket;
 use super::options::AuditTarget;
@@ -24,7 +24,7 @@ impl Device {
     }
 
     /// Makes the device ready for about `bytes` more.
-    pub(super) fn prepare(&mut self, bytes: u64) -> Result<Prepared, DeviceError> {
+    pub(super) fn prepare(&mut self, bytes: u64) -> Result<WritePosition, DeviceError> {
         match self {
             Self::File(file) => file.prepare(bytes),
             Self::Stream(stream) => stream.prepare(),
@@ -33,7 +33,7 @@ impl Device {
     }
 
     /// Writes lines; `ends` has the end of each.
-    pub(super) fn write(&mut self, bytes: &[u8], ends: &[usize]) -> Written {
+    pub(super) fn write(&mut self, bytes: &[u8], ends: &[usize]) -> WriteOutcome {
         match self {
             Self::File(file) => file.write(bytes, ends),
             Self::Stream(stream) => stream.write(bytes, ends),

@@ -5,8 +5,9 @@ use std::path::Path;
 
 use super::line::ChainPosition;
 use super::record::PreviousEnd;
+use crate::error_chain::format_chain;
 use crate::error_code::ErrorCode;
-use crate::secure_dir::write_error_code;
+use crate::secure_dir::{DirError, write_error_code};
 
 /// An error of a device, in words for operators.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -23,9 +24,15 @@ impl DeviceError {
     }
 }
 
+impl From<DirError> for DeviceError {
+    fn from(error: DirError) -> Self {
+        Self { code: error.code(), text: format_chain(&error) }
+    }
+}
+
 /// Place at which the next lines are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Prepared {
+pub(super) enum WritePosition {
     /// In the same file, or on the same connection.
     Same,
     /// In a new file or on a new connection, which begins with a header.
@@ -34,7 +41,7 @@ pub(super) enum Prepared {
 
 /// State that the process before this one left.
 #[derive(Debug)]
-pub(super) struct Resumed {
+pub(super) struct ResumedChain {
     /// Chain to continue, and its position.
     pub(super) chain: Option<(String, ChainPosition)>,
     pub(super) previous: PreviousEnd,
@@ -43,7 +50,7 @@ pub(super) struct Resumed {
 
 /// Lines of a write that were kept.
 #[derive(Debug)]
-pub(super) struct Written {
+pub(super) struct WriteOutcome {
     /// Whole lines that were kept.
     pub(super) lines: usize,
     /// One more line was begun, and its rest follows before anything else.

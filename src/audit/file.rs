@@ -11,7 +11,7 @@ use std::path::Path;
 use rustix::fs::{FlockOperation, Gid, Mode, OFlags, Uid};
 use rustix::io::Errno;
 
-use super::device_result::{DeviceError, Prepared, Resumed, Written, whole_lines};
+use super::device_result::{DeviceError, ResumedChain, WriteOutcome, WritePosition, whole_lines};
 use super::key::AuditKey;
 use super::options::{AuditFileOptions, Fsync};
 use super::record::PreviousEnd;
@@ -39,7 +39,7 @@ impl AuditFile {
     }
 
     /// Opens the file and reads where its chain ends. A file whose end does not fit the key is moved away.
-    pub(super) fn resume(&mut self, key: &AuditKey) -> Result<Resumed, DeviceError> {
+    pub(super) fn resume(&mut self, key: &AuditKey) -> Result<ResumedChain, DeviceError> {
         self.open()?;
         let Some(file) = &self.file else { return Ok(NOTHING) };
         let found = tail::read(file, self.length, key).map_err(|error| self.error("read", &error))?;
@@ -53,7 +53,7 @@ impl AuditFile {
         Ok(found)
     }
 
-    pub(super) fn prepare(&mut self, bytes: u64) -> Result<Prepared, DeviceError> {
+    pub(super) fn prepare(&mut self, bytes: u64) -> Result<WritePosition, DeviceError> {
         let is_replaced = match &self.file {
             None => true,
             Some(file) if std::mem::take(&mut self.looks_again) => !self.is_at_path(file),
@@ -77,13 +77,13 @@ impl AuditFile {
             self.was_full = false;
         }
         // An empty file has no header yet, also where writing it has failed.
-        Ok(if self.length == 0 || is_replaced { Prepared::New } else { Prepared::Same })
+        Ok(if self.length == 0 || is_replaced { WritePosition::New } else { WritePosition::Same })
     }
 
-    pub(super) fn write(&mut self, bytes: &[u8], ends: &[usize]) -> Written {
+    pub(super) fn write(&mut self, bytes: &[u8], ends: &[usize]) -> WriteOutcome {
         let Some(file) = &mut self.file else {
             let error = self.error("write to", &io::ErrorKind::NotFound.into());
-            return Written { lines: 0, is_partial: false, error: Some(error) };
+            return WriteOutcome { lines: 0, is_partial: false, error: Some(error) };
         };
         let (mut written, mut failure) = (0, None);
         while written < bytes.len() {
@@ -108,12 +108,12 @@ impl AuditFile {
         self.is_torn = failure.is_some() && file.set_len(self.length).is_err();
         self.was_full = failure.as_ref().is_some_and(|error| error.kind() == io::ErrorKind::StorageFull);
         let error = failure.map(|error| self.error("write to", &error));
-        Written { lines, is_partial: false, error }
+        WriteOutcome { lines, is_partial: false, error }
     }
 
     pub(super) fn sync(&mut self) -> Result<(), DeviceError> {
         match &self.file {
-            Some(file) if self.options.fsync != Fsync::Never => {
+            Some(file) if self.options.fsync == Fsync::Interval => {
                 file.sync_data().map_err(|error| self.error("sync", &error))
             }
             _ => Ok(()),
@@ -133,8 +133,7 @@ impl AuditFile {
     /// Opens or creates the file. One that another process writes is refused.
     fn open(&mut self) -> Result<(), DeviceError> {
         let path = self.options.path.clone();
-        let (folder, name) = Dir::open_parent(&path)
-            .map_err(|error| DeviceError { code: error.code(), text: crate::error_chain::format_chain(&error) })?;
+        let (folder, name) = Dir::open_parent(&path)?;
         let flags =
             OFlags::RDWR | OFlags::APPEND | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let opened = rustix::fs::openat(&folder, &name, flags, Mode::RUSR | Mode::WUSR);
@@ -169,8 +168,7 @@ impl AuditFile {
     /// Moves the file to `.1`, older ones one further, and creates a new one.
     fn rotate(&mut self) -> Result<(), DeviceError> {
         let path = self.options.path.clone();
-        let (folder, name) = Dir::open_parent(&path)
-            .map_err(|error| DeviceError { code: error.code(), text: crate::error_chain::format_chain(&error) })?;
+        let (folder, name) = Dir::open_parent(&path)?;
         self.sync()?;
         let numbered = |number: u32| {
             let mut numbered = name.clone();
@@ -208,8 +206,7 @@ impl AuditFile {
 /// Checks that the file can be opened and written, without changing a chain.
 pub(super) fn probe(options: &AuditFileOptions) -> Result<(), DeviceError> {
     let path: &Path = &options.path;
-    let (folder, name) = Dir::open_parent(path)
-        .map_err(|error| DeviceError { code: error.code(), text: crate::error_chain::format_chain(&error) })?;
+    let (folder, name) = Dir::open_parent(path)?;
     let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     match rustix::fs::openat(&folder, &name, flags, Mode::empty()) {
         Ok(_) | Err(Errno::NOENT) => Ok(()),
@@ -220,4 +217,4 @@ pub(super) fn probe(options: &AuditFileOptions) -> Result<(), DeviceError> {
 /// Room that a full disk must have again, in bytes.
 const HEADROOM: u64 = 64 * 1024;
 
-const NOTHING: Resumed = Resumed { chain: None, previous: PreviousEnd::None, torn_bytes: 0 };
+const NOTHING: ResumedChain = ResumedChain { chain: None, previous: PreviousEnd::None, torn_bytes: 0 };

@@ -2,7 +2,7 @@
 
 use secrecy::SecretString;
 
-use super::{AuditFiles, AuditKey, DisplayedRecord, Place, Verifier, VerifyReport};
+use super::{AuditKey, DisplayedRecord, Place, Verifier, VerifyReport, read_lines};
 
 /// Verifies bytes as the lines of an audit with the key of the seeds. Returns the report, and each record as text.
 pub fn verify(bytes: &[u8]) -> (VerifyReport, Vec<String>) {
@@ -10,9 +10,9 @@ pub fn verify(bytes: &[u8]) -> (VerifyReport, Vec<String>) {
     let mut verifier = Verifier::new(&key, Vec::new());
     let (mut number, mut shown) = (0, Vec::new());
     // Reading from memory cannot fail.
-    let _ = AuditFiles::read_lines(&mut &*bytes, |line| {
+    let _ = read_lines(&mut &*bytes, |line| {
         number += 1;
-        verifier.line(&Place { file: "seed".into(), line: number }, line);
+        verifier.verify_line(&Place { file: "seed".into(), line: number }, line);
         shown.extend(DisplayedRecord::parse(line).map(|record| record.format()));
     });
     (verifier.finish(), shown)

@@ -5,7 +5,7 @@ use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::device_result::{DeviceError, Prepared, Written};
+use super::device_result::{DeviceError, WriteOutcome, WritePosition};
 
 /// Socket of journald.
 #[derive(Debug)]
@@ -19,9 +19,9 @@ impl JournaldSocket {
         Self { path, socket: None }
     }
 
-    pub(super) fn prepare(&mut self) -> Result<Prepared, DeviceError> {
+    pub(super) fn prepare(&mut self) -> Result<WritePosition, DeviceError> {
         if self.socket.is_some() {
-            return Ok(Prepared::Same);
+            return Ok(WritePosition::Same);
         }
         let connect = || {
             let socket = UnixDatagram::unbound()?;
@@ -31,10 +31,10 @@ impl JournaldSocket {
         };
         let socket = connect().map_err(|error| DeviceError::new("connect to", &self.path, &error))?;
         self.socket = Some(socket);
-        Ok(Prepared::New)
+        Ok(WritePosition::New)
     }
 
-    pub(super) fn write(&mut self, bytes: &[u8], ends: &[usize]) -> Written {
+    pub(super) fn write(&mut self, bytes: &[u8], ends: &[usize]) -> WriteOutcome {
         let mut start = 0;
         for (lines, end) in ends.iter().enumerate() {
             if let Err(error) = self.send(&bytes[start..*end]) {
@@ -43,11 +43,11 @@ impl JournaldSocket {
                     self.socket = None;
                 }
                 let error = Some(DeviceError::new("write to", &self.path, &error));
-                return Written { lines, is_partial: false, error };
+                return WriteOutcome { lines, is_partial: false, error };
             }
             start = *end;
         }
-        Written { lines: ends.len(), is_partial: false, error: None }
+        WriteOutcome { lines: ends.len(), is_partial: false, error: None }
     }
 
     /// Sends one line, which ends the datagram.

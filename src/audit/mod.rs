@@ -27,12 +27,12 @@ mod auditor;
 #[cfg(feature = "fuzzing")]
 pub mod fuzz;
 
-pub use auditor::{Auditor, DeviceHandle, Kept, NotKept, RunningDevice};
+pub use auditor::{AuditUnavailable, Auditor, DeviceHandle, PendingRecord, RunningDevice};
 pub use checkpoint::{Checkpoint, CheckpointError};
 pub use key::AuditKey;
 pub(crate) use metrics::AuditMetrics;
 pub use options::{AuditFileOptions, AuditOptions, AuditTarget, Fsync, OnFailure};
-pub use read::{AuditFiles, DisplayedRecord};
+pub use read::{DisplayedRecord, LineSplitter, list_files, read_lines};
 pub(crate) use record::redact_path;
 pub use record::{Attestation, AuditCaller, AuditNote, AuditRecord, AuditText, Decision, RecordKind};
 pub(crate) use slot::AuditSlot;

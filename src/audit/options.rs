@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use secrecy::SecretString;
+use secrecy::{ExposeSecret as _, SecretString};
 
 use crate::atomic_file::Attributes;
 use crate::secret;
@@ -30,11 +30,14 @@ pub struct AuditOptions {
 impl PartialEq for AuditOptions {
     /// Compares keys in constant time.
     fn eq(&self, other: &Self) -> bool {
-        let parts = |it: &Self| {
-            let (name, target, file) = (it.name.clone(), it.target.clone(), it.checkpoint_file.clone());
-            (name, it.on_failure, target, file, it.checkpoint_records, it.checkpoint_interval)
-        };
-        parts(self) == parts(other) && secret::ct_eq_option(Some(&self.key), Some(&other.key))
+        let Self { name, key, on_failure, target, checkpoint_file, checkpoint_records, checkpoint_interval } = self;
+        *name == other.name
+            && secret::ct_eq(key, other.key.expose_secret().as_bytes())
+            && *on_failure == other.on_failure
+            && *target == other.target
+            && *checkpoint_file == other.checkpoint_file
+            && *checkpoint_records == other.checkpoint_records
+            && *checkpoint_interval == other.checkpoint_interval
     }
 }
 

@@ -8,49 +8,59 @@ use serde::Deserialize;
 
 use super::line::MAX_LINE;
 
-/// Files of one audit.
-#[derive(Debug)]
-pub struct AuditFiles;
+/// Lists the file of an audit and the older ones beside it, oldest first.
+pub fn list_files(path: &Path) -> Vec<PathBuf> {
+    let numbered = |number: u32| {
+        let mut name = path.as_os_str().to_owned();
+        name.push(format!(".{number}"));
+        PathBuf::from(name)
+    };
+    let mut older: Vec<_> = (1..=MOST_FILES).map(numbered).take_while(|path| path.exists()).collect();
+    older.reverse();
+    older.push(path.to_owned());
+    older
+}
 
-impl AuditFiles {
-    /// Lists the file and the older ones beside it, oldest first.
-    pub fn list(path: &Path) -> Vec<PathBuf> {
-        let numbered = |number: u32| {
-            let mut name = path.as_os_str().to_owned();
-            name.push(format!(".{number}"));
-            PathBuf::from(name)
-        };
-        let mut older: Vec<_> = (1..=MOST_FILES).map(numbered).take_while(|path| path.exists()).collect();
-        older.reverse();
-        older.push(path.to_owned());
-        older
+/// Calls `take` with each line of a reader, as [`LineSplitter`] cuts them.
+///
+/// # Errors
+/// The reader failed.
+pub fn read_lines(reader: &mut impl BufRead, mut take: impl FnMut(&[u8])) -> io::Result<()> {
+    let mut lines = LineSplitter::default();
+    loop {
+        let bytes = reader.fill_buf()?;
+        if bytes.is_empty() {
+            lines.finish(take);
+            return Ok(());
+        }
+        lines.push(bytes, &mut take);
+        let length = bytes.len();
+        reader.consume(length);
+    }
+}
+
+/// Cuts bytes that come in pieces into lines. A line that is longer than any record is cut short.
+#[derive(Debug, Default)]
+pub struct LineSplitter(Vec<u8>);
+
+impl LineSplitter {
+    /// Calls `take` with each line that has ended by now, without its end.
+    pub fn push(&mut self, bytes: &[u8], mut take: impl FnMut(&[u8])) {
+        for part in bytes.split_inclusive(|byte| *byte == b'\n') {
+            let (text, has_ended) = part.strip_suffix(b"\n").map_or((part, false), |text| (text, true));
+            self.0.extend_from_slice(&text[..text.len().min((MAX_LINE + 1).saturating_sub(self.0.len()))]);
+            if has_ended {
+                take(&self.0);
+                self.0.clear();
+            }
+        }
     }
 
-    /// Calls `take` with each line of a reader, without its end. A line that is longer than any record is cut.
-    ///
-    /// # Errors
-    /// The reader failed.
-    pub fn read_lines(reader: &mut impl BufRead, mut take: impl FnMut(&[u8])) -> io::Result<()> {
-        let mut line = Vec::new();
-        loop {
-            let bytes = reader.fill_buf()?;
-            if bytes.is_empty() {
-                break;
-            }
-            let end = bytes.iter().position(|byte| *byte == b'\n');
-            let part = &bytes[..end.unwrap_or(bytes.len())];
-            line.extend_from_slice(&part[..part.len().min((MAX_LINE + 1).saturating_sub(line.len()))]);
-            let used = end.map_or(bytes.len(), |end| end + 1);
-            reader.consume(used);
-            if end.is_some() {
-                take(&line);
-                line.clear();
-            }
+    /// Calls `take` with the last line, if no line end follows it.
+    fn finish(self, take: impl FnOnce(&[u8])) {
+        if !self.0.is_empty() {
+            take(&self.0);
         }
-        if !line.is_empty() {
-            take(&line);
-        }
-        Ok(())
     }
 }
 
@@ -156,11 +166,11 @@ mod tests {
             std::fs::write(folder.path().join(name), "").unwrap();
         }
         let names: Vec<_> =
-            AuditFiles::list(&path).iter().map(|path| path.extension().unwrap().to_str().unwrap().to_owned()).collect();
+            list_files(&path).iter().map(|path| path.extension().unwrap().to_str().unwrap().to_owned()).collect();
         assert_eq!(names, ["2", "1", "jsonl"]);
         let mut lengths = Vec::new();
         let bytes = [b"ab\n\n".as_slice(), &vec![b'x'; 3 * MAX_LINE], b"\nend"].concat();
-        AuditFiles::read_lines(&mut io::BufReader::with_capacity(7, &*bytes), |line| lengths.push(line.len())).unwrap();
+        read_lines(&mut io::BufReader::with_capacity(7, &*bytes), |line| lengths.push(line.len())).unwrap();
         assert_eq!(lengths, [2, 0, MAX_LINE + 1, 3]);
     }
 

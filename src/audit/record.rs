@@ -217,11 +217,14 @@ pub(crate) fn redact_path(path: &str) -> String {
     }
     let shown = &path[..end];
     let mut text = String::with_capacity(shown.len() + 4);
+    let mut before = "";
     for (number, segment) in shown.split('/').enumerate() {
         if number > 0 {
             text.push('/');
         }
-        text.push_str(if looks_like_token(segment) { HIDDEN } else { segment });
+        let is_token = looks_like_token(segment) || (TAKES_TOKEN.contains(&before) && is_uuid(segment));
+        text.push_str(if is_token { HIDDEN } else { segment });
+        before = segment;
     }
     if end < path.len() {
         text.push_str("...");
@@ -229,8 +232,7 @@ pub(crate) fn redact_path(path: &str) -> String {
     text
 }
 
-/// Returns true for tokens of Vault and OpenBao, and for UUIDs: the secret of a Consul token is one, and old endpoints have
-/// it in their path.
+/// Returns true for tokens of Vault and OpenBao, and for JWTs.
 fn looks_like_token(segment: &str) -> bool {
     let prefixed = ["hvs.", "hvb.", "hvr.", "s.", "b.", "r."].iter().any(|prefix| {
         segment.strip_prefix(prefix).is_some_and(|rest| {
@@ -240,6 +242,18 @@ fn looks_like_token(segment: &str) -> bool {
     });
     prefixed || segment.starts_with("eyJ")
 }
+
+fn is_uuid(segment: &str) -> bool {
+    segment.len() == 36
+        && segment.bytes().enumerate().all(|(at, byte)| match at {
+            8 | 13 | 18 | 23 => byte == b'-',
+            _ => byte.is_ascii_hexdigit(),
+        })
+}
+
+/// Segments after which old endpoints of Vault (`auth/token/lookup/TOKEN`) and Consul (`acl/info/TOKEN`) have a token, which may
+/// be a UUID. Elsewhere a UUID is an accessor or a name, which a record shows.
+const TAKES_TOKEN: [&str; 7] = ["lookup", "renew", "revoke", "revoke-orphan", "info", "clone", "destroy"];
 
 /// Longest recorded path, in bytes.
 const MAX_PATH: usize = 1024;
@@ -258,6 +272,11 @@ mod tests {
         check("/v1/auth/token/revoke/s.0123456789abcdefABCDEFGH", "/v1/auth/token/revoke/(hidden)");
         check("/v1/secret/data/s.short", "/v1/secret/data/s.short");
         check("/v1/x/eyJhbGciOi", "/v1/x/(hidden)");
+        let uuid = "6a1253d2-1785-24fd-91c2-f8e78c745511";
+        for takes_token in ["auth/token/lookup", "acl/info", "acl/destroy"] {
+            check(&format!("/v1/{takes_token}/{uuid}"), &format!("/v1/{takes_token}/(hidden)"));
+        }
+        check(&format!("/v1/acl/token/{uuid}/clone"), &format!("/v1/acl/token/{uuid}/clone"));
         check("", "");
         let long = format!("/{}", "ä".repeat(600));
         let shown = redact_path(&long);

@@ -11,7 +11,7 @@ pub(crate) struct AuditSlot(Arc<Mutex<AuditNote>>);
 
 impl AuditSlot {
     /// Returns the slot of a request.
-    pub(crate) fn of(extensions: &http::Extensions) -> Option<&Self> {
+    pub(crate) fn from_extensions(extensions: &http::Extensions) -> Option<&Self> {
         extensions.get()
     }
 

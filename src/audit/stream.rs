@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use tokio::time::Instant;
 
-use super::device_result::{DeviceError, Prepared, Written, whole_lines};
+use super::device_result::{DeviceError, WriteOutcome, WritePosition, whole_lines};
 
 /// Connection to a collector.
 #[derive(Debug)]
@@ -41,13 +41,13 @@ impl StreamSocket {
         }
     }
 
-    pub(super) fn prepare(&mut self) -> Result<Prepared, DeviceError> {
+    pub(super) fn prepare(&mut self) -> Result<WritePosition, DeviceError> {
         if self.connection.is_some() {
             let rest = std::mem::take(&mut self.rest);
             let (sent, error) = self.send(&rest);
             self.rest = rest[sent..].to_vec();
             match error {
-                None => return Ok(Prepared::Same),
+                None => return Ok(WritePosition::Same),
                 Some(error) if self.connection.is_some() => return Err(error),
                 // Closed meanwhile: connected anew at once.
                 Some(_) => {}
@@ -66,7 +66,7 @@ impl StreamSocket {
                     let (_, error) = self.send(b"\n");
                     error.map_or(Ok(()), Err)?;
                 }
-                Ok(Prepared::New)
+                Ok(WritePosition::New)
             }
             Err(error) => {
                 let error = DeviceError::new("connect to", &self.path, &error);
@@ -76,7 +76,7 @@ impl StreamSocket {
         }
     }
 
-    pub(super) fn write(&mut self, bytes: &[u8], ends: &[usize]) -> Written {
+    pub(super) fn write(&mut self, bytes: &[u8], ends: &[usize]) -> WriteOutcome {
         let (sent, error) = self.send(bytes);
         let lines = whole_lines(ends, sent);
         let end_of_kept = lines.checked_sub(1).map_or(0, |last| ends[last]);
@@ -87,7 +87,7 @@ impl StreamSocket {
         } else if is_inside {
             self.is_torn = true;
         }
-        Written { lines, is_partial, error }
+        WriteOutcome { lines, is_partial, error }
     }
 
     pub(super) fn take_lost_partial(&mut self) -> bool {

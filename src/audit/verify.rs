@@ -37,12 +37,12 @@ pub struct Verifier<'a> {
 struct CheckpointState {
     checkpoint: Checkpoint,
     mac: Option<Mac>,
-    state: Reached,
+    state: CheckpointProgress,
 }
 
 /// State of a checkpoint's record among the lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Reached {
+enum CheckpointProgress {
     NotYet,
     /// The lines begin after it.
     Before,
@@ -56,7 +56,7 @@ impl<'a> Verifier<'a> {
         let state = |checkpoint: Checkpoint| CheckpointState {
             mac: Mac::parse(checkpoint.mac.as_bytes()),
             checkpoint,
-            state: Reached::NotYet,
+            state: CheckpointProgress::NotYet,
         };
         Self {
             key,
@@ -72,13 +72,13 @@ impl<'a> Verifier<'a> {
     }
 
     /// Verifies the next line, without its line end. Empty lines are skipped.
-    pub fn line(&mut self, place: &Place, line: &[u8]) {
+    pub fn verify_line(&mut self, place: &Place, line: &[u8]) {
         if line.is_empty() {
             return;
         }
         self.report.lines += 1;
         match ParsedLine::parse(line) {
-            Ok(parsed) => self.record(place, &parsed),
+            Ok(parsed) => self.verify_record(place, &parsed),
             Err(error) => {
                 self.flush_unreadable();
                 self.unreadable = Some(Finding { place: place.clone(), kind: FindingKind::Unreadable(error) });
@@ -92,10 +92,10 @@ impl<'a> Verifier<'a> {
         let last = self.last.map(|last| last.next.saturating_sub(1));
         for CheckpointState { checkpoint, state, .. } in std::mem::take(&mut self.checkpoints) {
             match state {
-                Reached::Same => self.report.checkpoints += 1,
-                Reached::Before => self.report.notes.push(Note::OlderCheckpoint { seq: checkpoint.seq }),
-                Reached::Differs => self.report.missing_checkpoints.push((checkpoint, None)),
-                Reached::NotYet => {
+                CheckpointProgress::Same => self.report.checkpoints += 1,
+                CheckpointProgress::Before => self.report.notes.push(Note::OlderCheckpoint { seq: checkpoint.seq }),
+                CheckpointProgress::Differs => self.report.missing_checkpoints.push((checkpoint, None)),
+                CheckpointProgress::NotYet => {
                     let same = self.chain.as_deref() == Some(&checkpoint.chain);
                     self.report.missing_checkpoints.push((checkpoint, last.filter(|_| same)));
                 }
@@ -106,13 +106,13 @@ impl<'a> Verifier<'a> {
         self.report
     }
 
-    fn record(&mut self, place: &Place, line: &ParsedLine<'_>) {
+    fn verify_record(&mut self, place: &Place, line: &ParsedLine<'_>) {
         let seq = line.fields.seq;
         let after = ChainPosition { next: seq.saturating_add(1), mac: line.mac };
         if let Some((chain, previous)) = line.header()
             && line.follows(&previous, self.key)
         {
-            self.header(place, line, (chain, previous));
+            self.verify_header(place, line, (chain, previous));
             self.accept(line, after);
             return;
         }
@@ -134,8 +134,8 @@ impl<'a> Verifier<'a> {
         self.last_kind.clone_from(&line.fields.kind);
     }
 
-    /// A record at the beginning of a file or a connection, whose own MAC is right.
-    fn header(&mut self, place: &Place, line: &ParsedLine<'_>, (chain, previous): (&str, Mac)) {
+    /// Verifies the place of a record at the beginning of a file or a connection, whose own MAC is right.
+    fn verify_header(&mut self, place: &Place, line: &ParsedLine<'_>, (chain, previous): (&str, Mac)) {
         let seq = line.fields.seq;
         let is_same_chain = self.chain.as_deref() == Some(chain);
         let begins = ChainPosition { next: seq, mac: previous };
@@ -154,7 +154,7 @@ impl<'a> Verifier<'a> {
             self.report.findings.push(Finding { place: place.clone(), kind });
         } else {
             self.flush_unreadable();
-            self.new_chain(place, chain, seq);
+            self.begin_chain(place, chain, seq);
         }
         if !is_same_chain {
             let name = Arc::<str>::from(chain);
@@ -167,11 +167,13 @@ impl<'a> Verifier<'a> {
             _ => {}
         }
         let own = self.checkpoints.iter_mut().filter(|it| it.checkpoint.chain == chain);
-        own.filter(|it| it.state == Reached::NotYet && it.checkpoint.seq < seq && !continues && !is_same_chain)
-            .for_each(|it| it.state = Reached::Before);
+        own.filter(|it| {
+            it.state == CheckpointProgress::NotYet && it.checkpoint.seq < seq && !continues && !is_same_chain
+        })
+        .for_each(|it| it.state = CheckpointProgress::Before);
     }
 
-    fn new_chain(&mut self, place: &Place, name: &str, seq: u64) {
+    fn begin_chain(&mut self, place: &Place, name: &str, seq: u64) {
         if self.seen.contains(name) {
             let kind = FindingKind::OutOfPlace { seq };
             self.report.findings.push(Finding { place: place.clone(), kind });
@@ -202,7 +204,7 @@ impl<'a> Verifier<'a> {
         let chain = self.chain.as_deref();
         let own = self.checkpoints.iter_mut().filter(|it| Some(&*it.checkpoint.chain) == chain);
         for it in own.filter(|it| it.checkpoint.seq == line.fields.seq) {
-            it.state = if it.mac == Some(line.mac) { Reached::Same } else { Reached::Differs };
+            it.state = if it.mac == Some(line.mac) { CheckpointProgress::Same } else { CheckpointProgress::Differs };
         }
     }
 

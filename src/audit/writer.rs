@@ -9,7 +9,7 @@ use super::batch::Batch;
 use super::checkpoint_export::CheckpointExport;
 use super::device::Device;
 use super::device_report::DeviceReport;
-use super::device_result::{DeviceError, Prepared, Resumed};
+use super::device_result::{DeviceError, ResumedChain, WritePosition};
 use super::key::AuditKey;
 use super::line::{ChainPosition, LineWriter};
 use super::options::AuditOptions;
@@ -85,9 +85,9 @@ impl AuditWriter {
                 self.write(Vec::new(), true);
                 break;
             }
-            self.tend(false);
+            self.do_due_work(false);
         }
-        self.tend(true);
+        self.do_due_work(true);
     }
 
     /// Returns true if the device is tried without a request: one that waits for readiness may send none.
@@ -103,14 +103,18 @@ impl AuditWriter {
     }
 
     /// Syncs and exports what is due; everything at the end.
-    fn tend(&mut self, at_end: bool) {
-        if self.unsynced.is_some_and(|since| at_end || since.elapsed() >= SYNC_INTERVAL) {
+    fn do_due_work(&mut self, at_end: bool) {
+        let exports = self.checkpoints.is_due(at_end);
+        // A checkpoint of records that a power loss takes away would look like a cut tail.
+        if self.unsynced.is_some_and(|since| exports || at_end || since.elapsed() >= SYNC_INTERVAL) {
             self.unsynced = None;
             if let Err(error) = self.device.sync() {
                 self.report.fail(&error);
             }
         }
-        self.checkpoints.export_if_due(&self.chain, &self.position, at_end);
+        if exports {
+            self.checkpoints.export(&self.chain, &self.position);
+        }
     }
 
     fn write(&mut self, records: Vec<QueuedRecord>, stops: bool) {
@@ -134,7 +138,7 @@ impl AuditWriter {
         }
     }
 
-    fn write_batch(&mut self, mut records: Vec<QueuedRecord>, prepared: Prepared, stops: bool) {
+    fn write_batch(&mut self, mut records: Vec<QueuedRecord>, prepared: WritePosition, stops: bool) {
         let leading = self.leading_records(prepared);
         let batch = Batch::new(&mut self.lines, self.position, &leading, &records, stops);
         if batch.ends.is_empty() {
@@ -172,7 +176,7 @@ impl AuditWriter {
     }
 
     /// Records about the chain that come before those of requests.
-    fn leading_records(&self, prepared: Prepared) -> Vec<ChainRecord> {
+    fn leading_records(&self, prepared: WritePosition) -> Vec<ChainRecord> {
         let header = ChainHeader { chain: Arc::clone(&self.chain).into(), prev: self.position.mac.hex() };
         let mut leading = Vec::new();
         match self.start {
@@ -183,7 +187,7 @@ impl AuditWriter {
                 previous,
                 torn_bytes,
             }),
-            Start::Unread | Start::Written if prepared == Prepared::New => {
+            Start::Unread | Start::Written if prepared == WritePosition::New => {
                 leading.push(ChainRecord::Continue { header });
             }
             Start::Unread | Start::Written => {}
@@ -203,7 +207,7 @@ impl AuditWriter {
             self.start = Start::Unwritten { previous: PreviousEnd::None, torn_bytes: 0 };
             return Ok(());
         };
-        let Resumed { chain, previous, torn_bytes } = file.resume(self.lines.key())?;
+        let ResumedChain { chain, previous, torn_bytes } = file.resume(self.lines.key())?;
         if let Some((chain, position)) = chain {
             (self.chain, self.position) = (chain.into(), position);
         }

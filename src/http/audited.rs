@@ -7,9 +7,7 @@ use hyper::body::Incoming;
 use tokio::time::Instant;
 
 use super::server::{Peer, ResponseFuture};
-use crate::audit::{
-    AuditCaller, AuditNote, AuditRecord, AuditSlot, Auditor, Decision, NotKept, RecordKind, redact_path,
-};
+use crate::audit::{AuditCaller, AuditNote, AuditRecord, AuditSlot, Auditor, Decision, RecordKind, redact_path};
 
 /// How the requests of one listener are recorded.
 pub(crate) struct AuditedService<B> {
@@ -49,13 +47,12 @@ impl<B: Unpin + Send + 'static> AuditedService<B> {
     ) -> ResponseFuture<B> {
         let route = (self.route)(request.uri().path());
         let slot = AuditSlot::default();
-        let mut draft = AuditedRequest::new(self, &peer, &request, route.unwrap_or("other"));
-        request.extensions_mut().insert(slot.clone());
+        let draft = AuditedRequest::new(self, &peer, &request, (route.unwrap_or("other"), slot.clone()));
+        request.extensions_mut().insert(slot);
         match service(peer, request) {
-            ResponseFuture::Ready(Some(response)) => self.settle(draft, &slot, route.is_some(), response),
+            ResponseFuture::Ready(Some(response)) => self.settle(draft, route.is_some(), response),
             ResponseFuture::Waiting(inner) if route.is_some() => {
                 let this = Arc::clone(self);
-                draft.slot = slot;
                 ResponseFuture::waiting(async move {
                     let admitted = this.auditor.admit(draft.record(RecordKind::Request, None)).wait().await;
                     if let Err(error) = admitted {
@@ -78,22 +75,20 @@ impl<B: Unpin + Send + 'static> AuditedService<B> {
     fn settle(
         self: &Arc<Self>,
         mut draft: AuditedRequest<B>,
-        slot: &AuditSlot,
         is_recorded: bool,
         response: Response<B>,
     ) -> ResponseFuture<B> {
         draft.is_done = true;
-        draft.slot = slot.clone();
         if response.status().is_client_error() || response.status().is_server_error() {
-            slot.note(|note| note.decision = Decision::Refused);
+            draft.slot.note(|note| note.decision = Decision::Refused);
         }
-        let is_refused = slot.get().decision == Decision::Refused;
+        let is_refused = draft.slot.get().decision == Decision::Refused;
         if !is_recorded && !is_refused {
             return ResponseFuture::ready(response);
         }
         let record = draft.record(RecordKind::Response, Some(response.status().as_u16()));
         if is_refused {
-            self.auditor.note_refusal(record);
+            self.auditor.record_refusal(record);
             return ResponseFuture::ready(response);
         }
         let kept = self.auditor.admit(record);
@@ -124,7 +119,12 @@ struct AuditedRequest<B: 'static> {
 }
 
 impl<B> AuditedRequest<B> {
-    fn new(service: &Arc<AuditedService<B>>, peer: &Peer, request: &Request<Incoming>, route: &'static str) -> Self {
+    fn new(
+        service: &Arc<AuditedService<B>>,
+        peer: &Peer,
+        request: &Request<Incoming>,
+        (route, slot): (&'static str, AuditSlot),
+    ) -> Self {
         Self {
             service: Arc::clone(service),
             started: Instant::now(),
@@ -132,8 +132,8 @@ impl<B> AuditedRequest<B> {
             route,
             method: request.method().as_str().chars().take(LONGEST_METHOD).collect(),
             path: redact_path(request.uri().path()),
-            caller: caller_of(peer),
-            slot: AuditSlot::default(),
+            caller: peer.into(),
+            slot,
             is_done: false,
         }
     }
@@ -168,7 +168,7 @@ impl<B> AuditedRequest<B> {
         if self.service.decides_by_status && status.is_client_error() {
             self.slot.note(|note| note.decision = Decision::Refused);
         }
-        self.service.auditor.note_response(self.record(RecordKind::Response, Some(status.as_u16())));
+        self.service.auditor.record_response(self.record(RecordKind::Response, Some(status.as_u16())));
     }
 }
 
@@ -176,68 +176,18 @@ impl<B> Drop for AuditedRequest<B> {
     fn drop(&mut self) {
         if !self.is_done {
             let record = AuditRecord { aborted: true, ..self.record(RecordKind::Response, None) };
-            self.service.auditor.note_response(record);
+            self.service.auditor.record_response(record);
         }
     }
 }
 
-fn caller_of(peer: &Peer) -> AuditCaller {
-    match *peer {
-        Peer::Unix { uid, gid, pid, .. } => {
-            AuditCaller { uid: Some(uid), gid: Some(gid), pid: Some(pid), ..AuditCaller::default() }
-        }
-        Peer::Tcp(address) => AuditCaller { address: Some(address), ..AuditCaller::default() },
-    }
-}
-
-/// Record of a connection of the agent that is no HTTP.
-pub(crate) struct StreamRecord {
-    auditor: Auditor,
-    record: Option<AuditRecord>,
-}
-
-impl StreamRecord {
-    /// Prepares the record; `refused` is the reason of a refusal. Without an audit device it does nothing.
-    pub(crate) fn new(
-        auditor: &Auditor,
-        listener: &str,
-        route: &'static str,
-        (peer, path): (&Peer, &str),
-        refused: Option<&'static str>,
-    ) -> Self {
-        let decision = if refused.is_some() { Decision::Refused } else { Decision::Granted };
-        let record = auditor.is_on().then(|| AuditRecord {
-            kind: RecordKind::Response,
-            id: auditor.next_id(),
-            part: "agent",
-            listener: listener.into(),
-            route,
-            method: String::new(),
-            path: redact_path(path),
-            caller: caller_of(peer),
-            note: AuditNote { decision, rule: refused.map(Into::into), ..AuditNote::default() },
-            status: None,
-            latency: None,
-            aborted: false,
-        });
-        Self { auditor: auditor.clone(), record }
-    }
-
-    /// Records a refusal.
-    pub(crate) fn note_refusal(self) {
-        if let Some(record) = self.record {
-            self.auditor.note_refusal(record);
-        }
-    }
-
-    /// Records a grant, which may go on only once the record is kept.
-    ///
-    /// # Errors
-    /// A device with `fail = "closed"` cannot keep the record.
-    pub(crate) async fn admit(self) -> Result<(), NotKept> {
-        match self.record {
-            Some(record) => self.auditor.admit(record).wait().await,
-            None => Ok(()),
+impl From<&Peer> for AuditCaller {
+    fn from(peer: &Peer) -> Self {
+        match *peer {
+            Peer::Unix { uid, gid, pid, .. } => {
+                Self { uid: Some(uid), gid: Some(gid), pid: Some(pid), ..Self::default() }
+            }
+            Peer::Tcp(address) => Self { address: Some(address), ..Self::default() },
         }
     }
 }

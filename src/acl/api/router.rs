@@ -59,7 +59,7 @@ impl Router {
                 return ResponseFuture::ready(response);
             }
         };
-        if let Some(slot) = AuditSlot::of(request.extensions()) {
+        if let Some(slot) = AuditSlot::from_extensions(request.extensions()) {
             slot.note(|note| note.operation = Some(operation.name()));
         }
         let ctx = RouteCtx { router: Arc::clone(self), dialect, operation };
@@ -148,7 +148,7 @@ fn consul(ctx: RouteCtx, subject: String, request: Request<Incoming>) -> Respons
         Ok(request) => request,
         Err(error) => return ResponseFuture::ready(ctx.finish(Err(error))),
     };
-    request.slot = AuditSlot::of(&head.extensions).cloned();
+    request.slot = AuditSlot::from_extensions(&head.extensions).cloned();
     if !ctx.operation.is_read() {
         return ResponseFuture::waiting(async move {
             let mut result = write(ctx.state(), &mut request).await;

@@ -133,7 +133,7 @@ impl ProxyRouter {
         peer: &Peer,
         request: &'a Request<Incoming>,
     ) -> Result<ProxyRoute<'a>, Box<Response<ProxyBody>>> {
-        let slot = AuditSlot::of(request.extensions());
+        let slot = AuditSlot::from_extensions(request.extensions());
         let admitted = listener.guard.admit(peer, request);
         let local = admitted.map_err(|refusal| Box::new(local_response(json_response::rejected(&refusal))))?;
         let cleared = self.cache.as_ref().filter(|_| cache_clear::PATHS.contains(&request.uri().path()));
@@ -210,7 +210,7 @@ impl ProxyRouter {
         };
         if with_session {
             if let Err(violation @ RuleViolation::Protected(name)) = self.options.rules.check_session_token(rule_path) {
-                AuditSlot::of(request.extensions()).inspect(|slot| slot.refuse(violation.name()));
+                AuditSlot::from_extensions(request.extensions()).inspect(|slot| slot.refuse(violation.name()));
                 return refuse(StatusCode::FORBIDDEN, &describe_protected(name));
             }
             if has_query_token {

@@ -133,7 +133,7 @@ impl RequestSender {
         };
         match self.dialect.request_head(parts, options, token.as_ref(), &body) {
             Some(head) => {
-                let slot = AuditSlot::of(&parts.extensions).cloned();
+                let slot = AuditSlot::from_extensions(&parts.extensions).cloned();
                 Ok(PreparedRequest { options, head, body, replay, token, timeout, slot })
             }
             None => Err(Box::new(error_response(StatusCode::BAD_REQUEST, "the request names no path"))),

@@ -246,7 +246,7 @@ impl Api {
         (session, served): (&str, &ServedSession),
         request: &Request<B>,
     ) {
-        if let Some(slot) = AuditSlot::of(request.extensions()) {
+        if let Some(slot) = AuditSlot::from_extensions(request.extensions()) {
             served.handle.watch.with(|reading| match &reading.availability {
                 Availability::Available(token) => slot.use_token(&session.into(), token.accessor.as_deref()),
                 Availability::Unavailable { .. } => slot.use_token(&session.into(), None),

@@ -13,6 +13,7 @@ pub mod fuzz;
 
 // 1: values, and the connections that they are written to
 mod source;
+mod audit;
 mod serve;
 
 pub use grants::{GrantRule, UnitPattern, UnitPatternError};

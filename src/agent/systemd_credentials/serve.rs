@@ -11,6 +11,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use super::audit::ConnectionRecord;
 use super::grants::{GrantRule, PeerIds, Refusal, decide};
 use super::metrics::{CredentialOutcomeLabels, SystemdCredentialMetrics};
 use super::source::{CredentialSource, ValueWatch};
@@ -20,7 +21,6 @@ use crate::audit::Auditor;
 use crate::clock::Clock;
 use crate::demand::Demand;
 use crate::health::{Health, HealthHandle};
-use crate::http::audited::StreamRecord;
 use crate::http::guard::LogThrottle;
 use crate::http::server::{Listener, ListenerMetrics, Peer};
 use crate::metrics::Metrics;
@@ -152,7 +152,7 @@ impl OpenServer {
         let (credential, name) = match decide(PeerIds { uid, gid }, name, rules) {
             Ok((index, name)) => (self.credentials.get(index), name),
             Err((refusal, name)) => {
-                self.record(&peer, name.as_ref(), Some(refusal.outcome())).note_refusal();
+                self.record(&peer, name.as_ref(), Some(refusal.outcome())).record_refusal();
                 return self.refuse(refusal, name.as_ref(), (uid, gid, pid));
             }
         };
@@ -161,7 +161,7 @@ impl OpenServer {
         let value = match self.value(credential).await {
             Ok(value) => value,
             Err((outcome, reason)) => {
-                self.record(&peer, Some(&name), Some(outcome)).note_refusal();
+                self.record(&peer, Some(&name), Some(outcome)).record_refusal();
                 return self.report_unavailable(outcome, &reason, &name);
             }
         };
@@ -202,9 +202,8 @@ impl OpenServer {
     }
 
     /// Prepares the record of a connection; `refused` is the reason of a refusal.
-    fn record(&self, peer: &Peer, name: Option<&PeerName<'_>>, refused: Option<&'static str>) -> StreamRecord {
-        let path = name.map(|name| format!("/unit/{}/{}", name.unit, name.credential)).unwrap_or_default();
-        StreamRecord::new(&self.deps.auditor, &self.options.name, "systemd_credential", (peer, &path), refused)
+    fn record(&self, peer: &Peer, name: Option<&PeerName<'_>>, refused: Option<&'static str>) -> ConnectionRecord<'_> {
+        ConnectionRecord::new(&self.deps.auditor, &self.options.name, (peer, name), refused)
     }
 
     fn count(&self, outcome: &'static str) {

@@ -4,20 +4,20 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 
-use crate::audit::device_result::Resumed;
+use crate::audit::device_result::ResumedChain;
 use crate::audit::key::AuditKey;
 use crate::audit::line::{ChainPosition, MAX_LINE, ParsedLine};
 use crate::audit::record::PreviousEnd;
 
 /// Reads the first line, which names the chain, and the last two, of which the last one is verified.
-pub(super) fn read(file: &File, length: u64, key: &AuditKey) -> io::Result<Resumed> {
+pub(super) fn read(file: &File, length: u64, key: &AuditKey) -> io::Result<ResumedChain> {
     let first = bytes(file, 0, length.min(MAX_LINE as u64))?;
     let start = length.saturating_sub(2 * MAX_LINE as u64);
     let end = bytes(file, start, length - start)?;
     let whole = end.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
     let torn_bytes = (end.len() - whole) as u64;
     if whole == 0 && start == 0 {
-        return Ok(Resumed { chain: None, previous: PreviousEnd::None, torn_bytes });
+        return Ok(ResumedChain { chain: None, previous: PreviousEnd::None, torn_bytes });
     }
     let first = first.split(|byte| *byte == b'\n').next().unwrap_or_default();
     let chain = position(first, &end[..whole], key);
@@ -26,7 +26,7 @@ pub(super) fn read(file: &File, length: u64, key: &AuditKey) -> io::Result<Resum
         Some((name, position, true)) => (PreviousEnd::Stopped, Some((name, position))),
         Some((name, position, false)) => (PreviousEnd::Killed, Some((name, position))),
     };
-    Ok(Resumed { chain, previous, torn_bytes })
+    Ok(ResumedChain { chain, previous, torn_bytes })
 }
 
 /// Returns the name of the chain, the position after its last record, and whether that is a stop record; `None` if it does

@@ -8,7 +8,7 @@ use super::*;
 use crate::atomic_file::Attributes;
 use crate::audit::options::{AuditFileOptions, AuditTarget, Fsync, OnFailure};
 use crate::audit::queue::Share;
-use crate::audit::read::AuditFiles;
+use crate::audit::read::{list_files, read_lines};
 use crate::audit::tests::record;
 use crate::audit::verify::{Place, Verifier, VerifyReport};
 use crate::health::Health;
@@ -54,12 +54,12 @@ fn write(options: &AuditOptions, count: u64) -> usize {
 fn verify(path: &Path) -> VerifyReport {
     let key = AuditKey::new(&SecretString::from(KEY));
     let mut verifier = Verifier::new(&key, Vec::new());
-    for file in AuditFiles::list(path) {
+    for file in list_files(path) {
         let mut place = Place { file: file.display().to_string().into(), line: 0 };
         let bytes = std::fs::read(&file).unwrap();
-        AuditFiles::read_lines(&mut &*bytes, |line| {
+        read_lines(&mut &*bytes, |line| {
             place.line += 1;
-            verifier.line(&place, line);
+            verifier.verify_line(&place, line);
         })
         .unwrap();
     }
@@ -80,7 +80,7 @@ fn the_chain_goes_on_over_processes_and_rotations_and_old_files_are_removed() {
     for _ in 0..6 {
         assert_eq!(write(&options(&path, 4096, 2), 10), 10);
     }
-    let names = AuditFiles::list(&path);
+    let names = list_files(&path);
     assert_eq!(names.len(), 3, "{names:?}");
     let report = verify(&path);
     assert!(report.is_intact() && report.stopped, "{report:?}");

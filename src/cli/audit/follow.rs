@@ -8,11 +8,12 @@ use std::path::Path;
 use anyhow::Context as _;
 
 use super::Filter;
+use crate::audit::LineSplitter;
 use crate::cli::Exit;
 use crate::file_watch::FileWatch;
 
 /// Shows records from the file's end on, until it is interrupted.
-pub(super) fn follow(path: &Path, filter: &Filter) -> anyhow::Result<Exit> {
+pub(super) fn follow(path: &Path, filter: &Filter<'_>) -> anyhow::Result<Exit> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let mut failure = None;
@@ -42,7 +43,7 @@ pub(super) fn follow(path: &Path, filter: &Filter) -> anyhow::Result<Exit> {
 struct FollowedFile {
     file: File,
     inode: u64,
-    line: Vec<u8>,
+    lines: LineSplitter,
 }
 
 impl FollowedFile {
@@ -51,28 +52,19 @@ impl FollowedFile {
             let mut file = File::open(path)?;
             file.seek(from)?;
             let inode = file.metadata()?.ino();
-            Ok::<_, std::io::Error>(Self { file, inode, line: Vec::new() })
+            Ok::<_, std::io::Error>(Self { file, inode, lines: LineSplitter::default() })
         };
         opened().with_context(|| format!("cannot read {}", path.display()))
     }
 
-    fn show(&mut self, filter: &Filter) -> std::io::Result<()> {
+    fn show(&mut self, filter: &Filter<'_>) -> std::io::Result<()> {
         let mut bytes = vec![0; 64 * 1024];
         loop {
             let count = self.file.read(&mut bytes)?;
             if count == 0 {
                 return Ok(());
             }
-            for part in bytes[..count].split_inclusive(|byte| *byte == b'\n') {
-                match part.strip_suffix(b"\n") {
-                    Some(end) => {
-                        self.line.extend_from_slice(end);
-                        filter.show(&self.line);
-                        self.line.clear();
-                    }
-                    None => self.line.extend_from_slice(part),
-                }
-            }
+            self.lines.push(&bytes[..count], |line| filter.show(line));
         }
     }
 

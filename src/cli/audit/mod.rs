@@ -12,7 +12,7 @@ use clap::{Args, Subcommand};
 
 use super::output::harmless;
 use super::{Exit, Format, say};
-use crate::audit::{AuditFiles, AuditKey, DisplayedRecord};
+use crate::audit::{AuditKey, DisplayedRecord, list_files, read_lines};
 use crate::secret;
 
 /// Verify, show and follow audits.
@@ -42,14 +42,14 @@ pub(in crate::cli) enum Audit {
 pub(super) struct Records {
     /// Audit file; older ones beside it are read first. - reads standard input
     file: PathBuf,
-    /// Show only `granted` or `refused`
-    #[arg(long)]
+    /// Show only granted or refused requests
+    #[arg(long, value_parser = ["granted", "refused"])]
     decision: Option<String>,
     /// Show only this session
     #[arg(long)]
     session: Option<String>,
-    /// Show only this route: token, check, retry, status, proxy, acl or gateway
-    #[arg(long)]
+    /// Show only this route
+    #[arg(long, value_parser = ROUTES)]
     route: Option<String>,
     /// Show only the token of this accessor; needs --key-file
     #[arg(long, requires = "key_file")]
@@ -61,6 +61,10 @@ pub(super) struct Records {
     #[arg(short = 'o', long, value_enum, default_value_t)]
     format: Format,
 }
+
+/// Routes of records.
+const ROUTES: [&str; 9] =
+    ["token", "check", "retry", "status", "proxy", "systemd_credential", "acl", "gateway", "other"];
 
 impl Audit {
     pub(super) fn run(self) -> anyhow::Result<Exit> {
@@ -79,25 +83,22 @@ impl Audit {
 }
 
 impl Records {
-    fn filter(&self) -> anyhow::Result<Filter> {
+    fn filter(&self) -> anyhow::Result<Filter<'_>> {
         let key = self.key_file.as_deref().map(read_key).transpose()?;
         let accessor = self.accessor.as_ref().zip(key).map(|(accessor, key)| key.hash(accessor));
-        let (decision, session, route) = (self.decision.clone(), self.session.clone(), self.route.clone());
-        Ok(Filter { decision, session, route, accessor, format: self.format })
+        Ok(Filter { records: self, accessor })
     }
 }
 
 /// Conditions for a shown record, and its form.
 #[derive(Debug)]
-struct Filter {
-    decision: Option<String>,
-    session: Option<String>,
-    route: Option<String>,
+struct Filter<'a> {
+    records: &'a Records,
+    /// The accessor as records have it.
     accessor: Option<String>,
-    format: Format,
 }
 
-impl Filter {
+impl Filter<'_> {
     /// Prints a line if it fits.
     fn show(&self, line: &[u8]) {
         let Some(record) = DisplayedRecord::parse(line) else {
@@ -106,13 +107,14 @@ impl Filter {
             }
             return;
         };
+        let Records { decision, session, route, format, .. } = self.records;
         let fits = |wanted: &Option<String>, value: &str| wanted.as_ref().is_none_or(|wanted| wanted == value);
-        if fits(&self.decision, &record.decision)
-            && fits(&self.session, &record.session)
-            && fits(&self.route, &record.route)
+        if fits(decision, &record.decision)
+            && fits(session, &record.session)
+            && fits(route, &record.route)
             && fits(&self.accessor, &record.accessor)
         {
-            match self.format {
+            match format {
                 Format::Text => say(&harmless(&record.format()).replace(['\n', '\t'], " ")),
                 Format::Json => say(&String::from_utf8_lossy(line)),
             }
@@ -122,17 +124,17 @@ impl Filter {
 
 /// The files to read; `-` is standard input.
 fn files(path: &Path) -> Vec<PathBuf> {
-    if path == Path::new("-") { vec![path.to_owned()] } else { AuditFiles::list(path) }
+    if path == Path::new("-") { vec![path.to_owned()] } else { list_files(path) }
 }
 
 /// Reads the lines of a file, or of standard input.
 fn read(path: &Path, take: impl FnMut(&[u8])) -> anyhow::Result<()> {
     let failed = || format!("cannot read {}", path.display());
     if path == Path::new("-") {
-        return AuditFiles::read_lines(&mut std::io::stdin().lock(), take).context("cannot read standard input");
+        return read_lines(&mut std::io::stdin().lock(), take).context("cannot read standard input");
     }
     let file = File::open(path).with_context(failed)?;
-    AuditFiles::read_lines(&mut BufReader::new(file), take).with_context(failed)
+    read_lines(&mut BufReader::new(file), take).with_context(failed)
 }
 
 fn read_key(path: &Path) -> anyhow::Result<AuditKey> {

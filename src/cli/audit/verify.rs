@@ -39,7 +39,7 @@ impl Verify {
             let mut place = Place { file: path.display().to_string().into(), line: 0 };
             read(&path, |line| {
                 place.line += 1;
-                verifier.line(&place, line);
+                verifier.verify_line(&place, line);
             })?;
         }
         let report = verifier.finish();

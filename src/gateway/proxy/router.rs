@@ -97,7 +97,7 @@ impl GatewayRouter {
         let (origin, merge_pages) =
             (gateway_origin(&parts.headers), self.forwarder.merges_pages(&parts.method, &target, &parts.headers));
         let mut call = UpstreamCall::new(Caller::new(*peer, listener.address), parts.method, target, parts.headers);
-        call.slot = AuditSlot::of(&parts.extensions).cloned();
+        call.slot = AuditSlot::from_extensions(&parts.extensions).cloned();
         let (forwarder, listener) = (Arc::clone(&self.forwarder), Arc::clone(listener));
         ResponseFuture::waiting(async move {
             let response = forwarder.forward(&client, &call, origin.as_deref(), merge_pages, body).await;

@@ -182,7 +182,7 @@ impl Guard {
     pub(crate) fn admit<B>(&self, peer: &Peer, request: &Request<B>) -> Result<LocalCaller, GuardRejection> {
         self.decide(peer, request).inspect_err(|refusal| {
             self.count(peer, request, refusal);
-            if let Some(slot) = AuditSlot::of(request.extensions()) {
+            if let Some(slot) = AuditSlot::from_extensions(request.extensions()) {
                 slot.refuse(refusal.reason);
             }
         })

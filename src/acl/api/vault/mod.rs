@@ -74,7 +74,7 @@ async fn authenticate(state: &ApiState, head: &Parts) -> Result<(LiveToken, Plai
         .live_token_by_secret(&secret, Freshness::Linearizable)
         .await?
         .ok_or(ApiError::UnknownToken)?;
-    if let Some(slot) = AuditSlot::of(&head.extensions) {
+    if let Some(slot) = AuditSlot::from_extensions(&head.extensions) {
         let accessor = live.token.value.immutable().accessor_id.to_string();
         slot.note(|note| note.accessor = Some(accessor.into()));
     }

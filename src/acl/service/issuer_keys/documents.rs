@@ -75,8 +75,8 @@ impl JwkSet {
     }
 }
 
-/// Parses a signature key of a JWK set; `None` for other keys. A member that restricts a key and is no text is none that a key has:
-/// ignored, it would widen what the key may verify.
+/// Parses a signature key of a JWK set; `None` for other keys. A key whose `use`, `alg` or `kid` is no text is skipped: without the
+/// restriction it would verify more than its issuer allows.
 fn parse_signing_key(key: &Value) -> Option<IssuerKey> {
     let text = |name: &str| key.get(name).and_then(Value::as_str);
     let optional = |name: &str| match key.get(name) {

@@ -1,0 +1,57 @@
+//! Records of the connections of one listener for systemd, which are no HTTP.
+
+use super::PeerName;
+use crate::audit::{AuditNote, AuditRecord, AuditUnavailable, Auditor, Decision, RecordKind, redact_path};
+use crate::http::server::Peer;
+
+/// Record of a connection. Without an audit device there is none.
+pub(super) struct ConnectionRecord<'a> {
+    auditor: &'a Auditor,
+    record: Option<AuditRecord>,
+}
+
+impl<'a> ConnectionRecord<'a> {
+    /// Prepares the record; `refused` is the reason of a refusal.
+    pub(super) fn new(
+        auditor: &'a Auditor,
+        listener: &str,
+        (peer, name): (&Peer, Option<&PeerName<'_>>),
+        refused: Option<&'static str>,
+    ) -> Self {
+        let path = name.map(|name| format!("/unit/{}/{}", name.unit, name.credential)).unwrap_or_default();
+        let decision = if refused.is_some() { Decision::Refused } else { Decision::Granted };
+        let record = auditor.is_on().then(|| AuditRecord {
+            kind: RecordKind::Response,
+            id: auditor.next_id(),
+            part: "agent",
+            listener: listener.into(),
+            route: "systemd_credential",
+            method: String::new(),
+            path: redact_path(&path),
+            caller: peer.into(),
+            note: AuditNote { decision, rule: refused.map(Into::into), ..AuditNote::default() },
+            status: None,
+            latency: None,
+            aborted: false,
+        });
+        Self { auditor, record }
+    }
+
+    /// Records a refusal.
+    pub(super) fn record_refusal(self) {
+        if let Some(record) = self.record {
+            self.auditor.record_refusal(record);
+        }
+    }
+
+    /// Records a grant, which may go on only once the record is kept.
+    ///
+    /// # Errors
+    /// A device with `fail = "closed"` cannot keep the record.
+    pub(super) async fn admit(self) -> Result<(), AuditUnavailable> {
+        match self.record {
+            Some(record) => self.auditor.admit(record).wait().await,
+            None => Ok(()),
+        }
+    }
+}
