@@ -17,7 +17,7 @@ use audit_device::audit_options;
 
 /// As the program has it.
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: keyward::ZeroingAllocator = keyward::ZeroingAllocator;
 
 /// Records that wait at once, as the requests of that many callers do.
 const AT_ONCE: u64 = 64;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use keyward::atomic_file::Attributes;
 use keyward::audit::{AuditFileOptions, AuditOptions, AuditTarget, Fsync, OnFailure};
-use secrecy::SecretString;
+use keyward::secret_string::SecretString;
 
 /// Options of an audit as a configuration has them by default; its file is never rotated here.
 pub(crate) fn audit_options(path: PathBuf) -> AuditOptions {

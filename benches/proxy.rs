@@ -28,7 +28,7 @@ use keyward::http::guard::{self, AccessMode};
 use keyward::http::peer::{KernelSupport, PeerKernel, PeerReader};
 use keyward::http::server::{Endpoint, Listener, ListenerLimits, ListenerMetrics, UnixSocket};
 use keyward::metrics::Metrics;
-use secrecy::SecretString;
+use keyward::secret_string::SecretString;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -36,7 +36,7 @@ use audit_device::audit_options;
 
 /// As the program has it.
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: keyward::ZeroingAllocator = keyward::ZeroingAllocator;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() {

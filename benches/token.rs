@@ -17,14 +17,14 @@ use keyward::health::Health;
 use keyward::http::guard::{self, AccessMode};
 use keyward::http::server::{Endpoint, Listener, ListenerLimits, ListenerMetrics, UnixSocket};
 use keyward::metrics::Metrics;
+use keyward::secret_string::SecretString;
 use keyward::status::StatusRegistry;
-use secrecy::SecretString;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 /// As the program has it.
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: keyward::ZeroingAllocator = keyward::ZeroingAllocator;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() {

@@ -24,7 +24,7 @@ use tokio::task::JoinSet;
 
 /// As the program has it.
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: keyward::ZeroingAllocator = keyward::ZeroingAllocator;
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|it| it != "--bench").collect();

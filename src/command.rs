@@ -8,11 +8,11 @@ use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
-use secrecy::{ExposeSecret as _, SecretString};
 use tokio::process::{Child, Command};
 
 use crate::clock::Clock;
 use crate::secret::ct_eq;
+use crate::secret_string::SecretString;
 
 /// Environment variables of a command. Their values may be secrets: `Debug` shows names only.
 #[derive(Clone, Default)]

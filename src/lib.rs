@@ -13,6 +13,8 @@
 
 // Layer 0: shared by all parts
 pub(crate) mod os;
+pub use os::ZeroingAllocator;
+pub mod secret_string;
 pub(crate) mod backoff;
 pub mod clock;
 pub(crate) mod count_format;

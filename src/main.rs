@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: keyward::ZeroingAllocator = keyward::ZeroingAllocator;
 
 fn main() -> ExitCode {
     keyward::cli::main()

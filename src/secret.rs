@@ -1,6 +1,6 @@
 //! Reads secrets from files and compares them in constant time.
 //!
-//! Secrets are [`secrecy::SecretString`] values: no `Display`, a `Debug` without content, zeroed on drop.
+//! Secrets are [`SecretString`] values: no `Display`, a `Debug` without content, zeroed on drop.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -9,10 +9,11 @@ use aws_lc_rs::constant_time::verify_slices_are_equal;
 use bytes::Bytes;
 use http::HeaderValue;
 use rustix::fs::{Mode, OFlags};
-use secrecy::{ExposeSecret, SecretString};
 use zeroize::Zeroizing;
 
 use crate::beneath::open_beneath;
+use crate::os::ProtectedBytes;
+use crate::secret_string::SecretString;
 
 /// Compares two texts in constant time. The time reveals only if their lengths are equal.
 pub(crate) fn ct_eq(left: &SecretString, right: &[u8]) -> bool {
@@ -27,13 +28,14 @@ pub(crate) fn ct_eq_option(left: Option<&SecretString>, right: Option<&SecretStr
     }
 }
 
-/// Returns a secret after `prefix` as a header: marked sensitive, so that `Debug` does not print it, and zeroed on drop.
+/// Returns a secret after `prefix` as a header: marked sensitive, so that `Debug` does not print it, in protected memory.
 /// `None` if it does not fit a header.
 pub(crate) fn header_value(prefix: &str, secret: &SecretString) -> Option<HeaderValue> {
     let text = secret.expose_secret();
-    let mut bytes = Zeroizing::new(Vec::with_capacity(prefix.len() + text.len()));
-    bytes.extend_from_slice(prefix.as_bytes());
-    bytes.extend_from_slice(text.as_bytes());
+    let mut bytes = ProtectedBytes::zeroed(prefix.len() + text.len());
+    let (start, end) = bytes.split_at_mut(prefix.len());
+    start.copy_from_slice(prefix.as_bytes());
+    end.copy_from_slice(text.as_bytes());
     let mut value = HeaderValue::from_maybe_shared(Bytes::from_owner(bytes)).ok()?;
     value.set_sensitive(true);
     Some(value)
@@ -256,7 +258,7 @@ mod tests {
             std::fs::write(&path, content).unwrap();
             match (read_lines(&path), wanted) {
                 (Ok(found), Ok(wanted)) => {
-                    assert_eq!(found.iter().map(ExposeSecret::expose_secret).collect::<Vec<_>>(), wanted);
+                    assert_eq!(found.iter().map(SecretString::expose_secret).collect::<Vec<_>>(), wanted);
                 }
                 (Err(found), Err(wanted)) => assert!(format!("{:?}", found.reason).contains(wanted), "{found:?}"),
                 (found, wanted) => panic!("{found:?} instead of {wanted:?}"),

@@ -11,7 +11,7 @@ use keyward::agent::templates::{Dependency, Rendered, Resolved, Template, Templa
 use keyward::agent::{identity, secrets, token_lifecycle};
 use keyward::clock::ClockReading;
 use keyward::command::EnvVars;
-use secrecy::{ExposeSecret as _, SecretString};
+use keyward::secret_string::SecretString;
 
 /// Credential of a call, or secret of a template. No message may hold it.
 const CANARY: &str = "canary-5ecret";

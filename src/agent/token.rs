@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use secrecy::SecretString;
-
 use crate::clock::ClockReading;
 use crate::credential_watch::{CredentialPublisher, CredentialWatch};
 use crate::secret;
+use crate::secret_string::SecretString;
 
 /// A token of a server, with its accessor, lease and policies.
 #[derive(Debug)]
@@ -42,7 +41,6 @@ pub struct ClientToken(SecretString);
 impl ClientToken {
     /// Parses a token; returns `None` if the text does not fit a header.
     pub fn parse(text: SecretString) -> Option<Self> {
-        use secrecy::ExposeSecret as _;
         let bytes = text.expose_secret().as_bytes();
         let fits = (1..=4096).contains(&bytes.len()) && bytes.iter().all(u8::is_ascii_graphic);
         fits.then_some(Self(text))

@@ -12,6 +12,7 @@ use super::certificates;
 use super::error_codes;
 use super::logging::{self, LogLevel};
 use super::metrics::{self, OutcomeLabels, ReloadMetrics};
+use super::protected_memory;
 use super::reload::{ReloadPlan, RunningAgent};
 use super::session::Shared;
 use super::systemd;
@@ -172,6 +173,7 @@ fn start_services(
     notifier: systemd::ServiceNotifier,
 ) -> watch::Sender<CertificateFiles> {
     let Shared { clock, metrics, health, outputs, .. } = shared.clone();
+    services.start("memory", protected_memory::report(health.clone(), metrics.clone(), services.stop_token()));
     let tell = systemd::notify(notifier, health, config.agent.ready, clock.clone(), services.stop_token());
     services.start("service manager", async move {
         tell.await;

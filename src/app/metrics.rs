@@ -24,6 +24,8 @@ use crate::http::reverse_proxy::UpstreamMetrics;
 use crate::http::server::HttpMetrics;
 use crate::metrics::{MetricRegistry, MetricSet, Metrics};
 
+use super::protected_memory::ProtectedMemoryMetrics;
+
 /// Registers the metrics of all parts, in the order in which they are served.
 pub(super) fn register_all(metrics: &Metrics) {
     metrics.register::<ReadyMetrics>();
@@ -48,6 +50,7 @@ pub(super) fn register_all(metrics: &Metrics) {
     metrics.register::<CertificateMetrics>();
     metrics.register::<ClockMetrics>();
     metrics.register::<ReloadMetrics>();
+    metrics.register::<ProtectedMemoryMetrics>();
 }
 
 /// Metrics of certificate files.

@@ -8,6 +8,7 @@ pub(crate) mod logging;
 pub(crate) mod systemd;
 
 // 1: the parts, joined
+mod protected_memory;
 mod metrics;
 mod certificate_files;
 mod certificates;

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use secrecy::SecretString;
 use zeroize::Zeroizing;
 
 use super::one_shot::LoggedIn;
@@ -18,6 +17,7 @@ use crate::config::Session;
 use crate::error_chain::format_chain;
 use crate::http::client::{self, ProxyMode, ServerAddress, TlsOptions};
 use crate::secret;
+use crate::secret_string::SecretString;
 
 /// Client that reads the secrets of one rendering.
 #[derive(Debug)]

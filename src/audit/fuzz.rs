@@ -1,8 +1,7 @@
 //! Entry point of the fuzz target `audit`.
 
-use secrecy::SecretString;
-
 use super::{AuditKey, DisplayedRecord, Place, Verifier, VerifyReport, read_lines};
+use crate::secret_string::SecretString;
 
 /// Verifies bytes as the lines of an audit with the key of the seeds. Returns the report, and each record as text.
 pub fn verify(bytes: &[u8]) -> (VerifyReport, Vec<String>) {

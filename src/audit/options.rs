@@ -3,10 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use secrecy::{ExposeSecret as _, SecretString};
-
 use crate::atomic_file::Attributes;
 use crate::secret;
+use crate::secret_string::SecretString;
 
 /// Options of one audit device.
 #[derive(Debug, Clone)]

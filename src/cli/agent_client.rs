@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use clap::Args;
 use http::{Method, StatusCode};
-use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::Value;
 use url::Url;
 
@@ -20,6 +19,7 @@ use crate::http::client::{self, Client, ProxyMode, ServerAddress, TlsOptions, Tr
 use crate::http::guard::AccessMode;
 use crate::http::server::Endpoint;
 use crate::os;
+use crate::secret_string::SecretString;
 
 /// Flags that lead to the running agent.
 #[derive(Debug, Clone, Args)]

@@ -4,7 +4,6 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use secrecy::SecretString;
 
 use super::agent_client::ProxyEndpoint;
 use super::template::refused;
@@ -14,6 +13,7 @@ use crate::command::{CommandSpec, EnvVars};
 use crate::config::{self, Config, Environment, LoadOutcome, Purpose};
 #[cfg(feature = "gateway")]
 use crate::gateway::client_setup::UserConfigFiles;
+use crate::secret_string::SecretString;
 
 /// Run a program with the rendered `[env_template.NAME]`, and with the variables that lead its clients to the gateway.
 #[derive(Debug, Args)]

@@ -1,7 +1,6 @@
 //! `keyward login`: one login, and what it gave. A token that is not shown is revoked, as nobody could use it.
 
 use clap::Args;
-use secrecy::ExposeSecret as _;
 use serde_json::json;
 
 use super::run::start_log;

@@ -5,13 +5,13 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use secrecy::{ExposeSecret as _, SecretString};
 use zeroize::Zeroizing;
 
 use super::{Exit, say_error};
 use crate::atomic_file::{self, Attributes};
 use crate::config::systemd::UnitNeeds;
 use crate::os;
+use crate::secret_string::SecretString;
 
 /// A file for a machine.
 #[derive(Debug)]

@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use secrecy::ExposeSecret as _;
 
 use super::agent_client::ProxyEndpoint;
 use super::{ConfigFiles, Exit, print, say_code, say_error};

@@ -6,8 +6,6 @@ use std::error::Error as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use secrecy::SecretString;
-
 use super::Accounts;
 use super::named_path::{NamedPath, PathUse};
 use super::permissions::permission_issue;
@@ -17,6 +15,7 @@ use super::values;
 use crate::error_code::ErrorCode;
 use crate::os;
 use crate::secret;
+use crate::secret_string::SecretString;
 
 /// Id that the kernel gives no process.
 const NO_ID: u32 = u32::MAX;
@@ -129,7 +128,6 @@ impl Reader<'_> {
     /// Reads the secret in the file of a key, of at least so many bytes. Returns a placeholder that no caller can send if this
     /// machine lacks the file.
     pub(super) fn secret(&mut self, name: &'static str, least: usize) -> Option<SecretString> {
-        use secrecy::ExposeSecret as _;
         let text = self.text(name)?;
         let path = self.parse(&text, values::secret_path)?;
         if text.unknown {

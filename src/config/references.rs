@@ -6,8 +6,6 @@ use std::collections::BTreeMap;
 use std::error::Error as _;
 use std::path::Path;
 
-use secrecy::ExposeSecret as _;
-
 use super::diagnostic::{Diagnostics, Location};
 use super::named_path::NamedPath;
 use super::tree::quoted;

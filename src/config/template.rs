@@ -9,8 +9,6 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use secrecy::ExposeSecret as _;
-
 use super::diagnostic::Location;
 use super::reader::Reader;
 use super::references::Text;

@@ -10,7 +10,6 @@ use axum::middleware::Next;
 use axum::response::IntoResponse as _;
 use axum::{Json, Router};
 use http::{HeaderMap, StatusCode};
-use secrecy::SecretString;
 use serde::Deserialize;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
@@ -18,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use super::axum_service;
 use crate::http::server::{Endpoint, Listener, ListenerLimits};
 use crate::secret;
+use crate::secret_string::SecretString;
 
 /// `?on=true`.
 #[derive(Deserialize)]

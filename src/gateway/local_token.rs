@@ -12,7 +12,6 @@ use std::time::{Duration, SystemTime};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use secrecy::{ExposeSecret as _, SecretString};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use tokio_util::sync::CancellationToken;
@@ -25,6 +24,7 @@ use crate::clock::Clock;
 use crate::credential_watch::{Availability, CredentialPublisher, CredentialWatch, credential_channel};
 use crate::error_code::ErrorCode;
 use crate::secret;
+use crate::secret_string::SecretString;
 use crate::time_format::format_rfc3339;
 
 /// Settings of the local token.

@@ -9,10 +9,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::header::COOKIE;
 use http::{HeaderMap, HeaderValue};
-use secrecy::SecretString;
 use zeroize::Zeroizing;
 
 use crate::clock::{Clock, ClockReading};
+use crate::secret_string::SecretString;
 use crate::token_bucket::{BucketRate, TokenBucket};
 
 /// Time after which a browser has to sign in again.

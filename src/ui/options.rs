@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
-use secrecy::SecretString;
+use crate::secret_string::SecretString;
 
 /// Options of the pages of one listener.
 #[derive(Debug, Clone)]

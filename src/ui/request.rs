@@ -4,10 +4,10 @@ use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HOST};
 use http::{HeaderName, HeaderValue, Method, Request, StatusCode};
 use http_body_util::Full;
-use secrecy::{ExposeSecret as _, SecretString};
 use serde::de::DeserializeOwned;
 
 use crate::http::in_process::{InProcessError, InProcessService};
+use crate::secret_string::SecretString;
 
 /// Largest response that a page is made of, in bytes.
 const MAX_RESPONSE: usize = 32 * 1024 * 1024;

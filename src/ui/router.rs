@@ -7,7 +7,6 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header};
 use http_body_util::Full;
 use hyper::body::Incoming;
-use secrecy::SecretString;
 use serde_json::{Map, Value};
 use zeroize::Zeroizing;
 
@@ -28,6 +27,7 @@ use crate::http::in_process::InProcessService;
 use crate::http::server::{HttpMetrics, ListenerMetrics, Peer, RefusalLabels, ResponseFuture, ResponseLabels};
 use crate::recent_events;
 use crate::secret;
+use crate::secret_string::SecretString;
 
 /// Collaborators of the pages of one listener.
 #[derive(Debug, Clone)]

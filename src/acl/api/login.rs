@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use secrecy::SecretString;
 use serde_json::Value;
 
 use super::body::{self, MAX_LOGIN};
@@ -14,6 +13,7 @@ use super::state::ApiState;
 use super::tokens;
 use crate::acl::service::login::StoredLoginRequest;
 use crate::acl::store::Freshness;
+use crate::secret_string::SecretString;
 
 /// Logs in by a stored auth method. A token in the request is ignored.
 pub(super) async fn log_in(state: &ApiState, request: &mut ApiRequest) -> Result<ApiResponse, ApiError> {

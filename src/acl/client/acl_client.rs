@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use http::{HeaderValue, Method, StatusCode};
 use reqwest::RequestBuilder;
-use secrecy::{ExposeSecret as _, SecretString};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -13,6 +12,7 @@ use super::query::{QueryOptions, ReadResponse};
 use crate::backoff::{Backoff, random_unit};
 use crate::http::client;
 use crate::http::client::{BuildError, ClientResponse, ProxyMode, ServerAddress, TlsOptions, TransportError};
+use crate::secret_string::SecretString;
 
 /// Options of the client.
 #[derive(Debug, Clone)]

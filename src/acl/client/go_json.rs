@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use secrecy::{ExposeSecret as _, SecretString};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::acl::model::timestamp::Timestamp;
+use crate::secret_string::SecretString;
 
 /// Placeholder of a secret that the caller may not see.
 const HIDDEN: &str = "<hidden>";
@@ -41,7 +41,7 @@ pub(super) fn deserialize_secret<'de, D: Deserializer<'de>>(from: D) -> Result<O
 /// Serializes a secret into a request's body.
 #[expect(clippy::ref_option, reason = "serde gives a field as it is")]
 pub(super) fn serialize_secret<S: Serializer>(secret: &Option<SecretString>, serializer: S) -> Result<S::Ok, S::Error> {
-    secret.as_ref().map(secrecy::ExposeSecret::expose_secret).serialize(serializer)
+    secret.as_ref().map(SecretString::expose_secret).serialize(serializer)
 }
 
 /// Serializes a duration for Go.
@@ -88,7 +88,7 @@ mod tests {
         let check = |text: &str, wanted: (Option<&str>, Option<&str>, Option<u8>, usize)| {
             let wire: Wire = serde_json::from_str(text).unwrap();
             let time = wire.time.map(|time| time.to_string());
-            let secret = wire.secret.as_ref().map(secrecy::ExposeSecret::expose_secret);
+            let secret = wire.secret.as_ref().map(SecretString::expose_secret);
             assert_eq!((time.as_deref(), secret, wire.number, wire.list.len()), wanted, "{text}");
         };
         check("{}", (None, None, None, 0));

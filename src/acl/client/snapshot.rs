@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, StatusCode};
-use secrecy::ExposeSecret as _;
 use serde::Deserialize;
 
 use super::acl_client::{AclClient, Endpoint, parse};

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use http::Method;
-use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
 
 use super::acl_client::{AclClient, Endpoint, parse};
@@ -17,6 +16,7 @@ use super::query::{QueryOptions, ReadResponse};
 use super::role::Role;
 use crate::acl::model::id::Id;
 use crate::acl::model::timestamp::Timestamp;
+use crate::secret_string::SecretString;
 
 /// A token as the server returns it. Serialization omits the secret.
 #[derive(Debug, Clone, Serialize, Deserialize)]

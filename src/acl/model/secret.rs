@@ -4,11 +4,11 @@ use std::fmt;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
 
 use super::id::Id;
 use crate::hex::encode_hex;
+use crate::secret_string::SecretString;
 
 /// Placeholder for secrets that a caller may not read.
 pub(crate) const REDACTED: &str = "<hidden>";
@@ -35,7 +35,7 @@ impl PlainSecret {
 
     /// Returns the secret, to serialize or hash it.
     pub(crate) fn reveal(&self) -> &str {
-        secrecy::ExposeSecret::expose_secret(&self.0)
+        SecretString::expose_secret(&self.0)
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use secrecy::{ExposeSecret as _, SecretString};
 use serde::{Deserialize, Serialize};
 
 use super::acl_service::AclService;
@@ -19,6 +18,7 @@ use crate::acl::model::secret::PlainSecret;
 use crate::acl::store::{Freshness, Key};
 use crate::error_chain::format_chain;
 use crate::secret;
+use crate::secret_string::SecretString;
 
 /// Record of a completed bootstrap.
 #[derive(Debug, Serialize, Deserialize)]

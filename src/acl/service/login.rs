@@ -14,8 +14,6 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use secrecy::SecretString;
-
 use super::acl_service::AclService;
 use super::caller::LiveToken;
 use super::error::ServiceError;
@@ -32,6 +30,7 @@ use crate::acl::model::secret::PlainSecret;
 use crate::acl::model::token::LoginOrigin;
 use crate::acl::store::Freshness;
 use crate::clock::Clock;
+use crate::secret_string::SecretString;
 
 pub(crate) use error::LoginError;
 pub(crate) use stored_method::StoredLoginRequest;

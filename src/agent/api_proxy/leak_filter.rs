@@ -15,7 +15,6 @@ use http::Response;
 use http::header::CONTENT_ENCODING;
 use hyper::body::{Body, Frame, SizeHint};
 use prometheus_client::metrics::counter::Counter;
-use secrecy::ExposeSecret as _;
 
 use super::token_search::TokenFinder;
 use crate::agent::token::Token;

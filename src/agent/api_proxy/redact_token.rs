@@ -3,7 +3,6 @@
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, TRAILER};
 use http::{HeaderValue, Response, StatusCode};
 use http_body_util::{Either, Full};
-use secrecy::ExposeSecret as _;
 use serde_json::Value;
 use zeroize::Zeroizing;
 

@@ -162,8 +162,8 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
+    use crate::secret_string::SecretString;
     use http::Request;
-    use secrecy::SecretString;
 
     use super::*;
     use crate::agent::server_client::ServerKind::{Consul, Keyward, Vault};

@@ -2,7 +2,6 @@
 
 use http::HeaderMap;
 use memchr::memmem::Finder;
-use secrecy::ExposeSecret as _;
 
 use crate::agent::token::Token;
 

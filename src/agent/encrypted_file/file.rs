@@ -7,7 +7,6 @@ use std::time::Duration;
 use aws_lc_rs::digest::{SHA256, digest};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use secrecy::{ExposeSecret as _, SecretString};
 use zeroize::Zeroizing;
 
 use super::file_kind::FileKind;
@@ -16,6 +15,7 @@ use super::state_file::StateFile;
 use crate::clock::{ClockReading, millis};
 use crate::error_code::ErrorCode;
 use crate::secret;
+use crate::secret_string::SecretString;
 
 /// File that keeps secrets over a restart, and the key that encrypts it.
 #[derive(Debug, Clone)]

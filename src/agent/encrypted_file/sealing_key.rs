@@ -2,11 +2,11 @@
 
 use aws_lc_rs::error::Unspecified;
 use aws_lc_rs::hkdf::{HKDF_SHA256, KeyType, Salt};
-use secrecy::{ExposeSecret as _, SecretString};
 use zeroize::Zeroizing;
 
 use super::file_kind::FileKind;
 use crate::aead;
+use crate::secret_string::SecretString;
 
 /// Encryption key of a file, with the names that it is bound to.
 #[derive(Debug)]

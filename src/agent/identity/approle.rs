@@ -4,13 +4,13 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
 use async_trait::async_trait;
-use secrecy::{ExposeSecret as _, SecretString};
 
 use super::consumable_file::{ConsumableFile, unreadable};
 use super::{IdentityError, IdentityErrorKind, IdentityProof, IdentitySource};
 use crate::agent::server_client::{CallError, ServerClient, TokenVerdict};
 use crate::agent::token::ClientToken;
 use crate::secret;
+use crate::secret_string::SecretString;
 
 /// Files of a role id and its secret id.
 #[derive(Debug, Clone, PartialEq, Eq)]

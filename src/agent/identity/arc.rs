@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 
 use http::HeaderValue;
 use rustix::fs::{Mode, OFlags};
-use secrecy::SecretString;
 use url::Url;
 use zeroize::Zeroizing;
 
 use super::error::{AttemptError, ErrorResponse};
 use super::transport::Transport;
+use crate::secret_string::SecretString;
 
 /// Requests a token for `resource`, byte for byte.
 pub(super) async fn token(

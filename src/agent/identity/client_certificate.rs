@@ -16,7 +16,6 @@ use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use memchr::memmem;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
@@ -27,6 +26,7 @@ use super::transport::Transport;
 use super::workload;
 use crate::jwt;
 use crate::os::{self, KeyFileError};
+use crate::secret_string::SecretString;
 
 /// Reads the certificate, signs an assertion at the time `now`, and exchanges it for a token of this scope.
 pub(super) async fn token(
@@ -77,7 +77,7 @@ impl Signer {
         let name = certificate.path.display();
         let content = std::fs::read(&certificate.path)
             .map_err(|error| AttemptError::setting(format!("cannot read {name}: {error}")))?;
-        let password = certificate.password.as_ref().map_or("", ExposeSecret::expose_secret);
+        let password = certificate.password.as_ref().map_or("", SecretString::expose_secret);
         Self::parse(&Zeroizing::new(content), password).map_err(|reason| AttemptError::Setting {
             message: format!("{name} {reason}"),
             hint: Some(

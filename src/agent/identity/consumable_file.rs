@@ -3,11 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use secrecy::SecretString;
-
 use super::{IdentityError, IdentityErrorKind};
 use crate::error_chain::format_chain;
 use crate::secret;
+use crate::secret_string::SecretString;
 
 /// A secret file that may be deleted after each read.
 #[derive(Debug)]

@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use secrecy::{ExposeSecret, SecretString};
-
 use crate::error_code::ErrorCode;
+use crate::secret_string::SecretString;
 
 /// Error of an identity source after all attempts.
 #[derive(Debug, thiserror::Error)]
@@ -140,7 +139,7 @@ impl AttemptError {
 /// Call it before the text is truncated, which could leave half of a secret.
 pub(super) fn redact(text: &str, secrets: &[SecretString]) -> String {
     let mut text = text.to_owned();
-    for secret in secrets.iter().map(ExposeSecret::expose_secret).filter(|secret| !secret.is_empty()) {
+    for secret in secrets.iter().map(SecretString::expose_secret).filter(|secret| !secret.is_empty()) {
         let encoded: String = url::form_urlencoded::byte_serialize(secret.as_bytes()).collect();
         text = text.replace(secret, HIDDEN).replace(&encoded, HIDDEN);
     }

@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 
 use async_trait::async_trait;
-use secrecy::ExposeSecret as _;
 
 use super::consumable_file::ConsumableFile;
 use super::{IdentityError, IdentityProof, IdentitySource, LoginFields, SignedToken};

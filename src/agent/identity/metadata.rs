@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use azure_identity::{ManagedIdentityCredential, ManagedIdentityCredentialOptions, UserAssignedId};
-use secrecy::SecretString;
 use serde_json::{Map, Value};
 use url::Url;
 
@@ -12,6 +11,7 @@ use super::azure_sdk;
 use super::error::{AttemptError, ErrorResponse};
 use super::login_fields::InstanceMetadata;
 use super::transport::Transport;
+use crate::secret_string::SecretString;
 
 /// Requests a token for `resource`, byte for byte.
 pub(super) async fn token(

@@ -36,10 +36,10 @@ mod method;
 pub mod fuzz;
 
 use async_trait::async_trait;
-use secrecy::SecretString;
 
 use crate::agent::token::ClientToken;
 use crate::jwt::UnverifiedClaims;
+use crate::secret_string::SecretString;
 
 pub(crate) use approle::AppRoleOptions;
 pub use endpoints::CloudEndpoints;

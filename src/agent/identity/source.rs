@@ -5,7 +5,6 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use secrecy::{ExposeSecret as _, SecretString};
 
 use super::error::AttemptError;
 use super::login_fields::{self, InstanceMetadata};
@@ -20,6 +19,7 @@ use super::{azure_sdk, client_certificate, client_secret, metadata, workload};
 use crate::backoff::random_unit;
 use crate::clock::Clock;
 use crate::jwt::UnverifiedClaims;
+use crate::secret_string::SecretString;
 use crate::time_format::seconds;
 
 impl CloudIdentityOptions {

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use http::{HeaderMap, StatusCode, header};
-use secrecy::SecretString;
 use serde_json::{Map, Value};
 
 use super::error::{AttemptError, ErrorResponse, quote, redact};
+use crate::secret_string::SecretString;
 
 /// Parses a token response. `expires_on` is ignored: its type differs by host, and the token has an `exp` claim.
 pub(super) fn token(body: &[u8], secrets: &[SecretString]) -> Result<SecretString, AttemptError> {
@@ -77,7 +77,6 @@ fn describe_body(body: &[u8], secrets: &[SecretString]) -> String {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use secrecy::ExposeSecret as _;
 
     #[test]
     fn a_token_is_parsed_with_any_form_of_expires_on() {

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use reqwest::RequestBuilder;
-use secrecy::SecretString;
 use url::Host;
 use zeroize::Zeroizing;
 
@@ -15,6 +14,7 @@ use super::token_response;
 use crate::error_chain::{causes, format_chain};
 use crate::http::client::{Resolver, read_body};
 use crate::http::tls::{TlsOptions, client_config, client_config_of};
+use crate::secret_string::SecretString;
 
 /// HTTP client of one kind of service. Clones share it.
 #[derive(Debug, Clone)]

@@ -9,13 +9,13 @@ use std::time::SystemTime;
 use async_trait::async_trait;
 use azure_core::http::ClientMethodOptions;
 use azure_identity::{ClientAssertion, ClientAssertionCredential, ClientAssertionCredentialOptions};
-use secrecy::{ExposeSecret as _, SecretString};
 
 use super::azure_sdk;
 use super::error::{AttemptError, ErrorResponse};
 use super::source_selection::ServicePrincipal;
 use crate::error_chain::format_chain;
 use crate::jwt::UnverifiedClaims;
+use crate::secret_string::SecretString;
 
 /// Exchanges the file's token for one of this scope. `now` is used in error texts only.
 pub(super) async fn token(

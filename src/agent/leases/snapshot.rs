@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use aws_lc_rs::digest::{SHA256, digest};
-use secrecy::ExposeSecret as _;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 

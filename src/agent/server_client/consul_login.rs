@@ -3,7 +3,6 @@
 use std::time::{Duration, SystemTime};
 
 use http::{HeaderName, Method};
-use secrecy::{ExposeSecret as _, SecretString};
 use serde::Serialize;
 use serde_json::Value;
 use time::OffsetDateTime;
@@ -15,6 +14,7 @@ use crate::agent::token::{self, ClientToken, Lease};
 use crate::http::client::ClientResponse;
 use crate::http::client::sanitize::{parse_date_header, sanitize};
 use crate::http::zeroizing_client::ZeroizingRequest;
+use crate::secret_string::SecretString;
 
 impl ServerClient {
     /// Logs in by an auth method with a signed token (`POST acl/login`).

@@ -1,11 +1,11 @@
 //! Entry point of the fuzz target `login`.
 
 use http::{HeaderMap, StatusCode};
-use secrecy::SecretString;
 use zeroize::Zeroizing;
 
 use super::{CallError, LoginResponse, consul_login, parse_response};
 use crate::http::client::ClientResponse;
+use crate::secret_string::SecretString;
 
 /// Kind of a response.
 #[derive(Debug, Clone, Copy)]

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use http::Method;
-use secrecy::{ExposeSecret as _, SecretString};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::parse_response::{self, SecretJson};
 use super::{CallError, LoginResponse, ServerClient};
 use crate::agent::token::ClientToken;
+use crate::secret_string::SecretString;
 
 impl ServerClient {
     /// Logs in by a role id and, if the role requires one, a secret id (`POST auth/MOUNT/login`).
@@ -24,10 +24,8 @@ impl ServerClient {
         role_id: &SecretString,
         secret_id: Option<&SecretString>,
     ) -> Result<LoginResponse, CallError> {
-        let body = AppRoleBody {
-            role_id: role_id.expose_secret(),
-            secret_id: secret_id.map(secrecy::ExposeSecret::expose_secret),
-        };
+        let body =
+            AppRoleBody { role_id: role_id.expose_secret(), secret_id: secret_id.map(SecretString::expose_secret) };
         self.send_login(mount, namespace, wrap_ttl, &body, secret_id.unwrap_or(role_id)).await
     }
 

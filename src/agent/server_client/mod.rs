@@ -13,7 +13,6 @@ pub mod fuzz;
 use std::time::Duration;
 
 use http::{HeaderName, Method};
-use secrecy::{ExposeSecret as _, SecretString};
 use serde::Serialize;
 
 use crate::agent::token;
@@ -22,6 +21,7 @@ use crate::http::client;
 use crate::http::reverse_proxy::UpstreamRecorder;
 use crate::http::zeroizing_client::{ZeroizingClient, ZeroizingRequest};
 use crate::metrics::Metrics;
+use crate::secret_string::SecretString;
 
 pub(in crate::agent) use error::is_bare_denial;
 pub use error::{CallError, TokenVerdict, is_outage};

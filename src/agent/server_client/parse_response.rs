@@ -3,7 +3,6 @@
 use std::ops::{Deref, DerefMut};
 use std::time::{Duration, SystemTime};
 
-use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::Value;
 use zeroize::Zeroize as _;
 
@@ -13,6 +12,7 @@ use crate::agent::token;
 use crate::agent::token::{ClientToken, Lease};
 use crate::http::client::ClientResponse;
 use crate::http::client::sanitize::{parse_date_header, parse_retry_after, sanitize};
+use crate::secret_string::SecretString;
 
 /// Longest lease that is accepted; a longer one is renewed earlier than necessary.
 pub(super) const MAX_LEASE: Duration = Duration::from_hours(32 * 24);

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Method, StatusCode};
-use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::parse_response::{self, MAX_LEASE, zeroize_json};
 use super::{CallError, ServerClient};
 use crate::agent::token::{ClientToken, Lease};
+use crate::secret_string::SecretString;
 
 /// JSON fields of a secret. Zeroed on drop; Debug prints none of them.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -262,7 +262,6 @@ fn invalid(what: &str) -> CallError {
 
 #[cfg(test)]
 mod tests {
-    use secrecy::ExposeSecret as _;
 
     use super::*;
     use crate::agent::server_client::TokenVerdict;

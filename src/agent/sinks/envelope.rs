@@ -12,7 +12,6 @@ use aws_lc_rs::hkdf::{HKDF_SHA256, Salt};
 use aws_lc_rs::rand::SystemRandom;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use secrecy::ExposeSecret as _;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 

@@ -1,6 +1,5 @@
 //! Content of a token file in each format.
 
-use secrecy::ExposeSecret as _;
 use serde::Serialize;
 use zeroize::Zeroizing;
 
@@ -86,7 +85,7 @@ fn json(value: &impl Serialize) -> Zeroizing<Vec<u8>> {
 mod tests {
     use std::time::{Duration, SystemTime};
 
-    use secrecy::SecretString;
+    use crate::secret_string::SecretString;
 
     use super::*;
     use crate::agent::token::{ClientToken, Generation, Lease};

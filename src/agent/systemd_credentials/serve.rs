@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::net::{SocketAddrUnix, getpeername};
-use secrecy::{ExposeSecret as _, SecretString};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::UnixStream;
 use tokio::sync::Semaphore;
@@ -24,6 +23,7 @@ use crate::health::{Health, HealthHandle};
 use crate::http::guard::LogThrottle;
 use crate::http::server::{Listener, ListenerMetrics, Peer};
 use crate::metrics::Metrics;
+use crate::secret_string::SecretString;
 use crate::time_format::seconds;
 
 /// Collaborators of a [`CredentialServer`].

@@ -1,12 +1,11 @@
 //! Values of credentials: a session's token, a field of a secret, or a rendered template.
 
-use secrecy::{ExposeSecret as _, SecretString};
-
 use crate::agent::secrets::{SecretRegistry, SecretRequest, SecretResponse, Subscription};
 use crate::agent::token::TokenWatch;
 use crate::clock::Clock;
 use crate::command::ProvidedEnv;
 use crate::credential_watch::{Availability, CredentialWatch, PublisherClosed};
+use crate::secret_string::SecretString;
 
 /// Source of a credential's value.
 #[derive(Debug)]

@@ -148,7 +148,6 @@ fn read_file(folders: &[PathBuf], path: &Path) -> Resolved {
 }
 
 fn is_same(left: &Resolved, right: &Resolved) -> bool {
-    use secrecy::ExposeSecret as _;
     match (left, right) {
         (Resolved::Text(left), Resolved::Text(right)) => secret::ct_eq(left, right.expose_secret().as_bytes()),
         (Resolved::Absent(left), Resolved::Absent(right)) => left == right,

@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use gotmpl::TemplateError as EngineError;
-use secrecy::SecretString;
 
 use crate::agent::secrets::{SecretRequest, SecretResponse};
+use crate::secret_string::SecretString;
 
 /// A secret or a file that a template requests while it is rendered.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

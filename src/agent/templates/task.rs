@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use secrecy::SecretString;
 use tokio_util::sync::CancellationToken;
 use zeroize::Zeroizing;
 
@@ -27,6 +26,7 @@ use crate::health::HealthHandle;
 use crate::metrics::Metrics;
 use crate::outage::Outage;
 use crate::secret::ct_eq;
+use crate::secret_string::SecretString;
 use crate::time_format::seconds;
 
 /// Collaborators of a [`TemplateTask`].

@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use secrecy::SecretString;
 use serde_json::{Value, json};
 
 use super::{Dependency, Rendered, Resolved, Template, TemplateError, TemplateSource};
 use crate::agent::secrets::{SecretFields, SecretOp, SecretRequest, SecretResponse};
 use crate::command::EnvVars;
+use crate::secret_string::SecretString;
 
 const CANARY: &str = "canary-5ecret";
 

@@ -220,7 +220,7 @@ impl CurrentToken {
 pub(super) fn test_token(obtained: ClockReading) -> CurrentToken {
     let ttl = Duration::from_hours(1);
     CurrentToken::new(Token {
-        secret: crate::agent::token::ClientToken::parse(secrecy::SecretString::from("hvs.a")).unwrap(),
+        secret: crate::agent::token::ClientToken::parse(crate::secret_string::SecretString::from("hvs.a")).unwrap(),
         accessor: None,
         lease: Lease { ttl, renewable: true },
         kind: TokenKind::Service,

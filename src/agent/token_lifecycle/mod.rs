@@ -36,8 +36,6 @@ pub mod fuzz;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use secrecy::SecretString;
-
 use crate::agent::identity::IdentitySource;
 use crate::agent::login::Login;
 use crate::agent::session_status::SessionStatusRegistry;
@@ -47,6 +45,7 @@ use crate::credential_watch::RefreshSignal;
 use crate::health::HealthHandle;
 use crate::metrics::Metrics;
 use crate::secret;
+use crate::secret_string::SecretString;
 
 pub(crate) use metrics::{AttemptMetrics, ClockMetrics, SessionMetrics};
 pub use shutdown::SessionShutdown;

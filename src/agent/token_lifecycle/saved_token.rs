@@ -4,7 +4,6 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use secrecy::{ExposeSecret as _, SecretString};
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
@@ -13,6 +12,7 @@ use super::schedule::TokenLifetime;
 use crate::agent::encrypted_file::{FileRejected, check_clock};
 use crate::agent::token::{ClientToken, Generation, Lease, Token, TokenKind};
 use crate::clock::{ClockReading, millis};
+use crate::secret_string::SecretString;
 
 /// JSON document that is encrypted. Spans are in seconds, times in milliseconds since 1970 by the wall clock.
 #[derive(Serialize, Deserialize)]

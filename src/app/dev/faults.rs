@@ -3,12 +3,12 @@
 use anyhow::Context as _;
 use clap::ValueEnum;
 use http::Method;
-use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
 
 use super::{Places, loopback_client};
 use crate::http::client::ServerAddress;
 use crate::secret;
+use crate::secret_string::SecretString;
 
 /// A fault that can be switched on and off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -17,7 +17,6 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use secrecy::SecretString;
 use tokio_util::sync::CancellationToken;
 
 use super::App;
@@ -30,6 +29,7 @@ use crate::emulators::platform::{self, Platform};
 use crate::emulators::secrets::{self, Bounds, FaultListener, Role, Secrets, Verification};
 use crate::http::client::{Client, ClientOptions, ProxyMode, ServerAddress, TlsOptions};
 use crate::http::server::ActivatedSockets;
+use crate::secret_string::SecretString;
 use crate::secure_dir;
 use crate::tasks::TaskGroup;
 
@@ -304,7 +304,6 @@ fn disown(owner: &Path) -> anyhow::Result<()> {
 }
 
 fn write_private(path: &Path, secret: &SecretString) -> anyhow::Result<()> {
-    use secrecy::ExposeSecret as _;
     atomic_file::replace(path, secret.expose_secret().as_bytes(), &PRIVATE)?;
     Ok(())
 }

@@ -6,8 +6,6 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use secrecy::ExposeSecret as _;
-
 use super::diagnosis::Diagnosis;
 use super::redact::{Redactor, redact_toml, redact_unit};
 use crate::config::{Environment, PathUse};

@@ -3,11 +3,11 @@
 use std::sync::LazyLock;
 
 use regex_lite::Regex;
-use secrecy::{ExposeSecret as _, SecretString};
 use toml::{Table, Value};
 use url::Url;
 
 use crate::config::systemd::split_unit_words;
+use crate::secret_string::SecretString;
 
 /// In place of what is removed.
 const REDACTED: &str = "[redacted]";

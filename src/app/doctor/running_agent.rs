@@ -4,12 +4,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use http::{Method, StatusCode};
-use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::Value;
 
 use crate::app::check_result::{Problem, StepResult, Steps};
 use crate::error_code::ErrorCode;
 use crate::http::client::{Client, ClientOptions, ProxyMode, ServerAddress, TlsOptions, TransportError};
+use crate::secret_string::SecretString;
 
 /// Address of the agent's local API.
 #[derive(Debug, Clone)]

@@ -4,7 +4,6 @@ use std::path::Path;
 use std::time::Duration;
 
 use http::{Method, StatusCode};
-use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::Value;
 
 use super::connection::{check_clock, check_way};
@@ -19,6 +18,7 @@ use crate::gateway::availability::{Product, ServerInfo};
 use crate::http::client::sanitize::sanitize;
 use crate::http::client::{self, Client, ClientResponse, ServerAddress, TlsOptions, TransportError};
 use crate::secret;
+use crate::secret_string::SecretString;
 
 /// Time for one answer of the platform.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(30);

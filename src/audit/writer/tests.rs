@@ -1,7 +1,6 @@
 use std::path::Path;
 use std::time::SystemTime;
 
-use secrecy::SecretString;
 use tokio::sync::oneshot;
 
 use super::*;
@@ -12,6 +11,7 @@ use crate::audit::read::{list_files, read_lines};
 use crate::audit::tests::record;
 use crate::audit::verify::{Place, Verifier, VerifyReport};
 use crate::health::Health;
+use crate::secret_string::SecretString;
 
 const KEY: &str = "0123456789abcdef0123456789abcdef";
 

@@ -4,7 +4,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueHint};
-use secrecy::SecretString;
 use serde::Serialize;
 
 use super::failure::Failure;
@@ -15,6 +14,7 @@ use crate::cli::{Exit, Format};
 use crate::config::Environment;
 use crate::config::server::address;
 use crate::http::client::{self, ClientCertificate, ProxyMode, ServerAddress, TlsOptions};
+use crate::secret_string::SecretString;
 
 /// Flags that say which server to call, and with which token.
 #[derive(Debug, Args)]

@@ -5,9 +5,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use secrecy::SecretString;
-
 use crate::secret;
+use crate::secret_string::SecretString;
 
 /// A file, or `-` for standard input.
 #[derive(Debug, Clone, PartialEq, Eq)]

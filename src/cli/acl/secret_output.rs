@@ -3,13 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use secrecy::{ExposeSecret as _, SecretString};
 
 use super::connection::Service;
 use super::failure::Failure;
 use crate::acl::client::Token;
 use crate::atomic_file::{self, Attributes};
 use crate::cli::Exit;
+use crate::secret_string::SecretString;
 
 /// Flags that say where to write the secret of a new token.
 #[derive(Debug, Args)]

@@ -1,7 +1,6 @@
 //! `keyward acl bootstrap`, `login`, `logout` and `whoami`.
 
 use clap::Args;
-use secrecy::SecretString;
 use serde_json::{Value, json};
 
 use super::connection::Service;
@@ -15,6 +14,7 @@ use crate::acl::client::{NamespaceDefaults, QueryOptions};
 use crate::acl::model::id::Id;
 use crate::atomic_file;
 use crate::cli::{note, say};
+use crate::secret_string::SecretString;
 use crate::time_format::format_seconds;
 
 /// Create the first token of a new service.

@@ -1,7 +1,6 @@
 //! Docker's side: `docker-credential-keyward VERB`, JSON on standard output, and a fixed line for "none here"
 //! (docker-credential-helpers, `credentials`).
 
-use secrecy::ExposeSecret as _;
 use serde::Serialize;
 use zeroize::Zeroizing;
 

@@ -10,7 +10,6 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use clap::Parser;
-use secrecy::SecretString;
 use zeroize::Zeroizing;
 
 use super::agent_client::ProxyEndpoint;
@@ -18,6 +17,7 @@ use super::{Exit, say_error};
 use crate::agent::server_client::{CallError, TokenVerdict};
 use crate::app::one_shot_render::OneShotReader;
 use crate::config::{self, Config, Credential, Environment, LoadOutcome, Purpose};
+use crate::secret_string::SecretString;
 
 /// Protocol of the calling program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

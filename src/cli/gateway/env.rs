@@ -1,7 +1,6 @@
 //! `keyward gateway env`: the variables that lead a program to the gateway, or to the platform with its own token.
 
 use clap::Args;
-use secrecy::ExposeSecret as _;
 
 use super::target::GatewayAddress;
 use crate::cli::{Exit, note, say, say_error};

@@ -2,8 +2,6 @@
 
 use std::path::Path;
 
-use secrecy::SecretString;
-
 use crate::cli::{Exit, say_error};
 use crate::command::EnvVars;
 use crate::config::{Gateway, TokenSource};
@@ -12,6 +10,7 @@ use crate::gateway::client_setup::credentials::ClientTokenFile;
 use crate::gateway::client_setup::{CliConfig, TokenKind, UserConfigFiles, client_env};
 use crate::http::server::Endpoint;
 use crate::secret;
+use crate::secret_string::SecretString;
 
 /// Returns the variables of `gateway.process_token` for a program whose Terraform or OpenTofu would read `files`; none if it is
 /// not set. Prints the error if that fails.

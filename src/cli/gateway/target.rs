@@ -6,7 +6,6 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::Args;
 use http::{Method, StatusCode};
-use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::Value;
 use url::Url;
 
@@ -18,6 +17,7 @@ use crate::gateway::client_setup::credentials::{self, ClientTokenFile, Credentia
 use crate::gateway::client_setup::{ServiceHost, TokenKind};
 use crate::http::client::{self, ProxyMode, ServerAddress, TlsOptions, is_loopback};
 use crate::http::server::Endpoint;
+use crate::secret_string::SecretString;
 
 /// Flags that lead to the running gateway: a configuration, or an address and a token file.
 #[derive(Debug, Clone, Args)]

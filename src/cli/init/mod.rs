@@ -23,7 +23,6 @@ use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use secrecy::ExposeSecret as _;
 
 use super::setup_files::{self, Access, Content, Existing, Place, SetupFile};
 use super::{Exit, say, say_error, say_warning};

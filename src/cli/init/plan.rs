@@ -3,12 +3,11 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use secrecy::SecretString;
-
 use super::shell::quote;
 use crate::cli::setup_files::{Access, Content, SetupFile};
 use crate::config::systemd::UnitNeeds;
 use crate::hex::encode_hex;
+use crate::secret_string::SecretString;
 
 /// Files and commands for one machine or pod.
 #[derive(Debug)]

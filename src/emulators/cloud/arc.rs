@@ -10,7 +10,6 @@ use axum::response::Response;
 use axum::routing::get;
 use http::header::{AUTHORIZATION, HeaderValue, WWW_AUTHENTICATE};
 use http::{HeaderMap, StatusCode};
-use secrecy::{ExposeSecret as _, SecretString};
 
 use super::State;
 use super::faults::FaultTarget;
@@ -18,6 +17,7 @@ use super::folder::write_private;
 use super::identities::random_secret;
 use super::metadata::{check_request, error_response, token_response};
 use super::tokens::Principal;
+use crate::secret_string::SecretString;
 
 pub(super) fn routes() -> Router<Arc<State>> {
     Router::new().route("/arc/metadata/identity/oauth2/token", get(token))

@@ -3,11 +3,11 @@
 use aws_lc_rs::rand;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
 
 use super::folder::Folder;
 use super::{CloudStartError, Machine};
+use crate::secret_string::SecretString;
 
 /// Tenant, subscription and identities of the emulated cloud.
 #[derive(Debug, Clone)]

@@ -25,12 +25,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use secrecy::SecretString;
 use url::Url;
 
 use crate::clock::Clock;
 use crate::emulators::control_listener;
 use crate::http::server::Listener;
+use crate::secret_string::SecretString;
 use crate::secure_dir::DirError;
 use crate::tasks::TaskGroup;
 
@@ -232,7 +232,6 @@ impl Cloud {
 
     /// Variables of a service principal with a client secret.
     pub fn variables_for_client_secret(&self) -> BTreeMap<String, String> {
-        use secrecy::ExposeSecret as _;
         let secret = self.state.identities.client_secret.expose_secret().to_owned();
         self.variables(&self.state.identities.application, [("AZURE_CLIENT_SECRET", secret)])
     }
@@ -245,7 +244,6 @@ impl Cloud {
 
     /// Variables that App Service puts into an app's environment.
     pub fn variables_for_app_service(&self) -> BTreeMap<String, String> {
-        use secrecy::ExposeSecret as _;
         let header = self.state.identities.identity_header.expose_secret().to_owned();
         let endpoint = format!("{}msi/token", self.metadata_url);
         [("IDENTITY_ENDPOINT", endpoint), ("IDENTITY_HEADER", header)].map(|(name, value)| (name.into(), value)).into()

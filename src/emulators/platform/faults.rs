@@ -3,8 +3,6 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use secrecy::SecretString;
-
 use super::call_log::RecordedCall;
 use super::edition::Edition;
 use super::ids;
@@ -14,6 +12,7 @@ use super::state::{Failure, State};
 use super::store::Resource;
 use super::tokens::{PlatformTokenKind, TokenRequest};
 use crate::clock::Clock;
+use crate::secret_string::SecretString;
 
 /// Handle for injecting faults and reading the request log; clones share their state.
 #[derive(Debug, Clone)]

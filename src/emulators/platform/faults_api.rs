@@ -7,7 +7,6 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use http::StatusCode;
-use secrecy::{ExposeSecret as _, SecretString};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -16,6 +15,7 @@ use super::edition::Edition;
 use super::faults::{NEW_REGISTRY_ROUTES, OLD_REGISTRY_ROUTES, PlatformFaultInjector};
 use super::page::Paging;
 use crate::emulators::control_listener::{Switch, require_key};
+use crate::secret_string::SecretString;
 
 type Faults = AxumState<PlatformFaultInjector>;
 

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use http::StatusCode;
-use secrecy::SecretString;
 use serde_json::Value;
 
 use super::Role;
@@ -13,6 +12,7 @@ use super::reply::{Answer, envelope, refusal};
 use super::tokens::{Origin, random_text};
 use crate::clock::ClockReading;
 use crate::secret;
+use crate::secret_string::SecretString;
 
 impl RequestHandler {
     /// Handles a login at `path`, such as `auth/azure/login`.

@@ -30,12 +30,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use secrecy::SecretString;
 use url::Url;
 
 use crate::clock::Clock;
 use crate::emulators::control_listener;
 use crate::http::client::BuildError;
+use crate::secret_string::SecretString;
 use crate::tasks::TaskGroup;
 
 pub use crate::emulators::control_listener::{BindError, FaultListener};

@@ -8,13 +8,13 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use http::Method;
-use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Value, json};
 use url::Url;
 
 use super::leases::LeaseTerms;
 use super::tokens::random_text;
 use crate::http::client::{self, BuildError};
+use crate::secret_string::SecretString;
 
 /// Settings of the engine.
 #[derive(Debug, Clone, Default)]

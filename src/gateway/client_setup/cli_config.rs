@@ -8,7 +8,6 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use aws_lc_rs::digest::{SHA256, digest};
-use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Map, Value, json};
 use zeroize::Zeroizing;
 
@@ -16,6 +15,7 @@ use super::ServiceHost;
 use super::user_files::UserConfigFiles;
 use crate::atomic_file::{self, Attributes, ReplaceError};
 use crate::hex::encode_hex;
+use crate::secret_string::SecretString;
 
 /// One of the user's files.
 #[derive(Debug)]

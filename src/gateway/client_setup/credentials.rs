@@ -3,13 +3,13 @@
 
 use std::path::{Path, PathBuf};
 
-use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::json;
 use zeroize::Zeroizing;
 
 use super::service_host::ServiceHost;
 use super::tfrc_file::{TfrcFileError, read_token};
 use crate::gateway::local_token::{self, LocalTokenError};
+use crate::secret_string::SecretString;
 
 /// Name of the executable that Terraform runs.
 pub(crate) const PROGRAM: &str = "terraform-credentials-keyward";

@@ -5,7 +5,6 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use zeroize::Zeroizing;
@@ -20,6 +19,7 @@ use crate::error_code::ErrorCode;
 use crate::gateway::local_token::AcceptedTokens;
 use crate::gateway::platform_token::PlatformToken;
 use crate::health::HealthHandle;
+use crate::secret_string::SecretString;
 
 /// Settings of the file.
 #[derive(Debug, Clone, PartialEq, Eq)]

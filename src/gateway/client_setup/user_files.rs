@@ -8,8 +8,6 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use secrecy::ExposeSecret as _;
-
 use crate::command::EnvVars;
 
 /// Variable that makes Terraform and OpenTofu read another file than the user's own.
@@ -120,7 +118,7 @@ fn list_config_files(folder: &Path) -> io::Result<Vec<PathBuf>> {
 
 #[cfg(test)]
 mod tests {
-    use secrecy::SecretString;
+    use crate::secret_string::SecretString;
 
     use super::*;
 

@@ -4,12 +4,12 @@
 mod file;
 
 use http::HeaderValue;
-use secrecy::{ExposeSecret as _, SecretString};
 
 use crate::clock::ClockReading;
 use crate::credential_watch::{CredentialWatch, RefreshSignal};
 use crate::file_watch::FileWatch;
 use crate::secret;
+use crate::secret_string::SecretString;
 
 pub use file::PlatformTokenFile;
 

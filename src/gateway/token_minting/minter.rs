@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use secrecy::SecretString;
 use tokio_util::sync::CancellationToken;
 
 use super::description::DescriptionPrefix;
@@ -22,6 +21,7 @@ use crate::gateway::platform_token::{PlatformToken, PlatformTokenSource, watch_t
 use crate::health::HealthHandle;
 use crate::http::client::{self, ServerAddress, TlsOptions};
 use crate::http::zeroizing_client::ZeroizingClient;
+use crate::secret_string::SecretString;
 use crate::time_format::seconds;
 
 /// Mints tokens, publishes the current one, and deletes those it has minted.

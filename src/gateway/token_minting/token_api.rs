@@ -6,7 +6,6 @@ use std::time::{Duration, SystemTime};
 
 use http::header::AUTHORIZATION;
 use http::{Method, StatusCode};
-use secrecy::SecretString;
 use serde::Deserialize;
 use serde_json::json;
 use time::OffsetDateTime;
@@ -22,6 +21,7 @@ use crate::http::client::sanitize::{parse_date_header, parse_retry_after, saniti
 use crate::http::client::{ClientResponse, TransportError};
 use crate::http::zeroizing_client::{ZeroizingClient, ZeroizingRequest};
 use crate::secret;
+use crate::secret_string::SecretString;
 use crate::time_format::format_rfc3339;
 
 /// Token API of one owner.

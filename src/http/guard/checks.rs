@@ -4,12 +4,12 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Version};
-use secrecy::SecretString;
 
 use super::connection::names_end_to_end;
 use super::{AccessMode, Guard, GuardRejection, LocalCaller, Rules};
 use crate::http::server::Peer;
 use crate::secret;
+use crate::secret_string::SecretString;
 
 const MAX_URI: usize = 4 * 1024;
 const MAX_HEADERS: usize = 64;

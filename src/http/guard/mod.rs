@@ -41,7 +41,7 @@ pub enum AccessMode {
     #[default]
     SocketPeers,
     /// Accepts callers that send this key in `X-Keyward-Key`, `X-Vault-Token` or `Authorization: Bearer`.
-    Key(secrecy::SecretString),
+    Key(crate::secret_string::SecretString),
     /// Accepts every user of this machine; explicit in the configuration.
     AnyLocalUser,
     /// Accepts every local peer: the rules of callers decide, which identify each by the kernel.

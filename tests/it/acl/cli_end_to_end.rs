@@ -7,7 +7,7 @@ use keyward::acl::client::{
     QueryOptions, TokenUpdate,
 };
 use keyward::acl::model::timestamp::Timestamp;
-use secrecy::{ExposeSecret as _, SecretString};
+use keyward::secret_string::SecretString;
 use serde_json::{Value, json as object};
 
 use crate::acl::cli_requests::{CommandOutput, acl};

@@ -8,7 +8,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use keyward::acl::client::{AclClient, AclClientError, AclClientOptions, NewToken, QueryOptions, Token};
 use keyward::acl::model::id::Id;
 use keyward::http::client::{ServerAddress, TransportError};
-use secrecy::SecretString;
+use keyward::secret_string::SecretString;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;

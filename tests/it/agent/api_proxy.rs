@@ -22,7 +22,7 @@ use keyward::agent::api_proxy::TokenMode;
 use keyward::agent::server_client::ServerKind;
 use keyward::http::client::{self, ServerAddress};
 use keyward::http::guard::AccessMode;
-use secrecy::SecretString;
+use keyward::secret_string::SecretString;
 use serde_json::json;
 
 use crate::harness::ports;

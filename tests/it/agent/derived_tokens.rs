@@ -9,8 +9,8 @@ use keyward::agent::server_client::DerivedTokenOptions;
 use keyward::clock::Clock;
 use keyward::credential_watch::{Availability, RefreshSignal, credential_channel};
 use keyward::emulators::secrets::{CannedResponse, LoginMethod, Operation, Role, Secrets, SecretsOptions};
+use keyward::secret_string::SecretString;
 use keyward::tasks::TaskGroup;
-use secrecy::SecretString;
 use serde_json::{Value, json};
 
 use tokio::task::JoinSet;

@@ -3,7 +3,7 @@
 #[cfg(feature = "dev")]
 mod api_proxy;
 #[cfg(feature = "dev")]
-mod callers;
+pub(crate) mod callers;
 #[cfg(feature = "dev")]
 mod process;
 #[cfg(feature = "dev")]

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use keyward::emulators::secrets::{Operation, Role};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
-use secrecy::ExposeSecret as _;
 use serde_json::json;
 
 use crate::harness::agent::Agent;

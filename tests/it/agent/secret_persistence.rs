@@ -10,7 +10,6 @@ use keyward::clock::ClockReading;
 use keyward::credential_watch::{Availability, CredentialWatch, RefreshRequest, RefreshSignal, credential_channel};
 use keyward::emulators::secrets::terraform::Credential;
 use keyward::emulators::secrets::{CannedResponse, LeaseTerms, Operation, Role, terraform};
-use secrecy::ExposeSecret as _;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;

@@ -8,7 +8,7 @@ use std::time::SystemTime;
 
 use keyward::agent::templates::{Dependency, Rendered, Resolved, Template, TemplateSource};
 use keyward::command::EnvVars;
-use secrecy::SecretString;
+use keyward::secret_string::SecretString;
 use serde_json::{Value, json};
 
 use crate::acl::third_party_clients::clients;

@@ -18,10 +18,10 @@ use keyward::emulators::axum_service;
 use keyward::emulators::secrets::{Role, Secrets, SecretsOptions};
 use keyward::http::client;
 use keyward::http::server::{Endpoint, Listener, ListenerLimits, UnixSocket};
+use keyward::secret_string::SecretString;
 use keyward::tasks::TaskGroup;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use rustls::pki_types::PrivateKeyDer;
-use secrecy::SecretString;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::harness::secrets::{at, login, login_options, options, proof};

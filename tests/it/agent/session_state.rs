@@ -4,7 +4,6 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
 use keyward::emulators::secrets::{CannedResponse, Operation, Role};
-use secrecy::ExposeSecret as _;
 
 use crate::harness::session::{World, minutes};
 

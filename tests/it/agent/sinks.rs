@@ -11,7 +11,7 @@ use keyward::clock::{Clock, TestClock};
 use keyward::credential_watch::{Availability, credential_channel};
 use keyward::health::Health;
 use keyward::metrics::Metrics;
-use secrecy::SecretString;
+use keyward::secret_string::SecretString;
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;

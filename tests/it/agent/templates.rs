@@ -17,7 +17,6 @@ use keyward::command::{CommandSpec, EnvVars};
 use keyward::credential_watch::credential_channel;
 use keyward::emulators::secrets::terraform::Credential;
 use keyward::emulators::secrets::{CannedResponse, LeaseTerms, Operation, Role, terraform};
-use secrecy::ExposeSecret as _;
 use serde_json::json;
 use tokio::task::JoinSet;
 use tokio::time::sleep;

@@ -322,7 +322,6 @@ fn call(socket: &Path, request: &str, headers: &str, body: &str) -> (u16, String
 #[cfg(all(feature = "acl", feature = "gateway"))]
 #[test]
 fn the_acl_server_records_who_changed_what_and_the_gateway_who_wrote_what() {
-    use secrecy::ExposeSecret as _;
     in_a_network_of_its_own(|| {
         let world = World::start();
         let platform = world.platform.faults().mint("first").token;

@@ -6,7 +6,6 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
 
 use keyward::emulators::secrets::{Operation, Role};
-use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
 
 use crate::harness::agent::Agent;

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use keyward::emulators::secrets::{Operation, Role};
-use secrecy::ExposeSecret as _;
 use serde_json::json;
 
 use crate::harness::agent::Agent;

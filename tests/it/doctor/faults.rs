@@ -3,7 +3,6 @@
 use std::net::TcpListener;
 
 use keyward::emulators::secrets::{CannedResponse, Operation};
-use secrecy::ExposeSecret as _;
 
 use super::site::{CONFIG, FOLDER, Site, problems};
 use crate::harness::world::in_a_network_of_its_own;

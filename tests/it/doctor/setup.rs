@@ -6,7 +6,6 @@ use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::Path;
 use std::process::Command;
 
-use secrecy::ExposeSecret as _;
 use serde_json::Value;
 
 use super::site::{mount_run, problems, world};

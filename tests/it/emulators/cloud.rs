@@ -7,7 +7,6 @@ use jsonwebtoken::jwk::JwkSet;
 use jsonwebtoken::{Algorithm, DecodingKey, Validation};
 use keyward::emulators::cloud::{Cloud, CloudOptions, Failure, FaultTarget, Machine};
 use keyward::tasks::TaskGroup;
-use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
 
 use crate::harness::cloud::options_with_shared_keys;

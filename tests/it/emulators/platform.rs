@@ -12,8 +12,8 @@ use base64::engine::general_purpose::STANDARD;
 use http::Method;
 use keyward::clock::{Clock, TestClock};
 use keyward::emulators::platform::{Edition, FaultListener, Platform, PlatformOptions, PresentedToken};
+use keyward::secret_string::SecretString;
 use keyward::tasks::TaskGroup;
-use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Value, json};
 
 use crate::harness::platform::{Emulated, text};

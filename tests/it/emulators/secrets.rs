@@ -15,8 +15,8 @@ use keyward::emulators::secrets::{
     Bounds, CannedResponse, FaultListener, Operation, Role, Secrets, SecretsOptions, TokenType, Verification,
 };
 use keyward::jwt::UnverifiedClaims;
+use keyward::secret_string::SecretString;
 use keyward::tasks::TaskGroup;
-use secrecy::SecretString;
 
 use crate::harness::cloud::options_with_shared_keys;
 use crate::harness::secrets::{Bench, login_options, options as options_of, proof};

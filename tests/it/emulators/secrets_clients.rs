@@ -8,7 +8,6 @@ use std::time::Duration;
 use keyward::clock::Clock;
 use keyward::emulators::secrets::{LeaseTerms, Role, Secrets, SecretsOptions};
 use keyward::tasks::TaskGroup;
-use secrecy::ExposeSecret as _;
 
 use crate::acl::third_party_clients::{clients, scripts};
 

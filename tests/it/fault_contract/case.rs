@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use keyward::clock::Clock;
 use keyward::emulators::secrets::{LoginMethod, Operation, Role, Secrets, SecretsOptions};
+use keyward::secret_string::SecretString;
 use keyward::tasks::TaskGroup;
-use secrecy::SecretString;
 use tokio::runtime::Runtime;
 
 use super::record::{Invariant, Record};

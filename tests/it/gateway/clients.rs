@@ -46,7 +46,7 @@ fn told(output: &Output) -> String {
 async fn locked(it: &Emulated, name: &str) -> bool {
     let token = it.platform.faults().mint("observer").token;
     let path = format!("/api/v2/organizations/example/workspaces/{name}");
-    let token = secrecy::ExposeSecret::expose_secret(&token);
+    let token = keyward::secret_string::SecretString::expose_secret(&token);
     it.send(http::Method::GET, &path, Some(token), None).await.with(200)["data"]["attributes"]["locked"] == true
 }
 
@@ -258,7 +258,7 @@ async fn an_apply_outlives_a_gap_between_its_token_and_the_next_one() {
         refused.then_some(()).ok_or_else(|| "no call was refused".to_owned())
     });
     let next = it.platform.faults().mint("next");
-    gateway.put(secrecy::ExposeSecret::expose_secret(&next.token));
+    gateway.put(keyward::secret_string::SecretString::expose_secret(&next.token));
     let output = child.wait_with_output().await.unwrap();
     assert!(output.status.success(), "{}\n{}", told(&output), gateway.output());
     assert!(!exists(&run, "errored.tfstate") && !locked(&it, "web").await && seen(&it, &next.id).0 >= 3);

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use secrecy::ExposeSecret as _;
 use serde_json::Value;
 
 use crate::emulators::platform::clients::platform;

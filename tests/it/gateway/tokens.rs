@@ -10,7 +10,7 @@ use futures_util::stream::FuturesUnordered;
 use keyward::clock::Clock;
 use keyward::credential_watch::{Availability, RefreshSignal, credential_channel};
 use keyward::gateway::platform_token::{PlatformToken, PlatformTokenSource};
-use secrecy::SecretString;
+use keyward::secret_string::SecretString;
 use serde_json::Value;
 use tokio::task::JoinSet;
 

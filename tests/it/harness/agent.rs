@@ -46,7 +46,6 @@ impl Agent {
     }
 
     /// Starts it after a shell has run `setup`, or in its place where that does not return, and waits until it is ready.
-    #[cfg(feature = "acl")]
     pub(crate) fn ready_after(world: &World, setup: &str, edit: impl FnOnce(String) -> String) -> Self {
         Self::start_by(world, edit, |args, folder| {
             Binary::start_after(setup, args, &[("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")], folder)

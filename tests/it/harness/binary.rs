@@ -24,7 +24,6 @@ impl Binary {
     }
 
     /// As [`Binary::start`], after a shell has run `setup`, such as `ulimit -n 64`.
-    #[cfg(feature = "acl")]
     pub(crate) fn start_after(setup: &str, args: &[&str], variables: &[(&str, &str)], folder: &Path) -> Self {
         let mut command = Command::new("/bin/sh");
         command.args(["-c", &format!("{setup}; exec \"$0\" \"$@\""), env!("CARGO_BIN_EXE_keyward")]).args(args);

@@ -19,7 +19,6 @@ use keyward::health::Health;
 use keyward::http::server::{Endpoint, Listener, ListenerLimits, ListenerMetrics};
 use keyward::metrics::Metrics;
 use keyward::status::StatusRegistry;
-use secrecy::ExposeSecret as _;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 

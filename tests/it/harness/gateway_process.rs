@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use rustix::process::Signal;
-use secrecy::ExposeSecret as _;
 use serde_json::Value;
 
 use crate::harness::binary::{Binary, eventually, run};

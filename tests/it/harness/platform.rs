@@ -3,7 +3,6 @@
 use http::{HeaderMap, Method, StatusCode};
 use keyward::emulators::platform::{MintedToken, Platform, PlatformOptions};
 use keyward::tasks::TaskGroup;
-use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
 
 /// An emulated platform with a first token.

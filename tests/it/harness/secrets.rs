@@ -10,8 +10,8 @@ use keyward::agent::server_client::ServerClient;
 use keyward::clock::{Clock, TestClock};
 use keyward::emulators::secrets::{Role, Secrets, SecretsOptions};
 use keyward::http::client;
+use keyward::secret_string::SecretString;
 use keyward::tasks::TaskGroup;
-use secrecy::SecretString;
 
 /// An emulated Vault server with a driven clock that accepts any login as `dev`, and a client of it.
 pub(crate) struct Bench {

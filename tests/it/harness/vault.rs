@@ -27,7 +27,7 @@ use keyward::credential_watch::{Availability, RefreshSignal, credential_channel}
 use keyward::http::guard::{self, AccessMode};
 use keyward::http::server::{Endpoint, Listener, ListenerLimits, ListenerMetrics, UnixSocket};
 use keyward::metrics::Metrics;
-use secrecy::SecretString;
+use keyward::secret_string::SecretString;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;

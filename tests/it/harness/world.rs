@@ -11,7 +11,6 @@ use keyward::emulators::platform::{self, Platform};
 use keyward::emulators::secrets::terraform::{self, Credential};
 use keyward::emulators::secrets::{self, Bounds, LeaseTerms, Role, Secrets, Verification};
 use keyward::tasks::TaskGroup;
-use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 

@@ -16,8 +16,8 @@ use keyward::health::Health;
 use keyward::http::guard::{self, AccessMode};
 use keyward::http::server::{Endpoint, Listener, ListenerLimits, ListenerMetrics};
 use keyward::metrics::Metrics;
+use keyward::secret_string::SecretString;
 use keyward::status::StatusRegistry;
-use secrecy::SecretString;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 

@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use secrecy::ExposeSecret as _;
 use serde_json::json;
 
 use super::Transcript;

@@ -4,7 +4,6 @@ use std::path::Path;
 use std::time::Duration;
 
 use keyward::emulators::secrets::{Bounds, CannedResponse, Operation, Role};
-use secrecy::ExposeSecret as _;
 use serde_json::Value;
 
 use super::Transcript;

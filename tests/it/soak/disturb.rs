@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use keyward::emulators::secrets::{CannedResponse, Operation};
 use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
-use secrecy::ExposeSecret as _;
 
 use super::fault::Disturbance;
 use super::outputs::child;

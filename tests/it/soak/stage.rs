@@ -10,8 +10,8 @@ use std::time::{Duration, SystemTime};
 use keyward::clock::Clock;
 use keyward::emulators::platform::{Platform, PlatformOptions};
 use keyward::emulators::secrets::{LeaseTerms, LoginMethod, Role, Secrets, SecretsOptions};
+use keyward::secret_string::SecretString;
 use keyward::tasks::TaskGroup;
-use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use keyward::emulators::secrets::{Role, Secrets};
-use secrecy::{ExposeSecret as _, SecretString};
+use keyward::secret_string::SecretString;
 use serde_json::{Value, json};
 
 use super::client::now;

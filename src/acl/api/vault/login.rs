@@ -2,7 +2,6 @@
 
 use http::{HeaderMap, HeaderName, Response};
 use hyper::body::Incoming;
-use secrecy::{ExposeSecret as _, SecretString};
 use serde::Deserialize;
 use serde_json::json;
 
@@ -13,6 +12,7 @@ use crate::acl::api::state::ApiState;
 use crate::acl::model::azure_identity::ClaimedFields;
 use crate::acl::model::id::Id;
 use crate::acl::service::login::{ConfiguredLoginRequest, LoginResult};
+use crate::secret_string::SecretString;
 
 const WRAP_HEADER: HeaderName = HeaderName::from_static("x-vault-wrap-ttl");
 

@@ -2,8 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use secrecy::SecretString;
-
 use super::bind::Grant;
 use super::verifier_cache::Verifier;
 use super::{LoginError, LoginMethods, verify};
@@ -23,6 +21,7 @@ use crate::acl::service::repository::Stored;
 use crate::acl::service::tokens::ValidatedToken;
 use crate::acl::service::transaction::{Transaction, retry_on_conflict};
 use crate::acl::store::Freshness;
+use crate::secret_string::SecretString;
 
 /// Login request for a stored method. Nothing in it is verified.
 #[derive(Debug)]

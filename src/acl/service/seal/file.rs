@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use secrecy::{ExposeSecret as _, SecretString};
 use zeroize::Zeroizing;
 
 use super::key::SealKey;
@@ -13,6 +12,7 @@ use crate::atomic_file::{self, Attributes, ReplaceError};
 use crate::error_code::ErrorCode;
 use crate::hex;
 use crate::secret;
+use crate::secret_string::SecretString;
 
 /// Most keys in a file: each is tried for each token during a rotation.
 const MAX_KEYS: usize = 8;

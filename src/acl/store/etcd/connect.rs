@@ -4,7 +4,6 @@ use std::path::Path;
 use std::sync::Arc;
 
 use etcd_client::{Certificate, Client, ConnectOptions, Identity, TlsOptions};
-use secrecy::ExposeSecret as _;
 use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout_at};

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use secrecy::ExposeSecret as _;
 use zeroize::Zeroizing;
 
 use super::due_queue::{DueQueue, Ticket};

@@ -6,13 +6,13 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use zeroize::Zeroizing;
 
 use crate::agent::server_client::SecretLease;
 use crate::agent::token::{ClientToken, Lease};
+use crate::secret_string::SecretString;
 
 /// Kind of a cacheable response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

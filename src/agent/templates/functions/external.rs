@@ -5,7 +5,6 @@ use std::path::{Component, Path};
 use std::sync::Arc;
 
 use gotmpl::{FuncMap, TemplateError as EngineError, Value};
-use secrecy::ExposeSecret as _;
 use serde_json::Value as Json;
 
 use super::FunctionResult;

@@ -8,7 +8,7 @@ use keyward::acl::client::{
     LoginRequest, NamespaceDefaults, NewAuthMethod, NewBindingRule, NewNamespace, NewPolicy, NewRole, NewToken,
     QueryOptions, ReadConsistency, TokenListFilter, TokenUpdate,
 };
-use secrecy::{ExposeSecret as _, SecretString};
+use keyward::secret_string::SecretString;
 use serde_json::{Map, Value, json};
 
 use super::{ID, SECRET, id, mock_server, sent, token};

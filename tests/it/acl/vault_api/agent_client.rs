@@ -9,8 +9,8 @@ use keyward::agent::token::ClientToken;
 use keyward::clock::{Clock, TestClock};
 use keyward::emulators::cloud::{Cloud, Machine};
 use keyward::http::client::{self, ProxyMode, ServerAddress, TlsOptions};
+use keyward::secret_string::SecretString;
 use keyward::tasks::TaskGroup;
-use secrecy::SecretString;
 use serde_json::Value;
 
 use super::server::{Server, options};

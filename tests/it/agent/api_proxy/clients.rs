@@ -5,8 +5,8 @@ use keyward::agent::api_proxy::ApiProxyOptions;
 use keyward::emulators::secrets::{Role, Secrets};
 use keyward::http::client::ServerAddress;
 use keyward::http::guard::AccessMode;
+use keyward::secret_string::SecretString;
 use keyward::tasks::TaskGroup;
-use secrecy::{ExposeSecret as _, SecretString};
 
 use crate::emulators::secrets_clients::{hvac, options};
 use crate::harness::vault::{Proxied, rules};

@@ -101,7 +101,7 @@ async fn the_emulated_server_sends_long_answers_in_chunks_and_the_proxy_keeps_th
     let world = World::new(Role { policies: vec!["root".to_owned()], ..Role::default() });
     let mut session = world.start();
     let token = session.serving().await;
-    let secret = secrecy::ExposeSecret::expose_secret(token.secret.secret()).to_owned();
+    let secret = keyward::secret_string::SecretString::expose_secret(token.secret.secret()).to_owned();
     let kept = ApiProxyOptions { cache: Some(cache(HOUR, HOUR)), ..options() };
     let proxied = Proxied::of_with(&world, &session, kept);
     for (bytes, chunked) in [(100, false), (5000, true)] {

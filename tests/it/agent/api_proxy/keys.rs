@@ -2,7 +2,7 @@
 
 use base64::Engine as _;
 use keyward::http::guard::AccessMode;
-use secrecy::SecretString;
+use keyward::secret_string::SecretString;
 use serde_json::json;
 
 use crate::harness::raw::Raw;

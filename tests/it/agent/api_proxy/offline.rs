@@ -8,7 +8,7 @@ use keyward::agent::api_proxy::ApiProxyOptions;
 use keyward::agent::encrypted_file::PersistOptions;
 use keyward::agent::secrets::DerivedTokenOptions;
 use keyward::emulators::secrets::{Operation, Role};
-use secrecy::SecretString;
+use keyward::secret_string::SecretString;
 
 use crate::harness::session::{Session, World, minutes};
 use crate::harness::vault::{FetchedResponse, Proxied, cache, fetch, options};
@@ -199,7 +199,7 @@ async fn a_lease_that_was_ended_while_the_agent_was_off_is_noticed_at_once() {
     let url = format!("{}/v1/sys/leases/revoke", kept.world.secrets.url());
     let body = serde_json::json!({ "lease_id": id(&lease) }).to_string();
     let request = reqwest::Client::new().put(url).header("content-type", "application/json").body(body);
-    let token = secrecy::ExposeSecret::expose_secret(&root).to_owned();
+    let token = SecretString::expose_secret(&root).to_owned();
     assert!(request.header("x-vault-token", token).send().await.unwrap().status().is_success());
     running = kept.start();
     running.session.serving().await;

@@ -7,7 +7,7 @@ use crate::harness::world::{World, in_a_network_of_its_own};
 
 /// Shell command that replaces the agent's start: perl installs a seccomp filter, then executes the agent. Each refused call is
 /// a number of a system call, the place of an argument and its value (-1: any), and an error number.
-fn without(refused: &[(u32, i64, u32, u32)]) -> String {
+pub(crate) fn without(refused: &[(u32, i64, u32, u32)]) -> String {
     const FILTER: &str = r#"
         my ($refused, @command) = @ARGV; my @program = (pack('SCCL', 0x20, 0, 0, 0));
         for (split /;/, $refused) {
@@ -34,7 +34,8 @@ const PIDFD_OPEN: u32 = 434;
 const PIDFD_GET_INFO: u32 = 0xc040_ff0b;
 const SO_PEERPIDFD: u32 = 77;
 const ENOTTY: u32 = 25;
-const ENOSYS: u32 = 38;
+pub(crate) const ENOSYS: u32 = 38;
+pub(crate) const ENOMEM: u32 = 12;
 const ENOPROTOOPT: u32 = 92;
 
 #[test]

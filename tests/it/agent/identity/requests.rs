@@ -12,7 +12,6 @@ use keyward::agent::identity::{
     ManagedIdentity, SignedToken,
 };
 use keyward::clock::Clock;
-use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
 use wiremock::matchers::{any, path};
 use wiremock::{Mock, MockServer, Request, ResponseTemplate};

@@ -16,8 +16,8 @@ use keyward::app::one_shot;
 use keyward::clock::Clock;
 use keyward::config::{Config, Environment, Purpose, load};
 use keyward::emulators::secrets::{LoginMethod, Operation, Role, Secrets, SecretsOptions};
+use keyward::secret_string::SecretString;
 use keyward::tasks::TaskGroup;
-use secrecy::{ExposeSecret as _, SecretString};
 
 use crate::agent::server_client::Authority;
 

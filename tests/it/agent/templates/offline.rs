@@ -5,7 +5,7 @@ use std::time::Duration;
 use keyward::agent::encrypted_file::PersistOptions;
 use keyward::agent::secrets::OfflineOptions;
 use keyward::emulators::secrets::Operation;
-use secrecy::SecretString;
+use keyward::secret_string::SecretString;
 use serde_json::json;
 use tokio::time::sleep;
 

@@ -6,7 +6,6 @@ use keyward::agent::token::Token;
 use keyward::clock::ClockReading;
 use keyward::emulators::secrets::{CannedResponse, Operation, Role, TokenType};
 use proptest::prelude::*;
-use secrecy::ExposeSecret as _;
 
 use crate::harness::session::{Session, World};
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use keyward::agent::token_lifecycle::SessionStateOptions;
 use keyward::emulators::secrets::{CannedResponse, Operation, Role};
-use secrecy::SecretString;
+use keyward::secret_string::SecretString;
 
 use crate::harness::session::{World, minutes};
 

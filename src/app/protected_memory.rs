@@ -1,0 +1,65 @@
+//! Reports how the memory of secrets is protected: a metric, and a warning where it may be swapped out.
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use tokio_util::sync::CancellationToken;
+
+use crate::health::Health;
+use crate::metrics::{MetricRegistry, MetricSet, Metrics};
+use crate::os::{self, MemoryProtection};
+
+/// Metrics of the memory of secrets.
+#[derive(Debug, Clone)]
+pub(super) struct ProtectedMemoryMetrics {
+    /// Memory that holds secrets alone. `protection` is `secret_memory`, `locked`, `unlocked` (may be swapped out) or `plain`
+    /// (ordinary memory).
+    pub(super) bytes: Family<ProtectionLabels, Gauge>,
+}
+
+/// Labels of a kind of memory.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct ProtectionLabels {
+    /// `secret_memory`, `locked`, `unlocked` or `plain`.
+    pub(super) protection: &'static str,
+}
+
+impl MetricSet for ProtectedMemoryMetrics {
+    fn register(registry: &mut MetricRegistry) -> Self {
+        Self { bytes: registry.add("protected_memory_bytes", "Memory that holds secrets alone, by its protection") }
+    }
+}
+
+const fn name(protection: MemoryProtection) -> &'static str {
+    match protection {
+        MemoryProtection::SecretMemory => "secret_memory",
+        MemoryProtection::Locked => "locked",
+        MemoryProtection::Unlocked => "unlocked",
+        MemoryProtection::Plain => "plain",
+    }
+}
+
+/// Counts the memory of secrets, and warns once in log and status when secrets stand in memory that may be swapped out.
+pub(super) async fn report(health: Health, metrics: Metrics, stop: CancellationToken) -> anyhow::Result<()> {
+    let (metrics, mut warning) = (metrics.get::<ProtectedMemoryMetrics>(), None);
+    loop {
+        for (protection, bytes) in os::protected_memory() {
+            let gauge = metrics.bytes.get_or_create(&ProtectionLabels { protection: name(protection) });
+            gauge.set(i64::try_from(bytes).unwrap_or(i64::MAX));
+            if bytes > 0 && protection >= MemoryProtection::Unlocked && warning.is_none() {
+                tracing::warn!(event = "memory.unlocked", protection = name(protection), "{UNLOCKED}");
+                let component = health.register("memory", false, "");
+                component.ready();
+                component.warn(None, UNLOCKED);
+                warning = Some(component);
+            }
+        }
+        tokio::select! {
+            () = stop.cancelled() => return Ok(()),
+            () = os::protected_memory_changed() => {}
+        }
+    }
+}
+
+const UNLOCKED: &str = "secrets may be written to swap space: the limit of locked memory is reached; raise it \
+    (LimitMEMLOCK= of the unit, or the container's memlock limit), or run without swap";
