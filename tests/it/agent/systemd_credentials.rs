@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use keyward::emulators::secrets::{Operation, Secrets};
 use keyward::tasks::TaskGroup;
 use rustix::process::Signal;
-use serde_json::json;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::derived_tokens::{call, server, sink, start};
@@ -210,9 +210,12 @@ async fn a_reload_changes_who_may_load_a_credential_and_those_that_wait_go_on_wa
     if !is_root() {
         return;
     }
-    let Site { secrets, agent, socket, folder, _tasks } = Site::start("");
-    tokio::task::block_in_place(|| {
-        assert_eq!(loaded(&socket, "app.service", "greeting"), GREETING, "{}", agent.output());
+    let mut tasks = TaskGroup::default();
+    let secrets = server(&mut tasks);
+    secrets.faults().go_away().await;
+    let Site { secrets, agent, socket, folder, _tasks } = Site::start_with(secrets, tasks, "");
+    let waiting = tokio::task::block_in_place(|| {
+        let waiting = connect(&socket, &name("app.service", "greeting")).unwrap();
         let config = folder.path().join("keyward.toml");
         let text = std::fs::read_to_string(&config).unwrap();
         std::fs::write(&config, text.replace("\"app.service\", \"worker@*.service\"", "\"web.service\"")).unwrap();
@@ -220,10 +223,52 @@ async fn a_reload_changes_who_may_load_a_credential_and_those_that_wait_go_on_wa
         eventually(Duration::from_secs(30), || {
             if agent.output().contains("config.reload.ok") { Ok(()) } else { Err(agent.output()) }
         });
+        waiting
+    });
+    secrets.faults().come_back().await;
+    tokio::task::block_in_place(|| {
+        assert_eq!(
+            std::io::read_to_string(waiting).unwrap(),
+            GREETING,
+            "granted before the reload: {}",
+            agent.output()
+        );
         assert_eq!(loaded(&socket, "web.service", "greeting"), GREETING);
         assert_eq!(loaded(&socket, "app.service", "greeting"), "");
         assert_eq!(loaded(&socket, "app.service", "app.conf"), format!("greeting={GREETING}"));
     });
     let reads = secrets.faults().counts().get(Operation::Secret);
     assert_eq!(reads, 1, "templates and credentials, before and after, share one read of the secret");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_load_is_in_the_audit_and_one_that_cannot_be_recorded_gets_nothing() {
+    if !is_root() {
+        return;
+    }
+    let audit = tempfile::tempdir().unwrap();
+    let place = audit.path().display();
+    std::fs::write(audit.path().join("key"), "canary-audit-key-0123456789-0123456789").unwrap();
+    std::fs::set_permissions(audit.path().join("key"), PermissionsExt::from_mode(0o600)).unwrap();
+    let more = format!("[audit.main]\npath = \"{place}/records/audit.jsonl\"\nkey_file = \"{place}/key\"\n");
+    std::fs::create_dir(audit.path().join("records")).unwrap();
+    let Site { agent, socket, folder, _tasks, .. } = Site::start(&more);
+    tokio::task::block_in_place(|| {
+        assert_eq!(loaded(&socket, "app.service", "greeting"), GREETING, "{}", agent.output());
+        assert_eq!(loaded(&socket, "web.service", "greeting"), "");
+        let records = eventually(Duration::from_secs(10), || {
+            let text = std::fs::read_to_string(audit.path().join("records/audit.jsonl")).unwrap();
+            let records = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+            let loads: Vec<Value> = records.filter(|record| record["route"] == "systemd_credential").collect();
+            let has = |decision| loads.iter().any(|record| record["decision"] == decision);
+            if has("granted") && has("refused") { Ok(loads) } else { Err(text) }
+        });
+        assert!(records.iter().all(|record| record["path"].to_string().contains("greeting")), "{records:#?}");
+        assert!(!format!("{records:?}").contains(GREETING), "a secret in the audit: {records:#?}");
+        // A file in the place of the folder: no record can be written.
+        std::fs::remove_dir_all(audit.path().join("records")).unwrap();
+        std::fs::write(audit.path().join("records"), "").unwrap();
+        assert_eq!(loaded(&socket, "app.service", "greeting"), "", "{}", agent.output());
+        assert!(outcomes(folder.path(), "unaudited") >= 1, "{}", agent.output());
+    });
 }

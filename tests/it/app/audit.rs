@@ -1,16 +1,16 @@
 //! Audits of the real agent: what is recorded, what shows a change, and what a device that fails costs.
 
-use std::io::Read as _;
-use std::os::unix::net::UnixListener;
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::{UnixDatagram, UnixListener};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::harness::agent::Agent;
-use crate::harness::binary::{ask, eventually, run};
+use crate::harness::binary::{Binary, ask, eventually, run};
 use crate::harness::world::{World, in_a_network_of_its_own};
 
 const PROXY: &str = "[listener.proxy]\nkind = \"api_proxy\"\naddress = \"unix://FOLDER/proxy.sock\"\n\
@@ -375,5 +375,95 @@ fn the_acl_server_records_who_changed_what_and_the_gateway_who_wrote_what() {
         }
         let (status, _) = agent.binary.stop();
         assert!(status.success());
+    });
+}
+
+/// Collects what is sent to the socket of journald, in a `/run` of its own.
+fn journald() -> UnixDatagram {
+    let status = Command::new("mount").args(["-t", "tmpfs", "tmpfs", "/run"]).status().expect("mount, of util-linux");
+    assert!(status.success(), "a mount namespace of its own");
+    std::fs::create_dir_all("/run/systemd/journal").unwrap();
+    let socket = UnixDatagram::bind("/run/systemd/journal/socket").unwrap();
+    socket.set_nonblocking(true).unwrap();
+    socket
+}
+
+#[test]
+fn journald_gets_an_entry_for_each_record_and_they_verify_as_one_chain() {
+    in_a_network_of_its_own(|| {
+        let (world, journald) = (World::start(), journald());
+        let mut agent = Agent::ready(&world, &[], with_audit("kind = \"journald\"\n"));
+        agent.get("/agent/v1/token");
+        assert_eq!(ask(&agent.path("proxy.sock"), "GET", "/v1/sys/raw/x").unwrap().0, 403);
+        agent.binary.signal(Signal::TERM);
+        assert!(agent.binary.ended(Duration::from_secs(20)).success());
+        let (mut messages, mut datagram) = (String::new(), vec![0; 64 << 10]);
+        while let Ok(length) = journald.recv(&mut datagram) {
+            let entry = std::str::from_utf8(&datagram[..length]).unwrap();
+            let message = entry.strip_prefix("PRIORITY=6\nSYSLOG_IDENTIFIER=keyward-audit\nMESSAGE=").expect(entry);
+            assert!(message.ends_with('\n') && message.matches('\n').count() == 1, "{entry}");
+            messages += message;
+        }
+        for part in ["\"type\":\"start\"", "\"route\":\"token\"", "\"path\":\"/v1/sys/raw/x\"", "\"type\":\"stop\""] {
+            assert!(messages.contains(part), "{part}: {messages}");
+        }
+        let verify = |text: &str| {
+            let key = agent.path("audit.key");
+            let mut child = Command::new(env!("CARGO_BIN_EXE_keyward"))
+                .args(["audit", "verify", "-", "--key-file", key.to_str().unwrap()])
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()
+                .unwrap();
+            child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+            let output = child.wait_with_output().unwrap();
+            (output.status.code(), String::from_utf8([output.stdout, output.stderr].concat()).unwrap())
+        };
+        let (code, text) = verify(&messages);
+        assert!(code == Some(0) && text.contains("an orderly stop"), "{text}");
+        let without_second: String =
+            messages.split_inclusive('\n').enumerate().filter(|(at, _)| *at != 1).map(|(_, line)| line).collect();
+        let (code, text) = verify(&without_second);
+        assert!(code == Some(1) && text.contains("missing"), "an entry that journald has dropped: {text}");
+    });
+}
+
+#[test]
+fn followed_records_are_shown_as_they_come_also_after_a_rotation_by_another_tool() {
+    in_a_network_of_its_own(|| {
+        let world = World::start();
+        let agent = Agent::ready(&world, &[], with_audit(FILE));
+        let (file, folder) = (agent.path("audit/audit.jsonl"), tempfile::tempdir().unwrap());
+        agent.get("/agent/v1/token");
+        let arguments = ["audit", "follow", file.to_str().unwrap(), "--route", "token", "-o", "json"];
+        let mut follow = Binary::start(&arguments, &[], folder.path());
+        let shows = |decision: &str| {
+            eventually(Duration::from_secs(20), || {
+                let wanted = format!("\"decision\":\"{decision}\"");
+                if follow.output().contains(&wanted) { Ok(()) } else { Err(follow.output()) }
+            });
+        };
+        eventually(Duration::from_secs(20), || {
+            // Records from before the command follows the file are not shown.
+            agent.get("/agent/v1/token");
+            if follow.output().is_empty() {
+                Err(format!("{:?} {}", lines(&file), agent.binary.output()))
+            } else {
+                Ok(())
+            }
+        });
+        shows("granted");
+        assert_eq!(ask(&agent.path("proxy.sock"), "GET", "/v1/auth/token/lookup-self").unwrap().0, 200);
+        std::fs::rename(&file, agent.path("audit/audit.old")).unwrap();
+        agent.reload("ok");
+        agent.get("/agent/v1/token");
+        eventually(Duration::from_secs(20), || if file.exists() { Ok(()) } else { Err(agent.binary.output()) });
+        assert_eq!(ask(&agent.socket(), "GET", "/agent/v1/token?session=stranger").unwrap().0, 404);
+        shows("refused");
+        follow.signal(Signal::INT);
+        assert_eq!(follow.ended(Duration::from_secs(10)).code(), Some(0), "{}", follow.output());
+        let output = follow.output();
+        assert!(!output.contains("lookup-self"), "another route: {output}");
     });
 }
