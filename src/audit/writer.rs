@@ -99,20 +99,19 @@ impl AuditWriter {
     fn next_deadline(&self) -> Option<Duration> {
         let sync = self.unsynced.map(|since| SYNC_INTERVAL.saturating_sub(since.elapsed()));
         let retry = self.retries().then_some(RETRY_INTERVAL);
-        [sync, retry, self.checkpoints.time_to_next()].into_iter().flatten().min()
+        [sync.or_else(|| self.checkpoints.time_to_next()), retry].into_iter().flatten().min()
     }
 
     /// Syncs and exports what is due; everything at the end.
     fn do_due_work(&mut self, at_end: bool) {
-        let exports = self.checkpoints.is_due(at_end);
-        // A checkpoint of records that a power loss takes away would look like a cut tail.
-        if self.unsynced.is_some_and(|since| exports || at_end || since.elapsed() >= SYNC_INTERVAL) {
+        if self.unsynced.is_some_and(|since| at_end || since.elapsed() >= SYNC_INTERVAL) {
             self.unsynced = None;
             if let Err(error) = self.device.sync() {
                 self.report.fail(&error);
             }
         }
-        if exports {
+        // A checkpoint of records that a power loss takes away would look like a cut tail: it waits for the sync.
+        if self.unsynced.is_none() && self.checkpoints.is_due(at_end) {
             self.checkpoints.export(&self.chain, &self.position);
         }
     }
