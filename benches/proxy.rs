@@ -14,6 +14,7 @@ use keyward::agent::api_proxy::{
     AllowedNamespaces, ApiProxy, ApiProxyDeps, ApiProxyOptions, CacheLimits, CacheOptions, CallerProxyRules, Rule,
     Rules, TokenMode,
 };
+use keyward::agent::caller_tokens::CallerTokens;
 use keyward::agent::callers::{
     CallerGate, CallerGateDeps, CallerGrants, CallerMatch, CallerPolicy, CallerRoute, CallerRule, NamePattern,
 };
@@ -124,6 +125,7 @@ async fn main() {
         listener_metrics: listener_metrics.clone(),
         derived_token: None,
         callers: if has_callers { gate(&listener_metrics.metrics) } else { CallerGate::default() },
+        caller_tokens: CallerTokens::default(),
         health: None,
         bound_to: vec![],
     };

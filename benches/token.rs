@@ -7,10 +7,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use keyward::agent::caller_tokens::CallerTokens;
 use keyward::agent::callers::CallerGate;
-use keyward::agent::local_api::{self, ListenerKind, LocalApiDeps, LocalApiOptions, SessionHandle};
+use keyward::agent::local_api::{self, ListenerKind, LocalApiDeps, LocalApiOptions};
 use keyward::agent::session_status::SessionStatusRegistry;
-use keyward::agent::token::{ClientToken, Generation, Lease, Token, TokenKind};
+use keyward::agent::token::{SessionHandle, ClientToken, Generation, Lease, Token, TokenKind};
 use keyward::clock::Clock;
 use keyward::credential_watch::{Availability, RefreshSignal, credential_channel};
 use keyward::health::Health;
@@ -66,6 +67,7 @@ async fn main() {
         status_registry: StatusRegistry::default(),
         session_statuses: SessionStatusRegistry::default(),
         callers: CallerGate::default(),
+        caller_tokens: CallerTokens::default(),
         guard: guard::GuardOptions { admit, ..guard::GuardOptions::default() },
         address,
         stop: stop.clone(),

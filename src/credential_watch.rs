@@ -139,6 +139,11 @@ impl<T> CredentialWatch<T> {
         read(&self.0.borrow())
     }
 
+    /// Returns true if the publisher was dropped, so that nothing more will be published.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.0.has_changed().is_err()
+    }
+
     /// Waits for a publication that [`CredentialWatch::current`] has not returned yet.
     ///
     /// # Errors

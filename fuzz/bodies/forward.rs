@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use http::HeaderMap;
 use keyward::agent::api_proxy::{AllowedNamespaces, ApiProxy, ApiProxyDeps, ApiProxyOptions, Rules, TokenMode};
+use keyward::agent::caller_tokens::CallerTokens;
 use keyward::agent::callers::CallerGate;
 use keyward::agent::server_client::{ServerClientOptions, ServerKind};
 use keyward::agent::token::{ClientToken, Generation, Lease, Token, TokenKind};
@@ -143,6 +144,7 @@ async fn proxy(listener: Listener, address: ServerAddress) {
         listener_metrics: listener_metrics.clone(),
         derived_token: None,
         callers: CallerGate::default(),
+        caller_tokens: CallerTokens::default(),
         health: None,
         bound_to: Vec::new(),
     };

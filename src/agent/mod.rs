@@ -23,8 +23,9 @@ pub mod login;
 // 3: renewal and replacement of tokens
 pub mod token_lifecycle;
 
-// 4: secrets that are read with the token
+// 4: secrets that are read with the token, and tokens that are derived from it for callers
 pub mod secrets;
+pub mod caller_tokens;
 
 // 5: outputs, strangers to each other
 pub mod api_proxy;

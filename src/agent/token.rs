@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::clock::ClockReading;
-use crate::credential_watch::{CredentialPublisher, CredentialWatch};
+use crate::credential_watch::{CredentialPublisher, CredentialWatch, RefreshSignal};
 use crate::secret;
 use crate::secret_string::SecretString;
 
@@ -33,6 +33,15 @@ pub type TokenPublisher = CredentialPublisher<Token>;
 
 /// Read half of a session's token, one clone per output.
 pub type TokenWatch = CredentialWatch<Token>;
+
+/// A session's token, or one derived from it, and the signal that has it checked.
+#[derive(Debug, Clone)]
+pub struct SessionHandle {
+    /// Publishes the token.
+    pub watch: TokenWatch,
+    /// Requests a check, as `POST /agent/v1/check` does.
+    pub refresh_signal: RefreshSignal,
+}
 
 /// Secret text of a token: 1 to 4096 visible ASCII characters, so that it fits a header and a line protocol.
 #[derive(Debug, Clone)]

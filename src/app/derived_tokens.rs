@@ -1,14 +1,15 @@
 //! Derived tokens of one output, joined to the session whose token they are made of.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use tokio_util::sync::CancellationToken;
 
 use super::session::Shared;
-use crate::agent::local_api::SessionHandle;
-use crate::agent::secrets::{DerivedTokenDeps, DerivedTokenKind, DerivedTokenManager};
+use crate::agent::token::SessionHandle;
+use crate::agent::secrets::{CreationLimit, DerivedTokenDeps, DerivedTokenKind, DerivedTokenManager};
 use crate::agent::server_client::ServerClient;
 use crate::agent::token::TokenWatch;
 use crate::config;
@@ -20,7 +21,7 @@ use crate::health::HealthHandle;
 /// # Errors
 /// The session's server cannot be called.
 pub(super) fn build_manager(
-    output: String,
+    (output, creation_limit): (String, Option<CreationLimit>),
     derive: DerivedTokenKind,
     (session, source): (&config::Session, &SessionHandle),
     health: Option<HealthHandle>,
@@ -37,6 +38,7 @@ pub(super) fn build_manager(
         session: source.refresh_signal.clone(),
         refresh_signal: refresh_signal.clone(),
         health,
+        creation_limit: creation_limit.map(Arc::new),
         clock: shared.clock.clone(),
     };
     Ok((DerivedTokenManager::new(output, derive, parts), SessionHandle { watch: made, refresh_signal }))
@@ -75,12 +77,17 @@ impl DerivedTokens {
             let health = shared.health.register(component, listener.required, "no token was made for it yet");
             let output = format!("listener {}", listener.name);
             let derive = DerivedTokenKind::Child(child.clone());
-            let (manager, made) = build_manager(output, derive, (session, &source), Some(health), shared)?;
+            let (manager, made) = build_manager((output, None), derive, (session, &source), Some(health), shared)?;
             derived_tokens.managers.push(manager);
             derived_tokens.pairs.push((source.watch, made.watch.clone()));
             replaced.insert(name, made);
         }
         Ok((derived_tokens, replaced))
+    }
+
+    /// Has the listener also wait for the first of other tokens, which are derived elsewhere: pairs of a session's and its own.
+    pub(super) fn wait_for(&mut self, pairs: Vec<(TokenWatch, TokenWatch)>) {
+        self.pairs.extend(pairs);
     }
 
     /// Keeps the derived tokens while `serving` runs, which begins once there is a child of each token that is there: a reload

@@ -8,6 +8,7 @@ use prometheus_client::metrics::gauge::Gauge;
 #[cfg(feature = "acl")]
 use crate::acl::AclMetrics;
 use crate::agent::api_proxy::{CacheMetrics, ProxyMetrics};
+use crate::agent::caller_tokens::CallerTokenMetrics;
 use crate::agent::callers::CallerMetrics;
 use crate::agent::local_api::ReadyMetrics;
 use crate::agent::output_metrics::OutputMetrics;
@@ -39,6 +40,7 @@ pub(super) fn register_all(metrics: &Metrics) {
     metrics.register::<ProcessMetrics>();
     metrics.register::<HttpMetrics>();
     metrics.register::<CallerMetrics>();
+    metrics.register::<CallerTokenMetrics>();
     metrics.register::<SystemdCredentialMetrics>();
     #[cfg(feature = "acl")]
     metrics.register::<AclMetrics>();

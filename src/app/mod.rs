@@ -15,6 +15,7 @@ mod certificates;
 mod fd_limits;
 mod fingerprint;
 mod session;
+mod caller_tokens;
 mod callers;
 mod audit;
 #[cfg(feature = "acl")]

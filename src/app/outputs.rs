@@ -8,6 +8,7 @@ use anyhow::Context as _;
 use tokio_util::sync::CancellationToken;
 
 use super::audit;
+use super::caller_tokens::CallerTokensPlan;
 use super::callers;
 use super::derived_tokens::{self, DerivedTokens};
 use super::error_codes::ListenError;
@@ -16,13 +17,14 @@ use super::systemd_credentials::{self, CredentialInputs};
 #[cfg(feature = "ui")]
 use super::ui;
 use crate::agent::api_proxy::{ApiProxy, ApiProxyDeps};
+use crate::agent::caller_tokens::CallerTokens;
 use crate::agent::callers::CallerGate;
 use crate::agent::local_api;
-use crate::agent::local_api::{ListenerKind, LocalApiDeps, LocalApiOptions, SessionHandle};
+use crate::agent::local_api::{ListenerKind, LocalApiDeps, LocalApiOptions};
 use crate::agent::secrets::DerivedTokenManager;
 use crate::agent::sinks::FileSink;
 use crate::agent::systemd_credentials::CredentialServer;
-use crate::agent::token::TokenWatch;
+use crate::agent::token::{SessionHandle, TokenWatch};
 use crate::config;
 use crate::config::Serves;
 use crate::health::HealthHandle;
@@ -71,7 +73,7 @@ impl BuiltSink {
         if let (Some(derive), Some(session)) = (&options.derive, session) {
             let output = format!("sink {}", sink.name);
             let (manager, made) =
-                derived_tokens::build_manager(output, derive.clone(), (session, source), None, shared)?;
+                derived_tokens::build_manager((output, None), derive.clone(), (session, source), None, shared)?;
             (watch, derived) = (made.watch, Some(manager));
         }
         let health = shared.health.register(format!("sink/{}", sink.name), sink.required, "not written yet");
@@ -118,6 +120,8 @@ pub(super) struct ListenerInputs<'a> {
     pub(super) sessions: &'a [config::Session],
     /// Sources of the credentials that it serves to systemd.
     pub(super) credentials: &'a CredentialInputs,
+    /// Tokens of callers' own.
+    pub(super) caller_tokens: &'a CallerTokensPlan,
 }
 
 /// A listener that is bound and serves no request yet.
@@ -127,6 +131,7 @@ pub(super) struct BoundListener {
     pub(super) socket: Listener,
     serving: ListenerService,
     callers: CallerGate,
+    caller_tokens: CallerTokens,
     peer_reader: Option<Arc<PeerReader>>,
     derived_tokens: DerivedTokens,
     health: Arc<HealthHandle>,
@@ -161,8 +166,11 @@ impl BoundListener {
         };
         let listener = || format!("listener {}", options.name);
         let socket = socket.map_err(|error| ListenError::new(listener(), &options.endpoint, error))?;
-        let ListenerInputs { sources, sessions, credentials } = inputs;
-        let (derived_tokens, sources) = DerivedTokens::build(&options, sources, sessions, shared)?;
+        let ListenerInputs { sources, sessions, credentials, caller_tokens } = inputs;
+        let pairs = caller_tokens.pairs_for(&options);
+        let own_tokens = caller_tokens.tokens.clone();
+        let (mut derived_tokens, sources) = DerivedTokens::build(&options, sources, sessions, shared)?;
+        derived_tokens.wait_for(pairs);
         let health = shared.health.register(format!("listener/{}", options.name), options.required, "not serving yet");
         let address = socket.tcp_address().map_or_else(|| options.endpoint.clone(), Endpoint::Tcp);
         health.describe(address.to_string());
@@ -194,6 +202,7 @@ impl BoundListener {
                     },
                     derived_token: options.derived_token.clone(),
                     callers: callers.clone(),
+                    caller_tokens: own_tokens.clone(),
                     health: Some(Arc::clone(&health)),
                     bound_to: bound_to(session),
                 };
@@ -201,7 +210,17 @@ impl BoundListener {
                 ListenerService::Proxied(proxy.with_context(|| format!("listener {}", options.name))?)
             }
         };
-        Ok(Self { options, socket, serving, callers, peer_reader, derived_tokens, health, shared: shared.clone() })
+        Ok(Self {
+            options,
+            socket,
+            serving,
+            callers,
+            caller_tokens: own_tokens,
+            peer_reader,
+            derived_tokens,
+            health,
+            shared: shared.clone(),
+        })
     }
 
     pub(super) fn name(&self) -> &str {
@@ -222,7 +241,7 @@ impl BoundListener {
             // A disk that hangs delays no other task.
             let _ = tokio::time::timeout(WRITE_TIMEOUT, other.cancelled()).await;
         }
-        let Self { options, socket, serving, callers, peer_reader, derived_tokens, health, shared } = self;
+        let Self { options, socket, serving, callers, caller_tokens, peer_reader, derived_tokens, health, shared } = self;
         let listener_metrics = ListenerMetrics { metrics: shared.metrics.clone(), listener: options.name.clone() };
         let limits = ListenerLimits {
             drain,
@@ -244,6 +263,7 @@ impl BoundListener {
                         status_registry: shared.status_registry,
                         session_statuses: shared.session_statuses,
                         callers,
+                        caller_tokens,
                         guard: options.guard,
                         address: socket.tcp_address(),
                         stop: stop.clone(),

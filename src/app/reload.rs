@@ -8,11 +8,12 @@ use tokio_util::sync::CancellationToken;
 
 #[cfg(feature = "gateway")]
 use super::gateway::{GatewayPlan, RunningGateway};
+use super::caller_tokens::{CallerTokensPlan, RunningCallerTokens};
 use super::outputs::{BoundListener, BuiltSink, ListenerInputs, SinkOrders, public_key_fingerprint};
 use super::session::{FileFingerprint, Predecessor, Session, SessionInputs, SessionOrders, SessionRefs, Shared};
 use super::systemd_credentials::CredentialInputs;
 use super::templates::{RunningTemplates, TemplatesPlan};
-use crate::agent::local_api::SessionHandle;
+use crate::agent::token::SessionHandle;
 use crate::agent::token_lifecycle;
 use crate::config;
 use crate::config::Config;
@@ -31,6 +32,7 @@ pub(super) struct RunningAgent {
     #[cfg(feature = "gateway")]
     gateway: RunningGateway,
     pub(super) templates: RunningTemplates,
+    caller_tokens: RunningCallerTokens,
 }
 
 /// Tasks that stop together, each with the options that it was built from.
@@ -81,6 +83,7 @@ pub(super) struct ReloadPlan {
     #[cfg(feature = "gateway")]
     gateway: GatewayPlan,
     templates: TemplatesPlan,
+    caller_tokens: CallerTokensPlan,
 }
 
 /// Sessions of a [`ReloadPlan`], and the handles of all that will run, by name.
@@ -125,7 +128,8 @@ impl RunningAgent {
         #[cfg(not(feature = "gateway"))]
         let gateway_inputs = Vec::new();
         let templates = self.templates.plan(new, joined, rebuilt, gateway_inputs, shared)?;
-        let listeners = (new.listeners.as_slice(), &templates.credentials);
+        let caller_tokens = self.caller_tokens.plan(new, joined, rebuilt, shared)?;
+        let listeners = (new.listeners.as_slice(), &templates.credentials, &caller_tokens);
         let listeners = self.plan_listeners(listeners, joined, rebuilt, inherited, shared)?;
         Ok(ReloadPlan {
             sessions,
@@ -135,6 +139,7 @@ impl RunningAgent {
             #[cfg(feature = "gateway")]
             gateway,
             templates,
+            caller_tokens,
         })
     }
 
@@ -186,7 +191,7 @@ impl RunningAgent {
 
     fn plan_listeners(
         &self,
-        (new, credentials): (&[config::Listener], &CredentialInputs),
+        (new, credentials, caller_tokens): (&[config::Listener], &CredentialInputs, &CallerTokensPlan),
         sessions: SessionRefs<'_>,
         rebuilt: impl Fn(&String) -> bool,
         inherited: &ActivatedSockets,
@@ -205,7 +210,8 @@ impl RunningAgent {
             let socket = self.listeners.running.values().find(|running| running.options.endpoint == options.endpoint);
             let served =
                 used_sessions.iter().filter_map(|name| Some((name.clone(), sessions.sources.get(name)?.clone())));
-            let inputs = ListenerInputs { sources: served.collect(), sessions: sessions.options, credentials };
+            let inputs =
+                ListenerInputs { sources: served.collect(), sessions: sessions.options, credentials, caller_tokens };
             listeners.push(BoundListener::bind(
                 options.clone(),
                 inputs,
@@ -276,6 +282,7 @@ impl RunningAgent {
             self.start_sink(sink, stopping_sinks.clone());
         }
         self.templates.commit(plan.templates, config);
+        self.caller_tokens.commit(plan.caller_tokens);
         for listener in plan.listeners {
             let follows = writing.remove(listener.name());
             self.start_listener(listener, config.agent.stop_grace, follows);
@@ -323,7 +330,7 @@ impl RunningAgent {
     /// # Errors
     /// The first task that failed.
     pub(super) async fn stop(self, drain: Duration) -> Result<(), TaskError> {
-        let Self { sessions, sinks, listeners, templates, .. } = self;
+        let Self { sessions, sinks, listeners, templates, caller_tokens, .. } = self;
         let RunningGroup { running, tasks } = listeners;
         tasks.stop_token().cancel();
         let drained = tasks.run(drain + Duration::from_secs(1)).await;
@@ -335,10 +342,11 @@ impl RunningAgent {
         for sink in sinks.running.values() {
             let _ = sink.stop(revoked(sink));
         }
+        let processes_ended = caller_tokens.stop().await;
         let emptied = sinks.tasks.run(SINK_STOP_TIMEOUT).await.and(templates.stop().await);
         sessions.tasks.stop_token().cancel();
         let ended = sessions.tasks.run(SESSION_STOP_TIMEOUT).await;
-        drained.and(emptied).and(ended)
+        drained.and(processes_ended).and(emptied).and(ended)
     }
 }
 

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::fingerprint::fingerprint;
 use crate::agent::callers::CallerRegistry;
 use crate::agent::identity::IdentityMethod;
-use crate::agent::local_api::SessionHandle;
+use crate::agent::token::SessionHandle;
 use crate::agent::login::Login;
 use crate::agent::output_watch::OutputWatch;
 use crate::agent::server_client::ServerClient;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::Context as _;
 
 use super::session::Shared;
-use crate::agent::local_api::SessionHandle;
+use crate::agent::token::SessionHandle;
 use crate::agent::secrets::SecretRegistry;
 use crate::agent::systemd_credentials::{
     CredentialServer, CredentialServerDeps, CredentialServerOptions, CredentialSource,

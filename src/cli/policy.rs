@@ -58,6 +58,9 @@ struct Explanation {
     /// Result of each rule, in their order.
     rules: Vec<RuleResult>,
     routes: Vec<&'static str>,
+    /// The token that it gets; absent if no rule matches.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    token: Option<String>,
     checks: Vec<CheckedRequest>,
 }
 
@@ -168,6 +171,7 @@ impl ExplainCaller {
             caller: decided.map(|(_, rule)| rule.name.clone()),
             rules: rules.collect(),
             routes: grants.map(CallerGrants::route_names).unwrap_or_default(),
+            token: grants.map(|grants| config::describe_token(config, grants)),
             checks,
         }
     }
@@ -220,6 +224,9 @@ impl Explanation {
         match &self.caller {
             Some(caller) => say(&format!("it is caller {caller}, which may use {}", self.routes.join(", "))),
             None => say("it is no caller, and every request of it is refused"),
+        }
+        if let Some(token) = &self.token {
+            say(&format!("it gets {token}"));
         }
         for check in &self.checks {
             let reason = check.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();

@@ -5,16 +5,17 @@ use std::collections::BTreeSet;
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
 use super::api_proxy;
+use super::derived_token;
 use super::diagnostic::{Diagnostics, Location};
 use super::reader::Reader;
 use super::references::Text;
 use super::sink::Sessions;
 use super::values::{self, ValueError, invalid, join_alternatives};
-use super::{Credential, Listener, Serves};
+use super::{Config, Credential, Listener, Serves};
 use crate::agent::api_proxy::{AllowedNamespaces, CallerProxyRules, Rule, Rules};
 use crate::agent::callers::{
-    CallerGrants, CallerMatch, CallerPolicy, CallerRoute, CallerRule, CgroupPattern, ExecutableRule, NamePattern,
-    PodPattern, UNIT_KINDS,
+    CallerGrants, CallerMatch, CallerPolicy, CallerRoute, CallerRule, CallerTokenScope, CgroupPattern, ExecutableRule,
+    NamePattern, PodPattern, UNIT_KINDS,
 };
 use crate::error_code::ErrorCode;
 use crate::hex::decode_hex;
@@ -37,15 +38,19 @@ pub(super) fn read_all(tables: Vec<(String, Reader<'_>)>, sessions: &Sessions) -
     callers
 }
 
-fn read(name: String, mut reader: Reader<'_>, sessions: &Sessions) -> ReadCaller {
+fn read(name: String, mut reader: Reader<'_>, known: &Sessions) -> ReadCaller {
     let at = reader.at;
     let matches = read_match(&mut reader);
     let routes = read_routes(&mut reader);
     let named = reader.list("sessions");
     let sessions = named.map(|texts| {
-        let known = texts.into_iter().filter(|text| sessions.exists(&reader, text));
-        known.map(|text| text.value).collect::<BTreeSet<_>>()
+        let named = texts.into_iter().filter(|text| known.exists(&reader, text));
+        named.map(|text| text.value).collect::<BTreeSet<_>>()
     });
+    let derived_token = derived_token::read_for_caller(&mut reader, &name);
+    if let Some(options) = &derived_token {
+        check_derived(&mut reader, &sessions, options.scope, (&matches, &routes), known);
+    }
     let requests_per_second = reader.number("requests_per_second", 1..=1_000_000);
     let requests_per_second = requests_per_second.and_then(|number| u32::try_from(number).ok());
     let connections = reader.number("connections", 1..=10_000);
@@ -61,8 +66,32 @@ fn read(name: String, mut reader: Reader<'_>, sessions: &Sessions) -> ReadCaller
         table.finish();
     }
     reader.finish();
-    let grants = CallerGrants { routes, sessions, requests_per_second, connections };
+    let grants = CallerGrants { routes, sessions, requests_per_second, connections, derived_token };
     ReadCaller { rule: CallerRule { name, matches, grants }, rules, namespaces, at }
+}
+
+/// Reports a `derived_token` that no server can derive or that no route uses.
+fn check_derived(
+    reader: &mut Reader<'_>,
+    sessions: &Option<BTreeSet<String>>,
+    scope: CallerTokenScope,
+    (matches, routes): (&CallerMatch, &BTreeSet<CallerRoute>),
+    known: &Sessions,
+) {
+    for session in sessions.clone().unwrap_or_else(|| known.plain().into_iter().collect()) {
+        known.reject_derived(reader, "derived_token", &session);
+    }
+    let at = reader.place_of("derived_token").unwrap_or(reader.at);
+    let key = reader.key("derived_token");
+    let uses = |route: &CallerRoute| matches!(route, CallerRoute::Token | CallerRoute::Proxy | CallerRoute::Credentials);
+    if !routes.is_empty() && !routes.iter().any(uses) {
+        let found = (ErrorCode::UnusedSection, "no route of this caller serves or uses a token");
+        reader.scope.diagnostics.warning(at, &key, found, "add \"token\" or \"proxy\" to its routes, or leave it out");
+    }
+    if scope == CallerTokenScope::Process && matches.is_everyone() {
+        let found = (ErrorCode::ConflictingKeys, "a token for each process of everyone: 64 processes use up the tokens of all");
+        reader.scope.diagnostics.warning(at, &key, found, "match fewer processes, or write scope = \"caller\"");
+    }
 }
 
 fn read_routes(reader: &mut Reader<'_>) -> BTreeSet<CallerRoute> {
@@ -226,6 +255,9 @@ fn check(callers: &[ReadCaller], listeners: &[Listener], diagnostics: &Diagnosti
             );
             warn(ErrorCode::UnreachableRule, found, "put the narrower rule first, or leave this one out");
         }
+        if let Some(options) = &rule.grants.derived_token {
+            check_listeners_of_derived(rule, options.scope, (&serving, tcp_alone), warn);
+        }
         let matches = &rule.matches;
         let unix_alone = !(matches.gids.is_empty() && matches.groups.is_empty() && matches.executables.is_empty());
         if tcp_alone && unix_alone {
@@ -247,6 +279,41 @@ fn check(callers: &[ReadCaller], listeners: &[Listener], diagnostics: &Diagnosti
     }
 }
 
+/// Reports listeners whose own derived token the caller's replaces, and a scope that no listener can tell.
+fn check_listeners_of_derived(
+    rule: &CallerRule,
+    scope: CallerTokenScope,
+    (serving, tcp_alone): (&[&Listener], bool),
+    warn: impl Fn(ErrorCode, String, &str),
+) {
+    let both: Vec<_> = serving.iter().filter(|its| its.derived_token.is_some()).map(|its| its.name.as_str()).collect();
+    if !both.is_empty() {
+        let found = format!(
+            "has a derived_token, as the listener {} has: the caller's own is used there for {}",
+            both.join(", "),
+            rule.name
+        );
+        warn(ErrorCode::ConflictingKeys, found, "leave one of the two out, unless other callers need the listener's");
+    }
+    if scope == CallerTokenScope::Process && tcp_alone {
+        let found = "gets no token: over TCP the kernel does not tell the process of a caller".to_owned();
+        warn(ErrorCode::UnreachableRule, found, "serve a unix socket, or write scope = \"caller\"");
+    }
+}
+
+/// Describes the token that a caller gets, in words that follow `it gets`.
+pub(crate) fn describe_token(config: &Config, grants: &CallerGrants) -> String {
+    if let Some(options) = &grants.derived_token {
+        return derived_token::describe_for_caller(options);
+    }
+    let derives = |listener: &&Listener| has_callers(listener) && listener.derived_token.is_some();
+    let listeners: Vec<_> = config.listeners.iter().filter(derives).map(|listener| listener.name.as_str()).collect();
+    match listeners.as_slice() {
+        [] => "the session's token".to_owned(),
+        listeners => format!("the session's token, and on the listener {} its derived token", listeners.join(", ")),
+    }
+}
+
 /// Describes a caller for `keyward check`, one clause per entry.
 pub(super) fn describe(rule: &CallerRule) -> Vec<String> {
     let mut does = vec![format!("is each process that matches {}", rule.matches)];
@@ -254,6 +321,7 @@ pub(super) fn describe(rule: &CallerRule) -> Vec<String> {
     does.extend(rule.grants.sessions.as_ref().map(|sessions| {
         format!("may use the sessions {} alone", sessions.iter().map(String::as_str).collect::<Vec<_>>().join(", "))
     }));
+    does.extend(rule.grants.derived_token.as_ref().map(|its| format!("gets {}", derived_token::describe_for_caller(its))));
     does.extend(rule.grants.requests_per_second.map(|rate| format!("may send {rate} requests a second")));
     does.extend(rule.grants.connections.map(|most| format!("may open {most} connections")));
     does

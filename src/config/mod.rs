@@ -75,6 +75,7 @@ use crate::http::tls::ServerCertificate;
 
 #[cfg(feature = "acl")]
 pub(crate) use self::acl::AclServer;
+pub(crate) use self::caller::describe_token;
 pub use self::credential_grant::{CredentialContent, CredentialGrant, SystemdCredentials};
 pub use self::diagnostic::{Diagnostic, Position};
 #[cfg(feature = "gateway")]

@@ -106,6 +106,10 @@ pub(crate) struct CallerEntry {
     pub(crate) connections: u64,
     pub(crate) admitted: u64,
     pub(crate) refused: u64,
+    /// Scope of the tokens of its own; `None` without one.
+    pub(crate) token_scope: Option<String>,
+    /// Live tokens of its processes.
+    pub(crate) tokens: u64,
 }
 
 /// A time in seconds since 1970.

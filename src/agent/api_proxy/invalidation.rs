@@ -52,10 +52,11 @@ impl ResponseCache {
         let headers = RequestHeaders::parse(self.sender.dialect.kind, &parts.headers);
         let own_token = headers.token(options.has_listener_key).filter(|_| !options.with_session);
         let own_token = own_token.map(|token| Zeroizing::new(token.to_vec()));
+        let with_session = options.with_session;
         let response = self.sender.prepare_and_forward(listener, options, parts, body).await.0;
         let own_token = own_token.as_ref().map(|token| token.as_slice());
         let caller = || own_token.map_or(TokenScope::Anonymous, TokenScope::from_token);
-        let scope = if options.with_session { TokenScope::Session } else { caller() };
+        let scope = if with_session { TokenScope::Session } else { caller() };
         // After any other failure, such as a time-out, the server may have revoked all the same.
         let may_be_done = !response.status().is_client_error();
         self.invalidate_revoked(path, text.as_deref(), scope, own_token, may_be_done);

@@ -18,8 +18,8 @@ mod leak_filter;
 mod response;
 mod redact_token;
 mod request_body;
-mod server_dialect;
 mod token_recovery;
+mod server_dialect;
 
 // 2: requests to the server
 mod listener;

@@ -16,16 +16,16 @@ use super::options::{ApiProxyOptions, CacheOptions};
 use super::probe::{self, Probe};
 use super::response::{ProxyBody, error_response};
 use super::response_cache::ResponseCache;
-use super::router::ProxyRouter;
+use super::router::{OwnTokens, ProxyRouter};
 use super::send::RequestSender;
 use super::server_dialect::ServerDialect;
-use super::session_token::SessionToken;
 use super::token_recovery::TokenRecovery;
+use crate::agent::caller_tokens::{CallerTokens, TokenMap};
 use crate::agent::callers::CallerGate;
 use crate::agent::encrypted_file::EncryptedFileError;
 use crate::agent::secrets::DerivedTokenOptions;
 use crate::agent::server_client::{self, PathClass, ServerClient};
-use crate::agent::token::TokenWatch;
+use crate::agent::token::{SessionHandle, TokenWatch};
 use crate::audit::Auditor;
 use crate::clock::Clock;
 use crate::credential_watch::RefreshSignal;
@@ -55,6 +55,8 @@ pub struct ApiProxyDeps {
     pub derived_token: Option<DerivedTokenOptions>,
     /// Rights of callers; the default lets every admitted request pass.
     pub callers: CallerGate,
+    /// Tokens that callers get instead of the session's; the default has none.
+    pub caller_tokens: CallerTokens,
     /// Component of the listener, which warns while the server does not respond.
     pub health: Option<Arc<HealthHandle>>,
     /// Names of the session and of its login. Entries of the previous process are restored only for the same names.
@@ -95,8 +97,9 @@ impl ApiProxy {
         };
         let session = deps.bound_to.first().map_or_else(Arc::default, |name| Arc::from(name.as_str()));
         let ApiProxyDeps {
-            clock, watch, refresh_signal, upstream, namespace, listener_metrics, health, callers, ..
+            clock, watch, refresh_signal, upstream, namespace, listener_metrics, health, callers, caller_tokens, ..
         } = deps;
+        let router_clock = clock.clone();
         let recorder = UpstreamRecorder::new(&listener_metrics.metrics, &upstream.name, &PathClass::NAMES);
         let forwarder = Forwarder::new(reverse_proxy::ForwarderOptions {
             target,
@@ -110,7 +113,7 @@ impl ApiProxy {
         let leaks = listener_metrics.metrics.get::<ProxyMetrics>().leaks.get_or_create(&label).clone();
         let leak_filter = LeakFilter::new(upstream.name.clone(), leaks);
         let dialect = ServerDialect::new(upstream.kind, upstream.name, host, prefix, namespace.as_deref());
-        let tokens = TokenRecovery::new(SessionToken::new(watch, clock.clone()), refresh_signal, clock.clone());
+        let tokens = Arc::new(TokenRecovery::from_handle(SessionHandle { watch, refresh_signal }, clock.clone()));
         let timeout = options.response_timeout;
         let sender =
             Arc::new(RequestSender::new(dialect, tokens, (forwarder, recorder), leak_filter, timeout, (clock, health)));
@@ -123,7 +126,8 @@ impl ApiProxy {
                 (Some(Arc::new(cache)), Some(CacheTasks { renewer, probes: queue }))
             }
         };
-        let router = Arc::new(ProxyRouter { options, sender, cache, callers, session });
+        let own_tokens = OwnTokens { tokens: caller_tokens, recoveries: TokenMap::default(), clock: router_clock };
+        let router = Arc::new(ProxyRouter { options, sender, cache, callers, own_tokens, session });
         Ok(Self { router, cache_tasks: Arc::new(Mutex::new(cache_tasks)) })
     }
 
@@ -202,7 +206,7 @@ fn build_renewer(cache: &Cache, options: &CacheOptions, deps: &ApiProxyDeps) -> 
 fn rules_binding(options: &CacheOptions, derived_token: Option<&DerivedTokenOptions>) -> String {
     let derived_token = match derived_token {
         None => "None".to_owned(),
-        Some(DerivedTokenOptions { policies, ttl, num_uses }) => {
+        Some(DerivedTokenOptions { policies, ttl, num_uses, .. }) => {
             format!("Some(ChildOptions {{ policies: {policies:?}, ttl: {ttl:?}, num_uses: {num_uses} }})")
         }
     };
@@ -240,7 +244,8 @@ mod tests {
         let options = CacheOptions { limits, values, leases, persist: None };
         let binding = r#"[Rule { methods: 1, segments: [Named("secret"), Any, Named("a")], start: "secret/", open: false }] [Rule { methods: 127, segments: [Named("aws"), Named("creds"), Rest("")], start: "aws/creds/", open: true }] "#;
         assert_eq!(rules_binding(&options, None), format!("{binding}None"));
-        let child = DerivedTokenOptions { policies: vec!["web".to_owned()], ttl: Duration::from_hours(1), num_uses: 0 };
+        let (policies, ttl) = (vec!["web".to_owned()], Duration::from_hours(1));
+        let child = DerivedTokenOptions { policies, ttl, ..DerivedTokenOptions::default() };
         let derived = r#"Some(ChildOptions { policies: ["web"], ttl: 3600s, num_uses: 0 })"#;
         assert_eq!(rules_binding(&options, Some(&child)), format!("{binding}{derived}"));
     }

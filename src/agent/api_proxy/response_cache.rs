@@ -70,7 +70,7 @@ impl ResponseCache {
     pub(super) fn lookup(
         &self,
         listener: &ProxyListener,
-        options: ForwardOptions,
+        options: &ForwardOptions,
         (path, headers): (&str, &RequestHeaders<'_>),
         request: &Request<Incoming>,
     ) -> Option<Response<ProxyBody>> {
@@ -98,10 +98,10 @@ impl ResponseCache {
             Err(response) => return *response,
         };
         let headers = RequestHeaders::parse(self.sender.dialect.kind, &parts.headers);
-        let key = self.key(options, &headers, (&parts.method, path, parts.uri.query()), &body);
+        let key = self.key(&options, &headers, (&parts.method, path, parts.uri.query()), &body);
         let is_no_cache = parts.headers.remove(CACHE_CONTROL).is_some_and(|value| value.as_bytes() == b"no-cache");
         parts.headers.remove(ACCEPT_ENCODING);
-        let (cache, refresh) = (&self.cache, CacheRefresh { options, kind, key });
+        let (cache, refresh) = (&self.cache, CacheRefresh { options: options.clone(), kind, key });
         loop {
             let hit = if is_no_cache { None } else { cache.lookup(&refresh.key).filter(|hit| cache.is_usable(hit)) };
             if let Some(hit) = hit {
@@ -168,6 +168,7 @@ impl ResponseCache {
     ) -> Response<ProxyBody> {
         let (cache, CacheRefresh { options, kind, key }) = (&self.cache, refresh);
         let body = CallerBody::Buffered(body);
+        let (tokens, with_session) = (Arc::clone(&options.tokens), options.with_session);
         let (response, generation) = self.sender.prepare_and_forward(listener, options, parts, body).await;
         let mut response = match self.buffer(response).await {
             Ok(response) => response,
@@ -178,8 +179,8 @@ impl ResponseCache {
         };
         response.headers.insert(X_CACHE, HeaderValue::from_static("MISS"));
         // Leases end with their token, so nothing is cached for a token that was replaced meanwhile.
-        let is_current = !options.with_session
-            || self.sender.tokens.current_token().is_ok_and(|token| Some(token.generation()) == generation);
+        let is_current = !with_session
+            || tokens.current_token().is_ok_and(|token| Some(token.generation()) == generation);
         if is_outage(response.status.as_u16()) {
             if let Some(hit) = cache.lookup(&key).filter(|hit| cache.is_usable(hit)) {
                 response = into_buffered(response_to_hit(&hit, "STALE").into_parts().0, hit.body());
@@ -190,7 +191,7 @@ impl ResponseCache {
             && is_current
             && let Some(entry) = CacheEntry::parse(kind, &response.body)
         {
-            cache.insert(key, entry, generation.filter(|_| options.with_session));
+            cache.insert(key, entry, generation.filter(|_| with_session));
         } else {
             cache.remove(&key);
         }
@@ -227,7 +228,7 @@ impl ResponseCache {
 
     fn key(
         &self,
-        options: ForwardOptions,
+        options: &ForwardOptions,
         headers: &RequestHeaders<'_>,
         (method, path, query): (&Method, &str, Option<&str>),
         body: &[u8],

@@ -18,11 +18,14 @@ use super::response_cache::{ResponseCache, is_write};
 use super::rules::{Operation, OperationError, RuleViolation};
 use super::send::RequestSender;
 use super::server_dialect::ForwardOptions;
+use super::token_recovery::TokenRecovery;
 use super::{cache_clear, namespace};
+use crate::agent::caller_tokens::{CallerTokens, TokenMap};
 use crate::agent::callers::{AdmittedCaller, CallerGate, CallerRefusal, CallerRoute};
 use crate::agent::json_response;
 use crate::agent::server_client::PathClass;
 use crate::audit::AuditSlot;
+use crate::clock::Clock;
 use crate::http::guard::{self, Guard};
 use crate::http::server::{Caller, ListenerMetrics, Peer, ResponseFuture};
 
@@ -33,8 +36,17 @@ pub(super) struct ProxyRouter {
     pub(super) sender: Arc<RequestSender>,
     pub(super) cache: Option<Arc<ResponseCache>>,
     pub(super) callers: CallerGate,
+    pub(super) own_tokens: OwnTokens,
     /// Name of the session, for the audit.
     pub(super) session: Arc<str>,
+}
+
+/// Tokens of callers' own, which stand in for the session's.
+#[derive(Debug)]
+pub(super) struct OwnTokens {
+    pub(super) tokens: CallerTokens,
+    pub(super) recoveries: TokenMap<TokenRecovery>,
+    pub(super) clock: Clock,
 }
 
 /// Handling of an admitted request.
@@ -77,7 +89,7 @@ impl ProxyRouter {
             Err(response) => return ResponseFuture::ready(listener.count(*response)),
         };
         if let ProxyRoute::Cached(options, cache, _, path, headers) = &route
-            && let Some(response) = cache.lookup(listener, *options, (path.without_trailing_slash(), headers), &request)
+            && let Some(response) = cache.lookup(listener, options, (path.without_trailing_slash(), headers), &request)
         {
             return ResponseFuture::ready(listener.count(response));
         }
@@ -86,7 +98,7 @@ impl ProxyRouter {
             ProxyRoute::Forward(options) => {
                 let (parts, body) = request.into_parts();
                 let body = CallerBody::Streaming(body);
-                let Ok(token) = sender.current_token(options) else {
+                let Ok(token) = RequestSender::current_token(&options) else {
                     return ResponseFuture::waiting(async move {
                         listener.count(sender.prepare_and_forward(&listener, options, parts, body).await.0)
                     });
@@ -162,6 +174,9 @@ impl ProxyRouter {
         self.check_rules(operation, &rule_path, (&caller, limits), slot)?;
         let has_listener_key = local.key_as_token;
         let with_session = self.uses_session_token(request, &headers, has_listener_key, (&path, &rule_path))?;
+        let own_tokens = if with_session { self.own_tokens(&caller)? } else { None };
+        let has_own_token = own_tokens.is_some();
+        let tokens = own_tokens.unwrap_or_else(|| Arc::clone(&self.sender.tokens));
         let returns_token = with_session && RETURNS_TOKEN.iter().any(|lookup| rule_path.names(lookup));
         tracing::debug!(
             event = "proxy.request",
@@ -174,18 +189,31 @@ impl ProxyRouter {
             "a request is forwarded"
         );
         if let (Some(slot), true) = (slot, with_session) {
-            let token = self.sender.tokens.current_token().ok();
+            let token = tokens.current_token().ok();
             slot.use_token(&self.session, token.as_ref().and_then(|token| token.token.accessor.as_deref()));
         }
         let caller = Caller::new(*peer, listener.local);
         let path_class = PathClass::of(path.without_trailing_slash());
-        let options = ForwardOptions { caller, with_session, returns_token, has_listener_key, path_class };
+        let options = ForwardOptions { caller, with_session, tokens, returns_token, has_listener_key, path_class };
         let Some(cache) = &self.cache else { return Ok(ProxyRoute::Forward(options)) };
-        Ok(match cache.options.entry_kind(operation, &path, &headers) {
+        // Entries belong to the session's token, which may read more than the caller's.
+        let kind = cache.options.entry_kind(operation, &path, &headers).filter(|_| !has_own_token);
+        Ok(match kind {
             Some(kind) => ProxyRoute::Cached(options, cache, kind, path, headers),
             None if is_write(request.method()) => ProxyRoute::Write(options, cache, path),
             None => ProxyRoute::Forward(options),
         })
+    }
+
+    /// Returns the token that stands in for the session's in the requests of a caller; `None` for the session's.
+    ///
+    /// # Errors
+    /// The caller has a token of its own, which cannot be had now: the response for the caller.
+    fn own_tokens(&self, caller: &AdmittedCaller<'_>) -> Result<Option<Arc<TokenRecovery>>, Box<Response<ProxyBody>>> {
+        let OwnTokens { tokens, recoveries, clock } = &self.own_tokens;
+        let token = tokens.resolve(caller, &self.session).map_err(|refusal| refused(&refusal))?;
+        let build = |token| recoveries.get_or_build(&token, |handle| TokenRecovery::from_handle(handle, clock.clone()));
+        Ok(token.map(build))
     }
 
     /// Decides whether a request gets the session's token.

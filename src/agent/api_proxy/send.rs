@@ -51,7 +51,8 @@ pub(super) type TokenResponse = (Response<ProxyBody>, Option<Generation>);
 #[derive(Debug)]
 pub(super) struct RequestSender {
     pub(super) dialect: ServerDialect,
-    pub(super) tokens: TokenRecovery,
+    /// The session's token.
+    pub(super) tokens: Arc<TokenRecovery>,
     forwarder: Forwarder,
     recorder: UpstreamRecorder,
     leak_filter: Arc<LeakFilter>,
@@ -70,7 +71,7 @@ pub(super) struct RequestSender {
 impl RequestSender {
     pub(super) fn new(
         dialect: ServerDialect,
-        tokens: TokenRecovery,
+        tokens: Arc<TokenRecovery>,
         (forwarder, recorder): (Forwarder, UpstreamRecorder),
         leak_filter: LeakFilter,
         response_timeout: Duration,
@@ -105,8 +106,8 @@ impl RequestSender {
     ///
     /// # Errors
     /// The session has no token.
-    pub(super) fn current_token(&self, options: ForwardOptions) -> Result<Option<TokenHeader>, TokenUnavailable> {
-        if options.with_session { self.tokens.current_token().map(Some) } else { Ok(None) }
+    pub(super) fn current_token(options: &ForwardOptions) -> Result<Option<TokenHeader>, TokenUnavailable> {
+        if options.with_session { options.tokens.current_token().map(Some) } else { Ok(None) }
     }
 
     /// Prepares a request. `parts` can be dropped afterwards: held, they would make hyper read the caller's connection into
@@ -131,9 +132,12 @@ impl RequestSender {
         } else {
             (body.into_upstream(), ReplayBody::Unavailable)
         };
-        match self.dialect.request_head(parts, options, token.as_ref(), &body) {
+        match self.dialect.request_head(parts, options.has_listener_key, token.as_ref(), &body) {
             Some(head) => {
                 let slot = AuditSlot::from_extensions(&parts.extensions).cloned();
+                if let (Some(slot), Some(token)) = (&slot, &token) {
+                    slot.note(|note| note.accessor = token.token.accessor.as_deref().map(Arc::from));
+                }
                 Ok(PreparedRequest { options, head, body, replay, token, timeout, slot })
             }
             None => Err(Box::new(error_response(StatusCode::BAD_REQUEST, "the request names no path"))),
@@ -149,7 +153,7 @@ impl RequestSender {
         body: CallerBody,
     ) -> TokenResponse {
         let token = if options.with_session {
-            match self.tokens.wait_for_token().await {
+            match options.tokens.wait_for_token().await {
                 Ok(token) => Some(token),
                 Err(cause) => return (token_unavailable(&cause), None),
             }
@@ -168,9 +172,10 @@ impl RequestSender {
     pub(super) async fn forward(&self, listener: &ProxyListener, prepared: PreparedRequest) -> TokenResponse {
         let PreparedRequest { options, mut head, body, replay, token, timeout, slot } = prepared;
         // A look-up returns the token by intent; it is redacted instead.
-        let filtered = |token: &TokenHeader| (!options.returns_token).then(|| Arc::clone(&token.token));
+        let returns_token = options.returns_token;
+        let filtered = move |token: &TokenHeader| (!returns_token).then(|| Arc::clone(&token.token));
         let filter = token.as_ref().and_then(filtered);
-        let first = self.send(options, &head, body, timeout, slot.as_ref()).await;
+        let first = self.send(&options, &head, body, timeout, slot.as_ref()).await;
         let first = match first.and_then(|response| self.filter(response, filter.as_ref())) {
             Ok(response) => response,
             Err(response) => return (*response, None),
@@ -178,17 +183,17 @@ impl RequestSender {
         let Some(token) = token else { return (first.map(Either::Left), None) };
         let generation = Some(token.generation());
         if first.status() != StatusCode::FORBIDDEN {
-            return (redact_lookup(options, &token, first.map(Either::Left)).await, generation);
+            return (redact_lookup(&options, &token, first.map(Either::Left)).await, generation);
         }
         // Boxed as it is rare: inline it would enlarge the future of every request.
         Box::pin(async move {
             let forbidden = ForbiddenResponse::read(first).await;
             if !replay.is_complete() {
                 // The caller gets the 403 at once; the session checks its token all the same.
-                self.tokens.report_refusal(&token, forbidden.token_is_dead);
+                options.tokens.report_refusal(&token, forbidden.token_is_dead);
                 return (forbidden.response, generation);
             }
-            let newer = match self.tokens.recover(&token, forbidden.token_is_dead).await {
+            let newer = match options.tokens.recover(&token, forbidden.token_is_dead).await {
                 Recovery::Unchanged => return (forbidden.response, generation),
                 Recovery::Unavailable(cause) => return (token_unavailable(&cause), None),
                 Recovery::Replaced(newer) => newer,
@@ -201,10 +206,10 @@ impl RequestSender {
             if let Some(slot) = &slot {
                 slot.note(|note| note.accessor = newer.token.accessor.as_deref().map(Arc::from));
             }
-            let second = self.send(options, &head, body, timeout, slot.as_ref()).await;
+            let second = self.send(&options, &head, body, timeout, slot.as_ref()).await;
             match second.and_then(|response| self.filter(response, filter.as_ref())) {
                 Ok(response) => {
-                    (redact_lookup(options, &newer, response.map(Either::Left)).await, Some(newer.generation()))
+                    (redact_lookup(&options, &newer, response.map(Either::Left)).await, Some(newer.generation()))
                 }
                 Err(response) => (*response, None),
             }
@@ -218,7 +223,7 @@ impl RequestSender {
     /// The response that replaces the server's.
     async fn send(
         &self,
-        options: ForwardOptions,
+        options: &ForwardOptions,
         head: &RequestHead,
         body: RequestBody,
         timeout: Duration,
@@ -301,7 +306,7 @@ impl RequestSender {
 }
 
 async fn redact_lookup(
-    options: ForwardOptions,
+    options: &ForwardOptions,
     token: &TokenHeader,
     response: Response<ProxyBody>,
 ) -> Response<ProxyBody> {

@@ -1,5 +1,7 @@
 //! Request heads in the dialect of each server: its headers for tokens and namespaces, and whose token they carry.
 
+use std::sync::Arc;
+
 use http::header::{ACCEPT_ENCODING, AUTHORIZATION, EXPECT};
 use http::uri::Authority;
 use http::{HeaderName, HeaderValue, request};
@@ -8,6 +10,7 @@ use super::namespace;
 use super::query::Query;
 use super::request_headers::{RequestHeaders, VAULT_TOKEN, namespace_headers, token_headers};
 use super::session_token::TokenHeader;
+use super::token_recovery::TokenRecovery;
 use crate::agent::server_client::{PathClass, ServerKind};
 use crate::http::reverse_proxy::{RequestBody, RequestHead, RequestLine};
 use crate::http::server::Caller;
@@ -24,12 +27,14 @@ pub(super) struct ServerDialect {
 }
 
 /// Decisions about one request that is forwarded.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct ForwardOptions {
     /// The caller, to which the connection to the server is bound.
     pub(super) caller: Caller,
-    /// The request carries the session's token.
+    /// The request carries the session's token, or that of the caller's own in its place.
     pub(super) with_session: bool,
+    /// The token that it carries then.
+    pub(super) tokens: Arc<TokenRecovery>,
     /// The response contains the token that the request carries, as that of a look-up does.
     pub(super) returns_token: bool,
     /// The caller sent the listener's key as its token.
@@ -72,7 +77,7 @@ impl ServerDialect {
     pub(super) fn request_head(
         &self,
         parts: &request::Parts,
-        options: ForwardOptions,
+        has_listener_key: bool,
         token: Option<&TokenHeader>,
         body: &RequestBody,
     ) -> Option<RequestHead> {
@@ -81,8 +86,8 @@ impl ServerDialect {
         let keeps = |name: &HeaderName| {
             !(*name == EXPECT
                 || *name == VAULT_REQUEST
-                || ((with_session || options.has_listener_key) && *name == AUTHORIZATION)
-                || (options.has_listener_key && *name == VAULT_TOKEN)
+                || ((with_session || has_listener_key) && *name == AUTHORIZATION)
+                || (has_listener_key && *name == VAULT_TOKEN)
                 || (with_session && *name == ACCEPT_ENCODING)
                 || (with_session && tokens.contains(name)))
         };
@@ -198,16 +203,9 @@ mod tests {
             String::new(),
             Some("team"),
         );
-        let options = ForwardOptions {
-            caller: Caller::own_process(),
-            with_session,
-            returns_token: false,
-            has_listener_key,
-            path_class: PathClass::Secret,
-        };
         let token = token();
-        let head =
-            dialect.request_head(&parts, options, with_session.then_some(&token), &RequestBody::empty()).unwrap();
+        let token = with_session.then_some(&token);
+        let head = dialect.request_head(&parts, has_listener_key, token, &RequestBody::empty()).unwrap();
         let mut lines = head.lines().split_off(1);
         lines.retain(|line| {
             !["host: vault:8200", "x-vault-request: true", "accept-encoding: identity"].contains(&line.as_str())

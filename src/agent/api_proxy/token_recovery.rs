@@ -12,6 +12,7 @@ use super::leak_filter::FilteredBody;
 use super::response::{ProxyBody, truncated_response};
 use super::session_token::{SessionToken, TokenHeader, TokenUnavailable};
 use crate::agent::server_client::is_bare_denial;
+use crate::agent::token::SessionHandle;
 use crate::clock::Clock;
 use crate::credential_watch::{RefreshRequest, RefreshSignal};
 use crate::http::body_buffer::collect;
@@ -78,8 +79,10 @@ pub(super) struct TokenRecovery {
 }
 
 impl TokenRecovery {
-    pub(super) fn new(session_token: SessionToken, check: RefreshSignal, clock: Clock) -> Self {
-        Self { session_token, check, suspicions: SuspicionLimiter::new(clock) }
+    pub(super) fn from_handle(handle: SessionHandle, clock: Clock) -> Self {
+        let SessionHandle { watch, refresh_signal: check } = handle;
+        let suspicions = SuspicionLimiter::new(clock.clone());
+        Self { session_token: SessionToken::new(watch, clock), check, suspicions }
     }
 
     /// Returns the session's token without waiting.

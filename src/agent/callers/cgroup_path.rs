@@ -5,7 +5,7 @@
 
 /// Returns the system manager's unit of a cgroup, such as `nginx.service`: the first part that is no slice. A unit of a user's
 /// own manager is never returned: its user chose its name.
-pub(super) fn unit(path: &str) -> Option<&str> {
+pub(crate) fn unit(path: &str) -> Option<&str> {
     let part = path
         .strip_prefix('/')?
         .split('/')

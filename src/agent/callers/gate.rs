@@ -7,7 +7,7 @@ use http::Request;
 use prometheus_client::metrics::counter::Counter;
 
 use super::cgroup_path;
-use super::grants::CallerRoute;
+use super::grants::{CallerRoute, CallerTokenOptions};
 use super::metrics::{AdmissionLabels, CallerLabel, CallerMetrics, CallerRefusalLabels};
 use super::policy::CallerPolicy;
 use super::refusal::{CallerRefusal, describe};
@@ -230,6 +230,12 @@ impl<'a> AdmittedCaller<'a> {
         self.0.map(|admitted| admitted.at)
     }
 
+    /// Returns the token of its own that the rules give it, and the identity of its process.
+    pub(in crate::agent) fn own_token(&self) -> Option<(&'a str, &'a CallerTokenOptions, &'a Arc<PeerIdentity>)> {
+        let Admitted { rule, identity, .. } = self.0?;
+        Some((&rule.name, rule.grants.derived_token.as_ref()?, identity))
+    }
+
     /// Returns true if it may use a session.
     pub fn permits_session(&self, session: &str) -> bool {
         self.0.is_none_or(|admitted| admitted.rule.grants.permits_session(session))
@@ -244,6 +250,14 @@ impl<'a> AdmittedCaller<'a> {
     /// Refuses a session that it may not use.
     pub fn refuse_session(&self) -> Option<CallerRefusal> {
         self.0.map(|it| it.refuse(CallerRefusal::session(it.rule)))
+    }
+
+    /// Records a refusal and returns it.
+    pub(in crate::agent) fn refuse(&self, refusal: CallerRefusal) -> CallerRefusal {
+        match self.0 {
+            Some(it) => it.refuse(refusal),
+            None => refusal,
+        }
     }
 
     /// Refuses a proxied request: `what` completes "may not ...".

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use crate::agent::server_client::DerivedTokenOptions;
+
 /// Endpoints that are granted together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CallerRoute {
@@ -47,6 +49,37 @@ pub struct CallerGrants {
     pub requests_per_second: Option<u32>,
     /// Connections of all its processes together; `None` for no limit but the listener's.
     pub connections: Option<usize>,
+    /// Token that it gets in place of a session's; `None` for what the listener serves.
+    pub derived_token: Option<CallerTokenOptions>,
+}
+
+/// A token of the caller's own, derived from that of each session that it uses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CallerTokenOptions {
+    /// Policies, lifetime and uses of the token.
+    pub child: DerivedTokenOptions,
+    /// Processes that share one token.
+    pub scope: CallerTokenScope,
+}
+
+/// Processes that share a token of a caller's own.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum CallerTokenScope {
+    /// All processes that are the caller.
+    #[default]
+    Caller,
+    /// None: each process has its own, until it ends.
+    Process,
+}
+
+impl CallerTokenScope {
+    /// Scopes by their name in the configuration.
+    pub const NAMES: [(&'static str, Self); 2] = [("caller", Self::Caller), ("process", Self::Process)];
+
+    /// Name in the configuration and in the status.
+    pub fn name(self) -> &'static str {
+        Self::NAMES.iter().find(|(_, scope)| *scope == self).map_or("", |(name, _)| name)
+    }
 }
 
 impl CallerGrants {

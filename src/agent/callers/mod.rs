@@ -14,9 +14,9 @@ mod usage;
 mod refusal;
 mod gate;
 
-pub(crate) use cgroup_path::UNIT_KINDS;
+pub(crate) use cgroup_path::{UNIT_KINDS, unit as unit_of_cgroup};
 pub use gate::{AdmittedCaller, CallerGate, CallerGateDeps, WaitingCaller};
-pub use grants::{CallerGrants, CallerRoute};
+pub use grants::{CallerGrants, CallerRoute, CallerTokenOptions, CallerTokenScope};
 pub use metrics::CallerMetrics;
 pub use pattern::{CgroupPattern, NamePattern, PodPattern};
 pub use policy::{CallerPolicy, CallerVerdict};

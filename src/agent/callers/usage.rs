@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use super::grants::CallerTokenScope;
 use super::policy::CallerPolicy;
 use crate::clock::ClockReading;
 use crate::http::peer::PeerKernel;
@@ -28,6 +29,8 @@ struct RegistryState {
 #[derive(Debug, Default)]
 pub(super) struct CallerUsage {
     pub(super) open: Arc<AtomicUsize>,
+    /// Live tokens of the caller's own.
+    tokens: Arc<AtomicUsize>,
     pub(super) admitted: AtomicU64,
     pub(super) refused: AtomicU64,
     bucket: Mutex<Option<(BucketRate, TokenBucket)>>,
@@ -69,6 +72,12 @@ struct CallerStatus {
     connections: usize,
     admitted: u64,
     refused: u64,
+    /// Scope of the tokens of its own; absent for a caller without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    token_scope: Option<&'static str>,
+    /// Live tokens of its processes; absent for a caller without them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tokens: Option<usize>,
 }
 
 impl CallerRegistry {
@@ -85,6 +94,11 @@ impl CallerRegistry {
         Arc::clone(self.lock().usages.entry(caller.to_owned()).or_default())
     }
 
+    /// Returns the count of a caller's live tokens, which their owners change.
+    pub(in crate::agent) fn token_count(&self, caller: &str) -> Arc<AtomicUsize> {
+        Arc::clone(&self.usage(caller).tokens)
+    }
+
     pub(super) fn unmatched(&self) -> Arc<CallerUsage> {
         Arc::clone(&self.lock().unmatched)
     }
@@ -94,6 +108,7 @@ impl CallerRegistry {
         let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let callers = policy.rules().iter().map(|rule| {
             let usage = self.usage(&rule.name);
+            let scope = rule.grants.derived_token.as_ref().map(|options| options.scope);
             CallerStatus {
                 name: rule.name.clone(),
                 matches: rule.matches.to_string(),
@@ -101,6 +116,8 @@ impl CallerRegistry {
                 connections: usage.open.load(Ordering::Relaxed),
                 admitted: load(&usage.admitted),
                 refused: load(&usage.refused),
+                token_scope: scope.map(CallerTokenScope::name),
+                tokens: (scope == Some(CallerTokenScope::Process)).then(|| usage.tokens.load(Ordering::Relaxed)),
             }
         });
         let callers = callers.collect();

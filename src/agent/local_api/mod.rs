@@ -30,11 +30,11 @@ pub(crate) use metrics::ReadyMetrics;
 pub use route::service;
 pub(crate) use route::{audited_route, unaudited};
 
+use crate::agent::caller_tokens::CallerTokens;
 use crate::agent::callers::CallerGate;
 use crate::agent::session_status::SessionStatusRegistry;
-use crate::agent::token::TokenWatch;
+use crate::agent::token::SessionHandle;
 use crate::clock::Clock;
-use crate::credential_watch::RefreshSignal;
 use crate::health::Health;
 use crate::http::guard;
 use crate::metrics::Metrics;
@@ -60,15 +60,6 @@ pub enum ListenerKind {
     Health,
 }
 
-/// A session's token, and the signal that has the session check it.
-#[derive(Debug, Clone)]
-pub struct SessionHandle {
-    /// Publishes the token.
-    pub watch: TokenWatch,
-    /// Requests a check, as `POST /agent/v1/check` does.
-    pub refresh_signal: RefreshSignal,
-}
-
 /// Collaborators of a listener's service.
 #[derive(Debug, Clone)]
 pub struct LocalApiDeps {
@@ -84,6 +75,8 @@ pub struct LocalApiDeps {
     pub session_statuses: SessionStatusRegistry,
     /// Rights of callers; the default lets every admitted request pass.
     pub callers: CallerGate,
+    /// Tokens that callers get instead of a session's; the default has none.
+    pub caller_tokens: CallerTokens,
     /// Callers to admit; a listener of [`ListenerKind::Health`] admits everyone but browsers.
     pub guard: guard::GuardOptions,
     /// Address that the listener is bound to ([`crate::http::server::Listener::tcp_address`]).

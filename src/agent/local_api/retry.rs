@@ -8,10 +8,10 @@ use http::{Response, StatusCode};
 use http_body_util::Full;
 use tokio_util::sync::CancellationToken;
 
-use super::SessionHandle;
 use super::check::report;
 use super::token::{TokenLookup, TokenReader};
 use crate::agent::json_response::{json, retry_later};
+use crate::agent::token::SessionHandle;
 use crate::clock::Clock;
 use crate::demand::RetryOutcome;
 

@@ -1,7 +1,9 @@
 //! Routes a request of the local API to its handler: guard, path, method, session.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode};
@@ -12,10 +14,13 @@ use prometheus_client::metrics::counter::Counter;
 use super::query::{self, Query};
 use super::token::TokenReader;
 use super::wait_slots::WaitSlots;
-use super::{ListenerKind, LocalApiDeps, LocalApiOptions, SessionHandle, check, health_endpoints, retry};
-use crate::agent::callers::{AdmittedCaller, CallerRoute};
-use crate::agent::json_response::{error, method_not_allowed, rejected};
+use super::{ListenerKind, LocalApiDeps, LocalApiOptions, check, health_endpoints, retry};
+use crate::agent::caller_tokens::TokenMap;
+use crate::agent::callers::{AdmittedCaller, CallerRefusal, CallerRoute};
+use crate::agent::json_response::{Errors, error, method_not_allowed, rejected, retry_later};
+use crate::agent::token::{SessionHandle, TokenWatch};
 use crate::audit::AuditSlot;
+use crate::clock::Clock;
 use crate::credential_watch::Availability;
 use crate::http::guard::{Guard, LocalCaller};
 use crate::http::server::{self, HttpMetrics, ListenerLimits, ListenerMetrics, Peer, ResponseLabels};
@@ -54,6 +59,8 @@ struct Api {
     names: BTreeSet<String>,
     /// The session, if there is exactly one.
     only: Option<(String, ServedSession)>,
+    /// Tokens of callers' own.
+    own: TokenMap<ServedSession>,
     guard: Guard,
     deps: LocalApiDeps,
     waiting: WaitSlots,
@@ -66,6 +73,20 @@ struct Api {
 struct ServedSession {
     handle: SessionHandle,
     reader: Arc<TokenReader>,
+    /// Its token is a caller's own.
+    is_own: bool,
+}
+
+impl ServedSession {
+    fn new(name: String, handle: SessionHandle, clock: Clock) -> Self {
+        let reader = Arc::new(TokenReader::new(name, handle.watch.clone(), clock));
+        Self { handle, reader, is_own: false }
+    }
+
+    /// Returns true if it is a caller's own token that is not there: one for its process may be under way.
+    fn is_missing_own_token(&self) -> bool {
+        self.is_own && !self.reader.has_changed(None)
+    }
 }
 
 impl Api {
@@ -79,8 +100,8 @@ impl Api {
         };
         let names = sessions.keys().cloned().collect();
         let serve = |(name, handle): (String, SessionHandle)| {
-            let reader = Arc::new(TokenReader::new(name.clone(), handle.watch.clone(), deps.clock.clone()));
-            (name, ServedSession { handle, reader })
+            let served = ServedSession::new(name.clone(), handle, deps.clock.clone());
+            (name, served)
         };
         let sessions: BTreeMap<String, ServedSession> = sessions.into_iter().map(serve).collect();
         let mut all = sessions.iter().map(|(name, served)| (name.clone(), served.clone()));
@@ -89,14 +110,15 @@ impl Api {
         // Leaves a quarter of the connections to callers that do not wait.
         let connections = ListenerLimits::default().connections;
         let (waiting, checking) = (WaitSlots::new(connections / 2), WaitSlots::new(connections / 4));
-        Self { name, kind, sessions, names, only, guard, deps, waiting, checking, ok_counter }
+        let own = TokenMap::default();
+        Self { name, kind, sessions, names, only, own, guard, deps, waiting, checking, ok_counter }
     }
 
     fn respond<B>(this: &Arc<Self>, peer: &Peer, request: &Request<B>) -> ApiFuture {
         let answering = match this.guard.admit(peer, request) {
             Ok(local) => this
                 .route(&local, request)
-                .unwrap_or_else(|cause| ApiFuture::ready(error(cause.status, &cause.message))),
+                .unwrap_or_else(|cause| ApiFuture::ready(cause.to_response())),
             Err(refusal) => ApiFuture::ready(rejected(&refusal)),
         };
         // Read in place: a response is so large that each move of it shows in the benchmark.
@@ -170,22 +192,38 @@ impl Api {
         if let (None, Some((name, served))) = (query, &self.only)
             && caller.caller.permits_session(name)
         {
-            self.record_grant(caller, "token", (name, served), request);
-            return Ok(ApiFuture::ready(served.reader.now()));
+            let served = self.own_or(caller, name, served)?;
+            if !served.is_missing_own_token() {
+                self.record_grant(caller, "token", (name, &served), request);
+                return Ok(ApiFuture::ready(served.reader.now()));
+            }
         }
         let query = Query::parse(query, &["session", "wait", "after"])?;
         let (name, served) = self.session(caller, query.session.as_deref())?;
-        self.record_grant(caller, "token", (name, served), request);
-        if query.wait.is_zero() || served.reader.has_changed(query.after.as_deref()) {
+        self.record_grant(caller, "token", (name, &served), request);
+        let is_missing = served.is_missing_own_token();
+        if !is_missing && (query.wait.is_zero() || served.reader.has_changed(query.after.as_deref())) {
             return Ok(ApiFuture::ready(served.reader.now()));
         }
-        let after = query.after.map(std::borrow::Cow::into_owned);
-        let answer = Arc::clone(&served.reader).wait(after, query.wait, self.deps.stop.clone());
-        let waiting = served.handle.refresh_signal.demand().wait();
-        let caller = caller.caller.to_waiting();
+        let after = query.after.map(Cow::into_owned);
+        let wait = if is_missing { query.wait.max(OWN_TOKEN_WAIT) } else { query.wait };
+        let reader = Arc::clone(&served.reader);
+        let answer = Arc::clone(&reader).wait(after, wait, self.deps.stop.clone());
+        let SessionHandle { watch, refresh_signal } = served.handle.clone();
+        let waiting = refresh_signal.demand().wait();
+        let slot = AuditSlot::from_extensions(request.extensions()).cloned();
+        let (caller, name): (_, Arc<str>) = (caller.caller.to_waiting(), name.into());
         Ok(self.waiting.wait(async move {
             let _waiting = waiting;
-            let answer = answer.await;
+            // The creation of an own token ends with the signal, also where it has failed.
+            let created = async {
+                if is_missing { refresh_signal.wait().await } else { std::future::pending().await }
+            };
+            let answer = tokio::select! {
+                answer = answer => answer,
+                () = created => reader.now(),
+            };
+            slot.inspect(|slot| note_token(slot, &name, &watch));
             match caller.map_or(Ok(()), |caller| caller.check()) {
                 Ok(()) => answer,
                 Err(refusal) => refusal.to_response(),
@@ -196,7 +234,7 @@ impl Api {
     fn check<B>(&self, caller: GrantedCaller<'_>, request: &Request<B>) -> Result<ApiFuture, ApiError> {
         let query = Query::parse(request.uri().query(), &["session"])?;
         let (name, served) = self.session(caller, query.session.as_deref())?;
-        self.record_grant(caller, "check", (name, served), request);
+        self.record_grant(caller, "check", (name, &served), request);
         let SessionHandle { watch, refresh_signal } = served.handle.clone();
         let (clock, stop) = (self.deps.clock.clone(), self.deps.stop.clone());
         let answer = check::check(Arc::clone(&served.reader), watch, refresh_signal, clock, stop);
@@ -206,18 +244,48 @@ impl Api {
     fn retry<B>(&self, caller: GrantedCaller<'_>, request: &Request<B>) -> Result<ApiFuture, ApiError> {
         let query = Query::parse(request.uri().query(), &["session"])?;
         let (name, served) = self.session(caller, query.session.as_deref())?;
-        self.record_grant(caller, "retry", (name, served), request);
+        self.record_grant(caller, "retry", (name, &served), request);
         let (clock, stop) = (self.deps.clock.clone(), self.deps.stop.clone());
         let answer = retry::retry(Arc::clone(&served.reader), served.handle.clone(), clock, stop);
         Ok(self.checking.wait(answer))
     }
 
-    /// Returns the session that a request names, or the only one that the caller may use.
-    fn session(&self, caller: GrantedCaller<'_>, requested: Option<&str>) -> Result<(&str, &ServedSession), ApiError> {
+    /// Returns the session that a request names, or the only one that the caller may use, with the caller's own token in place
+    /// of the session's if it has one.
+    fn session<'a>(
+        &'a self,
+        caller: GrantedCaller<'_>,
+        requested: Option<&str>,
+    ) -> Result<(&'a str, Cow<'a, ServedSession>), ApiError> {
+        let (name, served) = self.named_session(caller, requested)?;
+        Ok((name, self.own_or(caller, name, served)?))
+    }
+
+    /// Returns the caller's own token for a session; `served` if it has none.
+    fn own_or<'a>(
+        &self,
+        caller: GrantedCaller<'_>,
+        name: &str,
+        served: &'a ServedSession,
+    ) -> Result<Cow<'a, ServedSession>, ApiError> {
+        let Some(token) = self.deps.caller_tokens.resolve(&caller.caller, name)? else {
+            return Ok(Cow::Borrowed(served));
+        };
+        let own = self.own.get_or_build(&token, |handle| {
+            ServedSession { is_own: true, ..ServedSession::new(name.to_owned(), handle, self.deps.clock.clone()) }
+        });
+        Ok(Cow::Owned(ServedSession::clone(&own)))
+    }
+
+    fn named_session(
+        &self,
+        caller: GrantedCaller<'_>,
+        requested: Option<&str>,
+    ) -> Result<(&str, &ServedSession), ApiError> {
         let permitted = |name: &str| caller.caller.permits_session(name);
         // Before the look-up, so that the answer does not tell which sessions there are.
         if let Some(refusal) = requested.filter(|name| !permitted(name)).and_then(|_| caller.caller.refuse_session()) {
-            return Err(ApiError { status: refusal.status, message: refusal.message });
+            return Err(refusal.into());
         }
         let all = || self.sessions.iter().filter(|(name, _)| permitted(name));
         let listed = || all().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ");
@@ -226,14 +294,14 @@ impl Api {
             (Some(requested), ..) => {
                 self.sessions.get_key_value(requested).map(|(name, served)| (&**name, served)).ok_or_else(|| {
                     let message = format!("this listener does not serve that session; it serves {}", listed());
-                    ApiError { status: StatusCode::NOT_FOUND, message }
+                    ApiError { status: StatusCode::NOT_FOUND, message, retry_after: None }
                 })
             }
             (None, Some((name, served)), None) => Ok((name, served)),
             (None, None, _) => Err(ApiError::new(StatusCode::NOT_FOUND, "this listener serves no session")),
             (None, Some(_), Some(_)) => {
                 let message = format!("name a session, ?session=NAME; this listener serves {}", listed());
-                Err(ApiError { status: StatusCode::BAD_REQUEST, message })
+                Err(ApiError { status: StatusCode::BAD_REQUEST, message, retry_after: None })
             }
         }
     }
@@ -247,10 +315,7 @@ impl Api {
         request: &Request<B>,
     ) {
         if let Some(slot) = AuditSlot::from_extensions(request.extensions()) {
-            served.handle.watch.with(|reading| match &reading.availability {
-                Availability::Available(token) => slot.use_token(&session.into(), token.accessor.as_deref()),
-                Availability::Unavailable { .. } => slot.use_token(&session.into(), None),
-            });
+            note_token(slot, &session.into(), &served.handle.watch);
         }
         tracing::debug!(
             event = "local.granted",
@@ -301,17 +366,31 @@ impl Route<'_> {
 struct ApiError {
     status: StatusCode,
     message: String,
+    retry_after: Option<Duration>,
 }
 
 impl ApiError {
     fn new(status: StatusCode, message: &str) -> Self {
-        Self { status, message: message.to_owned() }
+        Self { status, message: message.to_owned(), retry_after: None }
+    }
+
+    fn to_response(&self) -> Response<Full<Bytes>> {
+        match self.retry_after {
+            Some(wait) => retry_later(self.status, &Errors { errors: [&self.message] }, wait),
+            None => error(self.status, &self.message),
+        }
+    }
+}
+
+impl From<CallerRefusal> for ApiError {
+    fn from(refusal: CallerRefusal) -> Self {
+        Self { status: refusal.status, message: refusal.message, retry_after: refusal.retry_after }
     }
 }
 
 impl From<query::QueryError> for ApiError {
     fn from(malformed: query::QueryError) -> Self {
-        Self { status: StatusCode::BAD_REQUEST, message: malformed.to_string() }
+        Self { status: StatusCode::BAD_REQUEST, message: malformed.to_string(), retry_after: None }
     }
 }
 
@@ -320,4 +399,15 @@ fn counter(deps: &LocalApiDeps, listener: &str, status: StatusCode) -> Counter {
     deps.metrics.get::<HttpMetrics>().requests.get_or_create(&label).clone()
 }
 
+/// Notes the token that is served for the audit.
+fn note_token(slot: &AuditSlot, session: &Arc<str>, watch: &TokenWatch) {
+    watch.with(|reading| match &reading.availability {
+        Availability::Available(token) => slot.use_token(session, token.accessor.as_deref()),
+        Availability::Unavailable { .. } => slot.use_token(session, None),
+    });
+}
+
 const READ: &str = "GET, HEAD";
+
+/// Bounds the wait for the creation of a caller's own token, without a `wait` of the request.
+const OWN_TOKEN_WAIT: Duration = Duration::from_secs(5);

@@ -1,11 +1,14 @@
 //! Tokens derived from the session's for one output: a child with fewer rights, or the token itself, response-wrapped. Replaced
 //! near two thirds of the lifetime and with each new token of the session, which none outlives.
+//!
+//! A manager on demand creates the token when a reader requests it: for the process of a caller, which may need none.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
+use super::creation_limit::{CreationLimit, CreationRefusal};
 use crate::agent::retry_budget::{FailureCause, RetryBudget};
 use crate::agent::server_client::{CallError, DerivedTokenOptions, LoginResponse, ServerClient, TokenVerdict};
 use crate::agent::token::{Generation, Token, TokenPublisher, TokenWatch};
@@ -26,6 +29,13 @@ pub enum DerivedTokenKind {
     Wrapped(Duration),
 }
 
+impl DerivedTokenKind {
+    /// Returns true if the server ends the token after a number of uses.
+    const fn ends_by_use(&self) -> bool {
+        matches!(self, Self::Child(options) if options.num_uses > 0)
+    }
+}
+
 /// Collaborators of a [`DerivedTokenManager`].
 #[derive(Debug)]
 pub struct DerivedTokenDeps {
@@ -43,6 +53,8 @@ pub struct DerivedTokenDeps {
     pub refresh_signal: RefreshSignal,
     /// Reports whether there is a token; `None` where the output reports it.
     pub health: Option<HealthHandle>,
+    /// Limits the tokens of callers; `None` for a sink or a listener, whose own schedule is limit enough.
+    pub creation_limit: Option<Arc<CreationLimit>>,
     /// Source of the current time.
     pub clock: Clock,
 }
@@ -59,6 +71,9 @@ pub struct DerivedTokenManager {
     current: Option<(Generation, Arc<Token>)>,
     next: Option<ClockReading>,
     outage: Outage,
+    is_on_demand: bool,
+    /// Tokens of a manager on demand that may be alive, for their revocation.
+    issued: Vec<Arc<Token>>,
 }
 
 enum Event {
@@ -72,7 +87,50 @@ impl DerivedTokenManager {
     /// Creates a manager; `output` names the output in log events.
     pub fn new(output: String, kind: DerivedTokenKind, deps: DerivedTokenDeps) -> Self {
         let retry_budget = RetryBudget::new(deps.clock.now());
-        Self { output, kind, deps, retry_budget, parent: None, current: None, next: None, outage: Outage::default() }
+        Self {
+            output,
+            kind,
+            deps,
+            retry_budget,
+            parent: None,
+            current: None,
+            next: None,
+            outage: Outage::default(),
+            is_on_demand: false,
+            issued: Vec::new(),
+        }
+    }
+
+    /// Runs on demand until `stop` is cancelled, the session has ended, or a token cannot be created and none is alive. Returns
+    /// the tokens that may be alive. A creation is not interrupted: its token would stay alive unknown.
+    pub async fn run_on_demand(mut self, stop: CancellationToken) -> Vec<Arc<Token>> {
+        self.is_on_demand = true;
+        self.update_parent();
+        while let Some(Some(event)) = stop.run_until_cancelled(self.wait()).await {
+            match event {
+                Event::ParentChanged => self.update_parent(),
+                Event::TokenEnded => self.set_absent(None, "the derived token has ended"),
+                Event::CreationDue => self.create().await,
+                Event::CheckRequested => {
+                    if self.current.is_some() { self.check().await } else { self.create().await }
+                    self.deps.refresh_signal.complete();
+                    self.prune_issued();
+                    if self.current.is_none() && self.issued.is_empty() {
+                        break;
+                    }
+                }
+            }
+            if self.current.is_none() {
+                self.next = None;
+            }
+        }
+        self.prune_issued();
+        self.issued
+    }
+
+    fn prune_issued(&mut self) {
+        let now = self.deps.clock.now();
+        self.issued.retain(|token| token.expires.is_none_or(|end| !now.until(end).is_zero()));
     }
 
     /// Runs until `stop` is cancelled or the session has ended.
@@ -121,7 +179,13 @@ impl DerivedTokenManager {
                 // The session publishes after each check, too. A parent whose call was refused is tried again on schedule.
                 let is_new = self.parent.as_ref().is_none_or(|known| known.generation != token.generation);
                 self.parent = Some(token);
-                if is_new && !is_current {
+                if self.is_on_demand {
+                    if is_new && self.current.is_some() && !is_current {
+                        // Not ahead for all processes at once: most may need none again.
+                        self.next = None;
+                        self.set_absent(None, "the session has another token, from which none is derived yet");
+                    }
+                } else if is_new && !is_current {
                     // The token derived from the previous parent stays valid until that ends, so it is published on.
                     self.next = Some(self.deps.clock.now());
                 }
@@ -140,31 +204,60 @@ impl DerivedTokenManager {
         match lookup {
             Ok(_) => self.deps.publisher.record_check(self.deps.clock.now()),
             Err(error) if error.verdict().suspects_token() => {
-                tracing::warn!(
-                    event = "token.derived.dead",
-                    output = self.output,
-                    code = ErrorCode::TokenDead.as_str(),
-                    "the derived token is dead"
-                );
-                // Rate-limited: where every new token is refused, as from an address that it is not bound to, this must not loop.
-                let now = self.deps.clock.now();
-                self.outage.begin(now);
-                let earliest = self.retry_budget.earliest_login(now);
-                if !now.until(earliest).is_zero() {
-                    self.next = Some(earliest);
-                    return self.set_absent(Some(ErrorCode::TokenDead), "the derived token is dead");
+                if error.is_token_dead() {
+                    self.issued.retain(|issued| !Arc::ptr_eq(issued, token));
                 }
-                self.retry_budget.take_login(now);
-                self.current = None;
-                self.create().await;
+                self.replace_dead().await;
             }
             // The token may still be valid; its next use shows that.
             Err(_) => {}
         }
     }
 
+    /// Creates another token in place of a dead one.
+    async fn replace_dead(&mut self) {
+        let now = self.deps.clock.now();
+        // A token with a number of uses dies by intent, which the limit of creations alone bounds.
+        if !self.kind.ends_by_use() {
+            tracing::warn!(
+                event = "token.derived.dead",
+                output = self.output,
+                code = ErrorCode::TokenDead.as_str(),
+                "the derived token is dead"
+            );
+            // Rate-limited: where every new token is refused, as from an address that it is not bound to, this must not loop.
+            self.outage.begin(now);
+            let earliest = self.retry_budget.earliest_login(now);
+            if !now.until(earliest).is_zero() {
+                self.next = Some(earliest);
+                return self.set_absent(Some(ErrorCode::TokenDead), "the derived token is dead");
+            }
+            self.retry_budget.take_login(now);
+        }
+        self.current = None;
+        self.create().await;
+    }
+
+    /// Takes a permit for a creation. Without one, the next attempt waits for it.
+    fn take_permit(&mut self) -> bool {
+        let now = self.deps.clock.now();
+        let Some(Err(refusal)) = self.deps.creation_limit.as_ref().map(|limit| limit.take(now)) else { return true };
+        let (retry_after, reason) = match &refusal {
+            CreationRefusal::RateLimited { retry_after } => (*retry_after, "too many tokens were created".to_owned()),
+            CreationRefusal::Failing { error, retry_after } => (*retry_after, describe_failure(error)),
+        };
+        self.next = Some(now + retry_after);
+        if self.current.is_none() {
+            self.set_absent(None, &reason);
+        }
+        false
+    }
+
     async fn create(&mut self) {
         let Some(parent) = self.parent.clone() else { return };
+        if !self.take_permit() {
+            return;
+        }
         let DerivedTokenDeps { upstream, namespace, clock, .. } = &self.deps;
         let namespace = namespace.as_deref();
         let created = match &self.kind {
@@ -172,14 +265,25 @@ impl DerivedTokenManager {
             DerivedTokenKind::Wrapped(ttl) => upstream.wrap(&parent.secret, namespace, *ttl).await,
         };
         let now = clock.now();
+        let created = created.and_then(|answer| self.accept(answer));
         match created {
             Ok(answer) => self.publish(answer, parent.generation, now),
             Err(error) => self.record_failure(&error, now),
         }
     }
 
+    /// Rejects a token that cannot be revoked at the end of its process.
+    fn accept(&self, answer: LoginResponse) -> Result<LoginResponse, CallError> {
+        if self.is_on_demand && answer.accessor.is_none() {
+            let what = "the token has no accessor, so it cannot be revoked: set token_type = service in its role".to_owned();
+            return Err(CallError::InvalidResponse { what });
+        }
+        Ok(answer)
+    }
+
     fn publish(&mut self, answer: LoginResponse, parent: Generation, now: ClockReading) {
         self.retry_budget.record_success(now);
+        self.deps.creation_limit.iter().for_each(|limit| limit.record_success(now));
         let ttl = answer.lease.ttl;
         let expires = (!ttl.is_zero()).then(|| now + ttl);
         tracing::info!(
@@ -209,6 +313,10 @@ impl DerivedTokenManager {
             generation: Generation::new(),
         };
         let token = Arc::new(token);
+        if self.is_on_demand {
+            self.prune_issued();
+            self.issued.push(Arc::clone(&token));
+        }
         self.current = Some((parent, Arc::clone(&token)));
         self.deps.refresh_signal.allow_one();
         self.deps.publisher.publish(Availability::Available(token), Some(now));
@@ -234,17 +342,21 @@ impl DerivedTokenManager {
             self.deps.session.request();
         }
         let code = error.code();
+        let text = format_chain(error);
+        if let Some(limit) = &self.deps.creation_limit {
+            limit.record_failure(now, failure, (&text, error.retry_after()), random_unit());
+        }
         tracing::warn!(
             event = "token.derived.failed",
             output = self.output,
             code = code.map(ErrorCode::as_str),
-            error = format_chain(error),
+            error = text,
             "the derived token could not be created"
         );
         if self.current.is_none() {
             self.set_absent(code, "the derived token could not be created");
         } else if let Some(health) = &self.deps.health {
-            health.warn(code, format!("the derived token could not be replaced: {}", format_chain(error)));
+            health.warn(code, format!("the derived token could not be replaced: {text}"));
         }
     }
 
@@ -259,6 +371,11 @@ impl DerivedTokenManager {
         let retry_after = self.next.map_or(MIN_INTERVAL, |next| now.until(next)).max(Duration::from_secs(1));
         self.deps.publisher.publish(Availability::Unavailable { reason: reason.into(), retry_after }, Some(now));
     }
+}
+
+/// Describes the error of a creation for a caller.
+pub(in crate::agent) fn describe_failure(error: &str) -> String {
+    format!("the derived token could not be created: {error}")
 }
 
 /// Bounds the rate of creations, however short the lifetimes are.

@@ -11,6 +11,7 @@ mod retry;
 
 // 1: one secret, or one token derived from the session's
 mod persisted_secrets;
+mod creation_limit;
 mod derived_token;
 mod renewer;
 
@@ -21,7 +22,9 @@ pub mod fuzz;
 
 use std::time::Duration;
 
+pub use self::creation_limit::{CreationLimit, CreationRefusal};
 pub use self::derived_token::{DerivedTokenDeps, DerivedTokenKind, DerivedTokenManager};
+pub(in crate::agent) use self::derived_token::describe_failure;
 pub(crate) use self::metrics::SecretMetrics;
 pub use self::persisted_secrets::OfflineOptions;
 pub use self::registry::{RegistryWorker, SecretRegistry, SecretRegistryDeps, Subscription};

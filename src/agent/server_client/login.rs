@@ -1,5 +1,6 @@
 //! Logins of Vault's auth methods, derived tokens, and response wrapping.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use http::Method;
@@ -46,7 +47,7 @@ impl ServerClient {
         self.send_login(mount, namespace, wrap_ttl, &body, &SecretString::default()).await
     }
 
-    /// Creates a child token of `parent`, which is revoked with it (`POST auth/token/create`).
+    /// Creates a child token of `parent`, which is revoked with it (`POST auth/token/create`, or that of a token role).
     ///
     /// # Errors
     /// No response, a refusal, or a response without a token.
@@ -56,15 +57,26 @@ impl ServerClient {
         namespace: Option<&str>,
         options: &DerivedTokenOptions,
     ) -> Result<LoginResponse, CallError> {
-        let mut body = json!({ "ttl": format!("{}s", options.ttl.as_secs()), "num_uses": options.num_uses });
-        if !options.policies.is_empty() {
-            body["policies"] = json!(options.policies);
-        }
-        let request = self.with_token(Method::POST, "v1/auth/token/create", parent, namespace).json(&body);
-        let response = self.client.send(request).await?;
+        let request = self.with_token(Method::POST, &format!("v1/{}", options.path()), parent, namespace);
+        let response = self.client.send(request.json(&options.to_body())).await?;
         // A limit of uses is allowed here: it applies to the consumer of the token.
         parse_response::login(&mut *parse_response::parse_json(&response, parent.secret())?, false)
             .map(|(response, _)| response)
+    }
+
+    /// Revokes the token of an accessor by another token (`POST auth/token/revoke-accessor`).
+    ///
+    /// # Errors
+    /// No response, or a refusal.
+    pub(crate) async fn revoke_accessor(
+        &self,
+        token: &ClientToken,
+        accessor: &str,
+        namespace: Option<&str>,
+    ) -> Result<(), CallError> {
+        let request = self.with_token(Method::POST, "v1/auth/token/revoke-accessor", token, namespace);
+        let response = self.client.send(request.json(&json!({ "accessor": accessor }))).await?;
+        parse_response::check_status(&response, token.secret())
     }
 
     /// Wraps a token as the field `token` (`POST sys/wrapping/wrap`).
@@ -156,7 +168,7 @@ impl ServerClient {
 }
 
 /// Options of a derived token.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DerivedTokenOptions {
     /// Policies, a subset of the parent's; empty for those of the parent.
     pub policies: Vec<String>,
@@ -164,6 +176,35 @@ pub struct DerivedTokenOptions {
     pub ttl: Duration,
     /// Number of uses; 0 for no limit.
     pub num_uses: u64,
+    /// Role of the token method that the token is created by; `None` for no role.
+    pub role: Option<String>,
+    /// The token cannot be renewed beyond its time to live.
+    pub has_fixed_end: bool,
+    /// Metadata of the token, which the server's audit shows.
+    pub meta: BTreeMap<&'static str, String>,
+}
+
+impl DerivedTokenOptions {
+    /// Returns the path that creates the token, without `/v1/`.
+    pub(crate) fn path(&self) -> String {
+        const CREATE: &str = "auth/token/create";
+        self.role.as_ref().map_or_else(|| CREATE.to_owned(), |role| format!("{CREATE}/{role}"))
+    }
+
+    fn to_body(&self) -> Value {
+        let ttl = format!("{}s", self.ttl.as_secs());
+        let mut body = json!({ "ttl": ttl, "num_uses": self.num_uses });
+        if !self.policies.is_empty() {
+            body["policies"] = json!(self.policies);
+        }
+        if self.has_fixed_end {
+            body["explicit_max_ttl"] = json!(ttl);
+        }
+        if !self.meta.is_empty() {
+            body["meta"] = json!(self.meta);
+        }
+        body
+    }
 }
 
 #[derive(Serialize)]

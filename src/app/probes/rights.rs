@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::limits::Limits;
+use crate::agent::callers::CallerPolicy;
 use crate::agent::secrets::{DerivedTokenKind, SecretOp};
 use crate::agent::server_client::ServerKind;
 use crate::agent::templates::{Dependency, Rendered, Template};
@@ -56,6 +57,17 @@ pub(crate) fn needed_rights(config: &Config, session: &str) -> BTreeSet<NeededRi
     for listener in config.listeners.iter().filter(|its| its.sessions.iter().any(|name| name == session)) {
         if listener.derived_token.is_some() {
             add("auth/token/create", WRITE, format!("listener {}", listener.name));
+        }
+    }
+    for rule in config.callers.iter().flat_map(CallerPolicy::rules) {
+        let serves = |listener: &config::Listener| {
+            listener.callers.is_some() && listener.sessions.iter().any(|name| name == session)
+        };
+        if let Some(options) = &rule.grants.derived_token
+            && rule.grants.permits_session(session)
+            && config.listeners.iter().any(serves)
+        {
+            add(&options.child.path(), WRITE, format!("caller {}", rule.name));
         }
     }
     #[cfg(feature = "gateway")]

@@ -119,8 +119,11 @@ fn format_platform(platform: &PlatformEntry) -> String {
 /// Formats the requests of each caller, and those of processes that are none.
 fn format_callers(callers: &CallersEntry) -> Vec<String> {
     let one = |its: &CallerEntry| {
-        let CallerEntry { name, connections, admitted, refused } = its;
-        harmless(&format!("caller {name}: {connections} connections, {admitted} requests admitted, {refused} refused"))
+        let CallerEntry { name, connections, admitted, refused, token_scope, tokens } = its;
+        let tokens = token_scope.as_deref().filter(|scope| *scope == "process").map(|_| format!(", {tokens} tokens"));
+        let tokens = tokens.unwrap_or_default();
+        let requests = format!("{admitted} requests admitted, {refused} refused");
+        harmless(&format!("caller {name}: {connections} connections, {requests}{tokens}"))
     };
     let unmatched = (callers.unmatched > 0).then(|| format!("no caller: {} requests refused", callers.unmatched));
     callers.callers.iter().map(one).chain(unmatched).collect()

@@ -58,7 +58,7 @@ pub enum Operation {
     RevokeLease,
     /// `sys/leases/lookup`.
     LookupLease,
-    /// `auth/token/create`, `auth/token/create-orphan`.
+    /// `auth/token/create`, `auth/token/create/ROLE`, `auth/token/create-orphan`.
     CreateToken,
     /// Any other call of `auth/token` that is not about the caller's own token.
     OtherToken,

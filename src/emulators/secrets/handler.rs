@@ -17,7 +17,7 @@ use super::route::{Engine, RequestKind, Route, Verb, query, seconds};
 use super::terraform;
 use super::token_api::{self, Caller};
 use super::verify::Verifier;
-use super::{SecretsOptions, SecretsStartError, Verification, policies, system};
+use super::{SecretsOptions, SecretsStartError, Verification, policies, system, token_roles};
 use crate::clock::ClockReading;
 
 /// State of all request handlers.
@@ -140,13 +140,17 @@ impl RequestHandler {
         let Some(token) = self.faults.with_tokens(|tokens| tokens.use_once(secret, namespace, now)) else {
             return refusal(StatusCode::FORBIDDEN, self.faults.dead_token());
         };
+        // Its clients are on this machine, and come from the address that they connect to.
+        if !token_roles::admit(token.bound_cidrs(), self.options.address.ip()) {
+            return refusal(StatusCode::FORBIDDEN, PERMISSION_DENIED);
+        }
         let names = &token.role().policies;
         if !policies::allow(&self.options.policies, names, &route.path) {
             return refusal(StatusCode::FORBIDDEN, PERMISSION_DENIED);
         }
         match route.kind {
             RequestKind::Token(call) => {
-                let caller = Caller { secret, token: &token, namespace };
+                let caller = Caller { token_roles: &self.options.token_roles, secret, token: &token, namespace };
                 let path = route.below("auth/token");
                 self.faults.with_tokens(|tokens| token_api::answer(tokens, call, path, &caller, &body, now))
             }

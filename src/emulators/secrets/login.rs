@@ -30,8 +30,8 @@ impl RequestHandler {
             Ok(proved) => proved,
             Err(refused) => return refused,
         };
-        let origin =
-            Origin { namespace: namespace.to_owned(), path: path.to_owned(), display_name: mount.to_owned(), metadata };
+        let (namespace, path, display_name) = (namespace.to_owned(), path.to_owned(), mount.to_owned());
+        let origin = Origin { namespace, path, display_name, metadata, ..Origin::default() };
         let auth = self.faults().with_tokens(|tokens| tokens.issue(role, origin, None, now));
         tracing::info!(event = "dev.secrets.login", role = name, "the emulated Vault gave a token");
         Answer::Json(StatusCode::OK, envelope(&random_text(), "auth", auth))

@@ -20,6 +20,7 @@ mod serve;
 mod system;
 pub mod terraform;
 mod token_api;
+mod token_roles;
 mod tokens;
 mod verify;
 mod handler;
@@ -44,6 +45,7 @@ pub use faults::{CannedResponse, Operation, OperationCounts, SecretsFaultInjecto
 pub use leases::LeaseTerms;
 pub use login::LoginMethod;
 pub(crate) use policies::Policies;
+pub use token_roles::TokenRole;
 pub use tokens::TokenType;
 
 /// Settings of an emulated Vault.
@@ -65,6 +67,8 @@ pub struct SecretsOptions {
     pub roles: BTreeMap<String, Role>,
     /// Policies by name; names without an entry allow everything.
     pub policies: Policies,
+    /// Roles of the token method, by name: `auth/token/create/ROLE`.
+    pub token_roles: BTreeMap<String, TokenRole>,
     /// Settings of the `terraform` engine.
     pub terraform: terraform::TerraformEngineOptions,
     /// Roles of `database/creds/ROLE`, which returns a name and a password.
@@ -85,6 +89,7 @@ impl SecretsOptions {
             verification: Verification::Anyone,
             roles: BTreeMap::from([(role.to_owned(), settings)]),
             policies: Policies::new(),
+            token_roles: BTreeMap::new(),
             terraform: terraform::TerraformEngineOptions::default(),
             database: BTreeMap::new(),
             faults: None,

@@ -198,6 +198,9 @@ fn token(verb: Verb, call: &str) -> Option<TokenCall> {
         ("renew-self", _) => TokenCall::RenewSelf,
         ("revoke-self", _) => TokenCall::RevokeSelf,
         ("create" | "create-orphan", _) => TokenCall::Create,
+        _ if call.strip_prefix("create/").is_some_and(|role| !role.is_empty() && !role.contains('/')) => {
+            TokenCall::Create
+        }
         ("lookup" | "lookup-accessor", _) => TokenCall::Lookup,
         ("renew" | "renew-accessor", _) => TokenCall::Renew,
         ("revoke" | "revoke-accessor", _) => TokenCall::Revoke,

@@ -1,11 +1,13 @@
 //! Handlers of `auth/token`.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::Role;
+use super::TokenRole;
 use super::reply::{Answer, good, refusal};
 use super::route::{TokenCall, seconds};
 use super::tokens::{Origin, Refusal, Token, TokenType, Tokens};
@@ -14,6 +16,7 @@ use crate::clock::ClockReading;
 /// Token and namespace of a request.
 #[derive(Debug)]
 pub(super) struct Caller<'a> {
+    pub(super) token_roles: &'a BTreeMap<String, TokenRole>,
     pub(super) secret: &'a str,
     pub(super) token: &'a Token,
     pub(super) namespace: &'a str,
@@ -33,7 +36,7 @@ pub(super) fn answer(
         TokenCall::LookupSelf => good("data", caller.token.data(caller.secret, now)),
         TokenCall::RenewSelf => renewed(tokens.renew(caller.secret, increment, now)),
         TokenCall::RevokeSelf => revoked(tokens.revoke(caller.secret)),
-        TokenCall::Create => created(tokens, path == "create-orphan", caller, body, now),
+        TokenCall::Create => created(tokens, path, caller, body, now),
         TokenCall::Accessors => good("data", json!({ "keys": tokens.accessors() })),
         TokenCall::Lookup | TokenCall::Renew | TokenCall::Revoke | TokenCall::RevokeOrphan => {
             let by_accessor = path.ends_with("-accessor");
@@ -86,7 +89,12 @@ fn revoked(revoked: Result<(), Refusal>) -> Answer {
     }
 }
 
-fn created(tokens: &mut Tokens, orphan: bool, caller: &Caller<'_>, body: &Value, now: ClockReading) -> Answer {
+fn created(tokens: &mut Tokens, path: &str, caller: &Caller<'_>, body: &Value, now: ClockReading) -> Answer {
+    let role_name = path.strip_prefix("create/").unwrap_or_default();
+    let token_role = caller.token_roles.get(role_name);
+    if !role_name.is_empty() && token_role.is_none() {
+        return refusal(StatusCode::BAD_REQUEST, &format!("unknown role {role_name}"));
+    }
     let mine = caller.token.role();
     if mine.token_type == TokenType::Batch {
         return refusal(StatusCode::BAD_REQUEST, "batch tokens cannot create more tokens");
@@ -97,7 +105,9 @@ fn created(tokens: &mut Tokens, orphan: bool, caller: &Caller<'_>, body: &Value,
         Some(body.get(name)?.as_array()?.iter().filter_map(Value::as_str).map(str::to_owned).collect())
     };
     let root = mine.policies.iter().any(|policy| policy == "root");
-    let policies = texts("policies").filter(|policies| !policies.is_empty()).map_or_else(
+    // A role decides which policies its tokens may have, whatever those of the parent are.
+    let allowed = token_role.map(|role| &role.allowed_policies).filter(|allowed| !allowed.is_empty());
+    let policies = texts("policies").filter(|policies| !policies.is_empty()).or_else(|| allowed.cloned()).map_or_else(
         || mine.policies.clone(),
         |mut policies| {
             if !flag("no_default_policy", false) && !policies.iter().any(|policy| policy == "root") {
@@ -108,7 +118,13 @@ fn created(tokens: &mut Tokens, orphan: bool, caller: &Caller<'_>, body: &Value,
             policies
         },
     );
-    let beyond = policies.iter().find(|policy| *policy != "default" && !mine.policies.contains(policy));
+    let allowed_policies = allowed.unwrap_or(&mine.policies);
+    let is_beyond = |policy: &&String| *policy != "default" && !allowed_policies.contains(policy);
+    let beyond = policies.iter().find(is_beyond);
+    if let (Some(_), Some(allowed)) = (beyond, allowed) {
+        let message = format!("token policies ({policies:?}) must be subset of the role's allowed policies ({allowed:?})");
+        return refusal(StatusCode::BAD_REQUEST, &message);
+    }
     if let (Some(_), false) = (beyond, root) {
         return refusal(StatusCode::BAD_REQUEST, "child policies must be subset of parent");
     }
@@ -117,7 +133,7 @@ fn created(tokens: &mut Tokens, orphan: bool, caller: &Caller<'_>, body: &Value,
         policies,
         ttl: span("ttl").or_else(|| span("period")).unwrap_or(DEFAULT_TTL),
         max_ttl: span("explicit_max_ttl").or(if span("period").is_some() { None } else { Some(MOST_TTL) }),
-        token_type: if batch { TokenType::Batch } else { TokenType::Service },
+        token_type: token_role.map_or(if batch { TokenType::Batch } else { TokenType::Service }, TokenRole::token_type),
         renewable: flag("renewable", true),
         num_uses: body.get("num_uses").and_then(Value::as_u64).unwrap_or(0),
         bounds: super::Bounds::default(),
@@ -125,10 +141,13 @@ fn created(tokens: &mut Tokens, orphan: bool, caller: &Caller<'_>, body: &Value,
     let metadata = body.get("meta").and_then(Value::as_object).into_iter().flatten();
     let origin = Origin {
         namespace: caller.namespace.to_owned(),
-        path: "auth/token/create".to_owned(),
+        path: format!("auth/token/{path}"),
+        bound_cidrs: token_role.map_or_else(|| caller.token.bound_cidrs().to_vec(), |role| role.bound_cidrs.clone()),
+        role: role_name.to_owned(),
         display_name: format!("token-{}", body.get("display_name").and_then(Value::as_str).unwrap_or_default()),
         metadata: metadata.filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned()))).collect(),
     };
+    let orphan = path == "create-orphan" || token_role.is_some_and(|role| role.orphan);
     let parent = (!orphan && !flag("no_parent", false)).then(|| caller.secret.to_owned());
     good("auth", tokens.issue(&role, origin, parent, now))
 }

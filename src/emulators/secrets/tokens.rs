@@ -51,6 +51,10 @@ pub(super) struct Origin {
     pub(super) path: String,
     pub(super) display_name: String,
     pub(super) metadata: BTreeMap<String, String>,
+    /// Addresses that it is bound to; empty for every address.
+    pub(super) bound_cidrs: Vec<String>,
+    /// Token role that created it; empty for none.
+    pub(super) role: String,
 }
 
 #[derive(Debug)]
@@ -212,6 +216,10 @@ impl Token {
         &self.role
     }
 
+    pub(super) fn bound_cidrs(&self) -> &[String] {
+        &self.origin.bound_cidrs
+    }
+
     fn renewable(&self) -> bool {
         self.role.renewable && self.role.token_type == TokenType::Service
     }
@@ -239,7 +247,7 @@ impl Token {
 
     /// Builds the `data` part of a lookup response.
     pub(super) fn data(&self, secret: &str, now: ClockReading) -> Value {
-        json!({
+        let mut data = json!({
             "accessor": self.accessor, "creation_time": unix_seconds(self.created.wall),
             "creation_ttl": self.issued_ttl.as_secs(), "display_name": self.origin.display_name, "entity_id": "",
             "expire_time": self.ends.map(|ends| rfc3339(now.wall + now.until(ends))), "explicit_max_ttl": 0,
@@ -247,7 +255,14 @@ impl Token {
             "namespace_path": self.origin.namespace, "num_uses": self.uses_left.unwrap_or(0),
             "orphan": self.parent.is_none(), "path": self.origin.path, "policies": self.role.policies,
             "renewable": self.renewable(), "ttl": self.seconds_left(now), "type": self.type_name(),
-        })
+        });
+        if !self.origin.bound_cidrs.is_empty() {
+            data["bound_cidrs"] = json!(self.origin.bound_cidrs);
+        }
+        if !self.origin.role.is_empty() {
+            data["role"] = json!(self.origin.role);
+        }
+        data
     }
 }
 

@@ -19,7 +19,7 @@ pub struct PeerIdentity {
     reader: Arc<PeerReader>,
     facts: PeerFacts,
     /// `None` over TCP, and for a process that had ended when its connection was accepted.
-    process: Option<(PinnedProcess, PeerReading)>,
+    process: Option<(Arc<PinnedProcess>, PeerReading)>,
     is_unix: bool,
     /// Counts the connection for its caller while it is open.
     hold: OnceLock<ConnectionHold>,
@@ -51,7 +51,7 @@ impl PeerIdentity {
         };
         let process = reader.pin(socket, peer).and_then(|process| {
             let reading = reader.read(&process).ok()?;
-            Some((process, reading))
+            Some((Arc::new(process), reading))
         });
         let facts = match &process {
             // User and group stay those of the connection; a process that has changed them since is noticed below.
@@ -87,6 +87,11 @@ impl PeerIdentity {
     /// Facts when the peer connected.
     pub fn facts(&self) -> &PeerFacts {
         &self.facts
+    }
+
+    /// Returns the process that connected; `None` over TCP, and for one that had ended when its connection was accepted.
+    pub(crate) fn process(&self) -> Option<&Arc<PinnedProcess>> {
+        self.process.as_ref().map(|(process, _)| process)
     }
 
     /// Compares the peer with its state when it connected: one `PIDFD_GET_INFO` where the kernel has it, and the inode of

@@ -18,5 +18,6 @@ mod identity;
 pub use executable::WantedExecutable;
 pub use facts::{ExecutableFacts, FactSource, PeerFacts};
 pub use identity::{PeerChange, PeerIdentity};
+pub(crate) use process::PinnedProcess;
 pub use reader::{PeerKernel, PeerReader};
 pub use support::KernelSupport;

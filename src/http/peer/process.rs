@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -12,7 +13,7 @@ use crate::os;
 
 /// A process by its id, and the means to tell that it still is that process.
 #[derive(Debug)]
-pub(super) struct PinnedProcess {
+pub(crate) struct PinnedProcess {
     pub(super) pid: u32,
     pin: Pin,
 }
@@ -24,6 +25,9 @@ enum Pin {
     /// Start time in clock ticks since the boot, on kernels without descriptors of processes.
     StartTime(u64),
 }
+
+/// Time between two looks at a process without a descriptor.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// State of a process that may change while it lives. What is not known is absent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -86,8 +90,32 @@ impl PinnedProcess {
         Ok(Self { pid, pin })
     }
 
+    /// Returns its process id; `None` for a process of a pid namespace that this process does not see.
+    pub(crate) fn id(&self) -> Option<u32> {
+        Some(self.pid).filter(|pid| *pid != 0)
+    }
+
+    /// Waits for its end: by its descriptor, or by a look each second on kernels without descriptors of processes.
+    pub(crate) async fn wait_for_end(&self) {
+        if let Pin::Descriptor(descriptor) = &self.pin
+            // A copy, as one descriptor can be watched once.
+            && let Ok(copy) = descriptor.try_clone()
+            && let Ok(watched) = os::readable(copy)
+        {
+            while self.is_alive() {
+                let Ok(mut ready) = watched.readable().await else { break };
+                if self.is_alive() {
+                    ready.clear_ready();
+                }
+            }
+        }
+        while self.is_alive() {
+            tokio::time::sleep(LOOK_INTERVAL).await;
+        }
+    }
+
     /// Returns true while the process lives. What was read of its files in `/proc` before is then of this process.
-    pub(super) fn is_alive(&self) -> bool {
+    pub(crate) fn is_alive(&self) -> bool {
         match &self.pin {
             Pin::Descriptor(descriptor) => {
                 let mut polled = [PollFd::new(descriptor, PollFlags::IN)];
@@ -167,7 +195,7 @@ mod tests {
             // It has ended before this process, its parent, takes notice.
             let mut waited = 0;
             while process.state(&support).is_ok() {
-                std::thread::sleep(std::time::Duration::from_millis(1));
+                std::thread::sleep(Duration::from_millis(1));
                 waited += 1;
                 assert!(waited < 10_000, "{support:?}");
             }

@@ -168,12 +168,12 @@ async fn a_refused_derived_token_is_created_again_only_after_the_backoff() {
         session: session.refresh_signal.clone(),
         refresh_signal: RefreshSignal::new(world.clock.clone()),
         health: None,
+        creation_limit: None,
         clock: world.clock.clone(),
     };
     let kind = DerivedTokenKind::Child(DerivedTokenOptions {
-        policies: Vec::new(),
         ttl: Duration::from_mins(10),
-        num_uses: 0,
+        ..DerivedTokenOptions::default()
     });
     let mut running = JoinSet::new();
     running.spawn(DerivedTokenManager::new("sink a".to_owned(), kind, deps).run(CancellationToken::new()));

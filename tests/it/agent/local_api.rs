@@ -5,10 +5,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use keyward::agent::caller_tokens::CallerTokens;
 use keyward::agent::callers::CallerGate;
-use keyward::agent::local_api::{self, ListenerKind, LocalApiDeps, LocalApiOptions, SessionHandle};
+use keyward::agent::local_api::{self, ListenerKind, LocalApiDeps, LocalApiOptions};
 use keyward::agent::session_status::{SessionStatus, SessionStatusRegistry};
-use keyward::agent::token::{ClientToken, Generation, Lease, Token, TokenKind, TokenPublisher};
+use keyward::agent::token::{SessionHandle, ClientToken, Generation, Lease, Token, TokenKind, TokenPublisher};
 use keyward::clock::{Clock, TestClock};
 use keyward::credential_watch::{Availability, RefreshSignal, credential_channel};
 use keyward::health::Health;
@@ -79,6 +80,7 @@ impl Scene {
             status_registry: StatusRegistry::default(),
             session_statuses: self.session_statuses.clone(),
             callers: CallerGate::default(),
+        caller_tokens: CallerTokens::default(),
             guard: guard::GuardOptions::default(),
             address: listener.tcp_address(),
             stop: self.stop.clone(),

@@ -18,6 +18,7 @@ use hyper::body::{Frame, Incoming};
 use keyward::agent::api_proxy::{
     AllowedNamespaces, ApiProxy, ApiProxyDeps, ApiProxyOptions, CacheOptions, Exemption, Rule, Rules, TokenMode,
 };
+use keyward::agent::caller_tokens::CallerTokens;
 use keyward::agent::callers::CallerGate;
 use keyward::agent::secrets::DerivedTokenOptions;
 use keyward::agent::server_client;
@@ -357,6 +358,7 @@ fn parts(
         listener_metrics,
         derived_token: None,
         callers: CallerGate::default(),
+        caller_tokens: CallerTokens::default(),
         health: None,
         bound_to,
     }

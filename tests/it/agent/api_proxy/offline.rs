@@ -171,7 +171,8 @@ async fn entries_of_a_token_that_was_revoked_while_the_agent_was_off_are_dropped
 #[tokio::test(start_paused = true)]
 async fn a_listener_with_a_child_token_keeps_values_and_not_those_of_another_child() {
     let child = |policy: &str| {
-        Some(DerivedTokenOptions { policies: vec![policy.to_owned()], ttl: Duration::from_mins(10), num_uses: 0 })
+        let (policies, ttl) = (vec![policy.to_owned()], Duration::from_mins(10));
+        Some(DerivedTokenOptions { policies, ttl, ..DerivedTokenOptions::default() })
     };
     let kept = Kept { child: child("read"), ..Kept::new(hour()) };
     let (lease, _) = kept.filled().await;

@@ -1,0 +1,44 @@
+//! Metrics of callers' own tokens.
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+
+use crate::metrics::{MetricRegistry, MetricSet};
+
+/// Metrics of callers' own tokens; only callers with `derived_token` and `scope = "process"` have values.
+#[derive(Debug, Clone)]
+pub(crate) struct CallerTokenMetrics {
+    /// Processes of a caller that have a token, or whose token is being created or revoked.
+    pub(super) live: Family<CallerTokenLabels, Gauge>,
+    /// Tokens whose process has ended, by the outcome of their revocation: `revoked`, `gone` or `failed`.
+    pub(super) ended: Family<RevocationLabels, Counter>,
+}
+
+impl MetricSet for CallerTokenMetrics {
+    fn register(registry: &mut MetricRegistry) -> Self {
+        Self {
+            live: registry.add("caller_process_tokens", "Processes of a caller that have a token of their own"),
+            ended: registry.add("caller_process_tokens_ended", "Tokens of processes that ended, by their revocation"),
+        }
+    }
+}
+
+/// Labels of a caller and a session.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct CallerTokenLabels {
+    /// Name of the caller.
+    pub(super) caller: String,
+    /// Name of the session.
+    pub(super) session: String,
+}
+
+/// Labels of a revocation.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct RevocationLabels {
+    /// Name of the caller.
+    pub(super) caller: String,
+    /// Outcome.
+    pub(super) outcome: &'static str,
+}

@@ -1,0 +1,16 @@
+//! Tokens of callers' own, derived from a session's: one for all processes of a caller, or one for each process.
+//!
+//! Both are kept by [`crate::agent::secrets::DerivedTokenManager`]. The token of a process is created when it first needs one
+//! and revoked when it ends; `process_tokens` has the table, `process_token` one entry of it.
+
+mod metrics;
+mod revocation;
+mod process_token;
+mod process_tokens;
+mod tokens;
+mod token_map;
+
+pub(crate) use metrics::CallerTokenMetrics;
+pub use process_tokens::{MAX_PROCESS_TOKENS, ProcessTokenDeps, ProcessTokens};
+pub(in crate::agent) use token_map::TokenMap;
+pub use tokens::{CallerToken, CallerTokenSource, CallerTokens};

@@ -1,0 +1,289 @@
+//! Tokens of a caller's processes: one for each, created on its first request.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{Semaphore, mpsc};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::metrics::{CallerTokenLabels, CallerTokenMetrics, RevocationLabels};
+use super::process_token::{LiveSlot, ProcessToken};
+use super::revocation::{Revocation, TokenRevoker};
+use super::tokens::CallerToken;
+use crate::agent::callers::{CallerRegistry, unit_of_cgroup};
+use crate::agent::secrets::{
+    CreationLimit, CreationRefusal, DerivedTokenDeps, DerivedTokenKind, DerivedTokenManager, DerivedTokenOptions,
+    describe_failure,
+};
+use crate::agent::server_client::ServerClient;
+use crate::agent::token::SessionHandle;
+use crate::clock::Clock;
+use crate::credential_watch::{Availability, RefreshSignal, credential_channel};
+use crate::health::HealthHandle;
+use crate::http::peer::{PeerIdentity, PinnedProcess};
+use crate::metrics::Metrics;
+
+/// Collaborators of the tokens of a caller's processes.
+#[derive(Debug)]
+pub struct ProcessTokenDeps {
+    /// Name of the caller.
+    pub caller: String,
+    /// Name of the session.
+    pub session_name: String,
+    /// Options of each token; the metadata of the process is added.
+    pub options: DerivedTokenOptions,
+    /// Client of the session's server.
+    pub upstream: ServerClient,
+    /// The session's namespace; `None` for the root.
+    pub namespace: Option<String>,
+    /// The session's token.
+    pub session: SessionHandle,
+    /// Warns while no token can be created. It is no condition of readiness.
+    pub health: HealthHandle,
+    /// Counts live tokens in the status.
+    pub registry: CallerRegistry,
+    /// Counts tokens and revocations.
+    pub metrics: Metrics,
+    /// Source of the current time.
+    pub clock: Clock,
+}
+
+/// Tokens of a caller's processes for one session. Clones share them.
+#[derive(Debug, Clone)]
+pub struct ProcessTokens {
+    table: Arc<ProcessTable>,
+    /// Taken by the task that runs them.
+    started: Arc<Mutex<Option<mpsc::UnboundedReceiver<ProcessToken>>>>,
+}
+
+#[derive(Debug)]
+pub(super) struct ProcessTable {
+    deps: ProcessTokenDeps,
+    pub(super) revoker: TokenRevoker,
+    creation_limit: Arc<CreationLimit>,
+    slots: Arc<Semaphore>,
+    count: Arc<AtomicUsize>,
+    entries: Mutex<HashMap<u32, TableEntry>>,
+    starts: mpsc::UnboundedSender<ProcessToken>,
+}
+
+#[derive(Debug)]
+struct TableEntry {
+    process: Arc<PinnedProcess>,
+    token: CallerToken,
+}
+
+/// Reason why a process gets no token of its own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum ProcessTokenRefusal {
+    /// None is derived from that session.
+    NoSource,
+    /// The connection does not tell its process.
+    NoProcess,
+    /// The process has ended.
+    Ended,
+    /// As many tokens are live as may be.
+    Full { most: usize, retry_after: Duration },
+    /// Too many tokens were created.
+    RateLimited { retry_after: Duration },
+    /// The session has no token, or the last creation failed.
+    Unavailable { reason: Arc<str>, retry_after: Duration },
+}
+
+/// Largest number of live tokens of one caller's processes for one session.
+pub const MAX_PROCESS_TOKENS: usize = 64;
+
+/// `Retry-After` where all tokens are in use: the time in which the token of an ended process is revoked.
+const FULL_RETRY: Duration = Duration::from_secs(2);
+
+impl ProcessTokens {
+    /// Creates an empty table. [`ProcessTokens::run`] keeps its tokens.
+    pub fn new(deps: ProcessTokenDeps) -> Self {
+        let (starts, started) = mpsc::unbounded_channel();
+        let revoker = TokenRevoker {
+            upstream: deps.upstream.clone(),
+            namespace: deps.namespace.clone(),
+            session: deps.session.watch.clone(),
+            clock: deps.clock.clone(),
+            by_themselves: AtomicBool::new(false),
+        };
+        let table = ProcessTable {
+            revoker,
+            creation_limit: Arc::new(CreationLimit::new(deps.clock.now())),
+            slots: Arc::new(Semaphore::new(MAX_PROCESS_TOKENS)),
+            count: deps.registry.token_count(&deps.caller),
+            entries: Mutex::default(),
+            starts,
+            deps,
+        };
+        table.publish();
+        Self { table: Arc::new(table), started: Arc::new(Mutex::new(Some(started))) }
+    }
+
+    /// Keeps the tokens until `stop` is cancelled, then revokes all. Returns at once the second time.
+    pub async fn run(self, stop: CancellationToken) {
+        let started = self.started.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(mut started) = started else { return };
+        let mut running = JoinSet::new();
+        loop {
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => break,
+                Some(token) = started.recv() => {
+                    running.spawn(token.run(Arc::clone(&self.table), stop.clone()));
+                }
+                Some(_) = running.join_next() => {}
+            }
+        }
+        // Those that are still in the queue have created nothing.
+        started.close();
+        while running.join_next().await.is_some() {}
+    }
+
+    /// Returns the token of a connection's process. The first request of a process begins to create it; later ones join that.
+    pub(super) fn get(&self, identity: &PeerIdentity) -> Result<CallerToken, ProcessTokenRefusal> {
+        let refused = self.table.get(identity);
+        if matches!(refused, Err(ProcessTokenRefusal::Full { .. })) {
+            self.table.publish();
+        }
+        refused
+    }
+}
+
+impl ProcessTable {
+    fn get(&self, identity: &PeerIdentity) -> Result<CallerToken, ProcessTokenRefusal> {
+        let process = identity.process().ok_or(ProcessTokenRefusal::NoProcess)?;
+        let pid = process.id().ok_or(ProcessTokenRefusal::NoProcess)?;
+        let mut entries = self.lock();
+        // While both live, one id is one process. The order matters: were the entry's process to end and its id to pass to
+        // another between the two looks, the connection's process would be the one that has ended.
+        let found = entries.get(&pid).filter(|entry| entry.process.is_alive()).map(|entry| entry.token.clone());
+        if !process.is_alive() {
+            return Err(ProcessTokenRefusal::Ended);
+        }
+        if let Some(token) = found {
+            self.request_missing(&token)?;
+            return Ok(token);
+        }
+        let token = self.start(identity, process)?;
+        entries.insert(pid, TableEntry { process: Arc::clone(process), token: token.clone() });
+        drop(entries);
+        self.publish();
+        Ok(token)
+    }
+
+    /// Has a token created that is not there, as after a new login of the session.
+    fn request_missing(&self, token: &CallerToken) -> Result<(), ProcessTokenRefusal> {
+        let is_there = token.handle.watch.with(|state| matches!(state.availability, Availability::Available(_)));
+        if !is_there {
+            self.check_session()?;
+            self.check_limit()?;
+            token.handle.refresh_signal.request();
+        }
+        Ok(())
+    }
+
+    fn start(&self, identity: &PeerIdentity, process: &Arc<PinnedProcess>) -> Result<CallerToken, ProcessTokenRefusal> {
+        self.check_session()?;
+        self.check_limit()?;
+        let permit = Arc::clone(&self.slots).try_acquire_owned().map_err(|_| ProcessTokenRefusal::Full {
+            most: MAX_PROCESS_TOKENS,
+            retry_after: FULL_RETRY,
+        })?;
+        let deps = &self.deps;
+        let (publisher, watch) = credential_channel("the token of this process is being created");
+        let refresh_signal = RefreshSignal::with_demand(deps.clock.clone(), deps.session.refresh_signal.demand().clone());
+        let token = CallerToken::new(SessionHandle { watch, refresh_signal: refresh_signal.clone() });
+        let output = format!("caller {}, process {}", deps.caller, process.id().unwrap_or_default());
+        let manager_deps = DerivedTokenDeps {
+            publisher,
+            upstream: deps.upstream.clone(),
+            namespace: deps.namespace.clone(),
+            tokens: deps.session.watch.clone(),
+            session: deps.session.refresh_signal.clone(),
+            refresh_signal: refresh_signal.clone(),
+            health: None,
+            creation_limit: Some(Arc::clone(&self.creation_limit)),
+            clock: deps.clock.clone(),
+        };
+        let kind = DerivedTokenKind::Child(with_metadata(deps.options.clone(), identity));
+        let manager = DerivedTokenManager::new(output.clone(), kind, manager_deps);
+        let slot = LiveSlot::new(permit, Arc::clone(&self.count));
+        let entry = ProcessToken { id: token.id, output, process: Arc::clone(process), manager, slot };
+        refresh_signal.request();
+        self.starts.send(entry).map_err(|_| ProcessTokenRefusal::Unavailable {
+            reason: "the agent stops".into(),
+            retry_after: FULL_RETRY,
+        })?;
+        Ok(token)
+    }
+
+    fn check_session(&self) -> Result<(), ProcessTokenRefusal> {
+        self.deps.session.watch.with(|state| match &state.availability {
+            Availability::Available(_) => Ok(()),
+            Availability::Unavailable { reason, retry_after } => {
+                Err(ProcessTokenRefusal::Unavailable { reason: Arc::clone(reason), retry_after: *retry_after })
+            }
+        })
+    }
+
+    fn check_limit(&self) -> Result<(), ProcessTokenRefusal> {
+        self.creation_limit.check(self.deps.clock.now()).map_err(|refusal| match refusal {
+            CreationRefusal::RateLimited { retry_after } => ProcessTokenRefusal::RateLimited { retry_after },
+            CreationRefusal::Failing { error, retry_after } => {
+                ProcessTokenRefusal::Unavailable { reason: describe_failure(&error).into(), retry_after }
+            }
+        })
+    }
+
+    /// Removes an ended process, unless another one has its place.
+    pub(super) fn remove(&self, process: &PinnedProcess, id: u64) {
+        let mut entries = self.lock();
+        if let Some(pid) = process.id()
+            && entries.get(&pid).is_some_and(|entry| entry.token.id == id)
+        {
+            entries.remove(&pid);
+        }
+    }
+
+    pub(super) fn count_ended(&self, outcome: Revocation) {
+        let labels = RevocationLabels { caller: self.deps.caller.clone(), outcome: outcome.name() };
+        self.deps.metrics.get::<CallerTokenMetrics>().ended.get_or_create(&labels).inc();
+    }
+
+    /// Publishes the number of live tokens, and a warning while none can be created.
+    pub(super) fn publish(&self) {
+        let live = MAX_PROCESS_TOKENS - self.slots.available_permits();
+        let ProcessTokenDeps { caller, session_name, health, metrics, clock, .. } = &self.deps;
+        let labels = CallerTokenLabels { caller: caller.clone(), session: session_name.clone() };
+        let gauge = i64::try_from(live).unwrap_or(i64::MAX);
+        metrics.get::<CallerTokenMetrics>().live.get_or_create(&labels).set(gauge);
+        health.ready();
+        health.describe(format!("{live} of {MAX_PROCESS_TOKENS} processes"));
+        match self.creation_limit.check(clock.now()) {
+            Err(CreationRefusal::Failing { error, .. }) => health.warn(None, describe_failure(&error)),
+            _ if live == MAX_PROCESS_TOKENS => {
+                health.warn(None, format!("{live} processes have a token: others are refused until one has ended"));
+            }
+            _ => health.clear_warning(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<u32, TableEntry>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Adds the process to a token's metadata, which the server's audit shows.
+fn with_metadata(mut options: DerivedTokenOptions, identity: &PeerIdentity) -> DerivedTokenOptions {
+    let facts = identity.facts();
+    let unit = facts.cgroup.as_deref().and_then(unit_of_cgroup).map(str::to_owned);
+    let number = |value: Option<u32>| value.map(|value| value.to_string());
+    for (name, value) in [("unit", unit), ("uid", number(facts.uid)), ("pid", number(facts.pid))] {
+        options.meta.extend(value.map(|value| (name, value)));
+    }
+    options
+}

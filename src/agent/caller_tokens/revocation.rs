@@ -1,0 +1,106 @@
+//! Revokes the tokens of a process that has ended.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use crate::agent::server_client::{CallError, ServerClient, TokenVerdict};
+use crate::agent::token::{Token, TokenWatch};
+use crate::backoff::{Backoff, random_unit};
+use crate::clock::Clock;
+use crate::error_chain::format_chain;
+
+/// Revokes tokens by their accessors, with the session's token. Where that has no right to do so, each token revokes itself,
+/// which the `default` policy allows.
+#[derive(Debug)]
+pub(super) struct TokenRevoker {
+    pub(super) upstream: ServerClient,
+    pub(super) namespace: Option<String>,
+    /// The session's token.
+    pub(super) session: TokenWatch,
+    pub(super) clock: Clock,
+    /// The server refused the session's token a revocation by accessor, so that none is tried again.
+    pub(super) by_themselves: AtomicBool,
+}
+
+/// Outcome of a revocation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Revocation {
+    Revoked,
+    /// The server does not know the token any more, or it has expired.
+    Gone,
+    Failed,
+}
+
+impl Revocation {
+    /// Value of the metric's label.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Revoked => "revoked",
+            Self::Gone => "gone",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+impl TokenRevoker {
+    /// Revokes a token. Tries again while the server is unavailable, until the token expires; once only after `stop`.
+    pub(super) async fn revoke(&self, token: &Arc<Token>, output: &str, stop: &CancellationToken) -> Revocation {
+        let mut backoff = Backoff::UPSTREAM;
+        loop {
+            if token.expires.is_some_and(|end| self.clock.has_reached(end)) {
+                return Revocation::Gone;
+            }
+            let Err(error) = self.try_revoke(token).await else { return Revocation::Revoked };
+            if is_gone(&error) {
+                return Revocation::Gone;
+            }
+            let is_transient = error.verdict() == TokenVerdict::Unavailable;
+            let wait = backoff.next(random_unit()).max(error.retry_after().unwrap_or_default()).max(MIN_WAIT);
+            let waited = async { tokio::time::sleep(wait).await };
+            if is_transient && stop.run_until_cancelled(waited).await.is_some() {
+                continue;
+            }
+            tracing::warn!(
+                event = "token.derived.revoke_failed",
+                output,
+                accessor = token.accessor,
+                error = format_chain(&error),
+                "the token of a process that has ended could not be revoked; it lives until its end"
+            );
+            return Revocation::Failed;
+        }
+    }
+
+    async fn try_revoke(&self, token: &Token) -> Result<(), CallError> {
+        let namespace = self.namespace.as_deref();
+        let session = self.session.peek().availability.available();
+        if let (Some(session), Some(accessor)) = (session, &token.accessor)
+            && !self.by_themselves.load(Ordering::Relaxed)
+        {
+            let revoked = self.upstream.revoke_accessor(&session.secret, accessor, namespace).await;
+            match revoked {
+                Err(error) if matches!(error.verdict(), TokenVerdict::Denied | TokenVerdict::Suspect) => {
+                    self.by_themselves.store(true, Ordering::Relaxed);
+                }
+                // The session's own token is dead, and perhaps not this one.
+                Err(error) if error.is_token_dead() => {}
+                revoked => return revoked,
+            }
+        }
+        self.upstream.revoke_self(&token.secret, namespace).await
+    }
+}
+
+/// Returns true if the server does not know the token: an unknown accessor is a 400 or a 404, an unknown token a 403.
+fn is_gone(error: &CallError) -> bool {
+    match error {
+        CallError::Status { status: 400 | 404, errors, .. } => errors.iter().any(|text| text.contains("invalid accessor")),
+        other => other.verdict().suspects_token(),
+    }
+}
+
+/// Bounds the rate of attempts.
+const MIN_WAIT: Duration = Duration::from_secs(1);

@@ -1,0 +1,35 @@
+//! Values that a listener builds once for each token of a caller's own, such as a cached header.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::tokens::CallerToken;
+use crate::agent::token::{SessionHandle, TokenWatch};
+
+/// Values by the id of their token. Those of ended tokens are dropped when another is built.
+#[derive(Debug)]
+pub(in crate::agent) struct TokenMap<T>(Mutex<HashMap<u64, (TokenWatch, Arc<T>)>>);
+
+impl<T> Default for TokenMap<T> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<T> TokenMap<T> {
+    /// Returns the value of a token; builds it the first time.
+    pub(in crate::agent) fn get_or_build(
+        &self,
+        token: &CallerToken,
+        build: impl FnOnce(SessionHandle) -> T,
+    ) -> Arc<T> {
+        let mut values = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, value)) = values.get(&token.id) {
+            return Arc::clone(value);
+        }
+        values.retain(|_, (watch, _)| !watch.is_closed());
+        let value = Arc::new(build(token.handle.clone()));
+        values.insert(token.id, (token.handle.watch.clone(), Arc::clone(&value)));
+        value
+    }
+}

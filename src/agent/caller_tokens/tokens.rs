@@ -1,0 +1,103 @@
+//! The token of its own that a caller gets in place of a session's.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use http::StatusCode;
+
+use super::process_tokens::{ProcessTokenRefusal, ProcessTokens};
+use crate::agent::callers::{AdmittedCaller, CallerRefusal};
+use crate::agent::token::SessionHandle;
+
+/// Tokens of all callers that have one of their own, by caller and session. Clones share them.
+#[derive(Debug, Clone, Default)]
+pub struct CallerTokens(Arc<BTreeMap<(String, String), CallerTokenSource>>);
+
+/// Source of a caller's own token for one session.
+#[derive(Debug, Clone)]
+pub enum CallerTokenSource {
+    /// One token for all processes of the caller.
+    Shared(CallerToken),
+    /// A token for each process.
+    Process(ProcessTokens),
+}
+
+/// A token of a caller's own.
+#[derive(Debug, Clone)]
+pub struct CallerToken {
+    /// Differs from that of any other token of a caller in this process.
+    pub(super) id: u64,
+    /// Publishes the token.
+    pub handle: SessionHandle,
+}
+
+impl CallerToken {
+    /// Creates a token with a new id.
+    pub fn new(handle: SessionHandle) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self { id: NEXT.fetch_add(1, Ordering::Relaxed), handle }
+    }
+}
+
+impl CallerTokens {
+    /// Creates it of sources by caller and session.
+    pub fn new(sources: BTreeMap<(String, String), CallerTokenSource>) -> Self {
+        Self(Arc::new(sources))
+    }
+
+    /// Returns the token that an admitted caller gets in place of a session's; `None` if it gets what the listener serves.
+    ///
+    /// # Errors
+    /// It has a token of its own, which cannot be had now: the refusal, recorded.
+    pub(in crate::agent) fn resolve(
+        &self,
+        caller: &AdmittedCaller<'_>,
+        session: &str,
+    ) -> Result<Option<CallerToken>, CallerRefusal> {
+        let Some((name, _, identity)) = caller.own_token() else { return Ok(None) };
+        // Never the session's token in its place: one that is missing here refuses.
+        match self.0.get(&(name.to_owned(), session.to_owned())) {
+            Some(CallerTokenSource::Shared(token)) => Ok(Some(token.clone())),
+            Some(CallerTokenSource::Process(tokens)) => {
+                let token = tokens.get(identity);
+                token.map(Some).map_err(|refusal| caller.refuse(refusal.into_caller_refusal(name)))
+            }
+            None => Err(caller.refuse(ProcessTokenRefusal::NoSource.into_caller_refusal(name))),
+        }
+    }
+}
+
+impl ProcessTokenRefusal {
+    fn into_caller_refusal(self, caller: &str) -> CallerRefusal {
+        let (status, reason, message, retry_after) = match self {
+            Self::NoSource => {
+                let message = format!("caller {caller} has a derived_token, and none is derived from that session");
+                (StatusCode::FORBIDDEN, "token_source", message, None)
+            }
+            Self::NoProcess => {
+                let message = format!(
+                    "caller {caller} has a token for each process, and this connection does not tell its process; use a \
+                     unix socket of this machine's process namespace"
+                );
+                (StatusCode::FORBIDDEN, "token_process", message, None)
+            }
+            Self::Ended => {
+                let message = "the process that opened this connection has ended; connect anew".to_owned();
+                (StatusCode::FORBIDDEN, "ended", message, None)
+            }
+            Self::Full { most, retry_after } => {
+                let message = format!("{most} processes of caller {caller} have a token already; retry when one has ended");
+                (StatusCode::SERVICE_UNAVAILABLE, "token_limit", message, Some(retry_after))
+            }
+            Self::RateLimited { retry_after } => {
+                let message = format!("too many tokens were created for caller {caller}; retry later, or keep one process");
+                (StatusCode::TOO_MANY_REQUESTS, "token_rate", message, Some(retry_after))
+            }
+            Self::Unavailable { reason, retry_after } => {
+                (StatusCode::SERVICE_UNAVAILABLE, "token_failed", reason.to_string(), Some(retry_after))
+            }
+        };
+        CallerRefusal { status, reason, message, retry_after }
+    }
+}

@@ -1,0 +1,211 @@
+//! Tokens of callers' own, joined to the sessions that they are derived from. They outlive the listeners that serve them: a
+//! reload that leaves a caller as it was leaves it its tokens.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use tokio_util::sync::CancellationToken;
+
+use super::derived_tokens;
+use super::session::{SessionRefs, Shared};
+use crate::agent::caller_tokens::{CallerToken, CallerTokenSource, CallerTokens, ProcessTokenDeps, ProcessTokens};
+use crate::agent::callers::{CallerPolicy, CallerRoute, CallerRule, CallerTokenOptions, CallerTokenScope};
+use crate::agent::secrets::{CreationLimit, DerivedTokenKind, DerivedTokenManager, DerivedTokenOptions};
+use crate::agent::server_client::ServerClient;
+use crate::agent::token::{SessionHandle, TokenWatch};
+use crate::config::{self, Config};
+use crate::tasks::{TaskError, TaskGroup};
+
+/// Caller and session of a token.
+type Key = (String, String);
+
+/// Options that a token is built from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct TokenInputs {
+    options: CallerTokenOptions,
+    /// Some listener that serves it is required.
+    required: bool,
+}
+
+/// The tokens of all callers that have one of their own.
+#[derive(Debug, Default)]
+pub(super) struct RunningCallerTokens {
+    running: BTreeMap<Key, RunningToken>,
+    tasks: TaskGroup,
+}
+
+#[derive(Debug)]
+struct RunningToken {
+    inputs: TokenInputs,
+    source: CallerTokenSource,
+    stop: CancellationToken,
+}
+
+/// A source whose task has not been started.
+#[derive(Debug)]
+struct BuiltToken {
+    inputs: TokenInputs,
+    source: CallerTokenSource,
+    /// Keeps a token that all processes share.
+    manager: Option<DerivedTokenManager>,
+}
+
+/// Tokens of a new configuration. Dropping it changes nothing.
+#[derive(Debug)]
+pub(super) struct CallerTokensPlan {
+    pub(super) tokens: CallerTokens,
+    /// The session's token and the caller's own, of each that all processes share.
+    pub(super) pairs: BTreeMap<Key, (TokenWatch, TokenWatch)>,
+    built: BTreeMap<Key, BuiltToken>,
+    kept: Vec<Key>,
+}
+
+impl RunningCallerTokens {
+    /// Builds the tokens that do not run already.
+    ///
+    /// # Errors
+    /// A session's server cannot be called.
+    pub(super) fn plan(
+        &self,
+        new: &Config,
+        sessions: SessionRefs<'_>,
+        rebuilt: impl Fn(&String) -> bool,
+        shared: &Shared,
+    ) -> anyhow::Result<CallerTokensPlan> {
+        let (mut sources, mut pairs, mut built, mut kept) =
+            (BTreeMap::new(), BTreeMap::new(), BTreeMap::new(), Vec::new());
+        for (key, inputs) in wanted(new) {
+            let Some(session) = sessions.sources.get(&key.1) else { continue };
+            let running = self.running.get(&key).filter(|its| its.inputs == inputs && !rebuilt(&key.1));
+            let source = if let Some(running) = running {
+                kept.push(key.clone());
+                running.source.clone()
+            } else {
+                let options = sessions.options.iter().find(|its| its.name == key.1).context("there is no such session")?;
+                let token = build(&key, inputs, (options, session), shared)?;
+                let source = token.source.clone();
+                built.insert(key.clone(), token);
+                source
+            };
+            if let CallerTokenSource::Shared(token) = &source {
+                pairs.insert(key.clone(), (session.watch.clone(), token.handle.watch.clone()));
+            }
+            sources.insert(key, source);
+        }
+        Ok(CallerTokensPlan { tokens: CallerTokens::new(sources), pairs, built, kept })
+    }
+
+    /// Stops the tokens that are not in the plan, and starts those that it built.
+    pub(super) fn commit(&mut self, plan: CallerTokensPlan) {
+        let CallerTokensPlan { built, kept, .. } = plan;
+        for (_, ended) in self.running.extract_if(.., |key, _| !kept.contains(key)) {
+            ended.stop.cancel();
+        }
+        for (key, BuiltToken { inputs, source, manager }) in built {
+            let stop = self.tasks.stop_token().child_token();
+            let name = format!("tokens of caller {} for session {}", key.0, key.1);
+            match (&source, manager) {
+                (CallerTokenSource::Process(tokens), _) => {
+                    let (tokens, stop) = (tokens.clone(), stop.clone());
+                    self.tasks.start(name, async move {
+                        tokens.run(stop).await;
+                        Ok(())
+                    });
+                }
+                (CallerTokenSource::Shared(_), Some(manager)) => {
+                    let stop = stop.clone();
+                    self.tasks.start(name, async move {
+                        manager.run(stop).await;
+                        Ok(())
+                    });
+                }
+                (CallerTokenSource::Shared(_), None) => {}
+            }
+            self.running.insert(key, RunningToken { inputs, source, stop });
+        }
+    }
+
+    /// Stops all; the tokens of processes are revoked.
+    ///
+    /// # Errors
+    /// The first task that failed.
+    pub(super) async fn stop(self) -> Result<(), TaskError> {
+        self.tasks.stop_token().cancel();
+        self.tasks.run(STOP_TIMEOUT).await
+    }
+}
+
+impl CallerTokensPlan {
+    /// Returns the pairs of the sessions that a listener serves.
+    pub(super) fn pairs_for(&self, listener: &config::Listener) -> Vec<(TokenWatch, TokenWatch)> {
+        let serves = |key: &Key| listener.callers.is_some() && listener.serves_token_of(&key.1);
+        self.pairs.iter().filter(|(key, _)| serves(key)).map(|(_, pair)| pair.clone()).collect()
+    }
+}
+
+/// Time to revoke the tokens of processes.
+const STOP_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Lists the callers that have a token of their own, with each session whose token a listener would serve them.
+fn wanted(config: &Config) -> BTreeMap<Key, TokenInputs> {
+    let mut wanted: BTreeMap<Key, TokenInputs> = BTreeMap::new();
+    let serves = |listener: &&config::Listener| listener.callers.is_some();
+    for rule in config.callers.iter().flat_map(CallerPolicy::rules).filter(|rule| uses_token(rule)) {
+        let Some(options) = &rule.grants.derived_token else { continue };
+        for listener in config.listeners.iter().filter(serves) {
+            let served = listener.sessions.iter();
+            for session in served.filter(|name| listener.serves_token_of(name) && rule.grants.permits_session(name)) {
+                let inputs = TokenInputs { options: options.clone(), required: listener.required };
+                let known = wanted.entry((rule.name.clone(), session.clone())).or_insert(inputs);
+                known.required |= listener.required;
+            }
+        }
+    }
+    wanted
+}
+
+fn uses_token(rule: &CallerRule) -> bool {
+    let uses = |route: &CallerRoute| !matches!(route, CallerRoute::Status | CallerRoute::Health);
+    rule.grants.routes.iter().any(uses)
+}
+
+fn build(
+    (caller, name): &Key,
+    inputs: TokenInputs,
+    (session, source): (&config::Session, &SessionHandle),
+    shared: &Shared,
+) -> anyhow::Result<BuiltToken> {
+    let output = format!("caller {caller}");
+    let component = format!("derived_token/caller/{caller}/{name}");
+    let mut options: DerivedTokenOptions = inputs.options.child.clone();
+    options.meta.insert("session", name.clone());
+    match inputs.options.scope {
+        CallerTokenScope::Caller => {
+            let health = shared.health.register(component, inputs.required, "no token was made for it yet");
+            // Without a number of uses, its own schedule is limit enough, as for a listener.
+            let limit = (options.num_uses > 0).then(|| CreationLimit::new(shared.clock.now()));
+            let kind = DerivedTokenKind::Child(options);
+            let (manager, handle) =
+                derived_tokens::build_manager((output, limit), kind, (session, source), Some(health), shared)?;
+            let source = CallerTokenSource::Shared(CallerToken::new(handle));
+            Ok(BuiltToken { inputs, source, manager: Some(manager) })
+        }
+        CallerTokenScope::Process => {
+            let upstream = ServerClient::build(&session.upstream).with_context(|| output)?;
+            let tokens = ProcessTokens::new(ProcessTokenDeps {
+                caller: caller.clone(),
+                session_name: name.clone(),
+                options,
+                upstream: upstream.counting_in(&shared.metrics),
+                namespace: session.login.namespace.clone(),
+                session: source.clone(),
+                health: shared.health.register(component, false, "not started yet"),
+                registry: shared.callers.clone(),
+                metrics: shared.metrics.clone(),
+                clock: shared.clock.clone(),
+            });
+            Ok(BuiltToken { inputs, source: CallerTokenSource::Process(tokens), manager: None })
+        }
+    }
+}
