@@ -227,8 +227,9 @@ impl Sessions {
     pub(super) fn reject_derived(&self, reader: &mut Reader<'_>, key: &'static str, session: &str) {
         if self.is_wrapped(session) {
             reader.conflict(key, "the wrap_ttl of its session", "no token can be derived from a wrapped token");
-        } else if self.is_consul(session) {
-            reader.conflict(key, "a server of the kind consul", "it has no derived tokens");
+        } else if let Some(kind) = self.keeps_no_secrets(session) {
+            let kind = if kind == ServerKind::Consul { "consul" } else { "keyward" };
+            reader.conflict(key, &format!("a server of the kind {kind}"), "it has no derived tokens");
         }
     }
 

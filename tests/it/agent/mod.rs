@@ -5,6 +5,8 @@ mod api_proxy;
 #[cfg(feature = "dev")]
 pub(crate) mod callers;
 #[cfg(feature = "dev")]
+mod caller_tokens;
+#[cfg(feature = "dev")]
 mod process;
 #[cfg(feature = "dev")]
 mod derived_tokens;

@@ -60,6 +60,24 @@ fn errors_of_callers_come_with_advice() {
             "[caller.a]\nuid = \"0\"\nsessions = [\"mian\"]\nroutes = [\"token\"]\n",
             "a.toml:3:13: caller.a.sessions: there is no session \"mian\"; did you mean main?".to_owned(),
         ),
+        (
+            "[caller.a]\nuid = \"0\"\nroutes = [\"token\"]\n[caller.a.derived_token]\nscope = \"thread\"\nttl = \"1h\"\n",
+            "a.toml:5:9: caller.a.derived_token.scope: \"thread\" is not a known value; write \"caller\" or \"process\"".to_owned(),
+        ),
+        (
+            "[caller.a]\nuid = \"0\"\nroutes = [\"token\"]\n[caller.a.derived_token]\nttl = \"1h\"\nrole = \"a/b\"\n",
+            "a.toml:6:8: caller.a.derived_token.role: \"a/b\" is not the name of a token role; write the NAME of \
+             auth/token/roles/NAME"
+                .to_owned(),
+        ),
+        (
+            "[caller.a]\nuid = \"0\"\nroutes = [\"token\"]\nsessions = [\"acl\"]\n[caller.a.derived_token]\nttl = \"1h\"\n\
+             [server.acl]\nkind = \"keyward\"\naddress = \"https://acl.example.com\"\n[session.acl]\nserver = \"acl\"\n\
+             [session.acl.kubernetes]\nrole = \"a\"\n",
+            "a.toml:5:11: caller.a.derived_token: conflicts with a server of the kind keyward: it has no derived tokens; keep one \
+             of the two"
+                .to_owned(),
+        ),
     ] {
         let (errors, _) = check(&format!("{text}{SOCKET}"));
         assert!(errors.contains(&wanted), "{wanted}\n{errors:#?}");
@@ -83,6 +101,26 @@ fn rules_that_can_never_match_and_rights_that_nothing_serves_are_warnings() {
             "has a route to an API proxy, and there is none",
         ),
         ("[caller.a]\nuid = \"1\"\nroutes = [\"token\"]\n[sink.a]\npath = \"/tmp/a\"\n", "no listener serves callers"),
+        (
+            "[caller.a]\nuid = \"1\"\nroutes = [\"status\"]\n[caller.a.derived_token]\nttl = \"1h\"\n\
+             [listener.a]\naddress = \"unix:///tmp/a\"\n",
+            "no route of this caller serves or uses a token",
+        ),
+        (
+            "[caller.a]\nuid = \"1\"\nroutes = [\"token\"]\n[caller.a.derived_token]\nttl = \"1h\"\nscope = \"process\"\n\
+             [listener.a]\naddress = \"tcp://127.0.0.1:1\"\n",
+            "over TCP the kernel does not tell the process of a caller",
+        ),
+        (
+            "[caller.a]\neveryone = true\nroutes = [\"token\"]\n[caller.a.derived_token]\nttl = \"1h\"\nscope = \"process\"\n\
+             [listener.a]\naddress = \"unix:///tmp/a\"\n",
+            "64 processes use up the tokens of all",
+        ),
+        (
+            "[caller.a]\nuid = \"1\"\nroutes = [\"token\"]\n[caller.a.derived_token]\nttl = \"1h\"\n\
+             [listener.b]\naddress = \"unix:///tmp/b\"\n[listener.b.derived_token]\nttl = \"1h\"\n",
+            "as the listener b has: the caller's own is used there for a",
+        ),
     ] {
         let (errors, warnings) = check(text);
         assert!(errors.is_empty() && warnings.iter().any(|it| it.contains(part)), "{part}: {errors:?} {warnings:?}");

@@ -161,6 +161,13 @@ pub(super) const SECTIONS: &[Section] = &[
         )],
     ),
     (
+        "`[caller.NAME.derived_token]`",
+        &[with_session!(
+            "[listener.a]\naddress = \"unix:///run/keyward/a.sock\"\n\
+             [caller.a]\nuid = \"0\"\nroutes = [\"token\"]\n[caller.a.derived_token]\nttl = \"1h\"\n@\n"
+        )],
+    ),
+    (
         "`[caller.NAME.proxy]`",
         &[with_session!(
             "[listener.a]\nkind = \"api_proxy\"\naddress = \"unix:///run/keyward/a.sock\"\n\
