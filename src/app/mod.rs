@@ -15,7 +15,6 @@ mod certificates;
 mod fd_limits;
 mod fingerprint;
 mod session;
-mod caller_tokens;
 mod callers;
 mod audit;
 #[cfg(feature = "acl")]
@@ -25,6 +24,7 @@ mod platform_token;
 #[cfg(feature = "gateway")]
 mod gateway;
 mod derived_tokens;
+mod caller_tokens;
 #[cfg(feature = "ui")]
 mod ui;
 mod systemd_credentials;

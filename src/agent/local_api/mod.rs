@@ -18,8 +18,9 @@ mod metrics;
 mod health_endpoints;
 mod query;
 mod retry;
-mod route;
 mod token;
+mod served_session;
+mod route;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

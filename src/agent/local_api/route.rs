@@ -12,16 +12,14 @@ use hyper::body::Incoming;
 use prometheus_client::metrics::counter::Counter;
 
 use super::query::{self, Query};
-use super::token::TokenReader;
+use super::served_session::{OWN_TOKEN_WAIT, ServedSession, note_token};
 use super::wait_slots::WaitSlots;
 use super::{ListenerKind, LocalApiDeps, LocalApiOptions, check, health_endpoints, retry};
 use crate::agent::caller_tokens::TokenMap;
 use crate::agent::callers::{AdmittedCaller, CallerRefusal, CallerRoute};
 use crate::agent::json_response::{Errors, error, method_not_allowed, rejected, retry_later};
-use crate::agent::token::{SessionHandle, TokenWatch};
+use crate::agent::token::SessionHandle;
 use crate::audit::AuditSlot;
-use crate::clock::Clock;
-use crate::credential_watch::Availability;
 use crate::http::guard::{Guard, LocalCaller};
 use crate::http::server::{self, HttpMetrics, ListenerLimits, ListenerMetrics, Peer, ResponseLabels};
 
@@ -67,26 +65,6 @@ struct Api {
     checking: WaitSlots,
     /// Looked up once: a look-up by labels costs more than the rest of a response.
     ok_counter: Counter,
-}
-
-#[derive(Clone)]
-struct ServedSession {
-    handle: SessionHandle,
-    reader: Arc<TokenReader>,
-    /// Its token is a caller's own.
-    is_own: bool,
-}
-
-impl ServedSession {
-    fn new(name: String, handle: SessionHandle, clock: Clock) -> Self {
-        let reader = Arc::new(TokenReader::new(name, handle.watch.clone(), clock));
-        Self { handle, reader, is_own: false }
-    }
-
-    /// Returns true if it is a caller's own token that is not there: one for its process may be under way.
-    fn is_missing_own_token(&self) -> bool {
-        self.is_own && !self.reader.has_changed(None)
-    }
 }
 
 impl Api {
@@ -399,15 +377,4 @@ fn counter(deps: &LocalApiDeps, listener: &str, status: StatusCode) -> Counter {
     deps.metrics.get::<HttpMetrics>().requests.get_or_create(&label).clone()
 }
 
-/// Notes the token that is served for the audit.
-fn note_token(slot: &AuditSlot, session: &Arc<str>, watch: &TokenWatch) {
-    watch.with(|reading| match &reading.availability {
-        Availability::Available(token) => slot.use_token(session, token.accessor.as_deref()),
-        Availability::Unavailable { .. } => slot.use_token(session, None),
-    });
-}
-
 const READ: &str = "GET, HEAD";
-
-/// Bounds the wait for the creation of a caller's own token, without a `wait` of the request.
-const OWN_TOKEN_WAIT: Duration = Duration::from_secs(5);

@@ -143,6 +143,7 @@ fn created(tokens: &mut Tokens, path: &str, caller: &Caller<'_>, body: &Value, n
         namespace: caller.namespace.to_owned(),
         path: format!("auth/token/{path}"),
         bound_cidrs: token_role.map_or_else(|| caller.token.bound_cidrs().to_vec(), |role| role.bound_cidrs.clone()),
+        explicit_max_ttl: span("explicit_max_ttl").unwrap_or_default(),
         role: role_name.to_owned(),
         display_name: format!("token-{}", body.get("display_name").and_then(Value::as_str).unwrap_or_default()),
         metadata: metadata.filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned()))).collect(),

@@ -53,6 +53,8 @@ pub(super) struct Origin {
     pub(super) metadata: BTreeMap<String, String>,
     /// Addresses that it is bound to; empty for every address.
     pub(super) bound_cidrs: Vec<String>,
+    /// End over all renewals that its creation asked for; zero for none.
+    pub(super) explicit_max_ttl: Duration,
     /// Token role that created it; empty for none.
     pub(super) role: String,
 }
@@ -250,7 +252,7 @@ impl Token {
         let mut data = json!({
             "accessor": self.accessor, "creation_time": unix_seconds(self.created.wall),
             "creation_ttl": self.issued_ttl.as_secs(), "display_name": self.origin.display_name, "entity_id": "",
-            "expire_time": self.ends.map(|ends| rfc3339(now.wall + now.until(ends))), "explicit_max_ttl": 0,
+            "expire_time": self.ends.map(|ends| rfc3339(now.wall + now.until(ends))), "explicit_max_ttl": self.origin.explicit_max_ttl.as_secs(),
             "id": secret, "issue_time": rfc3339(self.created.wall), "meta": self.origin.metadata,
             "namespace_path": self.origin.namespace, "num_uses": self.uses_left.unwrap_or(0),
             "orphan": self.parent.is_none(), "path": self.origin.path, "policies": self.role.policies,

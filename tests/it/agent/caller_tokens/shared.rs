@@ -45,6 +45,7 @@ async fn each_caller_reads_its_own_secret_by_its_own_token_and_never_sees_the_se
         let (_, told) = call(&scene.secrets, token, "auth/token/lookup-self", None).await;
         let data = &told["data"];
         assert_eq!((&data["policies"], &data["orphan"]), (&json!([name, "default"]), &json!(false)));
+        assert_eq!(data["explicit_max_ttl"], json!(3600), "its holder cannot renew it: {told}");
         assert_eq!(data["meta"], json!({ "caller": name, "session": "web" }), "{told}");
     }
     assert_eq!((scene.count(Operation::Login), scene.count(Operation::CreateToken)), (1, 2));
@@ -138,7 +139,7 @@ async fn a_token_of_a_role_is_bound_to_the_addresses_of_the_role() {
         assert_eq!(status, wanted, "{role}: {told}");
         if wanted == 200 {
             assert_eq!(told["data"]["bound_cidrs"], json!(["127.0.0.0/8"]), "{told}");
-            assert_eq!(told["data"]["policies"], json!(["a"]), "{told}");
+            assert_eq!(told["data"]["policies"], json!(["a", "default"]), "{told}");
         }
     }
 }
