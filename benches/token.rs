@@ -11,7 +11,7 @@ use keyward::agent::caller_tokens::CallerTokens;
 use keyward::agent::callers::CallerGate;
 use keyward::agent::local_api::{self, ListenerKind, LocalApiDeps, LocalApiOptions};
 use keyward::agent::session_status::SessionStatusRegistry;
-use keyward::agent::token::{SessionHandle, ClientToken, Generation, Lease, Token, TokenKind};
+use keyward::agent::token::{ClientToken, Generation, Lease, SessionHandle, Token, TokenKind};
 use keyward::clock::Clock;
 use keyward::credential_watch::{Availability, RefreshSignal, credential_channel};
 use keyward::health::Health;

@@ -82,7 +82,8 @@ impl RunningCallerTokens {
                 kept.push(key.clone());
                 running.source.clone()
             } else {
-                let options = sessions.options.iter().find(|its| its.name == key.1).context("there is no such session")?;
+                let options =
+                    sessions.options.iter().find(|its| its.name == key.1).context("there is no such session")?;
                 let token = build(&key, inputs, (options, session), shared)?;
                 let source = token.source.clone();
                 built.insert(key.clone(), token);

@@ -8,9 +8,9 @@ use anyhow::Context as _;
 use tokio_util::sync::CancellationToken;
 
 use super::session::Shared;
-use crate::agent::token::SessionHandle;
 use crate::agent::secrets::{CreationLimit, DerivedTokenDeps, DerivedTokenKind, DerivedTokenManager};
 use crate::agent::server_client::ServerClient;
+use crate::agent::token::SessionHandle;
 use crate::agent::token::TokenWatch;
 use crate::config;
 use crate::credential_watch::{Availability, RefreshSignal, credential_channel};

@@ -131,7 +131,6 @@ pub(super) struct BoundListener {
     pub(super) socket: Listener,
     serving: ListenerService,
     callers: CallerGate,
-    caller_tokens: CallerTokens,
     peer_reader: Option<Arc<PeerReader>>,
     derived_tokens: DerivedTokens,
     health: Arc<HealthHandle>,
@@ -141,7 +140,7 @@ pub(super) struct BoundListener {
 /// Service of a listener, joined to its sessions.
 #[derive(Debug)]
 enum ListenerService {
-    Own(ListenerKind, BTreeMap<String, SessionHandle>),
+    Own(LocalApiOptions, CallerTokens),
     Proxied(ApiProxy),
     SystemdCredentials(CredentialServer),
     #[cfg(feature = "ui")]
@@ -167,18 +166,18 @@ impl BoundListener {
         let listener = || format!("listener {}", options.name);
         let socket = socket.map_err(|error| ListenError::new(listener(), &options.endpoint, error))?;
         let ListenerInputs { sources, sessions, credentials, caller_tokens } = inputs;
-        let pairs = caller_tokens.pairs_for(&options);
         let own_tokens = caller_tokens.tokens.clone();
         let (mut derived_tokens, sources) = DerivedTokens::build(&options, sources, sessions, shared)?;
-        derived_tokens.wait_for(pairs);
+        derived_tokens.wait_for(caller_tokens.pairs_for(&options));
         let health = shared.health.register(format!("listener/{}", options.name), options.required, "not serving yet");
         let address = socket.tcp_address().map_or_else(|| options.endpoint.clone(), Endpoint::Tcp);
         health.describe(address.to_string());
         let health = Arc::new(health);
         let (callers, peer_reader) = callers::gate(&options, shared);
+        let own = |kind, sessions| LocalApiOptions { name: options.name.clone(), kind, sessions };
         let serving = match &options.serves {
-            Serves::LocalApi => ListenerService::Own(ListenerKind::LocalApi, sources),
-            Serves::Health => ListenerService::Own(ListenerKind::Health, sources),
+            Serves::LocalApi => ListenerService::Own(own(ListenerKind::LocalApi, sources), own_tokens),
+            Serves::Health => ListenerService::Own(own(ListenerKind::Health, sources), own_tokens),
             Serves::SystemdCredentials(served) => {
                 let server = systemd_credentials::build_server(&options, served, &sources, credentials, shared)?;
                 ListenerService::SystemdCredentials(server)
@@ -202,7 +201,7 @@ impl BoundListener {
                     },
                     derived_token: options.derived_token.clone(),
                     callers: callers.clone(),
-                    caller_tokens: own_tokens.clone(),
+                    caller_tokens: own_tokens,
                     health: Some(Arc::clone(&health)),
                     bound_to: bound_to(session),
                 };
@@ -210,17 +209,7 @@ impl BoundListener {
                 ListenerService::Proxied(proxy.with_context(|| format!("listener {}", options.name))?)
             }
         };
-        Ok(Self {
-            options,
-            socket,
-            serving,
-            callers,
-            caller_tokens: own_tokens,
-            peer_reader,
-            derived_tokens,
-            health,
-            shared: shared.clone(),
-        })
+        Ok(Self { options, socket, serving, callers, peer_reader, derived_tokens, health, shared: shared.clone() })
     }
 
     pub(super) fn name(&self) -> &str {
@@ -241,7 +230,7 @@ impl BoundListener {
             // A disk that hangs delays no other task.
             let _ = tokio::time::timeout(WRITE_TIMEOUT, other.cancelled()).await;
         }
-        let Self { options, socket, serving, callers, caller_tokens, peer_reader, derived_tokens, health, shared } = self;
+        let Self { options, socket, serving, callers, peer_reader, derived_tokens, health, shared } = self;
         let listener_metrics = ListenerMetrics { metrics: shared.metrics.clone(), listener: options.name.clone() };
         let limits = ListenerLimits {
             drain,
@@ -253,9 +242,8 @@ impl BoundListener {
         let (ends, stop) = (stop.clone(), stop);
         let serving = async {
             match serving {
-                ListenerService::Own(serves, sessions) => {
+                ListenerService::Own(served, caller_tokens) => {
                     let audited = audit::local_api(&shared, &options.name);
-                    let served = LocalApiOptions { name: options.name, kind: serves, sessions };
                     let deps = LocalApiDeps {
                         clock: shared.clock,
                         metrics: shared.metrics,

@@ -6,9 +6,9 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use super::caller_tokens::{CallerTokensPlan, RunningCallerTokens};
 #[cfg(feature = "gateway")]
 use super::gateway::{GatewayPlan, RunningGateway};
-use super::caller_tokens::{CallerTokensPlan, RunningCallerTokens};
 use super::outputs::{BoundListener, BuiltSink, ListenerInputs, SinkOrders, public_key_fingerprint};
 use super::session::{FileFingerprint, Predecessor, Session, SessionInputs, SessionOrders, SessionRefs, Shared};
 use super::systemd_credentials::CredentialInputs;

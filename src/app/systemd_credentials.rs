@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use anyhow::Context as _;
 
 use super::session::Shared;
-use crate::agent::token::SessionHandle;
 use crate::agent::secrets::SecretRegistry;
 use crate::agent::systemd_credentials::{
     CredentialServer, CredentialServerDeps, CredentialServerOptions, CredentialSource,
 };
+use crate::agent::token::SessionHandle;
 use crate::command::ProvidedEnv;
 use crate::config;
 use crate::config::CredentialContent;

@@ -49,7 +49,7 @@ fn read(name: String, mut reader: Reader<'_>, known: &Sessions) -> ReadCaller {
     });
     let derived_token = derived_token::read_for_caller(&mut reader, &name);
     if let Some(options) = &derived_token {
-        check_derived(&mut reader, &sessions, options.scope, (&matches, &routes), known);
+        check_derived(&mut reader, sessions.as_ref(), options.scope, (&matches, &routes), known);
     }
     let requests_per_second = reader.number("requests_per_second", 1..=1_000_000);
     let requests_per_second = requests_per_second.and_then(|number| u32::try_from(number).ok());
@@ -73,23 +73,25 @@ fn read(name: String, mut reader: Reader<'_>, known: &Sessions) -> ReadCaller {
 /// Reports a `derived_token` that no server can derive or that no route uses.
 fn check_derived(
     reader: &mut Reader<'_>,
-    sessions: &Option<BTreeSet<String>>,
+    sessions: Option<&BTreeSet<String>>,
     scope: CallerTokenScope,
     (matches, routes): (&CallerMatch, &BTreeSet<CallerRoute>),
     known: &Sessions,
 ) {
-    for session in sessions.clone().unwrap_or_else(|| known.plain().into_iter().collect()) {
+    for session in sessions.cloned().unwrap_or_else(|| known.plain().into_iter().collect()) {
         known.reject_derived(reader, "derived_token", &session);
     }
     let at = reader.place_of("derived_token").unwrap_or(reader.at);
     let key = reader.key("derived_token");
-    let uses = |route: &CallerRoute| matches!(route, CallerRoute::Token | CallerRoute::Proxy | CallerRoute::Credentials);
+    let uses =
+        |route: &CallerRoute| matches!(route, CallerRoute::Token | CallerRoute::Proxy | CallerRoute::Credentials);
     if !routes.is_empty() && !routes.iter().any(uses) {
         let found = (ErrorCode::UnusedSection, "no route of this caller serves or uses a token");
         reader.scope.diagnostics.warning(at, &key, found, "add \"token\" or \"proxy\" to its routes, or leave it out");
     }
     if scope == CallerTokenScope::Process && matches.is_everyone() {
-        let found = (ErrorCode::ConflictingKeys, "a token for each process of everyone: 64 processes use up the tokens of all");
+        let found =
+            (ErrorCode::ConflictingKeys, "a token for each process of everyone: 64 processes use up the tokens of all");
         reader.scope.diagnostics.warning(at, &key, found, "match fewer processes, or write scope = \"caller\"");
     }
 }
@@ -321,7 +323,9 @@ pub(super) fn describe(rule: &CallerRule) -> Vec<String> {
     does.extend(rule.grants.sessions.as_ref().map(|sessions| {
         format!("may use the sessions {} alone", sessions.iter().map(String::as_str).collect::<Vec<_>>().join(", "))
     }));
-    does.extend(rule.grants.derived_token.as_ref().map(|its| format!("gets {}", derived_token::describe_for_caller(its))));
+    does.extend(
+        rule.grants.derived_token.as_ref().map(|its| format!("gets {}", derived_token::describe_for_caller(its))),
+    );
     does.extend(rule.grants.requests_per_second.map(|rate| format!("may send {rate} requests a second")));
     does.extend(rule.grants.connections.map(|most| format!("may open {most} connections")));
     does

@@ -97,7 +97,16 @@ impl ApiProxy {
         };
         let session = deps.bound_to.first().map_or_else(Arc::default, |name| Arc::from(name.as_str()));
         let ApiProxyDeps {
-            clock, watch, refresh_signal, upstream, namespace, listener_metrics, health, callers, caller_tokens, ..
+            clock,
+            watch,
+            refresh_signal,
+            upstream,
+            namespace,
+            listener_metrics,
+            health,
+            callers,
+            caller_tokens,
+            ..
         } = deps;
         let router_clock = clock.clone();
         let recorder = UpstreamRecorder::new(&listener_metrics.metrics, &upstream.name, &PathClass::NAMES);

@@ -179,8 +179,8 @@ impl ResponseCache {
         };
         response.headers.insert(X_CACHE, HeaderValue::from_static("MISS"));
         // Leases end with their token, so nothing is cached for a token that was replaced meanwhile.
-        let is_current = !with_session
-            || tokens.current_token().is_ok_and(|token| Some(token.generation()) == generation);
+        let is_current =
+            !with_session || tokens.current_token().is_ok_and(|token| Some(token.generation()) == generation);
         if is_outage(response.status.as_u16()) {
             if let Some(hit) = cache.lookup(&key).filter(|hit| cache.is_usable(hit)) {
                 response = into_buffered(response_to_hit(&hit, "STALE").into_parts().0, hit.body());

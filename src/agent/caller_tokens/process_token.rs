@@ -37,12 +37,11 @@ impl ProcessToken {
         };
         // Nobody gets the token from here on. Another process may have the id already.
         table.remove(&process, id);
-        let tokens = match tokens {
-            Some(tokens) => tokens,
-            None => {
-                ends.cancel();
-                managed.await
-            }
+        let tokens = if let Some(tokens) = tokens {
+            tokens
+        } else {
+            ends.cancel();
+            managed.await
         };
         revoke_all(&table, &tokens, &output, &stop).await;
         drop(slot);

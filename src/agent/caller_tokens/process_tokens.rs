@@ -188,14 +188,14 @@ impl ProcessTable {
 
     fn start(&self, identity: &PeerIdentity, process: &Arc<PinnedProcess>) -> Result<CallerToken, ProcessTokenRefusal> {
         self.check_session()?;
-        let permit = Arc::clone(&self.slots).try_acquire_owned().map_err(|_| ProcessTokenRefusal::Full {
-            most: MAX_PROCESS_TOKENS,
-            retry_after: FULL_RETRY,
-        })?;
+        let permit = Arc::clone(&self.slots)
+            .try_acquire_owned()
+            .map_err(|_| ProcessTokenRefusal::Full { most: MAX_PROCESS_TOKENS, retry_after: FULL_RETRY })?;
         self.check_limit()?;
         let deps = &self.deps;
         let (publisher, watch) = credential_channel("the token of this process is being created");
-        let refresh_signal = RefreshSignal::with_demand(deps.clock.clone(), deps.session.refresh_signal.demand().clone());
+        let refresh_signal =
+            RefreshSignal::with_demand(deps.clock.clone(), deps.session.refresh_signal.demand().clone());
         let token = CallerToken::new(SessionHandle { watch, refresh_signal: refresh_signal.clone() });
         let output = format!("caller {}, process {}", deps.caller, process.id().unwrap_or_default());
         let manager_deps = DerivedTokenDeps {

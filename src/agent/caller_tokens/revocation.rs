@@ -97,7 +97,9 @@ impl TokenRevoker {
 /// Returns true if the server does not know the token: an unknown accessor is a 400 or a 404, an unknown token a 403.
 fn is_gone(error: &CallError) -> bool {
     match error {
-        CallError::Status { status: 400 | 404, errors, .. } => errors.iter().any(|text| text.contains("invalid accessor")),
+        CallError::Status { status: 400 | 404, errors, .. } => {
+            errors.iter().any(|text| text.contains("invalid accessor"))
+        }
         other => other.verdict().suspects_token(),
     }
 }

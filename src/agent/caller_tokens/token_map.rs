@@ -18,11 +18,7 @@ impl<T> Default for TokenMap<T> {
 
 impl<T> TokenMap<T> {
     /// Returns the value of a token; builds it the first time.
-    pub(in crate::agent) fn get_or_build(
-        &self,
-        token: &CallerToken,
-        build: impl FnOnce(SessionHandle) -> T,
-    ) -> Arc<T> {
+    pub(in crate::agent) fn get_or_build(&self, token: &CallerToken, build: impl FnOnce(SessionHandle) -> T) -> Arc<T> {
         let mut values = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, value)) = values.get(&token.id) {
             return Arc::clone(value);

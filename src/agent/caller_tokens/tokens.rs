@@ -87,11 +87,13 @@ impl ProcessTokenRefusal {
                 (StatusCode::FORBIDDEN, "ended", message, None)
             }
             Self::Full { most, retry_after } => {
-                let message = format!("{most} processes of caller {caller} have a token already; retry when one has ended");
+                let message =
+                    format!("{most} processes of caller {caller} have a token already; retry when one has ended");
                 (StatusCode::SERVICE_UNAVAILABLE, "token_limit", message, Some(retry_after))
             }
             Self::RateLimited { retry_after } => {
-                let message = format!("too many tokens were created for caller {caller}; retry later, or keep one process");
+                let message =
+                    format!("too many tokens were created for caller {caller}; retry later, or keep one process");
                 (StatusCode::TOO_MANY_REQUESTS, "token_rate", message, Some(retry_after))
             }
             Self::Unavailable { reason, retry_after } => {

@@ -94,9 +94,7 @@ impl Api {
 
     fn respond<B>(this: &Arc<Self>, peer: &Peer, request: &Request<B>) -> ApiFuture {
         let answering = match this.guard.admit(peer, request) {
-            Ok(local) => this
-                .route(&local, request)
-                .unwrap_or_else(|cause| ApiFuture::ready(cause.to_response())),
+            Ok(local) => this.route(&local, request).unwrap_or_else(|cause| ApiFuture::ready(cause.to_response())),
             Err(refusal) => ApiFuture::ready(rejected(&refusal)),
         };
         // Read in place: a response is so large that each move of it shows in the benchmark.
@@ -194,9 +192,7 @@ impl Api {
         Ok(self.waiting.wait(async move {
             let _waiting = waiting;
             // The creation of an own token ends with the signal, also where it has failed.
-            let created = async {
-                if is_missing { refresh_signal.wait().await } else { std::future::pending().await }
-            };
+            let created = async { if is_missing { refresh_signal.wait().await } else { std::future::pending().await } };
             let answer = tokio::select! {
                 answer = answer => answer,
                 () = created => reader.now(),
@@ -249,8 +245,9 @@ impl Api {
         let Some(token) = self.deps.caller_tokens.resolve(&caller.caller, name)? else {
             return Ok(Cow::Borrowed(served));
         };
-        let own = self.own.get_or_build(&token, |handle| {
-            ServedSession { is_own: true, ..ServedSession::new(name.to_owned(), handle, self.deps.clock.clone()) }
+        let own = self.own.get_or_build(&token, |handle| ServedSession {
+            is_own: true,
+            ..ServedSession::new(name.to_owned(), handle, self.deps.clock.clone())
         });
         Ok(Cow::Owned(ServedSession::clone(&own)))
     }

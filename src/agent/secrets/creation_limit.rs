@@ -124,7 +124,8 @@ mod tests {
         let now = Clock::System.now();
         let limit = CreationLimit::new(now);
         limit.record_failure(now, FailureCause::Refused, ("HTTP 403", None), 0.0);
-        let refusal = |wait| CreationRefusal::Failing { error: "HTTP 403".into(), retry_after: Duration::from_secs(wait) };
+        let refusal =
+            |wait| CreationRefusal::Failing { error: "HTTP 403".into(), retry_after: Duration::from_secs(wait) };
         assert_eq!(limit.take(now), Err(refusal(150)));
         assert_eq!(limit.take(now + Duration::from_secs(149)), Err(refusal(1)));
         assert_eq!(limit.take(now + Duration::from_secs(150)), Ok(()));

@@ -112,7 +112,11 @@ impl DerivedTokenManager {
                 Event::TokenEnded => self.set_absent(None, "the derived token has ended"),
                 Event::CreationDue => self.create().await,
                 Event::CheckRequested => {
-                    if self.current.is_some() { self.check().await } else { self.create().await }
+                    if self.current.is_some() {
+                        self.check().await;
+                    } else {
+                        self.create().await;
+                    }
                     self.deps.refresh_signal.complete();
                     self.prune_issued();
                     if self.current.is_none() && self.issued.is_empty() {
@@ -275,7 +279,8 @@ impl DerivedTokenManager {
     /// Rejects a token that cannot be revoked at the end of its process.
     fn accept(&self, answer: LoginResponse) -> Result<LoginResponse, CallError> {
         if self.is_on_demand && answer.accessor.is_none() {
-            let what = "the token has no accessor, so it cannot be revoked: set token_type = service in its role".to_owned();
+            let what =
+                "the token has no accessor, so it cannot be revoked: set token_type = service in its role".to_owned();
             return Err(CallError::InvalidResponse { what });
         }
         Ok(answer)

@@ -23,8 +23,8 @@ pub mod fuzz;
 use std::time::Duration;
 
 pub use self::creation_limit::{CreationLimit, CreationRefusal};
-pub use self::derived_token::{DerivedTokenDeps, DerivedTokenKind, DerivedTokenManager};
 pub(in crate::agent) use self::derived_token::describe_failure;
+pub use self::derived_token::{DerivedTokenDeps, DerivedTokenKind, DerivedTokenManager};
 pub(crate) use self::metrics::SecretMetrics;
 pub use self::persisted_secrets::OfflineOptions;
 pub use self::registry::{RegistryWorker, SecretRegistry, SecretRegistryDeps, Subscription};

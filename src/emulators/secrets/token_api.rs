@@ -101,33 +101,10 @@ fn created(tokens: &mut Tokens, path: &str, caller: &Caller<'_>, body: &Value, n
     }
     let flag = |name: &str, otherwise: bool| body.get(name).and_then(Value::as_bool).unwrap_or(otherwise);
     let span = |name: &str| body.get(name).and_then(seconds).filter(|span| !span.is_zero());
-    let texts = |name: &str| -> Option<Vec<String>> {
-        Some(body.get(name)?.as_array()?.iter().filter_map(Value::as_str).map(str::to_owned).collect())
+    let policies = match child_policies(caller, token_role, body) {
+        Ok(policies) => policies,
+        Err(message) => return refusal(StatusCode::BAD_REQUEST, &message),
     };
-    let root = mine.policies.iter().any(|policy| policy == "root");
-    // A role decides which policies its tokens may have, whatever those of the parent are.
-    let allowed = token_role.map(|role| &role.allowed_policies).filter(|allowed| !allowed.is_empty());
-    let policies = texts("policies").filter(|policies| !policies.is_empty()).or_else(|| allowed.cloned()).map_or_else(
-        || mine.policies.clone(),
-        |mut policies| {
-            if !flag("no_default_policy", false) && !policies.iter().any(|policy| policy == "root") {
-                policies.push("default".to_owned());
-            }
-            policies.sort();
-            policies.dedup();
-            policies
-        },
-    );
-    let allowed_policies = allowed.unwrap_or(&mine.policies);
-    let is_beyond = |policy: &&String| *policy != "default" && !allowed_policies.contains(policy);
-    let beyond = policies.iter().find(is_beyond);
-    if let (Some(_), Some(allowed)) = (beyond, allowed) {
-        let message = format!("token policies ({policies:?}) must be subset of the role's allowed policies ({allowed:?})");
-        return refusal(StatusCode::BAD_REQUEST, &message);
-    }
-    if let (Some(_), false) = (beyond, root) {
-        return refusal(StatusCode::BAD_REQUEST, "child policies must be subset of parent");
-    }
     let batch = body.get("type").and_then(Value::as_str) == Some("batch");
     let role = Role {
         policies,
@@ -151,6 +128,32 @@ fn created(tokens: &mut Tokens, path: &str, caller: &Caller<'_>, body: &Value, n
     let orphan = path == "create-orphan" || token_role.is_some_and(|role| role.orphan);
     let parent = (!orphan && !flag("no_parent", false)).then(|| caller.secret.to_owned());
     good("auth", tokens.issue(&role, origin, parent, now))
+}
+
+/// Returns the policies of a child: those that the request names, else all that the role or the parent has.
+fn child_policies(caller: &Caller<'_>, token_role: Option<&TokenRole>, body: &Value) -> Result<Vec<String>, String> {
+    let mine = &caller.token.role().policies;
+    // A role decides which policies its tokens may have, whatever those of the parent are.
+    let allowed = token_role.map(|role| &role.allowed_policies).filter(|allowed| !allowed.is_empty());
+    let texts = |values: &Vec<Value>| values.iter().filter_map(Value::as_str).map(str::to_owned).collect();
+    let named: Option<Vec<String>> = body.get("policies").and_then(Value::as_array).map(texts);
+    let named = named.filter(|policies| !policies.is_empty()).or_else(|| allowed.cloned());
+    let Some(mut policies) = named else { return Ok(mine.clone()) };
+    let no_default = body.get("no_default_policy").and_then(Value::as_bool).unwrap_or(false);
+    if !no_default && !policies.iter().any(|policy| policy == "root") {
+        policies.push("default".to_owned());
+    }
+    policies.sort();
+    policies.dedup();
+    let is_root = mine.iter().any(|policy| policy == "root");
+    let is_within = |these: &[String]| policies.iter().all(|policy| policy == "default" || these.contains(policy));
+    match allowed {
+        Some(allowed) if !is_within(allowed) => {
+            Err(format!("token policies ({policies:?}) must be subset of the role's allowed policies ({allowed:?})"))
+        }
+        None if !is_root && !is_within(mine) => Err("child policies must be subset of parent".to_owned()),
+        Some(_) | None => Ok(policies),
+    }
 }
 
 /// Default of the real server.

@@ -171,10 +171,8 @@ async fn a_refused_derived_token_is_created_again_only_after_the_backoff() {
         creation_limit: None,
         clock: world.clock.clone(),
     };
-    let kind = DerivedTokenKind::Child(DerivedTokenOptions {
-        ttl: Duration::from_mins(10),
-        ..DerivedTokenOptions::default()
-    });
+    let kind =
+        DerivedTokenKind::Child(DerivedTokenOptions { ttl: Duration::from_mins(10), ..DerivedTokenOptions::default() });
     let mut running = JoinSet::new();
     running.spawn(DerivedTokenManager::new("sink a".to_owned(), kind, deps).run(CancellationToken::new()));
     let looked_up = world.count(Operation::Lookup);

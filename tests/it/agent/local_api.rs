@@ -9,7 +9,7 @@ use keyward::agent::caller_tokens::CallerTokens;
 use keyward::agent::callers::CallerGate;
 use keyward::agent::local_api::{self, ListenerKind, LocalApiDeps, LocalApiOptions};
 use keyward::agent::session_status::{SessionStatus, SessionStatusRegistry};
-use keyward::agent::token::{SessionHandle, ClientToken, Generation, Lease, Token, TokenKind, TokenPublisher};
+use keyward::agent::token::{ClientToken, Generation, Lease, SessionHandle, Token, TokenKind, TokenPublisher};
 use keyward::clock::{Clock, TestClock};
 use keyward::credential_watch::{Availability, RefreshSignal, credential_channel};
 use keyward::health::Health;
@@ -80,7 +80,7 @@ impl Scene {
             status_registry: StatusRegistry::default(),
             session_statuses: self.session_statuses.clone(),
             callers: CallerGate::default(),
-        caller_tokens: CallerTokens::default(),
+            caller_tokens: CallerTokens::default(),
             guard: guard::GuardOptions::default(),
             address: listener.tcp_address(),
             stop: self.stop.clone(),

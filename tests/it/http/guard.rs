@@ -10,7 +10,7 @@ use keyward::agent::caller_tokens::CallerTokens;
 use keyward::agent::callers::CallerGate;
 use keyward::agent::local_api::{self, ListenerKind, LocalApiDeps, LocalApiOptions};
 use keyward::agent::session_status::SessionStatusRegistry;
-use keyward::agent::token::{SessionHandle, ClientToken, Generation, Lease, Token, TokenKind};
+use keyward::agent::token::{ClientToken, Generation, Lease, SessionHandle, Token, TokenKind};
 use keyward::clock::Clock;
 use keyward::credential_watch::{Availability, RefreshSignal, credential_channel};
 use keyward::health::Health;
@@ -66,7 +66,7 @@ impl Scene {
             status_registry: StatusRegistry::default(),
             session_statuses: SessionStatusRegistry::default(),
             callers: CallerGate::default(),
-        caller_tokens: CallerTokens::default(),
+            caller_tokens: CallerTokens::default(),
             guard: guard::GuardOptions { admit, ..guard::GuardOptions::default() },
             address: Some(address),
             stop: stop.clone(),

@@ -175,8 +175,11 @@ async fn many_short_lived_processes_cost_no_login_and_their_tokens_are_revoked()
         let told = String::from_utf8(output.stdout).unwrap();
         let created = scene.count(Operation::CreateToken);
         eprintln!("{count} processes in {took:?}: {} {created} tokens", told.trim());
-        let answers: Vec<(&str, u64)> =
-            told.split_whitespace().map(|part| part.split_once(':').unwrap()).map(|(a, b)| (a, b.parse().unwrap())).collect();
+        let answers: Vec<(&str, u64)> = told
+            .split_whitespace()
+            .map(|part| part.split_once(':').unwrap())
+            .map(|(a, b)| (a, b.parse().unwrap()))
+            .collect();
         assert_eq!(answers.iter().map(|(_, number)| number).sum::<u64>(), count, "{told}");
         assert!(answers.iter().all(|(status, _)| ["200", "429", "503"].contains(status)), "{told}");
         assert!(answers.iter().any(|(status, _)| *status == "429"), "{told}");
@@ -264,7 +267,9 @@ async fn a_dead_token_of_a_process_is_replaced_and_so_is_one_that_ended_with_the
     let mut read = || tokio::task::block_in_place(|| process.ask(&scene.socket("proxy"), "/v1/secret/data/a"));
     assert_eq!(read().0, 200);
     let accessor = accessor_in_log(&scene);
-    let root = scene.secrets.token(&keyward::emulators::secrets::Role { policies: vec!["root".to_owned()], ..Default::default() });
+    let root = scene
+        .secrets
+        .token(&keyward::emulators::secrets::Role { policies: vec!["root".to_owned()], ..Default::default() });
     let root = secrecy::ExposeSecret::expose_secret(&root);
     let body = json!({ "accessor": accessor });
     assert_eq!(call(&scene.secrets, root, "auth/token/revoke-accessor", Some(body)).await.0, 204);

@@ -33,7 +33,11 @@ async fn each_caller_reads_its_own_secret_by_its_own_token_and_never_sees_the_se
         }
         for (uid, own, other) in [(2000, "a", "b"), (2001, "b", "a")] {
             let (status, body) = read(uid, own);
-            assert_eq!((status, &body["data"]["data"]["password"]), (200, &json!(format!("secret-of-{own}"))), "{body}");
+            assert_eq!(
+                (status, &body["data"]["data"]["password"]),
+                (200, &json!(format!("secret-of-{own}"))),
+                "{body}"
+            );
             let (status, body) = read(uid, other);
             assert!(status == 403 && !body.to_string().contains("secret-of"), "{body}");
         }
@@ -75,7 +79,8 @@ async fn the_audit_has_the_accessor_of_the_callers_token_and_its_name() {
         eventually(Duration::from_secs(10), || {
             let (code, out, error) =
                 run(&["audit", "show", file, "--key-file", key, "--accessor", accessor, "-o", "json"], &[]);
-            let is_recorded = out.contains("/agent/v1/token") && out.contains("lookup-self") && out.contains("\"name\":\"a\"");
+            let is_recorded =
+                out.contains("/agent/v1/token") && out.contains("lookup-self") && out.contains("\"name\":\"a\"");
             if code == 0 && is_recorded { Ok(()) } else { Err(format!("{code} {out} {error}")) }
         });
     });
