@@ -233,7 +233,7 @@ impl ProcessTable {
     fn check_limit(&self) -> Result<(), ProcessTokenRefusal> {
         self.creation_limit.check(self.deps.clock.now()).map_err(|refusal| match refusal {
             CreationRefusal::RateLimited { retry_after } => ProcessTokenRefusal::RateLimited { retry_after },
-            CreationRefusal::Failing { error, retry_after } => {
+            CreationRefusal::Failing { error, retry_after, .. } => {
                 ProcessTokenRefusal::Unavailable { reason: describe_failure(&error).into(), retry_after }
             }
         })
@@ -264,7 +264,7 @@ impl ProcessTable {
         health.ready();
         health.describe(format!("{live} of {MAX_PROCESS_TOKENS} processes"));
         match self.creation_limit.check(clock.now()) {
-            Err(CreationRefusal::Failing { error, .. }) => health.warn(None, describe_failure(&error)),
+            Err(CreationRefusal::Failing { code, error, .. }) => health.warn(code, describe_failure(&error)),
             _ if live == MAX_PROCESS_TOKENS => {
                 health.warn(None, format!("{live} processes have a token: others are refused until one has ended"));
             }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::agent::retry_budget::{FailureCause, RetryBudget};
 use crate::clock::ClockReading;
+use crate::error_code::ErrorCode;
 use crate::token_bucket::{BucketRate, TokenBucket};
 
 /// Limit of the tokens that are created for one caller and session. Each permit covers the creation of a token and its later
@@ -16,8 +17,8 @@ pub struct CreationLimit(Mutex<LimitState>);
 struct LimitState {
     bucket: TokenBucket,
     failures: RetryBudget,
-    /// Error of the last creation, while the backoff after it lasts.
-    error: Option<Arc<str>>,
+    /// Error of the last creation with its code, while the backoff after it lasts.
+    error: Option<(Option<ErrorCode>, Arc<str>)>,
 }
 
 /// Reason why no token may be created now.
@@ -30,6 +31,8 @@ pub enum CreationRefusal {
     },
     /// The last creation failed.
     Failing {
+        /// Code of its error.
+        code: Option<ErrorCode>,
         /// Its error; holds no secret.
         error: Arc<str>,
         /// Time until the next attempt.
@@ -75,12 +78,13 @@ impl CreationLimit {
         &self,
         now: ClockReading,
         failure: FailureCause,
-        (error, retry_after): (&str, Option<Duration>),
+        (code, error): (Option<ErrorCode>, &str),
+        retry_after: Option<Duration>,
         unit: f64,
     ) {
         let mut state = self.lock();
         state.failures.record_failure(now, failure, retry_after, unit);
-        state.error = Some(error.into());
+        state.error = Some((code, error.into()));
     }
 
     fn lock(&self) -> MutexGuard<'_, LimitState> {
@@ -91,8 +95,8 @@ impl CreationLimit {
 impl LimitState {
     fn check(&mut self, now: ClockReading) -> Result<(), CreationRefusal> {
         let wait = now.until(self.failures.not_before());
-        if let Some(error) = self.error.as_ref().filter(|_| !wait.is_zero()) {
-            return Err(CreationRefusal::Failing { error: Arc::clone(error), retry_after: wait });
+        if let Some((code, error)) = self.error.as_ref().filter(|_| !wait.is_zero()) {
+            return Err(CreationRefusal::Failing { code: *code, error: Arc::clone(error), retry_after: wait });
         }
         let retry_after = now.until(self.bucket.earliest(RATE, now, 1));
         if retry_after.is_zero() { Ok(()) } else { Err(CreationRefusal::RateLimited { retry_after }) }
@@ -123,9 +127,12 @@ mod tests {
     fn one_failure_delays_the_creation_for_all_until_one_succeeds() {
         let now = Clock::System.now();
         let limit = CreationLimit::new(now);
-        limit.record_failure(now, FailureCause::Refused, ("HTTP 403", None), 0.0);
-        let refusal =
-            |wait| CreationRefusal::Failing { error: "HTTP 403".into(), retry_after: Duration::from_secs(wait) };
+        limit.record_failure(now, FailureCause::Refused, (Some(ErrorCode::AccessDenied), "HTTP 403"), None, 0.0);
+        let refusal = |wait| CreationRefusal::Failing {
+            code: Some(ErrorCode::AccessDenied),
+            error: "HTTP 403".into(),
+            retry_after: Duration::from_secs(wait),
+        };
         assert_eq!(limit.take(now), Err(refusal(150)));
         assert_eq!(limit.take(now + Duration::from_secs(149)), Err(refusal(1)));
         assert_eq!(limit.take(now + Duration::from_secs(150)), Ok(()));

@@ -30,6 +30,16 @@ pub enum DerivedTokenKind {
 }
 
 impl DerivedTokenKind {
+    /// Returns what to do about a refused creation, as the end of its error; empty for nothing that is known.
+    fn advice(&self, verdict: TokenVerdict) -> String {
+        match (self, verdict) {
+            (Self::Child(options), TokenVerdict::Denied) => {
+                format!("; the policies of the session's token must allow update on {}", options.path())
+            }
+            (Self::Child(_) | Self::Wrapped(_), _) => String::new(),
+        }
+    }
+
     /// Returns true if the server ends the token after a number of uses.
     const fn ends_by_use(&self) -> bool {
         matches!(self, Self::Child(options) if options.num_uses > 0)
@@ -248,7 +258,7 @@ impl DerivedTokenManager {
         let Some(Err(refusal)) = self.deps.creation_limit.as_ref().map(|limit| limit.take(now)) else { return true };
         let (retry_after, reason) = match &refusal {
             CreationRefusal::RateLimited { retry_after } => (*retry_after, "too many tokens were created".to_owned()),
-            CreationRefusal::Failing { error, retry_after } => (*retry_after, describe_failure(error)),
+            CreationRefusal::Failing { error, retry_after, .. } => (*retry_after, describe_failure(error)),
         };
         self.next = Some(now + retry_after);
         if self.current.is_none() {
@@ -347,9 +357,9 @@ impl DerivedTokenManager {
             self.deps.session.request();
         }
         let code = error.code();
-        let text = format_chain(error);
+        let text = format!("{}{}", format_chain(error), self.kind.advice(verdict));
         if let Some(limit) = &self.deps.creation_limit {
-            limit.record_failure(now, failure, (&text, error.retry_after()), random_unit());
+            limit.record_failure(now, failure, (code, &text), error.retry_after(), random_unit());
         }
         tracing::warn!(
             event = "token.derived.failed",

@@ -206,6 +206,23 @@ mod tests {
         }
     }
 
+    #[tokio::test]
+    async fn the_end_of_a_process_is_noticed_on_each_kernel() {
+        for support in kernels() {
+            let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+            let process = PinnedProcess::from_pid(child.id(), &support).unwrap();
+            let early = tokio::time::timeout(Duration::from_millis(50), process.wait_for_end()).await;
+            assert!(early.is_err(), "it lives: {support:?}");
+            drop(child.stdin.take());
+            // Twice, as each caller of a descriptor watches a copy of its own.
+            for _ in 0..2 {
+                let ended = tokio::time::timeout(Duration::from_secs(5), process.wait_for_end()).await;
+                assert!(ended.is_ok(), "{support:?}");
+            }
+            child.wait().unwrap();
+        }
+    }
+
     #[test]
     fn a_peer_whose_id_belongs_to_another_user_by_now_is_not_pinned() {
         let support = KernelSupport { peer_pidfd: false, ..KernelSupport::probe() };

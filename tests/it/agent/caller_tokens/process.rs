@@ -251,6 +251,7 @@ async fn a_refused_creation_is_told_and_not_repeated_for_each_process() {
         assert_eq!(output.matches("event=\"token.derived.failed\"").count(), 1, "{output}");
         let status = scene.status().to_string();
         assert!(status.contains("the derived token could not be created: HTTP 403"), "{status}");
+        assert!(status.contains("must allow update on auth/token/create") && status.contains("KW-"), "{status}");
         assert_eq!(ask(&scene.socket("api"), "GET", "/readyz").unwrap().0, 200, "it is no condition of readiness");
         assert_eq!(live(&scene), 0);
     });

@@ -168,6 +168,11 @@ async fn the_callers_token_counts_where_its_listener_has_one_too() {
         let told = out + &error;
         assert!(told.contains("the caller's own is used there for a"), "{told}");
         assert!(told.contains("gets a token of its own, a child of a session's token with the policies a"), "{told}");
+        let mut process = Process::start(2000);
+        process.token(&scene);
+        let pid = process.child.id().to_string();
+        let (_, out, _) = run(&["policy", "explain", "-c", config.to_str().unwrap(), "--pid", &pid], &[]);
+        assert!(out.contains("it gets a token of its own, a child of a session's token with the policies a"), "{out}");
         let pid = std::process::id().to_string();
         let (_, out, _) = run(&["policy", "explain", "-c", config.to_str().unwrap(), "--pid", &pid], &[]);
         assert!(out.contains("it gets the session's token, and on the listener both its derived token"), "{out}");
