@@ -196,7 +196,6 @@ fn build(
             let upstream = ServerClient::build(&session.upstream).with_context(|| output)?;
             let tokens = ProcessTokens::new(ProcessTokenDeps {
                 caller: caller.clone(),
-                session_name: name.clone(),
                 options,
                 upstream: upstream.counting_in(&shared.metrics),
                 namespace: session.login.namespace.clone(),

@@ -25,13 +25,11 @@ impl MetricSet for CallerTokenMetrics {
     }
 }
 
-/// Labels of a caller and a session.
+/// Label of a caller.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct CallerTokenLabels {
     /// Name of the caller.
     pub(super) caller: String,
-    /// Name of the session.
-    pub(super) session: String,
 }
 
 /// Labels of a revocation.

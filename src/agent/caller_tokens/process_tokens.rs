@@ -1,7 +1,7 @@
 //! Tokens of a caller's processes: one for each, created on its first request.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -31,8 +31,6 @@ use crate::metrics::Metrics;
 pub struct ProcessTokenDeps {
     /// Name of the caller.
     pub caller: String,
-    /// Name of the session.
-    pub session_name: String,
     /// Options of each token; the metadata of the process is added.
     pub options: DerivedTokenOptions,
     /// Client of the session's server.
@@ -108,7 +106,7 @@ impl ProcessTokens {
             namespace: deps.namespace.clone(),
             session: deps.session.watch.clone(),
             clock: deps.clock.clone(),
-            by_themselves: AtomicBool::new(false),
+            denied: Mutex::default(),
         };
         let table = ProcessTable {
             revoker,
@@ -257,9 +255,10 @@ impl ProcessTable {
     /// Publishes the number of live tokens, and a warning while none can be created.
     pub(super) fn publish(&self) {
         let live = MAX_PROCESS_TOKENS - self.slots.available_permits();
-        let ProcessTokenDeps { caller, session_name, health, metrics, clock, .. } = &self.deps;
-        let labels = CallerTokenLabels { caller: caller.clone(), session: session_name.clone() };
-        let gauge = i64::try_from(live).unwrap_or(i64::MAX);
+        let ProcessTokenDeps { caller, health, metrics, clock, .. } = &self.deps;
+        let labels = CallerTokenLabels { caller: caller.clone() };
+        // Of all its sessions, and of the table that a reload has replaced.
+        let gauge = i64::try_from(self.count.load(Ordering::Relaxed)).unwrap_or(i64::MAX);
         metrics.get::<CallerTokenMetrics>().live.get_or_create(&labels).set(gauge);
         health.ready();
         health.describe(format!("{live} of {MAX_PROCESS_TOKENS} processes"));

@@ -1,13 +1,12 @@
 //! Revokes the tokens of a process that has ended.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
 use crate::agent::server_client::{CallError, ServerClient, TokenVerdict};
-use crate::agent::token::{Token, TokenWatch};
+use crate::agent::token::{Generation, Token, TokenWatch};
 use crate::backoff::{Backoff, random_unit};
 use crate::clock::Clock;
 use crate::error_chain::format_chain;
@@ -21,8 +20,8 @@ pub(super) struct TokenRevoker {
     /// The session's token.
     pub(super) session: TokenWatch,
     pub(super) clock: Clock,
-    /// The server refused the session's token a revocation by accessor, so that none is tried again.
-    pub(super) by_themselves: AtomicBool,
+    /// Login whose token the server refused a revocation by accessor, so that none is tried again with it.
+    pub(super) denied: Mutex<Option<Generation>>,
 }
 
 /// Outcome of a revocation.
@@ -78,12 +77,12 @@ impl TokenRevoker {
         let namespace = self.namespace.as_deref();
         let session = self.session.peek().availability.available();
         if let (Some(session), Some(accessor)) = (session, &token.accessor)
-            && !self.by_themselves.load(Ordering::Relaxed)
+            && self.denied() != Some(session.generation)
         {
             let revoked = self.upstream.revoke_accessor(&session.secret, accessor, namespace).await;
             match revoked {
                 Err(error) if matches!(error.verdict(), TokenVerdict::Denied | TokenVerdict::Suspect) => {
-                    self.by_themselves.store(true, Ordering::Relaxed);
+                    *self.denied.lock().unwrap_or_else(PoisonError::into_inner) = Some(session.generation);
                 }
                 // The session's own token is dead, and perhaps not this one.
                 Err(error) if error.is_token_dead() => {}
@@ -91,6 +90,10 @@ impl TokenRevoker {
             }
         }
         self.upstream.revoke_self(&token.secret, namespace).await
+    }
+
+    fn denied(&self) -> Option<Generation> {
+        *self.denied.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

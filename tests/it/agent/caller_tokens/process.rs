@@ -25,7 +25,7 @@ fn ends_within(scene: &Scene, token: &str, seconds: u64) {
 }
 
 fn live(scene: &Scene) -> u64 {
-    scene.metric("keyward_caller_process_tokens{caller=\"job\",session=\"web\"}")
+    scene.metric("keyward_caller_process_tokens{caller=\"job\"}")
 }
 
 #[expect(clippy::disallowed_methods, reason = "a process is waited for, in real time")]
@@ -214,6 +214,27 @@ async fn a_reload_keeps_the_tokens_of_unchanged_callers_and_revokes_those_of_cha
         assert_eq!(Process::start(2000).token(&scene), third);
     });
     assert_eq!(scene.count(Operation::Login), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_tokens_that_a_process_had_before_a_replacement_are_revoked_with_its_last() {
+    if cannot_run() {
+        return;
+    }
+    let scene = Scene::start(&JOB.replace("ttl = \"1h\"", "ttl = \"20s\""));
+    tokio::task::block_in_place(|| {
+        let mut process = Process::start(2000);
+        let first = process.token(&scene);
+        let second = eventually(Duration::from_secs(20), || {
+            let token = process.token(&scene);
+            if token == first { Err("it has the first token".to_owned()) } else { Ok(token) }
+        });
+        assert!(scene.is_alive(&first), "it is replaced before it ends");
+        process.end();
+        ends_within(&scene, &second, 2);
+        ends_within(&scene, &first, 2);
+        assert_eq!((revocations(&scene), scene.count(Operation::CreateToken)), (2, 2));
+    });
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
