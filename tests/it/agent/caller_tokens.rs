@@ -13,9 +13,9 @@ use std::time::Duration;
 
 use keyward::clock::Clock;
 use keyward::emulators::secrets::{LoginMethod, Operation, Role, Secrets, SecretsOptions, TokenRole};
+use keyward::secret_string::SecretString;
 use keyward::tasks::TaskGroup;
 use rustix::process::Signal;
-use secrecy::SecretString;
 use serde_json::{Value, json};
 
 use crate::agent::derived_tokens::{call, start_with};
@@ -149,7 +149,7 @@ async fn put_secrets(scene: &Scene) {
     for name in ["a", "b"] {
         let body = json!({ "data": { "password": format!("secret-of-{name}") } });
         let path = format!("secret/data/{name}");
-        let (status, told) = call(&scene.secrets, secrecy::ExposeSecret::expose_secret(&raw), &path, Some(body)).await;
+        let (status, told) = call(&scene.secrets, raw.expose_secret(), &path, Some(body)).await;
         assert_eq!(status, 200, "{told}");
     }
 }

@@ -292,7 +292,7 @@ async fn a_dead_token_of_a_process_is_replaced_and_so_is_one_that_ended_with_the
     let root = scene
         .secrets
         .token(&keyward::emulators::secrets::Role { policies: vec!["root".to_owned()], ..Default::default() });
-    let root = secrecy::ExposeSecret::expose_secret(&root);
+    let root = root.expose_secret();
     let body = json!({ "accessor": accessor });
     assert_eq!(call(&scene.secrets, root, "auth/token/revoke-accessor", Some(body)).await.0, 204);
     let (status, _, body) = read();
