@@ -210,6 +210,7 @@ impl World {
             health: self.health.register(format!("template/{name}"), true, "starting"),
             metrics: self.metrics.clone(),
             outputs: OutputWatch::disabled(),
+            launcher: keyward::command::Launcher::default(),
         };
         self.running.spawn(TemplateTask::new(options, template, parts).run(CancellationToken::new()));
     }

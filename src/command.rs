@@ -1,5 +1,14 @@
 //! Starts child processes: with an environment of their own, in a process group of their own, and with no descriptors
 //! but the first three. Dropping a child process kills it and its descendants.
+//!
+//! An agent in a sandbox starts them through its [`spawner`], which keeps the rights that the agent gives up.
+
+// 0: messages to the spawner
+mod spawner_messages;
+
+// 1: both ends
+mod launcher;
+mod spawner;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,9 +19,12 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use tokio::process::{Child, Command};
 
-use crate::clock::Clock;
 use crate::secret::ct_eq;
 use crate::secret_string::SecretString;
+
+pub use self::launcher::Launcher;
+use self::launcher::SpawnedChild;
+pub(crate) use self::spawner::{SpawnerProcess, parse_spawner_invocation, run_spawner};
 
 /// Environment variables of a command. Their values may be secrets: `Debug` shows names only.
 #[derive(Clone, Default)]
@@ -127,7 +139,7 @@ impl CommandSpec {
     ///
     /// # Errors
     /// The program does not exist or cannot be executed.
-    pub(crate) fn start(&self, input: bool) -> std::io::Result<ChildProcess> {
+    fn start(&self, input: bool) -> std::io::Result<ChildProcess> {
         let mut command = self.to_command();
         if !input {
             command.stdin(Stdio::null());
@@ -136,33 +148,27 @@ impl CommandSpec {
         let child = Command::from(command).spawn()?;
         // A child that was not waited for has an id.
         let group = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
-        Ok(ChildProcess { child, group })
+        Ok(ChildProcess::Own(OwnChild { child, group }))
     }
 
     /// Replaces this process by the command (`execve(2)`). Returns only on failure.
     pub(crate) fn exec(&self) -> std::io::Error {
         crate::os::exec_program(&mut self.to_command())
     }
-
-    /// Runs the command to its end, at most for `limit`; then it and its descendants are killed.
-    ///
-    /// # Errors
-    /// The command did not start, timed out, or ended with an exit code other than 0.
-    pub(crate) async fn run(&self, limit: Duration, clock: &Clock) -> Result<(), CommandError> {
-        let mut running = self.start(false).map_err(CommandError::Start)?;
-        tokio::select! {
-            ended = running.ended() => match ended.map_err(CommandError::Start)? {
-                status if status.success() => Ok(()),
-                status => Err(CommandError::Failed(describe_exit(status))),
-            },
-            () = clock.sleep(limit) => Err(CommandError::TimedOut { after: limit }),
-        }
-    }
 }
 
 /// A running child process; killed with its process group when dropped.
 #[derive(Debug)]
-pub(crate) struct ChildProcess {
+pub(crate) enum ChildProcess {
+    /// Child of this process.
+    Own(OwnChild),
+    /// Child of the spawner.
+    Spawned(SpawnedChild),
+}
+
+/// Child of this process.
+#[derive(Debug)]
+pub(crate) struct OwnChild {
     child: Child,
     group: Option<Pid>,
 }
@@ -170,29 +176,51 @@ pub(crate) struct ChildProcess {
 impl ChildProcess {
     /// Returns the process id until the process was waited for.
     pub(crate) fn id(&self) -> Option<u32> {
-        self.child.id()
+        match self {
+            Self::Own(own) => own.child.id(),
+            Self::Spawned(spawned) => spawned.pid(),
+        }
     }
 
     /// Waits for the end of the process, then kills what is left of its process group.
     ///
     /// # Errors
-    /// The system call failed.
+    /// The system call failed, or the spawner has ended.
     pub(crate) async fn ended(&mut self) -> std::io::Result<ExitStatus> {
-        let status = self.child.wait().await;
-        self.kill();
-        status
+        match self {
+            Self::Own(own) => {
+                let status = own.child.wait().await;
+                own.kill();
+                status
+            }
+            Self::Spawned(spawned) => spawned.ended().await,
+        }
     }
 
     /// Sends a signal to the process alone, not to its group.
     pub(crate) fn signal(&self, signal: Signal) {
-        // The id of a process that was waited for may be reused.
-        if let Some(process) = self.child.id().and(self.group) {
-            let _ = kill_process(process, signal);
+        match self {
+            // The id of a process that was waited for may be reused.
+            Self::Own(own) => {
+                if let Some(process) = own.child.id().and(own.group) {
+                    let _ = kill_process(process, signal);
+                }
+            }
+            Self::Spawned(spawned) => spawned.signal(signal),
         }
     }
 
     /// Kills the process group: the process and those descendants that have not left the group.
     pub(crate) fn kill(&mut self) {
+        match self {
+            Self::Own(own) => own.kill(),
+            Self::Spawned(spawned) => spawned.kill(),
+        }
+    }
+}
+
+impl OwnChild {
+    fn kill(&mut self) {
         if let Some(group) = self.group.take() {
             // The group's id is not reused while it has a member; without a member the call has no effect.
             let _ = kill_process_group(group, Signal::KILL);
@@ -200,7 +228,7 @@ impl ChildProcess {
     }
 }
 
-impl Drop for ChildProcess {
+impl Drop for OwnChild {
     fn drop(&mut self) {
         self.kill();
     }

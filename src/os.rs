@@ -201,6 +201,22 @@ pub(crate) fn passed_sockets(pid: &str, count: &str, names: &str) -> std::io::Re
     Ok(sockets)
 }
 
+/// Takes ownership of a socket that the parent passed to this program by its number, and marks it close-on-exec. Call it once,
+/// before anything else opens or closes descriptors.
+///
+/// # Errors
+/// The descriptor is not open, or is no socket.
+pub(crate) fn passed_socket(descriptor: i32) -> std::io::Result<OwnedFd> {
+    use rustix::io::{FdFlags, fcntl_setfd};
+    // SAFETY: this borrow ends with the calls; on a descriptor that is not open they fail and nothing is owned.
+    let borrowed = unsafe { BorrowedFd::borrow_raw(descriptor) };
+    rustix::net::sockopt::socket_type(borrowed)?;
+    fcntl_setfd(borrowed, FdFlags::CLOEXEC)?;
+    // SAFETY: it is open (above), and the parent opened it for this process alone; nothing else here owns a descriptor that was
+    // there before the program started.
+    Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
+}
+
 /// Configures a command to run isolated from this process: in its own process group, with no descriptors but the first
 /// three, and ended by SIGTERM when this process ends. Start it from a thread that lives on: the kernel sends the
 /// signal when the thread that started the child ends (`PR_SET_PDEATHSIG`).

@@ -1,5 +1,8 @@
 //! The running process: starts the parts, applies reloads, forwards signals, and stops in order.
 
+use std::os::unix::net::UnixStream;
+
+use anyhow::Context as _;
 use rustix::process::Signal;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
@@ -14,9 +17,12 @@ use super::logging::{self, LogLevel};
 use super::metrics::{self, OutcomeLabels, ReloadMetrics};
 use super::protected_memory;
 use super::reload::{ReloadPlan, RunningAgent};
+use super::sandbox::{self, SandboxReport};
 use super::session::Shared;
+use super::spawner;
 use super::systemd;
 use crate::agent::session_status::SessionStatusRegistry;
+use crate::command::Launcher;
 use crate::config::Config;
 use crate::health::Health;
 use crate::http::server::ActivatedSockets;
@@ -35,6 +41,19 @@ pub(crate) struct App {
     plan: ReloadPlan,
     #[cfg(feature = "acl")]
     acl: Option<BuiltAclServer>,
+}
+
+/// State of the process that was set before its event loop.
+#[derive(Debug, Default)]
+pub(crate) struct ProcessSetup {
+    /// Changes the log level on reload, unless the command line sets it.
+    pub log: Option<LogLevel>,
+    /// Sockets that the service manager passed.
+    pub inherited: ActivatedSockets,
+    /// Stream to the spawner; without one this process starts programs itself.
+    pub spawner: Option<UnixStream>,
+    /// The sandbox of the process.
+    pub sandbox: SandboxReport,
 }
 
 /// Requests from outside to a running [`App`].
@@ -61,13 +80,12 @@ impl App {
     /// # Errors
     /// A file cannot be used, or an address cannot be bound.
     #[cfg_attr(not(feature = "acl"), expect(clippy::unused_async, reason = "what waits here is the service's store"))]
-    pub(crate) async fn build(
-        config: Config,
-        log: Option<LogLevel>,
-        inherited: ActivatedSockets,
-    ) -> anyhow::Result<Self> {
-        let shared = Shared::default();
+    pub(crate) async fn build(config: Config, setup: ProcessSetup) -> anyhow::Result<Self> {
+        let ProcessSetup { log, inherited, spawner, sandbox } = setup;
+        let launcher = spawner.map(Launcher::connect).transpose().context("cannot use the spawner")?;
+        let shared = Shared { launcher: launcher.unwrap_or_default(), ..Shared::default() };
         metrics::register_all(&shared.metrics);
+        sandbox::publish(&sandbox, &shared.status_registry, &shared.metrics);
         RunningAudit::check(&config.audit)?;
         let plan = RunningAgent::default().plan(&config, &inherited, &shared)?;
         #[cfg(feature = "acl")]
@@ -179,6 +197,11 @@ fn start_services(
         tell.await;
         Ok(())
     });
+    if shared.launcher.has_spawner() {
+        let watching =
+            spawner::watch(shared.launcher.clone(), shared.health.clone(), metrics.clone(), services.stop_token());
+        services.start("spawner", watching);
+    }
     let stop = services.stop_token();
     services.start("output watch", async move {
         outputs.run(stop).await;
@@ -231,6 +254,7 @@ impl Reloader {
         #[cfg(feature = "acl")]
         anyhow::ensure!(new.acl == self.config.acl, "changes of [acl] need a restart");
         anyhow::ensure!(new.log.format == self.config.log.format, "a change of log.format needs a restart");
+        anyhow::ensure!(new.agent.sandbox == self.config.agent.sandbox, "a change of agent.sandbox needs a restart");
         anyhow::ensure!(new.agent.ready == self.config.agent.ready, "a change of agent.ready needs a restart");
         RunningAudit::check(&new.audit)?;
         let plan = agent.plan(&new, &self.inherited, &self.shared)?;

@@ -26,6 +26,8 @@ use crate::http::server::HttpMetrics;
 use crate::metrics::{MetricRegistry, MetricSet, Metrics};
 
 use super::protected_memory::ProtectedMemoryMetrics;
+use super::sandbox::SandboxMetrics;
+use super::spawner::SpawnerMetrics;
 
 /// Registers the metrics of all parts, in the order in which they are served.
 pub(super) fn register_all(metrics: &Metrics) {
@@ -53,6 +55,8 @@ pub(super) fn register_all(metrics: &Metrics) {
     metrics.register::<ClockMetrics>();
     metrics.register::<ReloadMetrics>();
     metrics.register::<ProtectedMemoryMetrics>();
+    metrics.register::<SandboxMetrics>();
+    metrics.register::<SpawnerMetrics>();
 }
 
 /// Metrics of certificate files.

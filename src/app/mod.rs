@@ -9,8 +9,10 @@ pub(crate) mod systemd;
 
 // 1: the parts, joined
 mod protected_memory;
-mod metrics;
 mod certificate_files;
+pub(crate) mod sandbox;
+mod spawner;
+mod metrics;
 mod certificates;
 mod fd_limits;
 mod fingerprint;
@@ -47,4 +49,4 @@ pub(crate) mod doctor;
 #[cfg(feature = "dev")]
 pub(crate) mod dev;
 
-pub(crate) use app::{App, Signals};
+pub(crate) use app::{App, ProcessSetup, Signals};

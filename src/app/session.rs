@@ -20,6 +20,7 @@ use crate::agent::token::SessionHandle;
 use crate::agent::token_lifecycle::{self, SessionShutdown, TokenManager, TokenManagerDeps};
 use crate::audit::Auditor;
 use crate::clock::Clock;
+use crate::command::Launcher;
 use crate::config;
 use crate::credential_watch::{RefreshSignal, credential_channel};
 use crate::health::Health;
@@ -37,6 +38,7 @@ pub(super) struct Shared {
     pub(super) outputs: OutputWatch,
     pub(super) callers: CallerRegistry,
     pub(super) auditor: Auditor,
+    pub(super) launcher: Launcher,
     /// Services that pages show.
     #[cfg(feature = "ui")]
     pub(super) ui_sources: crate::ui::UiSources,

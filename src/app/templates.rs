@@ -211,6 +211,7 @@ impl RunningTemplates {
             let (signals, passed) = mpsc::channel(16);
             let parts = SupervisorDeps {
                 signals: passed,
+                launcher: shared.launcher.clone(),
                 clock: shared.clock.clone(),
                 health: shared.health.register("process", true, "not started yet"),
                 metrics: shared.metrics.clone(),
@@ -363,6 +364,7 @@ impl BuiltTemplate {
             health: shared.health.register(name.clone(), options.options.required, "not rendered yet"),
             metrics: shared.metrics.clone(),
             outputs: shared.outputs.clone(),
+            launcher: shared.launcher.clone(),
         };
         let task = TemplateTask::new(options.options.clone(), template, parts);
         Ok(Self { name, options: options.clone(), watch, task })

@@ -192,6 +192,9 @@ pub fn main() -> ExitCode {
     if let Some(arguments) = gateway::parse_helper_invocation(std::env::args_os()) {
         return gateway::respond_to_helper(&arguments).into();
     }
+    if let Some(descriptor) = crate::command::parse_spawner_invocation(std::env::args_os()) {
+        return run_spawner(descriptor).into();
+    }
     if let Some((by, arguments)) = credential::parse_invocation(std::env::args_os()) {
         return credential::respond(by, &arguments).into();
     }
@@ -227,6 +230,13 @@ pub fn main() -> ExitCode {
         Exit::Failed
     });
     finish_output(exit).into()
+}
+
+/// Starts programs for the agent that started this process, until that one ends.
+fn run_spawner(descriptor: i32) -> Exit {
+    let Err(error) = crate::command::run_spawner(descriptor);
+    say_error(&format!("cannot start programs for the agent: {error}"));
+    Exit::Failed
 }
 
 fn run(command: Command, log: &LogChoice) -> anyhow::Result<Exit> {

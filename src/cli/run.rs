@@ -1,5 +1,6 @@
 //! `keyward run`: the agent, until it is told to stop.
 
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -12,8 +13,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::{ConfigFiles, Exit, LogChoice, once, say_error};
 use crate::app::logging::{self, LogLevel, Logging};
-use crate::app::{App, Signals};
-use crate::config::{self, Config, Diagnostic, Environment, Purpose};
+use crate::app::sandbox::{self, AllowedAccess, SandboxPlan, SandboxReport};
+use crate::app::{App, ProcessSetup, Signals};
+use crate::command::SpawnerProcess;
+use crate::config::{self, Config, Diagnostic, Environment, Purpose, SandboxMode};
 use crate::http::server::ActivatedSockets;
 
 /// Run the agent until it is told to stop.
@@ -34,7 +37,8 @@ pub(super) struct Run {
 pub(super) fn run(run: &Run, choice: &LogChoice) -> anyhow::Result<Exit> {
     crate::os::forbid_core_dumps()?;
     let environment = Environment::current();
-    let (config, warnings) = match load(run, &environment) {
+    let loaded = load(run, &environment, None);
+    let LoadedRun { config, warnings, plan } = match loaded {
         Ok(loaded) => loaded,
         Err(errors) => {
             for error in errors {
@@ -43,8 +47,12 @@ pub(super) fn run(run: &Run, choice: &LogChoice) -> anyhow::Result<Exit> {
             return Ok(Exit::Config);
         }
     };
+    // Before the first other thread: the sandbox holds for this thread and those that it starts.
+    let (spawner, sandbox, allowed) = enter_sandbox(&config, &plan)?;
+    let (spawner, stream) = spawner.unzip();
     let (_logging, log) = start_log(choice, &config.log)?;
     tell(&warnings);
+    sandbox.log();
     let runtime = runtime(&config)?;
     let inherited = inherited(&environment)?;
     let ended = runtime.block_on(async {
@@ -52,11 +60,11 @@ pub(super) fn run(run: &Run, choice: &LogChoice) -> anyhow::Result<Exit> {
         if run.new_store {
             begin_store(&config).await?;
         }
-        let (signals, relay) = listen_for_signals(run.clone(), environment)?;
+        let (signals, relay) = listen_for_signals(run.clone(), environment, allowed)?;
         let stop = signals.stop.clone();
         tokio::pin!(relay);
         let app = tokio::select! {
-            built = App::build(config, log, inherited) => built?,
+            built = App::build(config, ProcessSetup { log, inherited, spawner: stream, sandbox }) => built?,
             () = stop.cancelled() => {
                 return Ok(RunEnd { missing: Some("nothing was started yet".to_owned()), ..RunEnd::default() });
             }
@@ -84,6 +92,9 @@ pub(super) fn run(run: &Run, choice: &LogChoice) -> anyhow::Result<Exit> {
     });
     // A name look-up or a write that hangs in the system must not hold the end up.
     runtime.shutdown_timeout(Duration::from_secs(1));
+    if let Some(spawner) = spawner {
+        spawner.wait();
+    }
     Ok(ended?.exit(run.exit_after_auth))
 }
 
@@ -150,18 +161,52 @@ pub(super) fn start_log(choice: &LogChoice, log: &config::Log) -> anyhow::Result
     Ok((logging, level))
 }
 
-/// Reads the configuration and its warnings.
+/// The spawner with the stream to it, the sandbox, and what it allows.
+type EnteredSandbox = (Option<(SpawnerProcess, UnixStream)>, SandboxReport, AllowedAccess);
+
+/// Starts the spawner if the configuration starts programs, and then gives up all rights that the configuration does not need.
 ///
 /// # Errors
-/// The errors of the configuration.
-fn load(run: &Run, environment: &Environment) -> Result<(Config, Vec<Diagnostic>), Vec<String>> {
+/// The spawner cannot be started, or a sandbox that is enforced is incomplete.
+fn enter_sandbox(config: &Config, plan: &SandboxPlan) -> anyhow::Result<EnteredSandbox> {
+    let mode = config.agent.sandbox;
+    let has_spawner = mode != SandboxMode::Off && !plan.programs.is_empty();
+    let spawner = has_spawner.then(SpawnerProcess::start).transpose();
+    let spawner = spawner.context("cannot start the process that starts programs")?;
+    if mode != SandboxMode::Off {
+        crate::http::peer::check_tcp_owners();
+    }
+    let (allowed, report) = sandbox::apply(plan, mode, has_spawner)?;
+    Ok((spawner, report, allowed))
+}
+
+/// A configuration that was read to run.
+struct LoadedRun {
+    config: Config,
+    warnings: Vec<Diagnostic>,
+    plan: SandboxPlan,
+}
+
+/// Reads the configuration, its warnings and the accesses that it needs. `allowed` has those of a running process.
+///
+/// # Errors
+/// The errors of the configuration, or the accesses that the running process has given up.
+fn load(run: &Run, environment: &Environment, allowed: Option<&AllowedAccess>) -> Result<LoadedRun, Vec<String>> {
     let outcome = config::load(&run.files.config, environment, Purpose::Run);
-    let errors: Vec<String> = outcome.errors.iter().map(ToString::to_string).collect();
+    let plan = SandboxPlan::new(&outcome, &run.files.config, environment);
+    let mut errors: Vec<String> = outcome.errors.iter().map(ToString::to_string).collect();
+    let missing = allowed.map(|allowed| allowed.missing_here(&plan)).unwrap_or_default();
+    if !missing.is_empty() {
+        let needs = missing.join(", ");
+        let advice = "run `systemctl restart keyward`";
+        errors.insert(0, format!("the new configuration needs more than the sandbox allows: it {needs}; {advice}"));
+        return Err(errors);
+    }
     let mut config = outcome.config.ok_or(errors)?;
     if run.exit_after_auth {
         config = once::outputs_alone(config).map_err(|error| vec![error])?;
     }
-    Ok((config, outcome.warnings))
+    Ok(LoadedRun { config, warnings: outcome.warnings, plan })
 }
 
 fn tell(warnings: &[Diagnostic]) {
@@ -175,6 +220,7 @@ fn tell(warnings: &[Diagnostic]) {
 fn listen_for_signals(
     run: Run,
     environment: Environment,
+    allowed: AllowedAccess,
 ) -> anyhow::Result<(Signals, impl Future<Output = anyhow::Result<()>>)> {
     let mut hangup = signal(SignalKind::hangup())?;
     let (reload, reloads) = mpsc::channel(1);
@@ -202,11 +248,11 @@ fn listen_for_signals(
             }
             // The channel holds one: a storm of signals becomes one reload after the other.
             // Off this thread: user databases and files may be slow.
-            let (run, environment) = (run.clone(), environment.clone());
-            let loading = tokio::task::spawn_blocking(move || load(&run, &environment));
+            let (run, environment, allowed) = (run.clone(), environment.clone(), allowed.clone());
+            let loading = tokio::task::spawn_blocking(move || load(&run, &environment, Some(&allowed)));
             let reloading = async {
                 let loaded = loading.await.unwrap_or_else(|error| Err(vec![error.to_string()]));
-                let loaded = loaded.map(|(config, warnings)| {
+                let loaded = loaded.map(|LoadedRun { config, warnings, .. }| {
                     tell(&warnings);
                     config
                 });

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::run::{inherited, runtime, start_log, stop_signals};
 use super::{Exit, LogChoice, say, say_error};
-use crate::app::{App, Signals};
+use crate::app::{App, ProcessSetup, Signals};
 use crate::config::{self, Config, Environment};
 
 /// Loads a configuration from the settings of one section; prints the errors if there are any.
@@ -43,7 +43,7 @@ pub(super) fn serve(
         let signals = stop_signals(stop.clone())?;
         tokio::pin!(signals);
         let app = tokio::select! {
-            built = App::build(config, level, inherited) => built?,
+            built = App::build(config, ProcessSetup { log: level, inherited, ..ProcessSetup::default() }) => built?,
             () = stop.cancelled() => return Ok(()),
             twice = &mut signals => return twice,
         };

@@ -1,4 +1,5 @@
 use super::*;
+use crate::clock::Clock;
 
 #[test]
 fn a_command_gets_allowed_variables_and_never_reserved_ones() {
@@ -35,7 +36,7 @@ fn shell(line: &str) -> CommandSpec {
 #[tokio::test]
 async fn a_command_fails_by_its_exit_code_or_its_time_limit() {
     let run = async |line: &str, limit: u64| {
-        let ended = shell(line).run(Duration::from_millis(limit), &Clock::System).await;
+        let ended = Launcher::default().run(&shell(line), Duration::from_millis(limit), &Clock::System).await;
         ended.map_err(|error| error.to_string())
     };
     assert_eq!(run("exit 0", 30_000).await, Ok(()));
@@ -43,6 +44,6 @@ async fn a_command_fails_by_its_exit_code_or_its_time_limit() {
     assert_eq!(run("kill -TERM $$", 30_000).await, Err("it was ended by signal 15".to_owned()));
     assert_eq!(run("sleep 60", 50).await, Err("it did not end within 0.05 s and was killed".to_owned()));
     let nothing = CommandSpec { command: vec!["/nowhere/at/all".to_owned()], variables: EnvVars::default() };
-    let error = nothing.run(Duration::from_secs(30), &Clock::System).await.unwrap_err();
+    let error = Launcher::default().run(&nothing, Duration::from_secs(30), &Clock::System).await.unwrap_err();
     assert_eq!(error.to_string(), "it cannot be started");
 }

@@ -9,7 +9,7 @@ use tracing::level_filters::LevelFilter;
 use super::reader::Reader;
 use super::tree::quoted;
 use super::values::{ValueError, invalid};
-use super::{Agent, Log, LogFormat, PathUse, Ready};
+use super::{Agent, Log, LogFormat, PathUse, Ready, SandboxMode};
 
 /// Default of `agent.state_dir`.
 pub(crate) const STATE_DIR: &str = "/var/lib/keyward";
@@ -18,7 +18,7 @@ impl Default for Agent {
     fn default() -> Self {
         let default = Path::new(STATE_DIR);
         let state_dir = default.is_dir().then(|| default.to_owned());
-        Self { state_dir, ready: Ready::Outputs, stop_grace: Duration::from_secs(10) }
+        Self { state_dir, sandbox: SandboxMode::BestEffort, ready: Ready::Outputs, stop_grace: Duration::from_secs(10) }
     }
 }
 
@@ -39,8 +39,10 @@ pub(super) fn read(mut reader: Reader<'_>) -> Agent {
         default.state_dir
     };
     let ready = [("listener", Ready::Listener), ("token", Ready::Token), ("outputs", Ready::Outputs)];
+    let sandbox = [SandboxMode::Enforce, SandboxMode::BestEffort, SandboxMode::Off].map(|mode| (mode.name(), mode));
     let agent = Agent {
         state_dir,
+        sandbox: reader.choice("sandbox", &sandbox).unwrap_or(default.sandbox),
         ready: reader.choice("ready", &ready).unwrap_or(default.ready),
         stop_grace: reader.duration("stop_grace", default.stop_grace, Duration::ZERO..=Duration::from_mins(10)),
     };

@@ -10,7 +10,10 @@ use super::api_proxy;
 #[cfg(feature = "gateway")]
 use super::gateway;
 use super::method;
-use super::{Agent, Config, Diagnostic, Listener, LoadOutcome, Log, LogFormat, Ready, Serves, Session, Sink, Template};
+use super::{
+    Agent, Config, Diagnostic, Listener, LoadOutcome, Log, LogFormat, Ready, SandboxMode, Serves, Session, Sink,
+    Template,
+};
 use super::{audit, caller, credential, derived_token, process, server, systemd_credentials, template};
 use crate::agent::callers::CallerPolicy;
 use crate::agent::identity::IdentityMethod;
@@ -343,6 +346,11 @@ impl Describer<'_> {
             Ready::Token => "every session has its first token",
             Ready::Outputs => "every session has its first token and every required output has taken it",
         };
+        let sandbox = match agent.sandbox {
+            SandboxMode::Enforce => "limits its rights to what the configuration needs, or does not start",
+            SandboxMode::BestEffort => "limits its rights to what the configuration needs, as far as the kernel can",
+            SandboxMode::Off => "keeps the rights that it is started with",
+        };
         let format = match log.format {
             LogFormat::Text => "text",
             LogFormat::Json => "JSON",
@@ -353,6 +361,7 @@ impl Describer<'_> {
         let does = vec![
             state.unwrap_or_else(|| "keeps no state across restarts".to_owned()),
             format!("is ready when {ready}"),
+            sandbox.to_owned(),
             format!("waits up to {} for requests in flight when it stops", format_duration(agent.stop_grace)),
             format!("logs at {}, as {format}", levels.join(", ")),
         ];

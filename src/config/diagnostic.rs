@@ -126,6 +126,11 @@ impl Diagnostics {
         Location { file: self.files.len() - 1, place: None }
     }
 
+    /// Returns the files and folders that were read.
+    pub(super) fn files(&self) -> Vec<PathBuf> {
+        self.files.clone()
+    }
+
     /// Records an error about something that cannot be read at all.
     pub(super) fn unreadable(&mut self, at: Location, key: &str, found: impl Into<Finding>, advice: impl Into<String>) {
         self.partial = true;

@@ -63,6 +63,7 @@ impl FileGatherer<'_> {
 
     fn drop_in(&mut self, at: Location, folder: &Path) {
         let key = "agent.drop_in";
+        self.diagnostics.file(folder);
         let files = match toml_files(folder) {
             Ok(files) => files,
             Err(error) => {

@@ -25,13 +25,15 @@ const NO_ID: u32 = u32::MAX;
 const OTHERS: u32 = 0o077;
 
 impl Reader<'_> {
-    /// Records a path. One that came from a reference may hold a secret and is left out, as is one without a value.
+    /// Records a path. One that came from a reference may hold a secret and stands in a list
+    /// of its own; one without a value is left out.
     pub(super) fn record_path(&self, text: &Text, path: &Path, usage: PathUse) {
-        if text.unknown || text.written.is_some() {
+        if text.unknown {
             return;
         }
         let named = NamedPath { key: text.key.clone(), path: path.to_owned(), usage };
-        self.scope.paths.borrow_mut().push(named);
+        let list = if text.written.is_some() { &self.scope.referenced_paths } else { &self.scope.paths };
+        list.borrow_mut().push(named);
     }
 
     /// The path of a file that must be there.

@@ -18,7 +18,7 @@ use super::sink::Sessions;
 use super::tree::{self, Table, join};
 #[cfg(any(feature = "acl", feature = "gateway"))]
 use super::tree::{Entry, Value};
-use super::{Agent, Config, Environment, Listener, LoadOutcome, Log, Purpose, Serves};
+use super::{Agent, Config, Environment, Listener, LoadOutcome, Log, Purpose, ReferencedPaths, Serves};
 use super::{agent, audit, caller, credential, listener, process, server, session, sink, template};
 use crate::agent::server_client::ServerKind;
 use crate::error_code::ErrorCode;
@@ -69,6 +69,7 @@ fn validate(diagnostics: &Diagnostics, environment: &Environment, tree: &Table) 
         references: RefCell::default(),
         expanded: Cell::default(),
         paths: RefCell::default(),
+        referenced_paths: RefCell::default(),
         accounts: RefCell::default(),
     };
     let mut listeners = Vec::new();
@@ -83,6 +84,8 @@ fn validate(diagnostics: &Diagnostics, environment: &Environment, tree: &Table) 
         listeners,
         placeholders: diagnostics.placeholders(),
         paths: scope.paths.take(),
+        referenced_paths: ReferencedPaths(scope.referenced_paths.take()),
+        files: diagnostics.files(),
         references,
         accounts: scope.accounts.take(),
     }

@@ -83,7 +83,7 @@ pub(crate) use self::gateway::Gateway;
 #[cfg(any(feature = "acl", feature = "gateway"))]
 pub(crate) use self::load::load_section;
 pub use self::load::{load, load_text};
-pub use self::named_path::{NamedPath, PathUse};
+pub use self::named_path::{NamedPath, PathUse, ReferencedPaths};
 #[cfg(feature = "gateway")]
 pub use self::platform_token::{SecretToken, TokenSource};
 
@@ -246,10 +246,34 @@ pub(crate) enum LogFormat {
 pub(crate) struct Agent {
     /// Folder of files that survive a restart; `None` if the default one does not exist and nothing needs it.
     pub state_dir: Option<PathBuf>,
+    /// Rights that the process gives up after its start.
+    pub sandbox: SandboxMode,
     /// Condition on which keyward reports to the service manager that it is ready.
     pub ready: Ready,
     /// Maximum time for requests in flight to end after the stop signal.
     pub stop_grace: Duration,
+}
+
+/// Sandbox that the process puts itself in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SandboxMode {
+    /// All of it, or the process does not start.
+    Enforce,
+    /// All that the kernel has.
+    BestEffort,
+    /// None.
+    Off,
+}
+
+impl SandboxMode {
+    /// Returns the word of the configuration.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Enforce => "enforce",
+            Self::BestEffort => "best_effort",
+            Self::Off => "off",
+        }
+    }
 }
 
 /// When the agent is ready.
@@ -317,6 +341,10 @@ pub struct LoadOutcome {
     pub placeholders: BTreeSet<String>,
     /// Files and folders that the configuration names, in the order of its keys. Paths that came from a reference are left out.
     pub paths: Vec<NamedPath>,
+    /// Paths as in `paths` that came from a reference. They may hold a secret: show the key alone.
+    pub referenced_paths: ReferencedPaths,
+    /// Files and folders that the configuration was read from.
+    pub files: Vec<PathBuf>,
     /// References as written, by key: they replace values from a variable or a file in messages.
     pub references: BTreeMap<String, String>,
     /// Users and groups that files and sockets are given to.

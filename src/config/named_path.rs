@@ -13,6 +13,16 @@ pub struct NamedPath {
     pub usage: PathUse,
 }
 
+/// Paths that came from references and may hold secrets: `Debug` shows their keys only.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct ReferencedPaths(pub(crate) Vec<NamedPath>);
+
+impl std::fmt::Debug for ReferencedPaths {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.0.iter().map(|named| &named.key)).finish()
+    }
+}
+
 /// Use of a path by the agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PathUse {

@@ -109,6 +109,8 @@ pub(super) struct ReadContext<'a> {
     pub(super) accounts: RefCell<Accounts>,
     /// Files and folders that the keys name.
     pub(super) paths: RefCell<Vec<NamedPath>>,
+    /// The same, of paths that came from a reference.
+    pub(super) referenced_paths: RefCell<Vec<NamedPath>>,
 }
 
 /// A string of the file, its references resolved.

@@ -22,6 +22,7 @@ pub(crate) struct StatusDocument {
     pub(crate) components: BTreeMap<String, ComponentEntry>,
     pub(crate) platform: Option<PlatformEntry>,
     pub(crate) callers: Option<CallersEntry>,
+    pub(crate) sandbox: Option<SandboxEntry>,
     pub(crate) reload_error: Option<String>,
 }
 
@@ -78,6 +79,16 @@ pub(crate) struct WarningEntry {
     pub(crate) reason: String,
     pub(crate) code: Option<String>,
     pub(crate) since: Option<Timestamp>,
+}
+
+/// Sandbox of the process.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct SandboxEntry {
+    pub(crate) mode: String,
+    pub(crate) landlock_abi: u32,
+    pub(crate) parts: Vec<String>,
+    pub(crate) missing: Vec<String>,
 }
 
 /// Upstream of the gateway.

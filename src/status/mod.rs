@@ -6,7 +6,9 @@ mod judge;
 mod describe;
 
 pub(crate) use describe::update_verb;
-pub(crate) use document::{CallerEntry, CallersEntry, PlatformEntry, SessionEntry, StatusDocument, Timestamp};
+pub(crate) use document::{
+    CallerEntry, CallersEntry, PlatformEntry, SandboxEntry, SessionEntry, StatusDocument, Timestamp,
+};
 pub(crate) use judge::{ReportItem, StatusReport, StatusState, StepKind, judge};
 pub(crate) use registry::Status;
 pub use registry::StatusRegistry;

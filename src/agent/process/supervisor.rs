@@ -9,7 +9,7 @@ use super::metrics::{ProcessMetrics, ProcessStartLabels};
 use super::policy::{OnChange, RestartDecision, RestartPolicy};
 use crate::backoff::random_unit;
 use crate::clock::{Clock, ClockReading};
-use crate::command::{self, ChildProcess, CommandSpec, EnvVars, ProvidedEnv};
+use crate::command::{self, ChildProcess, CommandSpec, EnvVars, Launcher, ProvidedEnv};
 use crate::credential_watch::{Availability, CredentialWatch, any_changed};
 use crate::error_code::ErrorCode;
 use crate::health::HealthHandle;
@@ -23,6 +23,8 @@ pub(crate) type ProcessInputs = Vec<(String, CredentialWatch<ProvidedEnv>)>;
 pub(crate) struct SupervisorDeps {
     /// Signals to forward.
     pub signals: mpsc::Receiver<Signal>,
+    /// Starts the program.
+    pub launcher: Launcher,
     /// Source of the current time.
     pub clock: Clock,
     /// Reports whether the process runs.
@@ -110,7 +112,7 @@ impl Supervisor {
     async fn start(&mut self, variables: EnvVars, stop: &CancellationToken) -> ExitCause {
         let all = self.options.variables.clone().with(&variables);
         let program = CommandSpec { command: self.options.command.clone(), variables: all };
-        let running = match program.start(true) {
+        let running = match self.deps.launcher.start(&program, true).await {
             Ok(running) => running,
             Err(error) => {
                 tracing::error!(

@@ -18,7 +18,7 @@ use crate::agent::secrets::SecretRegistry;
 use crate::atomic_file::{self, Outcome};
 use crate::backoff::{Backoff, random_unit};
 use crate::clock::{Clock, ClockReading};
-use crate::command::{CommandSpec, ProvidedEnv};
+use crate::command::{CommandSpec, Launcher, ProvidedEnv};
 use crate::credential_watch::{Availability, CredentialPublisher};
 use crate::error_chain::format_chain;
 use crate::error_code::ErrorCode;
@@ -44,6 +44,8 @@ pub struct TemplateDeps {
     pub metrics: Metrics,
     /// Watches the file for changes by others.
     pub outputs: OutputWatch,
+    /// Starts the template's command.
+    pub launcher: Launcher,
 }
 
 /// Keeps one template rendered.
@@ -258,7 +260,7 @@ impl TemplateTask {
         }
         if let Some(command) = command.filter(|_| self.owes_command) {
             let program = CommandSpec { command: command.command, variables: self.options.text.variables.clone() };
-            let result = program.run(command.timeout, &self.deps.clock).await;
+            let result = self.deps.launcher.run(&program, command.timeout, &self.deps.clock).await;
             let outcome = if result.is_ok() { "ok" } else { "failed" };
             let labels = TemplateRunLabels { template: self.options.text.name.clone(), outcome };
             self.deps.metrics.get::<TemplateMetrics>().commands.get_or_create(&labels).inc();

@@ -19,7 +19,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use tokio_util::sync::CancellationToken;
 
-use super::App;
+use super::{App, ProcessSetup};
 use crate::acl::client::{AclClient, AclClientOptions};
 use crate::atomic_file;
 use crate::atomic_file::Attributes;
@@ -28,7 +28,6 @@ use crate::emulators::cloud::{self, Cloud};
 use crate::emulators::platform::{self, Platform};
 use crate::emulators::secrets::{self, Bounds, FaultListener, Role, Secrets, Verification};
 use crate::http::client::{Client, ClientOptions, ProxyMode, ServerAddress, TlsOptions};
-use crate::http::server::ActivatedSockets;
 use crate::secret_string::SecretString;
 use crate::secure_dir;
 use crate::tasks::TaskGroup;
@@ -196,7 +195,7 @@ impl Dev {
         atomic_file::replace(&places.dir.join("terraform/main.tf"), guide::TERRAFORM.as_bytes(), &PRIVATE)?;
         let text = guide::config_file(&places, &cloud);
         atomic_file::replace(&places.config, text.as_bytes(), &PRIVATE)?;
-        let app = App::build(load(&places)?, None, ActivatedSockets::default()).await?;
+        let app = App::build(load(&places)?, ProcessSetup::default()).await?;
         places.publish()?;
         atomic_file::replace(&places.dir.join("guide.txt"), guide::whole(&places).as_bytes(), &PRIVATE)?;
         Ok(Self { app, emulated, places, _lock: lock })

@@ -136,6 +136,9 @@ pub(crate) fn note(found: &Result<Option<RunningAgent>, Problem>, steps: &mut St
         let found = format!("the last reload failed, the configuration before it is in force: {error}");
         steps.note("reload", Err(Problem::new(None, found).fix("keyward check --host, then systemctl reload keyward")));
     }
+    if let Some(result) = judge_sandbox(&agent.status["sandbox"]) {
+        steps.note("sandbox", result);
+    }
     steps.note("version", compare_versions(agent.status["version"].as_str().unwrap_or_default()));
 }
 
@@ -144,6 +147,23 @@ fn component_problem(name: &str, component: &Value) -> Problem {
     let code = component["code"].as_str().and_then(|code| code.parse().ok()).unwrap_or(ErrorCode::AgentNotReady);
     let problem = Problem::new(code, format!("{name}: {reason}"));
     if component["required"] == true { problem } else { problem.warning() }
+}
+
+/// Judges the sandbox that the agent reports; `None` for an agent that reports none.
+fn judge_sandbox(sandbox: &Value) -> Option<StepResult> {
+    let list = |key: &str, separator: &str| {
+        let texts = sandbox[key].as_array().into_iter().flatten().filter_map(Value::as_str);
+        texts.collect::<Vec<_>>().join(separator)
+    };
+    let (mode, missing) = (sandbox["mode"].as_str()?, list("missing", "; "));
+    if mode == "off" {
+        let problem = Problem::new(None, "the agent runs without its sandbox (agent.sandbox is \"off\")").warning();
+        return Some(Err(problem.fix("remove agent.sandbox, then systemctl restart keyward")));
+    }
+    if missing.is_empty() {
+        return Some(Ok(format!("the agent's sandbox is complete: {}", list("parts", ", "))));
+    }
+    Some(Err(Problem::new(None, format!("the agent's sandbox is incomplete: {missing}")).warning()))
 }
 
 fn compare_versions(theirs: &str) -> StepResult {
@@ -177,5 +197,28 @@ mod tests {
         let found: Vec<_> = results.iter().map(|it| (it.status, it.code.map(ErrorCode::number))).collect();
         let (failed, warning) = (CheckStatus::Failed, CheckStatus::Warning);
         assert_eq!(found, [(failed, Some(1102)), (warning, Some(1804)), (failed, None), (warning, Some(1910))]);
+    }
+
+    #[test]
+    fn a_sandbox_that_is_off_or_incomplete_is_a_warning() {
+        let check = |sandbox: Value, wanted: Option<Result<&str, &str>>| {
+            let mut steps = Steps::new("agent", None, &Progress::default());
+            if let Some(result) = judge_sandbox(&sandbox) {
+                steps.note("sandbox", result);
+            }
+            let results = steps.into_results();
+            let text = |it: &'_ crate::app::check_result::CheckResult| match it.status {
+                CheckStatus::Ok => Ok(it.found.clone()),
+                _ => Err(it.found.clone()),
+            };
+            let found = results.first().map(text);
+            assert_eq!(found, wanted.map(|wanted| wanted.map(str::to_owned).map_err(str::to_owned)), "{sandbox}");
+        };
+        let sandbox = |mode: &str, missing: &[&str]| serde_json::json!({ "mode": mode, "parts": ["files", "ports"], "missing": missing });
+        check(Value::Null, None);
+        check(sandbox("enforce", &[]), Some(Ok("the agent's sandbox is complete: files, ports")));
+        check(sandbox("best_effort", &["a", "b"]), Some(Err("the agent's sandbox is incomplete: a; b")));
+        let off = "the agent runs without its sandbox (agent.sandbox is \"off\")";
+        check(sandbox("off", &[]), Some(Err(off)));
     }
 }

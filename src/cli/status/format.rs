@@ -4,8 +4,8 @@ use crate::cli::output::harmless;
 use crate::count_format::format_count;
 use crate::status::update_verb;
 use crate::status::{
-    CallerEntry, CallersEntry, PlatformEntry, ReportItem, SessionEntry, StatusDocument, StatusReport, StatusState,
-    Timestamp,
+    CallerEntry, CallersEntry, PlatformEntry, ReportItem, SandboxEntry, SessionEntry, StatusDocument, StatusReport,
+    StatusState, Timestamp,
 };
 use crate::time_format::format_span;
 
@@ -58,7 +58,20 @@ pub(super) fn format_status(status: &StatusDocument, report: &StatusReport, now:
     }
     lines.extend(status.platform.as_ref().map(|platform| Line::plain(format_platform(platform))));
     lines.extend(status.callers.iter().flat_map(format_callers).map(Line::plain));
+    lines.extend(
+        status.sandbox.as_ref().map(|sandbox| Line::plain(harmless(&format_sandbox(sandbox)).replace('\n', " "))),
+    );
     lines
+}
+
+/// Formats the parts of the sandbox, and what is missing.
+fn format_sandbox(sandbox: &SandboxEntry) -> String {
+    let parts = sandbox.parts.join(", ");
+    match (sandbox.mode.as_str(), sandbox.missing.as_slice()) {
+        ("off", _) => "sandbox: off".to_owned(),
+        (mode, []) => format!("sandbox: {mode}: {parts} (Landlock ABI {})", sandbox.landlock_abi),
+        (mode, missing) => format!("sandbox: {mode}, incomplete: {parts}; {}", missing.join("; ")),
+    }
 }
 
 fn format_title(status: &StatusDocument, report: &StatusReport, now: Timestamp) -> String {

@@ -20,4 +20,5 @@ pub use facts::{ExecutableFacts, FactSource, PeerFacts};
 pub use identity::{PeerChange, PeerIdentity};
 pub(crate) use process::PinnedProcess;
 pub use reader::{PeerKernel, PeerReader};
+pub(crate) use sock_diag::check_tcp_owners;
 pub use support::KernelSupport;

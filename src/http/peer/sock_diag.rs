@@ -4,7 +4,7 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, Once, OnceLock, PoisonError};
 
 use rustix::net::netlink::{SOCK_DIAG, SocketAddrNetlink};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
@@ -29,21 +29,30 @@ pub(super) fn is_supported() -> bool {
     channel().is_some()
 }
 
+/// Checks once whether the kernel tells the owners of TCP connections. Call it before this process gives up the right to
+/// connect to itself; the first use reports the outcome.
+pub(crate) fn check_tcp_owners() {
+    opened();
+}
+
+fn opened() -> &'static io::Result<Channel> {
+    static CHANNEL: OnceLock<io::Result<Channel>> = OnceLock::new();
+    CHANNEL.get_or_init(|| Channel::open().and_then(|channel| channel.check().map(|()| channel)))
+}
+
 fn channel() -> Option<&'static Channel> {
-    static CHANNEL: OnceLock<Option<Channel>> = OnceLock::new();
-    let channel = CHANNEL.get_or_init(|| match Channel::open().and_then(|channel| channel.check().map(|()| channel)) {
-        Ok(channel) => Some(channel),
-        Err(error) => {
+    static REPORT: Once = Once::new();
+    if let Err(error) = opened() {
+        REPORT.call_once(|| {
             tracing::warn!(
                 event = "listener.callers.unknown",
                 error = error.to_string(),
                 "the kernel does not tell which user a TCP connection is of; where connections are short, callers are told apart by \
                  address alone"
             );
-            None
-        }
-    });
-    channel.as_ref()
+        });
+    }
+    opened().as_ref().ok()
 }
 
 /// Netlink socket for one request at a time.

@@ -31,6 +31,8 @@ mod upstream_regressions;
 mod session_state;
 #[cfg(feature = "dev")]
 mod sealed_sinks;
+#[cfg(all(feature = "dev", feature = "sandbox"))]
+mod sandbox;
 mod sinks;
 #[cfg(feature = "dev")]
 mod systemd_credentials;

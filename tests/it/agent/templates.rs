@@ -13,7 +13,7 @@ use keyward::agent::secrets::{OfflineOptions, SecretRegistry, SecretRegistryDeps
 use keyward::agent::templates::{
     Template, TemplateCommand, TemplateDeps, TemplateFile, TemplateOptions, TemplateSource, TemplateTask,
 };
-use keyward::command::{CommandSpec, EnvVars};
+use keyward::command::{CommandSpec, EnvVars, Launcher};
 use keyward::credential_watch::credential_channel;
 use keyward::emulators::secrets::terraform::Credential;
 use keyward::emulators::secrets::{CannedResponse, LeaseTerms, Operation, Role, terraform};
@@ -113,6 +113,7 @@ impl<'a> Bench<'a> {
             health: self.world.health.register(format!("template/{name}"), true, "starting"),
             metrics: self.world.metrics.clone(),
             outputs: OutputWatch::disabled(),
+            launcher: Launcher::default(),
         };
         self.running.spawn(TemplateTask::new(options, template, parts).run(self.stop.clone()));
     }

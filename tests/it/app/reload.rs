@@ -14,6 +14,11 @@ use crate::harness::world::{World, in_a_network_of_its_own};
 const OK: &str = "ok";
 const FAILED: &str = "failed";
 
+/// The configuration of an agent whose reloads may listen on other ports.
+fn without_sandbox(text: String) -> String {
+    text.replacen("[agent]\n", "[agent]\nsandbox = \"off\"\n", 1)
+}
+
 #[test]
 fn a_hundred_reloads_under_load_cause_no_login_and_fail_no_call() {
     in_a_network_of_its_own(|| {
@@ -64,7 +69,7 @@ fn a_reload_with_errors_keeps_the_old_configuration_and_logs_the_errors() {
 fn a_reload_adds_and_removes_outputs() {
     in_a_network_of_its_own(|| {
         let world = World::start();
-        let agent = Agent::ready(&world, &[], |text| text);
+        let agent = Agent::ready(&world, &[], without_sandbox);
         let token = agent.sink("token");
         let logins = || world.secrets.faults().counts().get(Operation::Login);
 
@@ -166,7 +171,7 @@ fn a_changed_mode_or_level_takes_effect_and_the_socket_stays_where_it_is() {
 fn a_port_that_is_taken_fails_the_reload_as_a_whole() {
     in_a_network_of_its_own(|| {
         let world = World::start();
-        let agent = Agent::ready(&world, &[], |text| text);
+        let agent = Agent::ready(&world, &[], without_sandbox);
         let taken = TcpListener::bind("127.0.0.1:8302").unwrap();
         agent.edit(|text| {
             text + "[sink.more]\npath = \"FOLDER/more\"\n[listener.first]\naddress = \"unix://FOLDER/first.sock\"\n\

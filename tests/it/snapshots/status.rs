@@ -70,6 +70,9 @@ fn redactions(world: &World) -> Redactions {
         .pattern(r#""failures": [1-9]\d*"#, r#""failures": N"#)
         .pattern(r"(, )?N failures in a row", "")
         .pattern(r"\b\d+ (s|min|h|d)( \d+ (min|h))?\b", "SPAN")
+        // Of the kernel.
+        .pattern(r"Landlock ABI \d+", "Landlock ABI N")
+        .pattern(r#""landlock_abi": \d+"#, r#""landlock_abi": "N""#)
         .pattern(r"pid \d+", "pid PID")
         .pattern(r#""pid": \d+"#, r#""pid": "PID""#)
         .pattern(r#"_seconds": \d+"#, r#"_seconds": "SPAN""#)

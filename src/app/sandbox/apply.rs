@@ -1,0 +1,241 @@
+//! Gives up rights, for this thread and those that it starts.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Access, AtFlags, CWD, accessat};
+use rustix::thread::{CapabilitySet, CapabilitySets};
+
+use super::plan::{AllowedAccess, AllowedFiles, SandboxPlan, capability_names, rule_folder};
+use super::report::{Part, SandboxReport};
+use crate::config::SandboxMode;
+
+/// Reason why a sandbox with `sandbox = "enforce"` is not complete.
+#[derive(Debug, thiserror::Error)]
+#[error("agent.sandbox is \"enforce\", and the sandbox is incomplete: {}; remedy it, or set agent.sandbox = \"best_effort\"", .0.join("; "))]
+pub(crate) struct SandboxError(Vec<String>);
+
+/// Applies a plan to this thread, and so to all that it starts. Call it while there is no other thread. Returns what is
+/// allowed now, and a report.
+///
+/// # Errors
+/// The mode is `enforce`, and a part of the sandbox is missing.
+pub(crate) fn apply(
+    plan: &SandboxPlan,
+    mode: SandboxMode,
+    has_spawner: bool,
+) -> Result<(AllowedAccess, SandboxReport), SandboxError> {
+    let mut report = SandboxReport::new(mode);
+    let mut allowed = AllowedAccess { programs: true, executables: true, ..AllowedAccess::default() };
+    if mode == SandboxMode::Off {
+        return Ok((allowed, report));
+    }
+    if count_threads() > 1 {
+        report.missing.push("the process has other threads, which keep their rights".to_owned());
+    }
+    allowed.programs = has_spawner;
+    match rustix::thread::set_no_new_privs(true) {
+        Ok(()) => report.parts.extend([Part::NoNewPrivileges]),
+        Err(error) => report.missing.push(format!("no_new_privs cannot be set: {error}")),
+    }
+    restrict(plan, &mut allowed, &mut report);
+    match drop_capabilities(plan) {
+        Ok(left) => {
+            allowed.capabilities = Some(left);
+            report.parts.extend([Part::Capabilities]);
+            report.capabilities = capability_names(left).collect();
+        }
+        Err(error) => report.missing.push(format!("capabilities cannot be dropped: {error}")),
+    }
+    if mode == SandboxMode::Enforce && !report.missing.is_empty() {
+        return Err(SandboxError(report.missing));
+    }
+    Ok((allowed, report))
+}
+
+/// Returns the number of this process's threads; 1 where that is unknown.
+fn count_threads() -> usize {
+    std::fs::read_dir("/proc/self/task").map_or(1, Iterator::count)
+}
+
+/// Drops all capabilities but those that the plan needs. Returns those that are left.
+fn drop_capabilities(plan: &SandboxPlan) -> io::Result<CapabilitySet> {
+    let current = rustix::thread::capabilities(None)?;
+    let mut kept = current.permitted & plan.capabilities;
+    let sets = |effective, permitted| CapabilitySets { effective, permitted, inheritable: CapabilitySet::empty() };
+    // Tried without it, so that the kernel decides who may read what.
+    rustix::thread::set_capabilities(None, sets(kept, current.permitted))?;
+    let is_denied = |path: &Path, access| {
+        matches!(
+            accessat(CWD, path, access, AtFlags::EACCESS),
+            Err(rustix::io::Errno::ACCESS | rustix::io::Errno::PERM)
+        )
+    };
+    let reads = plan.read.iter().any(|path| is_denied(path, Access::READ_OK));
+    let writes = plan.write.iter().any(|path| is_denied(path, Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK));
+    if reads || writes {
+        kept |= current.permitted & CapabilitySet::DAC_OVERRIDE;
+    }
+    let _ = rustix::thread::clear_ambient_capability_set();
+    rustix::thread::set_capabilities(None, sets(kept, kept))?;
+    Ok(kept)
+}
+
+/// Follows the symlinks of a path, up to its nearest parent that exists.
+pub(super) fn resolve(path: &Path) -> PathBuf {
+    path.ancestors().find_map(|its| its.canonicalize().ok()).unwrap_or_else(|| PathBuf::from("/"))
+}
+
+impl AllowedAccess {
+    /// Lists what a plan needs and this sandbox does not allow, by the machine's symlinks.
+    pub(crate) fn missing_here(&self, plan: &SandboxPlan) -> Vec<String> {
+        self.missing(plan, resolve)
+    }
+}
+
+/// Computes the files and folders of the rules. Files of the system that do not exist need no rule.
+#[cfg_attr(not(feature = "sandbox"), expect(dead_code, reason = "without Landlock there are no rules"))]
+fn allowed_files(plan: &SandboxPlan) -> AllowedFiles {
+    let mut read = BTreeSet::new();
+    for path in &plan.read {
+        let is_file = !path.is_dir();
+        if path.starts_with("/dev") || !(path.exists() || path.parent().is_some_and(Path::exists)) {
+            read.extend(path.canonicalize());
+            continue;
+        }
+        if path.exists() {
+            read.insert(resolve(path));
+        }
+        // Also of the symlink: another file takes its place.
+        let folder = rule_folder(path).filter(|_| is_file && !SHARED_FOLDERS.iter().any(|its| path.starts_with(its)));
+        read.extend(folder.map(resolve));
+    }
+    let write = plan.write.iter().filter(|path| !is_own_and_missing(path)).map(|path| resolve(path)).collect();
+    AllowedFiles { read, write, planned_read: plan.read.clone(), planned_write: plan.write.clone() }
+}
+
+/// Folders of the system whose files are listed one by one.
+const SHARED_FOLDERS: [&str; 5] = ["/etc/ssl", "/etc/pki", "/usr", "/lib", "/sys"];
+
+/// Returns true for a folder of the packaged unit that this machine lacks: nothing is created there then.
+fn is_own_and_missing(path: &Path) -> bool {
+    ["/run/keyward", "/var/lib/keyward"].iter().any(|own| path == Path::new(own)) && !path.exists()
+}
+
+#[cfg(not(feature = "sandbox"))]
+fn restrict(_: &SandboxPlan, _: &mut AllowedAccess, report: &mut SandboxReport) {
+    report.missing.push("this program was built without Landlock".to_owned());
+}
+
+#[cfg(feature = "sandbox")]
+fn restrict(plan: &SandboxPlan, allowed: &mut AllowedAccess, report: &mut SandboxReport) {
+    if plan.executables {
+        let reason =
+            "Landlock is left out: it denies access to the executables of callers, which [caller.NAME] asks for";
+        report.missing.push(reason.to_owned());
+        return;
+    }
+    let files = allowed_files(plan);
+    match landlock_rules::restrict(plan, &files) {
+        Ok(abi) => {
+            report.landlock_abi = abi;
+            allowed.executables = abi == 0;
+            if abi == 0 {
+                report.missing.push("the kernel has no Landlock (Linux 5.13, in the list of lsm=)".to_owned());
+                return;
+            }
+            report.parts.extend([Part::Files]);
+            allowed.files = Some(files);
+            if abi < 4 {
+                report.missing.push("the kernel cannot limit TCP ports (Landlock ABI 4, Linux 6.7)".to_owned());
+            } else {
+                report.parts.extend([Part::Ports]);
+                allowed.bind = Some(plan.bind.clone());
+                allowed.connect.clone_from(&plan.connect);
+            }
+            if abi < 6 {
+                let reason = "the kernel cannot limit signals and abstract sockets (Landlock ABI 6, Linux 6.12)";
+                report.missing.push(reason.to_owned());
+            } else {
+                report.parts.extend([Part::Scopes]);
+            }
+        }
+        Err(error) => report.missing.push(format!("Landlock rules cannot be applied: {error}")),
+    }
+}
+
+#[cfg(all(test, feature = "sandbox"))]
+mod tests;
+
+/// Calls of Landlock.
+#[cfg(feature = "sandbox")]
+mod landlock_rules {
+    use std::path::Path;
+
+    use landlock::{
+        ABI, Access as _, AccessFs, AccessNet, BitFlags, LandlockStatus, NetPort, PathBeneath, PathFd, Ruleset,
+        RulesetAttr as _, RulesetCreated, RulesetCreatedAttr as _, RulesetError, Scope,
+    };
+
+    use super::{AllowedFiles, SandboxPlan};
+
+    /// Newest rights that the rules know; an older kernel has fewer.
+    const KNOWN: ABI = ABI::V6;
+
+    /// Restricts this thread. Returns the kernel's ABI; 0 without Landlock.
+    ///
+    /// # Errors
+    /// A rule cannot be made. Nothing is restricted then.
+    pub(super) fn restrict(plan: &SandboxPlan, files: &AllowedFiles) -> Result<u32, RulesetError> {
+        let mut ruleset =
+            Ruleset::default().handle_access(AccessFs::from_all(KNOWN))?.handle_access(AccessNet::BindTcp)?;
+        if plan.connect.is_some() {
+            ruleset = ruleset.handle_access(AccessNet::ConnectTcp)?;
+        }
+        ruleset = ruleset.scope(Scope::Signal)?;
+        if !plan.abstract_socket {
+            ruleset = ruleset.scope(Scope::AbstractUnixSocket)?;
+        }
+        let mut created = ruleset.create()?;
+        for path in &files.read {
+            created = add_path(created, path, AccessFs::ReadFile | AccessFs::ReadDir)?;
+        }
+        for path in &files.write {
+            created = add_path(created, path, WRITE)?;
+        }
+        // Written by libraries and by redirections of this program alone.
+        created = add_path(created, Path::new("/dev/null"), AccessFs::ReadFile | AccessFs::WriteFile)?;
+        for port in &plan.bind {
+            created = created.add_rule(NetPort::new(*port, AccessNet::BindTcp))?;
+        }
+        for port in plan.connect.iter().flatten() {
+            created = created.add_rule(NetPort::new(*port, AccessNet::ConnectTcp))?;
+        }
+        let status = created.restrict_self()?;
+        Ok(match status.landlock {
+            LandlockStatus::Available { effective_abi, kernel_abi } => {
+                kernel_abi.and_then(|abi| u32::try_from(abi).ok()).unwrap_or(effective_abi as u32)
+            }
+            _ => 0,
+        })
+    }
+
+    /// Rights in a folder whose files are created, replaced and removed. No devices, no moves to other folders.
+    const WRITE: BitFlags<AccessFs> = landlock::make_bitflags!(AccessFs::{
+        ReadFile | ReadDir | WriteFile | Truncate | RemoveFile | RemoveDir | MakeReg | MakeDir | MakeSock | MakeSym
+    });
+
+    /// Adds a rule for a path. One that has gone needs none.
+    fn add_path(
+        ruleset: RulesetCreated,
+        path: &Path,
+        access: impl Into<BitFlags<AccessFs>>,
+    ) -> Result<RulesetCreated, RulesetError> {
+        let Ok(descriptor) = PathFd::new(path) else { return Ok(ruleset) };
+        let access = access.into();
+        // A file has no rights of a folder.
+        let access = if path.is_dir() { access } else { access & AccessFs::from_file(KNOWN) };
+        ruleset.add_rule(PathBeneath::new(descriptor, access))
+    }
+}

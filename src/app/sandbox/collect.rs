@@ -1,0 +1,299 @@
+//! Computes the accesses that a configuration needs. Pure.
+
+use std::path::{Path, PathBuf};
+
+use rustix::thread::CapabilitySet;
+use url::Url;
+
+use super::plan::SandboxPlan;
+use crate::agent::identity::IdentityMethod;
+use crate::app::certificate_files;
+use crate::config::systemd::UnitNeeds;
+use crate::config::{Accounts, Config, Environment, Listener, LoadOutcome, NamedPath, PathUse};
+use crate::http::client::{ClientOptions, ProxyMode, ServerAddress};
+use crate::http::server::Endpoint;
+
+/// Files and folders of the system that libraries and this program read: names, users, time zones, authorities, processes.
+const SYSTEM_FILES: [&str; 34] = [
+    "/etc/resolv.conf",
+    "/etc/hosts",
+    "/etc/host.conf",
+    "/etc/gai.conf",
+    "/etc/nsswitch.conf",
+    "/etc/services",
+    "/etc/protocols",
+    "/etc/passwd",
+    "/etc/group",
+    "/etc/subuid",
+    "/etc/localtime",
+    "/etc/timezone",
+    "/etc/machine-id",
+    "/etc/os-release",
+    "/etc/ld.so.cache",
+    "/etc/ld.so.conf",
+    "/etc/ld.so.conf.d",
+    "/etc/ssl/certs",
+    "/etc/ssl/cert.pem",
+    "/etc/ssl/openssl.cnf",
+    "/etc/pki/tls/certs",
+    "/etc/pki/ca-trust",
+    "/etc/ca-certificates",
+    "/usr/lib",
+    "/usr/lib64",
+    "/usr/share",
+    "/usr/local/share/ca-certificates",
+    "/lib",
+    "/lib64",
+    "/proc",
+    "/sys/fs/cgroup",
+    "/sys/devices/system/cpu",
+    "/dev/null",
+    "/dev/urandom",
+];
+
+/// Folder with the resolver's file that `/etc/resolv.conf` is a symlink to.
+const RESOLVER_FOLDERS: [&str; 3] = ["/run/systemd/resolve", "/run/NetworkManager", "/run/resolvconf"];
+
+/// Folders of the packaged unit, which other modules use without a setting.
+const OWN_FOLDERS: [&str; 2] = ["/run/keyward", "/var/lib/keyward"];
+
+impl SandboxPlan {
+    /// Computes the accesses that a configuration of these files needs. With errors in the configuration it holds only the
+    /// paths that could be read.
+    pub(crate) fn new(outcome: &LoadOutcome, files: &[PathBuf], environment: &Environment) -> Self {
+        let mut plan = Self::default();
+        plan.read.extend(SYSTEM_FILES.iter().chain(&RESOLVER_FOLDERS).map(PathBuf::from));
+        plan.write.extend(OWN_FOLDERS.iter().map(PathBuf::from));
+        plan.read.extend(files.iter().cloned());
+        plan.read.extend(outcome.files.iter().cloned());
+        for named in outcome.paths.iter().chain(&outcome.referenced_paths.0) {
+            plan.add_path(named);
+        }
+        plan.hidden.extend(outcome.referenced_paths.0.iter().map(|named| named.path.clone()));
+        plan.add_environment(environment);
+        if let Some(config) = &outcome.config {
+            plan.add_config(config, &outcome.accounts, environment);
+            if let Some(needs) = UnitNeeds::new(outcome) {
+                plan.add_needs(&needs, &outcome.accounts);
+            }
+        }
+        plan
+    }
+
+    fn add_path(&mut self, named: &NamedPath) {
+        match named.usage {
+            PathUse::Read | PathUse::ReadSecret | PathUse::ReadFolder => {
+                self.read.insert(named.path.clone());
+            }
+            PathUse::Replace => self.write_file(&named.path),
+            PathUse::WriteFolder | PathUse::CreateFolder => {
+                self.write.insert(named.path.clone());
+            }
+        }
+    }
+
+    fn add_environment(&mut self, environment: &Environment) {
+        let files = ["SSL_CERT_FILE", "AZURE_FEDERATED_TOKEN_FILE", "AZURE_CLIENT_CERTIFICATE_PATH"];
+        let folders = ["CREDENTIALS_DIRECTORY", "SSL_CERT_DIR"];
+        let named = files.iter().chain(&folders).filter_map(|name| environment.variables.get(*name));
+        self.read.extend(named.map(PathBuf::from).filter(|path| path.is_absolute()));
+        self.abstract_socket = environment.variables.get("NOTIFY_SOCKET").is_some_and(|socket| socket.starts_with('@'));
+    }
+
+    fn add_config(&mut self, config: &Config, accounts: &Accounts, environment: &Environment) {
+        let certificates = certificate_files::files(config);
+        self.read.extend(certificates.values().flat_map(|files| files.paths()).map(Path::to_owned));
+        self.write.extend(config.agent.state_dir.clone());
+        // DNS falls back to TCP for long responses.
+        self.connect_to(53);
+        for session in &config.sessions {
+            self.add_server(&session.upstream.client, environment);
+            self.add_identity(&session.identity, environment);
+        }
+        for sink in &config.sinks {
+            self.write_file(&sink.options.path);
+        }
+        let credentials = config.listeners.iter().flat_map(Listener::credential_templates);
+        for template in config.templates.iter().chain(&config.env_templates).chain(credentials) {
+            self.read.extend(template.options.text.file.iter().chain(&template.options.text.folders).cloned());
+            if let Some(file) = &template.options.file {
+                self.write_file(&file.destination);
+                self.programs.extend(file.command.iter().filter_map(|command| command.command.first()).cloned());
+            }
+        }
+        self.programs.extend(config.process.iter().filter_map(|process| process.command.first()).cloned());
+        for listener in &config.listeners {
+            self.add_listener(&listener.endpoint);
+        }
+        // A user or group can be given a file by root without more.
+        if !accounts.users.is_empty() || !accounts.groups.is_empty() {
+            self.capabilities |= CapabilitySet::CHOWN;
+        }
+        #[cfg(feature = "acl")]
+        self.add_acl(config);
+        #[cfg(feature = "gateway")]
+        self.add_gateway(config, environment);
+    }
+
+    fn add_needs(&mut self, needs: &UnitNeeds, accounts: &Accounts) {
+        self.write.extend(needs.writable.iter().cloned());
+        self.read.extend(needs.readable.iter().cloned());
+        self.executables = needs.executables;
+        let needed = [
+            (needs.low_ports, CapabilitySet::NET_BIND_SERVICE),
+            (needs.executables, CapabilitySet::SYS_PTRACE),
+            (!accounts.users.is_empty(), CapabilitySet::CHOWN),
+        ];
+        self.capabilities.extend(needed.into_iter().filter(|(is_needed, _)| *is_needed).map(|(_, set)| set));
+    }
+
+    fn add_identity(&mut self, identity: &IdentityMethod, environment: &Environment) {
+        match identity {
+            IdentityMethod::Cloud(options) => {
+                let endpoints = &options.endpoints;
+                self.read.extend([endpoints.arc_tokens.clone(), endpoints.arc_agent.clone()]);
+                self.read.extend(endpoints.authority_ca.clone());
+                [&endpoints.metadata, &endpoints.arc].into_iter().for_each(|url| self.connect_to_url(url));
+                self.connect_to(443);
+                let of_azure =
+                    |name: &str| ["AZURE_", "IDENTITY_", "IMDS_", "MSI_"].iter().any(|its| name.starts_with(its));
+                for (_, value) in environment.variables.iter().filter(|(name, _)| of_azure(name)) {
+                    let url = Url::parse(value).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
+                    url.iter().for_each(|url| self.connect_to_url(url));
+                    // Certificates and token files, under whichever name an SDK knows.
+                    self.read.extend(Some(PathBuf::from(value)).filter(|path| path.is_absolute()));
+                }
+                self.connect_to_proxies(environment);
+            }
+            IdentityMethod::Jwt(options) if options.remove => self.write_file(&options.file),
+            IdentityMethod::Jwt(options) => self.read.extend([options.file.clone()]),
+            IdentityMethod::AppRole(options) => {
+                self.read.insert(options.role_id_file.clone());
+                match &options.secret_id_file {
+                    Some(file) if options.remove_secret_id => self.write_file(file),
+                    file => self.read.extend(file.clone()),
+                }
+            }
+            IdentityMethod::Certificate => {}
+            IdentityMethod::TokenFile(file) => self.read.extend([file.clone()]),
+        }
+    }
+
+    #[cfg(feature = "acl")]
+    fn add_acl(&mut self, config: &Config) {
+        let Some(acl) = &config.acl else { return };
+        acl.endpoints.iter().for_each(|endpoint| self.add_listener(endpoint));
+        self.write.extend(acl.service.store.folder().map(Path::to_owned));
+        // Stored methods name the servers of their keys, which change at run time.
+        self.connect = None;
+    }
+
+    #[cfg(feature = "gateway")]
+    fn add_gateway(&mut self, config: &Config, environment: &Environment) {
+        let Some(gateway) = &config.gateway else { return };
+        gateway.endpoints.iter().for_each(|endpoint| self.add_listener(endpoint));
+        self.write_file(&gateway.local_token.file);
+        gateway.terraform_config_file.iter().for_each(|file| self.write_file(&file.file));
+        self.connect_to_url(&gateway.proxy.upstream);
+        gateway.proxy.aliases.iter().for_each(|url| self.connect_to_url(url));
+        // Downloads and uploads are redirected to other hosts.
+        self.connect_to(443);
+        self.connect_to_proxies(environment);
+        match &gateway.token {
+            crate::config::TokenSource::File(path) => self.read.extend([path.clone()]),
+            crate::config::TokenSource::Secret(_) => {}
+            crate::config::TokenSource::Mint(mint) => self.read.extend([mint.parent_token_file.clone()]),
+        }
+    }
+
+    fn add_listener(&mut self, endpoint: &Endpoint) {
+        match endpoint {
+            Endpoint::Unix(socket) => self.write_file(&socket.path),
+            Endpoint::Tcp(address) => {
+                self.bind.insert(address.port());
+            }
+            Endpoint::Activated(_) => {}
+        }
+    }
+
+    fn add_server(&mut self, client: &ClientOptions, environment: &Environment) {
+        match &client.address {
+            ServerAddress::Url(url) => self.connect_to_url(url),
+            ServerAddress::Unix(_) => {}
+        }
+        match &client.proxy {
+            ProxyMode::Environment => self.connect_to_proxies(environment),
+            ProxyMode::Direct => {}
+            ProxyMode::Through(url) => self.connect_to_url(url),
+        }
+    }
+
+    fn connect_to_proxies(&mut self, environment: &Environment) {
+        for (name, value) in &environment.variables {
+            if ["HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY"].contains(&name.to_ascii_uppercase().as_str()) {
+                let whole = if value.contains("://") { value.clone() } else { format!("http://{value}") };
+                Url::parse(&whole).iter().for_each(|url| self.connect_to_url(url));
+            }
+        }
+    }
+
+    fn connect_to_url(&mut self, url: &Url) {
+        url.port_or_known_default().into_iter().for_each(|port| self.connect_to(port));
+    }
+
+    fn connect_to(&mut self, port: u16) {
+        // Any port is allowed otherwise.
+        if let Some(ports) = &mut self.connect {
+            ports.insert(port);
+        }
+    }
+
+    /// A file is replaced by rename, so its folder is written.
+    fn write_file(&mut self, file: &Path) {
+        self.write.extend(file.parent().map(Path::to_owned));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Purpose, load_text};
+
+    fn plan(text: &str, variables: &[(&str, &str)]) -> SandboxPlan {
+        let variables = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        let environment = Environment { variables, user: 1000 };
+        let file = PathBuf::from("/etc/keyward/keyward.toml");
+        let outcome = load_text(&file, text, &environment, Purpose::Check);
+        assert!(outcome.config.is_some(), "{:?}", outcome.errors);
+        SandboxPlan::new(&outcome, &[file], &environment)
+    }
+
+    const SESSION: &str = "[server.main]\nkind = \"vault\"\naddress = \"https://vault.example.com:8201\"\n\
+        [session.web.cloud]\nrole = \"web\"\nresource = \"https://vault.example.com\"\n";
+
+    #[test]
+    fn a_plan_has_the_files_and_ports_of_the_configuration_and_no_more() {
+        let text = format!(
+            "{SESSION}[sink.token]\npath = \"/srv/app/token\"\n\
+             [listener.health]\nkind = \"health\"\naddress = \"tcp://127.0.0.1:8700\"\n"
+        );
+        let plan = plan(&text, &[("HTTPS_PROXY", "http://proxy.example.com:3128"), ("NOTIFY_SOCKET", "@x")]);
+        assert!(plan.read.contains(Path::new("/etc/keyward/keyward.toml")));
+        assert!(plan.write.contains(Path::new("/srv/app")));
+        assert!(!plan.read.iter().chain(&plan.write).any(|path| Path::new("/etc/shadow").starts_with(path)));
+        assert_eq!(plan.bind, [8700].into());
+        assert_eq!(plan.connect, Some([53, 80, 443, 3128, 8201, 40342].into()));
+        assert_eq!((plan.programs.len(), plan.capabilities, plan.executables), (0, CapabilitySet::empty(), false));
+        assert!(plan.abstract_socket);
+    }
+
+    #[test]
+    fn programs_and_a_port_below_1024_are_needs_too() {
+        let text = format!(
+            "{SESSION}[process]\ncommand = [\"/bin/app\", \"-x\"]\n[listener.health]\nkind = \"health\"\naddress = \"tcp://127.0.0.1:81\"\n"
+        );
+        let plan = plan(&text, &[]);
+        assert_eq!(plan.programs, ["/bin/app".to_owned()].into());
+        assert_eq!((plan.bind, plan.capabilities), ([81].into(), CapabilitySet::NET_BIND_SERVICE));
+    }
+}

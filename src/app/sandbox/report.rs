@@ -1,0 +1,119 @@
+//! Reports the sandbox to operators: log, status, metric.
+
+use std::collections::BTreeSet;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use serde::Serialize;
+
+use crate::config::SandboxMode;
+use crate::metrics::{MetricRegistry, MetricSet, Metrics};
+use crate::status::StatusRegistry;
+
+/// The sandbox of this process.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct SandboxReport {
+    /// Setting `agent.sandbox`.
+    pub(super) mode: &'static str,
+    /// ABI of the kernel's Landlock; 0 without it.
+    pub(super) landlock_abi: u32,
+    /// Parts in force.
+    pub(super) parts: BTreeSet<Part>,
+    /// Reasons why parts are not in force.
+    pub(super) missing: Vec<String>,
+    /// Capabilities that are kept.
+    pub(super) capabilities: Vec<&'static str>,
+}
+
+/// Part of the sandbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Part {
+    NoNewPrivileges,
+    Capabilities,
+    Files,
+    Ports,
+    Scopes,
+}
+
+impl Part {
+    const ALL: [Self; 5] = [Self::NoNewPrivileges, Self::Capabilities, Self::Files, Self::Ports, Self::Scopes];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::NoNewPrivileges => "no_new_privileges",
+            Self::Capabilities => "capabilities",
+            Self::Files => "files",
+            Self::Ports => "ports",
+            Self::Scopes => "scopes",
+        }
+    }
+}
+
+impl Default for SandboxReport {
+    fn default() -> Self {
+        Self::new(SandboxMode::Off)
+    }
+}
+
+impl SandboxReport {
+    pub(super) const fn new(mode: SandboxMode) -> Self {
+        Self {
+            mode: mode.name(),
+            landlock_abi: 0,
+            parts: BTreeSet::new(),
+            missing: Vec::new(),
+            capabilities: Vec::new(),
+        }
+    }
+
+    /// Logs the sandbox, once.
+    pub(crate) fn log(&self) {
+        let parts: Vec<_> = self.parts.iter().map(|part| part.name()).collect();
+        let (parts, landlock_abi, mode) = (parts.join(","), self.landlock_abi, self.mode);
+        if self.missing.is_empty() {
+            tracing::info!(event = "sandbox.applied", mode, parts, landlock_abi, "the process has limited its rights");
+        } else {
+            let missing = self.missing.join("; ");
+            tracing::warn!(
+                event = "sandbox.incomplete",
+                mode,
+                parts,
+                landlock_abi,
+                missing,
+                "parts of the sandbox are missing; a kernel that has them, or agent.sandbox = \"off\", ends this warning"
+            );
+        }
+    }
+}
+
+/// Metrics of the sandbox.
+#[derive(Debug, Clone)]
+pub(crate) struct SandboxMetrics {
+    /// 1 if a part of the process's sandbox is in force, else 0. `part` is `no_new_privileges`, `capabilities`, `files`, `ports` or
+    /// `scopes`.
+    pub(super) parts: Family<PartLabels, Gauge>,
+}
+
+/// Labels of a part.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct PartLabels {
+    /// Name of the part.
+    pub(super) part: &'static str,
+}
+
+impl MetricSet for SandboxMetrics {
+    fn register(registry: &mut MetricRegistry) -> Self {
+        Self { parts: registry.add("sandbox", "1 if a part of the process's sandbox is in force, else 0") }
+    }
+}
+
+/// Publishes the sandbox in status and metrics.
+pub(crate) fn publish(report: &SandboxReport, status: &StatusRegistry, metrics: &Metrics) {
+    status.set_section("sandbox", report);
+    for part in Part::ALL {
+        let gauge = metrics.get::<SandboxMetrics>().parts.get_or_create(&PartLabels { part: part.name() }).clone();
+        gauge.set(i64::from(report.parts.contains(&part)));
+    }
+}

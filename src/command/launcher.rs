@@ -1,0 +1,208 @@
+//! Starts programs: as children of this process, or through its spawner.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::unix::net::UnixStream as StdUnixStream;
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::ExitStatus;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rustix::process::Signal;
+use tokio::net::UnixStream;
+use tokio::net::unix::OwnedReadHalf;
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+use zeroize::Zeroizing;
+
+use super::spawner_messages::{ChildId, Reply, Request, Variables, encode, receive, write_frames};
+use super::{ChildProcess, CommandError, CommandSpec, describe_exit};
+use crate::clock::Clock;
+
+/// Starts programs. The default one starts them as children of this process; clones share a spawner.
+#[derive(Debug, Clone, Default)]
+pub struct Launcher(Option<SpawnerClient>);
+
+impl Launcher {
+    /// Connects to a spawner.
+    ///
+    /// # Errors
+    /// The stream cannot be polled.
+    pub(crate) fn connect(stream: StdUnixStream) -> io::Result<Self> {
+        let (replies, requests) = UnixStream::from_std(stream)?.into_split();
+        let (sender, frames) = mpsc::unbounded_channel();
+        tokio::spawn(write_frames(requests, frames));
+        let client = SpawnerClient { sender, table: Arc::default(), ended: CancellationToken::new() };
+        tokio::spawn(client.clone().dispatch(replies));
+        Ok(Self(Some(client)))
+    }
+
+    /// Waits until the spawner has ended; forever without one.
+    pub(crate) async fn spawner_ended(&self) {
+        match &self.0 {
+            Some(client) => client.ended.cancelled().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Returns true if programs are started through a spawner.
+    pub(crate) const fn has_spawner(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Starts a command as a child process. It shares this process's standard output and error, and its standard input if
+    /// `input` is set. Call it from a thread that lives as long as the child: see [`crate::os::isolate_child`].
+    ///
+    /// # Errors
+    /// The program does not exist or cannot be executed, or the spawner has ended.
+    pub(crate) async fn start(&self, spec: &CommandSpec, input: bool) -> io::Result<ChildProcess> {
+        match &self.0 {
+            Some(client) => client.start(spec, input).await,
+            None => spec.start(input),
+        }
+    }
+
+    /// Runs a command to its end, at most for `limit`; then it and its descendants are killed.
+    ///
+    /// # Errors
+    /// The command did not start, timed out, or ended with an exit code other than 0.
+    pub(crate) async fn run(&self, spec: &CommandSpec, limit: Duration, clock: &Clock) -> Result<(), CommandError> {
+        let mut running = self.start(spec, false).await.map_err(CommandError::Start)?;
+        tokio::select! {
+            ended = running.ended() => match ended.map_err(CommandError::Start)? {
+                status if status.success() => Ok(()),
+                status => Err(CommandError::Failed(describe_exit(status))),
+            },
+            () = clock.sleep(limit) => Err(CommandError::TimedOut { after: limit }),
+        }
+    }
+}
+
+/// Stream to the spawner, and the children that were started through it.
+#[derive(Debug, Clone)]
+struct SpawnerClient {
+    sender: mpsc::UnboundedSender<Zeroizing<Vec<u8>>>,
+    table: Arc<Mutex<ChildTable>>,
+    /// Cancelled when the spawner has ended.
+    ended: CancellationToken,
+}
+
+#[derive(Debug, Default)]
+struct ChildTable {
+    last_id: ChildId,
+    starting: HashMap<ChildId, oneshot::Sender<io::Result<SpawnedChild>>>,
+    running: HashMap<ChildId, oneshot::Sender<io::Result<ExitStatus>>>,
+}
+
+/// A child process of the spawner.
+#[derive(Debug)]
+pub(crate) struct SpawnedChild {
+    client: SpawnerClient,
+    id: ChildId,
+    pid: u32,
+    ended: oneshot::Receiver<io::Result<ExitStatus>>,
+    /// The process was waited for.
+    has_ended: bool,
+}
+
+impl SpawnerClient {
+    fn table(&self) -> MutexGuard<'_, ChildTable> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn start(&self, spec: &CommandSpec, input: bool) -> io::Result<ChildProcess> {
+        let variables = spec.variables.0.iter();
+        let variables = variables.map(|(name, value)| (name.clone(), value.expose_secret().to_owned())).collect();
+        let (sender, started) = oneshot::channel();
+        let id = {
+            let mut table = self.table();
+            if self.ended.is_cancelled() {
+                return Err(spawner_ended());
+            }
+            table.last_id += 1;
+            let id = table.last_id;
+            table.starting.insert(id, sender);
+            id
+        };
+        let request = Request::Start { id, command: spec.command.clone(), variables: Variables(variables), input };
+        if let Err(error) = self.send(&request) {
+            self.table().starting.remove(&id);
+            return Err(error);
+        }
+        let child = started.await.unwrap_or_else(|_| Err(spawner_ended()))?;
+        Ok(ChildProcess::Spawned(child))
+    }
+
+    fn send(&self, request: &Request) -> io::Result<()> {
+        self.sender.send(encode(request)?).map_err(|_| spawner_ended())
+    }
+
+    /// Hands replies to those that wait for them, until the spawner ends.
+    async fn dispatch(self, mut replies: OwnedReadHalf) {
+        while let Ok(Some(reply)) = receive::<Reply>(&mut replies).await {
+            match reply {
+                Reply::Started { id, pid } => self.register(id, pid),
+                Reply::Failed { id, error } => {
+                    if let Some(waiting) = self.table().starting.remove(&id) {
+                        let _ = waiting.send(Err(error.into()));
+                    }
+                }
+                Reply::Ended { id, status } => {
+                    if let Some(waiting) = self.table().running.remove(&id) {
+                        let _ = waiting.send(status.map(ExitStatus::from_raw).map_err(io::Error::from));
+                    }
+                }
+            }
+        }
+        let mut table = self.table();
+        self.ended.cancel();
+        table.starting.clear();
+        table.running.clear();
+    }
+
+    fn register(&self, id: ChildId, pid: u32) {
+        let (sender, ended) = oneshot::channel();
+        let waiting = {
+            let mut table = self.table();
+            table.running.insert(id, sender);
+            table.starting.remove(&id)
+        };
+        let child = SpawnedChild { client: self.clone(), id, pid, ended, has_ended: false };
+        // Nobody waits any more: dropping the child kills it.
+        drop(waiting.map(|waiting| waiting.send(Ok(child))));
+    }
+}
+
+impl SpawnedChild {
+    pub(super) fn pid(&self) -> Option<u32> {
+        (!self.has_ended).then_some(self.pid)
+    }
+
+    pub(super) async fn ended(&mut self) -> io::Result<ExitStatus> {
+        let ended = (&mut self.ended).await.unwrap_or_else(|_| Err(spawner_ended()));
+        self.has_ended = true;
+        ended
+    }
+
+    pub(super) fn signal(&self, signal: Signal) {
+        if !self.has_ended {
+            let _ = self.client.send(&Request::Signal { id: self.id, signal: signal.as_raw() });
+        }
+    }
+
+    pub(super) fn kill(&self) {
+        if !self.has_ended {
+            let _ = self.client.send(&Request::Kill { id: self.id });
+        }
+    }
+}
+
+impl Drop for SpawnedChild {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+fn spawner_ended() -> io::Error {
+    io::Error::other("the process that starts programs has ended; restart keyward")
+}

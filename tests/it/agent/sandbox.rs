@@ -1,0 +1,218 @@
+//! The sandbox of a running agent: what it gives up, what goes on working in it, and reloads that need more.
+
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+
+use super::callers::kernels::{ENOSYS, without};
+use crate::harness::agent::Agent;
+use crate::harness::binary::{Binary, eventually};
+use crate::harness::world::{World, in_a_network_of_its_own};
+
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// `landlock_create_ruleset` on every architecture.
+const CREATE_RULESET: u32 = 444;
+
+/// Adds a setting to `[agent]`.
+fn with_sandbox(text: &str, mode: &str) -> String {
+    text.replacen("[agent]\n", &format!("[agent]\nsandbox = \"{mode}\"\n"), 1)
+}
+
+/// Lines of `/proc/PID/task/TID/status` that start with `name`, one a thread.
+fn of_threads(pid: u32, name: &str) -> Vec<String> {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    tasks
+        .filter_map(|task| std::fs::read_to_string(task.unwrap().path().join("status")).ok())
+        .filter_map(|status| Some(status.lines().find_map(|line| line.strip_prefix(name))?.trim().to_owned()))
+        .collect()
+}
+
+fn is_supported(agent: &Agent) -> bool {
+    let abi = agent.get("/agent/v1/status")["sandbox"]["landlock_abi"].as_u64().unwrap();
+    if abi < 6 {
+        eprintln!("not run: Landlock ABI {abi} is too old");
+    }
+    abi >= 6
+}
+
+fn script(folder: &Path, name: &str, lines: &str) -> String {
+    let path = folder.join(name);
+    std::fs::write(&path, format!("#!/bin/sh\n{lines}\n")).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).unwrap();
+    path.display().to_string()
+}
+
+#[test]
+fn t38_an_agent_in_its_sandbox_has_no_capabilities_and_runs_programs_with_their_own_rights() {
+    in_a_network_of_its_own(|| {
+        let world = World::start();
+        let outside = tempfile::tempdir().unwrap();
+        let out = outside.path().display().to_string();
+        let command =
+            script(outside.path(), "command.sh", &format!("cat /etc/shadow > {out}/command && echo x >> {out}/runs"));
+        let lines = format!(
+            "grep -E 'NoNewPrivs|CapEff' /proc/self/status > {out}/rights\necho $$ > {out}/pid.new; mv {out}/pid.new {out}/pid\nexec sleep 600"
+        );
+        let child = script(outside.path(), "child.sh", &lines);
+        let agent = Agent::ready(&world, &[("PATH", "/usr/bin:/bin")], |text| {
+            with_sandbox(&text, "enforce")
+                + &format!(
+                    "[template.page]\ncontents = \"page\"\ndestination = \"FOLDER/page\"\ncommand = [\"{command}\"]\n\
+                     [process]\ncommand = [\"{child}\"]\n"
+                )
+        });
+        if !is_supported(&agent) {
+            return;
+        }
+        agent.logs("event=\"sandbox.applied\"");
+        let pid = agent.binary.id();
+        for (name, wanted) in [("NoNewPrivs:", "1"), ("CapEff:", "0000000000000000"), ("CapPrm:", "0000000000000000")] {
+            let threads = of_threads(pid, name);
+            assert!(!threads.is_empty() && threads.iter().all(|value| value == wanted), "{name} {threads:?}");
+        }
+        for part in ["no_new_privileges", "capabilities", "files", "ports", "scopes"] {
+            assert_eq!(agent.metric(&format!("keyward_sandbox{{part=\"{part}\"}}")), 1, "{part}");
+        }
+        assert_eq!(agent.metric("keyward_spawner_up"), 1);
+        assert!(!agent.sink("token").is_empty());
+        assert_eq!(agent.sink("page"), "page");
+        let read = |name: &str| {
+            eventually(LIMIT, || match std::fs::read_to_string(outside.path().join(name)) {
+                Ok(text) if !text.is_empty() => Ok(text),
+                other => Err(format!("{name}: {other:?}; {}", agent.binary.output())),
+            })
+        };
+        assert_eq!(read("runs"), "x\n");
+        let ours = of_threads(std::process::id(), "CapEff:").remove(0);
+        let rights = read("rights");
+        assert!(rights.contains("NoNewPrivs:\t0") && rights.contains(&ours), "{rights}");
+        // Signals and the end of the agent reach the child.
+        let child = Pid::from_raw(read("pid").trim().parse().unwrap()).unwrap();
+        agent.reload("ok");
+        agent.binary.signal(Signal::KILL);
+        eventually(
+            LIMIT,
+            || if test_kill_process(child).is_err() { Ok(()) } else { Err("the child lives".to_owned()) },
+        );
+    });
+}
+
+#[test]
+fn a_reload_that_needs_more_than_the_sandbox_allows_is_refused_with_what_it_needs() {
+    in_a_network_of_its_own(|| {
+        let world = World::start();
+        let outside = tempfile::tempdir().unwrap();
+        let agent = Agent::ready(&world, &[], |text| with_sandbox(&text, "best_effort"));
+        if !is_supported(&agent) {
+            return;
+        }
+        let whole = std::fs::read_to_string(&agent.config).unwrap();
+        let refused = |more: &str, wanted: &str| {
+            agent.edit(|_| format!("{whole}{more}"));
+            agent.reload("failed");
+            let error = agent.get("/agent/v1/status")["reload_error"].as_str().unwrap_or_default().to_owned();
+            assert!(error.contains("needs more than the sandbox allows") && error.contains(wanted), "{error}");
+            assert!(error.contains("systemctl restart keyward"), "{error}");
+        };
+        let folder = outside.path().display();
+        let template = format!("[template.page]\ncontents = \"page\"\ndestination = \"{folder}/page\"\n");
+        refused(&template, &format!("writes in {folder}"));
+        refused("[process]\ncommand = [\"/bin/sleep\", \"600\"]\n", "runs /bin/sleep");
+        refused("[listener.other]\nkind = \"health\"\naddress = \"tcp://127.0.0.1:8999\"\n", "listens on port 8999");
+        assert!(!outside.path().join("page").exists());
+        assert_eq!(crate::harness::binary::ask(&agent.socket(), "GET", "/agent/v1/token").unwrap().0, 200);
+        agent.edit(|_| format!("{whole}[template.page]\ncontents = \"page\"\ndestination = \"FOLDER/page\"\n"));
+        agent.reload("ok");
+        assert_eq!(agent.sink("page"), "page");
+    });
+}
+
+#[test]
+fn a_kernel_without_landlock_is_said_once_and_is_an_error_where_the_sandbox_is_enforced() {
+    if cfg!(not(target_arch = "x86_64")) {
+        eprintln!("not run: the filter is for x86_64");
+        return;
+    }
+    in_a_network_of_its_own(|| {
+        let world = World::start();
+        let old = without(&[(CREATE_RULESET, -1, 0, ENOSYS)]);
+        let agent = Agent::ready_after(&world, &old, |text| text);
+        let output = agent.binary.output();
+        assert_eq!(output.matches("event=\"sandbox.incomplete\"").count(), 1, "{output}");
+        assert!(output.contains("the kernel has no Landlock"), "{output}");
+        let status = agent.get("/agent/v1/status");
+        assert_eq!(status["sandbox"]["landlock_abi"], 0, "{status}");
+        assert_eq!(agent.metric("keyward_sandbox{part=\"files\"}"), 0);
+        assert_eq!(agent.metric("keyward_sandbox{part=\"no_new_privileges\"}"), 1);
+
+        agent.edit(|text| with_sandbox(&text, "enforce"));
+        let config = agent.config.display().to_string();
+        let variables = [("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")];
+        let mut enforced = Binary::start_after(&old, &["run", "--config", &config], &variables, &agent.path(""));
+        assert!(!enforced.ended(LIMIT).success());
+        let output = enforced.output();
+        assert!(output.contains("agent.sandbox is \"enforce\"") && output.contains("has no Landlock"), "{output}");
+    });
+}
+
+#[test]
+fn the_end_of_the_spawner_is_reported_and_its_programs_end_with_it() {
+    in_a_network_of_its_own(|| {
+        let world = World::start();
+        let agent = Agent::ready(&world, &[("PATH", "/usr/bin:/bin")], |text| {
+            let child = "echo $$ > FOLDER/pid.new; mv FOLDER/pid.new FOLDER/pid; exec sleep 600";
+            format!("{text}[process]\ncommand = [\"/bin/sh\", \"-c\", \"{child}\"]\nrestart = \"always\"\n")
+        });
+        let child = Pid::from_raw(agent.sink("pid").trim().parse().unwrap()).unwrap();
+        let status = std::fs::read_to_string(format!("/proc/{}/status", child.as_raw_nonzero())).unwrap();
+        let spawner = status.lines().find_map(|line| line.strip_prefix("PPid:")).unwrap().trim().parse().unwrap();
+        assert_ne!(Some(spawner), i32::try_from(agent.binary.id()).ok());
+        // A signal of the service manager to the whole group does not end it.
+        let spawner = Pid::from_raw(spawner).unwrap();
+        kill_process(spawner, Signal::TERM).unwrap();
+        kill_process(spawner, Signal::HUP).unwrap();
+        agent.reload("ok");
+        assert_eq!(agent.metric("keyward_spawner_up"), 1, "{}", agent.binary.output());
+
+        kill_process(spawner, Signal::KILL).unwrap();
+        agent.logs("event=\"spawner.ended\"");
+        eventually(
+            LIMIT,
+            || if test_kill_process(child).is_err() { Ok(()) } else { Err("the child lives".to_owned()) },
+        );
+        assert_eq!(agent.metric("keyward_spawner_up"), 0);
+        assert_eq!(agent.components()["spawner"]["ready"], false);
+        assert_eq!(crate::harness::binary::ask(&agent.socket(), "GET", "/agent/v1/token").unwrap().0, 200);
+    });
+}
+
+#[test]
+fn a_file_that_is_replaced_by_a_swap_of_symlinks_is_read_in_the_sandbox() {
+    in_a_network_of_its_own(|| {
+        let world = World::start();
+        let agent = Agent::ready(&world, &[], |text| {
+            // As a projected volume: `template` leads to `..data/template`, and `..data` to the current folder.
+            let state = text.lines().find_map(|line| line.strip_prefix("state_dir = \"")).unwrap();
+            let folder = Path::new(state.trim_end_matches('"')).parent().unwrap().to_owned();
+            for version in ["one", "two"] {
+                std::fs::create_dir_all(folder.join(format!("volume/..{version}"))).unwrap();
+                std::fs::write(folder.join(format!("volume/..{version}/template")), version).unwrap();
+            }
+            symlink("..one", folder.join("volume/..data")).unwrap();
+            symlink("..data/template", folder.join("volume/template")).unwrap();
+            with_sandbox(&text, "enforce")
+                + "[template.page]\nsource = \"FOLDER/volume/template\"\ndestination = \"FOLDER/page\"\n"
+        });
+        assert_eq!(agent.sink("page"), "one");
+        symlink("..two", agent.path("volume/..new")).unwrap();
+        std::fs::rename(agent.path("volume/..new"), agent.path("volume/..data")).unwrap();
+        agent.reload("ok");
+        eventually(LIMIT, || match agent.sink("page") {
+            page if page == "two" => Ok(()),
+            page => Err(format!("{page}: {}", agent.binary.output())),
+        });
+    });
+}
