@@ -12,6 +12,7 @@ use rustix::process::Signal;
 use tokio::net::UnixStream;
 use tokio::net::unix::OwnedReadHalf;
 use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use zeroize::Zeroizing;
 
@@ -21,7 +22,14 @@ use crate::clock::Clock;
 
 /// Starts programs. The default one starts them as children of this process; clones share a spawner.
 #[derive(Debug, Clone, Default)]
-pub struct Launcher(Option<SpawnerClient>);
+pub struct Launcher(Option<Connection>);
+
+/// Connection to a spawner. It ends with the last clone.
+#[derive(Debug, Clone)]
+struct Connection {
+    client: SpawnerClient,
+    _tasks: Arc<JoinSet<()>>,
+}
 
 impl Launcher {
     /// Connects to a spawner.
@@ -31,16 +39,17 @@ impl Launcher {
     pub(crate) fn connect(stream: StdUnixStream) -> io::Result<Self> {
         let (replies, requests) = UnixStream::from_std(stream)?.into_split();
         let (sender, frames) = mpsc::unbounded_channel();
-        tokio::spawn(write_frames(requests, frames));
         let client = SpawnerClient { sender, table: Arc::default(), ended: CancellationToken::new() };
-        tokio::spawn(client.clone().dispatch(replies));
-        Ok(Self(Some(client)))
+        let mut tasks = JoinSet::new();
+        tasks.spawn(write_frames(requests, frames));
+        tasks.spawn(client.clone().dispatch(replies));
+        Ok(Self(Some(Connection { client, _tasks: Arc::new(tasks) })))
     }
 
     /// Waits until the spawner has ended; forever without one.
     pub(crate) async fn spawner_ended(&self) {
         match &self.0 {
-            Some(client) => client.ended.cancelled().await,
+            Some(connection) => connection.client.ended.cancelled().await,
             None => std::future::pending().await,
         }
     }
@@ -57,7 +66,7 @@ impl Launcher {
     /// The program does not exist or cannot be executed, or the spawner has ended.
     pub(crate) async fn start(&self, spec: &CommandSpec, input: bool) -> io::Result<ChildProcess> {
         match &self.0 {
-            Some(client) => client.start(spec, input).await,
+            Some(connection) => connection.client.start(spec, input).await,
             None => spec.start(input),
         }
     }

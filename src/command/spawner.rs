@@ -18,6 +18,7 @@ use rustix::process::Signal;
 use tokio::net::UnixStream;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 use zeroize::Zeroizing;
 
 use super::spawner_messages::{ChildId, Reply, Request, SystemError, encode, receive, write_frames};
@@ -50,6 +51,7 @@ impl SpawnerProcess {
     }
 
     /// Waits for the spawner's end, which follows that of the stream; kills it after a second.
+    #[expect(clippy::disallowed_methods, reason = "the runtime, whose time tests can drive, has ended")]
     pub(crate) fn wait(mut self) {
         let start = Instant::now();
         while start.elapsed() < Duration::from_secs(1) {
@@ -78,12 +80,14 @@ pub(crate) fn parse_spawner_invocation(mut arguments: impl Iterator<Item = OsStr
 ///
 /// # Errors
 /// The descriptor is no socket, or the system has no resources for the event loop.
+#[expect(clippy::disallowed_methods, reason = "the destructors of children kill them")]
 pub(crate) fn run_spawner(descriptor: i32) -> io::Result<std::convert::Infallible> {
     crate::os::forbid_core_dumps()?;
     let stream = StdUnixStream::from(crate::os::passed_socket(descriptor)?);
     stream.set_nonblocking(true)?;
     // The kernel signals a program when the thread ends that started it: this one.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let mut tasks = JoinSet::new();
     let ended = runtime.block_on(async {
         // A service manager signals the whole group: the agent ends the programs in its order, so these are ignored. A
         // handler does not pass on to programs, as SIG_IGN would.
@@ -96,7 +100,7 @@ pub(crate) fn run_spawner(descriptor: i32) -> io::Result<std::convert::Infallibl
             SignalKind::user_defined2(),
         ];
         let _ignored: Vec<_> = ignored.into_iter().map(signal).collect::<io::Result<_>>()?;
-        serve(UnixStream::from_std(stream)?).await
+        serve(UnixStream::from_std(stream)?, &mut tasks).await
     });
     std::process::exit(i32::from(ended.is_err()))
 }
@@ -107,16 +111,17 @@ enum Order {
     Kill,
 }
 
-/// Serves requests until the stream ends.
-async fn serve(stream: UnixStream) -> io::Result<()> {
+/// Serves requests until the stream ends. The caller keeps the tasks, each of which has a child.
+async fn serve(stream: UnixStream, tasks: &mut JoinSet<()>) -> io::Result<()> {
     let (mut requests, replies) = stream.into_split();
     let (sender, frames) = mpsc::unbounded_channel();
-    tokio::spawn(write_frames(replies, frames));
+    tasks.spawn(write_frames(replies, frames));
     let mut children: HashMap<ChildId, mpsc::UnboundedSender<Order>> = HashMap::new();
     while let Some(request) = receive::<Request>(&mut requests).await? {
         match request {
             Request::Start { id, command, variables, input } => {
                 children.retain(|_, orders| !orders.is_closed());
+                while tasks.try_join_next().is_some() {}
                 let variables =
                     variables.0.iter().map(|(name, value)| (name.clone(), SecretString::from(value.as_str())));
                 let spec = CommandSpec { command, variables: EnvVars(variables.collect()) };
@@ -125,7 +130,7 @@ async fn serve(stream: UnixStream) -> io::Result<()> {
                         reply(&sender, &Reply::Started { id, pid: child.id().unwrap_or_default() });
                         let (orders, received) = mpsc::unbounded_channel();
                         children.insert(id, orders);
-                        tokio::spawn(supervise(id, child, received, sender.clone()));
+                        tasks.spawn(supervise(id, child, received, sender.clone()));
                     }
                     Err(error) => reply(&sender, &Reply::Failed { id, error: (&error).into() }),
                 }

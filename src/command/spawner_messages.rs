@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use zeroize::{Zeroize, Zeroizing};
 
+use crate::secret::SecretWriter;
+
 /// Number that the agent gives to a child process.
 pub(super) type ChildId = u64;
 
@@ -77,7 +79,7 @@ const MAX_FRAME: usize = 48 * 1024 * 1024;
 /// It is too large.
 pub(super) fn encode(message: &impl Serialize) -> io::Result<Zeroizing<Vec<u8>>> {
     let mut frame = Zeroizing::new(vec![0; 4]);
-    serde_json::to_writer(&mut *frame, message).map_err(io::Error::other)?;
+    serde_json::to_writer(SecretWriter(&mut frame), message).map_err(io::Error::other)?;
     let length = frame.len() - 4;
     let prefix = u32::try_from(length).ok().filter(|_| length <= MAX_FRAME);
     let prefix = prefix.ok_or_else(|| io::Error::from_raw_os_error(rustix::io::Errno::TOOBIG.raw_os_error()))?;

@@ -165,7 +165,8 @@ fn restrict(plan: &SandboxPlan, allowed: &mut AllowedAccess, report: &mut Sandbo
     }
 }
 
-#[cfg(all(test, feature = "sandbox"))]
+#[cfg(test)]
+#[cfg(feature = "sandbox")]
 mod tests;
 
 /// Calls of Landlock.

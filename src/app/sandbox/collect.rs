@@ -153,13 +153,17 @@ impl SandboxPlan {
                 let endpoints = &options.endpoints;
                 self.read.extend([endpoints.arc_tokens.clone(), endpoints.arc_agent.clone()]);
                 self.read.extend(endpoints.authority_ca.clone());
-                [&endpoints.metadata, &endpoints.arc].into_iter().for_each(|url| self.connect_to_url(url));
+                for url in [&endpoints.metadata, &endpoints.arc] {
+                    self.connect_to_url(url);
+                }
                 self.connect_to(443);
                 let of_azure =
                     |name: &str| ["AZURE_", "IDENTITY_", "IMDS_", "MSI_"].iter().any(|its| name.starts_with(its));
                 for (_, value) in environment.variables.iter().filter(|(name, _)| of_azure(name)) {
                     let url = Url::parse(value).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
-                    url.iter().for_each(|url| self.connect_to_url(url));
+                    if let Some(url) = url {
+                        self.connect_to_url(&url);
+                    }
                     // Certificates and token files, under whichever name an SDK knows.
                     self.read.extend(Some(PathBuf::from(value)).filter(|path| path.is_absolute()));
                 }
@@ -232,7 +236,9 @@ impl SandboxPlan {
         for (name, value) in &environment.variables {
             if ["HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY"].contains(&name.to_ascii_uppercase().as_str()) {
                 let whole = if value.contains("://") { value.clone() } else { format!("http://{value}") };
-                Url::parse(&whole).iter().for_each(|url| self.connect_to_url(url));
+                if let Ok(url) = Url::parse(&whole) {
+                    self.connect_to_url(&url);
+                }
             }
         }
     }

@@ -30,13 +30,12 @@ fn protected_mappings(process: u32) -> Vec<String> {
     let smaps = std::fs::read_to_string(format!("/proc/{process}/smaps")).unwrap_or_default();
     let (mut current, mut protected) = ("", Vec::new());
     for line in smaps.lines() {
-        match line.strip_prefix("VmFlags:") {
-            Some(flags) if flags.split(' ').any(|flag| flag == "dd") => {
+        if let Some(flags) = line.strip_prefix("VmFlags:") {
+            if flags.split(' ').any(|flag| flag == "dd") {
                 protected.push(format!("{}-", current.split('-').next().unwrap()));
             }
-            Some(_) => {}
-            None if line.split(' ').next().is_some_and(|word| !word.ends_with(':')) => current = line,
-            None => {}
+        } else if line.split(' ').next().is_some_and(|word| !word.ends_with(':')) {
+            current = line;
         }
     }
     protected
