@@ -5,12 +5,14 @@
 
 mod metrics;
 mod revocation;
+mod caller_token;
 mod process_token;
 mod process_tokens;
 mod tokens;
 mod token_map;
 
+pub use caller_token::CallerToken;
 pub(crate) use metrics::CallerTokenMetrics;
 pub use process_tokens::{MAX_PROCESS_TOKENS, ProcessTokenDeps, ProcessTokens};
 pub(in crate::agent) use token_map::TokenMap;
-pub use tokens::{CallerToken, CallerTokenSource, CallerTokens};
+pub use tokens::{CallerTokenSource, CallerTokens};

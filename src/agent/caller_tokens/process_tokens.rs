@@ -9,17 +9,17 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use super::caller_token::CallerToken;
 use super::metrics::{CallerTokenLabels, CallerTokenMetrics, RevocationLabels};
 use super::process_token::{LiveSlot, ProcessToken};
 use super::revocation::{Revocation, TokenRevoker};
-use super::tokens::CallerToken;
 use crate::agent::callers::{CallerRegistry, unit_of_cgroup};
 use crate::agent::secrets::{
     CreationLimit, CreationRefusal, DerivedTokenDeps, DerivedTokenKind, DerivedTokenManager, DerivedTokenOptions,
     describe_failure,
 };
 use crate::agent::server_client::ServerClient;
-use crate::agent::token::SessionHandle;
+use crate::agent::token::{SessionHandle, Token};
 use crate::clock::Clock;
 use crate::credential_watch::{Availability, RefreshSignal, credential_channel};
 use crate::health::HealthHandle;
@@ -58,9 +58,9 @@ pub struct ProcessTokens {
 }
 
 #[derive(Debug)]
-pub(super) struct ProcessTable {
+struct ProcessTable {
     deps: ProcessTokenDeps,
-    pub(super) revoker: TokenRevoker,
+    revoker: TokenRevoker,
     creation_limit: Arc<CreationLimit>,
     slots: Arc<Semaphore>,
     count: Arc<AtomicUsize>,
@@ -131,7 +131,7 @@ impl ProcessTokens {
                 biased;
                 () = stop.cancelled() => break,
                 Some(token) = started.recv() => {
-                    running.spawn(token.run(Arc::clone(&self.table), stop.clone()));
+                    running.spawn(Arc::clone(&self.table).keep(token, stop.clone()));
                 }
                 Some(_) = running.join_next() => {}
             }
@@ -152,6 +152,44 @@ impl ProcessTokens {
 }
 
 impl ProcessTable {
+    /// Keeps a token until its process ends, or `stop` is cancelled, or it has no token and gets none; then revokes it.
+    async fn keep(self: Arc<Self>, token: ProcessToken, stop: CancellationToken) {
+        let ProcessToken { id, output, process, manager, slot } = token;
+        let ends = CancellationToken::new();
+        let mut managed = std::pin::pin!(manager.run_on_demand(ends.clone()));
+        let tokens = tokio::select! {
+            biased;
+            () = stop.cancelled() => None,
+            () = process.wait_for_end() => None,
+            tokens = &mut managed => Some(tokens),
+        };
+        // Nobody gets the token from here on. Another process may have the id already.
+        self.remove(&process, id);
+        let tokens = if let Some(tokens) = tokens {
+            tokens
+        } else {
+            ends.cancel();
+            managed.await
+        };
+        self.revoke_all(&tokens, &output, &stop).await;
+        drop(slot);
+        self.publish();
+    }
+
+    async fn revoke_all(&self, tokens: &[Arc<Token>], output: &str, stop: &CancellationToken) {
+        for token in tokens {
+            let outcome = self.revoker.revoke(token, output, stop).await;
+            self.count_ended(outcome);
+            tracing::info!(
+                event = "token.derived.revoked",
+                output,
+                accessor = token.accessor,
+                outcome = outcome.name(),
+                "the process has ended, and its token with it"
+            );
+        }
+    }
+
     fn get(&self, identity: &PeerIdentity) -> Result<CallerToken, ProcessTokenRefusal> {
         let process = identity.process().ok_or(ProcessTokenRefusal::NoProcess)?;
         let pid = process.id().ok_or(ProcessTokenRefusal::NoProcess)?;
@@ -238,7 +276,7 @@ impl ProcessTable {
     }
 
     /// Removes an ended process, unless another one has its place.
-    pub(super) fn remove(&self, process: &PinnedProcess, id: u64) {
+    fn remove(&self, process: &PinnedProcess, id: u64) {
         let mut entries = self.lock();
         if let Some(pid) = process.id()
             && entries.get(&pid).is_some_and(|entry| entry.token.id == id)
@@ -247,13 +285,13 @@ impl ProcessTable {
         }
     }
 
-    pub(super) fn count_ended(&self, outcome: Revocation) {
+    fn count_ended(&self, outcome: Revocation) {
         let labels = RevocationLabels { caller: self.deps.caller.clone(), outcome: outcome.name() };
         self.deps.metrics.get::<CallerTokenMetrics>().ended.get_or_create(&labels).inc();
     }
 
     /// Publishes the number of live tokens, and a warning while none can be created.
-    pub(super) fn publish(&self) {
+    fn publish(&self) {
         let live = MAX_PROCESS_TOKENS - self.slots.available_permits();
         let ProcessTokenDeps { caller, health, metrics, clock, .. } = &self.deps;
         let labels = CallerTokenLabels { caller: caller.clone() };

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::tokens::CallerToken;
+use super::caller_token::CallerToken;
 use crate::agent::token::{SessionHandle, TokenWatch};
 
 /// Values by the id of their token. Those of ended tokens are dropped when another is built.

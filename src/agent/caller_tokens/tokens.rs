@@ -2,13 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use http::StatusCode;
 
+use super::caller_token::CallerToken;
 use super::process_tokens::{ProcessTokenRefusal, ProcessTokens};
 use crate::agent::callers::{AdmittedCaller, CallerRefusal};
-use crate::agent::token::SessionHandle;
 
 /// Tokens of all callers that have one of their own, by caller and session. Clones share them.
 #[derive(Debug, Clone, Default)]
@@ -21,23 +20,6 @@ pub enum CallerTokenSource {
     Shared(CallerToken),
     /// A token for each process.
     Process(ProcessTokens),
-}
-
-/// A token of a caller's own.
-#[derive(Debug, Clone)]
-pub struct CallerToken {
-    /// Differs from that of any other token of a caller in this process.
-    pub(super) id: u64,
-    /// Publishes the token.
-    pub handle: SessionHandle,
-}
-
-impl CallerToken {
-    /// Creates a token with a new id.
-    pub fn new(handle: SessionHandle) -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        Self { id: NEXT.fetch_add(1, Ordering::Relaxed), handle }
-    }
 }
 
 impl CallerTokens {

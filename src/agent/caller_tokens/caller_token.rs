@@ -1,0 +1,22 @@
+//! A token of a caller's own, as the one who serves it holds it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::agent::token::SessionHandle;
+
+/// A token of a caller's own.
+#[derive(Debug, Clone)]
+pub struct CallerToken {
+    /// Differs from that of any other token of a caller in this process.
+    pub(super) id: u64,
+    /// Publishes the token.
+    pub handle: SessionHandle,
+}
+
+impl CallerToken {
+    /// Creates a token with a new id.
+    pub fn new(handle: SessionHandle) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self { id: NEXT.fetch_add(1, Ordering::Relaxed), handle }
+    }
+}
