@@ -160,7 +160,7 @@ impl BoundListener {
         shared: &Shared,
     ) -> anyhow::Result<Self> {
         let socket = match running {
-            Some(socket) => socket.try_clone(),
+            Some(socket) => socket.clone_for_successor(),
             None => Listener::open(&options.endpoint, inherited),
         };
         let listener = || format!("listener {}", options.name);

@@ -231,6 +231,9 @@ impl RunningAgent {
         let stays = |name: &String| config.listeners.iter().any(|it| it.name == *name) && !replaced(name);
         let mut writing = BTreeMap::new();
         for (name, listener) in self.listeners.take_except(stays) {
+            if plan.listeners.iter().any(|next| next.options.endpoint == listener.options.endpoint) {
+                listener.socket.hand_over();
+            }
             listener.stop.cancel();
             writing.insert(name, listener.written);
         }

@@ -34,8 +34,10 @@ impl Listener {
         let mut connections = ConnectionSet::new(&self, service, limits);
         let mut backoff = AcceptBackoff::new(connections.counters.listener());
         loop {
+            // In this order: a listener that was stopped accepts nothing more, as its successor, with other rules, takes over the
+            // socket. What comes before a connection is rare, or follows from one.
             let accepted = tokio::select! {
-                accepted = self.accept() => accepted,
+                biased;
                 () = stop.cancelled() => break,
                 () = sleep_until(connections.sweep) => {
                     connections.sweep = connections.table.sweep();
@@ -46,6 +48,7 @@ impl Listener {
                     continue;
                 }
                 Some(_) = connections.tasks.join_next(), if !connections.tasks.is_empty() => continue,
+                accepted = self.accept() => accepted,
             };
             match accepted {
                 Ok((stream, peer)) => {
@@ -62,8 +65,11 @@ impl Listener {
 }
 
 /// Accepts the clients in the kernel's queue when a listener stops: they have connected and would be reset when the socket
-/// is closed.
+/// is closed. A listener that was handed over leaves them to its successor.
 pub(super) async fn accept_queued(listener: &Listener, mut take: impl FnMut(Stream, Peer)) {
+    if listener.is_handed_over() {
+        return;
+    }
     let soon = Instant::now() + QUEUED;
     for _ in 0..BACKLOG {
         match tokio::time::timeout_at(soon, listener.accept()).await {

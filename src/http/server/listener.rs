@@ -4,6 +4,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::net::{AddressFamily, SocketAddrAny, SocketAddrUnix, SocketType};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
@@ -22,6 +23,8 @@ pub(super) type Stream = Either<TcpStream, UnixStream>;
 pub struct Listener {
     socket: Socket,
     file: Option<Arc<SocketFile>>,
+    /// True once another listener serves the socket.
+    is_handed_over: Arc<AtomicBool>,
 }
 
 #[derive(Debug)]
@@ -67,13 +70,13 @@ impl Listener {
                 IpAddr::V6(_) => rustix::net::sockopt::set_ipv6_unicast_hops(&listener, Some(1))?,
             }
         }
-        Ok(Self { socket: Socket::Tcp(TcpListener::from_std(listener)?), file: None })
+        Ok(Self::new(Socket::Tcp(TcpListener::from_std(listener)?), None))
     }
 
     fn unix(socket: &UnixSocket) -> io::Result<Self> {
         let (listener, file) = socket_file::bind(socket)?;
         let socket = Socket::Unix(UnixListener::from_std(listener)?, Some(file.group));
-        Ok(Self { socket, file: Some(Arc::new(file)) })
+        Ok(Self::new(socket, Some(Arc::new(file))))
     }
 
     fn adopt(socket: OwnedFd) -> io::Result<Self> {
@@ -87,14 +90,36 @@ impl Listener {
                 let group = socket_group(rustix::net::getsockname(&socket)?);
                 let listener = std::os::unix::net::UnixListener::from(socket);
                 listener.set_nonblocking(true)?;
-                Ok(Self { socket: Socket::Unix(UnixListener::from_std(listener)?, group), file: None })
+                Ok(Self::new(Socket::Unix(UnixListener::from_std(listener)?, group), None))
             }
             _ => Err(io::Error::new(io::ErrorKind::InvalidInput, "the passed socket is neither TCP nor unix")),
         }
     }
 
+    fn new(socket: Socket, file: Option<Arc<SocketFile>>) -> Self {
+        Self { socket, file, is_handed_over: Arc::default() }
+    }
+
     /// Duplicates the socket for the listener that serves it next: clients that connect in between wait in the kernel's
-    /// queue.
+    /// queue. [`Listener::hand_over`] leaves them there.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub(crate) fn clone_for_successor(&self) -> io::Result<Self> {
+        Ok(Self { is_handed_over: Arc::default(), ..self.try_clone()? })
+    }
+
+    /// Leaves clients in the kernel's queue to the listener that serves the socket next, whose rules may differ. For this
+    /// listener and its duplicates.
+    pub(crate) fn hand_over(&self) {
+        self.is_handed_over.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_handed_over(&self) -> bool {
+        self.is_handed_over.load(Ordering::Relaxed)
+    }
+
+    /// Duplicates the socket.
     ///
     /// # Errors
     /// No descriptor is left.
@@ -109,7 +134,7 @@ impl Listener {
                 Socket::Unix(UnixListener::from_std(copy)?, *group)
             }
         };
-        Ok(Self { socket, file: self.file.clone() })
+        Ok(Self { socket, file: self.file.clone(), is_handed_over: Arc::clone(&self.is_handed_over) })
     }
 
     /// Returns the bound TCP address; `None` for a unix socket.

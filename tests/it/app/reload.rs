@@ -1,6 +1,7 @@
 //! SIGHUP applies a new configuration as a whole, or keeps the old one and reports the error.
 
-use std::net::TcpListener;
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
@@ -81,7 +82,7 @@ fn a_reload_adds_and_removes_outputs() {
         agent.reload(OK);
         assert_eq!(agent.sink("more"), token);
         assert_eq!(ask(&agent.path("second.sock"), "GET", "/agent/v1/token").unwrap().0, 200);
-        assert!(std::net::TcpStream::connect("127.0.0.1:8301").is_ok());
+        assert!(TcpStream::connect("127.0.0.1:8301").is_ok());
         let ready = || agent.components()["sink/more"]["ready"].as_bool();
         eventually(
             Duration::from_secs(30),
@@ -91,7 +92,7 @@ fn a_reload_adds_and_removes_outputs() {
         // A listener by another name takes the address over.
         agent.edit(|text| text.replace("[listener.probes]", "[listener.kubelet]"));
         agent.reload(OK);
-        assert!(std::net::TcpStream::connect("127.0.0.1:8301").is_ok());
+        assert!(TcpStream::connect("127.0.0.1:8301").is_ok());
         let components = agent.components();
         assert!(components["listener/kubelet"].is_object(), "{components}");
         eventually(Duration::from_secs(30), || match &agent.components()["listener/probes"] {
@@ -102,7 +103,7 @@ fn a_reload_adds_and_removes_outputs() {
         // Removed.
         agent.edit(|text| text.split("[sink.more]").next().unwrap().to_owned());
         agent.reload(OK);
-        eventually(Duration::from_secs(30), || match std::net::TcpStream::connect("127.0.0.1:8301") {
+        eventually(Duration::from_secs(30), || match TcpStream::connect("127.0.0.1:8301") {
             Ok(_) => Err("the removed listener still answers".to_owned()),
             Err(_) => Ok(()),
         });
@@ -191,7 +192,7 @@ fn a_port_that_is_taken_fails_the_reload_as_a_whole() {
 
         drop(taken);
         agent.reload(OK);
-        assert!(std::net::TcpStream::connect("127.0.0.1:8302").is_ok());
+        assert!(TcpStream::connect("127.0.0.1:8302").is_ok());
         assert_eq!(agent.sink("more"), agent.sink("token"));
         assert_eq!(world.secrets.faults().counts().get(Operation::Login), 1);
     });
@@ -403,5 +404,35 @@ fn a_reload_serves_the_old_token_until_the_new_settings_have_logged_in() {
             0 => Ok(()),
             left => Err(format!("{left} tokens were not revoked")),
         });
+    });
+}
+
+#[test]
+fn a_connection_after_a_reload_is_never_judged_by_the_key_before() {
+    in_a_network_of_its_own(|| {
+        let (world, folder) = (World::start(), tempfile::tempdir().unwrap());
+        let path = folder.path().join("local.key");
+        let write = |key: &str| {
+            std::fs::write(&path, key).unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        };
+        write("key-of-round-0-0123456789abcdef0123456789");
+        let agent = Agent::ready(&world, &[], |text| {
+            text + &format!("\n[listener.tcp]\naddress = \"tcp://127.0.0.1:8200\"\nkey_file = {path:?}\n")
+        });
+        let ask = |key: &str| {
+            let mut stream = TcpStream::connect("127.0.0.1:8200").unwrap();
+            let head = format!("Host: localhost\r\nX-Vault-Request: true\r\nX-Keyward-Key: {key}");
+            write!(stream, "GET /agent/v1/status HTTP/1.1\r\n{head}\r\nConnection: close\r\n\r\n").unwrap();
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).unwrap();
+            answer.split(' ').nth(1).unwrap().to_owned()
+        };
+        for round in 1..80 {
+            let [old, new] = [round - 1, round].map(|round| format!("key-of-round-{round}-0123456789abcdef0123456789"));
+            write(&new);
+            agent.reload("ok");
+            assert_eq!([ask(&new), ask(&old), ask(&new)], ["200", "403", "200"], "round {round}");
+        }
     });
 }
