@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
+use super::collect::OWN_FOLDERS;
 use super::plan::{AllowedAccess, AllowedFiles, SandboxPlan, capability_names, rule_folder};
 use super::report::{Part, SandboxReport};
 use crate::config::SandboxMode;
@@ -120,7 +121,7 @@ const SHARED_FOLDERS: [&str; 5] = ["/etc/ssl", "/etc/pki", "/usr", "/lib", "/sys
 
 /// Returns true for a folder of the packaged unit that this machine lacks: nothing is created there then.
 fn is_own_and_missing(path: &Path) -> bool {
-    ["/run/keyward", "/var/lib/keyward"].iter().any(|own| path == Path::new(own)) && !path.exists()
+    OWN_FOLDERS.iter().any(|own| path == Path::new(own)) && !path.exists()
 }
 
 #[cfg(not(feature = "sandbox"))]

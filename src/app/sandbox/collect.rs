@@ -55,7 +55,7 @@ const SYSTEM_FILES: [&str; 34] = [
 const RESOLVER_FOLDERS: [&str; 3] = ["/run/systemd/resolve", "/run/NetworkManager", "/run/resolvconf"];
 
 /// Folders of the packaged unit, which other modules use without a setting.
-const OWN_FOLDERS: [&str; 2] = ["/run/keyward", "/var/lib/keyward"];
+pub(super) const OWN_FOLDERS: [&str; 2] = ["/run/keyward", "/var/lib/keyward"];
 
 impl SandboxPlan {
     /// Computes the accesses that a configuration of these files needs. With errors in the configuration it holds only the
@@ -74,7 +74,7 @@ impl SandboxPlan {
         if let Some(config) = &outcome.config {
             plan.add_config(config, &outcome.accounts, environment);
             if let Some(needs) = UnitNeeds::new(outcome) {
-                plan.add_needs(&needs, &outcome.accounts);
+                plan.add_needs(&needs);
             }
         }
         plan
@@ -135,15 +135,12 @@ impl SandboxPlan {
         self.add_gateway(config, environment);
     }
 
-    fn add_needs(&mut self, needs: &UnitNeeds, accounts: &Accounts) {
+    fn add_needs(&mut self, needs: &UnitNeeds) {
         self.write.extend(needs.writable.iter().cloned());
         self.read.extend(needs.readable.iter().cloned());
         self.executables = needs.executables;
-        let needed = [
-            (needs.low_ports, CapabilitySet::NET_BIND_SERVICE),
-            (needs.executables, CapabilitySet::SYS_PTRACE),
-            (!accounts.users.is_empty(), CapabilitySet::CHOWN),
-        ];
+        let needed =
+            [(needs.low_ports, CapabilitySet::NET_BIND_SERVICE), (needs.executables, CapabilitySet::SYS_PTRACE)];
         self.capabilities.extend(needed.into_iter().filter(|(is_needed, _)| *is_needed).map(|(_, set)| set));
     }
 

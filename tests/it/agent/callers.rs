@@ -1,6 +1,6 @@
 //! Callers as the kernel identifies them: the real agent, and processes of other users in cgroups of their own.
 
-pub(crate) mod kernels;
+mod kernels;
 mod limits;
 mod matrix;
 mod policy_explain;

@@ -3,7 +3,7 @@
 #[cfg(feature = "dev")]
 mod api_proxy;
 #[cfg(feature = "dev")]
-pub(crate) mod callers;
+mod callers;
 #[cfg(feature = "dev")]
 mod caller_tokens;
 #[cfg(feature = "dev")]

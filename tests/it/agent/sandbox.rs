@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
-use super::callers::kernels::{ENOSYS, without};
 use crate::harness::agent::Agent;
 use crate::harness::binary::{Binary, eventually};
+use crate::harness::refused_calls::{ENOSYS, without};
 use crate::harness::world::{World, in_a_network_of_its_own};
 
 const LIMIT: Duration = Duration::from_secs(30);

@@ -12,9 +12,9 @@ use keyward::emulators::secrets::{LoginMethod, Operation, Role, Secrets, Secrets
 use keyward::secret_string::SecretString;
 use keyward::tasks::TaskGroup;
 
-use crate::agent::callers::kernels::{ENOMEM, ENOSYS, without};
 use crate::harness::agent::Agent;
 use crate::harness::binary::{Binary, ask, eventually};
+use crate::harness::refused_calls::{ENOMEM, ENOSYS, without};
 use crate::harness::world::{World, in_a_network_of_its_own};
 
 /// The places of a text in the writable memory of a process outside its memory for secrets, each with what stands before it;

@@ -48,6 +48,8 @@ pub(crate) mod systemd;
 #[cfg(feature = "dev")]
 pub(crate) mod credential_loader;
 #[cfg(feature = "dev")]
+pub(crate) mod refused_calls;
+#[cfg(feature = "dev")]
 pub(crate) mod world;
 
 #[cfg(feature = "acl")]

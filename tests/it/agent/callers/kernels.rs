@@ -3,29 +3,8 @@
 use serde_json::Value;
 
 use super::{Cgroup, TOKEN, ask_as, cannot_run, client, parse, start};
+use crate::harness::refused_calls::{ENOSYS, without};
 use crate::harness::world::{World, in_a_network_of_its_own};
-
-/// Shell command that replaces the agent's start: perl installs a seccomp filter, then executes the agent. Each refused call is
-/// a number of a system call, the place of an argument and its value (-1: any), and an error number.
-pub(crate) fn without(refused: &[(u32, i64, u32, u32)]) -> String {
-    const FILTER: &str = r#"
-        my ($refused, @command) = @ARGV; my @program = (pack('SCCL', 0x20, 0, 0, 0));
-        for (split /;/, $refused) {
-            my ($call, $at, $value, $error) = split /,/;
-            my @argument = $at < 0 ? () : (pack('SCCL', 0x20, 0, 0, 16 + 8 * $at), pack('SCCL', 0x15, 0, 1, $value));
-            push @program, pack('SCCL', 0x15, 0, @argument + 1, $call), @argument, pack('SCCL', 0x06, 0, 0, 0x00050000 | $error);
-            # The argument replaced the number of the call.
-            push @program, pack('SCCL', 0x20, 0, 0, 0) if @argument;
-        }
-        my $code = join('', @program, pack('SCCL', 0x06, 0, 0, 0x7fff0000));
-        my $filter = pack('Sx6P', length($code) / 8, $code);
-        syscall(157, 38, 1, 0, 0, 0) == 0 or die "no_new_privs: $!";
-        syscall(157, 22, 2, $filter) == 0 or die "seccomp: $!";
-        exec @command or die "exec: $!";"#;
-    let refused: Vec<_> =
-        refused.iter().map(|(call, at, value, error)| format!("{call},{at},{value},{error}")).collect();
-    format!("exec perl -e '{}' '{}' \"$0\" \"$@\"", FILTER.replace('\'', "'\\''"), refused.join(";"))
-}
 
 // Of x86_64.
 const GETSOCKOPT: u32 = 55;
@@ -34,8 +13,6 @@ const PIDFD_OPEN: u32 = 434;
 const PIDFD_GET_INFO: u32 = 0xc040_ff0b;
 const SO_PEERPIDFD: u32 = 77;
 const ENOTTY: u32 = 25;
-pub(crate) const ENOSYS: u32 = 38;
-pub(crate) const ENOMEM: u32 = 12;
 const ENOPROTOOPT: u32 = 92;
 
 #[test]
