@@ -3,6 +3,7 @@
 //! A body in memory is searched before any of it is passed on. In a streamed body, trailing bytes that may begin the token are
 //! held back until the next chunk, so that the caller's connection is closed before the token is complete.
 
+use std::cell::OnceCell;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use http::header::CONTENT_ENCODING;
 use hyper::body::{Body, Frame, SizeHint};
 use prometheus_client::metrics::counter::Counter;
 
-use super::token_search::TokenFinder;
+use super::token_search::{SampledSearch, TokenFinder};
 use crate::agent::token::Token;
 use crate::http::reverse_proxy::{BufferedBody, ConnectionError, ResponseBody};
 
@@ -75,7 +76,8 @@ impl LeakFilter {
         if response.body().whole().is_some() {
             return Ok(response.map(FilteredBody::unfiltered));
         }
-        let stream = StreamSearch { token: Arc::clone(token), filter: Arc::clone(self), held: 0, end: None };
+        let (token, filter) = (Arc::clone(token), Arc::clone(self));
+        let stream = StreamSearch { token, filter, sampled: OnceCell::new(), held: 0, end: None };
         Ok(response.map(|body| FilteredBody { body, stream: Some(Box::new(stream)) }))
     }
 
@@ -110,11 +112,16 @@ pub struct FilteredBody {
 struct StreamSearch {
     token: Arc<Token>,
     filter: Arc<LeakFilter>,
+    /// Search of long chunks, from the first of them on; none for a short token.
+    sampled: OnceCell<Option<SampledSearch>>,
     /// Number of bytes that are held back; they equal the token's first.
     held: usize,
     /// The end of the body, if it came while bytes were held back.
     end: Option<StreamEnd>,
 }
+
+/// Length from which sampling pays off for its table, in bytes.
+const LONG_CHUNK: usize = 32 * 1024;
 
 /// The end of a body.
 enum StreamEnd {
@@ -175,7 +182,9 @@ impl StreamSearch {
                 joined.freeze()
             }
         };
-        if finder.is_in(&chunk) {
+        let is_long = chunk.len() >= LONG_CHUNK;
+        let sampled = is_long.then(|| self.sampled.get_or_init(|| SampledSearch::new(&finder)).as_ref()).flatten();
+        if sampled.map_or_else(|| finder.is_in(&chunk), |sampled| sampled.is_in(&finder, &chunk)) {
             self.filter.record_leak();
             return Err(FilteredBodyError::Token);
         }
