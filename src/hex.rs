@@ -3,10 +3,17 @@
 /// Encodes bytes as lower-case hexadecimal digits.
 pub(crate) fn encode_hex(bytes: &[u8]) -> String {
     // One allocation: a string that grows leaves copies of a secret in freed memory.
-    let digit = |half: u8| char::from_digit(half.into(), 16).unwrap_or_default();
     let mut text = String::with_capacity(2 * bytes.len() + 1);
-    text.extend(bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]));
+    for byte in bytes {
+        text.extend(hex_digits(*byte).map(char::from));
+    }
     text
+}
+
+/// Returns the two lower-case hexadecimal digits of a byte.
+pub(crate) const fn hex_digits(byte: u8) -> [u8; 2] {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    [DIGITS[(byte >> 4) as usize], DIGITS[(byte & 15) as usize]]
 }
 
 /// Decodes hexadecimal digits of either case into `bytes`. Returns false if the text is not that many digits.

@@ -6,7 +6,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
 use tokio::sync::oneshot;
+use tokio::task::JoinSet;
 
+use super::confirmation::Confirmations;
 use super::device_result::DeviceError;
 use super::file;
 use super::options::{AuditOptions, AuditTarget, OnFailure};
@@ -15,7 +17,7 @@ use super::record::AuditRecord;
 use super::writer::AuditWriter;
 use crate::clock::Clock;
 use crate::error_code::ErrorCode;
-use crate::health::{Health, HealthHandle};
+use crate::health::Health;
 use crate::metrics::Metrics;
 
 /// Audit devices of the process. Clones share them; without a device nothing is recorded.
@@ -35,6 +37,8 @@ pub struct DeviceHandle {
     name: Arc<str>,
     is_closed: bool,
     queue: RecordQueue,
+    /// Task of the confirmations. Requests that wait have it, too, so that it outlives a device that a reload replaces.
+    _relay: Arc<JoinSet<()>>,
 }
 
 /// A device whose thread runs.
@@ -52,7 +56,14 @@ pub struct AuditUnavailable(Arc<str>);
 
 /// A record that devices with `fail = "closed"` still have to confirm.
 #[derive(Debug)]
-pub struct PendingRecord(Vec<(Arc<str>, oneshot::Receiver<bool>)>);
+pub struct PendingRecord(Vec<PendingConfirmation>);
+
+/// What one device still has to confirm.
+#[derive(Debug)]
+struct PendingConfirmation {
+    device: DeviceHandle,
+    kept: oneshot::Receiver<bool>,
+}
 
 impl Auditor {
     /// Returns true if there is a device.
@@ -77,7 +88,7 @@ impl Auditor {
         self.push(record, Share::Whole, |device| {
             let (sender, receiver) = oneshot::channel();
             device.is_closed.then(|| {
-                waiting.push((Arc::clone(&device.name), receiver));
+                waiting.push(PendingConfirmation { device: device.clone(), kept: receiver });
                 sender
             })
         });
@@ -120,10 +131,15 @@ impl PendingRecord {
     /// # Errors
     /// A device with `fail = "closed"` cannot keep the record, or not in time.
     pub async fn wait(self) -> Result<(), AuditUnavailable> {
-        for (name, receiver) in self.0 {
-            match tokio::time::timeout(TIMEOUT, receiver).await {
+        if !self.0.is_empty() {
+            // Whatever is ready goes first: its records share the write, and the switches to the thread and back.
+            tokio::task::yield_now().await;
+        }
+        self.0.iter().for_each(|pending| pending.device.queue.flush());
+        for PendingConfirmation { device, kept } in self.0 {
+            match tokio::time::timeout(TIMEOUT, kept).await {
                 Ok(Ok(true)) => {}
-                Ok(Ok(false) | Err(_)) | Err(_) => return Err(AuditUnavailable(name)),
+                Ok(Ok(false) | Err(_)) | Err(_) => return Err(AuditUnavailable(device.name)),
             }
         }
         Ok(())
@@ -143,7 +159,7 @@ impl RunningDevice {
         }
     }
 
-    /// Starts the thread of a device, which begins once its predecessor has let go of the file.
+    /// Starts the thread of a device, which begins once its predecessor has let go of the file. Called within a runtime.
     ///
     /// # Errors
     /// The system starts no thread.
@@ -155,9 +171,13 @@ impl RunningDevice {
         let is_closed = options.on_failure == OnFailure::Closed;
         let component = health.register(format!("audit/{}", options.name), is_closed, "nothing written yet");
         component.describe(options.target.path());
+        let (confirmations, relay) = Confirmations::new();
+        let writer = AuditWriter::new(&options, confirmations, (component, metrics, clock.clone()));
         let queue = RecordQueue::default();
-        let thread = spawn(&options, predecessor, (component, metrics, clock), queue.clone())?;
-        let handle = DeviceHandle { name: options.name.as_str().into(), is_closed, queue };
+        let thread = spawn(writer, predecessor, queue.clone())?;
+        let mut task = JoinSet::new();
+        task.spawn(relay.run());
+        let handle = DeviceHandle { name: options.name.as_str().into(), is_closed, queue, _relay: Arc::new(task) };
         Ok(Self { options, handle, thread: Some(thread) })
     }
 
@@ -196,12 +216,10 @@ impl RunningDevice {
 }
 
 fn spawn(
-    options: &AuditOptions,
+    writer: AuditWriter,
     predecessor: Option<RunningDevice>,
-    (component, metrics, clock): (HealthHandle, &Metrics, &Clock),
     queue: RecordQueue,
 ) -> std::io::Result<JoinHandle<()>> {
-    let writer = AuditWriter::new(options, component, metrics, clock.clone());
     std::thread::Builder::new().name("audit".to_owned()).spawn(move || {
         if let Some(mut predecessor) = predecessor {
             predecessor.stop();

@@ -28,8 +28,14 @@ impl Batch {
         records: &[QueuedRecord],
         stops: bool,
     ) -> Self {
-        let mut batch =
-            Self { bytes: Vec::new(), ends: Vec::new(), start, positions: Vec::new(), leads: leading.len() };
+        let count = leading.len() + records.len() + usize::from(stops);
+        let mut batch = Self {
+            bytes: Vec::with_capacity(ESTIMATED_LINE * count),
+            ends: Vec::with_capacity(count),
+            start,
+            positions: Vec::with_capacity(count),
+            leads: leading.len(),
+        };
         let (now, mut position) = (SystemTime::now(), start);
         for record in leading {
             lines.append_chain(&mut batch.bytes, now, record, &mut position);
@@ -56,3 +62,6 @@ impl Batch {
         lines.checked_sub(1).and_then(|last| self.positions.get(last)).copied().unwrap_or(self.start)
     }
 }
+
+/// Length of a usual line, in bytes.
+pub(super) const ESTIMATED_LINE: usize = 512;

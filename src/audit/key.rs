@@ -3,7 +3,7 @@
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::hmac::{self, HMAC_SHA256};
 
-use crate::hex::{decode_hex, encode_hex};
+use crate::hex::{decode_hex, encode_hex, hex_digits};
 use crate::secret_string::SecretString;
 
 /// Keys derived from the configured audit key. Each use has its own, since a server chooses the accessors that are hashed.
@@ -65,6 +65,15 @@ impl Mac {
     /// Formats the MAC as 64 hexadecimal digits.
     pub(super) fn hex(&self) -> String {
         encode_hex(&self.0)
+    }
+
+    /// Returns the same digits without a string for them.
+    pub(super) fn digits(&self) -> [u8; 64] {
+        let mut digits = [0; 64];
+        for (pair, byte) in digits.as_chunks_mut().0.iter_mut().zip(self.0) {
+            *pair = hex_digits(byte);
+        }
+        digits
     }
 }
 

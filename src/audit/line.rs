@@ -98,7 +98,7 @@ impl LineWriter {
     fn end(&self, lines: &mut Vec<u8>, start: usize, position: &mut ChainPosition) {
         let mac = self.key.sign(&position.mac, &lines[start..]);
         lines.extend_from_slice(MAC_KEY);
-        lines.extend_from_slice(mac.hex().as_bytes());
+        lines.extend_from_slice(&mac.digits());
         lines.extend_from_slice(b"\"}\n");
         *position = ChainPosition { next: position.next + 1, mac };
     }

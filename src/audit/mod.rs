@@ -13,6 +13,7 @@ mod verify;
 mod read;
 mod slot;
 mod queue;
+mod confirmation;
 mod metrics;
 mod device_result;
 mod device_report;

@@ -5,6 +5,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use super::record::AuditRecord;
 
@@ -25,8 +26,21 @@ struct State {
     lost: u64,
     reopen: bool,
     stop: bool,
-    /// The thread waits, and must be woken.
-    is_waiting: bool,
+    /// A request waits for one of the records, or they fill a batch.
+    is_urgent: bool,
+    wait: Wait,
+}
+
+/// What the thread waits for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Wait {
+    /// It works.
+    #[default]
+    Nothing,
+    /// The first record.
+    Work,
+    /// Something that must not wait until the records are due.
+    UrgentWork,
 }
 
 /// A record and its time.
@@ -68,11 +82,19 @@ impl RecordQueue {
         let fits = state.records.len() < limit && !state.stop;
         if fits {
             state.records.push_back(record);
+            state.is_urgent |= state.records.len() >= BATCH;
         } else {
             state.lost += 1;
         }
         self.wake(state);
         fits
+    }
+
+    /// Has the device write what is queued, since a request waits for it.
+    pub(super) fn flush(&self) {
+        let mut state = self.state();
+        state.is_urgent |= !state.records.is_empty();
+        self.wake(state);
     }
 
     /// Has the device open its file anew if another one stands at its path.
@@ -89,35 +111,70 @@ impl RecordQueue {
         self.wake(state);
     }
 
-    fn wake(&self, state: MutexGuard<'_, State>) {
-        let is_waiting = state.is_waiting;
-        drop(state);
-        if is_waiting {
+    fn wake(&self, mut state: MutexGuard<'_, State>) {
+        let wakes = match state.wait {
+            Wait::Nothing => false,
+            Wait::Work => true,
+            Wait::UrgentWork => state.is_due(),
+        };
+        if wakes {
+            // Once is enough: until the thread runs, each further call would be a system call for nothing.
+            state.wait = Wait::Nothing;
+            drop(state);
             self.0.changed.notify_one();
         }
     }
 
-    /// Waits for work, at most until `timeout`.
+    /// Waits for work, at most until `timeout`. Records that nobody waits for are collected for a moment, so that they cost
+    /// no write of their own where others follow.
     pub(super) fn take(&self, timeout: Option<Duration>) -> Work {
-        let idle = |state: &mut State| {
-            state.is_waiting = state.records.is_empty() && !state.reopen && !state.stop;
-            state.is_waiting
-        };
-        let (state, changed) = (self.state(), &self.0.changed);
-        let mut state = match timeout {
-            None => changed.wait_while(state, idle).unwrap_or_else(PoisonError::into_inner),
-            Some(timeout) => changed.wait_timeout_while(state, timeout, idle).unwrap_or_else(PoisonError::into_inner).0,
-        };
-        state.is_waiting = false;
+        let end = timeout.map(|timeout| Instant::now() + timeout);
+        let mut collected = Instant::now() + COLLECTING;
+        let mut state = self.state();
+        while !state.is_due() {
+            let now = Instant::now();
+            let is_collecting = now < collected;
+            if end.is_some_and(|end| end <= now) || !(is_collecting || state.records.is_empty()) {
+                break;
+            }
+            let until = is_collecting.then_some(collected).into_iter().chain(end).min();
+            state.wait = if is_collecting { Wait::UrgentWork } else { Wait::Work };
+            state = self.wait(state, until.map(|until| until - now));
+            state.wait = Wait::Nothing;
+            if !is_collecting {
+                collected = Instant::now() + COLLECTING;
+            }
+        }
         let count = state.records.len().min(BATCH);
+        let records = state.records.drain(..count).collect();
+        // Those that remain were too many for one batch.
+        state.is_urgent = !state.records.is_empty();
         Work {
-            records: state.records.drain(..count).collect(),
+            records,
             lost: std::mem::take(&mut state.lost),
             reopen: std::mem::take(&mut state.reopen),
             stop: state.stop && state.records.is_empty(),
         }
     }
+
+    fn wait<'a>(&self, state: MutexGuard<'a, State>, timeout: Option<Duration>) -> MutexGuard<'a, State> {
+        let changed = &self.0.changed;
+        match timeout {
+            None => changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+            Some(timeout) => changed.wait_timeout(state, timeout).unwrap_or_else(PoisonError::into_inner).0,
+        }
+    }
 }
+
+impl State {
+    /// Returns true if there is work that must not wait.
+    const fn is_due(&self) -> bool {
+        self.is_urgent || self.reopen || self.stop
+    }
+}
+
+/// Time for which records are collected that nobody waits for.
+const COLLECTING: Duration = Duration::from_millis(5);
 
 /// Records that wait at most: about 8 MiB, if each has the longest path.
 const CAPACITY: usize = 4096;
@@ -153,5 +210,27 @@ mod tests {
             }
         }
         assert_eq!(rest, CAPACITY - BATCH);
+    }
+
+    #[test]
+    fn while_records_are_collected_only_a_request_that_waits_or_a_full_batch_wakes_the_thread() {
+        let queue = RecordQueue::default();
+        let waits = |wait, change: &dyn Fn()| {
+            queue.state().wait = wait;
+            change();
+            queue.state().wait == wait
+        };
+        let push = || assert!(queue.push(queued(), Share::Whole));
+        assert!(waits(Wait::UrgentWork, &|| queue.flush()), "nothing is queued");
+        assert!(!waits(Wait::Work, &push), "the first record begins the collection");
+        assert!(waits(Wait::UrgentWork, &push));
+        assert!(!waits(Wait::UrgentWork, &|| queue.flush()));
+        assert_eq!(queue.take(None).records.len(), 2);
+        (1..BATCH).for_each(|_| assert!(waits(Wait::UrgentWork, &push)));
+        assert!(!waits(Wait::UrgentWork, &push));
+        assert_eq!(queue.take(None).records.len(), BATCH);
+        push();
+        assert_eq!(queue.take(None).records.len(), 1, "a collection ends");
+        assert_eq!(queue.take(Some(Duration::ZERO)).records.len(), 0);
     }
 }

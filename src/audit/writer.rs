@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::batch::Batch;
+use super::batch::{Batch, ESTIMATED_LINE};
 use super::checkpoint_export::CheckpointExport;
+use super::confirmation::Confirmations;
 use super::device::Device;
 use super::device_report::DeviceReport;
 use super::device_result::{DeviceError, ResumedChain, WritePosition};
@@ -36,6 +37,7 @@ pub(super) struct AuditWriter {
     /// A write has not reached the disk since.
     unsynced: Option<Instant>,
     checkpoints: CheckpointExport,
+    confirmations: Confirmations,
     report: DeviceReport,
 }
 
@@ -52,7 +54,11 @@ enum Start {
 }
 
 impl AuditWriter {
-    pub(super) fn new(options: &AuditOptions, health: HealthHandle, metrics: &Metrics, clock: Clock) -> Self {
+    pub(super) fn new(
+        options: &AuditOptions,
+        confirmations: Confirmations,
+        (health, metrics, clock): (HealthHandle, &Metrics, Clock),
+    ) -> Self {
         Self {
             name: options.name.clone(),
             device: Device::new(&options.target),
@@ -64,6 +70,7 @@ impl AuditWriter {
             lost: 0,
             unsynced: None,
             checkpoints: CheckpointExport::new(options),
+            confirmations,
             report: DeviceReport::new(options, health, metrics, clock),
         }
     }
@@ -121,7 +128,7 @@ impl AuditWriter {
             records.into_iter().partition(|record| record.kept.as_ref().is_none_or(|kept| !kept.is_closed()));
         // Their requests were refused already.
         self.count_lost(abandoned.len() as u64);
-        let prepared = self.resume().and_then(|()| self.device.prepare(ESTIMATED_LINE * (records.len() as u64 + 2)));
+        let prepared = self.resume().and_then(|()| self.device.prepare((ESTIMATED_LINE * (records.len() + 2)) as u64));
         if self.device.take_lost_partial()
             && let Some(before) = self.before_partial.take()
         {
@@ -135,6 +142,7 @@ impl AuditWriter {
             }
             Ok(prepared) => self.write_batch(records, prepared, stops),
         }
+        self.confirmations.send();
     }
 
     fn write_batch(&mut self, mut records: Vec<QueuedRecord>, prepared: WritePosition, stops: bool) {
@@ -160,12 +168,11 @@ impl AuditWriter {
         if written.is_partial && written.lines >= batch.leads && !unkept.is_empty() {
             // Its rest follows before anything else, so that it is not lost; its request does not wait for that.
             let partial = unkept.remove(0);
-            let _ = partial.kept.map(|kept| kept.send(false));
+            self.confirmations.add(partial, false);
         }
         self.report.count_kept(records.len() as u64);
-        for kept in records.into_iter().filter_map(|record| record.kept) {
-            // The caller may have gone.
-            let _ = kept.send(true);
+        for record in records {
+            self.confirmations.add(record, true);
         }
         match written.error {
             Some(error) => self.report.fail(&error),
@@ -223,8 +230,8 @@ impl AuditWriter {
 
     fn refuse(&mut self, records: Vec<QueuedRecord>) {
         self.count_lost(records.len() as u64);
-        for kept in records.into_iter().filter_map(|record| record.kept) {
-            let _ = kept.send(false);
+        for record in records {
+            self.confirmations.add(record, false);
         }
     }
 
@@ -241,9 +248,6 @@ fn random_name() -> Arc<str> {
     let _ = aws_lc_rs::rand::fill(&mut bytes);
     crate::hex::encode_hex(&bytes).into()
 }
-
-/// Length of a usual line, by which a file is rotated before it is too large.
-const ESTIMATED_LINE: u64 = 512;
 
 /// Time until written records reach the disk.
 const SYNC_INTERVAL: Duration = Duration::from_secs(1);

@@ -42,6 +42,12 @@ fn responses(agent: &Agent, path: &str) -> Vec<Value> {
     all.into_iter().filter(|line| line["type"] == "response" && line["path"] == path).collect()
 }
 
+/// Waits until this many responses of a path are recorded: those that no request waits for are collected first.
+#[cfg(all(feature = "acl", feature = "gateway"))]
+fn recorded<const N: usize>(agent: &Agent, path: &str) -> [Value; N] {
+    eventually(Duration::from_secs(10), || responses(agent, path).try_into().map_err(|found| format!("{found:#?}")))
+}
+
 /// `keyward audit verify` of the agent's files: exit code and what it says.
 fn verify(agent: &Agent, more: &[&str]) -> (i32, String) {
     let (file, key) = (agent.path("audit/audit.jsonl"), agent.path("audit.key"));
@@ -357,16 +363,15 @@ fn the_acl_server_records_who_changed_what_and_the_gateway_who_wrote_what() {
         assert_eq!(status, 200, "{body}");
         assert_eq!(call(&gateway, "GET /api/v2/organizations", "Authorization: Bearer canary\r\n", "").0, 401);
 
-        let create = responses(&agent, "/v1/acl/policy").pop().unwrap();
+        let [create] = recorded(&agent, "/v1/acl/policy");
         let wanted = ("acl", "policy.create", policy["ID"].as_str().unwrap(), "granted");
         let text = |record: &Value, key: &str| record[key].as_str().unwrap_or_default().to_owned();
         let found = ["part", "operation", "subject", "decision"].map(|key| text(&create, key));
         assert_eq!(found, [wanted.0, wanted.1, wanted.2, wanted.3].map(str::to_owned), "{create:#}");
         assert!(text(&create, "accessor").starts_with("hmac-sha256:"), "{create:#}");
-        let refused = responses(&agent, "/v1/acl/tokens").pop().unwrap();
+        let [refused] = recorded(&agent, "/v1/acl/tokens");
         assert_eq!((&refused["decision"], &refused["status"]), (&"refused".into(), &403.into()), "{refused:#}");
-        let calls = responses(&agent, "/api/v2/organizations");
-        let [served, stopped] = calls.as_slice() else { panic!("{calls:#?}") };
+        let [served, stopped] = recorded(&agent, "/api/v2/organizations");
         assert_eq!((&served["part"], &served["upstream_status"]), (&"gateway".into(), &200.into()), "{served:#}");
         assert_eq!((&stopped["decision"], &stopped["status"]), (&"refused".into(), &401.into()), "{stopped:#}");
         let all = std::fs::read_to_string(agent.path("audit/audit.jsonl")).unwrap();
