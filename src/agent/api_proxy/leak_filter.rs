@@ -17,7 +17,7 @@ use http::header::CONTENT_ENCODING;
 use hyper::body::{Body, Frame, SizeHint};
 use prometheus_client::metrics::counter::Counter;
 
-use super::token_search::{SampledSearch, TokenFinder};
+use super::token_search::{SampledSearch, TokenFinder, partial_match_len, token_bytes};
 use crate::agent::token::Token;
 use crate::http::reverse_proxy::{BufferedBody, ConnectionError, ResponseBody};
 
@@ -96,7 +96,7 @@ impl LeakFilter {
 
 /// Returns true for tokens that a response does not contain by chance, unlike `root` of a test server.
 fn is_searchable(token: &Token) -> bool {
-    token.secret.secret().expose_secret().len() >= MIN_TOKEN_LEN
+    token_bytes(token).len() >= MIN_TOKEN_LEN
 }
 
 /// In bytes.
@@ -172,8 +172,8 @@ pub enum FilteredBodyError {
 impl StreamSearch {
     /// Searches a chunk behind the bytes that are held back. Returns the part that can be passed on.
     fn push(&mut self, chunk: Bytes) -> Result<Bytes, FilteredBodyError> {
-        let finder = TokenFinder::new(&self.token);
-        let mut chunk = match finder.token.get(..self.held) {
+        let token = token_bytes(&self.token);
+        let mut chunk = match token.get(..self.held) {
             None | Some([]) => chunk,
             Some(held) => {
                 let mut joined = BytesMut::with_capacity(held.len() + chunk.len());
@@ -183,19 +183,23 @@ impl StreamSearch {
             }
         };
         let is_long = chunk.len() >= LONG_CHUNK;
-        let sampled = is_long.then(|| self.sampled.get_or_init(|| SampledSearch::new(&finder)).as_ref()).flatten();
-        if sampled.map_or_else(|| finder.is_in(&chunk), |sampled| sampled.is_in(&finder, &chunk)) {
+        let sampled = is_long.then(|| self.sampled.get_or_init(|| SampledSearch::new(token)).as_ref()).flatten();
+        let is_in_chunk = match sampled {
+            Some(sampled) => sampled.is_in(token, &chunk),
+            None => TokenFinder::new(&self.token).is_in(&chunk),
+        };
+        if is_in_chunk {
             self.filter.record_leak();
             return Err(FilteredBodyError::Token);
         }
-        self.held = finder.partial_match_len(&chunk);
+        self.held = partial_match_len(token, &chunk);
         chunk.truncate(chunk.len() - self.held);
         Ok(chunk)
     }
 
     /// Returns the bytes that were held back, which turned out to be no token.
     fn release(&mut self) -> Bytes {
-        let token = self.token.secret.secret().expose_secret().as_bytes();
+        let token = token_bytes(&self.token);
         Bytes::copy_from_slice(token.get(..std::mem::take(&mut self.held)).unwrap_or_default())
     }
 }

@@ -1,19 +1,24 @@
 //! Searches bytes for a token.
 
 use http::HeaderMap;
-use memchr::memmem::Finder;
+use memchr::memmem::{self, Finder};
 
 use crate::agent::token::Token;
 
 /// Searches for one token. Finds its first bytes by vector instructions, which the library does not use for longer patterns.
 pub(super) struct TokenFinder<'a> {
-    pub(super) token: &'a [u8],
+    token: &'a [u8],
     prefix: Finder<'a>,
+}
+
+/// Returns the bytes of a token.
+pub(super) fn token_bytes(token: &Token) -> &[u8] {
+    token.secret.secret().expose_secret().as_bytes()
 }
 
 impl<'a> TokenFinder<'a> {
     pub(super) fn new(token: &'a Token) -> Self {
-        Self::from_bytes(token.secret.secret().expose_secret().as_bytes())
+        Self::from_bytes(token_bytes(token))
     }
 
     fn from_bytes(token: &'a [u8]) -> Self {
@@ -38,14 +43,14 @@ impl<'a> TokenFinder<'a> {
     pub(super) fn is_in_headers(&self, headers: &HeaderMap) -> bool {
         headers.values().any(|value| self.is_in(value.as_bytes()))
     }
+}
 
-    /// Returns the length of the longest suffix of `text` that is a proper prefix of the token.
-    pub(super) fn partial_match_len(&self, text: &[u8]) -> usize {
-        let (Some(first), most) = (self.token.first(), self.token.len().saturating_sub(1)) else { return 0 };
-        let end = text.get(text.len().saturating_sub(most)..).unwrap_or_default();
-        let starts = memchr::memchr_iter(*first, end).filter_map(|at| end.get(at..));
-        starts.into_iter().find(|end| self.token.starts_with(end)).map_or(0, <[u8]>::len)
-    }
+/// Returns the length of the longest suffix of `text` that is a proper prefix of the token.
+pub(super) fn partial_match_len(token: &[u8], text: &[u8]) -> usize {
+    let (Some(first), most) = (token.first(), token.len().saturating_sub(1)) else { return 0 };
+    let end = text.get(text.len().saturating_sub(most)..).unwrap_or_default();
+    let starts = memchr::memchr_iter(*first, end).filter_map(|at| end.get(at..));
+    starts.into_iter().find(|end| token.starts_with(end)).map_or(0, <[u8]>::len)
 }
 
 /// The longest pattern that `memchr` searches by vector instructions alone, in bytes.
@@ -55,37 +60,37 @@ const VECTOR_SEARCH_LEN: usize = 32;
 /// the stride, since the strides are as long as the token has windows.
 pub(super) struct SampledSearch {
     stride: usize,
-    /// A bit for each hash of a window.
+    /// A bit for each hash of a window. They tell much of the token: it is freed with the stream, and zeroed by the allocator.
     windows: Box<[u64; HASHES / 64]>,
 }
 
 impl SampledSearch {
     /// Returns `None` for a token that is too short to gain by this.
-    pub(super) fn new(token: &TokenFinder<'_>) -> Option<Self> {
+    pub(super) fn new(token: &[u8]) -> Option<Self> {
         let mut windows = Box::new([0; HASHES / 64]);
-        for window in token.token.array_windows() {
+        for window in token.array_windows() {
             let (word, bit) = place(*window);
             windows[word] |= 1 << bit;
         }
-        let stride = token.token.len().checked_sub(WINDOW - 1)?;
+        let stride = token.len().checked_sub(WINDOW - 1)?;
         (stride >= SHORTEST_STRIDE).then_some(Self { stride, windows })
     }
 
-    /// Returns true if `text` contains the token.
-    pub(super) fn is_in(&self, token: &TokenFinder<'_>, text: &[u8]) -> bool {
-        let (stride, overlap) = (self.stride, token.token.len());
+    /// Returns true if `text` contains the token, which is the one of [`SampledSearch::new`].
+    pub(super) fn is_in(&self, token: &[u8], text: &[u8]) -> bool {
+        let (stride, overlap) = (self.stride, token.len());
         let mut start = 0;
         while let Some(samples) = text.get(start..start + (SAMPLES - 1) * stride + WINDOW) {
             let end = start + SAMPLES * stride;
             if self.may_match(samples) {
                 let around = text.get(start.saturating_sub(overlap)..text.len().min(end + overlap));
-                if around.is_some_and(|around| token.is_in(around)) {
+                if around.is_some_and(|around| memmem::find(around, token).is_some()) {
                     return true;
                 }
             }
             start = end;
         }
-        token.is_in(text.get(start.saturating_sub(stride)..).unwrap_or_default())
+        memmem::find(text.get(start.saturating_sub(stride)..).unwrap_or_default(), token).is_some()
     }
 
     /// Returns true if one of the samples is a window of the token, and seldom otherwise.
@@ -128,7 +133,7 @@ mod tests {
         let token = b"hvs.hvs.CAESIJ-a-token-that-is-longer-than-32-bytes";
         let finder = TokenFinder::from_bytes(token);
         let check = |text: &[u8], wanted: (bool, usize)| {
-            let found = (finder.is_in(text), finder.partial_match_len(text));
+            let found = (finder.is_in(text), partial_match_len(token, text));
             assert_eq!(found, wanted, "{}", String::from_utf8_lossy(text));
         };
         check(b"", (false, 0));
@@ -148,19 +153,18 @@ mod tests {
     #[test]
     fn a_sampled_search_finds_a_token_at_every_offset_of_a_long_text_and_nothing_that_differs_in_a_byte() {
         let token: Vec<u8> = (0..95_u8).map(|at| b'!' + at % 90).collect();
-        let finder = TokenFinder::from_bytes(&token);
-        let search = SampledSearch::new(&finder).unwrap();
+        let search = SampledSearch::new(&token).unwrap();
         for length in [0, 1, 94, 95, 96, 700, 740, 2300] {
             for offset in 0..=length {
                 let mut text = vec![b'~'; length];
                 text.splice(offset..offset, token.clone());
-                assert!(search.is_in(&finder, &text), "{length} {offset}");
+                assert!(search.is_in(&token, &text), "{length} {offset}");
                 text[offset + length % 95] ^= 1;
-                assert!(!search.is_in(&finder, &text), "{length} {offset}");
-                assert!(!search.is_in(&finder, &text[..offset]), "{length} {offset}");
+                assert!(!search.is_in(&token, &text), "{length} {offset}");
+                assert!(!search.is_in(&token, &text[..offset]), "{length} {offset}");
             }
         }
-        assert!(SampledSearch::new(&TokenFinder::from_bytes(&token[..36])).is_none(), "a short token");
-        assert!(SampledSearch::new(&TokenFinder::from_bytes(b"hv")).is_none(), "one without a window");
+        assert!(SampledSearch::new(&token[..36]).is_none(), "a short token");
+        assert!(SampledSearch::new(b"hv").is_none(), "one without a window");
     }
 }

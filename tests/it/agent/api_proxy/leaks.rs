@@ -138,12 +138,16 @@ async fn streaming(pieces: Vec<Vec<u8>>, servers: &mut JoinSet<()>) -> String {
     url
 }
 
-/// Returns the part of such a response that a caller gets, and true if it ended properly.
 async fn streamed(pieces: Vec<Vec<u8>>) -> (Vec<u8>, bool) {
+    streamed_to_holder_of(TOKEN, pieces).await
+}
+
+/// Returns the part of such a response that a caller gets whose session has this token, and true if it ended properly.
+async fn streamed_to_holder_of(token: &str, pieces: Vec<Vec<u8>>) -> (Vec<u8>, bool) {
     let mut servers = JoinSet::new();
     let url = streaming(pieces, &mut servers).await;
     let proxied = Proxied::with(|_, upstream| upstream.client.address = ServerAddress::Url(url.parse().unwrap()));
-    proxied.publish(TOKEN);
+    proxied.publish(token);
     // If the token comes first, the connection may be cut before the head is sent.
     let Ok(mut answer) = proxied.request("GET", "secret/data/web").send().await else { return (Vec::new(), false) };
     assert_eq!(answer.status(), 200);
@@ -173,6 +177,22 @@ async fn a_streamed_answer_is_cut_before_the_token_in_it_is_whole() {
     assert!(!whole && found.iter().all(|byte| *byte == b'a'), "{}", found.len());
     let (found, whole) = streamed(vec![[start.as_slice(), token, &end].concat()]).await;
     assert!(!whole && !found.windows(8).any(|part| part == &token[..8]), "{}", found.len());
+}
+
+#[tokio::test]
+async fn a_token_as_long_as_vaults_is_found_anywhere_in_a_long_answer() {
+    let token = format!("{TOKEN}{}", &TOKEN[4..47]);
+    assert_eq!(token.len(), 95, "as Vault 1.10 and later make them");
+    for offset in [0, 40_000, 100_001, 131_000, 399_905] {
+        let mut body: Vec<u8> =
+            (0..399_905_u32).map(|at| b"hvs.CAESIJ {}:,\"0123456789"[at as usize * 7 % 26]).collect();
+        body.splice(offset..offset, token.bytes());
+        let (found, whole) = streamed_to_holder_of(&token, vec![body.clone()]).await;
+        assert!(!whole && body.starts_with(&found) && found.len() < offset + token.len(), "{offset}: {}", found.len());
+        body[offset + 94] ^= 1;
+        let (found, whole) = streamed_to_holder_of(&token, vec![body.clone()]).await;
+        assert!(whole && found == body, "{offset}: {}", found.len());
+    }
 }
 
 #[tokio::test]
