@@ -5,11 +5,11 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinSet;
 
-use super::confirmation::Confirmations;
 use super::device_result::DeviceError;
+use super::device_task::Confirmations;
 use super::file;
 use super::options::{AuditOptions, AuditTarget, OnFailure};
 use super::queue::{QueuedRecord, RecordQueue, Share};
@@ -37,8 +37,10 @@ pub struct DeviceHandle {
     name: Arc<str>,
     is_closed: bool,
     queue: RecordQueue,
-    /// Task of the confirmations. Requests that wait have it, too, so that it outlives a device that a reload replaces.
-    _relay: Arc<JoinSet<()>>,
+    /// A request waits for its record.
+    waiting: Arc<Notify>,
+    /// Requests that wait have it, too, so that it outlives a device that a reload replaces.
+    _task: Arc<JoinSet<()>>,
 }
 
 /// A device whose thread runs.
@@ -58,7 +60,7 @@ pub struct AuditUnavailable(Arc<str>);
 #[derive(Debug)]
 pub struct PendingRecord(Vec<PendingConfirmation>);
 
-/// What one device still has to confirm.
+/// Confirmation that one device still owes.
 #[derive(Debug)]
 struct PendingConfirmation {
     device: DeviceHandle,
@@ -92,6 +94,9 @@ impl Auditor {
                 sender
             })
         });
+        for pending in &waiting {
+            pending.device.waiting.notify_one();
+        }
         PendingRecord(waiting)
     }
 
@@ -131,11 +136,6 @@ impl PendingRecord {
     /// # Errors
     /// A device with `fail = "closed"` cannot keep the record, or not in time.
     pub async fn wait(self) -> Result<(), AuditUnavailable> {
-        if !self.0.is_empty() {
-            // Whatever is ready goes first: its records share the write, and the switches to the thread and back.
-            tokio::task::yield_now().await;
-        }
-        self.0.iter().for_each(|pending| pending.device.queue.flush());
         for PendingConfirmation { device, kept } in self.0 {
             match tokio::time::timeout(TIMEOUT, kept).await {
                 Ok(Ok(true)) => {}
@@ -171,13 +171,13 @@ impl RunningDevice {
         let is_closed = options.on_failure == OnFailure::Closed;
         let component = health.register(format!("audit/{}", options.name), is_closed, "nothing written yet");
         component.describe(options.target.path());
-        let (confirmations, relay) = Confirmations::new();
+        let (queue, waiting, mut tasks) = (RecordQueue::default(), Arc::default(), JoinSet::new());
+        let (confirmations, task) = Confirmations::new(queue.clone(), Arc::clone(&waiting));
         let writer = AuditWriter::new(&options, confirmations, (component, metrics, clock.clone()));
-        let queue = RecordQueue::default();
         let thread = spawn(writer, predecessor, queue.clone())?;
-        let mut task = JoinSet::new();
-        task.spawn(relay.run());
-        let handle = DeviceHandle { name: options.name.as_str().into(), is_closed, queue, _relay: Arc::new(task) };
+        tasks.spawn(task.run());
+        let handle =
+            DeviceHandle { name: options.name.as_str().into(), is_closed, queue, waiting, _task: Arc::new(tasks) };
         Ok(Self { options, handle, thread: Some(thread) })
     }
 

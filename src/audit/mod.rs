@@ -13,7 +13,7 @@ mod verify;
 mod read;
 mod slot;
 mod queue;
-mod confirmation;
+mod device_task;
 mod metrics;
 mod device_result;
 mod device_report;

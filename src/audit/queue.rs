@@ -31,7 +31,7 @@ struct State {
     wait: Wait,
 }
 
-/// What the thread waits for.
+/// Event that the thread waits for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Wait {
     /// It works.

@@ -7,10 +7,10 @@ use tokio::time::Instant;
 
 use super::batch::{Batch, ESTIMATED_LINE};
 use super::checkpoint_export::CheckpointExport;
-use super::confirmation::Confirmations;
 use super::device::Device;
 use super::device_report::DeviceReport;
 use super::device_result::{DeviceError, ResumedChain, WritePosition};
+use super::device_task::Confirmations;
 use super::key::AuditKey;
 use super::line::{ChainPosition, LineWriter};
 use super::options::AuditOptions;

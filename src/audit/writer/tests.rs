@@ -36,10 +36,10 @@ fn options(path: &Path, max_bytes: u64, keep: u32) -> AuditOptions {
 /// Runs a writer over `count` records; returns how many were kept.
 fn write(options: &AuditOptions, count: u64) -> usize {
     let (health, metrics) = (Health::default(), Metrics::default());
-    let (confirmations, mut relay) = Confirmations::new();
+    let queue = RecordQueue::default();
+    let (confirmations, mut task) = Confirmations::new(queue.clone(), Arc::default());
     let component = health.register("audit/main", true, "");
     let writer = AuditWriter::new(options, confirmations, (component, &metrics, Clock::System));
-    let queue = RecordQueue::default();
     let kept: Vec<_> = (0..count)
         .map(|number| {
             let (sender, receiver) = oneshot::channel();
@@ -50,7 +50,7 @@ fn write(options: &AuditOptions, count: u64) -> usize {
         .collect();
     queue.stop();
     writer.run(&queue);
-    relay.pass_on_sent();
+    task.pass_on_sent();
     kept.into_iter().filter_map(|mut kept| kept.try_recv().ok()).filter(|kept| *kept).count()
 }
 

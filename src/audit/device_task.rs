@@ -1,0 +1,85 @@
+//! Task of an audit device on the runtime: wakes the device's thread for the requests that wait, and tells them what it did.
+
+use std::sync::Arc;
+
+use tokio::sync::{Notify, mpsc, oneshot};
+
+use super::queue::{QueuedRecord, RecordQueue};
+
+/// Collects the confirmations of a batch. One message for all of them wakes the runtime's thread once, by one system call.
+#[derive(Debug)]
+pub(super) struct Confirmations {
+    batch: Vec<Confirmation>,
+    task: mpsc::UnboundedSender<Vec<Confirmation>>,
+}
+
+/// Task of a device on the runtime: between the requests that wait and the device's thread.
+#[derive(Debug)]
+pub(super) struct DeviceTask {
+    batches: mpsc::UnboundedReceiver<Vec<Confirmation>>,
+    queue: RecordQueue,
+    waiting: Arc<Notify>,
+}
+
+/// A request that waits, and whether its record was kept.
+#[derive(Debug)]
+struct Confirmation {
+    request: oneshot::Sender<bool>,
+    is_kept: bool,
+}
+
+impl Confirmations {
+    /// Returns the confirmations of a device, and its task. `waiting` is notified when a request waits for its record.
+    pub(super) fn new(queue: RecordQueue, waiting: Arc<Notify>) -> (Self, DeviceTask) {
+        // Bounded by the queue of records: each waits for one.
+        let (task, batches) = mpsc::unbounded_channel();
+        (Self { batch: Vec::new(), task }, DeviceTask { batches, queue, waiting })
+    }
+
+    /// Adds the outcome of a record, if a request waits for it.
+    pub(super) fn add(&mut self, record: QueuedRecord, is_kept: bool) {
+        self.batch.extend(record.kept.map(|request| Confirmation { request, is_kept }));
+    }
+
+    /// Sends the batch.
+    pub(super) fn send(&mut self) {
+        if !self.batch.is_empty() {
+            // Without the task the runtime is gone, and the requests with it.
+            let _ = self.task.send(std::mem::take(&mut self.batch));
+        }
+    }
+}
+
+impl DeviceTask {
+    /// Runs until the thread of the device has ended.
+    pub(super) async fn run(mut self) {
+        loop {
+            tokio::select! {
+                batch = self.batches.recv() => match batch {
+                    Some(batch) => pass_on(batch),
+                    None => break,
+                },
+                () = self.waiting.notified() => {
+                    // Whatever is ready goes first: its records share the write, and the switches to the thread and back.
+                    tokio::task::yield_now().await;
+                    self.queue.flush();
+                }
+            }
+        }
+    }
+
+    /// Passes on what was sent until now.
+    #[cfg(test)]
+    pub(super) fn pass_on_sent(&mut self) {
+        while let Ok(batch) = self.batches.try_recv() {
+            pass_on(batch);
+        }
+    }
+}
+
+fn pass_on(batch: Vec<Confirmation>) {
+    for Confirmation { request, is_kept } in batch {
+        // The caller may have gone.
+        let _ = request.send(is_kept);
+    }
+}
