@@ -45,12 +45,16 @@ impl Agent {
         Self::start(world, variables, edit).until_ready()
     }
 
-    /// Starts it after a shell has run `setup`, or in its place where that does not return, and waits until it is ready.
-    pub(crate) fn ready_after(world: &World, setup: &str, edit: impl FnOnce(String) -> String) -> Self {
+    /// Starts it after a shell has run `setup`, or in its place where that does not return.
+    pub(crate) fn start_after(world: &World, setup: &str, edit: impl FnOnce(String) -> String) -> Self {
         Self::start_by(world, edit, |args, folder| {
             Binary::start_after(setup, args, &[("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")], folder)
         })
-        .until_ready()
+    }
+
+    /// The same, and waits until it is ready.
+    pub(crate) fn ready_after(world: &World, setup: &str, edit: impl FnOnce(String) -> String) -> Self {
+        Self::start_after(world, setup, edit).until_ready()
     }
 
     fn until_ready(self) -> Self {
