@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use super::device_result::DeviceError;
@@ -33,14 +33,15 @@ struct Shared {
 
 /// Queue of a device, for those that record.
 #[derive(Debug, Clone)]
-pub struct DeviceHandle {
+pub struct DeviceHandle(Arc<DeviceShared>);
+
+#[derive(Debug)]
+struct DeviceShared {
     name: Arc<str>,
     is_closed: bool,
     queue: RecordQueue,
-    /// A request waits for its record.
-    waiting: Arc<Notify>,
-    /// Requests that wait have it, too, so that it outlives a device that a reload replaces.
-    _task: Arc<JoinSet<()>>,
+    /// The device's task. A request that waits shares it, so that it outlives a device that a reload replaces.
+    _task: JoinSet<()>,
 }
 
 /// A device whose thread runs.
@@ -88,14 +89,14 @@ impl Auditor {
     pub fn admit(&self, record: AuditRecord) -> PendingRecord {
         let mut waiting = Vec::new();
         self.push(record, Share::Whole, |device| {
-            let (sender, receiver) = oneshot::channel();
-            device.is_closed.then(|| {
-                waiting.push(PendingConfirmation { device: device.clone(), kept: receiver });
+            device.0.is_closed.then(|| {
+                let (sender, kept) = oneshot::channel();
+                waiting.push(PendingConfirmation { device: device.clone(), kept });
                 sender
             })
         });
         for pending in &waiting {
-            pending.device.waiting.notify_one();
+            pending.device.0.queue.request_flush();
         }
         PendingRecord(waiting)
     }
@@ -120,7 +121,7 @@ impl Auditor {
         for device in &*self.0.devices.read().unwrap_or_else(PoisonError::into_inner) {
             // A full queue drops the sender, which tells the receiver.
             let queued = QueuedRecord { at, record: Arc::clone(&record), kept: confirm(device) };
-            device.queue.push(queued, share);
+            device.0.queue.push(queued, share);
         }
     }
 }
@@ -139,7 +140,7 @@ impl PendingRecord {
         for PendingConfirmation { device, kept } in self.0 {
             match tokio::time::timeout(TIMEOUT, kept).await {
                 Ok(Ok(true)) => {}
-                Ok(Ok(false) | Err(_)) | Err(_) => return Err(AuditUnavailable(device.name)),
+                Ok(Ok(false) | Err(_)) | Err(_) => return Err(AuditUnavailable(Arc::clone(&device.0.name))),
             }
         }
         Ok(())
@@ -171,13 +172,13 @@ impl RunningDevice {
         let is_closed = options.on_failure == OnFailure::Closed;
         let component = health.register(format!("audit/{}", options.name), is_closed, "nothing written yet");
         component.describe(options.target.path());
-        let (queue, waiting, mut tasks) = (RecordQueue::default(), Arc::default(), JoinSet::new());
-        let (confirmations, task) = Confirmations::new(queue.clone(), Arc::clone(&waiting));
+        let (queue, mut tasks) = (RecordQueue::default(), JoinSet::new());
+        let (confirmations, task) = Confirmations::new(queue.clone());
         let writer = AuditWriter::new(&options, confirmations, (component, metrics, clock.clone()));
         let thread = spawn(writer, predecessor, queue.clone())?;
         tasks.spawn(task.run());
-        let handle =
-            DeviceHandle { name: options.name.as_str().into(), is_closed, queue, waiting, _task: Arc::new(tasks) };
+        let name = options.name.as_str().into();
+        let handle = DeviceHandle(Arc::new(DeviceShared { name, is_closed, queue, _task: tasks }));
         Ok(Self { options, handle, thread: Some(thread) })
     }
 
@@ -193,12 +194,12 @@ impl RunningDevice {
 
     /// Opens the file anew if another one stands at its path, as a tool that rotates leaves it.
     pub(crate) fn reopen(&self) {
-        self.handle.queue.reopen();
+        self.handle.0.queue.reopen();
     }
 
     /// Writes what is queued, and ends.
     pub(crate) fn stop(&self) {
-        self.handle.queue.stop();
+        self.handle.0.queue.stop();
     }
 
     /// Waits for the end of the thread.

@@ -1,8 +1,6 @@
 //! Task of an audit device on the runtime: wakes the device's thread for the requests that wait, and tells them what it did.
 
-use std::sync::Arc;
-
-use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 
 use super::queue::{QueuedRecord, RecordQueue};
 
@@ -18,7 +16,6 @@ pub(super) struct Confirmations {
 pub(super) struct DeviceTask {
     batches: mpsc::UnboundedReceiver<Vec<Confirmation>>,
     queue: RecordQueue,
-    waiting: Arc<Notify>,
 }
 
 /// A request that waits, and whether its record was kept.
@@ -29,11 +26,11 @@ struct Confirmation {
 }
 
 impl Confirmations {
-    /// Returns the confirmations of a device, and its task. `waiting` is notified when a request waits for its record.
-    pub(super) fn new(queue: RecordQueue, waiting: Arc<Notify>) -> (Self, DeviceTask) {
+    /// Returns the confirmations of a device, and its task.
+    pub(super) fn new(queue: RecordQueue) -> (Self, DeviceTask) {
         // Bounded by the queue of records: each waits for one.
         let (task, batches) = mpsc::unbounded_channel();
-        (Self { batch: Vec::new(), task }, DeviceTask { batches, queue, waiting })
+        (Self { batch: Vec::new(), task }, DeviceTask { batches, queue })
     }
 
     /// Adds the outcome of a record, if a request waits for it.
@@ -51,35 +48,23 @@ impl Confirmations {
 }
 
 impl DeviceTask {
-    /// Runs until the thread of the device has ended.
+    /// Runs until the thread of the device has ended and its last confirmations are passed on.
     pub(super) async fn run(mut self) {
         loop {
             tokio::select! {
-                batch = self.batches.recv() => match batch {
-                    Some(batch) => pass_on(batch),
-                    None => break,
-                },
-                () = self.waiting.notified() => {
+                batch = self.batches.recv() => {
+                    let Some(batch) = batch else { break };
+                    for Confirmation { request, is_kept } in batch {
+                        // The caller may have gone.
+                        let _ = request.send(is_kept);
+                    }
+                }
+                () = self.queue.flush_requested() => {
                     // Whatever is ready goes first: its records share the write, and the switches to the thread and back.
                     tokio::task::yield_now().await;
                     self.queue.flush();
                 }
             }
         }
-    }
-
-    /// Passes on what was sent until now.
-    #[cfg(test)]
-    pub(super) fn pass_on_sent(&mut self) {
-        while let Ok(batch) = self.batches.try_recv() {
-            pass_on(batch);
-        }
-    }
-}
-
-fn pass_on(batch: Vec<Confirmation>) {
-    for Confirmation { request, is_kept } in batch {
-        // The caller may have gone.
-        let _ = request.send(is_kept);
     }
 }

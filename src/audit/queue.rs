@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
 use super::record::AuditRecord;
@@ -17,6 +17,8 @@ pub(super) struct RecordQueue(Arc<Shared>);
 struct Shared {
     state: Mutex<State>,
     changed: Condvar,
+    /// Notified when a request waits for its record.
+    flush_requested: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -90,7 +92,17 @@ impl RecordQueue {
         fits
     }
 
-    /// Has the device write what is queued, since a request waits for it.
+    /// Has the device's task call [`RecordQueue::flush`], since a request waits for its record.
+    pub(super) fn request_flush(&self) {
+        self.0.flush_requested.notify_one();
+    }
+
+    /// Waits until a flush is requested.
+    pub(super) async fn flush_requested(&self) {
+        self.0.flush_requested.notified().await;
+    }
+
+    /// Has the device write what is queued.
     pub(super) fn flush(&self) {
         let mut state = self.state();
         state.is_urgent |= !state.records.is_empty();

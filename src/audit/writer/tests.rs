@@ -37,7 +37,7 @@ fn options(path: &Path, max_bytes: u64, keep: u32) -> AuditOptions {
 fn write(options: &AuditOptions, count: u64) -> usize {
     let (health, metrics) = (Health::default(), Metrics::default());
     let queue = RecordQueue::default();
-    let (confirmations, mut task) = Confirmations::new(queue.clone(), Arc::default());
+    let (confirmations, task) = Confirmations::new(queue.clone());
     let component = health.register("audit/main", true, "");
     let writer = AuditWriter::new(options, confirmations, (component, &metrics, Clock::System));
     let kept: Vec<_> = (0..count)
@@ -50,7 +50,7 @@ fn write(options: &AuditOptions, count: u64) -> usize {
         .collect();
     queue.stop();
     writer.run(&queue);
-    task.pass_on_sent();
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(task.run());
     kept.into_iter().filter_map(|mut kept| kept.try_recv().ok()).filter(|kept| *kept).count()
 }
 

@@ -185,6 +185,37 @@ fn the_chain_goes_on_after_a_kill_a_torn_line_a_reload_and_a_rotation_by_another
     });
 }
 
+#[test]
+fn a_disk_that_cannot_sync_refuses_requests_whose_records_must_be_synced_and_is_reported_for_others() {
+    const FDATASYNC: u32 = 75;
+    const EIO: u32 = 5;
+    if cfg!(not(target_arch = "x86_64")) {
+        eprintln!("not run: the filter of system calls is that of x86_64");
+        return;
+    }
+    in_a_network_of_its_own(|| {
+        let world = World::start();
+        for (fsync, status, fails) in [("always", 503, true), ("interval", 200, true), ("never", 200, false)] {
+            let setup = without(&[(FDATASYNC, -1, 0, EIO)]);
+            let agent = Agent::start_after(&world, &setup, with_audit(&format!("{FILE}fsync = \"{fsync}\"\n")));
+            let body = eventually(Duration::from_secs(30), || match ask(&agent.socket(), "GET", "/agent/v1/token")? {
+                (found, body) if found == status && (found == 200 || body.contains("KW-1505")) => Ok(body),
+                other => Err(format!("{fsync}: {other:?} {}", agent.binary.output())),
+            });
+            assert_eq!(body.contains("\"token\""), status == 200, "{fsync}: {body}");
+            if fails {
+                agent.logs("event=\"audit.failed\"");
+                agent.logs("Input/output error");
+            }
+            let responses = responses(&agent, "/agent/v1/token");
+            let is_kept = responses.iter().any(|record| record["status"] == 200 && record["decision"] == "granted");
+            assert_eq!(is_kept, status == 200, "{fsync}: {responses:#?}");
+            let (status, output) = agent.binary.stop();
+            assert!(status.success() && output.contains("audit.failed") == fails, "{fsync}: {output}");
+        }
+    });
+}
+
 /// Sets up an agent whose audit is on a disk of 128 KiB, and fills that.
 fn with_full_disk(world: &World, fail: &str) -> Agent {
     let agent = Agent::ready(world, &[], move |text| {
@@ -324,37 +355,6 @@ fn call(socket: &Path, request: &str, headers: &str, body: &str) -> (u16, String
     stream.read_to_string(&mut response).unwrap();
     let (head, body) = response.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{response:?}"));
     (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
-}
-
-#[test]
-fn a_disk_that_cannot_sync_refuses_requests_whose_records_must_be_synced_and_is_reported_for_others() {
-    const FDATASYNC: u32 = 75;
-    const EIO: u32 = 5;
-    if cfg!(not(target_arch = "x86_64")) {
-        eprintln!("not run: the filter of system calls is that of x86_64");
-        return;
-    }
-    in_a_network_of_its_own(|| {
-        let world = World::start();
-        for (fsync, status, fails) in [("always", 503, true), ("interval", 200, true), ("never", 200, false)] {
-            let setup = without(&[(FDATASYNC, -1, 0, EIO)]);
-            let agent = Agent::start_after(&world, &setup, with_audit(&format!("{FILE}fsync = \"{fsync}\"\n")));
-            let body = eventually(Duration::from_secs(30), || match ask(&agent.socket(), "GET", "/agent/v1/token")? {
-                (found, body) if found == status && (found == 200 || body.contains("KW-1505")) => Ok(body),
-                other => Err(format!("{fsync}: {other:?} {}", agent.binary.output())),
-            });
-            assert_eq!(body.contains("\"token\""), status == 200, "{fsync}: {body}");
-            if fails {
-                agent.logs("event=\"audit.failed\"");
-                agent.logs("Input/output error");
-            }
-            let responses = responses(&agent, "/agent/v1/token");
-            let is_kept = responses.iter().any(|record| record["status"] == 200 && record["decision"] == "granted");
-            assert_eq!(is_kept, status == 200, "{fsync}: {responses:#?}");
-            let (status, output) = agent.binary.stop();
-            assert!(status.success() && output.contains("audit.failed") == fails, "{fsync}: {output}");
-        }
-    });
 }
 
 #[cfg(all(feature = "acl", feature = "gateway"))]

@@ -138,6 +138,7 @@ async fn streaming(pieces: Vec<Vec<u8>>, servers: &mut JoinSet<()>) -> String {
     url
 }
 
+/// The same as `streamed_to_holder_of`, for a session with the token of most tests.
 async fn streamed(pieces: Vec<Vec<u8>>) -> (Vec<u8>, bool) {
     streamed_to_holder_of(TOKEN, pieces).await
 }
