@@ -14,6 +14,7 @@ mod request_headers;
 // 1: the session's token, in requests and responses
 mod session_token;
 mod token_search;
+mod sampled_search;
 mod leak_filter;
 mod response;
 mod redact_token;
