@@ -195,7 +195,7 @@ fn f41_a_thousand_callers_at_the_end_of_a_token_cost_one_login() {
             other => Err(format!("{other:?}")),
         });
         // The allocator keeps the memory of a thousand connections for a while.
-        (case.cpu, case.memory) = (30, 12 << 10);
+        (case.cpu, case.memory) = (30, 14 << 10);
         let socket = case.path("api.sock");
         let callers: Vec<_> = (0..1000).map(|_| caller(&socket, "/agent/v1/token?wait=1m")).collect();
         let logins = case.count(Operation::Login);
