@@ -36,6 +36,8 @@ pub(super) struct AuditWriter {
     lost: u64,
     /// A write has not reached the disk since.
     unsynced: Option<Instant>,
+    /// The last sync failed. The device works again once one succeeds, whatever can be written meanwhile.
+    is_sync_failing: bool,
     checkpoints: CheckpointExport,
     confirmations: Confirmations,
     report: DeviceReport,
@@ -69,6 +71,7 @@ impl AuditWriter {
             start: Start::Unread,
             lost: 0,
             unsynced: None,
+            is_sync_failing: false,
             checkpoints: CheckpointExport::new(options),
             confirmations,
             report: DeviceReport::new(options, health, metrics, clock),
@@ -112,10 +115,10 @@ impl AuditWriter {
     /// Syncs and exports what is due; everything at the end.
     fn do_due_work(&mut self, at_end: bool) {
         if self.unsynced.is_some_and(|since| at_end || since.elapsed() >= SYNC_INTERVAL) {
-            self.unsynced = None;
-            if let Err(error) = self.device.sync() {
-                self.report.fail(&error);
-            }
+            let synced = self.device.sync();
+            self.unsynced = synced.is_err().then(Instant::now);
+            self.is_sync_failing = synced.is_err();
+            self.report_outcome(synced.err());
         }
         // A checkpoint of records that a power loss takes away would look like a cut tail: it waits for the sync.
         if self.unsynced.is_none() && self.checkpoints.is_due(at_end) {
@@ -149,7 +152,7 @@ impl AuditWriter {
         let leading = self.leading_records(prepared);
         let batch = Batch::new(&mut self.lines, self.position, &leading, &records, stops);
         if batch.ends.is_empty() {
-            self.report.succeed();
+            self.report_outcome(None);
             return;
         }
         let written = self.device.write(&batch.bytes, &batch.ends);
@@ -174,11 +177,16 @@ impl AuditWriter {
         for record in records {
             self.confirmations.add(record, true);
         }
-        match written.error {
+        self.report_outcome(written.error);
+        self.refuse(unkept);
+    }
+
+    fn report_outcome(&mut self, error: Option<DeviceError>) {
+        match error {
             Some(error) => self.report.fail(&error),
+            None if self.is_sync_failing => {}
             None => self.report.succeed(),
         }
-        self.refuse(unkept);
     }
 
     /// Records about the chain that come before those of requests.

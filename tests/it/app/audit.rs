@@ -210,6 +210,12 @@ fn a_disk_that_cannot_sync_refuses_requests_whose_records_must_be_synced_and_is_
             let responses = responses(&agent, "/agent/v1/token");
             let is_kept = responses.iter().any(|record| record["status"] == 200 && record["decision"] == "granted");
             assert_eq!(is_kept, status == 200, "{fsync}: {responses:#?}");
+            if fsync == "interval" {
+                // A record that can be written does not mend a sync that failed.
+                agent.get("/agent/v1/token");
+                assert_eq!(agent.metric("keyward_audit_failing{audit=\"main\"}"), 1, "{}", agent.binary.output());
+                assert!(!agent.binary.output().contains("audit.recovered"), "{}", agent.binary.output());
+            }
             let (status, output) = agent.binary.stop();
             assert!(status.success() && output.contains("audit.failed") == fails, "{fsync}: {output}");
         }
