@@ -162,13 +162,13 @@ pub(super) fn start_log(choice: &LogChoice, log: &config::Log) -> anyhow::Result
 }
 
 /// The spawner with the stream to it, the sandbox, and what it allows.
-type EnteredSandbox = (Option<(SpawnerProcess, UnixStream)>, SandboxReport, AllowedAccess);
+pub(super) type EnteredSandbox = (Option<(SpawnerProcess, UnixStream)>, SandboxReport, AllowedAccess);
 
 /// Starts the spawner if the configuration starts programs, and then gives up all rights that the configuration does not need.
 ///
 /// # Errors
 /// The spawner cannot be started, or a sandbox that is enforced is incomplete.
-fn enter_sandbox(config: &Config, plan: &SandboxPlan) -> anyhow::Result<EnteredSandbox> {
+pub(super) fn enter_sandbox(config: &Config, plan: &SandboxPlan) -> anyhow::Result<EnteredSandbox> {
     let mode = config.agent.sandbox;
     let has_spawner = mode != SandboxMode::Off && !plan.programs.is_empty();
     let spawner = has_spawner.then(SpawnerProcess::start).transpose();

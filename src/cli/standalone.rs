@@ -4,38 +4,67 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use clap::Args;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::run::{inherited, runtime, start_log, stop_signals};
+use super::run::{enter_sandbox, inherited, runtime, start_log, stop_signals};
 use super::{Exit, LogChoice, say, say_error};
+use crate::app::sandbox::SandboxPlan;
 use crate::app::{App, ProcessSetup, Signals};
-use crate::config::{self, Config, Environment};
+use crate::config::{self, Config, Environment, SandboxMode};
+
+/// Flag of the sandbox, for commands that read no configuration file.
+#[derive(Debug, Args)]
+pub(super) struct SandboxFlag {
+    /// Rights that the process gives up after its start: enforce (all, or it does not start), best_effort (all that the
+    /// kernel can), off
+    #[arg(long, value_name = "MODE", default_value = SandboxMode::BestEffort.name(), value_parser = parse_sandbox_mode)]
+    sandbox: SandboxMode,
+}
+
+fn parse_sandbox_mode(text: &str) -> Result<SandboxMode, String> {
+    let mode = SandboxMode::ALL.into_iter().find(|mode| mode.name() == text);
+    mode.ok_or_else(|| format!("expected {}", SandboxMode::ALL.map(SandboxMode::name).join(", ")))
+}
+
+/// Configuration of one part of the program, and the accesses that it needs.
+pub(super) struct Standalone {
+    pub(super) config: Config,
+    plan: SandboxPlan,
+}
 
 /// Loads a configuration from the settings of one section; prints the errors if there are any.
-pub(super) fn configuration(
+pub(super) fn load(
     section: &str,
     settings: &[(&str, Vec<String>)],
+    sandbox: &SandboxFlag,
     environment: &Environment,
-) -> Result<Config, Exit> {
+) -> Result<Standalone, Exit> {
     let outcome = config::load_section(section, settings, environment);
     for error in &outcome.errors {
         say_error(&error.to_string());
     }
-    outcome.config.ok_or(Exit::Failed)
+    let plan = SandboxPlan::new(&outcome, &[], environment);
+    let mut config = outcome.config.ok_or(Exit::Failed)?;
+    config.agent.sandbox = sandbox.sandbox;
+    Ok(Standalone { config, plan })
 }
 
-/// Serves until stopped. Prints `introduction` once the sockets are bound.
+/// Enters the sandbox and serves until stopped. The process has no other thread when this is called. Prints `introduction` once the sockets are bound.
 ///
 /// # Errors
 /// It could not be started, or broke off.
 pub(super) fn serve(
-    config: Config,
+    Standalone { config, plan }: Standalone,
     environment: &Environment,
     log: &LogChoice,
     introduction: impl FnOnce(&App) -> Vec<String>,
 ) -> anyhow::Result<Exit> {
+    // It starts no program.
+    let (_, sandbox, _) = enter_sandbox(&config, &plan)?;
     let (_logging, level) = start_log(log, &config.log)?;
+    sandbox.log();
     let runtime = runtime(&config)?;
     let inherited = inherited(environment)?;
     let ended = runtime.block_on(async {
@@ -43,7 +72,7 @@ pub(super) fn serve(
         let signals = stop_signals(stop.clone())?;
         tokio::pin!(signals);
         let app = tokio::select! {
-            built = App::build(config, ProcessSetup { log: level, inherited, ..ProcessSetup::default() }) => built?,
+            built = App::build(config, ProcessSetup { log: level, inherited, sandbox, spawner: None }) => built?,
             () = stop.cancelled() => return Ok(()),
             twice = &mut signals => return twice,
         };

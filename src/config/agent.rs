@@ -39,7 +39,7 @@ pub(super) fn read(mut reader: Reader<'_>) -> Agent {
         default.state_dir
     };
     let ready = [("listener", Ready::Listener), ("token", Ready::Token), ("outputs", Ready::Outputs)];
-    let sandbox = [SandboxMode::Enforce, SandboxMode::BestEffort, SandboxMode::Off].map(|mode| (mode.name(), mode));
+    let sandbox = SandboxMode::ALL.map(|mode| (mode.name(), mode));
     let agent = Agent {
         state_dir,
         sandbox: reader.choice("sandbox", &sandbox).unwrap_or(default.sandbox),

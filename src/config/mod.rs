@@ -266,6 +266,9 @@ pub(crate) enum SandboxMode {
 }
 
 impl SandboxMode {
+    /// All modes, the strictest first.
+    pub(crate) const ALL: [Self; 3] = [Self::Enforce, Self::BestEffort, Self::Off];
+
     /// Returns the word of the configuration.
     pub(crate) const fn name(self) -> &'static str {
         match self {

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
+use crate::cli::standalone::SandboxFlag;
 use crate::cli::{Exit, LogChoice, run, standalone};
 use crate::config::Environment;
 use crate::http::server::Endpoint;
@@ -26,22 +27,24 @@ pub(super) struct Serve {
     /// Create a new store although a key file of a lost one exists
     #[arg(long)]
     new_store: bool,
+    #[command(flatten)]
+    sandbox: SandboxFlag,
 }
 
 impl Serve {
     pub(super) fn run(self, log: &LogChoice) -> anyhow::Result<Exit> {
         crate::os::forbid_core_dumps()?;
         let environment = Environment::current();
-        let config = match standalone::configuration("acl", &self.settings()?, &environment) {
-            Ok(config) => config,
+        let server = match standalone::load("acl", &self.settings()?, &self.sandbox, &environment) {
+            Ok(server) => server,
             Err(exit) => return Ok(exit),
         };
         let scheme = if self.tls_cert_file.is_some() { "https" } else { "http" };
         if self.new_store {
-            // The store is closed again before it is served.
-            run::runtime(&config)?.block_on(run::begin_store(&config))?;
+            // The store is closed, and the runtime's threads have ended, before it is served.
+            run::runtime(&server.config)?.block_on(run::begin_store(&server.config))?;
         }
-        standalone::serve(config, &environment, log, |app| introduction(&app.acl_endpoints(), scheme, &self.dir))
+        standalone::serve(server, &environment, log, |app| introduction(&app.acl_endpoints(), scheme, &self.dir))
     }
 
     /// Converts the flags to settings of `[acl]`.

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use anyhow::Context as _;
 use clap::Args;
 
+use crate::cli::standalone::SandboxFlag;
 use crate::cli::{Exit, LogChoice, standalone};
 use crate::config::{Environment, Gateway};
 use crate::gateway::client_setup::NO_VARIABLE_REASON;
@@ -35,18 +36,20 @@ pub(super) struct Serve {
     /// Folder of the local token; created with mode 0700 [default: keyward in `$XDG_STATE_HOME`, or in ~/.local/state]
     #[arg(long, value_name = "FOLDER")]
     dir: Option<PathBuf>,
+    #[command(flatten)]
+    sandbox: SandboxFlag,
 }
 
 impl Serve {
     pub(super) fn run(self, log: &LogChoice) -> anyhow::Result<Exit> {
         crate::os::forbid_core_dumps()?;
         let environment = Environment::current();
-        let config = match standalone::configuration("gateway", &self.settings(&environment)?, &environment) {
-            Ok(config) => config,
+        let server = match standalone::load("gateway", &self.settings(&environment)?, &self.sandbox, &environment) {
+            Ok(server) => server,
             Err(exit) => return Ok(exit),
         };
-        let gateway = config.gateway.clone().context("the flags configure no gateway")?;
-        standalone::serve(config, &environment, log, |app| introduction(&gateway, &app.gateway_endpoints()))
+        let gateway = server.config.gateway.clone().context("the flags configure no gateway")?;
+        standalone::serve(server, &environment, log, |app| introduction(&gateway, &app.gateway_endpoints()))
     }
 
     /// Converts the flags to settings of `[gateway]`.

@@ -7,7 +7,7 @@ use keyward::acl::store::{self, Batch, StoreOptions, Write};
 
 use crate::acl::server_process::serve;
 use crate::harness::Acl;
-use crate::harness::binary::{Binary, eventually, run};
+use crate::harness::binary::{Binary, assert_no_rights, eventually, run};
 use crate::harness::ports;
 
 /// Starts and stops a service with a store in `folder/access`, whose first token is in `folder/root.token`.
@@ -104,11 +104,20 @@ fn new_store_creates_a_store_that_accepts_a_snapshot_of_the_old_one() {
     std::fs::write(folder.path().join("keyward.toml"), config).unwrap();
     let (code, _, error) = run(&["run", "--config", &at("keyward.toml")], &[]);
     assert!(code == 1 && error.contains("--new-store"), "{error}");
+    let answering = |args: &[&str]| {
+        let service = Binary::start(args, &[], folder.path());
+        eventually(Duration::from_secs(30), || {
+            std::net::TcpStream::connect(("127.0.0.1", port)).map_err(|_| service.output())
+        });
+        service
+    };
     let args = ["run", "--config", &at("keyward.toml"), "--new-store"];
-    let service = Binary::start(&args, &[], folder.path());
-    eventually(Duration::from_secs(30), || {
-        std::net::TcpStream::connect(("127.0.0.1", port)).map_err(|_| service.output())
-    });
+    assert_eq!(answering(&args).stop().0.code(), Some(0));
+    // By flags; no thread of the one that creates the store is outside the sandbox.
+    std::fs::remove_file(folder.path().join("access/access.redb")).unwrap();
+    let listen = format!("127.0.0.1:{port}");
+    let service = answering(&["acl", "serve", "--dir", &at("access"), "--listen", &listen, "--new-store"]);
+    assert_no_rights(service.id());
     let address = format!("http://127.0.0.1:{port}");
     let second = at("second.token");
     let (code, _, error) = run(&["acl", "bootstrap", "--address", &address, "--out", &second], &[]);

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use wiremock::matchers::{body_json, method, path};
 use wiremock::{Mock, MockServer, ResponseTemplate};
 
-use crate::harness::binary::{Binary, eventually, run};
+use crate::harness::binary::{Binary, assert_no_rights, eventually, run};
 use crate::harness::world::in_a_network_of_its_own;
 
 /// Starts a server; returns it with the address that it printed.
@@ -47,7 +47,10 @@ fn serve_starts_with_a_folder_only_prints_first_steps_and_keeps_records() {
     let (code, out, error) = whoami(&address);
     assert_eq!((code, error.as_str()), (0, ""), "{out}");
     assert!(out.contains("Remaining life:  without end"), "{out}");
+    // It serves and writes inside the sandbox.
+    assert_no_rights(service.id());
     let (status, output) = service.stop();
+    assert!(output.contains("event=\"sandbox."), "{output}");
     assert_eq!(status.code(), Some(0), "{output}");
     assert!(!output.contains(&secret) && output.contains("agent.stopped"), "{output}");
 

@@ -61,6 +61,13 @@ fn the_path_of_a_socket_needs_no_scheme() {
     }
 }
 
+#[cfg(feature = "acl")]
+#[test]
+fn an_unknown_mode_of_the_sandbox_is_refused_with_those_that_there_are() {
+    let (code, _, error) = run(&["acl", "serve", "--dir", "none", "--sandbox", "on"], &[]);
+    assert!(code == 1 && error.contains("expected enforce, best_effort, off"), "{code} {error}");
+}
+
 #[test]
 fn help_is_no_wider_than_its_terminal() {
     for command in [&["--help"][..], &["run", "--help"], &["check", "--help"], &["exec", "--help"]] {

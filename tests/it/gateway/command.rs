@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::task::JoinSet;
 
-use crate::harness::binary::{Binary, eventually, run, run_with_input};
+use crate::harness::binary::{Binary, assert_no_rights, eventually, run, run_with_input};
 use crate::harness::front::Platform;
 use crate::harness::ports;
 use crate::harness::scripted::reply;
@@ -171,6 +171,7 @@ async fn a_trial_prints_the_variables_to_set_and_its_local_token_survives_a_rest
     let gateway = world.serve("127.0.0.1:0");
     let address = world.address(&gateway).await;
     let output = gateway.output();
+    assert_no_rights(gateway.id());
     let file = world.local_file().display().to_string();
     assert!(output.contains(&format!("callers bring the local token of {file}")), "{output}");
     assert!(output.contains(&format!("\"tfe.v2.2\" = \"{address}/api/v2/\"")), "{output}");

@@ -138,3 +138,20 @@ pub(crate) fn ask(socket: &Path, method: &str, path: &str) -> Result<(u16, Strin
     let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).ok_or("no status")?;
     Ok((status, body.to_owned()))
 }
+
+/// Lines of `/proc/PID/task/TID/status` that start with `name`, one a thread.
+pub(crate) fn of_threads(pid: u32, name: &str) -> Vec<String> {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    tasks
+        .filter_map(|task| std::fs::read_to_string(task.unwrap().path().join("status")).ok())
+        .filter_map(|status| Some(status.lines().find_map(|line| line.strip_prefix(name))?.trim().to_owned()))
+        .collect()
+}
+
+/// Asserts that each thread of a process has neither a capability nor a way to gain one.
+pub(crate) fn assert_no_rights(pid: u32) {
+    for (name, wanted) in [("NoNewPrivs:", "1"), ("CapEff:", "0000000000000000"), ("CapPrm:", "0000000000000000")] {
+        let threads = of_threads(pid, name);
+        assert!(!threads.is_empty() && threads.iter().all(|value| value == wanted), "{name} {threads:?}");
+    }
+}
